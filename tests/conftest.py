@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from tests.support.nvml_stub import NvmlStub, built_once, compile_stub, why_not
+from tests.support.nvml_stub import NvmlStub, build_once, compile_stub, find_obstacle
 from tests.support.orphans import watcher
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def trained(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Callabl
     from tests.support.trained_runs import cached_run
 
     return functools.cache(
-        lambda task: built_once(tmp_path_factory, f"run-of-{task}", functools.partial(cached_run, forker, task=task))
+        lambda task: build_once(tmp_path_factory, f"run-of-{task}", functools.partial(cached_run, forker, task=task))
     )
 
 
@@ -207,17 +207,17 @@ def starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
 @pytest.fixture(scope="session")
 def compiled_stub(tmp_path_factory: pytest.TempPathFactory) -> NvmlStub:
     """Return the compiled stub of NVIDIA's libraries. It is compiled once for all test processes."""
-    if reason := why_not():
+    if reason := find_obstacle():
         pytest.skip(reason)
-    return built_once(tmp_path_factory, "nvml", compile_stub)
+    return build_once(tmp_path_factory, "nvml", compile_stub)
 
 
 @pytest.fixture(scope="session")
 def compiled_old_stub(tmp_path_factory: pytest.TempPathFactory) -> NvmlStub:
     """Return a compiled stub of NVIDIA's libraries for an old driver, which lacks newer functions."""
-    if reason := why_not():
+    if reason := find_obstacle():
         pytest.skip(reason)
-    return built_once(tmp_path_factory, "old_nvml", functools.partial(compile_stub, old_driver=True))
+    return build_once(tmp_path_factory, "old_nvml", functools.partial(compile_stub, old_driver=True))
 
 
 @pytest.fixture(autouse=True)

@@ -30,7 +30,7 @@ from gui.preferences.store import Preferences
 from gui.sources.launcher import Launcher
 from gui.sources.settings import Settings
 from gui.style import theme
-from tests.support.clipping import clipped
+from tests.support.clipping import find_clipped_texts
 from tests.support.contrast import MIN_RATIO, contrast
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import compile_stub
@@ -121,7 +121,7 @@ def draw(asked: argparse.Namespace, text_percent: int, scheme: str) -> int:
             settle(page)
             picture = page.grab().toImage()
             drawn += picture.save(str(asked.folder / f"{name}-{size}-{scheme}-{text_percent}.png"), quality=PNG_QUALITY)
-            for each in (*faint(page, picture), *clipped(page)):
+            for each in (*faint(page, picture), *find_clipped_texts(page)):
                 found.setdefault(f"{name}: {each}", []).append(size)
             if page is window and f"{page.width()}x{page.height()}" != size:
                 found.setdefault(f"{name}: needs {page.width()}x{page.height()}", []).append(size)

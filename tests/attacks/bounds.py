@@ -29,7 +29,7 @@ class Inspection(NamedTuple):
         return "\n".join(f"{each['message']} {each['remedy']}" for each in self.report["problems"])
 
 
-def inspect(folder: Path, kind: str) -> Inspection:
+def inspect_folder(folder: Path, kind: str) -> Inspection:
     """Inspect a folder for annotations of `kind`, in a separate process. Fail if the process doesn't exit in time."""
     command = [sys.executable, "-m", "engine.data", str(folder), "--kinds", kind]
     process = subprocess.Popen(

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from tests.support.clouds import scene, write_las, write_ply
+from tests.support.clouds import make_scene, write_las, write_ply
 from tests.support.images import image, noise, write_idx
 
 GIB = 1 << 30
@@ -215,13 +215,13 @@ def with_table(folder: Path) -> None:
 
 def with_clouds(folder: Path) -> None:
     for number in range(3):
-        places, classes = scene(number, 60)
+        places, classes = make_scene(number, 60)
         write_ply(folder / f"{number}.ply", places, label=classes)
 
 
 def with_las(folder: Path, ending: str = ".las") -> None:
     for number in range(3):
-        places, classes = scene(number, 60)
+        places, classes = make_scene(number, 60)
         write_las(folder / f"{number}{ending}", places, classes + 1)
 
 

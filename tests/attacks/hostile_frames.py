@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 
 from engine.contract.protocol import ENCODE, MAX_COMMAND_BYTES, Adjust, CheckpointNow, Hello
-from tests.attacks.structures import damaged
+from tests.attacks.structures import damage_text
 
 HELLO = ENCODE.encode(Hello()) + b"\n"
 # No message that ends the run.
@@ -43,7 +43,7 @@ def _deep(drawn: random.Random) -> bytes:
 
 def _other_types(drawn: random.Random) -> bytes:
     """Return a message whose fields have wrong types. Sometimes it follows a valid hello message."""
-    text = damaged(ENCODE.encode(drawn.choice(_MESSAGES)).decode(), drawn, drawn.choice((1, 1, 2, 5)))
+    text = damage_text(ENCODE.encode(drawn.choice(_MESSAGES)).decode(), drawn, drawn.choice((1, 1, 2, 5)))
     return (HELLO if drawn.random() < 0.5 else b"") + text.encode("utf-8", "surrogatepass")[:_MAX_BYTES] + b"\n"
 
 

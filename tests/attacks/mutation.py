@@ -131,7 +131,7 @@ def _nothing(drawn: random.Random, content: bytearray) -> bytes:
 _DAMAGE = (_cut, _flip, _flip, _number, _number, _number, _value, _insert, _repeat, _nothing)
 
 
-class Honest:
+class ValidFolders:
     """Cache of valid dataset folders. Copying them is faster than creating them."""
 
     def __init__(self, place: Path) -> None:

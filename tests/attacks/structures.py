@@ -59,10 +59,12 @@ def damage_structure(path: Path, drawn: random.Random) -> None:
         _damage_xml(path, drawn, times)
         return
     text = path.read_text()
-    path.write_text(damaged(text if path.suffix != ".yaml" else _as_json(text), drawn, times), errors="surrogatepass")
+    path.write_text(
+        damage_text(text if path.suffix != ".yaml" else _as_json(text), drawn, times), errors="surrogatepass"
+    )
 
 
-def damaged(text: str, drawn: random.Random, times: int) -> str:
+def damage_text(text: str, drawn: random.Random, times: int) -> str:
     """Return the JSON document `text` with `times` random changes."""
     root = [json.loads(text, object_pairs_hook=Pairs)]
     for _ in range(times):

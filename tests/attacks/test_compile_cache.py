@@ -15,8 +15,8 @@ from engine.contract.events import Warned
 from engine.system import paths
 from tests.engine.supervisor.supervised import ROOT
 from tests.faults.conftest import Make, StartRun
-from tests.support.cases import some
-from tests.support.nobody import NOBODY, as_nobody
+from tests.support.cases import mark_long_cases
+from tests.support.nobody import NOBODY, run_as_nobody
 
 pytestmark = pytest.mark.attacks
 
@@ -28,7 +28,7 @@ print(json.dumps([why, {name: os.environ[name] for name in compile_cache.FOLDERS
 """
 
 
-def settled(**environment: str) -> tuple[str, dict[str, str]]:
+def choose_folders(**environment: str) -> tuple[str, dict[str, str]]:
     """Choose the cache folders in a new process. Return the warning about them and the environment variables."""
     done = subprocess.run(
         [sys.executable, "-c", SETTLE],
@@ -67,11 +67,11 @@ raise SystemExit(run_reporting(spec, theirs, work))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("does", some(["nothing", "compile"], everyday=["nothing"]))
+@pytest.mark.parametrize("does", mark_long_cases(["nothing", "compile"], everyday=["nothing"]))
 def test_compiler_avoids_prepared_folder_of_another_user(common: Path, does: str) -> None:
     """Compile only in the long tests: without torch's precompiled headers, it takes over a minute."""
     trap = common / f"torchinductor_{getpass.getuser()}"
-    as_nobody("os.mkdir(sys.argv[1]); os.chmod(sys.argv[1], 0o777); print(0)", str(trap))
+    run_as_nobody("os.mkdir(sys.argv[1]); os.chmod(sys.argv[1], 0o777); print(0)", str(trap))
     environment = os.environ | {"TMPDIR": str(common)}
     command = [sys.executable, "-c", WORK, does]
     done = subprocess.run(
@@ -85,7 +85,7 @@ def test_compiler_avoids_prepared_folder_of_another_user(common: Path, does: str
 
 
 def test_compile_caches_are_private(separate_home: Path) -> None:
-    why, folders = settled()
+    why, folders = choose_folders()
     assert why == ""
     for folder in folders.values():
         assert Path(folder).is_relative_to(paths.cache_folder() / "compiled")
@@ -102,7 +102,7 @@ def given_away(folder: Path) -> None:
 
 def replaced_by_a_link(folder: Path) -> None:
     folder.rename(folder.with_name("real"))
-    as_nobody("os.symlink(sys.argv[2], sys.argv[1]); print(0)", str(folder), str(folder.with_name("real")))
+    run_as_nobody("os.symlink(sys.argv[2], sys.argv[1]); print(0)", str(folder), str(folder.with_name("real")))
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can act as another user")
@@ -115,7 +115,7 @@ def test_cache_writable_by_others_is_not_used(common: Path, which: str, become: 
         (cache / "compiled").chmod(0o777)
     assert callable(become)
     become(cache / "compiled" / which if which else cache)
-    why, folders = settled(FOOTPLATE_CACHE=str(cache))
+    why, folders = choose_folders(FOOTPLATE_CACHE=str(cache))
     runtime = paths.runtime_folder()
     assert Path(folders["TORCHINDUCTOR_CACHE_DIR"]) == runtime / "compiled/inductor"
     assert str(cache) in why
@@ -127,7 +127,7 @@ def test_cache_writable_by_others_is_not_used(common: Path, which: str, become: 
 def test_run_warns_about_untrusted_cache(
     common: Path, job: Make, start_run: StartRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    as_nobody("os.mkdir(sys.argv[1]); os.chmod(sys.argv[1], 0o777); print(0)", str(common / "cache"))
+    run_as_nobody("os.mkdir(sys.argv[1]); os.chmod(sys.argv[1], 0o777); print(0)", str(common / "cache"))
     monkeypatch.setenv("FOOTPLATE_CACHE", str(common / "cache"))
     run = start_run(job(epochs=1)).completed()
     (warning,) = [event for event in run.all(Warned) if event.code == "compile_cache"]

@@ -22,7 +22,7 @@ from gui.sources.run_session import RunSession
 from tests.engine.cli.terminal import command, footplate
 from tests.engine.supervisor.supervised import wait_until
 from tests.faults.conftest import Follow, Make, StartRun
-from tests.support.cases import some
+from tests.support.cases import mark_long_cases
 
 pytestmark = [
     pytest.mark.attacks,
@@ -42,7 +42,7 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("sent", some(EXPECTED, everyday=[signal.SIGKILL]))
+@pytest.mark.parametrize("sent", mark_long_cases(EXPECTED, everyday=[signal.SIGKILL]))
 def test_signal_that_ends_supervisor_is_reported(
     job: Make, start_cold: StartRun, qtbot: QtBot, sent: signal.Signals
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.attacks import hostile_folders as honest
-from tests.attacks.bounds import inspect
+from tests.attacks.bounds import inspect_folder
 from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import ROOT
 from tests.support.images import image
@@ -25,7 +25,7 @@ def test_cloud_that_crashes_decoder_is_named(tmp_path: Path) -> None:
     honest.laz_of_a_huge_chunk(tmp_path / "train")
     honest.with_las(tmp_path / "val", ".laz")
 
-    inspection = inspect(tmp_path, "points")
+    inspection = inspect_folder(tmp_path, "points")
 
     assert inspection.texts == "train/1.laz crashes the program that reads it (SIGABRT). Rewrite it, or remove it."
 
@@ -55,6 +55,6 @@ def test_image_that_crashes_decoder_is_named(tmp_path: Path, monkeypatch: pytest
     honest.by_class(folder)
     image(folder / "dogs" / "torn.png", size=(13, 13))
 
-    inspection = inspect(folder, "classes")
+    inspection = inspect_folder(folder, "classes")
 
     assert inspection.texts == "dogs/torn.png crashes the program that reads it (SIGABRT). Rewrite it, or remove it."

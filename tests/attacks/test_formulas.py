@@ -27,8 +27,8 @@ from gui.sources.export import excerpt, write_csv
 from gui.sources.run_intervals import RunIntervals
 from tests.engine.cli.machines import gpu as plain_gpu
 from tests.engine.cli.machines import machine
-from tests.gui.compare.runs import load_run, run_of
-from tests.gui.monitor.machines import see
+from tests.gui.compare.runs import load_run, make_run
+from tests.gui.monitor.machines import deliver_snapshot
 from tests.gui.sources.devices.snapshots import gpu, snapshot
 
 pytestmark = pytest.mark.attacks
@@ -41,7 +41,7 @@ def read(text: str, delimiter: str = ",") -> list[list[str]]:
     return list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
 
 
-def written(*cells: object) -> list[str]:
+def write_cells(*cells: object) -> list[str]:
     text = io.StringIO(newline="")
     CsvWriter(text).row(cells)
     (row,) = read(text.getvalue())
@@ -50,7 +50,7 @@ def written(*cells: object) -> list[str]:
 
 @pytest.mark.parametrize("beginning", BEGINNINGS)
 def test_csv_writer_neutralizes_formulas(beginning: str) -> None:
-    assert written(f"{beginning}1+cmd") == [f"'{beginning}1+cmd"]
+    assert write_cells(f"{beginning}1+cmd") == [f"'{beginning}1+cmd"]
 
 
 @pytest.mark.parametrize("separator", [";", "\t"])
@@ -62,15 +62,15 @@ def test_csv_writer_quotes_other_separators(separator: str) -> None:
 
 @pytest.mark.parametrize("number", ["-0.5", "+3", "-1e-05", "-inf", "-7"])
 def test_csv_writer_keeps_numbers(number: str) -> None:
-    assert written(number, float(number)) == [number, str(float(number))]
+    assert write_cells(number, float(number)) == [number, str(float(number))]
 
 
 @pytest.mark.parametrize("text", ["roses", "a-b", "x=1", "–", "", "'quoted", "1,5", "two\nlines"])
 def test_csv_writer_keeps_plain_text(text: str) -> None:
-    assert written(text, "beside it") == [text, "beside it"]
+    assert write_cells(text, "beside it") == [text, "beside it"]
 
 
-def nothing_computed(table: Sequence[Sequence[str]]) -> None:
+def assert_nothing_computed(table: Sequence[Sequence[str]]) -> None:
     cells = [cell for row in table for cell in row]
     assert f"'{FORMULA}" in cells
     assert not [cell for cell in cells if cell.startswith(BEGINNINGS) and not is_number(cell)]
@@ -86,7 +86,7 @@ def is_number(cell: str) -> bool:
 
 def test_gpus_csv_has_no_formulas() -> None:
     named = machine(structs.replace(plain_gpu(0), name=FORMULA), structs.replace(plain_gpu(1), name=f" {FORMULA}"))
-    nothing_computed([row for line in csv_lines.lines(named) for row in read(line)])
+    assert_nothing_computed([row for line in csv_lines.lines(named) for row in read(line)])
 
 
 def test_monitor_export_has_no_formulas(tmp_path: Path) -> None:
@@ -96,20 +96,20 @@ def test_monitor_export_has_no_formulas(tmp_path: Path) -> None:
     keys = [key for key in history.titles if key.startswith(FORMULA)]
     numbers = excerpt(history, keys, ["utilization_percent", "temperature_c"], 0.0, 2e9)
     table = read(write_csv(tmp_path / "numbers.csv", numbers).read_text(encoding="utf-8"))
-    nothing_computed(table)
+    assert_nothing_computed(table)
     assert {row[table[0].index("utilization_percent")] for row in table[1:]} >= {"87"}
 
 
 def test_comparison_export_has_no_formulas(tmp_path: Path) -> None:
-    runs = tuple(load_run(run_of(8, name=FORMULA, dataset=f"/data/{number}"), number) for number in range(2))
+    runs = tuple(load_run(make_run(8, name=FORMULA, dataset=f"/data/{number}"), number) for number in range(2))
     for table in (curves_csv(runs), comparison_csv(runs, rows(runs))):
-        nothing_computed(read(write_csv(tmp_path / "runs.csv", table).read_text(encoding="utf-8")))
+        assert_nothing_computed(read(write_csv(tmp_path / "runs.csv", table).read_text(encoding="utf-8")))
 
 
 def test_class_export_has_no_formulas(tmp_path: Path) -> None:
     table = confusion_csv((FORMULA, "@rose"), np.array([[6, 2], [1, 9]]))
     rows = read(write_csv(tmp_path / "classes.csv", table).read_text(encoding="utf-8"))
-    nothing_computed(rows)
+    assert_nothing_computed(rows)
     assert rows[1:] == [[f"'{FORMULA}", "6", "2"], ["'@rose", "1", "9"]]
 
 
@@ -117,10 +117,10 @@ def test_copied_processes_have_no_formulas(qapp: QApplication, qtbot: QtBot, tmp
     view = ProcessesView(Hosts(), RunIntervals())
     qtbot.addWidget(view)
     hostile = GpuProcess(7, memory_used_bytes=1 << 30, user=FORMULA, name="x\t=1", command="=2\t\n=3")
-    see(view._hosts, snapshot(gpu(0, processes=(hostile,))))
+    deliver_snapshot(view._hosts, snapshot(gpu(0, processes=(hostile,))))
     view.refresh()
     view.tree.selectAll()
     view.copy_selected()
     table = read(QGuiApplication.clipboard().text(), "\t")
-    nothing_computed(table)
+    assert_nothing_computed(table)
     assert {len(row) for row in table} == {len(table[0])}

@@ -126,7 +126,7 @@ def test_missing_descriptor_for_client_causes_no_busy_loop(served: Served) -> No
     assert all(isinstance(served.line(client), Welcome) for client in waiting)
 
 
-def crowd(stack: ExitStack, supervised: Supervised) -> None:
+def connect_crowd(stack: ExitStack, supervised: Supervised) -> None:
     """Connect the maximum number of clients that the server accepts. None of them reads."""
     for _ in range(MAX_CLIENTS):
         client = stack.enter_context(raw_client(supervised))
@@ -137,7 +137,7 @@ def crowd(stack: ExitStack, supervised: Supervised) -> None:
 def test_stop_command_works_with_all_places_taken(start: Start) -> None:
     supervised = start("forever")
     with ExitStack() as stack:
-        crowd(stack, supervised)
+        connect_crowd(stack, supervised)
         done = footplate("stop", supervised.run.run_id)
         assert done.code == 0, done.err
         assert f"{supervised.run.run_id} is stopped" in done.out
@@ -152,7 +152,7 @@ def test_attach_reads_log_with_all_places_taken(start: Start) -> None:
     supervised = start("forever")
     command = [sys.executable, str(ROOT / "footplate.py"), "attach", "--json", supervised.run.run_id]
     with ExitStack() as stack:
-        crowd(stack, supervised)
+        connect_crowd(stack, supervised)
         attached = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
         assert attached.stderr is not None
         assert b"Reading its log instead." in attached.stderr.readline()
@@ -190,8 +190,12 @@ MAX_WAIT_S = 5.0
 """Maximum time in seconds that an honest client waits, if the machine isn't busy otherwise."""
 
 
-def attack(supervised: Supervised, seeds: range) -> dict[str, float]:
-    """Let one hostile client per seed attack a run while an honest client follows it. Return the maximum costs."""
+def attack_and_measure(supervised: Supervised, seeds: range) -> dict[str, float]:
+    """Let one hostile client per seed attack a run while an honest client follows it.
+
+    Returns the maximum of each effect by name: the growth of the supervisor's memory in bytes, and the seconds that
+    an honest client waits for a welcome and for an event.
+    """
     process = psutil.Process(supervised.process.pid)
     with supervised.connect() as honest:
         last = wait_for_more(honest, 0)
@@ -256,7 +260,7 @@ def wait_for_more(connection: RunConnection, last: int) -> int:
 @pytest.mark.skipif(sys.platform != "linux", reason="files are counted in /proc")
 def test_hostile_frames_block_neither_run_nor_clients(start: Start, seeds: range) -> None:
     supervised = start("forever")
-    maxima = attack(supervised, seeds)
+    maxima = attack_and_measure(supervised, seeds)
     events = supervised.wait()
     print(f"{len(seeds)} hostile frames: {maxima}")
     assert "Traceback" not in supervised.log

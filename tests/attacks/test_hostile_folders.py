@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.bounds import MAX_BYTES, MAX_CPU_S, inspect
+from tests.attacks.bounds import MAX_BYTES, MAX_CPU_S, inspect_folder
 from tests.attacks.hostile_folders import FOLDERS
 
 pytestmark = pytest.mark.attacks
@@ -39,7 +39,7 @@ def test_hostile_folder_is_inspected_at_bounded_cost(folder: Path, name: str) ->
     hostile = FOLDERS[name]
     hostile.make(folder)
 
-    inspection = inspect(folder, hostile.kind)
+    inspection = inspect_folder(folder, hostile.kind)
 
     assert hostile.culprit in inspection.texts
     assert "Traceback" not in inspection.errors

@@ -26,19 +26,19 @@ pytestmark = [
 ]
 
 
-def inspected(folder: Path) -> DatasetReport:
+def inspect_folder(folder: Path) -> DatasetReport:
     return inspect(str(folder), val_fraction=0.25, seed=0, progress=lambda done, total: None, threads=1)
 
 
-def texts(content: object) -> list[str]:
+def list_texts(content: object) -> list[str]:
     """Return all strings in a message that was converted to builtin types."""
     match content:
         case str():
             return [content]
         case dict():
-            return [text for pair in content.items() for each in pair for text in texts(each)]
+            return [text for pair in content.items() for each in pair for text in list_texts(each)]
         case list():
-            return [text for each in content for text in texts(each)]
+            return [text for each in content for text in list_texts(each)]
     return []
 
 
@@ -55,7 +55,7 @@ def test_long_class_names_stay_distinct(tmp_path: Path) -> None:
     for name in names:
         for number in range(4):
             image(tmp_path / name / f"{number}.png")
-    report = inspected(tmp_path)
+    report = inspect_folder(tmp_path)
     assert report.classes == names
     assert [set(split.counts) for split in report.splits] == [set(names)] * 2
 
@@ -73,10 +73,10 @@ def test_long_path_is_shortened(tmp_path: Path) -> None:
         Path("torn.png").write_bytes(b"torn")
     finally:
         os.chdir(here)
-    report = inspected(tmp_path)
+    report = inspect_folder(tmp_path)
     assert report.unreadable_count == 1
     assert report.unreadable[0].path == shortened("/".join(["cats", *["y" * 250] * 12, "torn.png"]))
-    assert max(map(len, texts(msgspec.to_builtins(structs.replace(report, examples=()))))) <= MAX_SHOWN_CHARS
+    assert max(map(len, list_texts(msgspec.to_builtins(structs.replace(report, examples=()))))) <= MAX_SHOWN_CHARS
 
 
 @pytest.mark.parametrize("field", ["host", "gpus"])

@@ -30,7 +30,7 @@ from engine.runs.notes import change_notes
 from engine.system.plain_text import escaped
 from tests.attacks.hostile_names import NAMES
 from tests.engine.cli.machines import gpu, machine
-from tests.gui.sources.written_runs import a_run
+from tests.gui.sources.written_runs import write_run
 
 pytestmark = pytest.mark.attacks
 
@@ -40,7 +40,7 @@ OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud80
 Out = pytest.CaptureFixture[str]
 
 
-def nothing_obeyed(text: str, lines: int | None = None) -> None:
+def assert_nothing_obeyed(text: str, lines: int | None = None) -> None:
     """Check that `text` contains no control characters, and that no line starts with a hostile name.
 
     `lines` is the expected number of lines, or None for any number.
@@ -55,7 +55,7 @@ def nothing_obeyed(text: str, lines: int | None = None) -> None:
 def hostile_run() -> RunFolder:
     """Return a run whose name, cause, dataset and notes contain terminal control codes."""
     name = EVIL.removesuffix("\udcff")
-    run = a_run(4, "failed", cause=name, name=name, dataset=f"/data/{name}")
+    run = write_run(4, "failed", cause=name, name=name, dataset=f"/data/{name}")
     change_notes(run.path, tags=(name,), text=name)
     return run
 
@@ -63,7 +63,7 @@ def hostile_run() -> RunFolder:
 def test_printed_text_has_no_control_characters(capsys: Out) -> None:
     print_lines(EVIL, "\tFORGED, indented")
     output = capsys.readouterr().out
-    nothing_obeyed(output, 2)
+    assert_nothing_obeyed(output, 2)
     assert output.startswith(r"\u001b[2J\u001b]0;title\u0007\u009b31m\u000droot\u0008\u000a\u2028FORGED")
     assert output.endswith("\n\tFORGED, indented\n")
 
@@ -78,7 +78,7 @@ def test_run_commands_print_no_control_characters(command: list[str], capsys: Ou
     hostile_run()
     main(command)
     output = capsys.readouterr()
-    nothing_obeyed(output.out)
+    assert_nothing_obeyed(output.out)
     assert OBEYED.findall(output.err) == []
 
 
@@ -90,7 +90,7 @@ def test_recipes_print_no_control_characters(capsys: Out) -> None:
     recipe_path("broken").write_text('title = "FORGED"\nabout = "x"\ntasks = ["\\u001b\\nFORGED"]\n')
     main(["recipes"])
     output = capsys.readouterr()
-    nothing_obeyed(output.out)
+    assert_nothing_obeyed(output.out)
     assert OBEYED.findall(output.err) == []
     main(["recipes", "show", "evil"])
     assert OBEYED.findall(capsys.readouterr().out) == []
@@ -98,9 +98,9 @@ def test_recipes_print_no_control_characters(capsys: Out) -> None:
 
 def test_dataset_prints_no_control_characters(capsys: Out) -> None:
     print_lines(*train.dataset_lines(DatasetReport(folder=EVIL, format="imagefolder", title=EVIL)))
-    nothing_obeyed(capsys.readouterr().out, 1)
+    assert_nothing_obeyed(capsys.readouterr().out, 1)
     report([Problem("dataset", EVIL, EVIL)])
-    nothing_obeyed(capsys.readouterr().err, 2)
+    assert_nothing_obeyed(capsys.readouterr().err, 2)
 
 
 def test_progress_prints_no_control_characters(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_progress_prints_no_control_characters(tmp_path: Path) -> None:
         RunFinished(outcome="failed", cause=EVIL, checkpoints=(EVIL,)),
     ):  # fmt: skip
         progress.show(event)
-    nothing_obeyed(out.getvalue(), 7)
+    assert_nothing_obeyed(out.getvalue(), 7)
 
 
 class Terminal(io.StringIO):
@@ -152,7 +152,7 @@ def test_gpus_print_no_control_characters(
 ) -> None:
     out = io.StringIO()
     printed(structs.replace(machine(hostile_gpu()), host=EVIL), out)
-    nothing_obeyed(out.getvalue())
+    assert_nothing_obeyed(out.getvalue())
 
 
 OUTPUT_MODULES = {"terminal.py", "gpus/screen.py"}

@@ -54,13 +54,13 @@ from gui.widgets.labels import RichLabel
 from tests.attacks.hostile_names import NAMES, trap
 from tests.gui.conftest import OFFSCREEN_NOISE
 from tests.gui.conftest import styled as styled  # noqa: PLC0414  (a fixture)
-from tests.gui.monitor.machines import see
+from tests.gui.monitor.machines import deliver_snapshot
 from tests.gui.monitor.watching import full_gpu
 from tests.gui.run.evaluated_run import CLASSES, draw, events
 from tests.gui.sources.devices.snapshots import snapshot
 from tests.gui.sources.written_runs import job, write
-from tests.gui.split_points.example import a_split
-from tests.support.cases import some
+from tests.gui.split_points.example import make_split
+from tests.support.cases import mark_long_cases
 
 pytestmark = [
     pytest.mark.attacks,
@@ -75,13 +75,16 @@ MAX_LOADED_S = 1.0
 MAX_PATH_BYTES = 4096
 """Maximum length of a path in Linux (PATH_MAX)."""
 PAGES = ("devices", "runs", "job")
-"""Tours through parts of the window. They are methods of `Tour`."""
+"""Groups of pages. They are methods of `PageVisit`."""
 STEPS = 8
 START = 1_700_000_000.0
 
 
-class Tour:
-    """Tour of the window's pages, all of which show `names`. It records the seconds that each stop takes."""
+class PageVisit:
+    """Visit to the pages of the window, all of which show `names`.
+
+    `took` has the CPU seconds of each step, by the step's name.
+    """
 
     def __init__(self, window: MainWindow, qtbot: QtBot, names: Sequence[str]) -> None:
         assert window.workspace is not None
@@ -89,31 +92,31 @@ class Tour:
         self.took: dict[str, float] = {}
 
     @contextmanager
-    def stop(self, where: str) -> Iterator[None]:
+    def time_step(self, name: str) -> Iterator[None]:
         started = time.thread_time()
         yield
         QApplication.processEvents()
         self.window.grab()
-        self.took[where] = max(self.took.get(where, 0.0), time.thread_time() - started)
+        self.took[name] = max(self.took.get(name, 0.0), time.thread_time() - started)
 
     def devices(self) -> None:
         hosts, monitor = self.workspace.hosts, self.workspace.monitor
         self.window.header.show_page(MONITOR)
         for second in range(3):
             fed = machine(self.names, second)
-            with self.stop(f"snapshot {second}"):
-                see(hosts, fed)
-            with self.stop(f"another host's snapshot {second}"):
-                see(hosts, structs.replace(fed, host=self.names[0], gpus=fed.gpus[:1]), "box")
+            with self.time_step(f"snapshot {second}"):
+                deliver_snapshot(hosts, fed)
+            with self.time_step(f"another host's snapshot {second}"):
+                deliver_snapshot(hosts, structs.replace(fed, host=self.names[0], gpus=fed.gpus[:1]), "box")
                 hosts.error_changed.emit("box", self.names[0] if second == 1 else "")
         for number, view in enumerate(VIEWS):
-            with self.stop(view):
+            with self.time_step(view):
                 monitor.show_view(number)
             self._tips()
         for gpu in fed.gpus:
-            with self.stop("detail"):
+            with self.time_step("detail"):
                 monitor.show_gpu(gpu.uuid)
-        with self.stop("compact"):
+        with self.time_step("compact"):
             monitor.show_view(0)
             monitor.bar.compact.click()
         self._tips()
@@ -127,33 +130,33 @@ class Tour:
         self.window.header.show_page(RUNS)
         page.refresh()
         self.qtbot.waitUntil(lambda: all(page.model.find(run.run_id) for run in runs))
-        with self.stop("runs"):
+        with self.time_step("runs"):
             page.table.selectAll()
         for row in range(page.model.rowCount()):
-            with self.stop("details"):
+            with self.time_step("details"):
                 page.table.selectRow(row)
-        with self.stop("deleting"):
+        with self.time_step("deleting"):
             page.deleting.ask(page.selected())
         self._tips()
         page.deleting.dismiss()
-        with self.stop("comparing"):
+        with self.time_step("comparing"):
             page.compare_requested.emit([run.run_id for run in runs])
         compare = self.workspace.page("compare")
         assert compare is not None
         self.qtbot.waitUntil(lambda: len(compare.runs) == len(runs))
-        with self.stop("compared"), compare.curves.named():
+        with self.time_step("compared"), compare.curves.named():
             self.window.grab()
         self._tips()
         for run in runs:
             self._run(run)
 
     def _run(self, run: RunFolder) -> None:
-        with self.stop("opening"):
+        with self.time_step("opening"):
             self.window.show_run(run)
         self.qtbot.waitUntil(lambda: not self.workspace.session.loading)
         tabs = self.workspace.run.header.tabs
         for view in (*range(1, tabs.count()), 0):
-            with self.stop(f"run {tabs.tabText(view)}"):
+            with self.time_step(f"run {tabs.tabText(view)}"):
                 tabs.setCurrentIndex(view)
             self._tips()
 
@@ -164,23 +167,23 @@ class Tour:
 
     def _dataset(self) -> None:
         self.window.header.show_page(TRAIN)
-        with self.stop("card"):
+        with self.time_step("card"):
             self.window.form.card.show_report(report(self.names))
-        with self.stop("dataset"):
+        with self.time_step("dataset"):
             self.workspace.page("dataset").show_report(report(self.names))
             self.window.pages.setCurrentWidget(self.workspace.page("dataset"))
         for place in range(len(self.names)):
-            with self.stop("example"):
+            with self.time_step("example"):
                 self.workspace.page("dataset").choose(place)
         self._tips()
 
     def _split_points(self) -> None:
-        split, names = a_split(), cycle(self.names)
+        split, names = make_split(), cycle(self.names)
         segments = tuple(
             structs.replace(each, module=name, first_module=name)
             for each, name in zip(split.segments, names, strict=False)
         )
-        with self.stop("split_points"):
+        with self.time_step("split_points"):
             self.workspace.page("split_points")._show_split(structs.replace(split, segments=segments))
             self.window.pages.setCurrentWidget(self.workspace.page("split_points"))
         self._tips()
@@ -189,15 +192,15 @@ class Tour:
         form = self.window.form
         self.window.header.show_page(TRAIN)
         for name in self.names:
-            with self.stop("message"):
+            with self.time_step("message"):
                 self.window.message.show_message(name)
-            with self.stop("problems"):
+            with self.time_step("problems"):
                 form.set_start_problems([Problem(field, name, name) for field in ("dataset", "model", "")])
-            with self.stop("consent"):
+            with self.time_step("consent"):
                 form.consent.ask(f"/models/{name[:MAX_LETTERS]}", "0" * 64, agreed=False)
-            with self.stop("recipe"):
+            with self.time_step("recipe"):
                 self._offer_recipe(name)
-        with self.stop("box"):
+        with self.time_step("box"):
             form.recipes._ask_to_delete()
         self._tips()
         for box in form.findChildren(QMessageBox):
@@ -340,33 +343,33 @@ def window(styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture
-def tour(
+def measure_hostile_names(
     pages: str, window: MainWindow, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Sequence[str]], dict[str, float]]:
-    """Return a function that visits all stops of a tour, first with ordinary names and then with hostile ones.
+    """Return a function that opens the group of pages `pages`, first with ordinary names and then with hostile ones.
 
-    It returns the additional seconds for each stop with hostile names, and checks that the trap hasn't been triggered.
+    It returns the additional CPU seconds for each step with hostile names. It fails if a hostile name is executed.
     """
     monkeypatch.chdir(tmp_path)
 
-    def go(names: Sequence[str]) -> dict[str, float]:
+    def measure(names: Sequence[str]) -> dict[str, float]:
         ordinary = [f"flowers {number}" for number in range(len(names))]
-        usual, hostile = Tour(window, qtbot, ordinary), Tour(window, qtbot, names)
-        getattr(Tour(window, qtbot, ordinary[:1]), pages)()  # creates the pages, which takes longer
+        usual, hostile = PageVisit(window, qtbot, ordinary), PageVisit(window, qtbot, names)
+        getattr(PageVisit(window, qtbot, ordinary[:1]), pages)()  # creates the pages, which takes longer
         getattr(usual, pages)()
         with trap(tmp_path) as sprung:
             getattr(hostile, pages)()
             assert not sprung.exists()
         return {where: took - usual.took.get(where, 0.0) for where, took in hostile.took.items()}
 
-    return go
+    return measure
 
 
-@pytest.mark.parametrize("pages", some(PAGES, everyday=["job"]))
+@pytest.mark.parametrize("pages", mark_long_cases(PAGES, everyday=["job"]))
 def test_hostile_name_is_plain_text_and_fast(
-    tour: Callable[[Sequence[str]], dict[str, float]],
+    measure_hostile_names: Callable[[Sequence[str]], dict[str, float]],
 ) -> None:
-    longer = tour([NAMES["image"], NAMES["endless"]])
+    longer = measure_hostile_names([NAMES["image"], NAMES["endless"]])
     assert {where: took for where, took in longer.items() if took > MAX_LOADED_S} == {}
 
 
@@ -374,7 +377,7 @@ def test_hostile_name_is_plain_text_and_fast(
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("pages", PAGES)
 def test_all_hostile_names_are_plain_text_and_fast(
-    tour: Callable[[Sequence[str]], dict[str, float]],
+    measure_hostile_names: Callable[[Sequence[str]], dict[str, float]],
 ) -> None:
-    longer = tour(list(NAMES.values()))
+    longer = measure_hostile_names(list(NAMES.values()))
     assert {where: took for where, took in longer.items() if took > MAX_S} == {}

@@ -12,8 +12,8 @@ from engine.runs.holding import measure_folder
 from engine.runs.notes import change_notes
 from gui.sources.trash import put_back, trash_run
 from tests.faults.damage import mount, unmount
-from tests.gui.sources.written_runs import a_run
-from tests.support.nobody import NOBODY, as_nobody
+from tests.gui.sources.written_runs import write_run
+from tests.support.nobody import NOBODY, run_as_nobody
 
 pytestmark = pytest.mark.attacks
 
@@ -44,12 +44,12 @@ PLANT = {
 def test_files_planted_in_home_are_not_used(common: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     """Start with a Footplate home that all users were able to write to before."""
     home = common / "home"
-    as_nobody("os.umask(0); os.mkdir(sys.argv[1], 0o777); print(0)", str(home), uid=USER)
+    run_as_nobody("os.umask(0); os.mkdir(sys.argv[1], 0o777); print(0)", str(home), uid=USER)
     for name in THINGS:
-        as_nobody(f"os.umask(0); path = sys.argv[1]; {PLANT[what]}; print(0)", str(home / name))
+        run_as_nobody(f"os.umask(0); path = sys.argv[1]; {PLANT[what]}; print(0)", str(home / name))
     monkeypatch.setenv("FOOTPLATE_HOME", str(home))
     monkeypatch.delenv("FOOTPLATE_CACHE")
-    result = as_nobody(USE, uid=USER, before=IMPORTED)
+    result = run_as_nobody(USE, uid=USER, before=IMPORTED)
     refused = {name: why is not None and why.startswith(f"{home / name}") for name, why in result.items()}
     assert refused == dict.fromkeys(THINGS, True), result
     assert [path for path in home.rglob("*") if path.is_file()] == []
@@ -83,10 +83,10 @@ TRASHES = {
 @pytest.mark.parametrize("which", TRASHES)
 def test_prepared_trash_of_another_user_is_not_used(shared_disk: Path, which: str) -> None:
     code = f"os.chdir(sys.argv[1]); user = int(sys.argv[2]); {TRASHES[which]}; print(0)"
-    as_nobody(code, str(shared_disk), str(os.getuid()))
+    run_as_nobody(code, str(shared_disk), str(os.getuid()))
     theirs = {path.resolve() for path in shared_disk.rglob("*") if path.is_dir()}
     assert {path.stat().st_uid for path in theirs} == {NOBODY}
-    run = a_run(8)
+    run = write_run(8)
     thing = trash_run(run)
     assert {folder.stat().st_uid for folder in (thing.location, *thing.location.parents[:2])} == {os.getuid()}
     assert {path.resolve() for folder in theirs for path in folder.iterdir()} <= theirs
@@ -109,15 +109,15 @@ def test_prepared_footplate_trash_is_not_used(shared_disk: Path) -> None:
     home = shared_disk / "home"
     home.mkdir()
     home.chmod(0o777)
-    as_nobody("os.umask(0); os.mkdir(sys.argv[1], 0o777); print(0)", str(home / "trash"))
-    run = a_run(8)
+    run_as_nobody("os.umask(0); os.mkdir(sys.argv[1], 0o777); print(0)", str(home / "trash"))
+    run = write_run(8)
     for path in (home, run.path.parent, run.path, *run.path.rglob("*")):
         os.chown(path, USER, USER)
-    assert as_nobody(DELETE, str(run.path), uid=USER, before=WITH).startswith("refused: ")
+    assert run_as_nobody(DELETE, str(run.path), uid=USER, before=WITH).startswith("refused: ")
     assert run.job_file.is_file()
     assert list((home / "trash").iterdir()) == []
     (home / "trash").rmdir()
-    place = Path(as_nobody(DELETE, str(run.path), uid=USER, before=WITH))
+    place = Path(run_as_nobody(DELETE, str(run.path), uid=USER, before=WITH))
     assert place.parent == home / "trash"
     assert (place / "job.toml").is_file()
 
@@ -127,7 +127,7 @@ def test_deleting_and_restoring_run_follows_no_links(shared_disk: Path, tmp_path
     outside.mkdir()
     (outside / "last.pt").write_bytes(b"precious")
     before = outside.stat().st_mode
-    run = a_run(8)
+    run = write_run(8)
     run.checkpoints.rmdir()
     run.checkpoints.symlink_to(outside)
     (run.path / "notes.json").symlink_to(outside / "last.pt")

@@ -164,8 +164,11 @@ def kill_the_terminal(attacked: Attacked) -> bool:
     return True
 
 
-def freeze(attacked: Attacked) -> bool:
-    """Suspend a random process of the run or its terminal for a while, which may only delay the run."""
+def suspend_for_a_while(attacked: Attacked) -> bool:
+    """Suspend a random process of the run, or its terminal, for at most `FROZEN_S`. The run must survive.
+
+    Returns False if there was no process to suspend.
+    """
     frozen = attacked.any_of([*attacked.run.processes(), psutil.Process(attacked.terminal.pid)])
     if frozen is None:
         return False
@@ -181,7 +184,7 @@ def freeze(attacked: Attacked) -> bool:
 KILLS: tuple[Hit, ...] = (
     kill_the_supervisor, kill_all, kill_one_rank, kill_every_rank, kill_a_helper, kill_the_terminal,
 )  # fmt: skip
-OTHERS: tuple[Hit, ...] = (end_in_good_order, end_one_rank, freeze)
+OTHERS: tuple[Hit, ...] = (end_in_good_order, end_one_rank, suspend_for_a_while)
 
 
 @contextmanager

@@ -43,7 +43,7 @@ from engine.contract.job import Job, save_job
 from engine.contract.messages import Done
 from engine.system import paths
 from tests.benchmarks.frame import ROOT, empty_home, options_of, where
-from tests.support.consent import agreed
+from tests.support.consent import permit_model_file
 from tests.support.timed_runs import make_images
 
 MIN_SPEED, TIME_OFF, MEMORY_OFF = 0.95, 0.10, 0.15
@@ -93,7 +93,7 @@ def cases(folder: Path, epochs: int) -> dict[str, Case]:
     def custom(name: str, text: str, **changes: Any) -> Job:
         file = folder / f"{name}.py"
         file.write_text(text)
-        return Job.from_fields(dataset=images, model=str(file), model_file_sha256=agreed(file), **changes)
+        return Job.from_fields(dataset=images, model=str(file), model_file_sha256=permit_model_file(file), **changes)
 
     common: dict[str, Any] = {"devices": WORKERS, "strategy": "ddp", "epochs": epochs, "cpu_threads": 1}
     return {

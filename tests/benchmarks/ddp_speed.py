@@ -20,8 +20,8 @@ from typing import Any
 from engine.contract.job import Job
 from tests.benchmarks.frame import empty_home, options_of, print_rates, where
 from tests.support import tutorials
-from tests.support.sides import Setting, apart
-from tests.support.timed_runs import TimedRun, make_images, side_by_side
+from tests.support.sides import Setting, run_in_process
+from tests.support.timed_runs import TimedRun, make_images, run_side_by_side
 from tests.support.worker_group import Forker
 
 SIZE, WORKERS = 128, 2
@@ -35,7 +35,7 @@ def tutorial(data: Path, batch: int, warm: int, steps: int) -> float:
     )
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(WORKERS) as pool:
         script = partial(tutorials.ddp_rate, world=WORKERS, warm=warm, steps=steps)
-        return next(pool.map(lambda rank: apart(script, setting, rank, f"{folder}/store"), range(WORKERS)))
+        return next(pool.map(lambda rank: run_in_process(script, setting, rank, f"{folder}/store"), range(WORKERS)))
 
 
 def main() -> int:
@@ -60,7 +60,7 @@ def main() -> int:
             rates[SIDES[0]].append(TimedRun(first, ddp, runs / "ddp", warm=warm, steps=steps).rate)
             # With half the batch, an epoch has twice as many steps.
             window = {"warm": warm * WORKERS, "steps": steps * WORKERS}
-            rates[SIDES[1]].append(side_by_side((first, second), alone, runs / "side", **window))
+            rates[SIDES[1]].append(run_side_by_side((first, second), alone, runs / "side", **window))
             rates[SIDES[2]].append(tutorial(data, batch, warm, steps))
     print(where())
     print(

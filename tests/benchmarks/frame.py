@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from engine.gpus.cpu import cpu_name
 from engine.runs.launch import Preloader
 from engine.supervisor.environment import usable_cores
-from tests.support.machines import Machines, why_not
+from tests.support.machines import Machines, find_obstacle
 
 if TYPE_CHECKING:
     from PySide6.QtWidgets import QApplication
@@ -66,7 +66,7 @@ def preloader() -> Iterator[Preloader]:
 @contextlib.contextmanager
 def machines(*names: str) -> Iterator[Machines]:
     """Yield simulated machines ("node1" and "node2" by default) that are configured as hosts on the head."""
-    if why := why_not():
+    if why := find_obstacle():
         raise SystemExit(why)
     with tempfile.TemporaryDirectory(prefix="fpb") as name:
         started = Machines(Path(name), names or ("node1", "node2"))

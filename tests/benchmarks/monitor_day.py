@@ -38,7 +38,7 @@ from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.timeline import RETENTION_S
 from gui.style import theme
 from tests.benchmarks.frame import application, empty_home, options_of, where
-from tests.support.nvml_stub import NvmlStub, compile_stub, gpu_profile, uuid_of, why_not
+from tests.support.nvml_stub import NvmlStub, compile_stub, find_obstacle, gpu_profile, uuid_of
 
 GPUS = 8
 SIZE = (1440, 900)
@@ -279,7 +279,7 @@ def main() -> int:
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, float]:
     results: dict[str, float] = {}
     if {"window", "latency"} & set(options.only):  # run first, so that its memory doesn't include other parts
-        if reason := why_not():
+        if reason := find_obstacle():
             print(f"the window is not measured: {reason}")
         else:
             results |= measure_window(compile_stub(folder / "stub"), options.seconds, options.only)

@@ -23,7 +23,7 @@ from typing import Any
 from engine.contract.events import Planned, ScheduleTraced
 from engine.contract.job import Job
 from tests.benchmarks.frame import empty_home, options_of, print_rates, where
-from tests.support.timed_runs import TimedRun, make_images, side_by_side
+from tests.support.timed_runs import TimedRun, make_images, run_side_by_side
 from tests.support.worker_group import Forker
 
 SPLIT_OF = {"gpipe": "gpipe", "1f1b": "1f1b", "zb1p": "1f1b", "zbv": "zbv"}
@@ -68,7 +68,7 @@ def main() -> int:
                 return run
 
             timed(single, "alone")
-            together = side_by_side((first, second), single, place / "side", **window)
+            together = run_side_by_side((first, second), single, place / "side", **window)
             rates.setdefault("side by side", []).append(together)
             for schedule in chosen.schedules:
                 run = timed(

@@ -24,7 +24,7 @@ from engine.runs.index import RunIndex
 from engine.runs.notes import change_notes
 from engine.system import paths
 from tests.benchmarks.frame import ROOT, empty_home, options_of, where
-from tests.gui.sources.written_runs import job, story, write
+from tests.gui.sources.written_runs import job, list_run_events, write
 
 AIM_S = 0.3
 MODELS = ("resnet18", "resnet50", "vit_b_16", "convnext_tiny", "mobilenet_v3_small")
@@ -128,7 +128,7 @@ def make_runs(count: int) -> None:
         run.checkpoints.mkdir(parents=True)
         save_job(chosen, run.job_file)
         outcome = None if number % 12 == 0 else OUTCOMES[number % len(OUTCOMES)]
-        events = list(story(chosen, 60, outcome, "out of memory" if outcome == "failed" else ""))  # type: ignore[arg-type]
+        events = list(list_run_events(chosen, 60, outcome, "out of memory" if outcome == "failed" else ""))  # type: ignore[arg-type]
         offset = start - events[0].time
         for event in events:
             event.time += offset

@@ -24,7 +24,7 @@ from engine.data.randomness import RandomStreams
 from engine.tasks.custom.task import load_task
 from engine.training.sample_processes import SampleProcesses, are_worthwhile
 from tests.benchmarks.frame import empty_home, options_of, where
-from tests.support.consent import agreed
+from tests.support.consent import permit_model_file
 
 AIM = 1.4
 TASK = """
@@ -106,7 +106,11 @@ def make_job(folder: Path, name: str, load: str) -> Job:
     file = folder / f"{name}.py"
     file.write_text(TASK.replace("{load}", load))
     return Job.from_fields(
-        task="custom", dataset=str(folder / "data"), model=str(file), model_file_sha256=agreed(file), batch_size=16
+        task="custom",
+        dataset=str(folder / "data"),
+        model=str(file),
+        model_file_sha256=permit_model_file(file),
+        batch_size=16,
     )
 
 

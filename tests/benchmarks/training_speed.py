@@ -43,7 +43,7 @@ from engine.tasks.registry import TASKS
 from tests.benchmarks.frame import DATASETS, empty_home, options_of, where
 from tests.support import sides, tutorials
 from tests.support.gpu_watch import GpuWatch, Usage, gpu_name
-from tests.support.sides import Rates, Setting, apart
+from tests.support.sides import Rates, Setting, run_in_process
 from tests.support.timed_runs import WatchedRun, make_images
 from tests.support.worker_group import Forker
 
@@ -253,10 +253,10 @@ class Bench:
                         rates = run.rates
                         setting = replace(setting, **chosen_for_pure(run.choices))
                     elif name == PURE:
-                        rates = apart(sides.pure, setting)
+                        rates = run_in_process(sides.time_bare_steps, setting)
                     else:
                         try:
-                            rates = apart(others[name], setting)
+                            rates = run_in_process(others[name], setting)
                         except SystemExit:
                             print(f"  {name} fails here and is left out", flush=True)
                             del found.rates[name], found.gpu[name]

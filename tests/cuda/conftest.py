@@ -11,8 +11,8 @@ import pytest
 
 from engine.contract.job import Job
 from tests.engine.conftest import make_images
-from tests.support.cuda_stub import CudaMachine, CudaStub, why_not
-from tests.support.nvml_stub import built_once
+from tests.support.cuda_stub import CudaMachine, CudaStub, find_obstacle
+from tests.support.nvml_stub import build_once
 from tests.support.worker_group import Forker, WorkerGroup
 
 Machine = Callable[..., CudaMachine]
@@ -22,9 +22,9 @@ Call = Callable[..., Any]
 
 @pytest.fixture(scope="session")
 def cuda_stub(tmp_path_factory: pytest.TempPathFactory) -> CudaStub:
-    if reason := why_not():
+    if reason := find_obstacle():
         pytest.skip(reason)
-    return built_once(tmp_path_factory, "cuda", CudaStub.compiled)
+    return build_once(tmp_path_factory, "cuda", CudaStub.compiled)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cuda import scenarios
-from tests.support.cases import some
+from tests.support.cases import mark_long_cases
 
 from .conftest import Call, Machine
 
@@ -20,7 +20,7 @@ def test_slot_is_reused_after_its_batch_was_read(machine: Machine, call: Call) -
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("optimizer", some(["sgd", "adam", "adamw"], ["adamw"]))
+@pytest.mark.parametrize("optimizer", mark_long_cases(["sgd", "adam", "adamw"], ["adamw"]))
 def test_overflow_keeps_offloaded_shards(machine: Machine, call: Call, optimizer: str) -> None:
     host = machine(copy_ms=50, exact=True)
     assert call(host, scenarios.step_of_offloaded_shards, optimizer) == [1.0] * 4

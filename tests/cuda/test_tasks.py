@@ -11,7 +11,7 @@ from engine.contract.events import Chosen
 from engine.contract.job import Job
 from tests.gpu.hooks import of_libraries, recorded
 from tests.gpu.jobs import TASKS, job_of
-from tests.support.cases import some
+from tests.support.cases import mark_long_cases
 from tests.support.cuda_stub import CudaMachine
 from tests.support.masks import make_masked
 from tests.support.outlined import make_outlined
@@ -27,7 +27,7 @@ def small(host: CudaMachine, task: str, folder: Path, **fields: object) -> Job:
     return job_of(task, folder, host.uuids[0], train=24, batch=6, predictions=0, **fields)
 
 
-@pytest.mark.parametrize("task", some(TASKS, EVERYDAY))
+@pytest.mark.parametrize("task", mark_long_cases(TASKS, EVERYDAY))
 def test_task_steps_do_not_wait_for_the_gpu(machine: Machine, start: Start, tmp_path: Path, task: str) -> None:
     host = machine()
     group = start(host, small(host, task, tmp_path), prepare="tests.gpu.hooks:count_waits")

@@ -20,7 +20,7 @@ from engine.runs.folder import create_run
 from tests.engine.cli import terminal
 from tests.engine.supervisor.supervised import wait_until
 from tests.faults.real_runs import RealRun, Starter, kill
-from tests.support.cases import some
+from tests.support.cases import mark_long_cases
 from tests.support.cuda_stub import CudaMachine, CudaStub
 from tests.support.nvml_stub import gpu_profile
 
@@ -98,7 +98,7 @@ PIPELINES = ("model_parallel", "pipeline", "ddp_pipeline")
 EVERYDAY = ("single", "ddp", "pipeline")
 
 
-@pytest.mark.parametrize("name", some(RUNS, EVERYDAY))
+@pytest.mark.parametrize("name", mark_long_cases(RUNS, EVERYDAY))
 def test_run_frees_its_gpus_under_every_strategy(use: Use, job: Make, start_run: StartRun, name: str) -> None:
     gpus, fields = RUNS[name]
     if fields.get("strategy") in PIPELINES and version("torch").startswith("2.14."):
@@ -126,7 +126,7 @@ def test_job_uses_its_gpus_in_order_and_in_one_network(use: Use, job: Make, star
     assert free(host)
 
 
-@pytest.mark.parametrize("command", some((Stop, Pause), everyday=(Pause,)))
+@pytest.mark.parametrize("command", mark_long_cases((Stop, Pause), everyday=(Pause,)))
 def test_gpus_are_free_soon_after_a_stop(use: Use, job: Make, start_run: StartRun, command: type[Stop | Pause]) -> None:
     host = use(2)
     run = start_run(job(host, strategy="ddp", epochs=1000))

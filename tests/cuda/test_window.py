@@ -12,7 +12,7 @@ from engine.contract.events import DevicesFree, RunStarted
 from gui.devices.rows import GpuRow
 from gui.main_window import MainWindow
 from tests.gui.conftest import OFFSCREEN_NOISE, open_window, styled  # noqa: F401 - fixtures
-from tests.gui.whole.test_whole_path import points, press_train, ready, wait_for_status
+from tests.gui.whole.test_whole_path import points, press_train, wait_for_status, wait_until_ready
 
 from .conftest import Machine
 
@@ -39,7 +39,7 @@ def test_train_and_stop_in_the_window_on_two_gpus(
     (second,) = (row for row in window.workspace.devices.findChildren(GpuRow) if not row.check.isChecked())
     second.check.click()
     assert window.workspace.devices.selection() == host.uuids
-    run = press_train(ready(window, qtbot), qtbot, epochs=1000)
+    run = press_train(wait_until_ready(window, qtbot), qtbot, epochs=1000)
     qtbot.waitUntil(lambda: points(window) > 0)
     assert all(host.state.held(gpu) for gpu in range(2))
     window.acts.stop.trigger()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import leaked_processes
-from tests.desktop.desktops import Desktop, wayland_desktop, wayland_desktop_with_keyboard, why_not, x_desktop
+from tests.desktop.desktops import Desktop, find_obstacle, wayland_desktop, wayland_desktop_with_keyboard, x_desktop
 
 Make = Callable[[Path, Path], AbstractContextManager[Desktop]]
 
@@ -30,20 +30,20 @@ def _lend(make: Make, folder: Path) -> Iterator[Desktop]:
 
 @pytest.fixture(scope="module")
 def x(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desktop]:
-    if reason := why_not("Xvfb", "openbox", "xdotool"):
+    if reason := find_obstacle("Xvfb", "openbox", "xdotool"):
         pytest.skip(reason)
     yield from _lend(x_desktop, tmp_path_factory.mktemp("x"))
 
 
 @pytest.fixture(scope="module")
 def wayland(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desktop]:
-    if reason := why_not("weston", "weston-screenshooter"):
+    if reason := find_obstacle("weston", "weston-screenshooter"):
         pytest.skip(reason)
     yield from _lend(wayland_desktop, tmp_path_factory.mktemp("wayland"))
 
 
 @pytest.fixture(scope="module")
 def wayland_with_keyboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desktop]:
-    if reason := why_not("sway", "wtype"):
+    if reason := find_obstacle("sway", "wtype"):
         pytest.skip(reason)
     yield from _lend(wayland_desktop_with_keyboard, tmp_path_factory.mktemp("sway"))

@@ -48,7 +48,7 @@ Without it, the desktop would have no keyboard between key presses.
 _Found = TypeVar("_Found")
 
 
-def why_not(*programs: str) -> str:
+def find_obstacle(*programs: str) -> str:
     """Return the reason why a desktop with these programs can't run on this system, or "" if it can."""
     if sys.platform != "linux":
         return "desktops for tests are Linux's"

@@ -16,7 +16,7 @@ _PARTS_OF = frozenset(("combo box", "spin box", "table", "list", "tree table"))
 """Roles whose components don't need a separate name, such as the text field of a combo box."""
 
 
-def lacking(window: Node) -> Iterator[str]:
+def find_unnamed_controls(window: Node) -> Iterator[str]:
     """Yield a message for each control without a name, and for each custom-drawn widget without a description.
 
     Qt has no accessibility role for custom-drawn widgets such as plots.

@@ -16,7 +16,7 @@ from engine.runs.folder import RunFolder
 from engine.runs.metrics import headline_metric
 from engine.runs.notes import read_notes
 from tests.desktop.desktops import HEIGHT, WIDTH, Desktop, until
-from tests.desktop.names import lacking
+from tests.desktop.names import find_unnamed_controls
 from tests.desktop.window import Node, Window, off_screen
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -91,9 +91,9 @@ def day(x: Desktop) -> Iterator[Day]:
 @pytest.fixture
 def window(day: Day) -> Window:
     """Return the window with its first page visible and no open dialog."""
-    while (title := day.window.title_in_front()) != "Footplate":
+    while (title := day.window.active_window_title()) != "Footplate":
         day.window.keys("Escape")
-        until(lambda title=title: day.window.title_in_front() != title, f"the end of “{title}”")
+        until(lambda title=title: day.window.active_window_title() != title, f"the end of “{title}”")
     day.window.keys("ctrl+1")
     return day.window
 
@@ -139,7 +139,7 @@ def test_setting_applies_at_once_and_is_marked(window: Window) -> None:
     window.wait_for_end_of("Reset Text size")
     until(lambda: window.wait_for("Devices", "label").box[3] == before, "texts as before")
     window.keys("Escape")
-    until(lambda: window.title_in_front() == "Footplate", "the window before all others")
+    until(lambda: window.active_window_title() == "Footplate", "the window before all others")
 
 
 def test_palette_finds_and_runs_a_command(window: Window) -> None:
@@ -244,10 +244,10 @@ def test_run_is_renamed_deleted_and_restored(day: Day, window: Window) -> None:
 
 def test_second_start_raises_the_window(day: Day, window: Window) -> None:
     other = day.desktop.start(sys.executable, "-c", OTHER_PROGRAM)
-    until(lambda: window.title_in_front() == "Another program", "another program before the window")
+    until(lambda: window.active_window_title() == "Another program", "another program before the window")
     second = day.desktop.footplate()
     assert second.wait(20) == 0
-    until(lambda: window.title_in_front() == "Footplate", "the window before the other program")
+    until(lambda: window.active_window_title() == "Footplate", "the window before the other program")
     other.terminate()
     other.wait(10)
 
@@ -286,7 +286,7 @@ def test_controls_of_all_pages_have_name_and_role(window: Window) -> None:
 
     def check_page(page: str) -> None:
         windows = window.windows()
-        wrong[page] = [text for each in windows for text in lacking(each)] + off_screen(windows)
+        wrong[page] = [text for each in windows for text in find_unnamed_controls(each)] + off_screen(windows)
 
     for view in RUN_VIEWS:
         window.press(view, "page tab")
@@ -308,12 +308,12 @@ def test_controls_of_all_pages_have_name_and_role(window: Window) -> None:
     window.keys("Escape")
     for query, title in DIALOGS.items():
         window.run_command(query)
-        until(lambda title=title: window.title_in_front() == title, title)
+        until(lambda title=title: window.active_window_title() == title, title)
         if title == "Report a problem":  # creating the report takes a while
             until(lambda: any(node.name.startswith("This is the full") for node in window.nodes()), "the report", 180)
         check_page(title)
         window.keys("Escape")
-        until(lambda: window.title_in_front() == "Footplate", "the window")
+        until(lambda: window.active_window_title() == "Footplate", "the window")
     assert {page: found for page, found in wrong.items() if found} == {}
 
 

@@ -40,7 +40,7 @@ def test_folder_is_dragged_from_another_program(x: Desktop) -> None:
     window = Window(x)
     window.wait_for("Train the sample", "push button")
     x.start(sys.executable, "-c", FILE_MANAGER, str(folder))
-    until(lambda: window.title_in_front() == "Files", "the other program")
+    until(lambda: window.active_window_title() == "Files", "the other program")
     window.drag((100, 100), (900, 500), lambda: window.find("Drop a dataset folder or a job file to open it"))
     field = window.wait_for("Dataset folder", "text")
     until(lambda: window.text_of(field) == str(folder), "the folder in the form")

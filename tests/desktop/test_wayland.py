@@ -12,7 +12,7 @@ from PySide6.QtGui import QImage
 
 from engine.runs.folder import RunFolder
 from tests.desktop.desktops import HEIGHT, WIDTH, Desktop, until
-from tests.desktop.names import lacking
+from tests.desktop.names import find_unnamed_controls
 from tests.desktop.window import Window
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -30,7 +30,7 @@ def test_window_trains_the_sample_under_weston(wayland: Desktop, window: Window,
     window.wait_for_text("State of the run", "Completed", 400)
     (folder,) = (wayland.footplate_home / "runs").iterdir()
     assert RunFolder(folder).state() == "completed"
-    assert [text for each in window.windows() for text in lacking(each)] == []
+    assert [text for each in window.windows() for text in find_unnamed_controls(each)] == []
     picture = screenshot(wayland, tmp_path)
     assert (picture.width(), picture.height()) == (WIDTH, HEIGHT)
     assert colors_in(picture) > 100

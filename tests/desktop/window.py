@@ -210,7 +210,7 @@ class Window:
         self._reader.wait(10)
         self._reader.stdout.close()
 
-    def title_in_front(self) -> str:
+    def active_window_title(self) -> str:
         """Return the title of the active window on an X desktop."""
         done = self._run(["xdotool", "getactivewindow", "getwindowname"])
         return done.stdout.strip()  # empty while another window is being activated

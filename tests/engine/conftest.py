@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from engine.contract.job import Job
-from tests.support.consent import agreed
+from tests.support.consent import permit_model_file
 from tests.support.worker_group import Forker, WorkerGroup
 
 CLASSES = ("blue", "green", "red")
@@ -65,7 +65,7 @@ def model_file(tmp_path: Path) -> Callable[[str], dict[str, str]]:
     def write(text: str) -> dict[str, str]:
         path = tmp_path / "model.py"
         path.write_text(text)
-        return {"model": str(path), "model_file_sha256": agreed(path)}
+        return {"model": str(path), "model_file_sha256": permit_model_file(path)}
 
     return write
 

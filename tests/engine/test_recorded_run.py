@@ -17,7 +17,7 @@ from engine.system import paths
 from gui.sources.run_session import RunSession
 from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import ROOT
-from tests.support.consent import agreed
+from tests.support.consent import permit_model_file
 
 RECORDED = Path(__file__).parent / "recorded_run"
 RUN_ID = "20261127-022424-small-net-4aee"
@@ -35,7 +35,7 @@ def run(separate_home: Path) -> RunFolder:
         text = (folder / name).read_text()
         text = text.replace("/home/user/small_net.py", str(model)).replace("/home/user/footplate", str(ROOT))
         (folder / name).write_text(text)
-    agreed(model)
+    permit_model_file(model)
     return RunFolder(folder)
 
 

@@ -15,7 +15,7 @@ from engine.system import paths
 from tests.engine.supervisor.supervised import make_images
 from tests.faults.damage import STEPWISE, Gate, mount, unmount
 from tests.faults.real_runs import MODEL, End, Hold, RealRun, Starter
-from tests.support.consent import agreed
+from tests.support.consent import permit_model_file
 
 Make = Callable[..., Job]
 StartRun = Callable[..., RealRun]
@@ -48,7 +48,7 @@ def allowed(tmp_path: Path) -> Allowed:
     def write(text: str) -> dict[str, str]:
         path = tmp_path / "other_net.py"
         path.write_text(text)
-        return {"model": str(path), "model_file_sha256": agreed(path)}
+        return {"model": str(path), "model_file_sha256": permit_model_file(path)}
 
     return write
 
@@ -64,7 +64,7 @@ def job(images: Path, model_file: Path) -> Make:
         values: dict[str, Any] = {
             "dataset": str(images),
             "model": str(model_file),
-            "model_file_sha256": agreed(model_file),
+            "model_file_sha256": permit_model_file(model_file),
             "image_size": 28,
             "batch_size": 8,
             "epochs": 3,
@@ -92,7 +92,7 @@ def stepwise_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def stepwise(stepwise_file: Path) -> dict[str, str]:
     """Return the job fields that select the model `STEPWISE`."""
-    return {"model": str(stepwise_file), "model_file_sha256": agreed(stepwise_file)}
+    return {"model": str(stepwise_file), "model_file_sha256": permit_model_file(stepwise_file)}
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from engine.runs.launch import start_supervisor
 from engine.runs.resume import job_to_resume, save_next_job
 from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, wait_until
 from tests.faults.starting import StartRequest
-from tests.support.same_states import differences
+from tests.support.same_states import find_differences
 
 MARK = "FOOTPLATE_TEST_RUN"
 """Environment variable that identifies the processes of one run."""
@@ -423,7 +423,7 @@ class End:
 def assert_same_end(result: End, expected: End) -> None:
     """Check that two results are bit-exact: weights, optimizer states, random states, metrics and position."""
     for mine, other in ((result.last, expected.last), (result.best, expected.best)):
-        found = differences(mine, other)
+        found = find_differences(mine, other)
         assert not found, found
 
 

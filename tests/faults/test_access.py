@@ -38,10 +38,10 @@ from tests.engine.supervisor.test_clients import last_line
 from tests.faults.conftest import Make, StartRun
 from tests.faults.damage import Gate
 from tests.faults.real_runs import RealRun
-from tests.gui.sources.written_runs import a_run
-from tests.support.consent import agreed
-from tests.support.nobody import NOBODY, as_nobody
-from tests.support.planting import Planting
+from tests.gui.sources.written_runs import write_run
+from tests.support.consent import permit_model_file
+from tests.support.nobody import NOBODY, run_as_nobody
+from tests.support.planting import FileCreator
 
 pytestmark = pytest.mark.faults
 
@@ -51,7 +51,7 @@ LOOPBACK = ("127.0.0.1", "::1")
 # Sockets
 
 
-def listening(process: psutil.Process) -> list[Any]:
+def list_listening_sockets(process: psutil.Process) -> list[Any]:
     """Return the listening TCP sockets and all UDP sockets of a run."""
     return [
         one
@@ -80,7 +80,7 @@ def test_run_listens_only_on_loopback(job: Make, start_run: StartRun, strategy: 
     is_private = any(line.text == PRIVATE_NETWORK for line in run.all(LogLine))
     assert bool(inet) == (cpus > 1 and not is_private), "one rank alone talks to nobody"
     assert {one.laddr.ip for one in inet} | {one.raddr.ip for one in inet if one.raddr} <= set(LOOPBACK)
-    assert any(listening(process) for process in processes) == bool(inet)
+    assert any(list_listening_sockets(process) for process in processes) == bool(inet)
     bound = {Path(one.laddr) for process in processes for one in process.net_connections("unix") if one.laddr}
     supervisor = run.folder.supervisor()
     assert supervisor is not None
@@ -106,7 +106,7 @@ def test_loopback_requires_the_complete_token(
     kind, port, token = supervisor.endpoint.split(":")
     assert kind == "tcp"
     assert stat.S_IMODE(run.folder.supervisor_file.stat().st_mode) == 0o600
-    assert [one.laddr.ip for one in listening(psutil.Process(run.pid))] == ["127.0.0.1"]
+    assert [one.laddr.ip for one in list_listening_sockets(psutil.Process(run.pid))] == ["127.0.0.1"]
     for guess in ("", token[:-1], token[:-1] + "é", token + "x", token.swapcase()):
         with socket.create_connection(("127.0.0.1", int(port))) as guesser:
             guesser.sendall(ENCODE.encode(Hello(token=guess)) + b"\n" + ENCODE.encode(Stop()) + b"\n")
@@ -183,7 +183,7 @@ def test_other_user_has_no_access_to_a_run(shared_place: Path, job: Make, start_
     (shared_place / "home/open").touch()
     run = start_run(job(epochs=10_000, picture_cache="disk", model="mnist_cnn", model_file_sha256=""))
     run.wait_for_checkpoint()
-    a_run(8)
+    write_run(8)
     wait_until(lambda: bool(list(RunIndex().summaries())) and RunIndex.file().exists(), "the index of the runs")
     change_notes(run.folder.path, name="mine")
     consent.agree("net.py", "0" * 64)
@@ -210,7 +210,7 @@ def test_other_user_has_no_access_to_a_run(shared_place: Path, job: Make, start_
         *(("folder", path / "made") for path in plants),
     ]
     allowed = [("list", shared_place / "home"), ("read", shared_place / "home/open"), ("list", shared_place / "run")]
-    tried = as_nobody(TRY_ALL, json.dumps([(act, str(path)) for act, path in (*allowed, *attempts)]))
+    tried = run_as_nobody(TRY_ALL, json.dumps([(act, str(path)) for act, path in (*allowed, *attempts)]))
     assert [tried[f"{act} {path}"] for act, path in allowed] == ["done"] * 3, "the way there is open"
     assert {what: how for what, how in list(tried.items())[3:] if how != "refused"} == {}
     run.send(Stop())
@@ -237,7 +237,7 @@ def test_runtime_folder_of_another_user_is_not_used(tmp_path: Path, monkeypatch:
     try:
         for name in ("footplate", f"footplate-{os.getuid()}"):
             code = f"path = sys.argv[1]; {SQUAT[how]}; print(0)"
-            as_nobody(code, str(common / name), str(private))
+            run_as_nobody(code, str(common / name), str(private))
         folder = paths.runtime_folder()
         assert folder == paths.home() / "runtime"
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -263,10 +263,10 @@ def test_home_of_another_user_is_not_used(monkeypatch: pytest.MonkeyPatch) -> No
     common = Path(tempfile.mkdtemp(prefix="fp"))
     common.chmod(0o1777)
     home = common / "home"
-    as_nobody("os.mkdir(sys.argv[1], 0o777); print(0)", str(home))
+    run_as_nobody("os.mkdir(sys.argv[1], 0o777); print(0)", str(home))
     monkeypatch.setenv("FOOTPLATE_HOME", str(home))
     try:
-        result = as_nobody(CREATE, uid=NOBODY - 1, before=IMPORTED)
+        result = run_as_nobody(CREATE, uid=NOBODY - 1, before=IMPORTED)
         assert result.startswith(f"{home} belongs to another user")
         assert result.endswith("set FOOTPLATE_HOME to a folder that you own")
         assert list(home.iterdir()) == []
@@ -316,7 +316,7 @@ def test_existing_run_folders_become_private(separate_home: Path) -> None:
 
 def test_weights_file_with_code_is_refused(job: Make, start_run: StartRun, tmp_path: Path) -> None:
     file, planted = tmp_path / "weights.pt", tmp_path / "planted"
-    torch.save({"model": Planting(planted)}, file)
+    torch.save({"model": FileCreator(planted)}, file)
     run = start_run(job(weights_file=str(file), **CATALOGUE_MODEL))
     assert run.finished().outcome == "failed"
     (failed,) = run.all(Failed)
@@ -336,7 +336,7 @@ def test_cached_weights_with_code_are_refused(
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     file, planted = tmp_path / "hub/checkpoints" / Path(SqueezeNet1_1_Weights.DEFAULT.url).name, tmp_path / "planted"
     file.parent.mkdir(parents=True)
-    torch.save({"fc.weight": Planting(planted)}, file)
+    torch.save({"fc.weight": FileCreator(planted)}, file)
     run = start_run(job(model="squeezenet1_1", model_file_sha256="", pretrained=True))
     assert run.finished().outcome == "failed"
     (failed,) = run.all(Failed)
@@ -379,7 +379,7 @@ HARMLESS = "from torch import nn\n\n\ndef build_model(n):\n    return nn.Sequent
 def allowed_file(folder: Path) -> dict[str, str]:
     path = folder / "net.py"
     path.write_text(HARMLESS)
-    return {"model": str(path), "model_file_sha256": agreed(path)}
+    return {"model": str(path), "model_file_sha256": permit_model_file(path)}
 
 
 def change(path: Path) -> Path:
@@ -414,7 +414,7 @@ def test_changed_model_file_needs_consent_to_resume(job: Make, start_run: StartR
     assert_refused(run, since=before)
     assert not ran.exists()
     before = run.last_n
-    digest = agreed(tmp_path / "net.py")
+    digest = permit_model_file(tmp_path / "net.py")
     run.resume(epochs=2, model_file_sha256=digest).completed(since=before)
     assert ran.exists()
     assert run.job.model.model_file_sha256 == digest

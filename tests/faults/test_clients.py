@@ -22,7 +22,7 @@ from tests.engine.supervisor.supervised import PATIENCE_S
 from tests.faults.conftest import Make, Uninterrupted
 from tests.faults.damage import Gate
 from tests.faults.real_runs import RealRun, Starter, assert_same_end
-from tests.support.cases import some
+from tests.support.cases import mark_long_cases
 
 pytestmark = pytest.mark.faults
 
@@ -113,7 +113,10 @@ def trained(job: Make, starter: Starter, known: list[RealRun], gate: Gate, stepw
 
 
 @pytest.mark.parametrize(
-    "clients", some([who_never_read, who_send_garbage, a_hundred_at_once], everyday=[who_never_read, a_hundred_at_once])
+    "clients",
+    mark_long_cases(
+        [who_never_read, who_send_garbage, a_hundred_at_once], everyday=[who_never_read, a_hundred_at_once]
+    ),
 )
 def test_clients_change_neither_training_nor_speed(
     trained: RealRun,

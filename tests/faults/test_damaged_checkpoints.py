@@ -15,8 +15,8 @@ from engine.training.checkpointing.checkpoint_files import write_checkpoint
 from tests.faults.conftest import Make, StartRun, Uninterrupted
 from tests.faults.damage import Gate
 from tests.faults.real_runs import RealRun, assert_same_end
-from tests.support.cases import some
-from tests.support.planting import Planting
+from tests.support.cases import mark_long_cases
+from tests.support.planting import FileCreator
 
 pytestmark = pytest.mark.faults
 
@@ -46,11 +46,11 @@ def make_a_folder(path: Path) -> None:
 
 
 def plant(path: Path) -> None:
-    torch.save({"model": Planting(planted(path))}, path)
+    torch.save({"model": FileCreator(planted(path))}, path)
 
 
 def plant_with_a_checksum(path: Path) -> None:
-    write_checkpoint({**torch.load(path, weights_only=True), "best": Planting(planted(path))}, path)
+    write_checkpoint({**torch.load(path, weights_only=True), "best": FileCreator(planted(path))}, path)
 
 
 DAMAGES = [flip, cut, empty, make_a_folder, plant, plant_with_a_checksum]
@@ -69,7 +69,7 @@ def stopped(job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str]
     return run
 
 
-@pytest.mark.parametrize("damage", some(DAMAGES, everyday=[plant_with_a_checksum]))
+@pytest.mark.parametrize("damage", mark_long_cases(DAMAGES, everyday=[plant_with_a_checksum]))
 def test_damaged_checkpoint_falls_back_to_an_older_one(
     stopped: RealRun, uninterrupted: Uninterrupted, damage: Callable[[Path], None]
 ) -> None:
@@ -86,7 +86,7 @@ def test_damaged_checkpoint_falls_back_to_an_older_one(
     assert_same_end(stopped.end, uninterrupted(stopped.job))
 
 
-@pytest.mark.parametrize("damage", some([flip, make_a_folder, plant], everyday=[flip]))
+@pytest.mark.parametrize("damage", mark_long_cases([flip, make_a_folder, plant], everyday=[flip]))
 def test_run_without_intact_checkpoint_fails_unchanged(stopped: RealRun, damage: Callable[[Path], None]) -> None:
     before = stopped.last_n
     (older,) = stopped.folder.checkpoints.glob("epoch-*.pt")

@@ -16,7 +16,7 @@ from tests.engine.supervisor.supervised import make_images
 from tests.faults.conftest import Make, StartRun, Uninterrupted
 from tests.faults.damage import Gate
 from tests.faults.real_runs import RealRun, assert_same_end
-from tests.support.cases import some
+from tests.support.cases import mark_long_cases
 
 pytestmark = pytest.mark.faults
 
@@ -64,7 +64,7 @@ LOST = {
 }
 
 
-@pytest.mark.parametrize("befalls", some(LOST, everyday=[vanish]))
+@pytest.mark.parametrize("befalls", mark_long_cases(LOST, everyday=[vanish]))
 def test_lost_image_is_reported_once_and_replaced(
     start_paused: StartPaused, gate: Gate, tmp_path: Path, befalls: Callable[[Path], None]
 ) -> None:
@@ -94,7 +94,7 @@ def test_changed_image_is_read_again(
         assert_same_end(run.end, expected)
 
 
-@pytest.mark.parametrize("cache", some(["disk", "memory"], everyday=["disk"]))
+@pytest.mark.parametrize("cache", mark_long_cases(["disk", "memory"], everyday=["disk"]))
 def test_cached_images_need_no_files(
     start_paused: StartPaused, gate: Gate, tmp_path: Path, uninterrupted: Uninterrupted, cache: str
 ) -> None:
@@ -108,7 +108,7 @@ def test_cached_images_need_no_files(
     assert_same_end(run.end, uninterrupted(run.job))
 
 
-@pytest.mark.parametrize("left", some(["nothing", "an empty folder"], everyday=["nothing"]))
+@pytest.mark.parametrize("left", mark_long_cases(["nothing", "an empty folder"], everyday=["nothing"]))
 def test_lost_dataset_fails_the_run_until_it_is_back(
     start_paused: StartPaused, gate: Gate, tmp_path: Path, uninterrupted: Uninterrupted, left: str
 ) -> None:

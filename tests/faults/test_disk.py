@@ -14,7 +14,7 @@ from engine.runs.connection import RunConnection
 from tests.faults.conftest import EPOCHS, Started, Uninterrupted
 from tests.faults.damage import Gate, delete, fill, listening, move_away
 from tests.faults.real_runs import RealRun, assert_same_end
-from tests.support.cases import some
+from tests.support.cases import mark_long_cases
 
 pytestmark = pytest.mark.faults
 
@@ -56,7 +56,7 @@ def truncate_log(run: RealRun) -> None:
     os.truncate(run.folder.events_file, 0)
 
 
-@pytest.mark.parametrize("damage", some([delete, move_away, replace_log, truncate_log], everyday=[delete]))
+@pytest.mark.parametrize("damage", mark_long_cases([delete, move_away, replace_log, truncate_log], everyday=[delete]))
 def test_damaged_run_folder_stops_the_run(started: Started, gate: Gate, damage: Callable[[RealRun], None]) -> None:
     run = started(EPOCHS)
     with listening(run) as client:

@@ -17,7 +17,7 @@ from engine.processes.watchdog import LIMITS, Limits
 from tests.engine.supervisor.supervised import wait_until
 from tests.faults.conftest import Allowed, Make, StartRun, Uninterrupted
 from tests.faults.real_runs import Hold, assert_same_end, is_alive
-from tests.support.cases import some
+from tests.support.cases import mark_long_cases
 
 pytestmark = pytest.mark.faults
 
@@ -83,7 +83,7 @@ def test_briefly_stopped_rank_is_not_reported(
     assert_same_end(run.end, uninterrupted(job("ddp", 2)))
 
 
-@pytest.mark.parametrize("strategy", some(("ddp", "fsdp", "pipeline"), everyday=("pipeline",)))
+@pytest.mark.parametrize("strategy", mark_long_cases(("ddp", "fsdp", "pipeline"), everyday=("pipeline",)))
 def test_hanging_rank_is_reported_with_its_location(
     job: Make, start_run: StartRun, allowed: Allowed, *, strategy: str
 ) -> None:

@@ -20,7 +20,7 @@ from tests.engine.supervisor.supervised import ROOT
 from tests.faults.conftest import Make, StartRun, Uninterrupted
 from tests.faults.damage import Gate, listening
 from tests.faults.real_runs import RealRun, assert_same_end
-from tests.support.cases import some
+from tests.support.cases import mark_long_cases
 
 pytestmark = pytest.mark.faults
 
@@ -87,7 +87,7 @@ DAMAGES = [
 ]  # fmt: skip
 
 
-def damaged(run: RealRun, damage: Callable[[Lines], None]) -> Lines:
+def damage_log(run: RealRun, damage: Callable[[Lines], None]) -> Lines:
     """Damage the log of a run and return its original lines."""
     before = run.folder.events_file.read_bytes().splitlines(keepends=True)
     lines = list(before)
@@ -106,12 +106,12 @@ def completed(job: Make, start_run: StartRun, stepwise: dict[str, str]) -> RealR
     return start_run(job(epochs=2, schedule="none", **stepwise)).completed()
 
 
-@pytest.mark.parametrize("damage", some(DAMAGES, everyday=[no_utf8]))
+@pytest.mark.parametrize("damage", mark_long_cases(DAMAGES, everyday=[no_utf8]))
 def test_damaged_log_is_readable_and_continued(
     completed: RealRun, damage: Callable[[Lines], None], gate: Gate, qtbot: QtBot, uninterrupted: Uninterrupted
 ) -> None:
     events = list(completed.logged)
-    damaged(completed, damage)
+    damage_log(completed, damage)
     # Without its end, the log doesn't show that the run has completed.
     state = "interrupted" if damage is torn_end else "completed"
     (summary,) = RunIndex().summaries()
@@ -149,7 +149,7 @@ def store_of(run: RealRun, qtbot: QtBot) -> RunSession:
     return store
 
 
-def attached(run: RealRun) -> str:
+def read_attach_output(run: RealRun) -> str:
     """Return the output of `footplate attach` for a run that has ended."""
     command = [sys.executable, str(ROOT / "footplate.py"), "attach", run.folder.run_id]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "200"})
@@ -158,11 +158,11 @@ def attached(run: RealRun) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("damage", some([no_utf8, over_long, number_too_high], everyday=[no_utf8]))
+@pytest.mark.parametrize("damage", mark_long_cases([no_utf8, over_long, number_too_high], everyday=[no_utf8]))
 def test_attach_shows_the_end_of_a_damaged_log(completed: RealRun, damage: Callable[[Lines], None]) -> None:
-    complete_text = attached(completed)
-    damaged(completed, damage)
-    text = attached(completed)
+    complete_text = read_attach_output(completed)
+    damage_log(completed, damage)
+    text = read_attach_output(completed)
     assert text.splitlines()[-1] == complete_text.splitlines()[-1]
     assert len(text.splitlines()) >= len(complete_text.splitlines()) - 1
 
@@ -193,7 +193,7 @@ def test_followers_of_a_damaged_log_get_new_events(
     gate.up_to(4, run)
     run.kill_all()
     run.wait_for_processes_to_end()
-    damaged(run, many)
+    damage_log(run, many)
     run.resume()
     with listening(run) as client:
         client.wait_for(Planned, lambda event: event.from_step == 4)

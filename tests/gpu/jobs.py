@@ -11,7 +11,7 @@ import resources
 from engine.contract.job import Job
 from tests.engine.conftest import make_images
 from tests.support.clouds import make_clouds
-from tests.support.consent import agreed
+from tests.support.consent import permit_model_file
 from tests.support.lines import make_lined
 from tests.support.masks import make_masked
 from tests.support.outlined import make_outlined
@@ -36,7 +36,7 @@ def model_file(text: str, folder: Path) -> Fields:
     """Write a model file with the source `text` and return the job fields that select it."""
     file = folder / "model.py"
     file.write_text(text)
-    return {"model": str(file), "model_file_sha256": agreed(file)}
+    return {"model": str(file), "model_file_sha256": permit_model_file(file)}
 
 
 def custom_task(folder: Path, counts: dict[str, int]) -> Path:
@@ -122,7 +122,7 @@ def job_of(task: str, folder: Path, gpu: str, *, train: int, batch: int, **field
         "learning_rate": 0.0005, "predictions": 2, "compile": "off", "memory_format": "contiguous",
     }  # fmt: skip
     if task_fields.get("model") == str(COUNTING):
-        given["model_file_sha256"] = agreed(COUNTING)
+        given["model_file_sha256"] = permit_model_file(COUNTING)
     return Job.from_fields(**(given | task_fields | fields))
 
 

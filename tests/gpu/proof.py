@@ -1,7 +1,7 @@
 """Framework of the GPU tests.
 
 A part is a module in tests/gpu/parts whose `main` calls `prove` with its checks. A check is a function that reports
-claims and measurements through a `Proof`. Results go to standard output as JSON lines, and everything else to standard
+claims and measurements through a `CheckContext`. Results go to standard output as JSON lines, and everything else to standard
 error:
 
     {"checks": {CHECK: SECONDS, ...}}           first: the checks with their time limits
@@ -41,7 +41,7 @@ from engine.system import linux
 from tests.gpu.runner import ALL_DEVICES
 from tests.support.worker_group import Forker, WorkerGroup
 
-Check = tuple[Callable[["Proof"], None], float]
+Check = tuple[Callable[["CheckContext"], None], float]
 """Check function, and its time limit in seconds."""
 
 TEXT_LIMIT = 600
@@ -52,7 +52,7 @@ class Skipped(Exception):  # noqa: N818 - a skipped check is no error
     """Raised when this machine can't run a check. The message is the reason."""
 
 
-class Proof:
+class CheckContext:
     """Interface of a check to the device, to a temporary folder, and to the report.
 
     `device` is the torch device, and `gpu` is its name in jobs. In a rehearsal both are the CPU. `folder` is initially
@@ -155,12 +155,12 @@ def prove(checks: Mapping[str, Check]) -> None:
             _make(name, function, options.rehearse, report)
 
 
-def _make(name: str, function: Callable[[Proof], None], rehearsing: bool, report: Callable[..., None]) -> None:
+def _make(name: str, function: Callable[[CheckContext], None], rehearsing: bool, report: Callable[..., None]) -> None:
     report(begin=name)
     broken = False
     with tempfile.TemporaryDirectory(prefix="fp", ignore_cleanup_errors=True) as folder:
         try:
-            with contextlib.closing(Proof(Path(folder), rehearsing=rehearsing, report=report)) as proof:
+            with contextlib.closing(CheckContext(Path(folder), rehearsing=rehearsing, report=report)) as proof:
                 function(proof)
         except Skipped as why:
             report(name=name, outcome="skipped", text=str(why))

@@ -296,13 +296,13 @@ class Runner:
         They are reported as a failure, unless `patience_s` is 0.
         """
         deadline = time.monotonic() + patience_s
-        while (pids := list(marked(self._mark))) and time.monotonic() < deadline:
+        while (pids := list(find_marked_processes(self._mark))) and time.monotonic() < deadline:
             time.sleep(0.05)
         if pids and patience_s:
             commands = "; ".join(f"{pid} {command(pid)}" for pid in pids)
             self._report_result(name="no process remains", outcome="failed", text=commands[:TEXT_LIMIT])
         deadline = time.monotonic() + GOODBYE_S
-        while (pids := list(marked(self._mark))) and time.monotonic() < deadline:
+        while (pids := list(find_marked_processes(self._mark))) and time.monotonic() < deadline:
             for pid in pids:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
@@ -316,7 +316,7 @@ def _is_finished(part: Mapping[str, Any]) -> bool:
     )
 
 
-def marked(mark: str) -> Iterator[int]:
+def find_marked_processes(mark: str) -> Iterator[int]:
     """Yield the ids of running processes whose environment contains `mark`.
 
     They are read from /proc, so other systems than Linux yield none.

@@ -32,7 +32,7 @@ from gui.sources.launcher import Launcher
 from gui.style import theme
 from gui.widgets import file_dialogs
 from tests.conftest import home_in
-from tests.support.nvml_stub import NvmlStub, built_once
+from tests.support.nvml_stub import NvmlStub, build_once
 from tests.support.widgets import OpenWindow, ShowWidget, W, built_before_styling
 
 OFFSCREEN_NOISE = "This plugin does not support"
@@ -171,7 +171,7 @@ def sample_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
             file.write_bytes(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout)
         return file
 
-    return built_once(tmp_path_factory, "sample", inspect_once)
+    return build_once(tmp_path_factory, "sample", inspect_once)
 
 
 @pytest.fixture

@@ -20,14 +20,14 @@ from PySide6.QtWidgets import (
 from gui.widgets.editors import ComboBox
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import PageScroll
-from tests.support.clipping import clipped
+from tests.support.clipping import find_clipped_texts
 from tests.support.stage import until
 
 PADDING = 3
 """Number of pixels that the height of a control may lack without clipping its text."""
 
 
-def cut_off(page: QWidget) -> Iterator[str]:
+def find_clipped_widgets(page: QWidget) -> Iterator[str]:
     """Yield a message for each widget that is too small for its text, or clipped by a parent without scroll bars."""
     for widget in page.findChildren(QWidget):
         if not widget.isVisible() or isinstance(widget.parent(), QAbstractSpinBox | QComboBox | QTabBar):
@@ -35,13 +35,13 @@ def cut_off(page: QWidget) -> Iterator[str]:
         if isinstance(widget, QLabel | QAbstractButton | QComboBox | QLineEdit | QAbstractSpinBox):
             text = widget.currentText() if isinstance(widget, QComboBox) else widget.text()
             name = f"{type(widget).__name__} “{text or widget.accessibleName()}” in {type(widget.parent()).__name__}"
-            if too_small(widget):
+            if is_too_small(widget):
                 yield f"{name} is only {widget.width()} x {widget.height()}"
-            if out_of_reach(widget, page):
+            if is_out_of_reach(widget, page):
                 yield f"{name} is not whole to be seen"
 
 
-def too_small(widget: QLabel | QAbstractButton | QComboBox | QLineEdit | QAbstractSpinBox) -> bool:
+def is_too_small(widget: QLabel | QAbstractButton | QComboBox | QLineEdit | QAbstractSpinBox) -> bool:
     gives_way = isinstance(widget, ElidedLabel | QLineEdit | ComboBox)
     minimum = widget.sizeHint() if isinstance(widget, QComboBox) and not gives_way else widget.minimumSizeHint()
     if isinstance(widget, QLabel) and (widget.wordWrap() or not widget.text()):
@@ -51,7 +51,7 @@ def too_small(widget: QLabel | QAbstractButton | QComboBox | QLineEdit | QAbstra
     return widget.height() < minimum.height() - PADDING or (widget.width() < minimum.width() and not gives_way)
 
 
-def out_of_reach(widget: QWidget, page: QWidget) -> bool:
+def is_out_of_reach(widget: QWidget, page: QWidget) -> bool:
     """Return True if a parent clips `widget` and the user can't scroll the hidden part into view."""
     visible, holder = widget.geometry(), widget.parentWidget()
     while holder is not None:
@@ -77,7 +77,7 @@ def out_of_reach(widget: QWidget, page: QWidget) -> bool:
     return False
 
 
-def at_rest(page: QWidget) -> list[str]:
+def wait_for_layout(page: QWidget) -> list[str]:
     """Wait until no widget is clipped, since layouts may still change, and return the messages that remain.
 
     Messages about `PageScroll` are left out, because a page may scroll next to the devices.
@@ -85,7 +85,7 @@ def at_rest(page: QWidget) -> list[str]:
     found: list[str] = []
 
     def none() -> bool:
-        messages = (*cut_off(page), *clipped(page))
+        messages = (*find_clipped_widgets(page), *find_clipped_texts(page))
         found[:] = [each for each in messages if not each.startswith(PageScroll.__name__)]
         return not found
 

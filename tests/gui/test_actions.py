@@ -17,7 +17,7 @@ from gui.main_window import MainWindow
 from gui.monitor.toolbar import PROCESSES
 from gui.pages import TRAIN
 from gui.sources.settings import Settings
-from tests.gui.sources.written_runs import a_run
+from tests.gui.sources.written_runs import write_run
 from tests.support.widgets import OpenWindow
 
 NAMED_KEY = re.compile(r"\bCtrl\+\w|\(F\d+\)")
@@ -97,7 +97,7 @@ def test_always_enabled_action_works_by_key(styled: QApplication, qtbot: QtBot) 
 
 
 def test_switches_agree_for_key_and_button(open_window: OpenWindow, qtbot: QtBot) -> None:
-    a_run(8)
+    write_run(8)
     window = open_window()
     qtbot.waitActive(window)
     window.header.devices.click()
@@ -112,7 +112,7 @@ def test_switches_agree_for_key_and_button(open_window: OpenWindow, qtbot: QtBot
     assert (window.acts.page, window.pages.currentIndex()) == (1, 1)
 
 
-def opened(window: MainWindow) -> ShortcutsDialog:
+def open_shortcuts(window: MainWindow) -> ShortcutsDialog:
     window.acts.shortcuts.trigger()
     return window.findChild(ShortcutsDialog)
 
@@ -120,7 +120,7 @@ def opened(window: MainWindow) -> ShortcutsDialog:
 def test_shortcuts_are_changed_saved_and_reset(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
     qtbot.waitActive(window)
-    dialog = opened(window)
+    dialog = open_shortcuts(window)
     dialog.choose("devices_panel")
     dialog.keys.setKeySequence(QKeySequence("Ctrl+Shift+J"))
     dialog.assign.click()
@@ -134,7 +134,7 @@ def test_shortcuts_are_changed_saved_and_reset(open_window: OpenWindow, qtbot: Q
     window.close()
     again = open_window()
     assert again.acts.devices_panel.keys == ("Ctrl+Shift+J",)
-    dialog = opened(again)
+    dialog = open_shortcuts(again)
     dialog.choose("devices_panel")
     dialog.reset.click()
     assert again.acts.devices_panel.keys == ("F7",)
@@ -145,7 +145,7 @@ def test_shortcuts_are_changed_saved_and_reset(open_window: OpenWindow, qtbot: Q
 
 
 def test_conflicting_shortcut_is_refused(window: MainWindow) -> None:
-    dialog = opened(window)
+    dialog = open_shortcuts(window)
     dialog.choose("help")
     dialog.keys.setKeySequence(QKeySequence("Ctrl+."))
     assert not dialog.assign.isEnabled()
@@ -164,13 +164,13 @@ def test_conflicting_shortcut_is_refused(window: MainWindow) -> None:
 
 
 def test_shortcut_list_is_searchable(window: MainWindow, qtbot: QtBot) -> None:
-    dialog = opened(window)
+    dialog = open_shortcuts(window)
     qtbot.keyClicks(dialog.search, "ctrl+. stop")
     assert [dialog.table.item(row, 0).text() for row in range(dialog.table.rowCount())] == ["Stop"]
 
 
 def test_shortcut_reset_survives_search_for_old_keys(window: MainWindow) -> None:
-    dialog = opened(window)
+    dialog = open_shortcuts(window)
     window.commands.keymap.assign(window.acts.devices_panel, "Ctrl+Shift+J")
     dialog.search.setText("ctrl+shift+j")
     dialog.reset.click()

@@ -32,7 +32,7 @@ def spoken_name(widget: QWidget) -> str:
     return interface.text(QAccessible.Text.Name) if interface is not None else ""
 
 
-def reachable(window: QWidget) -> list[QWidget]:
+def list_focusable_widgets(window: QWidget) -> list[QWidget]:
     """Return the widgets that can get the focus with Tab, including invisible ones.
 
     Components of spin boxes and combo boxes are left out.
@@ -77,7 +77,7 @@ def test_fixed_names_are_unique(window: MainWindow) -> None:
 
 def test_fields_have_label_buddies(window: MainWindow) -> None:
     buddies = {label.buddy() for label in window.findChildren(QLabel) if label.buddy() is not None}
-    fields = [w for w in reachable(window) if isinstance(w, QLineEdit | QComboBox | QAbstractSpinBox)]
+    fields = [w for w in list_focusable_widgets(window) if isinstance(w, QLineEdit | QComboBox | QAbstractSpinBox)]
     without = [widget.accessibleName() for widget in fields if widget not in buddies]
     assert without == []
 

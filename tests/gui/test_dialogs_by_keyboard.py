@@ -11,8 +11,8 @@ from PySide6.QtWidgets import QDialog, QWidget
 from pytestqt.qtbot import QtBot
 
 from gui.main_window import MainWindow
-from tests.gui.test_app_names import reachable, spoken_name
-from tests.gui.test_every_page import against_reading
+from tests.gui.test_app_names import list_focusable_widgets, spoken_name
+from tests.gui.test_every_page import is_against_reading_order
 
 MAX_TABS = 600
 """Maximum number of presses for a walk. The page of help has many links, and Tab stops at each."""
@@ -47,10 +47,14 @@ def walk(dialog: QDialog, qtbot: QtBot, key: Qt.Key) -> list[QWidget]:
 
 def test_tab_reaches_every_control_of_a_dialog(dialog: QDialog, qtbot: QtBot) -> None:
     forward = walk(dialog, qtbot, Qt.Key.Key_Tab)
-    present = [each for each in reachable(dialog) if each.isVisible() and each.isEnabled()]
+    present = [each for each in list_focusable_widgets(dialog) if each.isVisible() and each.isEnabled()]
     assert [spoken_name(each) for each in present if each not in forward] == []
     assert len(forward) == len(set(forward))
-    order = [f"{spoken_name(a)} before {spoken_name(b)}" for a, b in pairwise(forward) if against_reading(a, b, dialog)]
+    order = [
+        f"{spoken_name(a)} before {spoken_name(b)}"
+        for a, b in pairwise(forward)
+        if is_against_reading_order(a, b, dialog)
+    ]
     assert order == []
     backward = walk(dialog, qtbot, Qt.Key.Key_Backtab)
     assert backward == [forward[0], *forward[:0:-1]]

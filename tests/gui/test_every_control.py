@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QMenu, QWidget
 from engine.system import paths
 from gui.run.header import CURVES
 from gui.sources.background import Background
-from tests.gui.test_every_page import without_changing_parts
+from tests.gui.test_every_page import replace_changing_parts
 from tests.support.golden import check_file
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub
@@ -68,13 +68,13 @@ def test_every_control_has_its_effect(
         until(partial(is_at_rest, page))
         run_ids = [run.name for run in paths.runs_folder().glob("*")]
         lines.append(f"[{name}]")
-        lines += [without_changing_parts(line, name, run_ids) for line in walker.walk(page, show, UNTRIED_CONTROLS)]
+        lines += [replace_changing_parts(line, name, run_ids) for line in walker.walk(page, show, UNTRIED_CONTROLS)]
     stage.show_run(CURVES)
     lines.append("[actions]")
     for name, action in window.acts.by_name.items():
         if action.isEnabled() and name not in UNTRIED:
             line = f"{name}: {'; '.join(walker.press(action.trigger))}"
-            lines.append(without_changing_parts(line, name, run_ids))
+            lines.append(replace_changing_parts(line, name, run_ids))
     menus = [action.menu() for action in window.menuBar().actions()]
     lines += ["[menus]", *(line for menu in menus if isinstance(menu, QMenu) for line in menu_lines(menu))]
     lines += ["[timers]", *timers(window), "[signals that nothing is connected to]", *walker.unheard()]

@@ -40,13 +40,13 @@ from gui.sources.settings import Settings
 from gui.style import theme
 from gui.welcome.page import FindingRow
 from gui.widgets.labels import ProblemLabel
-from tests.gui.cut_off import at_rest
-from tests.gui.sources.written_runs import a_run, supervise_here
-from tests.gui.test_app_names import reachable, spoken_name
+from tests.gui.cut_off import wait_for_layout
+from tests.gui.sources.written_runs import supervise_here, write_run
+from tests.gui.test_app_names import list_focusable_widgets, spoken_name
 from tests.support.golden import check_file
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub
-from tests.support.page_contents import contents
+from tests.support.page_contents import list_contents
 from tests.support.painted import painted_lines
 from tests.support.stage import SECOND, Stage, until
 from tests.support.widgets import OpenWindow
@@ -64,10 +64,14 @@ VARIES = re.compile(
 
 
 def controls(page: QWidget) -> list[QWidget]:
-    return [each for each in reachable(page) if each.isVisible() and each.isEnabled() and not each.size().isEmpty()]
+    return [
+        each
+        for each in list_focusable_widgets(page)
+        if each.isVisible() and each.isEnabled() and not each.size().isEmpty()
+    ]
 
 
-def stops(page: QWidget) -> list[QWidget]:
+def list_tab_stops(page: QWidget) -> list[QWidget]:
     """Return the widgets that get the focus when Tab is pressed repeatedly.
 
     They begin with the first control of the page and end with the first widget that gets the focus a second time.
@@ -85,7 +89,7 @@ def stops(page: QWidget) -> list[QWidget]:
     return [*found, widget]
 
 
-def against_reading(before: QWidget, after: QWidget, window: QWidget) -> bool:
+def is_against_reading_order(before: QWidget, after: QWidget, window: QWidget) -> bool:
     """Return True if Tab moves up or left from `before` to `after`, against the reading order.
 
     The positions of their ancestors in the nearest common parent are compared.
@@ -108,7 +112,7 @@ def against_reading(before: QWidget, after: QWidget, window: QWidget) -> bool:
     return b.bottom() <= a.top() and b.left() < a.right()
 
 
-def texts(page: QWidget) -> Iterator[str]:
+def list_texts(page: QWidget) -> Iterator[str]:
     """Yield all texts of visible labels, buttons, combo boxes and tables, and accessible descriptions.
 
     Texts that come from the engine are left out.
@@ -127,7 +131,7 @@ def texts(page: QWidget) -> Iterator[str]:
         yield widget.accessibleDescription()
 
 
-def traps(page: QWidget) -> list[str]:
+def find_tab_traps(page: QWidget) -> list[str]:
     """Return the names of the widgets that the user can't leave with Tab."""
     return [
         spoken_name(each)
@@ -137,7 +141,7 @@ def traps(page: QWidget) -> list[str]:
     ]
 
 
-def faults(page: QWidget) -> Iterator[str]:
+def find_faults(page: QWidget) -> Iterator[str]:
     """Yield a message for each defect of the visible page in names, tab order and number formats."""
     present = controls(page)
     yield from (
@@ -150,30 +154,30 @@ def faults(page: QWidget) -> Iterator[str]:
         for each in present
         if isinstance(each, QPushButton | QToolButton) and not each.text() and each.icon().isNull()
     )
-    *walked, last = stops(page)
+    *walked, last = list_tab_stops(page)
     if last is not walked[0]:
         yield f"Tab comes from {spoken_name(walked[-1])} to {spoken_name(last)}, never to the first control again"
     yield from (f"Tab misses {spoken_name(each)}" for each in present if each not in walked)
     yield from (
         f"Tab goes from {spoken_name(before)} to {spoken_name(after)}"
         for before, after in pairwise(each for each in walked if each in present)
-        if against_reading(before, after, page)
+        if is_against_reading_order(before, after, page)
     )
-    yield from (f"Tab stays in {name}" for name in traps(page))
+    yield from (f"Tab stays in {name}" for name in find_tab_traps(page))
     if isinstance(page, QDialog):
         names = Counter(spoken_name(each) for each in present)
         yield from (f"{count} controls with the name {name}" for name, count in names.items() if count > 1)
-    yield from (f"English number: {text[:80]}" for text in texts(page) if ENGLISH.search(text))
+    yield from (f"English number: {text[:80]}" for text in list_texts(page) if ENGLISH.search(text))
 
 
 def show_active_run(stage: Stage) -> QWidget:
     """Show a run that appears to be active, and return its page."""
-    stage.window.show_run(supervise_here(a_run(400, None)))
+    stage.window.show_run(supervise_here(write_run(400, None)))
     until(lambda: not stage.workspace.session.loading)
     return stage.show_run(CURVES)
 
 
-def settled_contents(page: QWidget, name: str) -> list[str]:
+def wait_for_contents(page: QWidget, name: str) -> list[str]:
     """Return the contents of a page when they no longer change and no background work is left.
 
     Parts that vary, such as live measurements, are replaced before the comparison.
@@ -182,14 +186,14 @@ def settled_contents(page: QWidget, name: str) -> list[str]:
     found: list[list[str]] = []
 
     def is_settled() -> bool:
-        found.append([without_changing_parts(line, name, run_ids) for line in contents(page)])
+        found.append([replace_changing_parts(line, name, run_ids) for line in list_contents(page)])
         return len(found) > 2 and found[-1] == found[-2] == found[-3] and not page.findChildren(Background)
 
     until(is_settled, seconds=120.0)
     return found[-1]
 
 
-def without_changing_parts(line: str, name: str, run_ids: list[str]) -> str:
+def replace_changing_parts(line: str, name: str, run_ids: list[str]) -> str:
     """Replace the parts of a line that differ between two runs of a test.
 
     On pages with live measurements (`name`), all numbers are replaced.
@@ -239,15 +243,15 @@ def test_every_page_is_accessible_and_unclipped(
         if page is window:
             window.acts.devices_panel.setChecked(True)
             window.resize(WIDTH, HEIGHT)
-        for fault in (*at_rest(page), *faults(page)):
+        for fault in (*wait_for_layout(page), *find_faults(page)):
             found.setdefault(fault, name)
         page = window.pages.currentWidget() if page is window else page
         if name not in ("about", "help"):  # packages, and the guide
-            lines = settled_contents(page, name)
+            lines = wait_for_contents(page, name)
             described[name] = sorted(lines) if name.startswith("monitor") else lines  # created as readings arrive
             if not name.startswith("monitor") and name not in ("first-start", "run-going-on"):  # measure live
                 run_ids = [run.name for run in paths.runs_folder().glob("*")]
-                described[name] += [without_changing_parts(line, name, run_ids) for line in painted_lines(page)]
+                described[name] += [replace_changing_parts(line, name, run_ids) for line in painted_lines(page)]
         assert window.size() == QSize(WIDTH, HEIGHT), name
     compare_with_golden(described)
     assert "\n".join(f"{name}: {fault}" for fault, name in found.items()) == ""

@@ -42,7 +42,7 @@ from gui.runs.interrupted import InterruptedRuns
 from gui.runs.table import RunsModel
 from gui.split_points.view import SplitPointsView
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, held_by, snapshot
-from tests.gui.split_points.example import a_split
+from tests.gui.split_points.example import make_split
 from tests.support.golden import check_section
 from tests.support.unclear_dataset import UNCERTAIN, UNCLEAR
 
@@ -209,12 +209,12 @@ def notices() -> Iterator[str]:
 
 def split_points() -> Iterator[str]:
     view, titles = SplitPointsView(), ("first", "second", "third")
-    *segments, last = a_split(("stem", "block3"), (CPU,) * 3).segments
+    *segments, last = make_split(("stem", "block3"), (CPU,) * 3).segments
     segments.append(structs.replace(last, parameters=6_200_000))
     for split in (
-        a_split(("stem", "block3"), (CPU,) * 3, segments=tuple(segments), memory_bytes=(None, 1000, 2000)),
-        a_split(("block1", "block2", "block4"), stage_ranks=(0, 1, 1, 0), in_flight=(2, 2, 1, 1), chosen=True),
-        a_split(memory_bytes=(1 << 30, None), recomputed=True, microbatches=1),
+        make_split(("stem", "block3"), (CPU,) * 3, segments=tuple(segments), memory_bytes=(None, 1000, 2000)),
+        make_split(("block1", "block2", "block4"), stage_ranks=(0, 1, 1, 0), in_flight=(2, 2, 1, 1), chosen=True),
+        make_split(memory_bytes=(1 << 30, None), recomputed=True, microbatches=1),
     ):
         view.show_split(split, titles[: len(split.devices)])
         yield f"{view.balance.text()} {view.origin.text()} {view.automatic.isEnabled()}"

@@ -52,7 +52,7 @@ def colors(image: QImage) -> set[str]:
     return {color.name() for color in pixels if color.alpha() == 255}
 
 
-def drawn(icon: QIcon, mode: QIcon.Mode = QIcon.Mode.Normal, state: QIcon.State = QIcon.State.Off) -> QImage:
+def draw_icon(icon: QIcon, mode: QIcon.Mode = QIcon.Mode.Normal, state: QIcon.State = QIcon.State.Off) -> QImage:
     return icon.pixmap(SIZE, 1.0, mode, state).toImage()
 
 
@@ -62,17 +62,17 @@ def test_icon_has_the_themes_colors(scheme: pytest.MonkeyPatch, dark: bool, expe
     copy = QIcon(icon)
     scheme.setattr(theme, "is_dark", lambda: dark)
     for each in (icon, copy):
-        assert colors(drawn(each)) == {expected.error}
-        assert colors(drawn(each, QIcon.Mode.Selected)) == {expected.accent_text}
-    faded = colors(drawn(icon, QIcon.Mode.Disabled))
+        assert colors(draw_icon(each)) == {expected.error}
+        assert colors(draw_icon(each, QIcon.Mode.Selected)) == {expected.accent_text}
+    faded = colors(draw_icon(icon, QIcon.Mode.Disabled))
     assert expected.error not in faded
 
 
 def test_checked_button_has_another_icon(scheme: pytest.MonkeyPatch) -> None:
     icon = icons.icon("right", "muted", on="down")
-    on = drawn(icon, state=QIcon.State.On)
-    assert on != drawn(icon)
-    assert on == drawn(icons.icon("down", "muted"))
+    on = draw_icon(icon, state=QIcon.State.On)
+    assert on != draw_icon(icon)
+    assert on == draw_icon(icons.icon("down", "muted"))
 
 
 def test_icon_is_sharp_at_double_density() -> None:
@@ -86,13 +86,13 @@ def test_icon_is_sharp_at_double_density() -> None:
     painter = QPainter(painted)
     icon.paint(painter, 0, 0, 16, 16)
     painter.end()
-    assert colors(painted) == colors(drawn(icon))
+    assert colors(painted) == colors(draw_icon(icon))
 
 
 def test_icons_outlive_their_engine() -> None:
     copies = [QIcon(icons.icon("stop", "error")) for _ in range(1000)]
     gc.collect()
-    assert len({bytes(drawn(copy).constBits()) for copy in copies}) == 1
+    assert len({bytes(draw_icon(copy).constBits()) for copy in copies}) == 1
 
 
 def test_visible_icons_follow_the_theme(repainted: QApplication, scheme: pytest.MonkeyPatch, qtbot: QtBot) -> None:

@@ -15,7 +15,7 @@ from gui.form.followers import sample_job
 from gui.main_window import MainWindow
 from gui.pages import MONITOR, RUNS, SEARCHES, TRAIN
 from gui.style import theme
-from tests.gui.sources.written_runs import a_run
+from tests.gui.sources.written_runs import write_run
 from tests.support.drops import drag_files, drop_files
 from tests.support.widgets import OpenWindow
 
@@ -119,7 +119,7 @@ def panes_by_key(window: MainWindow, qtbot: QtBot, key: Qt.KeyboardModifier) -> 
 
 
 def test_f6_moves_between_panes_of_every_page(open_window: OpenWindow, qtbot: QtBot) -> None:
-    a_run(8)
+    write_run(8)
     window = open_window()
     qtbot.waitActive(window)
     window.show_form()

@@ -19,7 +19,7 @@ from gui.sources.run_session import RunSession
 from gui.sources.run_status import RunStatus
 from gui.sources.settings import Settings
 from gui.status_bar import StatusBar
-from tests.gui.sources.written_runs import a_run, job, supervise_here
+from tests.gui.sources.written_runs import job, supervise_here, write_run
 from tests.support.widgets import OpenWindow, built_before_styling
 
 
@@ -42,7 +42,7 @@ def test_same_job_restarts_only_after_a_question(
 
 def test_started_run_is_shown_from_its_first_plot(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
-    window.show_run(a_run(80))
+    window.show_run(write_run(80))
     page = window.workspace.run
     qtbot.waitUntil(lambda: page.log.visibleRegion().isEmpty() and page.charts.loss.isVisible())
     page.header.tabs.setFocus()
@@ -96,7 +96,7 @@ def test_reopened_window_never_shows_idle_or_device_problems(
 ) -> None:
     settings = Settings()
     settings.remember_job(job(strategy="ddp", devices=("cpu", "cpu")))
-    supervise_here(a_run(20, None))
+    supervise_here(write_run(20, None))
     texts: list[str] = []
     show_idle, show_problems = StatusBar.show_idle, FieldRow.show_problems
 

@@ -21,7 +21,7 @@ from gui.pages import RUNS
 from gui.single_instance import MAX_BYTES, OpenRequest, SingleInstance, socket_path
 from gui.sources.background import Background
 from gui.sources.resume_fork import Opened, read_paths
-from tests.support.nobody import as_nobody
+from tests.support.nobody import run_as_nobody
 from tests.support.widgets import OpenWindow
 
 ROOT = Path(__file__).parents[2]
@@ -129,7 +129,7 @@ try:
 except PermissionError:
     print(json.dumps("out"))
 """
-    assert as_nobody(connection_attempt) == "out"
+    assert run_as_nobody(connection_attempt) == "out"
 
 
 def test_unresponsive_window_is_reported(first: SingleInstance) -> None:

@@ -209,7 +209,7 @@ def arcgis_kitti(root: Path, images: Mapping[str, Drawn]) -> Path:
     return arcgis_definition(root, "KITTI_rectangles").parent
 
 
-def numbered(path: Path, drawn: Drawn) -> Path:
+def write_numbered_mask(path: Path, drawn: Drawn) -> Path:
     """Write a mask in which the pixels of the first rectangle are 1, those of the second are 2, and so on."""
     values = np.zeros((drawn.height, drawn.width), np.uint8 if len(drawn.rectangles) < 256 else np.uint16)
     for number, (left, top, right, bottom, _) in enumerate(drawn.rectangles, 1):

@@ -8,6 +8,6 @@ from typing import Any
 import pytest
 
 
-def some(cases: Iterable[Any], everyday: Collection[Any]) -> list[Any]:
-    """Return `cases` as pytest parameters. Cases that are not in `everyday` are marked `long`."""
+def mark_long_cases(cases: Iterable[Any], everyday: Collection[Any]) -> list[Any]:
+    """Return `cases` as pytest parameters, and mark those that are not in `everyday` as `long`."""
     return [case if case in everyday else pytest.param(case, marks=pytest.mark.long) for case in cases]

@@ -33,7 +33,7 @@ _MAY_SCROLL = QPlainTextEdit | QTextEdit | QTableView | QTreeView | ExampleList
 """Types of widgets that may scroll horizontally: tables, trees, and text without line wrapping."""
 
 
-def clipped(page: QWidget) -> Iterator[str]:
+def find_clipped_texts(page: QWidget) -> Iterator[str]:
     """Yield a message for each text that is cut off and shown nowhere else, and for each horizontal scroll bar."""
     page.grab()  # plots place their numbers while they are painted
     for widget in (page, *page.findChildren(QWidget)):
@@ -44,7 +44,7 @@ def clipped(page: QWidget) -> Iterator[str]:
 
 def _faults(widget: QWidget) -> Iterator[str]:
     if isinstance(widget, ElidedLabel):
-        yield from _elided(widget)
+        yield from _find_elided_texts(widget)
     elif isinstance(widget, QTabBar):
         if widget.usesScrollButtons() and widget.sizeHint().width() > widget.width() + SLACK:
             yield f"tabs need {widget.sizeHint().width()} of {widget.width()} pixels"
@@ -62,7 +62,7 @@ def _faults(widget: QWidget) -> Iterator[str]:
             yield f"scrolls sideways by {bar.maximum()} pixels"
 
 
-def _elided(label: ElidedLabel) -> Iterator[str]:
+def _find_elided_texts(label: ElidedLabel) -> Iterator[str]:
     text = label.text()
     if label.fontMetrics().horizontalAdvance(text) <= label.width() + SLACK:
         return

@@ -12,7 +12,7 @@ CORNER = np.array([500_000.0, 5_400_000.0, 100.0])
 """Survey coordinates in meters of the scene's origin in LAS files."""
 
 
-def scene(seed: int, points: int = 600) -> tuple[np.ndarray, np.ndarray]:
+def make_scene(seed: int, points: int = 600) -> tuple[np.ndarray, np.ndarray]:
     """Return positions, float32 [n, 3], and classes, uint8 [n], of points on a floor (0) and a ball (1)."""
     random = np.random.default_rng(seed)
     floor = np.concatenate([random.uniform(-1, 1, (points // 2, 2)), random.normal(0, 0.01, (points // 2, 1))], 1)
@@ -53,7 +53,7 @@ def make_clouds(folder: Path, counts: dict[str, int], points: int = 600) -> Path
     """Write scenes as PLY files into one folder per split. `counts` maps a split to its number of scenes."""
     for split, count in counts.items():
         for number in range(count):
-            positions, classes = scene(1000 * (split == "val") + number, points)
+            positions, classes = make_scene(1000 * (split == "val") + number, points)
             write_ply(folder / split / f"{number:02}.ply", positions, label=classes)
     return folder
 
@@ -91,12 +91,12 @@ def write_pcd(path: Path, positions: np.ndarray, data: str, **columns: np.ndarra
         content = points.tobytes()
     else:
         raw = b"".join(each.tobytes() for each in arrays)
-        packed = lzf(raw)
+        packed = compress_lzf(raw)
         content = np.array([len(packed), len(raw)], "<u4").tobytes() + packed
     path.write_bytes("\n".join(header).encode() + content)
 
 
-def lzf(content: bytes) -> bytes:
+def compress_lzf(content: bytes) -> bytes:
     """Compress bytes in the LZF format: literals, and references to bytes up to 8 KiB earlier."""
     packed, literals = bytearray(), bytearray()
     known: dict[bytes, int] = {}

@@ -16,7 +16,7 @@ SIDE = 48
 Image = dict[str, Any]
 
 
-def images(seed: int, *, count: int = 12, crowded: int = 8) -> list[Image]:
+def make_images(seed: int, *, count: int = 12, crowded: int = 8) -> list[Image]:
     """Return `count` random images with objects and detections. Most detections are close to an object.
 
     An image has fewer than `crowded` objects. A tenth of the objects are marked as ignored. The last class has no
@@ -51,7 +51,7 @@ def boxes(generator: np.random.Generator, count: int) -> np.ndarray[Any, np.dtyp
     return np.concatenate([corners, corners + generator.uniform(4, 20, (count, 2))], 1)
 
 
-def masks(given: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def draw_ellipses(given: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return a mask for each box, bool [n, h, w]: the ellipse that touches the four edges of the box."""
     y, x = np.mgrid[:SIDE, :SIDE] + 0.5
     results = np.zeros((len(given), SIDE, SIDE), bool)
@@ -61,7 +61,7 @@ def masks(given: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dt
     return results
 
 
-def precisions(
+def compute_precisions(
     given: list[Image], kind: str, *, size: str = "all", scale: float = 1.0
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Compute the average precision with pycocotools, [classes, 10], at the IoU thresholds 0.5, 0.55, ..., 0.95.
@@ -73,7 +73,7 @@ def precisions(
     annotations = []
     for number, image in enumerate(given, 1):
         for box, mask, of_class, ignored in zip(
-            image["true"], masks(image["true"]), image["true_classes"], image["ignored"], strict=True
+            image["true"], draw_ellipses(image["true"]), image["true_classes"], image["ignored"], strict=True
         ):
             left, top, right, bottom = (box * scale).tolist()
             annotations.append(
@@ -88,7 +88,7 @@ def precisions(
                 }
             )
         for box, mask, of_class, score in zip(
-            image["found"], masks(image["found"]), image["classes"], image["scores"], strict=True
+            image["found"], draw_ellipses(image["found"]), image["classes"], image["scores"], strict=True
         ):
             left, top, right, bottom = (box * scale).tolist()
             entry = {"image_id": number, "category_id": int(of_class) + 1, "score": float(score)}

@@ -8,7 +8,7 @@ from engine.checks.disk import model_file_sha256
 from engine.runs.consent import agree
 
 
-def agreed(path: Path) -> str:
+def permit_model_file(path: Path) -> str:
     """Permit Footplate to execute the model file at `path` and return the file's SHA-256."""
     sha256 = model_file_sha256(str(path))
     assert sha256 is not None

@@ -33,11 +33,11 @@ class Note(NamedTuple):
     what: str
 
 
-def why_not() -> str | None:
+def find_obstacle() -> str | None:
     """Return the reason why the stub can't be used on this system, or None if it can."""
     if _headers() is None:
         return "torch is no CUDA build: CUDA's headers, which Triton brings along, are missing"
-    return nvml_stub.why_not()
+    return nvml_stub.find_obstacle()
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class CudaStub:
     @classmethod
     def compiled(cls, folder: Path) -> CudaStub:
         headers = _headers()
-        assert headers is not None, why_not()
+        assert headers is not None, find_obstacle()
         compile_stub(folder)
         parts = [f"cuda_{piece}.c" for piece in ("devices", "streams", "math", "nccl")]
         compile_library(folder / "libcudart-stub.so", *parts, flags=[f"-I{headers}", "-lpthread", "-ldl"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.consent import agreed
+from tests.support.consent import permit_model_file
 
 _DEEP = """
 import torch
@@ -30,4 +30,4 @@ def deep_model(folder: Path) -> dict[str, str]:
     """Write the model file into `folder` and return the job fields that select it and permit its execution."""
     file = folder / "deep.py"
     file.write_text(_DEEP)
-    return {"model": str(file), "model_file_sha256": agreed(file)}
+    return {"model": str(file), "model_file_sha256": permit_model_file(file)}

@@ -8,10 +8,10 @@ import numpy as np
 import scipy.io
 from PIL import Image
 
-from tests.support.masks import disc
+from tests.support.masks import make_disc
 
 
-def rim(mask: np.ndarray) -> np.ndarray:
+def find_border(mask: np.ndarray) -> np.ndarray:
     """Return the border pixels of `mask`, bool [h, w]."""
     inside = mask > 0
     padded = np.pad(inside, 1, mode="edge")
@@ -38,11 +38,11 @@ def make_edged(folder: Path, counts: dict[str, int], side: int = 32, *, matlab: 
     seed = 0
     for split, count in counts.items():
         for number in range(count):
-            pixels, mask = disc(side, seed := seed + 1)
+            pixels, mask = make_disc(side, seed := seed + 1)
             image = folder / "images" / split / f"{number:03}.png"
             image.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels).save(image)
-            edges = rim(mask)
+            edges = find_border(mask)
             if matlab:
                 half = edges.copy()
                 half[side // 2 :] = False

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 _COPIES = (torch.ops.aten._to_copy, torch.ops.aten.copy_)
 
 
-class FromTheHost(TorchDispatchMode):
+class HostTensorRecorder(TorchDispatchMode):
     """Recorder of operations with a CPU tensor as argument, which would make a GPU wait.
 
     Zero-dimensional tensors are passed as kernel arguments, so only copies of them are recorded.

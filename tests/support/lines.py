@@ -9,7 +9,7 @@ import numpy as np
 from tests.support.masks import write_pairs
 
 
-def line(side: int, seed: int, width: float = 5) -> tuple[np.ndarray, np.ndarray, float]:
+def make_line(side: int, seed: int, width: float = 5) -> tuple[np.ndarray, np.ndarray, float]:
     """Return an image of a bright line on noise, its mask, and the angle of the line.
 
     The image is uint8 [side, side, 3]. The mask is uint8 [side, side] with the values 0 and 255. The angle is in
@@ -27,4 +27,4 @@ def line(side: int, seed: int, width: float = 5) -> tuple[np.ndarray, np.ndarray
 
 def make_lined(folder: Path, counts: dict[str, int], side: int = 32) -> Path:
     """Write images/SPLIT/N.png and masks/SPLIT/N.png. `counts` maps a split to its number of images."""
-    return write_pairs(folder, counts, lambda seed: line(side, seed)[:2])
+    return write_pairs(folder, counts, lambda seed: make_line(side, seed)[:2])

@@ -12,7 +12,7 @@ from engine.data.loading.image_loader import BatchLoader
 from engine.data.loading.sampler import GlobalBatchSampler
 
 
-def loader_of(images: ImageSet, sampler: GlobalBatchSampler, **given: Any) -> BatchLoader:
+def make_loader(images: ImageSet, sampler: GlobalBatchSampler, **given: Any) -> BatchLoader:
     """Return a loader with default settings. Keywords override them.
 
     The caller closes the loader. An unreadable image fails the test.

@@ -26,7 +26,7 @@ _START_S = 20.0
 _SSHD = "/usr/sbin/sshd"
 
 
-def why_not() -> str:
+def find_obstacle() -> str:
     """Return the reason why simulated machines can't be created on this system, or "" if they can."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return "needs Linux and root, for network namespaces"

@@ -20,13 +20,13 @@ from engine.data.splits import MaskCode, RecognizedDataset
 SIDE = 32
 
 
-def striped(*values: int) -> np.ndarray:
+def make_striped_mask(*values: int) -> np.ndarray:
     """Return a mask, uint8 [32, 32], with a vertical stripe for each of `values`."""
     columns = np.arange(SIDE) * len(values) // SIDE
     return np.broadcast_to(np.array(values)[columns], (SIDE, SIDE)).astype(np.uint8)
 
 
-def painted(mask: np.ndarray, colors: dict[int, int]) -> np.ndarray:
+def color_mask(mask: np.ndarray, colors: dict[int, int]) -> np.ndarray:
     """Convert a mask to colors, uint8 [h, w, 3]. `colors` maps a value to 0xRRGGBB."""
     found = np.zeros((*mask.shape, 3), np.uint8)
     for value, color in colors.items():
@@ -40,7 +40,7 @@ def with_palette(mask: np.ndarray, *colors: int) -> Image.Image:
     return image
 
 
-def encoded(mask: Any, ending: str, **options: Any) -> bytes:
+def encode_mask(mask: Any, ending: str, **options: Any) -> bytes:
     """Encode a mask in the format of the suffix `ending`, and return the bytes of the file.
 
     The suffixes "npy" and "tif" support any dtype. `options` are passed to the encoder.
@@ -58,17 +58,17 @@ def encoded(mask: Any, ending: str, **options: Any) -> bytes:
 
 
 def make_folder(folder: Path, masks: Sequence[Any], ending: str = "png", **options: Any) -> Path:
-    """Write gray images to images/N.png and masks to masks/N.ENDING. `options` are passed to `encoded`."""
+    """Write gray images to images/N.png and masks to masks/N.ENDING. `options` are passed to `encode_mask`."""
     for kind in ("images", "masks"):
         (folder / kind).mkdir(parents=True, exist_ok=True)
     for number, mask in enumerate(masks):
         size = mask.size if isinstance(mask, Image.Image) else mask.shape[1::-1]
         Image.new("L", size, 30 * (number % 8)).save(folder / "images" / f"{number:02}.png")
-        (folder / "masks" / f"{number:02}.{ending}").write_bytes(encoded(mask, ending, **options))
+        (folder / "masks" / f"{number:02}.{ending}").write_bytes(encode_mask(mask, ending, **options))
     return folder
 
 
-def found_in(folder: Path) -> RecognizedDataset:
+def recognize_folder(folder: Path) -> RecognizedDataset:
     return recognize(str(folder), val_fraction=0.25, seed=0, kinds=("masks",))
 
 
@@ -78,7 +78,7 @@ def report_on(folder: Path, ignored: int | None = None) -> DatasetReport:
     )
 
 
-def shares_in(folder: Path) -> dict[str, float]:
+def measure_class_fractions(folder: Path) -> dict[str, float]:
     """Return the fraction of each class in the training split, rounded to hundredths."""
     report = report_on(folder)
     assert report.splits, report.problems
@@ -92,12 +92,12 @@ def code_of(recognized: RecognizedDataset) -> MaskCode:
     return recognized.code
 
 
-def errors_in(folder: Path) -> str:
+def join_errors(folder: Path) -> str:
     """Return the messages of all errors that are found in a folder."""
-    return " ".join(problem.message for problem in errors(found_in(folder).problems))
+    return " ".join(problem.message for problem in errors(recognize_folder(folder).problems))
 
 
-def disc(seed: int) -> np.ndarray:
+def make_disc(seed: int) -> np.ndarray:
     """Return a white disc on black, uint8 [96, 96]."""
     rows, columns = np.mgrid[:96, :96]
     return (((rows - 48) ** 2 + (columns - 40 - seed) ** 2 < 900) * 255).astype(np.uint8)

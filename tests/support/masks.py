@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 
-def disc(side: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def make_disc(side: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return an image of a red or green disc, uint8 [side, side, 3], and its mask, uint8 [side, side].
 
     The mask is 0 for the background, 1 or 2 for the disc.
@@ -31,7 +31,7 @@ def make_masked(folder: Path, counts: dict[str, int], side: int = 32, *, ignored
     """
 
     def draw(seed: int) -> tuple[np.ndarray, np.ndarray]:
-        pixels, mask = disc(side, seed)
+        pixels, mask = make_disc(side, seed)
         if ignored:
             mask[0] = 255
         return pixels, mask

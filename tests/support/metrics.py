@@ -11,7 +11,7 @@ from engine.metrics.base import Metric
 from engine.tasks.base import Objective
 
 
-def metric_of_ranks(
+def compute_on_ranks(
     objective: Objective, outputs: Tensor, targets: Tensor, ranks: int, batches: int | Sequence[int] = 1
 ) -> Metric:
     """Compute a metric as distributed training does: give each batch to the next rank, then combine the ranks' metrics.

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 NOBODY = 65534
 
 
-def as_nobody(code: str, *arguments: str, uid: int = NOBODY, before: str = "") -> Any:
+def run_as_nobody(code: str, *arguments: str, uid: int = NOBODY, before: str = "") -> Any:
     """Run Python `code` as another user, and return the JSON that it prints.
 
     `before` runs first, still as the current user: it can import modules that the other user may not read.

@@ -78,7 +78,7 @@ class NvmlStub:
         temporary.replace(self.profile)
 
 
-def why_not() -> str | None:
+def find_obstacle() -> str | None:
     """Return the reason why the stub can't be used on this system, or None if it can."""
     if sys.platform != "linux":
         return "the NVML stub is loaded by LD_LIBRARY_PATH, on Linux only"
@@ -112,7 +112,7 @@ def compile_library(library: Path, *sources: str, flags: Iterable[str] = ()) -> 
     )
 
 
-def built_once(temporary: pytest.TempPathFactory, name: str, build: Callable[[Path], Built]) -> Built:
+def build_once(temporary: pytest.TempPathFactory, name: str, build: Callable[[Path], Built]) -> Built:
     """Call `build` with a folder that all test processes share, one process at a time, and return its result."""
     root = temporary.getbasetemp()
     root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root

@@ -42,7 +42,7 @@ _CLOSED = QAbstractSpinBox | QComboBox | QTabBar
 """Widgets whose child widgets are part of Qt and aren't listed separately."""
 
 
-def contents(page: QWidget, *, with_roles: bool = True) -> Iterator[str]:
+def list_contents(page: QWidget, *, with_roles: bool = True) -> Iterator[str]:
     """Yield a line for each visible widget of a page that shows or accepts something, in the order of creation.
 
     With roles, each row of a table is followed by a line with what its cells have in addition to their texts.

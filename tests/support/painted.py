@@ -23,7 +23,7 @@ _ELEMENT = re.compile(
 _COLOR = re.compile(r'\b(fill|stroke)="([^"]*)"')
 
 
-def paints(widget: QWidget) -> bool:
+def is_custom_painted(widget: QWidget) -> bool:
     """Return True if a class of `gui` paints the widget, a cell of it or an item in it, and the text is not all of it."""
     if isinstance(widget, QLabel | QLineEdit):
         return False
@@ -33,7 +33,7 @@ def paints(widget: QWidget) -> bool:
     return isinstance(widget, QGraphicsView) or any("paintEvent" in vars(kind) for kind in kinds)
 
 
-def painted(widget: QWidget) -> str:
+def describe_painting(widget: QWidget) -> str:
     """Return the texts that a widget paints, in order, and the number of its shapes by color.
 
     For a view of plots, whose ticks depend on the font, only return the colors.
@@ -74,5 +74,5 @@ def _svg(widget: QWidget) -> str:
 def painted_lines(page: QWidget) -> Iterator[str]:
     """Yield a line for each visible widget of a page that a class of `gui` paints."""
     for widget in page.findChildren(QWidget):
-        if widget.isVisible() and paints(widget) and (found := painted(widget)):
+        if widget.isVisible() and is_custom_painted(widget) and (found := describe_painting(widget)):
             yield f"{type(widget).__name__} “{' '.join(widget.accessibleName().split())}” paints {found}"

@@ -26,7 +26,7 @@ ModelPart = Callable[[Tensor], Tensor]
 
 
 @dataclass
-class Plain:
+class PlainResult:
     """Losses of each step, validation results of each epoch, and the final weights and optimizer state, by name."""
 
     losses: list[float]
@@ -36,7 +36,7 @@ class Plain:
 
 
 @dataclass(frozen=True)
-class Fed:
+class ChunkPlan:
     """Division of each batch into chunks, with its effect on BatchNorm and random numbers.
 
     Attributes:
@@ -52,7 +52,7 @@ class Fed:
     """Function that returns the number of the random stream for a chunk and a module, given their indices."""
 
 
-def train_plainly(job: Job, fed: Fed) -> Plain:
+def train_plainly(job: Job, fed: ChunkPlan) -> PlainResult:
     """Train `job` on the CPU in this process with one thread.
 
     `fed` divides each batch into chunks. Supports SGD with momentum, AdamW, the cosine schedule and fp32.
@@ -66,7 +66,7 @@ def train_plainly(job: Job, fed: Fed) -> Plain:
         torch.set_num_threads(threads)
 
 
-def _train(job: Job, fed: Fed) -> Plain:
+def _train(job: Job, fed: ChunkPlan) -> PlainResult:
     splits = open_splits(job.data.dataset, val_fraction=job.data.val_fraction, seed=job.training.seed)
     torch.manual_seed(job.training.seed)
     model = TASKS[job.task].build_model(job, len(splits.classes), splits.channels)
@@ -77,7 +77,7 @@ def _train(job: Job, fed: Fed) -> Plain:
     optimizer = _optimizer(job, model)
     train, val = _loader(job, splits, training=True), _loader(job, splits, training=False)
     schedule = CosineAnnealingLR(optimizer, job.training.epochs * len(train))
-    result = Plain([], [], {}, {})
+    result = PlainResult([], [], {}, {})
     for epoch in range(1, job.training.epochs + 1):
         for batch in train.epoch(epoch):
             optimizer.zero_grad()

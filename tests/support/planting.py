@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 
-class Planting:
+class FileCreator:
     """Object that creates a file when it is unpickled."""
 
     def __init__(self, planted: Path) -> None:

@@ -28,7 +28,7 @@ def detect(form: Format, folder: Path) -> list[Detection]:
     return list(form.detect(Tree(str(folder))))
 
 
-def detected(form: Format, folder: Path) -> Detection:
+def detect_once(form: Format, folder: Path) -> Detection:
     """Return the detection of a format in a folder and check that it is the only one."""
     (detection,) = detect(form, folder)
     return detection
@@ -100,7 +100,7 @@ def boxes(content: Content, split: str = "") -> Boxes:
     return {Path(image.path).stem: [(content.classes[box.label], *box[:4]) for box in image.boxes] for image in images}
 
 
-def ignored(content: Content, split: str = "") -> dict[str, list[bool]]:
+def list_ignored_flags(content: Content, split: str = "") -> dict[str, list[bool]]:
     """Return the `ignored` flags of the boxes in a split, by the image's name."""
     return {Path(image.path).stem: [box.ignored for box in image.boxes] for image in content.splits[split]}
 
@@ -137,7 +137,7 @@ def true_sizes(truth: Truth) -> dict[str, tuple[int, int]]:
     return {image.name: (image.height, image.width) for image in truth.images}
 
 
-def merged(content: Content, reader: Any) -> dict[str, Any]:
+def merge_splits(content: Content, reader: Any) -> dict[str, Any]:
     """Apply `reader` to each split and merge the results into one dict."""
     return {name: value for split in content.splits for name, value in reader(content, split).items()}
 
@@ -172,7 +172,7 @@ def _named_boxes(image: BoxedImage, classes: tuple[str, ...]) -> list[tuple[str,
     ]
 
 
-def pixels(content: Content, split: str) -> dict[str, npt.NDArray[np.generic]]:
+def read_masks(content: Content, split: str) -> dict[str, npt.NDArray[np.generic]]:
     """Return the raw masks of the images in a split, by file stem."""
     masks = content.splits[split]
     assert isinstance(masks, MaskSplit)
@@ -182,7 +182,7 @@ def pixels(content: Content, split: str) -> dict[str, npt.NDArray[np.generic]]:
     }
 
 
-def planes(content: Content, split: str) -> dict[str, npt.NDArray[np.uint8]]:
+def read_class_masks(content: Content, split: str) -> dict[str, npt.NDArray[np.uint8]]:
     """Return the class masks of the images in a split, by file stem."""
     masks = content.splits[split]
     assert isinstance(masks, MaskSplit)
@@ -193,7 +193,7 @@ def planes(content: Content, split: str) -> dict[str, npt.NDArray[np.uint8]]:
     }
 
 
-def things(content: Content, split: str) -> Things:
+def list_things(content: Content, split: str) -> Things:
     """Return the class, the edges and the area of each object in a split, by the image's file stem."""
     objects = content.splits[split]
     assert isinstance(objects, InstanceSplit)
@@ -217,7 +217,7 @@ def things(content: Content, split: str) -> Things:
     return held
 
 
-def true_things(images: tuple[TrueImage, ...], names: dict[str, str] | str | None = None) -> Things:
+def list_true_things(images: tuple[TrueImage, ...], names: dict[str, str] | str | None = None) -> Things:
     """Return the class, edges and area of each ground-truth object, by the image's name.
 
     `names` maps ground-truth classes to the expected ones. A string replaces them all.

@@ -10,13 +10,18 @@ from typing import Any
 
 import pytest
 
-from tests.support.dataset_formats.annotations import by_image, of_truth, recognized, split_by_image
+from tests.support.dataset_formats.annotations import (
+    list_true_annotations,
+    read_annotations,
+    read_splits,
+    recognize_folder,
+)
 from tests.support.dataset_formats.truth import TRUTH
 
 Boxes = dict[str, list[tuple[str, float, float, float, float]]]
 
 
-def marks(library: str) -> list[pytest.MarkDecorator]:
+def make_marks(library: str) -> list[pytest.MarkDecorator]:
     """Return the pytest marks for tests that need a library.
 
     They are long, ignore warnings, and are skipped if the library isn't installed.
@@ -29,7 +34,7 @@ def marks(library: str) -> list[pytest.MarkDecorator]:
     ]
 
 
-def written(writer: str, variant: str, folder: Path) -> Path:
+def write_truth(writer: str, variant: str, folder: Path) -> Path:
     """Write the ground truth to a folder with a writer from `dataset_formats` and return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     import_module(f"tests.support.dataset_formats.{writer}").write(TRUTH, folder, variant)
@@ -38,7 +43,7 @@ def written(writer: str, variant: str, folder: Path) -> Path:
 
 def true_boxes() -> Boxes:
     """Return the class and the edges of each ground-truth box, by the image's name."""
-    return of_truth(TRUTH, "boxes")
+    return list_true_annotations(TRUTH, "boxes")
 
 
 def assert_alike(found: Mapping[str, Any], truth: Mapping[str, Any], tolerance: float = 0.0) -> None:
@@ -75,14 +80,14 @@ def check_reading(
         tolerance: Permitted difference between edges, in pixels.
         has_splits: True if the library writes the splits of the ground truth.
     """
-    found = recognized(folder, kind)
+    found = recognize_folder(folder, kind)
     assert found is not None
     assert found.format.partition(":")[0] == format
     assert found.certain
-    expected = {**(of_truth(TRUTH, found.kind) if truth is None else truth)}
+    expected = {**(list_true_annotations(TRUTH, found.kind) if truth is None else truth)}
     for name in left_out:
         del expected[name]
-    assert_alike(by_image(found, folder), expected, tolerance)
+    assert_alike(read_annotations(found, folder), expected, tolerance)
     if has_splits:
         splits = {image.name: image.split for image in TRUTH.images if image.name in expected}
-        assert split_by_image(found, folder) == splits
+        assert read_splits(found, folder) == splits

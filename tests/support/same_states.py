@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 
-def differences(first: Any, second: Any, where: str = "") -> list[str]:
+def find_differences(first: Any, second: Any, where: str = "") -> list[str]:
     """Return the paths of all values that differ between two checkpoints.
 
     `where` is the path of the two values to compare, "" for complete checkpoints.
@@ -16,9 +16,9 @@ def differences(first: Any, second: Any, where: str = "") -> list[str]:
         return [] if torch.equal(first, second) else [where]
     if isinstance(second, dict):
         assert first.keys() == second.keys(), (where, first.keys(), second.keys())
-        return [name for key in second for name in differences(first[key], second[key], f"{where}/{key}")]
+        return [name for key in second for name in find_differences(first[key], second[key], f"{where}/{key}")]
     if isinstance(second, list | tuple):
         assert len(first) == len(second), where
         pairs = enumerate(zip(first, second, strict=True))
-        return [name for number, pair in pairs for name in differences(*pair, f"{where}/{number}")]
+        return [name for number, pair in pairs for name in find_differences(*pair, f"{where}/{number}")]
     return [] if first == second else [where]

@@ -1,8 +1,8 @@
 """Baselines for Footplate's speed: training steps alone, and training loops of other tools.
 
 Each program in a comparison ("side") is a function that takes a `Setting` and trains until its `Meter` has counted
-enough steps. `apart` runs it in a new process, which is forked from one that has imported torch, like Footplate's
-workers.
+enough steps. `run_in_process` runs it in a new process, which is forked from one that has imported torch, like
+Footplate's workers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Setting:
     """Configuration that all sides share.
 
     `model` trains on images of [channels, size, size], `images` per epoch, and is measured for `seconds`. `threads`,
-    `memory_format`, `precision` and `compiled` are the values that Footplate chose. On the CPU, only `pure` uses them.
+    `memory_format`, `precision` and `compiled` are the values that Footplate chose. On the CPU, only
+    `time_bare_steps` uses them.
     """
 
     data: str
@@ -50,7 +51,10 @@ class Setting:
     compiled: str = ""
     """Mode of torch.compile, or "" to not compile the model."""
     job: Job | None = None
-    """Job for a task other than classification. `pure` then trains on the first batch of the job's dataset."""
+    """Job for a task other than classification.
+
+    `time_bare_steps` then trains on the first batch of the job's dataset.
+    """
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,7 @@ class Meter:
         return time.monotonic()
 
 
-def pure(setting: Setting) -> Rates:
+def time_bare_steps(setting: Setting) -> Rates:
     """Run only training steps, on a batch that is already on the device.
 
     As in Footplate, an incomplete last batch is skipped.
@@ -125,7 +129,7 @@ def pure(setting: Setting) -> Rates:
         torch.backends.cudnn.benchmark = True
     layout = torch.channels_last if setting.memory_format == "channels_last" else torch.contiguous_format
     if setting.job is not None:
-        return _pure_of_task(setting, setting.job, layout)
+        return _time_task_steps(setting, setting.job, layout)
     plain = plain_model(setting).to(setting.device).to(memory_format=layout)
     model: Any = torch.compile(plain, mode=setting.compiled) if setting.compiled else plain
     optimizer = torch.optim.SGD(plain.parameters(), 0.01, momentum=0.9, weight_decay=1e-4, fused=True)
@@ -138,10 +142,10 @@ def pure(setting: Setting) -> Rates:
             outputs = model(inputs[:size])
         return functional.cross_entropy(outputs.float(), targets[:size])
 
-    return _stepping(setting, optimizer, loss)
+    return _time_epochs(setting, optimizer, loss)
 
 
-def _stepping(setting: Setting, optimizer: torch.optim.Optimizer, loss: Callable[[int], Tensor]) -> Rates:
+def _time_epochs(setting: Setting, optimizer: torch.optim.Optimizer, loss: Callable[[int], Tensor]) -> Rates:
     """Repeat epochs until the meter has measured enough. `loss` takes the number of images in a batch."""
     full_batches, rest = divmod(setting.images, setting.batch)
     sizes = [setting.batch] * full_batches or [rest]
@@ -158,7 +162,7 @@ def _stepping(setting: Setting, optimizer: torch.optim.Optimizer, loss: Callable
     return meter.rates()
 
 
-def _pure_of_task(setting: Setting, job: Job, layout: torch.memory_format) -> Rates:
+def _time_task_steps(setting: Setting, job: Job, layout: torch.memory_format) -> Rates:
     """Run only training steps with the loss of the job's task, on the first batch of its data."""
     task = TASKS[job.task]
     formats = task.entry.annotations
@@ -184,7 +188,7 @@ def _pure_of_task(setting: Setting, job: Job, layout: torch.memory_format) -> Ra
             outputs = model(inputs[:size], *objective.extra_inputs(targets[:size]))
         return objective.loss(outputs.float(), targets[:size]).mean()
 
-    return _stepping(setting, optimizer, loss)
+    return _time_epochs(setting, optimizer, loss)
 
 
 def plain_model(setting: Setting, seed: int = 0) -> nn.Module:
@@ -197,7 +201,7 @@ def autocast(setting: Setting) -> torch.autocast:
     return torch.autocast(setting.device, torch.bfloat16, enabled=setting.precision == "bf16")
 
 
-def in_turn(setting: Setting, batches: Any, step: Callable[[Tensor, Tensor], object]) -> Rates:
+def time_steps(setting: Setting, batches: Any, step: Callable[[Tensor, Tensor], object]) -> Rates:
     """Call `step` with each pair (inputs, targets) in `batches`, epoch after epoch, and return the speed."""
     meter = Meter(setting)
     while not meter.enough:
@@ -210,7 +214,7 @@ def in_turn(setting: Setting, batches: Any, step: Callable[[Tensor, Tensor], obj
     return meter.rates()
 
 
-def apart(side: Callable[..., Any], *arguments: Any) -> Any:
+def run_in_process(side: Callable[..., Any], *arguments: Any) -> Any:
     """Run `side` in a separate process and return its result.
 
     If it fails, print the reason and raise SystemExit.

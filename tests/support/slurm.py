@@ -57,7 +57,7 @@ PartitionName=high Nodes=n1,n2 PriorityTier=10 MaxTime=INFINITE State=UP
 """
 
 
-def why_not() -> str:
+def find_obstacle() -> str:
     """Return the reason why SLURM can't run on this system, or "" if it can."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return "needs Linux and root, for SLURM's daemons"

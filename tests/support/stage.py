@@ -28,12 +28,12 @@ from gui.run.header import CURVES, EVALUATE
 from gui.run.header import VIEWS as RUN_VIEWS
 from gui.run.model.result import SummaryPage
 from tests.gui.advice.test_advice_page import an_answer
-from tests.gui.compare.runs import run_of, validating
+from tests.gui.compare.runs import make_run, with_accuracies
 from tests.gui.finders.test_batch_size import FOUND as SIZES_FOUND
 from tests.gui.finders.test_learning_rate import a_curve
-from tests.gui.run.evaluated_run import a_predicted_run
+from tests.gui.run.evaluated_run import make_predicted_run
 from tests.gui.run.model.saved_evaluations import make_dataset, save_evaluation
-from tests.gui.split_points.example import a_split
+from tests.gui.split_points.example import make_split
 from tests.support.made_searches import make_search
 from tests.support.unclear_dataset import UNCERTAIN, UNCLEAR
 
@@ -69,10 +69,10 @@ class Stage:
     def furnish(self, folder: Path) -> None:
         """Create the runs and searches that the pages after the welcome page show."""
         dataset = make_dataset(folder / "trees")
-        self.run = a_predicted_run(dataset=str(dataset))
+        self.run = make_predicted_run(dataset=str(dataset))
         (self.run.checkpoints / "best.pt").write_bytes(b"weights")
         save_evaluation(self.run, dataset)
-        self.others = [run_of(dataset=str(dataset), change=validating(*many)) for many in ACCURACIES]
+        self.others = [make_run(dataset=str(dataset), change=with_accuracies(*many)) for many in ACCURACIES]
         make_search("flowers", 40, running=2)
         make_search("both goals", 40, goals=2)
         self.window.show_run(RunFolder(self.run.path))
@@ -205,7 +205,7 @@ class Stage:
         return self.show_page(page)
 
     def show_split(self) -> QWidget:
-        return self._show_split(a_split())
+        return self._show_split(make_split())
 
     def show_refused_split(self) -> QWidget:
         return self._show_split(TOO_LARGE)

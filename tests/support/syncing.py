@@ -10,7 +10,7 @@ import pytest
 
 
 @contextmanager
-def synced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, list[str]]]]:
+def record_syncs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, list[str]]]]:
     """Record each call of fsync in the block: the path of the file or folder, and the folder's entries at that time.
 
     Files have no entries. Entries whose names start with a dot are left out.

@@ -126,7 +126,7 @@ class WatchedRun:
         return self._done[1]
 
 
-def side_by_side(forkers: tuple[Forker, Forker], job: Job, folder: Path, *, warm: int, steps: int) -> float:
+def run_side_by_side(forkers: tuple[Forker, Forker], job: Job, folder: Path, *, warm: int, steps: int) -> float:
     """Run two independent runs at the same time and return the sum of their images per second."""
     rates: list[float] = []
 

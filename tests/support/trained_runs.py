@@ -18,7 +18,7 @@ from engine.contract.protocol import ENCODE
 from engine.runs.folder import RunFolder
 from tests.support.boxed import SPLITS, voc
 from tests.support.clouds import make_clouds
-from tests.support.consent import agreed
+from tests.support.consent import permit_model_file
 from tests.support.edges import make_edged
 from tests.support.lines import make_lined
 from tests.support.masks import make_masked
@@ -115,7 +115,7 @@ def train(forker: Forker, folder: Path, task: str, *, prepare: str = "", **field
     """
     values: dict[str, Any] = {"batch_size": 4, "epochs": 1, "learning_rate": 0.01, "predictions": 0}
     if task == "custom":
-        values |= {"model": str(COUNTING), "model_file_sha256": agreed(COUNTING)}
+        values |= {"model": str(COUNTING), "model_file_sha256": permit_model_file(COUNTING)}
     values |= (
         {"task": task, "devices": ("cpu",), "loader_workers": 1, "memory_format": "contiguous"} | _FIELDS[task] | fields
     )

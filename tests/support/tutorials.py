@@ -22,7 +22,7 @@ from torch import Tensor, nn, optim
 from torch.utils.data import DataLoader
 from torchvision import datasets, transforms
 
-from tests.support.sides import Meter, Rates, Setting, autocast, in_turn, plain_model
+from tests.support.sides import Meter, Rates, Setting, autocast, plain_model, time_steps
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
@@ -78,7 +78,7 @@ def mnist_loop(setting: Setting) -> Rates:
         done += 1
 
     with contextlib.redirect_stdout(io.StringIO()):
-        return in_turn(setting, mnist_loader(setting.data, setting.batch), step)
+        return time_steps(setting, mnist_loader(setting.data, setting.batch), step)
 
 
 def folder_loop(setting: Setting, workers: int) -> Rates:
@@ -100,7 +100,7 @@ def folder_loop(setting: Setting, workers: int) -> Rates:
         optimizer.step()
         running_loss += loss.item() * inputs.size(0)
 
-    return in_turn(setting, folder_loader(setting, workers), step)
+    return time_steps(setting, folder_loader(setting, workers), step)
 
 
 def timm_loop(setting: Setting, workers: int) -> Rates:
@@ -123,7 +123,7 @@ def timm_loop(setting: Setting, workers: int) -> Rates:
         loss.backward()
         optimizer.step()
 
-    return in_turn(setting, loader, step)
+    return time_steps(setting, loader, step)
 
 
 def lightning_loop(setting: Setting, workers: int) -> Rates:

@@ -13,7 +13,7 @@ BOXES = Choice("Object detection with COCO JSON", {"format": "coco", "task": "de
 CLASSES = Choice("Read as class folders", {"format": "imagefolder"})
 
 
-def drawn(color: str) -> bytes:
+def make_png(color: str) -> bytes:
     """Return a PNG image of one color with a rectangle drawn on it."""
     stream = BytesIO()
     image = Image.new("RGB", (64, 40), color)
@@ -31,7 +31,9 @@ UNCLEAR = DatasetReport(
             "detection",
             "COCO JSON",
             evidence=("annotations in COCO's format: annotations/instances_train_warehouse_north_2024.json",),
-            examples=tuple(Example("", "train", drawn(color), n) for n, color in enumerate(("navy", "teal", "brown"))),
+            examples=tuple(
+                Example("", "train", make_png(color), n) for n, color in enumerate(("navy", "teal", "brown"))
+            ),
         ),
         Reading(
             "imagefolder",
@@ -59,6 +61,6 @@ UNCERTAIN = DatasetReport(
         SplitReport("train", {"crate": 12, "pallet": 14}, total=20, objects={"crate": 30, "pallet": 14}),
         SplitReport("val", {"crate": 3, "pallet": 4}, is_drawn=True, total=5, objects={"crate": 8, "pallet": 4}),
     ),
-    examples=(Example("crate", "train", drawn("navy"), 0), Example("pallet", "train", drawn("teal"), 1)),
+    examples=(Example("crate", "train", make_png("navy"), 0), Example("pallet", "train", make_png("teal"), 1)),
 )
 """Report on a folder whose recognized reading is uncertain."""

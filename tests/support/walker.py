@@ -39,7 +39,7 @@ from gui.sources.background import Background
 from gui.sources.json_lines import JsonLinesProcess
 from gui.sources.settings import Settings
 from tests.gui.test_app_names import spoken_name
-from tests.support.page_contents import contents
+from tests.support.page_contents import list_contents
 
 MAX_CHARACTERS = 60
 MAX_CHANGES = 3
@@ -134,7 +134,7 @@ class Walker:
 
     def _lines(self) -> dict[str, None]:
         """Return the contents of the page."""
-        return dict.fromkeys(contents(self._page, with_roles=False))
+        return dict.fromkeys(list_contents(self._page, with_roles=False))
 
     def _new_lines(self, before: dict[str, None]) -> list[str]:
         """Return the new lines of the page without their descriptions, since some of these vary.

@@ -19,7 +19,10 @@ OpenWindow = Callable[[], MainWindow]
 
 
 class ShowWidget(Protocol):
-    """Type of the fixture `show_widget`."""
+    """Function that shows a widget until the end of the test, by default in its own size.
+
+    It is the type of the fixture `show_widget`. `close` ends the widget's background work before the widget is closed.
+    """
 
     def __call__(
         self, widget: W, width: int = 0, height: int = 0, *, close: Callable[[W], object] | None = None

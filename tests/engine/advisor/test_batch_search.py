@@ -61,7 +61,7 @@ class Machine:
         return Probe(size / (size + 20), memory, self.images)
 
 
-def searched(machine: Machine, unit: int = 1, maximum: int = 4000) -> SearchResult:
+def run_search(machine: Machine, unit: int = 1, maximum: int = 4000) -> SearchResult:
     found = search(machine.probe, unit=unit, maximum=maximum)
     assert len(machine.tried) <= MAX_TRIALS
     assert machine.tried == list(dict.fromkeys(machine.tried))
@@ -81,7 +81,7 @@ LINES = {
 @given(**LINES, curved=st.sampled_from([0.0, 0.1, 0.2]))
 def test_search_is_within_five_percent_of_limit(limit: int, share: float, each: int, unit: int, curved: float) -> None:
     machine = Machine(limit, round(share * limit), each, curved=curved)
-    found = searched(machine, unit)
+    found = run_search(machine, unit)
     true, _ = machine.limits(unit, 4000)
     assert 0.95 * true - unit < found.largest <= true
     failed = min((size for size, tried in found.trials.items() if tried is None), default=math.inf)
@@ -103,7 +103,7 @@ def test_search_tolerates_noise_and_memory_steps(
     fixed = round(share * limit)
     step = max(1, (limit - fixed) // steps)
     machine = Machine(limit, fixed, each, curved=curved, step=step, noise=noise, seed=seed)
-    found = searched(machine, unit, 20_000)
+    found = run_search(machine, unit, 20_000)
     surely, in_the_mean = machine.limits(unit, 20_000)
     assert 0.95 * surely - unit < found.largest <= in_the_mean / (1 - noise) + unit * bool(noise)
     failed = min((size for size, tried in found.trials.items() if tried is None), default=math.inf)
@@ -114,7 +114,7 @@ def test_search_tolerates_noise_and_memory_steps(
 def test_search_needs_two_final_trials_if_memory_is_linear(limit: int, max_trials: int) -> None:
     machine = Machine(limit, 100_000, 1000)
     full = (limit - 100_000) // 1000
-    searched(machine, maximum=5000)
+    run_search(machine, maximum=5000)
     near = [size for size in machine.tried if size > 0.6 * full]
     assert [size <= full for size in near] == [True, False]
     assert len(machine.tried[: machine.tried.index(near[-1]) + 1]) <= max_trials
@@ -127,31 +127,31 @@ def test_search_finds_limit_below_prediction(true: int) -> None:
             probe = super().probe(size)
             return probe if size <= true else None
 
-    found = searched(Misled(1_000_000, 0, 1000))
+    found = run_search(Misled(1_000_000, 0, 1000))
     assert 0.95 * true <= found.largest <= true
 
 
 @pytest.mark.parametrize("limit", [30_000, 400_000, 1_000_000])
 def test_search_finds_unpredictable_limit(limit: int) -> None:
     machine = Machine(limit, 0, 1000, reports_memory=False)
-    found = searched(machine)
+    found = run_search(machine)
     assert 0.7 * limit / 1000 <= found.largest <= limit / 1000
 
 
 def test_search_is_limited_by_dataset() -> None:
-    found = searched(Machine(10**9, 0, 1000), maximum=350)
+    found = run_search(Machine(10**9, 0, 1000), maximum=350)
     assert found.largest == 350
 
 
 @pytest.mark.parametrize("maximum", [3, 4, 17, 350])
 def test_search_reaches_maximum_with_constant_memory(maximum: int) -> None:
-    assert searched(Machine(10**9, 0, 1000, reports_memory=False), maximum=maximum).largest == maximum
+    assert run_search(Machine(10**9, 0, 1000, reports_memory=False), maximum=maximum).largest == maximum
 
 
 @pytest.mark.parametrize(("images", "unit", "largest"), [(244, 1, 244), (244, 8, 240), (3, 1, 4), (5000, 1, 996)])
 def test_search_tries_no_size_above_training_split(images: int, unit: int, largest: int) -> None:
     machine = Machine(1_000_000, 0, 1000, images=images)
-    found = searched(machine, unit)
+    found = run_search(machine, unit)
     assert 0.95 * largest <= found.largest <= largest
     assert max(machine.tried) <= max(4 * unit, images)
     assert (found.largest == found.maximum) == (images < 1000)
@@ -165,7 +165,7 @@ def test_search_ends_at_size_without_time() -> None:
 
 
 def test_search_finds_nothing_if_nothing_fits() -> None:
-    found = searched(Machine(100, 1000, 1))
+    found = run_search(Machine(100, 1000, 1))
     assert found.largest == 0
     assert found.knee == 0
     assert set(found.trials.values()) == {None}
@@ -179,7 +179,7 @@ def test_knee_is_within_five_percent_of_larger_sizes() -> None:
 
 def test_search_narrows_gap_below_knee() -> None:
     machine = Machine(1_000_000, 0, 1000)
-    found = searched(machine)
+    found = run_search(machine)
     fitting = sorted(size for size, tried in found.trials.items() if tried)
     before = fitting[fitting.index(found.knee) - 1]
     assert found.knee <= 4 * before

@@ -23,7 +23,7 @@ from engine.contract.problems import Problem
 from engine.parallel.split_points import compute_stages
 from engine.processes.requests import RequestError
 from tests.engine.supervisor.supervised import wait_until, wait_until_exited
-from tests.support.consent import agreed
+from tests.support.consent import permit_model_file
 from tests.support.images import image
 
 ROOT = Path(__file__).parents[3]
@@ -41,7 +41,7 @@ def planned(**fields: object) -> ModelSplit:
     return plan(small(**fields), 1, lambda _fraction, _what: None)
 
 
-def refused(**fields: object) -> Problem:
+def plan_refused(**fields: object) -> Problem:
     with pytest.raises(RequestError) as refusal:
         planned(**fields)
     return refusal.value.problems[0]
@@ -67,7 +67,7 @@ def model_file(tmp_path: Path) -> Path:
     return path
 
 
-def written(path: Path, body: str) -> dict[str, object]:
+def write_model_file(path: Path, body: str) -> dict[str, object]:
     """Return the fields of a job with an allowed model file whose forward pass is `body`."""
     head = """
         import torch
@@ -87,7 +87,7 @@ def written(path: Path, body: str) -> dict[str, object]:
     """
     text = textwrap.dedent(head) + textwrap.indent(body, " " * 8) + "\n" + textwrap.dedent(tail)
     path.write_text(text)
-    return {"model": str(path), "model_file_sha256": agreed(path), "image_size": 16}
+    return {"model": str(path), "model_file_sha256": permit_model_file(path), "image_size": 16}
 
 
 def test_planner_reports_progress_then_split() -> None:
@@ -133,17 +133,17 @@ def test_planner_measures_first_replica() -> None:
 
 
 def test_planner_reports_unsplittable_model_at_field(model_file: Path) -> None:
-    branching = written(model_file, "return self.last(self.first(x if x.sum() > 0 else -x).mean((2, 3)))")
-    problem = refused(**branching)
+    branching = write_model_file(model_file, "return self.last(self.first(x if x.sum() > 0 else -x).mean((2, 3)))")
+    problem = plan_refused(**branching)
     assert problem.field == "strategy"
     assert "can't be traced" in problem.message
     assert problem.remedy
-    problem = refused(devices=("cpu",) * 9, batch_size=64)
+    problem = plan_refused(devices=("cpu",) * 9, batch_size=64)
     assert problem.field == "devices"
     assert "9 stages need 8" in problem.message
-    problem = refused(split_points=("nowhere",))
+    problem = plan_refused(split_points=("nowhere",))
     assert (problem.field, "nowhere" in problem.message) == ("split_points", True)
-    assert refused(strategy="ddp").field == "strategy"
+    assert plan_refused(strategy="ddp").field == "strategy"
 
 
 def test_planner_reports_faulty_model_file(model_file: Path) -> None:
@@ -152,16 +152,16 @@ x = self.first(x).mean((2, 3))
 torch._assert(x.shape[0] <= 2, "more than two images")
 return self.last(x)
 """
-    fields = written(model_file, small_batches_only)
-    problem = refused(**fields, batch_size=64)
+    fields = write_model_file(model_file, small_batches_only)
+    problem = plan_refused(**fields, batch_size=64)
     assert problem.field == "model"
     assert "more than two images" in problem.message
-    problem = refused(**fields | {"model_file_sha256": ""})
+    problem = plan_refused(**fields | {"model_file_sha256": ""})
     assert (problem.field, "not allowed" in problem.message) == ("model", True)
 
 
 def test_planner_reports_microbatches_too_small_for_batch_norm() -> None:
-    problem = refused(model="resnet18", image_size=32, batch_size=8)
+    problem = plan_refused(model="resnet18", image_size=32, batch_size=8)
     assert problem.field == "model"
     assert "a microbatch of 1 image of 32 px" in problem.message
     assert "fewer microbatches" in problem.remedy
@@ -169,14 +169,14 @@ def test_planner_reports_microbatches_too_small_for_batch_norm() -> None:
 
 @pytest.mark.long
 def test_planner_ignores_output_of_model_file(model_file: Path) -> None:
-    fields = written(model_file, "return self.last(self.first(x).mean((2, 3)))")
+    fields = write_model_file(model_file, "return self.last(self.first(x).mean((2, 3)))")
     last = answers(msgspec.json.encode(small(**fields)))[-1]
     assert isinstance(last, Done)
     assert last.answer.split_points in (("first",), ("mean",))
 
 
 def test_planner_reports_missing_dataset(tmp_path: Path) -> None:
-    assert refused(dataset=str(tmp_path / "nowhere")).field == "dataset"
+    assert plan_refused(dataset=str(tmp_path / "nowhere")).field == "dataset"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a signal at the parent's death is Linux's")

@@ -15,12 +15,12 @@ STEPS = 100
 FIRST_FALL, LOWEST = 1e-4, 1e-2
 
 
-def found_in(losses: list[float]) -> RateFound:
+def read_losses(losses: list[float]) -> RateFound:
     """Return the finder's result for a curve with these losses."""
     return read_curve(Curve(tuple(losses), STEPS, diverged=len(losses) < STEPS))
 
 
-def falling(step: int) -> float:
+def loss_at(step: int) -> float:
     """Return the loss at a step.
 
     It falls from 3 to 2 between the learning rates `FIRST_FALL` and `LOWEST`, and then rises again.
@@ -82,7 +82,7 @@ def test_longest_fall(losses: list[float], valley: tuple[int, int]) -> None:
 
 
 def test_suggestion_is_tenth_of_best_rate() -> None:
-    found = found_in([falling(step) for step in range(STEPS)])
+    found = read_losses([loss_at(step) for step in range(STEPS)])
     assert found.suggestion == pytest.approx(LOWEST / 10, rel=0.2)
     assert found.steepest is not None
     assert FIRST_FALL * 2 < found.steepest < LOWEST / 2
@@ -92,29 +92,29 @@ def test_suggestion_is_tenth_of_best_rate() -> None:
 
 def test_smoothing_does_not_shift_minimum() -> None:
     # A running average would find the minimum loss about a decade too late.
-    found = found_in([falling(step) for step in range(STEPS)])
+    found = read_losses([loss_at(step) for step in range(STEPS)])
     lowest = min(found.points, key=lambda point: point.smoothed)
     assert lowest.rate == pytest.approx(LOWEST, rel=0.2)
 
 
 def test_divergence_does_not_hide_fall() -> None:
-    calm = [falling(step) for step in range(STEPS)]
+    calm = [loss_at(step) for step in range(STEPS)]
     wild = [loss if rate_at(step, STEPS) < 5e-2 else 1e6 for step, loss in enumerate(calm)]
-    found = found_in(wild)
-    assert found.suggestion == pytest.approx(found_in(calm).suggestion, rel=0.5)
+    found = read_losses(wild)
+    assert found.suggestion == pytest.approx(read_losses(calm).suggestion, rel=0.5)
 
 
 def test_valley_equals_fastai() -> None:
     risen = [3.0 + 0.01 * step for step in range(40)]
     fallen = [3.4 - 0.05 * step for step in range(30)]
-    found = found_in([*risen, *fallen, *(2.0 + 0.2 * step for step in range(30))])
+    found = read_losses([*risen, *fallen, *(2.0 + 0.2 * step for step in range(30))])
     assert found.valley == pytest.approx(0.004037017)  # computed by `valley` of fastai 2.8.12 from its running average
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_noise_gives_no_suggestion(seed: int) -> None:
     noise = random.Random(seed)
-    found = found_in([2.0 + noise.gauss(0, 0.3) for _ in range(STEPS)])
+    found = read_losses([2.0 + noise.gauss(0, 0.3) for _ in range(STEPS)])
     assert found.suggestion is None
     assert "does not fall" in found.why
     assert "larger batch size" in found.remedy
@@ -124,8 +124,8 @@ def test_noise_gives_no_suggestion(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_noise_moves_suggestion_by_under_half_a_decade(seed: int) -> None:
     noise = random.Random(seed)
-    found = found_in([falling(step) + noise.gauss(0, 0.1) for step in range(STEPS)])
-    quiet = found_in([falling(step) for step in range(STEPS)])
+    found = read_losses([loss_at(step) + noise.gauss(0, 0.1) for step in range(STEPS)])
+    quiet = read_losses([loss_at(step) for step in range(STEPS)])
     assert found.suggestion is not None
     assert quiet.suggestion is not None
     assert abs(math.log10(found.suggestion / quiet.suggestion)) < 0.5
@@ -133,11 +133,11 @@ def test_noise_moves_suggestion_by_under_half_a_decade(seed: int) -> None:
 
 @pytest.mark.parametrize("losses", [[2.0] * STEPS, [2.0 - 1e-4 * step for step in range(STEPS)]])
 def test_constant_loss_gives_no_suggestion(losses: list[float]) -> None:
-    assert found_in(losses).suggestion is None
+    assert read_losses(losses).suggestion is None
 
 
 def test_early_nan_gives_no_suggestion() -> None:
-    found = found_in([2.0, math.nan])
+    found = read_losses([2.0, math.nan])
     assert found.suggestion is None
     assert "NaN or infinite at step 2, at a learning rate of 1.2e-07" in found.why
     assert "fp32" in found.remedy
@@ -145,13 +145,13 @@ def test_early_nan_gives_no_suggestion() -> None:
 
 
 def test_early_divergence_gives_no_suggestion() -> None:
-    found = found_in([1.0, 4.5])
+    found = read_losses([1.0, 4.5])
     assert found.suggestion is None
     assert "within 2 steps" in found.why
 
 
 def test_late_nan_gives_suggestion() -> None:
     losses = [3.0] * 20 + [3.0 - 0.1 * step for step in range(1, 21)] + [math.nan]
-    found = found_in(losses)
+    found = read_losses(losses)
     assert found.suggestion is not None
     assert all(math.isfinite(point.loss) for point in found.points)

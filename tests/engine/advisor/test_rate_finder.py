@@ -24,7 +24,7 @@ from engine.contract.job import FIELDS, Job
 from engine.contract.messages import Done, Progress, Refused
 from engine.processes import worker_process
 from engine.system import paths
-from tests.support.consent import agreed
+from tests.support.consent import permit_model_file
 from tests.support.worker_group import Forker
 
 ROOT = Path(__file__).parents[3]
@@ -155,7 +155,7 @@ def test_finder_reports_nan_and_failing_model(start: Start, tmp_path: Path) -> N
                 return Own(num_classes)
         """
         file.write_text(textwrap.dedent(text))
-        return small(model=str(file), model_file_sha256=agreed(file))
+        return small(model=str(file), model_file_sha256=permit_model_file(file))
 
     found = messages_of(start(job("self.last(x.mean((2, 3))) * float('nan')")))[-1].answer
     assert isinstance(found, RateFound)

@@ -20,7 +20,7 @@ CATALOGUE = load_catalogue()
 A, B = "GPU-a", "GPU-b"
 
 
-def found(tmp_path: Path, **fields: Any) -> list[Problem]:
+def find_problems(tmp_path: Path, **fields: Any) -> list[Problem]:
     job = Job.from_fields(**({"dataset": str(tmp_path), "devices": ("cpu",), "strategy": "single"} | fields))
     return [each for each in errors(problems(job, CATALOGUE)) if "BatchNorm" in each.message]
 
@@ -44,11 +44,11 @@ RESNET = {"task": "classification", "model": "resnet18"}
     ],
 )
 def test_a_lone_image_is_refused_at_the_batch_size(tmp_path: Path, fields: dict[str, Any], remedy: str) -> None:
-    (problem,) = found(tmp_path, **fields)
+    (problem,) = find_problems(tmp_path, **fields)
     assert problem.field == "batch_size"
     assert remedy in problem.remedy
     needed = int(problem.remedy.split()[1])
-    assert [len(found(tmp_path, **fields | {"batch_size": size})) for size in (needed - 1, needed)] == [1, 0]
+    assert [len(find_problems(tmp_path, **fields | {"batch_size": size})) for size in (needed - 1, needed)] == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_lone_image_is_refused_at_the_batch_size(tmp_path: Path, fields: dict[
     ],
 )
 def test_enough_values_are_no_problem(tmp_path: Path, fields: dict[str, Any]) -> None:
-    assert found(tmp_path, **fields) == []
+    assert find_problems(tmp_path, **fields) == []
 
 
 @pytest.mark.parametrize(

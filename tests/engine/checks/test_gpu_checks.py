@@ -23,7 +23,7 @@ def problems(
     return gpu_problems(Job.from_fields(devices=devices, **job), snapshot, CU132, environment or {})  # type: ignore[arg-type]
 
 
-def hidden(snapshot: Snapshot, **environment: str) -> list[int]:
+def find_rejected_gpus(snapshot: Snapshot, **environment: str) -> list[int]:
     """Return the NVML indices of the GPUs that the checks reject.
 
     `environment` holds environment variables such as CUDA_VISIBLE_DEVICES.
@@ -51,14 +51,14 @@ def hidden(snapshot: Snapshot, **environment: str) -> list[int]:
 )
 def test_visible_devices_hides_the_same_gpus_as_cuda(value: str, order: str, expected: list[int]) -> None:
     orders = {"CUDA_DEVICE_ORDER": order} if order else {}
-    assert hidden(machine(*THREE), CUDA_VISIBLE_DEVICES=value, **orders) == expected
+    assert find_rejected_gpus(machine(*THREE), CUDA_VISIBLE_DEVICES=value, **orders) == expected
 
 
 def test_visible_numbers_hide_nothing_in_unknown_order() -> None:
     unknown = machine(gpu(0, cuda_index=None), gpu(1, cuda_index=None))
-    assert hidden(unknown, CUDA_VISIBLE_DEVICES="1") == []
-    assert hidden(unknown, CUDA_VISIBLE_DEVICES="2") == [0, 1]
-    assert hidden(machine(gpu(0, cuda_index=None)), CUDA_VISIBLE_DEVICES="0") == []
+    assert find_rejected_gpus(unknown, CUDA_VISIBLE_DEVICES="1") == []
+    assert find_rejected_gpus(unknown, CUDA_VISIBLE_DEVICES="2") == [0, 1]
+    assert find_rejected_gpus(machine(gpu(0, cuda_index=None)), CUDA_VISIBLE_DEVICES="0") == []
 
 
 def test_instances_are_visible_by_name_and_by_parent() -> None:

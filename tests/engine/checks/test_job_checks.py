@@ -19,7 +19,7 @@ from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem, errors
 from engine.parallel.layout import choose_microbatches
 from tests.engine.checks.machines import gpu, held_by, machine
-from tests.support.consent import agreed
+from tests.support.consent import permit_model_file
 from tests.support.golden import check_problems
 
 A, B = "GPU-aaaa", "GPU-bbbb"
@@ -35,7 +35,7 @@ def good(tmp_path: Path) -> Job:
     return Job.from_fields(dataset=str(tmp_path), model="mnist_cnn")
 
 
-def found(job: Job, snapshot: Snapshot | None = TWO) -> list[Problem]:
+def find_problems(job: Job, snapshot: Snapshot | None = TWO) -> list[Problem]:
     return problems(job, load_catalogue(), snapshot)
 
 
@@ -46,7 +46,7 @@ def test_valid_job_has_no_problems(good: Job) -> None:
         *({"strategy": strategy, "devices": ("cpu", "cpu")} for strategy in ("ddp", "pipeline")),
         *({"strategy": strategy, "devices": (A, B)} for strategy in ("dp", "ddp", "pipeline")),
     ):  # fmt: skip
-        assert found(good.with_fields(**changes)) == [], changes
+        assert find_problems(good.with_fields(**changes)) == [], changes
 
 
 def test_valid_job_may_use_models_of_another_task(good: Job) -> None:
@@ -119,46 +119,48 @@ JOBS: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("changes", "field", "severity"), JOBS)
 def test_job_problems_name_the_field(good: Job, changes: dict[str, Any], field: str, severity: str) -> None:
-    matching = [problem for problem in found(good.with_fields(**changes)) if problem.field == field]
+    matching = [problem for problem in find_problems(good.with_fields(**changes)) if problem.field == field]
     assert [problem.severity for problem in matching] == [severity]
     assert matching[0].remedy
 
 
 def test_texts_of_job_problems(good: Job) -> None:
-    cases = {str(changes).replace("'cpu', " * 30, "…"): found(good.with_fields(**changes)) for changes, _, _ in JOBS}
+    cases = {
+        str(changes).replace("'cpu', " * 30, "…"): find_problems(good.with_fields(**changes)) for changes, _, _ in JOBS
+    }
     check_problems(GOLDEN, "job checks", cases, Path(good.data.dataset))
 
 
 def test_lost_gpu_is_a_problem(good: Job) -> None:
     lost = machine(Gpu(uuid=A, name="one", nvml_index=0, lost=True))
-    assert [problem.field for problem in found(good.with_fields(devices=(A,)), lost)] == ["devices"]
+    assert [problem.field for problem in find_problems(good.with_fields(devices=(A,)), lost)] == ["devices"]
 
 
 def test_lost_gpu_offers_unused_gpu(good: Job) -> None:
     first, lost, free = gpu(0), gpu(1, lost=True), gpu(6)
     others = (gpu(2, processes=held_by("python")), gpu(3, mig_enabled=True), gpu(4, cuda_index=None), gpu(5, lost=True))
     job = good.with_fields(devices=(first.uuid, lost.uuid), strategy="ddp")
-    (problem,) = found(job, machine(first, lost, *others, free))
+    (problem,) = find_problems(job, machine(first, lost, *others, free))
     assert [choice.values for choice in problem.choices] == [{"devices": f"{first.uuid},{free.uuid}"}]
-    (problem,) = found(job, machine(first, lost, *others))
+    (problem,) = find_problems(job, machine(first, lost, *others))
     assert problem.choices == ()
 
 
 def test_unknown_machine_is_not_checked(good: Job) -> None:
-    assert found(good.with_fields(devices=("GPU-cccc",)), None) == []
+    assert find_problems(good.with_fields(devices=("GPU-cccc",)), None) == []
 
 
 def test_changed_model_file_needs_new_consent(good: Job, tmp_path: Path) -> None:
     file = tmp_path / "net.py"
     file.write_text("one")
     with_file = good.with_fields(model=str(file))
-    assert [problem.field for problem in found(with_file)] == ["model"]
+    assert [problem.field for problem in find_problems(with_file)] == ["model"]
     with_hash = with_file.with_fields(model_file_sha256=model_file_sha256(str(file)))
-    assert [problem.field for problem in found(with_hash)] == ["model"], "a hash in a job is no consent"
-    permitted = with_file.with_fields(model_file_sha256=agreed(file))
-    assert found(permitted) == []
+    assert [problem.field for problem in find_problems(with_hash)] == ["model"], "a hash in a job is no consent"
+    permitted = with_file.with_fields(model_file_sha256=permit_model_file(file))
+    assert find_problems(permitted) == []
     file.write_text("two")
-    assert [problem.field for problem in found(permitted)] == ["model"]
+    assert [problem.field for problem in find_problems(permitted)] == ["model"]
 
 
 @pytest.mark.parametrize(("classes", "is_constant"), [(3, True), (12, False)])
@@ -200,7 +202,7 @@ def test_best_by_is_checked_against_literal_custom_metrics(good: Job, tmp_path: 
         file.write_text(text)
         for best_by, right in (("error", True), ("loss", True), ("eror", False)):
             job = good.with_fields(task="custom", model=str(file), best_by=best_by)
-            matching = [problem for problem in found(job) if problem.field == "best_by"]
+            matching = [problem for problem in find_problems(job) if problem.field == "best_by"]
             assert bool(matching) == (known and not right)
             assert all("Did you mean “error”?" in problem.remedy for problem in matching)
 
@@ -228,7 +230,7 @@ def test_microbatches_must_divide_the_batch(batch: int, stages: int, schedule: s
     )
 )
 def test_any_job_problem_has_field_and_remedy(job: Job) -> None:
-    for problem in found(job):
+    for problem in find_problems(job):
         assert problem.field in FIELDS
         assert problem.message.endswith((".", "?"))
         assert problem.remedy
@@ -240,5 +242,5 @@ def test_any_job_problem_has_field_and_remedy(job: Job) -> None:
 def test_image_size_that_the_model_rejects_is_a_problem(model: ModelEntry, good: Job) -> None:
     sizes = (model.image_size, model.image_size + model.image_size_step // 2, model.min_image_size - 1)
     jobs = [good.with_fields(task=model.task, model=model.id, image_size=size) for size in sizes]
-    is_refused = ["image_size" in [problem.field for problem in errors(found(job))] for job in jobs]
+    is_refused = ["image_size" in [problem.field for problem in errors(find_problems(job))] for job in jobs]
     assert is_refused == [False, model.image_size_step > 1, True]

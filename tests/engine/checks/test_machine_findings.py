@@ -25,7 +25,7 @@ GIB = 1 << 30
 OLD = driver("570.86.15", "12.8")
 
 
-def training(found: Snapshot) -> list[Finding]:
+def find_training(found: Snapshot) -> list[Finding]:
     return list(training_findings(found, CU132, {}))
 
 
@@ -36,7 +36,7 @@ def warnings(found: Snapshot, *, chosen: bool, devices: tuple[str, ...] = ("cpu"
 
 
 def test_finding_of_an_old_driver_has_a_command() -> None:
-    (finding,) = training(machine(gpu(0), gpu(1), nvml=OLD))
+    (finding,) = find_training(machine(gpu(0), gpu(1), nvml=OLD))
     assert finding.grade == "cpu_only"
     assert "CUDA 13.2, for which NVIDIA driver 570.86.15 is too old" in finding.text
     assert "580.65.06" in finding.remedy
@@ -44,7 +44,7 @@ def test_finding_of_an_old_driver_has_a_command() -> None:
 
 
 def test_training_findings_name_usable_and_blocked_gpus() -> None:
-    blocked, usable = training(machine(gpu(0), PASCAL))
+    blocked, usable = find_training(machine(gpu(0), PASCAL))
     assert (blocked.grade, usable.grade) == ("limited", "fine")
     assert usable.text == "PyTorch can use GPU 0"
 

@@ -17,8 +17,8 @@ from engine.contract.job import Job
 from tests.engine.checks.machines import gpu, machine
 from tests.engine.cli.terminal import ROOT, Answer, footplate
 from tests.engine.supervisor.supervised import Start
-from tests.gui.sources.written_runs import a_run
-from tests.support.cases import some
+from tests.gui.sources.written_runs import write_run
+from tests.support.cases import mark_long_cases
 from tests.support.nvml_profiles import MACHINES, Machine, consumer_gpu
 from tests.support.nvml_stub import NvmlStub, Profile, gpu_profile, instance_uuid_of, uuid_of
 from tests.support.torch_builds import torch_build
@@ -130,7 +130,7 @@ def test_train_refuses_unusable_gpus(stubbed: NvmlStub, tmp_path: Path) -> None:
 
 def test_resume_refuses_unusable_gpus(stubbed: NvmlStub) -> None:
     stubbed.write([gpu_profile(0)], **OLD_DRIVER)
-    answer = footplate("resume", a_run(8, "failed", cause="a fault").run_id, "--devices", uuid_of(0))
+    answer = footplate("resume", write_run(8, "failed", cause="a fault").run_id, "--devices", uuid_of(0))
     assert answer.code == 2
     assert "--devices: torch" in answer.err
     assert "for which NVIDIA driver 570.86.15 is too old.\n  Update the driver to 580.65.06" in answer.err
@@ -153,7 +153,7 @@ REFUSED: dict[str, tuple[Machine, tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("case", some(REFUSED, everyday=["an old driver"]))
+@pytest.mark.parametrize("case", mark_long_cases(REFUSED, everyday=["an old driver"]))
 def test_supervisor_refuses_unusable_gpus(stubbed: NvmlStub, start: Start, case: str) -> None:
     profile, devices = REFUSED[case]
     profile.write(stubbed)

@@ -23,7 +23,7 @@ from tests.support.searches import SPACE, small_job, small_search
 GOLDEN = Path(__file__).with_name("golden_problems.txt")
 
 
-def refused(job: Job | None = None, snapshot: Snapshot | None = None, **values: Any) -> list[Problem]:
+def find_search_problems(job: Job | None = None, snapshot: Snapshot | None = None, **values: Any) -> list[Problem]:
     """Return the problems with a search."""
     given = {"name": "a", "space": SPACE} | values
     search, problems = validate_search(given, job or small_job(), load_catalogue(), machine=snapshot)
@@ -135,11 +135,11 @@ REFUSED: list[dict[str, Any]] = [
 
 
 def test_texts_of_search_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = {str(values): refused(**values) for values in REFUSED}
+    cases = {str(values): find_search_problems(**values) for values in REFUSED}
     gpus = [gpu(0), gpu(1, lost=True), gpu(2)]
     names = [each.uuid for each in gpus]
-    cases["lost and unknown GPUs"] = refused(snapshot=machine(*gpus), devices=[*names, "GPU-9"])
-    cases["problem of the job"] = refused(small_job(Path("/nowhere")))
+    cases["lost and unknown GPUs"] = find_search_problems(snapshot=machine(*gpus), devices=[*names, "GPU-9"])
+    cases["problem of the job"] = find_search_problems(small_job(Path("/nowhere")))
     create_search(small_search(confirm=1))
     changed = {"confirm": 3, "trials": 9, "devices": ["cpu"] * 3, "devices_per_trial": 3, "pruner": "none"}
     cases["search of the same name"] = name_problems(small_search(**changed))
@@ -152,7 +152,7 @@ def test_texts_of_search_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         search = small_search(small_job(model="resnet18", image_size=32), **values)
         cases[f"full disk, {values}"] = room_problems(search, load_catalogue(), tmp_path / "new")
     monkeypatch.setattr("engine.checks.search_checks.find_spec", lambda _name: None)
-    cases["without Optuna"] = refused()
+    cases["without Optuna"] = find_search_problems()
     check_problems(GOLDEN, "search checks", cases, tmp_path)
 
 

@@ -42,13 +42,15 @@ TIED = msgspec.structs.replace(tied_and_without_blocks(), id="tied", tensor_para
 ODD = msgspec.structs.replace(CATALOGUE, models=(*CATALOGUE.models, tied_and_without_blocks(), TIED))
 
 
-def found(tmp_path: Path, **fields: Any) -> list[Problem]:
+def find_problems(tmp_path: Path, **fields: Any) -> list[Problem]:
     return problems(Job.from_fields(**({"dataset": str(tmp_path), "model": "resnet18"} | fields)), ODD)
 
 
 @pytest.mark.parametrize("strategy", [entry.id for entry in CATALOGUE.strategies])
 def test_job_without_devices_has_one_problem(tmp_path: Path, strategy: str) -> None:
-    fields = [problem.field for problem in errors(found(tmp_path, strategy=strategy, devices=(), model="vit_b_16"))]
+    fields = [
+        problem.field for problem in errors(find_problems(tmp_path, strategy=strategy, devices=(), model="vit_b_16"))
+    ]
     assert [field for field in fields if field in ("devices", "strategy")] == ["devices"]
 
 
@@ -85,7 +87,7 @@ def cpus(count: int) -> tuple[str, ...]:
     ],
 )
 def test_strategies_accept_valid_jobs(tmp_path: Path, fields: dict[str, Any]) -> None:
-    assert found(tmp_path, **fields) == []
+    assert find_problems(tmp_path, **fields) == []
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -164,11 +166,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("fields", "field"), REFUSED)
 def test_strategy_problems_name_field_and_remedy(tmp_path: Path, fields: dict[str, Any], field: str) -> None:
-    (wrong,) = errors(found(tmp_path, **fields))
+    (wrong,) = errors(find_problems(tmp_path, **fields))
     assert (wrong.field, bool(wrong.remedy)) == (field, True)
     offered = re.match(r"Set (\d+(?: or \d+)*)", wrong.remedy)
     for number in offered[1].split(" or ") if offered else ():
-        left = errors(found(tmp_path, **fields | {field: int(number)}))
+        left = errors(find_problems(tmp_path, **fields | {field: int(number)}))
         assert field not in {problem.field for problem in left}
 
 
@@ -192,7 +194,7 @@ IDLE: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("fields", "field"), IDLE)
 def test_option_without_effect_is_a_warning(tmp_path: Path, fields: dict[str, Any], field: str) -> None:
-    (problem,) = found(tmp_path, **fields)
+    (problem,) = find_problems(tmp_path, **fields)
     assert (problem.field, problem.severity) == (field, "warning")
 
 
@@ -200,13 +202,16 @@ def test_model_file_is_not_checked_for_split_points(tmp_path: Path) -> None:
     file = tmp_path / "net.py"
     file.write_text("")
     fields = {"model": str(file), "devices": cpus(3), "activation_checkpointing": True, "split_points": ("one", "two")}
-    assert {problem.field for problem in found(tmp_path, strategy="pipeline", **fields)} == {"model"}
+    assert {problem.field for problem in find_problems(tmp_path, strategy="pipeline", **fields)} == {"model"}
     fields["split_points"] = ("one", "one")
-    assert {problem.field for problem in found(tmp_path, strategy="pipeline", **fields)} == {"model", "split_points"}
+    assert {problem.field for problem in find_problems(tmp_path, strategy="pipeline", **fields)} == {
+        "model",
+        "split_points",
+    }
 
 
 def test_strategy_problems_are_reported_together(tmp_path: Path) -> None:
-    reported = found(
+    reported = find_problems(
         tmp_path,
         strategy="pipeline",
         devices=cpus(3),
@@ -222,14 +227,18 @@ def test_strategy_problems_are_reported_together(tmp_path: Path) -> None:
 
 
 def test_texts_of_strategy_problems(tmp_path: Path) -> None:
-    cases = {str(fields).replace("'cpu', " * 30, "…"): found(tmp_path, **fields) for fields, _ in (*REFUSED, *IDLE)}
+    cases = {
+        str(fields).replace("'cpu', " * 30, "…"): find_problems(tmp_path, **fields) for fields, _ in (*REFUSED, *IDLE)
+    }
     points = (SPLIT_POINTS[2], SPLIT_POINTS[1], SPLIT_POINTS[1], "nowhere")
-    cases[f"{points}"] = found(tmp_path, strategy="pipeline", devices=cpus(5), batch_size=40, split_points=points)
+    cases[f"{points}"] = find_problems(
+        tmp_path, strategy="pipeline", devices=cpus(5), batch_size=40, split_points=points
+    )
     file = tmp_path / "net.py"
     file.write_text("")
     for strategy in ("ddp", "fsdp"):
         fields = {"strategy": strategy, "devices": cpus(2), "model": str(file), "static_graph": True}
-        cases[f"static graph of a model file under {strategy}"] = found(tmp_path, **fields)
+        cases[f"static graph of a model file under {strategy}"] = find_problems(tmp_path, **fields)
     check_problems(GOLDEN, "strategy checks", cases, tmp_path)
 
 

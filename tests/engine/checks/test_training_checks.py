@@ -27,7 +27,7 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return program
 
 
-def found(tmp_path: Path, **fields: Any) -> list[Problem]:
+def find_problems(tmp_path: Path, **fields: Any) -> list[Problem]:
     return problems(Job.from_fields(**({"dataset": str(tmp_path), "model": "resnet18"} | fields)), load_catalogue())
 
 
@@ -42,7 +42,7 @@ def found(tmp_path: Path, **fields: Any) -> list[Problem]:
     ],
 )
 def test_speed_problems_accepts_supported_settings(tmp_path: Path, fields: dict[str, Any]) -> None:
-    assert found(tmp_path, **fields) == []
+    assert find_problems(tmp_path, **fields) == []
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_speed_problems_accepts_supported_settings(tmp_path: Path, fields: dict[
     ],
 )
 def test_job_checks_warn_of_compile_without_effect(tmp_path: Path, fields: dict[str, Any], field: str) -> None:
-    (problem,) = found(tmp_path, **fields)
+    (problem,) = find_problems(tmp_path, **fields)
     assert (problem.field, problem.severity) == (field, "warning")
 
 
@@ -70,13 +70,13 @@ def test_job_checks_warn_of_compile_without_effect(tmp_path: Path, fields: dict[
     ],
 )
 def test_speed_problems_of_settings_that_cannot_compile(tmp_path: Path, fields: dict[str, Any]) -> None:
-    wrong = [problem for problem in found(tmp_path, compile="on", **fields) if problem.field == "compile"]
+    wrong = [problem for problem in find_problems(tmp_path, compile="on", **fields) if problem.field == "compile"]
     assert [problem.severity for problem in wrong] == ["error"]
 
 
 def test_speed_problems_without_a_cpp_compiler(tmp_path: Path, compiler: Path) -> None:
     compiler.unlink()
-    (problem,) = found(tmp_path, compile="on")
+    (problem,) = find_problems(tmp_path, compile="on")
     assert (problem.field, problem.severity) == ("compile", "error")
-    assert found(tmp_path, compile="on", devices=GPUS[:1]) == []
-    assert found(tmp_path, compile="auto") == []
+    assert find_problems(tmp_path, compile="on", devices=GPUS[:1]) == []
+    assert find_problems(tmp_path, compile="auto") == []

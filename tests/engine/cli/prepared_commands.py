@@ -32,7 +32,7 @@ from engine.runs.notes import change_notes
 from engine.runs.queue import Ticket
 from engine.system import paths
 from tests.engine.cli.machines import GIB, NOON, busy_gpu, full_gpu, gpu, instance, machine, two_halves
-from tests.gui.sources.written_runs import a_run, story, write
+from tests.gui.sources.written_runs import list_run_events, write, write_run
 
 MIB = 1 << 20
 DATASET = str(paths.sample_dataset())
@@ -102,7 +102,7 @@ def use_software(patch: pytest.MonkeyPatch) -> None:
 
 
 def use_queue(patch: pytest.MonkeyPatch) -> None:
-    runs = [a_run(8, None, name=name) for name in ("first", "second", "third")]
+    runs = [write_run(8, None, name=name) for name in ("first", "second", "third")]
     change_notes(runs[1].path, name="renamed")
     write(runs[2].events_file, [Waiting(position=2, behind=(), others=("ada uses 12.0 GiB of GPU 0",))])
     tickets = [
@@ -150,7 +150,7 @@ def use_report(patch: pytest.MonkeyPatch, report: DatasetReport = READ) -> None:
 
 
 def use_run(patch: pytest.MonkeyPatch) -> None:
-    a_run(8, name="trees")
+    write_run(8, name="trees")
     patch.setattr(doctor, "as_text", lambda: "ok    Python")
 
 
@@ -158,7 +158,7 @@ def finish_runs(patch: pytest.MonkeyPatch) -> None:
     """Replace supervisors by a function that completes each run at once."""
 
     def start_supervisor(run: RunFolder) -> int:
-        write(run.events_file, story(run.job() or Job(), 8, "completed"))
+        write(run.events_file, list_run_events(run.job() or Job(), 8, "completed"))
         return 1
 
     use_report(patch)

@@ -12,7 +12,7 @@ from engine.cli.main import main
 from engine.cli.terminal import CommandError, table
 from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot
 from engine.contract.inference.prediction import PredictRequest
-from tests.gui.sources.written_runs import a_run
+from tests.gui.sources.written_runs import write_run
 
 A, B = "GPU-aaaa", "GPU-bbbb"
 MACHINE = Snapshot(
@@ -49,7 +49,7 @@ def test_lists_may_have_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
         raise CommandError
 
     monkeypatch.setattr(children, "carry_out", refuse)
-    main(["predict", str(a_run(8).path), "one.png", "--devices", "cpu, cpu,", "--format", "csv, json"])
+    main(["predict", str(write_run(8).path), "one.png", "--devices", "cpu, cpu,", "--format", "csv, json"])
     (request,) = requests
     assert (request.devices, request.formats) == (("cpu", "cpu"), ("csv", "json"))
 

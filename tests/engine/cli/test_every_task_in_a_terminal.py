@@ -10,7 +10,7 @@ from engine.contract.inference.explanation import EXPLANATION_FILE
 from engine.contract.inference.prediction import PREDICTED, PREDICTIONS_FILE
 from engine.runs.evaluations import evaluations_of
 from tests.engine.cli.terminal import footplate
-from tests.support.consent import agreed
+from tests.support.consent import permit_model_file
 from tests.support.trained_runs import COUNTING, DATASETS, train
 from tests.support.worker_group import Forker
 
@@ -30,7 +30,7 @@ def source_of(dataset: Path, task: str) -> Path:
 
 @pytest.mark.parametrize("task", list(DATASETS))
 def test_commands_serve_every_task(task: str, forker: Forker, tmp_path: Path) -> None:
-    agreed(COUNTING)
+    permit_model_file(COUNTING)
     trained = train(forker, tmp_path, task)
     run, source = str(trained.run.path), source_of(Path(trained.job.data.dataset), task)
     last = ("--checkpoint", "last")

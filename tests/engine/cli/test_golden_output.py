@@ -66,8 +66,8 @@ from engine.system import paths
 from tests.engine.cli.machines import NOON
 from tests.engine.cli.prepared_commands import COMMANDS
 from tests.gui.run.model.saved_evaluations import save_evaluation
-from tests.gui.sources.written_runs import a_plan, a_run
-from tests.gui.split_points.example import a_split
+from tests.gui.sources.written_runs import make_plan, write_run
+from tests.gui.split_points.example import make_split
 from tests.support.golden import check_section
 from tests.support.made_searches import make_search
 
@@ -160,7 +160,7 @@ REVIEW = Review(
 )  # fmt: skip
 
 
-def saved(answer: Any) -> Callable[[Path], Path]:
+def make_saver(answer: Any) -> Callable[[Path], Path]:
     """Return a function that saves `answer` in a folder and returns its path.
 
     It takes the place of the process that computes the answer.
@@ -180,9 +180,9 @@ def evaluation(folder: Path, wrong: tuple[int, ...] = (1, 4, 5)) -> Path:
 
 
 def make_runs() -> None:
-    trees = a_run(8, name="trees")
+    trees = write_run(8, name="trees")
     change_notes(trees.path, tags=("paper", "v2"), favorite=True)
-    a_run(12, "failed", name="flowers", cause="a fault", model="resnet50", devices=("cpu", "cpu"), strategy="ddp")
+    write_run(12, "failed", name="flowers", cause="a fault", model="resnet50", devices=("cpu", "cpu"), strategy="ddp")
 
 
 def make_hosts() -> None:
@@ -194,7 +194,7 @@ ANSWERS: dict[str, tuple[tuple[str, ...], Any]] = {
     "advise": (("advise", "DATA"), ADVICE),
     "find-lr": (("find-lr", "DATA"), RATE),
     "find-batch": (("find-batch", "DATA"), BATCH),
-    "find-split-points": (("find-split-points", "DATA"), a_split(memory_bytes=(500_000, None))),
+    "find-split-points": (("find-split-points", "DATA"), make_split(memory_bytes=(500_000, None))),
     "explain": (("explain", "RUN", "one.png", "two.png"), EXPLANATION),
     "predict": (("predict", "RUN", "one.png"), PREDICTED),
     "convert": (("convert", "RUN", "--out", "/nowhere/new"), CONVERTED),
@@ -223,7 +223,7 @@ EVENTS: tuple[AnyEvent, ...] = (
     Fetching(source="timm", done_bytes=43 * MIB, time=109.0),
     PhaseChanged(phase="preparing", detail="Reading the images."),
     Chosen(field="picture_cache", choice="memory", why="they take 3 MiB"),
-    a_plan(train_images=320),
+    make_plan(train_images=320),
     *(
         StepMetrics(time=1000.0 + 0.5 * step, epoch=1 + step // 10, step=step, loss=2.0 / step, accuracy=0.5,
                     learning_rate=0.1, images_per_second=1234.5, data_wait_s=0.01, compute_s=0.1)
@@ -237,7 +237,7 @@ EVENTS: tuple[AnyEvent, ...] = (
     EventsLost(count=3, reason="the disk was full"),
     Restarting(cause="Rank 1 was killed.", attempt=2, max_attempts=3),
     Restarting(cause="A GPU was lost.", attempt=1, max_attempts=3, changes={"batch_size": 6}, devices=("cpu",)),
-    a_plan(from_step=12),
+    make_plan(from_step=12),
     Verdict(code="falling", sentence="It was still falling.", changes={"epochs": 26}),
     Verdict(code="weak_classes", sentence="“ant” is rare.", changes={"oversample": True, "augmentation": "light"}),
     Verdict(code="converged", sentence="Converged: the best epoch was 17 of 20."),
@@ -289,8 +289,8 @@ def test_answer_is_printed_in_full(
 ) -> None:
     arguments, answer = ANSWERS[name]
     is_saved = "RUN" in arguments
-    run = a_run(8).path if is_saved else None
-    path = saved(answer)(tmp_path)
+    run = write_run(8).path if is_saved else None
+    path = make_saver(answer)(tmp_path)
     monkeypatch.setattr(children, "carry_out", lambda _request, **_options: path if is_saved else answer)
     given = [{"RUN": str(run), "DATA": JOB.data.dataset}.get(argument, argument) for argument in arguments]
     assert main(given) == 0
@@ -312,7 +312,7 @@ def test_list_is_printed_in_full(name: str, tmp_path: Path, capsys: pytest.Captu
 def test_evaluation_is_printed_in_full(
     against: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = a_run(8)
+    run = write_run(8)
     made = [evaluation(run.path), evaluation(run.path, (2, 3, 4, 5, 9))]
     monkeypatch.setattr(children, "carry_out", lambda _request, **_options: made.pop(0))
     given = ["evaluate", *(str(run.path) if argument == "RUN" else argument for argument in ("RUN", *against))]

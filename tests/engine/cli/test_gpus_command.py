@@ -20,7 +20,7 @@ from engine.cli.gpus.command import NvmlReporter
 from engine.contract.devices import Nvml, Snapshot
 from engine.gpus.sentences import ASKING, not_answering
 from tests.engine.cli.terminal import command, footplate, footplate_here
-from tests.support.cases import some
+from tests.support.cases import mark_long_cases
 from tests.support.nvml_stub import DRIVER_NOT_LOADED, NvmlStub, gpu_profile, uuid_of
 
 QUICK = ("--watch", "--interval", "0.1")
@@ -115,7 +115,7 @@ def test_gpus_csv_has_a_header_and_a_line_per_gpu(nvml_stub: NvmlStub, start: St
     assert {row["utilization_percent"] for row in rows if row["index"] == "0"} == {"33"}
 
 
-@pytest.mark.parametrize("lost", some([0, 1, 2], everyday=[1]))
+@pytest.mark.parametrize("lost", mark_long_cases([0, 1, 2], everyday=[1]))
 def test_gpus_shows_a_lost_gpu(stub_here: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int) -> None:
     trigger = tmp_path / "lost"
     trigger.touch()

@@ -20,7 +20,7 @@ class Sample(NamedTuple):
     value: float
 
 
-def scraped(snapshot: Snapshot) -> dict[str, list[Sample]]:
+def parse_exposition(snapshot: Snapshot) -> dict[str, list[Sample]]:
     """Return all samples of each metric in the Prometheus output.
 
     Check that HELP and TYPE appear once per metric, before its samples.
@@ -51,7 +51,7 @@ def scraped(snapshot: Snapshot) -> dict[str, list[Sample]]:
 
 
 def test_exposition_has_dcgm_names_and_units() -> None:
-    values = {name: samples[0].value for name, samples in scraped(machine(full_gpu(0))).items()}
+    values = {name: samples[0].value for name, samples in parse_exposition(machine(full_gpu(0))).items()}
     expected = {
         "DCGM_FI_DEV_GPU_UTIL": 87, "DCGM_FI_DEV_MEM_COPY_UTIL": 31, "DCGM_FI_DEV_ENC_UTIL": 0, "DCGM_FI_DEV_DEC_UTIL": 3,
         "DCGM_FI_DEV_FB_USED": 41 * 1024, "DCGM_FI_DEV_FB_FREE": 98 * 1024, "DCGM_FI_DEV_FB_RESERVED": 512,
@@ -72,12 +72,12 @@ def test_exposition_has_dcgm_names_and_units() -> None:
 
 
 def test_exposition_contains_every_metric() -> None:
-    samples = scraped(machine(full_gpu(0)))
+    samples = parse_exposition(machine(full_gpu(0)))
     assert {metric.name for metric in (*METRICS, *FAMILIES)} <= set(samples)
 
 
 def test_exposition_has_dcgm_labels() -> None:
-    (sample,) = scraped(machine(busy_gpu(1)))["DCGM_FI_DEV_GPU_UTIL"]
+    (sample,) = parse_exposition(machine(busy_gpu(1)))["DCGM_FI_DEV_GPU_UTIL"]
     assert sample.labels == {
         "gpu": "1",
         "UUID": "GPU-1",
@@ -94,7 +94,7 @@ def test_exposition_labels_mig_instances() -> None:
     parts = [instance(parent, number, memory_used_bytes=GIB) for number in (1, 5)]
     shared = Mig(parent_uuid=parent.uuid, gpu_instance=5, compute_instance=1, profile="1c.2g.35gb")
     neighbor = gpu(2, mig=shared, memory_used_bytes=GIB)
-    samples = scraped(machine(parent, *parts, neighbor))["DCGM_FI_DEV_FB_USED"]
+    samples = parse_exposition(machine(parent, *parts, neighbor))["DCGM_FI_DEV_FB_USED"]
     assert [sample.labels["UUID"] for sample in samples] == ["GPU-2"] * 4
     assert [sample.labels.get("GPU_I_ID") for sample in samples] == [None, "1", "5", "5"]
     assert samples[1].labels["GPU_I_PROFILE"] == "1g.18gb"
@@ -102,21 +102,21 @@ def test_exposition_labels_mig_instances() -> None:
 
 
 def test_exposition_omits_unknown_values() -> None:
-    assert not [name for name in scraped(machine(gpu(0))) if name.startswith("DCGM_")]
+    assert not [name for name in parse_exposition(machine(gpu(0))) if name.startswith("DCGM_")]
 
 
 def test_exposition_omits_old_values() -> None:
-    samples = scraped(machine(full_gpu(0, lost=True), busy_gpu(1), full_gpu(2, asleep=True)))
+    samples = parse_exposition(machine(full_gpu(0, lost=True), busy_gpu(1), full_gpu(2, asleep=True)))
     assert [sample.labels["gpu"] for sample in samples["DCGM_FI_DEV_GPU_UTIL"]] == ["1"]
     assert [sample.value for sample in samples["footplate_gpu_lost"]] == [1, 0, 0]
     assert [sample.value for sample in samples["footplate_gpu_asleep"]] == [0, 0, 1]
-    silent = scraped(machine(full_gpu(0), nvml=Nvml("not_answering", "NVML is not answering.")))
+    silent = parse_exposition(machine(full_gpu(0), nvml=Nvml("not_answering", "NVML is not answering.")))
     assert silent["footplate_nvml_up"][0].value == 0
     assert not [name for name in silent if name.startswith(("DCGM_", "footplate_gpu"))]
 
 
 def test_exposition_has_a_series_per_reason_and_link() -> None:
-    samples = scraped(machine(full_gpu(0, throttled=("power_cap", "thermal"))))
+    samples = parse_exposition(machine(full_gpu(0, throttled=("power_cap", "thermal"))))
     reasons = {sample.labels["reason"]: sample.value for sample in samples["footplate_gpu_throttled"]}
     assert len(reasons) == 9
     assert {reason for reason, value in reasons.items() if value} == {"power_cap", "thermal"}
@@ -125,7 +125,7 @@ def test_exposition_has_a_series_per_reason_and_link() -> None:
 
 
 def test_exposition_escapes_labels() -> None:
-    (sample,) = scraped(machine(busy_gpu(0, name='a\\b "c"\nd')))["DCGM_FI_DEV_GPU_UTIL"]
+    (sample,) = parse_exposition(machine(busy_gpu(0, name='a\\b "c"\nd')))["DCGM_FI_DEV_GPU_UTIL"]
     assert sample.labels["modelName"] == 'a\\\\b \\"c\\"\\nd'
 
 

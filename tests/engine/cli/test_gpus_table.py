@@ -16,15 +16,15 @@ from tests.engine.cli.machines import GIB, NOON, busy_gpu, full_gpu, gpu, machin
 
 
 def table(snapshot: Snapshot, width: int = 100, *, details: bool = False) -> list[str]:
-    return ["".join(segment.text for segment in line).rstrip() for line in drawn(snapshot, width, details=details)]
+    return ["".join(segment.text for segment in line).rstrip() for line in render(snapshot, width, details=details)]
 
 
-def drawn(snapshot: Snapshot, width: int = 100, *, details: bool = False) -> list[list[Segment]]:
+def render(snapshot: Snapshot, width: int = 100, *, details: bool = False) -> list[list[Segment]]:
     return Console(file=io.StringIO(), width=width).render_lines(View(snapshot, details=details), pad=False)
 
 
 def color_of(snapshot: Snapshot, expected_text: str) -> str:
-    line = next(line for line in drawn(snapshot) if expected_text in "".join(segment.text for segment in line))
+    line = next(line for line in render(snapshot) if expected_text in "".join(segment.text for segment in line))
     style = next(segment.style for segment in line if segment.style and segment.text.strip())
     return "dim" if style.dim else "warning" if style.color and style.color.name == "yellow" else "plain"
 
@@ -79,7 +79,7 @@ def test_bar_length_is_the_fraction() -> None:
 
 def test_bar_of_zero_differs_from_unknown() -> None:
     nothing, unknown = (
-        next(line for line in drawn(machine(busy_gpu(0, utilization_percent=load))) if line[0].text.strip() == "0")
+        next(line for line in render(machine(busy_gpu(0, utilization_percent=load))) if line[0].text.strip() == "0")
         for load in (0.0, None)
     )
     assert sum(segment.style is not None and segment.style.bgcolor is not None for segment in nothing) == 2

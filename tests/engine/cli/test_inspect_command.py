@@ -12,11 +12,11 @@ from tests.engine.cli.terminal import footplate_here
 from tests.support.dataset_formats import coco
 from tests.support.dataset_formats.truth import TRUTH
 from tests.support.images import noise
-from tests.support.mask_folders import make_folder, striped
+from tests.support.mask_folders import make_folder, make_striped_mask
 
 
-def inspected(folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
-    """Run the command. Return its exit code and its JSON object."""
+def run_inspect(folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
+    """Run `footplate inspect --json` on a folder. Return its exit code and its JSON object."""
     answer = footplate_here("inspect", str(folder), "--json", *options)
     return answer.code, json.loads(answer.out)
 
@@ -31,7 +31,7 @@ def class_folders(folder: Path, *names: str) -> Path:
 def test_inspect_prints_classes_splits_and_samples_as_json(tmp_path: Path) -> None:
     for split in ("train", "val"):
         class_folders(tmp_path / split, "cat", "dog")
-    code, found = inspected(tmp_path, "--samples", "100")
+    code, found = run_inspect(tmp_path, "--samples", "100")
     assert code == 0
     assert (found["task"], found["format"], found["classes"]) == ("classification", "imagefolder", ["cat", "dog"])
     assert found["splits"]["train"] == {"images": 7, "counts": {"cat": 3, "dog": 4}, "held_out": False}
@@ -44,7 +44,7 @@ def test_inspect_prints_classes_splits_and_samples_as_json(tmp_path: Path) -> No
 
 def test_inspect_prints_boxes_in_pixels(tmp_path: Path) -> None:
     coco.write(TRUTH, tmp_path, "splits")
-    code, found = inspected(tmp_path, "--task", "detection", "--samples", "6")
+    code, found = run_inspect(tmp_path, "--task", "detection", "--samples", "6")
     assert code == 0
     assert found["format"] == "coco"
     boxes = {Path(sample["file"]).stem: sample["boxes"] for sample in found["samples"]}
@@ -53,9 +53,9 @@ def test_inspect_prints_boxes_in_pixels(tmp_path: Path) -> None:
 
 
 def test_inspect_lists_the_values_of_masks(tmp_path: Path) -> None:
-    folder = make_folder(tmp_path, [striped(0, 1, 2, 255)] * 4)
+    folder = make_folder(tmp_path, [make_striped_mask(0, 1, 2, 255)] * 4)
     (folder / "classes.txt").write_text("sky\nroad\ntree\n")
-    _, found = inspected(folder, "--task", "segmentation")
+    _, found = run_inspect(folder, "--task", "segmentation")
     assert [(each["value"], each["masks"], each["class_name"]) for each in found["mask_values"]] == [
         ("0", 4, "sky"), ("1", 4, "road"), ("2", 4, "tree"), ("255", 4, None),
     ]  # fmt: skip
@@ -63,14 +63,14 @@ def test_inspect_lists_the_values_of_masks(tmp_path: Path) -> None:
 
 def test_inspect_ends_with_2_and_readings_if_evidence_conflicts(tmp_path: Path) -> None:
     class_folders(tmp_path, "images", "depth")
-    code, found = inspected(tmp_path)
+    code, found = run_inspect(tmp_path)
     assert code == 2
     assert (found["task"], found["format"], found["samples"]) == (None, None, [])
     reading = next(each for each in found["readings"] if each["format"] == "imagefolder")
     assert reading["task"] == "classification"
     assert "named by their role (depth, images)" in reading["against"][0]
     assert found["problems"][0]["severity"] == "error"
-    code, found = inspected(tmp_path, "--format", "imagefolder")
+    code, found = run_inspect(tmp_path, "--format", "imagefolder")
     assert (code, found["classes"]) == (0, ["depth", "images"])
 
 

@@ -21,7 +21,7 @@ from engine.runs.folder import RunSummary
 from engine.runs.notes import change_notes
 from engine.system.private_network import PrivateNetwork
 from tests.engine.cli.terminal import command, footplate, footplate_here
-from tests.gui.sources.written_runs import a_run
+from tests.gui.sources.written_runs import write_run
 
 
 def test_gpus_lists_the_cpu_and_nvml_message() -> None:
@@ -59,9 +59,9 @@ def test_runs_without_runs_hints_at_train() -> None:
 
 
 def test_runs_lists_notes_and_tags() -> None:
-    run = a_run(8, name="before")
+    run = write_run(8, name="before")
     change_notes(run.path, name="after", tags=("paper", "v2"), favorite=True, text="0.1 was too much")
-    a_run(8, "failed", name="other", cause="a fault")
+    write_run(8, "failed", name="other", cause="a fault")
     listed = footplate_here("runs").out.splitlines()
     assert listed[0].split()[-1] == "TAGS"
     (line,) = (line for line in listed if run.run_id in line)

@@ -59,7 +59,7 @@ OUTPUTS = {
 """Command lines that write a file or folder in a folder, and the names that messages have for it."""
 
 
-def reported(line: str, path: Path, trained: Callable[[str], Trained], tmp_path: Path, name: str) -> str:
+def run_invalid(line: str, path: Path, trained: Callable[[str], Trained], tmp_path: Path, name: str) -> str:
     """Run an invalid command line, check the form of the messages, and return them."""
     of = trained("classification")
     put_host(Host(name=""))
@@ -81,20 +81,20 @@ def reported(line: str, path: Path, trained: Callable[[str], Trained], tmp_path:
 
 @pytest.mark.parametrize("line", FOLDERS | FILES | EITHER)
 def test_missing_path_is_named(line: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
-    reported(line, tmp_path / "missing", trained, tmp_path, (FOLDERS | FILES | EITHER)[line])
+    run_invalid(line, tmp_path / "missing", trained, tmp_path, (FOLDERS | FILES | EITHER)[line])
 
 
 @pytest.mark.parametrize("line", FOLDERS)
 def test_file_instead_of_folder_is_named(line: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    reported(line, tmp_path / "file", trained, tmp_path, FOLDERS[line])
+    run_invalid(line, tmp_path / "file", trained, tmp_path, FOLDERS[line])
 
 
 @pytest.mark.parametrize("line", FILES)
 def test_folder_instead_of_file_is_named(line: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
     for name in ("folder", "folder.py", "folder.toml"):
         (tmp_path / name).mkdir()
-    reported(line, tmp_path / "folder", trained, tmp_path, FILES[line])
+    run_invalid(line, tmp_path / "folder", trained, tmp_path, FILES[line])
 
 
 @pytest.mark.parametrize("line", FOLDERS | FILES | EITHER)
@@ -102,13 +102,13 @@ def test_unreadable_file_is_named(line: str, trained: Callable[[str], Trained], 
     """Use FIFOs, which not even root can read as files. A test that hangs has opened one."""
     for name in ("fifo", "fifo.py", "fifo.toml"):
         os.mkfifo(tmp_path / name)
-    reported(line, tmp_path / "fifo", trained, tmp_path, (FOLDERS | FILES | EITHER)[line])
+    run_invalid(line, tmp_path / "fifo", trained, tmp_path, (FOLDERS | FILES | EITHER)[line])
 
 
 @pytest.mark.parametrize("line", OUTPUTS)
 def test_output_inside_a_file_is_refused(line: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    assert "permission" not in reported(line, tmp_path / "file", trained, tmp_path, OUTPUTS[line])
+    assert "permission" not in run_invalid(line, tmp_path / "file", trained, tmp_path, OUTPUTS[line])
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can act as another user")

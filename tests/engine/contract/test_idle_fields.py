@@ -9,7 +9,7 @@ import pytest
 
 from engine.checks.job_checks import problems
 from engine.contract.catalogue import load_catalogue
-from engine.contract.idle_fields import DECISIVE, idle_by_needs, idle_fields, without_effect
+from engine.contract.idle_fields import DECISIVE, idle_by_needs, idle_field_warnings, idle_fields
 from engine.contract.job import FIELDS, Job
 from tests.support.golden import check_section
 
@@ -69,25 +69,25 @@ def test_idle_fields_depend_on_other_fields(values: dict[str, Any], idle: set[st
     assert not used & found.keys()
 
 
-def described(values: dict[str, Any]) -> dict[str, str]:
+def describe_idle(values: dict[str, Any]) -> dict[str, str]:
     found = idle_fields({"model": "resnet18"} | values, CATALOGUE)
     return {name: f"{name} {idle.why}; {idle.instead}" for name, idle in sorted(found.items())}
 
 
 def test_texts_of_idle_fields() -> None:
-    plain = described({})
+    plain = describe_idle({})
     lines = list(plain.values())
     for values, _, _ in CASES:
-        changed = described(values)
+        changed = describe_idle(values)
         lines += [f"{values}:", *(f"  - {name}" for name in plain if name not in changed)]
         lines += [f"  + {text}" for name, text in changed.items() if text != plain.get(name)]
     check_section(Path(__file__).with_name("golden_idle_fields.txt"), "idle fields", "\n".join(lines))
 
 
-def test_without_effect_accepts_fields_that_are_off() -> None:
+def test_idle_field_warnings_accept_fields_that_are_off() -> None:
     def warned(**fields: Any) -> list[str]:
         job = Job.from_fields(model="resnet18", strategy="pipeline", devices=("cpu", "cpu"), **fields)
-        return [problem.field for problem in without_effect(job, CATALOGUE)]
+        return [problem.field for problem in idle_field_warnings(job, CATALOGUE)]
 
     assert warned(compile="off", memory_format="contiguous") == []
     assert warned(compile="on", memory_format="channels_last") == ["memory_format", "compile"]
@@ -104,7 +104,7 @@ def test_without_effect_accepts_fields_that_are_off() -> None:
         ({"wait_for_others": True}, "Turn it off, or train on GPUs."),
     ],
 )
-def test_without_effect_warns_of_idle_fields(tmp_path: Path, fields: dict[str, Any], remedy: str) -> None:
+def test_idle_field_warnings_name_idle_fields(tmp_path: Path, fields: dict[str, Any], remedy: str) -> None:
     (problem,) = problems(Job.from_fields(**({"dataset": str(tmp_path), "model": "resnet18"} | fields)), CATALOGUE)
     assert (problem.severity, problem.field in fields) == ("warning", True)
     assert remedy in problem.remedy

@@ -75,7 +75,7 @@ def query(*fields: str) -> dict[str, dict[str, str]]:
     return {uuid: dict(zip(fields, cells, strict=True)) for uuid, *cells in rows}
 
 
-def now(start_sampler: Start) -> Snapshot:
+def take_snapshot(start_sampler: Start) -> Snapshot:
     """Return the second snapshot of a sampler, which contains the quantities that need two readings."""
     sampler = start_sampler("--interval", "0.5")
     snapshot = sampler.until(lambda s: bool(s.gpus), 60)
@@ -87,7 +87,7 @@ def _mib(value: int | None) -> float | None:
     return None if value is None else value / MIB
 
 
-def same(text_value: str, value: Any) -> bool:
+def is_equal(text_value: str, value: Any) -> bool:
     if text_value in ABSENT or value is None:
         return text_value in ABSENT and value is None
     if isinstance(value, bool):
@@ -98,16 +98,16 @@ def same(text_value: str, value: Any) -> bool:
 @pytest.mark.parametrize("field", CONSTANT)
 def test_constant_values_match_nvidia_smi(start_sampler: Start, field: str) -> None:
     printed = query(field)
-    gpus = [gpu for gpu in now(start_sampler).gpus if gpu.mig is None]
+    gpus = [gpu for gpu in take_snapshot(start_sampler).gpus if gpu.mig is None]
     assert {gpu.uuid for gpu in gpus} == set(printed)
     for gpu in gpus:
-        assert same(printed[gpu.uuid][field], CONSTANT[field](gpu)), (printed[gpu.uuid], CONSTANT[field](gpu))
+        assert is_equal(printed[gpu.uuid][field], CONSTANT[field](gpu)), (printed[gpu.uuid], CONSTANT[field](gpu))
 
 
 @pytest.mark.parametrize("field", CHANGING)
 def test_changing_values_are_close_to_nvidia_smi(start_sampler: Start, field: str) -> None:
     read, slack = CHANGING[field]
-    gpus = now(start_sampler).gpus
+    gpus = take_snapshot(start_sampler).gpus
     printed = query(field)
     for gpu in (gpu for gpu in gpus if gpu.mig is None):
         text_value, value = printed[gpu.uuid][field], read(gpu)
@@ -116,7 +116,7 @@ def test_changing_values_are_close_to_nvidia_smi(start_sampler: Start, field: st
 
 
 def test_versions_match_nvidia_smi(start_sampler: Start) -> None:
-    nvml = now(start_sampler).nvml
+    nvml = take_snapshot(start_sampler).nvml
     (driver,) = {printed["driver_version"] for printed in query("driver_version").values()}
     assert nvml.driver_version == driver
     header = re.search(r"CUDA (?:UMD )?Version: *(\d+\.\d+)", text("nvidia-smi"))
@@ -136,7 +136,7 @@ def test_process_memory_matches_nvidia_smi(start_sampler: Start) -> None:
                 "nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv,noheader,nounits"
             )
         }
-        snapshot = now(start_sampler)
+        snapshot = take_snapshot(start_sampler)
         holder.kill()
     found_processes = {
         (gpu.uuid, p.pid): p for gpu in snapshot.gpus for p in gpu.processes or () if p.kind != "graphics"
@@ -153,7 +153,7 @@ def test_process_memory_matches_nvidia_smi(start_sampler: Start) -> None:
 def test_topology_matches_nvidia_smi(start_sampler: Start) -> None:
     lines = [line.split("\t") for line in re.sub(r"\x1b\[\d*m", "", text("nvidia-smi", "topo", "-m")).splitlines()]
     rows = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in lines if row[0].strip().startswith("GPU")}
-    topology = now(start_sampler).topology
+    topology = take_snapshot(start_sampler).topology
     assert topology is not None
     pairs = {(pair.one, pair.other): pair for pair in topology.pairs}
     assert set(pairs) == set(combinations(range(len(rows)), 2))

@@ -27,11 +27,12 @@ def is_complete(snapshot: Snapshot) -> bool:
     On a busy machine, time can pass between reading the clock and reading a counter.
     """
     return bool(snapshot.gpus) and all(
-        gpu.sm_active_percent is not None and traffic(gpu) == pytest.approx(TRAFFIC, rel=0.5) for gpu in snapshot.gpus
+        gpu.sm_active_percent is not None and list_rates(gpu) == pytest.approx(TRAFFIC, rel=0.5)
+        for gpu in snapshot.gpus
     )
 
 
-def still(gpu: Gpu) -> Gpu:
+def drop_rates(gpu: Gpu) -> Gpu:
     """Return `gpu` without its measured rates."""
     return msgspec.structs.replace(
         gpu,
@@ -42,14 +43,14 @@ def still(gpu: Gpu) -> Gpu:
     )
 
 
-def traffic(gpu: Gpu) -> list[float]:
+def list_rates(gpu: Gpu) -> list[float]:
     """Return the PCIe and NVLink rates of `gpu` in bytes per second. Unknown rates are 0."""
     links = [gpu.pcie, *gpu.nvlinks]
     return [rate or 0.0 for each in links for rate in (each.received_bytes_per_s, each.sent_bytes_per_s)]
 
 
 TRAFFIC = [8 * GB, 2 * GB, *[3 * GB, GB] * 18]
-"""Rates in bytes per second that the stub's profiles simulate, in the order of `traffic`."""
+"""Rates in bytes per second that the stub's profiles simulate, in the order of `list_rates`."""
 
 
 def test_recording_replays_the_values(nvml_stub: NvmlStub, start_sampler: Start) -> None:
@@ -67,7 +68,7 @@ def test_recording_replays_the_values(nvml_stub: NvmlStub, start_sampler: Start)
     nvml_stub.profile.write_bytes(recording)
     after = start_sampler(*QUICK, stub=nvml_stub).until(is_complete).gpus
     assert [gpu.uuid for gpu in after] == [uuid_of(0), uuid_of(1)]
-    assert [still(gpu) for gpu in after] == [still(gpu) for gpu in before]
+    assert [drop_rates(gpu) for gpu in after] == [drop_rates(gpu) for gpu in before]
 
 
 @pytest.mark.parametrize("profile", RECORDED, ids=lambda path: path.stem)

@@ -30,7 +30,7 @@ from engine.runs.evaluations import read_evaluation
 from engine.system.plugins import Registry
 from engine.tasks.predictions import Mask, Objects
 from tests.engine.inference.explanation.test_explain import explained, first_image
-from tests.support.cases import some
+from tests.support.cases import mark_long_cases
 from tests.support.hub_models import ALL, CONFIGS, INSTALL, NEEDS_TRANSFORMERS, TINY, tiny
 from tests.support.trained_runs import Trained, train
 from tests.support.worker_group import Forker
@@ -60,7 +60,7 @@ def registered(forker: Forker) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module", params=some(list(RUNS), ["tiny_dfine", "tiny_mask2former"]))
+@pytest.fixture(scope="module", params=mark_long_cases(list(RUNS), ["tiny_dfine", "tiny_mask2former"]))
 def run(request: pytest.FixtureRequest, forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder, name = tmp_path_factory.mktemp("hub"), request.param
     fields = {"model": name, "learning_rate": 1e-3, "encoder": ""} | RUNS[name]

@@ -18,8 +18,8 @@ from engine.inference.trained_model import CannotLoad
 from engine.inference.video import VideoWriter
 from engine.system import paths
 from engine.tasks.predictions import Labels, Lines, Mask, Objects, Prediction, Raw
-from tests.support.cases import some
-from tests.support.consent import agreed
+from tests.support.cases import mark_long_cases
+from tests.support.consent import permit_model_file
 from tests.support.trained_runs import COUNTING, Trained
 from tests.support.worker_group import ROOT
 
@@ -67,7 +67,7 @@ def noise(height: int, width: int) -> np.ndarray:
     return np.random.default_rng(height).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
-@pytest.mark.parametrize("task", some(KINDS, everyday=["classification", "segmentation", "detection"]))
+@pytest.mark.parametrize("task", mark_long_cases(KINDS, everyday=["classification", "segmentation", "detection"]))
 def test_results_are_in_image_pixels(task: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
     run = Run(trained(task).run.path)
     assert "last" in run.checkpoints
@@ -125,7 +125,7 @@ def test_unreadable_input_is_named(trained: Callable[[str], Trained], tmp_path: 
 
 
 def test_custom_task_returns_its_outputs(trained: Callable[[str], Trained]) -> None:
-    agreed(COUNTING)
+    permit_model_file(COUNTING)
     model = Run(trained("custom").run.path).load("last", device="cpu")
     val = model.task.splits(model.job).val
     given = val.load(0, 0)[0]

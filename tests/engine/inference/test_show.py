@@ -16,7 +16,7 @@ from engine.inference.trained_model import CannotLoad, load
 from engine.inference.worker import Shard
 from engine.runs.evaluations import read_evaluation
 from engine.training.report import Reporter
-from tests.engine.inference.review.test_review import evaluated
+from tests.engine.inference.review.test_review import evaluate_run
 from tests.support.specs import spec_of
 from tests.support.trained_runs import Trained
 
@@ -28,7 +28,7 @@ def test_sample_that_is_gone_is_reported(
     of = trained("classification")
     run = Path(shutil.copytree(of.run.path, tmp_path / "run"))
     dataset = Path(shutil.copytree(of.job.data.dataset, tmp_path / "data"))
-    evaluation = evaluated(run, dataset=str(dataset))
+    evaluation = evaluate_run(run, dataset=str(dataset))
     samples = read_evaluation(evaluation).samples()
     last = len(samples.paths) - 1
     values = {"run": str(run), "checkpoint": "last", "evaluation": str(evaluation), "out": str(tmp_path)}

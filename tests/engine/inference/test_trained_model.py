@@ -19,16 +19,16 @@ from engine.inference.sweep import Partition, predict_batches
 from engine.inference.trained_model import CannotLoad, checkpoint_path, load, read_training
 from engine.runs.folder import RunFolder
 from engine.training.checkpointing.checkpoint_files import write_checkpoint
-from tests.support.cases import some
-from tests.support.consent import agreed
+from tests.support.cases import mark_long_cases
+from tests.support.consent import permit_model_file
 from tests.support.plain_models import Levels, plain_model
 from tests.support.trained_runs import COUNTING, COUNTS, DATASETS, Trained
 
 
-@pytest.mark.parametrize("task", some(DATASETS, everyday=["classification", "segmentation", "detection"]))
+@pytest.mark.parametrize("task", mark_long_cases(DATASETS, everyday=["classification", "segmentation", "detection"]))
 def test_loaded_model_matches_the_runs_metrics(task: str, trained: Callable[[str], Trained]) -> None:
     of = trained(task)
-    agreed(COUNTING)
+    permit_model_file(COUNTING)
     model = load(of.run, "last")
     metric = model.objective.metric()
     indices: list[int] = []

@@ -15,7 +15,7 @@ from engine.contract.events import Event, StepMetrics, Validation
 from engine.runs.folder import RunFolder
 from engine.training.checkpointing.checkpoint_files import read_checkpoint
 from tests.engine.conftest import SIDE, make_images
-from tests.support.machines import Machines, until, why_not
+from tests.support.machines import Machines, find_obstacle, until
 
 LIMIT = 1e-6
 Kind = TypeVar("Kind", bound=Event)
@@ -97,7 +97,7 @@ def assert_same_training(run: RunFolder, other: RunFolder, *, steps: int) -> Non
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Bed]:
-    if why := why_not():
+    if why := find_obstacle():
         pytest.skip(why)
     folder = Path(tempfile.mkdtemp(prefix="fpb"))
     bed = Bed(folder)

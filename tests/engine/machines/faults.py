@@ -185,7 +185,7 @@ def faults(seed: int, count: int, machines: tuple[str, ...], seconds: float) -> 
     return [draw(random_numbers, kind, machines, seconds) for kind in kinds[:count]]
 
 
-def suffer(bed: FaultyBed, fault: Fault) -> str:
+def train_with_fault(bed: FaultyBed, fault: Fault) -> str:
     """Train a run with a fault, check its result, and return a description of it."""
     started = time.monotonic()
     run = bed.start_run(*fault.flags)
@@ -230,7 +230,7 @@ def main() -> int:
         for number, fault in enumerate(drawn[options.first :], options.first):
             started = time.monotonic()
             try:
-                outcome = suffer(bed, fault)
+                outcome = train_with_fault(bed, fault)
             except AssertionError as error:
                 failed += 1
                 outcome = f"FAILED {error}"

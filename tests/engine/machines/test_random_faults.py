@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.machines.faults import KINDS, FaultyBed, faults, suffer
-from tests.support.machines import why_not
+from tests.engine.machines.faults import KINDS, FaultyBed, faults, train_with_fault
+from tests.support.machines import find_obstacle
 
 SEED = 5
 
@@ -17,13 +17,13 @@ SEED = 5
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_random_faults_keep_weights_or_fail_clearly() -> None:
-    if why := why_not():
+    if why := find_obstacle():
         pytest.skip(why)
     folder = Path(tempfile.mkdtemp(prefix="fpb"))
     bed = FaultyBed(folder)
     try:
         for fault in faults(SEED, len(KINDS), bed.names, bed.seconds):
-            suffer(bed, fault)
+            train_with_fault(bed, fault)
     finally:
         bed.close()
         shutil.rmtree(folder)

@@ -22,7 +22,7 @@ from engine.training.checkpointing.checkpoint_files import read_checkpoint
 from tests.engine.conftest import make_images
 from tests.engine.machines.conftest import QUICK, assert_same_training, events_of
 from tests.support.machines import until
-from tests.support.slurm import NODES, Slurm, why_not
+from tests.support.slurm import NODES, Slurm, find_obstacle
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
 
@@ -87,7 +87,7 @@ class Bed(Slurm):
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Bed]:
-    if why := why_not():
+    if why := find_obstacle():
         pytest.skip(why)
     folder = Path(tempfile.mkdtemp(prefix="fps"))
     bed = Bed(folder)

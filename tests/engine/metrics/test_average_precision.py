@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from engine.metrics.average_precision import average_precisions, box_overlaps, mask_overlaps, match_detections
-from tests.support.coco_reference import CLASSES, Image, images, masks, precisions
+from tests.support.coco_reference import CLASSES, Image, compute_precisions, draw_ellipses, make_images
 
 
-def by_footplate(given: list[Image], kind: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+def compute_with_footplate(given: list[Image], kind: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     rows, counts = [], np.zeros(CLASSES)
     for image in given:
         true, found, ignored = image["true"], image["found"], image["ignored"]
         if kind == "bbox":
             overlaps = box_overlaps(found, true, ignored)
         else:
-            overlaps = mask_overlaps(masks(found), masks(true), ignored)
+            overlaps = mask_overlaps(draw_ellipses(found), draw_ellipses(true), ignored)
         rows.append(match_detections(image["classes"], image["scores"], image["true_classes"], ignored, [overlaps]))
         counts += np.bincount(image["true_classes"][~ignored], minlength=CLASSES)
     return average_precisions(np.concatenate(rows), counts)
@@ -27,8 +27,8 @@ def by_footplate(given: list[Image], kind: str) -> np.ndarray[Any, np.dtype[np.f
 @pytest.mark.parametrize("kind", ["bbox", "segm"])
 @pytest.mark.parametrize("seed", range(3))
 def test_average_precision_matches_pycocotools(kind: str, seed: int) -> None:
-    given = images(seed)
-    found, expected = by_footplate(given, kind), precisions(given, kind)
+    given = make_images(seed)
+    found, expected = compute_with_footplate(given, kind), compute_precisions(given, kind)
     assert np.isnan(found[-1]).all()
     assert (expected[-1] == -1).all()
     np.testing.assert_allclose(found[:-1], expected[:-1], atol=1e-9)
@@ -36,9 +36,11 @@ def test_average_precision_matches_pycocotools(kind: str, seed: int) -> None:
 
 
 def test_average_precision_uses_the_best_hundred() -> None:
-    given = images(5, count=2, crowded=60)
+    given = make_images(5, count=2, crowded=60)
     assert max(np.bincount(image["classes"]).max() for image in given) > 100
-    np.testing.assert_allclose(by_footplate(given, "bbox")[:-1], precisions(given, "bbox")[:-1], atol=1e-9)
+    np.testing.assert_allclose(
+        compute_with_footplate(given, "bbox")[:-1], compute_precisions(given, "bbox")[:-1], atol=1e-9
+    )
 
 
 def test_mask_overlaps_count_each_pixel_of_large_masks() -> None:
@@ -49,10 +51,10 @@ def test_mask_overlaps_count_each_pixel_of_large_masks() -> None:
 
 
 def test_average_precision_of_perfect_and_empty() -> None:
-    image = next(each for each in images(0) if len(each["true"]) and not each["ignored"].any())
+    image = next(each for each in make_images(0) if len(each["true"]) and not each["ignored"].any())
     all_found = image | {
         "found": image["true"], "classes": image["true_classes"], "scores": np.ones(len(image["true"]))
     }  # fmt: skip
     nothing = image | {"found": np.empty((0, 4)), "classes": np.empty(0, np.int64), "scores": np.empty(0)}
-    assert np.nanmin(by_footplate([all_found], "bbox")) == pytest.approx(1)
-    assert np.nanmax(by_footplate([nothing], "bbox")) == 0
+    assert np.nanmin(compute_with_footplate([all_found], "bbox")) == pytest.approx(1)
+    assert np.nanmax(compute_with_footplate([nothing], "bbox")) == 0

@@ -18,7 +18,7 @@ from engine.metrics.label_curves import (
 )
 
 
-def drawn(seed: int, count: int = 400) -> tuple[np.ndarray, np.ndarray]:
+def draw_scores(seed: int, count: int = 400) -> tuple[np.ndarray, np.ndarray]:
     """Return random scores, including many equal ones, and random labels."""
     random = np.random.default_rng(seed)
     scores = (random.integers(0, 60, count) / 60).astype(np.float32)
@@ -29,7 +29,7 @@ def drawn(seed: int, count: int = 400) -> tuple[np.ndarray, np.ndarray]:
 def test_curves_match_scikit_learn(seed: int) -> None:
     from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
 
-    scores, true = drawn(seed)
+    scores, true = draw_scores(seed)
     weights = np.random.default_rng(seed).integers(0, 4, len(scores))
     ranked = RankedScores(scores, true)
     for given in (None, weights):

@@ -20,7 +20,7 @@ from engine.models.model_surgery import find_first_conv, find_head, match_channe
 from engine.models.weights import resize_positions
 from engine.tasks.registry import TASKS
 from tests.support import consent
-from tests.support.cases import some
+from tests.support.cases import mark_long_cases
 
 TASK = TASKS["classification"]
 ONE_OF_EACH = [
@@ -55,7 +55,7 @@ def outputs_of(model: nn.Module, channels: int, size: int) -> Tensor:
     return outputs
 
 
-@pytest.mark.parametrize("name", some(classification_models.names(), everyday=ONE_OF_EACH))
+@pytest.mark.parametrize("name", mark_long_cases(classification_models.names(), everyday=ONE_OF_EACH))
 def test_models_train_on_gray_images(name: str) -> None:
     size = max(8, classification_models.min_image_size(name))
     model = build_on_meta(lambda: classification_models.build(Job.from_fields(model=name), 7, 1, size))
@@ -78,7 +78,7 @@ def test_checkpoint_loads_in_torchvision(name: str) -> None:
     assert shapes[0] == shapes[1]
 
 
-@pytest.mark.parametrize("name", some((*BEGINNING, *_others()), everyday=BEGINNING))
+@pytest.mark.parametrize("name", mark_long_cases((*BEGINNING, *_others()), everyday=BEGINNING))
 def test_two_class_training_starts_near_chance(name: str) -> None:
     """Check that the first loss is close to ln 2. With the default heads of some models it would be 2 to 5."""
     default = classification_models.default_image_size(name)
@@ -296,10 +296,10 @@ def test_frozen_statistics_stay_frozen() -> None:
 # Model files of the user
 
 
-def agreed(path: Path, text: str, **given: object) -> Job:
+def write_model_job(path: Path, text: str, **given: object) -> Job:
     """Write a model file with the source `text`, and return a job that uses it with the user's permission."""
     path.write_text(text)
-    return Job.from_fields(model=str(path), model_file_sha256=consent.agreed(path), image_size=16, **given)  # type: ignore[arg-type]
+    return Job.from_fields(model=str(path), model_file_sha256=consent.permit_model_file(path), image_size=16, **given)  # type: ignore[arg-type]
 
 
 GOOD = """
@@ -322,13 +322,13 @@ def build_model(num_classes):
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("model_channels", [1, 3])
 def test_model_file_builds_for_any_channels(tmp_path: Path, channels: int, model_channels: int) -> None:
-    model = TASK.build_model(agreed(tmp_path / "net.py", GOOD.format(channels=model_channels)), 6, channels)
+    model = TASK.build_model(write_model_job(tmp_path / "net.py", GOOD.format(channels=model_channels)), 6, channels)
     assert model.training
     assert model(torch.rand(2, channels, 16, 16)).shape == (2, 6)
 
 
 def test_model_file_supports_freezing_and_weights(tmp_path: Path) -> None:
-    job = agreed(tmp_path / "net.py", GOOD.format(channels=3), freeze_epochs=100)
+    job = write_model_job(tmp_path / "net.py", GOOD.format(channels=3), freeze_epochs=100)
     model = TASK.build_model(job, 6, 3)
     assert [name for name, each in model.named_parameters() if each.requires_grad] == ["out.weight", "out.bias"]
 
@@ -356,7 +356,7 @@ def test_model_file_supports_freezing_and_weights(tmp_path: Path) -> None:
 )
 def test_model_file_problems_are_reported(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(TaskError, match=message) as caught:
-        TASK.build_model(agreed(tmp_path / "net.py", text), 6, 3)
+        TASK.build_model(write_model_job(tmp_path / "net.py", text), 6, 3)
     assert caught.value.field == "model"
     assert caught.value.remedy
 

@@ -49,7 +49,7 @@ def process(weights: Weights, **given: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **given)  # type: ignore[call-overload, no-any-return]
 
 
-def fetched(weights: Weights, **given: object) -> tuple[int, list[AnyEvent]]:
+def run_download(weights: Weights, **given: object) -> tuple[int, list[AnyEvent]]:
     """Run the download process. Return its exit code and its messages."""
     with process(weights, **given) as child:
         output, errors = child.communicate(timeout=120)
@@ -57,9 +57,9 @@ def fetched(weights: Weights, **given: object) -> tuple[int, list[AnyEvent]]:
     return child.returncode, [EVENT.decode(line) for line in output.splitlines()]
 
 
-def cause(weights: Weights, **given: object) -> str:
+def read_cause(weights: Weights, **given: object) -> str:
     """Run a download that fails, and return the reason. Check that no files remain."""
-    code, events = fetched(weights, **given)
+    code, events = run_download(weights, **given)
     assert code == 1
     (failed,) = [event for event in events if isinstance(event, Failed)]
     assert find_weights(weights).path == ""
@@ -77,7 +77,7 @@ def contents(folder: Path) -> list[Path]:
 def test_weights_are_downloaded_once(serve: Callable[..., WeightsServer], of_hub: bool) -> None:
     server = serve()
     weights = HUB if of_hub else Weights(url=f"{server.address}/models/{NAME}")
-    code, events = fetched(weights)
+    code, events = run_download(weights)
     assert code == 0
     last = events[-1]
     assert isinstance(last, Fetching)
@@ -86,14 +86,14 @@ def test_weights_are_downloaded_once(serve: Callable[..., WeightsServer], of_hub
     assert Path(here.path).read_bytes() == CONTENT
     assert here.bytes == len(CONTENT)
     server.asked.clear()
-    assert fetched(weights) == (0, [])
+    assert run_download(weights) == (0, [])
     assert server.asked == []
 
 
 @pytest.mark.long
 def test_pickle_only_weights_are_downloaded(serve: Callable[..., WeightsServer]) -> None:
     serve(files={"pytorch_model.bin": CONTENT})
-    assert fetched(HUB)[0] == 0
+    assert run_download(HUB)[0] == 0
     assert Path(find_weights(HUB).path).name == "pytorch_model.bin"
 
 
@@ -108,7 +108,7 @@ def test_pickle_only_weights_are_downloaded(serve: Callable[..., WeightsServer])
 )
 def test_hub_errors_have_remedies(serve: Callable[..., WeightsServer], fault: Fault, expected: str) -> None:
     serve(fault)
-    message = cause(HUB)
+    message = read_cause(HUB)
     assert expected in message
     assert "rain from scratch" in message
     assert str(cached_path(HUB)) in message
@@ -117,14 +117,14 @@ def test_hub_errors_have_remedies(serve: Callable[..., WeightsServer], fault: Fa
 @pytest.mark.long
 def test_repository_without_weights_is_reported(serve: Callable[..., WeightsServer]) -> None:
     serve(files={})
-    assert "has none of the files model.safetensors, pytorch_model.bin" in cause(HUB)
+    assert "has none of the files model.safetensors, pytorch_model.bin" in read_cause(HUB)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("fault", ["truncated", "broken"])
 def test_interrupted_download_is_retried(serve: Callable[..., WeightsServer], fault: Fault) -> None:
     serve(fault)
-    assert f"put model.safetensors of {os.environ['HF_ENDPOINT']}/timm/some.model at" in cause(HUB)
+    assert f"put model.safetensors of {os.environ['HF_ENDPOINT']}/timm/some.model at" in read_cause(HUB)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_interrupted_download_is_retried(serve: Callable[..., WeightsServer], fa
 )
 def test_server_errors_have_remedies(serve: Callable[..., WeightsServer], fault: Fault, expected: str) -> None:
     server = serve(fault)
-    assert expected in cause(Weights(url=f"{server.address}/{NAME}"))
+    assert expected in read_cause(Weights(url=f"{server.address}/{NAME}"))
 
 
 @pytest.mark.parametrize("of_hub", [True, pytest.param(False, marks=pytest.mark.long)])
@@ -148,25 +148,25 @@ def test_full_disk_names_folder_and_remedy(serve: Callable[..., WeightsServer], 
 
     server = serve()
     weights = HUB if of_hub else Weights(url=f"{server.address}/{NAME}")
-    message = cause(weights, preexec_fn=small)
+    message = read_cause(weights, preexec_fn=small)
     assert f"{cached_path(weights).parent} is full" in message
     assert ("HF_HUB_CACHE" if of_hub else "TORCH_HOME") in message
 
 
 def test_missing_network_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    message = cause(Weights(url=f"http://127.0.0.1:9/{NAME}"))
+    message = read_cause(Weights(url=f"http://127.0.0.1:9/{NAME}"))
     assert "http://127.0.0.1:9 can't be reached" in message
     assert f"put http://127.0.0.1:9/{NAME} at {torch_cache() / NAME}" in message
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert "HF_HUB_OFFLINE prevents" in cause(HUB)
+    assert "HF_HUB_OFFLINE prevents" in read_cause(HUB)
 
 
 def test_damaged_cached_file_is_named(serve: Callable[..., WeightsServer]) -> None:
     serve()
-    assert fetched(HUB)[0] == 0
+    assert run_download(HUB)[0] == 0
     path = Path(find_weights(HUB).path)
     path.write_bytes(b"something else")
-    code, (failed,) = fetched(HUB)
+    code, (failed,) = run_download(HUB)
     assert code == 1
     assert isinstance(failed, Failed)
     assert f"{path} are damaged" in failed.cause

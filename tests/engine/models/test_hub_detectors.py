@@ -24,7 +24,7 @@ from engine.models.weights import InitialWeights, read_file
 from engine.tasks.detection.objects import read_detections
 from engine.tasks.instances.task import paste_masks as pasted_masks
 from engine.tasks.registry import TASKS
-from tests.support.cases import some
+from tests.support.cases import mark_long_cases
 from tests.support.hub_models import ALL, CONFIGS, MASKS, NEEDS_TRANSFORMERS, PIXELS, VIT, tiny
 from tests.support.waits import Waits
 
@@ -233,7 +233,7 @@ def test_pixels_are_those_of_transformers(images: torch.Tensor) -> None:
     assert (found.argmax(1) == torch.stack(expected)).float().mean() > 0.98
 
 
-@pytest.mark.parametrize("name", some(list(ALL), ["tiny_dfine", "tiny_rfdetr_masks", "tiny_mask2former"]))
+@pytest.mark.parametrize("name", mark_long_cases(list(ALL), ["tiny_dfine", "tiny_rfdetr_masks", "tiny_mask2former"]))
 def test_half_precision_gives_losses_and_results_in_fp32(name: str, images: torch.Tensor) -> None:
     model, targets = build(name, **_STILL.get(name, {})), targets_for(name, BOXES)
     with torch.no_grad():
@@ -243,7 +243,9 @@ def test_half_precision_gives_losses_and_results_in_fp32(name: str, images: torc
             assert model.eval()(images).dtype == torch.float32
 
 
-@pytest.mark.parametrize("name", some(list(ALL), ["tiny_dfine", "tiny_rfdetr", "tiny_mask2former", "tiny_eomt"]))
+@pytest.mark.parametrize(
+    "name", mark_long_cases(list(ALL), ["tiny_dfine", "tiny_rfdetr", "tiny_mask2former", "tiny_eomt"])
+)
 def test_saved_folder_is_loaded_without_the_heads_of_other_classes(name: str, tmp_path: Path) -> None:
     saved = build(name, classes=5)
     with torch.no_grad():

@@ -28,7 +28,7 @@ CLASSIFIER = Job.from_fields(model="timm:tf_efficientnet_lite0", pretrained=True
 SEGMENTER = Job.from_fields(task="segmentation", model="unet", encoder="tu-tf_efficientnet_lite0", pretrained=True)
 
 
-def fetched(given: Weights) -> list[Failed]:
+def verify_weights(given: Weights) -> list[Failed]:
     """Run the process that verifies weights, and return the failures that it reports."""
     command = [sys.executable, "-m", "engine.models.fetch", msgspec.json.encode(given).decode()]
     done = subprocess.run(command, capture_output=True, check=False, timeout=120)
@@ -81,7 +81,7 @@ def test_included_weights_name_source_and_license() -> None:
 
 
 def test_fetch_verifies_included_weights() -> None:
-    assert fetched(included_weights()) == []
+    assert verify_weights(included_weights()) == []
     assert fetch_weights(CLASSIFIER) == ""
 
 
@@ -92,7 +92,7 @@ def test_unusable_included_weights_are_to_be_reinstalled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, message: str
 ) -> None:
     file = replace_package(tmp_path, monkeypatch, content)
-    (failed,) = fetched(included_weights())
+    (failed,) = verify_weights(included_weights())
     for cause in (failed.cause, fetch_weights(SEGMENTER)):
         assert message in cause
         assert str(file) in cause

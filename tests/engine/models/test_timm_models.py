@@ -18,13 +18,13 @@ from engine.models.base import TaskError
 from engine.models.meta_device import build_on_meta
 from engine.models.model_surgery import find_head
 from engine.tasks.registry import TASKS
-from tests.support.cases import some
+from tests.support.cases import mark_long_cases
 
 TASK = TASKS["classification"]
 
 
 @pytest.mark.parametrize(
-    "name", some(timm_models.names(), everyday=[name for name in timm_models.names() if "resnest" in name])
+    "name", mark_long_cases(timm_models.names(), everyday=[name for name in timm_models.names() if "resnest" in name])
 )
 def test_listed_models_return_the_classes(name: str) -> None:
     size = TASK.model_info(name).image_size
@@ -70,7 +70,7 @@ def test_any_timm_model_loads_by_name(tmp_path: Path) -> None:
     assert other(inputs[:, :1]).shape == (2, 9)
 
 
-def cached(job: Job, **given: object) -> torch.nn.Module:
+def save_weights(job: Job, **given: object) -> torch.nn.Module:
     """Save weights for the job's model in the hub's cache, in timm's format. Return the model with these weights."""
     model = timm.create_model(job.model.name.removeprefix("timm:"), **given).eval()
     known = weights_of(job, load_catalogue())
@@ -82,7 +82,7 @@ def cached(job: Job, **given: object) -> torch.nn.Module:
 
 def test_timm_weights_come_from_the_hub_cache() -> None:
     job = Job.from_fields(model="timm:test_resnet", pretrained=True)
-    plain = cached(job)
+    plain = save_weights(job)
     inputs = torch.rand(2, 3, 64, 64)
     torch.testing.assert_close(TASK.build_model(job, 1000, 3).eval()(inputs), plain(inputs))
     other = TASK.build_model(job, 2, 1).eval()
@@ -93,7 +93,7 @@ def test_timm_weights_come_from_the_hub_cache() -> None:
 
 def test_position_embeddings_are_resampled() -> None:
     job = Job.from_fields(model="timm:test_vit", pretrained=True, image_size=96)
-    plain = cached(job)
+    plain = save_weights(job)
     expected = timm.create_model(
         "test_vit", pretrained=True, img_size=96, pretrained_cfg_overlay={"state_dict": plain.state_dict()}
     )

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from engine.contract.idle_fields import idle_by_needs
 from engine.contract.job import FIELDS, Job
 from engine.optim.optimizer_step import Group, OptimizerStep, merge_states
-from tests.support.same_states import differences
+from tests.support.same_states import find_differences
 
 CPU = torch.device("cpu")
 
@@ -138,7 +138,7 @@ def test_group_state_resumes_exactly(optimizer: str, schedule: str) -> None:
     for _ in range(3):
         _step(first, one)
         _step(second, two)
-    assert differences(one.state_dict(), two.state_dict()) == []
+    assert find_differences(one.state_dict(), two.state_dict()) == []
     assert all(map(torch.equal, first.parameters(), second.parameters()))
 
 
@@ -219,7 +219,7 @@ def test_gradients_accumulate_until_the_step() -> None:
         torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-7)
 
 
-def _clipped(limit: float) -> nn.Module:
+def _train_with_clipping(limit: float) -> nn.Module:
     """Train three steps with clipped gradients in plain torch and return the model."""
     model = _model()
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, fused=True)
@@ -240,10 +240,10 @@ def test_clipping_matches_torch_exactly(limit: float) -> None:
     optimizer_step = _optimizer_step(model, clip_norm=limit, **CLIPPED)
     for _ in range(3):
         _step(model, optimizer_step)
-    assert all(map(torch.equal, model.parameters(), _clipped(limit).parameters()))
+    assert all(map(torch.equal, model.parameters(), _train_with_clipping(limit).parameters()))
 
 
-class Adding:
+class RankSum:
     """Replacement for `sum_over_shards` that adds the values of ranks in several threads."""
 
     def __init__(self, ranks: int) -> None:
@@ -262,7 +262,7 @@ class Adding:
 
 
 def _on_ranks(work: Callable[[int, Callable[[Tensor], Tensor]], Any], ranks: int) -> list[Any]:
-    adding = Adding(ranks)
+    adding = RankSum(ranks)
     with ThreadPoolExecutor(ranks) as pool:
         return [done.result() for done in [pool.submit(work, rank, adding.of(rank)) for rank in range(ranks)]]
 
@@ -387,7 +387,7 @@ def test_averages_include_batchnorm_statistics() -> None:
     assert torch.equal(model.get_buffer("1.running_mean"), raw)
     two = optimizer_step(copy.deepcopy(model))
     two.load_state_dict(one.state_dict())
-    assert differences(one.state_dict(), two.state_dict()) == []
+    assert find_differences(one.state_dict(), two.state_dict()) == []
 
 
 def test_averages_resume_or_start_at_weights() -> None:
@@ -454,7 +454,7 @@ def test_skipped_step_moves_only_the_schedule(loss: float | None, gradient: floa
     assert optimizer_step.learning_rate < rate
     after = (model.state_dict(), optimizer_step.state_dict())
     assert before[1].pop("schedule") + 1 == after[1].pop("schedule")
-    assert (not differences(before, after)) == skipped
+    assert (not find_differences(before, after)) == skipped
     named, job = list(model.named_parameters()), Job.from_fields(**SKIPPING)
     other_rank_failed = OptimizerStep(named, job, 4, CPU, all_reduce_max=lambda _: [1])
     other_rank_failed.step(torch.tensor(0.5))
@@ -483,15 +483,15 @@ def test_frozen_parameters_do_not_move_until_released(optimizer: str) -> None:
     )
     for _ in range(3):
         _step(model, optimizer_step)
-    assert not differences(model[0].state_dict(), initial[0].state_dict())
-    assert differences(model[1].state_dict(), initial[1].state_dict())
+    assert not find_differences(model[0].state_dict(), initial[0].state_dict())
+    assert find_differences(model[1].state_dict(), initial[1].state_dict())
     plain = copy.deepcopy(model)
     fresh = _optimizer_step(plain, **fields)
     optimizer_step.unfreeze()
     _step(plain, fresh)
     _step(model, optimizer_step)
-    assert not differences(model[0].state_dict(), plain[0].state_dict())
-    assert differences(model[0].state_dict(), initial[0].state_dict())
+    assert not find_differences(model[0].state_dict(), plain[0].state_dict())
+    assert find_differences(model[0].state_dict(), initial[0].state_dict())
 
 
 _OTHERWISE = {

@@ -59,14 +59,14 @@ class Ranks:
             assert self.run(1) == []
 
 
-def at(activity: Any, step: int = 7, longest: float = 0.5, **fields: Any) -> Heartbeat:
+def make_heartbeat(activity: Any, step: int = 7, longest: float = 0.5, **fields: Any) -> Heartbeat:
     return Heartbeat(step, activity=activity, longest_step_s=longest, **fields)
 
 
-STEP, AGREE = at("step"), at("agree")
-COMPUTING = at("step", thread_state="working", location="forward (net.py, line 7)")
-READING = at("data", thread_state="reading", location="get (loader.py, line 9)")
-WAITING = at("step", thread_state="waiting", location="_engine_run_backward (graph.py, line 8)")
+STEP, AGREE = make_heartbeat("step"), make_heartbeat("agree")
+COMPUTING = make_heartbeat("step", thread_state="working", location="forward (net.py, line 7)")
+READING = make_heartbeat("data", thread_state="reading", location="get (loader.py, line 9)")
+WAITING = make_heartbeat("step", thread_state="waiting", location="_engine_run_backward (graph.py, line 8)")
 
 
 def test_silent_rank_fails_with_its_last_activity() -> None:
@@ -110,7 +110,7 @@ def test_stopped_rank_warns_long_before_it_fails() -> None:
 
 
 def test_silence_limit_is_longer_before_training() -> None:
-    ranks = Ranks(at(""), at(""))
+    ranks = Ranks(make_heartbeat(""), make_heartbeat(""))
     ranks.advance(10)
     ranks.set(1, None)
     assert ranks.run(LIMITS.silent_preparing - 2) == []
@@ -183,14 +183,19 @@ def test_working_rank_blocks_waiting_ranks() -> None:
 
 
 def test_stuck_limit_grows_with_the_longest_step() -> None:
-    slow = [at("step", longest=longest, thread_state=state) for longest, state in ((10.0, "waiting"), (2.0, "working"))]
+    slow = [
+        make_heartbeat("step", longest=longest, thread_state=state)
+        for longest, state in ((10.0, "waiting"), (2.0, "working"))
+    ]
     ranks = Ranks(*slow)
     assert ranks.run(199) == []
     assert isinstance(ranks.run(5)[-1], Failed)
 
 
 def test_first_step_may_take_minutes() -> None:
-    ranks = Ranks(at("step", 0, 0.0, thread_state="waiting"), at("step", 0, 0.0, thread_state="working"))
+    ranks = Ranks(
+        make_heartbeat("step", 0, 0.0, thread_state="waiting"), make_heartbeat("step", 0, 0.0, thread_state="working")
+    )
     assert ranks.run(299) == []
     (failed,) = ranks.run(5)
     assert failed.rank == 1
@@ -227,7 +232,7 @@ def test_slow_step_of_all_ranks_warns_first() -> None:
 @pytest.mark.parametrize("activity", ["", "save"])
 @pytest.mark.parametrize(("thread_state", "limits"), [("working", 10), ("waiting", 1)])
 def test_hang_while_preparing_or_saving_fails(activity: str, thread_state: str, limits: int) -> None:
-    ranks = Ranks(at(activity, thread_state=thread_state), at(activity, thread_state="waiting"))
+    ranks = Ranks(make_heartbeat(activity, thread_state=thread_state), make_heartbeat(activity, thread_state="waiting"))
     events = ranks.run(5000)
     assert [type(event) for event in events] == [Warned, Failed][-len(events) :]
     assert ranks.now == pytest.approx(1000 + limits * LIMITS.first_step + 1)

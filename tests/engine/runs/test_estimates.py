@@ -35,7 +35,7 @@ IMAGES = (4000, 1000)
 EPOCH_S = 4000 / 200 + 1000 / 500
 
 
-def changed(past: PastRun = PAST, **fields: Any) -> PastRun:
+def change_past_run(past: PastRun = PAST, **fields: Any) -> PastRun:
     return msgspec.structs.replace(past, job=past.job.with_fields(**fields))
 
 
@@ -70,7 +70,7 @@ def test_estimate_scales_with_pixels_and_devices(size: int, kinds: tuple[str, ..
 
 
 def test_estimate_prefers_the_closest_run() -> None:
-    slow = msgspec.structs.replace(changed(precision="fp32"), run_id="slow", images_per_second=20.0)
+    slow = msgspec.structs.replace(change_past_run(precision="fp32"), run_id="slow", images_per_second=20.0)
     assert seconds(JOB, slow, PAST) == pytest.approx(220)
     assert seconds(JOB.with_fields(precision="fp32"), PAST, slow) == pytest.approx(10 * (200 + 2))
 
@@ -84,7 +84,7 @@ def test_memory_is_an_upper_bound_for_other_batch_sizes(batch_size: int, memory_
     assert (found.memory_bytes, found.is_upper_bound) == (memory_gib << 30, is_upper_bound)
 
 
-@pytest.mark.parametrize("past", [[], [changed(model="vit_b_16")], [changed(task="detection")]])
+@pytest.mark.parametrize("past", [[], [change_past_run(model="vit_b_16")], [change_past_run(task="detection")]])
 def test_estimate_is_none_without_a_run_of_the_model(past: list[PastRun]) -> None:
     assert estimate(JOB, 100, (RTX,), IMAGES, past) is None
 

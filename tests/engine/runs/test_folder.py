@@ -24,9 +24,9 @@ from engine.runs.folder import (
 )
 from engine.runs.slurm_job import SlurmJob, write_slurm
 from engine.system import paths
-from tests.engine.runs.test_resume import supervised
+from tests.engine.runs.test_resume import register_supervisor
 from tests.engine.supervisor.supervised import wait_until
-from tests.gui.sources.written_runs import a_run, append, job, story
+from tests.gui.sources.written_runs import append, job, list_run_events, write_run
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no zombies")
@@ -65,7 +65,7 @@ def test_process_start_identifies_the_boot() -> None:
     ],
 )
 def test_state_follows_log_and_supervisor(log: str, supervisor: str, state: str) -> None:
-    run = a_run(4, log if log in ("completed", "paused") else None)  # type: ignore[arg-type]
+    run = write_run(4, log if log in ("completed", "paused") else None)  # type: ignore[arg-type]
     if log.startswith("missing"):
         run.events_file.unlink()
     if log == "waiting":
@@ -73,12 +73,12 @@ def test_state_follows_log_and_supervisor(log: str, supervisor: str, state: str)
     if log.endswith("old job"):
         os.utime(run.job_file, (0, 0))
     if supervisor:
-        supervised(run, alive=supervisor != "dead", execution=2 if supervisor.endswith("2") else 1)
+        register_supervisor(run, alive=supervisor != "dead", execution=2 if supervisor.endswith("2") else 1)
     assert run.state() == state
 
 
 def test_summary_of_a_failed_run() -> None:
-    run = a_run(8, "failed", cause="It is late.", name="mine", resume_from="/last.pt", devices=("cpu", "cpu"))
+    run = write_run(8, "failed", cause="It is late.", name="mine", resume_from="/last.pt", devices=("cpu", "cpu"))
     start = next(run.events()).time
     summary = run.summary()
     assert summary == RunSummary(
@@ -92,13 +92,13 @@ def test_summary_of_a_failed_run() -> None:
 
 
 def test_summary_of_a_resumed_run_has_its_job_and_total_time() -> None:
-    run = a_run(8, "paused")
-    later = story(job(epochs=9), 8, None, begun=time.time() - 100, from_step=4, execution=2)
+    run = write_run(8, "paused")
+    later = list_run_events(job(epochs=9), 8, None, begun=time.time() - 100, from_step=4, execution=2)
     started = next(later)
     started.worked_s = 50.0  # type: ignore[union-attr]
     append(run, started, *later)
     run.job_file.write_text(run.job_file.read_text().replace("epochs = 4", "epochs = 9"))
-    supervised(run, alive=True, execution=2)
+    register_supervisor(run, alive=True, execution=2)
     summary = run.summary()
     assert (summary.state, summary.epochs, summary.epoch, summary.step) == ("running", 9, 4, 8)
     assert summary.seconds == pytest.approx(150, abs=20)
@@ -108,7 +108,7 @@ def test_summary_of_a_resumed_run_has_its_job_and_total_time() -> None:
 
 
 def test_newest_older_checkpoint_replaces_a_missing_one() -> None:
-    run = a_run(8)
+    run = write_run(8)
     assert (run.last_checkpoint(), run.summary().has_checkpoint) == (None, False)
     names = {9: "epoch-1-step-9.pt", 10: "epoch-1-step-10.pt"}
     for name in (*names.values(), "epoch-x-step-11.pt"):

@@ -25,7 +25,7 @@ from engine.system.files import MAX_LINE_BYTES, complete_lines, open_file, read_
 from gui.sources.checkpoints import checkpoints_of
 from gui.sources.run_intervals import executions
 from gui.sources.run_reader import LogReader
-from tests.gui.sources.written_runs import a_run, job, story, write
+from tests.gui.sources.written_runs import job, list_run_events, write, write_run
 
 pytestmark = pytest.mark.timeout(60)
 """Timeout for these tests, because a defective reader would block forever."""
@@ -58,7 +58,7 @@ FILES = (
 
 @pytest.fixture
 def run() -> RunFolder:
-    return a_run(8, outcome=None)
+    return write_run(8, outcome=None)
 
 
 def replace(path: Path, kind: str) -> None:
@@ -151,10 +151,10 @@ def test_complete_lines_skip_damage_up_to_a_limit(
 
 
 def test_executions_are_found_in_long_log() -> None:
-    run = a_run(4, outcome="paused")
+    run = write_run(4, outcome="paused")
     before = len(list(run.events()))
     padding = [LogLine(text="x" * 1000)] * (2 * MAX_LINE_BYTES // 1000)
     write(run.events_file, padding, before + 1)
-    last = story(job(), 8, "completed", from_step=4, execution=2)
+    last = list_run_events(job(), 8, "completed", from_step=4, execution=2)
     write(run.events_file, last, before + len(padding) + 1)
     assert [each.state for each in executions(run)] == ["interrupted", None]

@@ -18,7 +18,7 @@ from engine.runs.folder import RunFolder, RunSummary, SupervisorFile, Unreadable
 from engine.runs.index import RunIndex, find_run
 from engine.runs.notes import change_notes
 from engine.system import paths
-from tests.gui.sources.written_runs import NESTED_TOO_DEEP, a_run, story, write
+from tests.gui.sources.written_runs import NESTED_TOO_DEEP, list_run_events, write, write_run
 
 
 def read() -> dict[str, RunSummary]:
@@ -26,7 +26,7 @@ def read() -> dict[str, RunSummary]:
 
 
 def test_plan_of_a_run_is_that_of_its_last_execution() -> None:
-    run = a_run(8)
+    run = write_run(8)
     first = run.planned()
     assert first is not None
     write(run.events_file, [first, msgspec.structs.replace(first, epochs=first.epochs + 1), LogLine(text="later")])
@@ -56,7 +56,7 @@ def logs_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_index_reads_ended_runs_once(logs_read: list[str]) -> None:
-    runs = [a_run(8, outcome) for outcome in ("completed", "stopped", "failed")]
+    runs = [write_run(8, outcome) for outcome in ("completed", "stopped", "failed")]
     age(runs)
     first = read()
     assert sorted(logs_read) == sorted(run.run_id for run in runs)
@@ -66,7 +66,7 @@ def test_index_reads_ended_runs_once(logs_read: list[str]) -> None:
 
 
 def test_index_reports_damaged_run_and_lists_others() -> None:
-    good, damaged = a_run(8), a_run(8, None)
+    good, damaged = write_run(8), write_run(8, None)
     damaged.job_file.write_text(NESTED_TOO_DEEP)
     failures: dict[str, Exception] = {}
     found = [run.run_id for run in RunIndex().summaries(lambda run_id, error: failures.update({run_id: error}))]
@@ -76,37 +76,37 @@ def test_index_reports_damaged_run_and_lists_others() -> None:
 
 
 def test_run_is_found_by_parts_of_its_id() -> None:
-    run = a_run(8)
+    run = write_run(8)
     found = [find_run(name) for name in (run.run_id[:12], run.run_id[-4:], run.run_id[-3:])]
     assert [each and each.run_id for each in found] == [run.run_id, run.run_id, None]
 
 
 def test_summary_of_run_without_job() -> None:
-    run = a_run(8, None)
+    run = write_run(8, None)
     run.job_file.unlink()
     with pytest.raises(FileNotFoundError):
         run.summary()
 
 
 def test_supervisor_file_with_negative_pid_is_ignored() -> None:
-    run = a_run(8, None)
+    run = write_run(8, None)
     run.supervisor_file.write_text('{"pid":-5,"start_time":1.0,"endpoint":"unix:/nowhere"}')
     assert run.supervisor() is None
     assert run.state() in ("starting", "interrupted")
 
 
 def test_index_rereads_grown_log(logs_read: list[str]) -> None:
-    grown, other = a_run(8, "stopped"), a_run(8)
+    grown, other = write_run(8, "stopped"), write_run(8)
     age([grown, other])
     read()
     logs_read.clear()
-    write(grown.events_file, story(grown.job(), 8, "completed"))  # type: ignore[arg-type]
+    write(grown.events_file, list_run_events(grown.job(), 8, "completed"))  # type: ignore[arg-type]
     assert read()[grown.run_id].state == "completed"
     assert logs_read == [grown.run_id]
 
 
 def test_index_shows_changed_notes() -> None:
-    run = a_run(8)
+    run = write_run(8)
     age([run])
     read()
     change_notes(run.path, name="later")
@@ -116,7 +116,7 @@ def test_index_shows_changed_notes() -> None:
 
 
 def test_index_shows_resumed_run_as_running() -> None:
-    run = a_run(8, None)
+    run = write_run(8, None)
     run.write_supervisor(SupervisorFile(pid=1, start_time=0.0, endpoint="unix:/nowhere"))
     age([run])
     assert read()[run.run_id].state == "interrupted"
@@ -127,7 +127,7 @@ def test_index_shows_resumed_run_as_running() -> None:
 
 
 def test_index_does_not_cache_running_run() -> None:
-    run = a_run(8, None)
+    run = write_run(8, None)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         started = process_start(process.pid)
         run.write_supervisor(SupervisorFile(pid=process.pid, start_time=started, endpoint="unix:/nowhere"))
@@ -138,7 +138,7 @@ def test_index_does_not_cache_running_run() -> None:
 
 
 def test_index_rereads_recent_run(logs_read: list[str]) -> None:
-    a_run(8)
+    write_run(8)
     read()
     logs_read.clear()
     read()
@@ -147,7 +147,7 @@ def test_index_rereads_recent_run(logs_read: list[str]) -> None:
 
 @pytest.mark.parametrize("damage", ["cut short", "a flipped bit", "garbage", "empty", "a folder"])
 def test_damaged_index_is_rebuilt(logs_read: list[str], damage: str) -> None:
-    runs = [a_run(8, name=f"run {n}") for n in range(3)]
+    runs = [write_run(8, name=f"run {n}") for n in range(3)]
     age(runs)
     complete = read()
     file = RunIndex.file()
@@ -169,7 +169,7 @@ def test_damaged_index_is_rebuilt(logs_read: list[str], damage: str) -> None:
 
 
 def test_index_of_moved_home_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = a_run(8)
+    run = write_run(8)
     age([run])
     read()
     shutil.copytree(paths.home(), tmp_path / "elsewhere")
@@ -179,7 +179,7 @@ def test_index_of_moved_home_is_ignored(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_deleted_runs_leave_index() -> None:
-    runs = [a_run(8) for _ in range(3)]
+    runs = [write_run(8) for _ in range(3)]
     age(runs)
     assert len(read()) == 3
     shutil.rmtree(runs[0].path)
@@ -187,7 +187,7 @@ def test_deleted_runs_leave_index() -> None:
 
 
 def test_runs_are_listed_without_writable_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = a_run(8)
+    run = write_run(8)
     age([run])
 
     def refuse(*_args: object, **_more: object) -> tuple[int, str]:
@@ -199,7 +199,7 @@ def test_runs_are_listed_without_writable_index(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_index_skips_folders_that_are_no_runs() -> None:
-    good = a_run(8)
+    good = write_run(8)
     broken = paths.runs_folder() / "20990101-000000-broken-0000"
     broken.mkdir()
     (broken / "job.toml").write_text("this is = not [ toml")
@@ -217,7 +217,7 @@ def test_missing_home_has_no_runs() -> None:
 
 
 def test_summary_of_interrupted_run_has_progress() -> None:
-    run = a_run(60, None)
+    run = write_run(60, None)
     os.utime(run.job_file, (0, 0))
     summary = read()[run.run_id]
     assert (summary.state, summary.phase, summary.epoch, summary.epochs, summary.step) == (

@@ -11,11 +11,11 @@ import pytest
 
 from engine.runs.index import find_run
 from engine.runs.notes import FILE, RunNotes, change_notes, read_notes, tags_of
-from tests.gui.sources.written_runs import a_run
+from tests.gui.sources.written_runs import write_run
 
 
 def test_notes_leave_log_and_job_unchanged() -> None:
-    run = a_run(8, name="first")
+    run = write_run(8, name="first")
     before = (run.job_file.read_bytes(), run.events_file.read_bytes())
     change_notes(run.path, name="  the   best ", tags=("paper",))
     change_notes(run.path, text="0.1 was too much", favorite=True)
@@ -31,14 +31,14 @@ def test_notes_leave_log_and_job_unchanged() -> None:
 
 
 def test_name_of_run_defaults_to_jobs_name() -> None:
-    run = a_run(8, name="first")
+    run = write_run(8, name="first")
     assert run.summary().name == "first"  # type: ignore[union-attr]
     change_notes(run.path, name="")
     assert run.summary().name == ""  # type: ignore[union-attr]
 
 
 def test_find_run_by_changed_name() -> None:
-    run = a_run(8, name="first")
+    run = write_run(8, name="first")
     change_notes(run.path, name="second")
     found = find_run("second")
     assert found is not None
@@ -48,7 +48,7 @@ def test_find_run_by_changed_name() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"tags": 3}', b"\xff\xfe", b"[]"])
 def test_damaged_notes_are_ignored_and_overwritten(content: bytes) -> None:
-    run = a_run(8)
+    run = write_run(8)
     (run.path / FILE).write_bytes(content)
     assert read_notes(run.path) == RunNotes()
     assert run.summary() is not None
@@ -57,7 +57,7 @@ def test_damaged_notes_are_ignored_and_overwritten(content: bytes) -> None:
 
 
 def test_reader_never_sees_partial_notes() -> None:
-    folder = a_run(8).path
+    folder = write_run(8).path
     long = "word " * 20_000
     change_notes(folder, text=long)
     ended = threading.Event()
@@ -75,7 +75,7 @@ def test_reader_never_sees_partial_notes() -> None:
 
 
 def test_failed_write_keeps_previous_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = a_run(8)
+    run = write_run(8)
     change_notes(run.path, text="before")
 
     def full(_descriptor: int) -> None:
@@ -92,7 +92,7 @@ def test_failed_write_keeps_previous_notes(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
 def test_notes_are_private() -> None:
-    run = a_run(8)
+    run = write_run(8)
     change_notes(run.path, text="private")
     assert stat.S_IMODE((run.path / FILE).stat().st_mode) == 0o600
 

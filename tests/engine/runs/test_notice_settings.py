@@ -11,7 +11,7 @@ from engine.runs.notices import KINDS, NoticeKind, NoticeSettings, load_notices,
 CHANGED = NoticeSettings(ended=False, restarted=True, least_minutes=0.5, command="play 'bell \"2\".ogg'")
 
 
-def written(text: str) -> tuple[NoticeSettings, str]:
+def save_and_load(text: str) -> tuple[NoticeSettings, str]:
     """Write a settings file with the content `text`. Return the settings and the problems that are read from it."""
     path = settings_file()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,26 +44,26 @@ def test_saved_settings_are_private_and_read_back() -> None:
     ],
 )
 def test_invalid_setting_has_remedy_and_default(line: str, message: str) -> None:
-    settings, problems = written(f"{line}\nended = false\n")
+    settings, problems = save_and_load(f"{line}\nended = false\n")
     assert settings == NoticeSettings(ended=False)
     assert line.split(maxsplit=1)[0] in problems
     assert message in problems
 
 
 def test_all_invalid_settings_are_reported() -> None:
-    _settings, problems = written("desktop = 1\ncommand = 2\nleast_minutes = 3\n")
+    _settings, problems = save_and_load("desktop = 1\ncommand = 2\nleast_minutes = 3\n")
     assert len(problems.splitlines()) == 2
 
 
 @pytest.mark.parametrize("text", ["ended = ", "[", "ended = true\nended = false", "a = " + "[" * 5000 + "]" * 5000])
 def test_invalid_toml_gives_defaults(text: str) -> None:
-    settings, problems = written(text)
+    settings, problems = save_and_load(text)
     assert settings == NoticeSettings()
     assert "is not valid TOML" in problems
 
 
 def test_save_keeps_damaged_file() -> None:
-    written("ended = nonsense")
+    save_and_load("ended = nonsense")
     save_notices(CHANGED)
     assert load_notices() == (CHANGED, [])
     assert settings_file().with_name("notices.toml.damaged").read_text() == "ended = nonsense"

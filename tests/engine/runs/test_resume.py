@@ -11,10 +11,10 @@ from engine.contract.events import ENCODE, AnyEvent, LogLine, PhaseChanged, RunF
 from engine.contract.job import FIELDS, Job
 from engine.runs.folder import RunFolder, SupervisorFile, create_run, process_start
 from engine.runs.resume import CHANGEABLE, checkpoint_of, job_to_resume, last_execution, save_next_job
-from tests.gui.sources.written_runs import EPOCHS, a_run
+from tests.gui.sources.written_runs import EPOCHS, write_run
 
 
-def supervised(run: RunFolder, *, alive: bool, execution: int = 1) -> RunFolder:
+def register_supervisor(run: RunFolder, *, alive: bool, execution: int = 1) -> RunFolder:
     """Register a supervisor for `run`: this process if `alive`, otherwise a process that has exited."""
     supervisor_start = process_start(os.getpid()) - (0 if alive else 1000)
     content = SupervisorFile(
@@ -40,7 +40,7 @@ def test_changeable_fields() -> None:
 
 @pytest.mark.parametrize("outcome", ["paused", "stopped", "failed", None])
 def test_resume_accepts_changeable_fields(outcome: str | None) -> None:
-    run = supervised(a_run(8, outcome, epochs=EPOCHS), alive=False)  # type: ignore[arg-type]
+    run = register_supervisor(write_run(8, outcome, epochs=EPOCHS), alive=False)  # type: ignore[arg-type]
     before = run.job()
     assert job_to_resume(run) == (before, [])
     job, problems = job_to_resume(run, {"devices": ["cpu", "cpu"], "strategy": "ddp", "cpu_threads": None, "epochs": 9})
@@ -53,7 +53,7 @@ def test_resume_accepts_changeable_fields(outcome: str | None) -> None:
 
 
 def test_resume_reports_all_problems() -> None:
-    run = supervised(a_run(8, "stopped", seed=3), alive=False)
+    run = register_supervisor(write_run(8, "stopped", seed=3), alive=False)
     before = run.job_file.read_bytes()
     changes = {"seed": 4, "batch_size": 16, "epochs": 0, "strategi": "ddp", "optimizer": "sgd", "devices": ["cpu"]}
     job, problems = job_to_resume(run, changes)
@@ -64,7 +64,7 @@ def test_resume_reports_all_problems() -> None:
 
 
 def test_completed_run_resumes_only_with_more_epochs() -> None:
-    run = supervised(a_run(8, epochs=EPOCHS), alive=False)
+    run = register_supervisor(write_run(8, epochs=EPOCHS), alive=False)
     for epochs in ({}, {"epochs": EPOCHS}, {"epochs": EPOCHS - 1}):
         job, (problem,) = job_to_resume(run, epochs)
         assert job is None
@@ -133,17 +133,17 @@ def test_worked_s_excludes_the_queue_before_a_long_log(has_ended: bool) -> None:
 
 
 def test_running_run_cannot_be_resumed() -> None:
-    run = supervised(a_run(8, None), alive=True)
+    run = register_supervisor(write_run(8, None), alive=True)
     job, (problem,) = job_to_resume(run)
     assert job is None
     assert "it is running" in problem.message
     assert problem.remedy
-    supervised(a := a_run(8, "paused"), alive=True, execution=2)
+    register_supervisor(a := write_run(8, "paused"), alive=True, execution=2)
     assert [problem.field for problem in job_to_resume(a)[1]] == ["run"], "its next execution has begun"
 
 
 def test_resume_with_unreadable_job() -> None:
-    run = supervised(a_run(8, "stopped"), alive=False)
+    run = register_supervisor(write_run(8, "stopped"), alive=False)
     run.job_file.write_text("training.epochs = 'many'\n")
     job, problems = job_to_resume(run, {"epochs": 9})
     assert job is None
@@ -151,8 +151,8 @@ def test_resume_with_unreadable_job() -> None:
 
 
 def test_checkpoint_of_prefers_last_checkpoint(tmp_path: Path) -> None:
-    assert checkpoint_of(a_run(8, "stopped")) is None
-    run = a_run(8, "stopped", resume_from=str(tmp_path / "other.pt"))
+    assert checkpoint_of(write_run(8, "stopped")) is None
+    run = write_run(8, "stopped", resume_from=str(tmp_path / "other.pt"))
     assert checkpoint_of(run) == tmp_path / "other.pt"
     for name in ("epoch-2-step-90.pt", "epoch-3-step-100.pt", "best.pt", "epoch-1-step-30.pt.part"):
         (run.checkpoints / name).touch()
@@ -162,7 +162,7 @@ def test_checkpoint_of_prefers_last_checkpoint(tmp_path: Path) -> None:
 
 
 def test_last_execution() -> None:
-    run = a_run(8, None)
+    run = write_run(8, None)
     assert last_execution(run) == 0
-    assert last_execution(supervised(run, alive=False, execution=4)) == 4
-    assert last_execution(a_run(8, "stopped")) == 1
+    assert last_execution(register_supervisor(run, alive=False, execution=4)) == 4
+    assert last_execution(write_run(8, "stopped")) == 1

@@ -10,7 +10,7 @@ import pytest
 from engine.contract.events import Failed, Planned, Warned
 from engine.contract.job import Job
 from tests.engine.strategies.comparison import assert_same_training, is_statistic
-from tests.support.cases import some
+from tests.support.cases import mark_long_cases
 
 Make = Callable[..., Job]
 Start = Callable[..., Any]
@@ -108,8 +108,8 @@ VARIATIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("variation", some(VARIATIONS, everyday=["adamw", "checkpointed"]))
-@pytest.mark.parametrize("model", some(["plain", "batchnorm"], everyday=["batchnorm"]))
+@pytest.mark.parametrize("variation", mark_long_cases(VARIATIONS, everyday=["adamw", "checkpointed"]))
+@pytest.mark.parametrize("model", mark_long_cases(["plain", "batchnorm"], everyday=["batchnorm"]))
 def test_two_ranks_equal_accumulation(job: Make, start: Start, model_file: Write, model: str, variation: str) -> None:
     text = {"plain": PLAIN, "batchnorm": BATCHNORM}[model]
     fields = model_file(text) | {"epochs": 2} | VARIATIONS[variation]
@@ -120,7 +120,9 @@ def test_two_ranks_equal_accumulation(job: Make, start: Start, model_file: Write
     assert ranks.checkpoint()["optimizer"]["schedule"] == alone.checkpoint()["optimizer"]["schedule"]
 
 
-@pytest.mark.parametrize("options", some([{}, {"static_graph": True}], everyday=[{}]), ids=["", "static_graph"])
+@pytest.mark.parametrize(
+    "options", mark_long_cases([{}, {"static_graph": True}], everyday=[{}]), ids=["", "static_graph"]
+)
 def test_accumulating_ranks_reduce_once(job: Make, start: Start, model_file: Write, options: dict[str, Any]) -> None:
     fields = model_file(BATCHNORM) | {"epochs": 2, "clip_norm": 0.3}
     alone = start(job(accumulation=4, **fields), every_step=True).completed()
@@ -151,14 +153,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", some(OPTIONS, everyday=["small buckets", "static graph, checkpointed"]))
+@pytest.mark.parametrize("name", mark_long_cases(OPTIONS, everyday=["small buckets", "static graph, checkpointed"]))
 def test_ddp_options_train_equally(job: Make, start: Start, model_file: Write, name: str) -> None:
     fields = model_file(BATCHNORM) | {"strategy": "ddp"}
     plain = start(job(2, **fields), every_step=True).completed()
     assert_same_training(start(job(2, **fields, **OPTIONS[name]), every_step=True).completed(), plain)
 
 
-@pytest.mark.parametrize("compression", some(["fp16", "bf16"], everyday=["bf16"]))
+@pytest.mark.parametrize("compression", mark_long_cases(["fp16", "bf16"], everyday=["bf16"]))
 def test_compressed_gradients_only_round(job: Make, start: Start, model_file: Write, compression: str) -> None:
     fields = model_file(PLAIN) | {"strategy": "ddp"}
     plain = start(job(2, **fields), every_step=True).completed()
@@ -193,7 +195,7 @@ def test_recompute_without_blocks_is_reported(job: Make, start: Start, model_fil
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("strategy", some(["ddp", "fsdp", "pipeline"], everyday=["ddp"]))
+@pytest.mark.parametrize("strategy", mark_long_cases(["ddp", "fsdp", "pipeline"], everyday=["ddp"]))
 def test_ranks_share_loss_scale(job: Make, start: Start, model_file: Write, strategy: str) -> None:
     """Compare only the scales, because a chunk of a batch overflows at a different scale than the full batch."""
     fields = model_file(LOUD) | {"precision": "fp16", "clip_norm": 0.5, "learning_rate": 0.002, "epochs": 6}

@@ -11,7 +11,7 @@ from engine.checks.job_checks import problems
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
 from engine.contract.problems import errors
-from tests.support.cases import some
+from tests.support.cases import mark_long_cases
 
 EDGES: dict[str, dict[str, Any]] = {
     "single, an image per part": {"strategy": "single", "cpus": 1, "accumulation": 12},
@@ -37,7 +37,7 @@ EDGES: dict[str, dict[str, Any]] = {
 EVERYDAY = ("fsdp, unequal parts", "zbv, one microbatch")
 
 
-@pytest.mark.parametrize("edge", some(EDGES, EVERYDAY))
+@pytest.mark.parametrize("edge", mark_long_cases(EDGES, EVERYDAY))
 def test_jobs_at_limits_of_checks_train(job: Callable[..., Job], start: Callable[..., Any], edge: str) -> None:
     accepted = job(**EDGES[edge])
     assert errors(problems(accepted, load_catalogue())) == []

@@ -15,7 +15,7 @@ from engine.contract.job import Job
 from engine.models.blocks import blocks
 from engine.strategies.sharding import separate_blocks, tied_views
 from tests.engine.strategies.comparison import assert_same_training
-from tests.support.cases import some
+from tests.support.cases import mark_long_cases
 
 Make = Callable[..., Job]
 Start = Callable[..., Any]
@@ -94,7 +94,7 @@ runs, and the relative tolerance of the weights.
 """
 
 
-@pytest.mark.parametrize("case", some(CASES, everyday=["adamw, averaged"]))
+@pytest.mark.parametrize("case", mark_long_cases(CASES, everyday=["adamw, averaged"]))
 def test_fsdp_trains_equally(job: Make, start: Start, model_file: WriteModel, case: str) -> None:
     text, sharded, reference, fields, rtol = CASES[case]
     fields = {"epochs": 2} | fields | model_file(text)
@@ -120,7 +120,7 @@ RECEIVING = [
 """Test cases: strategy, number of devices, and model. Ranks build a user's model themselves."""
 
 
-@pytest.mark.parametrize("case", some(RECEIVING, everyday=RECEIVING[:3]), ids=str)
+@pytest.mark.parametrize("case", mark_long_cases(RECEIVING, everyday=RECEIVING[:3]), ids=str)
 def test_ranks_start_with_the_weights_of_rank_0(job: Make, start: Start, case: tuple[str, int, str]) -> None:
     strategy, cpus, model_name = case
     fields = {"strategy": strategy, "cpus": cpus, "epochs": 1, "batch_size": 24, "model": model_name, "image_size": 32}

@@ -16,12 +16,12 @@ from engine.contract.events import Planned, ScheduleTraced, Validation
 from engine.contract.job import Job
 from engine.tasks.registry import TASKS
 from tests.engine.strategies.comparison import assert_same_training
-from tests.support.cases import some
+from tests.support.cases import mark_long_cases
 
 Make = Callable[..., Job]
 Start = Callable[..., Any]
 CLASSES = ("blue", "green", "red")
-SCHEDULES = some(("gpipe", "1f1b", "interleaved_1f1b", "zb1p", "zbv"), everyday=("1f1b",))
+SCHEDULES = mark_long_cases(("gpipe", "1f1b", "interleaved_1f1b", "zb1p", "zbv"), everyday=("1f1b",))
 
 PLAIN = """
 from torch import nn
@@ -49,7 +49,7 @@ def test_hybrid_trains_equally(
     assert len(event.ranks) == len(planned.model_split.devices) == 2
 
 
-@pytest.mark.parametrize("schedule", some(("1f1b", "zbv"), everyday=("1f1b",)))
+@pytest.mark.parametrize("schedule", mark_long_cases(("1f1b", "zbv"), everyday=("1f1b",)))
 def test_hybrid_replica_without_images(
     job: Make, start: Start, model_file: Callable[[str], dict[str, str]], tmp_path: Path, schedule: str
 ) -> None:

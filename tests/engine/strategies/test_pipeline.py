@@ -12,14 +12,14 @@ import pytest
 from engine.contract.events import Failed, Planned, ScheduleTraced
 from engine.contract.job import Job
 from tests.engine.strategies.comparison import assert_same_training
-from tests.support.cases import some
+from tests.support.cases import mark_long_cases
 
 Make = Callable[..., Job]
 Start = Callable[..., Any]
 ModelFile = Callable[[str], dict[str, str]]
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved_1f1b", "zb1p", "zbv")
-EVERYDAY = some(SCHEDULES, everyday=("zbv",))
+EVERYDAY = mark_long_cases(SCHEDULES, everyday=("zbv",))
 """Schedules that the daily suite tests. ZBV has two stages per rank and covers most of the code."""
 
 NORMS = """
@@ -97,7 +97,7 @@ def test_pipeline_accumulates_in_rounds(job: Make, start: Start, model_file: Mod
     assert_same_training(piped, single)
 
 
-@pytest.mark.parametrize("schedule", some(("1f1b", "zb1p"), everyday=("zb1p",)))
+@pytest.mark.parametrize("schedule", mark_long_cases(("1f1b", "zb1p"), everyday=("zb1p",)))
 def test_pipeline_dropout_follows_microbatches(job: Make, start: Start, model_file: ModelFile, schedule: str) -> None:
     fields = {**model_file(DROPS), "cpus": 2, "strategy": "pipeline", "microbatches": 4, "split_points": ("_2",)}
     group = start(job(pipeline_schedule=schedule, **fields), every_step=True)

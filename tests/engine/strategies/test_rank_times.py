@@ -24,7 +24,7 @@ from engine.strategies.rank_times import (
     length_outside,
     merge_intervals,
 )
-from tests.support.cases import some
+from tests.support.cases import mark_long_cases
 
 PAUSE_S = 0.1
 
@@ -62,7 +62,7 @@ def test_expensive_recordings_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "case",
-    some([("ddp", 2, 0), ("ddp", 3, 2), ("fsdp", 2, 1), ("hsdp", 4, 2)], everyday=[("ddp", 3, 2)]),
+    mark_long_cases([("ddp", 2, 0), ("ddp", 3, 2), ("fsdp", 2, 1), ("hsdp", 4, 2)], everyday=[("ddp", 3, 2)]),
     ids=str,
 )
 def test_slowest_rank_is_found(

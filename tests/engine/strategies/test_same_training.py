@@ -18,7 +18,7 @@ import torch
 from engine.contract.events import Planned, Validation
 from engine.contract.job import Job
 from engine.strategies.pipelining.model_split import SplitPoint, split_graph, trace
-from tests.support.plain_training import Fed, Plain, train_plainly
+from tests.support.plain_training import ChunkPlan, PlainResult, train_plainly
 
 BATCH, EPOCHS, STEPS = 16, 8, 32
 
@@ -168,8 +168,8 @@ def _cases() -> list[Any]:
 
 
 @cache
-def _reference(job: Job, chunks: tuple[int, ...], statistics_of: tuple[int, ...] | None, streams: str) -> Plain:
-    fed = Fed(chunks, statistics_of)
+def _reference(job: Job, chunks: tuple[int, ...], statistics_of: tuple[int, ...] | None, streams: str) -> PlainResult:
+    fed = ChunkPlan(chunks, statistics_of)
     if streams == "rank":
         fed = replace(fed, stream=lambda chunk, _stage: chunk)
     elif streams == "half":

@@ -21,7 +21,7 @@ from engine.supervisor.event_log import INDEX_EVERY, RECENT_BYTES, RETRY_S, Even
 from engine.system.decode_errors import NOT_DECODED
 from tests.engine.supervisor.tiny_worker import step_metrics
 from tests.support.clock import Clock
-from tests.support.syncing import synced
+from tests.support.syncing import record_syncs
 
 
 @contextmanager
@@ -188,7 +188,7 @@ def test_read_joins_file_and_memory(path: Path) -> None:
 def test_close_syncs_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = EventLog(path)
     log.append(LogLine(text="last"))
-    with synced(monkeypatch) as names:
+    with record_syncs(monkeypatch) as names:
         log.close()
     assert names == [(str(path), [])]
 

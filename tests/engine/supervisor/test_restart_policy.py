@@ -15,12 +15,12 @@ from engine.supervisor import restart_policy
 from engine.supervisor.restart_policy import MAX_ROLL_BACKS, RestartPolicy
 
 
-def lost(job: Job, machine: str = "node2") -> Failed:
+def lose_machine(job: Job, machine: str = "node2") -> Failed:
     rank = next(rank for rank, device in enumerate(job.parallel.devices) if device.startswith(machine))
     return Failed(cause=f"{machine} does not respond.", rank=rank, kind="lost_machine")
 
 
-def four(**fields: object) -> Job:
+def make_job(**fields: object) -> Job:
     devices = ("node1:cpu", "node1:cpu", "node2:cpu", "node2:cpu")
     return Job.from_fields(
         **({"strategy": "ddp", "devices": devices, "batch_size": 12, "on_lost_device": "fewer"} | fields)
@@ -30,14 +30,14 @@ def four(**fields: object) -> Job:
 @pytest.mark.parametrize(
     ("job", "left", "changes"),
     [
-        (four(), 2, {"accumulation": 2}),
-        (four(strategy="fsdp", accumulation=3), 2, {"accumulation": 6}),
-        (four(devices=("cpu", "node1:cpu", "node2:cpu")), 2, {"accumulation": 2}),
-        (four(devices=("cpu", "node1:cpu", "node2:cpu"), accumulation=2, batch_size=13), 2, {"accumulation": 3}),
-        (four(devices=("node1:cpu", "cpu", "node2:cpu"), strategy="tp", model="vit_b_16"), 2, {}),
-        (four(devices=(*("node1:cpu",) * 4, *("node2:cpu",) * 4), strategy="hsdp"), 4, {"accumulation": 2}),
-        (four(devices=("cpu", "node0:cpu", "node2:cpu", "node2:cpu")), 2, {"accumulation": 2}),
-        (four(devices=("cpu", "cpu", "node2:cpu")), 2, {"accumulation": 2}),
+        (make_job(), 2, {"accumulation": 2}),
+        (make_job(strategy="fsdp", accumulation=3), 2, {"accumulation": 6}),
+        (make_job(devices=("cpu", "node1:cpu", "node2:cpu")), 2, {"accumulation": 2}),
+        (make_job(devices=("cpu", "node1:cpu", "node2:cpu"), accumulation=2, batch_size=13), 2, {"accumulation": 3}),
+        (make_job(devices=("node1:cpu", "cpu", "node2:cpu"), strategy="tp", model="vit_b_16"), 2, {}),
+        (make_job(devices=(*("node1:cpu",) * 4, *("node2:cpu",) * 4), strategy="hsdp"), 4, {"accumulation": 2}),
+        (make_job(devices=("cpu", "node0:cpu", "node2:cpu", "node2:cpu")), 2, {"accumulation": 2}),
+        (make_job(devices=("cpu", "cpu", "node2:cpu")), 2, {"accumulation": 2}),
     ],
 )
 def test_lost_machine_keeps_the_batch_size(
@@ -46,7 +46,7 @@ def test_lost_machine_keeps_the_batch_size(
     monkeypatch.setattr(restart_policy, "usable_cores", lambda: 11 - 2 * left)
     run = create_run(job)
     policy = RestartPolicy(run, job)
-    restarting = policy.decide(lost(job))
+    restarting = policy.decide(lose_machine(job))
     assert isinstance(restarting, Restarting)
     assert len(restarting.devices) == left
     assert not any(device.startswith("node2") for device in restarting.devices)
@@ -62,11 +62,11 @@ def test_lost_machine_keeps_the_batch_size(
 
 
 def test_single_remaining_device_changes_the_strategy() -> None:
-    job = four(devices=("node1:cpu", "cpu", "node2:cpu"))
+    job = make_job(devices=("node1:cpu", "cpu", "node2:cpu"))
     policy = RestartPolicy(create_run(job), job)
-    policy.decide(lost(job))
+    policy.decide(lose_machine(job))
     assert policy.job.parallel.strategy == "ddp"
-    alone = policy.decide(lost(policy.job, "node1"))
+    alone = policy.decide(lose_machine(policy.job, "node1"))
     assert isinstance(alone, Restarting)
     assert (alone.devices, alone.changes) == (("cpu",), {"strategy": "single", "accumulation": 4})
 
@@ -74,13 +74,13 @@ def test_single_remaining_device_changes_the_strategy() -> None:
 @pytest.mark.parametrize(
     ("job", "why"),
     [
-        (four(on_lost_device="wait"), ""),
-        (four(strategy="hsdp"), "It is needed: Hybrid"),
+        (make_job(on_lost_device="wait"), ""),
+        (make_job(strategy="hsdp"), "It is needed: Hybrid"),
         (
-            four(strategy="pipeline", model="resnet18", devices=("node1:cpu", "node2:cpu")),
+            make_job(strategy="pipeline", model="resnet18", devices=("node1:cpu", "node2:cpu")),
             "It is needed: Pipeline needs at least 2",
         ),
-        (four(batch_size=4, strategy="ddp", devices=("node2:cpu",) * 2), "The run has no other devices."),
+        (make_job(batch_size=4, strategy="ddp", devices=("node2:cpu",) * 2), "The run has no other devices."),
     ],
 )
 def test_needed_machine_is_waited_for(job: Job, why: str) -> None:
@@ -89,7 +89,7 @@ def test_needed_machine_is_waited_for(job: Job, why: str) -> None:
     assert not isinstance(why_needed, Job)
     assert (why_needed or "").startswith(why)
     assert (why_needed is None) == (why == "")
-    assert isinstance(policy.decide(lost(job)), Failed)
+    assert isinstance(policy.decide(lose_machine(job)), Failed)
 
 
 GPUS = tuple(f"GPU-{number}" for number in range(4))
@@ -100,7 +100,7 @@ def without_gpu(policy: RestartPolicy) -> Restarting | Failed:
 
 
 def test_run_continues_without_a_lost_gpu_if_it_may() -> None:
-    job = four(devices=GPUS)
+    job = make_job(devices=GPUS)
     policy = RestartPolicy(create_run(job), job)
     restarting = without_gpu(policy)
     assert isinstance(restarting, Restarting)
@@ -111,7 +111,7 @@ def test_run_continues_without_a_lost_gpu_if_it_may() -> None:
 
 @pytest.mark.parametrize("fields", [{"on_lost_device": "wait"}, {"restarts": 0}])
 def test_lost_gpu_ends_the_run_with_the_command_that_resumes_it(fields: dict[str, object]) -> None:
-    job = four(devices=GPUS, **fields)
+    job = make_job(devices=GPUS, **fields)
     run = create_run(job)
     policy = RestartPolicy(run, job)
     failed = without_gpu(policy)
@@ -122,34 +122,34 @@ def test_lost_gpu_ends_the_run_with_the_command_that_resumes_it(fields: dict[str
 
 
 def test_strategy_that_needs_a_lost_gpu_ends_the_run_with_a_reason() -> None:
-    job = four(devices=GPUS, strategy="hsdp")
+    job = make_job(devices=GPUS, strategy="hsdp")
     failed = without_gpu(RestartPolicy(create_run(job), job))
     assert isinstance(failed, Failed)
     assert not failed.changes
     assert "It is needed: Hybrid" in failed.cause
 
 
-def failed(kind: FailureKind, step: int | None = None) -> Failed:
+def make_failure(kind: FailureKind, step: int | None = None) -> Failed:
     return Failed(cause="It failed.", kind=kind, rank=0, step=step)
 
 
 @pytest.mark.parametrize(
     ("fields", "failure"),
     [
-        ({}, failed("error")),
-        ({"restarts": 0}, failed("fault")),
-        ({"on_not_finite": "stop"}, failed("not_finite", 7)),
-        ({"on_not_finite": "roll_back"}, failed("not_finite")),
-        ({"strategy": "single", "devices": ("cpu",)}, failed("out_of_memory")),
+        ({}, make_failure("error")),
+        ({"restarts": 0}, make_failure("fault")),
+        ({"on_not_finite": "stop"}, make_failure("not_finite", 7)),
+        ({"on_not_finite": "roll_back"}, make_failure("not_finite")),
+        ({"strategy": "single", "devices": ("cpu",)}, make_failure("out_of_memory")),
     ],
 )
 def test_run_ends_after_failures_that_would_repeat(fields: dict[str, object], failure: Failed) -> None:
-    job = four(**fields)
+    job = make_job(**fields)
     assert RestartPolicy(create_run(job), job).decide(failure) == failure
 
 
 def test_failures_are_counted_by_kind_until_a_later_checkpoint() -> None:
-    job = four(restarts=2, on_not_finite="roll_back")
+    job = make_job(restarts=2, on_not_finite="roll_back")
     policy = RestartPolicy(create_run(job), job)
 
     def restart(failure: Failed) -> object:
@@ -161,22 +161,22 @@ def test_failures_are_counted_by_kind_until_a_later_checkpoint() -> None:
     def save(kind: Literal["last", "best"], step: int) -> None:
         policy.on_checkpoint(CheckpointSaved(kind=kind, path="x.pt", epoch=1, step=step, bytes=1, seconds=0.1))
 
-    assert restart(failed("fault")) == ("fault", 1, 2)
-    assert restart(failed("not_finite", 7)) == ("not_finite", 1, MAX_ROLL_BACKS)
+    assert restart(make_failure("fault")) == ("fault", 1, 2)
+    assert restart(make_failure("not_finite", 7)) == ("not_finite", 1, MAX_ROLL_BACKS)
     assert policy.prepare_start()[3].skip_to == 7
     save("best", 9)
-    assert restart(failed("fault")) == ("fault", 2, 2)
+    assert restart(make_failure("fault")) == ("fault", 2, 2)
     save("last", 9)
-    assert restart(failed("fault")) == ("fault", 1, 2)
+    assert restart(make_failure("fault")) == ("fault", 1, 2)
     save("last", 9)
-    assert restart(failed("fault")) == ("fault", 2, 2)
-    ended = policy.decide(failed("fault"))
+    assert restart(make_failure("fault")) == ("fault", 2, 2)
+    ended = policy.decide(make_failure("fault"))
     assert isinstance(ended, Failed)
     assert re.findall(r"\d+", ended.cause) == ["2"]
 
 
 def test_each_start_resumes_from_the_newest_checkpoint() -> None:
-    job = four(resume_from="/first.pt")
+    job = make_job(resume_from="/first.pt")
     run = create_run(job)
     policy = RestartPolicy(run, job)
     (first, *_) = policy.prepare_start()

@@ -15,7 +15,7 @@ from engine.models.weights import read_file
 from engine.system.archives import PackedArchiveError, refuse_packed
 
 
-def deflated(content: bytes) -> bytes:
+def make_compressed(content: bytes) -> bytes:
     """Return an archive with a stored and a compressed member."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
@@ -24,7 +24,7 @@ def deflated(content: bytes) -> bytes:
     return packed.getvalue()
 
 
-def enlarged(content: bytes) -> bytes:
+def make_oversized(content: bytes) -> bytes:
     """Return an archive with a directory that claims that each of two members has two thirds of its size."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
@@ -37,7 +37,7 @@ def enlarged(content: bytes) -> bytes:
     return bytes(data)
 
 
-@pytest.mark.parametrize("make", [deflated, enlarged])
+@pytest.mark.parametrize("make", [make_compressed, make_oversized])
 def test_packed_weights_are_refused(tmp_path: Path, make: object) -> None:
     file = tmp_path / "weights.pt"
     file.write_bytes(make(bytes(1 << 20)))  # type: ignore[operator]

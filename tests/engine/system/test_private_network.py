@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from engine.system.private_network import PrivateNetwork
-from tests.support.nobody import NOBODY, as_nobody
+from tests.support.nobody import NOBODY, run_as_nobody
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="needs network namespaces"),
@@ -103,7 +103,7 @@ print(json.dumps({
 
 
 def test_user_without_rights_keeps_ids_and_gains_no_capabilities() -> None:
-    found = as_nobody(USE, before="import ctypes; from engine.system.private_network import PrivateNetwork")
+    found = run_as_nobody(USE, before="import ctypes; from engine.system.private_network import PrivateNetwork")
     if isinstance(found, str):
         pytest.skip(f"not allowed here: {found}")
     assert found.pop("interfaces")[0] == "lo"

@@ -17,7 +17,7 @@ from engine.contract.job import Job
 from engine.tasks.base import DatasetInfo
 from engine.tasks.registry import TASKS
 from tests.support.dataset_infos import dataset_info
-from tests.support.metrics import metric_of_ranks
+from tests.support.metrics import compute_on_ranks
 
 TASK = TASKS["classification"]
 OBJECTIVE = TASK.objective(Job(), dataset_info(3))
@@ -38,7 +38,7 @@ def sample(count: int, classes: int, seed: int) -> tuple[torch.Tensor, torch.Ten
 def test_metrics_are_independent_of_the_partition(sizes: list[int], classes: int, ranks: int, seed: int) -> None:
     outputs, targets = sample(sum(sizes), classes, seed)
     objective = TASK.objective(Job(), dataset_info(classes))
-    found = metric_of_ranks(objective, outputs, targets, ranks, sizes).compute()
+    found = compute_on_ranks(objective, outputs, targets, ranks, sizes).compute()
     order = outputs.argsort(1, descending=True)
     hits = order == targets[:, None]
     assert found["top1"] == pytest.approx(hits[:, :1].any(1).float().mean().item())

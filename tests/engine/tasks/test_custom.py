@@ -26,7 +26,7 @@ from engine.tasks.base import DatasetInfo
 from engine.tasks.custom import task as custom
 from engine.tasks.custom.task import as_image
 from engine.tasks.registry import TASKS
-from tests.support.consent import agreed
+from tests.support.consent import permit_model_file
 from tests.support.images import noise
 from tests.support.things import make_things
 
@@ -40,12 +40,12 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def custom_job(folder: Path, file: Path, **fields: Any) -> Job:
-    trusted = agreed(file)
+    trusted = permit_model_file(file)
     values = {"model": str(file), "model_file_sha256": trusted, "dataset": str(folder), "devices": ("cpu",)}
     return Job.from_fields(task="custom", **(values | fields))
 
 
-def changed(tmp_path: Path, was: str, is_now: str) -> Path:
+def write_changed_example(tmp_path: Path, was: str, is_now: str) -> Path:
     """Write the example of a task with `was` replaced by `is_now`. Return the path of the file."""
     text = EXAMPLE.read_text()
     assert was in text
@@ -81,9 +81,9 @@ def test_example_opens_its_samples_and_model(things: Path) -> None:
 
 def test_example_is_the_first_readable_sample(things: Path, tmp_path: Path) -> None:
     load = "name, count = self.rows[index]\n"
-    file = changed(tmp_path, load, f"{load}        if index < 2: raise UnreadableImage('', '')\n")
+    file = write_changed_example(tmp_path, load, f"{load}        if index < 2: raise UnreadableImage('', '')\n")
     assert TASK.example_shape(custom_job(things, file), 3) == (3, 48, 48)
-    file = changed(tmp_path, load, "raise UnreadableImage('', '')\n")
+    file = write_changed_example(tmp_path, load, "raise UnreadableImage('', '')\n")
     with pytest.raises(DatasetError):
         TASK.example_shape(custom_job(things, file), 3)
 
@@ -120,7 +120,7 @@ METRICS = """
 
 
 def with_metrics(tmp_path: Path, was: str = "", is_now: str = "") -> Path:
-    file = changed(tmp_path, "\n    def measure(", METRICS)
+    file = write_changed_example(tmp_path, "\n    def measure(", METRICS)
     text = file.read_text()
     assert was in text
     file.write_text(text.replace(was, is_now, 1) if was else text)
@@ -168,7 +168,7 @@ def test_build_model_reports_faulty_metrics(
 
 
 def test_transform_draws_depend_on_seed_rank_and_batch(things: Path, tmp_path: Path) -> None:
-    file = changed(
+    file = write_changed_example(
         tmp_path,
         "return (inputs.flip(3) if torch.rand(()) < 0.5 else inputs), targets",
         "return inputs + torch.rand(()), targets",
@@ -211,7 +211,7 @@ def test_transform_draws_depend_on_seed_rank_and_batch(things: Path, tmp_path: P
 def test_build_model_reports_faults_of_the_file_with_line(
     things: Path, tmp_path: Path, *, was: str, is_now: str, expected: str
 ) -> None:
-    file = changed(tmp_path, was, is_now)
+    file = write_changed_example(tmp_path, was, is_now)
     text = EXAMPLE.read_text()
     line = text[: text.index(was)].count("\n") + 1
     with pytest.raises(TaskError, match=expected.replace("{line}", str(line))):

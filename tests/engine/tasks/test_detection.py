@@ -23,8 +23,8 @@ from engine.parallel.split_points import CannotSplit
 from engine.strategies.pipelining.model_split import find_split_points
 from engine.tasks.base import DatasetInfo
 from engine.tasks.registry import TASKS
-from tests.support.consent import agreed
-from tests.support.metrics import metric_of_ranks
+from tests.support.consent import permit_model_file
+from tests.support.metrics import compute_on_ranks
 
 BOXES, MASKS = TASKS["detection"], TASKS["instance_segmentation"]
 CLASSES = ("disc", "bar", "ring")
@@ -36,15 +36,15 @@ def job(**fields: Any) -> Job:
     return Job.from_fields(**({"task": "detection", "image_size": 64, "encoder": ENCODER} | fields))
 
 
-def true_boxes() -> Tensor:
+def make_target_boxes() -> Tensor:
     """Return the target boxes of two images. The first image has an ignored box, the second has no boxes."""
     filling = [0.0, 0, 0, 0, -1, 0]
     first = [[4.0, 6, 30, 40, 2, 0], [1, 1, 9, 9, 0, 1], [20, 20, 60, 50, 1, 0], filling]
     return torch.tensor([first, [filling] * 4])
 
 
-def planes() -> Tensor:
-    """Return masks for two images: those of the boxes in `true_boxes` that aren't ignored, and an unlabeled object."""
+def make_masks() -> Tensor:
+    """Return masks for two images: those of the boxes in `make_target_boxes` that aren't ignored, and an unlabeled object."""
     made = torch.zeros(2, 2, 64, 64, dtype=torch.int64)
     made[:, 1] = NO_CLASS
     made[0, :, 6:40, 4:30] = torch.tensor([7, 2])[:, None, None]
@@ -53,7 +53,7 @@ def planes() -> Tensor:
     return made
 
 
-def perfect(true: list[tuple[list[float], int]], slots: int = 8, masks: Tensor | None = None) -> Tensor:
+def make_perfect_outputs(true: list[tuple[list[float], int]], slots: int = 8, masks: Tensor | None = None) -> Tensor:
     """Return the outputs of a perfect detector for one image with the objects `true`: pairs (box, class).
 
     They have room for `slots` detections. `masks` are the masks of the objects, if the task has masks.
@@ -68,20 +68,20 @@ def perfect(true: list[tuple[list[float], int]], slots: int = 8, masks: Tensor |
 
 
 def test_detector_targets_skip_ignored_and_padding() -> None:
-    first, second = box_targets(true_boxes())
+    first, second = box_targets(make_target_boxes())
     assert first["boxes"].tolist() == [[4, 6, 30, 40], [20, 20, 60, 50]]
     assert first["labels"].tolist() == [3, 2]
     assert second["boxes"].shape == (0, 4)
 
 
 def test_objects_have_boxes_of_their_pixels() -> None:
-    first, second = instance_targets(planes())
+    first, second = instance_targets(make_masks())
     assert first["boxes"].tolist() == [[4, 6, 30, 40], [20, 20, 60, 50]]
     assert first["labels"].tolist() == [3, 2]
     assert first["masks"].shape == (2, 64, 64)
     assert first["masks"].sum((1, 2)).tolist() == [34 * 26 - 20 * 10, 30 * 40]
     assert len(second["labels"]) == 0
-    ignored = instances(planes()[1])
+    ignored = instances(make_masks()[1])
     assert ignored.boxes.tolist() == [[3, 2, 28, 22]]
     assert ignored.ignored.tolist() == [True]
     assert instances(torch.zeros(2, 8, 8, dtype=torch.int64)).masks.shape == (0, 8, 8)
@@ -93,7 +93,7 @@ def test_detector_returns_losses_then_detections(task: Any) -> None:
     model = task.build_model(job(task=name, model=task.entry.model), len(CLASSES), 3)
     objective = task.objective(job(task=name), DatasetInfo(CLASSES))
     inputs = torch.randn(2, 3, 64, 64)
-    for targets in (true_boxes() if name == "detection" else planes(), objective.blank_targets(inputs)):
+    for targets in (make_target_boxes() if name == "detection" else make_masks(), objective.blank_targets(inputs)):
         losses = objective.loss(model(inputs, targets), targets)
         assert losses.shape == (2,)
         assert losses[0] == losses[1] > 0
@@ -141,7 +141,7 @@ def test_boxes_stay_in_fp32_under_bf16() -> None:
 @pytest.mark.parametrize("channels", [1, 5])
 def test_detectors_accept_other_channels(channels: int) -> None:
     model = BOXES.build_model(job(model="ssdlite320_mobilenet_v3_large"), 3, channels)
-    assert model(torch.randn(2, channels, 64, 64), true_boxes()).isfinite().all()
+    assert model(torch.randn(2, channels, 64, 64), make_target_boxes()).isfinite().all()
 
 
 def test_detector_on_encoder_normalizes_other_channels_by_the_average() -> None:
@@ -279,7 +279,7 @@ def test_model_file_may_return_a_detector(tmp_path: Path) -> None:
     def built(made: str) -> nn.Module:
         text = CUSTOM_MODEL.format(made=made)
         (tmp_path / "own.py").write_text(text)
-        trusted = agreed(tmp_path / "own.py")
+        trusted = permit_model_file(tmp_path / "own.py")
         return BOXES.build_model(job(model=str(tmp_path / "own.py"), model_file_sha256=trusted), 3, 3)
 
     mine = built(
@@ -293,7 +293,7 @@ def test_model_file_may_return_a_detector(tmp_path: Path) -> None:
 def test_model_file_with_a_detector_loads_weights_and_freezes_the_backbone(tmp_path: Path) -> None:
     made = "get_model('fasterrcnn_mobilenet_v3_large_320_fpn', weights_backbone=None, num_classes=num_classes)"
     (tmp_path / "own.py").write_text(CUSTOM_MODEL.format(made=made))
-    fields = {"model": str(tmp_path / "own.py"), "model_file_sha256": agreed(tmp_path / "own.py")}
+    fields = {"model": str(tmp_path / "own.py"), "model_file_sha256": permit_model_file(tmp_path / "own.py")}
     before = BOXES.build_model(job(**fields), 5, 3).state_dict()
     torch.save(before, tmp_path / "weights.pt")
     given = job(**fields, weights_file=str(tmp_path / "weights.pt"), freeze_epochs=100, seed=8)
@@ -307,11 +307,11 @@ def test_model_file_with_a_detector_loads_weights_and_freezes_the_backbone(tmp_p
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_detection_metrics_are_independent_of_the_partition(ranks: int) -> None:
     objective = BOXES.objective(job(), DatasetInfo(CLASSES))
-    targets = torch.cat([true_boxes(), true_boxes()[:1]])
+    targets = torch.cat([make_target_boxes(), make_target_boxes()[:1]])
     right = [([4.0, 6, 30, 40], 2), ([20.0, 20, 60, 50], 1)]
     shifted = [([4.0, 12, 30, 40], 2), ([2.0, 2, 8, 8], 0), ([20.0, 20, 60, 50], 2)]
-    outputs = torch.cat([perfect(right), perfect(right[:1]), perfect(shifted)])
-    total: Any = metric_of_ranks(objective, outputs, targets, ranks)
+    outputs = torch.cat([make_perfect_outputs(right), make_perfect_outputs(right[:1]), make_perfect_outputs(shifted)])
+    total: Any = compute_on_ranks(objective, outputs, targets, ranks)
     found = total.compute()
     assert found.keys() == {measure.id for measure in BOXES.entry.metrics}
     # Class 1 is found in one of its two places (51 of 101 recalls have a precision); class 2 in the first image with a score
@@ -325,14 +325,14 @@ def test_detection_metrics_are_independent_of_the_partition(ranks: int) -> None:
 
 def test_masks_and_boxes_are_matched_separately() -> None:
     objective = MASKS.objective(job(), DatasetInfo(CLASSES))
-    targets = planes()[:1]
+    targets = make_masks()[:1]
     boxes = [([4.0, 6, 30, 40], 2), ([20.0, 20, 60, 50], 1)]
     full = torch.ones(2, 28, 28)
     half = full.clone()
     half[1, 14:] = 0
     for masks, expected in ((full, 1.0), (half, 0.5)):
         measures = objective.metric()
-        measures.update(perfect(boxes, masks=masks), targets)
+        measures.update(make_perfect_outputs(boxes, masks=masks), targets)
         assert measures.compute()["mask_ap50"] == pytest.approx(expected)
         assert measures.compute()["box_map"] == pytest.approx(1)
         assert measures.per_class()["Mask AP50"] == (None, pytest.approx(2 * expected - 1), pytest.approx(1))
@@ -343,11 +343,11 @@ def test_detections_in_ignored_objects_do_not_count() -> None:
     masks = torch.ones(3, 28, 28)
     here = [([4.0, 6, 30, 40], 2), ([20.0, 20, 60, 50], 1)]
     measures = objective.metric()
-    measures.update(perfect(here, masks=masks), planes()[:1])
+    measures.update(make_perfect_outputs(here, masks=masks), make_masks()[:1])
     # Small parts of the ignored object with the highest scores. If they counted as wrong, they would lower the precision.
-    detections = perfect([([4.0, 3, 12, 10], 2), ([14.0, 8, 27, 20], 1)], masks=masks)
+    detections = make_perfect_outputs([([4.0, 3, 12, 10], 2), ([14.0, 8, 27, 20], 1)], masks=masks)
     detections[0, :2, 4] = 0.99
-    measures.update(detections, planes()[1:])
+    measures.update(detections, make_masks()[1:])
     assert measures.compute()["box_map"] == pytest.approx(1)
     assert measures.compute()["mask_ap50"] == pytest.approx(1)
 
@@ -355,28 +355,30 @@ def test_detections_in_ignored_objects_do_not_count() -> None:
 def test_objects_are_drawn_and_summarized() -> None:
     image = np.full((64, 64, 3), 40, np.uint8)
     objective = BOXES.objective(job(), DatasetInfo(CLASSES))
-    truth = objective.show_truth(image, true_boxes()[0])
+    truth = objective.show_truth(image, make_target_boxes()[0])
     assert truth.text == "1 disc, 1 bar, 1 ring"
     assert truth.legend == (0, 1, 2)
     assert [entry.name for entry in objective.legend] == list(CLASSES)
     assert (truth.image[6, 4:30] != 40).any()
-    found = perfect([([4.0, 6, 30, 40], 2)])[0]
+    found = make_perfect_outputs([([4.0, 6, 30, 40], 2)])[0]
     drawing = objective.show_prediction(image, found)
     assert (drawing.text, drawing.legend) == ("1 ring", (2,))
     found[0, 4] = 0.2
     assert objective.show_prediction(image, found).text == "no detections with a score of 50%; the best score is 20%"
-    assert objective.show_truth(image, true_boxes()[1]).text == "nothing"
+    assert objective.show_truth(image, make_target_boxes()[1]).text == "nothing"
 
-    assert MASKS.objective(job(), DatasetInfo(CLASSES)).show_truth(image, planes()[0]).legend == (1, 2)
+    assert MASKS.objective(job(), DatasetInfo(CLASSES)).show_truth(image, make_masks()[0]).legend == (1, 2)
     objective = MASKS.objective(job(), DatasetInfo(("thing",)))
     assert objective.legend == ()
-    one = planes()[0].clone()
+    one = make_masks()[0].clone()
     one[1][one[1] != NO_CLASS] = 0
     truth = objective.show_truth(image, one)
     assert truth.text == "2 thing"
     assert (truth.image[45, 45] != 40).any()
     assert (truth.image[60, 2] == 40).all()
-    drawing = objective.show_prediction(image, perfect([([4.0, 6, 30, 40], 0)], masks=torch.ones(1, 28, 28))[0])
+    drawing = objective.show_prediction(
+        image, make_perfect_outputs([([4.0, 6, 30, 40], 0)], masks=torch.ones(1, 28, 28))[0]
+    )
     assert (drawing.image[20, 10] != 40).any()
     assert (drawing.image[45, 45] == 40).all()
 

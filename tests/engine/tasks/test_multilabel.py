@@ -12,7 +12,7 @@ from engine.contract.job import Job
 from engine.tasks.base import DatasetInfo
 from engine.tasks.registry import TASKS
 from tests.support.dataset_infos import dataset_info
-from tests.support.metrics import metric_of_ranks
+from tests.support.metrics import compute_on_ranks
 
 TASK = TASKS["multilabel"]
 CLASSES = 5
@@ -45,7 +45,7 @@ def test_multilabel_metrics_match_their_definitions(ranks: int) -> None:
     outputs, targets = sample(23)
     outputs[1] = -9.0
     targets[1] = 0
-    total: Any = metric_of_ranks(objective, outputs, targets, ranks, 2)
+    total: Any = compute_on_ranks(objective, outputs, targets, ranks, 2)
     found = total.compute()
     assert found.keys() == {measure.id for measure in TASK.entry.metrics}
     likely, true = outputs.sigmoid().double().numpy(), targets.numpy() > 0

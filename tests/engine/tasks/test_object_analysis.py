@@ -13,7 +13,7 @@ from engine.metrics.detection_errors import KINDS, error_costs, find_errors
 from engine.tasks.analysis import Intervals, Measured
 from engine.tasks.detection.analysis import SIZES, BoxObjects
 from engine.tasks.registry import TASKS
-from tests.support.coco_reference import CLASSES, images, precisions
+from tests.support.coco_reference import CLASSES, compute_precisions, make_images
 from tests.support.dataset_infos import dataset_info
 
 SCALE = 5.0
@@ -21,7 +21,7 @@ SCALE = 5.0
 
 @pytest.mark.parametrize("seed", range(3))
 def test_ap_by_size_matches_pycocotools(seed: int) -> None:
-    given = images(seed)
+    given = make_images(seed)
     metric = BoxObjects(CLASSES, SCALE)
     for image in given:
         found = np.column_stack([image["found"], image["scores"], image["classes"]])
@@ -29,7 +29,7 @@ def test_ap_by_size_matches_pycocotools(seed: int) -> None:
         metric.update(torch.from_numpy(found)[None], torch.from_numpy(true)[None])
     found_any = False
     for size, value in metric.precisions_by_size().items():
-        theirs = precisions(given, "bbox", size=size, scale=SCALE)
+        theirs = compute_precisions(given, "bbox", size=size, scale=SCALE)
         assert np.nan_to_num(value, nan=-1.0) == pytest.approx(theirs, abs=1e-9)
         found_any |= bool((theirs > 0).any())
         known = theirs[theirs[:, 0] >= 0]

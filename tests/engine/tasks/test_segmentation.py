@@ -25,7 +25,7 @@ from engine.models.meta_device import build_on_meta
 from engine.tasks.base import DatasetInfo
 from engine.tasks.registry import TASKS
 from tests.support.dataset_infos import dataset_info
-from tests.support.metrics import metric_of_ranks
+from tests.support.metrics import compute_on_ranks
 
 TASK = TASKS["segmentation"]
 CLASSES = 4
@@ -56,7 +56,7 @@ def by_hand(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
 def test_metrics_match_their_definitions(ranks: int) -> None:
     objective = TASK.objective(Job.from_fields(task="segmentation"), dataset_info(CLASSES))
     outputs, targets = sample(7)
-    found = metric_of_ranks(objective, outputs, targets, ranks, 2).compute()
+    found = compute_on_ranks(objective, outputs, targets, ranks, 2).compute()
     assert found.keys() == {measure.id for measure in TASK.entry.metrics}
     for name, value in by_hand(outputs, targets).items():
         assert found[name] == pytest.approx(value, abs=1e-6)

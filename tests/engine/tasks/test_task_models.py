@@ -14,7 +14,7 @@ from engine.contract.job import Job
 from engine.models.base import TaskError
 from engine.models.encoders import IMAGENET
 from engine.tasks.registry import TASKS
-from tests.support.consent import agreed
+from tests.support.consent import permit_model_file
 from tests.support.dataset_infos import dataset_info
 from tests.support.encoders import deepest_features, make_classifier
 
@@ -120,7 +120,7 @@ def test_model_file_is_validated_and_learns(tmp_path: Path, task: str, valid: st
     def given(layer: str) -> Job:
         path = tmp_path / "own.py"
         path.write_text(f"from torch import nn\n\ndef build_model(n):\n    return nn.{layer}\n")
-        return job(task, model=str(path), model_file_sha256=agreed(path))
+        return job(task, model=str(path), model_file_sha256=permit_model_file(path))
 
     valid_job, channels = given(valid), 1 if task == MASKS else 3
     objective = TASKS[task].objective(valid_job, dataset_info(3))

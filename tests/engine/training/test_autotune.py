@@ -64,7 +64,7 @@ def _lies_channels_last(x: Tensor) -> bool:
     return x.is_contiguous(memory_format=torch.channels_last)
 
 
-class Decided:
+class AutotuneResult:
     """Choices of an `Autotuner` for `model` on the CPU. `choices` maps a job field to the choice and its reason."""
 
     def __init__(
@@ -97,7 +97,7 @@ class Decided:
 @pytest.mark.parametrize("chosen", ["contiguous", "channels_last"])
 def test_autotune_chooses_the_faster_memory_format(chosen: str) -> None:
     model = SlowWhen(lambda x: _lies_channels_last(x) != (chosen == "channels_last"))
-    decided = Decided(model)
+    decided = AutotuneResult(model)
     assert decided.job.precision.memory_format == chosen
     choice, why = decided.choices["memory_format"]
     assert choice == chosen
@@ -111,7 +111,7 @@ def test_autotune_has_no_side_effects() -> None:
     model = SlowWhen(lambda _: False)
     before = copy.deepcopy(model.state_dict())
     random = torch.get_rng_state()
-    Decided(model)
+    AutotuneResult(model)
     assert model.calls > 0
     assert torch.equal(torch.get_rng_state(), random)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
@@ -131,7 +131,7 @@ def test_autotune_keeps_contiguous_if_channels_last_fails() -> None:
             return logits
 
     model = Viewing()
-    decided = Decided(model)
+    decided = AutotuneResult(model)
     choice, why = decided.choices["memory_format"]
     assert choice == decided.job.precision.memory_format == "contiguous"
     assert why.startswith("a trial of the alternative failed (RuntimeError: view size is not compatible")
@@ -140,19 +140,19 @@ def test_autotune_keeps_contiguous_if_channels_last_fails() -> None:
 
 def test_autotune_skips_trials_of_short_runs() -> None:
     model = SlowWhen(lambda _: False)
-    decided = Decided(model, steps=100)
+    decided = AutotuneResult(model, steps=100)
     assert model.calls == 0
     assert {field: choice for field, (choice, _) in decided.choices.items()} == {
         "precision": "fp32", "memory_format": "contiguous"
     }  # fmt: skip
     assert "a run of 100 steps is too short" in decided.choices["memory_format"][1]
-    other = Decided(model, memory_format="contiguous", rank=1)
+    other = AutotuneResult(model, memory_format="contiguous", rank=1)
     assert (other.job, other.choices) == (decided.job, {}), "only rank 0 reports"
 
 
 def test_autotune_keeps_explicit_settings() -> None:
     model = SlowWhen(lambda _: True)
-    decided = Decided(model, memory_format="channels_last", precision="bf16", compile="off")
+    decided = AutotuneResult(model, memory_format="channels_last", precision="bf16", compile="off")
     assert model.calls == 0
     assert decided.choices == {}
     fields = ("memory_format", "precision", "compile")
@@ -160,23 +160,23 @@ def test_autotune_keeps_explicit_settings() -> None:
 
 
 def test_autotune_skips_models_without_convolutions() -> None:
-    decided = Decided(nn.Sequential(nn.Flatten(), nn.Linear(768, 5)))
+    decided = AutotuneResult(nn.Sequential(nn.Flatten(), nn.Linear(768, 5)))
     assert decided.choices["memory_format"] == ("contiguous", "the model has no convolutions that would benefit")
 
 
 @pytest.mark.parametrize("strategy", ["fsdp", "pipeline"])
 def test_autotune_keeps_divided_models_contiguous(strategy: str) -> None:
     model = SlowWhen(lambda _: False)
-    decided = Decided(model, strategy=strategy, devices=("cpu", "cpu"))
+    decided = AutotuneResult(model, strategy=strategy, devices=("cpu", "cpu"))
     assert model.calls == 0
     assert set(decided.choices) == {"precision"}
     assert (decided.job.precision.memory_format, decided.job.precision.compile) == ("contiguous", "off")
 
 
 def test_autotune_restores_choices_when_resuming() -> None:
-    before = Decided(SlowWhen(lambda x: not _lies_channels_last(x)))
+    before = AutotuneResult(SlowWhen(lambda x: not _lies_channels_last(x)))
     model = SlowWhen(_lies_channels_last)
-    decided = Decided(model, before=msgspec.to_builtins(before.job.values()))
+    decided = AutotuneResult(model, before=msgspec.to_builtins(before.job.values()))
     assert model.calls == 0
     assert decided.job == before.job
     assert decided.choices["memory_format"] == ("channels_last", "the resumed run used it")
@@ -184,12 +184,12 @@ def test_autotune_restores_choices_when_resuming() -> None:
 
 @pytest.mark.parametrize("choice", ["on", "off"])
 def test_autotune_restores_compile_unless_requested(choice: str) -> None:
-    before = Decided(nn.Sequential(nn.Flatten(), nn.Linear(768, 5))).job
+    before = AutotuneResult(nn.Sequential(nn.Flatten(), nn.Linear(768, 5))).job
     fields = msgspec.to_builtins(before.values()) | {"compile": choice}
-    decided = Decided(nn.Sequential(nn.Flatten(), nn.Linear(768, 5)), before=fields)
+    decided = AutotuneResult(nn.Sequential(nn.Flatten(), nn.Linear(768, 5)), before=fields)
     assert decided.job.precision.compile == choice
     assert decided.choices["compile"] == (choice, "the resumed run used this setting")
-    other = Decided(nn.Sequential(nn.Flatten(), nn.Linear(768, 5)), before=fields, compile="on")
+    other = AutotuneResult(nn.Sequential(nn.Flatten(), nn.Linear(768, 5)), before=fields, compile="on")
     assert (other.job.precision.compile, "compile" in other.choices) == ("on", False)
 
 
@@ -197,7 +197,7 @@ def test_autotune_restores_compile_unless_requested(choice: str) -> None:
 def test_autotune_ignores_choices_for_other_batches_and_devices(changed: dict[str, Any]) -> None:
     fields = {"batch_size": 4, "devices": ("cpu",), "memory_format": "channels_last", "precision": "fp32"} | changed
     before = msgspec.to_builtins(Job.from_fields(**fields).values())
-    assert Decided(SlowWhen(_lies_channels_last), before=before).job.precision.memory_format == "contiguous"
+    assert AutotuneResult(SlowWhen(_lies_channels_last), before=before).job.precision.memory_format == "contiguous"
 
 
 @pytest.mark.parametrize(("own", "expected"), [((), ("a",)), (("b",), ("b",))])
@@ -205,8 +205,12 @@ def test_autotune_restores_split_points_unless_the_job_has_its_own(
     own: tuple[str, ...], expected: tuple[str, ...]
 ) -> None:
     fields = {"strategy": "pipeline", "devices": ("cpu", "cpu"), "batch_size": 4}
-    before = msgspec.to_builtins(Decided(nn.Linear(1, 1), **fields).job.with_fields(split_points=("a",)).values())
-    assert Decided(nn.Linear(1, 1), before=before, split_points=own, **fields).job.parallel.split_points == expected
+    before = msgspec.to_builtins(
+        AutotuneResult(nn.Linear(1, 1), **fields).job.with_fields(split_points=("a",)).values()
+    )
+    assert (
+        AutotuneResult(nn.Linear(1, 1), before=before, split_points=own, **fields).job.parallel.split_points == expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -233,7 +237,7 @@ def test_precision_is_bf16_if_all_gpus_support_it(
 )
 def test_autotune_compiles_on_cpu_only_if_requested(fields: dict[str, Any], why: str) -> None:
     model = SlowWhen(lambda _: False)
-    decided = Decided(model, memory_format="contiguous", **fields)
+    decided = AutotuneResult(model, memory_format="contiguous", **fields)
     decided.strategy.wrap(model, class_of_image(), SHAPE, ResolvedJob(decided.job))
     decided.trials.compile()
     assert decided.job.precision.compile == decided.strategy.job.precision.compile == "off"
@@ -272,7 +276,7 @@ def test_autotune_compiles_if_the_best_mode_pays_off(
     monkeypatch.setattr(Autotuner, "_compare", lambda *_, **__: [each] if (each := next(timed)) is not None else [])
     monkeypatch.setattr(nn.Module, "compile", compile_model)
     model = SlowWhen(lambda _: False)
-    decided = Decided(model, memory_format="contiguous", **fields)
+    decided = AutotuneResult(model, memory_format="contiguous", **fields)
     decided.strategy.wrap(model, class_of_image(), SHAPE, ResolvedJob(decided.job))
     try:
         decided.trials.compile()
@@ -382,7 +386,7 @@ def test_stop_ends_trial_of_compiling(monkeypatch: pytest.MonkeyPatch, stop: str
             passes_when_compiled.append(model.calls)
         return is_compiled(model) if stop == "after compiling" else model.calls >= 2
 
-    decided = Decided(model, memory_format="contiguous", compile="auto", is_stopped=is_stopped)
+    decided = AutotuneResult(model, memory_format="contiguous", compile="auto", is_stopped=is_stopped)
     decided.strategy.wrap(model, class_of_image(), SHAPE, ResolvedJob(decided.job))
     decided.trials.compile()
     assert not is_compiled(model)
@@ -538,7 +542,7 @@ def test_autotune_keeps_compile_only_if_faster(
     # Torch's progress bar would leave a thread running.
     monkeypatch.setattr("torch.hub.tqdm.monitor_interval", 0, raising=False)
     model = SlowInOneWay(compiled=choice == "off")
-    decided = Decided(model, memory_format="contiguous")
+    decided = AutotuneResult(model, memory_format="contiguous")
     decided.strategy.wrap(model, class_of_image(), SHAPE, ResolvedJob(decided.job))
     try:
         decided.trials.compile()

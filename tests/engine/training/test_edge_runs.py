@@ -40,7 +40,7 @@ def rims(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_edged(tmp_path_factory.mktemp("rims"), {"train": 24, "val": 6}, SIDE)
 
 
-def measured(folder: Path, state: dict[str, torch.Tensor]) -> float:
+def measure_ods(folder: Path, state: dict[str, torch.Tensor]) -> float:
     """Return the ODS (boundary metric) of a plain HED network with these weights on the validation images."""
     model = Hed(batch_norm=True)
     model.load_state_dict(state)
@@ -64,7 +64,7 @@ def test_edge_checkpoint_of_two_ranks_loads_plainly(start: Start, rims: Path) ->
     assert validation.images == 6
     assert group.of(StepMetrics)[0].accuracy is None
     state = group.checkpoint("best.pt")
-    assert measured(rims, state) == pytest.approx(validation.measures["ods"], abs=1e-3)
+    assert measure_ods(rims, state) == pytest.approx(validation.measures["ods"], abs=1e-3)
     (plan,) = group.of(Planned)
     assert (plan.classes, plan.train_images, plan.val_images) == (("edge",), 24, 6)
     samples = group.of(Predicted)[-1].samples

@@ -13,7 +13,7 @@ import torch
 from engine.contract.events import StepMetrics, Validation
 from engine.contract.job import Job
 from tests.engine.training.task_jobs import task_job
-from tests.support.cases import some
+from tests.support.cases import mark_long_cases
 from tests.support.hub_models import ALL, INSTALL, NEEDS_TRANSFORMERS, TINY
 from tests.support.masks import make_masked
 from tests.support.outlined import make_outlined
@@ -67,7 +67,7 @@ PARTS = {
 """Expected parts of the loss, by model."""
 
 
-@pytest.mark.parametrize("name", some(list(ALL), ["tiny_dfine"]))
+@pytest.mark.parametrize("name", mark_long_cases(list(ALL), ["tiny_dfine"]))
 def test_resumed_run_has_the_same_bits_and_all_parts_of_the_loss(
     start_tiny: Start, discs: dict[str, Path], name: str
 ) -> None:
@@ -109,7 +109,7 @@ WAYS: dict[str, tuple[str, int, dict[str, Any]]] = {
 """Ways to divide batches: model, number of devices, and job fields."""
 
 
-@pytest.mark.parametrize("way", some(list(WAYS), ["accumulation", "instances"]))
+@pytest.mark.parametrize("way", mark_long_cases(list(WAYS), ["accumulation", "instances"]))
 def test_training_is_that_of_a_single_device(start_tiny: Start, discs: dict[str, Path], way: str) -> None:
     """Compare the losses, which are means over the boxes of all ranks. Each rank has a different number of boxes."""
     name, cpus, changed = WAYS[way]

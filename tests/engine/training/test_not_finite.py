@@ -21,7 +21,7 @@ from engine.contract.events import (
     Warned,
 )
 from engine.contract.job import Job
-from tests.support.same_states import differences
+from tests.support.same_states import find_differences
 
 Make = Callable[..., Job]
 Start = Callable[..., Any]
@@ -78,11 +78,11 @@ def spoiled_job(job: Make, model_file: Write, spoiled_images: Path) -> Make:
     return make
 
 
-def _warned(group: Any, code: str) -> list[str]:
+def _list_warnings(group: Any, code: str) -> list[str]:
     return [warning.message for warning in group.of(Warned) if warning.code == code]
 
 
-def _left_out(group: Any) -> list[int]:
+def _list_missing_steps(group: Any) -> list[int]:
     """Return the steps in the first two epochs that rank 0 didn't report."""
     return sorted(set(range(1, 2 * STEPS + 1)) - {metrics.step for metrics in group.of(StepMetrics)})
 
@@ -99,9 +99,9 @@ def _rates(group: Any) -> dict[int, float]:
 def test_skipped_step_only_moves_the_schedule(spoiled_job: Make, start: Start, spoil: str) -> None:
     fields = {"optimizer": "adamw", "ema_decay": 0.9, "checkpoint_steps": 1, "keep_checkpoints": 100}
     group = start(spoiled_job(spoil, on_not_finite="skip", **fields), every_step=True).completed()
-    first, second = _left_out(group)
+    first, second = _list_missing_steps(group)
     assert first <= STEPS < second
-    assert _warned(group, "step_skipped") == [
+    assert _list_warnings(group, "step_skipped") == [
         f"Skipping step {step}: its loss or a gradient is NaN or infinite. The weights are unchanged."
         for step in (first, second)
     ]
@@ -112,7 +112,7 @@ def test_skipped_step_only_moves_the_schedule(spoiled_job: Make, start: Start, s
         one, other = before[key], after[key]
         if key == "optimizer":
             assert other.pop("schedule") == one.pop("schedule") + 1 == second
-        assert not differences(one, other)
+        assert not find_differences(one, other)
     # The run that passes over the second of them is this one from there on.
     resumed = spoiled_job(spoil, resume_from=str(group.folder / "checkpoints" / name), **fields)
     passed = start(resumed, every_step=True, skip_to=second).completed()
@@ -140,9 +140,9 @@ def test_ranks_skip_the_same_steps(spoiled_job: Make, start: Start, strategy: st
     fields = {"microbatches": 3} if "pipeline" in strategy else {}
     job = spoiled_job(spoil, norm=norm, on_not_finite="skip", strategy=strategy, cpus=cpus, **fields)
     group = start(job, every_step=True).completed()
-    assert len(_left_out(single)) == 2
-    assert _left_out(group) == _left_out(single)
-    assert len(_warned(group, "step_skipped")) == 2
+    assert len(_list_missing_steps(single)) == 2
+    assert _list_missing_steps(group) == _list_missing_steps(single)
+    assert len(_list_warnings(group, "step_skipped")) == 2
     assert _is_finite(group.checkpoint())
     assert group.losses == pytest.approx(single.losses, rel=0.5 if norm else 1e-4)
     if not norm:
@@ -154,7 +154,7 @@ def test_too_many_skipped_steps_fail_the_run(spoiled_job: Make, start: Start, st
     fields = {"strategy": strategy, "cpus": cpus, "on_not_finite": "skip", "batch_size": 6}
     group = start(spoiled_job("loss", always=True, **fields))
     assert group.finish() == [1] * cpus
-    assert len(_warned(group, "step_skipped")) == 10
+    assert len(_list_warnings(group, "step_skipped")) == 10
     for failed in group.of(Failed):
         assert (failed.kind, failed.step) == ("not_finite", 11)
         assert failed.cause.startswith(
@@ -181,7 +181,7 @@ def test_rollback_skips_nonfinite_step(spoiled_job: Make, start: Start) -> None:
     assert [(event.epoch, event.step) for event in again.of(Validation)] == [(1, STEPS), (2, 2 * STEPS)]
     assert [metrics.step for metrics in again.of(StepMetrics)] == [2 * STEPS]
     first = "step 6" if saved + 1 == STEPS else f"steps {saved + 1} to 6"
-    assert _warned(again, "steps_passed_over") == [
+    assert _list_warnings(again, "steps_passed_over") == [
         f"Skipping {steps}: non-finite loss" for steps in (first, "steps 7 to 11")
     ]
     assert _rates(again) == {2 * STEPS: pytest.approx(0.001)}
@@ -197,7 +197,7 @@ def test_nonfinite_state_is_not_saved(spoiled_job: Make, start: Start) -> None:
     assert failed.step is not None
     step = failed.step - 1
     assert step > 1
-    (warning,) = _warned(group, "checkpoint_not_finite")
+    (warning,) = _list_warnings(group, "checkpoint_not_finite")
     assert warning.startswith(f"last.pt was not updated: after step {step}, model.layers.")
     assert [saved.step for saved in group.of(CheckpointSaved) if saved.kind == "last"][-1] == step - 1
     names = [path.name for path in (group.folder / "checkpoints").iterdir()]
@@ -234,7 +234,7 @@ def test_infinite_buffers_are_saved_if_intended(job: Make, start: Start, model_f
     assert not group.of(Warned)
     assert {saved.kind for saved in group.of(CheckpointSaved)} == {"last", "best"}
     group = start(job(epochs=2, **model_file(MASKED.format(spoils=True)))).completed()
-    warnings = _warned(group, "checkpoint_not_finite")
+    warnings = _list_warnings(group, "checkpoint_not_finite")
     assert {message.partition(" ")[0] for message in warnings} == {"last.pt", "best.pt"}
     assert all("spoilt contains NaN" in message for message in warnings)
     assert not group.of(CheckpointSaved)

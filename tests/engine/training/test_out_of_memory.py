@@ -12,7 +12,7 @@ import torch
 from engine.contract.events import Failed, StepMetrics, Validation, Warned
 from engine.contract.job import Job
 from engine.strategies.memory import DoesNotFit, is_out_of_memory, run_in_parts
-from tests.support.same_states import differences
+from tests.support.same_states import find_differences
 
 Make = Callable[..., Job]
 Start = Callable[..., Any]
@@ -64,7 +64,9 @@ def _messages(group: Any) -> list[str]:
 
 def _assert_same_end(actual: Any, expected: Any) -> None:
     one, other = actual.checkpoint(), expected.checkpoint()
-    assert not [name for key in ("model", "optimizer", "random") for name in differences(one[key], other[key], key)]
+    assert not [
+        name for key in ("model", "optimizer", "random") for name in find_differences(one[key], other[key], key)
+    ]
 
 
 @pytest.mark.parametrize("how", ["_as_the_cpu", pytest.param("_as_a_gpu", marks=pytest.mark.long)])

@@ -17,7 +17,7 @@ from engine.contract.events import CheckpointSaved, Failed, Planned, Predicted, 
 from engine.contract.job import Job
 from tests.engine.cli.terminal import footplate
 from tests.engine.training.task_jobs import task_job
-from tests.support.consent import agreed
+from tests.support.consent import permit_model_file
 from tests.support.things import make_things
 from tests.support.worker_group import Forker, WorkerGroup
 
@@ -31,7 +31,7 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def job(folder: Path, file: Path = EXAMPLE, cpus: int = 1, **fields: Any) -> Job:
-    given = {"task": "custom", "model": str(file), "model_file_sha256": agreed(file)}
+    given = {"task": "custom", "model": str(file), "model_file_sha256": permit_model_file(file)}
     return task_job(folder, cpus, **given | {"batch_size": 12, "epochs": 10, "learning_rate": 0.01} | fields)
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from engine.contract.events import ClassMeasures, Failed, Predicted, StepMetrics, Validation
 from tests.engine.training.task_jobs import task_job
-from tests.support.consent import agreed
+from tests.support.consent import permit_model_file
 from tests.support.lines import make_lined
 from tests.support.masks import make_masked
 from tests.support.worker_group import WorkerGroup
@@ -42,7 +42,10 @@ def build_model(scores):
 
 def test_roads_learn_lines_and_directions(start: Start, lines: Path, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(MODEL)
-    fields: dict[str, Any] = {"model": str(tmp_path / "own.py"), "model_file_sha256": agreed(tmp_path / "own.py")}
+    fields: dict[str, Any] = {
+        "model": str(tmp_path / "own.py"),
+        "model_file_sha256": permit_model_file(tmp_path / "own.py"),
+    }
     fields |= {"epochs": 20, "learning_rate": 0.01, "schedule": "none", "augmentation": "light", "predictions": 2}
     group = start(job(lines, **fields)).completed(150)
     measured = [event.measures for event in group.of(Validation)]

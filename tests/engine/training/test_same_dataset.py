@@ -13,7 +13,7 @@ from PIL import Image
 from engine.contract.events import Failed, StepMetrics
 from engine.contract.job import Job
 from engine.data.loading.agreement import REMEDY
-from tests.support.consent import agreed
+from tests.support.consent import permit_model_file
 
 Start = Callable[..., Any]
 
@@ -129,7 +129,7 @@ def test_ranks_of_custom_task_must_agree(job: Callable[..., Job], start: Start, 
         folder.mkdir()
         for number in range(count):
             (folder / f"{number}.txt").touch()
-    fields = {"task": "custom", "model": str(file), "model_file_sha256": agreed(file)}
+    fields = {"task": "custom", "model": str(file), "model_file_sha256": permit_model_file(file)}
     run_job = job(2, strategy="ddp", dataset=str(folders[0]), image_size=None, batch_size=2, **fields)
     assert start(run_job).finish() == [0, 0]
     group = start(run_job, datasets={1: folders[1]})

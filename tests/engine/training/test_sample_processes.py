@@ -28,9 +28,9 @@ from engine.tasks.custom.task import load_task
 from engine.training import sample_processes
 from engine.training.sample_processes import SampleProcesses, are_worthwhile
 from tests.engine.training.task_jobs import task_job
-from tests.support.consent import agreed
+from tests.support.consent import permit_model_file
 from tests.support.machines import until
-from tests.support.same_states import differences
+from tests.support.same_states import find_differences
 from tests.support.worker_group import Forker, WorkerGroup
 
 Start = Callable[..., WorkerGroup]
@@ -88,7 +88,7 @@ def job(folder: Path, *, extra: str = "[]", before: str = "pass", cpus: int = 1,
     file = folder.parent / "sums.py"
     folder.mkdir(exist_ok=True)
     file.write_text(TASK.replace("{extra}", extra).replace("{before}", before))
-    sha256 = agreed(file)
+    sha256 = permit_model_file(file)
     return task_job(folder, cpus, task="custom", model=str(file), model_file_sha256=sha256, loader_workers=3, **fields)
 
 
@@ -272,7 +272,7 @@ def test_run_with_processes_has_losses_of_threads(start: Start, tmp_path: Path) 
     assert len(with_threads.losses) == 9
     assert with_processes.losses == with_threads.losses
     states = [group.checkpoint()["model"] for group in (with_threads, with_processes)]
-    assert differences(*states) == []
+    assert find_differences(*states) == []
     longer = made.with_fields(epochs=4, resume_from=str(with_processes.folder / "checkpoints/last.pt"))
     resumed = [start(longer, every_step=True, prepare=prepare).completed() for prepare in ("", PREPARE)]
     assert resumed[0].losses == resumed[1].losses

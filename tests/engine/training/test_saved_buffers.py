@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from engine.training.finite import first_nonfinite, nonfinite_buffers
 from engine.training.randomness import SavedStreams
 from engine.training.saved_buffers import SavedBuffers
-from tests.support.same_states import differences
+from tests.support.same_states import find_differences
 
 INF = float("inf")
 RUNNING = "norm.running_mean"
@@ -58,7 +58,7 @@ def test_saved_buffers_restore_changed_and_replaced_buffers() -> None:
         moved = _buffers(model)
         saved.restore()
         assert _buffers(model).keys() == before.keys()
-        assert not differences(_buffers(model), before)
+        assert not find_differences(_buffers(model), before)
         assert not any(torch.equal(moved[name], before[name]) for name in ("count", RUNNING))
         model(torch.randn(4, 3))  # the step that counts
     assert int(model.count) == 3

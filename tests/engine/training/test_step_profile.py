@@ -21,7 +21,7 @@ from engine.training.callbacks import step_profile
 from engine.training.callbacks.callback import StepEnd
 from engine.training.callbacks.step_profile import StepProfile
 from engine.training.split_loader import SplitLoader
-from tests.gui.split_points.example import timed
+from tests.gui.split_points.example import make_step_times
 from tests.support.clock import Clock
 from tests.support.gates import ONCE_ASKED
 from tests.support.specs import spec_of
@@ -109,7 +109,7 @@ def test_slowest_rank_needs_two_reports(
     teller = StepProfile(strategy, SplitLoader(9, 9, None), events.append, first_epoch=1, first_step=1)
     strategy.profiler.watch.start()
     for slowest in (1, 0, 1, 1):
-        teller.store(timed(slowest))
+        teller.store(make_step_times(slowest))
         strategy.profiler.watch.mark("forward")
         teller.on_step_end(StepEnd(1, 2, 0.1, report=True, read_now=False, record=False, last=False))
     advised = [event.advice.field for event in events if isinstance(event, TimeSpent) and event.advice is not None]

@@ -11,7 +11,7 @@ import pytest
 from engine.contract.events import Failed, Validation
 from engine.contract.job import Job
 from tests.gpu.jobs import TASKS
-from tests.support.consent import agreed
+from tests.support.consent import permit_model_file
 from tests.support.worker_group import WorkerGroup
 
 Make = Callable[..., Job]
@@ -28,7 +28,7 @@ ON_ENCODER: dict[str, Any] = {"model": "hed_encoder", "encoder": "resnet18"}
 def task_fields(kind: str, folder: Path) -> dict[str, Any]:
     """Write a dataset for a task into `folder`, and return job fields for a run on it."""
     make, fields = TASKS[kind]
-    consent = {"model_file_sha256": agreed(Path(fields["model"]))} if fields.get("task") == "custom" else {}
+    consent = {"model_file_sha256": permit_model_file(Path(fields["model"]))} if fields.get("task") == "custom" else {}
     return fields | consent | {"dataset": str(make(folder / "data", {"train": 12, "val": 4}))}
 
 

@@ -10,11 +10,11 @@ from engine.tasks.registry import TASKS
 from engine.training.callbacks.unfreezing import disable_gradients, mark_frozen, unfreeze
 
 
-def frozen() -> nn.Module:
+def make_frozen_model() -> nn.Module:
     return TASKS["classification"].build_model(Job.from_fields(model="resnet18", freeze_epochs=100), 3, 3)
 
 
-def taking(model: nn.Module) -> set[str]:
+def list_trained_parameters(model: nn.Module) -> set[str]:
     """Return the names of the parameters that have gradients after a backward pass."""
     model.zero_grad()
     model(torch.rand(2, 3, 32, 32)).sum().backward()
@@ -22,20 +22,20 @@ def taking(model: nn.Module) -> set[str]:
 
 
 def test_frozen_backbone_until_unfrozen() -> None:
-    model = frozen()
+    model = make_frozen_model()
     names = {name for name, _ in model.named_parameters()}
     frozen_names = mark_frozen(model)
     assert frozen_names == names - {"fc.weight", "fc.bias"}
-    assert taking(model) == names
+    assert list_trained_parameters(model) == names
     disable_gradients(model, frozen_names)
-    assert taking(model) == {"fc.weight", "fc.bias"}
+    assert list_trained_parameters(model) == {"fc.weight", "fc.bias"}
     before = model.get_buffer("bn1.running_mean").clone()
-    assert torch.equal(before, frozen().get_buffer("bn1.running_mean"))
+    assert torch.equal(before, make_frozen_model().get_buffer("bn1.running_mean"))
     model.eval()
     model.train()
     assert not model.get_submodule("bn1").training
     unfreeze(model)
-    assert taking(model) == names
+    assert list_trained_parameters(model) == names
     assert not torch.equal(before, model.get_buffer("bn1.running_mean"))
     model.eval()
     assert not model.get_submodule("bn1").training

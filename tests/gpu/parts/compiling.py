@@ -13,7 +13,7 @@ from engine.contract.events import Chosen
 from engine.contract.job import Job
 from tests.gpu.hooks import MODE, STEPS, recorded
 from tests.gpu.jobs import SMALL, by_class, model_file
-from tests.gpu.proof import Proof, Skipped, prove
+from tests.gpu.proof import CheckContext, Skipped, prove
 from tests.support.timed_runs import make_images
 from tests.support.worker_group import WorkerGroup
 
@@ -23,7 +23,7 @@ GRAPHS = "reduce-overhead"
 """Mode of torch.compile that records CUDA graphs."""
 
 
-def _job(proof: Proof, **fields: Any) -> Job:
+def _job(proof: CheckContext, **fields: Any) -> Job:
     if shutil.which("cc") is None and shutil.which("gcc") is None:
         raise Skipped("no C compiler found")
     folder = proof.folder / "data"
@@ -41,7 +41,7 @@ def _statistics(group: WorkerGroup) -> torch.Tensor:
     return torch.cat([tensor.flatten() for name, tensor in state.items() if "running_" in name])
 
 
-def used(proof: Proof, *, mode: str) -> None:
+def used(proof: CheckContext, *, mode: str) -> None:
     """Compare the kernel launches, losses and BatchNorm statistics of compiled steps with those of eager steps.
 
     `mode` is the mode of torch.compile. One step of the first epoch and one after a validation are profiled.
@@ -67,7 +67,7 @@ def used(proof: Proof, *, mode: str) -> None:
                   text="graphs are recorded on copies of them")  # fmt: skip
 
 
-def unfrozen(proof: Proof) -> None:
+def unfrozen(proof: CheckContext) -> None:
     """Check that a model with frozen layers trains compiled until they are unfrozen, and eagerly afterwards."""
     frozen = {"freeze_epochs": 1}
     eager = proof.run(_job(proof, compile="off", **frozen))
@@ -83,7 +83,7 @@ def unfrozen(proof: Proof) -> None:
     )
 
 
-def chosen(proof: Proof) -> None:
+def chosen(proof: CheckContext) -> None:
     """Time the automatic choices (e.g. of torch.compile) at the start of a long ResNet-50 run, and report them."""
     proof.needs_card("on the CPU, models are compiled only on request")
     data = make_images(proof.folder / "data", 512 + 8, 224, held_out=8, distinct=64)

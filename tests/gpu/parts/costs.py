@@ -22,7 +22,7 @@ from engine.contract.job import Job
 from engine.strategies.profiler import RECORD_S
 from tests.benchmarks.checkpoint_pause import AIM as PAUSE_AIM
 from tests.gpu.hooks import recorded
-from tests.gpu.proof import Proof, Skipped, prove
+from tests.gpu.proof import CheckContext, Skipped, prove
 from tests.support.sides import Setting, autocast, plain_model
 from tests.support.timed_runs import make_images
 
@@ -31,7 +31,7 @@ MONITOR_AIMS = {1.0: 0.2, 0.1: 1.0}
 """Maximum slowdown of the training in percent, by the sampler's interval in seconds."""
 
 
-def _job(proof: Proof, **fields: Any) -> Job:
+def _job(proof: CheckContext, **fields: Any) -> Job:
     small = {"model": "resnet18", "image_size": 32, "batch_size": 8}
     large = {"model": "resnet50", "image_size": 224, "batch_size": 64}
     setup = small if proof.rehearsing else large
@@ -44,7 +44,7 @@ def _job(proof: Proof, **fields: Any) -> Job:
     return Job.from_fields(**(given | setup | fields))
 
 
-def recording(proof: Proof) -> None:
+def recording(proof: CheckContext) -> None:
     """Measure the cost of profiling a step with torch.profiler. DDP profiles a step at most every other second."""
     requested = 2 if proof.rehearsing else 7
     group = proof.start(_job(proof, strategy="ddp"), threads=4, prepare="tests.gpu.hooks:time_recording")
@@ -64,7 +64,7 @@ def recording(proof: Proof) -> None:
     proof.measure("profiling's fraction of the time", later / RECORD_S, "", at_most=RECORD_AIM)
 
 
-def checkpoints(proof: Proof, *, model: str) -> None:
+def checkpoints(proof: CheckContext, *, model: str) -> None:
     """Measure how long training pauses for the first checkpoint and for later ones.
 
     The first checkpoint allocates pinned memory for hundreds of tensors.
@@ -116,7 +116,7 @@ def monitor(interval_s: float) -> Iterator[list[Snapshot]]:
             reader.join()
 
 
-def monitoring(proof: Proof) -> None:
+def monitoring(proof: CheckContext) -> None:
     """Compare the speed of training steps without the GPU sampler, and with one and ten snapshots per second."""
     rounds, seconds = (1, 0.5) if proof.rehearsing else (5, 2.5)
     step, batch = _bare_step(proof)
@@ -133,7 +133,7 @@ def monitoring(proof: Proof) -> None:
                       text=f"{min(lost):.2f} to {max(lost):.2f} in {rounds} rounds")  # fmt: skip
 
 
-def energy(proof: Proof) -> None:
+def energy(proof: CheckContext) -> None:
     """Compare the power that the GPU sampler reports under load with the change of NVML's energy counter."""
     proof.needs_card("a CPU has no energy counter")
     step, batch = _bare_step(proof)
@@ -153,7 +153,7 @@ def energy(proof: Proof) -> None:
     proof.measure("energy per thousand images", 1000 * counted / rate, "J", text=f"resnet18, {rate:.0f} images/s")
 
 
-def _bare_step(proof: Proof) -> tuple[Any, int]:
+def _bare_step(proof: CheckContext) -> tuple[Any, int]:
     """Return a function that performs one training step of resnet18 on a fixed batch, and the batch size."""
     size, batch = (32, 8) if proof.rehearsing else (224, 64)
     setting = Setting(
@@ -175,7 +175,7 @@ def _bare_step(proof: Proof) -> tuple[Any, int]:
     return step, batch
 
 
-def _rate(proof: Proof, step: Any, batch: int, seconds: float) -> float:
+def _rate(proof: CheckContext, step: Any, batch: int, seconds: float) -> float:
     """Repeat `step` for `seconds` and return the images per second."""
     steps, started = 0, time.perf_counter()
     while time.perf_counter() < started + seconds:

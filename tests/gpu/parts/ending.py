@@ -22,7 +22,7 @@ from engine.runs.folder import RunFolder, create_run
 from engine.runs.launch import Preloader
 from engine.system import paths
 from tests.benchmarks.recovery import AIMS_S, Follower
-from tests.gpu.proof import Proof, prove
+from tests.gpu.proof import CheckContext, prove
 
 FREE_S = AIMS_S["stop -> devices free"]
 AGAIN_S = 2.0 + 3.0
@@ -34,7 +34,7 @@ PERIOD_S = 0.02
 class MemoryWatch:
     """Context manager that samples the GPU's used memory in a thread. It does nothing in a rehearsal on the CPU."""
 
-    def __init__(self, proof: Proof) -> None:
+    def __init__(self, proof: CheckContext) -> None:
         self._uuid = "" if proof.rehearsing else proof.gpu
         self._samples: list[tuple[float, int]] = []
         self._ending = threading.Event()
@@ -98,7 +98,7 @@ def preloaded() -> Iterator[Preloader]:
         preloader.close()
 
 
-def _job(proof: Proof, **fields: Any) -> Job:
+def _job(proof: CheckContext, **fields: Any) -> Job:
     given: dict[str, Any] = {
         "dataset": str(paths.sample_dataset()), "model": "mnist_cnn" if proof.rehearsing else "resnet50", "epochs": 10_000,
         "image_size": 28 if proof.rehearsing else 64, "checkpoint_steps": 5, "compile": "off", "devices": (proof.gpu,),
@@ -113,7 +113,7 @@ def _worker(run: RunFolder, rank: int) -> psutil.Process:
     return worker
 
 
-def _ended(proof: Proof, what: str, follower: Follower, watch: MemoryWatch, since: float) -> None:
+def _follow_to_end(proof: CheckContext, what: str, follower: Follower, watch: MemoryWatch, since: float) -> None:
     """Follow a run to its end, and report how long after `since` the GPU was free, according to the run and to NVML."""
     free: list[DevicesFree] = []
     at = follower.until(lambda event: isinstance(event, DevicesFree) and (free.append(event) or True))
@@ -129,7 +129,7 @@ def _ended(proof: Proof, what: str, follower: Follower, watch: MemoryWatch, sinc
         proof.claim(f"{what}: NVML reports free memory", False, f"{watch.maximum():.0f} MiB were in use")
 
 
-def commands(proof: Proof) -> None:
+def commands(proof: CheckContext) -> None:
     """Pause a run, resume it, stop it, and measure how long the GPU stays occupied."""
     with preloaded() as preloader:
         run = create_run(_job(proof))
@@ -140,10 +140,10 @@ def commands(proof: Proof) -> None:
                 follower.train()
                 asked = time.monotonic()
                 follower.connection.send(command)
-                _ended(proof, what, follower, watch, asked)
+                _follow_to_end(proof, what, follower, watch, asked)
 
 
-def death(proof: Proof) -> None:
+def death(proof: CheckContext) -> None:
     """Kill a worker of a run without restarts, and measure when the failure is reported and the GPU is free."""
     with preloaded() as preloader, MemoryWatch(proof) as watch:
         time.sleep(0.2)
@@ -153,24 +153,24 @@ def death(proof: Proof) -> None:
         _worker(follower.run, 0).send_signal(signal.SIGKILL)
         named = follower.until(lambda event: isinstance(event, Failed))
         proof.measure("killed worker: reported after", named - killed, "s", at_most=AIMS_S["killed -> named"])
-        _ended(proof, "killed worker", follower, watch, killed)
+        _follow_to_end(proof, "killed worker", follower, watch, killed)
 
 
-def again(proof: Proof) -> None:
+def again(proof: CheckContext) -> None:
     """Kill the worker of a run with restarts, and measure when the restarted worker trains again."""
     with preloaded() as preloader:
         follower = Follower(preloader, create_run(_job(proof)))
-        _revived(proof, follower, "one worker", rank=0)
+        _wait_for_restart(proof, follower, "one worker", rank=0)
 
 
-def one_of_two(proof: Proof) -> None:
+def one_of_two(proof: CheckContext) -> None:
     """Kill one of two DDP ranks on the GPU. The other rank must be terminated, and both must restart."""
     job = _job(proof, strategy="ddp", devices=(proof.gpu,) * 2, precision="fp32")
     follower = Follower(OnOneCard(), create_run(job))  # type: ignore[arg-type]
-    _revived(proof, follower, "one of two ranks", rank=1)
+    _wait_for_restart(proof, follower, "one of two ranks", rank=1)
 
 
-def _revived(proof: Proof, follower: Follower, what: str, *, rank: int) -> None:
+def _wait_for_restart(proof: CheckContext, follower: Follower, what: str, *, rank: int) -> None:
     follower.train()
     killed = time.monotonic()
     _worker(follower.run, rank).send_signal(signal.SIGKILL)
@@ -181,7 +181,7 @@ def _revived(proof: Proof, follower: Follower, what: str, *, rank: int) -> None:
     follower.end(Stop())
 
 
-def supervisor_killed(proof: Proof) -> None:
+def supervisor_killed(proof: CheckContext) -> None:
     """Kill the supervisor of a run. Its workers must exit, and the GPU must become free."""
     with preloaded() as preloader, MemoryWatch(proof) as watch:
         time.sleep(0.2)

@@ -8,7 +8,7 @@ from functools import partial
 from importlib.util import find_spec
 from xml.etree import ElementTree
 
-from tests.gpu.proof import TEXT_LIMIT, Proof, Skipped, prove
+from tests.gpu.proof import TEXT_LIMIT, CheckContext, Skipped, prove
 
 FILES: dict[str, tuple[float, tuple[str, ...]]] = {
     "batches": (
@@ -29,7 +29,7 @@ OPTIONS = (
 """Options for pytest that select tests with "gpu" in their name or file name."""
 
 
-def run_tests(proof: Proof, *, files: tuple[str, ...], seconds: float) -> None:
+def run_tests(proof: CheckContext, *, files: tuple[str, ...], seconds: float) -> None:
     """Run test files in one process and report the outcome of each test."""
     if find_spec("pytest") is None:
         raise Skipped("pytest is not installed")

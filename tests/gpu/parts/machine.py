@@ -17,7 +17,7 @@ import torch
 
 from engine.gpus.cpu import cpu_name
 from engine.supervisor.environment import usable_cores
-from tests.gpu.proof import Proof, prove
+from tests.gpu.proof import CheckContext, prove
 
 PACKAGES = (
     "torch", "torchvision", "triton", "numpy", "timm", "segmentation-models-pytorch", "lightning", "nvidia-ml-py", "msgspec",
@@ -26,7 +26,7 @@ PACKAGES = (
 GIB = 2**30
 
 
-def facts(proof: Proof) -> None:
+def facts(proof: CheckContext) -> None:
     """Report the GPU and the versions of the software."""
     proof.fact("CPU", f"{cpu_name()}, {usable_cores()} cores, {psutil.virtual_memory().total / GIB:.0f} GiB")
     proof.fact("Load", "{:.1f} {:.1f} {:.1f}".format(*os.getloadavg()))
@@ -61,7 +61,7 @@ def facts(proof: Proof) -> None:
         )
 
 
-def doctor(proof: Proof) -> None:
+def doctor(proof: CheckContext) -> None:
     """Check that `footplate doctor` finds the GPU."""
     done = subprocess.run(
         [sys.executable, "footplate.py", "doctor"], capture_output=True, text=True, timeout=60, check=False
@@ -71,7 +71,7 @@ def doctor(proof: Proof) -> None:
     proof.claim("footplate doctor reports torch's device", device_name in done.stdout, f"exit code {done.returncode}")
 
 
-def ceilings(proof: Proof) -> None:
+def ceilings(proof: CheckContext) -> None:
     """Measure peak rates (large matrix product, large copy, copy from pinned memory) and the latency of a kernel."""
     side, size = (512, 16 << 20) if proof.rehearsing else (8192, 1 << 30)
     left, right = (torch.randn(side, side, device=proof.device, dtype=torch.bfloat16) for _ in range(2))
@@ -90,7 +90,7 @@ def ceilings(proof: Proof) -> None:
     proof.measure("kernel launch", (time.perf_counter() - started) / 2000 * 1e6, "µs")
 
 
-def _median_seconds(proof: Proof, work: Callable[[], object], times: int = 11) -> float:
+def _median_seconds(proof: CheckContext, work: Callable[[], object], times: int = 11) -> float:
     taken = []
     for _ in range(times):
         _wait(proof)
@@ -101,7 +101,7 @@ def _median_seconds(proof: Proof, work: Callable[[], object], times: int = 11) -
     return sorted(taken[1:])[(times - 1) // 2]
 
 
-def _wait(proof: Proof) -> None:
+def _wait(proof: CheckContext) -> None:
     if not proof.rehearsing:
         torch.cuda.synchronize()
 

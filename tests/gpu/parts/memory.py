@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from engine.contract.events import StepMetrics, Validation, Warned
 from engine.contract.job import Job
 from tests.gpu.jobs import by_class, model_file
-from tests.gpu.proof import Proof, prove
+from tests.gpu.proof import CheckContext, prove
 from tests.support.timed_runs import make_images
 from tests.support.worker_group import WorkerGroup
 
@@ -51,7 +51,7 @@ def warnings_of(group: WorkerGroup) -> list[str]:
     return [warning.message for warning in group.of(Warned) if warning.code == "out_of_memory"]
 
 
-def halved(proof: Proof) -> None:
+def halved(proof: CheckContext) -> None:
     """Let training and validation request more memory than exists. Both must split their batches."""
     data = by_class(proof.folder / "data", {"train": 72, "val": 21})
     fields = {
@@ -83,7 +83,7 @@ def crowded() -> Iterator[float]:
             hog.kill()
 
 
-def crowded_card(proof: Proof) -> None:
+def crowded_card(proof: CheckContext) -> None:
     """Train ResNet-50 at 224 px with a batch of 256 while another process leaves 4 GiB free."""
     proof.needs_card("its memory can't be filled")
     data = make_images(proof.folder / "data", 1024 + 256, 224, held_out=256, distinct=64)
@@ -99,7 +99,7 @@ def crowded_card(proof: Proof) -> None:
     proof.measure("steps", len(group.of(StepMetrics)), "", at_least=4)
 
 
-def trials_without_memory(proof: Proof) -> None:
+def trials_without_memory(proof: CheckContext) -> None:
     """Run automatic trials of settings without enough memory. They must choose nothing, and the run must continue."""
     proof.needs_card("its memory can't be filled")
     data = make_images(proof.folder / "data", 512 + 8, 224, held_out=8, distinct=64)

@@ -19,7 +19,7 @@ import psutil
 from engine.contract.events import Failed
 from engine.contract.job import Job
 from tests.gpu.jobs import SMALL, by_class, model_file
-from tests.gpu.proof import Proof, Skipped, prove
+from tests.gpu.proof import CheckContext, Skipped, prove
 from tests.support.worker_group import WorkerGroup
 
 TOLERANCE = 2e-2
@@ -75,7 +75,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
 """Number of ranks and job fields for each case. The most common strategies come first."""
 
 
-def _fields(proof: Proof) -> dict[str, Any]:
+def _fields(proof: CheckContext) -> dict[str, Any]:
     data = by_class(proof.folder / "data", {"train": 72, "val": 21})
     return {
         "dataset": str(data), "image_size": 16, "batch_size": 12, "epochs": 2, "learning_rate": 0.02, "precision": "fp32",
@@ -84,14 +84,14 @@ def _fields(proof: Proof) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _start(proof: Proof, ranks: int, **fields: Any) -> WorkerGroup:
+def _start(proof: CheckContext, ranks: int, **fields: Any) -> WorkerGroup:
     """Start the workers of a job with this number of ranks, which communicate over NCCL."""
     devices = proof.ranks(ranks)
     prepare = ON_ONE_CARD if len(set(devices)) < ranks else ""
     return proof.start(Job.from_fields(**fields, devices=devices), prepare=prepare, every_step=True)
 
 
-def compare_losses(proof: Proof, *, name: str) -> None:
+def compare_losses(proof: CheckContext, *, name: str) -> None:
     """Compare the losses of a strategy over NCCL with those of CPU workers, and check that it can resume.
 
     `name` is a key of `CASES`. SyncBatchNorm runs on GPUs only, so its reference is a single CPU worker with the full
@@ -118,7 +118,7 @@ def compare_losses(proof: Proof, *, name: str) -> None:
     proof.claim(f"{name}: resumes from its checkpoint", len(further.losses) == len(group.losses) // 2)
 
 
-def inject_fault(proof: Proof, *, number: signal.Signals) -> None:
+def inject_fault(proof: CheckContext, *, number: signal.Signals) -> None:
     """Send signal `number` to rank 1 while rank 0 waits for it in NCCL.
 
     Rank 0 must report the failure, and both processes must exit when they are killed.
@@ -137,7 +137,7 @@ def inject_fault(proof: Proof, *, number: signal.Signals) -> None:
     _kill(proof, workers, f"{number.name} of rank 1")
 
 
-def exhaust_memory(proof: Proof) -> None:
+def exhaust_memory(proof: CheckContext) -> None:
     """Let rank 1 alone run out of memory, while rank 0 waits for it in NCCL."""
     folder = proof.folder / "exhausting"
     folder.mkdir()
@@ -154,7 +154,7 @@ def exhaust_memory(proof: Proof) -> None:
     _kill(proof, workers, "only rank 1 runs out of memory")
 
 
-def _start_long(proof: Proof, **fields: Any) -> tuple[WorkerGroup, list[psutil.Process]]:
+def _start_long(proof: CheckContext, **fields: Any) -> tuple[WorkerGroup, list[psutil.Process]]:
     """Start a DDP run that is too long to finish, with two ranks. Return it and its worker processes."""
     before = set(psutil.Process().children(recursive=True))
     group = _start(proof, 2, **_fields(proof) | {"epochs": 10_000, "strategy": "ddp"} | fields)
@@ -162,8 +162,8 @@ def _start_long(proof: Proof, **fields: Any) -> tuple[WorkerGroup, list[psutil.P
     return group, sorted(started, key=lambda process: process.pid)[-2:]
 
 
-def _kill(proof: Proof, workers: Sequence[psutil.Process], fault: str) -> None:
-    """Kill the workers after `fault`, and measure the seconds until they have exited."""
+def _kill(proof: CheckContext, workers: Sequence[psutil.Process], fault: str) -> None:
+    """Kill the workers after `fault`, and report to `proof` how many seconds they take to exit."""
     killed_at = time.monotonic()
     for worker in workers:
         with suppress(psutil.NoSuchProcess):
@@ -172,7 +172,7 @@ def _kill(proof: Proof, workers: Sequence[psutil.Process], fault: str) -> None:
     proof.measure(f"{fault}: both exit after SIGKILL in", time.monotonic() - killed_at, "s", at_most=GONE_S)
 
 
-def smoke(proof: Proof) -> None:
+def smoke(proof: CheckContext) -> None:
     """Train with DDP on two ranks for a few steps and log NCCL's choices."""
     proof.needs_card("NCCL runs on GPUs only")
     group = _start(proof, 2, **_fields(proof) | {"strategy": "ddp"})

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from engine.contract.events import EpochStarted, Failed, Validation
 from engine.contract.job import Job
-from tests.gpu.proof import Proof, prove
+from tests.gpu.proof import CheckContext, prove
 
 CLASSES, SIDE = 10, 32
 TRAIN, VAL = 20_000, 2_000
@@ -101,7 +101,7 @@ def _augment(images: Tensor) -> Tensor:
     return padded[:, :, top : top + SIDE, left : left + SIDE]
 
 
-def reach_accuracy(proof: Proof) -> None:
+def reach_accuracy(proof: CheckContext) -> None:
     """Compare the training time until a validation reaches the target. The time for start and imports is excluded."""
     train_count, val_count, epochs, batch = (TRAIN, VAL, EPOCHS, BATCH) if not proof.rehearsing else (400, 100, 1, 50)
     train, val = synthetic(train_count, 1), synthetic(val_count, 2)

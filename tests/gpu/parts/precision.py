@@ -10,7 +10,7 @@ from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies import STRATEGIES
 from engine.strategies.base import NATIVE_BF16, ResolvedJob, Strategy, resolve_precision
 from tests.gpu.jobs import by_class, model_file
-from tests.gpu.proof import Proof, prove
+from tests.gpu.proof import CheckContext, prove
 from tests.support.dataset_infos import class_of_image
 from tests.support.specs import spec_of
 
@@ -34,13 +34,13 @@ They differ because sums are in another order. TF32 and fp16 have 11 significant
 """
 
 
-def chosen(proof: Proof) -> None:
+def chosen(proof: CheckContext) -> None:
     precision = resolve_precision(Job.from_fields(devices=(proof.gpu,)))
     expected = "fp32" if proof.rehearsing or torch.cuda.get_device_capability() < NATIVE_BF16 else "bf16"
     proof.claim("automatic precision", precision == expected, precision)
 
 
-def losses(proof: Proof) -> None:
+def losses(proof: CheckContext) -> None:
     """Check that training in each precision matches fp32 on the CPU."""
     data = by_class(proof.folder / "data", {"train": 72, "val": 6})
     small = model_file(LOUD.replace("x * 8", "x"), proof.folder)
@@ -58,7 +58,7 @@ def losses(proof: Proof) -> None:
         )
 
 
-def overflow(proof: Proof) -> None:
+def overflow(proof: CheckContext) -> None:
     """Check that a step with an infinite loss only lowers the loss scale, and that the next step trains."""
     torch.manual_seed(0)
     strategy, optimizer_step = _set_up(proof)
@@ -78,7 +78,7 @@ def overflow(proof: Proof) -> None:
     proof.claim("fp16: the next step changes the weights", moved)
 
 
-def _set_up(proof: Proof) -> tuple[Strategy, OptimizerStep]:
+def _set_up(proof: CheckContext) -> tuple[Strategy, OptimizerStep]:
     """Return a model with its optimizer, as in a single worker."""
     job = Job.from_fields(precision="fp16", image_size=16, batch_size=12, schedule="none", devices=(proof.gpu,))
     spec = spec_of(job)
@@ -89,7 +89,7 @@ def _set_up(proof: Proof) -> tuple[Strategy, OptimizerStep]:
     return strategy, OptimizerStep(strategy.parameters(), job, 100, strategy.device)
 
 
-def scale(proof: Proof) -> None:
+def scale(proof: CheckContext) -> None:
     """Check that a run whose first steps overflow in fp16 finds a loss scale and learns."""
     data = by_class(proof.folder / "data", {"train": 72, "val": 6})
     job = Job.from_fields(

@@ -9,8 +9,8 @@ from engine.contract.events import StepMetrics
 from engine.contract.job import Job
 from engine.contract.protocol import Stop
 from tests.gpu.jobs import by_class
-from tests.gpu.proof import Proof, prove
-from tests.support.same_states import differences
+from tests.gpu.proof import CheckContext, prove
+from tests.support.same_states import find_differences
 from tests.support.worker_group import WorkerGroup
 
 EVERYTHING: dict[str, Any] = {
@@ -22,7 +22,7 @@ EVERYTHING: dict[str, Any] = {
 STOPPED_AFTER = 4
 
 
-def resume(proof: Proof, *, strategy: str, precision: str, rehearsed: bool) -> None:
+def resume(proof: CheckContext, *, strategy: str, precision: str, rehearsed: bool) -> None:
     """Stop a run after some steps, resume it, and compare the result with that of an uninterrupted run.
 
     If `rehearsed` is False, a rehearsal on the CPU skips this check.
@@ -41,7 +41,7 @@ def resume(proof: Proof, *, strategy: str, precision: str, rehearsed: bool) -> N
     name = f"{strategy}, {precision}"
     proof.claim(f"{name}: losses equal those of an uninterrupted run", rest.losses == uninterrupted.losses[stopped:],
                 f"stopped after step {stopped} of {len(uninterrupted.losses)}")  # fmt: skip
-    off = differences(_content(rest), _content(uninterrupted))
+    off = find_differences(_content(rest), _content(uninterrupted))
     proof.measure(f"{name}: tensors and numbers that differ in the last checkpoint", len(off), "", at_most=0, anywhere=True,
                   text=", ".join(off[:4]))  # fmt: skip
 

@@ -17,8 +17,8 @@ import torch
 from engine.contract.devices import Gpu, Snapshot
 from tests.benchmarks.beside_others import TOLERANCES, WARM_S, Dmon, Footplate, differences, loaded
 from tests.benchmarks.nvml_cost import AIM_PERCENT
-from tests.gpu.proof import Proof, Skipped, prove
-from tests.support.nvml_stub import why_not
+from tests.gpu.proof import CheckContext, Skipped, prove
+from tests.support.nvml_stub import find_obstacle
 
 MIB = 1 << 20
 HELD = 1 << 30
@@ -43,7 +43,7 @@ def snapshots(*arguments: str) -> Iterator[Snapshot]:
             process.kill()
 
 
-def now(proof: Proof) -> tuple[Snapshot, Gpu]:
+def now(proof: CheckContext) -> tuple[Snapshot, Gpu]:
     """Return a snapshot from the sampler, and the entry of the tested GPU in it."""
     with contextlib.closing(snapshots("--once")) as found:
         snapshot = next(found)
@@ -53,7 +53,7 @@ def now(proof: Proof) -> tuple[Snapshot, Gpu]:
     return snapshot, rows[proof.gpu]
 
 
-def identity(proof: Proof) -> None:
+def identity(proof: CheckContext) -> None:
     if proof.rehearsing:
         with contextlib.closing(snapshots("--once")) as found:
             status = next(found).nvml
@@ -75,7 +75,7 @@ def identity(proof: Proof) -> None:
     }, f"missing: {', '.join(sorted(set(msgspec.structs.asdict(gpu)) - known))}")  # fmt: skip
 
 
-def memory(proof: Proof) -> None:
+def memory(proof: CheckContext) -> None:
     """Compare the memory that the sampler reports before and while a process allocates 1 GiB."""
     proof.needs_card("no GPU memory to allocate")
     _, before = now(proof)
@@ -105,7 +105,7 @@ def memory(proof: Proof) -> None:
                       at_most=64)  # fmt: skip
 
 
-def load(proof: Proof) -> None:
+def load(proof: CheckContext) -> None:
     """Compare the sampler with `nvidia-smi dmon`, while load and idle phases of four seconds alternate."""
     proof.needs_card("there is nothing to compare")
     if shutil.which("nvidia-smi") is None:
@@ -131,9 +131,9 @@ def load(proof: Proof) -> None:
     proof.measure("utilization while idle", min(used, default=100.0), "%", at_most=5)
 
 
-def cost(proof: Proof) -> None:
+def cost(proof: CheckContext) -> None:
     """Measure the CPU time of each NVML call and of the sampler. A rehearsal uses the NVML stub."""
-    if proof.rehearsing and (reason := why_not()):
+    if proof.rehearsing and (reason := find_obstacle()):
         raise Skipped(reason)
     command = [
         sys.executable,
@@ -152,7 +152,7 @@ def cost(proof: Proof) -> None:
         proof.measure(f"{call['function']} (median)", call["median_us"], "µs", text=f"{call['longest_us']:.0f} at most")
 
 
-def profile(proof: Proof) -> None:
+def profile(proof: CheckContext) -> None:
     """Record NVML's values as a profile for the stub."""
     proof.needs_card("there is nothing to record")
     recorded = subprocess.check_output([sys.executable, "-m", "tests.support.record_nvml"], text=True, timeout=60)

@@ -7,7 +7,7 @@ from functools import partial
 
 from engine.contract.events import EpochStarted, StepMetrics
 from engine.contract.job import Job
-from tests.gpu.proof import Proof, prove
+from tests.gpu.proof import CheckContext, prove
 from tests.support.outlined import make_outlined
 from tests.support.timed_runs import make_images
 
@@ -21,7 +21,7 @@ WARM = 10
 """Number of warm-up steps to ignore."""
 
 
-def search(proof: Proof, *, model: str) -> None:
+def search(proof: CheckContext, *, model: str) -> None:
     """Measure the first step and the later speed of a model, with benchmark mode and without it.
 
     Footplate doesn't use benchmark mode. It may be at most 5% slower for that reason.

@@ -16,7 +16,7 @@ from typing import Any
 from engine.contract.job import Job
 from engine.supervisor.environment import usable_cores
 from tests.benchmarks.training_speed import FOOTPLATE, Bench, Comparison
-from tests.gpu.proof import Proof, Skipped, prove
+from tests.gpu.proof import CheckContext, Skipped, prove
 from tests.support.outlined import make_outlined
 from tests.support.sides import Rates
 from tests.support.timed_runs import make_images
@@ -30,7 +30,7 @@ SECONDS = 4.0
 
 
 def compare(
-    proof: Proof, *, model: str, size: int = 224, pure: bool = False, compile: str = "off", **fields: Any
+    proof: CheckContext, *, model: str, size: int = 224, pure: bool = False, compile: str = "off", **fields: Any
 ) -> None:
     """Compare the speed of Footplate's training with training steps alone, each measured once.
 
@@ -48,7 +48,7 @@ def compare(
         _report(proof, title, bench, found)
 
 
-def compare_detector(proof: Proof, *, model: str, size: int) -> None:
+def compare_detector(proof: CheckContext, *, model: str, size: int) -> None:
     """Compare the speed of a detector of transformers with training steps alone. Images show one to three discs."""
     if find_spec("transformers") is None:
         raise Skipped("transformers is not installed")
@@ -68,7 +68,7 @@ def compare_detector(proof: Proof, *, model: str, size: int) -> None:
 
 
 @contextmanager
-def _bench(proof: Proof, title: str, *, pure: bool) -> Iterator[Bench]:
+def _bench(proof: CheckContext, title: str, *, pure: bool) -> Iterator[Bench]:
     """Yield a benchmark of one round that reports the speed of each training loop.
 
     If `pure`, it compares Footplate with training steps alone.
@@ -83,7 +83,7 @@ def _bench(proof: Proof, title: str, *, pure: bool) -> Iterator[Bench]:
         yield Bench(options, forker, proof.folder, report)
 
 
-def _report(proof: Proof, title: str, bench: Bench, found: Comparison) -> None:
+def _report(proof: CheckContext, title: str, bench: Bench, found: Comparison) -> None:
     """Report the GPU usage of each training loop, Footplate's bottleneck, and the ratios of the speeds."""
     for name, usages in found.gpu.items():
         for usage in usages:

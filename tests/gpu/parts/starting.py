@@ -14,7 +14,7 @@ from engine.runs.launch import start_supervisor
 from engine.system import paths
 from tests.benchmarks.start_latency import AIM_S, first_loss
 from tests.gpu.parts.ending import preloaded
-from tests.gpu.proof import Proof, prove
+from tests.gpu.proof import CheckContext, prove
 
 ALONE = """
 import time
@@ -29,11 +29,11 @@ print(time.monotonic() - imported, flush=True)
 TIMES = 3
 
 
-def _job(proof: Proof) -> Job:
+def _job(proof: CheckContext) -> Job:
     return Job.from_fields(dataset=str(paths.sample_dataset()), model="resnet18", image_size=64, devices=(proof.gpu,))
 
 
-def _alone(proof: Proof) -> tuple[float, float]:
+def _alone(proof: CheckContext) -> tuple[float, float]:
     """Run the script `ALONE`. Return its total duration in seconds, and its duration after the imports."""
     started = time.monotonic()
     command = [sys.executable, "-c", ALONE.format(device=str(proof.device))]
@@ -41,7 +41,7 @@ def _alone(proof: Proof) -> tuple[float, float]:
     return time.monotonic() - started, after
 
 
-def latency(proof: Proof) -> None:
+def latency(proof: CheckContext) -> None:
     """Measure a start without preloaded imports, and a start from the window's preloader."""
     times = 1 if proof.rehearsing else TIMES
     _alone(proof)  # fills the disk cache
@@ -61,7 +61,7 @@ def latency(proof: Proof) -> None:
     proof.measure("Train to first loss, preloaded, minus the minimum without imports", beyond, "s", at_most=AIM_S)
 
 
-def command(proof: Proof) -> None:
+def command(proof: CheckContext) -> None:
     """Measure the time from the start of `footplate train` to the first loss."""
     device = "cpu" if proof.rehearsing else "0"
     started = time.monotonic()

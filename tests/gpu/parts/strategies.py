@@ -11,7 +11,7 @@ from typing import Any
 from engine.contract.job import Job
 from tests.gpu.hooks import recorded
 from tests.gpu.jobs import SMALL, by_class, model_file
-from tests.gpu.proof import Proof, prove
+from tests.gpu.proof import CheckContext, prove
 
 TOLERANCE = 2e-2
 """Relative tolerance of fp32 losses. They differ because sums are in another order and convolutions may use TF32."""
@@ -19,7 +19,7 @@ ON_ONE_CARD = "tests.gpu.hooks:on_one_card"
 NOTE_DTYPES = "tests.gpu.hooks:note_dtypes_on_one_card"
 
 
-def _fields(proof: Proof) -> dict[str, Any]:
+def _fields(proof: CheckContext) -> dict[str, Any]:
     data = by_class(proof.folder / "data", {"train": 72, "val": 21})
     return {
         "dataset": str(data), "image_size": 16, "batch_size": 12, "epochs": 2, "learning_rate": 0.02, "precision": "fp32",
@@ -27,12 +27,12 @@ def _fields(proof: Proof) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _off(found: list[float], expected: list[float]) -> float:
+def _max_relative_difference(found: list[float], expected: list[float]) -> float:
     """Return the maximum relative difference from the expected losses."""
     return max(abs(one - other) / max(abs(other), 0.1) for one, other in zip(found, expected, strict=True))
 
 
-def replicas(proof: Proof) -> None:
+def replicas(proof: CheckContext) -> None:
     """Check that DataParallel's losses match those of a single device that splits batches into as many chunks."""
     proof.needs_card("DataParallel needs CUDA")
     fields = _fields(proof)
@@ -40,14 +40,14 @@ def replicas(proof: Proof) -> None:
     found = proof.run(Job.from_fields(**fields, devices=(proof.gpu,) * 2, strategy="dp"), prepare=ON_ONE_CARD).losses
     proof.measure(
         "DataParallel with two replicas: maximum relative difference from losses of one device",
-        _off(found, alone),
+        _max_relative_difference(found, alone),
         "",
         at_most=TOLERANCE,
         anywhere=True,
     )
 
 
-def dtype_of_replicas(proof: Proof) -> None:
+def dtype_of_replicas(proof: CheckContext) -> None:
     """Check that autocast's dtype also applies in the threads that run DataParallel's replicas."""
     proof.needs_card("DataParallel needs CUDA")
     fields = _fields(proof) | {"precision": "bf16"}
@@ -57,7 +57,7 @@ def dtype_of_replicas(proof: Proof) -> None:
     proof.claim("replicas compute in bf16 as the job requests", on_card == {"cuda:0 torch.bfloat16"}, str(dtypes))
 
 
-def ranks(proof: Proof, *, strategy: str) -> None:
+def ranks(proof: CheckContext, *, strategy: str) -> None:
     """Check that the losses of two ranks on the GPU match those of two ranks on the CPU."""
     fields = _fields(proof)
     on_cpu = proof.run(Job.from_fields(**fields, devices=("cpu", "cpu"), strategy=strategy)).losses
@@ -66,7 +66,7 @@ def ranks(proof: Proof, *, strategy: str) -> None:
     ).losses
     proof.measure(
         f"{strategy} with two ranks: maximum relative difference from losses of two CPU workers",
-        _off(found, on_cpu),
+        _max_relative_difference(found, on_cpu),
         "",
         at_most=TOLERANCE,
         anywhere=True,

@@ -15,7 +15,7 @@ from PIL import Image
 
 from engine.contract.devices import CPU
 from tests.gpu.jobs import by_class
-from tests.gpu.proof import Proof, Skipped, prove
+from tests.gpu.proof import CheckContext, Skipped, prove
 
 TOLERANCE = 1e-2
 """Maximum difference of metrics and probabilities between GPU and CPU."""
@@ -32,7 +32,7 @@ def footplate(*arguments: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def trained(proof: Proof, model: str = "mnist_cnn") -> tuple[str, Path]:
+def trained(proof: CheckContext, model: str = "mnist_cnn") -> tuple[str, Path]:
     """Train a small run on the GPU. Return its id and the path of its dataset."""
     data = by_class(proof.folder / "data", {"train": 60, "val": 30})
     answer = footplate(
@@ -43,7 +43,7 @@ def trained(proof: Proof, model: str = "mnist_cnn") -> tuple[str, Path]:
     return "used", data
 
 
-def evaluate(proof: Proof) -> None:
+def evaluate(proof: CheckContext) -> None:
     """Compare the metrics of an evaluation on the GPU with those on the CPU."""
     run, _ = trained(proof)
     on_gpu, on_cpu = (footplate("evaluate", run, "--devices", device)["measures"] for device in (proof.gpu, CPU))
@@ -52,7 +52,7 @@ def evaluate(proof: Proof) -> None:
     proof.measure("evaluation: largest difference of a metric", max(differences), "", at_most=TOLERANCE, anywhere=True)
 
 
-def predict(proof: Proof) -> None:
+def predict(proof: CheckContext) -> None:
     """Compare the values that `footplate predict` writes on the GPU with those on the CPU."""
     run, data = trained(proof)
     tables = []
@@ -68,7 +68,7 @@ def predict(proof: Proof) -> None:
     proof.measure("predictions: largest difference of a value", difference, "", at_most=TOLERANCE, anywhere=True)
 
 
-def explain(proof: Proof) -> None:
+def explain(proof: CheckContext) -> None:
     """Compare the pixels of heat maps that are computed on the GPU and on the CPU."""
     run, data = trained(proof)
     images = sorted(map(str, (data / "val").rglob("*.*")))[:3]
@@ -82,7 +82,7 @@ def explain(proof: Proof) -> None:
     proof.measure("heat maps: mean pixel difference", difference, "/ 255", at_most=PIXEL_TOLERANCE, anywhere=True)
 
 
-def convert(proof: Proof) -> None:
+def convert(proof: CheckContext) -> None:
     """Convert a model that was trained on the GPU. The converted model must give the same outputs."""
     if any(find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")):
         raise Skipped("onnx, onnxscript and onnxruntime are not installed")

@@ -8,14 +8,14 @@ from importlib.util import find_spec
 from engine.contract.events import StepMetrics
 from tests.gpu.hooks import FIRST, of_libraries, recorded
 from tests.gpu.jobs import NEEDS, TASKS, job_of
-from tests.gpu.proof import Proof, Skipped, prove
+from tests.gpu.proof import CheckContext, Skipped, prove
 
 BATCH = 4
 WATCHED = 20
 """Number of steps per task whose waits are counted."""
 
 
-def waits(proof: Proof, *, task: str) -> None:
+def waits(proof: CheckContext, *, task: str) -> None:
     """Train for the watched steps, and report the lines of code that waited for the GPU."""
     missing = [package for package in NEEDS.get(task, ()) if find_spec(package) is None]
     if missing:

@@ -17,16 +17,16 @@ from tests.gui.sources.devices.snapshots import UUIDS, gpu
 CALM = int(CALM_S) + 2
 
 
-def hot(temperature_c: float | None = 93.0, **changes: object) -> Gpu:
+def make_hot_gpu(temperature_c: float | None = 93.0, **changes: object) -> Gpu:
     """Return a hot GPU whose slowdown temperature is 90 °C."""
     return gpu(0, temperature_c=temperature_c, slowdown_c=90.0, **changes)
 
 
 def test_alert_ends_after_calm(watched: Watched) -> None:
-    watched.feed(hot(), seconds=15)
-    watched.feed(hot(60), seconds=int(CALM_S))
+    watched.feed(make_hot_gpu(), seconds=15)
+    watched.feed(make_hot_gpu(60), seconds=int(CALM_S))
     assert watched.kinds == ["temperature"]
-    watched.feed(hot(60))
+    watched.feed(make_hot_gpu(60))
     assert watched.kinds == []
     (alert,) = watched.cleared
     assert (alert.since, alert.ended) == (START + 1, START + 16)
@@ -34,30 +34,30 @@ def test_alert_ends_after_calm(watched: Watched) -> None:
 
 
 def test_relapse_restarts_calm(watched: Watched) -> None:
-    watched.feed(hot(), seconds=15)
-    watched.feed(hot(60), seconds=int(CALM_S) // 2)
-    watched.feed(hot())
-    watched.feed(hot(60), seconds=int(CALM_S))
+    watched.feed(make_hot_gpu(), seconds=15)
+    watched.feed(make_hot_gpu(60), seconds=int(CALM_S) // 2)
+    watched.feed(make_hot_gpu())
+    watched.feed(make_hot_gpu(60), seconds=int(CALM_S))
     assert watched.kinds == ["temperature"]
-    watched.feed(hot(60))
+    watched.feed(make_hot_gpu(60))
     (alert,) = watched.cleared
     assert alert.ended == START + 15 + CALM_S // 2 + 2
 
 
 def test_value_near_threshold_is_one_alert(watched: Watched) -> None:
-    watched.feed(hot(91), seconds=15)
+    watched.feed(make_hot_gpu(91), seconds=15)
     for _ in range(40):
-        watched.feed(hot(89), seconds=3)
-        watched.feed(hot(91), seconds=1)
-    watched.feed(hot(88), seconds=60)  # within the margin of three degrees
+        watched.feed(make_hot_gpu(89), seconds=3)
+        watched.feed(make_hot_gpu(91), seconds=1)
+    watched.feed(make_hot_gpu(88), seconds=60)  # within the margin of three degrees
     assert len(watched.raised) == 1
     assert watched.cleared == []
 
 
 def test_short_peak_raises_nothing(watched: Watched) -> None:
     for _ in range(20):
-        watched.feed(hot(), seconds=9)
-        watched.feed(hot(85), seconds=1)
+        watched.feed(make_hot_gpu(), seconds=9)
+        watched.feed(make_hot_gpu(85), seconds=1)
     assert watched.raised == []
 
 
@@ -87,7 +87,7 @@ def test_alert_after_its_duration(
 
 def test_user_threshold_overrides_gpu_limit(watched: Watched) -> None:
     watched.set("temperature", threshold=70.0, for_s=0.0)
-    watched.feed(hot(71))
+    watched.feed(make_hot_gpu(71))
     assert watched.raised[0].text == "71 °C, at or above 70 °C."
 
 
@@ -166,18 +166,18 @@ def test_memory_errors_alert_on_increase(watched: Watched) -> None:
 
 def test_lost_gpu_alert_ends_on_return(watched: Watched) -> None:
     watched.feed(gpu(0))
-    watched.feed(hot(lost=True, lost_since=START), gpu(1), seconds=20)  # its last values are ignored
+    watched.feed(make_hot_gpu(lost=True, lost_since=START), gpu(1), seconds=20)  # its last values are ignored
     assert [(alert.kind, alert.device) for alert in watched.alerts.active_alerts] == [("lost", UUIDS[0])]
     watched.feed(gpu(0), gpu(1), seconds=CALM)
     assert watched.kinds == []
 
 
 def test_silent_nvml_alert(watched: Watched) -> None:
-    watched.feed(hot(), seconds=15)
+    watched.feed(make_hot_gpu(), seconds=15)
     watched.feed(seconds=40, status="not_answering", message="NVML has not answered for 40 s.")
     assert watched.kinds == ["not_answering", "temperature"]
     assert watched.alerts.active_alerts[0].text == "NVML has not answered for 40 s."
-    watched.feed(hot(60), seconds=CALM)
+    watched.feed(make_hot_gpu(60), seconds=CALM)
     assert watched.kinds == []
 
 
@@ -213,7 +213,7 @@ def test_hosts_are_evaluated_separately(watched: Watched) -> None:
     idle = gpu(0, utilization_percent=0.0)
     watched.feed(idle, host="box", seconds=700, holding={UUIDS[0]: "flowers"})
     assert watched.raised == []
-    watched.feed(hot(), host="box", seconds=11)
+    watched.feed(make_hot_gpu(), host="box", seconds=11)
     assert [(alert.host, alert.device, alert.title) for alert in watched.raised] == [
         ("box", f"box:{UUIDS[0]}", "box: GPU 1")
     ]
@@ -224,22 +224,22 @@ def test_hosts_are_evaluated_separately(watched: Watched) -> None:
 
 def test_rule_covers_chosen_devices(watched: Watched) -> None:
     watched.set("temperature", devices=(UUIDS[1],))
-    watched.feed(hot(), gpu(1, temperature_c=95.0, slowdown_c=90.0), seconds=11)
+    watched.feed(make_hot_gpu(), gpu(1, temperature_c=95.0, slowdown_c=90.0), seconds=11)
     assert [alert.device for alert in watched.raised] == [UUIDS[1]]
 
 
 def test_changed_rule_is_evaluated_again(watched: Watched) -> None:
-    watched.feed(hot(), seconds=11)
+    watched.feed(make_hot_gpu(), seconds=11)
     watched.set("temperature", threshold=95.0)
     assert watched.kinds == []
-    watched.feed(hot(), seconds=30)
+    watched.feed(make_hot_gpu(), seconds=30)
     assert len(watched.raised) == 1
     watched.set("temperature", threshold=None)
-    watched.feed(hot(), seconds=11)
+    watched.feed(make_hot_gpu(), seconds=11)
     watched.set("temperature", notify=False)  # which does not concern the condition
     assert watched.kinds == ["temperature"]
     watched.set("temperature", on=False)
-    watched.feed(hot(), seconds=30)
+    watched.feed(make_hot_gpu(), seconds=30)
     assert watched.kinds == []
 
 
@@ -253,26 +253,26 @@ def test_old_xid_is_ignored_by_new_rule(watched: Watched) -> None:
 
 @pytest.mark.parametrize("jump_s", [GAP_S + 100, -3600.0])
 def test_time_gap_restarts_condition(watched: Watched, jump_s: float) -> None:
-    watched.feed(hot(), seconds=3)
+    watched.feed(make_hot_gpu(), seconds=3)
     watched.now += jump_s
-    watched.feed(hot(), seconds=10)
+    watched.feed(make_hot_gpu(), seconds=10)
     assert watched.raised == []
-    watched.feed(hot())
+    watched.feed(make_hot_gpu())
     assert watched.kinds == ["temperature"]
 
 
 def test_acknowledged_alert_stays_active(watched: Watched) -> None:
-    watched.feed(hot(), seconds=11)
+    watched.feed(make_hot_gpu(), seconds=11)
     watched.alerts.acknowledge_all()
-    watched.feed(hot(), seconds=60)
+    watched.feed(make_hot_gpu(), seconds=60)
     assert watched.kinds == ["temperature"]
     assert watched.alerts.unacknowledged == ()
     assert len(watched.raised) == 1
 
 
 def test_active_alerts_order(watched: Watched) -> None:
-    watched.feed(hot(xids=(Xid(START + 1, 79),)))
-    watched.feed(hot(), gpu(1, temperature_c=95.0, slowdown_c=90.0, xids=(Xid(START + 50, 79),)), seconds=11)
+    watched.feed(make_hot_gpu(xids=(Xid(START + 1, 79),)))
+    watched.feed(make_hot_gpu(), gpu(1, temperature_c=95.0, slowdown_c=90.0, xids=(Xid(START + 50, 79),)), seconds=11)
     assert [alert.kind for alert in watched.alerts.active_alerts] == ["xid", "xid", "temperature", "temperature"]
     assert [alert.device for alert in watched.alerts.active_alerts[:2]] == [UUIDS[1], UUIDS[0]]
 

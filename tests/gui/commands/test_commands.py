@@ -15,7 +15,7 @@ from gui.main_window import MainWindow
 from gui.run.header import EVALUATE, PREDICT
 from gui.run.use.view import CONVERT, UseView
 from tests.gui.sources.devices.snapshots import gpu, snapshot
-from tests.gui.sources.written_runs import a_run
+from tests.gui.sources.written_runs import write_run
 from tests.support.widgets import OpenWindow
 
 
@@ -69,7 +69,7 @@ def test_recent_menu_chooses_its_entries(window: MainWindow) -> None:
 
 
 def test_commands_of_the_open_run_follow_it(open_window: OpenWindow, qtbot: QtBot) -> None:
-    runs = {name: a_run(8, name=name) for name in ("first", "second")}
+    runs = {name: write_run(8, name=name) for name in ("first", "second")}
     window = open_window()
     acts, page = window.acts, window.workspace.run
     run_actions = (acts.fork, acts.try_image, acts.evaluate_run, acts.predict_with_run, acts.convert_run)
@@ -91,7 +91,7 @@ def test_commands_of_the_open_run_follow_it(open_window: OpenWindow, qtbot: QtBo
 
 def test_palette_offers_gpus_datasets_and_models_of_tasks(open_window: OpenWindow, qtbot: QtBot) -> None:
     for _run in range(12):
-        a_run(1, dataset="/data/lilies")
+        write_run(1, dataset="/data/lilies")
     window = open_window()
     qtbot.waitUntil(lambda: len(recent_titles(window)) == 10)
     assert window.workspace is not None

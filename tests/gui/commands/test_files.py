@@ -22,7 +22,7 @@ from gui.main_window import MainWindow
 from gui.sources.background import Background
 from gui.sources.settings import Settings
 from gui.widgets.labels import IconLabel
-from tests.gui.sources.written_runs import a_run
+from tests.gui.sources.written_runs import write_run
 from tests.support.widgets import OpenWindow, ShowWidget
 
 
@@ -62,7 +62,7 @@ def _menu(window: MainWindow) -> list:
 
 
 def test_run_folder_in_any_location_opens(open_window: OpenWindow, qtbot: QtBot, tmp_path: Path) -> None:
-    elsewhere = a_run(8, name="night shift").path.rename(tmp_path / "from another disk")
+    elsewhere = write_run(8, name="night shift").path.rename(tmp_path / "from another disk")
     window = open_window()
     files = window.commands.files
     with qtbot.waitSignal(window.workspace.session.opened):
@@ -75,7 +75,7 @@ def test_run_folder_in_any_location_opens(open_window: OpenWindow, qtbot: QtBot,
 def test_quick_opens_show_the_last_run(
     open_window: OpenWindow, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, last = a_run(8), a_run(9)
+    first, last = write_run(8), write_run(9)
     window = open_window()
     files, session = window.commands.files, window.workspace.session
     release, check = threading.Event(), files_module._is_run_folder
@@ -126,7 +126,7 @@ def test_report_names_the_failure_of_its_command(
 
 
 def test_menu_lists_recent_runs(open_window: OpenWindow, qtbot: QtBot) -> None:
-    a_run(8, name="night shift")
+    write_run(8, name="night shift")
     window = open_window()
     menu = window.commands.menus.runs
 
@@ -158,7 +158,7 @@ def test_about_lists_installed_packages_with_licenses() -> None:
 
 @pytest.mark.long
 def test_report_is_reviewed_before_it_is_saved(open_window: OpenWindow, qtbot: QtBot, tmp_path: Path) -> None:
-    a_run(8, name="night shift")
+    write_run(8, name="night shift")
     window = open_window()
     window.acts.report.trigger()
     dialog = window.findChild(ReportDialog)

@@ -10,24 +10,27 @@ from engine.contract.devices import DeviceSample
 from engine.contract.events import AnyEvent, DevicesSampled, Outcome, StepMetrics, Validation
 from engine.runs.folder import RunFolder, create_run
 from gui.compare.compared_run import ComparedRun, read_run
-from tests.gui.sources.written_runs import job, story, write
+from tests.gui.sources.written_runs import job, list_run_events, write
 
 Change = Callable[[AnyEvent], None]
 
 
-def nothing(_event: AnyEvent) -> None:
+def keep_event(_event: AnyEvent) -> None:
     return
 
 
-def run_of(
-    steps: int = 40, outcome: Outcome | None = "completed", change: Change = nothing, **fields: object
+def make_run(
+    steps: int = 40, outcome: Outcome | None = "completed", change: Change = keep_event, **fields: object
 ) -> RunFolder:
-    """Create a run whose job has the given fields, and whose events `change` has modified."""
+    """Create a run with `steps` steps that ended with `outcome`. If `outcome` is None, it is interrupted.
+
+    `change` modifies each event before it is written. `fields` are fields of the job.
+    """
     chosen = job(**fields)
     run = create_run(chosen)
 
     def events() -> Iterator[AnyEvent]:
-        for event in story(chosen, steps, outcome):
+        for event in list_run_events(chosen, steps, outcome):
             change(event)
             yield event
 
@@ -42,8 +45,8 @@ def load_run(run: RunFolder, series: int = 0) -> ComparedRun:
     return read
 
 
-def drawing(watts: float) -> Change:
-    """Return a function that sets the power draw in the device samples of a run's events."""
+def with_power(watts: float) -> Change:
+    """Return a change that sets the power in all device samples of a run."""
 
     def change(event: AnyEvent) -> None:
         if isinstance(event, DevicesSampled):
@@ -52,8 +55,8 @@ def drawing(watts: float) -> Change:
     return change
 
 
-def validating(*top1: float) -> Change:
-    """Return a function that sets the accuracy of each validation in a run's events."""
+def with_accuracies(*top1: float) -> Change:
+    """Return a change that sets the top-1 accuracy of each validation, in order."""
     remaining = list(top1)
 
     def change(event: AnyEvent) -> None:
@@ -63,7 +66,7 @@ def validating(*top1: float) -> Change:
     return change
 
 
-def at_speed(images_per_second: float) -> Change:
+def with_speed(images_per_second: float) -> Change:
     def change(event: AnyEvent) -> None:
         if isinstance(event, StepMetrics):
             event.images_per_second = images_per_second if event.step > 1 else 1.0

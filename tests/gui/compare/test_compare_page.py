@@ -22,7 +22,7 @@ from gui.compare.page import ComparePage
 from gui.compare.table import ITEM_PADDING
 from gui.compare.table_model import CompareModel
 from gui.style import theme
-from tests.gui.compare.runs import load_run, run_of, validating
+from tests.gui.compare.runs import load_run, make_run, with_accuracies
 from tests.gui.sources.written_runs import NESTED_TOO_DEEP, supervise_here, write
 from tests.support.widgets import OpenWindow, visible_text
 
@@ -52,7 +52,7 @@ def lines(page: ComparePage, plot: str) -> dict[str, int]:
 
 
 def test_compare_page_overlays_curves(show: Callable[..., ComparePage]) -> None:
-    runs = (run_of(40), run_of(60), run_of(20))
+    runs = (make_run(40), make_run(60), make_run(20))
     page = show(*runs, runs[0])
     assert page.run_ids == [run.run_id for run in runs]
     titles = ["Training loss", "Validation loss", "Training accuracy", "Validation top-1 accuracy"]
@@ -70,7 +70,7 @@ def test_compare_page_overlays_curves(show: Callable[..., ComparePage]) -> None:
 
 
 def test_legend_hides_runs_which_keep_their_color(show: Callable[..., ComparePage], qtbot: QtBot) -> None:
-    page = show(run_of(40), run_of(60))
+    page = show(make_run(40), make_run(60))
     before = page.curves.plots["loss"]._lines["2"].style.color()
     page.legend.boxes[0].setFocus()
     qtbot.keyClick(page.legend.boxes[0], Qt.Key.Key_Space)
@@ -86,7 +86,7 @@ def test_legend_hides_runs_which_keep_their_color(show: Callable[..., ComparePag
 
 
 def test_ninth_run_is_dashed(show: Callable[..., ComparePage]) -> None:
-    page = show(*(run_of(4) for _ in range(9)))
+    page = show(*(make_run(4) for _ in range(9)))
     first, ninth = (page.curves.plots["loss"]._lines[number].style for number in ("1", "9"))
     assert first.color() == ninth.color()
     assert (first.dashed, ninth.dashed) == (False, True)
@@ -94,7 +94,7 @@ def test_ninth_run_is_dashed(show: Callable[..., ComparePage]) -> None:
 
 
 def test_curve_controls_apply_to_later_runs(show: Callable[..., ComparePage]) -> None:
-    page = show(run_of(40), run_of(40))
+    page = show(make_run(40), make_run(40))
     page.controls.smoothing.setValue(90)
     page.legend.boxes[0].setChecked(False)
     page.legend.boxes[0].setChecked(True)
@@ -106,7 +106,7 @@ def test_curve_controls_apply_to_later_runs(show: Callable[..., ComparePage]) ->
 
 
 def test_compare_page_names_deleted_run(page: ComparePage, qtbot: QtBot) -> None:
-    intact, deleted = run_of(40), run_of(40)
+    intact, deleted = make_run(40), make_run(40)
     shutil.rmtree(deleted.path)
     with qtbot.waitSignal(page.loaded):
         page.show_runs([deleted.run_id, intact.run_id])
@@ -117,7 +117,7 @@ def test_compare_page_names_deleted_run(page: ComparePage, qtbot: QtBot) -> None
 def test_compare_page_names_damaged_run(
     show: Callable[..., ComparePage],
 ) -> None:
-    first, damaged, last = run_of(40), run_of(40, None), run_of(20)
+    first, damaged, last = make_run(40), make_run(40, None), make_run(20)
     damaged.job_file.write_text(NESTED_TOO_DEEP)
     page = show(first, damaged, last)
     assert damaged.run_id in visible_text(page)
@@ -126,9 +126,9 @@ def test_compare_page_names_damaged_run(
 
 
 def test_compare_page_shows_job_of_silent_run(show: Callable[..., ComparePage]) -> None:
-    silent = run_of(40, model="vit_b_16")
+    silent = make_run(40, model="vit_b_16")
     silent.events_file.unlink()
-    page = show(run_of(40), silent)
+    page = show(make_run(40), silent)
     assert lines(page, "loss") == {"1": 40}
     assert any(row.title == "Model" and row.texts[1] == "ViT-B/16" for row in page.model.rows)
 
@@ -139,17 +139,17 @@ def add_metric(event: AnyEvent) -> None:
 
 
 def test_compare_page_replaces_runs(show: Callable[..., ComparePage]) -> None:
-    page = show(run_of(40, change=add_metric), run_of(60))
+    page = show(make_run(40, change=add_metric), make_run(60))
     extra = page.curves.plots["validation/extra"]
     assert extra in page.curves.in_order
-    show(run_of(30))
+    show(make_run(30))
     assert lines(page, "loss") == {"1": 30}
     assert list(page.legend.boxes) == [0]
     assert extra not in page.curves.in_order
 
 
 def test_compare_page_rereads_active_run(show: Callable[..., ComparePage], qtbot: QtBot) -> None:
-    active, ended = run_of(40, None), run_of(40)
+    active, ended = make_run(40, None), make_run(40)
     page = show(supervise_here(active), ended)
     page.table.selectRow(1)
     step = StepMetrics(
@@ -163,18 +163,19 @@ def test_compare_page_rereads_active_run(show: Callable[..., ComparePage], qtbot
 
 
 def test_compare_page_rereads_queued_run(show: Callable[..., ComparePage]) -> None:
-    queued = supervise_here(run_of(0, None))
+    queued = supervise_here(make_run(0, None))
     write(queued.events_file, [Waiting(time=2e9, position=1)], 9000)
     assert queued.state() == "waiting"
-    assert not show(run_of(40))._refresh_timer.isActive()
-    assert show(queued, run_of(40))._refresh_timer.isActive()
+    assert not show(make_run(40))._refresh_timer.isActive()
+    assert show(queued, make_run(40))._refresh_timer.isActive()
 
 
 def test_compare_model_is_consistent_and_stars_best(qtmodeltester: ModelTester, styled: QApplication) -> None:
     model = CompareModel()
     qtmodeltester.check(model)
     runs = [
-        load_run(run_of(40, "completed", validating(0.5, 0.6, 0.7, top)), index) for index, top in enumerate((0.6, 0.9))
+        load_run(make_run(40, "completed", with_accuracies(0.5, 0.6, 0.7, top)), index)
+        for index, top in enumerate((0.6, 0.9))
     ]
     runs[1] = dataclasses.replace(runs[1], summary=structs.replace(runs[1].summary, cause="A cable."))
     model.show_runs(runs)
@@ -200,9 +201,9 @@ def test_compare_model_is_consistent_and_stars_best(qtmodeltester: ModelTester, 
 
 def test_compare_page_saves_csv(show: Callable[..., ComparePage], qtbot: QtBot, tmp_path: Path) -> None:
     first, second, hidden = (
-        run_of(40, learning_rate=0.1, name="one, and only"),
-        run_of(20, learning_rate=0.2, change=add_metric),
-        run_of(20, learning_rate=0.3),
+        make_run(40, learning_rate=0.1, name="one, and only"),
+        make_run(20, learning_rate=0.2, change=add_metric),
+        make_run(20, learning_rate=0.3),
     )
     page = show(first, second, hidden)
     page.legend.boxes[2].setChecked(False)
@@ -227,7 +228,7 @@ def test_compare_page_saves_csv(show: Callable[..., ComparePage], qtbot: QtBot, 
 
 
 def test_compare_page_saves_image(show: Callable[..., ComparePage], qtbot: QtBot, tmp_path: Path) -> None:
-    page = show(run_of(40, name="r&d " + "x" * 60))
+    page = show(make_run(40, name="r&d " + "x" * 60))
     (box,) = page.legend.boxes.values()
     assert ("r&&d" in box.text(), box.text()[-1], page.controls.show_all.isEnabled()) == (True, "…", False)
     page.curves.group.zoom(0.5)
@@ -241,7 +242,7 @@ def test_compare_page_saves_image(show: Callable[..., ComparePage], qtbot: QtBot
 
 
 def test_runs_page_opens_comparison_which_escape_leaves(open_window: OpenWindow, qtbot: QtBot) -> None:
-    runs = [run_of(40, name=name) for name in ("left", "right")]
+    runs = [make_run(40, name=name) for name in ("left", "right")]
     window = open_window()
     qtbot.keyClick(window, Qt.Key.Key_3, Qt.KeyboardModifier.ControlModifier)
     workspace = window.workspace
@@ -275,14 +276,14 @@ def test_comparison_columns_fit_values_of_large_texts(
 ) -> None:
     if not is_live:
         theme.choose("system", 200)
-    show(*(run_of(40, change=validating(0.5, 0.6, 0.7, best)) for best in (0.7, 0.8)))
+    show(*(make_run(40, change=with_accuracies(0.5, 0.6, 0.7, best)) for best in (0.7, 0.8)))
     theme.choose("system", 200)
     assert page.model.rows
     assert elided_values(page) == []
 
 
 def test_comparison_columns_follow_longer_values(page: ComparePage, show: Callable[..., ComparePage]) -> None:
-    show(run_of(40), run_of(60))
+    show(make_run(40), make_run(60))
     wide, narrow = page.table.columnWidth(0), 60
     page.table.setColumnWidth(1, narrow)
     row = next(row for row in page.model.rows if row.title == "State")

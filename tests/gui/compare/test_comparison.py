@@ -12,7 +12,7 @@ from gui import titles
 from gui.compare.compared_run import ComparedRun
 from gui.compare.comparison import Row, rows
 from tests.engine.contract.test_options import catalogue
-from tests.gui.compare.runs import Change, at_speed, drawing, load_run, run_of, validating
+from tests.gui.compare.runs import Change, load_run, make_run, with_accuracies, with_power, with_speed
 
 
 def row(table: list[Row], title: str) -> Row:
@@ -43,7 +43,7 @@ def start_clock(event: AnyEvent) -> None:
 
 
 def test_energy_integrates_power_without_gaps() -> None:
-    run = run_of(4, None, start_clock)
+    run = make_run(4, None, start_clock)
     with run.events_file.open("ab") as stream:
         stream.write(samples((0, 100.0), (2, 200.0), (3, None), (4, 200.0), (3604, 200.0), (3605, 400.0)))
     # 300 J until second 2, 400 J until second 4, a gap of an hour, 300 J in the last second
@@ -51,7 +51,7 @@ def test_energy_integrates_power_without_gaps() -> None:
 
 
 def test_energy_is_unknown_without_power() -> None:
-    assert load_run(run_of()).energy_wh is None
+    assert load_run(make_run()).energy_wh is None
 
 
 def test_best_metric_is_best_of_all_validations() -> None:
@@ -61,7 +61,7 @@ def test_best_metric_is_best_of_all_validations() -> None:
         if isinstance(event, Validation):
             event.measures = {"top1": next(accuracies), "loss": next(losses)}
 
-    run = load_run(run_of(40, "completed", change))
+    run = load_run(make_run(40, "completed", change))
     assert run.best(Measure("top1", "Top-1 accuracy", higher_is_better=True)) == (0.9, 4)
     assert run.best(Measure("loss", "Validation loss", higher_is_better=False)) == (0.2, 1)
     assert run.best(Measure("top5", "Top-5 accuracy", higher_is_better=True)) is None
@@ -69,20 +69,20 @@ def test_best_metric_is_best_of_all_validations() -> None:
 
 def test_images_per_second_excludes_warm_up() -> None:
     for steps in (40, 4, 2):
-        assert load_run(run_of(steps, "completed", at_speed(500.0))).images_per_second == 500.0
+        assert load_run(make_run(steps, "completed", with_speed(500.0))).images_per_second == 500.0
 
 
 def test_x_of_epochs_has_fractions() -> None:
-    run = load_run(run_of(40))
+    run = load_run(make_run(40))
     np.testing.assert_allclose(run.x(run.data.steps, "epoch")[[0, 9, 39]], [0.1, 1.0, 4.0])
     np.testing.assert_allclose(run.x(run.data.validations, "epoch"), [1.0, 2.0, 3.0, 4.0])
 
 
 def test_rows_mark_best_values() -> None:
     runs = [
-        load_run(run_of(40, "completed", validating(0.5, 0.6, 0.7, 0.6))),
-        load_run(run_of(40, "completed", validating(0.5, 0.6, 0.8, 0.6)), 1),
-        load_run(run_of(40, "completed", validating(0.5, 0.8, 0.7, 0.6)), 2),
+        load_run(make_run(40, "completed", with_accuracies(0.5, 0.6, 0.7, 0.6))),
+        load_run(make_run(40, "completed", with_accuracies(0.5, 0.6, 0.8, 0.6)), 1),
+        load_run(make_run(40, "completed", with_accuracies(0.5, 0.8, 0.7, 0.6)), 2),
     ]
     table = rows(runs)
     assert row(table, "Best top-1 accuracy").best == {1, 2}
@@ -104,7 +104,7 @@ def custom_runs(metrics_of_run: tuple[tuple[Measure, ...], ...]) -> list[Compare
         return apply
 
     return [
-        load_run(run_of(task="custom", change=change((index + 1) / 10, metrics)), index)
+        load_run(make_run(task="custom", change=change((index + 1) / 10, metrics)), index)
         for index, metrics in enumerate(metrics_of_run)
     ]
 
@@ -126,9 +126,9 @@ def test_rows_omit_metrics_without_known_direction() -> None:
 
 def test_rows_compare_duration_of_completed_runs_only() -> None:
     runs = [
-        load_run(run_of(10, "stopped", drawing(100.0))),
-        load_run(run_of(40, "completed", drawing(100.0)), 1),
-        load_run(run_of(80, "completed", drawing(100.0)), 2),
+        load_run(make_run(10, "stopped", with_power(100.0))),
+        load_run(make_run(40, "completed", with_power(100.0)), 1),
+        load_run(make_run(80, "completed", with_power(100.0)), 2),
     ]
     table = rows(runs)
     assert row(table, "Duration").best == {1}
@@ -138,8 +138,8 @@ def test_rows_compare_duration_of_completed_runs_only() -> None:
 
 def test_rows_show_differing_fields_as_in_form() -> None:
     runs = [
-        load_run(run_of(model="resnet18", batch_size=1024, ema_decay=0.999, sync_batchnorm=True, name="a")),
-        load_run(run_of(model="vit_b_16", strategy="ddp", devices=("cpu", "cpu"), name="b"), 1),
+        load_run(make_run(model="resnet18", batch_size=1024, ema_decay=0.999, sync_batchnorm=True, name="a")),
+        load_run(make_run(model="vit_b_16", strategy="ddp", devices=("cpu", "cpu"), name="b"), 1),
     ]
     table = rows(runs)
     heading = next(index for index, each in enumerate(table) if each.title == "Differences between the jobs")
@@ -155,7 +155,7 @@ def test_rows_show_differing_fields_as_in_form() -> None:
 
 
 def test_rows_show_field_that_differs_in_third_run() -> None:
-    table = rows([load_run(run_of(batch_size=size), index) for index, size in enumerate((32, 32, 64))])
+    table = rows([load_run(make_run(batch_size=size), index) for index, size in enumerate((32, 32, 64))])
     assert row(table, "Batch size").texts == ("32", "32", "64")
 
 
@@ -163,13 +163,13 @@ def test_rows_show_differing_options_with_defaults(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(titles, "load_catalogue", catalogue)
-    wide = run_of(model="narrow", options={"width": 64, "gone": "a"})
-    table = rows([load_run(wide), load_run(run_of(model="narrow"), 1), load_run(run_of(model="resnet18"), 2)])
+    wide = make_run(model="narrow", options={"width": 64, "gone": "a"})
+    table = rows([load_run(wide), load_run(make_run(model="narrow"), 1), load_run(make_run(model="resnet18"), 2)])
     assert row(table, "Width").texts == ("64", "8", "–")
     assert row(table, "gone").texts == ("a", "–", "–")
     assert [each.title for each in rows([load_run(wide), load_run(wide, 1)])][-1] == "The jobs are identical"
 
 
 def test_rows_ignore_names_of_jobs() -> None:
-    table = rows([load_run(run_of(name="a")), load_run(run_of(name="b"), 1)])
+    table = rows([load_run(make_run(name="a")), load_run(make_run(name="b"), 1)])
     assert table[-1].title == "The jobs are identical"

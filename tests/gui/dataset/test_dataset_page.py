@@ -105,7 +105,7 @@ def test_dataset_page_filters_examples_by_class(page: DatasetPage) -> None:
     assert (page.classes.currentIndex(), page.examples.currentRow()) == (0, 2)
 
 
-def rendered(sample: int, epoch: int, left: str, right: str = "") -> PreviewImage:
+def make_preview(sample: int, epoch: int, left: str, right: str = "") -> PreviewImage:
     return PreviewImage(sample, epoch, 96, png(left, right))
 
 
@@ -116,7 +116,7 @@ def test_dataset_page_shows_augmented_images(page: DatasetPage) -> None:
     assert page.examples.is_awaited(0)
     assert page.examples.image(0).isNull()
     assert not page.examples.grab().isNull()
-    for image in (rendered(0, 1, "green"), rendered(40, 1, "yellow"), rendered(0, 2, "blue")):
+    for image in (make_preview(0, 1, "green"), make_preview(40, 1, "yellow"), make_preview(0, 2, "blue")):
         page.renderer.progress.emit(image)
     assert [page.examples.is_awaited(position) for position in (0, 1)] == [False, False]
     assert [left_color(page, position) for position in (0, 1)] == [QColor("green"), QColor("yellow")]
@@ -139,12 +139,12 @@ def test_dataset_page_shows_why_nothing_is_rendered(page: DatasetPage, qtbot: Qt
 
 def test_dataset_page_drops_images_of_other_jobs(page: DatasetPage) -> None:
     page.show_augmented(True)
-    page.renderer.progress.emit(rendered(0, 1, "green"))
+    page.renderer.progress.emit(make_preview(0, 1, "green"))
     assert not page.examples.is_awaited(0)
     page.set_job(Job.from_fields(epochs=2))
     assert page.examples.is_awaited(0)
     assert page.version.count() == 3
-    page.renderer.progress.emit(rendered(0, 1, "green"))
+    page.renderer.progress.emit(make_preview(0, 1, "green"))
     page.set_job(Job.from_fields(epochs=2, patience=3))  # the patience doesn't affect images
     assert not page.examples.is_awaited(0)
     page.set_job(Job.from_fields(epochs=2, augmentation="light"))
@@ -158,7 +158,7 @@ def test_dataset_page_drops_images_of_other_jobs(page: DatasetPage) -> None:
 def test_dataset_page_renders_other_images_of_folder(page: DatasetPage, change: dict[str, str]) -> None:
     page.set_job(Job.from_fields(epochs=2))
     page.show_augmented(True)
-    page.renderer.progress.emit(rendered(0, 1, "green"))
+    page.renderer.progress.emit(make_preview(0, 1, "green"))
     page.set_job(Job.from_fields(epochs=2, **change))
     assert page.examples.is_awaited(0)
 

@@ -10,7 +10,7 @@ from engine.contract.recipes import save_recipe
 from gui.form.form import JobForm
 from gui.form.panel import JobPanel
 from gui.sources.resume_fork import Prefill
-from tests.gui.sources.written_runs import a_run
+from tests.gui.sources.written_runs import write_run
 
 
 def visible_fields(form: JobForm) -> set[str]:
@@ -86,7 +86,7 @@ def test_recipe_values_without_effect_count_as_unchanged(job_panel: JobPanel, im
 
 
 def test_prefill_keeps_values_without_effect(job_panel: JobPanel, images: Path) -> None:
-    run = a_run(
+    run = write_run(
         8, "paused", dataset=str(images), strategy="pipeline", devices=("cpu", "cpu"), compile="off", beta2=0.9,
         bucket_mib=8.0,
     )  # fmt: skip

@@ -18,7 +18,7 @@ from gui.form.panel import JobPanel
 from gui.form.recipe_dialog import RecipeDialog
 from gui.form.recipes import RecipeEditor
 from gui.sources.resume_fork import Prefill
-from tests.gui.sources.written_runs import a_run
+from tests.gui.sources.written_runs import write_run
 
 LITE = "timm:tf_efficientnet_lite0"
 
@@ -226,7 +226,7 @@ def test_prefill_keeps_the_runs_values_and_fork_applies_a_recipe_once(
 ) -> None:
     change(inspected, mixup=0.2)
     values_before = inspected.values()
-    run = a_run(8, "paused", dataset=str(images), model="mnist_cnn", epochs=4, recipe="fine-tune", mixup=0.7)
+    run = write_run(8, "paused", dataset=str(images), model="mnist_cnn", epochs=4, recipe="fine-tune", mixup=0.7)
     job = run.job()
     job_panel.begin_prefill(Prefill(text="Resume", job=job, run=run, action="Resume"))
     resumed = job_panel.form

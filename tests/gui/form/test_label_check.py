@@ -19,7 +19,7 @@ from gui.form.submission import LabelCheck
 from gui.sources.resume_fork import Prefill
 from gui.sources.settings import Settings
 from tests.gui.form.test_form import REPORT
-from tests.gui.sources.written_runs import a_run
+from tests.gui.sources.written_runs import write_run
 from tests.support.unclear_dataset import UNCERTAIN
 from tests.support.widgets import OpenWindow, ShowWidget, built_before_styling
 
@@ -29,7 +29,7 @@ def settings(tmp_path: Path) -> Settings:
     return Settings(tmp_path / "home")
 
 
-def ready(form: JobForm, folder: Path, qtbot: QtBot, report: DatasetReport = UNCERTAIN) -> JobForm:
+def fill(form: JobForm, folder: Path, qtbot: QtBot, report: DatasetReport = UNCERTAIN) -> JobForm:
     with qtbot.waitSignal(form.folder_chosen):
         form.set_job(
             Job.from_fields(
@@ -53,7 +53,7 @@ def make_form(
     def make() -> JobForm:
         with built_before_styling(styled):
             panel = JobPanel(settings=settings)
-        return ready(show_widget(panel).form, images, qtbot)
+        return fill(show_widget(panel).form, images, qtbot)
 
     return make
 
@@ -119,7 +119,7 @@ def test_resume_shows_no_labels(job_panel: JobPanel, images: Path, qtbot: QtBot)
     uncertain = msgspec.structs.replace(REPORT, certain=False, examples=UNCERTAIN.examples)
     job_panel.devices_requested.connect(job_panel.set_devices)
     job_panel.folder_chosen.connect(lambda job: job_panel.set_report(uncertain if job is not None else None))
-    run = a_run(8, "paused", dataset=str(images), model="mnist_cnn", image_size=28)
+    run = write_run(8, "paused", dataset=str(images), model="mnist_cnn", image_size=28)
     job = run.job()
     assert job is not None
     job_panel.begin_prefill(Prefill(text="Resume", job=job, run=run, action="Resume"))
@@ -134,7 +134,7 @@ def test_window_shows_labels_with_a_notice(open_window: OpenWindow, images: Path
     page = window.workspace.page("dataset")
     window.inspector.done.disconnect()  # this test creates the reports
     window.inspector.failed.disconnect()
-    form = ready(window.form, images, qtbot)
+    form = fill(window.form, images, qtbot)
     window.activateWindow()
     with qtbot.waitSignal(form.labels_requested):
         press(form, qtbot)
@@ -151,7 +151,7 @@ def test_window_shows_labels_after_an_inspection(open_window: OpenWindow, images
     window = open_window()
     window.inspector.done.disconnect()  # the reports are made here
     window.inspector.failed.disconnect()
-    form = ready(window.form, images, qtbot, msgspec.structs.replace(UNCERTAIN, certain=True))
+    form = fill(window.form, images, qtbot, msgspec.structs.replace(UNCERTAIN, certain=True))
     with qtbot.waitSignal(form.folder_chosen):
         form.set_field("val_fraction", 0.3)
     form.start()

@@ -19,13 +19,13 @@ from gui.form.panel import JobPanel
 from gui.sources.active_runs import QueuedRun
 from gui.sources.resume_fork import Prefill
 from tests.gui.form.test_form import REPORT, problem_at
-from tests.gui.sources.written_runs import a_run
+from tests.gui.sources.written_runs import write_run
 
 
 @pytest.fixture
 def run(images: Path) -> RunFolder:
     """Return a paused run on two CPU workers. Its seed differs from the seed in the form."""
-    return a_run(
+    return write_run(
         8, "paused", dataset=str(images), model="mnist_cnn", image_size=28, strategy="ddp", devices=("cpu", "cpu"),
         seed=7, learning_rate=0.0123456789012, bucket_mib=8.0,
     )  # fmt: skip
@@ -44,7 +44,7 @@ def panel(job_panel: JobPanel, images: Path, qtbot: QtBot) -> JobPanel:
     return job_panel
 
 
-def resuming(run: RunFolder, **changes: Any) -> Prefill:
+def make_prefill(run: RunFolder, **changes: Any) -> Prefill:
     job = run.job()
     assert job is not None
     return Prefill(**({"text": "Resumes", "job": job, "run": run, "action": "Resume"} | changes))
@@ -70,7 +70,7 @@ def test_conflicting_strategy_is_repaired_by_its_button(panel: JobPanel, qtbot: 
 
 
 def test_resume_locks_fields_that_cannot_change(panel: JobPanel, run: RunFolder) -> None:
-    panel.begin_prefill(resuming(run))
+    panel.begin_prefill(make_prefill(run))
     assert panel.banner.isVisible()
     assert panel.submit_bar.train.text() == "Resume"
     for name, row in panel.form.rows.items():
@@ -86,7 +86,7 @@ def test_resume_locks_fields_that_cannot_change(panel: JobPanel, run: RunFolder)
 
 
 def test_resume_requests_only_changes(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:
-    panel.begin_prefill(resuming(run))
+    panel.begin_prefill(make_prefill(run))
     train = panel.submit_bar.train
     qtbot.waitUntil(train.isEnabled)
     with qtbot.waitSignal(panel.resume_requested) as requested:
@@ -115,9 +115,9 @@ def test_own_form_returns_unchanged(panel: JobPanel, run: RunFolder, qtbot: QtBo
     form_before.validate()
     values = editor_values(panel)
     assert form_before.job is None
-    panel.begin_prefill(resuming(run))
+    panel.begin_prefill(make_prefill(run))
     assert panel.form.field_value("learning_rate") == pytest.approx(0.0123456789)
-    panel.begin_prefill(resuming(run, text="Again"))
+    panel.begin_prefill(make_prefill(run, text="Again"))
     qtbot.waitActive(panel)
     panel.form.focus_field("epochs")
     qtbot.keyClick(panel.form.rows["epochs"].editor.control, Qt.Key.Key_Escape)
@@ -131,7 +131,7 @@ def test_own_form_returns_unchanged(panel: JobPanel, run: RunFolder, qtbot: QtBo
 
 
 def test_escape_asks_before_it_discards_edits(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:
-    panel.begin_prefill(resuming(run))
+    panel.begin_prefill(make_prefill(run))
     panel.form.set_field("epochs", 9)
     qtbot.waitActive(panel)
     panel.form.focus_field("epochs")
@@ -143,7 +143,7 @@ def test_escape_asks_before_it_discards_edits(panel: JobPanel, run: RunFolder, q
 
 
 def test_reset_returns_to_the_runs_value(panel: JobPanel, run: RunFolder) -> None:
-    panel.begin_prefill(resuming(run))
+    panel.begin_prefill(make_prefill(run))
     form = panel.form
     section = next(section for section in form.sections if section.title == "Strategy")
     assert section.mark.text() == ""  # although the run's buckets are not the default
@@ -156,9 +156,9 @@ def test_reset_returns_to_the_runs_value(panel: JobPanel, run: RunFolder) -> Non
 
 
 def test_resume_problems_are_at_their_fields(panel: JobPanel, images: Path, qtbot: QtBot) -> None:
-    completed = a_run(8, dataset=str(images), model="mnist_cnn", image_size=28)
+    completed = write_run(8, dataset=str(images), model="mnist_cnn", image_size=28)
     panel.begin_prefill(
-        resuming(completed, action="Train further", preset={"epochs": 9, "weight_decay": 0.25}, focus="epochs")
+        make_prefill(completed, action="Train further", preset={"epochs": 9, "weight_decay": 0.25}, focus="epochs")
     )
     form, train = panel.form, panel.submit_bar.train
     qtbot.waitUntil(train.isEnabled)
@@ -171,22 +171,22 @@ def test_resume_problems_are_at_their_fields(panel: JobPanel, images: Path, qtbo
 
 
 def test_resume_is_validated_with_the_runs_checkpoint(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:
-    parents = resuming(run).job.with_fields(resume_from="/gone/last.pt")
-    panel.begin_prefill(resuming(run, job=parents, checkpoint=str(run.job_file)))
+    parents = make_prefill(run).job.with_fields(resume_from="/gone/last.pt")
+    panel.begin_prefill(make_prefill(run, job=parents, checkpoint=str(run.job_file)))
     assert problem_at(panel.form, "resume_from") == ""
-    panel.begin_prefill(resuming(run, checkpoint="/gone/last.pt"))
+    panel.begin_prefill(make_prefill(run, checkpoint="/gone/last.pt"))
     qtbot.waitUntil(lambda: "/gone/last.pt" in problem_at(panel.form, "resume_from"))
 
 
 def test_prefill_requests_its_preset_devices(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:
     for preset, devices in (({"devices": "GPU-a,GPU-b"}, ("GPU-a", "GPU-b")), ({}, ("cpu", "cpu"))):
         with qtbot.waitSignal(panel.devices_requested) as requested:
-            panel.begin_prefill(resuming(run, preset=preset))
+            panel.begin_prefill(make_prefill(run, preset=preset))
         assert requested.args == [devices]
 
 
 def test_fork_is_a_new_run_without_locks(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:
-    job = resuming(run).job.with_fields(resume_from=str(run.job_file))
+    job = make_prefill(run).job.with_fields(resume_from=str(run.job_file))
     panel.begin_prefill(Prefill(text="A new run", job=job))
     assert all(row.editor.isEnabled() for row in panel.form.rows.values())
     panel.form.set_field("seed", 8)
@@ -198,7 +198,7 @@ def test_fork_is_a_new_run_without_locks(panel: JobPanel, run: RunFolder, qtbot:
 
 
 def test_prefill_ends_only_when_its_run_starts(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:
-    panel.begin_prefill(resuming(run))
+    panel.begin_prefill(make_prefill(run))
     train = panel.submit_bar.train
     qtbot.waitUntil(train.isEnabled)
     job_before = panel.job_form.job
@@ -223,7 +223,7 @@ def test_prefill_ends_only_when_its_run_starts(panel: JobPanel, run: RunFolder, 
 def test_setting_a_locked_field_returns_to_the_form_of_the_new_job(
     panel: JobPanel, run: RunFolder, tmp_path: Path
 ) -> None:
-    panel.begin_prefill(resuming(run))
+    panel.begin_prefill(make_prefill(run))
     panel.set_dataset(str(tmp_path))
     assert panel.form is panel.job_form
     assert panel.form.field_value("dataset") == str(tmp_path)
@@ -235,7 +235,7 @@ def test_inspection_of_hidden_form_is_repeated_when_it_returns(
 ) -> None:
     with qtbot.waitSignal(job_panel.folder_chosen):
         job_panel.set_job(Job.from_fields(dataset=str(images)))
-    job_panel.begin_prefill(resuming(run))
+    job_panel.begin_prefill(make_prefill(run))
     with qtbot.assertNotEmitted(job_panel.folder_chosen):
         job_panel.job_form.inspection.requested.emit(Job.from_fields(dataset=str(images)))
     with qtbot.waitSignal(job_panel.folder_chosen, check_params_cb=lambda job: job is not None):
@@ -243,7 +243,7 @@ def test_inspection_of_hidden_form_is_repeated_when_it_returns(
 
 
 def test_banner_is_reached_by_tab_and_cancels_by_space(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:
-    panel.begin_prefill(resuming(run))
+    panel.begin_prefill(make_prefill(run))
     qtbot.waitActive(panel)
     reached: set[QWidget | None] = set()
     for _press in range(120):

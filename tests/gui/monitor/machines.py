@@ -13,7 +13,7 @@ GIB = 1 << 30
 NOW = 1_700_000_000.0
 
 
-def numbered(n: int, **changes: object) -> Gpu:
+def make_gpu(n: int, **changes: object) -> Gpu:
     """Return a GPU whose index is `n` in CUDA and in NVML."""
     values = {"uuid": UUIDS[n % 8].replace("GPU-", f"GPU-{n // 8}"), "nvml_index": n, "cuda_index": n}
     return gpu(n % 8, **(values | changes))
@@ -35,12 +35,12 @@ def process(pid: int, **changes: object) -> GpuProcess:
     return GpuProcess(pid, **(values | changes))  # type: ignore[arg-type]
 
 
-def see(hosts: Hosts, snapshot: Snapshot, host: str = "") -> None:
+def deliver_snapshot(hosts: Hosts, snapshot: Snapshot, host: str = "") -> None:
     """Deliver a snapshot of `host` to the views."""
     hosts._samplers[host].snapshot.emit(snapshot)
 
 
-def joined(
+def make_topology(
     count: int, *, nvlinks: dict[tuple[int, int], int] | int = 0, path: dict[tuple[int, int], PciPath] | PciPath = "SYS",
     peers: bool | None = None,
 ) -> Topology:  # fmt: skip
@@ -60,6 +60,6 @@ def joined(
     )
 
 
-def within(*groups: range) -> list[tuple[int, int]]:
+def pairs_within(*groups: range) -> list[tuple[int, int]]:
     """Return all pairs of GPUs that are in the same group."""
     return [pair for group in groups for pair in combinations(group, 2)]

@@ -13,9 +13,9 @@ from pytestqt.qtbot import QtBot
 from gui.monitor.gpus.tiles import Tile
 from tests.gui.monitor.watching import Watching
 from tests.support.nvml_profiles import MACHINES
-from tests.support.nvml_stub import NvmlStub, gpu_profile, instance_uuid_of, uuid_of, why_not
+from tests.support.nvml_stub import NvmlStub, find_obstacle, gpu_profile, instance_uuid_of, uuid_of
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
+pytestmark = pytest.mark.skipif(find_obstacle() is not None, reason=find_obstacle() or "")
 
 Show = Callable[[str], dict[str, Tile]]
 

@@ -67,7 +67,7 @@ def full_gpu(n: int = 0, **changes: object) -> Gpu:
     return plain_gpu(n, **(received | changes))
 
 
-def watched(sample: Gpu, **changes: object) -> WatchedGpu:
+def make_watched_gpu(sample: Gpu, **changes: object) -> WatchedGpu:
     """Return a local GPU with the readings `sample`, in the form in which views receive it."""
     values: dict[str, object] = {"key": sample.uuid, "title": "GPU 0", "host": "", "gpu": sample, "time": START}
     return WatchedGpu(**(values | changes))  # type: ignore[arg-type]

@@ -58,7 +58,7 @@ def two(styled: QApplication, qtbot: QtBot) -> Two:
     return Two(qtbot)
 
 
-def rows_of(image: QImage, color: str) -> list[int]:
+def find_rows(image: QImage, color: str) -> list[int]:
     """Return the pixel rows of `image` that contain a horizontal line in `color`."""
     target = QColor(color).rgb()
     return [
@@ -68,7 +68,7 @@ def rows_of(image: QImage, color: str) -> list[int]:
     ]
 
 
-def columns_of(image: QImage, color: str) -> list[int]:
+def find_columns(image: QImage, color: str) -> list[int]:
     target = QColor(color).rgb()
     return [
         x
@@ -81,14 +81,14 @@ def test_threshold_position(two: Two) -> None:
     plot = two.plots[0]
     plot.set_thresholds([Threshold(83, "slows down", lambda: RED), Threshold(17, "low", lambda: GREEN)])
     image = two.image()
-    (red,), (green,) = rows_of(image, RED), rows_of(image, GREEN)
+    (red,), (green,) = find_rows(image, RED), find_rows(image, GREEN)
     box = plot._view.box
     for value, row in ((83, red), (17, green)):
         target = plot._view.mapFromScene(box.mapToScene(box.x_to_pixel(50), box.y_to_pixel(value))).y()
         assert abs(row - target) <= 1.5
-    assert rows_of(two.image(1), RED) == []
+    assert find_rows(two.image(1), RED) == []
     plot.set_thresholds([])
-    assert rows_of(two.image(), RED) == []
+    assert find_rows(two.image(), RED) == []
 
 
 def test_threshold_out_of_range_is_hidden(styled: QApplication, qtbot: QtBot) -> None:
@@ -103,11 +103,11 @@ def test_threshold_out_of_range_is_hidden(styled: QApplication, qtbot: QtBot) ->
     plot.set_thresholds([Threshold(87, "slows down", lambda: RED)])
     plot.redraw()
     assert plot.vertical_range[1] < 60
-    assert rows_of(plot._view.grab().toImage(), RED) == []
+    assert find_rows(plot._view.grab().toImage(), RED) == []
     plot.set_data("line", np.arange(51.0), np.linspace(40, 95, 51))
     group.set_extent(0, 50)
     plot.redraw()
-    assert len(rows_of(plot._view.grab().toImage(), RED)) == 1
+    assert len(find_rows(plot._view.grab().toImage(), RED)) == 1
 
 
 def test_marks_are_in_every_plot(two: Two) -> None:
@@ -116,13 +116,13 @@ def test_marks_are_in_every_plot(two: Two) -> None:
     for number, plot in enumerate(two.plots):
         image = two.image(number)
         for place, color in ((30, GREEN), (70, BLUE)):
-            (column,) = columns_of(image, color)
+            (column,) = find_columns(image, color)
             box = plot._view.box
             target = plot._view.mapFromScene(box.mapToScene(box.x_to_pixel(place), 0)).x()
             assert abs(column - target) <= 1.5
     two.group.set_marks([])
     two.redraw()
-    assert columns_of(two.image(), GREEN) == []
+    assert find_columns(two.image(), GREEN) == []
 
 
 def test_mark_flag_direction(two: Two) -> None:
@@ -130,7 +130,7 @@ def test_mark_flag_direction(two: Two) -> None:
     two.redraw()
     image = two.image(1)
     target = QColor(GREEN).rgb()
-    first, last = columns_of(image, GREEN)
+    first, last = find_columns(image, GREEN)
     top = int(two.plots[1]._view.box.sceneBoundingRect().top()) + 2
     assert image.pixel(first + 2, top) == target
     assert image.pixel(first - 2, top) != target
@@ -188,8 +188,8 @@ def test_mark_splits_at_label_of_threshold(two: Two) -> None:
     two.group.set_marks([Mark(2, "", lambda: GREEN)])
     two.redraw()
     image, box = two.image(), plot._view.box
-    (column,) = columns_of(image, GREEN)
-    (threshold,) = rows_of(image, RED)
+    (column,) = find_columns(image, GREEN)
+    (threshold,) = find_rows(image, RED)
     green = QColor(GREEN).rgb()
     assert not any(image.pixel(column, threshold - offset) == green for offset in range(3, 12))
     assert image.pixel(column, threshold + 5) == green

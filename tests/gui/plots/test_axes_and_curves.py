@@ -121,7 +121,7 @@ def test_axes_grow_with_text(qapp: QApplication) -> None:
 @pytest.mark.parametrize("percent", [70, 100, 200])
 def test_axis_labels_are_inside_the_view(styled: QApplication, qtbot: QtBot, percent: int) -> None:
     theme.choose("system", percent)
-    plot = on_screen(percent_plot("Accuracy", PlotGroup("elapsed")), qtbot, 400)
+    plot = show_plot(percent_plot("Accuracy", PlotGroup("elapsed")), qtbot, 400)
     view = plot._view
     corners: set[float] = set()
     for end in np.linspace(50, 120, 36):  # moves the last label of the bottom axis across the right edge
@@ -163,7 +163,7 @@ def test_x_words_name_the_quantity(qapp: QApplication, axis: AxisKind, text: str
     assert x_words(PlotGroup(axis), 1200.5 if axis == "epochs" else 1201.0) == text
 
 
-def on_screen(plot: LinePlot, qtbot: QtBot, height: int) -> LinePlot:
+def show_plot(plot: LinePlot, qtbot: QtBot, height: int) -> LinePlot:
     """Show a plot with a line that rises from 0 to 100 in 100 seconds, and return the plot."""
     qtbot.addWidget(plot)
     plot.resize(500, height)
@@ -176,7 +176,7 @@ def on_screen(plot: LinePlot, qtbot: QtBot, height: int) -> LinePlot:
 
 
 def test_bottom_axis_follows_unit(styled: QApplication, qtbot: QtBot) -> None:
-    plot = on_screen(LinePlot("Loss", PlotGroup("elapsed")), qtbot, 220)
+    plot = show_plot(LinePlot("Loss", PlotGroup("elapsed")), qtbot, 220)
     as_time = plot.grab().toImage()
     assert plot.grab().toImage() == as_time
     plot.group.axis = "count"
@@ -186,7 +186,7 @@ def test_bottom_axis_follows_unit(styled: QApplication, qtbot: QtBot) -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 100.0), (0.0, None)])
 def test_left_axis_keeps_within_limits(styled: QApplication, qtbot: QtBot, low: float, high: float | None) -> None:
-    plot = on_screen(LinePlot("Utilization", PlotGroup("elapsed"), unit="%", low=low, high=high), qtbot, 1100)
+    plot = show_plot(LinePlot("Utilization", PlotGroup("elapsed"), unit="%", low=low, high=high), qtbot, 1100)
     plot.grab()
     numbers = [int(text.text()) for _corner, text in plot._view.left_axis._texts]
     assert numbers == list(range(0, 101 if high else 106, 5))
@@ -194,7 +194,7 @@ def test_left_axis_keeps_within_limits(styled: QApplication, qtbot: QtBot, low: 
 
 @pytest.mark.parametrize("shares", [(0.99, 1.0), (1.0, 1.0), (0.0, 0.01), (0.0, 0.0), (0.0, 1.0)])
 def test_percent_plot_range_stays_possible(styled: QApplication, qtbot: QtBot, shares: tuple[float, float]) -> None:
-    plot = on_screen(percent_plot("Accuracy", PlotGroup("elapsed")), qtbot, 900)
+    plot = show_plot(percent_plot("Accuracy", PlotGroup("elapsed")), qtbot, 900)
     plot.restart()
     plot.set_data("a", np.arange(101.0), np.linspace(*shares, 101))
     plot.redraw()
@@ -221,7 +221,7 @@ RED = QColor("#ff0000")
 SIZE = 100
 
 
-def painted(x: Floats, y: Floats, dots: bool = False, **edges: float) -> QImage:
+def paint_curve(x: Floats, y: Floats, dots: bool = False, **edges: float) -> QImage:
     """Paint a curve into an image in which a pixel is a unit, from 0 to 100 in both directions.
 
     `edges` overrides the values at the left and right edge.
@@ -237,14 +237,14 @@ def painted(x: Floats, y: Floats, dots: bool = False, **edges: float) -> QImage:
     return image
 
 
-def red_columns(image: QImage) -> set[int]:
+def find_red_columns(image: QImage) -> set[int]:
     """Return the pixel columns that contain a part of the curve."""
     white = QColor("white").rgb()
     return {x for x in range(SIZE) if any(image.pixel(x, y) != white for y in range(SIZE))}
 
 
 def test_curve_spans_all_points(qapp: QApplication) -> None:
-    assert set(range(21, 60)) <= red_columns(painted(np.array([20.0, 60.0]), np.array([10.0, 90.0])))
+    assert set(range(21, 60)) <= find_red_columns(paint_curve(np.array([20.0, 60.0]), np.array([10.0, 90.0])))
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
@@ -253,7 +253,7 @@ def test_curve_keeps_gap_and_single_point(qapp: QApplication, kind: type[np.floa
     y = np.full(100, 50, kind)
     y[20:40] = np.nan
     y[30] = 50
-    columns = red_columns(painted(x, y))
+    columns = find_red_columns(paint_curve(x, y))
     assert columns & set(range(22, 26)) == set()
     assert {29, 30, 31} <= columns
     assert columns & set(range(34, 38)) == set()
@@ -261,21 +261,21 @@ def test_curve_keeps_gap_and_single_point(qapp: QApplication, kind: type[np.floa
 
 
 def test_curve_dots(qapp: QApplication) -> None:
-    columns = red_columns(painted(np.array([20.0, 60.0]), np.array([50.0, 50.0]), dots=True))
+    columns = find_red_columns(paint_curve(np.array([20.0, 60.0]), np.array([50.0, 50.0]), dots=True))
     assert columns & set(range(26, 54)) == set()
     assert {20, 60} <= columns
 
 
 def test_curve_clips_distant_points(qapp: QApplication) -> None:
     x = np.array([-1e12, 40.0, 50.0, 1e12])
-    image = painted(x, np.full(4, 50.0), left=40.0, right=40.001)
-    assert red_columns(image) == set(range(SIZE))
-    assert red_columns(painted(np.array([20.0, 60.0]), np.array([-1e30, 1e30]))) <= {39, 40, 41}
+    image = paint_curve(x, np.full(4, 50.0), left=40.0, right=40.001)
+    assert find_red_columns(image) == set(range(SIZE))
+    assert find_red_columns(paint_curve(np.array([20.0, 60.0]), np.array([-1e30, 1e30]))) <= {39, 40, 41}
 
 
 @pytest.mark.parametrize("values", [[], [np.nan, np.nan]])
 def test_curve_without_points(qapp: QApplication, values: list[float]) -> None:
-    assert red_columns(painted(np.arange(float(len(values))), np.array(values))) == set()
+    assert find_red_columns(paint_curve(np.arange(float(len(values))), np.array(values))) == set()
 
 
 def test_curve_extremes() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gui.plots.line import Smoother
 
 
-def slow(values: list[float], weight: float) -> list[float]:
+def smooth_one_by_one(values: list[float], weight: float) -> list[float]:
     """Smooth values one by one, like TensorBoard's `resmoothDataset` (vz_line_chart)."""
     last, count, result = 0.0, 0, []
     for value in values:
@@ -29,7 +29,7 @@ _VALUES = st.lists(st.floats(-1e3, 1e3) | st.just(float("nan")), max_size=300)
 @given(_VALUES, st.sampled_from([0.01, 0.3, 0.6, 0.9, 0.99]))
 def test_smoother_equals_tensorboard(values: list[float], weight: float) -> None:
     smoothed = Smoother(weight).update(np.array(values))
-    np.testing.assert_allclose(smoothed, slow(values, weight), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(smoothed, smooth_one_by_one(values, weight), rtol=1e-9, atol=1e-9)
 
 
 @given(_VALUES, st.integers(0, 300))

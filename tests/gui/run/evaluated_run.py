@@ -12,7 +12,7 @@ from engine.contract.events import AnyEvent, ClassMeasures, Planned, Predicted, 
 from engine.contract.images import LegendEntry
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder, create_run
-from tests.gui.sources.written_runs import job, story, write
+from tests.gui.sources.written_runs import job, list_run_events, write
 
 CLASSES = ("ash", "birch", "cedar")
 LEGEND = tuple(LegendEntry(name, color) for name, color in zip(CLASSES, ("", "#ff0000", "#00ff00"), strict=True))
@@ -24,7 +24,7 @@ def iou(epoch: int) -> tuple[float | None, ...]:
     return (0.1 * epoch, 0.2 * epoch, None)
 
 
-def details_of(validation: Validation, samples: int = SAMPLES) -> tuple[ClassMeasures, Predicted]:
+def make_details(validation: Validation, samples: int = SAMPLES) -> tuple[ClassMeasures, Predicted]:
     """Return the class metrics and predictions that belong to a validation, as events."""
     epoch, step, time = validation.epoch, validation.step, validation.time
     predicted = tuple(
@@ -51,19 +51,19 @@ def events(chosen: Job, steps: int = 40, *, accuracy: bool = True, measures: boo
 
     Without `accuracy`, steps report no accuracy. Without `measures`, the loss is the only validation metric.
     """
-    for event in story(chosen, steps, "completed"):
+    for event in list_run_events(chosen, steps, "completed"):
         if isinstance(event, Planned):
             yield structs.replace(event, classes=CLASSES)
         elif isinstance(event, StepMetrics) and not accuracy:
             yield structs.replace(event, accuracy=None)
         elif isinstance(event, Validation):
             yield event if measures else structs.replace(event, measures={"loss": event.measures["loss"]})
-            yield from details_of(event)
+            yield from make_details(event)
         else:
             yield event
 
 
-def a_predicted_run(*, accuracy: bool = True, measures: bool = True, **changes: object) -> RunFolder:
+def make_predicted_run(*, accuracy: bool = True, measures: bool = True, **changes: object) -> RunFolder:
     """Create the run with images of 8 x 6 pixels, green ones for the ground truth and red ones for the predictions."""
     chosen = job(**changes)
     run = create_run(chosen)

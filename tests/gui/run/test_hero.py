@@ -34,8 +34,8 @@ from gui.sources.run_series import ClassMetrics
 from gui.sources.run_status import RunStatus, StatusLabel
 from tests.gui.run.curves.test_time_spent import data as data_of_times
 from tests.gui.run.curves.test_time_spent import spent
-from tests.gui.run.evaluated_run import a_predicted_run
-from tests.gui.sources.written_runs import a_plan, a_run, append, job, story, supervise_here
+from tests.gui.run.evaluated_run import make_predicted_run
+from tests.gui.sources.written_runs import append, job, list_run_events, make_plan, supervise_here, write_run
 from tests.support.drops import drop_files
 from tests.support.run_data import data_from
 from tests.support.widgets import ShowWidget, visible_text
@@ -58,7 +58,7 @@ def test_hero_keeps_its_height(show_widget: ShowWidget, qtbot: QtBot) -> None:
     actions = Actions(window)
     hero = show_widget(RunHero(actions), 900, 60)
     empty, full = RunData(), RunData()
-    run = a_run(80)
+    run = write_run(80)
     full.apply_all(list(run.events()))
     heights = set()
     for data in (empty, full):
@@ -71,7 +71,7 @@ def test_hero_keeps_its_height(show_widget: ShowWidget, qtbot: QtBot) -> None:
 
 
 def test_hero_shows_best_metric_state_and_time_left(show: Open, qtbot: QtBot) -> None:
-    page = show(supervise_here(a_run(80, None)))
+    page = show(supervise_here(write_run(80, None)))
     hero = page.header.hero
     qtbot.waitUntil(lambda: "Running" in hero.state.text())
     assert (hero.best.text(), hero.best_note.text()) == ("80.0%", "top-1, epoch 1")
@@ -94,7 +94,7 @@ def test_hero_shows_progress_and_time(
     show_widget: ShowWidget, status: RunStatus, progress: tuple[bool, int], time_texts: tuple[str, str]
 ) -> None:
     hero = show_widget(RunHero(Actions(show_widget(QWidget(), 900, 200))), 900, 60)
-    run = a_run(80, "paused", strategy="auto")
+    run = write_run(80, "paused", strategy="auto")
     events = [event for event in run.events() if not (status.active and isinstance(event, RunFinished))]
     hero.show_run(run, job(name="ants"), data_from(events), status)
     assert (hero.progress.isVisible(), hero.progress.maximum()) == progress
@@ -119,7 +119,7 @@ def test_hero_shows_progress_and_time(
 def test_best_metric_follows_direction_job_and_end(
     best_by: str, finished: RunFinished | None, metric: tuple[str, str, int]
 ) -> None:
-    started = next(story(job(best_by=best_by), 8, None))
+    started = next(list_run_events(job(best_by=best_by), 8, None))
     measures = [{"mean": math.nan, "loss": loss, "top1": top1} for loss, top1 in ((0.9, 0.5), (0.4, 0.6), (0.3, 0.2))]
     validations = [
         Validation(epoch=epoch, step=epoch, measures=values, images=20, seconds=1)
@@ -131,7 +131,7 @@ def test_best_metric_follows_direction_job_and_end(
 
 
 def test_next_steps_of_ended_run_need_a_checkpoint(show_widget: ShowWidget) -> None:
-    run, steps = a_run(8, "failed"), show_widget(NextSteps(), 400, 80)
+    run, steps = write_run(8, "failed"), show_widget(NextSteps(), 400, 80)
     for kinds, code in (((), ""), (("last",), ".load('last')"), (("last", "best"), ".load('best')")):
         data = RunData()
         data.checkpoints |= {kind: saved(8, kind) for kind in kinds}
@@ -161,10 +161,10 @@ def test_advice_folds_step_times_below_a_finding(show_widget: ShowWidget) -> Non
 
 
 def test_hero_of_completed_run_names_the_worst_class(show: Open) -> None:
-    page = show(a_predicted_run())
+    page = show(make_predicted_run())
     assert page.next_steps.isVisible()
     assert "worst class: ash (F1 " in page.header.hero.state.text()
-    data = RunData(plan=a_plan(classes=("ash", "birch")))
+    data = RunData(plan=make_plan(classes=("ash", "birch")))
     assert worst_class(data) == ""
     for number, values in enumerate(([0.5, 0.5], [0.9, 0.3], [0.2, 0.4]), 1):
         data.validation_details.classes.append(ClassMetrics(number, number, {"F1": np.array(values)}, None))
@@ -183,19 +183,19 @@ def test_hero_of_completed_run_names_the_worst_class(show: Open) -> None:
 def test_mistakes_without_an_evaluation_start_one(show: Open, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[object] = []
     monkeypatch.setattr(InferenceChild, "start", lambda _child, request: requests.append(request))
-    page = show(a_run(80))
+    page = show(write_run(80))
     page.next_steps.mistakes.click()
     qtbot.waitUntil(lambda: len(requests) == 1)
 
 
 def test_page_of_failed_run_contains_the_cause_once(show: Open) -> None:
-    page = show(a_run(12, "failed", cause="Out of memory on NVIDIA H200 at step 12"))
+    page = show(write_run(12, "failed", cause="Out of memory on NVIDIA H200 at step 12"))
     assert page.header.hero.state.text() == "✖ Failed"
     assert page.advice.cause.text() == "Failed: Out of memory on NVIDIA H200 at step 12"
 
 
 def test_curve_options_open_by_keyboard(show: Open, qtbot: QtBot) -> None:
-    page = show(a_run(80))
+    page = show(write_run(80))
     header = page.header
     assert not header.controls.isVisible()
     header.options.setFocus()
@@ -262,7 +262,7 @@ def answer(child: InferenceChild, request: PredictRequest, text: str, folder: Pa
 def test_dropped_image_is_predicted_at_each_checkpoint(
     page: RunPage, requests: list[PredictRequest], picture: Path, tmp_path: Path, qtbot: QtBot
 ) -> None:
-    run = supervise_here(a_run(8, None))
+    run = supervise_here(write_run(8, None))
     page.session.open(run)
     qtbot.waitUntil(lambda: not page.session.loading and page.charts is not None)
     page.header.tabs.setCurrentIndex(EVALUATE)
@@ -289,7 +289,7 @@ def test_dropped_image_is_predicted_at_each_checkpoint(
 def test_failed_prediction_continues_with_newer_checkpoint(
     page: RunPage, requests: list[PredictRequest], picture: Path, qtbot: QtBot, signal: str
 ) -> None:
-    run = supervise_here(a_run(8, None))
+    run = supervise_here(write_run(8, None))
     page.session.open(run)
     qtbot.waitUntil(lambda: not page.session.loading and page.charts is not None)
     drop_files(page, picture)
@@ -312,7 +312,7 @@ def test_failed_prediction_continues_with_newer_checkpoint(
 def test_prediction_for_replaced_image_is_discarded(
     page: RunPage, requests: list[PredictRequest], picture: Path, tmp_path: Path, qtbot: QtBot
 ) -> None:
-    run = supervise_here(a_run(8, None))
+    run = supervise_here(write_run(8, None))
     page.session.open(run)
     qtbot.waitUntil(lambda: not page.session.loading and page.charts is not None)
     drop_files(page, picture)
@@ -327,7 +327,7 @@ def test_prediction_for_replaced_image_is_discarded(
 
 
 def test_image_dropped_on_ended_run_is_listed(show: Open, picture: Path) -> None:
-    page = show(a_run(8))
+    page = show(write_run(8))
     drop_files(page, picture)
     assert page.header.tabs.currentIndex() == PREDICT
     assert page.views.currentWidget().predict_form.paths() == [str(picture)]
@@ -338,7 +338,7 @@ def test_header_shows_notes_and_buttons_that_apply(show_widget: ShowWidget) -> N
     header, charts, run = (
         show_widget(RunHeader(Actions(window)), 900, 200),
         show_widget(RunCharts(), 400, 300),
-        a_run(8),
+        write_run(8),
     )
     header.connect_charts(charts)
     for label, unsaved, is_offered in (("Running", True, True), ("Running", False, False), ("Unsaved", True, False)):
@@ -362,7 +362,7 @@ def test_header_shows_notes_and_buttons_that_apply(show_widget: ShowWidget) -> N
 
 def test_remote_bar_ignores_the_error_of_a_run_shown_before(page: RunPage) -> None:
     bar = page.header.remote
-    before, now = a_run(8), a_run(8)
+    before, now = write_run(8), write_run(8)
     bar.show_run(now)
     shown = bar.label.text()
     bar._show_error(before, QueryFailed("The machine is off."))

@@ -28,14 +28,14 @@ from gui.run.use.view import PREDICT as PREDICT_USE
 from gui.sources.run_data import Line
 from gui.style import theme
 from tests.gui.sources.devices.snapshots import gpu, snapshot
-from tests.gui.sources.written_runs import a_run, append, job, story, supervise_here, write
+from tests.gui.sources.written_runs import append, job, list_run_events, supervise_here, write, write_run
 from tests.support.widgets import ShowWidget, button, visible_text
 
 Open = Callable[[RunFolder], RunPage]
 
 
 def test_next_steps_copy_loading_code(show: Open) -> None:
-    run = a_run(80)
+    run = write_run(80)
     page = show(run)
     code = page.next_steps.code
     assert f"Run({str(run.path)!r}).load('best').module" in code
@@ -45,13 +45,13 @@ def test_next_steps_copy_loading_code(show: Open) -> None:
 
 
 def test_page_shows_cause_of_failure(show: Open) -> None:
-    page = show(a_run(12, "failed", cause="Out of memory on NVIDIA H200 at step 12"))
+    page = show(write_run(12, "failed", cause="Out of memory on NVIDIA H200 at step 12"))
     assert visible_text(page).count("Failed: Out of memory on NVIDIA H200 at step 12") == 1
     assert "Error: Out of memory on NVIDIA H200 at step 12" in page.log.text.toPlainText()
 
 
 def test_page_of_interrupted_run_has_no_code(show: Open) -> None:
-    run = a_run(1, None, strategy="single")
+    run = write_run(1, None, strategy="single")
     os.utime(run.job_file, (0, 0))
     run.events_file.write_bytes(b"\n".join(run.events_file.read_bytes().split(b"\n")[:6]) + b"\n")
     page = show(run)
@@ -64,7 +64,7 @@ def test_page_of_interrupted_run_has_no_code(show: Open) -> None:
 
 
 def test_plots_describe_latest_values(show: Open, qtbot: QtBot) -> None:
-    page = show(a_run(80))
+    page = show(write_run(80))
     plots = {plot.accessibleName(): plot for plot in page.findChildren(LinePlot)}
     assert len(plots) == len(page.findChildren(LinePlot))
     qtbot.waitUntil(lambda: "validation 0.5" in plots["Loss"].accessibleDescription())
@@ -79,7 +79,7 @@ def test_plots_describe_latest_values(show: Open, qtbot: QtBot) -> None:
 
 
 def test_plots_share_x_axis(show: Open, qtbot: QtBot) -> None:
-    page = show(a_run(80))
+    page = show(write_run(80))
     loss, devices = page.charts.loss, page.charts.devices["utilization_percent"]
     assert loss.horizontal_range == devices.horizontal_range
     assert loss.horizontal_range[1] == pytest.approx(8.0, rel=0.1)
@@ -89,7 +89,7 @@ def test_plots_share_x_axis(show: Open, qtbot: QtBot) -> None:
 
 
 def test_curve_controls_change_loss_plot(show: Open, qtbot: QtBot) -> None:
-    page = show(a_run(80))
+    page = show(write_run(80))
     unsmoothed = page.charts.loss.describe()
     page.header.controls.smoothing.setValue(90)
     assert page.charts.loss.describe() != unsmoothed
@@ -100,7 +100,7 @@ def test_curve_controls_change_loss_plot(show: Open, qtbot: QtBot) -> None:
 
 
 def test_zoomed_plots_stay_until_back_to_newest(page: RunPage, qtbot: QtBot) -> None:
-    run = a_run(80, None)
+    run = write_run(80, None)
     page.session.open(run)  # a new run counts as starting, so that its log is followed
     qtbot.waitUntil(lambda: page.charts is not None)
     group = page.charts.group
@@ -110,7 +110,7 @@ def test_zoomed_plots_stay_until_back_to_newest(page: RunPage, qtbot: QtBot) -> 
     assert page.header.newest.isVisible()
     last = page.session.data.last_number
     write(run.events_file, [LogLine(time=page.session.data.last_time + 60, text="later")], first_n=last + 1)
-    more = [event for event in a_run(200, None).events() if event.n > last]
+    more = [event for event in write_run(200, None).events() if event.n > last]
     write(run.events_file, more, first_n=last + 2)
     qtbot.waitUntil(lambda: group.extent[1] > 15)
     assert group.range == zoomed
@@ -120,15 +120,15 @@ def test_zoomed_plots_stay_until_back_to_newest(page: RunPage, qtbot: QtBot) -> 
 
 
 def test_page_forgets_previous_run(show: Open) -> None:
-    show(a_run(80, "failed", cause="a fault"))
-    page = show(a_run(8))
+    show(write_run(80, "failed", cause="a fault"))
+    page = show(write_run(8))
     assert "a fault" not in visible_text(page)
     assert "a fault" not in page.log.text.toPlainText()
     assert page.charts.loss.horizontal_range[1] < 2
 
 
 def test_log_marks_warnings(show: Open, qtbot: QtBot) -> None:
-    page = show(a_run(8))
+    page = show(write_run(8))
     qtbot.waitUntil(lambda: "That was all" in page.log.text.toPlainText())
     assert "0:00:00  Warning: 3 images could not be read and are left out" in page.log.text.toPlainText()
 
@@ -163,7 +163,7 @@ def test_log_shows_newest_of_huge_log_in_batches(styled: QApplication, qtbot: Qt
 
 
 def test_log_shows_all_lines_after_color_change(page: RunPage, qtbot: QtBot) -> None:
-    run = a_run(8)
+    run = write_run(8)
     append(run, *(LogLine(time=time.time(), text=f"line {n}") for n in range(1000)))
     page.session.open(run)
     qtbot.waitUntil(lambda: "line 999" in page.log.text.toPlainText())
@@ -173,7 +173,7 @@ def test_log_shows_all_lines_after_color_change(page: RunPage, qtbot: QtBot) -> 
 
 @pytest.mark.parametrize("is_dark", [False, True])
 def test_log_follows_color_scheme(show: Open, monkeypatch: pytest.MonkeyPatch, is_dark: bool) -> None:
-    page = show(a_run(8))
+    page = show(write_run(8))
     monkeypatch.setattr(theme, "is_dark", lambda: is_dark)
     theme.notifier.changed.emit()
     warning = page.log.text.document().find("Warning")
@@ -189,14 +189,14 @@ def test_page_shows_title_before_first_event(page: RunPage, qtbot: QtBot) -> Non
 
 
 def test_page_continues_curves_of_resumed_run(show: Open, qtbot: QtBot) -> None:
-    run = a_run(60, "paused")
+    run = write_run(60, "paused")
     page = show(run)
     page.header.controls.smoothing.setValue(90)
     assert page.next_steps.isVisible()
     qtbot.waitUntil(lambda: "validation 0.5" in page.charts.loss.accessibleDescription())
     on_two = job(strategy="ddp", devices=("cpu", "cpu"))
     # The same number of steps, so that plots must compare more than lengths.
-    resumed = list(story(on_two, 60, None, begun=time.time() - 60, from_step=30, execution=2))
+    resumed = list(list_run_events(on_two, 60, None, begun=time.time() - 60, from_step=30, execution=2))
     supervise_here(run, execution=2)
     append(run, *(_worse(event) for event in resumed))
     qtbot.waitUntil(lambda: len(page.session.data.steps.loss) == 60 and page.session.data.rollbacks == 1)
@@ -210,7 +210,7 @@ def test_page_continues_curves_of_resumed_run(show: Open, qtbot: QtBot) -> None:
 
 
 def test_views_of_the_model_follow_run_and_devices(show: Open, qtbot: QtBot, tmp_path: Path) -> None:
-    run, other = a_run(8), a_run(8)
+    run, other = write_run(8), write_run(8)
     page = show(run)
     page.set_machine(snapshot(gpu(0)))
     page.show_use(CONVERT)
@@ -241,7 +241,7 @@ def test_page_keys_continue_at_the_other_end(page: RunPage, qtbot: QtBot) -> Non
 
 def test_active_run_without_predictions_is_explained(show: Open) -> None:
     texts = []
-    for run in (a_run(8), supervise_here(a_run(8, None))):
+    for run in (write_run(8), supervise_here(write_run(8, None))):
         page = show(run)
         page.show_view(PREDICTIONS)
         texts.append(visible_text(page.predictions))
@@ -250,7 +250,7 @@ def test_active_run_without_predictions_is_explained(show: Open) -> None:
 
 @pytest.mark.parametrize("outcome", ["completed", "failed"])
 def test_plots_keep_their_place_when_run_ends(show: Open, qtbot: QtBot, outcome: Outcome) -> None:
-    run = supervise_here(a_run(80, None))
+    run = supervise_here(write_run(80, None))
     page = show(run)
     assert page.charts is not None
     loss = page.charts.loss
@@ -268,7 +268,7 @@ def test_plots_keep_their_place_when_run_ends(show: Open, qtbot: QtBot, outcome:
 
 
 def test_step_times_are_folded_below_the_verdict(show: Open, qtbot: QtBot) -> None:
-    run = a_run(80, None)
+    run = write_run(80, None)
     spent = TimeSpent(step=80, step_s=0.01, parts={"forward": 0.01})
     verdict = Verdict(code="overfitted", sentence="Overfitted. Try augmentation light.", changes={})
     append(run, spent, verdict, RunFinished(time=time.time(), outcome="completed", seconds=8.0))
@@ -290,7 +290,7 @@ def _worse(event: AnyEvent) -> AnyEvent:
 
 @pytest.mark.long
 def test_page_exports_run_to_chosen_file(show: Open, qtbot: QtBot, tmp_path: Path) -> None:
-    page = show(a_run(40, "failed", cause="Out of memory"))
+    page = show(write_run(40, "failed", cause="Out of memory"))
     qtbot.mouseClick(page.next_steps.export, Qt.MouseButton.LeftButton)
     dialog = page.findChild(QFileDialog)
     assert page.session.run is not None
@@ -307,7 +307,7 @@ def test_page_exports_run_to_chosen_file(show: Open, qtbot: QtBot, tmp_path: Pat
 
 
 def test_page_reports_failed_export(show: Open, qtbot: QtBot, tmp_path: Path) -> None:
-    page = show(a_run(40, "failed", cause="Out of memory"))
+    page = show(write_run(40, "failed", cause="Out of memory"))
     assert page.session.run is not None
     messages: list[tuple[str, str]] = []
     page.message.connect(lambda text, severity: messages.append((text, severity)))

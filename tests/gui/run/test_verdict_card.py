@@ -12,7 +12,7 @@ from engine.contract.events import Failed, RunFinished, RunStarted, Verdict
 from engine.runs.folder import RunFolder
 from gui.run.cards import VerdictCard
 from gui.sources.run_data import RunData
-from tests.gui.sources.written_runs import a_run, append, job, story
+from tests.gui.sources.written_runs import append, job, list_run_events, write_run
 from tests.support.run_data import data_from
 from tests.support.widgets import OpenWindow
 
@@ -33,9 +33,9 @@ def card(styled: QApplication, qtbot: QtBot) -> VerdictCard:
     return created
 
 
-def ended(verdict: Verdict, **fields: object) -> RunFolder:
+def make_ended_run(verdict: Verdict, **fields: object) -> RunFolder:
     """Create a completed run with this final `verdict`. `fields` are those of its job."""
-    run = a_run(8, None, **fields)
+    run = write_run(8, None, **fields)
     append(run, verdict, RunFinished(outcome="completed", time=time.time()))
     (run.checkpoints / "last.pt").write_bytes(b"weights")
     return run
@@ -53,7 +53,7 @@ def test_verdict_card_is_hidden_without_verdict(card: VerdictCard) -> None:
 
 
 def test_verdict_card_hides_for_resumed_run(card: VerdictCard) -> None:
-    started = next(event for event in story(job(), 4, None) if isinstance(event, RunStarted))
+    started = next(event for event in list_run_events(job(), 4, None) if isinstance(event, RunStarted))
     card.show_data(data_from([OVERFITTED]))
     card.show_data(data_from([OVERFITTED, started]))
     assert card.isHidden()
@@ -81,7 +81,7 @@ def test_verdict_card_has_no_button_for_unknown_field(card: VerdictCard) -> None
 
 
 def test_verdict_button_prefills_form_with_changes(open_window: OpenWindow, qtbot: QtBot) -> None:
-    run = ended(OVERFITTED, name="ants", seed=7)
+    run = make_ended_run(OVERFITTED, name="ants", seed=7)
     window = open_window()
     window.show_run(run)
     card = window.workspace.run.advice.verdict
@@ -95,7 +95,7 @@ def test_verdict_button_prefills_form_with_changes(open_window: OpenWindow, qtbo
 
 
 def test_verdict_button_prefills_form_to_continue(open_window: OpenWindow, qtbot: QtBot) -> None:
-    run = ended(FALLING)
+    run = make_ended_run(FALLING)
     window = open_window()
     window.show_run(run)
     card = window.workspace.run.advice.verdict
@@ -107,7 +107,7 @@ def test_verdict_button_prefills_form_to_continue(open_window: OpenWindow, qtbot
 
 
 def test_verdict_card_offers_other_weights(open_window: OpenWindow, qtbot: QtBot) -> None:
-    run = a_run(8, None, model="resnet18", pretrained=True, recipe="fine-tune", name="ants")
+    run = write_run(8, None, model="resnet18", pretrained=True, recipe="fine-tune", name="ants")
     missing = Failed(cause="The pretrained weights can't be downloaded.", field="pretrained", time=time.time())
     append(run, missing, RunFinished(outcome="failed", time=time.time()))
     window = open_window()
@@ -127,7 +127,7 @@ def test_verdict_card_offers_other_weights(open_window: OpenWindow, qtbot: QtBot
 
 
 def test_verdict_card_offers_devices_other_than_a_lost_gpu(open_window: OpenWindow, qtbot: QtBot) -> None:
-    run = a_run(8, None, strategy="ddp", devices=("cpu", "cpu", "cpu"))
+    run = write_run(8, None, strategy="ddp", devices=("cpu", "cpu", "cpu"))
     changes = {"accumulation": 2, "devices": ("cpu", "cpu")}
     lost = Failed(cause="GPU 2 is lost.", kind="lost_gpu", changes=changes, time=time.time())
     append(run, lost, RunFinished(outcome="failed", time=time.time()))
@@ -146,7 +146,7 @@ def test_verdict_card_offers_devices_other_than_a_lost_gpu(open_window: OpenWind
 
 def test_verdict_card_offers_new_run_without_checkpoint(card: VerdictCard, qtbot: QtBot) -> None:
     lost = Failed(cause="GPU 1 is lost.", kind="lost_gpu", changes={"devices": ("cpu",)})
-    started = next(story(job(), 4, None))
+    started = next(list_run_events(job(), 4, None))
     card.show_data(data_from([started, lost, RunFinished(outcome="failed")]))
     assert card.buttons[0].text() == "Train on the other devices"
     with qtbot.waitSignal(card.requested) as requested:
@@ -155,7 +155,7 @@ def test_verdict_card_offers_new_run_without_checkpoint(card: VerdictCard, qtbot
 
 
 def test_verdict_card_ignores_failures_for_other_reasons(card: VerdictCard) -> None:
-    started = next(story(job(pretrained=True), 4, None))
+    started = next(list_run_events(job(pretrained=True), 4, None))
     lost = Failed(cause="GPU 1 is lost.", kind="lost_gpu", changes={"devices": ("cpu",)})
     for events in ([started, Failed(cause="The disk is full."), RunFinished(outcome="failed")], [started, lost]):
         card.show_data(data_from(events))

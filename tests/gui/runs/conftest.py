@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 from engine.runs.folder import RunFolder
 from gui.runs.page import RunsPage
 from gui.runs.table import COLUMNS
-from tests.gui.sources.written_runs import a_run
+from tests.gui.sources.written_runs import write_run
 from tests.support.widgets import ShowWidget
 
 Refresh = Callable[[], None]
@@ -57,12 +57,12 @@ def select(page: RunsPage, *runs: RunFolder) -> None:
         model.setCurrentIndex(index, model.SelectionFlag.Select | model.SelectionFlag.Rows)
 
 
-def interrupted(steps: int = 60, *, checkpoint: bool = True, **changes: object) -> RunFolder:
+def make_interrupted_run(steps: int = 60, *, checkpoint: bool = True, **changes: object) -> RunFolder:
     """Create a run without a final event in its log, as after a power failure.
 
     If `checkpoint`, it has a checkpoint to resume from.
     """
-    run = a_run(steps, None, **changes)  # type: ignore[arg-type]
+    run = write_run(steps, None, **changes)  # type: ignore[arg-type]
     os.utime(run.job_file, (0, 0))
     if checkpoint:
         (run.checkpoints / "last.pt").write_bytes(b"weights")

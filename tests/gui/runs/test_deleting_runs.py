@@ -13,8 +13,8 @@ from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import create_run
 from gui.runs.page import RunsPage
-from tests.gui.runs.conftest import Refresh, column, interrupted, select
-from tests.gui.sources.written_runs import a_run, job
+from tests.gui.runs.conftest import Refresh, column, make_interrupted_run, select
+from tests.gui.sources.written_runs import job, write_run
 
 
 def ask(page: RunsPage, qtbot: QtBot) -> str:
@@ -34,7 +34,7 @@ def confirm(page: RunsPage, qtbot: QtBot) -> None:
 def test_deleting_bar_shows_the_size_and_moves_runs(
     page: RunsPage, refresh: Refresh, qtbot: QtBot, tmp_path: Path
 ) -> None:
-    runs = [a_run(8, name=f"run {n}") for n in range(3)]
+    runs = [write_run(8, name=f"run {n}") for n in range(3)]
     for run in runs[:2]:
         (run.checkpoints / "last.pt").write_bytes(os.urandom(3 << 20))
     os.link(runs[0].checkpoints / "last.pt", tmp_path / "kept.pt")
@@ -53,8 +53,8 @@ def test_deleting_bar_shows_the_size_and_moves_runs(
 
 
 def test_deleting_bar_undoes(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    run = a_run(8, name="one")
-    a_run(8, name="two")
+    run = write_run(8, name="one")
+    write_run(8, name="two")
     before = run.events_file.read_bytes()
     refresh()
     select(page, run)
@@ -72,7 +72,7 @@ def test_deleting_bar_undoes(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> 
 
 
 def test_deleting_bar_cancels(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    run = a_run(8)
+    run = write_run(8)
     refresh()
     select(page, run)
     ask(page, qtbot)
@@ -88,7 +88,7 @@ def test_deleting_bar_cancels(page: RunsPage, refresh: Refresh, qtbot: QtBot) ->
 
 
 def test_deleting_bar_excludes_active_runs(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    active, ended = create_run(job(name="active")), a_run(8, name="ended")
+    active, ended = create_run(job(name="active")), write_run(8, name="ended")
     refresh()
     select(page, active, ended)
     question = ask(page, qtbot)
@@ -101,7 +101,7 @@ def test_deleting_bar_excludes_active_runs(page: RunsPage, refresh: Refresh, qtb
 
 
 def test_deleting_bar_reports_missing_run(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    runs = [a_run(8) for _ in range(3)]
+    runs = [write_run(8) for _ in range(3)]
     refresh()
     select(page, *runs)
     ask(page, qtbot)
@@ -117,7 +117,7 @@ def test_deleting_bar_reports_missing_run(page: RunsPage, refresh: Refresh, qtbo
 
 
 def test_deleting_bar_deletes_from_interrupted_banner(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    run = interrupted(name="night shift")
+    run = make_interrupted_run(name="night shift")
     refresh()
     page.interrupted.delete.emit(run.run_id)
     qtbot.waitUntil(lambda: page.deleting.yes.text() == "Move to trash")

@@ -9,8 +9,8 @@ from engine.contract.events import PhaseChanged, RunFinished
 from engine.runs.folder import create_run
 from engine.runs.notes import read_notes
 from gui.runs.page import RunsPage
-from tests.gui.runs.conftest import Refresh, column, interrupted
-from tests.gui.sources.written_runs import a_run, job, write
+from tests.gui.runs.conftest import Refresh, column, make_interrupted_run
+from tests.gui.sources.written_runs import job, write, write_run
 
 
 def button(page: RunsPage, name: str) -> QAbstractButton:
@@ -19,10 +19,10 @@ def button(page: RunsPage, name: str) -> QAbstractButton:
 
 
 def test_interrupted_banner_shows_last_activity(page: RunsPage, refresh: Refresh) -> None:
-    a_run(60)
+    write_run(60)
     refresh()
     assert not page.interrupted.isVisible()
-    interrupted(name="night shift")
+    make_interrupted_run(name="night shift")
     refresh()
     text = "\n".join(label.text() for label in page.interrupted.findChildren(QLabel) if label.isVisible())
     assert "night shift · ResNet-18" in text
@@ -32,14 +32,14 @@ def test_interrupted_banner_shows_last_activity(page: RunsPage, refresh: Refresh
 def test_interrupted_banner_leaves_window_active(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
     with qtbot.waitActive(page):
         page.activateWindow()
-    interrupted(name="night shift")
+    make_interrupted_run(name="night shift")
     refresh()
     assert page.interrupted.isVisible()
     assert page.isActiveWindow()
 
 
 def test_interrupted_banner_resumes(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    run = interrupted(name="night shift")
+    run = make_interrupted_run(name="night shift")
     refresh()
     with qtbot.waitSignal(page.resume_requested) as requested:
         button(page, "Resume night shift").click()
@@ -47,7 +47,7 @@ def test_interrupted_banner_resumes(page: RunsPage, refresh: Refresh, qtbot: QtB
 
 
 def test_interrupted_banner_trains_again_without_checkpoint(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    run = interrupted(name="night shift", checkpoint=False)
+    run = make_interrupted_run(name="night shift", checkpoint=False)
     refresh()
     with qtbot.waitSignal(page.resume_requested) as requested:
         button(page, "Train again night shift").click()
@@ -55,7 +55,7 @@ def test_interrupted_banner_trains_again_without_checkpoint(page: RunsPage, refr
 
 
 def test_interrupted_banner_survives_fork_but_not_resume(page: RunsPage, refresh: Refresh) -> None:
-    run = interrupted(60)
+    run = make_interrupted_run(60)
     create_run(job(resume_from=str(run.checkpoints / "last.pt")))
     refresh()
     assert page.interrupted.count == 1
@@ -69,7 +69,7 @@ def test_interrupted_banner_survives_fork_but_not_resume(page: RunsPage, refresh
 
 
 def test_interrupted_banner_is_dismissed_for_good(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    run = interrupted()
+    run = make_interrupted_run()
     refresh()
     with qtbot.waitSignal(page.notes_writer.written):
         button(page, "Dismiss").click()
@@ -82,8 +82,8 @@ def test_interrupted_banner_is_dismissed_for_good(page: RunsPage, refresh: Refre
 
 def test_interrupted_banners_link_to_all_runs(page: RunsPage, refresh: Refresh) -> None:
     for n in range(6):
-        interrupted(8, name=f"run {n}")
-    a_run(8, name="fine")
+        make_interrupted_run(8, name=f"run {n}")
+    write_run(8, name="fine")
     refresh()
     more = next(b for b in page.interrupted.findChildren(QAbstractButton) if "4 more" in b.text() and b.isVisible())
     more.click()

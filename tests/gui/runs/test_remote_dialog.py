@@ -11,7 +11,7 @@ from gui.runs import remote_dialog
 from gui.runs.remote_dialog import RemoteRunsDialog
 from gui.sources.background import Background
 from gui.sources.devices.hosts import Hosts
-from tests.gui.sources.written_runs import a_run
+from tests.gui.sources.written_runs import write_run
 from tests.support.widgets import ShowWidget
 
 
@@ -39,7 +39,7 @@ def test_hidden_dialog_queries_no_host(show_widget: ShowWidget, qtbot: QtBot, mo
 def test_repeated_requests_list_each_run_once(
     show_widget: ShowWidget, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = [a_run(8, name=name).summary() for name in ("one", "two")]
+    runs = [write_run(8, name=name).summary() for name in ("one", "two")]
     monkeypatch.setattr(remote_dialog, "runs_of", lambda name: runs if name == "tower" else [])
     for name in ("rack", "tower"):
         put_host(Host(name=name))

@@ -21,18 +21,18 @@ from gui.sources.checkpoints import checkpoints_of
 from gui.sources.resume_fork import CannotPrefill, Prefill, prefill_to_fork, prefill_to_resume, prefill_with_changes
 from gui.sources.run_queue import queue_positions
 from tests.gui.runs.conftest import Refresh, column, select
-from tests.gui.sources.written_runs import a_run, append, job, supervise_here
+from tests.gui.sources.written_runs import append, job, supervise_here, write_run
 
 OLDER = "epoch-2-step-4.pt"
 
 
-def with_checkpoints(run: RunFolder, *names: str) -> RunFolder:
+def add_checkpoints(run: RunFolder, *names: str) -> RunFolder:
     for name in names or (OLDER, "best.pt", "last.pt"):
         (run.checkpoints / name).write_bytes(b"weights")
     return run
 
 
-def offered(page: RunsPage) -> list[str]:
+def read_buttons(page: RunsPage) -> list[str]:
     """Return the texts of the visible buttons in the details of the selected run."""
     buttons = page.details.findChildren(QPushButton)
     return [button.text().replace("&", "") for button in buttons if button.isVisible()]
@@ -56,11 +56,11 @@ def fork_button(page: RunsPage, checkpoint: str) -> QToolButton:
 def test_details_offer_actions_of_ended_run(
     page: RunsPage, refresh: Refresh, outcome: str | None, buttons: list[str]
 ) -> None:
-    run = with_checkpoints(a_run(8, outcome))  # type: ignore[arg-type]
+    run = add_checkpoints(write_run(8, outcome))  # type: ignore[arg-type]
     os.utime(run.job_file, (0, 0))
     refresh()
     select(page, run)
-    assert offered(page) == buttons
+    assert read_buttons(page) == buttons
     assert page.acts.delete.isEnabled()
     menu = page.acts.menu(page.selected(), [])
     usable = {action.text().replace("&", "") for action in menu.actions() if action.isEnabled()}
@@ -70,23 +70,23 @@ def test_details_offer_actions_of_ended_run(
 
 
 def test_run_without_checkpoint_is_trained_again(page: RunsPage, refresh: Refresh) -> None:
-    forked = a_run(8, "failed", resume_from="/runs/other/last.pt")
-    alone, weights = a_run(8, "failed"), with_checkpoints(a_run(8, "stopped"), "best.pt")
+    forked = write_run(8, "failed", resume_from="/runs/other/last.pt")
+    alone, weights = write_run(8, "failed"), add_checkpoints(write_run(8, "stopped"), "best.pt")
     refresh()
     for run, is_resumable in ((alone, False), (weights, False), (forked, True)):
         select(page, run)
-        assert offered(page)[0] == ("Resume" if is_resumable else "Train again")
-        assert offered(page)[1] == ("Resume with changes…" if is_resumable else "Train again with changes…")
+        assert read_buttons(page)[0] == ("Resume" if is_resumable else "Train again")
+        assert read_buttons(page)[1] == ("Resume with changes…" if is_resumable else "Train again with changes…")
 
 
 def test_details_offer_pause_only_while_running(page: RunsPage, refresh: Refresh) -> None:
-    running, waiting = supervise_here(a_run(8, None)), supervise_here(a_run(8, None))
+    running, waiting = supervise_here(write_run(8, None)), supervise_here(write_run(8, None))
     append(waiting, Waiting(time=time.time(), position=1, behind=(running.run_id,)))
     refresh()
     select(page, running)
-    assert offered(page) == ["Pause", "Fork…"]
+    assert read_buttons(page) == ["Pause", "Fork…"]
     select(page, waiting)
-    assert offered(page) == ["Fork…"]
+    assert read_buttons(page) == ["Fork…"]
     assert not page.acts.delete.isEnabled()
     assert set(column(page, "State")) == {"Running", "Waiting"}
     page.filters.state.setCurrentText("Waiting (1)")
@@ -95,7 +95,7 @@ def test_details_offer_pause_only_while_running(page: RunsPage, refresh: Refresh
 
 def test_resume_keys_follow_state(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
     control, shift = Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.ShiftModifier
-    paused, completed = a_run(8, "paused"), a_run(8)
+    paused, completed = write_run(8, "paused"), write_run(8)
     refresh()
     select(page, paused)
     with qtbot.waitSignal(page.resume_requested) as requested:
@@ -111,7 +111,7 @@ def test_resume_keys_follow_state(page: RunsPage, refresh: Refresh, qtbot: QtBot
 
 
 def test_pause_reports_unreachable_supervisor(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    run = supervise_here(a_run(8, None))
+    run = supervise_here(write_run(8, None))
     refresh()
     select(page, run)
     with qtbot.waitSignal(page.message) as message:
@@ -120,7 +120,7 @@ def test_pause_reports_unreachable_supervisor(page: RunsPage, refresh: Refresh, 
 
 
 def test_to_resume_continues_from_last_checkpoint() -> None:
-    run = with_checkpoints(a_run(8, "paused", learning_rate=0.5, name="before"))
+    run = add_checkpoints(write_run(8, "paused", learning_rate=0.5, name="before"))
     change_notes(run.path, name="night shift")
     prefill = prefill_to_resume(run.summary())
     assert prefill.run.path == run.path
@@ -131,16 +131,16 @@ def test_to_resume_continues_from_last_checkpoint() -> None:
 
 
 def test_to_resume_completed_run_adds_epochs() -> None:
-    prefill = prefill_to_resume(with_checkpoints(a_run(8)).summary())
+    prefill = prefill_to_resume(add_checkpoints(write_run(8)).summary())
     assert (prefill.action, prefill.preset, prefill.focus) == ("Train further", {"epochs": 9}, "epochs")
     assert "schedule" in prefill.text
-    assert "schedule" not in prefill_to_resume(with_checkpoints(a_run(8, schedule="none")).summary()).text
+    assert "schedule" not in prefill_to_resume(add_checkpoints(write_run(8, schedule="none")).summary()).text
 
 
 def test_to_resume_without_checkpoint_is_new_run() -> None:
-    prefill = prefill_to_resume(a_run(8, "failed").summary())
+    prefill = prefill_to_resume(write_run(8, "failed").summary())
     assert (prefill.run, prefill.action, prefill.job) == (None, "Train", job())
-    prefill = prefill_to_resume(a_run(8).summary())
+    prefill = prefill_to_resume(write_run(8).summary())
     assert "from the beginning, since it has no checkpoint" in prefill.text
 
 
@@ -153,7 +153,7 @@ def test_to_resume_without_checkpoint_is_new_run() -> None:
     ],
 )
 def test_to_fork_uses_checkpoint(name: str | None, fields: dict[str, str], text: str) -> None:
-    run = with_checkpoints(a_run(8, "paused", name="night shift", seed=3, resume_from="/runs/earlier/last.pt"))
+    run = add_checkpoints(write_run(8, "paused", name="night shift", seed=3, resume_from="/runs/earlier/last.pt"))
     prefill = prefill_to_fork(run.summary(), run.checkpoints / name if name else None)
     paths = {"resume_from": ""} | {field: str(run.checkpoints / file) for field, file in fields.items()}
     assert prefill.job == job(name="night shift fork", seed=3, **paths)
@@ -163,30 +163,30 @@ def test_to_fork_uses_checkpoint(name: str | None, fields: dict[str, str], text:
 
 
 def test_to_fork_shortens_a_long_name() -> None:
-    run = with_checkpoints(a_run(8, "paused", name="n" * 118))
+    run = add_checkpoints(write_run(8, "paused", name="n" * 118))
     assert prefill_to_fork(run.summary()).job.name == "n" * 115 + " fork"
 
 
 @pytest.mark.parametrize(("recipe", "changed"), [("fine-tune", {"recipe": "from-scratch"}), ("timm-a1", {})])
 def test_changes_of_a_new_run_change_the_default_recipe(recipe: str, changed: dict[str, str]) -> None:
-    run = a_run(8, model="resnet18", pretrained=True, recipe=recipe)
+    run = write_run(8, model="resnet18", pretrained=True, recipe=recipe)
     prefill = prefill_with_changes(run.summary(), {"pretrained": False}, continues_run=False)
     assert (prefill.run, prefill.preset, prefill.focus) == (None, changed | {"pretrained": False}, "pretrained")
     assert prefill.job == run.job()
-    resumed = prefill_with_changes(with_checkpoints(run).summary(), {"epochs": 12}, continues_run=True)
+    resumed = prefill_with_changes(add_checkpoints(run).summary(), {"epochs": 12}, continues_run=True)
     assert resumed.run is not None
     assert (resumed.run.path, resumed.preset, resumed.focus) == (run.path, {"epochs": 12}, "epochs")
 
 
 def test_to_fork_completed_run_adds_epochs() -> None:
-    run = with_checkpoints(a_run(8))
+    run = add_checkpoints(write_run(8))
     assert prefill_to_fork(run.summary()).preset == {"epochs": 9}
     assert prefill_to_fork(run.summary(), run.checkpoints / OLDER).preset == {}
     assert prefill_to_fork(run.summary(), run.checkpoints / "best.pt").preset == {}
 
 
 def test_fork_reports_missing_checkpoint_and_job(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    run = a_run(8, "paused", name="early")
+    run = write_run(8, "paused", name="early")
     refresh()
     select(page, run)
     with qtbot.waitSignal(page.message) as message:
@@ -202,7 +202,7 @@ def test_fork_reports_missing_checkpoint_and_job(page: RunsPage, refresh: Refres
 
 
 def test_details_fork_from_checkpoint(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    run = with_checkpoints(a_run(8))
+    run = add_checkpoints(write_run(8))
     refresh()
     select(page, run)
     qtbot.waitUntil(lambda: page.details.facts.topLevelItemCount() > 0)
@@ -220,7 +220,7 @@ def test_details_fork_from_checkpoint(page: RunsPage, refresh: Refresh, qtbot: Q
 
 
 def test_details_list_newest_checkpoints(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    run = with_checkpoints(a_run(8), *(f"epoch-1-step-{step}.pt" for step in range(1, 31)), "last.pt")
+    run = add_checkpoints(write_run(8), *(f"epoch-1-step-{step}.pt" for step in range(1, 31)), "last.pt")
     for step in range(1, 31):
         os.utime(run.checkpoints / f"epoch-1-step-{step}.pt", (step, step))
     refresh()
@@ -234,7 +234,7 @@ def test_details_list_newest_checkpoints(page: RunsPage, refresh: Refresh, qtbot
 
 
 def test_checkpoints_have_latest_logged_position(tmp_path: Path) -> None:
-    run = with_checkpoints(a_run(8, "paused"))
+    run = add_checkpoints(write_run(8, "paused"))
     append(run, CheckpointSaved(kind="last", path="checkpoints/last.pt", epoch=7, step=1234, bytes=1, seconds=0.1))
     with run.events_file.open("ab") as log:
         log.write(b'{"type":"checkpoint","kind":"best","epo')  # an incomplete line
@@ -249,12 +249,12 @@ def test_details_offer_only_fork_while_starting(page: RunsPage, refresh: Refresh
     run = create_run(job())
     refresh()
     select(page, run)
-    assert offered(page) == ["Fork…"]
+    assert read_buttons(page) == ["Fork…"]
 
 
 def test_device_queues_are_holders_and_queued_runs() -> None:
-    runs = [a_run(8, None, name="first"), a_run(8, None), a_run(8, None, name="shared", start="at_once")]
-    runs += [a_run(8, None, name="same title") for _ in range(2)]
+    runs = [write_run(8, None, name="first"), write_run(8, None), write_run(8, None, name="shared", start="at_once")]
+    runs += [write_run(8, None, name="same title") for _ in range(2)]
     slots = [QueueSlot(run, run.job() or job()) for run in runs]
     try:
         for slot in slots:

@@ -21,7 +21,7 @@ from gui.runs.details import DetailFields
 from gui.runs.page import RunsPage
 from gui.sources.background import Background
 from tests.gui.runs.conftest import Refresh, select
-from tests.gui.sources.written_runs import a_run, write
+from tests.gui.sources.written_runs import write, write_run
 
 
 def facts(page: RunsPage) -> dict[str, dict[str, str]]:
@@ -35,7 +35,7 @@ def wait(page: RunsPage, qtbot: QtBot) -> None:
 
 
 def test_details_show_changed_fields_and_checkpoints(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    run = a_run(
+    run = write_run(
         8,
         learning_rate=0.5,
         pretrained=True,
@@ -86,7 +86,7 @@ def test_details_show_changed_fields_and_checkpoints(page: RunsPage, refresh: Re
 
 
 def test_details_report_missing_checkpoint_and_folder(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    runs = [a_run(8), a_run(8)]
+    runs = [write_run(8), write_run(8)]
     refresh()
     select(page, runs[0])
     wait(page, qtbot)
@@ -98,7 +98,7 @@ def test_details_report_missing_checkpoint_and_folder(page: RunsPage, refresh: R
 
 
 def test_details_save_notes_when_typing_pauses(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    run = a_run(8)
+    run = write_run(8)
     refresh()
     select(page, run)
     qtbot.keyClicks(page.details.notes, "0.1 was too much")
@@ -113,7 +113,7 @@ def test_details_save_notes_when_typing_pauses(page: RunsPage, refresh: Refresh,
 
 
 def test_details_save_notes_on_selection_and_close(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    first, second = a_run(8), a_run(8)
+    first, second = write_run(8), write_run(8)
     change_notes(second.path, text="of the second " + "x" * 2000)
     refresh()
     select(page, first)
@@ -129,7 +129,7 @@ def test_details_save_notes_on_selection_and_close(page: RunsPage, refresh: Refr
 
 
 def test_details_keep_typed_notes_on_refresh(page: RunsPage, refresh: Refresh) -> None:
-    run = a_run(8)
+    run = write_run(8)
     refresh()
     select(page, run)
     page.details.notes.setPlainText("half a senten")
@@ -144,7 +144,7 @@ def test_details_keep_typed_notes_on_refresh(page: RunsPage, refresh: Refresh) -
 def test_details_ignore_late_facts_of_another_run(
     page: RunsPage, refresh: Refresh, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, is_readable: bool
 ) -> None:
-    first, second = a_run(8, batch_size=2), a_run(8, batch_size=3)
+    first, second = write_run(8, batch_size=2), write_run(8, batch_size=3)
     release, read = threading.Event(), details.read_details
 
     def read_first_late(folder: Path) -> DetailFields:
@@ -165,7 +165,7 @@ def test_details_ignore_late_facts_of_another_run(
 
 
 def test_details_place_notes_by_the_width_of_the_page(page: RunsPage, refresh: Refresh) -> None:
-    run = a_run(8)
+    run = write_run(8)
     refresh()
     select(page, run)
     for width, is_wide in ((1000, False), (1500, True)):
@@ -177,7 +177,7 @@ def test_details_place_notes_by_the_width_of_the_page(page: RunsPage, refresh: R
 
 
 def test_details_show_hint_without_single_run(page: RunsPage, refresh: Refresh) -> None:
-    runs = [a_run(8), a_run(8)]
+    runs = [write_run(8), write_run(8)]
     refresh()
     assert page.details.hint.isVisible()
     select(page, *runs)

@@ -13,11 +13,11 @@ from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import RunSummary
 from gui.runs.table import COLUMNS, NAME, RunFilter, RunsModel
-from tests.gui.sources.written_runs import a_run
+from tests.gui.sources.written_runs import write_run
 
 
 def summary(name: str, **changes: Any) -> RunSummary:
-    created = a_run(8, name=name).summary()
+    created = write_run(8, name=name).summary()
     assert created is not None
     return msgspec.structs.replace(created, **changes)
 

@@ -23,8 +23,8 @@ from gui.runs.table import COLUMNS, NAME, STARTED
 from gui.titles import unread_words
 from gui.widgets.column_model import PAD
 from gui.widgets.run_drag import RunDrop, run_ids_in
-from tests.gui.runs.conftest import Refresh, column, interrupted, select
-from tests.gui.sources.written_runs import NESTED_TOO_DEEP, a_run, job
+from tests.gui.runs.conftest import Refresh, column, make_interrupted_run, select
+from tests.gui.sources.written_runs import NESTED_TOO_DEEP, job, write_run
 from tests.support.widgets import OpenWindow, is_right_of
 
 
@@ -34,12 +34,12 @@ def texts(page: RunsPage) -> str:
 
 @pytest.mark.parametrize(("outcome", "cause"), [("completed", ""), ("stopped", ""), ("failed", "a fault")])
 def test_summary_has_outcome_and_best(outcome: Outcome, cause: str) -> None:
-    summary = a_run(60, outcome, cause=cause).summary()
+    summary = write_run(60, outcome, cause=cause).summary()
     assert (summary.state, summary.cause, summary.best["top1"]) == (outcome, cause, 0.8)
 
 
 def test_summary_of_active_run_skips_middle_of_log() -> None:
-    run = a_run(60, None)
+    run = write_run(60, None)
     before = run.events_file.read_bytes().splitlines(keepends=True)
     summary = run.summary()
     assert summary.state == "starting"
@@ -56,8 +56,8 @@ def test_runs_page_without_runs_hides_filters(page: RunsPage, refresh: Refresh) 
 
 
 def test_runs_table_shows_all_columns(page: RunsPage, refresh: Refresh) -> None:
-    named = a_run(60, name="warm up")
-    a_run(60, "failed", cause="a fault", strategy="ddp", devices=("cpu", "cpu"))
+    named = write_run(60, name="warm up")
+    write_run(60, "failed", cause="a fault", strategy="ddp", devices=("cpu", "cpu"))
     change_notes(named.path, tags=("paper", "v2"))
     refresh()
     assert page.table.isVisible()
@@ -71,8 +71,8 @@ def test_runs_table_shows_all_columns(page: RunsPage, refresh: Refresh) -> None:
 
 
 def test_runs_page_searches_and_filters(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    a_run(8, name="warm up")
-    tagged = a_run(8, "stopped", name="second", model="resnet50")
+    write_run(8, name="warm up")
+    tagged = write_run(8, "stopped", name="second", model="resnet50")
     change_notes(tagged.path, tags=("paper",), favorite=True)
     refresh()
     assert not page.filters.clear.isVisible()
@@ -102,18 +102,18 @@ def test_runs_page_searches_and_filters(page: RunsPage, refresh: Refresh, qtbot:
 
 
 def test_runs_page_filters_new_runs(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    a_run(8, name="one")
+    write_run(8, name="one")
     refresh()
     page.filters.text.setText("two")
     qtbot.waitUntil(lambda: page.model.rowCount() == 0)
-    a_run(8, name="two")
+    write_run(8, name="two")
     refresh()
     assert column(page, "Name") == ["two"]
 
 
 @pytest.mark.parametrize("how", ["enter", "double click", "button", "menu"])
 def test_runs_page_opens_run(page: RunsPage, refresh: Refresh, qtbot: QtBot, how: str) -> None:
-    run = a_run(8)
+    run = write_run(8)
     refresh()
     page.table.selectRow(0)
     with qtbot.waitSignal(page.run_chosen) as chosen:
@@ -134,7 +134,7 @@ def test_runs_page_opens_run(page: RunsPage, refresh: Refresh, qtbot: QtBot, how
 
 
 def test_runs_page_compares_selected_runs(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    runs = [a_run(8) for _ in range(3)]
+    runs = [write_run(8) for _ in range(3)]
     refresh()
     select(page, runs[0])
     assert page.acts.folder.toolTip() == str(runs[0].path)
@@ -149,7 +149,7 @@ def test_runs_page_compares_selected_runs(page: RunsPage, refresh: Refresh, qtbo
 
 def test_runs_page_follows_changes_on_disk(page: RunsPage, refresh: Refresh) -> None:
     active = create_run(job(name="active"))
-    deleted = a_run(8, name="deleted")
+    deleted = write_run(8, name="deleted")
     refresh()
     assert sorted(zip(column(page, "Name"), column(page, "State"), strict=True)) == [
         ("active", "Starting"),
@@ -162,10 +162,10 @@ def test_runs_page_follows_changes_on_disk(page: RunsPage, refresh: Refresh) -> 
 
 
 def test_runs_table_fits_columns_until_user_resizes(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    a_run(8, name="short")
+    write_run(8, name="short")
     refresh()
     narrow = page.table.columnWidth(NAME)
-    a_run(8, name="a name that takes far more room than the first")
+    write_run(8, name="a name that takes far more room than the first")
     refresh()
     page.resize(2400, 800)
     qtbot.waitUntil(lambda: page.table.columnWidth(NAME) >= page.table.sizeHintForColumn(NAME) > narrow)
@@ -178,14 +178,14 @@ def test_runs_table_fits_columns_until_user_resizes(page: RunsPage, refresh: Ref
 
 
 def test_runs_table_columns_have_no_surplus_width(page: RunsPage, refresh: Refresh) -> None:
-    a_run(8)
+    write_run(8)
     refresh()
     text_width = page.table.fontMetrics().horizontalAdvance(column(page, "Started")[0])
     assert page.table.content_width(STARTED) - text_width in (2 * PAD, 2 * PAD + 1)
 
 
 def test_details_are_below_the_list_in_narrow_page(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    run = a_run(60)
+    run = write_run(60)
     refresh()
     select(page, run)
     for width, is_beside in ((1350, True), (1349, False), (1350, True)):
@@ -194,7 +194,7 @@ def test_details_are_below_the_list_in_narrow_page(page: RunsPage, refresh: Refr
 
 
 def test_runs_table_keeps_selection_and_scroll_position(page: RunsPage, refresh: Refresh) -> None:
-    runs = [a_run(8, name=f"run {n}") for n in range(60)]
+    runs = [write_run(8, name=f"run {n}") for n in range(60)]
     for n, run in enumerate(runs):
         change_started(run, 1_000_000 + n)
     refresh()
@@ -203,12 +203,12 @@ def test_runs_table_keeps_selection_and_scroll_position(page: RunsPage, refresh:
     top = page.model.rows[page.table.rowAt(0)].name
     assert page.table.rowAt(0) > 20
     for n in range(3):
-        a_run(8, name=f"new {n}")  # the row is above all others
+        write_run(8, name=f"new {n}")  # the row is above all others
     refresh()
     assert [run.name for run in page.selected()] == ["run 12", "run 10"]
     assert page.model.rows[page.table.rowAt(0)].name == top
     page.table.scrollToTop()
-    a_run(8, name="newest")
+    write_run(8, name="newest")
     refresh()
     assert page.table.rowAt(0) == 0
 
@@ -222,7 +222,7 @@ def change_started(run: RunFolder, started: float) -> None:
 
 
 def test_runs_table_renames_run(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    run = a_run(8, name="before")
+    run = write_run(8, name="before")
     refresh()
     with qtbot.waitActive(page):
         page.activateWindow()
@@ -245,7 +245,7 @@ def test_runs_table_renames_run(page: RunsPage, refresh: Refresh, qtbot: QtBot) 
 
 
 def test_runs_page_toggles_favorites(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    runs = [a_run(8) for _ in range(2)]
+    runs = [write_run(8) for _ in range(2)]
     refresh()
     select(page, *runs)
     assert page.model.index(0, NAME).data(Qt.ItemDataRole.DecorationRole) is None
@@ -265,7 +265,7 @@ def test_runs_page_toggles_favorites(page: RunsPage, refresh: Refresh, qtbot: Qt
 
 
 def test_runs_page_adds_and_removes_tags(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    runs = [a_run(8) for _ in range(2)]
+    runs = [write_run(8) for _ in range(2)]
     change_notes(runs[0].path, tags=("old",))
     refresh()
     select(page, *runs)
@@ -290,7 +290,7 @@ def test_runs_page_adds_and_removes_tags(page: RunsPage, refresh: Refresh, qtbot
 
 
 def test_runs_page_reports_unwritable_notes(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    run = a_run(8)
+    run = write_run(8)
     refresh()
     select(page, run)
     shutil.rmtree(run.path)
@@ -300,22 +300,22 @@ def test_runs_page_reports_unwritable_notes(page: RunsPage, refresh: Refresh, qt
 
 
 def test_runs_page_skips_folder_without_job(page: RunsPage, refresh: Refresh) -> None:
-    a_run(8, name="good")
+    write_run(8, name="good")
     (paths.runs_folder() / "20990101-000000-empty-0000").mkdir()
     refresh()
     assert column(page, "Name") == ["good"]
 
 
 def test_runs_page_reports_unreadable_run(page: RunsPage, refresh: Refresh) -> None:
-    a_run(8, name="good")
-    damaged = interrupted(name="damaged")
+    write_run(8, name="good")
+    damaged = make_interrupted_run(name="damaged")
     valid = damaged.job_file.read_text()
     damaged.job_file.write_text(NESTED_TOO_DEEP)
     refresh()
     assert column(page, "Name") == ["good"]
     assert page.unread.isVisible()
     assert str(damaged.job_file) in page.unread.text()
-    a_run(8, name="new")
+    write_run(8, name="new")
     damaged.job_file.write_text(valid)
     refresh()
     assert sorted(column(page, "Name")) == ["damaged", "good", "new"]
@@ -328,7 +328,7 @@ def test_runs_page_reports_unreadable_folder(page: RunsPage, refresh: Refresh) -
     assert "Permission denied" in texts(page)
     assert not page.table.isVisible()
     assert not page.details.isVisible()
-    a_run(8, name="good")
+    write_run(8, name="good")
     refresh()
     page.run_list.failed.emit("Permission denied")
     assert column(page, "Name") == ["good"]
@@ -341,7 +341,7 @@ def test_unread_words_names_first_runs() -> None:
 
 
 def test_runs_page_lists_thousands_in_batches(page: RunsPage, qtbot: QtBot) -> None:
-    pattern = a_run(8)
+    pattern = write_run(8)
     lines = pattern.events_file.read_bytes().splitlines(keepends=True)
     text = job_to_toml(job(name="run 0"))
     for n in range(1500):
@@ -360,7 +360,7 @@ def test_runs_page_lists_thousands_in_batches(page: RunsPage, qtbot: QtBot) -> N
 @pytest.mark.parametrize("is_read", [True, False])
 def test_runs_page_focuses_its_list(open_window: OpenWindow, qtbot: QtBot, is_read: bool) -> None:
     for _ in range(2):
-        a_run(8)
+        write_run(8)
     window = open_window()
     with qtbot.waitActive(window):
         window.activateWindow()
@@ -383,7 +383,7 @@ def test_runs_page_focuses_its_list(open_window: OpenWindow, qtbot: QtBot, is_re
 
 
 def test_runs_in_dragged_folders_are_found_without_disk(tmp_path: Path) -> None:
-    known, other = tmp_path / "gone" / "20260101-abcd", a_run(8).path
+    known, other = tmp_path / "gone" / "20260101-abcd", write_run(8).path
     data = QMimeData()
     data.setUrls([QUrl.fromLocalFile(str(folder)) for folder in (known, other)])
     assert run_ids_in(data, {known.name}) == [known.name]
@@ -401,7 +401,7 @@ def drop(widget: QWidget, data: QMimeData) -> None:
 
 
 def test_dragged_runs_are_compared(open_window: OpenWindow, qtbot: QtBot) -> None:
-    runs = [a_run(8, name=name) for name in ("one", "two", "three")]
+    runs = [write_run(8, name=name) for name in ("one", "two", "three")]
     window = open_window()
     page = window.workspace.runs
     qtbot.waitUntil(lambda: page.model.rowCount() == 3)

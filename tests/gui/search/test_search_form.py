@@ -41,7 +41,7 @@ def form(styled: QApplication, qtbot: QtBot) -> Iterator[SearchForm]:
     created.close_work()
 
 
-def validated(form: SearchForm, qtbot: QtBot) -> SearchForm:
+def wait_for_validation(form: SearchForm, qtbot: QtBot) -> SearchForm:
     qtbot.waitUntil(lambda: not form.is_validating)
     return form
 
@@ -118,12 +118,12 @@ def test_search_form_creates_search(form: SearchForm, qtbot: QtBot) -> None:
     form.rows["sampler"].set_value("nsgaii")
     form.rows["pruner"].set_value("none")
     form.rows["confirm"].set_value(0)
-    validated(form, qtbot)
+    wait_for_validation(form, qtbot)
     assert form.problems == []
     assert "2 trials at once" in form.devices.text()
     form.rows["devices_per_trial"].set_value(2)
     with qtbot.waitSignal(form.start_requested) as requested:
-        validated(form, qtbot).start.trigger()
+        wait_for_validation(form, qtbot).start.trigger()
     assert "1 trial at once" in form.devices.text()
     search = requested.args[0]
     assert search.job.name == ""
@@ -144,7 +144,7 @@ def test_search_form_announces_confirming_runs(
 ) -> None:
     form.rows["trials"].set_value(trials)
     form.rows["confirm"].set_value(confirm)
-    summary = validated(form, qtbot).about.text()
+    summary = wait_for_validation(form, qtbot).about.text()
     assert announced in summary
     assert ("more run" in summary) == bool(confirm)
 
@@ -159,19 +159,19 @@ def test_search_form_shows_problems_at_their_fields(form: SearchForm, qtbot: QtB
     form.reset(("search",))
     assert form.rows["name"].value() == "search 2"
     form.rows["name"].set_value("search")
-    validated(form, qtbot)
+    wait_for_validation(form, qtbot)
     labels = [row.problem_label for row in form.dimensions.values()]
     labels += [form.rows[name].problem_label for name in ("goal", "hours", "confirm", "devices_per_trial", "name")]
     assert all(label.text() for label in labels)
     assert (form.start.ready, form.save.ready) == (False, False)
     form.set_job(None, [Problem("epochs", "no", "fix"), Problem("model", "so", "fix", "warning")], (), {}, None)
-    assert [problem.field for problem in validated(form, qtbot).problems] == ["epochs"]
+    assert [problem.field for problem in wait_for_validation(form, qtbot).problems] == ["epochs"]
 
 
 def test_search_form_saves_and_opens_space_file(form: SearchForm, qtbot: QtBot, tmp_path: Path) -> None:
     form.vary("momentum", {"low": 0.8, "high": 0.9, "step": 0.05})
     form.vary("clip_norm", ["none", 0.1])
-    before = validated(form, qtbot).search
+    before = wait_for_validation(form, qtbot).search
     assert before is not None
     with qtbot.waitSignal(form.message):
         form.save_file(tmp_path / "SPACE.toml")
@@ -184,7 +184,7 @@ def test_search_form_saves_and_opens_space_file(form: SearchForm, qtbot: QtBot, 
         form.open_file(str(tmp_path / "SPACE.toml"))
     assert opened.args[0] == JOB.with_fields(name="", devices=Job().value("devices"))
     form.set_job(opened.args[0], [], ("cpu", "cpu"), {}, None)
-    assert validated(form, qtbot).search == before
+    assert wait_for_validation(form, qtbot).search == before
 
 
 def test_search_form_opens_written_space_file(form: SearchForm, qtbot: QtBot, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_search_form_changes_existing_search(form: SearchForm, qtbot: QtBot) -> 
     assert (form.dimensions["momentum"].isEnabled(), form.add.isVisible()) == (False, False)
     form.rows["trials"].set_value(50)
     form.rows["confirm"].set_value(3)
-    validated(form, qtbot)
+    wait_for_validation(form, qtbot)
     assert form.search is not None
     assert form.search.job.training == search.job.training
     assert values_of(form.search) == values_of(search) | {"trials": 50, "confirm": 3}

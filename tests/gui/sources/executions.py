@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from engine.contract.events import AnyEvent, PhaseChanged, Restarting, StepMetrics, Warned
-from tests.gui.sources.written_runs import STEP_S, a_plan, job, story
+from tests.gui.sources.written_runs import STEP_S, job, list_run_events, make_plan
 
 BEGUN = 1_790_000_000.0
 NIGHT_S = 9 * 3600.0
@@ -13,20 +13,20 @@ KILLED = "Rank 1 was killed by signal 9 (SIGKILL). Its last words, in worker-1.l
 STEPS = 40
 
 
-def first(until: int = STEPS, **changes: object) -> list[AnyEvent]:
+def first_execution(until: int = STEPS, **changes: object) -> list[AnyEvent]:
     """Return the events of the run's first execution, up to step `until`."""
-    events = list(story(job(**changes), STEPS, "completed", begun=BEGUN))
+    events = list(list_run_events(job(**changes), STEPS, "completed", begun=BEGUN))
     return events[: _after(events, until)]
 
 
-def second(
+def second_execution(
     from_step: int, until: int | None = None, begun: float = BEGUN + NIGHT_S, **changes: object
 ) -> list[AnyEvent]:
     """Return the events of the run's second execution, which resumes after step `from_step`.
 
     They end with step `until`, or with the run if it is None. `begun` is the time of the start.
     """
-    events = list(story(job(**changes), STEPS, "completed", begun=begun, from_step=from_step, execution=2))
+    events = list(list_run_events(job(**changes), STEPS, "completed", begun=begun, from_step=from_step, execution=2))
     return events if until is None else events[: _after(events, until)]
 
 
@@ -34,14 +34,14 @@ def _after(events: list[AnyEvent], step: int) -> int:
     return next(i for i, event in enumerate(events) if isinstance(event, StepMetrics) and event.step == step) + 1
 
 
-def restarted(from_step: int, at: float, **changes: object) -> list[AnyEvent]:
+def restart_events(from_step: int, at: float, **changes: object) -> list[AnyEvent]:
     """Return the events of a restart of the workers at time `at`, until training continues after step `from_step`."""
     values = {"cause": KILLED, "rank": 1, "attempt": 1, "max_attempts": 3, "time": at}
     return [
         Restarting(**(values | changes)),  # type: ignore[arg-type]
         PhaseChanged(time=at, phase="starting"),
         PhaseChanged(time=at, phase="preparing"),
-        a_plan(time=at + 1, from_step=from_step),
+        make_plan(time=at + 1, from_step=from_step),
         PhaseChanged(time=at + 1, phase="training"),
     ]
 
@@ -56,5 +56,5 @@ def steps(numbers: Iterable[int], begun: float, loss: float = 9.0) -> list[AnyEv
     ]  # fmt: skip
 
 
-def without_warnings(events: list[AnyEvent]) -> list[AnyEvent]:
+def drop_warnings(events: list[AnyEvent]) -> list[AnyEvent]:
     return [event for event in events if not isinstance(event, Warned)]

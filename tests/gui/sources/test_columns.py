@@ -45,7 +45,7 @@ def test_column_missing_value_is_nan() -> None:
     assert np.isnan(column.values).tolist() == [True]
 
 
-def thinned(x: Floats, y: Floats, buckets: int) -> tuple[Floats, Floats]:
+def thin(x: Floats, y: Floats, buckets: int) -> tuple[Floats, Floats]:
     return peaks(x, y, float(x[0]), float(x[-1]), buckets)
 
 
@@ -55,7 +55,7 @@ def test_peaks_keep_extremes_of_buckets(kind: type[np.floating[Any]]) -> None:
     y = random.normal(size=100_000).astype(kind)
     y[51_234] = 40.0
     x = np.arange(100_000.0)
-    thin_x, thin_y = thinned(x, y, 500)
+    thin_x, thin_y = thin(x, y, 500)
     assert len(thin_y) < 1500
     assert thin_y.max() == 40.0
     assert thin_y.min() == y.min()
@@ -79,7 +79,7 @@ def test_peaks_keep_wide_gap() -> None:
     x = np.arange(10_000.0)
     y = np.ones(10_000)
     y[4000:6000] = np.nan
-    thin_x, thin_y = thinned(x, y, 100)
+    thin_x, thin_y = thin(x, y, 100)
     assert np.isnan(thin_y[(thin_x > 4100) & (thin_x < 5900)]).all()
     assert np.isfinite(thin_y[(thin_x < 3900) | (thin_x > 6100)]).all()
 
@@ -87,7 +87,7 @@ def test_peaks_keep_wide_gap() -> None:
 def test_peaks_keep_single_missing_row() -> None:
     x = np.concatenate((np.arange(5000.0), [7500.0], np.arange(10_000.0, 15_000.0)))
     y = np.where(x == 7500, np.nan, 1.0)
-    thin_x, thin_y = thinned(x, y, 100)
+    thin_x, thin_y = thin(x, y, 100)
     between = np.flatnonzero(np.isnan(thin_y))
     assert thin_x[between].tolist() == [7500.0, 7500.0]
     assert np.isfinite(np.delete(thin_y, between)).all()
@@ -112,4 +112,4 @@ def test_peaks_drop_points_outside() -> None:
 @pytest.mark.parametrize("buckets", [0, 100])
 def test_peaks_leave_few_points(buckets: int) -> None:
     x, y = np.arange(150.0), np.ones(150)
-    assert thinned(x, y, buckets)[1] is y
+    assert thin(x, y, buckets)[1] is y

@@ -22,13 +22,13 @@ from gui.sources.evaluations import (
     outcomes,
     read_samples,
 )
-from tests.gui.run.model.saved_evaluations import COUNT, make_dataset, probabilities, save_evaluation
-from tests.gui.sources.written_runs import a_run
+from tests.gui.run.model.saved_evaluations import COUNT, make_dataset, make_probabilities, save_evaluation
+from tests.gui.sources.written_runs import write_run
 
 
 @pytest.fixture
 def saved(styled: QApplication, tmp_path: Path) -> SavedEvaluation:
-    return save_evaluation(a_run(8, name="ours"), make_dataset(tmp_path / "trees"))
+    return save_evaluation(write_run(8, name="ours"), make_dataset(tmp_path / "trees"))
 
 
 def rewrite(saved: SavedEvaluation, **changes: object) -> None:
@@ -53,7 +53,7 @@ def test_samples_have_class_indices_only_with_single_classes(saved: SavedEvaluat
 
 
 def test_comparable_evaluations_have_the_same_samples(saved: SavedEvaluation) -> None:
-    dataset, run, other = Path(saved.evaluation.dataset), a_run(8, name="other"), a_run(8, name="elsewhere")
+    dataset, run, other = Path(saved.evaluation.dataset), write_run(8, name="other"), write_run(8, name="elsewhere")
     save_evaluation(run, dataset, "a", date="2026-11-25T10:00:00Z")
     save_evaluation(run, dataset, "b", split="test")
     save_evaluation(other, dataset.parent, "c")
@@ -70,7 +70,7 @@ def test_outcomes_include_samples_at_the_threshold(saved: SavedEvaluation) -> No
     rates = (counts.precision, counts.recall, counts.false_positive_rate, counts.f1)
     assert rates == pytest.approx((2 / 3, 2 / 3, 1 / 2, 2 / 3))
     assert counted.at(0.95) == Counts(0, 0, 3, 2)
-    table = probabilities(())
+    table = make_probabilities(())
     table[[0, 5], 0] = np.nan
     np.save(saved.probabilities_file, table)
     opened = open_evaluation(saved)

@@ -21,7 +21,7 @@ from gui.sources.launcher import Launcher, _save_job, problem_of, resolved
 from gui.sources.resume_fork import Prefill
 from gui.sources.settings import Settings
 from tests.engine.supervisor.supervised import wait_until
-from tests.gui.sources.written_runs import a_run, job
+from tests.gui.sources.written_runs import job, write_run
 from tests.support.widgets import OpenWindow
 
 
@@ -35,7 +35,7 @@ from tests.support.widgets import OpenWindow
 )
 def test_resume_with_problems_keeps_job(qtbot: QtBot, changes: dict[str, Any], field: str, reason: str) -> None:
     launcher = Launcher()
-    run = a_run(8)
+    run = write_run(8)
     before = run.job_file.read_bytes()
     with qtbot.waitSignal(launcher.failed) as failed, qtbot.assertNotEmitted(launcher.started):
         launcher.resume(run, changes)
@@ -55,13 +55,13 @@ def test_resume_of_active_run_is_refused(qtbot: QtBot) -> None:
 
 
 def test_resumed_run_is_offered_after_interruption() -> None:
-    run = a_run(8, "paused")
+    run = write_run(8, "paused")
     change_notes(run.path, set_aside=True, tags=("paper",))
     _save_job(run, {"epochs": 9})
     assert read_notes(run.path).set_aside is False
     assert read_notes(run.path).tags == ("paper",)
     assert run.job() == job(epochs=9)
-    relative = a_run(8, "paused", dataset="flowers")
+    relative = write_run(8, "paused", dataset="flowers")
     _save_job(relative, {"epochs": 9})
     assert relative.job() == job(epochs=9, dataset=str(Path("flowers").absolute()))
 
@@ -70,7 +70,7 @@ def test_launcher_is_free_after_it_started_a_run(qtbot: QtBot, monkeypatch: pyte
     started: list[RunFolder] = []
     monkeypatch.setattr("gui.sources.launcher.start_supervisor", started.append)
     launcher = Launcher()
-    run = a_run(8, "paused")
+    run = write_run(8, "paused")
     with qtbot.waitSignal(launcher.started):
         launcher.resume(run, {"epochs": 9})
     assert [each.path for each in started] == [run.path]
@@ -78,7 +78,7 @@ def test_launcher_is_free_after_it_started_a_run(qtbot: QtBot, monkeypatch: pyte
 
 
 def test_window_explains_refused_resume(open_window: OpenWindow, qtbot: QtBot, images: Path) -> None:
-    run = a_run(8, "paused", dataset=str(images), epochs=9)
+    run = write_run(8, "paused", dataset=str(images), epochs=9)
     window = open_window()
     runs = window.workspace.runs
     window.header.show_page(RUNS)

@@ -15,7 +15,7 @@ from engine.contract.events import ENCODE, AnyEvent, LogLine
 from engine.system import paths
 from gui.sources.json_lines import Answer, JsonLinesProcess
 from gui.sources.run_reader import LogReader
-from tests.gui.sources.written_runs import a_run
+from tests.gui.sources.written_runs import write_run
 
 ENDLESS = "print('{\"progress\": 1}', flush=True); import time; time.sleep(600)"
 
@@ -150,7 +150,7 @@ def read_all(reader: LogReader) -> list[AnyEvent]:
 
 
 def test_log_reader_reads_many_chunks() -> None:
-    run = a_run(3000)
+    run = write_run(3000)
     assert run.events_file.stat().st_size > 300_000
     reader = LogReader(run.events_file)
     assert read_all(reader) == list(run.events())

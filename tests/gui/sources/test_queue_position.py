@@ -9,7 +9,7 @@ from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes
 from gui.sources.run_queue import queue_message, user_of_devices
 from tests.gui.sources.devices.snapshots import UUIDS
-from tests.gui.sources.written_runs import a_run, job
+from tests.gui.sources.written_runs import job, write_run
 
 TITLES = {UUIDS[0]: "GPU 0", UUIDS[1]: "GPU 1"}
 USERS = {"a": "“flowers · 6e2a”", "b": "“birds”", "c": "the use of “cars”’s model"}
@@ -59,7 +59,7 @@ def test_queue_message_names_other_runs(waiting: Waiting, message: str) -> None:
 
 
 def test_user_of_devices_is_run_or_use_of_its_model() -> None:
-    unnamed, renamed = create_run(job()), a_run(8, name="first try")
+    unnamed, renamed = create_run(job()), write_run(8, name="first try")
     change_notes(renamed.path, name="second try")
     gone = RunFolder(unnamed.path.with_name("20990101-000000-gone-abcd"))
     assert [user_of_devices(run) for run in (unnamed, renamed, gone)] == [

@@ -17,7 +17,7 @@ from engine.runs.resume import job_to_resume
 from gui.sources.remote_runs import FileFetch, FollowedRun, files_of, runs_of
 from gui.sources.run_session import RunSession
 from tests.gui.conftest import FakeSsh
-from tests.gui.sources.written_runs import a_run, append, supervise_here
+from tests.gui.sources.written_runs import append, supervise_here, write_run
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the stand-in for ssh is a shell script")
 
@@ -31,7 +31,7 @@ def followed(ssh: FakeSsh, qtbot: QtBot) -> Iterator[FollowedRun]:
 
 
 def test_followed_run_survives_lost_connection(followed: FollowedRun, ssh: FakeSsh, qtbot: QtBot) -> None:
-    run = supervise_here(a_run(outcome=None))
+    run = supervise_here(write_run(outcome=None))
     with qtbot.waitSignal(followed.followed):
         followed.follow("ws1", "last")
     assert followed.run.path == mirror_folder("ws1", run.run_id).path
@@ -79,7 +79,7 @@ def test_followed_run_reports_unreachable_host(followed: FollowedRun, ssh: FakeS
 
 
 def test_followed_run_without_supervisor_is_interrupted(followed: FollowedRun, qtbot: QtBot) -> None:
-    run = supervise_here(a_run(outcome=None))
+    run = supervise_here(write_run(outcome=None))
     os.utime(run.job_file, (0, 0))  # otherwise a run without a supervisor counts as starting
     with qtbot.waitSignal(followed.followed):
         followed.follow("ws1", "last")
@@ -94,7 +94,7 @@ def test_followed_run_without_supervisor_is_interrupted(followed: FollowedRun, q
 
 
 def test_file_fetch_transfers_missing_bytes(followed: FollowedRun, qtbot: QtBot) -> None:
-    run = a_run()
+    run = write_run()
     best = run.checkpoints / "best.pt"
     best.write_bytes(os.urandom(5 << 20))
     assert [each.run_id for each in runs_of("ws1")] == [run.run_id]

@@ -17,7 +17,15 @@ from engine.runs.notes import change_notes
 from gui.sources.run_intervals import RunIntervals
 from gui.sources.run_list import RunList
 from tests.gui.sources.devices.snapshots import UUIDS
-from tests.gui.sources.written_runs import NESTED_TOO_DEEP, a_run, append, job, story, supervise_here, write
+from tests.gui.sources.written_runs import (
+    NESTED_TOO_DEEP,
+    append,
+    job,
+    list_run_events,
+    supervise_here,
+    write,
+    write_run,
+)
 
 
 @pytest.fixture
@@ -43,7 +51,7 @@ def replace(file: Path, content: str) -> None:
 
 
 def test_interval_of_ended_run(intervals: RunIntervals, qtbot: QtBot) -> None:
-    run = a_run(40, "failed", cause="a fault", name="flowers", devices=(UUIDS[0], "cpu", "cpu"))
+    run = write_run(40, "failed", cause="a fault", name="flowers", devices=(UUIDS[0], "cpu", "cpu"))
     summary = run.summary()
     read(intervals, qtbot)
     (interval,) = intervals.intervals
@@ -59,7 +67,7 @@ def test_interval_of_ended_run(intervals: RunIntervals, qtbot: QtBot) -> None:
 
 
 def test_interval_of_active_run_holds_gpus(intervals: RunIntervals, qtbot: QtBot) -> None:
-    run = supervise_here(a_run(20, None, name="flowers", devices=(UUIDS[0], UUIDS[1], "cpu")))
+    run = supervise_here(write_run(20, None, name="flowers", devices=(UUIDS[0], UUIDS[1], "cpu")))
     read(intervals, qtbot)
     assert intervals.run_names_by_gpu() == {UUIDS[0]: "flowers", UUIDS[1]: "flowers"}
     assert (intervals.intervals[0].is_active, intervals.intervals[0].supervisor) == (True, os.getpid())
@@ -70,7 +78,7 @@ def test_interval_of_active_run_holds_gpus(intervals: RunIntervals, qtbot: QtBot
 
 
 def test_interval_of_killed_run_ends_at_last_event(intervals: RunIntervals, qtbot: QtBot) -> None:
-    run = a_run(40, None)
+    run = write_run(40, None)
     run.write_supervisor(SupervisorFile(pid=os.getpid(), start_time=1.0, endpoint="unix:/nowhere"))
     last = run.last_event()
     read(intervals, qtbot)
@@ -78,25 +86,25 @@ def test_interval_of_killed_run_ends_at_last_event(intervals: RunIntervals, qtbo
 
 
 def test_intervals_drop_old_runs_and_are_sorted(intervals: RunIntervals, qtbot: QtBot) -> None:
-    old = a_run(40, None, name="old")
+    old = write_run(40, None, name="old")
     old.events_file.unlink()
     old.write_supervisor(SupervisorFile(pid=1, start_time=1.0, endpoint="unix:/nowhere"))
     os.utime(old.job_file, (1000, 1000))
-    a_run(40, name="first")
+    write_run(40, name="first")
     assert read(intervals, qtbot) == ["first"]
-    second = a_run(40, name="second")
+    second = write_run(40, name="second")
     assert read(intervals, qtbot) == ["first", "second"]
     shutil.rmtree(second.path)
     assert read(intervals, qtbot) == ["first"]
 
 
 def test_intervals_survive_unreadable_run(intervals: RunIntervals, qtbot: QtBot) -> None:
-    damaged, empty = a_run(40, None, name="damaged"), supervise_here(a_run(20, None, name="empty"))
+    damaged, empty = write_run(40, None, name="damaged"), supervise_here(write_run(20, None, name="empty"))
     assert read(intervals, qtbot) == ["damaged", "empty"]
     intact = damaged.job_file.read_text()
     replace(damaged.job_file, NESTED_TOO_DEEP)
     replace(empty.events_file, "")
-    a_run(40, name="new")
+    write_run(40, name="new")
     assert read(intervals, qtbot) == ["damaged", "new", "empty"]
     assert list(intervals.unread) == [damaged.run_id]
     assert intervals.unread[damaged.run_id].startswith(f"{damaged.job_file} is not valid TOML")
@@ -106,7 +114,7 @@ def test_intervals_survive_unreadable_run(intervals: RunIntervals, qtbot: QtBot)
 
 
 def test_interval_uses_given_name(intervals: RunIntervals, qtbot: QtBot) -> None:
-    run = a_run(40, name="flowers")
+    run = write_run(40, name="flowers")
     read(intervals, qtbot)
     change_notes(run.path, name="roses")
     assert read(intervals, qtbot) == ["roses"]
@@ -115,10 +123,10 @@ def test_interval_uses_given_name(intervals: RunIntervals, qtbot: QtBot) -> None
 def test_intervals_of_every_execution(intervals: RunIntervals, qtbot: QtBot) -> None:
     now = time.time()
     run = create_run(job(name="flowers"))
-    first = list(story(job(devices=(UUIDS[0],)), 40, "paused", begun=now - 90_000))
+    first = list(list_run_events(job(devices=(UUIDS[0],)), 40, "paused", begun=now - 90_000))
     first[-1].time = now - 80_000  # less than a day ago
-    second = list(story(job(devices=("cpu",)), 40, None, begun=now - 6000, from_step=20, execution=2))
-    third = list(story(job(devices=(UUIDS[1],)), 40, "stopped", begun=now - 3000, from_step=40, execution=3))
+    second = list(list_run_events(job(devices=("cpu",)), 40, None, begun=now - 6000, from_step=20, execution=2))
+    third = list(list_run_events(job(devices=(UUIDS[1],)), 40, "stopped", begun=now - 3000, from_step=40, execution=3))
     write(run.events_file, [*first, *second, *third])
     read(intervals, qtbot)
     assert [(interval.devices, interval.state, interval.start) for interval in intervals.intervals] == [
@@ -133,7 +141,7 @@ def test_intervals_of_every_execution(intervals: RunIntervals, qtbot: QtBot) -> 
 
 
 def test_interval_of_paused_run_holds_nothing(intervals: RunIntervals, qtbot: QtBot) -> None:
-    run = a_run(20, "paused", name="flowers", devices=(UUIDS[0],))
+    run = write_run(20, "paused", name="flowers", devices=(UUIDS[0],))
     read(intervals, qtbot)
     assert (intervals.intervals[0].state, intervals.run_names_by_gpu()) == ("paused", {})
     supervise_here(run, execution=2)
@@ -141,7 +149,7 @@ def test_interval_of_paused_run_holds_nothing(intervals: RunIntervals, qtbot: Qt
     with qtbot.waitSignal(intervals.parent().complete):
         intervals.parent().refresh()
     assert intervals.run_names_by_gpu() == {}
-    append(run, *story(job(devices=(UUIDS[1],)), 40, None, begun=time.time(), from_step=20, execution=2))
+    append(run, *list_run_events(job(devices=(UUIDS[1],)), 40, None, begun=time.time(), from_step=20, execution=2))
     read(intervals, qtbot)
     assert intervals.run_names_by_gpu() == {UUIDS[1]: "flowers"}
     assert [interval.state for interval in intervals.intervals] == ["paused", "running"]
@@ -149,7 +157,7 @@ def test_interval_of_paused_run_holds_nothing(intervals: RunIntervals, qtbot: Qt
 
 def test_interval_of_queued_run_starts_with_devices(intervals: RunIntervals, qtbot: QtBot) -> None:
     now = time.time()
-    started, *rest = story(job(devices=(UUIDS[0],)), 40, None, begun=now - 100)
+    started, *rest = list_run_events(job(devices=(UUIDS[0],)), 40, None, begun=now - 100)
     started.time = now - 5000
     run = create_run(job(name="flowers", devices=(UUIDS[0],)))
     supervise_here(run)

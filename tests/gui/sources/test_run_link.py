@@ -12,7 +12,7 @@ from engine.contract.events import RunFinished
 from engine.runs.folder import create_run
 from gui.sources.run_link import EndRequest, LiveConnection, RunCommands
 from gui.sources.run_reader import RunReader
-from tests.gui.sources.written_runs import a_run, append, job, supervise_here
+from tests.gui.sources.written_runs import append, job, supervise_here, write_run
 
 
 def test_live_connection_reports_messages_until_closed(qtbot: QtBot) -> None:
@@ -39,7 +39,7 @@ def test_stop_replaces_a_requested_pause_only() -> None:
 
 
 def test_run_reader_notices_end_of_run_in_the_queue() -> None:
-    waiting, other = create_run(job()), supervise_here(a_run(8, None, name="one"))
+    waiting, other = create_run(job()), supervise_here(write_run(8, None, name="one"))
     reader = RunReader(waiting)
     assert reader.read_users([other.run_id]).users == {other.run_id: "“one”"}
     append(other, RunFinished(time=time.time(), outcome="completed"))

@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 from engine.runs.index import RunIndex
 from engine.system import paths
 from gui.sources.run_list import RunList, RunsRead
-from tests.gui.sources.written_runs import a_run, supervise_here
+from tests.gui.sources.written_runs import supervise_here, write_run
 from tests.support.widgets import OpenWindow
 
 
@@ -30,11 +30,11 @@ def read(runs: RunList, qtbot: QtBot) -> RunsRead:
 
 
 def test_run_list_reports_all_runs_then_changed_runs(runs: RunList, qtbot: QtBot) -> None:
-    first = a_run(8, name="first")
+    first = write_run(8, name="first")
     found: list[str] = []
     runs.found.connect(lambda some: found.extend(run.run_id for run in some))
     assert [run.run_id for run in read(runs, qtbot).runs] == [first.run_id] == found
-    second = supervise_here(a_run(20, None, name="second"))
+    second = supervise_here(write_run(20, None, name="second"))
     again = read(runs, qtbot)
     assert {run.run_id for run in again.runs} == {first.run_id, second.run_id}
     assert found == [first.run_id, second.run_id]
@@ -46,11 +46,11 @@ def test_run_list_polls_once_started(runs: RunList, qtbot: QtBot) -> None:
     runs.set_interval(0.05)
     runs.start()
     with qtbot.waitSignal(runs.found, check_params_cb=bool):
-        a_run(8)
+        write_run(8)
 
 
 def test_two_refreshes_read_twice(runs: RunList, qtbot: QtBot) -> None:
-    a_run(8)
+    write_run(8)
     with qtbot.waitSignals([runs.complete, runs.complete]):
         runs.refresh()
         runs.refresh()
@@ -60,7 +60,7 @@ def test_two_refreshes_read_twice(runs: RunList, qtbot: QtBot) -> None:
 def test_dead_disk_holds_up_neither_closing_nor_a_new_folder(
     runs: RunList, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    run = a_run(8)
+    run = write_run(8)
     summaries, answer = RunIndex.summaries, threading.Event()
     calls: list[int] = []
 
@@ -90,7 +90,7 @@ def test_dead_disk_holds_up_neither_closing_nor_a_new_folder(
 
 @pytest.mark.parametrize("deleted", [False, True])
 def test_unreadable_folder_is_reported_and_read_later(runs: RunList, qtbot: QtBot, deleted: bool) -> None:
-    run = a_run(8)
+    run = write_run(8)
     runs.set_interval(0.05)
     runs.start()
     qtbot.waitSignal(runs.complete).wait()
@@ -112,7 +112,7 @@ def test_unreadable_folder_is_reported_and_read_later(runs: RunList, qtbot: QtBo
 def test_unexpected_error_is_logged_and_polling_continues(
     runs: RunList, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a_run(8)
+    write_run(8)
     summaries = RunIndex.summaries
     errors = [RuntimeError("a bug")]
 
@@ -132,7 +132,7 @@ def test_unexpected_error_is_logged_and_polling_continues(
 
 
 def test_window_shows_error_and_keeps_last_list(open_window: OpenWindow, qtbot: QtBot) -> None:
-    a_run(8, name="flowers")
+    write_run(8, name="flowers")
     window = open_window()
     page = window.workspace.runs
     window.workspace.run_list.set_interval(0.05)

@@ -22,7 +22,7 @@ from engine.runs.slurm_job import SlurmJob, write_slurm
 from gui.runs.table import state_words
 from gui.sources.run_session import RunSession
 from tests.engine.supervisor.supervised import Supervised, wait_until
-from tests.gui.sources.written_runs import a_run, job, story, supervise_here, write
+from tests.gui.sources.written_runs import job, list_run_events, supervise_here, write, write_run
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def start_supervised(started: list[Supervised], behavior: str, world_size: int =
     return started[-1]
 
 
-def loaded(store: RunSession, qtbot: QtBot, run: RunFolder) -> None:
+def wait_until_loaded(store: RunSession, qtbot: QtBot, run: RunFolder) -> None:
     store.open(run)
     qtbot.waitUntil(lambda: not store.loading)
 
@@ -63,10 +63,10 @@ def loaded(store: RunSession, qtbot: QtBot, run: RunFolder) -> None:
     [("completed", "Completed"), ("stopped", "Stopped"), ("failed", "Failed"), (None, "Interrupted")],
 )
 def test_session_opens_past_run(store: RunSession, qtbot: QtBot, outcome: str | None, label: str) -> None:
-    run = a_run(500, outcome)  # type: ignore[arg-type]
+    run = write_run(500, outcome)  # type: ignore[arg-type]
     os.utime(run.job_file, (0, 0))
     with qtbot.assertNotEmitted(store.finished):
-        loaded(store, qtbot, run)
+        wait_until_loaded(store, qtbot, run)
     assert store.status.label == label
     assert store.status.text.startswith(label)
     assert len(store.data.steps.loss) == 500
@@ -74,17 +74,17 @@ def test_session_opens_past_run(store: RunSession, qtbot: QtBot, outcome: str | 
 
 
 def test_session_reports_complete_log(store: RunSession, qtbot: QtBot) -> None:
-    run = a_run(20_000, None)
+    run = write_run(20_000, None)
     counts: list[int] = []
     store.changed.connect(lambda: counts.append(len(store.data.steps.step)))
-    loaded(store, qtbot, run)
+    wait_until_loaded(store, qtbot, run)
     assert counts[-1] == 20_000
     assert counts == sorted(counts)
 
 
 def test_session_opens_another_run_empty(store: RunSession, qtbot: QtBot) -> None:
-    loaded(store, qtbot, a_run(100))
-    opened, other = [], a_run(7)
+    wait_until_loaded(store, qtbot, write_run(100))
+    opened, other = [], write_run(7)
     store.opened.connect(lambda: opened.append(store.run))
     store.open(other)
     assert opened == [other], "views show no empty page in between"
@@ -115,7 +115,7 @@ def test_session_reads_long_log_without_blocking(store: RunSession, qtbot: QtBot
     timer = QTimer(interval=0)
     timer.timeout.connect(lambda: beats.append(time.thread_time()))
     timer.start()
-    loaded(store, qtbot, run)
+    wait_until_loaded(store, qtbot, run)
     timer.stop()
     assert len(store.data.steps.loss) == 200_000
     gaps = sorted(after - before for before, after in pairwise(beats))
@@ -232,7 +232,7 @@ def test_session_limits_rate_of_changes(store: RunSession, qtbot: QtBot, supervi
 
 
 def test_session_unreachable_supervisor_is_followed_by_log(store: RunSession, qtbot: QtBot) -> None:
-    events = list(story(job(), 12, "completed"))
+    events = list(list_run_events(job(), 12, "completed"))
     run = create_run(Job.from_fields(dataset="/data/flowers"))
     write(run.events_file, events[:10])
     store.open(run)
@@ -245,13 +245,13 @@ def test_session_unreachable_supervisor_is_followed_by_log(store: RunSession, qt
 
 
 def test_session_follows_resumed_run(store: RunSession, qtbot: QtBot) -> None:
-    run = a_run(20, "stopped")
-    loaded(store, qtbot, run)
+    run = write_run(20, "stopped")
+    wait_until_loaded(store, qtbot, run)
     last = store.data.last_number
     ended: list[str] = []
     store.finished.connect(ended.append)
     with qtbot.assertNotEmitted(store.opened):
-        write(run.events_file, story(job(), 30, "completed", from_step=15, execution=2), first_n=last + 1)
+        write(run.events_file, list_run_events(job(), 30, "completed", from_step=15, execution=2), first_n=last + 1)
         qtbot.waitUntil(lambda: store.status.label == "Completed")
     assert store.data.steps.step.values.tolist() == list(range(1, 31))
     assert (store.data.steps.seconds.values >= 0).all()
@@ -259,8 +259,8 @@ def test_session_follows_resumed_run(store: RunSession, qtbot: QtBot) -> None:
 
 
 def test_session_reopening_same_run_keeps_data(store: RunSession, qtbot: QtBot) -> None:
-    run = a_run(20, "stopped")
-    loaded(store, qtbot, run)
+    run = write_run(20, "stopped")
+    wait_until_loaded(store, qtbot, run)
     data = store.data
     with qtbot.assertNotEmitted(store.opened):
         store.open(RunFolder(run.path))
@@ -268,15 +268,19 @@ def test_session_reopening_same_run_keeps_data(store: RunSession, qtbot: QtBot) 
 
 
 def test_session_started_run_is_starting(store: RunSession, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = a_run(20, "paused")
-    loaded(store, qtbot, run)
+    run = write_run(20, "paused")
+    wait_until_loaded(store, qtbot, run)
     assert store.status.label == "Paused"
     last = store.data.last_number
     monkeypatch.setattr("gui.sources.run_session._START_S", 3600.0)
     store.mark_starting()
     qtbot.waitUntil(lambda: store.status.label == "Starting")
     assert store.active
-    write(run.events_file, story(job(), 30, "failed", from_step=15, execution=2, cause="a fault"), first_n=last + 1)
+    write(
+        run.events_file,
+        list_run_events(job(), 30, "failed", from_step=15, execution=2, cause="a fault"),
+        first_n=last + 1,
+    )
     qtbot.waitUntil(lambda: store.status.text == "Failed: a fault")  # before the session gives up
     monkeypatch.setattr("gui.sources.run_session._START_S", 0.2)
     store.mark_starting()
@@ -285,8 +289,8 @@ def test_session_started_run_is_starting(store: RunSession, qtbot: QtBot, monkey
 
 
 def test_session_deleted_run_stays_on_screen(store: RunSession, qtbot: QtBot) -> None:
-    run = a_run(20, "completed")
-    loaded(store, qtbot, run)
+    run = write_run(20, "completed")
+    wait_until_loaded(store, qtbot, run)
     shutil.rmtree(run.path)
     qtbot.wait(500)  # time for two polls
     store.request_update()
@@ -360,7 +364,7 @@ def test_session_queued_run_starts_once_devices_are_free(
     ("requests", "label"), [(["pause"], "Pausing"), (["stop"], "Stopping"), (["pause", "stop"], "Stopping")]
 )
 def test_session_shows_pending_request(store: RunSession, qtbot: QtBot, requests: list[str], label: str) -> None:
-    loaded(store, qtbot, supervise_here(a_run(20, None)))
+    wait_until_loaded(store, qtbot, supervise_here(write_run(20, None)))
     assert store.status.label == "Running"
     for request in requests:
         with qtbot.waitSignal(store.changed):
@@ -371,7 +375,7 @@ def test_session_shows_pending_request(store: RunSession, qtbot: QtBot, requests
 def test_session_stop_of_ended_run_does_nothing(store: RunSession, qtbot: QtBot) -> None:
     store.stop()
     assert store.status.label == "Idle"
-    loaded(store, qtbot, a_run(8))
+    wait_until_loaded(store, qtbot, write_run(8))
     store.stop()
     assert store.status.label == "Completed"
 
@@ -388,7 +392,7 @@ def test_session_follows_slurm_run_by_folder(store: RunSession, qtbot: QtBot) ->
     on_a_node = SupervisorFile(pid=os.getpid(), start_time=1.0, endpoint="unix:/nowhere")
     run.write_supervisor(on_a_node)
     write_slurm(run.path, SlurmJob(job_id=7, state="RUNNING"))
-    events = list(story(job(), 8, "paused"))
+    events = list(list_run_events(job(), 8, "paused"))
     write(run.events_file, events[:-2])
     qtbot.waitUntil(lambda: store.data.step == 8 and store.status.label == "Running")
     assert state_words(run.summary()) == "Running in SLURM"

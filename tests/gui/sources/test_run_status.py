@@ -26,7 +26,7 @@ from gui.format import clock
 from gui.run.header import notes
 from gui.sources.run_facts import RunFacts
 from gui.sources.run_status import RunStatus, status_of
-from tests.gui.sources.executions import BEGUN, first, restarted, second, steps, without_warnings
+from tests.gui.sources.executions import BEGUN, drop_warnings, first_execution, restart_events, second_execution, steps
 from tests.gui.sources.written_runs import STEP_S
 from tests.support.run_data import data_from
 
@@ -58,7 +58,7 @@ def ended(outcome: str, cause: str = "") -> RunFinished:
     ],
 )
 def test_status_of_active_run_names_rejection(state: State, rejection: str, suffix: str) -> None:
-    data = data_from(first(25), [])
+    data = data_from(first_execution(25), [])
     facts = RunFacts(state=state, rejection=rejection)
     assert facts.status(data, "", {}).text == RunFacts(state=state).status(data, "", {}).text + suffix
 
@@ -77,7 +77,7 @@ def test_status_of_active_run_names_rejection(state: State, rejection: str, suff
         ([], "running", "stop", "Stopping", "after 25 steps"),
         ([command("stop")], "running", "pause", "Stopping", "after 25 steps"),
         ([command("pause"), ended("paused")], "starting", "", "Starting", ""),
-        ([*restarted(20, NOW)[:2], Waiting(time=NOW, position=1)], "running", "", "Restarting", "attempt 1 of 3"),
+        ([*restart_events(20, NOW)[:2], Waiting(time=NOW, position=1)], "running", "", "Restarting", "attempt 1 of 3"),
         ([FREE, ended("paused")], "paused", "", "Paused", "after 25 steps · devices are free"),
         ([FREE, ended("stopped")], "stopped", "stop", "Stopped", "after 25 steps · devices are free"),
         ([DevicesFree(time=NOW, seconds=1, verified=False)], "stopped", "", "Stopped", "after 25 steps · the workers have exited"),
@@ -86,15 +86,15 @@ def test_status_of_active_run_names_rejection(state: State, rejection: str, suff
         ([KILLED, ended("failed", "Out of memory")], "failed", "", "Failed", ": Out of memory"),
         ([ended("unsaved", "last.pt could not be saved.")], "unsaved", "", "Unsaved", ": last.pt could not be saved."),
         ([], "interrupted", "", "Interrupted", "after 25 steps: the run's process exited without reporting an error"),
-        (restarted(20, NOW)[:2], "running", "", "Restarting", "attempt 1 of 3, after: Rank 1 was killed by signal 9 (SIGKILL)"),
-        ([*restarted(20, NOW)[:2], KILLED], "running", "", "Stopping", ": gloo: connection closed by peer"),
+        (restart_events(20, NOW)[:2], "running", "", "Restarting", "attempt 1 of 3, after: Rank 1 was killed by signal 9 (SIGKILL)"),
+        ([*restart_events(20, NOW)[:2], KILLED], "running", "", "Stopping", ": gloo: connection closed by peer"),
         ([command("stop"), KILLED, ended("failed", "a fault")], "starting", "", "Starting", ""),
-        ([KILLED, ended("failed"), *second(20)[:1]], "running", "", "Starting", ""),
-        ([KILLED, ended("failed"), *second(20, 30)], "running", "", "Running", "epoch 3 of 4"),
+        ([KILLED, ended("failed"), *second_execution(20)[:1]], "running", "", "Starting", ""),
+        ([KILLED, ended("failed"), *second_execution(20, 30)], "running", "", "Running", "epoch 3 of 4"),
     ],
 )  # fmt: skip
 def test_status_after_events(events: list[AnyEvent], state: State, pending: str, label: str, text: str) -> None:
-    status = status_of(data_from(first(25), events), state, pending)
+    status = status_of(data_from(first_execution(25), events), state, pending)
     assert (status.label, text in status.text) == (label, True)
     running = label in ("Running", "Starting", "Restarting")
     assert status.active == (running or label in ("Pausing", "Stopping"))
@@ -106,7 +106,7 @@ def test_status_after_events(events: list[AnyEvent], state: State, pending: str,
 
 
 def test_status_of_running_run_has_progress() -> None:
-    status = status_of(data_from(first(20)), "running")
+    status = status_of(data_from(first_execution(20)), "running")
     assert (status.epoch, status.epochs, status.step, status.steps) == (2, 4, 20, 40)
     assert status.fraction == 0.5
     assert status.seconds_left == pytest.approx(20 * STEP_S, rel=1e-3)
@@ -114,8 +114,11 @@ def test_status_of_running_run_has_progress() -> None:
 
 
 def test_status_of_completed_run_has_best_metric() -> None:
-    assert status_of(data_from(first(), second(40)), "completed").text == "Completed · 4 epochs · best top-1 80.0%"
-    assert status_of(data_from(first(25)), "completed").fraction == 1.0
+    assert (
+        status_of(data_from(first_execution(), second_execution(40)), "completed").text
+        == "Completed · 4 epochs · best top-1 80.0%"
+    )
+    assert status_of(data_from(first_execution(25)), "completed").fraction == 1.0
 
 
 def test_status_without_events() -> None:
@@ -123,14 +126,14 @@ def test_status_without_events() -> None:
     assert (status.label, status.step, status.fraction, status.seconds_left) == ("Starting", None, None, None)
     assert RunStatus().label == "Idle"
     assert not RunStatus(label="Checking").active
-    started, *rest = first(10)
+    started, *rest = first_execution(10)
     queued = [started, Waiting(time=BEGUN, position=1)]
     assert status_of(data_from(queued), "waiting").label == "Waiting"
     assert status_of(data_from(queued, rest), "waiting").label == "Running"
 
 
 def test_status_knows_last_checkpoint() -> None:
-    started, *rest = first(10)
+    started, *rest = first_execution(10)
     run = [event for event in (started, *rest) if not isinstance(event, CheckpointSaved)]
     best, last = (
         CheckpointSaved(time=NOW, kind=kind, path=f"{kind}.pt", epoch=1, step=9, bytes=1, seconds=0.1)
@@ -145,15 +148,15 @@ def test_status_knows_last_checkpoint() -> None:
 
 
 def test_status_ignores_speed_before_restart() -> None:
-    restart = restarted(20, NOW)
-    before_step = status_of(data_from(first(25), restart), "running")
+    restart = restart_events(20, NOW)
+    before_step = status_of(data_from(first_execution(25), restart), "running")
     assert (before_step.step, before_step.fraction, before_step.images_per_second) == (20, 0.5, None)
-    assert status_of(data_from(first(25), restart, steps([21], BEGUN + 4)), "running").seconds_left is None
-    later = status_of(data_from(first(25), restart, steps(range(21, 31), BEGUN + 4)), "running")
+    assert status_of(data_from(first_execution(25), restart, steps([21], BEGUN + 4)), "running").seconds_left is None
+    later = status_of(data_from(first_execution(25), restart, steps(range(21, 31), BEGUN + 4)), "running")
     assert (later.step, later.images_per_second) == (30, 100.0)
     assert later.seconds_left == pytest.approx(10 * STEP_S)
-    assert status_of(data_from(first(25), second(20)[:2]), "running").images_per_second is None
-    resumed = status_of(data_from(first(25), second(25, 30)), "running")
+    assert status_of(data_from(first_execution(25), second_execution(20)[:2]), "running").images_per_second is None
+    resumed = status_of(data_from(first_execution(25), second_execution(25, 30)), "running")
     assert (resumed.images_per_second, resumed.seconds_left) == (830, pytest.approx(10 * STEP_S, rel=1e-3))
 
 
@@ -164,7 +167,7 @@ def test_status_ignores_speed_before_restart() -> None:
 def test_status_reports_download(
     total: int | None, progress: str, fraction: float | None, seconds_left: float | None
 ) -> None:
-    fetching = [first()[0], phase("fetching", WEIGHTS)]
+    fetching = [first_execution()[0], phase("fetching", WEIGHTS)]
     assert status_of(data_from(fetching), "running").text == f"Fetching · {WEIGHTS}"
     fetching += [
         Fetching(time=NOW + n, source="timm/resnet50.a1_in1k", done_bytes=10 * n * MIB, total_bytes=total)
@@ -184,20 +187,24 @@ def note_texts(*parts: Iterable[AnyEvent]) -> list[str]:
 
 
 def test_notes_show_time_and_devices_of_resume() -> None:
-    started, now, long_ago = without_warnings(first(25)), time.time(), time.mktime((2026, 1, 5, 21, 40, 0, 0, 0, -1))
+    started, now, long_ago = (
+        drop_warnings(first_execution(25)),
+        time.time(),
+        time.mktime((2026, 1, 5, 21, 40, 0, 0, 0, -1)),
+    )
     assert note_texts(started) == []
-    on_two = without_warnings(second(20, begun=now, devices=("cpu", "cpu")))
+    on_two = drop_warnings(second_execution(20, begun=now, devices=("cpu", "cpu")))
     assert note_texts(started, on_two) == [f"Resumed at {clock(now)} on 2 CPU workers"]
-    third = without_warnings(second(30, begun=long_ago))
+    third = drop_warnings(second_execution(30, begun=long_ago))
     assert note_texts(started, on_two, third) == ["Resumed 2 times, last at 05 Jan 21:40:00 on CPU"]
 
 
 def test_notes_show_step_and_cause_of_restart() -> None:
-    once = restarted(20, NOW)
-    started = without_warnings(first(25))
+    once = restart_events(20, NOW)
+    started = drop_warnings(first_execution(25))
     assert note_texts(started, once) == ["Restarted once at step 25: Rank 1 was killed by signal 9 (SIGKILL)"]
-    assert "since then" in note_texts(started, restarted(20, NOW, devices=("cpu",)))[0]
-    smaller = restarted(
+    assert "since then" in note_texts(started, restart_events(20, NOW, devices=("cpu",)))[0]
+    smaller = restart_events(
         20, BEGUN + 5, kind="out_of_memory", cause="Out of memory on GPU 1.", step=23, changes={"accumulation": 2}
     )
     assert note_texts(started, once, smaller) == [
@@ -216,7 +223,7 @@ def test_notes_count_newest_warnings() -> None:
             ("unreadable", "b.jpg is left out."),
         )
     ]
-    found = notes(data_from(without_warnings(first(25)), warnings))
+    found = notes(data_from(drop_warnings(first_execution(25)), warnings))
     assert [(note.kind, note.text) for note in found] == [
         ("warning", "Step 30 was skipped (2 times)"),
         ("warning", "Out of memory at step 3"),

@@ -23,7 +23,9 @@ def trial(number: int, *values: float | None, **fields: Any) -> TrialRow:
     return TrialRow(values=values, **(plain | fields))  # type: ignore[arg-type]
 
 
-def searched(*trials: TrialRow, space: dict[str, Dimension] | None = None, goals: int = 1, **state: Any) -> SearchData:
+def make_search_data(
+    *trials: TrialRow, space: dict[str, Dimension] | None = None, goals: int = 1, **state: Any
+) -> SearchData:
     search = a_search(goals=goals, confirm=0, **({"space": space} if space else {}))
     return data_of(
         SearchFolder(Path("/searches/a")), search, a_state(0, goals=goals, **({"trials": trials} | state)), "completed"
@@ -41,15 +43,15 @@ def searched(*trials: TrialRow, space: dict[str, Dimension] | None = None, goals
 def test_axis_places_and_names_values(
     dimension: Dimension, values: tuple[object, ...], positions: tuple[float, ...], ticks: list[tuple[float, str]]
 ) -> None:
-    (axis,) = searched(space={"momentum": dimension}).axes
+    (axis,) = make_search_data(space={"momentum": dimension}).axes
     assert [axis.position(value) for value in values] == pytest.approx(positions, nan_ok=True)
     assert axis.ticks() == ticks
-    (single,) = searched(space={"optimizer": Choices(values=("sgd",))}).axes
+    (single,) = make_search_data(space={"optimizer": Choices(values=("sgd",))}).axes
     assert (single.low, single.high) == (0.0, 1.0)
 
 
 def test_curves_of_trials_are_separate_and_by_state() -> None:
-    data = searched(
+    data = make_search_data(
         trial(0, 0.5, reported={1: 0.25, 2: 0.5}),
         trial(1, 0.75, reported={1: 0.75}, state="failed"),
         trial(2, None, reported={1: 0.125}, state="pruned"),
@@ -60,18 +62,18 @@ def test_curves_of_trials_are_separate_and_by_state() -> None:
     )
     assert data.pruned.y.tolist() == pytest.approx([75, math.nan, 12.5, math.nan], nan_ok=True)
     assert data.values.tolist() == pytest.approx(np.array([[50.0], [75.0], [math.nan]]), nan_ok=True)
-    assert searched(trial(0, 0.5, 9.0), goals=2).values.tolist() == [[50.0, 9.0]]
+    assert make_search_data(trial(0, 0.5, 9.0), goals=2).values.tolist() == [[50.0, 9.0]]
 
 
 def test_best_of_a_front_follows_the_first_goal() -> None:
     trials = (trial(0, 0.5, 9.0), trial(1, 0.75, 10.0), trial(2, 0.9, 11.0), trial(3, None, 1.0))
-    best = searched(*trials, goals=2, best=None, front=(0, 1, 3)).best
+    best = make_search_data(*trials, goals=2, best=None, front=(0, 1, 3)).best
     assert best is not None
     assert best.number == 1
     alone = trial(4, 0.5)
-    assert searched(alone, best=4).best is alone
-    assert not searched(alone).confirms
-    assert searched(trial(0, 0.5, confirmed=(0.5,))).confirms
+    assert make_search_data(alone, best=4).best is alone
+    assert not make_search_data(alone).confirms
+    assert make_search_data(trial(0, 0.5, confirmed=(0.5,))).confirms
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from PySide6.QtCore import QByteArray
 
 from gui.sources.settings import Settings
-from tests.support.planting import Planting
+from tests.support.planting import FileCreator
 
 
 def test_settings_keep_values_of_other_windows(tmp_path: Path) -> None:
@@ -40,9 +40,9 @@ def test_settings_unreadable_file_counts_as_empty(tmp_path: Path, content: bytes
 def test_settings_run_no_pickled_object(tmp_path: Path) -> None:
     """Load a settings file that contains a pickled object, in the format of PySide's QSettings."""
     planted = tmp_path / "planted"
-    escaped = "".join(f"\\x{byte:x}" for byte in pickle.dumps(Planting(planted)))
+    escaped = "".join(f"\\x{byte:x}" for byte in pickle.dumps(FileCreator(planted)))
     name = "PySide::PyObjectWrapper"
-    text = rf"[General]{chr(10)}geometry=@Variant(\0\0\0\x7f\0\0\0\x18{name}\0\0\0\0\x{len(pickle.dumps(Planting(planted))):x}{escaped})"
+    text = rf"[General]{chr(10)}geometry=@Variant(\0\0\0\x7f\0\0\0\x18{name}\0\0\0\0\x{len(pickle.dumps(FileCreator(planted))):x}{escaped})"
     for file in ("window.ini", "window.json"):
         (tmp_path / file).write_text(text + "\n")
     settings = Settings(tmp_path)

@@ -15,7 +15,7 @@ import pytest
 from engine.runs.folder import SupervisorFile, create_run, process_start
 from engine.system import paths
 from gui.sources.trash import CannotTrash, put_back, trash_run
-from tests.gui.sources.written_runs import a_run, job, supervise_here
+from tests.gui.sources.written_runs import job, supervise_here, write_run
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="This is the trash that freedesktop.org specifies")
 
@@ -29,7 +29,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @linux
 def test_trash_run_follows_desktop_specification(trash: Path) -> None:
-    run = a_run(8)
+    run = write_run(8)
     before = contents(run.path)
     started = datetime.now().isoformat(timespec="seconds")  # time.strftime reads a clock that lags behind
     thing = trash_run(run)
@@ -45,7 +45,7 @@ def test_trash_run_follows_desktop_specification(trash: Path) -> None:
 
 
 def test_put_back_restores_run(trash: Path) -> None:
-    run = a_run(8)
+    run = write_run(8)
     before, state = contents(run.path), run.state()
     thing = trash_run(run)
     put_back(thing)
@@ -57,7 +57,7 @@ def test_put_back_restores_run(trash: Path) -> None:
 
 @linux
 def test_trash_runs_of_same_name(trash: Path) -> None:
-    run = a_run(8)
+    run = write_run(8)
     first = trash_run(run)
     run.path.mkdir()
     (run.path / "job.toml").write_text("")
@@ -73,7 +73,7 @@ def test_trash_runs_of_same_name(trash: Path) -> None:
 
 
 def test_trash_running_run_is_refused() -> None:
-    run = a_run(8, None)
+    run = write_run(8, None)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         started = process_start(process.pid)
         run.write_supervisor(SupervisorFile(pid=process.pid, start_time=started, endpoint="unix:/nowhere"))
@@ -87,7 +87,7 @@ def test_trash_running_run_is_refused() -> None:
 
 @pytest.mark.parametrize("starting", [True, False])
 def test_trash_run_with_live_supervisor_is_refused(starting: bool) -> None:
-    run = create_run(job()) if starting else a_run(8)
+    run = create_run(job()) if starting else write_run(8)
     if not starting:
         supervise_here(run)
     with pytest.raises(CannotTrash, match="still running"):
@@ -96,7 +96,7 @@ def test_trash_run_with_live_supervisor_is_refused(starting: bool) -> None:
 
 
 def test_trash_missing_run_is_refused() -> None:
-    run = a_run(8)
+    run = write_run(8)
     thing = trash_run(run)
     with pytest.raises(CannotTrash, match="no longer exists"):
         trash_run(run)
@@ -106,7 +106,7 @@ def test_trash_missing_run_is_refused() -> None:
 
 
 def test_put_back_keeps_existing_folder() -> None:
-    run = a_run(8)
+    run = write_run(8)
     thing = trash_run(run)
     run.path.mkdir()
     (run.path / "mine").write_text("new")
@@ -119,7 +119,7 @@ def test_put_back_keeps_existing_folder() -> None:
 @linux
 def test_trash_without_desktop_uses_footplate_folder(trash: Path) -> None:
     trash.write_text("no folder")
-    run = a_run(8)
+    run = write_run(8)
     before = contents(run.path)
     thing = trash_run(run)
     assert not thing.desktop
@@ -133,7 +133,7 @@ def test_trash_without_desktop_uses_footplate_folder(trash: Path) -> None:
 @linux
 def test_trash_unwritable_run_is_refused(trash: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trash.write_text("no folder")
-    run = a_run(8)
+    run = write_run(8)
     (paths.home() / "trash").write_text("no folder either")
     with pytest.raises(CannotTrash, match="could not be moved: "):
         trash_run(run)
@@ -151,7 +151,7 @@ def test_trash_stays_on_same_disk(trash: Path, monkeypatch: pytest.MonkeyPatch) 
     existed = top.exists()
     monkeypatch.setenv("FOOTPLATE_HOME", str(home))
     try:
-        run = a_run(8)
+        run = write_run(8)
         thing = trash_run(run)
         assert thing.desktop
         assert thing.location == top / "files" / run.run_id

@@ -41,7 +41,7 @@ def job(**changes: object) -> Job:
     return Job.from_fields(**({"dataset": "/data/flowers", "model": "resnet18", "epochs": EPOCHS} | changes))  # type: ignore[arg-type]
 
 
-def a_run(
+def write_run(
     steps: int = 40,
     outcome: Outcome | None = "completed",
     *,
@@ -51,7 +51,7 @@ def a_run(
     """Write a run of `steps` steps. If `outcome` is None, its log ends without a final event."""
     chosen = job(**changes)
     run = create_run(chosen)
-    write(run.events_file, story(chosen, steps, outcome, cause))
+    write(run.events_file, list_run_events(chosen, steps, outcome, cause))
     return run
 
 
@@ -69,7 +69,7 @@ def supervise_here(run: RunFolder, execution: int = 1) -> RunFolder:
     return run
 
 
-def a_plan(**changes: object) -> Planned:
+def make_plan(**changes: object) -> Planned:
     """Return the plan of a run with two classes and four epochs of ten steps. `changes` override its fields."""
     values: dict[str, object] = {
         "epochs": EPOCHS, "steps_per_epoch": 10, "train_images": 320, "val_images": 20, "classes": ("daisy", "rose"),
@@ -85,7 +85,7 @@ def write(path: Path, events: Iterable[AnyEvent], first_n: int = 1) -> None:
             stream.write(ENCODE.encode(event) + b"\n")
 
 
-def story(
+def list_run_events(
     chosen: Job,
     steps: int,
     outcome: Outcome | None,
@@ -114,7 +114,7 @@ def story(
         execution=execution,
     )
     yield PhaseChanged(time=begun, phase="preparing")
-    yield a_plan(time=begun, from_step=from_step, steps_per_epoch=per_epoch, train_images=8 * steps)
+    yield make_plan(time=begun, from_step=from_step, steps_per_epoch=per_epoch, train_images=8 * steps)
     yield PhaseChanged(time=begun, phase="training")
     yield Warned(time=begun, code="unreadable", message="3 images could not be read and are left out")
     for step in range(from_step + 1, steps + 1):

@@ -13,7 +13,7 @@ MILLISECONDS = (1, 2, 3, 3, 2, 1)
 SPLIT_POINTS = ("stem", "block1", "block2", "block3", "block4", "")
 
 
-def a_split(
+def make_split(
     points: tuple[str, ...] = ("block2",), devices: tuple[str, ...] = (CPU, CPU), **changes: object
 ) -> ModelSplit:
     """Return the example split at `points` on `devices`. `changes` override its fields.
@@ -48,7 +48,7 @@ def a_split(
     return ModelSplit(**(values | changes))  # type: ignore[arg-type]
 
 
-def trace(**changes: object) -> ScheduleTraced:
+def make_trace(**changes: object) -> ScheduleTraced:
     """Return the trace of a step with two microbatches on two stages.
 
     A forward pass takes 10 ms, a backward pass 20 ms. `changes` override fields of the trace.
@@ -67,7 +67,7 @@ def trace(**changes: object) -> ScheduleTraced:
     return ScheduleTraced(**(values | changes))  # type: ignore[arg-type]
 
 
-def timed(straggler: int | None = 1) -> RanksTimed:
+def make_step_times(straggler: int | None = 1) -> RanksTimed:
     waits = RankTimes(compute_s=0.05, communication_s=0.004, waiting_s=0.016)
     slow = RankTimes(compute_s=0.066, communication_s=0.004, waiting_s=0.0)
     return RanksTimed(step=40, ranks=(waits, slow), straggler=straggler)

@@ -19,7 +19,7 @@ from gui.main_window import MainWindow
 from gui.sources.json_lines import RequestProcess
 from gui.split_points.page import SplitPointsPage
 from gui.split_points.page import planner as create_planner
-from tests.gui.split_points.example import a_split
+from tests.gui.split_points.example import make_split
 from tests.support.widgets import OpenWindow, ShowWidget
 
 JOB = Job.from_fields(
@@ -48,7 +48,7 @@ def page(show_widget: ShowWidget) -> SplitPointsPage:
 def measured(page: SplitPointsPage) -> SplitPointsPage:
     page.show_job(JOB, [], {})
     page.child.cancel()
-    page.child.done.emit(a_split())
+    page.child.done.emit(make_split())
     return page
 
 
@@ -103,11 +103,11 @@ def test_page_ignores_unrelated_problems(measured: SplitPointsPage) -> None:
 
 def test_page_shows_refusal_and_failure_with_retry(page: SplitPointsPage) -> None:
     page.show_job(JOB, [], {})
-    page.child.done.emit(a_split())
+    page.child.done.emit(make_split())
     page.set_job(JOB.with_fields(batch_size=64))
     page.show_job(JOB.with_fields(batch_size=64), [], {})
     page.set_job(JOB)
-    page.child.done.emit(a_split())
+    page.child.done.emit(make_split())
     assert page.notice.isVisible()  # the job has changed during the trial
     page.show_job(JOB, [], {})
     assert (page.found, page.focusWidget()) == (None, page.cancel)

@@ -12,7 +12,7 @@ from engine.contract.model_split import ModelSplit
 from engine.parallel.split_points import choose_points, reachable_points
 from gui.split_points.diagram import StageDiagram, lay_out
 from gui.split_points.view import COLUMNS, SplitPointsView, StageTable
-from tests.gui.split_points.example import a_split
+from tests.gui.split_points.example import make_split
 from tests.support.widgets import ShowWidget
 
 THREE = ("cpu", "cpu", "cpu")
@@ -23,7 +23,7 @@ TITLES = ("CPU worker 0", "CPU worker 1", "CPU worker 2")
 def view(show_widget: ShowWidget) -> SplitPointsView:
     view = show_widget(SplitPointsView(), 760, 640)
     view.diagram.split_point_moved.connect(lambda split: view.show_split(split, TITLES))
-    view.show_split(a_split(("block1", "block3"), THREE), TITLES)
+    view.show_split(make_split(("block1", "block3"), THREE), TITLES)
     return view
 
 
@@ -102,7 +102,7 @@ def test_diagram_describes_stages(view: SplitPointsView) -> None:
 
 
 def test_view_marks_stage_over_memory(view: SplitPointsView) -> None:
-    view.show_split(a_split(("block1", "block3"), THREE, memory_bytes=(None, 1000, None)), TITLES)
+    view.show_split(make_split(("block1", "block3"), THREE, memory_bytes=(None, 1000, None)), TITLES)
     assert "CPU worker 1" in view.origin.text()
     assert column(view, "Memory")[1].startswith("⚠ ")
     assert not column(view, "Memory")[0].startswith("⚠ ")
@@ -117,7 +117,7 @@ def test_automatic_button_is_disabled_for_automatic_split(view: SplitPointsView)
 
 
 def test_diagram_removes_handles_of_fewer_stages(view: SplitPointsView) -> None:
-    view.show_split(a_split(), TITLES[:2])
+    view.show_split(make_split(), TITLES[:2])
     assert len(view.diagram.handles) == 1
     assert view.model.rowCount() == 2
 
@@ -125,7 +125,7 @@ def test_diagram_removes_handles_of_fewer_stages(view: SplitPointsView) -> None:
 def test_read_only_diagram_has_no_handles(styled: QApplication, qtbot: QtBot) -> None:
     diagram = StageDiagram(read_only=True)
     qtbot.addWidget(diagram)
-    diagram.show_split(a_split(), TITLES)
+    diagram.show_split(make_split(), TITLES)
     assert diagram.handles == []
     assert diagram.sizeHint().height() < 110
 
@@ -133,7 +133,7 @@ def test_read_only_diagram_has_no_handles(styled: QApplication, qtbot: QtBot) ->
 def test_stage_table_is_consistent(styled: QApplication, qtmodeltester: ModelTester) -> None:
     model = StageTable()
     qtmodeltester.check(model)
-    model.show_split(a_split(("block1", "block3"), THREE), TITLES)
+    model.show_split(make_split(("block1", "block3"), THREE), TITLES)
     qtmodeltester.check(model)
     assert [model.headerData(n, Qt.Orientation.Horizontal) for n in range(model.columnCount())] == [
         "Stage", "Device", "Modules", "Layers", "Parameters", "Time", "Share", "Memory", "Sent",

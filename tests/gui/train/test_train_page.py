@@ -21,7 +21,7 @@ from gui.sources.run_status import RunStatus
 from gui.sources.settings import LAST_RUN, Settings
 from gui.train.run_settings import RunSettingsView
 from gui.train.tabs import RunTabs
-from tests.gui.sources.written_runs import a_run, append, job, supervise_here
+from tests.gui.sources.written_runs import append, job, supervise_here, write_run
 from tests.support.widgets import OpenWindow, ShowWidget, visible_text
 
 
@@ -39,7 +39,7 @@ def tabs(show_widget: ShowWidget) -> RunTabs:
 
 
 def test_tabs_show_working_and_opened_runs(tabs: RunTabs, qtbot: QtBot) -> None:
-    ended, working = a_run(8, name="ended"), supervise_here(a_run(20, None, name="working"))
+    ended, working = write_run(8, name="ended"), supervise_here(write_run(20, None, name="working"))
     tabs.show_runs(read(working, ended), None)
     assert texts(tabs)[0] == "New job"
     assert [tab.title for tab in tabs.runs] == ["working"]
@@ -57,7 +57,7 @@ def test_tabs_show_working_and_opened_runs(tabs: RunTabs, qtbot: QtBot) -> None:
 
 
 def test_only_tabs_of_ended_runs_can_be_closed(tabs: RunTabs, qtbot: QtBot) -> None:
-    ended, working = a_run(8, name="ended"), supervise_here(a_run(20, None, name="working"))
+    ended, working = write_run(8, name="ended"), supervise_here(write_run(20, None, name="working"))
     tabs.select_run(ended)
     tabs.show_runs(read(working, ended), None)
     assert [tab.is_closable for tab in tabs.runs] == [True, False]
@@ -70,7 +70,7 @@ def test_only_tabs_of_ended_runs_can_be_closed(tabs: RunTabs, qtbot: QtBot) -> N
 
 def test_close_button_keeps_height_of_tabs(tabs: RunTabs, styled: QApplication) -> None:
     height = tabs.sizeHint().height()
-    ended = a_run(8, name="ended")
+    ended = write_run(8, name="ended")
     tabs.select_run(ended)
     tabs.show_runs(read(ended), None)
     assert tabs.runs[0].is_closable
@@ -78,7 +78,7 @@ def test_close_button_keeps_height_of_tabs(tabs: RunTabs, styled: QApplication) 
 
 
 def test_tabs_of_deleted_and_unopened_ended_runs_go(tabs: RunTabs) -> None:
-    opened, working = a_run(8, name="opened"), supervise_here(a_run(20, None, name="working"))
+    opened, working = write_run(8, name="opened"), supervise_here(write_run(20, None, name="working"))
     tabs.select_run(opened)
     tabs.show_runs(read(working, opened), None)
     assert tabs.count() == 3
@@ -98,7 +98,7 @@ def press(window: MainWindow, key: Qt.Key, qtbot: QtBot, *, shift: bool = False)
 
 
 def test_page_switches_between_job_and_runs_by_keyboard(open_window: OpenWindow, qtbot: QtBot) -> None:
-    first, second = a_run(8, name="first"), a_run(12, name="second")
+    first, second = write_run(8, name="first"), write_run(12, name="second")
     window = open_window()
     qtbot.waitActive(window)
     page, session = window.train, window.workspace.session
@@ -130,7 +130,7 @@ def test_page_switches_between_job_and_runs_by_keyboard(open_window: OpenWindow,
 def test_closed_run_leaves_the_page(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
     qtbot.waitActive(window)
-    window.show_run(a_run(8, name="ended"))
+    window.show_run(write_run(8, name="ended"))
     qtbot.waitUntil(window.train.close_tab.isEnabled)
     window.train.close_tab.allow("A working run keeps its tab")
     window.workspace.session.changed.emit()
@@ -144,14 +144,14 @@ def test_closed_run_leaves_the_page(open_window: OpenWindow, qtbot: QtBot) -> No
 
 def test_status_bar_is_hidden_where_runs_show_their_state(open_window: OpenWindow) -> None:
     window = open_window()
-    window.show_run(a_run(8))
+    window.show_run(write_run(8))
     assert not window.status.isVisible()
     window.header.show_page(RUNS)
     assert window.status.isVisible()
 
 
 def test_window_shows_the_run_of_last_time(open_window: OpenWindow, qtbot: QtBot) -> None:
-    older, _newer = a_run(8, name="older"), a_run(8, name="newer")
+    older, _newer = write_run(8, name="older"), write_run(8, name="newer")
     first = open_window()
     first.show_run(older)
     first.close()
@@ -164,7 +164,7 @@ def test_window_shows_the_run_of_last_time(open_window: OpenWindow, qtbot: QtBot
     qtbot.waitUntil(lambda: third.workspace.runs.model.rowCount() == 2)
     assert third.form.isVisible()
     third.close()
-    working = supervise_here(a_run(20, None, name="working"))
+    working = supervise_here(write_run(20, None, name="working"))
     fourth = open_window()
     qtbot.waitUntil(lambda: fourth.train.shows_run)
     assert fourth.workspace.session.run.path == working.path
@@ -173,7 +173,7 @@ def test_window_shows_the_run_of_last_time(open_window: OpenWindow, qtbot: QtBot
 @pytest.mark.parametrize("is_deleted", [False, True])
 @pytest.mark.usefixtures("styled")
 def test_first_frame_waits_for_the_run_of_last_time(qtbot: QtBot, is_deleted: bool) -> None:
-    run = a_run(8)
+    run = write_run(8)
     Settings().set(LAST_RUN, str(run.path))
     if is_deleted:
         shutil.rmtree(run.path)
@@ -191,7 +191,7 @@ def test_first_frame_waits_for_the_run_of_last_time(qtbot: QtBot, is_deleted: bo
 
 @pytest.mark.usefixtures("styled")
 def test_window_closed_at_its_start_keeps_the_run_of_last_time(qtbot: QtBot) -> None:
-    run = a_run(8)
+    run = write_run(8)
     Settings().set(LAST_RUN, str(run.path))
     window = MainWindow()
     qtbot.addWidget(window)
@@ -227,7 +227,7 @@ def test_settings_of_a_run_fill_the_new_job(open_window: OpenWindow, qtbot: QtBo
     window = open_window()
     qtbot.waitActive(window)
     assert not window.acts.run_settings.isEnabled()
-    window.show_run(a_run(8, epochs=9, devices=(CPU, CPU), strategy="ddp"))
+    window.show_run(write_run(8, epochs=9, devices=(CPU, CPU), strategy="ddp"))
     view = window.train.run_settings
     assert not view.isVisible()
     qtbot.keyClick(window, Qt.Key.Key_F8)

@@ -24,7 +24,7 @@ def log_of(window: MainWindow) -> str:
     return "\n".join(view.toPlainText() for view in views)
 
 
-def trains_on_two_workers(window: MainWindow, qtbot: QtBot, restarts: int) -> list[psutil.Process]:
+def start_on_two_workers(window: MainWindow, qtbot: QtBot, restarts: int) -> list[psutil.Process]:
     """Start a run that restarts up to `restarts` times. Return its worker processes after the first step."""
     workers = next(box for box in window.findChildren(QSpinBox) if box.accessibleName() == "CPU workers")
     workers.setValue(2)
@@ -41,7 +41,7 @@ def trains_on_two_workers(window: MainWindow, qtbot: QtBot, restarts: int) -> li
 @pytest.mark.long
 def test_killed_rank_is_named_within_two_seconds(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
-    ranks = trains_on_two_workers(window, qtbot, restarts=0)
+    ranks = start_on_two_workers(window, qtbot, restarts=0)
     started_at = time.monotonic()
     next(rank for rank in ranks if rank.name() == "footplate-w1").kill()
     qtbot.waitUntil(lambda: NAMED in window.status.status.text() and NAMED in log_of(window))
@@ -54,7 +54,7 @@ def test_killed_rank_is_named_within_two_seconds(open_window: OpenWindow, qtbot:
 @pytest.mark.faults
 def test_killed_rank_restarts_with_the_reason(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
-    ranks = trains_on_two_workers(window, qtbot, restarts=1)
+    ranks = start_on_two_workers(window, qtbot, restarts=1)
     workspace, data = window.workspace, window.workspace.session.data
     qtbot.waitUntil(lambda: "last" in data.checkpoints)
     labels: list[str] = []

@@ -19,7 +19,7 @@ from engine.system.paths import sample_dataset
 from gui.main_window import MainWindow
 from gui.monitor.hosts import HostDialog
 from gui.runs.remote_dialog import RemoteRunsDialog
-from tests.support.machines import Machines, why_not
+from tests.support.machines import Machines, find_obstacle
 from tests.support.widgets import OpenWindow
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -32,7 +32,7 @@ NAMED_MS = 20_000
 @pytest.fixture
 def machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machines]:
     """Yield a simulated machine that the window reaches over ssh."""
-    if why := why_not():
+    if why := find_obstacle():
         pytest.skip(why)
     folder = Path(tempfile.mkdtemp(prefix="fpw"))
     created = Machines(folder, (NAME,))

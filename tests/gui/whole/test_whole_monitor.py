@@ -17,12 +17,12 @@ from gui.monitor.toolbar import VIEWS
 from gui.pages import MONITOR, TABS
 from tests.gui.monitor.watching import texts
 from tests.support.nvml_profiles import MACHINES
-from tests.support.nvml_stub import NvmlStub, gpu_profile, uuid_of, why_not
+from tests.support.nvml_stub import NvmlStub, find_obstacle, gpu_profile, uuid_of
 from tests.support.pulse import Pulse
 from tests.support.widgets import OpenWindow
 
 pytestmark = [
-    pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
+    pytest.mark.skipif(find_obstacle() is not None, reason=find_obstacle() or ""),
 ]
 
 LONGEST_STALL_S = 0.5

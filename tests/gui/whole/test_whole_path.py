@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("real_inspector")
 LITE = "timm:tf_efficientnet_lite0"
 
 
-def ready(window: MainWindow, qtbot: QtBot) -> MainWindow:
+def wait_until_ready(window: MainWindow, qtbot: QtBot) -> MainWindow:
     """Wait until the Train button is enabled, and return the window."""
     qtbot.waitUntil(window.form.train.isEnabled)
     return window
@@ -39,7 +39,7 @@ def press_train(window: MainWindow, qtbot: QtBot, epochs: int, model: str = "mni
     """Press the Train button and return the run that starts."""
     window.form.set_field("model", model)
     window.form.set_field("epochs", epochs)
-    ready(window, qtbot)
+    wait_until_ready(window, qtbot)
     with qtbot.waitSignal(window.workspace.launcher.started, raising=False) as started:
         qtbot.mouseClick(window.form.train, Qt.MouseButton.LeftButton)
     assert started.args is not None, f"{status(window)}; {window.form.submit_bar.reason.text()}"
@@ -69,7 +69,7 @@ def open_views(window: MainWindow) -> None:
 
 @pytest.mark.usefixtures("preloader")
 def test_train_in_a_new_home_trains_the_sample(open_window: OpenWindow, qtbot: QtBot) -> None:
-    window = ready(open_window(), qtbot)
+    window = wait_until_ready(open_window(), qtbot)
     wait_for_status(window, "Idle", qtbot)
     assert window.form.field_value("dataset") == str(paths.sample_dataset())
     assert window.form.field_value("model") == LITE
@@ -89,7 +89,7 @@ def test_train_in_a_new_home_trains_the_sample(open_window: OpenWindow, qtbot: Q
 
 @pytest.mark.long
 def test_stop_reports_free_devices(open_window: OpenWindow, qtbot: QtBot) -> None:
-    window = ready(open_window(), qtbot)
+    window = wait_until_ready(open_window(), qtbot)
     run = press_train(window, qtbot, epochs=1000)
     qtbot.waitUntil(lambda: points(window) > 0)
     assert status(window).startswith("Running")
@@ -102,7 +102,7 @@ def test_stop_reports_free_devices(open_window: OpenWindow, qtbot: QtBot) -> Non
 
 
 def test_run_continues_without_the_window(open_window: OpenWindow, qtbot: QtBot) -> None:
-    first = ready(open_window(), qtbot)
+    first = wait_until_ready(open_window(), qtbot)
     run = press_train(first, qtbot, epochs=1000)
     qtbot.waitUntil(lambda: points(first) > 0)
     first.close()
@@ -120,7 +120,7 @@ def test_run_continues_without_the_window(open_window: OpenWindow, qtbot: QtBot)
 
 @pytest.mark.long
 def test_job_is_started_by_keyboard(open_window: OpenWindow, qtbot: QtBot) -> None:
-    window = ready(open_window(), qtbot)
+    window = wait_until_ready(open_window(), qtbot)
     qtbot.waitActive(window)
     visited: list[str] = []
     tab_to(window, "Epochs", visited, qtbot)
@@ -129,7 +129,7 @@ def test_job_is_started_by_keyboard(open_window: OpenWindow, qtbot: QtBot) -> No
     tab_to(window, f"{METHOD} options", visited, qtbot)
     qtbot.keyClick(QApplication.focusWidget(), Qt.Key.Key_Space)
     tab_to(window, "Train", visited, qtbot)
-    ready(window, qtbot)
+    wait_until_ready(window, qtbot)
     qtbot.keyClick(QApplication.focusWidget(), Qt.Key.Key_Space)
     wait_for_status(window, "Running", qtbot)
     wait_for_status(window, "Completed", qtbot)
@@ -167,10 +167,10 @@ def _tab_round(window: MainWindow, visited: list[str]) -> None:
 @pytest.mark.long
 @pytest.mark.usefixtures("preloader")
 def test_run_survives_an_early_close(open_window: OpenWindow, qtbot: QtBot) -> None:
-    window = ready(open_window(), qtbot)
+    window = wait_until_ready(open_window(), qtbot)
     window.form.set_field("epochs", 1)
     window.form.set_field("image_size", 32)  # at the model's own size, an epoch can take minutes on a busy machine
-    ready(window, qtbot)
+    wait_until_ready(window, qtbot)
     window.form.start()
     window.close()
     (run,) = list_runs()

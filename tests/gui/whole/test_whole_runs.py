@@ -20,21 +20,21 @@ from gui.main_window import MainWindow
 from gui.pages import RUNS
 from gui.runs.page import RunsPage
 from gui.runs.table import STATE
-from tests.gui.whole.test_whole_path import points, press_train, ready, status, wait_for_status
+from tests.gui.whole.test_whole_path import points, press_train, status, wait_for_status, wait_until_ready
 from tests.support.widgets import OpenWindow
 
 
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is a signal of POSIX systems")
 def test_killed_run_is_resumed_from_the_list(open_window: OpenWindow, qtbot: QtBot) -> None:
-    first = ready(open_window(), qtbot)
+    first = wait_until_ready(open_window(), qtbot)
     killed = press_train(first, qtbot, epochs=400)
     qtbot.waitUntil(lambda: points(first) > 0)
     qtbot.waitUntil((killed.checkpoints / "last.pt").is_file)
     kill(killed)
     first.close()
     assert killed.state() == "interrupted"
-    window = ready(open_window(), qtbot)
+    window = wait_until_ready(open_window(), qtbot)
     qtbot.waitUntil(lambda: "1 run was interrupted" in window.message.text())
     window.header.show_page(RUNS)
     resume = next(
@@ -46,9 +46,9 @@ def test_killed_run_is_resumed_from_the_list(open_window: OpenWindow, qtbot: QtB
     last_before = max(event.step for event in killed.events() if isinstance(event, CheckpointSaved))
     with qtbot.waitSignal(window.workspace.launcher.started):
         qtbot.mouseClick(resume, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: len(executions(killed)) == 2 and steps(executions(killed)[1]) != [])
+    qtbot.waitUntil(lambda: len(read_executions(killed)) == 2 and steps(read_executions(killed)[1]) != [])
     assert window.form.job == before
-    assert steps(executions(killed)[1])[0] > last_before  # it didn't restart from the beginning
+    assert steps(read_executions(killed)[1])[0] > last_before  # it didn't restart from the beginning
     runs = window.workspace.runs
     window.header.show_page(RUNS)
     qtbot.waitUntil(lambda: runs.interrupted.count == 0)
@@ -60,17 +60,17 @@ def test_killed_run_is_resumed_from_the_list(open_window: OpenWindow, qtbot: QtB
 
 @pytest.mark.long
 def test_run_is_paused_changed_extended_and_forked(open_window: OpenWindow, qtbot: QtBot) -> None:
-    window = ready(open_window(), qtbot)
+    window = wait_until_ready(open_window(), qtbot)
     form_epochs = 400
     run = press_train(window, qtbot, epochs=form_epochs)
     qtbot.waitUntil(lambda: points(window) > 0)
-    page = on_the_runs_page(window, run, "Running", qtbot)
+    page = open_runs_page(window, run, "Running", qtbot)
 
     page.acts.pause.trigger()
     qtbot.waitUntil(lambda: run.state() == "paused")
     wait_for_the_end(run, qtbot)
-    paused_at = max(steps(executions(run)[0]))
-    on_the_runs_page(window, run, "Paused", qtbot)
+    paused_at = max(steps(read_executions(run)[0]))
+    open_runs_page(window, run, "Paused", qtbot)
 
     page.acts.change.trigger()
     qtbot.waitUntil(lambda: window.form.prefill is not None)
@@ -79,13 +79,13 @@ def test_run_is_paused_changed_extended_and_forked(open_window: OpenWindow, qtbo
     window.workspace.devices.set_selection(("cpu", "cpu"))
     few = paused_at // 10 + 3  # an epoch of the sample has more than ten steps
     form.set_field("epochs", few)
-    started(window, form.train, qtbot)
+    press_start(window, form.train, qtbot)
     form = window.form
     assert form.prefill is None
     assert (form.field_value("epochs"), form.devices) == (form_epochs, ("cpu",))
     qtbot.waitUntil(lambda: run.state() == "completed")
     wait_for_the_end(run, qtbot)
-    again = executions(run)[1]
+    again = read_executions(run)[1]
     assert isinstance(again[0], RunStarted)
     assert (again[0].job.resolved_strategy, again[0].job.parallel.devices, again[0].execution) == (
         "ddp",
@@ -95,31 +95,31 @@ def test_run_is_paused_changed_extended_and_forked(open_window: OpenWindow, qtbo
     assert steps(again)[0] > paused_at
     done = max(steps(again))
 
-    on_the_runs_page(window, run, "Completed", qtbot)
+    open_runs_page(window, run, "Completed", qtbot)
     page.acts.change.trigger()
     qtbot.waitUntil(lambda: window.form.field_value("epochs") == few + 5)
     form = window.form
     form.set_field("epochs", few + 1)
-    started(window, form.train, qtbot)
-    qtbot.waitUntil(lambda: len(executions(run)) == 3 and run.state() == "completed")
+    press_start(window, form.train, qtbot)
+    qtbot.waitUntil(lambda: len(read_executions(run)) == 3 and run.state() == "completed")
     wait_for_the_end(run, qtbot)
-    assert steps(executions(run)[2])[0] > done
+    assert steps(read_executions(run)[2])[0] > done
 
-    on_the_runs_page(window, run, "Completed", qtbot)
+    open_runs_page(window, run, "Completed", qtbot)
     page.acts.fork.trigger()
     qtbot.waitUntil(lambda: window.form.field_value("resume_from") != "")
     form = window.form
     form.set_field("epochs", few + 2)
-    fork = started(window, form.train, qtbot)
+    fork = press_start(window, form.train, qtbot)
     assert fork.run_id != run.run_id
     qtbot.waitUntil(lambda: fork.state() == "completed")
     wait_for_the_end(fork, qtbot)
-    assert min(steps(list(fork.events()))) > max(steps(executions(run)[2]))
+    assert min(steps(list(fork.events()))) > max(steps(read_executions(run)[2]))
     assert window.form.field_value("resume_from") == ""
     assert {each.run_id for each in list_runs()} == {run.run_id, fork.run_id}
 
 
-def on_the_runs_page(window: MainWindow, run: RunFolder, state: str, qtbot: QtBot) -> RunsPage:
+def open_runs_page(window: MainWindow, run: RunFolder, state: str, qtbot: QtBot) -> RunsPage:
     """Open the Runs page, wait until it shows `run` in the state `state`, and select the run."""
     window.header.show_page(RUNS)
     page = window.workspace.runs
@@ -135,7 +135,7 @@ def on_the_runs_page(window: MainWindow, run: RunFolder, state: str, qtbot: QtBo
     return page
 
 
-def started(window: MainWindow, button: QPushButton, qtbot: QtBot) -> RunFolder:
+def press_start(window: MainWindow, button: QPushButton, qtbot: QtBot) -> RunFolder:
     """Press `button` and return the run that it starts."""
     qtbot.wait(1)  # the next events validate an edit, which moves the button
     qtbot.waitUntil(button.isEnabled)
@@ -145,7 +145,7 @@ def started(window: MainWindow, button: QPushButton, qtbot: QtBot) -> RunFolder:
     return signal.args[0]
 
 
-def executions(run: RunFolder) -> list[list[AnyEvent]]:
+def read_executions(run: RunFolder) -> list[list[AnyEvent]]:
     """Return the events of each execution of the run."""
     found: list[list[AnyEvent]] = []
     for event in run.events():
@@ -178,7 +178,7 @@ pytestmark = pytest.mark.long
 
 
 def test_one_key_pauses_and_resumes(open_window: OpenWindow, qtbot: QtBot) -> None:
-    window = ready(open_window(), qtbot)
+    window = wait_until_ready(open_window(), qtbot)
     qtbot.waitActive(window)
     run = press_train(window, qtbot, epochs=400)
     qtbot.waitUntil(lambda: points(window) > 0 and status(window).startswith("Running"))
@@ -202,7 +202,7 @@ def test_one_key_pauses_and_resumes(open_window: OpenWindow, qtbot: QtBot) -> No
 
 
 def test_second_run_is_queued_until_stopped(open_window: OpenWindow, qtbot: QtBot) -> None:
-    window = ready(open_window(), qtbot)
+    window = wait_until_ready(open_window(), qtbot)
     blocking = press_train(window, qtbot, epochs=400)
     qtbot.waitUntil(lambda: points(window) > 0)
     second = press_train(window, qtbot, epochs=401)  # with the same job, the window would ask first

@@ -24,7 +24,7 @@ from gui.main_window import MainWindow
 from gui.pages import MONITOR, RUNS, SEARCHES, TRAIN
 from gui.run.header import VIEWS
 from gui.style import theme
-from tests.gui.sources.written_runs import a_run, supervise_here
+from tests.gui.sources.written_runs import supervise_here, write_run
 from tests.support.pulse import Pulse, waited_for_a_core_s
 from tests.support.stage import until
 
@@ -78,8 +78,8 @@ def main() -> None:
     dead, since = os.environ["DEAD_DISK"], Path(os.environ["DEAD_DISK_SINCE"])
     paths.choose_folder("runs", dead)
     for steps in (8, 400):
-        a_run(steps)
-    running = supervise_here(a_run(400, None))
+        write_run(steps)
+    running = supervise_here(write_run(400, None))
     window = MainWindow()
     window.show()
     until(lambda: window.workspace is not None and window.workspace.runs.table.model().rowCount() == 3)

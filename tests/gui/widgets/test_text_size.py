@@ -14,7 +14,7 @@ from gui.widgets.column_model import text_table
 from gui.widgets.editors import ComboBox
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import hbox
-from tests.support.clipping import clipped
+from tests.support.clipping import find_clipped_texts
 from tests.support.widgets import ShowWidget
 
 LONG = "A title that is much longer than the room of its box"
@@ -58,7 +58,7 @@ def test_open_list_shows_complete_titles(show_widget: ShowWidget) -> None:
     box = ComboBox()
     box.addItems([LONG, *map(str, range(3))])
     show_widget(box, 80, 30)
-    assert list(clipped(box)) == []
+    assert list(find_clipped_texts(box)) == []
     box.showPopup()
     assert box.view().viewport().width() >= box.fontMetrics().horizontalAdvance(LONG)
     box.hidePopup()
@@ -86,10 +86,10 @@ def test_elided_label_has_full_text_as_tool_tip(show_widget: ShowWidget, qtbot: 
     label = ElidedLabel(LONG, page)
     show_widget(page, 100, 40)
     label.resize(60, 20)
-    assert list(clipped(page)) == []
+    assert list(find_clipped_texts(page)) == []
     QApplication.sendEvent(label, QHelpEvent(QEvent.Type.ToolTip, QPoint(5, 5), label.mapToGlobal(QPoint(5, 5))))
     assert QToolTip.text() == LONG
     QToolTip.hideText()
     label.setToolTip("Something else")
-    (fault,) = clipped(page)
+    (fault,) = find_clipped_texts(page)
     assert "tool tip" in fault

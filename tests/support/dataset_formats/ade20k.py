@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.support.dataset_formats.annotations import counts_of_values
+from tests.support.dataset_formats.annotations import count_values
 from tests.support.dataset_formats.pixels import save_mask
 from tests.support.dataset_formats.truth import TrueImage, Truth
 
@@ -31,4 +31,4 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 def expect(image: TrueImage, kind: str) -> Any:
     """Return the sorted pixel counts of all mask values, including the unlabeled pixels."""
-    return counts_of_values(image.mask())
+    return count_values(image.mask())

@@ -20,7 +20,7 @@ from tests.support.dataset_formats.truth import CLASSES, TrueImage, Truth
 Annotation = Any
 
 
-def recognized(folder: Path, kind: str | None = None) -> RecognizedDataset | None:
+def recognize_folder(folder: Path, kind: str | None = None) -> RecognizedDataset | None:
     """Recognize the dataset in a folder. Return None if it is ambiguous or has errors.
 
     `kind` is the kind of annotations, or None to detect it.
@@ -32,7 +32,7 @@ def recognized(folder: Path, kind: str | None = None) -> RecognizedDataset | Non
     return None if errors(found.problems) else found
 
 
-def by_image(found: RecognizedDataset, folder: Path) -> dict[str, Annotation]:
+def read_annotations(found: RecognizedDataset, folder: Path) -> dict[str, Annotation]:
     """Return the annotation that Footplate reads for each image. Keys are the images' names in the ground truth."""
     samples = list_samples(found, str(folder), 1000)
     return {_true_name(sample.file): _annotation(sample) for sample in samples if not sample.problem}
@@ -54,12 +54,12 @@ def _annotation(sample: Sample) -> Annotation:
     return sorted(filter(None, (sample.pixels or {}).values()))
 
 
-def split_by_image(found: RecognizedDataset, folder: Path) -> dict[str, str]:
+def read_splits(found: RecognizedDataset, folder: Path) -> dict[str, str]:
     """Return the split of each image. Keys are the images' names in the ground truth."""
     return {_true_name(sample.file): sample.split for sample in list_samples(found, str(folder), 1000)}
 
 
-def area_by_image(found: RecognizedDataset, folder: Path) -> dict[str, dict[str, int]]:
+def measure_areas(found: RecognizedDataset, folder: Path) -> dict[str, dict[str, int]]:
     """Return the number of object pixels that Footplate reads, for each image and class."""
     return {
         _true_name(sample.file): {name: count for name, count in (sample.pixels or {}).items() if count}
@@ -67,7 +67,7 @@ def area_by_image(found: RecognizedDataset, folder: Path) -> dict[str, dict[str,
     }
 
 
-def true_areas(truth: Truth) -> dict[str, dict[str, int]]:
+def measure_true_areas(truth: Truth) -> dict[str, dict[str, int]]:
     """Return the number of object pixels in the ground truth, for each image and class."""
     areas: dict[str, dict[str, int]] = {}
     for image in truth.images:
@@ -78,7 +78,7 @@ def true_areas(truth: Truth) -> dict[str, dict[str, int]]:
     return areas
 
 
-def of_truth(
+def list_true_annotations(
     truth: Truth, kind: str, expect: Callable[[TrueImage, str], Annotation] | None = None
 ) -> dict[str, Annotation]:
     """Return the annotation to expect for each image in the ground truth, by the image's name.
@@ -88,12 +88,12 @@ def of_truth(
     return {image.name: (expect or _true_annotation)(image, kind) for image in truth.images}
 
 
-def counts_of_values(values: npt.NDArray[np.integer]) -> list[int]:
+def count_values(values: npt.NDArray[np.integer]) -> list[int]:
     """Count the pixels of each value in a mask and return the sorted counts."""
     return sorted(np.unique(values, return_counts=True)[1].tolist())
 
 
-def boxes_named(image: TrueImage, names: Mapping[str, str]) -> list[tuple[str, float, float, float, float]]:
+def rename_boxes(image: TrueImage, names: Mapping[str, str]) -> list[tuple[str, float, float, float, float]]:
     """Return the boxes of an image. `names` maps ground-truth classes to those of the dataset."""
     return sorted((names[each.name], *map(float, each.box)) for each in image.objects)
 
@@ -104,5 +104,5 @@ def _true_annotation(image: TrueImage, kind: str) -> Annotation:
     if kind == "labels":
         return frozenset(image.tags)
     if kind == "masks":
-        return counts_of_values(image.mask())
-    return boxes_named(image, {name: name for name in CLASSES})
+        return count_values(image.mask())
+    return rename_boxes(image, {name: name for name in CLASSES})

@@ -9,7 +9,7 @@ from PIL import Image
 from tests.support.dataset_formats.truth import TrueImage
 
 
-def encoded(image: TrueImage) -> bytes:
+def encode_png(image: TrueImage) -> bytes:
     """Return an image as a PNG file."""
     stream = io.BytesIO()
     Image.fromarray(image.pixels()).save(stream, "PNG")

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.support.dataset_formats.annotations import boxes_named, counts_of_values
-from tests.support.dataset_formats.pixels import numbered_labels, save_mask, with_labels
+from tests.support.dataset_formats.annotations import count_values, rename_boxes
+from tests.support.dataset_formats.pixels import draw_labels, draw_numbered_labels, save_mask
 from tests.support.dataset_formats.truth import TrueImage, Truth
 
 VARIANTS = ("plain", "label_ids", "coarse", "nested", "kitti", "kitti_splits")
@@ -26,8 +26,8 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         for image in truth.images:
             split = folder / (image.split if variant == "kitti_splits" else "training")
             image.save(split / f"image_2/{image.name}.png")
-            save_mask(split / f"semantic/{image.name}.png", with_labels(image, ROAD, LABELS))
-            numbers = numbered_labels(image, LABELS, 256, 1)
+            save_mask(split / f"semantic/{image.name}.png", draw_labels(image, ROAD, LABELS))
+            numbers = draw_numbered_labels(image, LABELS, 256, 1)
             save_mask(split / f"instance/{image.name}.png", np.where(numbers, numbers, ROAD * 256))
         return
     root = folder / "cityscapes" if variant == "nested" else folder
@@ -36,15 +36,15 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         city = f"{image.split}/aachen"
         image.save(root / f"leftImg8bit/{city}/{image.name}_leftImg8bit.png")
         stem = root / f"{kind}/{city}/{image.name}_{kind}"
-        save_mask(stem.with_name(stem.name + "_labelIds.png"), with_labels(image, ROAD, LABELS))
+        save_mask(stem.with_name(stem.name + "_labelIds.png"), draw_labels(image, ROAD, LABELS))
         if variant != "label_ids":
-            trained = with_labels(image, ROAD_TRAIN_ID, TRAIN_IDS)
+            trained = draw_labels(image, ROAD_TRAIN_ID, TRAIN_IDS)
             save_mask(stem.with_name(stem.name + "_labelTrainIds.png"), trained)
         save_mask(stem.with_name(stem.name + "_color.png"), np.zeros((image.height, image.width, 3), np.uint8))
-        numbers = numbered_labels(image, LABELS, 1000, 0)
+        numbers = draw_numbered_labels(image, LABELS, 1000, 0)
         save_mask(stem.with_name(stem.name + "_instanceIds.png"), np.where(numbers, numbers, ROAD).astype(np.uint16))
 
 
 def expect(image: TrueImage, kind: str) -> Any:
     """Return the annotation of `kind` that Footplate should read for an image."""
-    return boxes_named(image, NAMES) if kind == "instances" else counts_of_values(image.mask())
+    return rename_boxes(image, NAMES) if kind == "instances" else count_values(image.mask())

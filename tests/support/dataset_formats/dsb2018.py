@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.support.dataset_formats.annotations import boxes_named
+from tests.support.dataset_formats.annotations import rename_boxes
 from tests.support.dataset_formats.pixels import save_mask
 from tests.support.dataset_formats.truth import CLASSES, TrueImage, Truth
 
@@ -30,4 +30,4 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 def expect(image: TrueImage, kind: str) -> Any:
     """Return the annotation of `kind` that Footplate should read for an image."""
-    return boxes_named(image, dict.fromkeys(CLASSES, "object"))
+    return rename_boxes(image, dict.fromkeys(CLASSES, "object"))

@@ -36,12 +36,12 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         image.save(folder / image_place.format(name=image.name, split=image.split))
         path = folder / edge_place.format(name=image.name, split=image.split)
         if path.suffix == ".mat":
-            save_matlab(path, [outline(image)])
+            save_matlab(path, [find_outline(image)])
         else:
-            save_mask(path, outline(image).astype(np.uint8) * 255)
+            save_mask(path, find_outline(image).astype(np.uint8) * 255)
 
 
-def outline(image: TrueImage) -> npt.NDArray[np.bool_]:
+def find_outline(image: TrueImage) -> npt.NDArray[np.bool_]:
     """Return a mask of the objects' border pixels, bool [h, w]."""
     layer = np.zeros((image.height, image.width), bool)
     for each in image.objects:
@@ -53,4 +53,4 @@ def outline(image: TrueImage) -> npt.NDArray[np.bool_]:
 
 def expect(image: TrueImage, kind: str) -> Any:
     """Return the number of edge pixels in an image, as a list of one element. The list is empty if there are none."""
-    return [int(outline(image).sum())] if image.objects else []
+    return [int(find_outline(image).sum())] if image.objects else []

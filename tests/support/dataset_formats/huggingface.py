@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tests.support.dataset_formats.archives import encoded
+from tests.support.dataset_formats.archives import encode_png
 from tests.support.dataset_formats.truth import TrueImage, Truth
 
 NEEDS_PYARROW = ("parquet", "parquet_labels", "parquet_boxes", "named")
@@ -65,7 +65,7 @@ def _write_parquet(truth: Truth, folder: Path, variant: str) -> None:
         for shard in range(shards):
             rows = [_cells(truth, image, variant) for image in images[shard::shards]]
             table = pyarrow.Table.from_pylist(rows)
-            noted = _noted(truth.classes, variant)
+            noted = _make_features(truth.classes, variant)
             if noted:
                 table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": noted}})})
             parquet.write_table(table, folder / "data" / f"{split}-{shard:05d}-of-{shards:05d}.parquet")
@@ -79,11 +79,11 @@ def _write_parquet(truth: Truth, folder: Path, variant: str) -> None:
 
 
 def _cells(truth: Truth, image: TrueImage, variant: str) -> dict[str, Any]:
-    content: Any = {"bytes": encoded(image), "path": f"{image.name}.png"}
+    content: Any = {"bytes": encode_png(image), "path": f"{image.name}.png"}
     return {"image": content} | _row(truth, image, variant)
 
 
-def _noted(classes: Sequence[str], variant: str) -> dict[str, Any]:
+def _make_features(classes: Sequence[str], variant: str) -> dict[str, Any]:
     """Return the column types in the form in which the library `datasets` stores them."""
     names = {"names": list(classes), "_type": "ClassLabel"}
     match variant:

@@ -91,7 +91,7 @@ def _result(each: TrueObject, image: TrueImage, variant: str) -> dict[str, Any]:
         kind = "brushlabels"
         alpha = np.zeros((image.height, image.width), np.uint8)
         alpha[top:bottom, left:right] = 255
-        value = {"format": "rle", "rle": packed(alpha)}
+        value = {"format": "rle", "rle": encode_alpha(alpha)}
     else:
         kind = "polygonlabels"
         value = {"points": [[100 * x / image.width, 100 * y / image.height] for x, y in each.polygon], "closed": True}
@@ -107,7 +107,7 @@ def _result(each: TrueObject, image: TrueImage, variant: str) -> dict[str, Any]:
     }
 
 
-def packed(alpha: npt.NDArray[np.uint8]) -> list[int]:
+def encode_alpha(alpha: npt.NDArray[np.uint8]) -> list[int]:
     """Encode the alpha channel of a mask in Label Studio's run-length format.
 
     Equal values form runs of at most 65,536. Other values are stored one by one.

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.support.dataset_formats.annotations import counts_of_values
-from tests.support.dataset_formats.pixels import save_mask, with_labels
+from tests.support.dataset_formats.annotations import count_values
+from tests.support.dataset_formats.pixels import draw_labels, save_mask
 from tests.support.dataset_formats.truth import TrueImage, Truth
 
 VARIANTS = ("plain",)
@@ -22,16 +22,16 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     for number, image in enumerate(truth.images):
         area = folder / image.split.title() / ("Urban" if number % 2 else "Rural")
         image.save(area / f"images_png/{image.name}.png")
-        save_mask(area / f"masks_png/{image.name}.png", values(image))
+        save_mask(area / f"masks_png/{image.name}.png", make_mask(image))
 
 
-def values(image: TrueImage) -> npt.NDArray[np.uint8]:
+def make_mask(image: TrueImage) -> npt.NDArray[np.uint8]:
     """Return the mask of an image."""
-    found = with_labels(image, 1, LABELS)
+    found = draw_labels(image, 1, LABELS)
     found[0] = 0
     return found
 
 
 def expect(image: TrueImage, kind: str) -> Any:
     """Return the annotation of `kind` that Footplate should read for an image. Unlabeled pixels are counted, too."""
-    return counts_of_values(values(image))
+    return count_values(make_mask(image))

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.support.dataset_formats.annotations import boxes_named, counts_of_values
-from tests.support.dataset_formats.pixels import numbered_labels, save_mask, with_labels
+from tests.support.dataset_formats.annotations import count_values, rename_boxes
+from tests.support.dataset_formats.pixels import draw_labels, draw_numbered_labels, save_mask
 from tests.support.dataset_formats.truth import TrueImage, Truth
 
 VARIANTS = ("plain", "v2.0")
@@ -36,13 +36,13 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         split = folder / {"train": "training", "val": "validation"}[image.split]
         masks = split if variant == "plain" else split / variant
         image.save(split / f"images/{image.name}.jpg")
-        save_mask(masks / f"labels/{image.name}.png", with_labels(image, ROAD, LABELS))
-        numbers = numbered_labels(image, LABELS, 256, 0)
-        numbers[with_labels(image, ROAD, LABELS) == ROAD] = ROAD * 256
+        save_mask(masks / f"labels/{image.name}.png", draw_labels(image, ROAD, LABELS))
+        numbers = draw_numbered_labels(image, LABELS, 256, 0)
+        numbers[draw_labels(image, ROAD, LABELS) == ROAD] = ROAD * 256
         save_mask(masks / f"instances/{image.name}.png", numbers)
 
 
 def expect(image: TrueImage, kind: str) -> Any:
     """Return the annotation of `kind` that Footplate should read for an image."""
     names = {name: name.title() for name in LABELS}
-    return boxes_named(image, names) if kind == "instances" else counts_of_values(image.mask())
+    return rename_boxes(image, names) if kind == "instances" else count_values(image.mask())

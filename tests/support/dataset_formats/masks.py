@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.support.dataset_formats.annotations import boxes_named, counts_of_values
-from tests.support.dataset_formats.pixels import object_numbers, save_mask
+from tests.support.dataset_formats.annotations import count_values, rename_boxes
+from tests.support.dataset_formats.pixels import draw_object_numbers, save_mask
 from tests.support.dataset_formats.truth import CLASSES, TrueImage, Truth
 
 _PLACES = {
@@ -55,7 +55,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     for image in truth.images:
         fields = _fields(image)
         image.save(folder / image_place.format(**fields))
-        values = object_numbers(image) if variant in NUMBERED else image.mask()
+        values = draw_object_numbers(image) if variant in NUMBERED else image.mask()
         if variant == "cvat_camvid":
             values = np.array(COLORS, np.uint8)[values]
         save_mask(folder / mask_place.format(**fields), values)
@@ -87,7 +87,5 @@ def _fields(image: TrueImage) -> dict[str, object]:
 def expect(image: TrueImage, kind: str) -> Any:
     """Return the annotation of `kind` that Footplate should read for an image."""
     return (
-        boxes_named(image, dict.fromkeys(CLASSES, "pedestrian"))
-        if kind == "instances"
-        else counts_of_values(image.mask())
+        rename_boxes(image, dict.fromkeys(CLASSES, "pedestrian")) if kind == "instances" else count_values(image.mask())
     )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.support.dataset_formats.annotations import counts_of_values
+from tests.support.dataset_formats.annotations import count_values
 from tests.support.dataset_formats.pixels import save_mask
 from tests.support.dataset_formats.truth import TrueImage, Truth
 
@@ -21,14 +21,14 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     """Write images and trimaps. The first row of each trimap is unclassified."""
     for image in truth.images:
         image.save(folder / f"images/{image.name}.jpg")
-        save_mask(folder / f"annotations/trimaps/{image.name}.png", trimap(image))
+        save_mask(folder / f"annotations/trimaps/{image.name}.png", make_trimap(image))
     if variant == "splits":
         for name, split in (("trainval", "train"), ("test", "val")):
             lines = [f"{image.name} 1 1 1" for image in truth.of(split)]
             (folder / f"annotations/{name}.txt").write_text("\n".join(lines) + "\n")
 
 
-def trimap(image: TrueImage) -> npt.NDArray[np.uint8]:
+def make_trimap(image: TrueImage) -> npt.NDArray[np.uint8]:
     """Return the trimap of an image."""
     values = np.where(image.mask() > 0, 1, 2).astype(np.uint8)
     values[0] = 3
@@ -37,4 +37,4 @@ def trimap(image: TrueImage) -> npt.NDArray[np.uint8]:
 
 def expect(image: TrueImage, kind: str) -> Any:
     """Return the annotation of `kind` that Footplate should read for an image. Unclassified pixels are counted, too."""
-    return counts_of_values(trimap(image))
+    return count_values(make_trimap(image))

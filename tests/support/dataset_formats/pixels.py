@@ -25,7 +25,7 @@ def save_mask(path: Path, values: npt.NDArray[np.integer]) -> Path:
     return path
 
 
-def object_numbers(image: TrueImage) -> npt.NDArray[np.uint8]:
+def draw_object_numbers(image: TrueImage) -> npt.NDArray[np.uint8]:
     """Return a mask of the objects: 0 for the background, 1 for the first object, 2 for the second, and so on."""
     values = np.zeros((image.height, image.width), np.uint8)
     for number, each in enumerate(image.objects, 1):
@@ -34,7 +34,7 @@ def object_numbers(image: TrueImage) -> npt.NDArray[np.uint8]:
     return values
 
 
-def numbered_labels(image: TrueImage, labels: dict[str, int], factor: int, first: int) -> npt.NDArray[np.uint16]:
+def draw_numbered_labels(image: TrueImage, labels: dict[str, int], factor: int, first: int) -> npt.NDArray[np.uint16]:
     """Return a mask with a value for each object: `label * factor + number`.
 
     `labels` maps a class to its label. The objects of each label are numbered from `first`.
@@ -48,7 +48,7 @@ def numbered_labels(image: TrueImage, labels: dict[str, int], factor: int, first
     return values
 
 
-def with_labels(image: TrueImage, background: int, labels: dict[str, int]) -> npt.NDArray[np.uint8]:
+def draw_labels(image: TrueImage, background: int, labels: dict[str, int]) -> npt.NDArray[np.uint8]:
     """Return the mask of an image. `labels` gives the value of each class, and `background` that of other pixels."""
     table = np.array([background, *(labels[name] for name in CLASSES)], np.uint8)
     return table[image.mask()]

@@ -58,7 +58,7 @@ def _object(each: TrueObject, variant: str) -> dict[str, Any]:
     if variant == "bitmaps":
         return entry | {
             "geometryType": "bitmap",
-            "bitmap": {"origin": [left, top], "data": bitmap(bottom - top, right - left)},
+            "bitmap": {"origin": [left, top], "data": encode_bitmap(bottom - top, right - left)},
             "points": {"exterior": [], "interior": []},
         }
     hole = [[left + 2, top + 2], [left + 6, top + 2], [left + 6, top + 6], [left + 2, top + 6]]
@@ -66,7 +66,7 @@ def _object(each: TrueObject, variant: str) -> dict[str, Any]:
     return entry | {"geometryType": "polygon", "points": points}
 
 
-def bitmap(height: int, width: int) -> str:
+def encode_bitmap(height: int, width: int) -> str:
     """Encode a filled rectangle as Supervisely encodes masks: a PNG with a transparent color, zlib, base64."""
     image = Image.fromarray(np.ones((height, width), np.uint8), "P")
     image.putpalette([0, 0, 0, 255, 255, 255])

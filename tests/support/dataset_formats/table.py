@@ -77,9 +77,17 @@ def _write_csv(truth: Truth, images: Sequence[TrueImage], table: Path, variant: 
     delimiter = {"tsv": "\t", "semicolons": ";"}.get(variant, ",")
     stream = io.StringIO()
     writer = csv.writer(stream, delimiter=delimiter)
-    writer.writerow([*_before(None, variant), *_labels(truth, None, variant), *_after(None, variant)])
+    writer.writerow(
+        [*_make_leading_cells(None, variant), *_labels(truth, None, variant), *_make_trailing_cells(None, variant)]
+    )
     for image in images:
-        writer.writerow([*_before(image, variant), *_labels(truth, image, variant), *_after(image, variant)])
+        writer.writerow(
+            [
+                *_make_leading_cells(image, variant),
+                *_labels(truth, image, variant),
+                *_make_trailing_cells(image, variant),
+            ]
+        )
     encoding = {"utf16": "utf-16", "bom": "utf-8-sig"}.get(variant, "utf-8")
     table.with_suffix(".tsv" if variant == "tsv" else ".csv").write_bytes(stream.getvalue().encode(encoding))
     if "numbers" in variant:
@@ -87,7 +95,7 @@ def _write_csv(truth: Truth, images: Sequence[TrueImage], table: Path, variant: 
         (table.parent / "class_names.csv").write_text("class_id,name\n" + rows)
 
 
-def _before(image: TrueImage | None, variant: str) -> list[str]:
+def _make_leading_cells(image: TrueImage | None, variant: str) -> list[str]:
     """Return the cells before the labels: the row's index (only in the variant "index") and the image.
 
     If `image` is None, return the cells of the header.
@@ -121,7 +129,7 @@ def _labels(truth: Truth, image: TrueImage | None, variant: str) -> list[str]:
     return [{"is_valid": " ", "bom": ",", "column": "; "}.get(variant, "|").join(image.tags)]
 
 
-def _after(image: TrueImage | None, variant: str) -> list[str]:
+def _make_trailing_cells(image: TrueImage | None, variant: str) -> list[str]:
     """Return the cells that follow the labels: the split in some variants, and a two-line remark in "plain".
 
     If `image` is None, return the column headers.

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tests.support.dataset_formats.pixels import object_numbers, save_mask
+from tests.support.dataset_formats.pixels import draw_object_numbers, save_mask
 from tests.support.dataset_formats.truth import Truth
 
 VARIANTS = ("plain", "splits", "nested", "trainval", "trainval_and_val", "cvat", "labelme")
@@ -25,11 +25,11 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         if variant == "labelme":
             save_mask(root / f"SegmentationClass/{image.name}.npy", values)
             _save_palette(root / f"SegmentationClassPNG/{image.name}.png", values)
-            save_mask(root / f"SegmentationObjectPNG/{image.name}.png", object_numbers(image))
+            save_mask(root / f"SegmentationObjectPNG/{image.name}.png", draw_object_numbers(image))
             continue
         colors = np.array(_COLORS, np.uint8)
         save_mask(root / f"SegmentationClass/{image.name}.png", colors[values] if variant == "cvat" else values)
-        save_mask(root / f"SegmentationObject/{image.name}.png", object_numbers(image))
+        save_mask(root / f"SegmentationObject/{image.name}.png", draw_object_numbers(image))
     if variant == "cvat":
         lines = ["# label:color_rgb:parts:actions"]
         lines += [f"{name}:{','.join(map(str, color))}::" for name, color in zip(names, _COLORS, strict=True)]

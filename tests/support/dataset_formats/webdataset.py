@@ -7,7 +7,7 @@ import json
 import tarfile
 from pathlib import Path
 
-from tests.support.dataset_formats.archives import encoded
+from tests.support.dataset_formats.archives import encode_png
 from tests.support.dataset_formats.truth import TrueImage, Truth
 
 VARIANTS = ("plain", "splits", "nested", "json", "labels", "gz")
@@ -46,4 +46,4 @@ def _members(truth: Truth, image: TrueImage, variant: str) -> dict[str, bytes]:
             labels = {"json": json.dumps({"labels": image.tags})}
         case _:
             labels = {"cls": image.tags[0] + "\n"}
-    return {"png": encoded(image)} | {ending: text.encode() for ending, text in labels.items()}
+    return {"png": encode_png(image)} | {ending: text.encode() for ending, text in labels.items()}

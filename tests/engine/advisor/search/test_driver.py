@@ -49,7 +49,7 @@ TRAINED = sum(row.epoch for row in a_state(3).trials)
 RANGES = {name: SPACE[name] for name in ("learning_rate", "optimizer")}
 
 
-def started(search: Search) -> SearchFolder:
+def start_search(search: Search) -> SearchFolder:
     folder = create_search(search)
     start_driver(folder)
     return folder
@@ -82,7 +82,7 @@ def _belongs_to_test(process: psutil.Process) -> bool:
         return False
 
 
-def times(run: RunFolder) -> tuple[float, float]:
+def read_times(run: RunFolder) -> tuple[float, float]:
     """Return the start of the run's first execution and the end of its last one."""
     events = list(run.events())
     started_at = next(event.time for event in events if isinstance(event, RunStarted))
@@ -91,7 +91,7 @@ def times(run: RunFolder) -> tuple[float, float]:
 
 def test_driver_continues_after_kill_and_is_reproducible() -> None:
     search = small_search(small_job(epochs=2), space=RANGES, pruner="none", seed=3)
-    folder = started(search)
+    folder = start_search(search)
     wait_for(lambda: len(trials_of("small")) >= 2 and any(row.epoch for row in folder.state().trials))
     kill(folder)
     assert folder.status() == "interrupted"
@@ -117,7 +117,7 @@ def test_driver_continues_after_kill_and_is_reproducible() -> None:
         )
         assert (job.name, read_notes(run.path).tags) == (f"small {trial.number}", ("search small",))
         assert bool(list(run.checkpoints.glob("*.pt"))) == (trial.number == best.number)
-    (first, second) = (times(run) for run, _trial in trials[:2])
+    (first, second) = (read_times(run) for run, _trial in trials[:2])
     assert max(first[0], second[0]) < min(first[1], second[1]), "two trials run at the same time"
     # Settings are reproducible from the saved trials.
     rows = {row.number: row for row in state.trials}
@@ -141,7 +141,7 @@ def test_driver_continues_after_kill_and_is_reproducible() -> None:
 
 @pytest.mark.long
 def test_driver_stop_pauses_trials_and_restart_resumes() -> None:
-    folder = started(small_search(small_job(epochs=30), space=RANGES, pruner="none", trials=2))
+    folder = start_search(small_search(small_job(epochs=30), space=RANGES, pruner="none", trials=2))
     wait_for(lambda: any(row.epoch >= 2 for row in folder.state().trials))
     assert stop_driver(folder)
     state = final_state(folder)
@@ -158,7 +158,7 @@ def test_driver_stop_pauses_trials_and_restart_resumes() -> None:
 
 @pytest.mark.long
 def test_driver_recovers_all_trials_after_power_failure() -> None:
-    folder = started(small_search(small_job(epochs=6), space=RANGES, trials=8))
+    folder = start_search(small_search(small_job(epochs=6), space=RANGES, trials=8))
     wait_for(lambda: sum(row.state in ENDED_TRIALS for row in folder.state().trials) >= 3)
     kill_everything()
     before = {row.number: row for row in folder.state().trials if row.state in ENDED_TRIALS}
@@ -178,7 +178,7 @@ def test_driver_recovers_all_trials_after_power_failure() -> None:
 @pytest.mark.long
 def test_driver_killed_during_repeats_starts_none_twice() -> None:
     search = small_search(small_job(epochs=2, seed=5), space=RANGES, pruner="none", trials=2, confirm=3)
-    folder = started(search)
+    folder = start_search(search)
     wait_for(lambda: sum(row.repeat_of is not None for row in folder.state().trials) >= 3)
     kill(folder)
     started_at = {run.run_id for run, _trial in trials_of("small")}
@@ -204,7 +204,7 @@ def test_driver_killed_during_repeats_starts_none_twice() -> None:
 def test_driver_ends_if_all_trials_fail() -> None:
     search = small_search(small_job(restarts=0), space=RANGES, pruner="none", devices=["cpu"])
     broken = msgspec.structs.replace(search, job=search.job.with_fields(dataset="/nowhere"))
-    state = final_state(started(broken))
+    state = final_state(start_search(broken))
     assert state.ended == "failed"
     assert "nowhere" in state.cause
     assert [row.state for row in state.trials] == ["failed"] * len(state.trials)
@@ -289,13 +289,13 @@ class WrittenSearch:
         outcome = outcome or ("completed" if value is not None else "failed")
         events: list[AnyEvent] = [RunFinished(outcome=outcome, cause=cause)]
         if value is not None:
-            events[:0] = reports(value, 3)
+            events[:0] = make_validations(value, 3)
         run.checkpoints.mkdir(exist_ok=True)
         (run.checkpoints / "best.pt").touch()
         run.events_file.write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
 
 
-def reports(value: float, epochs: int) -> list[AnyEvent]:
+def make_validations(value: float, epochs: int) -> list[AnyEvent]:
     """Return validations with the same value of accuracy and loss in each epoch."""
     measures = {"top1": value, "loss": value}
     return [Validation(epoch=n, step=n, measures=measures, images=1, seconds=0.1) for n in range(1, epochs + 1)]
@@ -482,7 +482,7 @@ def test_only_unfinished_originals_are_pruned(monkeypatch: pytest.MonkeyPatch) -
     written.add(Trial(search="small", number=7, params=params | {"seed": 1}, seed=0, repeat_of=1), "running")
     epochs = {0: 1, 5: 1, 6: 3, 7: 1}  # of three; the baseline and repeats are never pruned
     for run, trial in written.unfinished():
-        lines = [msgspec.json.encode(event) + b"\n" for event in reports(0.1, epochs[trial.number])]
+        lines = [msgspec.json.encode(event) + b"\n" for event in make_validations(0.1, epochs[trial.number])]
         run.events_file.write_bytes(b"".join(lines))
     written.start_trials()
     written.step()
@@ -534,7 +534,9 @@ def test_only_checkpoints_of_ended_trials_that_are_not_retained_are_deleted() ->
 
     def handle(number: int, *, ended: bool, is_cleared: bool = False) -> SimpleNamespace:
         row = SimpleNamespace(number=number)
-        return SimpleNamespace(row=row, ended=ended, is_cleared=is_cleared, clear=lambda: cleared.append(number))
+        return SimpleNamespace(
+            row=row, ended=ended, is_cleared=is_cleared, delete_checkpoints=lambda: cleared.append(number)
+        )
 
     handles = (
         handle(0, ended=True), handle(1, ended=False), handle(2, ended=True), handle(3, ended=True, is_cleared=True),

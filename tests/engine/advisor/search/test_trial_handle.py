@@ -11,28 +11,33 @@ from engine.advisor.search.trial_handle import TrialHandle
 from engine.contract.events import AnyEvent, Failed, PhaseChanged, RunFinished, RunStarted, Validation, Waiting
 from engine.contract.search import Search, Trial, TrialRow
 from engine.runs.folder import RunFolder, create_run
-from tests.gui.sources.written_runs import a_plan, append, supervise_here
+from tests.gui.sources.written_runs import append, make_plan, supervise_here
 from tests.support.searches import small_job, small_search
 
 
-def started(time: float = 0.0, execution: int = 1) -> RunStarted:
+def start_event(time: float = 0.0, execution: int = 1) -> RunStarted:
     return RunStarted(
         run_id="", job=small_job(), devices=(), world_size=1, environment={}, supervisor_pid=1, execution=execution, time=time
     )  # fmt: skip
 
 
-def validated(epoch: int, time: float, **measures: float) -> Validation:
+def validation_event(epoch: int, time: float, **measures: float) -> Validation:
     return Validation(epoch=epoch, step=epoch, measures=measures, images=1, seconds=0.1, time=time)
 
 
-PLAN = a_plan(time=10.0)
-TWO_EPOCHS = [started(), PLAN, validated(1, 15.0, top1=0.9, loss=0.7), validated(3, 20.0, top1=0.8, loss=0.4)]
+PLAN = make_plan(time=10.0)
+TWO_EPOCHS = [
+    start_event(),
+    PLAN,
+    validation_event(1, 15.0, top1=0.9, loss=0.7),
+    validation_event(3, 20.0, top1=0.8, loss=0.4),
+]
 DONE = RunFinished(outcome="completed", time=21.0)
 STOPPED = RunFinished(outcome="stopped", time=21.0)
-AGAIN = [started(execution=2, time=50.0), a_plan(time=60.0), validated(4, 67.0, top1=0.1, loss=0.9)]
+AGAIN = [start_event(execution=2, time=50.0), make_plan(time=60.0), validation_event(4, 67.0, top1=0.1, loss=0.9)]
 
 
-def handle_of(search: Search, logged: list[AnyEvent], **trial: Any) -> tuple[TrialHandle, RunFolder]:
+def make_handle(search: Search, logged: list[AnyEvent], **trial: Any) -> tuple[TrialHandle, RunFolder]:
     run = create_run(search.job)
     append(run, *logged)
     return TrialHandle(search, run, Trial(**({"search": "small", "number": 4, "params": {}, "seed": 0} | trial))), run
@@ -47,21 +52,21 @@ def handle_of(search: Search, logged: list[AnyEvent], **trial: Any) -> tuple[Tri
          {"state": "completed", "values": (10.0, 0.4, 0.8), "epoch": 3, "seconds": 10.0, "reported": {}}),
         (["parameters", "top1"], [*TWO_EPOCHS, DONE],
          {"state": "completed", "values": (1000.0, 0.9), "epoch": 3, "seconds": 10.0, "reported": {}}),
-        (["top1"], [started(), Waiting(position=1)], {"state": "waiting"}),
-        (["top1"], [started(), Waiting(position=1), PhaseChanged(phase="starting")], {"state": "running"}),
+        (["top1"], [start_event(), Waiting(position=1)], {"state": "waiting"}),
+        (["top1"], [start_event(), Waiting(position=1), PhaseChanged(phase="starting")], {"state": "running"}),
         (["top1"], [*TWO_EPOCHS, STOPPED, *AGAIN],
          {"state": "running", "values": (0.9,), "epoch": 4, "seconds": 17.0, "reported": {1: 0.9, 3: 0.8, 4: 0.1}}),
-        (["top1"], [started(), PLAN, validated(1, 15.0, loss=0.7), DONE],
+        (["top1"], [start_event(), PLAN, validation_event(1, 15.0, loss=0.7), DONE],
          {"state": "failed", "epoch": 1, "seconds": 5.0, "reported": {}, "cause": "It has no finite value of Top-1 accuracy."}),
-        (["top1"], [started(), Failed(cause="It is late."), RunFinished(outcome="failed")],
+        (["top1"], [start_event(), Failed(cause="It is late."), RunFinished(outcome="failed")],
          {"state": "failed", "cause": "It is late."}),
-        (["top1"], [started(), Failed(cause="It is late."), STOPPED, started(execution=2)], {"state": "running"}),
+        (["top1"], [start_event(), Failed(cause="It is late."), STOPPED, start_event(execution=2)], {"state": "running"}),
         (["top1"], [*TWO_EPOCHS, RunFinished(outcome="unsaved", cause="The disk is full.")],
          {"state": "failed", "values": (0.9,), "epoch": 3, "seconds": 10.0, "cause": "The disk is full."}),
     ],
 )  # fmt: skip
 def test_row_follows_the_log(goals: list[str], logged: list[AnyEvent], expected: dict[str, Any]) -> None:
-    handle, run = handle_of(small_search(goals=goals), logged)
+    handle, run = make_handle(small_search(goals=goals), logged)
     reported = {1: 0.9, 3: 0.8} if goals[0] == "top1" else {1: 0.7, 3: 0.4}
     plain = {"values": (None,) * len(goals), "reported": reported if "values" in expected else {}}
     row = TrialRow(number=4, run_id=run.run_id, params={}, **({"epochs": 3} | plain | expected))  # type: ignore[arg-type]
@@ -70,7 +75,7 @@ def test_row_follows_the_log(goals: list[str], logged: list[AnyEvent], expected:
 
 @pytest.mark.parametrize(("finished", "state"), [(DONE, "completed"), (STOPPED, "pruned")])
 def test_only_stopped_trials_are_pruned(finished: RunFinished, state: str) -> None:
-    handle, _run = handle_of(small_search(), TWO_EPOCHS, pruned=True)
+    handle, _run = make_handle(small_search(), TWO_EPOCHS, pruned=True)
     append(_run, finished)
     assert (handle.poll(), handle.row.state, handle.row.epoch, handle.row.seconds) == (True, state, 3, 10.0)
     assert not handle.poll()
@@ -79,7 +84,7 @@ def test_only_stopped_trials_are_pruned(finished: RunFinished, state: str) -> No
 @pytest.mark.parametrize("restarts", [0, 2])
 def test_interrupted_trial_is_resumed_on_other_devices(restarts: int) -> None:
     search = small_search(small_job(restarts=restarts, strategy="auto"))
-    _, run = handle_of(search, TWO_EPOCHS)
+    _, run = make_handle(search, TWO_EPOCHS)
     os.utime(run.job_file, (0, 0))
     handle = TrialHandle(search, run, Trial(search="small", number=4, params={}, seed=0))
     handle.poll()
@@ -96,7 +101,7 @@ def test_interrupted_trial_is_resumed_on_other_devices(restarts: int) -> None:
 
 
 def test_trial_that_cannot_be_resumed_has_failed() -> None:
-    handle, run = handle_of(small_search(), [*TWO_EPOCHS, RunFinished(outcome="paused")])
+    handle, run = make_handle(small_search(), [*TWO_EPOCHS, RunFinished(outcome="paused")])
     run.job_file.write_text("epochs = ")
     handle.resume(("cpu",), lambda run: None)
     handle.poll()
@@ -104,11 +109,11 @@ def test_trial_that_cannot_be_resumed_has_failed() -> None:
 
 
 def test_checkpoints_are_deleted_after_the_supervisor_has_exited() -> None:
-    handle, run = handle_of(small_search(), [*TWO_EPOCHS, DONE])
+    handle, run = make_handle(small_search(), [*TWO_EPOCHS, DONE])
     (run.checkpoints / "last.pt").touch()
     supervise_here(run)
-    handle.clear()
+    handle.delete_checkpoints()
     assert (handle.is_cleared, (run.checkpoints / "last.pt").exists()) == (False, True)
     run.supervisor_file.unlink()
-    handle.clear()
+    handle.delete_checkpoints()
     assert (handle.is_cleared, (run.checkpoints / "last.pt").exists()) == (True, False)

@@ -10,7 +10,7 @@ from engine.checks.findings.bottleneck import RunProfile, find_bottleneck
 from engine.contract.events import RanksTimed, RankTimes
 from engine.contract.job import job_from_values
 from tests.gui.sources.written_runs import job
-from tests.gui.split_points.example import trace
+from tests.gui.split_points.example import make_trace
 
 GPUS = ("GPU-0", "GPU-1")
 BUSY = {"forward": 0.03, "backward": 0.06, "optimizer": 0.007}
@@ -103,7 +103,7 @@ def test_communication_advice_depends_on_strategy(
 
 
 def test_bubble_advises_more_microbatches_if_divisible() -> None:
-    changes: dict[str, Any] = {"devices": GPUS, "trace": trace(bubble=0.2, theory=0.15), "microbatches": 4}
+    changes: dict[str, Any] = {"devices": GPUS, "trace": make_trace(bubble=0.2, theory=0.15), "microbatches": 4}
     given = find_bottleneck(profile(of_job={"strategy": "pipeline", "batch_size": 64}, **changes))
     assert given.sentence == (
         "The devices are idle 20% of each step while the pipeline fills and drains: "
@@ -115,7 +115,7 @@ def test_bubble_advises_more_microbatches_if_divisible() -> None:
 
 def test_bubble_of_unbalanced_stages() -> None:
     given = find_bottleneck(
-        profile(devices=GPUS, of_job={"strategy": "pipeline"}, trace=trace(bubble=0.4, theory=0.1), microbatches=4)
+        profile(devices=GPUS, of_job={"strategy": "pipeline"}, trace=make_trace(bubble=0.4, theory=0.1), microbatches=4)
     )
     assert "40%" in given.sentence
     assert given.sentence.endswith("the stages are unbalanced.")
@@ -123,7 +123,7 @@ def test_bubble_of_unbalanced_stages() -> None:
 
 def test_model_parallel_advises_pipeline() -> None:
     given = find_bottleneck(
-        profile(devices=GPUS, of_job={"strategy": "model_parallel"}, trace=trace(bubble=0.5, theory=0.5))
+        profile(devices=GPUS, of_job={"strategy": "model_parallel"}, trace=make_trace(bubble=0.5, theory=0.5))
     )
     assert (given.field, given.value) == ("strategy", "pipeline")
 

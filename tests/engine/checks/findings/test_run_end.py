@@ -37,7 +37,7 @@ def epoch(history: History, number: int, loss: float, accuracy: float | None, me
     history.add(Validation(epoch=number, step=number * STEPS, measures=measures, images=1000, seconds=1))
 
 
-def of(
+def find_verdict_on(
     losses: list[float], trained: list[float], *, top1: list[float] | None = None, accuracy: float | None = 0.9,
     outcome: Outcome = "completed", classes: int = 10, every: int = 1, **fields: Any,
 ) -> Verdict | None:  # fmt: skip
@@ -54,27 +54,27 @@ def of(
     return find_verdict(history, Job.from_fields(**({"epochs": every * len(losses)} | fields)), outcome)
 
 
-def decaying(epochs: int, keeps: float = 0.8, floor: float = 0.3) -> list[float]:
+def make_decaying_losses(epochs: int, keeps: float = 0.8, floor: float = 0.3) -> list[float]:
     return [floor + 2 * keeps**number for number in range(epochs)]
 
 
 def test_falling_loss_asks_for_more_epochs() -> None:
-    losses = decaying(12)
-    found = of(losses, losses)
+    losses = make_decaying_losses(12)
+    found = find_verdict_on(losses, losses)
     assert found is not None
     assert found.code == "falling"
     more = int(found.figures["epochs_more"])
     assert found.sentence == f"Validation loss was still falling by 9% per epoch: train for {more} more epochs."
     assert found.changes == {"epochs": 12 + more}
-    after = decaying(12 + more + 1)
+    after = make_decaying_losses(12 + more + 1)
     assert 1 - after[-1] / after[-2] < 0.02, "little gain remains by then"
     assert 1 - after[11] / after[10] > 0.05
 
 
 def test_worthwhile_epochs_follow_from_the_last_gains() -> None:
-    slow = decaying(12)
+    slow = make_decaying_losses(12)
     fast = [slow[0] + 8 * 0.3**number for number in range(6)]
-    found, expected = (of(losses, losses, epochs=12) for losses in (fast + slow, slow))
+    found, expected = (find_verdict_on(losses, losses, epochs=12) for losses in (fast + slow, slow))
     assert found is not None
     assert expected is not None
     assert found.figures["epochs_more"] == expected.figures["epochs_more"]
@@ -85,7 +85,7 @@ OVERFITTED = [1.0, 0.7, 0.5, 0.45, 0.5, 0.56, 0.6, 0.66], [1.0, 0.6, 0.4, 0.3, 0
 
 @pytest.mark.parametrize("every", [1, 3])
 def test_overfitting_names_epoch_and_figures(every: int) -> None:
-    found = of(*OVERFITTED, every=every)
+    found = find_verdict_on(*OVERFITTED, every=every)
     assert found is not None
     assert found.code == "overfitted"
     assert found.sentence == (
@@ -110,7 +110,7 @@ def test_overfitting_names_epoch_and_figures(every: int) -> None:
     ],
 )
 def test_overfitting_advises_unused_regularization(fields: dict[str, Any], changes: dict[str, Any]) -> None:
-    found = of(*OVERFITTED, **fields)
+    found = find_verdict_on(*OVERFITTED, **fields)
     assert found is not None
     assert found.changes == pytest.approx(changes) if "augmentation" not in changes else found.changes == changes
 
@@ -127,8 +127,8 @@ LIGHT = {"augmentation": "light"}
         ([1 - 0.1 * n for n in range(6)], None, {}, ("falling", {"rate": 1 / 7, "epochs_more": 6}, {"epochs": 12})),
         ([2.203, 1.93, 1.351, 1.258, 1.151], [2.28, 2.1, 1.67, 1.21, 1.2], {}, ("falling",
          {"rate": 0.0740192, "epochs_more": 3}, {"epochs": 8})),
-        (decaying(6), None, {"outcome": "stopped", "epochs": 20}, ("falling", {"rate": 0.1392145}, {})),
-        (decaying(6), None, {"epochs": 100_000}, ("falling", {"rate": 0.1392145}, {})),
+        (make_decaying_losses(6), None, {"outcome": "stopped", "epochs": 20}, ("falling", {"rate": 0.1392145}, {})),
+        (make_decaying_losses(6), None, {"epochs": 100_000}, ("falling", {"rate": 0.1392145}, {})),
         (*OVERFITTED, {"top1": [0.5, 0.6, 0.7, 0.76, 0.76, 0.76, 0.76, 0.76]}, ("overfitted", OVERFIT, LIGHT)),
         # One better epoch does not count as an improvement.
         (*OVERFITTED, {"top1": [0.5, 0.6, 0.7, 0.76, 0.76, 0.76, 0.76, 0.80]}, ("overfitted", OVERFIT, LIGHT)),
@@ -147,16 +147,16 @@ LIGHT = {"augmentation": "light"}
 def test_verdict_figures_and_changes(
     losses: list[float], trained: list[float] | None, given: Any, expected: Any
 ) -> None:
-    found = of(losses, trained or losses, **given)
+    found = find_verdict_on(losses, trained or losses, **given)
     assert (found and (found.code, pytest.approx(found.figures), found.changes)) == expected
 
 
-def flat(rate: float, losses: list[float], **fields: Any) -> Verdict | None:
-    return of(losses, losses, top1=[0.1] * len(losses), accuracy=0.1, learning_rate=rate, **fields)
+def find_verdict_on_flat(rate: float, losses: list[float], **fields: Any) -> Verdict | None:
+    return find_verdict_on(losses, losses, top1=[0.1] * len(losses), accuracy=0.1, learning_rate=rate, **fields)
 
 
 def test_rate_is_too_low_if_loss_is_constant() -> None:
-    found = flat(1e-8, [2.31, 2.309, 2.308, 2.307])
+    found = find_verdict_on_flat(1e-8, [2.31, 2.309, 2.308, 2.307])
     assert found is not None
     assert found.code == "not_fitted"
     assert found.sentence == (
@@ -179,7 +179,7 @@ def test_rate_is_too_low_if_segmentation_is_constant() -> None:
     assert usual is None, "it may have started from pretrained weights"
 
 
-def detected(values: list[float]) -> Verdict | None:
+def find_verdict_on_values(values: list[float]) -> Verdict | None:
     history = History()
     history.add(plan(3))
     for number, value in enumerate(values, 1):
@@ -189,7 +189,7 @@ def detected(values: list[float]) -> Verdict | None:
 
 def test_task_without_validation_loss_uses_its_best_metric() -> None:
     rising, over, rest = (
-        detected(values)
+        find_verdict_on_values(values)
         for values in (
             [0.01, 0.05, 0.1, 0.15, 0.19],
             [0.1, 0.3, 0.4, 0.36, 0.33, 0.3],
@@ -206,16 +206,16 @@ def test_task_without_validation_loss_uses_its_best_metric() -> None:
 
 def test_converged_if_at_rest() -> None:
     losses = [1.0, 0.6, 0.45, 0.41, 0.405, 0.404, 0.403, 0.404]
-    found = of(losses, losses)
+    found = find_verdict_on(losses, losses)
     assert found is not None
     assert found.sentence == "Converged: the best epoch was 7 of 8."
-    assert of(losses, losses, outcome="stopped", epochs=20) is None, "its schedule had not ended"
+    assert find_verdict_on(losses, losses, outcome="stopped", epochs=20) is None, "its schedule had not ended"
 
 
 AT_REST = [1.0, 0.6, 0.45, 0.41, 0.405, 0.404]
 
 
-def recalled(
+def find_verdict_on_recalls(
     recalls: list[float], counts: list[int], *, losses: list[float] = AT_REST, top1: float = 0.8, accuracy: float = 0.9,
     **fields: Any,
 ) -> Verdict | None:  # fmt: skip
@@ -239,31 +239,33 @@ def recalled(
 
 def test_rare_weak_classes_are_oversampled() -> None:
     recalls, counts = [0.9, 0.9, 0.85, 0.1, 0.0], [100, 100, 100, 20, 10]
-    found = recalled(recalls, counts)
+    found = find_verdict_on_recalls(recalls, counts)
     assert found is not None
     assert found.sentence == (
         "“class 4” (recall 0%) and “class 3” (recall 10%) are rare and rarely recognized. Turn on “Oversample rare classes”."
     )
     assert found.changes == {"oversample": True}
-    again = recalled(recalls, counts, oversample=True)
+    again = find_verdict_on_recalls(recalls, counts, oversample=True)
     assert again is not None
     assert again.changes == {}
     assert again.sentence.endswith("Add more images of them.")
 
 
 def test_frequent_class_never_predicted() -> None:
-    found = recalled([0.9, 0.9, 0.8, 0.0], [100, 100, 100, 100])
+    found = find_verdict_on_recalls([0.9, 0.9, 0.8, 0.0], [100, 100, 100, 100])
     assert found is not None
     assert found.sentence == "“class 3” is never predicted, although not rare: check its images and labels."
 
 
 def test_weak_classes_are_ignored_while_learning() -> None:
-    found = recalled([0.9, 0.9, 0.8, 0.0], [100, 100, 100, 100], losses=[1.0, 0.9, 0.99, 0.8, 0.78, 0.75])
+    found = find_verdict_on_recalls(
+        [0.9, 0.9, 0.8, 0.0], [100, 100, 100, 100], losses=[1.0, 0.9, 0.99, 0.8, 0.78, 0.75]
+    )
     assert found is None
 
 
 def test_class_with_few_samples_is_not_weak() -> None:
-    found = recalled([0.7, 0.7, 0.7, 0.3], [100, 100, 100, 3])
+    found = find_verdict_on_recalls([0.7, 0.7, 0.7, 0.3], [100, 100, 100, 3])
     assert found is not None
     assert found.code == "converged"
 
@@ -280,7 +282,7 @@ def test_class_with_few_samples_is_not_weak() -> None:
     ],
 )
 def test_run_that_learns_nothing_needs_another_rate(rate: float, losses: list[float], changes: dict[str, Any]) -> None:
-    found = flat(rate, losses, freeze_epochs=4 if "freeze_epochs" in changes else 0)
+    found = find_verdict_on_flat(rate, losses, freeze_epochs=4 if "freeze_epochs" in changes else 0)
     assert found is not None
     assert found.code == "not_fitted"
     assert found.figures == {"first_loss": losses[0], "last_loss": losses[-1], "learning_rate": rate}
@@ -288,20 +290,20 @@ def test_run_that_learns_nothing_needs_another_rate(rate: float, losses: list[fl
 
 
 def test_chance_level_follows_the_most_frequent_class() -> None:
-    found = recalled([1.0, 0.0, 0.0, 0.0], [700, 100, 100, 100], top1=0.7, accuracy=0.7)
+    found = find_verdict_on_recalls([1.0, 0.0, 0.0, 0.0], [700, 100, 100, 100], top1=0.7, accuracy=0.7)
     assert found is not None
     assert found.code == "not_fitted"
 
 
 @pytest.mark.parametrize("outcome", ["failed", "paused"])
 def test_no_verdict_on_unfinished_run(outcome: Outcome) -> None:
-    assert of(*OVERFITTED, outcome=outcome) is None
+    assert find_verdict_on(*OVERFITTED, outcome=outcome) is None
 
 
 def test_no_verdict_after_too_few_epochs() -> None:
     for epochs in range(MIN_EPOCHS):
-        losses = decaying(epochs)
-        assert of(losses, losses) is None
+        losses = make_decaying_losses(epochs)
+        assert find_verdict_on(losses, losses) is None
 
 
 def test_history_counts_repeated_steps_once() -> None:
@@ -322,7 +324,7 @@ def test_noise_is_seldom_a_trend(spread: float) -> None:
     for seed in range(200):
         chance = random.Random(seed)
         losses = [0.5 * (1 + chance.gauss(0, spread)) for _ in range(12)]
-        found = of(losses, [0.5 * 0.9**number for number in range(12)], top1=[0.8] * 12)
+        found = find_verdict_on(losses, [0.5 * 0.9**number for number in range(12)], top1=[0.8] * 12)
         wrong += found is not None and found.code != "converged"
     assert wrong <= 6, "at most three in a hundred"
 

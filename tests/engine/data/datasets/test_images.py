@@ -18,7 +18,7 @@ from tests.support.images import image, noise, write_idx
 Tree = Callable[..., Path]
 
 
-def opened(path: Path, size: int, channels: int) -> torch.Tensor:
+def load_image(path: Path, size: int, channels: int) -> torch.Tensor:
     """Return the image at `path` after the complete loading pipeline: [channels, size, size]."""
     root = path.parent.parent
     image(path.parent / "zzz.png")
@@ -34,7 +34,7 @@ def opened(path: Path, size: int, channels: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("ending", ["jpg", "JPEG", "png", "bmp", "webp", "tif", "tiff", "gif", "ppm"])
 def test_every_format_is_decoded_in_color(tmp_path: Path, ending: str) -> None:
-    decoded = opened(image(tmp_path / f"set/a/image.{ending}", (200, 30, 90)), 8, 3)
+    decoded = load_image(image(tmp_path / f"set/a/image.{ending}", (200, 30, 90)), 8, 3)
     assert (decoded.dtype, tuple(decoded.shape)) == (torch.uint8, (3, 8, 8))
     assert torch.allclose(decoded.float().mean((1, 2)), torch.tensor([200.0, 30.0, 90.0]), atol=4)
 
@@ -56,7 +56,7 @@ def test_every_format_is_decoded_in_color(tmp_path: Path, ending: str) -> None:
 def test_gray_images_keep_their_level(
     tmp_path: Path, *, ending: str, mode: str, color: object, expected: int, channels: int
 ) -> None:
-    decoded = opened(image(tmp_path / f"set/a/image.{ending}", color, mode=mode), 8, channels)
+    decoded = load_image(image(tmp_path / f"set/a/image.{ending}", color, mode=mode), 8, channels)
     assert decoded.shape[0] == channels
     assert torch.allclose(decoded.float(), torch.tensor(float(expected)), atol=1)
 
@@ -72,7 +72,7 @@ def test_palette_transparency_and_cmyk_become_rgb(tmp_path: Path, ending: str, m
         Image.new("RGB", (20, 16), (200, 30, 90)).quantize(4).save(path)
     else:
         image(path, color, mode=mode)
-    assert torch.allclose(opened(path, 8, 3).float().mean((1, 2)), torch.tensor([200.0, 30.0, 90.0]), atol=6)
+    assert torch.allclose(load_image(path, 8, 3).float().mean((1, 2)), torch.tensor([200.0, 30.0, 90.0]), atol=6)
 
 
 def test_image_is_rotated_by_exif(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_image_is_rotated_by_exif(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 3  # rotated by 180 degrees
     Image.fromarray(pixels).save(path, exif=exif, quality=95)
-    image = opened(path, 16, 3).float()
+    image = load_image(path, 16, 3).float()
     assert image[:, :4].mean() < 10
     assert image[:, 12:].mean() > 245
 
@@ -103,7 +103,7 @@ def test_truncated_image_is_unreadable(tmp_path: Path, name: str) -> None:
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
     with pytest.raises(UnreadableImage, match=r"a/a\.\w+: it is .*(truncated|damaged|not an image)"):
-        opened(path, 8, 3)
+        load_image(path, 8, 3)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_file_that_is_no_image_is_unreadable(tmp_path: Path, content: bytes, rea
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     with pytest.raises(UnreadableImage) as caught:
-        opened(path, 8, 3)
+        load_image(path, 8, 3)
     assert (caught.value.path, caught.value.reason) == ("a/bad.jpg", reason)
 
 
@@ -124,7 +124,7 @@ def test_huge_image_is_not_decoded(tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_bytes(b"P5 20000 20000 255\n")
     with pytest.raises(UnreadableImage, match="too large"):
-        opened(path, 8, 1)
+        load_image(path, 8, 1)
 
 
 def test_one_color_image_makes_dataset_colored(tree: Tree) -> None:

@@ -34,13 +34,13 @@ def jpeg(image: Image.Image, **options: Any) -> bytes:
     return stream.getvalue()
 
 
-def by_pillow(content: bytes, size: int, channels: int) -> np.ndarray:
+def decode_with_pillow(content: bytes, size: int, channels: int) -> np.ndarray:
     with Image.open(BytesIO(content)) as image:
         upright = ImageOps.exif_transpose(image).convert("L" if channels == 1 else "RGB")
     return images._fit(np.array(upright), size)
 
 
-def difference(one: np.ndarray, other: np.ndarray) -> float:
+def mean_difference(one: np.ndarray, other: np.ndarray) -> float:
     """Return the mean absolute difference between two images, whose pixels range from 0 to 255."""
     assert one.shape == other.shape
     return float(abs(one.astype(float) - other).mean())
@@ -64,7 +64,7 @@ def test_jpegs_match_pillow(mode: str, options: dict[str, Any], channels: int) -
     for size in (32, 97, 120):
         pixels = decode(content, size, channels)
         assert (pixels.dtype, pixels.shape) == (np.uint8, (channels, size, size))
-        assert difference(pixels, by_pillow(content, size, channels)) < 1
+        assert mean_difference(pixels, decode_with_pillow(content, size, channels)) < 1
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -77,7 +77,7 @@ def test_orientations_match_pillow(orientation: int, by: str) -> None:
     else:
         # XMP is read only if there is no Exif data.
         content = jpeg(scene(60, 90), xmp=b'<x tiff:Orientation="%d"/>' % orientation)
-    assert difference(decode(content, 60, 3), by_pillow(content, 60, 3)) < 1
+    assert mean_difference(decode(content, 60, 3), decode_with_pillow(content, 60, 3)) < 1
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -92,20 +92,20 @@ def test_decode_stretched_keeps_all_of_the_upright_image(orientation: int, form:
     pixels, aspect = decode_stretched(stream.getvalue(), 48, 3)
     expected = np.asarray(upright.resize((48, 48), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
     assert pixels.dtype == np.uint8
-    assert difference(pixels, expected) < 1
+    assert mean_difference(pixels, expected) < 1
     assert aspect == pytest.approx(upright.width / upright.height)
 
 
 def test_scaled_jpeg_resembles_full_decode() -> None:
     content = jpeg(scene(1203, 901))
-    scaled, full = decode(content, 40, 3), by_pillow(content, 40, 3)
-    assert 0 < difference(scaled, full) < 3
+    scaled, full = decode(content, 40, 3), decode_with_pillow(content, 40, 3)
+    assert 0 < mean_difference(scaled, full) < 3
 
 
 def test_jpeg_with_harmless_damage_is_read() -> None:
     content = jpeg(scene(80, 60))
     blemished = content[:-2] + b"\0\1\2\3" + content[-2:]
-    assert np.array_equal(decode(blemished, 48, 3), by_pillow(content, 48, 3))
+    assert np.array_equal(decode(blemished, 48, 3), decode_with_pillow(content, 48, 3))
 
 
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.99])

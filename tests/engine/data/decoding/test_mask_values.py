@@ -20,7 +20,7 @@ from engine.data.decoding.mask_values import (
 )
 from engine.data.decoding.reading import Unfit
 from engine.data.splits import MaskCode
-from tests.support.mask_folders import encoded, painted, striped, with_palette
+from tests.support.mask_folders import color_mask, encode_mask, make_striped_mask, with_palette
 
 NUMBERS = np.array([[0, 1, 2], [2, 1, 0]])
 
@@ -30,42 +30,47 @@ NUMBERS = np.array([[0, 1, 2], [2, 1, 0]])
 )
 @pytest.mark.parametrize("ending", ["tif", "npy"])
 def test_read_values_accepts_integers_of_any_type(kind: str, ending: str) -> None:
-    mask = read_values(encoded(NUMBERS.astype(kind), ending))
+    mask = read_values(encode_mask(NUMBERS.astype(kind), ending))
     assert (mask.mode, mask.values.tolist()) == ("gray", NUMBERS.tolist())
 
 
 def test_read_values_scales_one_bit_to_black_and_white() -> None:
-    mask = read_values(encoded(Image.fromarray(striped(0, 255)).convert("1"), "png"))
+    mask = read_values(encode_mask(Image.fromarray(make_striped_mask(0, 255)).convert("1"), "png"))
     assert np.unique(mask.values).tolist() == [0, 255]
 
 
 @pytest.mark.parametrize(
     ("image", "mode", "values", "transparent"),
     [
-        (Image.fromarray(striped(0, 7)).convert("LA"), "gray", [0, 7], False),
-        (Image.fromarray(painted(striped(0, 1), {1: 0x0000FF})), "color", [0, 0xFF], False),
-        (Image.fromarray(painted(striped(0, 1), {1: 0x00FF00})).convert("RGBA"), "color", [0, 0xFF00], False),
+        (Image.fromarray(make_striped_mask(0, 7)).convert("LA"), "gray", [0, 7], False),
+        (Image.fromarray(color_mask(make_striped_mask(0, 1), {1: 0x0000FF})), "color", [0, 0xFF], False),
+        (
+            Image.fromarray(color_mask(make_striped_mask(0, 1), {1: 0x00FF00})).convert("RGBA"),
+            "color",
+            [0, 0xFF00],
+            False,
+        ),
         (Image.new("RGBA", (4, 4), (255, 0, 0, 0)), "color", [0xFF0000], True),
-        (with_palette(striped(0, 1), 0x000000, 0x123456), "palette", [0, 1], False),
-        (Image.fromarray(striped(0, 1).astype(np.uint16) * 1000), "gray", [0, 1000], False),
+        (with_palette(make_striped_mask(0, 1), 0x000000, 0x123456), "palette", [0, 1], False),
+        (Image.fromarray(make_striped_mask(0, 1).astype(np.uint16) * 1000), "gray", [0, 1000], False),
     ],
     ids=["gray and alpha", "color", "opaque", "transparent", "palette", "16 bits"],
 )
 def test_read_values_returns_the_kind_of_image(
     image: Image.Image, mode: str, values: list[int], transparent: bool
 ) -> None:
-    mask = read_values(encoded(image, "png"))
+    mask = read_values(encode_mask(image, "png"))
     assert (mask.mode, np.unique(mask.values).tolist(), mask.transparent) == (mode, values, transparent)
 
 
 def test_read_values_refuses_fractions_by_value() -> None:
     for ending in ("tif", "npy"):
         with pytest.raises(Unfit, match=r"floating-point values such as 0\.25"):
-            read_values(encoded(np.array([[0, 0.25]], np.float32), ending))
+            read_values(encode_mask(np.array([[0, 0.25]], np.float32), ending))
 
 
 def test_read_values_maps_nan_and_huge_floats_to_missing() -> None:
-    mask = read_values(encoded(np.array([[np.nan, -3.4e38, 1]], np.float32), "tif"))
+    mask = read_values(encode_mask(np.array([[np.nan, -3.4e38, 1]], np.float32), "tif"))
     assert mask.values.tolist() == [[NOT_A_NUMBER, NOT_A_NUMBER, 1]]
 
 
@@ -77,22 +82,22 @@ def test_read_values_runs_no_pickles(tmp_path: Path) -> None:
 
 
 def test_read_values_takes_arrays_of_one_band_or_of_colors() -> None:
-    assert read_values(encoded(NUMBERS[None].astype(np.uint8), "npy")).values.tolist() == NUMBERS.tolist()
-    assert read_values(encoded(painted(NUMBERS, {1: 0xFF}), "npy")).mode == "color"
+    assert read_values(encode_mask(NUMBERS[None].astype(np.uint8), "npy")).values.tolist() == NUMBERS.tolist()
+    assert read_values(encode_mask(color_mask(NUMBERS, {1: 0xFF}), "npy")).mode == "color"
     with pytest.raises(Unfit, match="height x width"):
-        read_values(encoded(np.zeros((2, 4, 4, 5), np.uint8), "npy"))
+        read_values(encode_mask(np.zeros((2, 4, 4, 5), np.uint8), "npy"))
 
 
 def test_mask_size_is_read_from_images_and_arrays(tmp_path: Path) -> None:
     for ending in ("png", "npy", "tif"):
         path = tmp_path / f"mask.{ending}"
-        path.write_bytes(encoded(NUMBERS.astype(np.uint8), ending))
+        path.write_bytes(encode_mask(NUMBERS.astype(np.uint8), ending))
         assert mask_size(str(path)) == (3, 2)
 
 
 def test_class_plane_never_takes_blue_for_white_or_gray() -> None:
-    blue = read_values(encoded(painted(striped(1), {1: 0x0000FF}), "png"))
-    white = read_values(encoded(striped(255), "png"))
+    blue = read_values(encode_mask(color_mask(make_striped_mask(1), {1: 0x0000FF}), "png"))
+    white = read_values(encode_mask(make_striped_mask(255), "png"))
     colors, levels = MaskCode((0xFFFFFF, 0x0000FF), colors=True), MaskCode((0, 255))
     assert np.unique(class_plane(blue, colors)).tolist() == [1]
     assert np.unique(class_plane(white, colors)).tolist() == [0]
@@ -102,23 +107,23 @@ def test_class_plane_never_takes_blue_for_white_or_gray() -> None:
 
 def test_class_plane_equates_gray_in_color_with_gray() -> None:
     code = MaskCode((0, 9), ignored=(255,))
-    gray = striped(0, 9, 255)
+    gray = make_striped_mask(0, 9, 255)
     for mask in (gray, np.stack([gray] * 3, 2)):
-        assert np.unique(class_plane(read_values(encoded(mask, "png")), code)).tolist() == [0, 1, NO_CLASS]
+        assert np.unique(class_plane(read_values(encode_mask(mask, "png")), code)).tolist() == [0, 1, NO_CLASS]
 
 
 def test_class_plane_maps_an_odd_palette_by_its_colors() -> None:
     code = MaskCode((0, 1), palette=(0x000000, 0xFF0000))
-    swapped = read_values(encoded(with_palette(striped(0, 1), 0xFF0000, 0x000000), "png"))
+    swapped = read_values(encode_mask(with_palette(make_striped_mask(0, 1), 0xFF0000, 0x000000), "png"))
     assert class_plane(swapped, code)[0, [0, -1]].tolist() == [1, 0]
-    foreign = read_values(encoded(with_palette(striped(0, 1), 0x000000, 0x00FF00), "png"))
+    foreign = read_values(encode_mask(with_palette(make_striped_mask(0, 1), 0x000000, 0x00FF00), "png"))
     with pytest.raises(Unfit, match="#00ff00"):
         class_plane(foreign, code)
 
 
 def test_class_plane_uses_the_closest_level() -> None:
     code = MaskCode((0, 255), nearest=True)
-    mask = read_values(encoded(striped(0, 3, 100, 200, 255), "png"))
+    mask = read_values(encode_mask(make_striped_mask(0, 3, 100, 200, 255), "png"))
     assert np.unique(class_plane(mask, code)[0], return_counts=True)[0].tolist() == [0, 1]
     assert class_plane(mask, code)[0, 15] == 0
     assert class_plane(mask, code)[0, 21] == 1
@@ -128,14 +133,14 @@ def test_survey_gives_up_on_folders_of_photos(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
     paths = [tmp_path / f"{number:02}.png" for number in range(40)]
     for path in paths:
-        path.write_bytes(encoded(noise, "png"))
+        path.write_bytes(encode_mask(noise, "png"))
     assert len(survey_masks(list(map(str, paths))).masks) == ENOUGH_PHOTOS
 
 
 @pytest.mark.parametrize("shape", [(5, 6), (1, 5, 6), (5, 6, 1), (1, 5, 6, 1)])
 def test_arrays_may_have_dimensions_of_one(tmp_path: Path, shape: tuple[int, ...]) -> None:
     values = np.arange(30, dtype=np.uint8).reshape(shape)
-    assert read_values(encoded(values, "npy")).values.tolist() == values.reshape(5, 6).tolist()
+    assert read_values(encode_mask(values, "npy")).values.tolist() == values.reshape(5, 6).tolist()
     np.save(tmp_path / "a.npy", values)
     assert mask_size(str(tmp_path / "a.npy")) == (6, 5)
 
@@ -145,13 +150,13 @@ def test_arrays_may_have_dimensions_of_one(tmp_path: Path, shape: tuple[int, ...
     [("webp", {"lossless": True}, False), ("webp", {"quality": 50}, True), ("jpg", {}, True), ("png", {}, False)],
 )
 def test_lossy_files_are_marked(ending: str, options: dict[str, object], lossy: bool) -> None:
-    mask = Image.fromarray(painted(striped(0, 1), {1: 0xFF0000}))
-    assert read_values(encoded(mask, ending, **options)).lossy == lossy
+    mask = Image.fromarray(color_mask(make_striped_mask(0, 1), {1: 0xFF0000}))
+    assert read_values(encode_mask(mask, ending, **options)).lossy == lossy
 
 
 @pytest.mark.parametrize(("text", "no_data"), [("0", 0), ("255", 255), ("-9999", -9999), ("1e30", None), ("?", None)])
 def test_missing_data_may_be_any_number(text: str, no_data: int | None) -> None:
-    mask = encoded(Image.fromarray(striped(0, 7)), "tif", tiffinfo={42113: text})
+    mask = encode_mask(Image.fromarray(make_striped_mask(0, 7)), "tif", tiffinfo={42113: text})
     assert read_values(mask).no_data == no_data
 
 
@@ -176,7 +181,7 @@ def test_merge_counts_adds_pixels_and_masks() -> None:
 # Surveys
 
 
-def sampled(values: list[int], no_data: int | None = None, palette: list[int] | None = None) -> MaskSample:
+def make_sample(values: list[int], no_data: int | None = None, palette: list[int] | None = None) -> MaskSample:
     found = np.array(values)
     mode = "gray" if palette is None else "palette"
     colors = None if palette is None else np.array(palette)
@@ -186,9 +191,9 @@ def sampled(values: list[int], no_data: int | None = None, palette: list[int] | 
 @pytest.mark.parametrize(
     ("masks", "missing"),
     [
-        ([sampled([0, 1], 0), sampled([1, 2])], (0,)),
-        ([sampled([0, 1], 0), sampled([0, 2])], ()),
-        ([sampled([0, 9], 9), sampled([0, 1], 0)], (9,)),
+        ([make_sample([0, 1], 0), make_sample([1, 2])], (0,)),
+        ([make_sample([0, 1], 0), make_sample([0, 2])], ()),
+        ([make_sample([0, 9], 9), make_sample([0, 1], 0)], (9,)),
     ],
 )
 def test_missing_data_is_declared_by_each_mask_with_it(masks: list[MaskSample], missing: tuple[int, ...]) -> None:
@@ -196,20 +201,25 @@ def test_missing_data_is_declared_by_each_mask_with_it(masks: list[MaskSample], 
 
 
 def test_indices_beyond_the_palette_have_its_last_color() -> None:
-    colors = Survey([sampled([0, 1, 4], palette=[7, 8, 9])]).as_colors()
+    colors = Survey([make_sample([0, 1, 4], palette=[7, 8, 9])]).as_colors()
     assert (colors.values.tolist(), colors.pixels.tolist()) == ([7, 8, 9], [1, 1, 1])
 
 
 @pytest.mark.parametrize(("odd", "palette"), [(0, {0: 7, 1: 8}), (1, {0: 7, 1: 8}), (2, None)])
 def test_palettes_may_differ_in_few_masks(odd: int, palette: dict[int, int] | None) -> None:
-    masks = [sampled([0, 1], palette=[7, 8])] * (11 - odd) + [sampled([0, 1], palette=[7, 5])] * odd
+    masks = [make_sample([0, 1], palette=[7, 8])] * (11 - odd) + [make_sample([0, 1], palette=[7, 5])] * odd
     assert Survey(masks).palette() == palette
 
 
 def test_survey_distinguishes_photos_from_masks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     columns = np.broadcast_to(np.arange(64, dtype=np.uint8) * 3, (64, 64))
     flat = np.repeat(np.repeat(np.arange(64, dtype=np.uint8).reshape(8, 8), 16, 0), 16, 1)
-    contents = {"a": b"torn", "b": encoded(columns, "png"), "c": encoded(flat, "png"), "d": encoded(flat.T, "png")}
+    contents = {
+        "a": b"torn",
+        "b": encode_mask(columns, "png"),
+        "c": encode_mask(flat, "png"),
+        "d": encode_mask(flat.T, "png"),
+    }
     for name, content in (contents | {"e": b""}).items():
         (tmp_path / f"{name}.png").write_bytes(content)
     survey = survey_masks([str(tmp_path / f"{name}.png") for name in "abcde"])
@@ -218,6 +228,6 @@ def test_survey_distinguishes_photos_from_masks(tmp_path: Path, monkeypatch: pyt
     assert (survey.has_smooth_values(), Survey(survey.masks[:1]).has_smooth_values()) == (False, True)
     monkeypatch.setattr("engine.data.decoding.mask_survey.MAX_VALUES", 2)
     rare = np.array([[0] * 9, [1] + [2] * 5 + [0] * 3], np.uint8)
-    (tmp_path / "e.png").write_bytes(encoded(rare, "png"))
+    (tmp_path / "e.png").write_bytes(encode_mask(rare, "png"))
     (mask,) = survey_masks([str(tmp_path / "e.png")]).masks
     assert (mask.values.tolist(), mask.pixels.tolist(), mask.distinct) == ([0, 2], [12, 5], 3)

@@ -26,7 +26,7 @@ def png(pixels: np.ndarray, mode: str | None = None) -> bytes:
     return stream.getvalue()
 
 
-def written(folder: Path, *masks: np.ndarray) -> list[str]:
+def write_masks(folder: Path, *masks: np.ndarray) -> list[str]:
     paths = [folder / f"{number}.png" for number in range(len(masks))]
     for path, mask in zip(paths, masks, strict=True):
         path.write_bytes(png(mask))
@@ -59,18 +59,18 @@ def test_class_plane_maps_values_and_ignored_ones() -> None:
 
 
 def test_numbered_masks_have_class_per_number(tmp_path: Path) -> None:
-    meaning = learn_meaning(str(tmp_path), written(tmp_path, np.array([[0, 1], [4, 255]], np.uint8)), [])
+    meaning = learn_meaning(str(tmp_path), write_masks(tmp_path, np.array([[0, 1], [4, 255]], np.uint8)), [])
     assert meaning.classes == ("class 0", "class 1", "class 2", "class 3", "class 4")
     assert meaning.code == MaskCode((0, 1, 2, 3, 4), ignored=(255,))
 
 
 def test_two_values_are_background_and_foreground(tmp_path: Path) -> None:
-    meaning = learn_meaning(str(tmp_path), written(tmp_path, np.array([[0, 255]], np.uint8)), [])
+    meaning = learn_meaning(str(tmp_path), write_masks(tmp_path, np.array([[0, 255]], np.uint8)), [])
     assert (meaning.classes, meaning.code) == (("background", "foreground"), MaskCode((0, 255)))
 
 
 def test_class_names_come_from_companion_files(tmp_path: Path) -> None:
-    masks = written(tmp_path, np.array([[0, 1]], np.uint8))
+    masks = write_masks(tmp_path, np.array([[0, 1]], np.uint8))
     (tmp_path / "classes.txt").write_text("sky\nroad\ncar\n")
     assert learn_meaning(str(tmp_path), masks, []).classes == ("sky", "road", "car")
     (tmp_path / "classes.txt").unlink()
@@ -90,7 +90,7 @@ def test_class_names_come_from_companion_files(tmp_path: Path) -> None:
     ],
 )
 def test_colors_get_names_from_table(tmp_path: Path, name: str, text: str) -> None:
-    masks = written(tmp_path, COLORED)
+    masks = write_masks(tmp_path, COLORED)
     assert learn_meaning(str(tmp_path), masks, []).classes == ("#000000", "#008000", "#800000")
     (tmp_path / name).write_text(text)
     meaning = learn_meaning(str(tmp_path), masks, [])
@@ -101,7 +101,7 @@ def test_colors_get_names_from_table(tmp_path: Path, name: str, text: str) -> No
 
 def test_masks_of_many_colors_are_refused(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
-    assert "as if they had been saved as JPEG" in learn_meaning(str(tmp_path), written(tmp_path, noise), []).failure
+    assert "as if they had been saved as JPEG" in learn_meaning(str(tmp_path), write_masks(tmp_path, noise), []).failure
 
 
 def test_mask_covers_image_in_its_square(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def icon(color: tuple[int, int, int]) -> Image.Image:
     return Image.fromarray(pixels)
 
 
-def encoded(image: Image.Image, form: str = "PNG", **how: object) -> bytes:
+def encode(image: Image.Image, form: str = "PNG", **how: object) -> bytes:
     stream = io.BytesIO()
     image.save(stream, form, **how)
     return stream.getvalue()
@@ -38,7 +38,7 @@ def encoded(image: Image.Image, form: str = "PNG", **how: object) -> bytes:
 def palette(image: Image.Image) -> bytes:
     plain = Image.fromarray((SHAPE > 0).astype(np.uint8)).convert("P")
     plain.putpalette([0, 0, 0, *image.getpixel((10, 10))[:3]])  # type: ignore[index]
-    return encoded(plain, transparency=0)
+    return encode(plain, transparency=0)
 
 
 @pytest.mark.parametrize("color", [(0, 0, 0), (200, 30, 30)])
@@ -49,9 +49,9 @@ def test_dark_icons_are_on_white(color: tuple[int, int, int], form: str) -> None
         content = palette(image)
     elif form == "gray":
         image = icon((color[0],) * 3)
-        content = encoded(image.convert("LA"))
+        content = encode(image.convert("LA"))
     else:
-        content = encoded(image, form, **({"lossless": True} if form == "WEBP" else {}))
+        content = encode(image, form, **({"lossless": True} if form == "WEBP" else {}))
     pixels = decode_pixels(content, 3)
     assert (pixels[SHAPE == 0] == 255).all()
     assert (pixels[SHAPE > 0] == image.getpixel((10, 10))[:3]).all()  # type: ignore[index]
@@ -59,7 +59,7 @@ def test_dark_icons_are_on_white(color: tuple[int, int, int], form: str) -> None
 
 @pytest.mark.parametrize("level", [235, 255])
 def test_nearly_white_icons_are_on_black(level: int) -> None:
-    pixels = decode_pixels(encoded(icon((level,) * 3)), 1)
+    pixels = decode_pixels(encode(icon((level,) * 3)), 1)
     assert (pixels[SHAPE == 0] == 0).all()
     assert (pixels[SHAPE > 0] == level).all()
 
@@ -69,11 +69,11 @@ def test_an_alpha_that_is_the_same_everywhere_is_ignored(alpha: int) -> None:
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (9, 9, 3), np.uint8))
     expected = np.asarray(image)
     image.putalpha(alpha)
-    np.testing.assert_array_equal(decode_pixels(encoded(image), 3), expected)
+    np.testing.assert_array_equal(decode_pixels(encode(image), 3), expected)
 
 
 def test_all_decoders_compose_the_same_background(tmp_path: Path) -> None:
-    content = encoded(icon((20, 20, 20)))
+    content = encode(icon((20, 20, 20)))
     expected = decode_pixels(content, 3).transpose(2, 0, 1)
     np.testing.assert_array_equal(decode(content, SIDE, 3), expected)
     np.testing.assert_array_equal(decode_stretched(content, SIDE, 3)[0], expected)

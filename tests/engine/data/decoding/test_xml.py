@@ -12,7 +12,7 @@ from engine.system.regular_files import UnusableFile
 BODY = "<a><b>é图</b></a>"
 
 
-def declared(encoding: str) -> str:
+def declare_encoding(encoding: str) -> str:
     return f'<?xml version="1.0" encoding="{encoding}"?>\n{BODY}'
 
 
@@ -22,16 +22,16 @@ def declared(encoding: str) -> str:
         BODY.encode(),
         BODY.encode("utf-8-sig"),
         BODY.encode("utf-16"),
-        declared("utf-8").encode("utf-8-sig"),
-        declared("utf-16").encode("utf-16"),
-        declared("utf-16").encode("utf-16-le"),
-        declared("utf-16").encode("utf-16-be"),
-        declared("utf-16").encode("utf-8"),
-        declared("UTF-16").encode("utf-8-sig"),
-        declared("utf-8").encode("utf-16"),
-        declared("utf-8").encode("utf-32"),
-        declared("gb18030").encode("gb18030"),
-        b"\r\n  " + declared("utf-8").encode(),
+        declare_encoding("utf-8").encode("utf-8-sig"),
+        declare_encoding("utf-16").encode("utf-16"),
+        declare_encoding("utf-16").encode("utf-16-le"),
+        declare_encoding("utf-16").encode("utf-16-be"),
+        declare_encoding("utf-16").encode("utf-8"),
+        declare_encoding("UTF-16").encode("utf-8-sig"),
+        declare_encoding("utf-8").encode("utf-16"),
+        declare_encoding("utf-8").encode("utf-32"),
+        declare_encoding("gb18030").encode("gb18030"),
+        b"\r\n  " + declare_encoding("utf-8").encode(),
         BODY.replace("<a>", '<a xmlns="http://example.org">').encode(),
         BODY.replace("a>", "n:a>").replace("<n:a>", '<n:a xmlns:n="http://example.org">').encode(),
     ],
@@ -45,7 +45,15 @@ def test_xml_of_any_encoding_is_read(tmp_path: Path, content: bytes) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"<a>", b"<a>\xff</a>", b"\xff\xfe<", declared("klingon").encode(), declared("punycode").encode(), b"\0\0"],
+    [
+        b"",
+        b"<a>",
+        b"<a>\xff</a>",
+        b"\xff\xfe<",
+        declare_encoding("klingon").encode(),
+        declare_encoding("punycode").encode(),
+        b"\0\0",
+    ],
 )
 def test_xml_that_is_broken_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.xml"

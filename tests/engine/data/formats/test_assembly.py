@@ -24,11 +24,11 @@ def assembled(
     return assemble(content, kind, "/data", FORM, val_fraction=val_fraction, seed=0)
 
 
-def classed(*labels: int) -> FileSplit:
+def make_class_split(*labels: int) -> FileSplit:
     return FileSplit(files_of(f"/data/{n}.png" for n in range(len(labels))), np.array(labels, np.int64), Files.of())
 
 
-def labeled(*rows: tuple[bool, ...]) -> LabelSplit:
+def make_label_split(*rows: tuple[bool, ...]) -> LabelSplit:
     return LabelSplit([f"/data/{n}.png" for n in range(len(rows))], np.array(rows, bool).reshape(len(rows), -1))
 
 
@@ -41,7 +41,7 @@ def labeled(*rows: tuple[bool, ...]) -> LabelSplit:
     ],
 )
 def test_assemble_limits_class_names(classes: tuple[str, ...], usable: bool) -> None:
-    found = assembled("classes", {"train": classed(0, 1), "val": classed(0, 1)}, classes)
+    found = assembled("classes", {"train": make_class_split(0, 1), "val": make_class_split(0, 1)}, classes)
     assert (bool(errors(found.problems)), found.train is not None) == (not usable, usable)
     assert found.problems[0].message == "Odd."
 
@@ -61,25 +61,29 @@ def test_assemble_limits_class_names(classes: tuple[str, ...], usable: bool) -> 
 def test_assemble_compares_classes_of_splits(
     train: tuple[int, ...], val: tuple[int, ...], test: tuple[int, ...], severities: list[str]
 ) -> None:
-    splits = {name: classed(*labels) for name, labels in (("train", train), ("val", val), ("test", test))}
+    splits = {name: make_class_split(*labels) for name, labels in (("train", train), ("val", val), ("test", test))}
     found = assembled("classes", splits, ("a", "b", "c", "d"))
     assert [problem.severity for problem in found.problems[1:]] == severities
 
 
 def test_assemble_renumbers_trained_classes() -> None:
-    found = assembled("classes", {"train": classed(3, 1, 3), "test": classed(0, 3, 1)}, ("a", "b", "c", "d"))
+    found = assembled(
+        "classes", {"train": make_class_split(3, 1, 3), "test": make_class_split(0, 3, 1)}, ("a", "b", "c", "d")
+    )
     train: Any = found.train
     test: Any = found.test
     assert (found.classes, found.val) == (("b", "d"), found.test)
     assert (train.labels.tolist(), test.labels.tolist()) == ([1, 0, 1], [1, 0])
     assert list(test.files) == ["/data/1.png", "/data/2.png"]
-    untrained = assembled("classes", {"train": classed(3, 1), "test": classed(0)}, ("a", "b", "c", "d"), 0)
+    untrained = assembled(
+        "classes", {"train": make_class_split(3, 1), "test": make_class_split(0)}, ("a", "b", "c", "d"), 0
+    )
     assert untrained.classes == ("a", "b", "c", "d")
 
 
 def test_assemble_reports_missing_labels() -> None:
-    split = labeled((True, False, False), (True, True, False), (True, False, False))
-    found = assembled("labels", {"train": split, "val": labeled((False, True, True))}, ("x", "y", "z"))
+    split = make_label_split((True, False, False), (True, True, False), (True, False, False))
+    found = assembled("labels", {"train": split, "val": make_label_split((False, True, True))}, ("x", "y", "z"))
     named = [{name for name in "xyz" if f"label {name}," in each.message} for each in found.problems[1:]]
     assert named == [{"z"}, {"x"}]
     assert len(assembled("labels", {"train": split}, ("x", "y", "z"), 0).problems) == 2
@@ -90,7 +94,7 @@ def test_assemble_reports_missing_labels() -> None:
 )
 def test_assemble_limits_number_of_classes(kind: str, classes: int, failures: int) -> None:
     names = tuple(map(str, range(classes)))
-    split = InstanceSplit([], []) if kind == "instances" else labeled((), ())
+    split = InstanceSplit([], []) if kind == "instances" else make_label_split((), ())
     splits = {"train": split, "val": split} if kind == "labels" else {}
     found = assembled(kind, splits, names)
     assert len(errors(found.problems)) == failures + (kind == "instances")

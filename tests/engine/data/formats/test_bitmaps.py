@@ -16,7 +16,7 @@ from PIL import Image
 from engine.data.decoding.outlines import read_outline
 from engine.data.decoding.reading import Unfit
 from engine.data.formats.shared.bitmaps import decode_png, from_brush, from_runs, patch_shape
-from tests.support.dataset_formats.label_studio import packed
+from tests.support.dataset_formats.label_studio import encode_alpha
 
 Mask = npt.NDArray[np.bool_]
 
@@ -28,13 +28,13 @@ def png(mode: str, values: npt.NDArray[np.uint8], **options: object) -> bytes:
     return buffer.getvalue()
 
 
-def with_size(content: bytes, size: int) -> bytes:
+def declare_rows(content: bytes, size: int) -> bytes:
     """Return the PNG file `content` with a header that declares `size` rows and columns."""
     header = b"IHDR" + struct.pack(">II", size, size) + content[24:29]
     return content[:12] + header + struct.pack(">I", zlib.crc32(header)) + content[33:]
 
 
-def encoded(content: bytes) -> str:
+def encode(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
@@ -83,7 +83,7 @@ def test_patch_shape_refuses_masks_without_pixels(value: int, left: int, top: in
     ids=["L", "1", "RGB", "RGBA", "P"],
 )
 def test_png_masks_of_all_kinds_are_decoded(content: bytes, pack: Callable[[bytes], bytes]) -> None:
-    assert decode_png(encoded(pack(content)), (9, 9)).tolist() == [[False, True], [True, False]]
+    assert decode_png(encode(pack(content)), (9, 9)).tolist() == [[False, True], [True, False]]
 
 
 @pytest.mark.parametrize(
@@ -92,12 +92,12 @@ def test_png_masks_of_all_kinds_are_decoded(content: bytes, pack: Callable[[byte
         (None, "missing"),
         (7, "missing"),
         ("§", "can't be decoded"),
-        (encoded(b"\x89PNG, not really"), "can't be decoded"),
-        (encoded(zlib.compress(b"\0" * (65 << 20), 1)), "too large"),
-        (encoded(zlib.compress(b"no image")), "can't be decoded"),
-        (encoded(png("L", np.zeros((10, 9), np.uint8))), "9 x 10 pixels, the image 9 x 9"),
-        (encoded(png("L", np.zeros((9, 10), np.uint8))), "10 x 9 pixels, the image 9 x 9"),
-        (encoded(with_size(png("1", np.zeros((1, 1), np.uint8)), 20_000)), "too large"),
+        (encode(b"\x89PNG, not really"), "can't be decoded"),
+        (encode(zlib.compress(b"\0" * (65 << 20), 1)), "too large"),
+        (encode(zlib.compress(b"no image")), "can't be decoded"),
+        (encode(png("L", np.zeros((10, 9), np.uint8))), "9 x 10 pixels, the image 9 x 9"),
+        (encode(png("L", np.zeros((9, 10), np.uint8))), "10 x 9 pixels, the image 9 x 9"),
+        (encode(declare_rows(png("1", np.zeros((1, 1), np.uint8)), 20_000)), "too large"),
     ],
 )
 def test_png_masks_that_are_no_masks_are_refused(text: object, phrase: str) -> None:
@@ -124,14 +124,14 @@ def test_brushes_may_hold_numbers_of_any_width() -> None:
 @pytest.mark.parametrize("size", [(3, 5), (300, 700), (1, 1)])
 def test_brushes_are_unpacked(size: tuple[int, int]) -> None:
     alpha = (np.random.default_rng(1).random(size) < 0.5).astype(np.uint8) * 255
-    assert (from_brush(packed(alpha), *size) == (alpha > 0)).all()
+    assert (from_brush(encode_alpha(alpha), *size) == (alpha > 0)).all()
 
 
 @pytest.mark.parametrize(
     ("content", "phrase"),
     [
         ([255] * 9, "pixels, the image"),
-        (packed(np.zeros((3, 5), np.uint8))[:-2], "too early"),
+        (encode_alpha(np.zeros((3, 5), np.uint8))[:-2], "too early"),
         ([0, 0, 0, 60, 0x38, 0, 0, 0x7F, 255, 255, 255, 255], "too early|do not fill"),
         ([300], "not a list of bytes"),
         ("text", "not a list of bytes"),

@@ -15,11 +15,11 @@ from tests.support.boxed import NONE, ONE, SPLITS, TWO, Drawn, draw, text
 Rows = dict[str, list[tuple[str, tuple[float, ...], bool]]]
 
 
-def found(folder: Path, *formats: str) -> RecognizedDataset:
+def recognize_folder(folder: Path, *formats: str) -> RecognizedDataset:
     return recognize(str(folder), val_fraction=0.25, seed=0, kinds=formats or ("boxes",))
 
 
-def rows(recognized: RecognizedDataset, split: object) -> Rows:
+def list_rows(recognized: RecognizedDataset, split: object) -> Rows:
     """Return the class, the edges and the `ignored` flag of each box, by file stem of the image."""
     assert isinstance(split, BoxSplit)
     found: Rows = {}
@@ -35,7 +35,7 @@ def rows(recognized: RecognizedDataset, split: object) -> Rows:
     return found
 
 
-def drawn_rows(images: dict[str, Drawn]) -> Rows:
+def list_drawn_rows(images: dict[str, Drawn]) -> Rows:
     return {
         stem: [(each.name, tuple(map(float, each[:4])), False) for each in drawn.rectangles]
         for stem, drawn in images.items()
@@ -48,33 +48,33 @@ def messages(recognized: RecognizedDataset) -> str:
 
 def test_crowded_image_keeps_largest_boxes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.data.formats.shared.boxes.MAX_BOXES", 1)
-    recognized = found(boxed.yolo(tmp_path, SPLITS))
-    assert rows(recognized, recognized.train)["a"] == [("dog", (8.0, 4.0, 40.0, 28.0), False)]
+    recognized = recognize_folder(boxed.yolo(tmp_path, SPLITS))
+    assert list_rows(recognized, recognized.train)["a"] == [("dog", (8.0, 4.0, 40.0, 28.0), False)]
     assert "with more than 1 boxes" in messages(recognized)
 
 
 def test_image_of_unknown_size_has_no_boxes(tmp_path: Path) -> None:
     root = boxed.kitti(tmp_path, SPLITS)
     (root / "training/image_2/b.png").write_bytes(b"no image")
-    recognized = found(root)
-    assert rows(recognized, recognized.train) == drawn_rows({"a": TWO, "b": NONE})
+    recognized = recognize_folder(root)
+    assert list_rows(recognized, recognized.train) == list_drawn_rows({"a": TWO, "b": NONE})
 
 
 def test_arcgis_classes_beyond_measure_are_not_used(tmp_path: Path) -> None:
     root = boxed.arcgis_kitti(tmp_path / "arcgis", dict.fromkeys("abcd", TWO))
     text(root / "esri_model_definition.emd", '{"Classes": [{"Value": 1e999, "Name": "cat"}]}')
-    assert found(root).classes == ("2", "5")
+    assert recognize_folder(root).classes == ("2", "5")
 
 
 def test_box_folder_is_no_other_kind(tmp_path: Path) -> None:
     boxes = boxed.yolo(tmp_path / "boxes", SPLITS)
-    (problem,) = found(boxes, "classes").problems
+    (problem,) = recognize_folder(boxes, "classes").problems
     assert "holds images with boxes (YOLO text files" in problem.message
     assert "Object detection" in problem.remedy
     for split in ("train", "val"):
         for name in boxed.CLASSES:
             draw(tmp_path / f"classes/{split}/{name}/1.png", ONE)
     text(tmp_path / "classes/notes.txt", "1 of 5")
-    (problem,) = found(tmp_path / "classes").problems
+    (problem,) = recognize_folder(tmp_path / "classes").problems
     assert "not images with boxes" in problem.message
-    assert found(tmp_path / "classes", "classes").problems == ()
+    assert recognize_folder(tmp_path / "classes", "classes").problems == ()

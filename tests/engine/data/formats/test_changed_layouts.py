@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.dataset_formats import WRITERS, Writer
-from tests.support.dataset_formats.annotations import by_image, of_truth, recognized
+from tests.support.dataset_formats.annotations import list_true_annotations, read_annotations, recognize_folder
 from tests.support.dataset_formats.truth import TRUTH
 
 Change = Callable[[Path, int], None]
@@ -98,11 +98,11 @@ def test_changed_folder_is_read_as_the_truth_or_refused(writer: Writer, data: st
         writer.write(TRUTH, folder, variant)
         for change, draw in changes:
             change(folder, draw)
-        found = recognized(folder)
+        found = recognize_folder(folder)
         if found is None:
             return
-        truth = of_truth(TRUTH, found.kind, writer.expect)
-        for image, annotation in by_image(found, folder).items():
+        truth = list_true_annotations(TRUTH, found.kind, writer.expect)
+        for image, annotation in read_annotations(found, folder).items():
             if annotation != truth[image]:
                 assert any(change in LOSSES for change, _ in changes), (found.format, changes)
                 assert is_part(annotation, truth[image]), (found.format, changes)

@@ -20,17 +20,17 @@ from tests.support import boxed
 from tests.support.boxed import ONE, SPLITS, TWO, Drawn, Rectangle, draw, text
 from tests.support.dataset_formats import coco
 from tests.support.dataset_formats.truth import TRUTH
-from tests.support.read_formats import boxes, detect, ignored, instances, merged, read, true_boxes
+from tests.support.read_formats import boxes, detect, instances, list_ignored_flags, merge_splits, read, true_boxes
 
 Edit = Callable[[dict[str, Any]], None]
 SIZES = {"a": (60, 80), "b": (80, 60), "c": (80, 60), "d": (60, 80)}
 
 
-def drawn_boxes(images: dict[str, Drawn]) -> dict[str, list[tuple[str, float, float, float, float]]]:
+def list_drawn_boxes(images: dict[str, Drawn]) -> dict[str, list[tuple[str, float, float, float, float]]]:
     return {name: [(each.name, *map(float, each[:4])) for each in drawn.rectangles] for name, drawn in images.items()}
 
 
-def edited(root: Path, edit: Edit, *, outlines: bool = True) -> Path:
+def write_edited(root: Path, edit: Edit, *, outlines: bool = True) -> Path:
     """Write images and a COCO file. `edit` modifies the content of the file before it is written."""
     for stem, drawn in SPLITS["train"].items():
         draw(root / f"images/{stem}.png", drawn)
@@ -68,7 +68,7 @@ def test_categories_are_matched_by_name_in_each_file(tmp_path: Path) -> None:
         text(tmp_path / split / "_annotations.coco.json", json.dumps(content))
     content = read(FORMAT, tmp_path, "boxes")
     assert content.classes == ("cat", "dog", "bird")
-    expected = drawn_boxes({"a": TWO})
+    expected = list_drawn_boxes({"a": TWO})
     assert {split: boxes(content, split) for split in content.splits} == dict.fromkeys(
         ("train", "val", "test"), expected
     )
@@ -81,15 +81,15 @@ def test_classes_are_in_the_order_of_ids(tmp_path: Path) -> None:
         for each in content["annotations"]:
             each["category_id"] = 100 - each["category_id"]
 
-    content = read(FORMAT, edited(tmp_path, reverse), "boxes")
+    content = read(FORMAT, write_edited(tmp_path, reverse), "boxes")
     assert content.classes == ("dog", "cat")
-    assert boxes(content) == drawn_boxes(SPLITS["train"])
+    assert boxes(content) == list_drawn_boxes(SPLITS["train"])
 
 
 @pytest.mark.parametrize(("name", "expected"), [(7, "7"), (2.5, "2.5"), ("été", "été")])
 def test_names_of_categories_may_be_numbers(tmp_path: Path, name: float | str, expected: str) -> None:
     content = read(
-        FORMAT, edited(tmp_path, lambda json_content: json_content["categories"][0].update(name=name)), "boxes"
+        FORMAT, write_edited(tmp_path, lambda json_content: json_content["categories"][0].update(name=name)), "boxes"
     )
     assert content.classes == (expected, "dog")
     assert content.problems == []
@@ -99,7 +99,7 @@ def test_categories_without_a_name_differ_from_repeated_ones(tmp_path: Path) -> 
     def edit(content: dict[str, Any]) -> None:
         content["categories"] = [{"id": id, "name": name} for id, name in ((0, ""), (1, "dog"), (2, "dog"))]
 
-    content = read(FORMAT, edited(tmp_path, edit), "boxes")
+    content = read(FORMAT, write_edited(tmp_path, edit), "boxes")
     assert content.classes == ("class 0", "dog")
     named = [problem.message for problem in content.problems if "categories" in problem.message.split(":")[-1]]
     assert [f"categories[{place}]" in text for place, text in zip((0, 2), named, strict=True)] == [True, True]
@@ -107,7 +107,7 @@ def test_categories_without_a_name_differ_from_repeated_ones(tmp_path: Path) -> 
 
 def test_categories_of_one_name_are_one_class_with_a_warning(tmp_path: Path) -> None:
     content = read(
-        FORMAT, edited(tmp_path, lambda json_content: json_content["categories"][1].update(name="cat")), "boxes"
+        FORMAT, write_edited(tmp_path, lambda json_content: json_content["categories"][1].update(name="cat")), "boxes"
     )
     assert content.classes == ("cat",)
     (problem,) = content.problems
@@ -119,7 +119,7 @@ def test_categories_of_one_name_are_one_class_with_a_warning(tmp_path: Path) -> 
     [lambda json_content: json_content.pop("categories"), lambda json_content: json_content["categories"].clear()],
 )
 def test_ids_serve_as_names_without_categories(tmp_path: Path, edit: Edit) -> None:
-    content = read(FORMAT, edited(tmp_path, edit), "boxes")
+    content = read(FORMAT, write_edited(tmp_path, edit), "boxes")
     assert content.classes == ("class 3", "class 7")
     assert "2 categories without a name" in content.problems[0].message  # 1 for each id, not for each annotation
 
@@ -150,8 +150,8 @@ def _set(key: str, value: object, field: str = "annotations", index: int = 0) ->
     ],
 )
 def test_a_bad_annotation_costs_one_object(tmp_path: Path, edit: Edit, place: str) -> None:
-    content = read(FORMAT, edited(tmp_path, edit, outlines=False), "boxes")
-    expected = drawn_boxes(SPLITS["train"])
+    content = read(FORMAT, write_edited(tmp_path, edit, outlines=False), "boxes")
+    expected = list_drawn_boxes(SPLITS["train"])
     if boxes(content) != expected:  # an inserted entry doesn't affect the others
         del expected["a"][0]
     assert boxes(content) == expected
@@ -179,8 +179,8 @@ def test_a_bad_annotation_costs_one_object(tmp_path: Path, edit: Edit, place: st
     ],
 )
 def test_fields_that_are_not_needed_may_be_odd(tmp_path: Path, edit: Edit) -> None:
-    content = read(FORMAT, edited(tmp_path, edit), "boxes")
-    assert boxes(content) == drawn_boxes(SPLITS["train"])
+    content = read(FORMAT, write_edited(tmp_path, edit), "boxes")
+    assert boxes(content) == list_drawn_boxes(SPLITS["train"])
     assert content.problems == []
 
 
@@ -189,7 +189,7 @@ def test_not_a_number_within_texts_stays(tmp_path: Path) -> None:
         json_content["categories"][0]["name"] = 'NaN "Infinity"\\'
         json_content["annotations"][0]["area"] = float("inf")
 
-    assert read(FORMAT, edited(tmp_path, edit), "boxes").classes == ('NaN "Infinity"\\', "dog")
+    assert read(FORMAT, write_edited(tmp_path, edit), "boxes").classes == ('NaN "Infinity"\\', "dog")
 
 
 def test_ids_of_both_spellings_name_different_entries(tmp_path: Path) -> None:
@@ -198,32 +198,32 @@ def test_ids_of_both_spellings_name_different_entries(tmp_path: Path) -> None:
         for each, key in zip(json_content["annotations"], ("1", 1, "01"), strict=True):
             each["category_id"] = key
 
-    content = read(FORMAT, edited(tmp_path, edit), "boxes")
+    content = read(FORMAT, write_edited(tmp_path, edit), "boxes")
     assert [name for rows in boxes(content).values() for name, *_ in rows] == ["dog", "cat", "cow"]
 
 
 def test_rotated_boxes_become_upright_with_a_warning(tmp_path: Path) -> None:
-    content = read(FORMAT, edited(tmp_path, _set("bbox", [30, 20, 20, 10, 90]), outlines=False), "boxes")
+    content = read(FORMAT, write_edited(tmp_path, _set("bbox", [30, 20, 20, 10, 90]), outlines=False), "boxes")
     assert boxes(content)["a"][0][1:] == pytest.approx((25, 10, 35, 30))
     (problem,) = content.problems
     assert "1 rotated box" in problem.message
-    content = read(FORMAT, edited(tmp_path, _set("bbox", [30, 20, 20, 10, 45]), outlines=False), "boxes")
+    content = read(FORMAT, write_edited(tmp_path, _set("bbox", [30, 20, 20, 10, 45]), outlines=False), "boxes")
     assert boxes(content)["a"][0][1:] == pytest.approx((19.393, 9.393, 40.607, 30.607), abs=1e-3)
 
 
 def test_crowds_are_ignored(tmp_path: Path) -> None:
     for value, expected in ((1, True), (True, True), ("1", True), (0, False), (0.0, False), ("0", False), ("", False)):
-        content = read(FORMAT, edited(tmp_path, _set("iscrowd", value, index=2)), "boxes")
-        assert ignored(content) == {"a": [False, False], "b": [expected]}
+        content = read(FORMAT, write_edited(tmp_path, _set("iscrowd", value, index=2)), "boxes")
+        assert list_ignored_flags(content) == {"a": [False, False], "b": [expected]}
 
 
 def test_boxes_with_a_rotation_become_upright(tmp_path: Path) -> None:
     turned = _set("attributes", {"occluded": False, "rotation": 90.0})
-    content = read(FORMAT, edited(tmp_path / "boxes", turned, outlines=False), "boxes")
+    content = read(FORMAT, write_edited(tmp_path / "boxes", turned, outlines=False), "boxes")
     assert boxes(content)["a"][0] == ("dog", *(pytest.approx(edge) for edge in (12, 0, 36, 32)))
     assert "1 rotated box" in content.problems[0].message
-    content = read(FORMAT, edited(tmp_path / "outlines", turned), "boxes")
-    assert boxes(content) == drawn_boxes(SPLITS["train"])
+    content = read(FORMAT, write_edited(tmp_path / "outlines", turned), "boxes")
+    assert boxes(content) == list_drawn_boxes(SPLITS["train"])
     assert content.problems == []
 
 
@@ -238,7 +238,7 @@ def test_annotations_without_places_are_labels(tmp_path: Path, images: tuple[int
             for number, image in enumerate(images)
         ]
 
-    edited(tmp_path, edit)
+    write_edited(tmp_path, edit)
     assert detect(FORMAT, tmp_path)[0].kinds == kinds
     content = read(FORMAT, tmp_path, "labels")
     assert content.classes == ("cat", "dog")
@@ -253,13 +253,13 @@ def test_annotations_without_places_are_labels(tmp_path: Path, images: tuple[int
 
 @pytest.mark.parametrize("empty", ["[ ]", "[]", "null", "[[]]", "[ [ ] ]", "[\n\n]", "[[], []]"])
 def test_empty_outlines_leave_boxes(tmp_path: Path, empty: str) -> None:
-    root = edited(tmp_path, lambda json_content: None, outlines=False)
+    root = write_edited(tmp_path, lambda json_content: None, outlines=False)
     path = root / "annotations.json"
     path.write_text(path.read_text().replace('"iscrowd"', f'"segmentation": {empty}, "iscrowd"'))
     (detection,) = detect(FORMAT, root)
     assert detection.kinds == ("boxes",)
     content = read(FORMAT, root)
-    assert boxes(content) == drawn_boxes(SPLITS["train"])
+    assert boxes(content) == list_drawn_boxes(SPLITS["train"])
     assert content.problems == []
 
 
@@ -278,7 +278,7 @@ def test_empty_outlines_leave_boxes(tmp_path: Path, empty: str) -> None:
     ],
 )
 def test_a_bad_outline_costs_one_object(tmp_path: Path, outline: object, phrase: str) -> None:
-    root = edited(tmp_path, _set("segmentation", outline))
+    root = write_edited(tmp_path, _set("segmentation", outline))
     content = read(FORMAT, root, "instances")
     found = instances(content, SIZES)
     assert found == {"a": [("cat", 50, 30, 74, 56)], "b": [("cat", 10, 20, 30, 70)]}
@@ -286,11 +286,11 @@ def test_a_bad_outline_costs_one_object(tmp_path: Path, outline: object, phrase:
     assert phrase in problem.message
     assert "annotations[0]" in problem.message
     content = read(FORMAT, root, "boxes")
-    assert (boxes(content), content.problems) == (drawn_boxes(SPLITS["train"]), [])
+    assert (boxes(content), content.problems) == (list_drawn_boxes(SPLITS["train"]), [])
 
 
 def test_an_outline_may_be_a_flat_list(tmp_path: Path) -> None:
-    content = read(FORMAT, edited(tmp_path, _set("segmentation", [8, 4, 40, 4, 40, 28, 8, 28])), "instances")
+    content = read(FORMAT, write_edited(tmp_path, _set("segmentation", [8, 4, 40, 4, 40, 28, 8, 28])), "instances")
     assert instances(content, SIZES)["a"][0] == ("dog", 8, 4, 40, 28)
     assert content.problems == []
 
@@ -301,12 +301,12 @@ def test_missing_boxes_come_from_outlines(tmp_path: Path) -> None:
             del each["bbox"]
         json_content["annotations"][0]["segmentation"] = {"size": [60, 80], "counts": [484, 24, 36, 24, 4232]}
 
-    found = boxes(read(FORMAT, edited(tmp_path, edit), "boxes"))
+    found = boxes(read(FORMAT, write_edited(tmp_path, edit), "boxes"))
     assert found["a"] == [("dog", 8, 4, 10, 28), ("cat", 50, 30, 74, 56)]
 
 
 def test_outlines_of_another_size_than_the_image_are_refused(tmp_path: Path) -> None:
-    content = read(FORMAT, edited(tmp_path, lambda json_content: None), "instances")
+    content = read(FORMAT, write_edited(tmp_path, lambda json_content: None), "instances")
     with pytest.raises(Unfit, match="different size"):
         content.splits[""].sources[0].instances(80, 60)
 
@@ -331,7 +331,7 @@ def _fractions(json_content: dict[str, Any], boxes_: list[list[float]]) -> None:
 def test_fractions_are_read_as_such_with_a_warning(tmp_path: Path) -> None:
     given = [[0.1, 0.1, 0.4, 0.5], [0.5, 0.5, 0.5, 0.5], [0, 0, 1, 1]]
     content = read(
-        FORMAT, edited(tmp_path, lambda json_content: _fractions(json_content, given), outlines=False), "boxes"
+        FORMAT, write_edited(tmp_path, lambda json_content: _fractions(json_content, given), outlines=False), "boxes"
     )
     assert all(image.fractions for image in content.splits[""])
     assert boxes(content)["a"][0] == ("dog", 0.1, 0.1, 0.5, 0.6)
@@ -343,14 +343,14 @@ def test_fractions_are_read_as_such_with_a_warning(tmp_path: Path) -> None:
 def test_fractions_that_may_be_centers_are_refused(tmp_path: Path) -> None:
     given = [[0.5, 0.5, 0.4, 0.5], [0.3, 0.4, 0.2, 0.2], [0.5, 0.5, 0.5, 0.5]]
     content = read(
-        FORMAT, edited(tmp_path, lambda json_content: _fractions(json_content, given), outlines=False), "boxes"
+        FORMAT, write_edited(tmp_path, lambda json_content: _fractions(json_content, given), outlines=False), "boxes"
     )
     (problem,) = errors(content.problems)
     assert "seem to be fractions" in problem.message
 
 
 def test_small_boxes_next_to_large_ones_stay_in_pixels(tmp_path: Path) -> None:
-    content = read(FORMAT, edited(tmp_path, _set("bbox", [0.1, 0.1, 0.4, 0.5]), outlines=False), "boxes")
+    content = read(FORMAT, write_edited(tmp_path, _set("bbox", [0.1, 0.1, 0.4, 0.5]), outlines=False), "boxes")
     assert not any(image.fractions for image in content.splits[""])
 
 
@@ -359,7 +359,7 @@ def test_outlines_in_fractions_are_refused(tmp_path: Path) -> None:
         for each in json_content["annotations"]:
             each["segmentation"] = [[0.1, 0.1, 0.5, 0.1, 0.5, 0.6]]
 
-    (problem,) = errors(read(FORMAT, edited(tmp_path, edit), "instances").problems)
+    (problem,) = errors(read(FORMAT, write_edited(tmp_path, edit), "instances").problems)
     assert "seem to be fractions" in problem.message
 
 
@@ -393,15 +393,15 @@ def test_each_entry_of_a_shared_id_is_counted(tmp_path: Path) -> None:
     def edit(json_content: dict[str, Any]) -> None:
         json_content["images"] += [{"id": 10, "file_name": f"{name}.png"} for name in "xy"]
 
-    message = read(FORMAT, edited(tmp_path, edit), "boxes").problems[0].message
+    message = read(FORMAT, write_edited(tmp_path, edit), "boxes").problems[0].message
     assert [message.count(f"images[{place}].id") for place in (0, 1, 2, 3)] == [1, 0, 1, 1]
 
 
 def test_images_that_share_an_id_are_left_out(tmp_path: Path) -> None:
     for shared, expected in ((10, set()), ("10", {"a"})):
-        content = read(FORMAT, edited(tmp_path, _set("id", shared, "images", 1)), "boxes")
+        content = read(FORMAT, write_edited(tmp_path, _set("id", shared, "images", 1)), "boxes")
         assert expected <= boxes(content).keys()
-    content = read(FORMAT, edited(tmp_path, _set("id", 10, "images", 1)), "boxes")
+    content = read(FORMAT, write_edited(tmp_path, _set("id", 10, "images", 1)), "boxes")
     assert boxes(content) == {}
     message = content.problems[0].message
     assert "images[0].id" in message
@@ -413,7 +413,7 @@ def test_an_image_that_is_listed_twice_has_the_objects_of_both(tmp_path: Path) -
         json_content["images"].append(json_content["images"][0] | {"id": 5})
         json_content["annotations"][0]["image_id"] = 5
 
-    content = read(FORMAT, edited(tmp_path, edit), "boxes")
+    content = read(FORMAT, write_edited(tmp_path, edit), "boxes")
     assert {name: len(rows) for name, rows in boxes(content).items()} == {"a": 2, "b": 1}
     (problem,) = content.problems
     assert "images[2]" in problem.message
@@ -423,7 +423,7 @@ def test_missing_images_are_reported(tmp_path: Path) -> None:
     root = boxed.coco(tmp_path, SPLITS)
     (root / "train2017/b.png").unlink()
     content = read(FORMAT, root, "boxes")
-    assert boxes(content, "train") == drawn_boxes({"a": TWO})
+    assert boxes(content, "train") == list_drawn_boxes({"a": TWO})
     (problem,) = content.problems
     assert "1 image named in the annotations but not in the folder: b.png" in problem.message
 
@@ -434,12 +434,12 @@ def test_images_are_found_in_other_case_and_without_ending(tmp_path: Path, named
         draw(tmp_path / stored.format(stem), drawn)
     text(tmp_path / "boxes.json", json.dumps(boxed.coco_json(SPLITS["train"], file_name=named)))
     content = read(FORMAT, tmp_path, "boxes")
-    assert list(boxes(content).values()) == list(drawn_boxes(SPLITS["train"]).values())
+    assert list(boxes(content).values()) == list(list_drawn_boxes(SPLITS["train"]).values())
     assert content.problems == []
 
 
 def test_it_is_an_error_if_no_image_is_found(tmp_path: Path) -> None:
-    root = edited(tmp_path, lambda json_content: None)
+    root = write_edited(tmp_path, lambda json_content: None)
     for path in root.glob("images/*"):
         path.rename(path.with_stem(f"{path.stem}_renamed"))
     (problem,) = errors(read(FORMAT, root, "boxes").problems)
@@ -452,7 +452,7 @@ def test_names_that_several_images_have_are_reported(tmp_path: Path) -> None:
     draw(tmp_path / "b.png", ONE)
     text(tmp_path / "boxes.json", json.dumps(boxed.coco_json(SPLITS["train"])))
     content = read(FORMAT, tmp_path, "boxes")
-    assert boxes(content) == drawn_boxes({"b": ONE})
+    assert boxes(content) == list_drawn_boxes({"b": ONE})
     (problem,) = content.problems
     assert "1 name in the annotations that several images have: a.png" in problem.message
 
@@ -464,8 +464,8 @@ def test_an_image_of_another_split_is_not_taken_by_its_name(tmp_path: Path) -> N
         text(tmp_path / f"annotations/instances_{split}2017.json", json.dumps(content))
     draw(tmp_path / "val2017/b.png", ONE)
     content = read(FORMAT, tmp_path, "boxes")
-    assert boxes(content, "train") == drawn_boxes({"a": TWO})
-    assert boxes(content, "val") == drawn_boxes({"a": TWO, "b": ONE})
+    assert boxes(content, "train") == list_drawn_boxes({"a": TWO})
+    assert boxes(content, "val") == list_drawn_boxes({"a": TWO, "b": ONE})
 
 
 @pytest.mark.parametrize(("json_at", "image", "file_name"), boxed.COCO_PLACES)
@@ -475,7 +475,7 @@ def test_one_file_is_read_wherever_its_images_are(tmp_path: Path, json_at: str, 
         draw(tmp_path / image.format(stem), drawn)
     text(tmp_path / json_at, json.dumps(boxed.coco_json(images, file_name=file_name)))
     content = read(FORMAT, tmp_path, "boxes")
-    assert boxes(content) == drawn_boxes(images)
+    assert boxes(content) == list_drawn_boxes(images)
     assert content.problems == []
 
 
@@ -509,7 +509,7 @@ def test_splits_match_complete_words(tmp_path: Path, names: dict[str, str], expe
 def test_files_of_single_images_are_all_read(tmp_path: Path) -> None:
     names = {f"labels/{number}.json": f"{number}" for number in range(25)}
     content = read(FORMAT, _files(tmp_path, names), "boxes")
-    assert boxes(content) == drawn_boxes(dict.fromkeys(names.values(), ONE))
+    assert boxes(content) == list_drawn_boxes(dict.fromkeys(names.values(), ONE))
     assert content.problems == []
 
 
@@ -538,7 +538,7 @@ def test_an_image_that_a_second_file_annotates_is_reported(tmp_path: Path) -> No
     del changed["annotations"][0]
     text(root / "train.json", json.dumps(changed))
     content = read(FORMAT, root, "boxes")
-    assert boxes(content, "train") == drawn_boxes(SPLITS["train"])
+    assert boxes(content, "train") == list_drawn_boxes(SPLITS["train"])
     (problem,) = content.problems
     assert "2 images annotated in several files" in problem.message
 
@@ -565,7 +565,7 @@ def test_instances_are_preferred_to_keypoints_and_captions_are_not_read(tmp_path
     captions = {"images": changed["images"], "annotations": [{"image_id": 10, "id": 1, "caption": "A cat."}]}
     text(root / "annotations/captions_train2017.json", json.dumps(captions))
     content = read(FORMAT, root, "boxes")
-    assert boxes(content, "train") == drawn_boxes(SPLITS["train"])
+    assert boxes(content, "train") == list_drawn_boxes(SPLITS["train"])
     (problem,) = content.problems
     assert "person_keypoints_train2017.json" in problem.message
 
@@ -592,7 +592,7 @@ def test_a_broken_file_is_an_error_that_names_file_and_line(
 
 
 def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
-    root = edited(tmp_path, lambda json_content: json_content["categories"][0].update(name="caf\u00e9"))
+    root = write_edited(tmp_path, lambda json_content: json_content["categories"][0].update(name="caf\u00e9"))
     path = root / "annotations.json"
     path.write_bytes(json.dumps(json.loads(path.read_text()), ensure_ascii=False, indent=1).encode("latin-1"))
     (problem,) = errors(read(FORMAT, root, "boxes").problems)
@@ -627,7 +627,7 @@ def test_other_files_are_not_detected(tmp_path: Path, content: object) -> None:
 
 
 def test_a_file_without_objects_is_detected(tmp_path: Path) -> None:
-    content = read(FORMAT, edited(tmp_path, lambda json_content: json_content["annotations"].clear()))
+    content = read(FORMAT, write_edited(tmp_path, lambda json_content: json_content["annotations"].clear()))
     assert boxes(content) == {"a": [], "b": []}
     assert content.classes == ("cat", "dog")
 
@@ -654,7 +654,7 @@ def test_outlines_late_in_a_long_file_are_detected(tmp_path: Path) -> None:
 
 def test_merged_splits_hold_all_images(tmp_path: Path) -> None:
     coco.write(TRUTH, tmp_path, "splits")
-    assert merged(read(FORMAT, tmp_path, "boxes"), boxes) == true_boxes(TRUTH.images)
+    assert merge_splits(read(FORMAT, tmp_path, "boxes"), boxes) == true_boxes(TRUTH.images)
 
 
 @pytest.mark.parametrize(
@@ -667,7 +667,7 @@ def test_merged_splits_hold_all_images(tmp_path: Path) -> None:
     ],
 )
 def test_files_need_objects_in_categories(tmp_path: Path, edit: Edit, count: int) -> None:
-    assert len(detect(FORMAT, edited(tmp_path, edit))) == count
+    assert len(detect(FORMAT, write_edited(tmp_path, edit))) == count
 
 
 @pytest.mark.parametrize(("other", "failures"), [(3, 0), (7, 1)])
@@ -688,16 +688,16 @@ def test_only_categories_above_others_are_left_out(tmp_path: Path) -> None:
             {"id": 50 + number, "name": name, "supercategory": parent} for number, (name, parent) in enumerate(names)
         ]
 
-    assert read(FORMAT, edited(tmp_path, edit), "boxes").classes == ("cat", "dog", "bird", "cow")
+    assert read(FORMAT, write_edited(tmp_path, edit), "boxes").classes == ("cat", "dog", "bird", "cow")
 
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_files_of_lvis_are_reported(tmp_path: Path, index: int) -> None:
-    content = read(FORMAT, edited(tmp_path, _set("neg_category_ids", [3], "images", index)), "boxes")
+    content = read(FORMAT, write_edited(tmp_path, _set("neg_category_ids", [3], "images", index)), "boxes")
     assert len(content.problems) == 1
 
 
 def test_outlines_may_have_small_rings_next_to_large_ones(tmp_path: Path) -> None:
     rings = [[1, 1, 2, 2], [8, 4, 40, 4, 40, 28, 8, 28]]
-    content = read(FORMAT, edited(tmp_path, _set("segmentation", rings)), "instances")
+    content = read(FORMAT, write_edited(tmp_path, _set("segmentation", rings)), "instances")
     assert instances(content, SIZES)["a"][0] == ("dog", 8, 4, 40, 28)

@@ -16,13 +16,13 @@ from engine.data.decoding.reading import Unfit
 from engine.data.formats.coco_panoptic import FORMAT
 from tests.support.dataset_formats import coco_panoptic
 from tests.support.dataset_formats.truth import TRUTH
-from tests.support.read_formats import instances, merged, read, true_boxes, true_sizes
+from tests.support.read_formats import instances, merge_splits, read, true_boxes, true_sizes
 
 SIZES = true_sizes(TRUTH)
 
 
 def read_boxes(root: Path) -> dict[str, Any]:
-    return merged(read(FORMAT, root), lambda found, split: instances(found, SIZES, split))
+    return merge_splits(read(FORMAT, root), lambda found, split: instances(found, SIZES, split))
 
 
 def edit(root: Path, change: Callable[[dict[str, Any]], None]) -> None:

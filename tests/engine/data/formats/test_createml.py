@@ -14,7 +14,7 @@ from tests.support.read_formats import boxes, detect, read
 BOX = {"x": 20, "y": 30, "width": 10, "height": 20}
 
 
-def written(root: Path, entries: list[object]) -> Path:
+def write_entries(root: Path, entries: list[object]) -> Path:
     draw(root / "a.png", TWO)
     draw(root / "b.png", ONE)
     text(root / "boxes.json", json.dumps(entries))
@@ -34,7 +34,7 @@ def written(root: Path, entries: list[object]) -> Path:
 )
 def test_a_bad_object_costs_itself_alone(tmp_path: Path, bad: object, place: str) -> None:
     good = {"label": "cat", "coordinates": BOX}
-    content = read(FORMAT, written(tmp_path, [{"image": "a.png", "annotations": [good, bad, good]}]))
+    content = read(FORMAT, write_entries(tmp_path, [{"image": "a.png", "annotations": [good, bad, good]}]))
     assert boxes(content) == {"a": [("cat", 15, 20, 25, 40)] * 2}
     (problem,) = content.problems
     assert f"boxes.json: {place}." in problem.message
@@ -47,7 +47,7 @@ def test_entries_without_an_image_are_reported(tmp_path: Path) -> None:
         {"image": "gone.png", "annotations": []},
         "nonsense",
     ]
-    content = read(FORMAT, written(tmp_path, entries))
+    content = read(FORMAT, write_entries(tmp_path, entries))
     assert boxes(content) == {"a": [("3", 15, 20, 25, 40)]}
     messages = " ".join(problem.message for problem in content.problems)
     assert all(phrase in messages for phrase in ("[1]", "[3]", "gone.png"))
@@ -55,14 +55,14 @@ def test_entries_without_an_image_are_reported(tmp_path: Path) -> None:
 
 def test_entries_of_one_image_are_joined(tmp_path: Path) -> None:
     entries = [{"image": "a.png", "annotations": [{"label": label, "coordinates": BOX}]} for label in ("cat", "dog")]
-    content = read(FORMAT, written(tmp_path, entries))
+    content = read(FORMAT, write_entries(tmp_path, entries))
     assert boxes(content) == {"a": [("cat", 15, 20, 25, 40), ("dog", 15, 20, 25, 40)]}
 
 
 def test_centered_fractions_are_recognized(tmp_path: Path) -> None:
     box = {"x": 0.5, "y": 0.5, "width": 0.2, "height": 0.4}
     content = read(
-        FORMAT, written(tmp_path, [{"image": "a.png", "annotations": [{"label": "cat", "coordinates": box}]}])
+        FORMAT, write_entries(tmp_path, [{"image": "a.png", "annotations": [{"label": "cat", "coordinates": box}]}])
     )
     (image,) = content.splits[""]
     assert image.fractions
@@ -72,7 +72,7 @@ def test_centered_fractions_are_recognized(tmp_path: Path) -> None:
 
 def test_corners_instead_of_centers_are_refused(tmp_path: Path) -> None:
     objects = [{"label": "cat", "coordinates": {"x": step, "y": step, "width": 20, "height": 30}} for step in range(6)]
-    content = read(FORMAT, written(tmp_path, [{"image": "a.png", "annotations": objects}]))
+    content = read(FORMAT, write_entries(tmp_path, [{"image": "a.png", "annotations": objects}]))
     (problem,) = content.problems
     assert problem.severity == "error"
     assert "seem to be a corner" in problem.message
@@ -91,4 +91,4 @@ def test_corners_instead_of_centers_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_other_files_are_not_detected(tmp_path: Path, entries: list[object]) -> None:
-    assert detect(FORMAT, written(tmp_path, entries)) == []
+    assert detect(FORMAT, write_entries(tmp_path, entries)) == []

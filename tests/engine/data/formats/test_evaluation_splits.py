@@ -24,7 +24,7 @@ COUNTS = {"train": 3, "val": 2, "test": 4}
 BOXED = {"train": {"a": TWO}, "val": {"b": ONE}, "test": {"c": TWO, "d": ONE, "e": TWO, "f": ONE}}
 
 
-def with_test(folder: Path) -> Path:
+def write_with_test_split(folder: Path) -> Path:
     """Write a YOLO folder with a test split."""
     definition = folder / "data.yaml"
     definition.write_text(definition.read_text() + "test: images/test\n")
@@ -39,12 +39,12 @@ MAKERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "points": ("points", lambda folder: make_clouds(folder, COUNTS)),
     "voc": ("boxes", lambda folder: voc(folder, BOXED)),
     "coco": ("boxes", lambda folder: coco(folder, BOXED)),
-    "yolo": ("boxes", lambda folder: with_test(yolo(folder, BOXED))),
+    "yolo": ("boxes", lambda folder: write_with_test_split(yolo(folder, BOXED))),
     "instances": ("instances", lambda folder: make_outlined(folder, COUNTS)),
 }
 
 
-def samples(split: Any) -> int:
+def count_samples(split: Any) -> int:
     return len(split.files)
 
 
@@ -56,7 +56,7 @@ def test_folder_gives_test_split(kind: str, val_fraction: float, tmp_path: Path)
     found = recognize(str(folder), val_fraction=val_fraction, seed=0, kinds=(name,))
     assert not errors(found.problems)
     times = 3 if kind == "imagefolder" else 1
-    assert [samples(each) for each in (found.train, found.val, found.test)] == [
+    assert [count_samples(each) for each in (found.train, found.val, found.test)] == [
         times * len(BOXED[split]) if name == "boxes" else times * count for split, count in COUNTS.items()
     ]
     opened = open_recognized(found, str(folder))
@@ -69,7 +69,11 @@ def test_test_split_may_serve_as_validation(tmp_path: Path) -> None:
     for_training = recognize(str(folder), val_fraction=0.2, seed=0)
     assert for_training.val is for_training.test
     for_evaluation = recognize(str(folder), val_fraction=0.0, seed=0)
-    assert [samples(each) for each in (for_evaluation.train, for_evaluation.val, for_evaluation.test)] == [6, 0, 3]
+    assert [count_samples(each) for each in (for_evaluation.train, for_evaluation.val, for_evaluation.test)] == [
+        6,
+        0,
+        3,
+    ]
 
 
 @pytest.mark.parametrize("kind", list(MAKERS))
@@ -90,7 +94,7 @@ def test_folder_with_only_test_split_opens(kind: str, tmp_path: Path) -> None:
     folder = only[kind](tmp_path / "folder")
     found = recognize(str(folder), val_fraction=0.0, seed=0, kinds=(name,))
     assert not errors(found.problems), found.problems
-    total = sum(samples(each) for each in (found.train, found.val, found.test) if each is not None)
+    total = sum(count_samples(each) for each in (found.train, found.val, found.test) if each is not None)
     assert total == (12 if kind == "imagefolder" else 4)
     open_recognized(found, str(folder))
 

@@ -25,7 +25,7 @@ SPLITS = {"train": 4, "val": 2}
 QUARTERS = (5, 6, 7, 8)
 
 
-def turned_image(path: Path, orientation: int, drawn: Drawn = RAW) -> Path:
+def write_turned_image(path: Path, orientation: int, drawn: Drawn = RAW) -> Path:
     """Write an image with an EXIF orientation, whose pixels aren't rotated."""
     with Image.open(draw(path.with_suffix(".png"), drawn)) as image:
         exif = Image.Exif()
@@ -40,7 +40,7 @@ def voc(
 ) -> Path:
     for split, count in SPLITS.items():
         for number in range(count):
-            turned_image(path := folder / "images" / split / f"{number}.jpg", orientation, drawn)
+            write_turned_image(path := folder / "images" / split / f"{number}.jpg", orientation, drawn)
             text(folder / "annotations" / split / f"{path.stem}.xml", voc_xml(annotated or drawn, size=size))
     return folder
 
@@ -50,7 +50,7 @@ def coco(folder: Path, orientation: int, *, outlines: bool = False) -> Path:
     for split, count in SPLITS.items():
         images, annotations = [], []
         for number in range(count):
-            turned_image(folder / split / f"{number}.jpg", orientation)
+            write_turned_image(folder / split / f"{number}.jpg", orientation)
             images.append({"id": number, "file_name": f"{number}.jpg", "width": RAW.width, "height": RAW.height})
             for left, top, right, bottom, name in RAW.rectangles:
                 corners = [left, top, right, top, right, bottom, left, bottom]
@@ -70,12 +70,12 @@ def coco(folder: Path, orientation: int, *, outlines: bool = False) -> Path:
     return folder
 
 
-def found(folder: Path, kind: str = "boxes") -> RecognizedDataset:
+def recognize_folder(folder: Path, kind: str = "boxes") -> RecognizedDataset:
     return recognize(str(folder), val_fraction=0.25, seed=0, kinds=(kind,))
 
 
-def are_on_their_colors(recognized: RecognizedDataset) -> bool:
-    """Return True if the area of each box in the rotated image has the color of its class."""
+def boxes_match_colors(recognized: RecognizedDataset) -> bool:
+    """Return True if each box in the rotated training images surrounds an area in the color of its class."""
     split = recognized.train
     assert isinstance(split, BoxSplit)
     for index, path in enumerate(split.files):
@@ -109,15 +109,15 @@ def test_edges_turn_as_the_pixels_do(orientation: int) -> None:
 @pytest.mark.parametrize("orientation", QUARTERS)
 @pytest.mark.parametrize("write", [voc, coco], ids=["voc", "coco"])
 def test_boxes_of_the_unturned_size_are_turned(tmp_path: Path, orientation: int, write: object) -> None:
-    recognized = found(write(tmp_path, orientation))  # type: ignore[operator]
-    assert are_on_their_colors(recognized)
+    recognized = recognize_folder(write(tmp_path, orientation))  # type: ignore[operator]
+    assert boxes_match_colors(recognized)
     assert "6 images with an EXIF orientation" in texts(recognized)
 
 
 @pytest.mark.parametrize("orientation", QUARTERS)
 def test_boxes_without_a_size_are_turned_if_they_only_fit_unturned(tmp_path: Path, orientation: int) -> None:
-    recognized = found(voc(tmp_path, orientation, size=False))
-    assert are_on_their_colors(recognized)
+    recognized = recognize_folder(voc(tmp_path, orientation, size=False))
+    assert boxes_match_colors(recognized)
 
 
 @pytest.mark.parametrize("orientation", QUARTERS)
@@ -125,21 +125,21 @@ def test_boxes_of_the_upright_size_stay(tmp_path: Path, orientation: int) -> Non
     raw = np.array([each[:4] for each in RAW.rectangles], np.float64)
     edges = upright_edges(raw, orientation, RAW.height, RAW.width).astype(int).tolist()
     rectangles = [Rectangle(*row, each.name) for row, each in zip(edges, RAW.rectangles, strict=True)]
-    recognized = found(voc(tmp_path, orientation, annotated=Drawn(RAW.width, RAW.height, tuple(rectangles))))
-    assert are_on_their_colors(recognized)
+    recognized = recognize_folder(voc(tmp_path, orientation, annotated=Drawn(RAW.width, RAW.height, tuple(rectangles))))
+    assert boxes_match_colors(recognized)
     assert "EXIF" not in texts(recognized)
 
 
 def test_images_turned_by_180_follow_the_others_of_their_tool(tmp_path: Path) -> None:
     voc(tmp_path, 6)
-    turned_image(tmp_path / "images/train/9.jpg", 3)
+    write_turned_image(tmp_path / "images/train/9.jpg", 3)
     text(tmp_path / "annotations/train/9.xml", voc_xml(RAW))
-    assert are_on_their_colors(found(tmp_path))
+    assert boxes_match_colors(recognize_folder(tmp_path))
 
 
 @pytest.mark.parametrize("orientation", [2, 3, 4])
 def test_an_ambiguous_orientation_is_reported(tmp_path: Path, orientation: int) -> None:
-    recognized = found(voc(tmp_path, orientation))
+    recognized = recognize_folder(voc(tmp_path, orientation))
     assert "nothing tells" in texts(recognized)
 
 
@@ -153,7 +153,7 @@ def test_only_images_with_another_size_name_no_orientation(tmp_path: Path) -> No
 @pytest.mark.parametrize("orientation", QUARTERS)
 def test_outlines_of_the_unturned_size_are_turned(tmp_path: Path, orientation: int) -> None:
     folder = coco(tmp_path, orientation, outlines=True)
-    split = found(folder, "instances").train
+    split = recognize_folder(folder, "instances").train
     (first, *_), source = split.files, split.sources[0]  # type: ignore[union-attr]
     with Image.open(first) as image:
         pixels = np.asarray(ImageOps.exif_transpose(image).convert("RGB")).astype(int)
@@ -170,7 +170,7 @@ def test_outlines_of_the_unturned_size_are_turned(tmp_path: Path, orientation: i
 def test_masks_of_the_unturned_size_are_turned(tmp_path: Path, orientation: int) -> None:
     for split, count in SPLITS.items():
         for number in range(count):
-            turned_image(tmp_path / "images" / split / f"{number}.jpg", orientation)
+            write_turned_image(tmp_path / "images" / split / f"{number}.jpg", orientation)
             mask = np.zeros((RAW.height, RAW.width), np.uint8)
             for value, (left, top, right, bottom, _) in enumerate(RAW.rectangles, 1):
                 mask[top:bottom, left:right] = value
@@ -225,7 +225,7 @@ def test_verdicts_that_agree_decide_the_unknown_ones(
 def test_sizes_of_boxed_images_are_those_of_upright_images(
     tmp_path: Path, boxes: list[Box], size: tuple[int, int] | None, expected: tuple[int, int]
 ) -> None:
-    path = str(turned_image(tmp_path / "a.jpg", 6))
+    path = str(write_turned_image(tmp_path / "a.jpg", 6))
     (found,) = rotate_boxes([BoxedImage(path, boxes, size)], RotationReport())
     assert found.size == expected
 
@@ -235,7 +235,7 @@ def test_only_instances_drawn_on_the_unturned_image_are_turned(tmp_path: Path) -
         def sizes(self) -> list[tuple[int, int]]:
             return [(80, 60)]
 
-    files = [str(turned_image(tmp_path / f"{name}.jpg", 6)) for name in "ab"]
+    files = [str(write_turned_image(tmp_path / f"{name}.jpg", 6)) for name in "ab"]
     upright_source = Sized([])
     raw_source = Polygons([])
     raw_source.sizes = lambda: [(60, 80)]  # type: ignore[method-assign]

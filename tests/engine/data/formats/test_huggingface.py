@@ -19,7 +19,7 @@ from engine.data.formats.tree import Tree
 from engine.data.splits import FileSplit
 from engine.system.regular_files import UnusableFile
 from tests.support.dataset_formats import huggingface
-from tests.support.dataset_formats.archives import encoded
+from tests.support.dataset_formats.archives import encode_png
 from tests.support.dataset_formats.truth import TRUTH
 from tests.support.read_formats import content_of, names_of
 
@@ -114,7 +114,7 @@ def test_a_parquet_file_with_text_that_is_not_utf_8_is_unusable(tmp_path: Path) 
 
 @needs_pyarrow
 def test_huggingface_reports_rows_without_an_image(tmp_path: Path) -> None:
-    images = [encoded(TRUTH.images[0]), None, b""]
+    images = [encode_png(TRUTH.images[0]), None, b""]
     rows = [{"image": {"bytes": content, "path": None}, "label": f"class {n}"} for n, content in enumerate(images)]
     write_rows(tmp_path / "train.parquet", rows)
     found = content_of(FORMAT, tmp_path, "classes")
@@ -124,7 +124,7 @@ def test_huggingface_reports_rows_without_an_image(tmp_path: Path) -> None:
 
 def row_of(number: int, **cells: Any) -> dict[str, Any]:
     """Return a row with the image `number`.png and the other cells of the row."""
-    return {"image": {"bytes": encoded(TRUTH.images[number % 6]), "path": f"{number}.png"}, **cells}
+    return {"image": {"bytes": encode_png(TRUTH.images[number % 6]), "path": f"{number}.png"}, **cells}
 
 
 def write_rows(path: Path, rows: Sequence[dict[str, Any]], features: str = "{}") -> None:

@@ -20,7 +20,7 @@ from tests.support.images import noise
 from tests.support.read_formats import names_of
 
 
-def detected(folder: Path) -> Detection:
+def detect_once(folder: Path) -> Detection:
     (found,) = imagefolder.detect(Tree(str(folder)))
     return found
 
@@ -143,7 +143,7 @@ def trains_and_tests(folder: Path) -> None:
 )
 def test_imagefolder_accepts_classes(tmp_path: Path, make: object) -> None:
     make(tmp_path)  # type: ignore[operator]
-    found = detected(tmp_path)
+    found = detect_once(tmp_path)
     assert found.against == ()
     assert found.confidence is Confidence.LIKELY
     assert found.obvious
@@ -228,7 +228,7 @@ def nested_roles(folder: Path) -> None:
         photos(folder / "gtFine" / split / "aachen", "a.png", "b.png")
 
 
-def flat(*names: str) -> Callable[[Path], None]:
+def make_class_writer(*names: str) -> Callable[[Path], None]:
     """Return a function that writes class folders with these names, with different images in each."""
 
     def make(folder: Path) -> None:
@@ -238,12 +238,12 @@ def flat(*names: str) -> Callable[[Path], None]:
     return make
 
 
-def of_each(*names: str, inner: tuple[str, ...]) -> Callable[[Path], None]:
+def make_nested_writer(*names: str, inner: tuple[str, ...]) -> Callable[[Path], None]:
     """Return a function that writes folders with the given names, all of which contain the subfolders `inner`."""
 
     def make(folder: Path) -> None:
         for name in names:
-            flat(*inner)(folder / name)
+            make_class_writer(*inner)(folder / name)
 
     return make
 
@@ -253,7 +253,7 @@ def copied_into_itself(folder: Path) -> None:
     cats_and_dogs(folder / "dataset")
 
 
-def with_files(name: str) -> Callable[[Path], None]:
+def make_writer_with_file(name: str) -> Callable[[Path], None]:
     """Return a function that writes class folders, and an additional file with this name."""
 
     def make(folder: Path) -> None:
@@ -271,7 +271,7 @@ def sequences_with_lists(folder: Path) -> None:
         (folder / "lists" / f"{name}.txt").write_text("1 2 3 4")
 
 
-def views(*names: str) -> Callable[[Path], None]:
+def make_view_writer(*names: str) -> Callable[[Path], None]:
     """Return a function that writes folders with the same scenes, in a different size and brightness in each folder."""
 
     def make(folder: Path) -> None:
@@ -285,7 +285,7 @@ def views(*names: str) -> Callable[[Path], None]:
     return make
 
 
-def with_sides(*endings: str) -> Callable[[Path], None]:
+def make_frame_writer(*endings: str) -> Callable[[Path], None]:
     """Return a function that writes class folders in which each frame has an image for every suffix in `endings`.
 
     For example, the suffixes can be those of color and depth images.
@@ -310,33 +310,33 @@ def colored_masks(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (flat("cars_train", "cars_test"), "alike but for the split"),
-        (flat("trainA", "trainB", "testA", "testB"), "alike but for the split"),
-        (flat("data_large", "val_large"), "words for validation"),
-        (flat("box_train", "box_test", "gallery"), "alike but for the split"),
-        (flat("part1", "part2", "part3"), "parts of a dataset"),
-        (flat("batch_1", "batch_2"), "parts of a dataset"),
-        (flat("CAM_FRONT", "CAM_BACK"), "parts of a dataset"),
-        (of_each("photo", "cartoon", inner=("dog", "house")), "folders of the same names inside"),
-        (of_each("cat", "dog", inner=("train", "test")), "folders of the same names inside"),
-        (of_each("GOPR0372", "GOPR0374", inner=("blur", "sharp")), "folders of the same names inside"),
-        (of_each("10253", "10254", "8863", inner=("0", "1")), "folders of the same names inside"),
-        (flat("yes", "no", "pred"), "named by their role (pred)"),
-        (flat("full1024x1024", "small128x128"), "copies in several sizes"),
-        (with_sides("", "_mask"), "under several endings in chess"),
-        (with_sides(".color", ".depth"), "under several endings in chess"),
-        (with_sides("_B02", "_B03", "_B8A"), "under several endings in chess"),
+        (make_class_writer("cars_train", "cars_test"), "alike but for the split"),
+        (make_class_writer("trainA", "trainB", "testA", "testB"), "alike but for the split"),
+        (make_class_writer("data_large", "val_large"), "words for validation"),
+        (make_class_writer("box_train", "box_test", "gallery"), "alike but for the split"),
+        (make_class_writer("part1", "part2", "part3"), "parts of a dataset"),
+        (make_class_writer("batch_1", "batch_2"), "parts of a dataset"),
+        (make_class_writer("CAM_FRONT", "CAM_BACK"), "parts of a dataset"),
+        (make_nested_writer("photo", "cartoon", inner=("dog", "house")), "folders of the same names inside"),
+        (make_nested_writer("cat", "dog", inner=("train", "test")), "folders of the same names inside"),
+        (make_nested_writer("GOPR0372", "GOPR0374", inner=("blur", "sharp")), "folders of the same names inside"),
+        (make_nested_writer("10253", "10254", "8863", inner=("0", "1")), "folders of the same names inside"),
+        (make_class_writer("yes", "no", "pred"), "named by their role (pred)"),
+        (make_class_writer("full1024x1024", "small128x128"), "copies in several sizes"),
+        (make_frame_writer("", "_mask"), "under several endings in chess"),
+        (make_frame_writer(".color", ".depth"), "under several endings in chess"),
+        (make_frame_writer("_B02", "_B03", "_B8A"), "under several endings in chess"),
         (copied_into_itself, "like the other classes inside dataset"),
-        (flat("labels-ah", "labels-vk", "stare-images"), "named by their role"),
-        (with_files("cat/1.pts"), "annotation files among the images"),
-        (with_files("dog/disp0.pfm"), "annotation files among the images"),
-        (with_files("cat/1.mat"), "annotation files among the images"),
-        (with_files("buildings/tile.geojson"), "a folder of annotation files (buildings)"),
-        (with_files("tracks/1.xml"), "a folder of annotation files (tracks)"),
+        (make_class_writer("labels-ah", "labels-vk", "stare-images"), "named by their role"),
+        (make_writer_with_file("cat/1.pts"), "annotation files among the images"),
+        (make_writer_with_file("dog/disp0.pfm"), "annotation files among the images"),
+        (make_writer_with_file("cat/1.mat"), "annotation files among the images"),
+        (make_writer_with_file("buildings/tile.geojson"), "a folder of annotation files (buildings)"),
+        (make_writer_with_file("tracks/1.xml"), "a folder of annotation files (tracks)"),
         (sequences_with_lists, "a folder of annotation files (lists)"),
-        (views("HR", "LR"), "they show the same"),
-        (views("B02", "B03", "B08"), "they show the same"),
-        (views("clean", "final"), "they show the same"),
+        (make_view_writer("HR", "LR"), "they show the same"),
+        (make_view_writer("B02", "B03", "B08"), "they show the same"),
+        (make_view_writer("clean", "final"), "they show the same"),
         (colored_masks, "approved looks like masks"),
         (flat_splits, "named like splits"),
         (flat_splits_and_unlabeled, "named like splits"),
@@ -357,7 +357,7 @@ def colored_masks(folder: Path) -> None:
 )
 def test_imagefolder_reports_evidence_against_classes(tmp_path: Path, make: object, reason: str) -> None:
     make(tmp_path / "data")  # type: ignore[operator]
-    found = detected(tmp_path / "data")
+    found = detect_once(tmp_path / "data")
     assert found.confidence is Confidence.WEAK
     assert any(reason in each for each in found.against), found.against
     recognized = recognize(str(tmp_path / "data"), val_fraction=0.3, seed=0)
@@ -377,9 +377,9 @@ def test_imagefolder_is_read_if_requested(tmp_path: Path, make: object) -> None:
 @pytest.mark.parametrize("name", ["images", "JPEGImages", "leftImg8bit"])
 def test_imagefolder_doubts_a_folder_next_to_annotations(tmp_path: Path, name: str) -> None:
     with_splits(tmp_path / name)
-    assert detected(tmp_path / name).against == ()
+    assert detect_once(tmp_path / name).against == ()
     (tmp_path / "labels").mkdir()
-    assert "next to labels" in detected(tmp_path / name).against[0]
+    assert "next to labels" in detect_once(tmp_path / name).against[0]
 
 
 def test_imagefolder_offers_an_inner_folder_only_with_classes(tmp_path: Path) -> None:
@@ -451,7 +451,7 @@ def test_imagefolder_reads_every_class_of_every_split(tmp_path: Path) -> None:
     for name in ("train/empty", "val/ant"):
         (tmp_path / name).mkdir()
     tree = Tree(str(tmp_path))
-    found = detected(tmp_path)
+    found = detect_once(tmp_path)
     assert found.evidence == ("5 folders of images (ant, bee, cat, dog, …)", "split folders (train, val)")
     content = imagefolder.read(tree, found, "classes")
     assert content.classes == ("ant", "bee", "cat", "cow", "dog", "empty")
@@ -466,7 +466,7 @@ def test_imagefolder_reads_every_class_of_every_split(tmp_path: Path) -> None:
     assert [word in problem.message for word, problem in zip(words, content.problems, strict=True)] == [True] * 3
     content = imagefolder.read(Tree(str(tmp_path / "val")), found, "classes")
     assert (content.classes, names_of(content)) == (("cow", "dog"), {"": {"1": "dog", "3": "cow"}})
-    assert not detected(tmp_path / "train/bee").obvious
+    assert not detect_once(tmp_path / "train/bee").obvious
 
 
 def evidence(folder: Path, *names: str) -> list[str]:

@@ -16,14 +16,14 @@ from engine.data.formats.registry import recognize
 from engine.data.formats.shared.instances import Instance, InstanceSplit, paint
 from engine.data.splits import RecognizedDataset
 from tests.support import boxed
-from tests.support.boxed import ONE, SPLITS, TWO, Drawn, draw, numbered, text
+from tests.support.boxed import ONE, SPLITS, TWO, Drawn, draw, text, write_numbered_mask
 
 
-def found(folder: Path, *formats: str) -> RecognizedDataset:
+def recognize_folder(folder: Path, *formats: str) -> RecognizedDataset:
     return recognize(str(folder), val_fraction=0.25, seed=0, kinds=formats or ("instances",))
 
 
-def things(recognized: RecognizedDataset, split: object) -> dict[str, set[tuple[str, int, int, int, int]]]:
+def list_things(recognized: RecognizedDataset, split: object) -> dict[str, set[tuple[str, int, int, int, int]]]:
     """Return the class and the edges of each object, by file stem of the image."""
     assert isinstance(split, InstanceSplit)
     found = {}
@@ -43,16 +43,16 @@ def things(recognized: RecognizedDataset, split: object) -> dict[str, set[tuple[
     return found
 
 
-def drawn_things(images: dict[str, Drawn], name: str = "") -> dict[str, set[tuple[str, int, int, int, int]]]:
+def list_drawn_things(images: dict[str, Drawn], name: str = "") -> dict[str, set[tuple[str, int, int, int, int]]]:
     return {stem: {(name or each.name, *each[:4]) for each in drawn.rectangles} for stem, drawn in images.items()}
 
 
-def masked(root: Path) -> Path:
+def write_numbered_masks(root: Path) -> Path:
     """Write images and masks with numbered objects, in a folder per split."""
     for split, images in SPLITS.items():
         for stem, drawn in images.items():
             draw(root / f"images/{split}/{stem}.png", drawn)
-            numbered(root / f"masks/{split}/{stem}.png", drawn)
+            write_numbered_mask(root / f"masks/{split}/{stem}.png", drawn)
     return root
 
 
@@ -60,7 +60,7 @@ def test_voc_objects_get_class_from_class_masks(tmp_path: Path) -> None:
     for split, images in SPLITS.items():
         for stem, drawn in images.items():
             draw(tmp_path / f"JPEGImages/{stem}.png", drawn)
-            path = numbered(tmp_path / f"SegmentationObject/{stem}.png", drawn)
+            path = write_numbered_mask(tmp_path / f"SegmentationObject/{stem}.png", drawn)
             values = np.asarray(Image.open(path)).copy()
             of_class = np.zeros_like(values)
             for left, top, right, bottom, name in drawn.rectangles:
@@ -71,15 +71,15 @@ def test_voc_objects_get_class_from_class_masks(tmp_path: Path) -> None:
             of_class[-1] = 20
             Image.fromarray(of_class).save(tmp_path / f"SegmentationClass/{stem}.png")
         text(tmp_path / f"ImageSets/Segmentation/{split}.txt", "\n".join(images))
-    recognized = found(tmp_path)
+    recognized = recognize_folder(tmp_path)
     assert recognized.problems == ()
     assert (len(recognized.classes), recognized.classes[7], recognized.classes[11]) == (20, "cat", "dog")
-    assert things(recognized, recognized.train) == drawn_things(SPLITS["train"])
-    assert things(recognized, recognized.val) == drawn_things(SPLITS["val"])
+    assert list_things(recognized, recognized.train) == list_drawn_things(SPLITS["train"])
+    assert list_things(recognized, recognized.val) == list_drawn_things(SPLITS["val"])
 
 
 def test_colors_and_large_numbers_separate_objects(tmp_path: Path) -> None:
-    root = masked(tmp_path)
+    root = write_numbered_masks(tmp_path)
     colors = np.zeros((60, 80, 3), np.uint8)
     for (left, top, right, bottom, _), color in zip(TWO.rectangles, ((9, 0, 200), (200, 1, 9)), strict=True):
         colors[top:bottom, left:right] = color
@@ -87,27 +87,27 @@ def test_colors_and_large_numbers_separate_objects(tmp_path: Path) -> None:
     deep = np.zeros((80, 60), np.uint16)
     deep[20:70, 10:30] = 40_000
     Image.fromarray(deep).save(root / "masks/train/b.png")
-    recognized = found(root)
-    assert things(recognized, recognized.train) == drawn_things(SPLITS["train"], "object")
+    recognized = recognize_folder(root)
+    assert list_things(recognized, recognized.train) == list_drawn_things(SPLITS["train"], "object")
 
 
 def test_ambiguous_object_masks_need_a_choice(tmp_path: Path) -> None:
     for stem in "abcd":
         draw(tmp_path / f"images/{stem}.png", ONE)
-        numbered(tmp_path / f"masks/{stem}.png", ONE)
-    (problem,) = found(tmp_path).problems
+        write_numbered_mask(tmp_path / f"masks/{stem}.png", ONE)
+    (problem,) = recognize_folder(tmp_path).problems
     assert problem.severity == "warning"
     assert "choose the task Semantic segmentation" in problem.remedy
-    assert found(tmp_path, "masks").problems == ()
+    assert recognize_folder(tmp_path, "masks").problems == ()
 
 
 def test_folder_for_several_tasks_names_them(tmp_path: Path) -> None:
-    (problem,) = found(boxed.coco(tmp_path, SPLITS), "masks").problems
+    (problem,) = recognize_folder(boxed.coco(tmp_path, SPLITS), "masks").problems
     assert "holds images with outlined objects" in problem.message
     assert "Object detection" in problem.remedy
     assert "Instance segmentation" in problem.remedy
     boxes = boxed.yolo(tmp_path / "boxes", SPLITS)
-    (problem,) = found(boxes).problems
+    (problem,) = recognize_folder(boxes).problems
     assert "not images with outlined objects" in problem.message
 
 
@@ -123,7 +123,7 @@ def test_crowd_has_number_without_class(tmp_path: Path) -> None:
     content = boxed.coco_json(SPLITS["train"])
     content["annotations"][0]["iscrowd"] = 1
     text(root / "annotations/instances_train2017.json", json.dumps(content))
-    split = found(root).train
+    split = recognize_folder(root).train
     assert isinstance(split, InstanceSplit)
     assert split.sources[0].labels() == [0]
     numbers, classes = paint(split.sources[0].instances(60, 80), 60, 80)
@@ -135,11 +135,11 @@ def test_crowd_has_number_without_class(tmp_path: Path) -> None:
 
 
 def test_objects_of_another_size_are_refused(tmp_path: Path) -> None:
-    split = found(masked(tmp_path / "masks")).train
+    split = recognize_folder(write_numbered_masks(tmp_path / "masks")).train
     assert isinstance(split, InstanceSplit)
     with pytest.raises(Unfit, match="a different size \\(80 x 60 pixels, the image has 60 x 80\\)"):
         split.sources[0].instances(80, 60)
-    split = found(boxed.coco(tmp_path / "coco", SPLITS)).train
+    split = recognize_folder(boxed.coco(tmp_path / "coco", SPLITS)).train
     assert isinstance(split, InstanceSplit)
     with pytest.raises(Unfit, match="different size"):
         split.sources[0].instances(80, 60)
@@ -149,7 +149,7 @@ def test_changed_outlines_change_cache_key(tmp_path: Path) -> None:
     root = boxed.coco(tmp_path / "coco", SPLITS)
 
     def state() -> str:
-        split = found(root).train
+        split = recognize_folder(root).train
         assert isinstance(split, InstanceSplit)
         return split.state()
 

@@ -22,6 +22,7 @@ from engine.data.formats.shared.instances import (
     Outlines,
     PanopticImage,
     Polygons,
+    Source,
     numbered_windows,
     paint,
 )
@@ -35,9 +36,9 @@ def save(path: Path, values: object, dtype: npt.DTypeLike = np.uint8) -> str:
     return str(path.with_suffix(".npy"))
 
 
-def found(source: object) -> list[tuple[int, int, bool]]:
+def summarize_instances(source: Source) -> list[tuple[int, int, bool]]:
     """Return the class, the number of pixels, and the `ignored` flag of each instance of a source."""
-    return [(each.label, each.area, each.ignored) for each in source.instances(*SIZE)]  # type: ignore[attr-defined]
+    return [(each.label, each.area, each.ignored) for each in source.instances(*SIZE)]
 
 
 @pytest.mark.parametrize(
@@ -57,14 +58,14 @@ def test_numbering_separates_labels_from_numbers(numbering: Numbering, value: in
 def test_numbered_labels_ignore_groups_and_other_labels(tmp_path: Path) -> None:
     path = save(tmp_path / "a", [[7, 7, 7001, 9001], [0, 7002, 7002, 9001]], np.int32)
     source = NumberedLabels(path, Numbering(1000, bare_labels=True), {7: 1, 9: 0})
-    assert found(source) == [(1, 2, True), (1, 1, False), (1, 2, False), (0, 2, False)]
+    assert summarize_instances(source) == [(1, 2, True), (1, 1, False), (1, 2, False), (0, 2, False)]
     assert source.labels() == [1, 1, 0]
 
 
 def test_numbered_masks_count_objects_of_each_mask(tmp_path: Path) -> None:
     paths = [save(tmp_path / "a", [[0, 1, 1, 3], [0] * 4]), save(tmp_path / "b", [[5] * 4] * 2)]
     source = NumberedMasks([(paths[0], 2), (paths[1], 4)])
-    assert found(source) == [(2, 2, False), (2, 1, False), (4, 8, False)]
+    assert summarize_instances(source) == [(2, 2, False), (2, 1, False), (4, 8, False)]
     assert source.labels() == [2, 2, 4]
 
 
@@ -75,7 +76,7 @@ def test_classed_mask_takes_the_most_frequent_class(tmp_path: Path, background: 
     code = MaskCode((10, 20, 30), ignored=(255,))
     source = ClassedMask(numbers, classes, code, background)
     assert source.labels() == labels
-    assert found(source) == [(label, 3, False) for label in labels]
+    assert summarize_instances(source) == [(label, 3, False) for label in labels]
 
 
 def test_panoptic_image_reads_ids_from_colors(tmp_path: Path) -> None:
@@ -83,7 +84,7 @@ def test_panoptic_image_reads_ids_from_colors(tmp_path: Path) -> None:
     pixels = np.stack([ids & 0xFF, ids >> 8 & 0xFF, ids >> 16], 2).astype(np.uint8)
     Image.fromarray(pixels).save(tmp_path / "a.png")
     source = PanopticImage(str(tmp_path / "a.png"), [(65536, 5, True), (258, 6, False), (77, 8, False)])
-    assert found(source) == [(5, 2, True), (6, 3, False)]
+    assert summarize_instances(source) == [(5, 2, True), (6, 3, False)]
     assert source.labels() == [6, 8]
 
 
@@ -101,7 +102,7 @@ def test_outlines_limit_the_total_area(monkeypatch: pytest.MonkeyPatch) -> None:
     source = Polygons([(3, square), (4, square)])
     monkeypatch.setattr("engine.data.formats.shared.instances.MAX_PAINTED", 0)
     monkeypatch.setattr("engine.data.formats.shared.instances.MAX_LAYERS", 2)
-    assert found(source) == [(3, 8, False), (4, 8, False)]
+    assert summarize_instances(source) == [(3, 8, False), (4, 8, False)]
     monkeypatch.setattr("engine.data.formats.shared.instances.MAX_LAYERS", 1)
     with pytest.raises(Unfit):
         source.instances(*SIZE)

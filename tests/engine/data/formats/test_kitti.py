@@ -12,7 +12,7 @@ from engine.data.formats.shared.boxes import ANY_CLASS
 from engine.data.formats.tree import Tree
 from tests.support import boxed
 from tests.support.boxed import NONE, ONE, SPLITS, TWO, draw, kitti_txt, text
-from tests.support.read_formats import boxes_in, content_of, detected, warnings_of
+from tests.support.read_formats import boxes_in, content_of, detect_once, warnings_of
 
 
 def test_kitti_reads_classes_of_arcgis_in_their_order(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_kitti_leaves_out_bad_lines_one_by_one(tmp_path: Path) -> None:
     content = content_of(FORMAT, root)
     assert boxes_in(content)["train"]["b"] == [("cat", (10.0, 20.0, 30.0, 70.0))]
     assert "2 lines that can't be read (b.txt: line 2 has 3 fields" in warnings_of(content)
-    assert detected(FORMAT, root).confidence == Confidence.LIKELY
+    assert detect_once(FORMAT, root).confidence == Confidence.LIKELY
 
 
 def test_kitti_accepts_a_bad_first_file(tmp_path: Path) -> None:

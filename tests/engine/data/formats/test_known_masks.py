@@ -19,9 +19,9 @@ from tests.support.dataset_formats import cityscapes as cityscapes_writer
 from tests.support.dataset_formats import loveda as loveda_writer
 from tests.support.dataset_formats import mapillary as mapillary_writer
 from tests.support.dataset_formats import pets as pets_writer
-from tests.support.dataset_formats.pixels import save_mask, with_labels
+from tests.support.dataset_formats.pixels import draw_labels, save_mask
 from tests.support.dataset_formats.truth import CLASSES, TRUTH
-from tests.support.read_formats import detect, planes, read, things, true_things
+from tests.support.read_formats import detect, list_things, list_true_things, read, read_class_masks
 
 WRITERS = [
     (ade20k, ade20k_writer),
@@ -61,12 +61,12 @@ def test_read_cityscapes_returns_the_truth(tmp_path: Path, variant: str) -> None
     ids = {name: content.classes.index(other) for name, other in cityscapes_writer.NAMES.items()}
     by_split = {"train": TRUTH.of("train"), "val": TRUTH.of("val")}
     for split, images in ({"train": TRUTH.images} if variant == "kitti" else by_split).items():
-        found = {name.removesuffix("_leftImg8bit"): plane for name, plane in planes(content, split).items()}
+        found = {name.removesuffix("_leftImg8bit"): plane for name, plane in read_class_masks(content, split).items()}
         assert found.keys() == {image.name for image in images}
         for image in images:
-            np.testing.assert_array_equal(found[image.name], with_labels(image, content.classes.index("road"), ids))
-        found_objects = {name.removesuffix("_leftImg8bit"): each for name, each in things(objects, split).items()}
-        assert found_objects == true_things(images, cityscapes_writer.NAMES)
+            np.testing.assert_array_equal(found[image.name], draw_labels(image, content.classes.index("road"), ids))
+        found_objects = {name.removesuffix("_leftImg8bit"): each for name, each in list_things(objects, split).items()}
+        assert found_objects == list_true_things(images, cityscapes_writer.NAMES)
 
 
 def test_read_cityscapes_ignores_groups_and_void(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_read_cityscapes_ignores_groups_and_void(tmp_path: Path) -> None:
     assert isinstance(split, InstanceSplit)
     found = split.sources[0].instances(64, 96)
     assert [(each.label, each.ignored, each.window.top) for each in found] == [(2, True, 0), (2, False, 8)]
-    plane = planes(read(cityscapes.FORMAT, tmp_path, "masks"), "train")["img_1_leftImg8bit"]
+    plane = read_class_masks(read(cityscapes.FORMAT, tmp_path, "masks"), "train")["img_1_leftImg8bit"]
     assert plane[[0, 8, 16, 30], 0].tolist() == [13, NO_CLASS, 18, NO_CLASS]
 
 
@@ -157,12 +157,14 @@ def test_read_mapillary_returns_the_truth(tmp_path: Path, variant: str) -> None:
     objects = read(mapillary.FORMAT, tmp_path, "instances")
     assert objects.classes == ("Apple", "Bear", "Cup")
     for split in ("train", "val"):
-        found = planes(content, split)
+        found = read_class_masks(content, split)
         for image in TRUTH.of(split):
-            expected = with_labels(image, mapillary_writer.ROAD, mapillary_writer.LABELS)
+            expected = draw_labels(image, mapillary_writer.ROAD, mapillary_writer.LABELS)
             expected[0, -1] = NO_CLASS
             np.testing.assert_array_equal(found[image.name], expected)
-        assert things(objects, split) == true_things(TRUTH.of(split), {name: name.title() for name in CLASSES})
+        assert list_things(objects, split) == list_true_things(
+            TRUTH.of(split), {name: name.title() for name in CLASSES}
+        )
 
 
 def test_detect_mapillary_asks_about_versions(tmp_path: Path) -> None:
@@ -198,7 +200,7 @@ def test_read_ade20k_returns_the_truth(tmp_path: Path, variant: str) -> None:
     assert content.classes[-1] == ("thing 150" if variant in ("plain", "nested") else "class 150")
     assert (len(content.classes), len(content.problems)) == (150, variant in ade20k_writer.WARNINGS)
     for split in ("train", "val"):
-        found = planes(content, split)
+        found = read_class_masks(content, split)
         for image in TRUTH.of(split):
             expected = np.where(image.mask(), image.mask() - 1, NO_CLASS)
             np.testing.assert_array_equal(found[f"ADE_{split}_{image.name}"], expected)
@@ -240,7 +242,7 @@ def test_read_pets_returns_the_truth(tmp_path: Path, variant: str) -> None:
             file.writelines(f"{image.name} 1 1 1\n" for image in TRUTH.of("train"))
         (tmp_path / "annotations/trainval.txt").rename(tmp_path / "annotations/train.txt")
         TRUTH.images[0].save(tmp_path / "images/lost.jpg")
-        save_mask(tmp_path / "annotations/trimaps/lost.png", pets_writer.trimap(TRUTH.images[0]))
+        save_mask(tmp_path / "annotations/trimaps/lost.png", pets_writer.make_trimap(TRUTH.images[0]))
     content = read(pets.FORMAT, tmp_path, "masks")
     assert content.classes == ("background", "pet")
     assert [problem.message.rpartition(": ")[2] for problem in content.problems] == ["lost.jpg."] * (
@@ -249,7 +251,7 @@ def test_read_pets_returns_the_truth(tmp_path: Path, variant: str) -> None:
     splits = {"": TRUTH.images} if variant == "plain" else {"train": TRUTH.of("train"), "test": TRUTH.of("val")}
     assert content.splits.keys() == splits.keys()
     for split, images in splits.items():
-        found = planes(content, split)
+        found = read_class_masks(content, split)
         assert found.keys() == {image.name for image in images}
         for image in images:
             expected = (image.mask() > 0).astype(np.uint8)
@@ -260,20 +262,20 @@ def test_read_pets_returns_the_truth(tmp_path: Path, variant: str) -> None:
 @pytest.mark.parametrize("value", [0, 4])
 def test_pets_have_no_other_values(tmp_path: Path, value: int) -> None:
     pets_writer.write(TRUTH, tmp_path)
-    save_mask(tmp_path / "annotations/trimaps/img_1.png", pets_writer.trimap(TRUTH.images[0]) * 0 + value)
+    save_mask(tmp_path / "annotations/trimaps/img_1.png", pets_writer.make_trimap(TRUTH.images[0]) * 0 + value)
     assert detect(pets.FORMAT, tmp_path) == []
 
 
 def test_read_loveda_returns_the_truth(tmp_path: Path) -> None:
     loveda_writer.write(TRUTH, tmp_path)
     (path,) = tmp_path.rglob("masks_png/img_1.png")
-    values = loveda_writer.values(TRUTH.images[0])
+    values = loveda_writer.make_mask(TRUTH.images[0])
     values[1, 0] = 7
     save_mask(path, values)
     content = read(loveda.FORMAT, tmp_path, "masks")
     assert content.classes == ("background", "building", "road", "water", "barren", "forest", "agriculture")
     assert content.problems == []
-    every = {name: plane for split in ("train", "val") for name, plane in planes(content, split).items()}
+    every = {name: plane for split in ("train", "val") for name, plane in read_class_masks(content, split).items()}
     for image in TRUTH.images:
         expected = image.mask()
         expected[0] = NO_CLASS

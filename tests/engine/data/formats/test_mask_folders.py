@@ -15,9 +15,9 @@ from engine.data.formats.registry import detect_kind
 from engine.data.formats.shared.name_pairs import match_names
 from engine.data.formats.shared.paired_folders import find_candidates
 from tests.support.dataset_formats import masks
-from tests.support.dataset_formats.pixels import object_numbers, save_mask
+from tests.support.dataset_formats.pixels import draw_object_numbers, save_mask
 from tests.support.dataset_formats.truth import TRUTH, TrueImage
-from tests.support.read_formats import detect, pixels, read, things, true_things
+from tests.support.read_formats import detect, list_things, list_true_things, read, read_masks
 
 
 def squares(image: TrueImage, value: int = 1) -> np.ndarray:
@@ -38,11 +38,11 @@ def test_read_returns_the_truth(tmp_path: Path, variant: str) -> None:
     truth = {"": TRUTH.images} if flat else {"train": TRUTH.of("train"), "val": TRUTH.of("val")}
     assert content.splits.keys() == truth.keys()
     for split, images in truth.items():
-        found = pixels(content, split)
+        found = read_masks(content, split)
         assert len(found) == len(images)
         for image in images:
             (values,) = [each for name, each in found.items() if name.startswith(image.name)]
-            expected = object_numbers(image) if numbered else image.mask()
+            expected = draw_object_numbers(image) if numbered else image.mask()
             if variant == "cvat_camvid":
                 colors = [(red << 16) + (green << 8) + blue for red, green, blue in masks.COLORS]
                 values = np.argmax(values[:, :, None] == np.array(colors), -1)
@@ -59,7 +59,7 @@ def test_read_names_the_folders_of_class_tables(tmp_path: Path, variant: str, fo
 def test_read_returns_numbered_objects(tmp_path: Path) -> None:
     masks.write(TRUTH, tmp_path, "numbered")
     content = read(FORMAT, tmp_path, "instances")
-    assert things(content, "") == true_things(TRUTH.images, "pedestrian")
+    assert list_things(content, "") == list_true_things(TRUTH.images, "pedestrian")
     assert content.problems == []
 
 
@@ -154,7 +154,7 @@ def test_detect_prefers_the_first_annotator(tmp_path: Path, first: str, second: 
     assert [each.confidence for each in found] == [Confidence.CERTAIN, Confidence.WEAK]
     content = FORMAT.read(maskfolder.Tree(str(tmp_path)), found[0], "masks")
     for split in content.splits:
-        for name, values in pixels(content, split).items():
+        for name, values in read_masks(content, split).items():
             (image,) = [each for each in TRUTH.images if name.startswith(each.name)]
             np.testing.assert_array_equal(values > 0, image.mask() > 0)
 
@@ -266,7 +266,7 @@ def test_read_leaves_out_images_with_several_masks(tmp_path: Path, further: str)
     masks.write(TRUTH, tmp_path, "one_folder")
     save_mask(tmp_path / further.format(name="img_2"), squares(TRUTH.images[1]))
     content = read(FORMAT, tmp_path, "masks")
-    assert pixels(content, "").keys() == {image.name for image in TRUTH.images} - {"img_2"}
+    assert read_masks(content, "").keys() == {image.name for image in TRUTH.images} - {"img_2"}
     (problem,) = content.problems
     assert "img_2.jpg" in problem.message
 
@@ -279,7 +279,7 @@ def test_read_leaves_out_images_of_the_same_name(tmp_path: Path, variant: str, f
     image = TRUTH.of("train")[0]
     image.save(tmp_path / folder / f"{image.name}.bmp")
     content = read(FORMAT, tmp_path, "masks")
-    assert image.name not in pixels(content, split)
+    assert image.name not in read_masks(content, split)
     (problem,) = content.problems
     assert "2 images of the same name" in problem.message
 

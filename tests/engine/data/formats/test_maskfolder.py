@@ -20,7 +20,7 @@ def pair(image: Path, mask: Path) -> None:
         Image.fromarray(pixels).save(path)
 
 
-def found(folder: Path, formats: tuple[str, ...] = MASKS) -> RecognizedDataset:
+def recognize_folder(folder: Path, formats: tuple[str, ...] = MASKS) -> RecognizedDataset:
     return recognize(str(folder), val_fraction=0.25, seed=0, kinds=formats)
 
 
@@ -48,7 +48,7 @@ def test_mask_splits_are_found_in_all_spellings(tmp_path: Path, image: str, mask
     for split, stems in (("train", "abc"), ("val", "de")):
         for name in stems:
             pair(tmp_path / image.format(split=split, name=name), tmp_path / mask.format(split=split, name=name))
-    recognized = found(tmp_path)
+    recognized = recognize_folder(tmp_path)
     assert (recognized.kind, recognized.problems, recognized.classes) == ("masks", (), ("class 0", "class 1"))
     train, val = names(recognized)
     assert [Path(name).stem for name in train] == ["a", "b", "c"]
@@ -60,7 +60,7 @@ def test_unpaired_files_are_reported(tmp_path: Path) -> None:
         pair(tmp_path / f"images/{number}.jpg", tmp_path / f"masks/{number}.png")
     Image.new("RGB", (8, 8)).save(tmp_path / "images/lonely.jpg")
     Image.new("L", (8, 8)).save(tmp_path / "masks/spare.png")
-    messages = " ".join(map(str, found(tmp_path).problems))
+    messages = " ".join(map(str, recognize_folder(tmp_path).problems))
     assert "There is 1 image" in messages
     assert "without a mask: lonely.jpg" in messages
     assert "without an image: spare.png" in messages
@@ -69,7 +69,7 @@ def test_unpaired_files_are_reported(tmp_path: Path) -> None:
 def test_missing_training_data_is_the_only_problem(tmp_path: Path) -> None:
     for number in range(4):
         pair(tmp_path / f"images/test/{number}.jpg", tmp_path / f"masks/test/{number}.png")
-    recognized = found(tmp_path)
+    recognized = recognize_folder(tmp_path)
     assert recognized.train is None
     (problem,) = recognized.problems
     assert "none for training" in problem.message
@@ -81,7 +81,7 @@ def test_first_folder_with_masks_is_used(tmp_path: Path) -> None:
     (tmp_path / "masks").mkdir()
     (tmp_path / "labels").mkdir()
     (tmp_path / "labels/0.txt").touch()
-    train, val = names(found(tmp_path))
+    train, val = names(recognize_folder(tmp_path))
     assert len(train) + len(val) == 4
 
 
@@ -89,8 +89,8 @@ def test_folder_of_another_kind_names_its_task(tmp_path: Path) -> None:
     for number in range(4):
         pair(tmp_path / f"masked/images/{number}.jpg", tmp_path / f"masked/masks/{number}.png")
         pair(tmp_path / f"classes/cat/{number}.jpg", tmp_path / f"classes/dog/{number}.png")
-    (problem,) = found(tmp_path / "masked", ("classes",)).problems
+    (problem,) = recognize_folder(tmp_path / "masked", ("classes",)).problems
     assert "Semantic segmentation" in problem.remedy
-    (problem,) = found(tmp_path / "classes").problems
+    (problem,) = recognize_folder(tmp_path / "classes").problems
     assert "not images with masks" in problem.message
-    assert found(tmp_path / "classes", ("classes",)).format == "imagefolder"
+    assert recognize_folder(tmp_path / "classes", ("classes",)).format == "imagefolder"

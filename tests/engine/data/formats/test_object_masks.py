@@ -14,9 +14,9 @@ from engine.data.formats.format import Confidence
 from tests.support.dataset_formats import arcgis_masks as arcgis_writer
 from tests.support.dataset_formats import dsb2018 as dsb_writer
 from tests.support.dataset_formats import voc_masks as voc_writer
-from tests.support.dataset_formats.pixels import object_numbers, save_mask
+from tests.support.dataset_formats.pixels import draw_object_numbers, save_mask
 from tests.support.dataset_formats.truth import TRUTH
-from tests.support.read_formats import detect, pixels, planes, read, things, true_things
+from tests.support.read_formats import detect, list_things, list_true_things, read, read_class_masks, read_masks
 
 BY_SPLIT = {"train": TRUTH.of("train"), "val": TRUTH.of("val")}
 
@@ -36,11 +36,11 @@ def test_read_voc_masks_returns_the_truth(tmp_path: Path, variant: str) -> None:
     }.get(variant, BY_SPLIT)  # fmt: skip
     assert content.splits.keys() == objects.splits.keys() == truth.keys()
     for split, images in truth.items():
-        masks = pixels(content, split)
+        masks = read_masks(content, split)
         assert masks.keys() == {image.name for image in images}
         for image in images if variant != "cvat" else ():
             np.testing.assert_array_equal(masks[image.name], image.mask())
-        assert things(objects, split) == true_things(images)
+        assert list_things(objects, split) == list_true_things(images)
 
 
 def test_read_voc_masks_names_the_classes_of_voc_alone(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_read_voc_masks_names_the_classes_of_voc_alone(tmp_path: Path) -> None:
         save_mask(tmp_path / f"own/SegmentationClass/{number}.png", values)
     content = read(voc_masks.FORMAT, tmp_path / "voc", "masks")
     assert content.classes == VOC_CLASSES
-    plane = planes(content, "")["2007_000032"]
+    plane = read_class_masks(content, "")["2007_000032"]
     assert plane[[0, 1, 9], 10].tolist() == [NO_CLASS, 20, 8]
     content = read(voc_masks.FORMAT, tmp_path / "own", "masks")
     assert (content.classes, content.code) == ((), None)
@@ -78,7 +78,7 @@ def test_read_voc_masks_without_a_background_keeps_all_classes(tmp_path: Path) -
     for image in TRUTH.images:
         image.save(tmp_path / f"JPEGImages/{image.name}.jpg")
         save_mask(tmp_path / f"SegmentationClass/{image.name}.png", colors[image.mask()])
-        save_mask(tmp_path / f"SegmentationObject/{image.name}.png", object_numbers(image))
+        save_mask(tmp_path / f"SegmentationObject/{image.name}.png", draw_object_numbers(image))
     content = read(voc_masks.FORMAT, tmp_path, "instances")
     assert content.classes == ("#050505", "#0a0ac8", "#0ac80a", "#c80a0a")
 
@@ -93,7 +93,7 @@ def test_read_voc_masks_reports_names_without_files(tmp_path: Path, names: list[
     lists.mkdir(parents=True)
     (lists / "train.txt").write_text("\n".join([*names, "gone"]) + "\n")
     content = read(voc_masks.FORMAT, tmp_path, "masks")
-    assert pixels(content, "train").keys() == {"a"}
+    assert read_masks(content, "train").keys() == {"a"}
     messages = [problem.message for problem in content.problems]
     assert len(messages) == 2
     assert "gone" in messages[0]
@@ -113,7 +113,7 @@ def test_read_voc_masks_numbers_objects_without_background(tmp_path: Path, backg
     (tmp_path / "class_names.txt").write_text("\n".join(names))
     content = read(voc_masks.FORMAT, tmp_path, "instances")
     assert content.classes == TRUTH.classes
-    assert things(content, "") == true_things(TRUTH.images)
+    assert list_things(content, "") == list_true_things(TRUTH.images)
 
 
 # A folder per image
@@ -128,7 +128,7 @@ def test_read_dsb2018_returns_the_truth(tmp_path: Path, variant: str) -> None:
     content = read(dsb2018.FORMAT, tmp_path, "instances")
     assert (content.classes, content.problems) == (("object",), [])
     for split, images in ({"": TRUTH.images} if variant == "plain" else BY_SPLIT).items():
-        assert things(content, split) == true_things(images, "object")
+        assert list_things(content, split) == list_true_things(images, "object")
 
 
 @pytest.mark.parametrize("pattern", ["img_[123]/masks", "img_?/masks/*_[1-9].png"])
@@ -147,7 +147,7 @@ def test_read_dsb2018_reports_folders_that_lack_files(tmp_path: Path, missing: s
     else:
         TRUTH.images[0].save(tmp_path / "img_2/images/second.png")
     content = read(dsb2018.FORMAT, tmp_path, "instances")
-    assert things(content, "").keys() == {image.name for image in TRUTH.images} - {"img_2"}
+    assert list_things(content, "").keys() == {image.name for image in TRUTH.images} - {"img_2"}
     (problem,) = content.problems
     assert "img_2" in problem.message
 
@@ -169,7 +169,7 @@ def test_detect_arcgis_masks_doubts_folders_without_definition(tmp_path: Path) -
     (found,) = detect(arcgis_masks.FORMAT, tmp_path)
     assert found.confidence is Confidence.WEAK
     content = read(arcgis_masks.FORMAT, tmp_path, "instances")
-    assert things(content, "") == true_things(TRUTH.images)
+    assert list_things(content, "") == list_true_things(TRUTH.images)
 
 
 @pytest.mark.parametrize("variant", ["plain", "splits", "nested"])

@@ -42,7 +42,7 @@ def files(split: object) -> list[str]:
     return list(split.files)
 
 
-def message(found: RecognizedDataset) -> str:
+def join_errors(found: RecognizedDataset) -> str:
     """Return the messages of all errors as one text."""
     return " ".join(map(str, errors(found.problems)))
 
@@ -169,23 +169,23 @@ def test_pipe_named_like_image_is_not_opened(tree: Tree) -> None:
 
 
 def test_missing_folder_is_reported() -> None:
-    assert "There is no folder /nowhere/at/all" in message(recognize_folder("/nowhere/at/all"))
+    assert "There is no folder /nowhere/at/all" in join_errors(recognize_folder("/nowhere/at/all"))
 
 
 def test_file_instead_of_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    assert "is a file, not a folder" in message(recognize_folder(tmp_path / "file"))
+    assert "is a file, not a folder" in join_errors(recognize_folder(tmp_path / "file"))
 
 
 def test_empty_folder_is_reported(tmp_path: Path) -> None:
-    assert "is empty" in message(recognize_folder(tmp_path))
+    assert "is empty" in join_errors(recognize_folder(tmp_path))
 
 
 def test_images_without_class_folders_are_reported(tmp_path: Path) -> None:
     image(tmp_path / "set/a.png")
     for name in ("b.md", "c.md", "notes", "x.bin"):
         (tmp_path / "set" / name).touch()
-    assert "it has 2 .md files, a.png, 1 other file and no folders" in message(recognize_folder(tmp_path / "set"))
+    assert "it has 2 .md files, a.png, 1 other file and no folders" in join_errors(recognize_folder(tmp_path / "set"))
 
 
 @pytest.mark.parametrize(
@@ -210,10 +210,10 @@ def test_damaged_annotation_file_is_named(tmp_path: Path, name: str, text: str, 
     image(tmp_path / "set/a.png")
     (tmp_path / "set" / name).parent.mkdir(exist_ok=True)
     (tmp_path / "set" / name).write_text(text)
-    assert f"{name} can't be read: {cause}" in message(recognize_folder(tmp_path / "set"))
+    assert f"{name} can't be read: {cause}" in join_errors(recognize_folder(tmp_path / "set"))
     (tmp_path / "set/a.png").rename(tmp_path / "a.png")
     image(tmp_path / "set/images/b.png")  # then there is evidence against folders of classes
-    assert f"{name} can't be read: {cause}" in message(recognize_folder(tmp_path / "set"))
+    assert f"{name} can't be read: {cause}" in join_errors(recognize_folder(tmp_path / "set"))
 
 
 def test_folders_without_images_are_reported(tmp_path: Path) -> None:
@@ -221,22 +221,22 @@ def test_folders_without_images_are_reported(tmp_path: Path) -> None:
         (tmp_path / "set" / name).mkdir(parents=True)
         (tmp_path / "set" / name / "list.txt").write_text("x")
     found = recognize_folder(tmp_path / "set")
-    assert "does not hold images by class; it has 2 folders" in message(found)
+    assert "does not hold images by class; it has 2 folders" in join_errors(found)
 
 
 def test_single_class_is_reported(tree: Tree) -> None:
-    assert "only one class (cat)" in message(recognize_folder(tree("train/cat", "val/cat")))
-    assert "only one class" in message(recognize_folder(tree("train/cat")))
+    assert "only one class (cat)" in join_errors(recognize_folder(tree("train/cat", "val/cat")))
+    assert "only one class" in join_errors(recognize_folder(tree("train/cat")))
 
 
 def test_nested_folder_is_proposed(tree: Tree) -> None:
     root = tree("unpacked/train/cat", "unpacked/train/dog")
     (root / "unpacked/val/cat").mkdir(parents=True)
-    assert f"Choose {root / 'unpacked'} instead" in message(recognize_folder(root))
+    assert f"Choose {root / 'unpacked'} instead" in join_errors(recognize_folder(root))
 
 
 def test_class_missing_in_training_is_an_error(tree: Tree) -> None:
-    assert "Class bird is in the validation split, but has no training images" in message(
+    assert "Class bird is in the validation split, but has no training images" in join_errors(
         recognize_folder(tree("train/cat", "train/dog", "val/cat", "val/dog", "val/bird"))
     )
 
@@ -256,11 +256,11 @@ def test_imagefolder_leaves_out_empty_class_folders(tree: Tree) -> None:
 
 
 def test_too_few_images_for_validation_is_an_error(tree: Tree) -> None:
-    assert "too few samples to hold any out" in message(recognize_folder(tree("cat", "dog", count=1)))
+    assert "too few samples to hold any out" in join_errors(recognize_folder(tree("cat", "dog", count=1)))
 
 
 def test_validation_without_training_is_an_error(tree: Tree) -> None:
-    assert "samples for validation, but none for training" in message(recognize_folder(tree("val/cat", "val/dog")))
+    assert "samples for validation, but none for training" in join_errors(recognize_folder(tree("val/cat", "val/dog")))
 
 
 @pytest.mark.parametrize("zipped", ["", ".gz"])
@@ -283,7 +283,7 @@ def test_idx_names_are_recognized(tmp_path: Path, zipped: str, style: str, place
 
 def test_idx_classes_missing_in_training_are_named(digits: Path) -> None:
     write_idx(digits / "t10k-labels-idx1-ubyte", np.arange(20))
-    assert "Class 19 is in the validation split, but has no training images" in message(recognize_folder(digits))
+    assert "Class 19 is in the validation split, but has no training images" in join_errors(recognize_folder(digits))
 
 
 @settings(max_examples=50)
@@ -351,7 +351,7 @@ MAKERS: dict[str, Callable[[Path, dict[str, int]], Path]] = {
 }
 
 
-def drawn(split: object) -> list[object]:
+def list_samples(split: object) -> list[object]:
     return list(split.rows) if isinstance(split, IdxSplit) and split.rows is not None else list(split.files)  # type: ignore[attr-defined]
 
 
@@ -361,14 +361,14 @@ def test_seed_decides_validation_in_every_format(tmp_path: Path, kind: str) -> N
     folder = MAKERS[kind](tmp_path / "data", {"train": 30})
     found = [recognize(str(folder), val_fraction=0.3, seed=seed, kinds=(kind,)) for seed in (1, 1, 2)]
     assert [each.kind for each in found] == [kind] * 3
-    same, again, other = (drawn(each.val) for each in found)
+    same, again, other = (list_samples(each.val) for each in found)
     assert same
     assert same == again
     assert same != other
 
 
-def known(monkeypatch: pytest.MonkeyPatch, **detections: Sequence[Detection]) -> None:
-    """Register formats with the given ids, which detect themselves in every folder and read class folders."""
+def register_formats(monkeypatch: pytest.MonkeyPatch, **detections: Sequence[Detection]) -> None:
+    """Replace all formats by fakes. Each reports its given detection for every folder, and reads class folders."""
 
     def create(name: str, found: Sequence[Detection]) -> Format:
         return replace(imagefolder.FORMAT, id=name, title=name.title(), detect=lambda tree: found)
@@ -418,7 +418,7 @@ def test_recognize_weighs_the_evidence(
     tree: Tree, monkeypatch: pytest.MonkeyPatch, detections: Any, requested: tuple[str, str], expected: tuple[str, Any]
 ) -> None:
     (kinds, format), (result, choices) = requested, expected
-    known(monkeypatch, **detections)
+    register_formats(monkeypatch, **detections)
     found = recognize(
         str(tree("cat", "dog", count=4)), val_fraction=0.25, seed=0, kinds=tuple(kinds.split()), format=format
     )
@@ -440,7 +440,9 @@ def test_recognize_weighs_the_evidence(
 def test_detect_kind_prefers_the_first_known_kind(
     tree: Tree, monkeypatch: pytest.MonkeyPatch, kinds: list[str], expected: str | None
 ) -> None:
-    known(monkeypatch, **{f"f{n}": [replace(CERTAIN, kinds=tuple(each.split()))] for n, each in enumerate(kinds)})
+    register_formats(
+        monkeypatch, **{f"f{n}": [replace(CERTAIN, kinds=tuple(each.split()))] for n, each in enumerate(kinds)}
+    )
     assert registry.detect_kind(str(tree("cat"))) == expected
 
 
@@ -459,7 +461,7 @@ def test_failures_name_the_file(error: OSError | UnusableFile, name: str) -> Non
 def test_recognize_gives_a_remedy_for_kinds_without_a_task(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tree("cat", "dog")
     for kind in ("sounds", "videos", "files of another program"):
-        known(monkeypatch, one=[Detection((kind,), Confidence.LIKELY)])
+        register_formats(monkeypatch, one=[Detection((kind,), Confidence.LIKELY)])
         (problem,) = recognize_folder(folder).problems
         assert kind in problem.message
         assert problem.remedy == KINDS["classes"].layout

@@ -12,12 +12,12 @@ from engine.data.formats.registry import Reading, find_readings
 from engine.data.formats.tree import Tree
 from tests.support.dataset_formats import WRITERS, Writer
 from tests.support.dataset_formats.annotations import (
-    area_by_image,
-    by_image,
-    of_truth,
-    recognized,
-    split_by_image,
-    true_areas,
+    list_true_annotations,
+    measure_areas,
+    measure_true_areas,
+    read_annotations,
+    read_splits,
+    recognize_folder,
 )
 from tests.support.dataset_formats.truth import CLASSES, TRUTH
 
@@ -45,18 +45,18 @@ def test_registry_reads_the_ground_truth_without_hints(tmp_path: Path, writer: W
         check_problems(
             best, folder, kind, writer.warnings.get(variant), has_splits=variant not in writer.without_splits
         )
-        found = recognized(folder, kind)
+        found = recognize_folder(folder, kind)
         assert found is not None
         assert (found.format, found.kind) == (best.name, kind)
-        truth = expected(writer, variant, written, kind)
-        assert by_image(found, folder) == truth
+        truth = list_expected_annotations(writer, variant, written, kind)
+        assert read_annotations(found, folder) == truth
         if variant not in writer.without_splits:
             splits = {image.name: image.split for image in TRUTH.images if image.name in truth}
-            assert split_by_image(found, folder) == splits
+            assert read_splits(found, folder) == splits
         if writer.expect is None and kind != "masks":
             assert found.classes == CLASSES
         if writer.expect is None and kind == "instances" and variant not in writer.holes:
-            assert area_by_image(found, folder) == true_areas(TRUTH)
+            assert measure_areas(found, folder) == measure_true_areas(TRUTH)
 
 
 def check_problems(best: Reading, folder: Path, kind: str, phrase: str | None, *, has_splits: bool) -> None:
@@ -71,12 +71,12 @@ def check_problems(best: Reading, folder: Path, kind: str, phrase: str | None, *
     assert (others, bool(content.problems)) == ([], phrase is not None)
 
 
-def expected(writer: Writer, variant: str, written: str, kind: str) -> dict[str, Any]:
+def list_expected_annotations(writer: Writer, variant: str, written: str, kind: str) -> dict[str, Any]:
     """Return the expected annotation of each image for a kind of annotations.
 
     If the dataset contains classes (`written`) and labels are read from it, each image has one label.
     """
     if (written, kind) == ("classes", "labels"):
         return {image.name: frozenset(image.tags[:1]) for image in TRUTH.images}
-    truth = of_truth(TRUTH, kind, writer.expect)
+    truth = list_true_annotations(TRUTH, kind, writer.expect)
     return {name: truth[name] for name in truth if truth[name] or variant not in writer.without_empty}

@@ -21,7 +21,7 @@ RECT = {"name": "rect", "x": 10, "y": 20, "width": 30, "height": 5}
 EDGES = (10, 20, 40, 25)
 
 
-def written(root: Path, *regions: tuple[Any, Any]) -> Path:
+def write_regions(root: Path, *regions: tuple[Any, Any]) -> Path:
     draw(root / "a.png", TWO)
     content = [{"shape_attributes": shape, "region_attributes": attributes} for shape, attributes in regions]
     text(root / "via.json", json.dumps({"a.png9": {"filename": "a.png", "size": 9, "regions": content}}))
@@ -30,7 +30,7 @@ def written(root: Path, *regions: tuple[Any, Any]) -> Path:
 
 @pytest.mark.parametrize("regions", [5, "text", True])
 def test_regions_of_a_wrong_type_are_no_regions(tmp_path: Path, regions: Any) -> None:
-    written(tmp_path, (RECT, {"class": "cat"}))
+    write_regions(tmp_path, (RECT, {"class": "cat"}))
     draw(tmp_path / "b.png", TWO)
     content = json.loads((tmp_path / "via.json").read_text()) | {"b.png9": {"filename": "b.png", "regions": regions}}
     (tmp_path / "via.json").write_text(json.dumps(content))
@@ -69,7 +69,7 @@ def test_shapes_have_their_edges(shape: dict[str, Any], edges: tuple[float, ...]
     ],
 )
 def test_a_bad_shape_costs_one_region(tmp_path: Path, shape: dict[str, Any]) -> None:
-    content = read(FORMAT, written(tmp_path, (RECT, {"class": "cat"}), (shape, {"class": "cat"})), "boxes")
+    content = read(FORMAT, write_regions(tmp_path, (RECT, {"class": "cat"}), (shape, {"class": "cat"})), "boxes")
     assert boxes(content) == {"a": [("cat", *EDGES)]}
     (problem,) = content.problems
     assert "a.png regions[1]" in problem.message
@@ -78,7 +78,7 @@ def test_a_bad_shape_costs_one_region(tmp_path: Path, shape: dict[str, Any]) -> 
 def test_regions_without_or_with_several_classes_are_reported(tmp_path: Path) -> None:
     values = [{"class": "cat"}, {"class": ""}, {}, {"class": {"cat": True, "dog": True}}]
     values.append({"class": {"dog": True, "cat": False}})
-    content = read(FORMAT, written(tmp_path, *((RECT, each) for each in values)), "boxes")
+    content = read(FORMAT, write_regions(tmp_path, *((RECT, each) for each in values)), "boxes")
     assert boxes(content) == {"a": [("cat", *EDGES), ("dog", *EDGES)]}
     none, several = (problem.message for problem in content.problems)
     assert "2 regions without a class" in none
@@ -86,7 +86,7 @@ def test_regions_without_or_with_several_classes_are_reported(tmp_path: Path) ->
 
 
 def test_regions_without_attributes_are_of_one_class(tmp_path: Path) -> None:
-    content = read(FORMAT, written(tmp_path, (RECT, {}), (RECT, {})))
+    content = read(FORMAT, write_regions(tmp_path, (RECT, {}), (RECT, {})))
     assert content.classes == (ONLY_CLASS,)
     assert "no attributes" in content.problems[0].message
 
@@ -102,7 +102,7 @@ def test_regions_without_attributes_are_of_one_class(tmp_path: Path) -> None:
 def test_attributes_that_may_be_the_class_are_distinguished(
     tmp_path: Path, attributes: dict[str, str], expected: list[tuple[str, Confidence]]
 ) -> None:
-    found = detect(FORMAT, written(tmp_path, (RECT, attributes)))
+    found = detect(FORMAT, write_regions(tmp_path, (RECT, attributes)))
     assert [(each.variant, each.confidence) for each in found] == expected
     assert found[0].kinds == ("boxes",)
 
@@ -115,12 +115,12 @@ def test_the_most_frequent_attribute_comes_first(tmp_path: Path) -> None:
         {"size": "4"},
         {"size": "2"},
     ]
-    found = detect(FORMAT, written(tmp_path, *((RECT, each) for each in attributes)))
+    found = detect(FORMAT, write_regions(tmp_path, *((RECT, each) for each in attributes)))
     assert [each.variant for each in found] == ["size", "breed", "age"]
 
 
 def test_settings_are_distinguished_from_entries_without_a_file(tmp_path: Path) -> None:
-    path = written(tmp_path, (RECT, {"class": "cat"})) / "via.json"
+    path = write_regions(tmp_path, (RECT, {"class": "cat"})) / "via.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"_via_settings": {}, "b.png5": {"regions": []}}))
     (problem,) = read(FORMAT, tmp_path).problems
     assert ("b.png5" in problem.message, "_via" in problem.message) == (True, False)
@@ -128,7 +128,7 @@ def test_settings_are_distinguished_from_entries_without_a_file(tmp_path: Path) 
 
 @pytest.mark.parametrize("shape", [{"x": 0.1, "y": 0.2, "width": 0.3, "height": 0.4}, RECT])
 def test_rectangles_may_be_in_fractions(tmp_path: Path, shape: dict[str, Any]) -> None:
-    content = read(FORMAT, written(tmp_path, (RECT | shape, {"class": "cat"})))
+    content = read(FORMAT, write_regions(tmp_path, (RECT | shape, {"class": "cat"})))
     (image,) = content.splits[""]
     assert (image.fractions, len(content.problems)) == ((False, 0) if shape is RECT else (True, 1))
 

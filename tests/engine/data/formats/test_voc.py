@@ -47,7 +47,7 @@ def put(folder: Path, xml: dict[str, str], images: tuple[str, ...] = ()) -> Path
     return folder
 
 
-def found(folder: Path) -> RecognizedDataset:
+def recognize_folder(folder: Path) -> RecognizedDataset:
     return recognize(str(folder), val_fraction=0.25, seed=0, kinds=("boxes",))
 
 
@@ -281,7 +281,7 @@ def test_voc_removed_objects_of_labelme_stay_removed(tmp_path: Path) -> None:
 
 def test_voc_classes_of_arcgis_have_its_names_and_order(tmp_path: Path) -> None:
     images = {f"{number:09d}": TWO if number % 2 else ONE for number in range(8)}
-    recognized = found(boxed.arcgis_voc(tmp_path, images))
+    recognized = recognize_folder(boxed.arcgis_voc(tmp_path, images))
     assert (recognized.classes, recognized.problems, recognized.format) == (("cat", "dog"), (), "voc")
     assert one_split(content_of(tmp_path))["000000001"][0] == ("dog", (8.0, 4.0, 40.0, 28.0))
 
@@ -299,7 +299,7 @@ def test_voc_boxes_without_area_or_beyond_the_image_are_reported(tmp_path: Path)
     )
     root = boxed.voc(tmp_path, {"train": {"odd": odd._replace(rectangles=()), "b": ONE}, "val": {"c": ONE}})
     text(root / "Annotations/odd.xml", boxed.voc_xml(odd))
-    recognized = found(root)
+    recognized = recognize_folder(root)
     assert boxes_in(content_of(root))["train"]["odd"] == [
         ("dog", (60.0, 40.0, 80.0, 58.0)),
         ("dog", (0.0, 0.0, 80.0, 60.0)),
@@ -310,7 +310,7 @@ def test_voc_boxes_without_area_or_beyond_the_image_are_reported(tmp_path: Path)
 
 
 def test_voc_test_split_serves_for_validation(tmp_path: Path) -> None:
-    recognized = found(boxed.voc(tmp_path, {"train": SPLITS["train"], "test": SPLITS["val"]}))
+    recognized = recognize_folder(boxed.voc(tmp_path, {"train": SPLITS["train"], "test": SPLITS["val"]}))
     assert [Path(path).stem for path in recognized.val.files] == ["c", "d"]  # type: ignore[union-attr]
 
 

@@ -17,7 +17,7 @@ from tests.support.dataset_formats.truth import TRUTH
 from tests.support.read_formats import (
     boxes,
     content_of,
-    detected,
+    detect_once,
     instances,
     merged_names,
     read,
@@ -52,9 +52,9 @@ def change(folder: Path, edit: Callable[[dict[str, Any]], None]) -> None:
 
 def test_vott_prefers_the_export_of_all_images(tmp_path: Path) -> None:
     vott.write(TRUTH, tmp_path, "assets")
-    assert len(detected(FORMAT, tmp_path).source) == len(TRUTH.images)
+    assert len(detect_once(FORMAT, tmp_path).source) == len(TRUTH.images)
     vott.write(TRUTH, tmp_path, "plain")
-    assert [Path(name).name for name in detected(FORMAT, tmp_path).source] == ["fruit-export.json"]
+    assert [Path(name).name for name in detect_once(FORMAT, tmp_path).source] == ["fruit-export.json"]
     images = [image for name in TRUTH.images for image in tmp_path.glob(f"{name.name}.png")]
     for image in images:
         image.unlink()

@@ -19,7 +19,7 @@ from engine.data.formats.tree import Tree
 from engine.data.formats.webdataset import FORMAT, samples
 from engine.system.regular_files import UnusableFile
 from tests.support.dataset_formats import webdataset
-from tests.support.dataset_formats.archives import encoded
+from tests.support.dataset_formats.archives import encode_png
 from tests.support.dataset_formats.truth import TRUTH
 from tests.support.read_formats import content_of, names_of
 
@@ -42,7 +42,7 @@ def write(path: Path, members: dict[str, bytes]) -> Path:
 
 
 def test_webdataset_writes_nothing_outside_the_cache(tmp_path: Path, cache: Path) -> None:
-    image = encoded(TRUTH.images[0])
+    image = encode_png(TRUTH.images[0])
     names = ("../../evil", "/tmp/absolute", "a/b", "c/b", "w\\windows", "ü", ".hidden/x")
     members = {f"{name}.{ending}": image if ending == "png" else b"x" for name in names for ending in ("png", "cls")}
     write(tmp_path / "shard-000000.tar", members)
@@ -54,7 +54,7 @@ def test_webdataset_writes_nothing_outside_the_cache(tmp_path: Path, cache: Path
 
 
 def test_webdataset_uses_the_first_image_of_a_sample(tmp_path: Path) -> None:
-    image, other = map(encoded, TRUTH.images[:2])
+    image, other = map(encode_png, TRUTH.images[:2])
     members = {"a.png": image, "a.mask.png": other, "a.cls": b"1", "b.cls": b"0", "c.png": other, "c.cls": b"0"}
     write(tmp_path / "x-0.tar", members)
     found = content_of(FORMAT, tmp_path, "classes")
@@ -77,7 +77,7 @@ def test_webdataset_uses_the_first_image_of_a_sample(tmp_path: Path) -> None:
 def test_webdataset_needs_classes_of_half_the_images(
     tmp_path: Path, labels: dict[str, bytes], kinds: tuple[str, ...] | None
 ) -> None:
-    image = encoded(TRUTH.images[0])
+    image = encode_png(TRUTH.images[0])
     members = {f"{name}.png": image for name in "abc"} | labels
     write(tmp_path / "x-0.tar", dict(sorted(members.items())))
     assert [each.kinds for each in FORMAT.detect(Tree(str(tmp_path)))] == ([] if kinds is None else [kinds])
@@ -85,7 +85,7 @@ def test_webdataset_needs_classes_of_half_the_images(
 
 def test_webdataset_takes_splits_from_the_names_of_files(tmp_path: Path) -> None:
     for name, extension in (("train-0", "tar"), ("train-1", "TAR"), ("val-0", "tar")):
-        write(tmp_path / f"{name}.{extension}", {f"{name}.png": encoded(TRUTH.images[0]), f"{name}.cls": b"1"})
+        write(tmp_path / f"{name}.{extension}", {f"{name}.png": encode_png(TRUTH.images[0]), f"{name}.cls": b"1"})
     found = names_of(content_of(FORMAT, tmp_path, "classes"))
     assert {split: len(images) for split, images in found.items()} == {"train": 2, "val": 1}
 
@@ -125,7 +125,7 @@ def test_webdataset_torn_after_its_start_is_named(tmp_path: Path) -> None:
 
 
 def test_webdataset_of_captions_is_no_classification(tmp_path: Path) -> None:
-    write(tmp_path / "x-0.tar", {"a.png": encoded(TRUTH.images[0]), "a.txt": b"a thing"})
+    write(tmp_path / "x-0.tar", {"a.png": encode_png(TRUTH.images[0]), "a.txt": b"a thing"})
     assert FORMAT.detect(Tree(str(tmp_path))) == []
 
 

@@ -15,7 +15,7 @@ from tests.support import boxed
 from tests.support.boxed import NONE, ONE, SPLITS, TWO, Drawn, Rectangle, text, write_images_with_labels
 from tests.support.dataset_formats import yolo
 from tests.support.dataset_formats.truth import TRUTH
-from tests.support.read_formats import boxes_in, content_of, detected, instances_in, warnings_of
+from tests.support.read_formats import boxes_in, content_of, detect_once, instances_in, warnings_of
 
 BOX = "0 0.5 0.5 0.25 0.5"
 YAML = "train: images\nnames: [cat]\n"
@@ -50,9 +50,9 @@ def test_yolo_offers_outlines_first_if_most_lines_are(tmp_path: Path) -> None:
     root = write_images_with_labels(
         tmp_path, {"images/a.png": triangle, "images/b.png": triangle.replace("0.75", "0.5 0.9 0.7")}
     )
-    assert detected(FORMAT, root).kinds == ("instances", "boxes")
+    assert detect_once(FORMAT, root).kinds == ("instances", "boxes")
     write_images_with_labels(root, {"images/c.png": box, "images/d.png": box})
-    assert detected(FORMAT, root).kinds == ("boxes", "instances")
+    assert detect_once(FORMAT, root).kinds == ("boxes", "instances")
     content = content_of(FORMAT, root, "instances")
     assert "4 objects with a box instead of an outline" in warnings_of(content)
 
@@ -64,7 +64,7 @@ def test_yolo_reads_boxes_of_poses_by_kpt_shape(tmp_path: Path, points: int, val
     root = write_images_with_labels(tmp_path, {f"images/{each}.png": f"{BOX} {keypoints}" for each in "ab"}, yaml)
     content = content_of(FORMAT, root)
     assert boxes_in(content)["train"]["a"] == [("hand", (30.0, 15.0, 50.0, 45.0))]
-    assert detected(FORMAT, root).kinds == ("boxes",)
+    assert detect_once(FORMAT, root).kinds == ("boxes",)
 
 
 def test_yolo_recognizes_poses_without_kpt_shape(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_yolo_recognizes_poses_without_kpt_shape(tmp_path: Path) -> None:
         for place, (x, y) in enumerate(itertools.product((0.2, 0.4, 0.8), (0.3, 0.7)))
     }
     root = write_images_with_labels(tmp_path, lines)
-    assert detected(FORMAT, root).kinds == ("boxes",)
+    assert detect_once(FORMAT, root).kinds == ("boxes",)
     assert boxes_in(content_of(FORMAT, root))[""]["0"] == [("class 0", (12.0, 15.0, 20.0, 21.0))]
 
 
@@ -85,7 +85,7 @@ def test_yolo_recognizes_outlines_of_equal_length(tmp_path: Path) -> None:
             for place, (x, y) in enumerate(itertools.product((0.1, 0.6, 0.8), (0.1, 0.6)))
         },
     )
-    assert detected(FORMAT, root).kinds == ("instances", "boxes")
+    assert detect_once(FORMAT, root).kinds == ("instances", "boxes")
 
 
 def test_yolo_asks_if_lines_may_be_poses_or_outlines(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_yolo_accepts_many_backgrounds_first(tmp_path: Path) -> None:
     root = write_images_with_labels(
         tmp_path, {f"images/{number:03d}.png": BOX if number > 100 else "" for number in range(110)}
     )
-    assert detected(FORMAT, root).confidence == Confidence.CERTAIN
+    assert detect_once(FORMAT, root).confidence == Confidence.CERTAIN
     assert sum(map(bool, boxes_in(content_of(FORMAT, root))[""].values())) == 9
 
 
@@ -116,7 +116,7 @@ def test_yolo_accepts_many_backgrounds_first(tmp_path: Path) -> None:
 def test_yolo_is_certain_if_most_lines_are_valid(tmp_path: Path, good: int, confidence: Confidence) -> None:
     lines = [BOX] * good + ["0 0.5 0.5"] * (10 - good)
     root = write_images_with_labels(tmp_path, {f"images/{n}.png": line for n, line in enumerate(lines)})
-    assert detected(FORMAT, root).confidence == confidence
+    assert detect_once(FORMAT, root).confidence == confidence
 
 
 @pytest.mark.parametrize("line", ["0 0.95 0.5 1.03 0.2", "0 0.5 0.5 0.4 1.2", "0 -0.02 0.5 0.3 0.3"])
@@ -142,7 +142,7 @@ def test_yolo_accepts_a_box_that_reaches_out(tmp_path: Path, line: str) -> None:
 )
 def test_yolo_refuses_a_folder_and_names_the_line(tmp_path: Path, line: str, fault: str, yaml: str) -> None:
     root = write_images_with_labels(tmp_path, {f"images/{each}.png": line for each in "abc"}, yaml)
-    refusal = detected(FORMAT, root)
+    refusal = detect_once(FORMAT, root)
     assert refusal.kinds == ()
     assert f"a.txt: line 1 {fault}" in refusal.evidence[-1]
     assert refusal.remedy
@@ -231,7 +231,7 @@ def test_yolo_finds_data_yaml_in_folders(tmp_path: Path, folder: str) -> None:
 @pytest.mark.parametrize("angle", ["-0.7", "45", "1.57"])
 def test_yolo_asks_about_boxes_with_an_angle(tmp_path: Path, angle: str) -> None:
     root = write_images_with_labels(tmp_path, {f"images/{each}.png": f"{BOX} {angle}" for each in "abc"})
-    assert "not a confidence" in detected(FORMAT, root).against[0]
+    assert "not a confidence" in detect_once(FORMAT, root).against[0]
 
 
 def test_yolo_warns_of_names_that_differ(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ import pytest
 from engine.data.formats.yolo import FORMAT
 from tests.support import boxed
 from tests.support.boxed import ONE, SPLITS, draw, text, write_images_with_labels, yolo_txt
-from tests.support.read_formats import boxes_in, content_of, detected, warnings_of
+from tests.support.read_formats import boxes_in, content_of, detect_once, warnings_of
 
 BOX = "0 0.5 0.5 0.25 0.5"
 
 
-def names(root: Path) -> dict[str, list[str]]:
+def list_images(root: Path) -> dict[str, list[str]]:
     """Return the image paths of each split and check that every image has the box `BOX`."""
     content = content_of(FORMAT, root)
     for images in content.splits.values():
@@ -51,7 +51,7 @@ def test_yolo_follows_paths_of_data_yaml(tmp_path: Path, paths: tuple[str, str],
     )
     text(root / "train.txt", "./images/train/one/a.png\n/home/x/set/images/train/two/b.png\n")
     text(root / "val.txt", "images/val/one/c.png\n")
-    assert names(root) == {
+    assert list_images(root) == {
         "train": ["images/train/one/a.png", "images/train/two/b.png"],
         "val": ["images/val/one/c.png"],
     }
@@ -73,7 +73,7 @@ def test_yolo_follows_paths_of_data_yaml(tmp_path: Path, paths: tuple[str, str],
 )
 def test_yolo_reads_folders_of_any_depth(tmp_path: Path, places: dict[str, int], yaml: str) -> None:
     root = write_images_with_labels(tmp_path, {f"{place}.png": BOX for place in places}, yaml and f"{yaml}names: [x]\n")
-    found = names(root)
+    found = list_images(root)
     assert [len(found["train"]), len(found["val"])] == [2, 1]
     assert "no split" not in warnings_of(content_of(FORMAT, root))
 
@@ -108,7 +108,7 @@ def test_yolo_gives_no_labels_of_another_folder(tmp_path: Path) -> None:
 def test_yolo_reports_splits_that_do_not_exist(tmp_path: Path) -> None:
     yaml = "train: ../train/images\nval: ../valid/images\ntest: ../test/images\nnames: ['x']\n"
     root = write_images_with_labels(tmp_path, {"train/images/a.png": BOX, "val/images/b.png": BOX}, yaml)
-    assert names(root) == {"train": ["train/images/a.png"], "val": ["val/images/b.png"]}
+    assert list_images(root) == {"train": ["train/images/a.png"], "val": ["val/images/b.png"]}
     warnings = warnings_of(content_of(FORMAT, root))
     assert "../valid/images for val, which does not exist; val/images is used" in warnings
     assert "../test/images for test, which does not exist" in warnings
@@ -140,7 +140,7 @@ def test_yolo_reports_images_in_several_splits(tmp_path: Path) -> None:
 def test_yolo_reports_images_that_lists_miss(tmp_path: Path) -> None:
     root = write_images_with_labels(tmp_path, {"images/a.png": BOX}, "train: train.txt\nnames: [x]\n")
     text(root / "train.txt", "images/a.png\nimages/gone.png\n")
-    assert names(root) == {"train": ["images/a.png"]}
+    assert list_images(root) == {"train": ["images/a.png"]}
     assert "1 image named in train.txt but not in the folder: gone.png" in warnings_of(content_of(FORMAT, root))
 
 
@@ -149,7 +149,7 @@ def test_yolo_prefers_lists_in_the_main_folder(tmp_path: Path) -> None:
     text(root / "train.txt", "images/a.png\n")
     text(root / "val.txt", "images/b.png\n")
     text(root / "data" / "train.txt", "../images/c.png\n")
-    assert names(root) == {"train": ["images/a.png"], "val": ["images/b.png"]}
+    assert list_images(root) == {"train": ["images/a.png"], "val": ["images/b.png"]}
 
 
 def test_yolo_gives_shared_labels_to_all_images(tmp_path: Path) -> None:
@@ -172,5 +172,5 @@ def test_yolo_asks_for_images_that_an_export_lacks(tmp_path: Path) -> None:
     text(root / "obj.data", "classes = 2\ntrain = data/train.txt\nnames = data/obj.names\n")
     for image in root.glob("obj_train_data/*.png"):
         image.unlink()
-    refusal = detected(FORMAT, root)
+    refusal = detect_once(FORMAT, root)
     assert (refusal.kinds, refusal.evidence) == ((), ("obj.data", "no images"))

@@ -16,7 +16,7 @@ from engine.data.datasets.open_splits import open_splits
 from engine.data.formats.registry import recognize
 from engine.data.inspection.inspector import inspect
 from tests.support import boxed
-from tests.support.boxed import NONE, ONE, SPLITS, TWO, Drawn, Rectangle, draw, numbered, text
+from tests.support.boxed import NONE, ONE, SPLITS, TWO, Drawn, Rectangle, draw, text, write_numbered_mask
 
 DATASETS = Path(__file__).parents[5] / "shared/datasets"
 
@@ -140,7 +140,7 @@ def test_masks_with_too_many_objects_are_reported_once(tmp_path: Path) -> None:
     crowded = Drawn(60, 80, tuple(many))
     for split in ("train", "val"):
         draw(tmp_path / f"images/{split}/a.png", crowded)
-        numbered(tmp_path / f"masks/{split}/a.png", crowded)
+        write_numbered_mask(tmp_path / f"masks/{split}/a.png", crowded)
     report = inspect_folder(tmp_path, "instances")
     assert [problem.message for problem in report.problems if "255" in problem.message] == [
         "There are 2 images with more than 255 instances: a.png."
@@ -167,7 +167,7 @@ def test_objects_in_masks_get_only_class_of_their_file(tmp_path: Path) -> None:
     for split, images in SPLITS.items():
         for stem, drawn in images.items():
             draw(tmp_path / f"images/{split}/{stem}.png", drawn)
-            numbered(tmp_path / f"masks/{split}/{stem}.png", drawn)
+            write_numbered_mask(tmp_path / f"masks/{split}/{stem}.png", drawn)
         content = boxed.coco_json(images)
         content["categories"] = [{"id": 3, "name": "nucleus"}]
         content["annotations"] = [{**each, "category_id": 3} for each in content["annotations"]]

@@ -25,14 +25,14 @@ from tests.support.outlined import make_outlined
 from tests.support.trained_runs import make_labeled
 
 
-def warnings(folder: Path, kind: str, phrase: str) -> list[Problem]:
+def find_warnings(folder: Path, kind: str, phrase: str) -> list[Problem]:
     """Inspect a folder for annotations of `kind`, and return the warnings that contain `phrase`."""
     report = inspect(str(folder), val_fraction=0.25, seed=0, kinds=(kind,), progress=lambda done, total: None)
     assert not [problem for problem in report.problems if problem.severity == "error"]
     return [problem for problem in report.problems if phrase in problem.message]
 
 
-def by_class(folder: Path, *names: str, count: int = 8) -> Path:
+def write_class_folders(folder: Path, *names: str, count: int = 8) -> Path:
     """Write random images into folders with these names, all different."""
     for label, name in enumerate(names):
         for number in range(count):
@@ -49,10 +49,10 @@ def test_images_that_share_boxes_are_reported(tmp_path: Path) -> None:
         "several": {"train": {"a": TWO, "b": ONE, "d": ONE}, "val": {"c": TWO}},
     }.items():
         folder = yolo(tmp_path / name, splits)
-        assert warnings(folder, "boxes", "share an annotation") == []
+        assert find_warnings(folder, "boxes", "share an annotation") == []
         source = next((folder / "images").rglob("a.*"))
         draw(source.with_suffix(".bmp"), TWO)
-        (problem,) = warnings(folder, "boxes", "share an annotation")
+        (problem,) = find_warnings(folder, "boxes", "share an annotation")
         assert "a.bmp and " in problem.message or " and images/train/a.bmp" in problem.message
         assert "a name of its own" in problem.remedy
 
@@ -63,7 +63,7 @@ def test_first_images_that_share_boxes_are_named(tmp_path: Path, pairs: int) -> 
     folder = yolo(tmp_path, {"train": dict.fromkeys([*names, "b"], TWO), "val": {"c": ONE}})
     for name in names:
         draw(next((folder / "images").rglob(f"{name}.*")).with_suffix(".bmp"), TWO)
-    (problem,) = warnings(folder, "boxes", "share an annotation")
+    (problem,) = find_warnings(folder, "boxes", "share an annotation")
     assert problem.message.startswith(f"{pairs} pairs of images share an annotation")
     assert problem.message.count(" and ") == NAMED
     assert ("; …)" in problem.message) == (pairs > NAMED)
@@ -72,9 +72,9 @@ def test_first_images_that_share_boxes_are_named(tmp_path: Path, pairs: int) -> 
 def test_images_of_one_name_with_one_mask_are_reported(tmp_path: Path) -> None:
     for name, counts in {"one": {"train": 4, "val": 2}, "two": {"train": 6, "val": 3}}.items():
         folder = make_masked(tmp_path / name, counts)
-        assert warnings(folder, "masks", "without a mask") == []
+        assert find_warnings(folder, "masks", "without a mask") == []
         noise(folder / "images/train/001.bmp", size=(32, 32))
-        (problem,) = warnings(folder, "masks", "of the same name as another")
+        (problem,) = find_warnings(folder, "masks", "of the same name as another")
         assert "001.bmp, 001.png" in problem.message
 
 
@@ -96,10 +96,10 @@ def test_images_of_one_name_with_separate_annotations_are_valid(tmp_path: Path) 
     (folder / "images/train/001.png").rename(folder / "images/train/000.bmp")
     path.write_text(path.read_text().replace("001.png", "000.bmp"))
     for kind in ("boxes", "instances"):
-        assert warnings(folder, kind, "share an annotation") == []
+        assert find_warnings(folder, kind, "share an annotation") == []
 
 
-def boxed(files: list[Path], *labels: list[int]) -> BoxSplit:
+def make_box_split(files: list[Path], *labels: list[int]) -> BoxSplit:
     """Return a split of images with a list of labels for each, whose boxes are all equal."""
     flat = np.array([label for each in labels for label in each], np.int64)
     bounds = np.cumsum([0, *map(len, labels)])
@@ -124,7 +124,7 @@ def test_images_of_one_name_are_reported_if_their_boxes_are_equal(
     tmp_path: Path, names: tuple[str, str], labels: tuple[list[int], list[int]], is_reported: bool
 ) -> None:
     files = [noise(tmp_path / name, seed=number) for number, name in enumerate(names)]
-    split = boxed([noise(tmp_path / "first.png"), *files], [0], *labels)
+    split = make_box_split([noise(tmp_path / "first.png"), *files], [0], *labels)
     found = find_doubts(RecognizedDataset("", ("ant", "bee"), train=split), str(tmp_path), Contents())
     assert [f"({names[0]} and {names[1]})" in problem.message for problem in found] == [True] * is_reported
 
@@ -134,7 +134,7 @@ def test_images_of_one_name_are_reported_if_their_boxes_are_equal(
 
 def test_examples_of_spellings_contain_the_class(tmp_path: Path) -> None:
     files = [noise(tmp_path / f"{number}.png", seed=number) for number in range(5)]
-    split = boxed(files, [2], [0, 0], [], [1], [1])
+    split = make_box_split(files, [2], [0, 0], [], [1], [1])
     (problem,) = find_doubts(RecognizedDataset("", ("cat", "Cat", "dog"), train=split), str(tmp_path), Contents())
     assert "“cat” (1.png)" in problem.message
     assert "“Cat” (3.png)" in problem.message
@@ -150,16 +150,16 @@ SPELLINGS = {
 
 @pytest.mark.parametrize("pair", SPELLINGS.values(), ids=SPELLINGS)
 def test_two_spellings_of_a_class_are_reported_for_folders(tmp_path: Path, pair: tuple[str, str]) -> None:
-    by_class(tmp_path, *pair, "dog")
-    (problem,) = warnings(tmp_path, "classes", "differ in spelling only")
+    write_class_folders(tmp_path, *pair, "dog")
+    (problem,) = find_warnings(tmp_path, "classes", "differ in spelling only")
     assert all(f"({name}/" in problem.message for name in pair)
     assert "dog" not in problem.message
     assert "the same name" in problem.remedy
 
 
 def test_unusual_whitespace_in_class_names_is_escaped(tmp_path: Path) -> None:
-    by_class(tmp_path, "traffic light", "traffic\u00a0light")
-    (problem,) = warnings(tmp_path, "classes", "differ in spelling only")
+    write_class_folders(tmp_path, "traffic light", "traffic\u00a0light")
+    (problem,) = find_warnings(tmp_path, "classes", "differ in spelling only")
     assert "“traffic\\u00a0light”" in problem.message
 
 
@@ -169,12 +169,12 @@ def test_two_spellings_of_a_class_are_reported_for_boxes(tmp_path: Path, pair: t
         drawn._replace(rectangles=tuple(each._replace(name=name) for each in drawn.rectangles[:1]))
         for drawn, name in ((TWO, pair[0]), (ONE, pair[1]), (TWO, pair[1]))
     ]
-    folder = voc_named(tmp_path, renamed)
-    (problem,) = warnings(folder, "boxes", "differ in spelling only")
+    folder = write_voc(tmp_path, renamed)
+    (problem,) = find_warnings(folder, "boxes", "differ in spelling only")
     assert problem.message.count(".png)") == 2
 
 
-def voc_named(folder: Path, images: list) -> Path:
+def write_voc(folder: Path, images: list) -> Path:
     """Write images and PASCAL VOC files with boxes, whose classes may have any names."""
     from tests.support import boxed
 
@@ -185,8 +185,8 @@ def voc_named(folder: Path, images: list) -> Path:
 
 def test_classes_that_differ_in_more_are_fine(tmp_path: Path) -> None:
     for number, names in enumerate([("cat", "cats"), ("class -1", "class 1"), ("a1", "a 1", "b")]):
-        folder = by_class(tmp_path / str(number), *names)
-        assert warnings(folder, "classes", "differ in spelling only") == []
+        folder = write_class_folders(tmp_path / str(number), *names)
+        assert find_warnings(folder, "classes", "differ in spelling only") == []
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_spelling_key_is_the_same_for_spellings(one: str, other: str, same: bool
 
 
 def _in_split(folder: Path) -> Path:
-    by_class(folder, "train/cat", "train/dog", "val/cat", "val/dog")
+    write_class_folders(folder, "train/cat", "train/dog", "val/cat", "val/dog")
     for number, path in enumerate(sorted(folder.glob("val/*/*.png"))):
         noise(path, seed=1000 + number)
     (folder / "train/dog/copy.png").write_bytes((folder / "train/cat/3.png").read_bytes())
@@ -219,14 +219,14 @@ def _over_splits(folder: Path) -> Path:
 
 
 def _undivided(folder: Path) -> Path:
-    by_class(folder, "cat", "dog", count=12)
+    write_class_folders(folder, "cat", "dog", count=12)
     (folder / "dog/copy.png").write_bytes((folder / "cat/3.png").read_bytes())
     return folder
 
 
 @pytest.mark.parametrize("make", [_in_split, _over_splits, _undivided])
 def test_same_image_in_two_classes_is_reported(tmp_path: Path, make: Callable[[Path], Path]) -> None:
-    (problem,) = warnings(make(tmp_path), "classes", "in different classes")
+    (problem,) = find_warnings(make(tmp_path), "classes", "in different classes")
     assert problem.message.startswith("1 image is")
     assert "cat/3.png" in problem.message
     assert "dog/copy.png" in problem.message
@@ -237,20 +237,20 @@ def test_same_image_with_two_sets_of_labels_is_reported(tmp_path: Path) -> None:
         folder = make_labeled(tmp_path / str(number), {"train": 9, "val": 4})
         table = folder / split / "labels.csv"
         lines = table.read_text().splitlines()
-        assert warnings(folder, "labels", "different sets of labels") == []
+        assert find_warnings(folder, "labels", "different sets of labels") == []
         other = next(
             name for name in range(9) if f"{name:03}.png,{row}" not in (folder / "train/labels.csv").read_text()
         )
         (folder / split / "copy.png").write_bytes((folder / f"train/{other:03}.png").read_bytes())
         table.write_text("\n".join([*lines, f"copy.png,{row}"]))
-        (problem,) = warnings(folder, "labels", "different sets of labels")
+        (problem,) = find_warnings(folder, "labels", "different sets of labels")
         assert f"{split}/copy.png" in problem.message
 
 
 def test_copies_of_one_class_are_no_conflict(tmp_path: Path) -> None:
-    by_class(tmp_path, "cat", "dog")
+    write_class_folders(tmp_path, "cat", "dog")
     (tmp_path / "cat/copy.png").write_bytes((tmp_path / "cat/3.png").read_bytes())
-    assert warnings(tmp_path, "classes", "in different classes") == []
+    assert find_warnings(tmp_path, "classes", "in different classes") == []
 
 
 def test_copies_in_different_classes_are_named_in_pairs(tmp_path: Path) -> None:
@@ -265,14 +265,16 @@ def test_copies_in_different_classes_are_named_in_pairs(tmp_path: Path) -> None:
 def test_copies_of_training_images_in_test_are_reported(tmp_path: Path) -> None:
     for kind, folder in {"classes": tmp_path / "classes", "masks": tmp_path / "masks"}.items():
         if kind == "classes":
-            by_class(folder, *(f"{split}/{name}" for split in ("train", "val", "test") for name in ("cat", "dog")))
+            write_class_folders(
+                folder, *(f"{split}/{name}" for split in ("train", "val", "test") for name in ("cat", "dog"))
+            )
             one, other = folder / "train/cat/1.png", folder / "test/cat/2.png"
         else:
             make_masked(folder, {"train": 6, "val": 3, "test": 3})
             one, other = folder / "images/train/001.png", folder / "images/test/002.png"
-        assert warnings(folder, kind, "test files") == []
+        assert find_warnings(folder, kind, "test files") == []
         other.write_bytes(one.read_bytes())
-        (problem,) = warnings(folder, kind, "test files")
+        (problem,) = find_warnings(folder, kind, "test files")
         assert "1 is a copy of a training one" in problem.message
 
 
@@ -281,18 +283,18 @@ def test_copies_of_training_images_in_test_are_reported(tmp_path: Path) -> None:
 
 def test_gray_images_among_colored_ones_are_reported(tmp_path: Path) -> None:
     folders = {
-        "classes": by_class(tmp_path / "classes", "cat", "dog"),
+        "classes": write_class_folders(tmp_path / "classes", "cat", "dog"),
         "masks": make_masked(tmp_path / "masks", {"train": 5, "val": 2}),
         "instances": make_outlined(tmp_path / "instances", {"train": 5, "val": 2}),
         "labels": make_labeled(tmp_path / "labels", {"train": 9, "val": 4}),
     }
     for kind, folder in folders.items():
-        assert warnings(folder, kind, "in color") == []
+        assert find_warnings(folder, kind, "in color") == []
         path = sorted(path for path in folder.rglob("*.png") if "masks" not in path.parts[len(folder.parts) :])[0]
         with Image.open(path) as opened:
             gray = opened.convert("L")
         gray.save(path)
-        (problem,) = warnings(folder, kind, "in color")
+        (problem,) = find_warnings(folder, kind, "in color")
         assert f"1 is gray ({path.name})" in problem.message
 
 
@@ -303,7 +305,7 @@ def test_images_that_are_all_gray_or_all_colored_are_fine(tmp_path: Path) -> Non
             for number in range(6):
                 color = int(random.integers(0, 255)) if mode != "RGB" else tuple(random.integers(0, 255, 3).tolist())
                 image(tmp_path / mode / name / f"{number}.png", color, mode=mode)
-        assert warnings(tmp_path / mode, "classes", "in color") == []
+        assert find_warnings(tmp_path / mode, "classes", "in color") == []
 
 
 def test_images_with_bands_are_neither_gray_nor_colored(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from engine.data.inspection.inspector import inspect
 SIDE = 60
 
 
-def numbered(things: int, *, step: int = 1, first: int = 1) -> np.ndarray:
+def draw_numbered_mask(things: int, *, step: int = 1, first: int = 1) -> np.ndarray:
     """Return a mask with `things` squares. Their values start at `first` and increase by `step`."""
     mask = np.zeros((SIDE, SIDE), np.uint16)
     for number in range(things):
@@ -23,12 +23,12 @@ def numbered(things: int, *, step: int = 1, first: int = 1) -> np.ndarray:
     return mask
 
 
-def classed(classes: int, seed: int) -> np.ndarray:
+def draw_class_mask(classes: int, seed: int) -> np.ndarray:
     """Return a mask with several areas for each class."""
     return np.random.default_rng(seed).integers(0, classes + 1, (6, 6)).repeat(10, 0).repeat(10, 1).astype(np.uint16)
 
 
-def written(folder: Path, *masks: np.ndarray) -> list[str]:
+def write_masks(folder: Path, *masks: np.ndarray) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{number}.png" for number in range(len(masks))]
     for path, mask in zip(paths, masks, strict=True):
@@ -39,25 +39,28 @@ def written(folder: Path, *masks: np.ndarray) -> list[str]:
 @pytest.mark.parametrize(
     ("masks", "things"),
     [
-        ([numbered(12), numbered(3), numbered(30)], 30),
-        ([numbered(12, first=26_001, step=7), numbered(3, first=24_000)], 12),  # numbered as in Cityscapes
-        ([numbered(9), numbered(9)], 0),  # every image has the same organs
-        ([numbered(12, step=3), numbered(9, step=3)], 0),  # visible parts of a face
-        ([numbered(4), numbered(3)], 0),
-        ([classed(10, seed) for seed in range(4)], 0),
+        ([draw_numbered_mask(12), draw_numbered_mask(3), draw_numbered_mask(30)], 30),
+        (
+            [draw_numbered_mask(12, first=26_001, step=7), draw_numbered_mask(3, first=24_000)],
+            12,
+        ),  # numbered as in Cityscapes
+        ([draw_numbered_mask(9), draw_numbered_mask(9)], 0),  # every image has the same organs
+        ([draw_numbered_mask(12, step=3), draw_numbered_mask(9, step=3)], 0),  # visible parts of a face
+        ([draw_numbered_mask(4), draw_numbered_mask(3)], 0),
+        ([draw_class_mask(10, seed) for seed in range(4)], 0),
         ([np.zeros((8, 8), np.uint16)], 0),
         ([], 0),
     ],
 )
 def test_numbered_objects_are_recognized(tmp_path: Path, masks: list[np.ndarray], things: int) -> None:
-    assert count_numbered_objects(written(tmp_path / "masks", *masks)) == things
+    assert count_numbered_objects(write_masks(tmp_path / "masks", *masks)) == things
 
 
 @pytest.mark.parametrize(("first", "severities"), [(1, ["warning"]), (4000, ["warning", "error"])])
 def test_numbered_objects_are_reported_first_with_task(tmp_path: Path, first: int, severities: list[str]) -> None:
-    masks = [numbered(count, first=first) for count in (12, 30, 30, 30, 25)]
-    written(tmp_path / "masks", *masks)
-    written(tmp_path / "images", *(mask.astype(np.uint8) for mask in masks))
+    masks = [draw_numbered_mask(count, first=first) for count in (12, 30, 30, 30, 25)]
+    write_masks(tmp_path / "masks", *masks)
+    write_masks(tmp_path / "images", *(mask.astype(np.uint8) for mask in masks))
     report = inspect(str(tmp_path), val_fraction=0.25, seed=0, kinds=("masks",), progress=lambda done, total: None)
     warning = report.problems[0]
     assert "30 or more in one of them" in warning.message

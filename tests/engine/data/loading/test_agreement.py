@@ -87,7 +87,7 @@ def test_fingerprint_includes_idx_labels_and_cloud_names(digits: Path, tmp_path:
     assert fingerprint_of(clouds, "points") != before
 
 
-def disagreement(*ranks: tuple[str, str]) -> list[str]:
+def compare_ranks(*ranks: tuple[str, str]) -> list[str]:
     """Return the message of each rank. A rank finds training and validation images named by the letters of two words.
 
     Capital letters are of class 1.
@@ -134,7 +134,7 @@ def disagreement(*ranks: tuple[str, str]) -> list[str]:
     ],
 )
 def test_ranks_name_the_first_difference(ranks: list[tuple[str, str]], named: list[str]) -> None:
-    messages = disagreement(*ranks)
+    messages = compare_ranks(*ranks)
     assert len(set(messages)) == 1
     assert [fragment for fragment in ("training", "rank 1", "rank 2", "a.png") if fragment in messages[0]] == [
         fragment for fragment in ("training", "rank 1", "rank 2") if fragment in named

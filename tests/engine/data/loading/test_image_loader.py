@@ -23,7 +23,7 @@ from engine.data.randomness import Purpose, RandomStreams
 from engine.data.transforms.augmentation import draw_crops
 from engine.data.transforms.device_transforms import crop
 from tests.support.images import noise
-from tests.support.loaders import loader_of
+from tests.support.loaders import make_loader
 
 Tree = Callable[..., Path]
 Make = Callable[..., BatchLoader]
@@ -50,7 +50,7 @@ def make() -> Iterator[Make]:
             "mean": (0.5,) * channels,
             "std": (0.25,) * channels,
         }
-        built.append(loader_of(images, sampler, **settings | given))
+        built.append(make_loader(images, sampler, **settings | given))
         return built[-1]
 
     yield build

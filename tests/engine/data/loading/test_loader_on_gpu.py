@@ -18,7 +18,7 @@ from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
 from tests.support import boxed
 from tests.support.images import noise
-from tests.support.loaders import loader_of
+from tests.support.loaders import make_loader
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU on this machine")
 
@@ -41,7 +41,7 @@ def loaders() -> Iterator[list[BatchLoader]]:
 
 def loader_on(device: str, images: ImageSet, **given: Any) -> BatchLoader:
     sampler = GlobalBatchSampler(len(images), 4, 0, 1, RandomStreams(5))
-    return loader_of(images, sampler, **{"size": 32, "device": torch.device(device)} | given)
+    return make_loader(images, sampler, **{"size": 32, "device": torch.device(device)} | given)
 
 
 def assert_same(some: list[Batch], others: list[Batch]) -> None:

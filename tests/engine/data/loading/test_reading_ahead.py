@@ -21,7 +21,7 @@ from engine.data.loading.staging import Slot
 from engine.data.randomness import RandomStreams
 from engine.training.split_loader import SplitLoader, chain_prefetching
 from tests.support.images import noise
-from tests.support.loaders import loader_of
+from tests.support.loaders import make_loader
 
 Make = Callable[..., BatchLoader]
 SECONDS = 120.0
@@ -34,7 +34,7 @@ def make() -> Iterator[Make]:
 
     def build(images: ImageSet, *, batch: int = 4, shuffle: bool = True, **given: Any) -> BatchLoader:
         sampler = GlobalBatchSampler(len(images), batch, 0, 1, RandomStreams(5), shuffle)
-        built.append(loader_of(images, sampler, **given))
+        built.append(make_loader(images, sampler, **given))
         return built[-1]
 
     yield build

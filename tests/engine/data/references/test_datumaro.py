@@ -13,11 +13,11 @@ import pytest
 from engine.data.formats.registry import detect_kind, find_readings
 from engine.data.inspection.samples import list_samples
 from tests.support.dataset_formats import cityscapes
-from tests.support.dataset_formats.annotations import by_image, of_truth, recognized
+from tests.support.dataset_formats.annotations import list_true_annotations, read_annotations, recognize_folder
 from tests.support.dataset_formats.truth import CLASSES, TRUTH, TrueImage
-from tests.support.references import Boxes, assert_alike, check_reading, marks, true_boxes, written
+from tests.support.references import Boxes, assert_alike, check_reading, make_marks, true_boxes, write_truth
 
-pytestmark = marks("datumaro")
+pytestmark = make_marks("datumaro")
 
 WITH_BACKGROUND = ("background", *CLASSES)
 COLORS = ((0, 0, 0), (200, 10, 10), (10, 200, 10), (10, 10, 200))
@@ -141,7 +141,7 @@ def test_camvid_of_datumaro_is_read(tmp_path: Path) -> None:
     dataset = dataset_of("plane", WITH_BACKGROUND)
     dataset.export(str(tmp_path / "export"), "camvid", save_media=True, label_map="source")
     check_reading(tmp_path / "export", "masks", "masks")
-    found = recognized(tmp_path / "export")
+    found = recognize_folder(tmp_path / "export")
     assert found is not None
     assert found.classes == WITH_BACKGROUND
 
@@ -155,7 +155,7 @@ def test_cityscapes_labels_of_datumaro_are_read(tmp_path: Path, theirs: str) -> 
     # Datumaro writes no object numbers for Cityscapes, so its objects are read as groups, which are ignored.
     kinds = ("masks",) if theirs == "cityscapes" else ("masks", "instances")
     for kind in kinds:
-        truth = of_truth(TRUTH, kind, cityscapes.expect)
+        truth = list_true_annotations(TRUTH, kind, cityscapes.expect)
         check_reading(tmp_path / "export", "cityscapes", kind, truth=truth, left_out=EMPTY)
 
 
@@ -174,16 +174,16 @@ def test_wider_face_of_datumaro_is_read(tmp_path: Path) -> None:
 
 def test_videos_of_datumaro_are_read(tmp_path: Path) -> None:
     dataset_of("box").export(str(tmp_path / "export"), "mot_seq_gt", save_media=True)
-    found = recognized(tmp_path / "export")
+    found = recognize_folder(tmp_path / "export")
     assert found is not None
     assert (found.format, found.certain) == ("mot", True)
-    renamed = {f"img_{int(name)}": boxes for name, boxes in by_image(found, tmp_path / "export").items()}
+    renamed = {f"img_{int(name)}": boxes for name, boxes in read_annotations(found, tmp_path / "export").items()}
     assert_alike(renamed, true_boxes())
 
 
 def test_idx_files_of_datumaro_are_read(tmp_path: Path) -> None:
     dataset_of("class").export(str(tmp_path / "export"), "mnist", save_media=True)
-    found = recognized(tmp_path / "export")
+    found = recognize_folder(tmp_path / "export")
     assert found is not None
     assert (found.format, found.classes, found.certain) == ("idx", CLASSES, True)
     samples = list_samples(found, str(tmp_path / "export"), 100)
@@ -223,7 +223,7 @@ def test_other_exports_of_datumaro_are_named(tmp_path: Path, theirs: str, kind: 
 def test_no_export_of_datumaro_is_mistaken(tmp_path: Path, theirs: str, kind: str) -> None:
     dataset_of(kind).export(str(tmp_path / "export"), theirs, save_media=True)
     for each in ("classes", "boxes", "instances", "masks"):
-        assert recognized(tmp_path / "export", each) is None
+        assert recognize_folder(tmp_path / "export", each) is None
     assert detect_kind(str(tmp_path / "export")) in (None, "instances")
 
 
@@ -269,7 +269,7 @@ def boxes_of(folder: Path, theirs: str) -> Boxes:
 def test_datumaro_reads_folders_as_footplate_does(
     tmp_path: Path, writer: str, variant: str, theirs: str, left_out: tuple[str, ...]
 ) -> None:
-    folder = written(writer, variant, tmp_path / "data")
+    folder = write_truth(writer, variant, tmp_path / "data")
     truth = {name: boxes for name, boxes in true_boxes().items() if name not in left_out}
     assert_alike(boxes_of(folder, theirs), truth)
     check_reading(
@@ -282,7 +282,7 @@ def test_datumaro_reads_folders_as_footplate_does(
 
 @pytest.mark.parametrize("variant", ["splits", "packed_runs", "plain_runs"])
 def test_datumaro_reads_coco_as_footplate_does(tmp_path: Path, variant: str) -> None:
-    folder = written("coco", variant, tmp_path / "data")
+    folder = write_truth("coco", variant, tmp_path / "data")
     (folder / "images").mkdir()  # Datumaro requires the folder
     for split in ("train", "val"):
         (folder / f"{split}2017").rename(folder / f"images/{split}2017")
@@ -291,9 +291,9 @@ def test_datumaro_reads_coco_as_footplate_does(tmp_path: Path, variant: str) -> 
 
 
 def test_datumaro_reads_cityscapes_as_footplate_does(tmp_path: Path) -> None:
-    folder = written("cityscapes", "plain", tmp_path / "data")
+    folder = write_truth("cityscapes", "plain", tmp_path / "data")
     found = boxes_of(folder, "cityscapes")
-    truth = of_truth(TRUTH, "instances", cityscapes.expect)
+    truth = list_true_annotations(TRUTH, "instances", cityscapes.expect)
     check_reading(folder, "cityscapes", "instances", truth=truth)
     del found["img_5"], truth["img_5"]  # Datumaro merges the objects of a class
     assert_alike(found, truth)

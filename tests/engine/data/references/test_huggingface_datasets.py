@@ -9,9 +9,9 @@ import pytest
 
 from engine.data.formats.registry import find_readings
 from tests.support.dataset_formats.truth import CLASSES, TRUTH, TrueImage
-from tests.support.references import check_reading, marks, written
+from tests.support.references import check_reading, make_marks, write_truth
 
-pytestmark = marks("datasets")
+pytestmark = make_marks("datasets")
 
 SPLITS = {"train": "train", "validation": "val"}
 
@@ -92,7 +92,7 @@ def test_class_folders_are_read_as_by_datasets(tmp_path: Path) -> None:
 def test_datasets_reads_metadata_as_footplate_does(tmp_path: Path, variant: str) -> None:
     import datasets
 
-    folder = written("huggingface", variant, tmp_path / "set")
+    folder = write_truth("huggingface", variant, tmp_path / "set")
     loaded = datasets.load_dataset("imagefolder", data_dir=str(folder), cache_dir=str(tmp_path / "cache"))
     rows = {Path(row["image"].filename).stem: row for part in loaded.values() for row in part}
     check_rows(rows, variant)
@@ -103,7 +103,7 @@ def test_datasets_reads_metadata_as_footplate_does(tmp_path: Path, variant: str)
 def test_datasets_reads_parquet_as_footplate_does(tmp_path: Path, variant: str) -> None:
     import datasets
 
-    folder = written("huggingface", variant, tmp_path / "set")
+    folder = write_truth("huggingface", variant, tmp_path / "set")
     loaded = datasets.load_dataset("parquet", data_dir=str(folder / "data"), cache_dir=str(tmp_path / "cache"))
     undecoded = {name: part.cast_column("image", datasets.Image(decode=False)) for name, part in loaded.items()}
     assert set(undecoded) == set(SPLITS)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.dataset_formats.annotations import area_by_image, recognized, true_areas
+from tests.support.dataset_formats.annotations import measure_areas, measure_true_areas, recognize_folder
 from tests.support.dataset_formats.truth import CLASSES, TRUTH, TrueImage, TrueObject
-from tests.support.references import Boxes, assert_alike, check_reading, marks, true_boxes, written
+from tests.support.references import Boxes, assert_alike, check_reading, make_marks, true_boxes, write_truth
 
-pytestmark = marks("labelme")
+pytestmark = make_marks("labelme")
 
 
 def label_file(path: Path | None = None) -> Any:
@@ -57,11 +57,11 @@ def test_files_of_labelme_are_read(tmp_path: Path, kind: str, embed: bool) -> No
     for image in TRUTH.images:
         save(image, tmp_path, [shape_of(each, kind) for each in image.objects], {}, embed=embed)
     check_reading(tmp_path, "labelme")
-    found = recognized(tmp_path)
+    found = recognize_folder(tmp_path)
     assert found is not None
     assert found.kind == ("boxes" if kind == "rectangle" else "instances")
     if kind != "rectangle":
-        assert area_by_image(found, tmp_path) == true_areas(TRUTH)
+        assert measure_areas(found, tmp_path) == measure_true_areas(TRUTH)
 
 
 @pytest.mark.parametrize("kind", ["classes", "labels"])
@@ -74,7 +74,7 @@ def test_flags_of_labelme_are_read(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("variant", ["plain", "splits", "apart", "embedded", "masks", "boxes", "renamed"])
 def test_labelme_reads_files_as_footplate_does(tmp_path: Path, variant: str) -> None:
-    folder = written("labelme", variant, tmp_path / "labelme")
+    folder = write_truth("labelme", variant, tmp_path / "labelme")
     found: Boxes = {}
     for path in folder.rglob("*.json"):
         label_data = label_file(path)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.support.dataset_formats.truth import CLASSES, TRUTH, TrueImage
-from tests.support.references import Boxes, assert_alike, check_reading, marks, true_boxes, written
+from tests.support.references import Boxes, assert_alike, check_reading, make_marks, true_boxes, write_truth
 
-pytestmark = marks("supervision")
+pytestmark = make_marks("supervision")
 
 ROUNDED = 0.01
 """Rounding error of boxes in pixels. In YOLO's text files, supervision writes five decimals."""
@@ -106,7 +106,7 @@ def boxes_of(dataset: Any) -> Boxes:
 def test_supervision_reads_coco_as_footplate_does(tmp_path: Path, variant: str) -> None:
     import supervision
 
-    folder = written("coco", variant, tmp_path / "coco")
+    folder = write_truth("coco", variant, tmp_path / "coco")
     found: Boxes = {}
     for split in ("train", "val"):
         annotations = str(folder / f"annotations/instances_{split}2017.json")
@@ -121,7 +121,7 @@ def test_supervision_reads_coco_as_footplate_does(tmp_path: Path, variant: str) 
 def test_supervision_reads_yolo_as_footplate_does(tmp_path: Path, variant: str) -> None:
     import supervision
 
-    folder = written("yolo", variant, tmp_path / "yolo")
+    folder = write_truth("yolo", variant, tmp_path / "yolo")
     found: Boxes = {}
     for split in ("train", "val"):
         dataset = supervision.DetectionDataset.from_yolo(
@@ -136,7 +136,7 @@ def test_supervision_reads_yolo_as_footplate_does(tmp_path: Path, variant: str) 
 def test_supervision_reads_voc_as_footplate_does(tmp_path: Path, variant: str) -> None:
     import supervision
 
-    folder = written("voc", variant, tmp_path / "voc")
+    folder = write_truth("voc", variant, tmp_path / "voc")
     root = folder / ("VOC2012" if variant == "devkit" else "")
     dataset = supervision.DetectionDataset.from_pascal_voc(str(root / "JPEGImages"), str(root / "Annotations"))
     assert_alike(boxes_of(dataset), true_boxes(), FROM_ONE)

@@ -11,11 +11,16 @@ import pytest
 
 from engine.data.inspection.samples import list_samples
 from tests.support.dataset_formats import cityscapes
-from tests.support.dataset_formats.annotations import area_by_image, of_truth, recognized, true_areas
-from tests.support.dataset_formats.pixels import object_numbers
+from tests.support.dataset_formats.annotations import (
+    list_true_annotations,
+    measure_areas,
+    measure_true_areas,
+    recognize_folder,
+)
+from tests.support.dataset_formats.pixels import draw_object_numbers
 from tests.support.dataset_formats.truth import CLASSES, TRUTH
 from tests.support.images import write_idx
-from tests.support.references import Boxes, assert_alike, check_reading, true_boxes, written
+from tests.support.references import Boxes, assert_alike, check_reading, true_boxes, write_truth
 
 
 @pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")  # warning of pycocotools
@@ -25,7 +30,7 @@ from tests.support.references import Boxes, assert_alike, check_reading, true_bo
 def test_pycocotools_reads_coco_as_footplate_does(tmp_path: Path, variant: str) -> None:
     from pycocotools.coco import COCO
 
-    folder = written("coco", variant, tmp_path / "coco")
+    folder = write_truth("coco", variant, tmp_path / "coco")
     boxes: Boxes = {}
     areas: dict[str, dict[str, int]] = {}
     for split in ("train", "val"):
@@ -42,18 +47,18 @@ def test_pycocotools_reads_coco_as_footplate_does(tmp_path: Path, variant: str) 
                 areas[name][label] = areas[name].get(label, 0) + int(coco.annToMask(each).sum())
             boxes[name].sort()
     assert_alike(boxes, true_boxes())
-    assert areas == true_areas(TRUTH)
+    assert areas == measure_true_areas(TRUTH)
     check_reading(folder, "coco", "boxes")
     check_reading(folder, "coco", "instances")
-    found = recognized(folder)
+    found = recognize_folder(folder)
     assert found is not None
-    assert area_by_image(found, folder) == areas
+    assert measure_areas(found, folder) == areas
 
 
 def test_torchvision_reads_voc_as_footplate_does(tmp_path: Path) -> None:
     from torchvision.datasets import VOCDetection
 
-    folder = written("voc", "devkit", tmp_path / "VOCdevkit")
+    folder = write_truth("voc", "devkit", tmp_path / "VOCdevkit")
     for path in folder.rglob("*.png"):
         path.rename(path.with_suffix(".jpg"))  # the only name that torchvision looks for
     found: Boxes = {}
@@ -71,7 +76,7 @@ def test_torchvision_reads_voc_as_footplate_does(tmp_path: Path) -> None:
 def test_torchvision_reads_voc_masks_as_footplate_does(tmp_path: Path) -> None:
     from torchvision.datasets import VOCSegmentation
 
-    folder = written("voc_masks", "nested", tmp_path)
+    folder = write_truth("voc_masks", "nested", tmp_path)
     for split in ("train", "val"):
         dataset = VOCSegmentation(str(tmp_path), "2012", split)
         assert [Path(name).stem for name in dataset.images] == [image.name for image in TRUTH.of(split)]
@@ -84,7 +89,7 @@ def test_torchvision_reads_voc_masks_as_footplate_does(tmp_path: Path) -> None:
 def test_torchvision_reads_cityscapes_as_footplate_does(tmp_path: Path) -> None:
     from torchvision.datasets import Cityscapes
 
-    folder = written("cityscapes", "plain", tmp_path)
+    folder = write_truth("cityscapes", "plain", tmp_path)
     numbers = {
         name: next(each.id for each in Cityscapes.classes if each.name == other)
         for name, other in cityscapes.NAMES.items()
@@ -99,17 +104,17 @@ def test_torchvision_reads_cityscapes_as_footplate_does(tmp_path: Path) -> None:
             table = np.array([cityscapes.ROAD, *(numbers[name] for name in CLASSES)])
             np.testing.assert_array_equal(np.asarray(semantic), table[image.mask()])
             objects = {
-                tuple(np.unique(instances[object_numbers(image) == n])) for n in range(1, 1 + len(image.objects))
+                tuple(np.unique(instances[draw_object_numbers(image) == n])) for n in range(1, 1 + len(image.objects))
             }
             assert len(objects) == len(image.objects)
     for kind in ("masks", "instances"):
-        check_reading(folder, "cityscapes", kind, truth=of_truth(TRUTH, kind, cityscapes.expect))
+        check_reading(folder, "cityscapes", kind, truth=list_true_annotations(TRUTH, kind, cityscapes.expect))
 
 
 def test_torchvision_reads_kitti_as_footplate_does(tmp_path: Path) -> None:
     from torchvision.datasets import Kitti
 
-    folder = written("kitti", "lists", tmp_path / "Kitti/raw")
+    folder = write_truth("kitti", "lists", tmp_path / "Kitti/raw")
     dataset = Kitti(str(tmp_path))
     found: Boxes = {}
     for path, (image, target) in zip(dataset.images, dataset, strict=True):
@@ -127,7 +132,7 @@ def test_torchvision_reads_idx_files_as_footplate_does(tmp_path: Path) -> None:
     for name, count in (("train", 12), ("t10k", 7)):
         write_idx(raw / f"{name}-images-idx3-ubyte", np.random.default_rng(count).integers(0, 256, (count, 28, 28)))
         write_idx(raw / f"{name}-labels-idx1-ubyte", np.arange(count) % 5)
-    found = recognized(tmp_path)
+    found = recognize_folder(tmp_path)
     assert found is not None
     assert found.format == "idx"
     theirs = {split: MNIST(str(tmp_path), train=split == "train").targets.tolist() for split in ("train", "val")}

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.dataset_formats.truth import CLASSES
-from tests.support.references import Boxes, assert_alike, check_reading, marks, true_boxes, written
+from tests.support.references import Boxes, assert_alike, check_reading, make_marks, true_boxes, write_truth
 
-pytestmark = marks("ultralytics")
+pytestmark = make_marks("ultralytics")
 
 ROUNDED = 0.001
 """Rounding error of boxes in pixels, because ultralytics uses float32."""
@@ -49,7 +49,7 @@ def boxes_of(folder: Path, *, points: int = 0, dimensions: int = 0) -> tuple[Box
 
 @pytest.mark.parametrize("variant", ["plain", "splits", "roboflow", "nested", "beside", "lists", "darknet", "outlines"])
 def test_ultralytics_reads_yolo_as_footplate_does(tmp_path: Path, variant: str) -> None:
-    folder = written("yolo", variant, tmp_path / "yolo")
+    folder = write_truth("yolo", variant, tmp_path / "yolo")
     found, refused = boxes_of(folder)
     assert refused == {}
     assert_alike(found, true_boxes(), ROUNDED)
@@ -60,7 +60,7 @@ def test_ultralytics_reads_yolo_as_footplate_does(tmp_path: Path, variant: str) 
     ("variant", "reason"), [("commas", "could not convert"), ("utf16", "can't decode"), ("scored", "5 columns")]
 )
 def test_footplate_reads_more_than_ultralytics(tmp_path: Path, variant: str, reason: str) -> None:
-    folder = written("yolo", variant, tmp_path / "yolo")
+    folder = write_truth("yolo", variant, tmp_path / "yolo")
     found, refused = boxes_of(folder)
     assert refused.keys() >= {name for name, boxes in true_boxes().items() if boxes}
     assert all(reason in each for each in refused.values())

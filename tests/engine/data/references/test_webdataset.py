@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.support.dataset_formats.truth import CLASSES, TRUTH, TrueImage
-from tests.support.references import check_reading, marks, written
+from tests.support.references import check_reading, make_marks, write_truth
 
-pytestmark = marks("webdataset")
+pytestmark = make_marks("webdataset")
 
 
 def sample_of(image: TrueImage, kind: str) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def test_webdataset_reads_shards_as_footplate_does(tmp_path: Path, variant: str)
 
     import webdataset
 
-    folder = written("webdataset", variant, tmp_path / "shards")
+    folder = write_truth("webdataset", variant, tmp_path / "shards")
     found = {}
     for path in sorted(folder.rglob("*.tar*")):
         for sample in webdataset.WebDataset(str(path), shardshuffle=False):

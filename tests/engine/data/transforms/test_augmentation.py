@@ -44,9 +44,9 @@ from engine.data.transforms.augmentation import (
 )
 from engine.data.transforms.device_transforms import Cropped, Moved, Normalization, Resized, Transforms, operate
 from tests.support import boxed
-from tests.support.from_the_host import FromTheHost
+from tests.support.from_the_host import HostTensorRecorder
 from tests.support.images import noise
-from tests.support.loaders import loader_of
+from tests.support.loaders import make_loader
 from tests.support.masks import make_masked
 
 SIZE = 32
@@ -61,7 +61,7 @@ ALL = ("resized_crop:0.3", "scale:0.5:2", "flip", "vflip", "rotate:30", "transla
 Loaders = Callable[..., BatchLoader]
 
 
-def parsed(*texts: str) -> tuple[Transform, ...]:
+def parse_all(*texts: str) -> tuple[Transform, ...]:
     found = tuple(parse(text) for text in texts)
     return tuple(each for each in found if isinstance(each, Transform))
 
@@ -81,7 +81,7 @@ def loaders() -> Iterator[Loaders]:
         **more: object,
     ) -> BatchLoader:
         sampler = GlobalBatchSampler(len(images), 8, rank, world, RandomStreams(5), shuffle=True)
-        augmentation.append(loader_of(images, sampler, transforms=given, epochs=epochs, **UNCHANGED | more))
+        augmentation.append(make_loader(images, sampler, transforms=given, epochs=epochs, **UNCHANGED | more))
         return augmentation[-1]
 
     yield build
@@ -104,13 +104,13 @@ def boxes(tmp_path: Path) -> ImageSet:
     return open_splits(str(folder), val_fraction=0.2, seed=0, kinds=("boxes",)).train
 
 
-def mapped(maps: np.ndarray, points: np.ndarray) -> np.ndarray:
+def map_points(maps: np.ndarray, points: np.ndarray) -> np.ndarray:
     """Transform points [k, 2] with the affine part of the matrix `maps`, [3, 3]."""
     return points @ maps[:2, :2].T + maps[:2, 2]
 
 
 @pytest.mark.parametrize("world", [2, 4])
-@pytest.mark.parametrize("given", [parsed(*ALL), STRONG["detection"]], ids=["every", "mosaic"])
+@pytest.mark.parametrize("given", [parse_all(*ALL), STRONG["detection"]], ids=["every", "mosaic"])
 def test_augmentation_is_equal_for_ranks_and_resumed_runs(
     loaders: Loaders, photographs: ImageSet, boxes: ImageSet, world: int, given: Sequence[Transform]
 ) -> None:
@@ -132,7 +132,7 @@ def test_augmentation_is_equal_for_ranks_and_resumed_runs(
 
 
 def test_rank_without_samples_has_empty_batches(loaders: Loaders, photographs: ImageSet, boxes: ImageSet) -> None:
-    for images, given in ((photographs, parsed(*ALL, "augmix")), (boxes, STRONG["detection"])):
+    for images, given in ((photographs, parse_all(*ALL, "augmix")), (boxes, STRONG["detection"])):
         inputs = [batch.inputs for batch in loaders(images, given, rank=9, world=10, threads=0).epoch(1)]
         assert [tuple(each.shape) for each in inputs] == [(0, 3, SIZE, SIZE)] * 2
 
@@ -140,7 +140,7 @@ def test_rank_without_samples_has_empty_batches(loaders: Loaders, photographs: I
 def test_transforms_do_not_synchronize_with_gpu() -> None:
     """Use FakeTensorMode, whose tensors have no values and refuse to be read."""
     augmentation = Augmentation(
-        parsed(*ALL, "augmix"), RandomStreams(1), size=SIZE, channels=3, images=6, epochs=5, mirror=True
+        parse_all(*ALL, "augmix"), RandomStreams(1), size=SIZE, channels=3, images=6, epochs=5, mirror=True
     )
     drawn = augmentation.draw(1, np.arange(6))
     mean, std = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
@@ -150,7 +150,7 @@ def test_transforms_do_not_synchronize_with_gpu() -> None:
         normalize = Normalization(torch.tensor(mean), torch.tensor(std), device)
         numbers = torch.empty(drawn.numbers.shape, device=device)
         pixels = torch.empty((6, 5, 36, 36), dtype=torch.uint8, device=device)
-        with FromTheHost() as host:
+        with HostTensorRecorder() as host:
             images, planes = transforms_.move(pixels, numbers, drawn)
             inputs = transforms_.paint(images, numbers, drawn, normalize, torch.channels_last)
     assert planes is not None
@@ -159,7 +159,7 @@ def test_transforms_do_not_synchronize_with_gpu() -> None:
 
 
 def test_augmentation_changes_with_epoch(loaders: Loaders, photographs: ImageSet) -> None:
-    loader = loaders(photographs, parsed("rotate:30"))
+    loader = loaders(photographs, parse_all("rotate:30"))
     first, again, later = (torch.cat([b.inputs for b in loader.epoch(epoch)]) for epoch in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, later)
@@ -170,7 +170,7 @@ def test_draws_do_not_depend_on_later_transforms() -> None:
 
     def affine(*texts: str) -> np.ndarray:
         augmentation = Augmentation(
-            parsed(*texts), RandomStreams(1), size=SIZE, channels=3, images=6, epochs=5, mirror=True
+            parse_all(*texts), RandomStreams(1), size=SIZE, channels=3, images=6, epochs=5, mirror=True
         )
         return augmentation.draw(2, samples).numbers[:, AFFINE]
 
@@ -180,7 +180,7 @@ def test_draws_do_not_depend_on_later_transforms() -> None:
 @pytest.mark.parametrize("channels", [1, 2, 3, 5])
 def test_draws_have_a_color_map_for_every_number_of_channels(channels: int) -> None:
     augmentation = Augmentation(
-        parsed("color:0.5"), RandomStreams(1), size=SIZE, channels=channels, images=6, epochs=5, mirror=True
+        parse_all("color:0.5"), RandomStreams(1), size=SIZE, channels=channels, images=6, epochs=5, mirror=True
     )
     drawn = augmentation.draw(1, np.arange(6)).numbers[:, COLOR:]
     assert drawn.shape == (6, channels * channels + channels)
@@ -188,7 +188,7 @@ def test_draws_have_a_color_map_for_every_number_of_channels(channels: int) -> N
 
 
 def test_flip_requires_mirror(loaders: Loaders, photographs: ImageSet) -> None:
-    given = parsed("flip:1")
+    given = parse_all("flip:1")
     plain = torch.cat([b.inputs for b in loaders(photographs, given, mirror=False).epoch(1)])
     mirrored = torch.cat([b.inputs for b in loaders(photographs, given, mirror=True).epoch(1)])
     torch.testing.assert_close(mirrored.flip(-1), plain, atol=1e-4, rtol=0)
@@ -214,12 +214,12 @@ def test_composed_maps_match_torchvision_affine(degrees: float) -> None:
         @ shear(-np.tan(np.radians(slope)) * one, 0 * one)
         @ stretch(factor * one, factor * one)
     )
-    moved = through(image, full_map)
+    moved = warp_images(image, full_map)
     assert (moved - expected).abs().mean() < 0.5
     assert expected.std() > 20
 
 
-def through(pixels: Tensor, maps: np.ndarray) -> Tensor:
+def warp_images(pixels: Tensor, maps: np.ndarray) -> Tensor:
     """Transform images with the device's code. Return float32 values from 0 to 255.
 
     `pixels` is uint8 [n, 3, s, s], and `maps` holds a matrix for each image, [n, 3, 3].
@@ -236,7 +236,7 @@ def through(pixels: Tensor, maps: np.ndarray) -> Tensor:
 
 def test_resized_crop_respects_area_and_ratio() -> None:
     augmentation = Augmentation(
-        parsed("resized_crop:0.35:0.8"), RandomStreams(3), size=SIZE, channels=3, images=500, epochs=1, mirror=True
+        parse_all("resized_crop:0.35:0.8"), RandomStreams(3), size=SIZE, channels=3, images=500, epochs=1, mirror=True
     )
     inverse = augmentation.draw(1, np.arange(500)).numbers[:, AFFINE].reshape(-1, 2, 3)
     shares = inverse[:, 0, 0] * inverse[:, 1, 1]
@@ -253,7 +253,7 @@ def test_resized_crop_respects_area_and_ratio() -> None:
 def test_color_matches_torchvision() -> None:
     pixels = torch.randint(40, 160, (4, 3, 8, 8), dtype=torch.uint8)
     augmentation = Augmentation(
-        parsed("color:0.4"), RandomStreams(2), size=8, channels=3, images=4, epochs=1, mirror=True
+        parse_all("color:0.4"), RandomStreams(2), size=8, channels=3, images=4, epochs=1, mirror=True
     )
     drawn = augmentation.draw(1, np.arange(4))
     matrices = drawn.numbers[:, COLOR : augmentation.policies_from].reshape(4, 3, 4)
@@ -309,7 +309,7 @@ def test_policy_operations_match_torchvision(channels: int) -> None:
 def test_policies_draw_all_operations(policy: str) -> None:
     count = 400
     augmentation = Augmentation(
-        parsed(policy), RandomStreams(2), size=SIZE, channels=3, images=count, epochs=1, mirror=True
+        parse_all(policy), RandomStreams(2), size=SIZE, channels=3, images=count, epochs=1, mirror=True
     )
     drawn = augmentation.draw(1, np.arange(count))
     rounds = [*drawn.rounds, *(each for chain in drawn.chains for each in chain.rounds)]
@@ -321,7 +321,7 @@ def test_policies_draw_all_operations(policy: str) -> None:
 
 
 def test_erase_fills_mean_color_within_area_limits(loaders: Loaders, photographs: ImageSet) -> None:
-    batch = next(iter(loaders(photographs, parsed("erase:1"), threads=0, mean=(0.5,) * 3).epoch(1)))
+    batch = next(iter(loaders(photographs, parse_all("erase:1"), threads=0, mean=(0.5,) * 3).epoch(1)))
     shares = (batch.inputs == 0).all(1).float().mean((1, 2))
     assert 0.005 < shares.min() <= shares.max() < 0.4
     assert len(set(shares.tolist())) > 3
@@ -330,7 +330,7 @@ def test_erase_fills_mean_color_within_area_limits(loaders: Loaders, photographs
 def test_blur_smooths_drawn_images_only(loaders: Loaders, photographs: ImageSet) -> None:
     given = {"threads": 0}
     plain, blurred = (
-        next(iter(loaders(photographs, parsed(text), **given).epoch(1))).inputs for text in ("blur:0", "blur:0.5")
+        next(iter(loaders(photographs, parse_all(text), **given).epoch(1))).inputs for text in ("blur:0", "blur:0.5")
     )
     rough = [(images.diff(dim=-1).abs().mean((1, 2, 3))) for images in (plain, blurred)]
     changed = (plain != blurred).any(1).any(1).any(1)
@@ -346,7 +346,7 @@ def test_blur_smooths_drawn_images_only(loaders: Loaders, photographs: ImageSet)
 def test_masks_follow_their_image(loaders: Loaders, tmp_path: Path, text: str) -> None:
     folder = make_masked(tmp_path / "set", {"train": 12, "val": 4}, side=64, ignored=False)
     images = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=("masks",)).train
-    given = parsed(text) if text != "trivial" else parsed("scale:0.5:2", "rotate:30", "flip")
+    given = parse_all(text) if text != "trivial" else parse_all("scale:0.5:2", "rotate:30", "flip")
     outside = 0
     for batch in loaders(images, given, size=64).epoch(1):
         bright = batch.inputs[:, :2].amax(1) > 170 / 255
@@ -360,7 +360,7 @@ def test_masks_follow_their_image(loaders: Loaders, tmp_path: Path, text: str) -
 
 
 @pytest.mark.parametrize(
-    "given", [STRONG["detection"], parsed("rotate:20", "shear:10", "scale:0.7:1.3")], ids=["strong", "rotated"]
+    "given", [STRONG["detection"], parse_all("rotate:20", "shear:10", "scale:0.7:1.3")], ids=["strong", "rotated"]
 )
 def test_boxes_follow_their_objects(loaders: Loaders, boxes: ImageSet, given: Sequence[Transform]) -> None:
     remaining = tuple(each for each in given if each.name not in ("color", "hue"))
@@ -390,12 +390,12 @@ def test_boxes_follow_their_objects(loaders: Loaders, boxes: ImageSet, given: Se
 
 
 def test_mosaic_has_four_images_and_ends_early(loaders: Loaders, boxes: ImageSet) -> None:
-    loader = loaders(boxes, parsed("mosaic:1"), epochs=20, size=96)
+    loader = loaders(boxes, parse_all("mosaic:1"), epochs=20, size=96)
     (first, *_), (last, *_) = list(loader.epoch(18)), list(loader.epoch(19))
     assert first.targets.shape[1] > last.targets.shape[1]
     box_counts = [int((batch.targets[..., 4] != PADDING).sum(1).max()) for batch in (first, last)]
     assert box_counts[0] > box_counts[1] == 2
-    rare = next(iter(loaders(boxes, parsed("mosaic:0"), epochs=20, size=96).epoch(1)))
+    rare = next(iter(loaders(boxes, parse_all("mosaic:0"), epochs=20, size=96).epoch(1)))
     assert int((rare.targets[..., 4] != PADDING).sum(1).max()) == 2
 
 
@@ -414,7 +414,7 @@ def test_small_remnants_of_objects_are_dropped(tmp_path: Path) -> None:
     affine = torch.from_numpy(maps[:, :2].reshape(2, 6)).float()
     rows = boxes.batch_targets(boxes.targets_of(np.zeros(2, np.int64)), None, Moved(affine, 96, 1), 96)
     assert (rows[:, :, 4] != PADDING).sum(1).tolist() == [1, 0]
-    moved = through(torch.cat([loaded[:, 3:], loaded[:, 3:4]], 1), maps).round().to(torch.uint8)[:, :2]
+    moved = warp_images(torch.cat([loaded[:, 3:], loaded[:, 3:4]], 1), maps).round().to(torch.uint8)[:, :2]
     moved[:, 1][moved[:, 0] == 0] = NO_CLASS
     mirrored = affine * torch.tensor([-1, -1, -1, 1, 1, 1])
     for each in (affine, mirrored):
@@ -430,7 +430,7 @@ def test_small_epochs_scale_masks_and_boxes(
 ) -> None:
     folder = make_masked(tmp_path / "set", {"train": 8, "val": 4}, side=64, ignored=False)
     masks = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=("masks",)).train
-    given = parsed("scale:0.8:1.5") if augmentation == "own" else ()
+    given = parse_all("scale:0.8:1.5") if augmentation == "own" else ()
     options = {
         "size": 96,
         "side_of_batch": lambda epoch, _batch: 64 if epoch == 1 else 96,
@@ -454,7 +454,7 @@ def test_small_epochs_scale_masks_and_boxes(
 
 def test_validation_uses_center_of_larger_images(photographs: ImageSet) -> None:
     sampler = GlobalBatchSampler(len(photographs), 8, 0, 1, RandomStreams(5), shuffle=False)
-    loader = loader_of(photographs, sampler, **UNCHANGED | {"resized": 40, "threads": 0})
+    loader = make_loader(photographs, sampler, **UNCHANGED | {"resized": 40, "threads": 0})
     try:
         first = next(iter(loader.epoch(1))).inputs
     finally:
@@ -472,7 +472,7 @@ def draw_parts(text: str, aspect: float, count: int = 4000) -> np.ndarray:
     They are fractions of the image's size, [count, 4]: left, top, width and height.
     """
     augmentation = Augmentation(
-        parsed(text), RandomStreams(4), size=SIZE, channels=3, images=count, epochs=1, mirror=True
+        parse_all(text), RandomStreams(4), size=SIZE, channels=3, images=count, epochs=1, mirror=True
     )
     drawn = augmentation.draw(1, np.arange(count), np.full(count, aspect, np.float32))
     inverse = drawn.numbers[:, AFFINE].reshape(-1, 2, 3).astype(np.float64)
@@ -510,7 +510,7 @@ def test_scale_shows_squares_of_the_original_from_one_edge_to_the_other(aspect: 
 
 def test_framing_comes_before_transforms_that_are_listed_first() -> None:
     def maps(*texts: str) -> np.ndarray:
-        both = Augmentation(parsed(*texts), RandomStreams(1), size=SIZE, channels=3, images=6, epochs=5, mirror=True)
+        both = Augmentation(parse_all(*texts), RandomStreams(1), size=SIZE, channels=3, images=6, epochs=5, mirror=True)
         return both.draw(2, np.arange(6), np.full(6, 1.5, np.float32)).numbers[:, AFFINE]
 
     assert np.array_equal(maps("rotate:90", "scale:1:2"), maps("scale:1:2", "rotate:90"))
@@ -518,7 +518,7 @@ def test_framing_comes_before_transforms_that_are_listed_first() -> None:
 
 def test_mosaics_are_scaled_after_they_are_composed() -> None:
     augmentation = Augmentation(
-        parsed("mosaic:1", "scale:2:2"), RandomStreams(1), size=SIZE, channels=3, images=6, epochs=50, mirror=True
+        parse_all("mosaic:1", "scale:2:2"), RandomStreams(1), size=SIZE, channels=3, images=6, epochs=50, mirror=True
     )
     inverse = augmentation.draw(1, np.arange(6)).numbers[:, AFFINE].reshape(6, 4, 2, 3)
     np.testing.assert_allclose(inverse[..., (0, 1), (0, 1)], 0.5, rtol=1e-6)
@@ -526,7 +526,7 @@ def test_mosaics_are_scaled_after_they_are_composed() -> None:
 
 def test_later_framing_transforms_start_from_the_square_of_the_first() -> None:
     composed = Augmentation(
-        parsed("resized_crop:0.3", "scale:2:2"),
+        parse_all("resized_crop:0.3", "scale:2:2"),
         RandomStreams(1),
         size=SIZE,
         channels=3,
@@ -535,7 +535,7 @@ def test_later_framing_transforms_start_from_the_square_of_the_first() -> None:
         mirror=True,
     )
     single = Augmentation(
-        parsed("resized_crop:0.3"), RandomStreams(1), size=SIZE, channels=3, images=6, epochs=5, mirror=True
+        parse_all("resized_crop:0.3"), RandomStreams(1), size=SIZE, channels=3, images=6, epochs=5, mirror=True
     )
     aspects = np.full(6, 2.0, np.float32)
     both, first = (
@@ -559,7 +559,7 @@ def test_loader_stores_images_as_large_as_the_smallest_part_needs(
 ) -> None:
     chosen: list[str] = []
     loader = loaders(
-        photographs, parsed(text), threads=0, cache="memory", on_chosen=lambda choice, why: chosen.append(why)
+        photographs, parse_all(text), threads=0, cache="memory", on_chosen=lambda choice, why: chosen.append(why)
     )
     next(iter(loader.epoch(1)))
     needed = len(photographs) * 3 * side * side
@@ -580,7 +580,7 @@ def test_crops_reach_the_edges_of_an_elongated_image(
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels).save(path)
     images = open_splits(str(tmp_path / "set"), val_fraction=0.2, seed=0).train
-    given = parsed("resized_crop:0.35") if augmentation == "own" else ()
+    given = parse_all("resized_crop:0.35") if augmentation == "own" else ()
     loader = loaders(images, given, augmentation=augmentation, cache=cache, mirror=False)
     brightest = torch.cat([batch.inputs for epoch in range(1, 9) for batch in loader.epoch(epoch)]).amax((2, 3))
     assert (brightest[:, 0] > 0.9).any()
@@ -605,12 +605,12 @@ def draws_of(text: str, given: object, *, n: int = 1, aspects: np.ndarray | None
     streams = GivenStreams(0)
     streams.given = np.array(given, np.float64)
     settings = {"size": SIZE, "channels": 3, "images": 100, "epochs": 20, "mirror": True} | more
-    augmentation = Augmentation(parsed(*text.split()), streams, **settings)  # type: ignore[arg-type]
+    augmentation = Augmentation(parse_all(*text.split()), streams, **settings)  # type: ignore[arg-type]
     return augmentation.draw(1, np.arange(n), aspects)
 
 
 def test_augmentation_leaves_out_mirroring_and_ends_mosaics() -> None:
-    given = parsed("flip:1", "vflip:1", "mosaic:1", "blur")
+    given = parse_all("flip:1", "vflip:1", "mosaic:1", "blur")
     settings = {"size": SIZE, "channels": 3, "images": 6, "epochs": 20}
     mirrored, plain = (Augmentation(given, RandomStreams(1), mirror=mirror, **settings) for mirror in (True, False))
     assert [len(each.transforms) for each in (mirrored, plain)] == [4, 2]
@@ -730,7 +730,9 @@ def test_maps_of_resized_batches_are_scaled() -> None:
 def test_unreadable_tiles_of_mosaics_are_replaced(loaders: Loaders, boxes: ImageSet, threads: int) -> None:
     for path in boxes.files[1::2]:
         Path(path).write_bytes(b"torn")
-    loader = loaders(boxes, parsed("mosaic:1"), epochs=20, threads=threads, cache="off", on_unreadable=lambda *_: None)
+    loader = loaders(
+        boxes, parse_all("mosaic:1"), epochs=20, threads=threads, cache="off", on_unreadable=lambda *_: None
+    )
     inputs = torch.cat([batch.inputs for batch in loader.epoch(1)])
     assert (inputs.amax(1) > 0.1).float().mean() > 0.5
 
@@ -738,7 +740,7 @@ def test_unreadable_tiles_of_mosaics_are_replaced(loaders: Loaders, boxes: Image
 def test_framed_images_with_boxes_have_a_margin(loaders: Loaders, boxes: ImageSet) -> None:
     chosen: list[str] = []
     loader = loaders(
-        boxes, parsed("scale:0.7:1.3"), threads=0, cache="memory", on_chosen=lambda choice, why: chosen.append(why)
+        boxes, parse_all("scale:0.7:1.3"), threads=0, cache="memory", on_chosen=lambda choice, why: chosen.append(why)
     )
     next(iter(loader.epoch(1)))
     needed = len(boxes) * 3 * 36 * 36
@@ -748,7 +750,7 @@ def test_framed_images_with_boxes_have_a_margin(loaders: Loaders, boxes: ImageSe
 # Painting with given numbers
 
 
-def painted(augmentation: Augmentation, pixels: Tensor, drawn: Draws) -> Tensor:
+def apply_augmentation(augmentation: Augmentation, pixels: Tensor, drawn: Draws) -> Tensor:
     device = torch.device("cpu")
     transforms_ = Transforms(augmentation, (0.0,) * 3, (1.0,) * 3, device, outside=(), extends_edges=False)
     normalize = Normalization(torch.zeros(3), torch.ones(3) / 255, device)
@@ -756,7 +758,7 @@ def painted(augmentation: Augmentation, pixels: Tensor, drawn: Draws) -> Tensor:
 
 
 def plain_augmentation(*texts: str, size: int = SIZE) -> Augmentation:
-    return Augmentation(parsed(*texts), RandomStreams(3), size=size, channels=3, images=9, epochs=20, mirror=True)
+    return Augmentation(parse_all(*texts), RandomStreams(3), size=size, channels=3, images=9, epochs=20, mirror=True)
 
 
 def test_paint_erases_pixels_whose_centers_are_inside() -> None:
@@ -764,7 +766,7 @@ def test_paint_erases_pixels_whose_centers_are_inside() -> None:
     drawn = augmentation.draw(1, np.arange(2))
     drawn.numbers[:, ERASED] = 0
     drawn.numbers[4, ERASED] = np.array([0.5, 1.5, 4.5, 3.5]) / 8
-    found = painted(augmentation, torch.full((2, 3, 8, 8), 7.0), drawn)
+    found = apply_augmentation(augmentation, torch.full((2, 3, 8, 8), 7.0), drawn)
     expected = torch.full((2, 3, 8, 8), 7.0)
     expected[1, :, :4, 1:3] = 0
     torch.testing.assert_close(found, expected)
@@ -777,7 +779,7 @@ def test_paint_blurs_like_torchvision(sigma: float) -> None:
     drawn.numbers[:, BLURRED] = 0, sigma
     pixels = torch.zeros(2, 3, SIZE, SIZE)
     pixels[:, :, 15:17, 14:18] = torch.tensor([200.0, 100.0, 50.0])[:, None, None]
-    found = painted(augmentation, pixels.clone(), drawn._replace(blurred=[1]))
+    found = apply_augmentation(augmentation, pixels.clone(), drawn._replace(blurred=[1]))
     torch.testing.assert_close(found[0], pixels[0])
     torch.testing.assert_close(found[1], vision.gaussian_blur(pixels[1], [13, 13], [sigma] * 2), atol=1e-3, rtol=1e-4)
 
@@ -788,7 +790,7 @@ def test_paint_mixes_all_operations_of_a_chain() -> None:
     numbers = np.zeros((1, COLOR + 9), np.float32)
     numbers[0, COLOR:] = 1, 0, 0, 0, 1, 0, 0.25, 0, -1  # an affine map, the weight, and two magnitudes
     chain = Chain(COLOR, (Round(identity, COLOR + 7), Round(brightness, COLOR + 8)))
-    found = painted(augmentation, torch.full((1, 3, SIZE, SIZE), 80.0), Draws(numbers, 1, [], (), (chain,)))
+    found = apply_augmentation(augmentation, torch.full((1, 3, SIZE, SIZE), 80.0), Draws(numbers, 1, [], (), (chain,)))
     torch.testing.assert_close(found, torch.full((1, 3, SIZE, SIZE), 60.0))
 
 

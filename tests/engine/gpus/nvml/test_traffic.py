@@ -15,7 +15,7 @@ QUICK = ("--interval", "0.1")
 GB = 1_000_000_000
 
 
-def measured(stub: NvmlStub, start_sampler: Start, **profile: object) -> list[Gpu]:
+def sample_traffic(stub: NvmlStub, start_sampler: Start, **profile: object) -> list[Gpu]:
     """Return the GPU in six consecutive snapshots that contain its PCIe throughput.
 
     `profile` overrides values of the stub's GPU.
@@ -39,14 +39,14 @@ def has_pcie_rates(snapshot: Snapshot) -> bool:
 @pytest.mark.parametrize("received", [0, 40_000, 60 * GB])
 def test_pcie_counters_may_overflow(nvml_stub: NvmlStub, start_sampler: Start, bits: int, received: int) -> None:
     sent = 11 * GB
-    gpus = measured(nvml_stub, start_sampler, pcie_bits=bits, pcie_received_per_s=received, pcie_sent_per_s=sent)
+    gpus = sample_traffic(nvml_stub, start_sampler, pcie_bits=bits, pcie_received_per_s=received, pcie_sent_per_s=sent)
     # Most are exact; a busy machine can take long between a read at the clock and at the counter.
     assert sorted(abs((gpu.pcie.received_bytes_per_s or 0) - received) for gpu in gpus)[2] <= 0.05 * received
     assert sorted(abs((gpu.pcie.sent_bytes_per_s or 0) - sent) for gpu in gpus)[2] <= 0.05 * sent
 
 
 def test_pcie_without_counters_is_measured_by_the_driver(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    gpu = measured(nvml_stub, start_sampler, pcie_bits=None)[0]
+    gpu = sample_traffic(nvml_stub, start_sampler, pcie_bits=None)[0]
     assert gpu.pcie.received_bytes_per_s == pytest.approx(8 * GB, rel=1e-4)
     assert gpu.pcie.sent_bytes_per_s == pytest.approx(2 * GB, rel=1e-4)
 

@@ -33,14 +33,14 @@ from engine.inference.conversion.convert import convert
 from engine.inference.conversion.script import write_example
 from engine.inference.trained_model import CannotLoad, load
 from engine.runs.folder import RunFolder
-from tests.support.consent import agreed
+from tests.support.consent import permit_model_file
 from tests.support.trained_runs import COUNTING, Trained, train
 from tests.support.worker_group import Forker
 
 Trainer = Callable[[str], Trained]
 
 
-def converted(of: Trained, out: Path, *to: str, packed: bool = False, **options: object) -> Converted:
+def convert_run(of: Trained, out: Path, *to: str, packed: bool = False, **options: object) -> Converted:
     request = {"run": str(of.run.path), "checkpoint": "last", "to": to, "out": str(out), "packed": packed}
     reported: list[Progress] = []
     result = read_converted(
@@ -56,7 +56,7 @@ def session(file: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
 
 
-def predicted(folder: Path, sample: str) -> str:
+def run_example_script(folder: Path, sample: str) -> str:
     """Run the folder's example script in an interpreter without Footplate and return its output."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [sys.executable, "-P", str(folder / "predict.py"), str(folder / sample)]
@@ -68,7 +68,7 @@ def predicted(folder: Path, sample: str) -> str:
     return done.stdout
 
 
-def loaded_by_card(folder: Path) -> Any:
+def load_by_card(folder: Path) -> Any:
     """Run the code in the model card, and return the model that this code loads."""
     (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
     names: dict[str, Any] = {}
@@ -83,7 +83,7 @@ def test_handover_predicts_without_footplate(trained: Trainer, tmp_path: Path) -
     shutil.copytree(shared.run.path, tmp_path / "run")
     of = replace(shared, run=RunFolder(tmp_path / "run"))
     target = tmp_path / "model.zip"
-    result = converted(of, target, "onnx", "safetensors", packed=True, int8=True)
+    result = convert_run(of, target, "onnx", "safetensors", packed=True, int8=True)
     assert [path.name for path in tmp_path.iterdir() if "part" in path.name] == []
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     with zipfile.ZipFile(target) as archive:
@@ -113,7 +113,7 @@ def test_handover_predicts_without_footplate(trained: Trainer, tmp_path: Path) -
         example = np.array(image)
     model = load(of.run, "last")
     likely = model.outputs(model.inputs([example]))[0].softmax(0)
-    first = predicted(folder, "example.png").splitlines()[1]
+    first = run_example_script(folder, "example.png").splitlines()[1]
     assert first == f"  {result.classes[int(likely.argmax())]}: {100 * float(likely.max()):.1f}%"
 
     card = ModelCard.load(folder / "README.md")
@@ -129,13 +129,13 @@ def test_handover_predicts_without_footplate(trained: Trainer, tmp_path: Path) -
 @pytest.mark.long
 def test_segmentation_converts_with_dynamic_size(trained: Trainer, tmp_path: Path) -> None:
     of = trained("segmentation")
-    result = converted(of, tmp_path / "out", "onnx", "safetensors", dynamic_size=True, preprocessing=False)
+    result = convert_run(of, tmp_path / "out", "onnx", "safetensors", dynamic_size=True, preprocessing=False)
     assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o700
     runtimes = {each.name: each.runtime.split()[0] for each in result.compared}
     assert runtimes == {"model.onnx": "onnxruntime", "model.safetensors": "segmentation_models_pytorch"}
     assert max(one.difference for each in result.compared for one in each.differences) < 1e-4
 
-    theirs = loaded_by_card(tmp_path / "out")
+    theirs = load_by_card(tmp_path / "out")
     given = torch.randn(2, 3, 64, 96)
     (found,) = session(tmp_path / "out" / "model.onnx").run(None, {"inputs": given.numpy()})
     with torch.no_grad():
@@ -143,7 +143,7 @@ def test_segmentation_converts_with_dynamic_size(trained: Trainer, tmp_path: Pat
 
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8))
     image.save(tmp_path / "out" / "image.png")
-    assert "%" in predicted(tmp_path / "out", "image.png")
+    assert "%" in run_example_script(tmp_path / "out", "image.png")
     with Image.open(tmp_path / "out" / "image-predicted.png") as plane:
         assert plane.size == (30, 20)
 
@@ -153,9 +153,9 @@ def test_segmentation_converts_with_dynamic_size(trained: Trainer, tmp_path: Pat
 )
 def test_weights_load_in_their_library(model: str, size: int, library: str, forker: Forker, tmp_path: Path) -> None:
     of = train(forker, tmp_path, "classification", model=model, image_size=size, val_crop=0.8)
-    result = converted(of, tmp_path / "out", "safetensors")
+    result = convert_run(of, tmp_path / "out", "safetensors")
     assert [each.runtime.split()[0] for each in result.compared] == [library]
-    loaded_model, theirs = load(of.run, "last"), loaded_by_card(tmp_path / "out")
+    loaded_model, theirs = load(of.run, "last"), load_by_card(tmp_path / "out")
     given = torch.randn(2, 3, size, size)
     with torch.no_grad():
         assert torch.allclose(theirs(given), loaded_model.module(given), atol=1e-6)
@@ -170,7 +170,7 @@ def test_weights_load_in_their_library(model: str, size: int, library: str, fork
 @pytest.mark.long
 def test_converted_detector_includes_nms(trained: Trainer, tmp_path: Path) -> None:
     of = trained("detection")
-    result = converted(of, tmp_path / "out", "onnx")
+    result = convert_run(of, tmp_path / "out", "onnx")
     (compared,) = result.compared
     assert max(each.difference for each in compared.differences) < 1e-4
     assert compared.measures == pytest.approx(compared.torch_measures, abs=1e-3)
@@ -178,7 +178,7 @@ def test_converted_detector_includes_nms(trained: Trainer, tmp_path: Path) -> No
     assert opened.get_outputs()[0].shape[1:] == [100, 6]
     image = Image.fromarray(np.zeros((40, 64, 3), np.uint8))
     image.save(tmp_path / "out" / "image.png")
-    assert predicted(tmp_path / "out", "image.png").startswith(str(tmp_path))
+    assert run_example_script(tmp_path / "out", "image.png").startswith(str(tmp_path))
 
 
 def test_unsupported_operation_is_named(forker: Forker, tmp_path: Path) -> None:
@@ -190,14 +190,14 @@ def test_unsupported_operation_is_named(forker: Forker, tmp_path: Path) -> None:
         "        return self.head(torch.special.bessel_j0(images.mean((2, 3)).detach()))\n\n\n"
         "def build_model(num_classes):\n    return Own(num_classes)\n"
     )
-    of = train(forker, tmp_path, "classification", model=str(file), model_file_sha256=agreed(file))
+    of = train(forker, tmp_path, "classification", model=str(file), model_file_sha256=permit_model_file(file))
     with pytest.raises(CannotLoad) as refused:
-        converted(of, tmp_path / "out", "onnx")
+        convert_run(of, tmp_path / "out", "onnx")
     (problem,) = refused.value.problems
     assert "bessel_j0" in problem.message
     assert not (tmp_path / "out").exists()
     assert not [path for path in tmp_path.iterdir() if "part" in path.name]
-    result = converted(of, tmp_path / "out", "onnx", "safetensors")
+    result = convert_run(of, tmp_path / "out", "onnx", "safetensors")
     assert any("bessel_j0" in each.message for each in result.problems)
     assert {each.name for each in result.files} == {"model.safetensors", "config.json", "README.md"}
 
@@ -216,7 +216,7 @@ def test_write_example_raises_if_image_is_unwritable(tmp_path: Path) -> None:
 def test_missing_dataset_uses_random_images(forker: Forker, tmp_path: Path) -> None:
     of = train(forker, tmp_path, "multilabel")
     Path(of.job.data.dataset).rename(tmp_path / "elsewhere")
-    result = converted(of, tmp_path / "out", "onnx", int8=True)
+    result = convert_run(of, tmp_path / "out", "onnx", int8=True)
     (compared,) = result.compared
     assert compared.compared_on == "random"
     assert not compared.measures
@@ -226,10 +226,10 @@ def test_missing_dataset_uses_random_images(forker: Forker, tmp_path: Path) -> N
 @pytest.mark.long
 def test_custom_task_is_handed_over(trained: Trainer, tmp_path: Path) -> None:
     shared = trained("custom")
-    agreed(COUNTING)
+    permit_model_file(COUNTING)
     shutil.copytree(shared.run.path, tmp_path / "run")
     of = replace(shared, run=RunFolder(tmp_path / "run"))
-    result = converted(of, tmp_path / "model.zip", "onnx", packed=True)
+    result = convert_run(of, tmp_path / "model.zip", "onnx", packed=True)
     (compared,) = result.compared
     assert compared.measures == pytest.approx(compared.torch_measures, abs=1e-4)
     with zipfile.ZipFile(tmp_path / "model.zip") as archive:
@@ -237,5 +237,5 @@ def test_custom_task_is_handed_over(trained: Trainer, tmp_path: Path) -> None:
     model = load(of.run, "last")
     given = torch.from_numpy(np.load(tmp_path / "model" / "example.npy"))
     (expected,) = model.outputs(given[None]).flatten().tolist()
-    reported = predicted(tmp_path / "model", "example.npy").splitlines()[1]
+    reported = run_example_script(tmp_path / "model", "example.npy").splitlines()[1]
     assert float(reported.strip("[]")) == pytest.approx(expected, abs=1e-3)

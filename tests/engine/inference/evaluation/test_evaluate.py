@@ -16,8 +16,8 @@ from engine.inference.evaluation import bootstrap
 from engine.inference.evaluation.evaluate import evaluate
 from engine.inference.trained_model import CannotLoad
 from engine.runs.evaluations import SavedEvaluation, compare, evaluations_of, read_evaluation
-from tests.support.cases import some
-from tests.support.consent import agreed
+from tests.support.cases import mark_long_cases
+from tests.support.consent import permit_model_file
 from tests.support.masks import make_masked
 from tests.support.trained_runs import COUNTING, DATASETS, Trained, make_colors
 
@@ -27,24 +27,24 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "MAX_RESAMPLES", 60)
 
 
-def evaluated(run: Path, dataset: str = "", **fields: object) -> SavedEvaluation:
+def evaluate_run(run: Path, dataset: str = "", **fields: object) -> SavedEvaluation:
     request = EvaluateRequest(run=str(run), checkpoint="last", dataset=dataset, **fields)  # type: ignore[arg-type]
     return read_evaluation(evaluate(request, lambda progress: None).parent)
 
 
-def refused(run: Path, dataset: str, **fields: object) -> str:
+def read_refusal(run: Path, dataset: str, **fields: object) -> str:
     before = sorted((run / "evaluations").iterdir())
     with pytest.raises(CannotLoad) as refusal:
-        evaluated(run, dataset, **fields)
+        evaluate_run(run, dataset, **fields)
     assert sorted((run / "evaluations").iterdir()) == before
     (problem,) = refusal.value.problems
     return f"{problem.field}: {problem.message} {problem.remedy}"
 
 
-@pytest.mark.parametrize("task", some(DATASETS, ("classification", "detection")))
+@pytest.mark.parametrize("task", mark_long_cases(DATASETS, ("classification", "detection")))
 def test_evaluation_matches_the_runs_metrics(task: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
     of = trained(task)
-    agreed(COUNTING)
+    permit_model_file(COUNTING)
     run = shutil.copytree(of.run.path, tmp_path / "run")
     reported: list[Progress] = []
     devices = ("cpu", "cpu") if task in ("multilabel", "detection") else ("cpu",)
@@ -77,7 +77,7 @@ def test_other_folder_maps_classes_by_name(trained: Callable[[str], Trained], tm
     run = shutil.copytree(trained("classification").run.path, tmp_path / "run")
     folder = shutil.copytree(Path(trained("classification").job.data.dataset) / "val", tmp_path / "folder")
     (folder / "blue").rename(folder / "0 new")
-    saved = evaluated(run, str(folder))
+    saved = evaluate_run(run, str(folder))
     evaluation = saved.evaluation
     assert (evaluation.split, evaluation.samples, evaluation.classes) == ("all", 10, ("blue", "green", "red"))
     assert (evaluation.mapping.missing, evaluation.mapping.unknown, evaluation.mapping.ignored) == (
@@ -89,7 +89,7 @@ def test_other_folder_maps_classes_by_name(trained: Callable[[str], Trained], tm
         "The folder has no blue: the evaluation can't tell how well the model recognizes it.",
         "The model does not know 0 new; its samples were left out (5).",
     ]
-    complete = evaluated(run)
+    complete = evaluate_run(run)
     of_all = dict(zip(complete.samples().paths, complete.samples().losses or (), strict=True))
     of_folder = dict(zip(saved.samples().paths, saved.samples().losses or (), strict=True))
     assert {f"val/{path}": loss for path, loss in of_folder.items()} == pytest.approx(
@@ -97,25 +97,25 @@ def test_other_folder_maps_classes_by_name(trained: Callable[[str], Trained], tm
     )
     (folder / "green").rename(folder / "1 new")
     (folder / "red").rename(folder / "2 new")
-    assert "none of the model's classes" in refused(run, str(folder))
+    assert "none of the model's classes" in read_refusal(run, str(folder))
 
 
 def test_test_split_is_used_or_missed(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     run = shutil.copytree(trained("classification").run.path, tmp_path / "run")
     folder = make_colors(tmp_path / "folder", {"test": 2, "val": 3, "train": 1})
-    assert (evaluated(run, str(folder)).evaluation.split, len(evaluations_of(run))) == ("test", 1)
-    everything = evaluated(run, str(folder), split="all")
+    assert (evaluate_run(run, str(folder)).evaluation.split, len(evaluations_of(run))) == ("test", 1)
+    everything = evaluate_run(run, str(folder), split="all")
     assert sorted(set(everything.samples().splits)) == ["test", "train", "val"]
     assert everything.evaluation.samples == 18
-    assert refused(run, "", split="test").startswith("split: ")
+    assert read_refusal(run, "", split="test").startswith("split: ")
     only = make_colors(tmp_path / "only", {"test": 1})
-    assert evaluated(run, str(only)).evaluation.samples == 3
+    assert evaluate_run(run, str(only)).evaluation.samples == 3
 
 
 def test_other_masks_map_by_value(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     run = shutil.copytree(trained("segmentation").run.path, tmp_path / "run")
     folder = make_masked(tmp_path / "folder", {"test": 3})
-    evaluation = evaluated(run, str(folder)).evaluation
+    evaluation = evaluate_run(run, str(folder)).evaluation
     assert (evaluation.split, evaluation.samples, evaluation.classes) == ("test", 3, ("class 0", "class 1", "class 2"))
     assert evaluation.mapping.unknown == ()
 
@@ -125,7 +125,7 @@ def test_other_clouds_use_training_normalization(trained: Callable[[str], Traine
     of = trained("point_segmentation")
     run = shutil.copytree(of.run.path, tmp_path / "run")
     folder = shutil.copytree(Path(of.job.data.dataset) / "val", tmp_path / "folder")
-    validation, other = evaluated(run), evaluated(run, str(folder))
+    validation, other = evaluate_run(run), evaluate_run(run, str(folder))
     assert other.evaluation.split == "all"
     assert {name: each.value for name, each in other.evaluation.measures.items()} == pytest.approx(
         {name: each.value for name, each in validation.evaluation.measures.items()}, abs=1e-6
@@ -138,10 +138,10 @@ def test_invalid_evaluation_leaves_nothing(
     run = shutil.copytree(trained("classification").run.path, tmp_path / "run")
     (run / "evaluations").mkdir()
     masks = make_masked(tmp_path / "masks", {"train": 2, "val": 2})
-    assert "images with masks" in refused(run, str(masks))
-    assert "There is no folder" in refused(run, str(tmp_path / "nowhere"))
+    assert "images with masks" in read_refusal(run, str(masks))
+    assert "There is no folder" in read_refusal(run, str(tmp_path / "nowhere"))
     monkeypatch.setattr(os, "rename", _full_disk)
-    assert "No space left on device" in refused(run, "")
+    assert "No space left on device" in read_refusal(run, "")
 
     monkeypatch.undo()
 
@@ -154,7 +154,7 @@ def test_invalid_evaluation_leaves_nothing(
     assert list((run / "evaluations").iterdir()) == []
     (run / "evaluations").rmdir()
     (run / "evaluations").symlink_to(masks)
-    assert "it is a link" in refused(run, "")
+    assert "it is a link" in read_refusal(run, "")
 
 
 def _full_disk(source: str, target: str) -> None:
@@ -163,7 +163,7 @@ def _full_disk(source: str, target: str) -> None:
 
 def test_evaluations_are_compared_in_pairs(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     run = shutil.copytree(trained("classification").run.path, tmp_path / "run")
-    first, second = evaluated(run), evaluated(run)
+    first, second = evaluate_run(run), evaluate_run(run)
     assert [saved.folder for saved in evaluations_of(run)] == [second.folder, first.folder]
     comparison = compare(first, second)
     assert comparison.samples == first.evaluation.samples

@@ -40,8 +40,8 @@ from engine.inference.trained_model import CannotLoad, load
 from engine.inference.worker import Shard
 from engine.training.report import Reporter
 from tests.engine.cli.terminal import footplate
-from tests.support.cases import some
-from tests.support.consent import agreed
+from tests.support.cases import mark_long_cases
+from tests.support.consent import permit_model_file
 from tests.support.specs import spec_of
 from tests.support.trained_runs import COUNTING, DATASETS, Trained, train
 from tests.support.worker_group import Forker
@@ -78,11 +78,11 @@ def gray(path: Path) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "task", some(sorted(DATASETS.keys() - {"point_segmentation"}), ("classification", "detection"))
+    "task", mark_long_cases(sorted(DATASETS.keys() - {"point_segmentation"}), ("classification", "detection"))
 )
 def test_explanation_of_every_task(task: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
     of = trained(task)
-    agreed(COUNTING)
+    permit_model_file(COUNTING)
     image = first_image(Path(of.job.data.dataset))
     with Image.open(image) as original:
         size = original.size if task != "custom" else (48, 48)

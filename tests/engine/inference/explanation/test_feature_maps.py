@@ -14,7 +14,7 @@ from engine.tasks.registry import TASKS
 SIDE = 64
 
 
-def built(model: str, side: int = SIDE) -> nn.Module:
+def build_classifier(model: str, side: int = SIDE) -> nn.Module:
     """Return an untrained classifier for 5 classes.
 
     Heads whose weights are zero are randomized, because gradients would vanish.
@@ -42,7 +42,7 @@ def built(model: str, side: int = SIDE) -> nn.Module:
     ],
 )
 def test_last_relevant_feature_map_is_found(model: str, side: int, layer: str) -> None:
-    module = built(model, side)
+    module = build_classifier(model, side)
     found = choose_layer(module, lambda outputs: outputs[0, 1], torch.randn(1, 3, side, side), is_dense=False)
     assert found.grid == (4, 4)
     assert found.name == layer
@@ -58,7 +58,7 @@ def test_last_relevant_feature_map_is_found(model: str, side: int, layer: str) -
 )
 def test_map_cells_match_image_positions(model: str, layer: str, row: int, column: int) -> None:
     """Change an area of the image, and check that the corresponding cell of the feature map changes most."""
-    module = built(model)
+    module = build_classifier(model)
     image = torch.randn(1, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
     changed = image.clone()
     side = SIDE // 4

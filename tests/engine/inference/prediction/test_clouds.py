@@ -17,13 +17,13 @@ from engine.inference.prediction.sources import list_sources
 from engine.inference.prediction.work import predict_cloud
 from engine.tasks.points.files import CloudFiles
 from engine.tasks.predictions import PointClasses
-from tests.support.clouds import scene, write_las, write_pcd, write_ply, write_scan, write_table
+from tests.support.clouds import make_scene, write_las, write_pcd, write_ply, write_scan, write_table
 from tests.support.plain_models import plain_model
 
 
 @pytest.mark.parametrize("ending", ["pcd", "xyz", "csv", "bin"])
 def test_cloud_of_other_type_is_written_as_ply(tmp_path: Path, ending: str) -> None:
-    places, classes = scene(0, 50)
+    places, classes = make_scene(0, 50)
     source = tmp_path / f"source.{ending}"
     if ending == "pcd":
         write_pcd(source, places, "binary_compressed", intensity=np.arange(50, dtype=np.float32))
@@ -49,7 +49,7 @@ def test_every_valid_point_of_a_cloud_is_predicted(tmp_path: Path) -> None:
         def forward(self, inputs: Tensor) -> Tensor:
             return 10 * (inputs[:, 3:4] == torch.arange(3)[:, None])
 
-    places, _ = scene(0, 300)
+    places, _ = make_scene(0, 300)
     places[7] = np.nan
     numbers = np.arange(300) % 3
     write_ply(tmp_path / "cloud.ply", places, intensity=numbers.astype(np.float32))
@@ -64,7 +64,7 @@ def test_every_valid_point_of_a_cloud_is_predicted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("values", [(4, 300), (4, 70_000)])
 def test_label_above_a_byte_is_preserved_in_las(tmp_path: Path, values: tuple[int, int]) -> None:
-    places, classes = scene(0, 50)
+    places, classes = make_scene(0, 50)
     source, first, second = (tmp_path / name for name in ("source.las", "first.las", "second.las"))
     write_las(source, places, classes)
     found = PointClasses(classes=("floor", "ball"), numbers=classes, probability=np.ones(50, np.float32))
@@ -132,7 +132,7 @@ def test_colors_of_other_clouds_are_bytes(tmp_path: Path) -> None:
 
 
 def test_clouds_of_every_type_are_listed_and_other_files_are_not(tmp_path: Path) -> None:
-    places, classes = scene(0, 50)
+    places, classes = make_scene(0, 50)
     write_ply(tmp_path / "a.ply", places)
     write_pcd(tmp_path / "b.pcd", places, "ascii")
     write_table(tmp_path / "c.txt", places, classes)

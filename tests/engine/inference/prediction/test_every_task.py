@@ -26,9 +26,9 @@ from engine.data.formats.yolo import FORMAT
 from engine.inference import Run
 from engine.inference.prediction.predict import predict
 from engine.tasks.predictions import Labels, Lines, Mask, Objects
-from tests.support.cases import some
+from tests.support.cases import mark_long_cases
 from tests.support.clouds import make_clouds
-from tests.support.consent import agreed
+from tests.support.consent import permit_model_file
 from tests.support.trained_runs import COUNTING, Trained
 
 Make = Callable[[str], Trained]
@@ -51,7 +51,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def predicted(trained: Trained, paths: Path, out: Path, **fields: Any) -> Predicted:
+def run_prediction(trained: Trained, paths: Path, out: Path, **fields: Any) -> Predicted:
     """Predict for the images in `paths` with two workers, and return the contents of predictions.json."""
     reported: list[Progress] = []
     values = {"run": str(trained.run.path), "checkpoint": "last", "devices": ("cpu", "cpu"), "batch_size": 2} | fields
@@ -62,7 +62,7 @@ def predicted(trained: Trained, paths: Path, out: Path, **fields: Any) -> Predic
     return found
 
 
-def straight(trained: Trained, images: Path, found: Predicted, **options: Any) -> list[Any]:
+def predict_directly(trained: Trained, images: Path, found: Predicted, **options: Any) -> list[Any]:
     """Return the predictions of the run's model in this process, for the images in `found`."""
     model = Run(trained.run.path).load("last", "cpu")
     assert found.sha256 == model.sha256
@@ -76,14 +76,14 @@ def check_summary(found: Predicted, images: Path) -> None:
     assert (Path(path).name, reason) == ("broken.png", "it is not a readable image")
 
 
-@pytest.mark.parametrize("task", some(["classification", "multilabel"], ["classification"]))
+@pytest.mark.parametrize("task", mark_long_cases(["classification", "multilabel"], ["classification"]))
 def test_probabilities_are_written_as_csv(task: str, trained: Make, images: Path, tmp_path: Path) -> None:
-    found = predicted(trained(task), images, tmp_path / "out", threshold=0.4)
+    found = run_prediction(trained(task), images, tmp_path / "out", threshold=0.4)
     check_summary(found, images)
     with open(tmp_path / "out" / "predictions.csv", newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
     for row, result, predicted_row in zip(
-        rows, straight(trained(task), images, found, threshold=0.4), found.rows, strict=True
+        rows, predict_directly(trained(task), images, found, threshold=0.4), found.rows, strict=True
     ):
         assert isinstance(result, Labels)
         assert row["path"] == predicted_row.path
@@ -95,10 +95,10 @@ def test_probabilities_are_written_as_csv(task: str, trained: Make, images: Path
 
 def test_masks_have_the_runs_classes_and_colors(trained: Make, images: Path, tmp_path: Path) -> None:
     of = trained("segmentation")
-    found = predicted(of, images, tmp_path / "out", formats=("png", "geotiff"), overlays=True)
+    found = run_prediction(of, images, tmp_path / "out", formats=("png", "geotiff"), overlays=True)
     check_summary(found, images)
     assert [entry.color for entry in found.legend] == ["", "#800000", "#008000"]
-    for row, result in zip(found.rows, straight(of, images, found), strict=True):
+    for row, result in zip(found.rows, predict_directly(of, images, found), strict=True):
         assert isinstance(result, Mask)
         content = (tmp_path / "out" / row.mask).read_bytes()
         assert (read_values(content).values == result.plane).all()
@@ -115,9 +115,9 @@ def test_masks_have_the_runs_classes_and_colors(trained: Make, images: Path, tmp
 @pytest.mark.long
 @pytest.mark.parametrize("task", ["edge_detection", "road_extraction"])
 def test_edges_are_written_as_gray_levels(task: str, trained: Make, images: Path, tmp_path: Path) -> None:
-    found = predicted(trained(task), images, tmp_path / "out", overlays=True)
+    found = run_prediction(trained(task), images, tmp_path / "out", overlays=True)
     check_summary(found, images)
-    for row, result in zip(found.rows, straight(trained(task), images, found), strict=True):
+    for row, result in zip(found.rows, predict_directly(trained(task), images, found), strict=True):
         assert isinstance(result, Lines)
         with Image.open(tmp_path / "out" / row.mask) as mask:
             assert mask.mode == "L"
@@ -127,12 +127,12 @@ def test_edges_are_written_as_gray_levels(task: str, trained: Make, images: Path
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # warning of pycocotools with NumPy 2
-@pytest.mark.parametrize("task", some(["detection", "instance_segmentation"], ["detection"]))
+@pytest.mark.parametrize("task", mark_long_cases(["detection", "instance_segmentation"], ["detection"]))
 def test_objects_are_written_as_coco_and_yolo(
     task: str, trained: Make, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    found = predicted(trained(task), images, out, formats=("coco", "yolo"), threshold=0.0, overlays=True)
+    found = run_prediction(trained(task), images, out, formats=("coco", "yolo"), threshold=0.0, overlays=True)
     check_summary(found, images)
     coco = COCO(str(out / "predictions.coco.json"))
     capsys.readouterr()
@@ -155,7 +155,7 @@ def test_objects_are_written_as_coco_and_yolo(
             labels_of |= {Path(path).name: source.labels() for path, source in sources}
     total = 0
     for number, (row, result) in enumerate(
-        zip(found.rows, straight(trained(task), images, found, threshold=0.0), strict=True), 1
+        zip(found.rows, predict_directly(trained(task), images, found, threshold=0.0), strict=True), 1
     ):
         assert isinstance(result, Objects)
         total += len(result)
@@ -191,7 +191,7 @@ def test_points_get_classes_and_keep_fields(trained: Make, tmp_path: Path) -> No
     las.x, las.y, las.z = cloud["x"] + 500000.0, cloud["y"] + 4e6, cloud["z"]
     las.gps_time = np.arange(len(cloud), dtype=float)
     las.write(str(source.with_name("survey.laz")))
-    found = predicted(trained("point_segmentation"), clouds, tmp_path / "out")
+    found = run_prediction(trained("point_segmentation"), clouds, tmp_path / "out")
     assert found.predicted == 2
     assert [written.count for written in found.files] == [2]
     (written,) = (tmp_path / "out" / "clouds").rglob("*.ply")
@@ -211,9 +211,9 @@ def test_points_get_classes_and_keep_fields(trained: Make, tmp_path: Path) -> No
 
 @pytest.mark.long
 def test_custom_task_writes_its_outputs(trained: Make, tmp_path: Path) -> None:
-    agreed(COUNTING)
+    permit_model_file(COUNTING)
     of = trained("custom")
-    found = predicted(of, Path(of.job.data.dataset), tmp_path / "out", formats=("json", "npy"), overlays=True)
+    found = run_prediction(of, Path(of.job.data.dataset), tmp_path / "out", formats=("json", "npy"), overlays=True)
     lines = [json.loads(line) for line in (tmp_path / "out" / "predictions.jsonl").read_text().splitlines()]
     assert found.predicted == len(lines) == 20
     model = Run(of.run.path).load("last", "cpu")
@@ -233,5 +233,5 @@ def test_names_that_are_not_utf8_are_predicted_for(trained: Make, images: Path, 
     names = ["good.png", os.fsdecode(b"\xff\xfe.png"), os.fsdecode(b"\xff" * 200 + b".png")]
     for name in names:
         shutil.copy(images / "0.png", folder / name)
-    found = predicted(trained("segmentation"), folder, tmp_path / "out")
+    found = run_prediction(trained("segmentation"), folder, tmp_path / "out")
     assert (found.predicted, found.skipped_count) == (3, 0)

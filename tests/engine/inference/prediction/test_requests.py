@@ -42,7 +42,7 @@ def test_result_files_have_unique_names(images: Path) -> None:
         assert list(sources.names) == ["A", "a-bmp", "a-png", "a-png-2"]
 
 
-def refused(trained: Trained, out: Path, *paths: str, **fields: Any) -> list[tuple[str, str]]:
+def list_refusals(trained: Trained, out: Path, *paths: str, **fields: Any) -> list[tuple[str, str]]:
     """Return the problems with a prediction request as pairs (field, message)."""
     values = {"run": str(trained.run.path), "checkpoint": "last"} | fields
     with pytest.raises(CannotLoad) as found:
@@ -54,7 +54,7 @@ def refused(trained: Trained, out: Path, *paths: str, **fields: Any) -> list[tup
 def test_request_reports_all_problems(trained: Make, images: Path, tmp_path: Path) -> None:
     of, out = trained("classification"), tmp_path / "out"
     (tmp_path / "empty").mkdir()
-    problems = refused(
+    problems = list_refusals(
         of,
         out,
         str(images),
@@ -86,25 +86,27 @@ def test_existing_files_are_not_overwritten(trained: Make, images: Path, tmp_pat
     of = trained("classification")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("mine")
-    assert refused(of, tmp_path / "mine", str(images)) == [("out", f"The folder {tmp_path / 'mine'} is not empty.")]
+    assert list_refusals(of, tmp_path / "mine", str(images)) == [
+        ("out", f"The folder {tmp_path / 'mine'} is not empty.")
+    ]
     assert os.listdir(tmp_path / "mine") == ["thesis.txt"]
     file = tmp_path / "mine" / "thesis.txt"
-    assert refused(of, file, str(images)) == [("out", f"{file} is a file.")]
-    assert refused(of, file / "out", str(images)) == [
+    assert list_refusals(of, file, str(images)) == [("out", f"{file} is a file.")]
+    assert list_refusals(of, file / "out", str(images)) == [
         ("out", f"The results can't be written into {file / 'out'}: Not a directory.")
     ]
 
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder that nobody can write to")
 def test_unwritable_folder_is_reported(trained: Make, images: Path) -> None:
-    ((field, message),) = refused(trained("classification"), Path("/proc/self/out"), str(images))
+    ((field, message),) = list_refusals(trained("classification"), Path("/proc/self/out"), str(images))
     assert field == "out"
     assert message.startswith("The results can't be written into /proc/self/out: ")
 
 
 def test_unreadable_files_are_reported(trained: Make, tmp_path: Path) -> None:
     (tmp_path / "broken.png").write_bytes(b"")
-    ((field, message),) = refused(trained("classification"), tmp_path / "out", str(tmp_path / "broken.png"))
+    ((field, message),) = list_refusals(trained("classification"), tmp_path / "out", str(tmp_path / "broken.png"))
     assert (field, message) == (
         "paths",
         f"None of the files can be read. The first, {tmp_path / 'broken.png'}: it is empty.",

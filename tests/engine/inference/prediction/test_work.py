@@ -39,7 +39,7 @@ def write_images(folder: Path, classes: Sequence[int | None], side: int = 16) ->
     return [str(folder / f"{number}.png") for number in range(len(classes))]
 
 
-def predicted(
+def predict_share(
     model: TrainedModel,
     paths: Sequence[str],
     out: Path,
@@ -69,7 +69,7 @@ def test_ranks_predict_each_remaining_image_once(tmp_path: Path, tile: int | Non
     found = [
         entry
         for rank in range(2)
-        for entry in predicted(
+        for entry in predict_share(
             model, paths, tmp_path / "out", remaining=range(1, 9), rank=rank, ranks=2, batch_size=3, tile=tile
         )
     ]
@@ -85,7 +85,7 @@ def test_batch_size_is_the_requested_or_the_trainings(tmp_path: Path) -> None:
     for batch_size, expected in ((None, [4, 1]), (2, [2, 2, 1])):
         network = Levels(pooled=True)
         model = plain_model("classification", network, batch_size=4)
-        predicted(model, paths, tmp_path / str(batch_size), batch_size=batch_size)
+        predict_share(model, paths, tmp_path / str(batch_size), batch_size=batch_size)
         assert [len(each) for each in network.inputs] == expected
 
 
@@ -103,7 +103,7 @@ def test_images_larger_than_a_tile_are_divided(tmp_path: Path, ending: str) -> N
         path = tmp_path / f"image.{ending}"
         Image.fromarray(np.full((*size, 3), (0, 0, 200), np.uint8)).save(path)
         model = plain_model("segmentation", network, val_crop=0.5)
-        (entry,) = predicted(model, [str(path)], out, tile=tile, overlap=overlap, formats=("png",))
+        (entry,) = predict_share(model, [str(path)], out, tile=tile, overlap=overlap, formats=("png",))
         assert sum(map(len, network.inputs)) == tiles
         assert ((entry.height, entry.width), entry.classes) == (size, (2,))
         with Image.open(out / entry.files["png"]) as mask:
@@ -122,7 +122,7 @@ class Box(nn.Module):
 def test_threshold_limits_objects(tmp_path: Path, tile: int | None, threshold: float, expected: list[float]) -> None:
     Image.new("RGB", (16, 18)).save(tmp_path / "image.png")
     model = plain_model("detection", Box())
-    (entry,) = predicted(
+    (entry,) = predict_share(
         model, [str(tmp_path / "image.png")], tmp_path / "out", threshold=threshold, tile=tile, overlap=0.85
     )
     assert {each.score for each in entry.objects} == set(expected)
@@ -144,7 +144,7 @@ def test_videos_are_predicted_frame_by_frame(tmp_path: Path, channels: int) -> N
         )
     model = plain_model("classification", network, channels=channels)
     paths = [str(tmp_path / "film.mp4")]
-    found = predicted(model, paths, tmp_path / "out", batch_size=2, max_frames=4)
+    found = predict_share(model, paths, tmp_path / "out", batch_size=2, max_frames=4)
     assert [(entry.sample, entry.frame, entry.last) for entry in found] == [
         (0, frame, frame == 3) for frame in range(4)
     ]
@@ -153,7 +153,7 @@ def test_videos_are_predicted_frame_by_frame(tmp_path: Path, channels: int) -> N
     assert [entry.classes[0] for entry in found][:3] == expected
     if channels == 1:
         assert found[3].classes == (2,)
-    assert predicted(model, paths, tmp_path / "rest", rank=1, ranks=2) == []
+    assert predict_share(model, paths, tmp_path / "rest", rank=1, ranks=2) == []
 
 
 def test_overlays_of_a_video_are_a_video(tmp_path: Path) -> None:
@@ -161,12 +161,12 @@ def test_overlays_of_a_video_are_a_video(tmp_path: Path) -> None:
         for _ in range(3):
             video.add(np.full((32, 48, 3), 100, np.uint8))
     model = plain_model("segmentation", Levels())
-    found = predicted(model, [str(tmp_path / "film.mp4")], tmp_path / "out", batch_size=2, overlays=True)
+    found = predict_share(model, [str(tmp_path / "film.mp4")], tmp_path / "out", batch_size=2, overlays=True)
     assert {entry.files["overlays"] for entry in found} == {"overlays/film.mp4"}
     assert [image.shape for image in frames(tmp_path / "out/overlays/film.mp4")] == [(32, 48, 3)] * 3
 
 
-def written(model: TrainedModel, out: Path, sample: Sample, maps: Tensor | Objects | Raw, **fields: Any) -> Entry:
+def write_results(model: TrainedModel, out: Path, sample: Sample, maps: Tensor | Objects | Raw, **fields: Any) -> Entry:
     """Write the results for `maps` in two bands, or for a complete prediction, and return the entry."""
     results = Results(PredictRequest(run="", paths=(), out=str(out), **fields), model)
     if isinstance(maps, Tensor):
@@ -182,7 +182,7 @@ def sample_of(sides: tuple[int, int], **fields: Any) -> Sample:
 def test_entry_describes_the_sample_and_its_files(tmp_path: Path) -> None:
     maps = torch.zeros(3, 3, 6)
     maps[1], maps[2, 2] = 0.5, 0.9
-    entry = written(plain_model("segmentation", Levels()), tmp_path, sample_of((3, 6)), maps, overlays=True)
+    entry = write_results(plain_model("segmentation", Levels()), tmp_path, sample_of((3, 6)), maps, overlays=True)
     assert entry == Entry(
         sample=3,
         frame=2,
@@ -203,14 +203,14 @@ def test_lines_are_written_as_gray_levels(tmp_path: Path, threshold: float) -> N
     maps = torch.zeros(1, 4, 8)
     maps[0, 1], maps[0, 2, :4] = 0.9, 0.4
     model = plain_model("edge_detection", Levels())
-    entry = written(model, tmp_path, sample_of((4, 8)), maps, threshold=threshold, overlays=True)
+    entry = write_results(model, tmp_path, sample_of((4, 8)), maps, threshold=threshold, overlays=True)
     fraction = 0.25 if threshold == 0.8 else 0.375
     assert (entry.classes, entry.scores) == ((0,), (fraction,))
     with Image.open(tmp_path / entry.files["png"]) as mask:
         assert np.asarray(mask).tolist() == (maps[0] * 255).round().int().tolist()
     drawn = cv2.imread(str(tmp_path / entry.files["overlays"])).max(2)
     assert (drawn[2, :4].min() > 40) == (threshold == 0.3)
-    entry = written(model, tmp_path, sample_of((4, 8)), torch.zeros(1, 4, 8))
+    entry = write_results(model, tmp_path, sample_of((4, 8)), torch.zeros(1, 4, 8))
     assert (entry.classes, entry.scores) == ((), ())
 
 
@@ -224,7 +224,7 @@ def test_boxes_and_outlines_are_fractions_of_the_image(tmp_path: Path) -> None:
         windows=None,
     )
     model = plain_model("instance_segmentation", Levels())
-    entry = written(model, tmp_path, sample_of((50, 100)), objects, formats=("yolo",))
+    entry = write_results(model, tmp_path, sample_of((50, 100)), objects, formats=("yolo",))
     assert [structs.astuple(each) for each in entry.objects] == [
         (2, 0.751234, (10, 5, 30, 25), 400.0, ""),
         (1, 0.5, (40, 10, 60, 40), 600.0, ""),
@@ -242,7 +242,7 @@ def test_boxes_and_outlines_are_fractions_of_the_image(tmp_path: Path) -> None:
         numbers=objects.numbers[:1],
         windows=(Window(5, 10, pixels),),
     )
-    entry = written(model, tmp_path, sample_of((50, 100)), masked, formats=("yolo",))
+    entry = write_results(model, tmp_path, sample_of((50, 100)), masked, formats=("yolo",))
     assert entry.objects[0].area == 121
     number, *outline = map(float, (tmp_path / entry.files["yolo"]).read_text().split())
     assert number == 2
@@ -255,7 +255,7 @@ def test_raw_outputs_are_written_in_the_requested_formats(tmp_path: Path, format
     model = plain_model("classification", Levels())
     model.task = type("Custom", (), {"entry": structs.replace(model.task.entry, id="custom")})()  # type: ignore[assignment]
     raw = Raw(classes=(), output=np.array([1.5, 2.5]), drawing=np.zeros((4, 4, 3), np.uint8), drawing_text="two")
-    entry = written(model, tmp_path, sample_of((0, 0)), raw, formats=formats, overlays=True)
+    entry = write_results(model, tmp_path, sample_of((0, 0)), raw, formats=formats, overlays=True)
     assert entry.output == ([1.5, 2.5] if formats != ("npy",) else None)
     assert ("npy" in entry.files) == ("npy" in formats)
     assert "overlays" in entry.files
@@ -273,7 +273,7 @@ def test_huge_images_are_not_drawn(tmp_path: Path) -> None:
     model = plain_model("detection", Levels())
     for height, expected in ((MAX_DRAWN_PIXELS, False), (4, True)):
         sample = Sample(0, f"{height}", "p", "", (height, 2), lambda: np.zeros((4, 2, 3), np.uint8))
-        assert ("overlays" in written(model, tmp_path, sample, objects, overlays=True).files) == expected
+        assert ("overlays" in write_results(model, tmp_path, sample, objects, overlays=True).files) == expected
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def photograph(random: np.random.Generator) -> np.ndarray:
     return np.asarray(small.resize((140, 120), Image.Resampling.BICUBIC))
 
 
-def found_in(*splits: FileImages) -> set[tuple[str, str]]:
+def find_duplicates(*splits: FileImages) -> set[tuple[str, str]]:
     names = [Path(split.path(index)).name for split in splits for index in range(len(split))]
     prints = compute_fingerprints(splits, 3, 2, lambda done: None)
     return {(names[pair.first], names[pair.second]) for pair in find_pairs(prints)}
@@ -48,7 +48,7 @@ def test_resaved_copies_are_found(tmp_path: Path) -> None:
         original.resize((91, 78)).save(tmp_path / "val/b/smaller.png")
         ImageEnhance.Brightness(original).enhance(1.02).save(tmp_path / "train/b/brighter.png")
     same = ["train-a-3.png", "brighter.png", "recompressed.jpg", "smaller.png"]
-    found = found_in(*images_in(tmp_path))
+    found = find_duplicates(*images_in(tmp_path))
     assert found == {(one, other) for number, one in enumerate(same) for other in same[number + 1 :]}
 
 
@@ -56,4 +56,4 @@ def test_similar_photos_are_no_duplicates() -> None:
     folder = DATASETS / "hymenoptera"
     if not folder.is_dir():
         pytest.skip(f"{folder} is missing")
-    assert len(found_in(*images_in(folder))) <= 2
+    assert len(find_duplicates(*images_in(folder))) <= 2

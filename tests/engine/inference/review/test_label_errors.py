@@ -11,7 +11,7 @@ from engine.inference.review.label_errors import estimate_joint, expected_errors
 from tests.benchmarks.label_errors import AIM, IMAGES, measure
 
 
-def predicted(count: int, classes: int, flipped: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def make_predictions(count: int, classes: int, flipped: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the probabilities of a model with 85% accuracy, the labels, and flags for wrong labels."""
     random = np.random.default_rng(0)
     true = random.integers(0, classes, count)
@@ -24,7 +24,7 @@ def predicted(count: int, classes: int, flipped: float) -> tuple[np.ndarray, np.
 
 
 def test_flipped_labels_rank_first() -> None:
-    probabilities, labels, wrong = predicted(1000, 5, 0.1)
+    probabilities, labels, wrong = make_predictions(1000, 5, 0.1)
     found = wrong_labels(probabilities, labels)
     assert (found & wrong).sum() / wrong.sum() > 0.8
     assert (found & wrong).sum() / found.sum() > 0.8
@@ -34,7 +34,7 @@ def test_flipped_labels_rank_first() -> None:
 
 
 def test_joint_counts_sum_to_the_labels() -> None:
-    probabilities, labels, _ = predicted(200, 3, 0.2)
+    probabilities, labels, _ = make_predictions(200, 3, 0.2)
     probabilities = np.concatenate([probabilities * 0.9, np.full((200, 1), 0.1)], 1)
     joint = estimate_joint(probabilities, labels)
     assert np.allclose(joint.sum(1), np.bincount(labels, minlength=4))

@@ -23,8 +23,8 @@ from engine.inference.review.samples import displayed_file
 from engine.inference.trained_model import CannotLoad
 from engine.runs.folder import RunFolder
 from tests.engine.cli.terminal import footplate, footplate_here
-from tests.support.cases import some
-from tests.support.consent import agreed
+from tests.support.cases import mark_long_cases
+from tests.support.consent import permit_model_file
 from tests.support.trained_runs import COUNTING, Trained, train
 from tests.support.worker_group import Forker
 
@@ -34,12 +34,12 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "MAX_RESAMPLES", 60)
 
 
-def evaluated(run: Path, **values: object) -> Path:
+def evaluate_run(run: Path, **values: object) -> Path:
     request = EvaluateRequest(run=str(run), checkpoint="last", **values)  # type: ignore[arg-type]
     return evaluate(request, lambda progress: None).parent
 
 
-def reviewed(run: Path, **values: object) -> Review:
+def review_run(run: Path, **values: object) -> Review:
     request = ReviewRequest(run=str(run), **values)  # type: ignore[arg-type]
     return decode_review(review(request, lambda progress: None).read_bytes())
 
@@ -67,14 +67,15 @@ def test_file_of_a_sample_that_the_dataset_has_lost() -> None:
 
 
 @pytest.mark.parametrize(
-    "task", some(["classification", "multilabel", "detection", "point_segmentation", "custom"], ["classification"])
+    "task",
+    mark_long_cases(["classification", "multilabel", "detection", "point_segmentation", "custom"], ["classification"]),
 )
 def test_review_of_every_task(task: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
     of = trained(task)
-    agreed(COUNTING)
+    permit_model_file(COUNTING)
     run = Path(shutil.copytree(of.run.path, tmp_path / "run"))
-    evaluated(run)
-    found = reviewed(run)
+    evaluate_run(run)
+    found = review_run(run)
     assert found.held_out
     assert found.samples == len(found.worst) > 0
     if found.worst[0].loss is not None:
@@ -124,8 +125,8 @@ def wrong(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 def test_review_finds_wrong_labels_and_copies(wrong: Trained, tmp_path: Path) -> None:
     run = Path(shutil.copytree(wrong.run.path, tmp_path / "run"))
-    evaluation = evaluated(run)
-    found = reviewed(run)
+    evaluation = evaluate_run(run)
+    found = review_run(run)
     mistaken = {"val/bright/5.png", "val/dark/5.png", "val/bright/copy.png"}
     assert {issue.sample.path for issue in found.label_issues} == mistaken
     assert {sample.path for sample in found.worst[:3]} == mistaken
@@ -136,13 +137,13 @@ def test_review_finds_wrong_labels_and_copies(wrong: Trained, tmp_path: Path) ->
     assert {pair.first.path, pair.second.path} == {"train/dark/3.png", "val/bright/copy.png"}
     assert (pair.exact, pair.labels_differ, pair.distance) == (True, True, 0)
     assert [pair.labels_differ for pair in found.duplicates] == [True, False, False]
-    assert reviewed(run, true="dark", labels=False, duplicates=False).worst[0].path == "val/dark/5.png"
-    cell = reviewed(
+    assert review_run(run, true="dark", labels=False, duplicates=False).worst[0].path == "val/dark/5.png"
+    cell = review_run(
         run, true="dark", predicted="bright", labels=False, duplicates=False, evaluations=(str(evaluation),)
     )
     assert [sample.path for sample in cell.worst] == ["val/dark/5.png"]
     with pytest.raises(CannotLoad) as refused:
-        reviewed(run, true="dark", predicted="gray")
+        review_run(run, true="dark", predicted="gray")
     assert [problem.field for problem in refused.value.problems] == ["predicted"]
 
     home = {"FOOTPLATE_HOME": os.environ.get("FOOTPLATE_HOME", str(tmp_path / "home"))}
@@ -155,8 +156,8 @@ def test_review_finds_wrong_labels_and_copies(wrong: Trained, tmp_path: Path) ->
 
 def test_review_skips_training_samples(wrong: Trained, tmp_path: Path) -> None:
     run = Path(shutil.copytree(wrong.run.path, tmp_path / "run"))
-    evaluated(run, split="all")
-    found = reviewed(run, duplicates=False)
+    evaluate_run(run, split="all")
+    found = review_run(run, duplicates=False)
     assert not found.held_out
     assert found.checked_samples == found.samples - 48
     assert all(issue.sample.split == "val" for issue in found.label_issues)
@@ -168,11 +169,11 @@ def test_review_reports_missing_inputs(trained: Callable[[str], Trained], tmp_pa
     of = trained("classification")
     run = Path(shutil.copytree(of.run.path, tmp_path / "run"))
     with pytest.raises(CannotLoad, match="has not been evaluated"):
-        reviewed(run)
+        review_run(run)
     dataset = shutil.copytree(of.job.data.dataset, tmp_path / "dataset")
     save_job(of.job.with_fields(dataset=str(dataset)), RunFolder(run).job_file)
-    evaluated(run)
+    evaluate_run(run)
     shutil.rmtree(dataset)
-    found = reviewed(run)
+    found = review_run(run)
     assert found.worst
     assert any("can't be opened" in each for each in found.missing)

@@ -70,7 +70,7 @@ def write_evaluation(
     return str(folder)
 
 
-def reviewed(run: Path, **fields: Any) -> Review:
+def review_run(run: Path, **fields: Any) -> Review:
     request = ReviewRequest(run=str(run), **({"labels": False, "duplicates": False} | fields))
     reported: list[Progress] = []
     found = decode_review(review(request, reported.append).read_bytes())
@@ -88,7 +88,7 @@ def reviewed(run: Path, **fields: Any) -> Review:
 )
 def test_worst_samples_come_first(tmp_path: Path, columns: dict[str, Any], expected: list[str]) -> None:
     write_evaluation(tmp_path, ["val"] * 4, **columns)
-    assert [sample.path for sample in reviewed(tmp_path, worst=3).worst] == expected
+    assert [sample.path for sample in review_run(tmp_path, worst=3).worst] == expected
 
 
 def test_worst_samples_are_filtered_by_both_classes(tmp_path: Path) -> None:
@@ -98,18 +98,18 @@ def test_worst_samples_are_filtered_by_both_classes(tmp_path: Path) -> None:
         ({"predicted": "b"}, [0, 3]),
         ({"true": "b", "predicted": "c"}, [3]),
     ):
-        assert [sample.path for sample in reviewed(tmp_path, **fields).worst] == [f"{each}.png" for each in expected]
+        assert [sample.path for sample in review_run(tmp_path, **fields).worst] == [f"{each}.png" for each in expected]
 
 
 def test_origin_counts_runs_and_training_samples(tmp_path: Path) -> None:
     first = write_evaluation(tmp_path / "run-1", ["train", "val", "val"])
     second = write_evaluation(tmp_path / "run-2", ["val"])
-    found = reviewed(tmp_path / "run-1")
+    found = review_run(tmp_path / "run-1")
     assert (found.held_out, found.samples, found.checked_samples) == (False, 3, 2)
     assert found.origin == "Predictions of run-1 for 3 samples (train, val), 1 of which were in its training."
     shutil.copytree(tmp_path / "run-1" / FOLDER, tmp_path / "run-1" / "other")
     for evaluations, runs in (((second, first), 2), ((first, str(tmp_path / "run-1/other" / Path(first).name)), 1)):
-        origin = reviewed(tmp_path / "run-1", evaluations=evaluations).origin
+        origin = review_run(tmp_path / "run-1", evaluations=evaluations).origin
         assert origin.startswith(f"Predictions of {runs} run{'s' if runs > 1 else ''} for ")
 
 
@@ -119,7 +119,7 @@ def test_wrong_labels_are_those_of_held_out_samples(tmp_path: Path) -> None:
     true = [(each,) for each in [0, 1, 2] * 4]
     sure[4], sure[8] = (0.95, 0.03, 0.02), (0.01, 0.98, 0.01)  # sample 8 is further from its label
     write_evaluation(tmp_path, ["train"] * 3 + ["val"] * 9, probabilities=sure, true=tuple(true))
-    found = reviewed(tmp_path, labels=True)
+    found = review_run(tmp_path, labels=True)
     issues = [(each.sample.path, each.given, each.suggested) for each in found.label_issues]
     assert issues == [("8.png", "c", "b"), ("4.png", "b", "a")]
     assert [each.probability for each in found.label_issues] == pytest.approx([0.01, 0.03])
@@ -134,7 +134,7 @@ def test_wrong_labels_of_several_are_found_separately(tmp_path: Path) -> None:
         probabilities[row, list(numbers)] = 0.95
     true[2], true[7] = (1,), (1,)  # a is missing, b is superfluous
     write_evaluation(tmp_path, ["val"] * 12, task="multilabel", probabilities=probabilities, true=tuple(true))
-    found = reviewed(tmp_path, labels=True)
+    found = review_run(tmp_path, labels=True)
     issues = {(each.sample.path, each.given, each.suggested) for each in found.label_issues}
     assert issues == {("2.png", "", "a"), ("7.png", "b", "")}
     assert {round(each.suggested_probability, 4) for each in found.label_issues} == {0.95}
@@ -159,7 +159,7 @@ def test_duplicates_are_sorted_by_split_and_label(trained: Callable[[str], Train
         image.save(data / "train/green/same.png")
     (data / "val/red/broken.png").write_bytes(b"no image")
     write_evaluation(run, ["val"], classes=("blue", "green", "red"))
-    found = reviewed(run, duplicates=True)
+    found = review_run(run, duplicates=True)
     pairs = [({each.first.path, each.second.path}, each.exact, each.labels_differ) for each in found.duplicates]
     expected = [(True, True), (True, False), (True, True), (False, False)]
     assert pairs == [({*pair}, *facts) for pair, facts in zip(copies.items(), expected, strict=True)]

@@ -18,7 +18,7 @@ from engine.runs import queue
 from engine.runs.queue import holders
 from engine.runs.queue.tickets import queue_folder
 from engine.system import file_locks
-from tests.engine.runs.queue.slots import make_slot, queued
+from tests.engine.runs.queue.slots import list_waiting, make_slot
 
 _TRACED = (os.path.dirname(queue.__file__), file_locks.__file__)
 
@@ -83,7 +83,7 @@ def main(event: str, every: int) -> None:
     for number in count(1, every):
         has_ended = not is_killed(event, number)
         assert holders() == {"y": ("first",)}, number
-        assert queued() == {"second": ("first",)}, number
+        assert list_waiting() == {"second": ("first",)}, number
         after = make_slot("after", "x", "z")
         after.poll()
         assert after.has_devices, number

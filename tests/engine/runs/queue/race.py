@@ -17,7 +17,7 @@ from pathlib import Path
 
 from engine.runs.queue import holders
 from engine.runs.queue.tickets import queue_folder
-from tests.engine.runs.queue.slots import make_slot, queued
+from tests.engine.runs.queue.slots import list_waiting, make_slot
 
 DEVICES = ("a", "b", "c")
 
@@ -112,7 +112,7 @@ def main(processes: int, rounds: int, kills: int) -> None:
             reap(victim, 0)
         for pid in list(racers):
             reap(pid, os.WNOHANG)
-    assert queued() == {}
+    assert list_waiting() == {}
     assert holders() == {}
     print(uses, killed)
 

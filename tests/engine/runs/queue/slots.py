@@ -24,7 +24,7 @@ def make_slot(name: str, *devices: str, **fields: object) -> QueueSlot:
     return OPEN[-1]
 
 
-def queued() -> dict[str, tuple[str, ...]]:
+def list_waiting() -> dict[str, tuple[str, ...]]:
     """Return the waiting runs in queue order. Each maps to the runs that it waits for."""
     return {ticket.run_id: ticket.behind for ticket in waiting()}
 

@@ -26,7 +26,7 @@ from engine.runs.queue import CannotQueue, QueueSlot, hold, holders, move, relea
 from engine.runs.queue.tickets import locked_queue, queue_folder
 from engine.runs.searches import save_trial
 from engine.system import file_locks, paths
-from tests.engine.runs.queue.slots import OPEN, make_slot, queued, ticket_of
+from tests.engine.runs.queue.slots import OPEN, list_waiting, make_slot, ticket_of
 
 ROOT = Path(__file__).parents[4]
 
@@ -95,7 +95,7 @@ def test_trials_of_one_search_share_cpu_but_no_gpu(tmp_path: Path) -> None:
     ]
     poll_all(*slots)
     assert [slot.has_devices for slot in slots] == [True, True, False, False, True, False]
-    assert queued() == {"c": ("a", "b"), "d": ("a", "b", "c"), "f": ("e",)}
+    assert list_waiting() == {"c": ("a", "b"), "d": ("a", "b", "c"), "f": ("e",)}
 
 
 def test_slot_waits_until_device_is_released() -> None:
@@ -127,13 +127,13 @@ def test_slot_that_starts_at_once_shares_device() -> None:
 def test_move_changes_order() -> None:
     slots = {name: make_slot(name) for name in ("first", "a", "b", "c")}
     poll_all(*slots.values())
-    assert list(queued()) == ["a", "b", "c"]
+    assert list(list_waiting()) == ["a", "b", "c"]
     assert move("c", -1)
-    assert list(queued()) == ["a", "c", "b"]
+    assert list(list_waiting()) == ["a", "c", "b"]
     assert move("a", 10)
-    assert list(queued()) == ["c", "b", "a"]
+    assert list(list_waiting()) == ["c", "b", "a"]
     assert move("b", -10)
-    assert queued() == {"b": ("first",), "c": ("first", "b"), "a": ("first", "b", "c")}
+    assert list_waiting() == {"b": ("first",), "c": ("first", "b"), "a": ("first", "b", "c")}
     assert slots["b"].poll() == Waiting(position=1, behind=("first",))
     assert not move("first", -1)  # the run already has its devices
     assert not move("nobody", -1)
@@ -240,7 +240,7 @@ def test_slot_recreates_hold_after_logout(tmp_path: Path, monkeypatch: pytest.Mo
     poll_all(*slots)
     assert queue_folder() != before
     assert holders() == {"x": ("holder",)}
-    assert queued() == {"second": ("holder",), "third": ("holder", "second")}
+    assert list_waiting() == {"second": ("holder",), "third": ("holder", "second")}
     for slot in slots:
         slot.close()
     assert holders() == {}
@@ -256,7 +256,7 @@ def test_lost_order_starts_no_run_before_all_have_entered(content: bytes | None)
     slots[1].poll()
     assert not slots[1].has_devices  # the third might have the device
     slots[2].poll()
-    assert list(queued()) == ["second", "third"]
+    assert list(list_waiting()) == ["second", "third"]
     poll_all(*slots[1:])
     assert (slots[1].has_devices, slots[2].has_devices) == (True, False)
 

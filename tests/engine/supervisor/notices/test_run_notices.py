@@ -63,7 +63,7 @@ class Recorder(Notices):
 
 
 class NotifiedRun:
-    """Run without a supervisor, with a simulated clock for its notifications."""
+    """Run folder with a real sender of notifications, which a test drives with events and a simulated clock."""
 
     def __init__(self, notices: type[Notices], command: str, **settings: Any) -> None:
         save_notices(NoticeSettings(**({"least_minutes": 0, "desktop": False} | ALL | settings), command=command))
@@ -116,15 +116,15 @@ def step(number: int, seconds: float = 0.1) -> StepMetrics:
     )
 
 
-def restarting(attempt: int = 1) -> Restarting:
+def restart_event(attempt: int = 1) -> Restarting:
     return Restarting(cause="Rank 1 is gone.", attempt=attempt, max_attempts=3)
 
 
-def recording(**settings: Any) -> NotifiedRun:
+def start_recording(**settings: Any) -> NotifiedRun:
     return NotifiedRun(Recorder, COMMAND, **settings)
 
 
-def sending(command: str = COMMAND, **settings: Any) -> NotifiedRun:
+def start_sending(command: str = COMMAND, **settings: Any) -> NotifiedRun:
     return NotifiedRun(Notices, command, **settings)
 
 
@@ -144,7 +144,7 @@ def sending(command: str = COMMAND, **settings: Any) -> NotifiedRun:
             "failed: night has failed / Rank 1 was killed by SIGKILL.",
         ),
         (
-            restarting(2),
+            restart_event(2),
             "restarted: night is restarting / Rank 1 is gone. Resuming from the last checkpoint, if there is one "
             "(restart 2 of 3 without a new checkpoint).",
         ),
@@ -159,7 +159,7 @@ def sending(command: str = COMMAND, **settings: Any) -> NotifiedRun:
     ],
 )
 def test_notices_describe_events(event: AnyEvent, expected: str | None) -> None:
-    run = recording()
+    run = start_recording()
     run.emit(PLAN, TRAINING, step(1), event)
     run.wait(100 * STALL_S if isinstance(event, RunFinished) else 0.0)
     assert run.recorded == ([expected] if expected else [])
@@ -172,15 +172,15 @@ def test_notices_have_a_case_for_each_outcome() -> None:
 
 @pytest.mark.parametrize("kind", ["ended", "failed", "restarted"])
 def test_notices_respect_the_chosen_kinds(kind: str) -> None:
-    run = recording(**(dict.fromkeys(KINDS, False) | {kind: True}))
-    run.emit(restarting(), FAILED if kind == "failed" else DONE)
+    run = start_recording(**(dict.fromkeys(KINDS, False) | {kind: True}))
+    run.emit(restart_event(), FAILED if kind == "failed" else DONE)
     assert [line.partition(":")[0] for line in run.recorded] == [kind]
 
 
 def test_notices_skip_short_runs_and_count_waiting() -> None:
-    run = recording(least_minutes=1)
+    run = start_recording(least_minutes=1)
     run.emit(Waiting(position=1), then_wait_s=30)
-    run.emit(restarting())
+    run.emit(restart_event())
     assert not run.recorded
     run.wait(30)
     run.emit(DONE)
@@ -188,11 +188,11 @@ def test_notices_skip_short_runs_and_count_waiting() -> None:
 
 
 def test_notices_use_the_name_given_later() -> None:
-    run = recording()
+    run = start_recording()
     change_notes(run.folder.path, name="dusk")
     run.emit(DONE)
     change_notes(run.folder.path, name="")
-    run.emit(restarting())
+    run.emit(restart_event())
     assert run.recorded[0].startswith("ended: dusk has finished")
     assert run.folder.run_id[-4:] in run.recorded[1], "without a name, it has that of the dataset"
 
@@ -201,7 +201,7 @@ def test_notices_use_the_name_given_later() -> None:
 
 
 def test_stall_is_reported_once() -> None:
-    run = recording()
+    run = start_recording()
     run.emit(TRAINING, step(8), then_wait_s=0)
     run.wait(STALL_S)
     assert not run.recorded
@@ -214,7 +214,7 @@ def test_stall_is_reported_once() -> None:
 
 
 def test_stall_includes_the_warning_of_the_watchdog() -> None:
-    run = recording()
+    run = start_recording()
     run.emit(PhaseChanged(phase="validating"))
     run.emit(STUCK, then_wait_s=30)
     assert not run.recorded
@@ -223,7 +223,7 @@ def test_stall_includes_the_warning_of_the_watchdog() -> None:
 
 
 def test_stall_limit_grows_with_step_time() -> None:
-    run = recording()
+    run = start_recording()
     for number in range(1, 20):
         run.emit(TRAINING, step(number, 60.0), then_wait_s=60)
     run.wait(1000)
@@ -234,7 +234,7 @@ def test_stall_limit_grows_with_step_time() -> None:
 
 @pytest.mark.parametrize("phase", ["starting", "preparing", "validating", "saving", "stopping"])
 def test_stall_outside_training_needs_a_warning(phase: Any) -> None:
-    run = recording()
+    run = start_recording()
     run.emit(step(1), PhaseChanged(phase=phase), then_wait_s=100 * STALL_S)
     run.emit(STUCK, Validation(epoch=1, step=1, measures={}, images=1, seconds=1.0), then_wait_s=100 * STALL_S)
     run.emit(Waiting(position=1), then_wait_s=100 * STALL_S)
@@ -245,7 +245,7 @@ def test_stall_outside_training_needs_a_warning(phase: Any) -> None:
 
 
 def test_command_gets_the_notice_in_its_environment() -> None:
-    run = sending("env -0 > environment; pwd > folder")
+    run = start_sending("env -0 > environment; pwd > folder")
     run.emit(RunFinished(outcome="failed", cause="It broke\0 'off';\n$(touch x)", best={"top1": 0.5}))
     run.sent()
     lines = (run.folder.path / "environment").read_bytes().decode().split("\0")
@@ -258,8 +258,8 @@ def test_command_gets_the_notice_in_its_environment() -> None:
 
 
 def test_command_runs_in_a_separate_session() -> None:
-    run = sending("ps -o sid=,pgid= -p $$ > sent")
-    run.emit(restarting())
+    run = start_sending("ps -o sid=,pgid= -p $$ > sent")
+    run.emit(restart_event())
     session, group = map(int, run.sent()[0].split())
     assert session not in (os.getsid(0), 0)
     assert group not in (os.getpgid(0), 0)
@@ -267,8 +267,8 @@ def test_command_runs_in_a_separate_session() -> None:
 
 def test_command_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "gate")
-    run = sending(f"cat {tmp_path}/gate >> sent")
-    run.emit(restarting())
+    run = start_sending(f"cat {tmp_path}/gate >> sent")
+    run.emit(restart_event())
     for _ in range(100):
         run.wait(1.0)
     assert run.has_senders
@@ -285,9 +285,9 @@ def test_notice_that_cannot_be_sent_is_logged_once(
         program.write_text("#!/bin/sh\ncat > /dev/null\nexit 3\n")
         program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
-    run = sending()
+    run = start_sending()
     for attempt in (1, 2):
-        run.emit(restarting(attempt))
+        run.emit(restart_event(attempt))
         run.sent()
     (warning,) = run.warnings
     assert warning.startswith("A notification could not be sent: ")
@@ -295,16 +295,16 @@ def test_notice_that_cannot_be_sent_is_logged_once(
 
 
 def test_command_failure_is_logged_once() -> None:
-    run = sending("echo this is wrong >&2; exit 7")
+    run = start_sending("echo this is wrong >&2; exit 7")
     for attempt in (1, 2):
-        run.emit(restarting(attempt))
+        run.emit(restart_event(attempt))
         run.sent()
     assert run.warnings == ["The notification command exited with code 7. Its last line: this is wrong"]
 
 
 def test_command_finishes_after_the_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     os.mkfifo(tmp_path / "gate")
-    run = sending(f"cat {tmp_path}/gate >> sent; exit 4")
+    run = start_sending(f"cat {tmp_path}/gate >> sent; exit 4")
     run.notices.on_event(RunFinished(outcome="completed"))
     run.notices.close()
     (tmp_path / "gate").write_text("through\n")
@@ -354,7 +354,7 @@ def test_command_is_killed_if_sigterm_arrives_while_it_starts(monkeypatch: pytes
 
 
 def test_invalid_settings_are_logged_once_and_ignored() -> None:
-    run = sending()
+    run = start_sending()
     settings_file().write_text(f"failed = 3\nleast_minutes = 0\ndesktop = false\ncommand = {json.dumps(COMMAND)}\n")
     run.emit(TRAINING)
     assert len(run.warnings) == 1
@@ -384,7 +384,7 @@ def notify_send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_desktop_notifies_with_notify_send(notify_send: Path) -> None:
-    run = sending("", desktop=True)
+    run = start_sending("", desktop=True)
     run.emit(RunFinished(outcome="failed", cause="--not <b>an\\option"))
     run.sent()
     assert notify_send.read_text().split("\0")[:-1] == [
@@ -394,8 +394,8 @@ def test_desktop_notifies_with_notify_send(notify_send: Path) -> None:
 
 def test_desktop_failure_is_not_a_warning(notify_send: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (notify_send.parent / "bin" / "notify-send").write_text("#!/bin/sh\necho nobody there >&2\nexit 1\n")
-    run = sending(COMMAND, desktop=True)
-    run.emit(restarting())
+    run = start_sending(COMMAND, desktop=True)
+    run.emit(restart_event())
     assert len(run.sent()) == 1
     assert run.warnings == []
     assert "notify-send reported: nobody there" in capfd.readouterr().out
@@ -403,7 +403,7 @@ def test_desktop_failure_is_not_a_warning(notify_send: Path, capfd: pytest.Captu
 
 def test_machine_without_desktop_starts_no_sender(notify_send: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS")
-    run = sending("", desktop=True)
+    run = start_sending("", desktop=True)
     run.emit(DONE)
     assert not run.has_senders
     assert desktop.find_program() is None
@@ -455,7 +455,7 @@ def test_desktop_reports_a_bus_without_service(service: subprocess.Popen[str]) -
 # Real supervisor
 
 
-def sent_by(run: RunFolder, lines: int) -> list[str]:
+def wait_for_lines(run: RunFolder, lines: int) -> list[str]:
     file = run.path / "sent"
     wait_until(lambda: file.is_file() and file.read_text().count("\n") >= lines, "the command")
     return sorted(file.read_text().splitlines())
@@ -465,7 +465,7 @@ def test_supervisor_notifies_of_the_end(start: Start) -> None:
     save_notices(NoticeSettings(least_minutes=0, desktop=False, command=COMMAND))
     supervised = start("train 3")
     supervised.wait()
-    assert sent_by(supervised.run, 1)[0].startswith("ended: train 3 has finished / Top-1 accuracy 50.0%")
+    assert wait_for_lines(supervised.run, 1)[0].startswith("ended: train 3 has finished / Top-1 accuracy 50.0%")
     assert isinstance(supervised.run.last_event(), RunFinished)
 
 
@@ -473,7 +473,7 @@ def test_supervisor_notifies_of_restart_and_failure(start: Start) -> None:
     save_notices(NoticeSettings(least_minutes=0, restarted=True, desktop=False, command=COMMAND))
     supervised = start("exit 3", restarts=1)
     supervised.wait()
-    failed, restarted = sent_by(supervised.run, 2)
+    failed, restarted = wait_for_lines(supervised.run, 2)
     assert failed.startswith("failed: exit 3 has failed / Rank 0 exited with code 3 without reporting an error.")
     assert restarted.startswith("restarted: exit 3 is restarting / Rank 0 exited with code 3")
     assert restarted.endswith("Resuming from the last checkpoint, if there is one.")
@@ -483,7 +483,7 @@ def test_supervisor_does_not_repeat_notices_of_earlier_executions(start: Start) 
     save_notices(NoticeSettings(least_minutes=0, desktop=False, command=COMMAND))
     supervised = start("train 3")
     supervised.wait()
-    sent_by(supervised.run, 1)
+    wait_for_lines(supervised.run, 1)
     supervised.process = supervised.start()
     supervised.wait()
-    assert len(sent_by(supervised.run, 2)) == 2
+    assert len(wait_for_lines(supervised.run, 2)) == 2

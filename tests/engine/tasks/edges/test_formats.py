@@ -27,8 +27,8 @@ from engine.tasks.registry import TASKS
 from tests.support.dataset_formats import edges as edges_writer
 from tests.support.dataset_formats.pixels import save_mask
 from tests.support.dataset_formats.truth import TRUTH
-from tests.support.edges import make_edged, rim, save_matlab
-from tests.support.masks import disc, make_masked
+from tests.support.edges import find_border, make_edged, save_matlab
+from tests.support.masks import make_disc, make_masked
 
 EDGES = ("edges",)
 BSDS = Path(__file__).parents[5] / "shared/datasets/bsds500_subset"
@@ -40,7 +40,7 @@ def loaded_planes(split: ImageSet | SampleSet, index: int) -> torch.Tensor:
     return split.load(index, 32, 3)
 
 
-def found(folder: Path, formats: tuple[str, ...] = EDGES) -> RecognizedDataset:
+def recognize_folder(folder: Path, formats: tuple[str, ...] = EDGES) -> RecognizedDataset:
     return recognize(str(folder), val_fraction=0.25, seed=0, kinds=formats)
 
 
@@ -53,7 +53,7 @@ def names(split: object) -> list[tuple[str, str]]:
     return [(Path(one).name, Path(other).name) for one, other in zip(split.files, split.edges, strict=True)]
 
 
-def moved(folder: Path, moves: dict[str, str]) -> Path:
+def move_files(folder: Path, moves: dict[str, str]) -> Path:
     for old, new in moves.items():
         place = folder.parent / "moved" / new
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -75,17 +75,17 @@ def moved(folder: Path, moves: dict[str, str]) -> Path:
     ],
 )  # fmt: skip
 def test_edge_folders_are_found_by_name(tmp_path: Path, moves: dict[str, str]) -> None:
-    recognized = found(moved(make_edged(tmp_path / "made", {"train": 3, "val": 2}), moves))
+    recognized = recognize_folder(move_files(make_edged(tmp_path / "made", {"train": 3, "val": 2}), moves))
     assert (recognized.kind, recognized.classes, recognized.problems) == ("edges", ("edge",), ())
     assert names(recognized.train) == [(f"00{number}.png", f"00{number}.png") for number in range(3)]
     assert len(names(recognized.val)) == 2
 
 
 def test_edges_without_split_draw_validation(tmp_path: Path) -> None:
-    folder = moved(make_edged(tmp_path / "made", {"": 9}), {"images": "images", "edges": "edges"})
+    folder = move_files(make_edged(tmp_path / "made", {"": 9}), {"images": "images", "edges": "edges"})
     (folder / "edges/000.png").unlink()
     (folder / "images/001.png").unlink()
-    recognized = found(folder)
+    recognized = recognize_folder(folder)
     train, val = recognized.train, recognized.val
     assert (len(names(train)), len(names(val))) == (5, 2)
     assert val is not None
@@ -98,12 +98,12 @@ def test_edges_without_split_draw_validation(tmp_path: Path) -> None:
 
 def test_edge_folder_is_recognized_unambiguously(tmp_path: Path) -> None:
     edges = make_edged(tmp_path / "edges", {"train": 3, "val": 2})
-    (problem,) = found(edges, ("classes",)).problems
+    (problem,) = recognize_folder(edges, ("classes",)).problems
     assert "holds images with edges" in problem.message
     assert "Edge detection" in problem.remedy
     for name in ("train/images", "train/edges", "val/images", "val/edges"):
         (tmp_path / "classes" / name).mkdir(parents=True)
-    (problem,) = found(tmp_path / "classes").problems
+    (problem,) = recognize_folder(tmp_path / "classes").problems
     assert "does not hold images with edges" in problem.message
 
 
@@ -179,8 +179,8 @@ def test_edge_images_have_two_planes(tmp_path: Path) -> None:
     splits = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=EDGES)
     assert (splits.channels, splits.format, splits.train.planes) == (3, "edges", 2)
     planes = loaded_planes(splits.train, 1)[3:]
-    _, mask = disc(32, 2)
-    edges = torch.from_numpy(rim(mask))
+    _, mask = make_disc(32, 2)
+    edges = torch.from_numpy(find_border(mask))
     assert ((planes[1] & 1) > 0)[edges].float().mean() > 0.9
     assert (planes[0][:16][edges[:16]] == FULL).all()
     assert (planes[0][16:][edges[16:]] == FULL // 2).all()
@@ -223,7 +223,9 @@ def test_inspection_shows_the_edge_fraction(tmp_path: Path) -> None:
     train = report.split("train")
     assert train is not None
     assert (train.images, train.counts) == (5, {"edge": 4})
-    assert train.shares["edge"] == pytest.approx(np.mean([rim(disc(32, seed)[1]).mean() for seed in range(1, 5)]) * 0.8)
+    assert train.shares["edge"] == pytest.approx(
+        np.mean([find_border(make_disc(32, seed)[1]).mean() for seed in range(1, 5)]) * 0.8
+    )
     (problem,) = report.problems
     assert "1 of 5 training images have no edges" in problem.message
     assert [example.sample for example in report.examples] == list(range(5))
@@ -272,7 +274,7 @@ def test_annotators_are_preferred_to_mean_images(tmp_path: Path) -> None:
         place = tmp_path / "edges" / path.parent.name / f"{path.stem}.png"
         place.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.round(drawn.layers.mean(0) * 255).astype(np.uint8)).save(place)
-    recognized = found(tmp_path)
+    recognized = recognize_folder(tmp_path)
     assert {name[1].rpartition(".")[2] for name in names(recognized.train)} == {"mat"}
     assert (len(names(recognized.train)), len(names(recognized.val)), recognized.problems) == (3, 2, ())
     assert drawn.layers.shape == (2, 32, 32)
@@ -280,7 +282,7 @@ def test_annotators_are_preferred_to_mean_images(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not BSDS.is_dir(), reason="needs bsds500_subset")
 def test_bsds500_is_read() -> None:
-    recognized = found(BSDS)
+    recognized = recognize_folder(BSDS)
     assert names(recognized.train)[0][1].endswith(".mat")
     assert (len(names(recognized.train)), len(names(recognized.val)), recognized.problems) == (30, 10, ())
     assert isinstance(recognized.val, EdgeSplit)
@@ -306,7 +308,7 @@ def test_read_returns_the_truth(tmp_path: Path, variant: str) -> None:
     assert set(content.splits) == ({""} if variant == "plain" else {"train", "val"})
     assert edges_by_image.keys() == {image.name for image in TRUTH.images}
     for image in TRUTH.images:
-        np.testing.assert_array_equal(edges_by_image[image.name], edges_writer.outline(image))
+        np.testing.assert_array_equal(edges_by_image[image.name], edges_writer.find_outline(image))
 
 
 @pytest.mark.parametrize("name", ["edges", "boundary", "contours"])

@@ -41,7 +41,7 @@ def lines(seed: int) -> np.ndarray:
     return plane
 
 
-def found_like(drawn: np.ndarray, seed: int) -> np.ndarray:
+def draw_detection(drawn: np.ndarray, seed: int) -> np.ndarray:
     """Return a detection of the lines in `drawn`: shifted, with gaps, varying strengths and noise."""
     random = np.random.default_rng(seed)
     moved = np.roll(drawn, random.integers(-1, 2, 2), (0, 1)) & (random.random(SIDES) < 0.8)
@@ -50,7 +50,7 @@ def found_like(drawn: np.ndarray, seed: int) -> np.ndarray:
     return np.where(other, random.uniform(0, 0.7, SIDES), strength)
 
 
-def by_assignment(found: np.ndarray, drawn: np.ndarray) -> int:
+def match_by_assignment(found: np.ndarray, drawn: np.ndarray) -> int:
     """Count the matching pixels by solving the assignment problem for the distances of all pairs."""
     one, other = np.argwhere(found), np.argwhere(drawn)
     if not len(one) or not len(other):
@@ -65,12 +65,12 @@ def by_assignment(found: np.ndarray, drawn: np.ndarray) -> int:
 def test_matching_equals_the_full_assignment(seed: int) -> None:
     # In a larger image the tolerance is 2.8 px, so that many pixels may be matched with several.
     drawn, found = np.zeros((300, 220), bool), np.zeros((300, 220))
-    drawn[: SIDES[0], : SIDES[1]], found[: SIDES[0], : SIDES[1]] = lines(seed), found_like(lines(seed), seed + 10)
+    drawn[: SIDES[0], : SIDES[1]], found[: SIDES[0], : SIDES[1]] = lines(seed), draw_detection(lines(seed), seed + 10)
     counts = count_matches(found, [drawn])
     for threshold in (0.05, 0.25, 0.5, 0.9):
         place = int(np.argmin(np.abs(THRESHOLDS - threshold)))
         strong = found >= THRESHOLDS[place]
-        matched = by_assignment(strong, drawn)
+        matched = match_by_assignment(strong, drawn)
         assert counts[place].tolist() == [matched, drawn.sum(), matched, strong.sum()]
     assert 0 < counts[4, MATCHED_ANNOTATED] < min(counts[4, ANNOTATED], counts[4, PREDICTED])
 
@@ -98,7 +98,7 @@ def test_matches_are_one_to_one() -> None:
 
 
 def test_scores_match_their_definitions() -> None:
-    images = [count_matches(found_like(lines(seed), seed + 20), [lines(seed)]) for seed in range(4)]
+    images = [count_matches(draw_detection(lines(seed), seed + 20), [lines(seed)]) for seed in range(4)]
     scores = compute_scores(sum(images), sum(map(counts_at_best_threshold, images)))
 
     def f_measure(rows: np.ndarray) -> float:

@@ -18,7 +18,7 @@ from engine.tasks.edges.metrics import compute_scores, count_matches, counts_at_
 from engine.tasks.edges.networks import Bdcn, Hed, HedHead, HedOnEncoder
 from engine.tasks.edges.task import EdgeDetection, EdgesOfImage
 from tests.support.dataset_infos import dataset_info
-from tests.support.metrics import metric_of_ranks
+from tests.support.metrics import compute_on_ranks
 
 TASK = EdgeDetection()
 SIDE = 48
@@ -101,7 +101,7 @@ def test_loss_ignores_borders_and_disagreement() -> None:
 def test_edge_metrics_are_independent_of_the_partition(ranks: int) -> None:
     objective = TASK.objective(job(), dataset_info(1))
     outputs, targets = sample(5, 2)
-    metric = metric_of_ranks(objective, outputs, targets, ranks)
+    metric = compute_on_ranks(objective, outputs, targets, ranks)
     found = metric.compute()
     assert metric.annotated_pixels == (targets[:, 1] & 1).sum() + (targets[:, 1] >> 1).sum()  # type: ignore[attr-defined]
     assert found.keys() == {measure.id for measure in TASK.entry.metrics}

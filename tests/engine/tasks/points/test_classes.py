@@ -14,7 +14,7 @@ from engine.data.formats.tree import Tree
 from engine.data.splits import MaskCode
 from engine.tasks.points.classes import PointCode, label_classes
 from engine.tasks.points.formats import FORMAT
-from tests.support.clouds import scene, write_las, write_ply, write_table
+from tests.support.clouds import make_scene, write_las, write_ply, write_table
 
 
 def read(folder: Path) -> Content:
@@ -25,7 +25,7 @@ def read(folder: Path) -> Content:
 
 def write(folder: Path, labels: list[int], ending: str = "las") -> Content:
     """Write two point clouds that contain each label equally often. Return the content that Footplate reads."""
-    places, _ = scene(0, 10 * len(labels))
+    places, _ = make_scene(0, 10 * len(labels))
     for name in ("a", "b"):
         if ending == "las":
             write_las(folder / f"{name}.las", places, np.repeat(labels, 10))

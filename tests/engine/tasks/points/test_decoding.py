@@ -21,9 +21,9 @@ from engine.tasks.points.decoding.clouds import count_labels, is_cloud, read_clo
 from engine.tasks.points.formats import FORMAT, PointSplit
 from engine.tasks.points.samples import PointBlocks
 from tests.support.clouds import (
-    lzf,
+    compress_lzf,
     make_clouds,
-    scene,
+    make_scene,
     write_las,
     write_pcd,
     write_ply,
@@ -65,7 +65,7 @@ WRITERS: dict[str, Callable[[Path, np.ndarray, np.ndarray], None]] = {
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_files_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    places, classes = scene(0, 60)
+    places, classes = make_scene(0, 60)
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     WRITERS[name](path, places, classes)
@@ -81,7 +81,7 @@ def test_files_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("data", ["ascii", "binary", "binary_compressed"])
 @pytest.mark.parametrize("is_float", [True, False])
 def test_pcd_gives_positions_colors_and_labels(tmp_path: Path, data: str, is_float: bool) -> None:
-    places, classes = scene(0, 300)
+    places, classes = make_scene(0, 300)
     colors = np.tile(COLORS, (100, 1))
     packed = (colors[:, 0] << 16 | colors[:, 1] << 8 | colors[:, 2]).astype("<u4")
     columns = {
@@ -112,7 +112,7 @@ def test_pcd_may_have_rows_and_repeated_fields(tmp_path: Path, data: str) -> Non
         content = points.tobytes() + b"more bytes than points"
     else:
         raw = b"".join(points[name[0]].tobytes() for name in types)
-        content = np.array([len(lzf(raw)), len(raw)], "<u4").tobytes() + lzf(raw)
+        content = np.array([len(compress_lzf(raw)), len(raw)], "<u4").tobytes() + compress_lzf(raw)
     header = "# a comment\nFIELDS x normal y z rgba label\nSIZE 8 4 4 4 4 1\nTYPE F F F F U U\nCOUNT 1 3 1 1 1 1\nWIDTH 3\nHEIGHT 2\n"
     path = tmp_path / "a.pcd"
     path.write_bytes(f"{header}DATA {data}\n".encode() + content)
@@ -133,7 +133,7 @@ def test_pcd_may_have_rows_and_repeated_fields(tmp_path: Path, data: str) -> Non
 
 @pytest.mark.parametrize("data", ["ascii", "binary", "binary_compressed"])
 def test_damaged_pcd_is_refused(tmp_path: Path, data: str) -> None:
-    places, classes = scene(0, 200)
+    places, classes = make_scene(0, 200)
     path = tmp_path / "a.pcd"
     write_pcd(path, places, data, label=classes)
     content = path.read_bytes()
@@ -150,7 +150,7 @@ def test_damaged_pcd_is_refused(tmp_path: Path, data: str) -> None:
 
 
 def test_pcd_leaves_out_points_without_position(tmp_path: Path) -> None:
-    places, classes = scene(0, 50)
+    places, classes = make_scene(0, 50)
     places[7] = np.nan
     for data in ("ascii", "binary", "binary_compressed"):
         write_pcd(tmp_path / f"{data}.pcd", places, data, label=classes)
@@ -192,7 +192,7 @@ TABLES: dict[str, tuple[Callable[[Path, np.ndarray, np.ndarray, np.ndarray], Non
 @pytest.mark.parametrize("ending", ["xyz", "txt", "csv", "asc"])
 def test_table_gives_columns(tmp_path: Path, name: str, ending: str) -> None:
     write, features = TABLES[name]
-    places, classes = scene(0, 300)
+    places, classes = make_scene(0, 300)
     colors = np.tile(COLORS, (100, 1))
     for split in ("train", "val"):
         write(tmp_path / split / f"a.{ending}", places, colors, classes)
@@ -240,7 +240,7 @@ def test_layout_of_table_is_recognized(tmp_path: Path, text: str, columns: tuple
 
 
 def test_damaged_line_of_table_costs_one_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    places, classes = scene(0, 300)
+    places, classes = make_scene(0, 300)
     path = tmp_path / "a.xyz"
     write_table(path, places, classes)
     lines = path.read_text().splitlines()
@@ -264,7 +264,7 @@ def test_damaged_line_of_table_costs_one_point(tmp_path: Path, monkeypatch: pyte
 
 
 def test_semantic3d_takes_labels_from_second_file(tmp_path: Path) -> None:
-    places, classes = scene(0, 300)
+    places, classes = make_scene(0, 300)
     labels = classes.astype(int) * 4 + 1
     labels[:30] = 0
     for split in ("train", "val"):
@@ -285,14 +285,14 @@ def test_semantic3d_takes_labels_from_second_file(tmp_path: Path) -> None:
 
 def test_labels_next_to_other_tables_are_numbered(tmp_path: Path) -> None:
     for name in ("a.txt", "b.txt", "c.xyz"):
-        places, classes = scene(len(name), 100)
+        places, classes = make_scene(len(name), 100)
         write_table(tmp_path / name, places)
         (tmp_path / name).with_suffix(".labels").write_text("".join(f"{label}\n" for label in classes))
     assert read(tmp_path).classes == ("class 0", "class 1")
 
 
 def test_rooms_take_labels_from_objects(tmp_path: Path) -> None:
-    places, _ = scene(0, 300)
+    places, _ = make_scene(0, 300)
     for room in ("Area_1/office_1", "Area_1/office_2", "Area_5/hallway_1"):
         parts = {
             "ceiling_1": places[:30],
@@ -320,9 +320,9 @@ def test_rooms_take_labels_from_objects(tmp_path: Path) -> None:
 def test_semantic_kitti_merges_labels_and_holds_out_08(tmp_path: Path) -> None:
     raw = np.array([10, 252, 40, 60, 0, 71], np.uint32)
     for sequence in ("00", "01", "08"):
-        places, _ = scene(0, 60)
+        places, _ = make_scene(0, 60)
         write_scan(tmp_path / "sequences" / sequence, "000000", places, np.tile(raw, 10))
-    places, _ = scene(1, 60)
+    places, _ = make_scene(1, 60)
     write_scan(tmp_path / "sequences/11", "000000", places, None)
     content = read(tmp_path)
     assert names(content, tmp_path) == {
@@ -340,7 +340,7 @@ def test_semantic_kitti_merges_labels_and_holds_out_08(tmp_path: Path) -> None:
 
 def test_semantic_kitti_yaml_of_folder_is_followed(tmp_path: Path) -> None:
     for sequence in ("00", "01"):
-        write_scan(tmp_path / "sequences" / sequence, "000000", scene(0, 40)[0], np.tile([0, 1, 2, 3], 10))
+        write_scan(tmp_path / "sequences" / sequence, "000000", make_scene(0, 40)[0], np.tile([0, 1, 2, 3], 10))
     (tmp_path / "semantic-kitti.yaml").write_text(
         'name: "mine"\nlabels: \n  0 : "nothing"\n  1 : "tree"\n  2: "bush"\n  3: "wall"  # of stone\n'
         "learning_map:\n  0 : 0\n  1 : 1\n  2 : 1\n  3 : 2\nlearning_map_inv: # back\n  0: 0\n  1: 1\n  2: 3\n"
@@ -353,10 +353,10 @@ def test_semantic_kitti_yaml_of_folder_is_followed(tmp_path: Path) -> None:
 
 
 def test_scans_with_other_labels_are_numbered(tmp_path: Path) -> None:
-    write_scan(tmp_path / "plain", "0", scene(0, 40)[0], np.tile([3, 5], 20))
-    write_scan(tmp_path / "plain", "1", scene(1, 40)[0], np.tile([3, 5], 20))
-    write_scan(tmp_path / "kitti/sequences/00", "0", scene(0, 40)[0], np.tile([10, 5], 20))
-    write_scan(tmp_path / "one/train", "0", scene(0, 40)[0], np.tile([0, 1], 20))
+    write_scan(tmp_path / "plain", "0", make_scene(0, 40)[0], np.tile([3, 5], 20))
+    write_scan(tmp_path / "plain", "1", make_scene(1, 40)[0], np.tile([3, 5], 20))
+    write_scan(tmp_path / "kitti/sequences/00", "0", make_scene(0, 40)[0], np.tile([10, 5], 20))
+    write_scan(tmp_path / "one/train", "0", make_scene(0, 40)[0], np.tile([0, 1], 20))
     assert read(tmp_path / "plain").classes == ("class 3", "class 5")
     assert read(tmp_path / "kitti").classes == ("class 5", "class 10")
     assert read(tmp_path / "one").classes == ("class 0", "class 1")
@@ -382,7 +382,7 @@ def test_clouds_in_subfolders_keep_their_split(tmp_path: Path) -> None:
 
 def test_clouds_without_labels_are_left_out_and_named(tmp_path: Path) -> None:
     make_clouds(tmp_path, {"train": 2, "val": 1}, 40)
-    write_ply(tmp_path / "train/bare.ply", scene(0, 40)[0])
+    write_ply(tmp_path / "train/bare.ply", make_scene(0, 40)[0])
     content = read(tmp_path)
     assert len(content.splits["train"].files) == 2
     assert "1 of 4 files is without labels (bare.ply)" in messages(content)
@@ -404,9 +404,9 @@ def test_other_texts_are_no_clouds(tmp_path: Path) -> None:
 
 def test_detection_is_certain_by_labels_only(tmp_path: Path) -> None:
     make_clouds(tmp_path / "ply", {"train": 2}, 40)
-    write_ply(tmp_path / "bare/a.ply", scene(0, 40)[0])
-    write_table(tmp_path / "guessed/a.txt", *scene(0, 40))
-    write_table(tmp_path / "xyz/a.xyz", *scene(0, 40))
+    write_ply(tmp_path / "bare/a.ply", make_scene(0, 40)[0])
+    write_table(tmp_path / "guessed/a.txt", *make_scene(0, 40))
+    write_table(tmp_path / "xyz/a.xyz", *make_scene(0, 40))
     confidence = {
         name: FORMAT.detect(Tree(str(tmp_path / name)))[0].confidence for name in ("ply", "bare", "guessed", "xyz")
     }
@@ -422,7 +422,7 @@ def test_detection_is_certain_by_labels_only(tmp_path: Path) -> None:
 
 def test_text_that_is_no_table_is_named(tmp_path: Path) -> None:
     for number in range(3):
-        places, classes = scene(number, 100)
+        places, classes = make_scene(number, 100)
         write_table(tmp_path / f"{number}.txt", places, classes, header="x y z label")
     (tmp_path / "about.txt").write_text("Scanned in May\n")
     content = read(tmp_path)
@@ -432,7 +432,7 @@ def test_text_that_is_no_table_is_named(tmp_path: Path) -> None:
 
 def write_type(folder: Path, ending: str, seed: int) -> Path:
     """Write a point cloud of 400 points with the labels 0 and 1. `ending` determines the file type."""
-    places, classes = scene(seed, 400)
+    places, classes = make_scene(seed, 400)
     path = folder / f"{seed}.{ending}"
     if ending == "pcd":
         write_pcd(path, places, "binary_compressed", label=classes)

@@ -24,12 +24,12 @@ from engine.tasks.points.decoding.clouds import read_cloud, read_head
 from engine.tasks.points.drawing import BACKGROUND, draw_points, point_legend
 from engine.tasks.points.formats import PointSplit
 from engine.tasks.points.samples import MAX_BLOCK_SAMPLES, MAX_TILT_RAD, PointBlocks, UnlabeledClouds
-from tests.support.clouds import make_clouds, scene, write_las, write_pcd, write_ply, write_table
+from tests.support.clouds import make_clouds, make_scene, write_las, write_pcd, write_ply, write_table
 
 POINTS = ("points",)
 
 
-def found(folder: Path) -> RecognizedDataset:
+def recognize_folder(folder: Path) -> RecognizedDataset:
     return recognize(str(folder), val_fraction=0.25, seed=0, kinds=POINTS)
 
 
@@ -40,7 +40,7 @@ def names(recognized: RecognizedDataset) -> tuple[list[str], list[str]]:
 
 
 def blocks(folder: Path, points: int, *, training: bool = True) -> PointBlocks:
-    recognized = found(folder)
+    recognized = recognize_folder(folder)
     assert recognized.code is not None
     assert isinstance(recognized.train, PointSplit)
     split = PointBlocks(recognized.train, recognized.code, str(folder), points=points)
@@ -51,30 +51,30 @@ def blocks(folder: Path, points: int, *, training: bool = True) -> PointBlocks:
 
 def test_point_splits_are_found_or_drawn(tmp_path: Path) -> None:
     make_clouds(tmp_path / "split", {"train": 3, "val": 2}, 40)
-    assert names(found(tmp_path / "split")) == (["00.ply", "01.ply", "02.ply"], ["00.ply", "01.ply"])
+    assert names(recognize_folder(tmp_path / "split")) == (["00.ply", "01.ply", "02.ply"], ["00.ply", "01.ply"])
     make_clouds(tmp_path, {"flat": 8}, 40)
-    drawn = found(tmp_path / "flat")
+    drawn = recognize_folder(tmp_path / "flat")
     train, val = names(drawn)
     assert (len(train), len(val), set(train) & set(val)) == (6, 2, set())
     assert isinstance(drawn.val, PointSplit)
     assert drawn.val.is_drawn
     make_clouds(tmp_path / "tested", {"training": 2, "test": 1}, 40)
-    tested = found(tmp_path / "tested")
+    tested = recognize_folder(tmp_path / "tested")
     assert names(tested) == (["00.ply", "01.ply"], ["00.ply"])
     assert "test images serve as one" in tested.problems[0].message
     opened = open_splits(str(tmp_path / "tested"), val_fraction=0.25, seed=0, kinds=POINTS)
     assert opened.test is opened.val
     make_clouds(tmp_path / "loose", {"": 2, "val": 1}, 40)
-    loose = found(tmp_path / "loose")
+    loose = recognize_folder(tmp_path / "loose")
     assert (names(loose), loose.problems) == ((["00.ply", "01.ply"], ["00.ply"]), ())
     make_clouds(tmp_path / "loose", {"train": 1}, 40)
-    left_out = found(tmp_path / "loose")
+    left_out = recognize_folder(tmp_path / "loose")
     assert names(left_out) == (["00.ply"], ["00.ply"])
     assert "2 clouds are in no folder of a split" in left_out.problems[0].message
 
 
 def test_point_labels_are_found_by_any_name(tmp_path: Path) -> None:
-    places, classes = scene(0, 40)
+    places, classes = make_scene(0, 40)
     red = np.full(40, 200, np.uint8)
     write_ply(
         tmp_path / "a.ply", places, red=red, green=red, blue=red, scalar_Classification=classes.astype(np.float32)
@@ -99,12 +99,12 @@ def test_point_labels_are_found_by_any_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", ["las", "laz"])
 def test_las_keeps_digits_and_standard_names(tmp_path: Path, ending: str) -> None:
-    places, classes = scene(0, 60)
+    places, classes = make_scene(0, 60)
     standard = np.where(classes == 1, 6, 2)
     standard[:5] = 0
     for split in ("train", "val"):
         write_las(tmp_path / split / f"a.{ending}", places, standard, intensity=np.arange(60))
-    recognized = found(tmp_path)
+    recognized = recognize_folder(tmp_path)
     assert recognized.classes == ("ground", "building")
     assert isinstance(recognized.train, PointSplit)
     assert recognized.train.features == ("red", "green", "blue", "intensity", "return_number", "number_of_returns")
@@ -118,26 +118,26 @@ def test_las_keeps_digits_and_standard_names(tmp_path: Path, ending: str) -> Non
 
 
 def test_unnamed_point_labels_are_ignored(tmp_path: Path) -> None:
-    places, classes = scene(0, 40)
+    places, classes = make_scene(0, 40)
     for split in ("train", "val"):
         write_ply(tmp_path / split / "a.ply", places, label=np.where(np.arange(40) < 3, 9, classes))
     (tmp_path / "classes.txt").write_text("floor\nball\n")
-    recognized = found(tmp_path)
+    recognized = recognize_folder(tmp_path)
     assert recognized.classes == ("floor", "ball")
     assert recognized.code is not None
     assert (recognized.code.values, 9 in recognized.code.ignored) == ((0, 1), True)
 
 
 def test_unusable_clouds_are_reported(tmp_path: Path) -> None:
-    places, _ = scene(0, 40)
+    places, _ = make_scene(0, 40)
     for split in ("train", "val"):
         write_ply(tmp_path / "alike" / split / "a.ply", places, label=np.zeros(40, np.uint8))
         write_ply(tmp_path / "bare" / split / "a.ply", places)
     (tmp_path / "images/cat").mkdir(parents=True)
     (tmp_path / "images/cat/a.png").write_bytes(b"")
-    assert "have the label 0; at least two labels are needed" in str(found(tmp_path / "alike").problems[0])
-    assert "have no labels" in str(found(tmp_path / "bare").problems[0])
-    assert "not point clouds" in str(found(tmp_path / "images").problems[0])
+    assert "have the label 0; at least two labels are needed" in str(recognize_folder(tmp_path / "alike").problems[0])
+    assert "have no labels" in str(recognize_folder(tmp_path / "bare").problems[0])
+    assert "not point clouds" in str(recognize_folder(tmp_path / "images").problems[0])
     recognized = recognize(str(tmp_path / "alike"), val_fraction=0.2, seed=0)
     assert "Point cloud segmentation" in recognized.problems[0].remedy
 
@@ -193,7 +193,7 @@ def test_samples_are_local_and_small_clouds_repeat(tmp_path: Path) -> None:
 
 
 def test_rotation_keeps_distances_and_up(tmp_path: Path) -> None:
-    places, classes = scene(0, 100)
+    places, classes = make_scene(0, 100)
     write_las(tmp_path / "las/train/a.las", places, classes + 2)
     write_ply(tmp_path / "ply/train/a.ply", places, label=classes)
     for name in ("las", "ply"):
@@ -224,12 +224,12 @@ def test_samples_are_scaled_uniformly(tmp_path: Path) -> None:
 
 def test_features_are_scaled_separately(tmp_path: Path) -> None:
     for number, split in enumerate(("train", "train", "val")):
-        places, classes = scene(number, 80)
+        places, classes = make_scene(number, 80)
         light = np.arange(80, dtype=np.float32) + 100 * number
         write_ply(
             tmp_path / split / f"{number}.ply", places, label=classes, intensity=light, red=np.full(80, 9, np.uint8)
         )
-    recognized = found(tmp_path)
+    recognized = recognize_folder(tmp_path)
     assert isinstance(recognized.train, PointSplit)
     assert recognized.code is not None
     all_features = PointBlocks(recognized.train, recognized.code, str(tmp_path), points=80)
@@ -278,13 +278,13 @@ def test_damaged_cloud_is_named(tmp_path: Path) -> None:
 
 
 def test_inspection_reports_points_without_position(tmp_path: Path) -> None:
-    places, classes = scene(0, 300)
+    places, classes = make_scene(0, 300)
     places[3] = np.nan
     write_ply(tmp_path / "train/a.ply", places, label=classes)
     write_pcd(tmp_path / "train/b.pcd", places, "binary", label=classes)
     write_table(tmp_path / "val/c.xyz", places, classes, header="x y z label")
     for split in ("train", "val"):
-        write_ply(tmp_path / split / "all valid.ply", *scene(1, 300)[:1], label=classes)
+        write_ply(tmp_path / split / "all valid.ply", *make_scene(1, 300)[:1], label=classes)
     report = inspect(str(tmp_path), val_fraction=0.2, seed=0, progress=lambda done, total: None, kinds=POINTS)
     places[2:] = np.nan
     write_ply(tmp_path / "train/a.ply", places, label=classes)
@@ -324,7 +324,7 @@ def test_clouds_are_cached_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_common_features_are_used(tmp_path: Path) -> None:
-    places, classes = scene(0, 80)
+    places, classes = make_scene(0, 80)
     red = np.full(80, 9, np.uint8)
     write_ply(tmp_path / "train/a.ply", places, label=classes, red=red, intensity=red)
     write_ply(tmp_path / "train/b.ply", places, label=classes, intensity=red)

@@ -19,14 +19,14 @@ from engine.data.transforms.augmentation import draw_crops
 from engine.data.transforms.device_transforms import Cropped
 from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, STEP, orientation_plane
 from engine.tasks.roads.samples import OrientedImages
-from tests.support.lines import line, make_lined
-from tests.support.loaders import loader_of
+from tests.support.lines import make_line, make_lined
+from tests.support.loaders import make_loader
 
 SIDE = 48
 COUNT = 12
 
 
-def opened(folder: Path) -> Splits:
+def open_folder(folder: Path) -> Splits:
     return open_splits(str(folder), val_fraction=0.2, seed=0, kinds=("masks",))
 
 
@@ -35,26 +35,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_lined(tmp_path_factory.mktemp("lines"), {"train": COUNT, "val": 2}, SIDE)
 
 
-def apart(classes: np.ndarray, degrees: float) -> np.ndarray:
+def angle_difference(classes: np.ndarray, degrees: float) -> np.ndarray:
     return np.abs((classes * STEP - degrees + 90) % 180 - 90)
 
 
 def test_road_images_have_mask_and_directions(folder: Path) -> None:
-    images = OrientedImages(opened(folder).train)
+    images = OrientedImages(open_folder(folder).train)
     for number in range(4):
         loaded = images.load(number, SIDE, 3).numpy()
-        pixels, mask, degrees = line(SIDE, number + 1)
+        pixels, mask, degrees = make_line(SIDE, number + 1)
         assert loaded.shape == (5, SIDE, SIDE)
         assert (loaded[:3] == pixels.transpose(2, 0, 1)).all()
         assert (loaded[3] == (mask > 0)).all()
         assert (loaded[4] == orientation_plane((mask > 0).astype(np.uint8))).all()
-        assert np.median(apart(loaded[4][mask > 0], degrees)) <= STEP
+        assert np.median(angle_difference(loaded[4][mask > 0], degrees)) <= STEP
 
 
 def test_directions_follow_mirroring(folder: Path) -> None:
-    images = OrientedImages(opened(folder).train)
+    images = OrientedImages(open_folder(folder).train)
     sampler = GlobalBatchSampler(COUNT, 4, 0, 1, RandomStreams(3))
-    loader = loader_of(images, sampler, size=SIDE - 6, augmentation="light", threads=0)
+    loader = make_loader(images, sampler, size=SIDE - 6, augmentation="light", threads=0)
     mirrored = draw_crops(crop_margin(SIDE - 6), RandomStreams(3), 1, np.arange(COUNT), mirror=True)[:, 2]
     assert 0 < mirrored.sum() < COUNT
     close = []
@@ -74,7 +74,7 @@ def test_directions_follow_mirroring(folder: Path) -> None:
 
 
 def test_mirroring_twice_restores_directions(folder: Path) -> None:
-    images = OrientedImages(opened(folder).train)
+    images = OrientedImages(open_folder(folder).train)
     planes = torch.stack([torch.zeros(DIRECTIONS + 2), torch.tensor([*range(DIRECTIONS + 1), NO_CLASS])])
     planes = planes.to(torch.uint8).reshape(1, 2, 1, -1)
     mirrored = Cropped(torch.tensor([[0, 0, 1]]), SIDE, SIDE)
@@ -90,11 +90,11 @@ def test_mirroring_twice_restores_directions(folder: Path) -> None:
 
 
 def test_directions_are_cached_separately(folder: Path) -> None:
-    plain = opened(folder).train
+    plain = open_folder(folder).train
     sampler = GlobalBatchSampler(COUNT, COUNT, 0, 1, RandomStreams(3), shuffle=False)
     found = []
     for images, decoded in ((plain, COUNT), (OrientedImages(plain), COUNT), (OrientedImages(plain), 0)):
-        loader = loader_of(images, sampler, size=SIDE, augmentation="none", threads=0, cache="disk")
+        loader = make_loader(images, sampler, size=SIDE, augmentation="none", threads=0, cache="disk")
         try:
             (batch,) = loader.epoch(1)
             assert loader.decoded == decoded
@@ -108,7 +108,7 @@ def test_directions_are_cached_separately(folder: Path) -> None:
 def test_invalid_mask_names_its_image(tmp_path: Path) -> None:
     folder = make_lined(tmp_path, {"train": 2, "val": 2}, SIDE)
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(folder / "masks/train/001.png")
-    images = OrientedImages(opened(folder).train)
+    images = OrientedImages(open_folder(folder).train)
     assert images.path(1).endswith("001.png")
     with pytest.raises(UnreadableImage, match=r"001\.png.*its mask has a different size"):
         images.load(1, SIDE, 3)

@@ -19,9 +19,9 @@ from engine.tasks.registry import TASKS
 from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, STEP, center_lines, orientation_plane
 from engine.tasks.roads.models import SCORES
 from tests.support.dataset_infos import dataset_info
-from tests.support.lines import line, make_lined
+from tests.support.lines import make_line, make_lined
 from tests.support.masks import make_masked
-from tests.support.metrics import metric_of_ranks
+from tests.support.metrics import compute_on_ranks
 
 TASK = TASKS["road_extraction"]
 OBJECTIVE = TASK.objective(Job.from_fields(task="road_extraction"), dataset_info(2))
@@ -34,17 +34,17 @@ def linknet(**fields: Any) -> Job:
     )
 
 
-def truth(count: int) -> torch.Tensor:
+def make_targets(count: int) -> torch.Tensor:
     """Return targets for `count` images with lines. The first row of each image is unlabeled."""
     planes = []
     for seed in range(count):
-        mask = (line(SIDE, seed)[1] > 0).astype(np.uint8)
+        mask = (make_line(SIDE, seed)[1] > 0).astype(np.uint8)
         mask[0] = NO_CLASS
         planes.append(np.stack([mask, orientation_plane(mask)]))
     return torch.from_numpy(np.stack(planes)).long()
 
 
-def guesses(targets: torch.Tensor, sureness: float, sides: tuple[int, ...] = (SIDE,)) -> torch.Tensor:
+def make_guesses(targets: torch.Tensor, sureness: float, sides: tuple[int, ...] = (SIDE,)) -> torch.Tensor:
     """Return plausible outputs of a model in packed form: noise plus `sureness` times the targets.
 
     `sides` are the sizes of the output maps.
@@ -97,9 +97,9 @@ def by_hand(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_metrics_match_their_definitions(ranks: int) -> None:
-    targets = truth(7)
-    outputs = guesses(targets, 2.5)
-    total: Any = metric_of_ranks(OBJECTIVE, outputs, targets, ranks, 2)
+    targets = make_targets(7)
+    outputs = make_guesses(targets, 2.5)
+    total: Any = compute_on_ranks(OBJECTIVE, outputs, targets, ranks, 2)
     found = total.compute()
     assert found.keys() == {measure.id for measure in TASK.entry.metrics}
     for name, value in by_hand(outputs, targets).items():
@@ -116,22 +116,22 @@ def test_relaxed_metrics_accept_shifted_lines() -> None:
     targets[:, 1] = BACKGROUND
     targets[0, 0, 10:13], targets[0, 1, 10:13] = 1, 0
     right = OBJECTIVE.metric()
-    right.update(guesses(targets, 50), targets)
+    right.update(make_guesses(targets, 50), targets)
     assert [right.compute()[name] for name in ("iou", "relaxed_iou", "f1", "orientation")] == [1, 1, 1, 1]
     shifted = OBJECTIVE.metric()
-    shifted.update(guesses(targets.roll(3, 2), 50), targets)
+    shifted.update(make_guesses(targets.roll(3, 2), 50), targets)
     assert shifted.compute()["iou"] == 0
     assert shifted.compute()["relaxed_iou"] == 1
     off = OBJECTIVE.metric()
-    off.update(guesses(targets.roll(4, 2), 50), targets)
+    off.update(make_guesses(targets.roll(4, 2), 50), targets)
     assert off.compute()["relaxed_iou"] == 0
 
 
 def test_loss_is_soft_iou_plus_cross_entropy() -> None:
-    targets = truth(3)
+    targets = make_targets(3)
     targets[1, 0, 1:], targets[1, 1, 1:] = 0, BACKGROUND
     sides = (SIDE, SIDE // 2, SIDE // 4, SIDE // 4)
-    outputs = guesses(targets, 1.0, sides)
+    outputs = make_guesses(targets, 1.0, sides)
     losses = OBJECTIVE.loss(outputs, targets)
     assert losses.shape == (3,)
     for number in range(3):
@@ -152,11 +152,11 @@ def test_loss_is_soft_iou_plus_cross_entropy() -> None:
 
 
 def test_loss_vanishes_for_perfect_outputs() -> None:
-    targets = truth(3)
+    targets = make_targets(3)
     targets[1, 0], targets[1, 1] = 0, BACKGROUND
     targets[2] = NO_CLASS
-    outputs = guesses(targets, 0.0).requires_grad_()
-    wrong, right = OBJECTIVE.loss(outputs, targets), OBJECTIVE.loss(guesses(targets, 60), targets)
+    outputs = make_guesses(targets, 0.0).requires_grad_()
+    wrong, right = OBJECTIVE.loss(outputs, targets), OBJECTIVE.loss(make_guesses(targets, 60), targets)
     assert (wrong[:2] > 0.5).all()
     assert wrong[2] == 0
     assert (right < 1e-2).all()
@@ -165,8 +165,10 @@ def test_loss_vanishes_for_perfect_outputs() -> None:
     assert outputs.grad.isfinite().all()
     left_out = (targets[:, 0] == NO_CLASS).flatten(1)[:, None].expand_as(outputs)
     assert (outputs.grad[left_out] == 0).all()
-    assert OBJECTIVE.correct(guesses(targets, 60), targets) == 2
-    assert OBJECTIVE.loss(guesses(targets, 0.0), OBJECTIVE.blank_targets(torch.zeros(3, 3, SIDE, SIDE))).shape == (3,)
+    assert OBJECTIVE.correct(make_guesses(targets, 60), targets) == 2
+    assert OBJECTIVE.loss(make_guesses(targets, 0.0), OBJECTIVE.blank_targets(torch.zeros(3, 3, SIDE, SIDE))).shape == (
+        3,
+    )
 
 
 def test_direction_loss_balances_lines_and_background() -> None:
@@ -186,7 +188,7 @@ def test_lines_are_colored_by_direction() -> None:
     targets[0, 0, 10:14], targets[0, 1, 10:14] = 1, 0
     gray = np.full((SIDE, SIDE, 3), 100, np.uint8)
     true = OBJECTIVE.show_truth(gray, targets[0])
-    found = OBJECTIVE.show_prediction(gray, guesses(targets, 50, (SIDE, SIDE // 2, SIDE // 4))[0])
+    found = OBJECTIVE.show_prediction(gray, make_guesses(targets, 50, (SIDE, SIDE // 2, SIDE // 4))[0])
     for drawing in (true, found):
         assert drawing.text == "Lines on 12.5% of it"
         assert (drawing.image[0] == 100).all()

@@ -24,8 +24,8 @@ from engine.training.checkpointing.checkpoint_files import (
     read_checkpoint,
     write_checkpoint,
 )
-from tests.support.planting import Planting
-from tests.support.syncing import synced
+from tests.support.planting import FileCreator
+from tests.support.syncing import record_syncs
 
 
 def _content(epoch: int = 3) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def test_read_checkpoint_detects_truncation(tmp_path: Path) -> None:
 
 def test_read_checkpoint_runs_no_code(tmp_path: Path) -> None:
     planted = tmp_path / "planted"
-    write_checkpoint(_content() | {"best": Planting(planted)}, tmp_path / "last.pt")
+    write_checkpoint(_content() | {"best": FileCreator(planted)}, tmp_path / "last.pt")
     with pytest.raises(DamagedCheckpoint, match="it contains more than tensors and plain values"):
         read_checkpoint(tmp_path / "last.pt")
     assert not planted.exists()
@@ -135,7 +135,7 @@ def test_drop_older_keeps_the_newest(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="files are named by /proc")
 def test_write_checkpoint_syncs_file_then_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with synced(monkeypatch) as names:
+    with record_syncs(monkeypatch) as names:
         write_checkpoint({"step": 1}, tmp_path / "last.pt")
     assert names == [(str(tmp_path / ".last.pt.part"), []), (str(tmp_path), ["last.pt"])]
 
@@ -164,7 +164,7 @@ def test_copy_checkpoint_replaces_its_target_at_once(tmp_path: Path, monkeypatch
     target.parent.mkdir(parents=True)
     for _ in range(2):
         (target.parent / ".last.pt.part").symlink_to(source)
-        with synced(monkeypatch) as names:
+        with record_syncs(monkeypatch) as names:
             copy_checkpoint(source, target)
         assert (names[-1], [*target.parent.iterdir()]) == ((str(target.parent), ["last.pt"]), [target])
     assert (_epoch(target), target.read_bytes()) == (1, source.read_bytes())

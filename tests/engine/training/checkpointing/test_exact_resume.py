@@ -12,9 +12,9 @@ from engine.contract.events import EpochStarted, PhaseChanged, StepMetrics, Vali
 from engine.contract.job import Job
 from engine.contract.protocol import Stop
 from tests.engine.conftest import make_images
-from tests.support.cases import some
+from tests.support.cases import mark_long_cases
 from tests.support.gates import ONCE_ASKED
-from tests.support.same_states import differences
+from tests.support.same_states import find_differences
 
 Make = Callable[..., Job]
 Start = Callable[..., Any]
@@ -93,12 +93,12 @@ def _assert_same_end(rest: Any, uninterrupted: Any) -> None:
     actual, expected = rest.checkpoint(), uninterrupted.checkpoint()
     for content in (actual, expected):
         content["job"].pop("resume_from")
-    assert not differences(actual, expected)
-    assert not differences(rest.checkpoint("best.pt"), uninterrupted.checkpoint("best.pt"))
+    assert not find_differences(actual, expected)
+    assert not find_differences(rest.checkpoint("best.pt"), uninterrupted.checkpoint("best.pt"))
 
 
 @pytest.mark.timeout(600)  # four runs of up to four ranks
-@pytest.mark.parametrize("name", some(STRATEGIES, everyday=USUAL))
+@pytest.mark.parametrize("name", mark_long_cases(STRATEGIES, everyday=USUAL))
 def test_resume_is_exact_from_any_step(job: Make, start: Start, name: str) -> None:
     cpus, options = STRATEGIES[name]
     fields = EVERYTHING | {"strategy": name, "cpus": cpus} | options

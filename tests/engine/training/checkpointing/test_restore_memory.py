@@ -10,7 +10,7 @@ import pytest
 
 from engine.contract.job import Job
 from tests.engine.strategies.test_tensor_parallel import HEADS
-from tests.support.cases import some
+from tests.support.cases import mark_long_cases
 from tests.support.restore_memory import MEASURE, path
 
 Make = Callable[..., Job]
@@ -24,7 +24,7 @@ Tensor parallelism copies its slices of attention weights twice. DTensor's `dist
 """
 
 
-@pytest.mark.parametrize("strategy", some(LIMITS, everyday=["tp"]))
+@pytest.mark.parametrize("strategy", mark_long_cases(LIMITS, everyday=["tp"]))
 def test_resume_allocates_each_tensor_once(job: Make, start: Start, model_file: Write, strategy: str) -> None:
     """Resume with averages and a state of AdamW. The model and the averages are restored in place."""
     cpus, limit = LIMITS[strategy]

@@ -14,7 +14,7 @@ from engine.contract.events import EpochStarted, Failed, Planned, StepMetrics, V
 from engine.contract.job import Job
 from engine.contract.protocol import Stop
 from engine.training.checkpointing.checkpoint_files import read_checkpoint, write_checkpoint
-from tests.support.cases import some
+from tests.support.cases import mark_long_cases
 from tests.support.gates import ONCE_ASKED
 from tests.support.plain_training import evaluate_plainly
 from tests.support.worker_group import Forker, WorkerGroup
@@ -65,7 +65,7 @@ def _path(group: Any) -> str:
     return str(group.folder / "checkpoints/last.pt")
 
 
-def _interrupted(group: Any, after: int) -> Any:
+def _interrupt(group: Any, after: int) -> Any:
     """Stop the run after step `after`, while the next step waits for the gate. Return the finished worker group."""
     group.read_steps(after)
     group.send(Stop(), 0)
@@ -81,11 +81,11 @@ def test_resume_in_mid_epoch_with_other_strategies(job: Make, start: Start, mode
     uninterrupted = start(job(**SINGLE, **fields), every_step=True).completed()
     assert len(uninterrupted.losses) == 18
     gate.unlink()
-    first = _interrupted(start(job(**SINGLE, **fields), every_step=True, prepare=ONCE_ASKED), after=3)
+    first = _interrupt(start(job(**SINGLE, **fields), every_step=True, prepare=ONCE_ASKED), after=3)
     assert (first.checkpoint()["epoch"], first.checkpoint()["done"]) == (1, len(first.losses))
     gate.unlink()
     resumed_job = job(**DDP, **fields, resume_from=_path(first))
-    second = _interrupted(start(resumed_job, every_step=True, prepare=ONCE_ASKED), after=9)
+    second = _interrupt(start(resumed_job, every_step=True, prepare=ONCE_ASKED), after=9)
     assert [group.of(Planned)[0].from_step for group in (first, second)] == [0, len(first.losses)]
     assert second.checkpoint()["epoch"] == 2
     assert 0 < second.checkpoint()["done"] < 6
@@ -255,7 +255,7 @@ def test_resume_skips_pipeline_measurement(job: Make, start: Start) -> None:
     assert rest.of(Planned)[0].model_split == planned.model_split
 
 
-@pytest.mark.parametrize("strategy", some(["ddp", "fsdp"], everyday=["fsdp"]))
+@pytest.mark.parametrize("strategy", mark_long_cases(["ddp", "fsdp"], everyday=["fsdp"]))
 @pytest.mark.parametrize("shares", [(0.75, 0.25), pytest.param((), marks=pytest.mark.long)])
 def test_resume_keeps_shares_by_speed(job: Make, start: Start, strategy: str, shares: tuple[float, ...]) -> None:
     fields: dict[str, Any] = {"cpus": 2, "strategy": strategy, "balance": "speed"}

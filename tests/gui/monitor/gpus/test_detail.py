@@ -12,10 +12,10 @@ from engine.contract.devices import Ecc, Gpu, GpuProcess, Mig, Nvml, Pcie, Retir
 from engine.gpus.quantities import BY_ID, QUANTITIES
 from gui.format import clock
 from gui.monitor.gpus.gpu_fields import GROUPS, groups, now
-from tests.gui.monitor.watching import GIB, START, Watching, full_gpu, plain_gpu, watched
+from tests.gui.monitor.watching import GIB, START, Watching, full_gpu, make_watched_gpu, plain_gpu
 
 
-def described(watching: Watching) -> dict[str, str]:
+def read_descriptions(watching: Watching) -> dict[str, str]:
     """Return the descriptions of the visible groups for screen readers, by title."""
     cards = {card.accessibleName(): card for card in watching.page.gpus.detail.findChildren(QFrame, "card")}
     return {
@@ -25,16 +25,16 @@ def described(watching: Watching) -> dict[str, str]:
     }
 
 
-def opened(watching: Watching, *gpus: Gpu, nvml: Nvml | None = None) -> dict[str, str]:
+def open_detail(watching: Watching, *gpus: Gpu, nvml: Nvml | None = None) -> dict[str, str]:
     watching.see(*gpus, nvml=nvml)
     watching.page.show_gpu(gpus[0].uuid)
-    return described(watching)
+    return read_descriptions(watching)
 
 
 def test_detail_values_have_meanings() -> None:
     figures = {
         figure.id: figure
-        for group in groups(watched(full_gpu(), host="ws2"), now(full_gpu()), None)
+        for group in groups(make_watched_gpu(full_gpu(), host="ws2"), now(full_gpu()), None)
         for figure in group.figures
     }
     assert figures["host"].text == "ws2"
@@ -51,7 +51,7 @@ def test_detail_shows_all_groups(watching: Watching) -> None:
         ecc=Ecc(enabled=True, corrected=1, uncorrected=2, total_corrected=3, total_uncorrected=4),
         retired=Retired(pages_single_bit=5, pages_double_bit=6, rows_corrected=7, rows_uncorrected=8, rows_failed=False),
     )  # fmt: skip
-    assert opened(watching, gpu) == {
+    assert open_detail(watching, gpu) == {
         "Work": "Utilization 87%, SM activity 64%, Tensor activity 22%, Memory bandwidth 31%, Video encoder 0%, "
         "Video decoder 12%, Compute mode default, Clocks limited by the power limit; throttling: hot",
         "Memory": "In use 41.0 GiB, Free 99.0 GiB, Reserved 0.5 GiB, Total 141.0 GiB",
@@ -71,7 +71,7 @@ def test_detail_shows_all_groups(watching: Watching) -> None:
 
 def test_detail_leaves_out_unreported_values(watching: Watching) -> None:
     bare = Gpu(uuid="GPU-a", name="A GPU", nvml_index=0)
-    texts = opened(watching, bare, nvml=Nvml("ok"))
+    texts = open_detail(watching, bare, nvml=Nvml("ok"))
     assert list(texts) == ["Identity"]
     assert "None" not in texts["Identity"]
     assert "Driver" not in texts["Identity"]
@@ -93,7 +93,7 @@ def test_detail_leaves_out_unreported_values(watching: Watching) -> None:
     ],
 )
 def test_detail_marks_faults(gpu: Gpu, alarming: set[str]) -> None:
-    figures = [figure for group in groups(watched(gpu), now(gpu), None) for figure in group.figures]
+    figures = [figure for group in groups(make_watched_gpu(gpu), now(gpu), None) for figure in group.figures]
     assert {figure.id for figure in figures if figure.alarming} == alarming
 
 
@@ -102,7 +102,7 @@ def test_detail_tables(watching: Watching) -> None:
         pid=4711, user="anna", name="python", command="python train.py", sm_percent=71.0, memory_used_bytes=2 * GIB
     )
     gpu = full_gpu(processes=(process,), xids=(Xid(START - 60, 31), Xid(START - 5, 79)))
-    opened(watching, gpu)
+    open_detail(watching, gpu)
     detail = watching.page.gpus.detail
     assert detail.links.texts()[0] == ["0", "active", "4", "3.00 GB/s", "1.00 GB/s", "0:2:0"]
     assert detail.links.texts()[1][1] == "not active"
@@ -128,22 +128,22 @@ def test_detail_lists_mig_instances(watching: Watching) -> None:
     titles = [tile.title.text() for tile in watching.page.gpus.tiles.tiles.values()]
     assert titles == ["GPU 0", "GPU 0 MIG 7", "GPU 0 MIG 8", "GPU 1"]
     watching.see(parent, *instances, host="ws2")
-    texts = opened(watching, parent, *instances)
+    texts = open_detail(watching, parent, *instances)
     assert "MIG on" in texts["Identity"]
     assert watching.page.gpus.detail.instances.texts() == [
         ["GPU 0 MIG 7", "1g.18gb", "0.0 of 16.0 GiB", ""],
         ["GPU 0 MIG 8", "1g.18gb", "1.0 of 16.0 GiB", ""],
     ]
     watching.page.show_gpu("MIG-0")
-    assert "MIG profile 1g.18gb" in described(watching)["Identity"]
+    assert "MIG profile 1g.18gb" in read_descriptions(watching)["Identity"]
 
 
 def test_detail_refreshes(watching: Watching) -> None:
-    opened(watching, full_gpu())
+    open_detail(watching, full_gpu())
     watching.see(full_gpu(power_w=333.0), at=1)
-    assert "Power 333 W" in described(watching)["Power and heat"]
+    assert "Power 333 W" in read_descriptions(watching)["Power and heat"]
     watching.see(plain_gpu(), at=2)
-    assert "Memory errors" not in described(watching)
+    assert "Memory errors" not in read_descriptions(watching)
 
 
 def test_detail_shows_values_at_crosshair(watching: Watching, qtbot: QtBot) -> None:
@@ -152,7 +152,7 @@ def test_detail_shows_values_at_crosshair(watching: Watching, qtbot: QtBot) -> N
     watching.page.show_gpu(full_gpu().uuid)
     for cursor, watts in ((-1.0, 100), (1.6, 102), (2.4, 102), (9.0, 104), (1.0, 101), (None, 104)):
         watching.page.group.set_cursor(cursor)
-        assert f"Power {watts} W" in described(watching)["Power and heat"]
+        assert f"Power {watts} W" in read_descriptions(watching)["Power and heat"]
 
 
 def test_detail_escape_returns_to_tile(watching: Watching, qtbot: QtBot) -> None:

@@ -18,7 +18,7 @@ from gui.monitor.gpus.watched_gpu import EnergyCounters, WatchedGpu, watched_gpu
 from gui.plots.group import PlotGroup
 from gui.sources.devices import device_format
 from gui.style import theme
-from tests.gui.monitor.watching import START, full_gpu, make_history, plain_gpu, watched
+from tests.gui.monitor.watching import START, full_gpu, make_history, make_watched_gpu, plain_gpu
 from tests.gui.sources.devices.snapshots import held_by, snapshot
 from tests.support.widgets import ShowWidget
 
@@ -51,7 +51,7 @@ def figures(tile: Tile) -> dict[str, str]:
 
 
 def test_tile_values_have_units_and_limits(show_tile: ShowTile) -> None:
-    tile = show_tile(watched(full_gpu()))
+    tile = show_tile(make_watched_gpu(full_gpu()))
     expected = {
         "Utilization": "87%", "Power": "512 of 700 W", "GPU temp.": "61 °C", "SM clock": "1,755 of 1,980 MHz",
         "PCIe 4 ×16": "↓ 1.20 ↑ 0.40 GB/s", "NVLink ×3": "↓ 12.00 ↑ 4.00 GB/s", "SMs active": "64%", "Fan": "35%",
@@ -75,12 +75,12 @@ def test_tile_values_have_units_and_limits(show_tile: ShowTile) -> None:
 )
 def test_tile_shows_reported_values_of_pcie(pcie: Pcie, figure: dict[str, str]) -> None:
     gpu = Gpu(uuid="GPU-a", name="A GPU", nvml_index=0, pcie=pcie)
-    assert {each.label: each.text for each in tile_figures(watched(gpu), now(gpu), None)} == figure
+    assert {each.label: each.text for each in tile_figures(make_watched_gpu(gpu), now(gpu), None)} == figure
 
 
 def test_tile_leaves_out_unreported_values(show_tile: ShowTile, qtbot: QtBot) -> None:
     gpu = plain_gpu(utilization_percent=None, power_w=None, memory_used_bytes=None, memory_total_bytes=None)
-    tile = show_tile(watched(gpu))
+    tile = show_tile(make_watched_gpu(gpu))
     assert figures(tile) == {"GPU temp.": "61 °C"}
     qtbot.waitUntil(lambda: "Latest" in tile.plot.accessibleDescription())
     assert tile.plot.accessibleDescription() == "Latest: Temperature 61 °C"
@@ -98,7 +98,7 @@ def test_tile_lines_are_fractions(gpu: Gpu, scales: list[float | None]) -> None:
 
 
 def test_tile_draws_activity_without_utilization(show_tile: ShowTile, qtbot: QtBot) -> None:
-    tile = show_tile(watched(full_gpu(utilization_percent=None, power_w=None, temperature_c=None)))
+    tile = show_tile(make_watched_gpu(full_gpu(utilization_percent=None, power_w=None, temperature_c=None)))
     qtbot.waitUntil(lambda: "Latest" in tile.plot.accessibleDescription())
     assert tile.plot.accessibleDescription() == "Latest: Memory in use 41.0 GiB, SM activity 64%"
     (active,) = (figure for figure in tile.figures.figures if figure.id == "sm_active_percent")
@@ -107,7 +107,7 @@ def test_tile_draws_activity_without_utilization(show_tile: ShowTile, qtbot: QtB
 
 
 def test_tile_lost_gpu_is_faded(show_tile: ShowTile) -> None:
-    tile = show_tile(watched(full_gpu(lost=True, lost_since=START)))
+    tile = show_tile(make_watched_gpu(full_gpu(lost=True, lost_since=START)))
     assert tile.state.text() == f"⚠ Lost since {clock(START)}"
     assert tile.state.objectName() == "warning"
     assert figures(tile)["Utilization"] == "87%"
@@ -115,7 +115,7 @@ def test_tile_lost_gpu_is_faded(show_tile: ShowTile) -> None:
 
 def test_tile_sleeping_gpu(show_tile: ShowTile) -> None:
     asleep = Gpu(uuid="GPU-a", name="NVIDIA RTX 4060 Laptop", nvml_index=0, asleep=True)
-    tile = show_tile(watched(asleep))
+    tile = show_tile(make_watched_gpu(asleep))
     assert (tile.state.text(), tile.state.objectName()) == ("Asleep, not woken", "muted")
     assert figures(tile) == {}
 
@@ -138,7 +138,7 @@ def test_tile_names_users_and_run(
     users, run, text = case
     monkeypatch.setattr(device_format, "current_user", lambda: "me")
     processes = tuple(process for user in users for process in held_by(user, 12 << 30))
-    tile = show_tile(watched(full_gpu(processes=processes), run=run))
+    tile = show_tile(make_watched_gpu(full_gpu(processes=processes), run=run))
     assert tile.who.text() == text
     assert tile.who.isHidden() is not bool(text)
     assert tile.who.objectName() == ("warning" if "also" in text else "")
@@ -147,7 +147,7 @@ def test_tile_names_users_and_run(
 def test_tile_values_stay_in_gap(styled: QApplication, group: PlotGroup, qtbot: QtBot) -> None:
     history = make_history(full_gpu(), seconds=5)
     history.add(snapshot(full_gpu(lost=True), time=START + 5))
-    each = watched(full_gpu())
+    each = make_watched_gpu(full_gpu())
     tile = Tile(each, group, EnergyCounters())
     qtbot.addWidget(tile)
     tile.show_gpu(each, history)
@@ -162,7 +162,7 @@ def test_tile_values_stay_in_gap(styled: QApplication, group: PlotGroup, qtbot: 
 def test_tile_shows_values_at_crosshair(styled: QApplication, group: PlotGroup, qtbot: QtBot) -> None:
     history = make_history(full_gpu(utilization_percent=10.0), seconds=30)
     history.add(snapshot(full_gpu(utilization_percent=90.0), time=START + 30))
-    each = watched(full_gpu(utilization_percent=90.0))
+    each = make_watched_gpu(full_gpu(utilization_percent=90.0))
     group.origin = history.origin
     group.set_extent(0.0, 30.0)
     tile = Tile(each, group, EnergyCounters())
@@ -180,7 +180,7 @@ def test_tile_shows_values_at_crosshair(styled: QApplication, group: PlotGroup, 
 
 @pytest.mark.parametrize("key", [Qt.Key.Key_Return, Qt.Key.Key_Enter])
 def test_tile_keyboard(show_tile: ShowTile, group: PlotGroup, qtbot: QtBot, key: Qt.Key) -> None:
-    each = watched(full_gpu())
+    each = make_watched_gpu(full_gpu())
     tile = show_tile(each)
     tile.setFocus()
     assert tile.focusProxy() is tile.plot
@@ -192,7 +192,7 @@ def test_tile_keyboard(show_tile: ShowTile, group: PlotGroup, qtbot: QtBot, key:
 
 
 def test_tile_opens_detail_by_mouse(show_tile: ShowTile, qtbot: QtBot) -> None:
-    tile = show_tile(watched(full_gpu()))
+    tile = show_tile(make_watched_gpu(full_gpu()))
     with qtbot.waitSignal(tile.opened):
         qtbot.mouseDClick(tile.figures, Qt.MouseButton.LeftButton)
     more = next(
@@ -204,7 +204,7 @@ def test_tile_opens_detail_by_mouse(show_tile: ShowTile, qtbot: QtBot) -> None:
 
 @pytest.mark.parametrize("energy_j", [1_000_000.0, None])
 def test_tile_menu(show_tile: ShowTile, qtbot: QtBot, energy_j: float | None) -> None:
-    tile = show_tile(watched(full_gpu(energy_j=energy_j)))
+    tile = show_tile(make_watched_gpu(full_gpu(energy_j=energy_j)))
     where = QPoint(5, 5)
     QApplication.sendEvent(
         tile.figures, QContextMenuEvent(QContextMenuEvent.Reason.Mouse, where, tile.mapToGlobal(where))
@@ -227,7 +227,7 @@ def test_energy_counter_reset() -> None:
     counters = EnergyCounters()
 
     def used(joules: float, at: float) -> tuple[float, float]:
-        counted = counters.used(watched(full_gpu(energy_j=joules), time=START + at))
+        counted = counters.used(make_watched_gpu(full_gpu(energy_j=joules), time=START + at))
         return counted.joules, counted.since - START
 
     assert used(1000.0, 0) == (0.0, 0)
@@ -235,7 +235,7 @@ def test_energy_counter_reset() -> None:
     counters.reset(full_gpu().uuid)
     assert used(4600.0, 60) == (0.0, 60)
     assert used(5.0, 90) == (0.0, 90)  # a reloaded driver counts from 0
-    assert counters.used(watched(plain_gpu())) is None
+    assert counters.used(make_watched_gpu(plain_gpu())) is None
 
 
 @pytest.mark.parametrize(("joules", "text"), [(0.0, "0.0 kJ"), (41_234.0, "41.2 kJ"), (4_464_000.0, "1.24 kWh")])
@@ -260,7 +260,7 @@ def test_watched_gpus_mark_silent_hosts() -> None:
 
 @pytest.mark.usefixtures("normal_text")
 def test_tile_arrow_follows_text_size(show_tile: ShowTile) -> None:
-    arrow = show_tile(watched(plain_gpu())).findChild(QAbstractButton)
+    arrow = show_tile(make_watched_gpu(plain_gpu())).findChild(QAbstractButton)
     assert arrow is not None
     size = arrow.size()
     theme.choose("system", 200)

@@ -11,7 +11,7 @@ from engine.contract.devices import Gpu, GpuProcess, Xid
 from gui.monitor.gpus.compact import COLUMNS, CompactModel
 from gui.monitor.gpus.tiles import MIN_HEIGHT, MIN_WIDTH, columns_for
 from gui.style import theme
-from tests.gui.monitor.watching import GIB, START, Watching, full_gpu, plain_gpu, watched
+from tests.gui.monitor.watching import GIB, START, Watching, full_gpu, make_watched_gpu, plain_gpu
 
 
 def gpus(count: int, **changes: object) -> list[Gpu]:
@@ -99,7 +99,7 @@ def test_compact_row_leaves_out_unreported_values(watching: Watching) -> None:
 def test_compact_row_warns_by_color(
     styled: QApplication, changes: dict[str, object], gpu_changes: dict[str, object], colors: list[str]
 ) -> None:
-    row, model = watched(plain_gpu(**gpu_changes), **changes), CompactModel()
+    row, model = make_watched_gpu(plain_gpu(**gpu_changes), **changes), CompactModel()
     found = [model.cell_data(row, column, Qt.ItemDataRole.ForegroundRole) for column in (0, 1, len(COLUMNS) - 1)]
     assert [color.name() for color in found] == [getattr(theme.colors(), color) for color in colors]
 

@@ -18,7 +18,7 @@ from gui.monitor.topology.view import Matrix, TopologyView, fill
 from gui.sources.devices.hosts import Hosts
 from gui.style import fills, theme
 from gui.titles import gpu_names
-from tests.gui.monitor.machines import joined, numbered, see, within
+from tests.gui.monitor.machines import deliver_snapshot, make_gpu, make_topology, pairs_within
 from tests.gui.sources.devices.snapshots import UUIDS, snapshot
 from tests.support.golden import check_file
 from tests.support.nvml_profiles import MACHINES
@@ -26,7 +26,7 @@ from tests.support.nvml_stub import NvmlStub
 from tests.support.widgets import ShowWidget, visible_text
 
 GOLDEN = Path(__file__).with_name("golden_advice.txt")
-HALVES = within(range(4), range(4, 8))
+HALVES = pairs_within(range(4), range(4, 8))
 
 
 @pytest.fixture
@@ -35,11 +35,11 @@ def view(show_widget: ShowWidget, hosts: Hosts) -> TopologyView:
 
 
 def machine(count: int, topology: Topology | None) -> Snapshot:
-    return msgspec.structs.replace(snapshot(*(numbered(n) for n in range(count))), topology=topology)
+    return msgspec.structs.replace(snapshot(*(make_gpu(n) for n in range(count))), topology=topology)
 
 
 def advice_for(count: int, topology: Topology) -> str:
-    return connections.advice(connections.connected_gpus([numbered(n) for n in range(count)], topology))
+    return connections.advice(connections.connected_gpus([make_gpu(n) for n in range(count)], topology))
 
 
 def cell(view: TopologyView, row: int, column: int, role: int = Qt.ItemDataRole.DisplayRole) -> str:
@@ -48,29 +48,32 @@ def cell(view: TopologyView, row: int, column: int, role: int = Qt.ItemDataRole.
 
 # Advice
 
-NEAR = joined(4, path="PIX", peers=True)
+NEAR = make_topology(4, path="PIX", peers=True)
 CHAIN = {(0, 1): 2, (1, 2): 2, (2, 3): 2}
 ADVISED: dict[str, tuple[int, Topology]] = {
-    "NVLink everywhere": (8, joined(8, nvlinks=18)),
-    "two GPUs with NVLinks": (2, joined(2, nvlinks=4)),
-    "two groups with NVLinks": (8, joined(8, nvlinks=dict.fromkeys(HALVES, 4))),
-    "groups that are close to each other in part": (4, joined(4, nvlinks={(0, 1): 4, (2, 3): 4}, path={(0, 2): "PIX"})),
-    "crossed groups": (4, joined(4, nvlinks={(0, 3): 4, (1, 2): 4})),
-    "groups of different sizes": (5, joined(5, nvlinks={(0, 1): 1, (2, 3): 1, (2, 4): 1}, path="PHB")),
-    "one separate GPU": (3, joined(3, nvlinks={(0, 1): 4}, path="PHB")),
-    "two separate GPUs, and one that joins others": (5, joined(5, nvlinks={(0, 2): 4, (1, 2): 4}, path="PHB")),
-    "a chain": (4, joined(4, nvlinks=CHAIN)),
+    "NVLink everywhere": (8, make_topology(8, nvlinks=18)),
+    "two GPUs with NVLinks": (2, make_topology(2, nvlinks=4)),
+    "two groups with NVLinks": (8, make_topology(8, nvlinks=dict.fromkeys(HALVES, 4))),
+    "groups that are close to each other in part": (
+        4,
+        make_topology(4, nvlinks={(0, 1): 4, (2, 3): 4}, path={(0, 2): "PIX"}),
+    ),
+    "crossed groups": (4, make_topology(4, nvlinks={(0, 3): 4, (1, 2): 4})),
+    "groups of different sizes": (5, make_topology(5, nvlinks={(0, 1): 1, (2, 3): 1, (2, 4): 1}, path="PHB")),
+    "one separate GPU": (3, make_topology(3, nvlinks={(0, 1): 4}, path="PHB")),
+    "two separate GPUs, and one that joins others": (5, make_topology(5, nvlinks={(0, 2): 4, (1, 2): 4}, path="PHB")),
+    "a chain": (4, make_topology(4, nvlinks=CHAIN)),
     "a chain in which other pairs are unknown": (
         4,
         Topology(tuple(GpuPair(one=a, other=b, nvlinks=2) for a, b in CHAIN), ()),
     ),
-    "different numbers of NVLinks": (3, joined(3, nvlinks={(0, 1): 4, (0, 2): 12, (1, 2): 8})),
+    "different numbers of NVLinks": (3, make_topology(3, nvlinks={(0, 1): 4, (0, 2): 12, (1, 2): 8})),
     "PCIe switches": (4, NEAR),
-    "two groups with PCIe switches": (8, joined(8, path=dict.fromkeys(HALVES, "PXB"))),
-    "two processors": (8, joined(8, path=dict.fromkeys(HALVES, "NODE"))),
-    "two GPUs of one processor and one of another": (3, joined(3, path={(0, 1): "PHB"})),
-    "one processor": (2, joined(2, path="PHB", peers=True)),
-    "different processors": (2, joined(2, path="SYS", peers=False)),
+    "two groups with PCIe switches": (8, make_topology(8, path=dict.fromkeys(HALVES, "PXB"))),
+    "two processors": (8, make_topology(8, path=dict.fromkeys(HALVES, "NODE"))),
+    "two GPUs of one processor and one of another": (3, make_topology(3, path={(0, 1): "PHB"})),
+    "one processor": (2, make_topology(2, path="PHB", peers=True)),
+    "different processors": (2, make_topology(2, path="SYS", peers=False)),
     "different processors, and an unknown pair": (
         3,
         Topology(tuple(GpuPair(one=0, other=other, path="SYS") for other in (1, 2)), ()),
@@ -112,8 +115,8 @@ def test_advice_shortens_gpu_ranges(titles: list[str], expected: str) -> None:
 
 
 def test_matrix_cells_and_tool_tips(hosts: Hosts, view: TopologyView) -> None:
-    topology = joined(4, nvlinks={(0, 1): 18}, path={(2, 3): "PIX"}, peers=True)
-    see(hosts, machine(4, topology))
+    topology = make_topology(4, nvlinks={(0, 1): 18}, path={(2, 3): "PIX"}, peers=True)
+    deliver_snapshot(hosts, machine(4, topology))
     assert cell(view, 0, 1) == cell(view, 1, 0) == "NV18\n18 NVLinks"
     assert cell(view, 3, 2) == "PIX\none switch"
     assert cell(view, 0, 2) == "SYS\nprocessors"
@@ -126,9 +129,9 @@ def test_matrix_cells_and_tool_tips(hosts: Hosts, view: TopologyView) -> None:
 
 
 def test_matrix_follows_card_order(hosts: Hosts, view: TopologyView) -> None:
-    gpus = [numbered(n, cuda_index=2 - n) for n in range(3)]
-    sample = msgspec.structs.replace(snapshot(*gpus), topology=joined(3, nvlinks={(0, 1): 4}))
-    see(hosts, sample)
+    gpus = [make_gpu(n, cuda_index=2 - n) for n in range(3)]
+    sample = msgspec.structs.replace(snapshot(*gpus), topology=make_topology(3, nvlinks={(0, 1): 4}))
+    deliver_snapshot(hosts, sample)
     for roomy, titles in ((True, ["GPU 0", "GPU 1", "GPU 2"]), (False, ["0", "1", "2"])):
         view.model.set_roomy(roomy)
         assert [view.model.headerData(n, Qt.Orientation.Horizontal) for n in range(3)] == titles
@@ -139,28 +142,28 @@ def test_matrix_follows_card_order(hosts: Hosts, view: TopologyView) -> None:
 
 
 def test_matrix_marks_missing_peer_access(hosts: Hosts, view: TopologyView, qtbot: QtBot) -> None:
-    pairs = (*joined(2, path="PHB", peers=False).pairs, GpuPair(one=0, other=2, path="PHB", peer_access=True))
-    see(hosts, machine(3, Topology(pairs, ())))
+    pairs = (*make_topology(2, path="PHB", peers=False).pairs, GpuPair(one=0, other=2, path="PHB", peer_access=True))
+    deliver_snapshot(hosts, machine(3, Topology(pairs, ())))
     assert [cell(view, 0, column).partition("\n")[0] for column in range(3)] == ["", "PHB ✕", "PHB"]
     assert "Neither can read the other's memory directly" in cell(view, 0, 1, Qt.ItemDataRole.ToolTipRole)
     qtbot.waitUntil(lambda: "neither can read" in visible_text(view))
 
 
 def test_matrix_shows_known_affinities(hosts: Hosts, view: TopologyView) -> None:
-    see(hosts, machine(5, joined(5)))
+    deliver_snapshot(hosts, machine(5, make_topology(5)))
     extra = [view.model.headerData(n, Qt.Orientation.Horizontal) for n in range(5, view.model.columnCount())]
     assert extra == ["NUMA", "Cores"]
     assert [cell(view, row, 5) for row in range(5)] == ["0", "0", "0", "0", "1"]
     assert cell(view, 1, 6) == "8-15"
     for affinities, titles in (((), []), ((GpuAffinity(index=0, cores="0-7"), GpuAffinity(index=1)), ["Cores"])):
-        see(hosts, machine(5, Topology(joined(5).pairs, affinities)))
+        deliver_snapshot(hosts, machine(5, Topology(make_topology(5).pairs, affinities)))
         extra = [view.model.headerData(n, Qt.Orientation.Horizontal) for n in range(5, view.model.columnCount())]
         assert extra == titles
     assert [cell(view, row, 5) for row in range(3)] == ["0-7", "–", "–"]
 
 
 def test_matrix_unknown_pair(hosts: Hosts, view: TopologyView) -> None:
-    see(hosts, machine(3, Topology((*joined(2, nvlinks=4).pairs, GpuPair(one=1, other=2)), ())))
+    deliver_snapshot(hosts, machine(3, Topology((*make_topology(2, nvlinks=4).pairs, GpuPair(one=1, other=2)), ())))
     assert [cell(view, row, 2) for row in range(3)] == ["–", "–\nunknown", ""]
     unknown = [cell(view, row, 2, Qt.ItemDataRole.ToolTipRole) for row in range(2)]
     assert unknown[0] == unknown[1].replace("GPU 1", "GPU 0") != cell(view, 0, 1, Qt.ItemDataRole.ToolTipRole)
@@ -168,39 +171,39 @@ def test_matrix_unknown_pair(hosts: Hosts, view: TopologyView) -> None:
 
 def test_legend_explains_present_codes(hosts: Hosts, view: TopologyView, qtbot: QtBot) -> None:
     links = {(0, 1): 18, (0, 2): 9}
-    see(hosts, machine(4, joined(4, nvlinks=links, path={(2, 3): "NODE"})))
+    deliver_snapshot(hosts, machine(4, make_topology(4, nvlinks=links, path={(2, 3): "NODE"})))
     qtbot.waitUntil(lambda: "number of NVLinks" in visible_text(view))
     codes = [text for text in visible_text(view).splitlines() if text in ("NV#", "NV18", "NV9", "NODE", "SYS", "✕")]
     assert codes == ["NV#", "NODE", "SYS"]
     assert "several PCIe bridges of one processor" in visible_text(view)
     assert "through one PCIe switch" not in visible_text(view)
-    see(hosts, machine(2, joined(2, path="PIX")))
+    deliver_snapshot(hosts, machine(2, make_topology(2, path="PIX")))
     qtbot.waitUntil(lambda: "through one PCIe switch" in visible_text(view))
     assert "number of NVLinks" not in visible_text(view)
 
 
 def test_matrix_leaves_out_mig_instances(hosts: Hosts, view: TopologyView) -> None:
-    instance = numbered(1, nvml_index=0, mig=Mig(parent_uuid=UUIDS[0], gpu_instance=1))
-    see(hosts, msgspec.structs.replace(snapshot(numbered(0), instance), topology=joined(1)))
+    instance = make_gpu(1, nvml_index=0, mig=Mig(parent_uuid=UUIDS[0], gpu_instance=1))
+    deliver_snapshot(hosts, msgspec.structs.replace(snapshot(make_gpu(0), instance), topology=make_topology(1)))
     assert "single GPU" in visible_text(view)
 
 
 def test_matrix_leaves_out_lost_gpu(hosts: Hosts, view: TopologyView) -> None:
-    gpus = [numbered(n, lost=n == 1) for n in range(3)]
+    gpus = [make_gpu(n, lost=n == 1) for n in range(3)]
     pairs = (GpuPair(one=0, other=2, nvlinks=18),)
-    see(hosts, msgspec.structs.replace(snapshot(*gpus), topology=Topology(pairs, ())))
+    deliver_snapshot(hosts, msgspec.structs.replace(snapshot(*gpus), topology=Topology(pairs, ())))
     assert [view.model.headerData(n, Qt.Orientation.Horizontal) for n in range(2)] == ["GPU 0", "GPU 2"]
     assert view.advice.text().startswith("The two GPUs are connected by 18 NVLinks")
     assert view.advice.text().endswith("GPU 1 is lost and not shown here.")
-    see(hosts, snapshot(gpus[1], numbered(2)))
+    deliver_snapshot(hosts, snapshot(gpus[1], make_gpu(2)))
     assert "single GPU" in visible_text(view)
     assert "GPU 1 is lost" in visible_text(view)
-    see(hosts, snapshot(gpus[1]))
+    deliver_snapshot(hosts, snapshot(gpus[1]))
     assert "GPU 1 is lost" in visible_text(view)
 
 
 def test_matrix_sixteen_gpus_shows_codes(hosts: Hosts, view: TopologyView) -> None:
-    see(hosts, machine(16, joined(16, nvlinks=18)))
+    deliver_snapshot(hosts, machine(16, make_topology(16, nvlinks=18)))
     assert cell(view, 0, 15) == "NV18"
     tight, lines = view.table.rowHeight(0), view.table.fontMetrics().height()
     assert view.table.height() > view.table.horizontalHeader().height() + 16 * tight  # room for the scroll bar
@@ -213,9 +216,9 @@ def test_matrix_passes_model_tester(styled: QApplication, qtmodeltester: ModelTe
     model = Matrix()
     qtmodeltester.check(model)
     for count in (2, 8):
-        topology = joined(count)
+        topology = make_topology(count)
         model.show_gpus(
-            connections.connected_gpus([numbered(n) for n in range(count)], topology),
+            connections.connected_gpus([make_gpu(n) for n in range(count)], topology),
             {p.index: p for p in topology.affinities},
         )
         qtmodeltester.check(model)
@@ -237,24 +240,26 @@ def test_matrix_fills_have_contrast(styled: QApplication, monkeypatch: pytest.Mo
     [
         (snapshot(), "has no NVIDIA GPU"),
         (snapshot(status="no_driver", message="NVIDIA's driver is not loaded."), "driver is not loaded"),
-        (machine(1, joined(1)), "This machine has a single GPU, the NVIDIA H200.\n\nThe nearest CPU cores are 0-7 (NUMA node 0)."),
-        (msgspec.structs.replace(snapshot(numbered(1, cuda_index=0)), topology=joined(2)), "nearest CPU cores are 8-15"),
+        (machine(1, make_topology(1)), "This machine has a single GPU, the NVIDIA H200.\n\nThe nearest CPU cores are 0-7 (NUMA node 0)."),
+        (msgspec.structs.replace(snapshot(make_gpu(1, cuda_index=0)), topology=make_topology(2)), "nearest CPU cores are 8-15"),
         (machine(1, None), "single GPU"),
         (machine(2, None), "does not report how the 2 GPUs are connected"),
     ],
 )  # fmt: skip
 def test_view_explains_missing_matrix(hosts: Hosts, view: TopologyView, sample: Snapshot, expected: str) -> None:
     assert "Looking for devices" in visible_text(view)
-    see(hosts, sample)
+    deliver_snapshot(hosts, sample)
     assert expected in visible_text(view)
     assert not view.table.isVisible()
 
 
 def test_view_offers_other_host(hosts: Hosts, view: TopologyView) -> None:
     hosts.add("ws2")
-    see(hosts, machine(2, joined(2, nvlinks=4)))
+    deliver_snapshot(hosts, machine(2, make_topology(2, nvlinks=4)))
     assert not view.host.isVisible()
-    see(hosts, msgspec.structs.replace(machine(4, joined(4, path="PIX")), host="workstation 2"), host="ws2")
+    deliver_snapshot(
+        hosts, msgspec.structs.replace(machine(4, make_topology(4, path="PIX")), host="workstation 2"), host="ws2"
+    )
     assert view.model.rowCount() == 2
     view.host.setCurrentIndex(view.host.findText("workstation 2"))
     assert view.model.rowCount() == 4
@@ -264,13 +269,13 @@ def test_view_offers_other_host(hosts: Hosts, view: TopologyView) -> None:
 
 
 def test_view_refreshes_on_change_only(hosts: Hosts, view: TopologyView, qtbot: QtBot) -> None:
-    see(hosts, machine(2, joined(2)))
+    deliver_snapshot(hosts, machine(2, make_topology(2)))
     with qtbot.assertNotEmitted(view.model.modelReset):
-        see(hosts, machine(2, joined(2)))
+        deliver_snapshot(hosts, machine(2, make_topology(2)))
     with qtbot.waitSignal(view.model.modelReset):
-        see(hosts, machine(2, joined(2, nvlinks=2)))
-    renumbered = snapshot(*(numbered(n, cuda_index=n + 2) for n in range(2)))
-    see(hosts, msgspec.structs.replace(renumbered, topology=joined(2, nvlinks=2)))
+        deliver_snapshot(hosts, machine(2, make_topology(2, nvlinks=2)))
+    renumbered = snapshot(*(make_gpu(n, cuda_index=n + 2) for n in range(2)))
+    deliver_snapshot(hosts, msgspec.structs.replace(renumbered, topology=make_topology(2, nvlinks=2)))
     assert view.model.headerData(0, Qt.Orientation.Vertical) == "GPU 2"
 
 

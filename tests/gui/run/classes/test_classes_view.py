@@ -23,7 +23,7 @@ from gui.sources.run_series import ClassMetrics
 from gui.style import fills, theme
 from gui.widgets.column_model import BAR
 from tests.gui.run.evaluated_run import CLASSES, CONFUSION, events
-from tests.gui.sources.written_runs import a_plan, job
+from tests.gui.sources.written_runs import job, make_plan
 from tests.support.run_data import data_from
 from tests.support.widgets import ShowWidget, is_right_of, visible_text
 
@@ -254,7 +254,7 @@ def test_classes_view_explains_missing_metrics(
 
 def test_class_table_filters_many_classes(view: ClassesView) -> None:
     names = tuple(f"kind {n}" for n in range(40))
-    data = RunData(plan=a_plan(classes=names))
+    data = RunData(plan=make_plan(classes=names))
     data.validation_details.classes.append(ClassMetrics(1, 1, {"AP": np.linspace(0, 1, 40)}, None))
     view.show_data(data, is_active=True)
     assert view.content.filter.isVisible()

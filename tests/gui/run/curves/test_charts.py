@@ -19,7 +19,7 @@ from gui.sources.run_data import RunData
 from gui.sources.settings import Settings
 from gui.style import theme
 from tests.gui.run.evaluated_run import events
-from tests.gui.sources.written_runs import a_run, job
+from tests.gui.sources.written_runs import job, write_run
 from tests.support.run_data import data_from
 from tests.support.widgets import OpenWindow, ShowWidget
 
@@ -129,7 +129,7 @@ def test_loss_and_utilization_are_visible_together(open_window: OpenWindow, qtbo
     window = open_window()
     theme.choose("system", text_percent)
     window.resize(1280, 800)
-    window.show_run(a_run(80))
+    window.show_run(write_run(80))
     page = window.workspace.run
     qtbot.waitUntil(page.next_steps.isVisible)
 
@@ -151,7 +151,7 @@ def in_order(rows: PlotRows) -> list[str]:
 def test_plot_rows_are_chosen_ordered_and_enlarged(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
     window.resize(1280, 800)
-    window.show_run(a_run(80))
+    window.show_run(write_run(80))
     page = window.workspace.run
     qtbot.waitUntil(page.next_steps.isVisible)
     charts = page.charts

@@ -12,7 +12,7 @@ from engine.runs.folder import RunFolder
 from gui.run.model.view import ModelView
 from gui.run.request_pages import RESULT
 from tests.gui.run.model.saved_evaluations import make_dataset, save_evaluation
-from tests.gui.sources.written_runs import a_run
+from tests.gui.sources.written_runs import write_run
 from tests.support.widgets import ShowWidget
 
 
@@ -29,7 +29,7 @@ def dataset(styled: QApplication, tmp_path: Path) -> Path:
 @pytest.fixture
 def run(dataset: Path) -> RunFolder:
     """Create a run with a saved evaluation."""
-    created = a_run(8, dataset=str(dataset))
+    created = write_run(8, dataset=str(dataset))
     (created.checkpoints / "best.pt").write_bytes(b"weights")
     save_evaluation(created, dataset)
     return created

@@ -47,7 +47,7 @@ def make_dataset(folder: Path) -> Path:
     return folder
 
 
-def probabilities(wrong: tuple[int, ...]) -> np.ndarray:
+def make_probabilities(wrong: tuple[int, ...]) -> np.ndarray:
     """Return the probabilities of the classes for 12 samples, float32 [12, 3].
 
     For the samples in `wrong`, the next class has the highest probability.
@@ -72,7 +72,7 @@ def save_evaluation(
 
     The samples in `wrong` are predicted as the next class.
     """
-    table = probabilities(wrong)
+    table = make_probabilities(wrong)
     true, predicted = np.arange(COUNT) // EACH, table.argmax(1)
     right = (true == predicted).astype(float)
     confusion = np.zeros((3, 3), int)
@@ -120,7 +120,7 @@ def save_evaluation(
     )
     draws = np.random.default_rng(0).normal(0, 0.01, 40)
     no_gain = np.maximum(draws, 0) * len(wrong)  # the difference of two evaluations' losses has a bound of 0
-    curves = Curves(classes=tuple(curve_of(table, true == c, c) for c in range(3)))
+    curves = Curves(classes=tuple(compute_curve(table, true == c, c) for c in range(3)))
     folder = run.path / FOLDER / name
     folder.mkdir(parents=True)
     for file, content in (
@@ -139,7 +139,7 @@ def save_evaluation(
     return SavedEvaluation(folder, evaluation)
 
 
-def curve_of(table: np.ndarray, is_class: np.ndarray, index: int) -> ClassCurves:
+def compute_curve(table: np.ndarray, is_class: np.ndarray, index: int) -> ClassCurves:
     """Compute the curves of a class over all thresholds, and the threshold with the best F1."""
     thresholds = np.unique(table[:, index])[::-1].astype(float)
     right = np.array([(table[is_class, index] >= t).sum() for t in thresholds])

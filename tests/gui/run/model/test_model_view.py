@@ -39,7 +39,7 @@ from gui.sources.export import Rows
 from gui.titles import run_title
 from gui.widgets.labels import IconLabel
 from tests.gui.run.model.saved_evaluations import COUNT, save_evaluation
-from tests.gui.sources.written_runs import a_run
+from tests.gui.sources.written_runs import write_run
 from tests.support.drops import drop_files
 from tests.support.widgets import visible_text
 
@@ -162,7 +162,7 @@ def test_matrix_cell_opens_its_samples(view: ModelView, qtbot: QtBot) -> None:
 
 
 def test_evaluate_form_builds_request(empty_view: ModelView, dataset: Path, tmp_path: Path, qtbot: QtBot) -> None:
-    run = a_run(8, dataset=str(dataset), devices=("cpu", "cpu"))
+    run = write_run(8, dataset=str(dataset), devices=("cpu", "cpu"))
     view = empty_view
     view.show_run(run)
     qtbot.waitUntil(lambda: view.pages.currentIndex() == FORM)
@@ -188,7 +188,7 @@ def test_evaluate_form_builds_request(empty_view: ModelView, dataset: Path, tmp_
     assert request.dataset == str(Path.home() / "trees")
     view.form.devices.boxes["cpu"].click()
     assert (view.form.start.isEnabled(), view.form.build_request()) == (False, None)
-    view.show_run(a_run(8, dataset=str(dataset)))
+    view.show_run(write_run(8, dataset=str(dataset)))
     qtbot.waitUntil(lambda: view.form.folder.value() == "")
     assert (view.form.split.value(), view.form.devices.value()) == (AUTOMATIC, ("cpu",))
 
@@ -236,7 +236,7 @@ def test_evaluation_of_another_run_is_neither_shown_nor_replaced(view: ModelView
     view.form.start.click()
     received: list[str] = []
     view.message.connect(lambda text, _kind: received.append(text))
-    view.show_run(a_run(8, dataset=view.result.opened.evaluation.dataset))  # type: ignore[union-attr]
+    view.show_run(write_run(8, dataset=view.result.opened.evaluation.dataset))  # type: ignore[union-attr]
     qtbot.waitUntil(lambda: view.pages.currentIndex() == FORM)
     first, other = view.pages.child.request, view.form.build_request()
     assert other is not None
@@ -250,7 +250,7 @@ def test_evaluation_of_another_run_is_neither_shown_nor_replaced(view: ModelView
 
 
 def test_mistakes_are_shown_after_their_evaluation(empty_view: ModelView, dataset: Path, qtbot: QtBot) -> None:
-    run = a_run(8, dataset=str(dataset))
+    run = write_run(8, dataset=str(dataset))
     (run.checkpoints / "best.pt").write_bytes(b"weights")
     empty_view.show_run(run)
     qtbot.waitUntil(empty_view.form.start.isEnabled)
@@ -318,7 +318,7 @@ def test_model_view_reports_damaged_evaluation(view: ModelView, run: RunFolder, 
 
 
 def test_comparison_page_compares_and_opens_samples(view: ModelView, dataset: Path, qtbot: QtBot) -> None:
-    other = a_run(8, dataset=str(dataset), name="rival")
+    other = write_run(8, dataset=str(dataset), name="rival")
     save_evaluation(other, dataset, wrong=(1, 8, 9, 10, 11))
     save_evaluation(other, dataset, "20261124-110000-test", split="test")
     view.result.tabs.setCurrentIndex(COMPARE)

@@ -19,9 +19,9 @@ from gui.run.page import RunPage
 from gui.run.predictions.image_pane import ImagePane, Zoom, read_image
 from gui.run.predictions.view import PredictionsView
 from gui.sources.run_data import RunData
-from tests.gui.run.evaluated_run import a_predicted_run, draw
-from tests.gui.sources.executions import first
-from tests.gui.sources.written_runs import a_run
+from tests.gui.run.evaluated_run import draw, make_predicted_run
+from tests.gui.sources.executions import first_execution
+from tests.gui.sources.written_runs import write_run
 from tests.support.run_data import data_from
 from tests.support.widgets import ShowWidget, visible_text
 
@@ -34,7 +34,7 @@ def view(show_widget: ShowWidget) -> PredictionsView:
 @pytest.fixture
 def folder(view: PredictionsView) -> Path:
     """Show a run with predictions in the view, and return the run's folder."""
-    run = a_predicted_run()
+    run = make_predicted_run()
     data = RunData()
     data.apply_all(list(run.events()))
     view.show_run(run.path, data, is_active=False)
@@ -93,7 +93,7 @@ def test_predictions_view_forgets_images_of_other_runs_and_steps(
 
     qtbot.waitUntil(lambda: thumbnail_color() == "#ff0000")
     view.strip.setCurrentRow(2)
-    other = a_predicted_run()
+    other = make_predicted_run()
     data = data_from(other.events())
     view.restart()
     assert view.strip.currentRow() == 0
@@ -113,7 +113,7 @@ def test_predictions_view_describes_legend(view: PredictionsView, folder: Path) 
     assert view.legend.accessibleDescription() == "In the images: ash (unchanged)"
     view.strip.setCurrentRow(2)
     assert view.legend.accessibleDescription() == "In the images: cedar"
-    run = a_run(40)
+    run = write_run(40)
     view.restart()
     view.show_run(run.path, RunData(), is_active=True)
     assert not view.legend.isVisible()
@@ -214,10 +214,10 @@ def test_zoom_keeps_point_and_stops_at_edges() -> None:
 @pytest.mark.parametrize(
     ("logged", "is_active", "text"),
     [
-        (first(predictions=0), False, "Set Predictions kept"),
-        (first(), False, "saved no predictions"),
-        (first(5), False, "before its first validation"),
-        (first(5), True, "after the first validation"),
+        (first_execution(predictions=0), False, "Set Predictions kept"),
+        (first_execution(), False, "saved no predictions"),
+        (first_execution(5), False, "before its first validation"),
+        (first_execution(5), True, "after the first validation"),
     ],
 )
 def test_predictions_view_explains_missing_predictions(
@@ -228,19 +228,19 @@ def test_predictions_view_explains_missing_predictions(
 
 
 def test_page_keys_switch_view_which_stays(page: RunPage, show: Callable[[RunFolder], RunPage], qtbot: QtBot) -> None:
-    show(a_predicted_run())
+    show(make_predicted_run())
     assert page.log.isVisible()
     for _ in range(2):
         qtbot.keyClick(page, Qt.Key.Key_PageDown, Qt.KeyboardModifier.ControlModifier)
     assert page.header.tabs.currentIndex() == PREDICTIONS
     assert page.predictions.strip.isVisible()
     assert not page.header.options.isVisible()
-    show(a_run(40))
+    show(write_run(40))
     assert page.predictions.isVisible()
     assert "saved no predictions" in visible_text(page.predictions)
     qtbot.keyClick(page, Qt.Key.Key_PageUp, Qt.KeyboardModifier.ControlModifier)
     assert page.header.tabs.currentIndex() == CLASSES
-    show(a_predicted_run())
+    show(make_predicted_run())
     qtbot.waitUntil(lambda: page.classes.content.table.rows.rowCount() == 3)
     page.header.tabs.setCurrentIndex(CURVES)
     assert page.header.options.isVisible()

@@ -20,8 +20,8 @@ from gui.run.strategy.view import RankBars, StrategyView, ranks_headline
 from gui.sources.run_data import RunData
 from gui.style import theme
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
-from tests.gui.sources.written_runs import a_plan, a_run, append, job, story, supervise_here, write
-from tests.gui.split_points.example import SPLIT_POINTS, a_split, timed, trace
+from tests.gui.sources.written_runs import append, job, list_run_events, make_plan, supervise_here, write, write_run
+from tests.gui.split_points.example import SPLIT_POINTS, make_split, make_step_times, make_trace
 from tests.support.run_data import data_from
 from tests.support.widgets import ShowWidget
 
@@ -43,7 +43,7 @@ def diagram(styled: QApplication, qtbot: QtBot) -> ScheduleDiagram:
     created = ScheduleDiagram()
     qtbot.addWidget(created)
     created.resize(900, 200)
-    created.show_trace(trace(), DEVICES, TITLES)
+    created.show_trace(make_trace(), DEVICES, TITLES)
     created.show()
     return created
 
@@ -53,7 +53,7 @@ def bars(styled: QApplication, qtbot: QtBot) -> RankBars:
     bars = RankBars()
     qtbot.addWidget(bars)
     bars.resize(900, 120)
-    bars.show_times(timed(), DEVICES, TITLES)
+    bars.show_times(make_step_times(), DEVICES, TITLES)
     return bars
 
 
@@ -66,18 +66,18 @@ def view(styled: QApplication, qtbot: QtBot) -> StrategyView:
 
 
 def test_strategy_view_is_hidden_without_data(view: StrategyView) -> None:
-    view.show_data(data(a_plan()), NAMES)
+    view.show_data(data(make_plan()), NAMES)
     assert view.isHidden()
 
 
 def test_strategy_view_shows_available_parts(view: StrategyView) -> None:
-    view.show_data(data(a_plan(model_split=a_split(devices=DEVICES))), NAMES)
+    view.show_data(data(make_plan(model_split=make_split(devices=DEVICES))), NAMES)
     assert view.headline("stages") == "Split into 2 stages. All devices take the same time (50% each)."
     assert [view.stages.isVisibleTo(view), view.schedule.isVisibleTo(view), view.ranks.isVisibleTo(view)] == [
         True, False, False,
     ]  # fmt: skip
-    split = a_split(SPLIT_POINTS[:3], DEVICES, stage_ranks=(0, 1, 0, 1), in_flight=(4, 3, 2, 1))
-    measured = data(a_plan(model_split=split), trace(), timed())
+    split = make_split(SPLIT_POINTS[:3], DEVICES, stage_ranks=(0, 1, 0, 1), in_flight=(4, 3, 2, 1))
+    measured = data(make_plan(model_split=split), make_trace(), make_step_times())
     view.show_data(measured, NAMES)
     assert view.headline("stages").startswith("Split into 4 stages. ")
     view.show_data(measured, {DEVICES[0]: "GPU 7"})
@@ -92,7 +92,7 @@ def test_strategy_view_shows_available_parts(view: StrategyView) -> None:
     assert view.isHidden()
 
 
-def block_of(diagram: ScheduleDiagram, action: Action) -> QRect:
+def find_block(diagram: ScheduleDiagram, action: Action) -> QRect:
     """Return the smallest rectangle with all points at which the diagram has the block of an action."""
     points = (QPoint(x, y) for y in range(0, diagram.height(), 10) for x in range(diagram.width()))
     found = [point for point in points if diagram.action_at(point) == action]
@@ -100,24 +100,24 @@ def block_of(diagram: ScheduleDiagram, action: Action) -> QRect:
 
 
 def test_schedule_blocks_are_placed_by_time(diagram: ScheduleDiagram) -> None:
-    first, second, backward = (block_of(diagram, action) for action in trace().ranks[0][:3])
+    first, second, backward = (find_block(diagram, action) for action in make_trace().ranks[0][:3])
     assert second.left() == pytest.approx(first.right(), abs=1)
     assert backward.left() - second.right() == pytest.approx(2 * second.width(), abs=4)
     drawn = diagram.grab().toImage()
-    for device, actions in zip(DEVICES, trace().ranks, strict=True):
-        last = block_of(diagram, actions[-1])
+    for device, actions in zip(DEVICES, make_trace().ranks, strict=True):
+        last = find_block(diagram, actions[-1])
         assert drawn.pixelColor(last.topLeft() + QPoint(3, 2)).name() == theme.device_color(device)
 
 
 def test_schedule_finds_action_at_point(diagram: ScheduleDiagram, qtbot: QtBot) -> None:
-    action = trace().ranks[1][2]
-    point = block_of(diagram, action).center()
+    action = make_trace().ranks[1][2]
+    point = find_block(diagram, action).center()
     assert diagram.action_at(point) == action
     assert schedule.describe_action(action) == (
         "Backward for weights, microbatch 0, stage 1: 10.0 ms (from 30.0 ms to 40.0 ms)"
     )
     assert diagram.action_at(QPoint(2, 2)) is None
-    before_gap = block_of(diagram, trace().ranks[0][1])
+    before_gap = find_block(diagram, make_trace().ranks[0][1])
     assert diagram.action_at(QPoint(before_gap.right() + 20, point.y() - 30)) is None
     assert diagram.action_at(QPoint(before_gap.center().x(), schedule.LANE)) is None, "between the rows"
 
@@ -125,17 +125,17 @@ def test_schedule_finds_action_at_point(diagram: ScheduleDiagram, qtbot: QtBot) 
 def test_schedule_has_a_lane_per_stage(diagram: ScheduleDiagram) -> None:
     lanes = [tuple(Action("F", stage, 0, stage / 100, stage / 100 + 0.01) for stage in range(5)) for _ in DEVICES]
     height = diagram.height()
-    diagram.show_trace(trace(ranks=(lanes[0], trace().ranks[1]), schedule="zbv"), DEVICES, TITLES)
+    diagram.show_trace(make_trace(ranks=(lanes[0], make_trace().ranks[1]), schedule="zbv"), DEVICES, TITLES)
     assert diagram.height() == height + 4 * schedule.LANE
-    tops = [block_of(diagram, action).top() for action in lanes[0]]
+    tops = [find_block(diagram, action).top() for action in lanes[0]]
     assert tops == sorted(set(tops))
-    diagram.show_trace(trace(ranks=tuple(lanes), schedule="zbv"), DEVICES, TITLES)
+    diagram.show_trace(make_trace(ranks=tuple(lanes), schedule="zbv"), DEVICES, TITLES)
     assert diagram.height() == height - 2 * schedule.LANE + 10 * schedule.CROWDED_LANE
 
 
 @pytest.mark.usefixtures("normal_text")
 def test_schedule_is_drawn_again_after_changes(show_widget: ShowWidget) -> None:
-    traced, reordered = trace(), trace(ranks=trace().ranks[::-1])
+    traced, reordered = make_trace(), make_trace(ranks=make_trace().ranks[::-1])
     diagram = show_widget(ScheduleDiagram(), 900, 200)
     diagram.show_trace(traced, DEVICES, TITLES)
     legend_area = QRect(0, diagram.height() - schedule.LEGEND_HEIGHT, diagram.width(), schedule.LEGEND_HEIGHT)
@@ -161,14 +161,14 @@ def test_schedule_describes_each_rank(diagram: ScheduleDiagram) -> None:
     assert diagram.accessibleName() == "Schedule of the pipeline"
 
 
-def ranks(*seconds: tuple[float, float, float], straggler: int | None) -> RanksTimed:
+def make_rank_times(*seconds: tuple[float, float, float], straggler: int | None) -> RanksTimed:
     """Return times of ranks: computing, communication and waiting."""
     times = (RankTimes(compute_s=a, communication_s=b, waiting_s=c) for a, b, c in seconds)
     return RanksTimed(step=40, ranks=tuple(times), straggler=straggler)
 
 
 def test_rank_bars_share_one_scale(bars: RankBars) -> None:
-    bars.show_times(ranks((0.05, 0.004, 0.016), (0.066, 0.008, 0.066), straggler=1), DEVICES, TITLES)
+    bars.show_times(make_rank_times((0.05, 0.004, 0.016), (0.066, 0.008, 0.066), straggler=1), DEVICES, TITLES)
     compute, communication, waiting = bars.bar(0)
     assert compute.width() / communication.width() == pytest.approx(50 / 4)
     assert waiting.left() == pytest.approx(communication.right())
@@ -182,7 +182,9 @@ def test_rank_bars_share_one_scale(bars: RankBars) -> None:
 def test_rank_bars_draw_devices_and_slowest_rank(bars: RankBars) -> None:
     titles: dict[int | None, list[QImage]] = {}
     for straggler in (None, 0, 1):
-        bars.show_times(ranks((0.05, 0.004, 0.016), (0.05, 0.004, 0.016), straggler=straggler), DEVICES, TITLES)
+        bars.show_times(
+            make_rank_times((0.05, 0.004, 0.016), (0.05, 0.004, 0.016), straggler=straggler), DEVICES, TITLES
+        )
         rows = [QRect(0, int(bars.bar(rank)[0].top()), int(bars.bar(rank)[0].left()) - 4, 20) for rank in (0, 1)]
         titles[straggler] = [bars.grab(row).toImage() for row in rows]
     drawn = bars.grab().toImage()
@@ -197,10 +199,10 @@ def test_rank_bars_draw_devices_and_slowest_rank(bars: RankBars) -> None:
 @pytest.mark.parametrize(
     ("times", "headline"),
     [
-        (timed(None), "The ranks are balanced"),
-        (timed(), "Rank 1 (GPU 2) is the slowest: the other waits 23% of each step for it"),
+        (make_step_times(None), "The ranks are balanced"),
+        (make_step_times(), "Rank 1 (GPU 2) is the slowest: the other waits 23% of each step for it"),
         (
-            ranks((1, 0, 0), (0.5, 0.3, 0.2), (0.9, 0, 0.1), (0.0, 0.0, 0.0), straggler=0),
+            make_rank_times((1, 0, 0), (0.5, 0.3, 0.2), (0.9, 0, 0.1), (0.0, 0.0, 0.0), straggler=0),
             "Rank 0 (GPU 0) is the slowest: the others wait 15% of each step for it",
         ),
     ],
@@ -212,11 +214,11 @@ def test_rank_bars_headline_names_slowest_rank(times: RanksTimed, headline: str)
 def test_rank_bars_describe_each_rank(bars: RankBars) -> None:
     description = bars.accessibleDescription()
     assert "Rank 0 · GPU 0: compute 50.0 ms, communication 4.0 ms, waiting 16.0 ms." in description
-    bars.show_times(timed(None), DEVICES, TITLES)
+    bars.show_times(make_step_times(None), DEVICES, TITLES)
     assert bars.accessibleDescription() != description
 
 
-def run_with(extra: AnyEvent, **plan: object) -> RunFolder:
+def make_run(extra: AnyEvent, **plan: object) -> RunFolder:
     """Create a run on two GPUs that logs the event `extra` after its tenth step.
 
     `plan` overrides fields of its plan.
@@ -224,7 +226,7 @@ def run_with(extra: AnyEvent, **plan: object) -> RunFolder:
     chosen = job(strategy="pipeline", devices=UUIDS[:2])
     run = create_run(chosen)
     events: list[AnyEvent] = []
-    for event in story(chosen, 40, "completed"):
+    for event in list_run_events(chosen, 40, "completed"):
         events.append(msgspec.structs.replace(event, **plan) if isinstance(event, Planned) else event)
         if isinstance(event, StepMetrics) and event.step == 10:
             events.append(msgspec.structs.replace(extra, time=event.time))
@@ -235,7 +237,7 @@ def run_with(extra: AnyEvent, **plan: object) -> RunFolder:
 def test_page_shows_strategy_between_curves_and_log(page: RunPage, show: Callable[[RunFolder], RunPage]) -> None:
     page.set_machine(snapshot(gpu(0), gpu(1)))
     page.name_devices(dict.fromkeys(UUIDS, "elsewhere"))
-    show(run_with(trace(), model_split=a_split(devices=UUIDS[:2])))
+    show(make_run(make_trace(), model_split=make_split(devices=UUIDS[:2])))
     assert page.strategy.isVisible()
     assert page.charts is not None
     heights = [widget.mapTo(page, widget.rect().topLeft()).y() for widget in (page.charts, page.strategy, page.log)]
@@ -247,11 +249,11 @@ def test_page_shows_strategy_between_curves_and_log(page: RunPage, show: Callabl
 def test_page_hides_strategy_of_other_workers(
     page: RunPage, show: Callable[[RunFolder], RunPage], qtbot: QtBot, is_other: bool
 ) -> None:
-    run = run_with(trace(), model_split=a_split(devices=UUIDS[:2]))
+    run = make_run(make_trace(), model_split=make_split(devices=UUIDS[:2]))
     show(run)
     assert page.strategy.isVisible()
     if is_other:
-        show(a_run(40))
+        show(write_run(40))
     else:
-        append(supervise_here(run, execution=2), *story(job(), 40, None, execution=2))
+        append(supervise_here(run, execution=2), *list_run_events(job(), 40, None, execution=2))
     qtbot.waitUntil(lambda: not page.strategy.isVisible())

@@ -20,14 +20,14 @@ from engine.contract.inference.conversion import (
     WrittenFile,
 )
 from gui.run.use.convert import ConvertForm, ConvertResult
-from tests.gui.sources.written_runs import a_run, job
+from tests.gui.sources.written_runs import job, write_run
 from tests.support.widgets import ShowWidget, button, visible_text
 
 SEGMENTATION = {"task": "segmentation", "model": "fcn_resnet50"}
 
 
 def test_convert_form_requests_the_chosen_settings(show_widget: ShowWidget, tmp_path: Path, qtbot: QtBot) -> None:
-    form, run = show_widget(ConvertForm(), 700, 700), a_run(8)
+    form, run = show_widget(ConvertForm(), 700, 700), write_run(8)
     (run.checkpoints / "best.pt").write_bytes(b"weights")
     form.show_run(run, job(**SEGMENTATION))
     assert form.dynamic_size.isEnabled()
@@ -56,7 +56,7 @@ def test_convert_form_requests_the_chosen_settings(show_widget: ShowWidget, tmp_
 
 
 def test_convert_form_shows_problems_of_all_formats(show_widget: ShowWidget, tmp_path: Path, qtbot: QtBot) -> None:
-    form, run = show_widget(ConvertForm(), 700, 700), a_run(8)
+    form, run = show_widget(ConvertForm(), 700, 700), write_run(8)
     (run.checkpoints / "best.pt").write_bytes(b"weights")
     form.show_run(run, job(model="my_model.py"))
     qtbot.waitUntil(lambda: form.submit_action.disabled_reason == "")

@@ -17,12 +17,12 @@ from gui.run.use.predict import PredictForm, PredictResult
 from gui.sources.background import Background
 from gui.sources.inspector import read_image
 from tests.gui.run.evaluated_run import draw
-from tests.gui.sources.written_runs import a_run, job
+from tests.gui.sources.written_runs import job, write_run
 from tests.support.widgets import ShowWidget
 
 
 def test_predict_form_requests_the_chosen_settings(show_widget: ShowWidget, qtbot: QtBot) -> None:
-    form, run = show_widget(PredictForm(), 700, 700), a_run(8)
+    form, run = show_widget(PredictForm(), 700, 700), write_run(8)
     (run.checkpoints / "best.pt").write_bytes(b"weights")
     form.show_run(run, job())
     form.add(["a.png", "b.png", "a.png", ""])
@@ -58,7 +58,7 @@ def test_predict_form_shows_the_settings_of_the_task(
     show_widget: ShowWidget, task: str, has_tiles: bool, has_threshold: bool
 ) -> None:
     form = show_widget(PredictForm(), 700, 700)
-    form.show_run(a_run(8), job(task=task))
+    form.show_run(write_run(8), job(task=task))
     form.add(["a.png"])
     assert [form.tile.isVisible(), form.threshold.isVisible()] == [has_tiles, has_threshold]
     form.tile.set_value("auto")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gui.sources.devices.timeline import INITIAL_ROWS, RETENTION_S, Timeline
 
 
-def filled(rows: int, allowed: int, step_s: float = 1.0) -> Timeline:
+def make_timeline(rows: int, allowed: int, step_s: float = 1.0) -> Timeline:
     """Return a timeline of `rows` rows with a memory limit of `allowed` rows.
 
     The column "up" counts the rows, "peak" is 1 in one of 1,000 rows, and "gap" is missing in every third row.
@@ -42,7 +42,7 @@ def test_timeline_retains_one_day() -> None:
 
 @given(st.integers(1, 1200), st.integers(64, 400))
 def test_timeline_thinning_keeps_budget_and_peaks(rows: int, allowed: int) -> None:
-    timeline = filled(rows, allowed)
+    timeline = make_timeline(rows, allowed)
     assert timeline.allocated_bytes <= (8 + 4 * 3) * allowed
     places, up, peak = timeline.x, column(timeline, "up"), column(timeline, "peak")
     assert (np.diff(places) > 0).all()
@@ -54,7 +54,7 @@ def test_timeline_thinning_keeps_budget_and_peaks(rows: int, allowed: int) -> No
 
 
 def test_timeline_keeps_newest_at_full_rate() -> None:
-    timeline = filled(5000, 400)
+    timeline = make_timeline(5000, 400)
     steps = np.diff(timeline.x)
     assert (steps[-100:] == 1).all()
     assert steps[0] > 10
@@ -65,7 +65,7 @@ def test_timeline_keeps_newest_at_full_rate() -> None:
 
 
 def test_timeline_missing_values_stay_nan() -> None:
-    timeline = filled(30, 400)
+    timeline = make_timeline(30, 400)
     assert np.isnan(column(timeline, "gap")).tolist() == [n % 3 == 0 for n in range(30)]
     timeline.append(30.0, {})
     assert np.isnan(column(timeline, "up")[-1])
@@ -90,7 +90,7 @@ def test_timeline_drops_empty_column() -> None:
 
 
 def test_timeline_view_survives_move() -> None:
-    timeline = filled(63, 64)
+    timeline = make_timeline(63, 64)
     places, up = timeline.x, column(timeline, "up")
     before = places.copy(), up.copy()
     for n in range(63, 500):
@@ -100,7 +100,7 @@ def test_timeline_view_survives_move() -> None:
 
 
 def test_timeline_gap_survives_thinning() -> None:
-    timeline = filled(100, 250)
+    timeline = make_timeline(100, 250)
     for n in range(120):
         timeline.append(5000.0 + n, {"up": 1.0})
     assert len(timeline) < 250
@@ -114,13 +114,13 @@ def test_timeline_gap_survives_thinning() -> None:
     ("step_s", "passed", "empty_rows"), [(1.0, 10.0, 0), (1.0, 12.0, 64), (3.0, 15.0, 0), (3.0, 16.0, 64)]
 )
 def test_timeline_gap_is_long_for_its_step(step_s: float, passed: float, empty_rows: int) -> None:
-    timeline = filled(3, 1000, step_s)
+    timeline = make_timeline(3, 1000, step_s)
     timeline.append(2 * step_s + passed, {"up": 3.0})
     assert np.isnan(column(timeline, "up")).sum() == len(timeline) - 4 == empty_rows
 
 
 def test_timeline_slower_sampler_is_no_gap() -> None:
-    timeline = filled(10, 1000)
+    timeline = make_timeline(10, 1000)
     for n in range(1, 6):
         timeline.append(10.0 + 60 * n, {"up": 1.0})
     assert np.isfinite(column(timeline, "up")[-5:]).all()
@@ -128,7 +128,7 @@ def test_timeline_slower_sampler_is_no_gap() -> None:
 
 
 def test_timeline_clock_set_back() -> None:
-    timeline = filled(10, 1000)
+    timeline = make_timeline(10, 1000)
     timeline.append(-3600.0, {"up": 10.0})
     assert np.diff(timeline.x).tolist() == [1.0] * 10
     assert timeline.x[-1] == -3600
@@ -136,7 +136,7 @@ def test_timeline_clock_set_back() -> None:
 
 
 def test_timeline_prepends_older_rows_with_gaps() -> None:
-    timeline = filled(3, 1000)
+    timeline = make_timeline(3, 1000)
     view = timeline.x
     first = float(view[0])
     older = first - np.array([400.0, 390.0, 200.0])
@@ -153,7 +153,7 @@ def test_timeline_prepends_older_rows_with_gaps() -> None:
 
 
 def test_timeline_prepends_only_what_fits() -> None:
-    timeline = filled(3, 64)
+    timeline = make_timeline(3, 64)
     older = float(timeline.x[0]) - np.arange(200.0, 0.0, -1)
     timeline.prepend(older, {"new": np.arange(200, dtype=np.float32)}, gap_s=30)
     assert len(timeline) == 64
