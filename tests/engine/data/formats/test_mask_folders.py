@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -63,19 +64,6 @@ def test_read_returns_numbered_objects(tmp_path: Path) -> None:
     assert content.problems == []
 
 
-@pytest.mark.parametrize("side", [3, 4, 6])
-def test_detect_recognizes_numbers_of_objects(tmp_path: Path, side: int) -> None:
-    for count in range(7, 7 + side):
-        values = np.zeros((60, 40), np.uint16)
-        for number in range(1, count + 1):
-            values[4 * number : 4 * number + 2, 5:9] = number
-        Image.fromarray(np.zeros((60, 40, 3), np.uint8)).save(save_mask(tmp_path / f"images/{count}.png", values))
-        save_mask(tmp_path / f"masks/{count}.png", values)
-    found = {each.kinds[0]: each for each in detect(FORMAT, tmp_path)}
-    assert found["instances"].confidence is Confidence.CERTAIN
-    assert found["masks"].confidence is Confidence.LIKELY
-
-
 @pytest.mark.parametrize(
     ("values", "are_classes"),
     [
@@ -97,6 +85,63 @@ def test_detect_doubts_objects_where_values_repeat(
     found = {each.kinds[0]: each for each in detect(FORMAT, tmp_path)}
     assert found["masks"].confidence is Confidence.CERTAIN
     assert found["instances"].confidence is (Confidence.WEAK if are_classes else Confidence.LIKELY)
+
+
+def numbers(count: int) -> np.ndarray:
+    """Return a mask of `count` small objects, numbered from 1."""
+    values = np.zeros((64, 48), np.uint8)
+    for number in range(1, count + 1):
+        values[4 * number : 4 * number + 2, 5:9] = number
+    return values
+
+
+def regions(*values: int) -> np.ndarray:
+    """Return a mask with a region of each value."""
+    return np.pad(np.repeat(np.array(values, np.uint8), 8)[:, None].repeat(40, 1), ((0, 64 - 8 * len(values)), (0, 8)))
+
+
+BINARY, MANY, CLASSES = (
+    [regions(1)] * 6,
+    [numbers(n) for n in range(7, 13)],
+    [regions(2, 5), regions(5), regions(2)] * 2,
+)
+COLORED = [np.stack([each * 40, each * 9, each], 2) for each in CLASSES]
+
+
+@pytest.mark.parametrize(
+    ("masks", "names", "categories", "expected"),
+    [
+        (BINARY, "masks/{}.png", ["cell"], "masks CERTAIN, instances LIKELY cell"),
+        (BINARY, "images/{}.mask.png", [], "masks CERTAIN, instances LIKELY object"),
+        (BINARY, "vessels/{}.png", [], "masks WEAK 1, instances WEAK 1 object"),
+        (COLORED, "vessels/{}.png", [], ""),
+        ([each[:9] for each in BINARY], "vessels/{}.png", [], ""),
+        (BINARY[:3], "masks/{}.png", [], "masks CERTAIN, instances LIKELY object"),
+        (BINARY + BINARY, "masks/{}.png", [], "masks LIKELY, instances WEAK object"),
+        (MANY, "masks/{}.png", [], "instances CERTAIN object, masks LIKELY"),
+        (MANY, "masks/{}.png", ["cell"], "instances CERTAIN cell, masks WEAK 1"),
+        (MANY, "masks/{}.png", ["cell", "cup"], "instances LIKELY object, masks WEAK"),
+        ([regions(1, 2)] * 6, "masks/{}.png", ["cell"], "instances CERTAIN cell, masks WEAK 1"),
+        (CLASSES, "masks/{}.png", ["cell"], "masks CERTAIN, instances WEAK 1 cell"),
+    ],
+)  # fmt: skip
+def test_detect_weighs_masks_and_objects(
+    tmp_path: Path, masks: list[np.ndarray], names: str, categories: list[str], expected: str
+) -> None:
+    (tmp_path / "images").mkdir()
+    for number in range(6):
+        Image.fromarray(np.zeros((64, 48, 3), np.uint8)).save(tmp_path / f"images/{number}.png")
+    for number, mask in enumerate(masks):
+        save_mask(tmp_path / names.format(number), mask)
+    for number, name in enumerate(categories):
+        (tmp_path / "annotations").mkdir(exist_ok=True)
+        (tmp_path / f"annotations/{number}.json").write_text(json.dumps({"categories": [{"name": name}]}))
+    found = []
+    for each in detect(FORMAT, tmp_path):
+        classes = FORMAT.read(maskfolder.Tree(str(tmp_path)), each, each.kinds[0]).classes
+        against = [str(len(each.against))] if each.against else []
+        found.append(" ".join([each.kinds[0], each.confidence.name, *against, *classes]))
+    assert ", ".join(found) == expected
 
 
 # Several folders that may hold the masks
@@ -183,16 +228,6 @@ def test_detect_doubts_photographs(tmp_path: Path, name: str) -> None:
     for image in TRUTH.images:
         save_mask(tmp_path / f"vessels/{image.name}.png", squares(image))
     assert "vessels" in detect(FORMAT, tmp_path)[0].evidence[0]
-
-
-@pytest.mark.parametrize("name", ["vessels", "roads", "building"])
-def test_detect_finds_masks_in_folders_of_other_names(tmp_path: Path, name: str) -> None:
-    for image in TRUTH.images:
-        image.save(tmp_path / f"{image.split}/images/{image.name}.png")
-        save_mask(tmp_path / f"{image.split}/{name}/{image.name}.png", squares(image, 255))
-    found = detect(FORMAT, tmp_path)[0]
-    assert (found.kinds, found.confidence) == (("masks",), Confidence.WEAK)
-    assert name in found.against[0]
 
 
 @pytest.mark.parametrize(
