@@ -14,6 +14,7 @@ from PIL import Image
 
 from engine.data.decoding.deep import NUMPY, array_header, is_array
 from engine.data.decoding.idx import Bytes
+from engine.data.decoding.openers import ArrayImage
 from engine.data.decoding.reading import MAX_PIXELS, Unfit, decode_header, open_image
 from engine.data.decoding.tiff_pages import is_tiff, read_tiff
 from engine.data.splits import MaskCode
@@ -108,10 +109,11 @@ def _of_image(image: Image.Image, content: bytes) -> MaskValues:
         return MaskValues(pixels[..., 0], transparent=bool((pixels[..., 1] < 255).any()))
     if image.mode not in ("1", "L", "I", "F") and not image.mode.startswith("I;16"):
         raise Unfit(f"a mask must have a palette, gray levels or colors, but this one has the mode {image.mode}")
-    no_data = None
+    levels = np.asarray(image)
+    no_data = image.no_data if isinstance(image, ArrayImage) else None
     with suppress(AttributeError, ValueError, TypeError):
-        no_data = float(str(image.tag_v2[_GDAL_NO_DATA]).strip("\0 ")) if _GDAL_NO_DATA in image.tag_v2 else None  # type: ignore[attr-defined]
-    return _of_levels(np.asarray(image), no_data, lossy=is_lossy)
+        no_data = float(str(image.tag_v2[_GDAL_NO_DATA]).strip("\0 ")) if _GDAL_NO_DATA in image.tag_v2 else no_data  # type: ignore[attr-defined]
+    return _of_levels(levels, no_data, lossy=is_lossy)
 
 
 def _of_array(content: bytes) -> MaskValues:

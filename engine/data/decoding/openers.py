@@ -55,10 +55,14 @@ class ArrayImage(ImageFile.ImageFile):
     """Pillow image whose pixels are decoded by another library: a NumPy array, or a TIFF that Pillow can't open.
 
     `load` raises Unfit if Pillow has no suitable mode for the values.
+
+    Attributes:
+        no_data: Value for missing data in a loaded TIFF, or None if it declares none.
     """
 
     format = "array"
     format_description = "Array of values"
+    no_data: float | None = None
     _is_decoded = False
 
     def _open(self) -> None:
@@ -77,7 +81,10 @@ class ArrayImage(ImageFile.ImageFile):
         if not self._is_decoded:
             assert self.fp is not None
             self.fp.seek(0)
-            values = read_tiff(self.fp)[0] if self._is_tiff else read_deep(self.fp.read(), self._facts)
+            if self._is_tiff:
+                values, self.no_data = read_tiff(self.fp)
+            else:
+                values = read_deep(self.fp.read(), self._facts)
             image = image_of(values)
             self._mode, self.im = image.mode, image.im
             self._is_decoded = True

@@ -13,7 +13,9 @@ from engine.data.decoding.mask_values import (
     NO_CLASS,
     NOT_A_NUMBER,
     MaskValues,
+    class_colors,
     class_plane,
+    count_values,
     mask_size,
     merge_counts,
     read_values,
@@ -32,6 +34,8 @@ NUMBERS = np.array([[0, 1, 2], [2, 1, 0]])
 def test_read_values_accepts_integers_of_any_type(kind: str, ending: str) -> None:
     mask = read_values(encode_mask(NUMBERS.astype(kind), ending))
     assert (mask.mode, mask.values.tolist()) == ("gray", NUMBERS.tolist())
+    assert class_plane(mask, MaskCode((2, 1, 0))).tolist() == (2 - NUMBERS).tolist()
+    assert [each.tolist() for each in count_values(mask.values[:, [0, 0, 0, 1, 2]])] == [[0, 1, 2], [4, 2, 4]]
 
 
 def test_read_values_scales_one_bit_to_black_and_white() -> None:
@@ -50,16 +54,18 @@ def test_read_values_scales_one_bit_to_black_and_white() -> None:
             [0, 0xFF00],
             False,
         ),
-        (Image.new("RGBA", (4, 4), (255, 0, 0, 0)), "color", [0xFF0000], True),
+        (Image.fromarray(np.array([[[255, 0, 0, 254], [255, 0, 0, 255]]], np.uint8)), "color", [0xFF0000], True),
+        (Image.fromarray(np.array([[[7, 254], [7, 255]]], np.uint8)), "gray", [7], True),
         (with_palette(make_striped_mask(0, 1), 0x000000, 0x123456), "palette", [0, 1], False),
+        (with_palette(make_striped_mask(0, 1), 0x000000, 0x123456).convert("PA"), "palette", [0, 1], False),
         (Image.fromarray(make_striped_mask(0, 1).astype(np.uint16) * 1000), "gray", [0, 1000], False),
     ],
-    ids=["gray and alpha", "color", "opaque", "transparent", "palette", "16 bits"],
+    ids=["gray and alpha", "color", "opaque", "transparent", "faint", "palette", "palette and alpha", "16 bits"],
 )
 def test_read_values_returns_the_kind_of_image(
     image: Image.Image, mode: str, values: list[int], transparent: bool
 ) -> None:
-    mask = read_values(encode_mask(image, "png"))
+    mask = read_values(encode_mask(image, "tif" if image.mode == "PA" else "png"))
     assert (mask.mode, np.unique(mask.values).tolist(), mask.transparent) == (mode, values, transparent)
 
 
@@ -96,13 +102,15 @@ def test_mask_size_is_read_from_images_and_arrays(tmp_path: Path) -> None:
 
 
 def test_class_plane_never_takes_blue_for_white_or_gray() -> None:
-    blue = read_values(encode_mask(color_mask(make_striped_mask(1), {1: 0x0000FF}), "png"))
+    blue = read_values(encode_mask(color_mask(make_striped_mask(0, 1), {1: 0x0000FF}), "png"))
     white = read_values(encode_mask(make_striped_mask(255), "png"))
-    colors, levels = MaskCode((0xFFFFFF, 0x0000FF), colors=True), MaskCode((0, 255))
-    assert np.unique(class_plane(blue, colors)).tolist() == [1]
+    colors, levels = MaskCode((0xFFFFFF, 0x0000FF, 0), colors=True), MaskCode((0, 255))
+    assert np.unique(class_plane(blue, colors)).tolist() == [1, 2]
     assert np.unique(class_plane(white, colors)).tolist() == [0]
     with pytest.raises(Unfit, match="#0000ff, but the other masks are gray"):
         class_plane(blue, levels)
+    with pytest.raises(Unfit, match="#0000ff, which belongs to no class"):
+        class_plane(blue, MaskCode((0xFFFFFF, 0), colors=True))
 
 
 def test_class_plane_equates_gray_in_color_with_gray() -> None:
@@ -119,6 +127,15 @@ def test_class_plane_maps_an_odd_palette_by_its_colors() -> None:
     foreign = read_values(encode_mask(with_palette(make_striped_mask(0, 1), 0x000000, 0x00FF00), "png"))
     with pytest.raises(Unfit, match="#00ff00"):
         class_plane(foreign, code)
+    short = MaskValues(np.array([[0, 1, 2]]), "palette", np.array([0x000000, 0x123456]))
+    assert class_plane(short, MaskCode((2, 1, 0), palette=(-1, -1, 0x000000))).tolist() == [[2, 1, 0]]
+    with pytest.raises(Unfit, match="no color for the index 2"):
+        class_plane(short, MaskCode((0x000000, 0x123456), colors=True))
+
+
+def test_class_colors_are_those_of_pascal_voc() -> None:
+    expected = [[128, 0, 0], [0, 128, 0], [128, 128, 0], [0, 0, 128], [64, 0, 0]]
+    assert class_colors(9)[[1, 2, 3, 4, 8]].tolist() == expected
 
 
 def test_class_plane_uses_the_closest_level() -> None:
@@ -150,14 +167,16 @@ def test_arrays_may_have_dimensions_of_one(tmp_path: Path, shape: tuple[int, ...
     [("webp", {"lossless": True}, False), ("webp", {"quality": 50}, True), ("jpg", {}, True), ("png", {}, False)],
 )
 def test_lossy_files_are_marked(ending: str, options: dict[str, object], lossy: bool) -> None:
-    mask = Image.fromarray(color_mask(make_striped_mask(0, 1), {1: 0xFF0000}))
-    assert read_values(encode_mask(mask, ending, **options)).lossy == lossy
+    for mask in (make_striped_mask(0, 255), color_mask(make_striped_mask(0, 1), {1: 0xFF0000})):
+        assert read_values(encode_mask(Image.fromarray(mask), ending, **options)).lossy == lossy
 
 
 @pytest.mark.parametrize(("text", "no_data"), [("0", 0), ("255", 255), ("-9999", -9999), ("1e30", None), ("?", None)])
 def test_missing_data_may_be_any_number(text: str, no_data: int | None) -> None:
-    mask = encode_mask(Image.fromarray(make_striped_mask(0, 7)), "tif", tiffinfo={42113: text})
-    assert read_values(mask).no_data == no_data
+    for kind, compression in ((np.uint8, None), (np.float32, None), (np.uint64, None), (np.uint8, "zstd")):
+        tags = [(42113, "s", 0, text, True)]
+        mask = encode_mask(make_striped_mask(0, 7).astype(kind), "tif", extratags=tags, compression=compression)
+        assert read_values(mask).no_data == no_data
 
 
 @pytest.mark.parametrize(("nearest", "fits"), [(False, False), (True, True)])
@@ -181,7 +200,7 @@ def test_merge_counts_adds_pixels_and_masks() -> None:
 # Surveys
 
 
-def make_sample(values: list[int], no_data: int | None = None, palette: list[int] | None = None) -> MaskSample:
+def sampled(values: list[int], no_data: int | None = None, palette: list[int] | None = None) -> MaskSample:
     found = np.array(values)
     mode = "gray" if palette is None else "palette"
     colors = None if palette is None else np.array(palette)
@@ -191,9 +210,9 @@ def make_sample(values: list[int], no_data: int | None = None, palette: list[int
 @pytest.mark.parametrize(
     ("masks", "missing"),
     [
-        ([make_sample([0, 1], 0), make_sample([1, 2])], (0,)),
-        ([make_sample([0, 1], 0), make_sample([0, 2])], ()),
-        ([make_sample([0, 9], 9), make_sample([0, 1], 0)], (9,)),
+        ([sampled([0, 1], 0), sampled([1, 2])], (0,)),
+        ([sampled([0, 1], 0), sampled([0, 2])], ()),
+        ([sampled([0, 9], 9), sampled([0, 1], 0)], (9,)),
     ],
 )
 def test_missing_data_is_declared_by_each_mask_with_it(masks: list[MaskSample], missing: tuple[int, ...]) -> None:
@@ -201,13 +220,13 @@ def test_missing_data_is_declared_by_each_mask_with_it(masks: list[MaskSample], 
 
 
 def test_indices_beyond_the_palette_have_its_last_color() -> None:
-    colors = Survey([make_sample([0, 1, 4], palette=[7, 8, 9])]).as_colors()
+    colors = Survey([sampled([0, 1, 4], palette=[7, 8, 9])]).as_colors()
     assert (colors.values.tolist(), colors.pixels.tolist()) == ([7, 8, 9], [1, 1, 1])
 
 
 @pytest.mark.parametrize(("odd", "palette"), [(0, {0: 7, 1: 8}), (1, {0: 7, 1: 8}), (2, None)])
 def test_palettes_may_differ_in_few_masks(odd: int, palette: dict[int, int] | None) -> None:
-    masks = [make_sample([0, 1], palette=[7, 8])] * (11 - odd) + [make_sample([0, 1], palette=[7, 5])] * odd
+    masks = [sampled([0, 1], palette=[7, 8])] * (11 - odd) + [sampled([0, 1], palette=[7, 5])] * odd
     assert Survey(masks).palette() == palette
 
 

@@ -12,7 +12,7 @@ import tifffile
 from PIL import Image
 
 from engine.data.decoding.reading import Unfit
-from engine.data.decoding.tiff import Bands, learn_bands, open_to_show, read_bands
+from engine.data.decoding.tiff import Bands, channels_with, learn_bands, opacity, open_to_show, read_bands, stretched
 
 SIDE = 24
 
@@ -44,6 +44,7 @@ def learnt(folder: Path, files: list[str]) -> Bands:
 @pytest.mark.parametrize("how", [{}, {"compression": "lzw", "predictor": True}, {"planarconfig": "separate"}])
 def test_bands_are_stretched_over_their_range(tmp_path: Path, kind: str, how: dict[str, Any]) -> None:
     scenes = [scene(seed, 5, kind) for seed in range(4)]
+    scenes[0][0, 0] = 30000  # an outlier
     files = []
     for number, values in enumerate(scenes):
         given = values.transpose(2, 0, 1) if how.get("planarconfig") == "separate" else values
@@ -66,8 +67,13 @@ def test_8_bit_bands_and_ordinary_images_stay_unchanged(tmp_path: Path) -> None:
     path = save(tmp_path / "bands/nir.tif", four, photometric="rgb", extrasamples=["unassalpha"])
     bands = learnt(tmp_path, [path])
     np.testing.assert_array_equal(read_bands(Path(path).read_bytes(), bands), four)
+    assert learnt(tmp_path, [save(tmp_path / "bands/two.tif", four[:, :, :2])]).count == 2
     four[:, :, 3] = 255
-    save(tmp_path / "opacity.tif", four, photometric="rgb", extrasamples=["unassalpha"])
+    four[:8, :, 3] = 100
+    opaque = save(tmp_path / "opacity.tif", four, photometric="rgb", extrasamples=["unassalpha"])
+    assert learnt(tmp_path, [path, opaque]).count == 4
+    gray = save(tmp_path / "bands/gray.tif", four[:, :, [0, 3]], extrasamples=["unassalpha"])
+    assert learn_bands(str(tmp_path), [gray]) is None
     Image.fromarray(four[:, :, :3]).save(tmp_path / "color.tif", compression="jpeg")
     Image.fromarray(four[:, :, 0]).save(tmp_path / "gray.tiff")
     Image.fromarray(four[:, :, 0]).convert("P").save(tmp_path / "palette.tif")
@@ -76,7 +82,17 @@ def test_8_bit_bands_and_ordinary_images_stay_unchanged(tmp_path: Path) -> None:
     assert learn_bands(str(tmp_path), sorted(map(str, tmp_path.glob("*.*")))) is None
     sixteen = np.concatenate([scene(0, 3), np.full((SIDE, SIDE, 1), 65535, np.uint16)], 2)
     path = save(tmp_path / "sixteen.tif", sixteen, photometric="rgb", extrasamples=["unassalpha"])
-    assert learnt(tmp_path, [path]).count == 3
+    learned = learn_bands(str(tmp_path), [opaque.replace("opacity.tif", "color.jpg"), path])
+    assert learned is not None
+    assert (learned.bands.count, learned.sampled, learned.is_8_bits) == (3, 1, False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [(np.float32, (0, 0.5, 1, 2)), (np.uint16, (0, 32768, 65535, 65535)), (np.uint8, (0, 128, 255, 255))],
+)
+def test_opacity_is_scaled_from_its_type(kind: type[np.generic], values: tuple[float, ...]) -> None:
+    assert opacity(np.array([values], kind)).tolist() == [[0, 128, 255, 255]]
 
 
 def test_stack_of_pages_becomes_bands(tmp_path: Path) -> None:
@@ -88,15 +104,34 @@ def test_stack_of_pages_becomes_bands(tmp_path: Path) -> None:
 
 def test_missing_data_and_nan_become_0(tmp_path: Path) -> None:
     values = scene(0, 2, "float32") + 100
-    values[:8] = -9999
-    values[8, 0] = np.nan
-    path = save(tmp_path / "dem.tif", values, extratags=[(42113, "s", 0, "-9999", True)])
+    values[:8], values[8, 0], values[9, :9, 0], values[10, 0, 0] = 99999, np.nan, 99999, np.nan
+    path = save(tmp_path / "dem.tif", values, extratags=[(42113, "s", 0, "99999", True)])
     bands = learnt(tmp_path, [path])
-    assert min(bands.low) > 99
+    assert (min(bands.low) > 99, max(bands.high) < 6200) == (True, True)
     levels = read_bands(Path(path).read_bytes(), bands)
-    assert not levels[:8].any()
-    assert not levels[8, 0].any()
+    assert [part.any() for part in (levels[:8], levels[8, 0], levels[9, :9, 0], levels[10, 0, :1])] == [False] * 4
     assert levels[9:].any()
+    with open_to_show(path) as image:
+        assert 100 < np.median(np.asarray(image)[11:]) < 150
+
+
+def test_stretched_maps_ranges_and_missing_data_to_levels() -> None:
+    values = np.array([[0, 10], [10, 30], [5, np.nan], [99, 20], [np.inf, 50]], np.float32)[None]
+    bands = Bands((0.0, 10.0), (10.0, 30.0), (0.5, 0.5), (1.0, 1.0))
+    assert stretched(values, bands, 99).tolist() == [[[0, 0], [255, 255], [128, 0], [0, 128], [0, 255]]]
+    whole = Bands((0.0, 0.0), (255.0, 255.0), (0.5, 0.5), (1.0, 1.0))
+    assert stretched(np.array([[[7, 9]]], np.uint8), whole, 7).tolist() == [[[0, 9]]]
+    assert [channels_with(bands, channels) for channels in (None, 1, 3)] == [2, 2, 2]
+    one = Bands((0.0,), (10.0,), (0.5,), (1.0,))
+    assert [channels_with(one, channels) for channels in (None, 1, 3)] == [1, 1, 3]
+
+
+@pytest.mark.parametrize(("kind", "limits"), [("uint16", (0, 65535)), ("float32", (500, 501))])
+def test_constant_band_has_the_limits_of_its_type(tmp_path: Path, kind: str, limits: tuple[float, float]) -> None:
+    values = scene(0, 5, kind)
+    values[:, :, 1] = 500
+    bands = learnt(tmp_path, [save(tmp_path / "a.tif", values)])
+    assert ((bands.low[1], bands.high[1]), bands.std[1]) == (limits, 1)
 
 
 @pytest.mark.parametrize("dataset", ["", "all"])
@@ -105,13 +140,14 @@ def test_arcgis_statistics_are_used(tmp_path: Path, dataset: str) -> None:
     files = [save(tmp_path / f"images/{number}.tif", scene(number, 4)) for number in range(2)]
     root = tmp_path / dataset
     root.mkdir(exist_ok=True)
-    statistics = [{"Min": 0, "Max": 60000, "Mean": 1000.0 * band, "StdDev": 100.0} for band in range(1, 5)]
+    statistics = [{"Min": 0, "Max": 60000, "Mean": 1000.0 * band, "StdDev": 100.0} for band in range(1, 6)]
     (tmp_path / "esri_model_definition.emd").write_text(json.dumps({"AllTilesStats": statistics}))
     bands = learnt(root, files)
     assert (bands.low[0], bands.high[0], bands.low[3], bands.high[3]) == (700, 1300, 3700, 4300)
     assert bands.mean == pytest.approx([0.5] * 4)
     assert bands.std == pytest.approx([1 / 6] * 4)
-    (tmp_path / "esri_model_definition.emd").unlink()
+    unusable = [{**each, "StdDev": float("nan")} for each in statistics]
+    (tmp_path / "esri_model_definition.emd").write_text(json.dumps({"AllTilesStats": unusable}))
     state = [{"Min": 0, "Max": 60000, "M1": each["Mean"], "M2": 100.0**2 * 50, "Num": 50} for each in statistics]
     (tmp_path / "esri_accumulated_stats.json").write_text(json.dumps({"BandStatsState": state}))
     assert learnt(root, files) == bands
@@ -119,17 +155,23 @@ def test_arcgis_statistics_are_used(tmp_path: Path, dataset: str) -> None:
 
 def test_file_with_other_bands_is_refused(tmp_path: Path) -> None:
     files = [save(tmp_path / f"{number}.tif", scene(number, 4)) for number in range(3)]
-    odd = save(tmp_path / "odd.tif", scene(9, 2))
-    bands = learnt(tmp_path, [*files, odd])
+    odd = [save(tmp_path / f"odd{count}.tif", scene(9, count)) for count in (2, 5)]
+    bands = learnt(tmp_path, [*odd, *files])
     assert bands.count == 4
-    with pytest.raises(Unfit, match="it has 2 bands, most of the others have 4"):
-        read_bands(Path(odd).read_bytes(), bands)
+    for count, path in zip((2, 5), odd, strict=True):
+        with pytest.raises(Unfit, match=f"it has {count} bands, most of the others have 4"):
+            read_bands(Path(path).read_bytes(), bands)
 
 
 def test_displayed_image_is_stretched_to_its_range(tmp_path: Path) -> None:
-    with open_to_show(save(tmp_path / "dark.tif", scene(0, 7, top=50))) as image:
+    values = scene(0, 7, top=50)
+    with open_to_show(save(tmp_path / "dark.tif", values)) as image:
         assert (image.size, image.mode) == ((SIDE, SIDE), "RGB")
-        assert np.asarray(image).max() == 255
+        levels = np.asarray(image)
+    assert levels.max() == 255
+    assert np.corrcoef(levels[:, :, 0].ravel(), values[:, :, 0].ravel())[0, 1] > 0.99
+    with open_to_show(save(tmp_path / "bytes.tif", values[:, :, :2].astype(np.uint8))) as image:
+        np.testing.assert_array_equal(np.asarray(image)[:, :, 0], values[:, :, 0])
     with open_to_show(save(tmp_path / "one.tif", scene(0, 1)[:, :, 0])) as image:
         levels = np.asarray(image.convert("RGB"))
     assert (levels == levels[:, :, :1]).all()
