@@ -142,25 +142,6 @@ def test_group_state_resumes_exactly(optimizer: str, schedule: str) -> None:
     assert all(map(torch.equal, first.parameters(), second.parameters()))
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
-def test_state_resumes_exactly(optimizer: str) -> None:
-    fields = {"optimizer": optimizer, "schedule": "cosine", "epochs": 3}
-    first = _model()
-    one = _optimizer_step(first, **fields)
-    for _ in range(3):
-        _step(first, one)
-    second = _model()
-    second.load_state_dict(first.state_dict())
-    two = _optimizer_step(second, **fields)
-    two.load_state_dict(one.state_dict())
-    for _ in range(3):
-        _step(first, one)
-        _step(second, two)
-    assert two.learning_rate == one.learning_rate
-    for actual, expected in zip(first.parameters(), second.parameters(), strict=True):
-        assert torch.equal(actual, expected)
-
-
 def test_loaded_state_takes_memory_format() -> None:
     """Check that strides match, because fused optimizers read weights and state in memory order."""
 

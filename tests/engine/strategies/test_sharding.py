@@ -1,4 +1,4 @@
-"""Detection of the parameters that a sharded model uses, in a process group of one rank."""
+"""Parameters that a sharded model uses or shares, in a process group of one rank."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from engine.strategies.collectives import Collectives
-from engine.strategies.sharding import UsedParameters
+from engine.strategies.gradients import match_strides
+from engine.strategies.sharding import UsedParameters, separate_blocks, tied_views
 from engine.torch_compat import reduce_unused_parameters
 
 
@@ -52,3 +53,25 @@ def test_sharded_layers_move_only_if_used(mesh: DeviceMesh) -> None:
     assert trained(uses_optional=True) == {"always", "optional"}
     assert trained(uses_optional=False) == {"always"}
     assert trained(uses_optional=True) == {"always", "optional"}
+
+
+def test_tied_views_overlap() -> None:
+    flat, model = torch.zeros(12), nn.Module()
+    for name, part in {"first": flat[:4], "second": flat[4:8], "third": flat[7:], "other": torch.zeros(4)}.items():
+        model.register_parameter(name, nn.Parameter(part))
+    assert tied_views(model) == ("second", "third")
+
+
+def test_blocks_with_shared_parameters_are_not_separate() -> None:
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)) for _ in range(3)))
+    model[2][0].weight = model[0][0].weight
+    assert separate_blocks(model) == [model[1]]
+
+
+def test_gradients_get_the_strides_of_their_parameters() -> None:
+    parameter = nn.Parameter(torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last))
+    parameter.grad = torch.arange(120.0).view(2, 3, 5, 4).transpose(2, 3)
+    before = parameter.grad.clone()
+    match_strides([parameter, nn.Parameter(torch.zeros(1))])
+    assert parameter.grad.stride() == parameter.stride()
+    assert torch.equal(parameter.grad, before)

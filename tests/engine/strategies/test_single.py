@@ -1,18 +1,44 @@
-"""Results of a step whose batch is processed in chunks."""
+"""Sums of results of a step's parts, and each rank's place in the training."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 import torch
 
-from engine.strategies.base import StepResult
+from engine.contract.job import Job
+from engine.strategies import STRATEGIES
+from engine.strategies.base import StepResult, forward_precision
 from engine.strategies.single import sum_results
+from tests.support.specs import spec_of
 
 
-def test_sum_results_merges_results() -> None:
-    parts = [StepResult(torch.tensor(0.5 * n), torch.tensor(n), n + 1) for n in (1, 2, 3)]
-    result = sum_results(parts)
-    assert (float(result.loss), int(result.correct), result.images) == (3.0, 6, 9)  # type: ignore[arg-type]
+def test_sum_results_merges_known_results() -> None:
+    none = StepResult(None, None, None)
+    parts = [StepResult(torch.tensor(0.5 * n), None, n + 1, torch.tensor([n, 2.0 * n])) for n in (1, 2, 3)]
+    loss, correct, images, losses = sum_results([parts[0], none, *parts[1:]])
+    assert (float(loss), correct, images, losses.tolist()) == (3.0, None, 9, [6.0, 12.0])  # type: ignore[arg-type, union-attr]
+    assert sum_results([none] * 2) == none
 
 
-def test_sum_results_of_empty_results() -> None:
-    assert sum_results([StepResult(None, None, None)] * 2) == StepResult(None, None, None)
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"strategy": "hsdp", "replicas": 2}, [(0, 4, 1, 0, 1), (1, 4, 1, 1, 1), (2, 4, 1, 2, 1), (3, 4, 1, 3, 1)]),
+        ({"strategy": "fsdp_tp", "replicas": 2}, [(0, 2, 1, 0, 1), (0, 2, 1, 0, 0), (1, 2, 1, 1, 1), (1, 2, 1, 1, 0)]),
+        ({"strategy": "ddp_pipeline", "replicas": 2}, [(0, 2, 1, 0, 1), (0, 2, 0, 1, 1), (1, 2, 1, 2, 1), (1, 2, 0, 3, 1)]),
+    ],
+)  # fmt: skip
+def test_ranks_differ_in_data_and_random_numbers(
+    job: Callable[..., Job], fields: dict[str, Any], expected: list[tuple[int, ...]]
+) -> None:
+    specs = [spec_of(job(cpus=4, **fields), rank=rank) for rank in range(4)]
+    places = [STRATEGIES[fields["strategy"]](spec) for spec in specs]
+    assert [(s.data_rank, s.data_world, s.loads_data, s.stream_rank, s.is_counted) for s in places] == expected
+
+
+def test_shards_in_bf16_are_computed_in_bf16() -> None:
+    job = Job.from_fields(precision="fp32", shard_precision="bf16")
+    assert [forward_precision(job, STRATEGIES[name].entry) for name in ("ddp", "fsdp")] == ["fp32", "bf16"]

@@ -78,6 +78,9 @@ def test_clients_get_every_line_of_the_log_in_order(start: Start) -> None:
     assert [event.n for event in late_events] == [event.n for event in logged]
     assert [event.n for event in partial_events] == [event.n for event in logged][9:]
     assert b"\n".join(lines[1:]) + b"\n" == supervised.run.events_file.read_bytes()
+    welcome = SERVER_MESSAGE.decode(lines[0])
+    assert isinstance(welcome, Welcome)
+    assert welcome.run_id == supervised.run.run_id
 
 
 def test_client_that_connects_at_the_end_gets_run_finished(start: Start) -> None:
@@ -98,15 +101,6 @@ def test_client_that_connects_at_the_end_gets_run_finished(start: Start) -> None
     assert workers
     assert isinstance(logged[-1], RunFinished)
     assert [event.n for event in logged] == [event.n for event in supervised.wait()]
-
-
-def test_welcome_is_first_and_has_the_run_id(start: Start) -> None:
-    supervised = start("forever")
-    with supervised.connect() as connection:
-        first = next(messages(connection))
-    assert isinstance(first, Welcome)
-    assert first.run_id == supervised.run.run_id
-    stop(supervised)
 
 
 def test_slow_client_misses_only_metrics(start: Start) -> None:

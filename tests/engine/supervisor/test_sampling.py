@@ -68,14 +68,6 @@ def test_sampler_reports_free_memory(before: Gpu, during: Gpu, after: Gpu, is_fr
         assert sampler.is_memory_free(ended_at) is is_free
 
 
-def test_sampler_ignores_snapshots_from_before_the_end() -> None:
-    with selectors.DefaultSelector() as selector:
-        sampler = Sampler(selector, (A,), lambda _: None)
-        sampler.add(snapshot(gpu(0)))
-        assert sampler.is_memory_free(sampler.latest_at - 1.0)
-        assert not sampler.is_memory_free(sampler.latest_at)
-
-
 def test_sampler_reports_free_memory_on_cpu() -> None:
     with selectors.DefaultSelector() as selector:
         assert Sampler(selector, ("cpu", "cpu"), lambda _: None).is_memory_free(0.0)

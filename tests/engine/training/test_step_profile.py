@@ -55,21 +55,12 @@ def build_model(num_classes):
 """
 
 
-def test_step_profile_divides_time(job: Make, start: Start, model_file: Write, tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    gate.touch()
-    group = start(job(epochs=3, **model_file(SLOW.format(gate=str(gate)))), prepare=AT_THE_END).completed()
-    (spent,) = group.of(TimeSpent)
-    assert sum(spent.parts.values()) == pytest.approx(spent.step_s)
-    assert spent.parts["forward"] >= 0.1
-    assert {"data", "augment", "forward", "backward", "optimizer", "logging"} == set(spent.parts)
-    assert spent.advice is not None
-    assert spent.step in {metrics.step for metrics in group.of(StepMetrics)}
-
-
 def test_step_profile_of_short_run(job: Make, start: Start) -> None:
     group = start(job(epochs=1), prepare=AT_THE_END).completed()
-    assert [each.step for each in group.of(TimeSpent)] == [6]
+    (spent,) = group.of(TimeSpent)
+    assert (spent.step, spent.advice is not None) == (6, True)
+    assert set(spent.parts) == {"data", "augment", "forward", "backward", "optimizer", "logging"}
+    assert sum(spent.parts.values()) == pytest.approx(spent.step_s)
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "pipeline"])

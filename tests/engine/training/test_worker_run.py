@@ -82,6 +82,7 @@ def build_model(num_classes):
 """
 
 BROKEN = """
+import torch
 from torch import nn
 
 class Broken(nn.Module):
@@ -91,7 +92,8 @@ class Broken(nn.Module):
         self.left = 3
 
     def forward(self, x):
-        1 / self.left
+        if not self.left:
+            raise ValueError(f"{torch.get_num_threads()} threads")
         self.left -= self.training
         return self.layer(x.flatten(1))
 
@@ -296,12 +298,12 @@ def test_full_disk_does_not_end_training(job: Make, start: Start) -> None:
 
 
 def test_failure_of_model_file_has_its_line(job: Make, start: Start, model_file: Write) -> None:
-    group = start(job(**model_file(BROKEN)))
+    group = start(job(cpu_threads=3, **model_file(BROKEN)))
     assert group.finish() == [1]
     (failed,) = group.of(Failed)
     assert failed.step == 4
-    assert "raised ZeroDivisionError in line 11 (forward) at step 4" in failed.cause
-    assert "ZeroDivisionError" in (group.folder / failed.traceback_file).read_text()
+    assert "raised ValueError in line 13 (forward) at step 4: 3 threads" in failed.cause
+    assert "ValueError" in (group.folder / failed.traceback_file).read_text()
 
 
 def test_failure_names_nondeterministic_operation(job: Make, start: Start, model_file: Write) -> None:
