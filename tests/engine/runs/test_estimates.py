@@ -73,18 +73,41 @@ def test_estimate_prefers_the_closest_run() -> None:
     slow = msgspec.structs.replace(change_past_run(precision="fp32"), run_id="slow", images_per_second=20.0)
     assert seconds(JOB, slow, PAST) == pytest.approx(220)
     assert seconds(JOB.with_fields(precision="fp32"), PAST, slow) == pytest.approx(10 * (200 + 2))
+    pair = msgspec.structs.replace(slow, job=JOB, device_kinds=(RTX, RTX))
+    assert seconds(JOB, pair, PAST) == pytest.approx(220)
 
 
 @pytest.mark.parametrize(
-    ("batch_size", "memory_gib", "is_upper_bound"), [(32, 6, False), (16, 6, True), (64, 12, True), (96, 18, True)]
+    ("fields", "memory_gib", "is_upper_bound"),
+    [
+        ({}, 6, False),
+        ({"batch_size": 16}, 4, True),  # closest to the run with 8 images
+        ({"batch_size": 4}, 2, True),
+        ({"batch_size": 64}, 12, True),
+        ({"batch_size": 96}, 18, True),
+        ({"batch_size": 64, "accumulation": 2}, 6, False),
+        ({"batch_size": 12}, 3, True),
+        ({"batch_size": 28}, 6, True),
+        ({"ema_decay": 0.9}, None, False),
+    ],
 )
-def test_memory_is_an_upper_bound_for_other_batch_sizes(batch_size: int, memory_gib: int, is_upper_bound: bool) -> None:
-    found = estimate(JOB.with_fields(batch_size=batch_size), 100, (RTX,), IMAGES, [PAST])
+def test_memory_is_an_upper_bound_for_other_batch_sizes(
+    fields: dict[str, Any], memory_gib: int | None, is_upper_bound: bool
+) -> None:
+    older = msgspec.structs.replace(PAST, memory_bytes=9 << 30)
+    small = msgspec.structs.replace(change_past_run(batch_size=8), memory_bytes=2 << 30)
+    found = estimate(JOB.with_fields(**fields), 100, (RTX,), IMAGES, [PAST, small, older])
     assert found is not None
-    assert (found.memory_bytes, found.is_upper_bound) == (memory_gib << 30, is_upper_bound)
+    assert found.memory_bytes == (None if memory_gib is None else memory_gib << 30)
+    assert found.is_upper_bound == is_upper_bound
 
 
-@pytest.mark.parametrize("past", [[], [change_past_run(model="vit_b_16")], [change_past_run(task="detection")]])
+OTHERS = [change_past_run(model="vit_b_16"), change_past_run(task="detection"), change_past_run(encoder="resnet50")]
+
+
+@pytest.mark.parametrize(
+    "past", [[], *([each] for each in OTHERS), [msgspec.structs.replace(PAST, device_kinds=(RTX, "H100"))]]
+)
 def test_estimate_is_none_without_a_run_of_the_model(past: list[PastRun]) -> None:
     assert estimate(JOB, 100, (RTX,), IMAGES, past) is None
 
@@ -103,21 +126,28 @@ def step(number: int, images_per_second: float) -> StepMetrics:
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunFolder:
-    """Return a run that has trained 30 of 100 steps in 30 seconds."""
+    """Return a run that has trained from step 10 to step 30 of 100 in 30 seconds, after an execution on two devices."""
     folder = tmp_path / "run"
     folder.mkdir()
     save_job(JOB, folder / "job.toml")
     used = [2 << 30, 5 << 30, 4 << 30]
     device = RunDevice(id="GPU-a", name=f"{RTX} (GPU 1)", ranks=(0,))
+    first, pair = (
+        RunDevice(id="GPU-b", name="H100", ranks=(1,)),
+        JOB.with_fields(devices=("GPU-a", "GPU-b"), strategy="ddp"),
+    )
     events: list[AnyEvent] = [
+        RunStarted(run_id="run", job=pair, devices=(first,), world_size=2, environment={}, supervisor_pid=1),
+        step(1, 900.0), step(2, 900.0),
+        *(DevicesSampled(samples=(DeviceSample(device="GPU-a", memory_used_bytes=each),)) for each in (0, 9 << 30)),
         RunStarted(run_id="run", job=JOB, devices=(device,), world_size=1, environment={}, supervisor_pid=1),
         Planned(
             epochs=10, steps_per_epoch=10, train_images=320, val_images=100, classes=("a", "b"), image_size=96,
-            parameters=1, trainable_parameters=1, time=1000.0,
+            parameters=1, trainable_parameters=1, time=1000.0, from_step=10,
         ),
         *(step(10 * number, speed) for number, speed in ((1, 90.0), (2, 210.0), (3, 200.0))),
         *(DevicesSampled(samples=(DeviceSample(device="GPU-a", memory_used_bytes=each),)) for each in used),
-        *(Validation(epoch=number, step=30, measures={}, images=100, seconds=0.5) for number in (1, 2)),
+        *(Validation(epoch=number, step=30, measures={}, images=100 * number, seconds=0.5) for number in (1, 2)),
     ]  # fmt: skip
     lines = [ENCODE.encode(msgspec.structs.replace(event, n=number)) for number, event in enumerate(events, 1)]
     (folder / "events.jsonl").write_bytes(b"\n".join(lines) + b"\n")
@@ -128,12 +158,15 @@ def test_past_run_is_read_from_its_log(run: RunFolder) -> None:
     past = read_past_run(run)
     assert past is not None
     assert (past.device_kinds, past.image_size) == ((RTX,), 96)
-    assert (past.images_per_second, past.validated_per_second) == (200.0, 200.0)
+    assert (past.images_per_second, past.validated_per_second) == (200.0, 300.0)
     assert past.memory_bytes == 3 << 30
     assert [each.run_id for each in past_runs(JOB, [run.summary()], {})] == ["run"]
     assert past_runs(JOB.with_fields(model="vit_b_16"), [run.summary()], {}) == []
+    for state, expected in (("completed", []), ("running", [past])):  # only an unfinished run is read again
+        summary = msgspec.structs.replace(run.summary(), state=state)
+        assert past_runs(JOB, [summary], {"run": None}) == expected
 
 
 def test_remaining_time_follows_the_speed_so_far(run: RunFolder) -> None:
-    assert remaining_s(run, 1030.0) == pytest.approx(70.0)
-    assert remaining_s(run, 1060.0) == pytest.approx(140.0)
+    assert remaining_s(run, 1030.0) == pytest.approx(105.0)
+    assert remaining_s(run, 1060.0) == pytest.approx(210.0)

@@ -152,7 +152,7 @@ def test_host_that_only_the_run_folder_names_is_not_contacted(
     called = tmp_path / "called"
     (tmp_path / "bin").mkdir()
     ssh = tmp_path / "bin/ssh"
-    ssh.write_text(f"#!/bin/sh\ntouch {called}\necho 12\n")
+    ssh.write_text(f"#!/bin/sh\ntouch {called}\necho $* >> {called}\necho Please wait\necho '12;main'\n")
     ssh.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}")
     run = _run(job, state="RUNNING", host="login")
@@ -163,7 +163,18 @@ def test_host_that_only_the_run_folder_names_is_not_contacted(
     assert known is not None
     assert "not among your hosts" in known.text
     assert not called.exists()
-    submit_new(job(2), "#!/bin/sh\n", "login")
+    for host in ("login", "other"):
+        assert read_slurm(submit_new(job(2), "#!/bin/sh\n", host).path) == SlurmJob(job_id=12, host=host)
     called.unlink()
     refresh([run])
     assert called.exists()
+    for state, expected in (("PENDING", "--state=PENDING 7"), ("RUNNING", "--batch --signal=TERM 7"), ("FAILED", "")):
+        called.unlink()
+        monkeypatch.setattr(
+            "engine.runs.slurm.refresh",
+            lambda runs, state=state: write_slurm(run.path, SlurmJob(job_id=7, host="login", state=state)),
+        )
+        write_slurm(run.path, SlurmJob(job_id=7, host="login", state="RUNNING"))
+        called.touch()
+        assert send(run, Stop())
+        assert called.read_text().partition("scancel ")[2].strip() == expected

@@ -44,7 +44,7 @@ def test_analysis_counts_objects_by_size_and_image() -> None:
     true = torch.tensor(
         [
             [[0, 0, 16, 16, 0, 0], [20, 0, 68, 48, 1, 0], [0, 50, 8, 58, 1, 1], [70, 0, 86, 16, 2, 0]],
-            [[0, 0, 0, 0, -1, 0]] * 4,
+            [[30, 30, 38, 38, 0, 0], *[[0, 0, 0, 0, -1, 0]] * 3],
             [[0, 0, 48, 48, 2, 1], *[[0, 0, 0, 0, -1, 0]] * 3],
         ]
     ).double()
@@ -57,18 +57,18 @@ def test_analysis_counts_objects_by_size_and_image() -> None:
         ]
     ).double()  # fmt: skip
     columns = analysis.columns(found, true)
-    assert columns.correct == pytest.approx([4 / 6, 1.0, 1.0])
-    assert columns.true == [(0, 1, 2), (), ()]
+    assert columns.correct == pytest.approx([4 / 6, 0.0, 1.0])
+    assert columns.true == [(0, 1, 2), (0,), ()]
     assert columns.predicted == [(0, 1, 1, 1), (), (2, 2)]
     assert columns.confidence == pytest.approx([0.75, 0.0, 0.625])
     metrics = analysis.metrics(2.0)  # files of twice the size: the first object has COCO's boundary of 32 x 32 pixels
     for name in metrics:
         metrics[name].update(found, true)
-    assert metrics["objects"].counters.tolist() == [[1, 1, 1], [0, 0, 0], [1, 0, 1], [1, 1, 1], [0, 1, 0]]
+    assert metrics["objects"].counters.tolist() == [[2, 1, 1], [1, 0, 0], [2, 0, 1], [1, 1, 1], [0, 1, 0]]
     computed = metrics["objects"].compute()
     expected = {
-        "ap_small": 0.5,
-        "ap50_small": 0.5,
+        "ap_small": 51 / 202,
+        "ap50_small": 51 / 202,
         "ap_medium": 0.5,
         "ap50_medium": 0.5,
         "ap_large": 1.0,
@@ -76,19 +76,20 @@ def test_analysis_counts_objects_by_size_and_image() -> None:
     }
     assert computed == pytest.approx(expected)
     shifted = analysis.metrics(2.0)["objects"]
-    shifted.update(found + torch.tensor([4.0, 0, 4, 0, 0, 0]), true)
+    shifted.update(found + torch.tensor([8.0, 0, 8, 0, 0, 0]), true)
     assert shifted.compute()["ap50_large"] > 0.99 > shifted.compute()["ap_large"] > 0
     measured = Measured(metrics, np.ones(3, np.int64), columns)
     details = analysis.details(measured, Intervals({"ap_small": Interval(0.5), "ap50_large": Interval(1.0)}))
     assert [(each.size, each.objects, each.ap, each.ap50) for each in details["sizes"]] == [
-        ("small", 2, Interval(0.5), None), ("medium", 3, None, None), ("large", 1, None, Interval(1.0))
+        ("small", 3, Interval(0.5), None), ("medium", 3, None, None), ("large", 1, None, Interval(1.0))
     ]  # fmt: skip
     at_half = next(row for row in details["thresholds"] if row.threshold == 0.5)
-    assert (at_half.precision, at_half.recall, at_half.share) == pytest.approx((2 / 3, 2 / 3, 3 / 5))
+    assert (at_half.precision, at_half.recall, at_half.share) == pytest.approx((2 / 3, 2 / 4, 3 / 5))
     assert {each.kind: each.count for each in details["box_errors"] if each.count} == {
         "classification": 1,
         "both": 1,
         "background": 1,
+        "missed": 1,
     }
 
 

@@ -25,15 +25,19 @@ import torch
 from huggingface_hub import ModelCard
 from PIL import Image
 
+from engine.contract.images import Preprocessing
 from engine.contract.inference.conversion import CONVERTED_FILE, Converted, ConvertRequest, read_converted
 from engine.contract.messages import Progress
 from engine.data.datasets.images import ImageSet
 from engine.inference.conversion.comparison import Samples
 from engine.inference.conversion.convert import convert
+from engine.inference.conversion.exportable import Exportable
+from engine.inference.conversion.onnx_file import metadata_of
 from engine.inference.conversion.script import write_example
 from engine.inference.trained_model import CannotLoad, load
 from engine.runs.folder import RunFolder
 from tests.support.consent import permit_model_file
+from tests.support.plain_models import plain_model
 from tests.support.trained_runs import COUNTING, Trained, train
 from tests.support.worker_group import Forker
 
@@ -50,6 +54,35 @@ def convert_run(of: Trained, out: Path, *to: str, packed: bool = False, **option
     assert fractions == sorted(fractions)
     assert reported[-1].what == "Writing the card"
     return result
+
+
+@pytest.mark.parametrize("task", ["detection", "point_segmentation", "classification"])
+def test_metadata_describes_the_model(task: str) -> None:
+    model = plain_model(task, torch.nn.Identity(), size=24, points=48)
+    bands: dict[str, Any] = {"framing": "crop", "mean": (0.25,), "std": (0.5,), "low": (1.0,), "high": (9.0,)}
+    model.preprocessing = Preprocessing(**bands, features=("red",) if task == "point_segmentation" else ())
+    model.job = model.job.with_fields(val_crop=0.5)
+    for name in ("images", "inputs"):
+        export = Exportable(model.module, name, "outputs", {}, torch.Tensor.contiguous)
+        metadata = metadata_of(model, export)
+        plain = {
+            key: metadata.pop(key)
+            for key in ("task", "framing", "run", "model", "checkpoint", "checkpoint_sha256", "made_by")
+        }
+        assert (plain["task"], plain["framing"], plain["run"], plain["model"]) == (
+            task,
+            "crop",
+            "run",
+            model.job.model.name,
+        )
+        assert (plain["checkpoint"], plain["checkpoint_sha256"]) == ("last.pt", "0")
+        expected = {
+            "classes": ["a", "b", "c"], "colors": [entry.color for entry in model.objective.legend], "size": 24,
+            "resized": model.resized_side, "channels": 3, "mean": [0.25], "std": [0.5], "normalized_in_file": name == "images",
+            "low": [1.0], "high": [9.0],
+        } | {"detection": {"score_threshold": 0.5}, "point_segmentation": {"points": 48, "features": ["red"]}}.get(task, {})  # fmt: skip
+        assert {key: json.loads(value) for key, value in metadata.items()} == expected
+    assert model.resized_side == (48 if task == "classification" else 24)
 
 
 def session(file: Path) -> onnxruntime.InferenceSession:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from engine.contract.inference.conversion import Difference
+from engine.contract.inference.conversion import TOLERANCE, Difference
 from engine.contract.job import Job
 from engine.inference.conversion.comparison import compare_detections, is_equivalent, max_detections
 from engine.inference.conversion.failure import suppress_output
@@ -50,8 +50,22 @@ def test_rounding_may_change_a_few_detections() -> None:
     limit = max_detections(model)
     assert limit == module.max_detections == 100
     within = Difference(batch_size=1, difference=0.0, largest_output=1.0, unmatched=2)
-    assert is_equivalent((within,), limit)
-    assert not is_equivalent((replace(within, unmatched=3),), limit)
+    other = Difference(batch_size=3, difference=TOLERANCE * 5, largest_output=5.0, unmatched=6)
+    assert is_equivalent((within, other), limit)
+    for wrong in (replace(within, unmatched=3), replace(other, unmatched=7), replace(other, largest_output=4.9)):
+        assert not is_equivalent((within, wrong), limit)
+
+
+def test_detections_are_compared_with_the_nearest() -> None:
+    expected, actual = torch.zeros(3, 3, 6), torch.zeros(3, 3, 6)
+    expected[0] = torch.tensor([[0.0, 0, 32, 64, 0.75, 1], [8, 8, 16, 16, 0.5, 2], [0, 0, 4, 4, 0.25, 0]])
+    # Moved by 1/2048 of the side; of another class; moved by 1/16 of the side; added.
+    actual[0] = torch.tensor([[8.0, 8, 16, 16, 0.5, 1], [0, 0, 32, 64.03125, 0.75, 1], [0, 0, 4, 8, 0.25, 0]])
+    actual[1, 0] = torch.tensor([1.0, 1, 2, 2, 0.5, 0])
+    expected[2, 0] = actual[2, 0] = torch.tensor([1.0, 1, 2, 2, 0.5, 0])
+    found = compare_detections(expected, actual, 64)
+    assert found == Difference(batch_size=3, difference=1 / 2048, largest_output=1.0, unmatched=5)
+    assert compare_detections(actual[1:], expected[1:], 64).unmatched == 1
 
 
 def test_mask_of_selected_boxes_leaves_out_rejected_ones() -> None:

@@ -19,7 +19,7 @@ from engine.runs.evaluations import SavedEvaluation, compare, evaluations_of, re
 from tests.support.cases import mark_long_cases
 from tests.support.consent import permit_model_file
 from tests.support.masks import make_masked
-from tests.support.trained_runs import COUNTING, DATASETS, Trained, make_colors
+from tests.support.trained_runs import COUNTING, DATASETS, Trained
 
 
 @pytest.fixture(autouse=True)
@@ -98,18 +98,6 @@ def test_other_folder_maps_classes_by_name(trained: Callable[[str], Trained], tm
     (folder / "green").rename(folder / "1 new")
     (folder / "red").rename(folder / "2 new")
     assert "none of the model's classes" in read_refusal(run, str(folder))
-
-
-def test_test_split_is_used_or_missed(trained: Callable[[str], Trained], tmp_path: Path) -> None:
-    run = shutil.copytree(trained("classification").run.path, tmp_path / "run")
-    folder = make_colors(tmp_path / "folder", {"test": 2, "val": 3, "train": 1})
-    assert (evaluate_run(run, str(folder)).evaluation.split, len(evaluations_of(run))) == ("test", 1)
-    everything = evaluate_run(run, str(folder), split="all")
-    assert sorted(set(everything.samples().splits)) == ["test", "train", "val"]
-    assert everything.evaluation.samples == 18
-    assert read_refusal(run, "", split="test").startswith("split: ")
-    only = make_colors(tmp_path / "only", {"test": 1})
-    assert evaluate_run(run, str(only)).evaluation.samples == 3
 
 
 def test_other_masks_map_by_value(trained: Callable[[str], Trained], tmp_path: Path) -> None:

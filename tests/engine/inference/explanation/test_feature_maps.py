@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.contract.job import Job
-from engine.inference.explanation.explainer import eigen_cam, grad_cam
+from engine.inference.explanation.explainer import combine_maps, eigen_cam, grad_cam, local_grad_cam
 from engine.inference.explanation.feature_maps import NoFeatureMap, as_map, choose_layer, maps_of, record_outputs
 from engine.tasks.registry import TASKS
 
@@ -78,8 +78,26 @@ def test_shapes_are_recognized_as_maps() -> None:
     assert as_map(torch.zeros(1, 7, 7, 8), 224).shape == (8, 7, 7)  # type: ignore[union-attr]
     assert as_map(torch.zeros(1, 197, 8), 224).shape == (8, 14, 14)  # type: ignore[union-attr]
     assert as_map(torch.zeros(1, 201, 8), 224).shape == (8, 14, 14)  # type: ignore[union-attr]
+    assert as_map(torch.zeros(1, 2, 8, 8), 8).shape == as_map(torch.zeros(1, 8, 8, 2), 8).shape == (2, 8, 8)  # type: ignore[union-attr]
     for shape in ((1, 8, 1, 1), (1, 1000), (4, 49, 8), (1, 120, 8), (1, 8, 7, 5)):
         assert as_map(torch.zeros(shape), 224) is None
+    tokens = torch.arange(10.0).reshape(1, 5, 2)  # a class token, and 2 x 2 cells
+    assert as_map(tokens, 8).tolist() == [[[2, 4], [6, 8]], [[3, 5], [7, 9]]]  # type: ignore[union-attr]
+    pyramid = {
+        "top": torch.zeros(1, 8, 4, 4),
+        "more": [torch.zeros(1, 4, 8, 8), None, torch.zeros(1, 8, 16, 16).long()],
+    }
+    assert [level.shape for level in maps_of(pyramid, 64)] == [(4, 8, 8), (8, 4, 4)]
+
+
+def test_outputs_are_recorded_in_the_order_of_the_last_calls() -> None:
+    first, second = nn.Identity(), nn.Identity()
+    module = nn.ModuleDict({"first": first, "second": second})
+    with record_outputs(module, ["first", "second"]) as outputs:
+        for value, each in ((1, first), (2, second), (3, first)):
+            each(value)
+    first(4)
+    assert list(outputs.items()) == [("second", 2), ("first", 3)]
 
 
 def test_model_without_a_map_is_reported() -> None:
@@ -97,3 +115,9 @@ def test_cams_match_their_definitions() -> None:
     heat = eigen_cam(spot)
     assert divmod(int(heat.argmax()), 4) == (1, 2)
     assert heat.count_nonzero() == 1
+    for same in (-spot, spot + 5):
+        torch.testing.assert_close(eigen_cam(same), heat)
+    assert torch.equal(local_grad_cam(activations, gradients), torch.tensor([[4.0, 0.0], [0.0, 0.0]]))
+    fine = torch.tensor([[0.0, 1.0], [2.0, 3.0]]).repeat_interleave(2, 0).repeat_interleave(2, 1)
+    torch.testing.assert_close(combine_maps([fine, torch.full((2, 2), 5.0)], 4), (fine + 5) / 8)
+    assert not combine_maps([torch.zeros(2, 2)], 4).any()

@@ -36,7 +36,7 @@ FRAMES = [
 SKIPPED = [Entry(sample=0, path="a.png", skipped="it is empty"), Entry(sample=4, path="e.png", skipped="it is gone")]
 
 
-def completed(folder: Path, *journals: Sequence[Entry]) -> CompletedSamples:
+def write_journals(folder: Path, *journals: Sequence[Entry]) -> CompletedSamples:
     for rank, entries in enumerate(journals):
         with Journal(folder, 7 - rank, rank) as journal:
             journal.add(*entries)
@@ -45,7 +45,9 @@ def completed(folder: Path, *journals: Sequence[Entry]) -> CompletedSamples:
 
 def test_tables_hold_completed_samples_in_order(tmp_path: Path) -> None:
     # The second journal has an unfinished video, and other samples between the frames of the finished one.
-    found = completed(tmp_path, [LAST, SKIPPED[1]], [FRAMES[0], SKIPPED[0], FRAMES[1], Entry(sample=5, last=False)])
+    found = write_journals(
+        tmp_path, [LAST, SKIPPED[1]], [FRAMES[0], SKIPPED[0], FRAMES[1], Entry(sample=5, last=False)]
+    )
     assert (found.starts, np.flatnonzero(found.samples).tolist()) == (7, [0, 1, 3, 4])
     request = PredictRequest(run="", paths=(), out=str(tmp_path), formats=("csv", "coco", "yolo", "json"))
     summary, files = write_tables(request, "detection", ("x", "y", "z"), found)
@@ -76,7 +78,7 @@ def test_tables_hold_completed_samples_in_order(tmp_path: Path) -> None:
 
 def test_default_table_and_limits_of_a_summary(tmp_path: Path) -> None:
     request = PredictRequest(run="", paths=(), out=str(tmp_path))
-    _, files = write_tables(request, "detection", ("x", "y", "z"), completed(tmp_path, [LAST]))
+    _, files = write_tables(request, "detection", ("x", "y", "z"), write_journals(tmp_path, [LAST]))
     assert [each.path for each in files] == ["predictions.coco.json", "masks", "labels", "overlays"]
     summary = Summary(3)
     for _ in range(joining.NAMED_SKIPS + 1):

@@ -36,10 +36,28 @@ def images(tmp_path: Path) -> Path:
 
 
 def test_result_files_have_unique_names(images: Path) -> None:
+    (images / "out/masks").mkdir(parents=True)
     for _ in range(2):
         sources = list_sources((str(images), str(images / "a.png")), "images", str(images / "out"))
         assert [Path(file).name for file in sources.files] == ["A.jpg", "a.bmp", "a.png", "a.png"]
         assert list(sources.names) == ["A", "a-bmp", "a-png", "a-png-2"]
+        (images / "out/masks/a.png").touch()
+    (images / "deep").mkdir()
+    (images / "a.png").rename(images / "deep/A.MP4")
+    (images / "out.png").touch()
+    found = list_sources((str(images), "camera:1"), "images", str(images / "out"))
+    assert list(found.files) == [
+        *(str(images / name) for name in ("A.jpg", "a.bmp", "out.png", "deep/A.MP4")),
+        "camera:1",
+    ]
+    assert list(found.names) == ["A", "a-bmp", "out", "deep/A", "camera-1"]
+    identities = {
+        each.identity for each in (found, found._replace(files=found.names), found._replace(names=found.files))
+    }
+    assert len(identities) == 3
+    for paths in ((str(images), str(images)), (str(images / "a.bmp"),)):
+        with pytest.raises(CannotLoad):
+            list_sources(paths, "folder", "out")
 
 
 def list_refusals(trained: Trained, out: Path, *paths: str, **fields: Any) -> list[tuple[str, str]]:

@@ -197,11 +197,11 @@ def test_planes_are_written_in_strips(tmp_path: Path, has_palette: bool, georefe
     with_no_data = {NO_DATA_TAG: str(NO_CLASS)} if has_palette else {}
     assert tags == ({} if georeference is None else {33550: (0.5, 0.5, 0.0)} | with_no_data)
     with pytest.raises(ValueError, match="read"):
-        write_tiff(path.with_name("b.tif"), _fail(), (700, 9), None, None)
+        write_tiff(path.with_name("b.tif"), _raise_after_rows(), (700, 9), None, None)
     assert list(path.parent.iterdir()) == [path]
 
 
-def _fail() -> Iterator[np.ndarray]:
+def _raise_after_rows() -> Iterator[np.ndarray]:
     yield np.zeros((300, 9), np.uint8)
     raise ValueError("it can't be read")
 

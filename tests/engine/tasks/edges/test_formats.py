@@ -16,6 +16,7 @@ from engine.contract.job import Job
 from engine.data.datasets.images import ImageSet, UnreadableImage
 from engine.data.datasets.open_splits import open_splits
 from engine.data.datasets.samples import SampleSet
+from engine.data.decoding.reading import Unfit
 from engine.data.formats.format import Confidence
 from engine.data.formats.registry import recognize
 from engine.data.formats.tree import Tree
@@ -105,6 +106,26 @@ def test_edge_folder_is_recognized_unambiguously(tmp_path: Path) -> None:
         (tmp_path / "classes" / name).mkdir(parents=True)
     (problem,) = recognize_folder(tmp_path / "classes").problems
     assert "does not hold images with edges" in problem.message
+
+
+def test_edges_of_files_are_read_or_refused(tmp_path: Path) -> None:
+    first, second = np.zeros((2, 4, 6), bool)
+    first[1], second[1, :3] = True, True
+    save_matlab(tmp_path / "a.mat", [first, second])
+    drawn = read_edges("A.MAT", (tmp_path / "a.mat").read_bytes())
+    assert (drawn.layers.tolist(), drawn.agreement) == ([first.tolist(), second.tolist()], None)
+    assert (drawn.edge_fraction, drawn.is_inverted) == (0.25, False)
+    assert AnnotatedEdges(np.array([[[True, False]]])).is_inverted is False
+    Image.fromarray(np.array([[0, 76, 77, 255]], np.uint8)).save(tmp_path / "a.png")
+    drawn = read_edges("a.png", (tmp_path / "a.png").read_bytes())
+    assert (drawn.layers.tolist(), drawn.agreement.tolist()) == ([[[False, False, True, True]]], [[0, 76, 77, 255]])  # type: ignore[union-attr]
+    share, _ = letterbox_edges(drawn, 12)
+    assert share[5].tolist() == np.repeat([0, 76, 77, FULL], 3).tolist()
+    save_matlab(tmp_path / "sizes.mat", [first, second[:, :5]])
+    Image.fromarray(np.zeros((4, 4), np.uint16)).save(tmp_path / "deep.png")
+    for name in ("sizes.mat", "deep.png"):
+        with pytest.raises(Unfit):
+            read_edges(name, (tmp_path / name).read_bytes())
 
 
 def test_annotators_are_separate(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_pcd_may_have_rows_and_repeated_fields(tmp_path: Path, data: str) -> Non
     if data == "ascii":
         content = "".join(f"{r[0]} 9 9 9 {r[2]} {r[3]} {r[4]} {r[5]}\n" for r in points.tolist()).encode()
     elif data == "binary":
-        content = points.tobytes() + b"more bytes than points"
+        content = points.tobytes() + b"more bytes than points" * 2
     else:
         raw = b"".join(points[name[0]].tobytes() for name in types)
         content = np.array([len(compress_lzf(raw)), len(raw)], "<u4").tobytes() + compress_lzf(raw)
