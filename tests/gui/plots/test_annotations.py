@@ -213,16 +213,6 @@ def test_mark_tool_tip(two: Two, qtbot: QtBot) -> None:
     qtbot.waitUntil(lambda: reads_at(on + QPoint(100, 0)) == "")
 
 
-def test_group_span_is_followed(two: Two) -> None:
-    two.group.show_range(10.0, 20.0)
-    two.group.set_span(40.0)
-    assert two.group.following
-    assert two.group.range == (59.0, 99.0)
-    two.group.set_span(None)
-    assert two.group.range[0] == 0
-    assert two.group.range[1] >= 99
-
-
 def test_line_scale_and_format(two: Two) -> None:
     plot = two.plots[0]
     style = LineStyle("memory", lambda: GREEN, scale=100 / 64, write=lambda value: f"{value:.0f} GiB", dashed=True)
@@ -230,6 +220,7 @@ def test_line_scale_and_format(two: Two) -> None:
     plot.set_data("memory", np.arange(100.0), np.full(100, 32, np.float32))
     plot.redraw()
     assert "32 GiB" in two.values()
+    assert "╍" in two.values()
     assert "99" in two.values()
     assert plot.read("memory") == "32 GiB"
     assert set(plot._lines["memory"]._curve.y) == {50}

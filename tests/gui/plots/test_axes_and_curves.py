@@ -15,7 +15,7 @@ from PySide6.QtGui import QColor, QImage, QPainter
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from gui.plots.axes import BottomAxis, LeftAxis, elapsed, log_ticks
+from gui.plots.axes import BottomAxis, LeftAxis, elapsed, log_ticks, round_ticks
 from gui.plots.group import AxisKind, PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot, percent_plot
@@ -28,7 +28,7 @@ from gui.style import theme
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0:00"), (5.4, "0:05"), (760, "12:40"), (11050, "3:04:10"), (-65, "-1:05")]
+    ("seconds", "text"), [(0, "0:00"), (5.4, "0:05"), (760, "12:40"), (11050, "3:04:10"), (-65, "-1:05"), (-5, "-0:05")]
 )
 def test_elapsed_format(seconds: float, text: str) -> None:
     assert elapsed(seconds) == text
@@ -70,6 +70,12 @@ def test_count_axis_has_integer_labels(qapp: QApplication) -> None:
     assert axis.labels([12_000.0], 1000.0) == ["12,000"]
 
 
+def test_axis_steps_are_round(qapp: QApplication) -> None:
+    assert BottomAxis(ViewBox(), PlotGroup("epochs")).spacing(0.0, 90.0, 700.0) == (20, 0)
+    assert BottomAxis(ViewBox(), PlotGroup("elapsed")).spacing(0.0, 3e8, 700.0) == (14 * 30 * 86_400, 0)
+    assert [round_ticks(highest, 5) for highest in (0.0, 10.0, 11.0)] == [[0], [0, 2, 4, 6, 8, 10], [0, 5, 10]]
+
+
 def test_clock_axis_has_minute_labels(qapp: QApplication) -> None:
     group = PlotGroup("clock", span=600)
     group.origin = 1_700_000_015.0
@@ -77,6 +83,7 @@ def test_clock_axis_has_minute_labels(qapp: QApplication) -> None:
     step, offset = axis.spacing(0.0, 600.0, 700.0)
     assert step % 60 == 0
     assert (group.origin + offset) % 60 == 0
+    assert [len(axis.labels([0.0], spacing)[0]) for spacing in (30, 60)] == [len("12:34:56"), len("12:34")]
 
 
 @pytest.fixture
@@ -215,6 +222,11 @@ def test_themed_plot_has_no_ticks_beyond_bounds(qapp: QApplication, qtbot: QtBot
     plot.set_bounds(side, 0, 100)
     ticks = [tick for _spacing, values in plot.getAxis(side).tickValues(-20, 120, 900) for tick in values]
     assert (min(ticks), max(ticks)) == (0, 100)
+    plot.label(side, "a<b")
+    assert plot.getAxis(side).labelText == "a&lt;b"
+    plot.set_drawing(lambda: plot.plot([0, 1], [0, 1]))
+    plot.recolor()
+    assert len(plot.listDataItems()) == 1
 
 
 RED = QColor("#ff0000")

@@ -8,7 +8,7 @@ from itertools import cycle
 import numpy as np
 import pytest
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
-from PySide6.QtGui import QColor, QMouseEvent
+from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent
 from PySide6.QtWidgets import QApplication, QLabel, QMenu
 from pytestqt.qtbot import QtBot
 
@@ -137,16 +137,96 @@ def test_plot_crosshair_follows_pointer(screen: PlotOnScreen) -> None:
     assert screen.plot._view.grab().toImage() == without
 
 
-def test_plot_zoom_stays_on_data(screen: PlotOnScreen) -> None:
-    screen.data(100)
-    for _ in range(40):
-        screen.qtbot.keyClick(screen.plot, Qt.Key.Key_Minus)
-    low, high = screen.visible_range
-    assert high - low <= 2 * 99 + 1
-    for _ in range(100):
-        screen.qtbot.keyClick(screen.plot, Qt.Key.Key_Right, Qt.KeyboardModifier.ShiftModifier)
-    low, high = screen.visible_range
-    assert low < 99
+def test_group_range_after_each_change() -> None:
+    group, following, moved = PlotGroup("elapsed", span=100), [], []
+    group.following_changed.connect(following.append)
+    group.cursor_changed.connect(lambda: moved.append(group.cursor))
+    for act, expected in (
+        (lambda: group.set_extent(0, 5), (-5, 5)),
+        (lambda: group.set_extent(0, 50), (0, 50)),
+        (lambda: group.set_extent(0, 500), (400, 500)),
+        (lambda: (group.set_cursor(450), group.zoom(0.5)), (425, 475)),
+        (lambda: group.pan(0.5), (450, 500)),
+        (lambda: group.pan(-0.2), (440, 490)),
+        (lambda: (group.set_cursor(10), group.zoom(2)), (415, 515)),
+        (lambda: group.set_extent(0, 600), (415, 515)),
+        (lambda: group.show_range(-1e6, 1e6), (-600, 600)),
+        (lambda: group.show_range(5000, 5010), (595, 605)),
+        (group.follow, (500, 600)),
+        (lambda: group.set_span(None), (0, 624)),
+        (lambda: group.set_extent(0, 610), (0, 624)),
+        (lambda: group.set_extent(0, 700), (0, 728)),
+        (lambda: group.set_axis("count"), (0, 728)),
+    ):
+        act()
+        assert group.range == pytest.approx(expected)
+    assert (following, moved) == ([False, True], [450, 10, None])
+    group.set_extent(9, 3)
+    assert group.extent == (9, 9)
+
+
+@pytest.mark.parametrize(
+    ("options", "lines", "expected"),
+    [
+        ({}, ((0.0, 1.0), (-3.0, 10.0)), (-3.78, 10.78)),
+        ({}, ((0.0, 0.0),), (-1, 1)),
+        ({}, ((50.0, 50.0),), (47.5, 52.5)),
+        ({"low": 0.0}, ((40.0, 50.0),), (-3.18, 53)),
+        ({"high": 80.0}, ((40.0, 50.0),), (37.6, 82.544)),
+    ],
+)
+def test_plot_vertical_range_includes_all_lines(
+    styled: QApplication, qtbot: QtBot, options: dict[str, float], lines: tuple[tuple[float, float], ...],
+    expected: tuple[float, float],
+) -> None:  # fmt: skip
+    screen = PlotOnScreen(qtbot, **options)
+    for number, ends in enumerate(lines):
+        screen.plot.add_line(str(number), LineStyle(str(number), lambda: "#ff0000"))
+        screen.plot.set_data(str(number), np.arange(2.0), np.array(ends))
+    screen.group.set_extent(0, 1)
+    screen.plot.redraw()
+    assert screen.plot.vertical_range == pytest.approx(expected)
+
+
+def test_plot_range_follows_smaller_values_and_raw_peaks(styled: QApplication, qtbot: QtBot) -> None:
+    screen = PlotOnScreen(qtbot, scale=100)
+    screen.data(10, np.linspace(0.0, 1.0, 10))
+    screen.data(9, np.linspace(0.40, 0.45, 9))
+    assert screen.plot.vertical_range == pytest.approx((39.7, 45.3))
+    screen.plot.set_smoothing(0.9)
+    screen.plot.restart()
+    assert screen.plot.vertical_range == (0, 1)
+    screen.data(10, np.array([0.01] * 9 + [1.0]))
+    assert screen.plot.vertical_range[1] > 100
+    screen.plot.set_log(True)
+    screen.plot.redraw()
+    assert screen.plot.vertical_range == pytest.approx((-0.12, 2.12))
+
+
+def test_plot_keys_move_the_range_and_the_crosshair(screen: PlotOnScreen) -> None:
+    screen.data(1000)
+    screen.plot.add_line("short", LineStyle("short", lambda: "#ff0000"))
+    screen.plot.set_data("short", np.arange(3.0), np.arange(3.0))
+    shift, none = Qt.KeyboardModifier.ShiftModifier, Qt.KeyboardModifier.NoModifier
+    for key, keys, expected in (
+        (Qt.Key.Key_Left, shift, (380, 580)),
+        (Qt.Key.Key_Right, shift, (420, 620)),
+        (Qt.Key.Key_Equal, none, (500 - 100 / 1.4, 500 + 100 / 1.4)),
+        (Qt.Key.Key_Minus, none, (360, 640)),
+    ):
+        screen.group.show_range(400, 600)
+        screen.qtbot.keyClick(screen.plot, key, keys)
+        assert screen.group.range == pytest.approx(expected)
+    screen.group.show_range(400, 600)
+    screen.qtbot.keyClick(screen.plot, Qt.Key.Key_Left)
+    assert screen.group.cursor == 600
+    for cursor, value in ((1.4, "0.5"), (1.6, "0.3333")):
+        screen.group.set_cursor(cursor)
+        assert screen.plot.read("train") == value
+    for is_accepted in (True, False):
+        event = QKeyEvent(QEvent.Type.KeyPress, Qt.Key.Key_Escape, none)
+        QApplication.sendEvent(screen.plot, event)
+        assert event.isAccepted() == is_accepted
 
 
 def test_plot_group_shares_range(show_widget: ShowWidget, qtbot: QtBot) -> None:
@@ -324,6 +404,9 @@ def test_plot_hides_chosen_line(qtbot: QtBot) -> None:
     high.trigger()
     qtbot.waitUntil(lambda: plot.vertical_range[1] < 50)
     assert "high" not in plot.describe()
+    plot.show_line("low", False)
+    assert [action.isChecked() for action in plot.line_actions(menu)] == [False, False]
+    plot.show_line("low", True)
     plot.remove_lines()
     plot.add_line("high", LineStyle("high", lambda: "#ff0000"))
     assert not plot.line_actions(menu)[0].isChecked()
