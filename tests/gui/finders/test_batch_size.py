@@ -45,9 +45,14 @@ def page(show_widget: ShowWidget) -> BatchPage:
 def test_batch_page_suggests_fast_enough_size(page: BatchPage, qtbot: QtBot) -> None:
     page.child.done.emit(FOUND)
     texts = [[page.table.item(row, column).text() for column in range(4)] for row in range(4)]
-    assert texts[1] == ["256", "0.2 of 1.0 GiB", "590", "fast enough"]
-    assert texts[2][3] == "largest"
-    assert texts[3][1] == "doesn't fit"
+    assert texts == [
+        ["64", "0.1 of 1.0 GiB", "300", ""],
+        ["256", "0.2 of 1.0 GiB", "590", "fast enough"],
+        ["900", "0.9 of 1.0 GiB", "600", "largest"],
+        ["1,100", "doesn't fit", "–", ""],
+    ]
+    (line,) = page.plot.listDataItems()
+    assert [line.xData.tolist(), line.yData.tolist()] == [[64, 256, 900], [300, 590, 600]]
     assert page.use.text() == "Use 256"
     with qtbot.waitSignal(page.closed), qtbot.waitSignal(page.used) as used:
         page.use.click()

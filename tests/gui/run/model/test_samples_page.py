@@ -38,6 +38,10 @@ def page(view: ModelView, qtbot: QtBot) -> SamplesPage:
 def test_samples_page_filters_and_sorts(page: SamplesPage, monkeypatch: pytest.MonkeyPatch) -> None:
     assert page.wall.samples.rows[:3] == [5, 4, 1]
     assert len(page.wall.samples.rows) == COUNT
+    assert not page.only_marked.isEnabled()
+    page.show_rows(frozenset({7, 1}), "Two of them")
+    assert (sorted(page.wall.samples.rows), page.summary.text()) == ([1, 7], "Two of them")
+    page.show_cell(None, None)
     for editor, none in ((page.true, []), (page.predicted, ["-1"])):  # several labels are possible
         assert [editor.box.itemData(index) for index in range(editor.box.count())] == ["all", "0", "1", "2", *none]
     page.wall.choose(2)
@@ -90,6 +94,24 @@ def test_samples_page_opens_and_marks_by_keys(page: SamplesPage, run: RunFolder,
     assert page.stack.currentIndex() == DETAIL
     detail = page.detail
     assert detail.name.text() == "val/birch/1.png · 1 of 12"
+    detail.zoom.zoom_by(2)
+    for key, text, enabled in (
+        (Qt.Key.Key_Up, "1 of 12", (False, True)),
+        (Qt.Key.Key_Down, "2 of 12", (True, True)),
+        (Qt.Key.Key_Up, "1 of 12", (False, True)),
+    ):
+        qtbot.keyClick(detail, key)
+        assert detail.name.text().endswith(text)
+        assert (detail.previous.isEnabled(), detail.next.isEnabled()) == enabled
+    assert not detail.zoom.is_changed
+    page.open(11)
+    assert (page.wall.current(), detail.next.isEnabled()) == (11, False)
+    qtbot.keyClick(detail, Qt.Key.Key_Right)
+    assert detail.name.text().endswith("12 of 12")
+    for is_on in (True, False):
+        qtbot.keyClick(detail, Qt.Key.Key_H)
+        assert (detail.maps.on.isChecked(), detail.maps.first.isVisible()) == (is_on, is_on)
+    page.open(0)
     assert detail.caption.text().startswith("Truth: birch · Prediction: cedar · Loss ")
     qtbot.waitUntil(lambda: not detail.image.pane.image_rect().isEmpty())
     qtbot.keyClick(detail.image.pane, Qt.Key.Key_Space)

@@ -23,7 +23,7 @@ from tests.gui.run.evaluated_run import draw, make_predicted_run
 from tests.gui.sources.executions import first_execution
 from tests.gui.sources.written_runs import write_run
 from tests.support.run_data import data_from
-from tests.support.widgets import ShowWidget, visible_text
+from tests.support.widgets import ShowWidget, scroll, visible_text
 
 
 @pytest.fixture
@@ -199,6 +199,40 @@ def test_panes_zoom_and_pan_together(view: PredictionsView, folder: Path, qtbot:
     )
     view.reset.click()
     assert view.truth.image_rect() == fitted
+
+
+def test_keys_and_mouse_change_the_visible_part(show_widget: ShowWidget, qtbot: QtBot) -> None:
+    zoom = Zoom()
+    pane = show_widget(ImagePane("Truth", zoom), 244, 124)
+    pane.show_image(QImage(120, 60, QImage.Format.Format_RGB32), "a tree")
+    assert pane.image_rect() == QRectF(2, 2, 240, 120)
+    keys, shift, none = Qt.Key, Qt.KeyboardModifier.ShiftModifier, Qt.KeyboardModifier.NoModifier
+    part = lambda: (zoom.factor, zoom.center.x(), zoom.center.y())  # noqa: E731
+    for key, modifier, expected in (
+        (keys.Key_Equal, none, (1.25, 0.5, 0.5)),
+        (keys.Key_Plus, none, (1.5625, 0.5, 0.5)),
+        (keys.Key_Minus, none, (1.25, 0.5, 0.5)),
+        (keys.Key_Right, shift, (1.25, 0.58, 0.5)),
+        (keys.Key_Up, shift, (1.25, 0.58, 0.42)),
+        (keys.Key_Left, shift, (1.25, 0.5, 0.42)),
+        (keys.Key_Down, shift, (1.25, 0.5, 0.5)),
+        (keys.Key_0, none, (1, 0.5, 0.5)),
+    ):
+        qtbot.keyClick(pane, key, modifier)
+        assert part() == pytest.approx(expected)
+    zoom.set(2, QPointF(0, 1))
+    assert (part(), pane.image_rect()) == ((2, 0.25, 0.75), QRectF(2, -118, 480, 240))
+    qtbot.mousePress(pane, Qt.MouseButton.LeftButton, pos=QPoint(90, 30))
+    qtbot.mouseMove(pane, QPoint(42, 54))
+    qtbot.mouseRelease(pane, Qt.MouseButton.LeftButton, pos=QPoint(42, 54))
+    assert part() == pytest.approx((2, 0.35, 0.65))
+    qtbot.mouseDClick(pane, Qt.MouseButton.LeftButton)
+    scroll(pane, QPointF(62, 62), 1)
+    assert part() == pytest.approx((1.25, 0.45, 0.5))
+    zoom.zoom_by(1000)
+    assert zoom.factor == 32
+    pane.show_image("It is missing.", "a tree")
+    assert pane.accessibleDescription() == "It is missing."
 
 
 def test_zoom_keeps_point_and_stops_at_edges() -> None:
