@@ -140,6 +140,7 @@ def dataset() -> Iterator[str]:
         yield from map(dataset_format.objects, report.splits)
     example = structs.replace(UNCERTAIN.examples[0], class_name="crate, pallet")
     several = structs.replace(UNCERTAIN, examples=(example, structs.replace(example, class_name="pallet, box")))
+    single = structs.replace(UNCERTAIN, examples=UNCERTAIN.examples[:1])
     plain = structs.replace(UNCERTAIN, examples=(), splits=(shares,), problems=UNCLEAR.problems)
     yield from (dataset_format.question(structs.replace(UNCLEAR, readings=UNCLEAR.readings[:n])) for n in (1, 2))
     yield from map(dataset_format.evidence, UNCLEAR.readings)
@@ -151,7 +152,13 @@ def dataset() -> Iterator[str]:
     for problem in dataset_format.without_readings((*UNCLEAR.problems, without_task), UNCLEAR):
         yield f"{problem}: {', '.join(choice.title for choice in problem.choices)}"
     page = DatasetPage()
-    for report, job in ((UNCERTAIN, None), (UNCLEAR, None), (several, Job.from_fields(epochs=2)), (plain, None)):
+    for report, job in (
+        (UNCERTAIN, None),
+        (UNCLEAR, None),
+        (several, Job.from_fields(epochs=2)),
+        (plain, None),
+        (single, None),
+    ):
         page.show_notice("A notice.")
         page.set_job(job)
         page.show_report(report)

@@ -137,10 +137,14 @@ def test_advice_page_shows_answer_and_uses_its_first_row(page: AdvicePage, qtbot
 
 def test_advice_page_uses_other_row_that_fits(page: AdvicePage) -> None:
     page.child.done.emit(an_answer())
+    tips = {page.use.toolTip()}
     choose(page, 1)
+    tips.add(page.use.toolTip())
     assert page.values() == {"strategy": "auto", "devices": ("cpu",), "bucket_mib": JOB.parallel.bucket_mib}
     choose(page, 2)
     assert not page.use.isEnabled()
+    page.child.done.emit(an_answer(table=(a_candidate("single", 500.0, changes={}), TABLE[2])))
+    assert len(tips | {page.use.toolTip()}) == 3
 
 
 def test_advice_table_is_as_high_as_its_rows_up_to_a_limit(page: AdvicePage) -> None:
@@ -183,8 +187,9 @@ def test_advice_page_measures_saved_answer_again(page: AdvicePage) -> None:
 def test_advice_page_requests_machines_and_time(page: AdvicePage) -> None:
     page.job_requested.connect(lambda: page.show_job(JOB, []))
     page.child.done.emit(an_answer())
+    assert page.options.build_request(JOB).network is None
     page.options.machines.setValue(4)
-    assert page.options.network.isVisible()
+    assert (page.options.network.isVisible(), page.options.ask.isVisible()) == (True, True)
     page.options.ask.click()
     request = page._request
     assert (request.machines, request.network.bits_per_second, request.remeasure) == (4, 10e9, False)
@@ -210,8 +215,10 @@ def test_advice_page_marks_outdated_answer(page: AdvicePage) -> None:
     page.child.done.emit(an_answer())
     page.set_job(JOB.with_fields(strategy="ddp", bucket_mib=5.0))  # as advised
     assert page.notice.text() == ""
-    page.set_job(JOB.with_fields(batch_size=64))
-    assert page.notice.text()
+    for change in ({"batch_size": 64}, {"epochs": 9}):
+        page.set_job(JOB)
+        page.set_job(JOB.with_fields(**change))
+        assert page.notice.text()
 
 
 def test_advice_page_copies_answer(page: AdvicePage) -> None:

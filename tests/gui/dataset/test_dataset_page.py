@@ -26,6 +26,7 @@ from engine.tasks.registry import TASKS
 from engine.training.dataloaders import image_loader, normalization
 from gui.dataset import dataset_format
 from gui.dataset.class_balance import ClassBalance
+from gui.dataset.examples import ExampleList
 from gui.dataset.page import DatasetPage
 from tests.support.unclear_dataset import UNCLEAR
 from tests.support.widgets import ShowWidget, is_right_of
@@ -219,6 +220,32 @@ def test_examples_are_a_grid_whose_size_is_chosen(page: DatasetPage) -> None:
     assert side < large[0] < 400
     assert large[1] < columns
     assert lay_out(1900, side)[1] > columns >= 4
+
+
+@pytest.mark.parametrize("strip", [True, False])
+def test_examples_keep_selection_and_fit_their_side(styled: QApplication, qtbot: QtBot, strip: bool) -> None:
+    named, plain = REPORT.examples[:2], tuple(structs.replace(each, class_name="") for each in REPORT.examples[:2])
+    examples = ExampleList(96, strip=strip)
+    qtbot.addWidget(examples)
+    heights = []
+    for shown, row in ((named, -1), (named, 1), (plain, -1), ((plain[0], named[1]), -1)):
+        examples.show_examples(shown)
+        assert examples.currentRow() == row
+        examples.setCurrentRow(1)
+        heights.append(examples.item(0).sizeHint().height())
+    assert heights[0] == heights[1] == heights[3] > heights[2]
+    image = examples.image(0).toImage()
+    colors = {image.pixelColor(x, 20).name() for x in range(image.width())}
+    assert (image.width(), colors) == (96, {"#ff0000", "#0000ff"})  # enlarged images stay sharp
+    examples.set_side(40)
+    image = examples.image(0).toImage()
+    assert image.width() == 40
+    assert len({image.pixelColor(x, 10).name() for x in range(40)}) > 2
+    opened: list[int] = []
+    examples.opened.connect(opened.append)
+    examples.itemClicked.emit(examples.item(1))
+    qtbot.keyClick(examples, Qt.Key.Key_Return)
+    assert opened == [1] * (1 + strip)
 
 
 def test_examples_leave_unreadable_image_empty(page: DatasetPage) -> None:
