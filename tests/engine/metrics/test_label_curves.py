@@ -69,16 +69,16 @@ def test_thinned_curve_keeps_its_shape() -> None:
 def test_calibration_error_matches_its_definition() -> None:
     random = np.random.default_rng(1)
     confidence = np.append(random.random(500), [0, 1, 1 / 15])
-    right = (random.random(503) < confidence**2).astype(float)
-    total = 0.0
+    right, weights = (random.random(503) < confidence**2).astype(float), random.integers(1, 4, 503)
+    binned, total = calibration.sum_in_bins(confidence, right, weights), 0.0
     for number in range(15):
         low, high = number / 15, (number + 1) / 15
         inside = (confidence > low) & (confidence <= high) if number else confidence <= high
-        if inside.any():
-            total += inside.sum() * abs(confidence[inside].mean() - right[inside].mean())
-    assert calibration.expected_calibration_error(calibration.sum_in_bins(confidence, right)) == pytest.approx(
-        total / 503, abs=1e-9
-    )
+        weight, confident, correct = ((weights * each)[inside].sum() for each in (1, confidence, right))
+        assert [column[number] for column in binned] == pytest.approx([weight, confident, correct])
+        total += abs(confident - correct)
+    assert calibration.expected_calibration_error(binned) == pytest.approx(total / weights.sum(), abs=1e-9)
+    assert calibration.sum_in_bins(confidence, right).weight.sum() == 503
 
 
 def test_temperature_recovers_sharpened_logits() -> None:

@@ -158,3 +158,5 @@ def test_most_confident_error_per_object_is_corrected() -> None:
     assert sorted(kinds) == ["classification", "localization", "localization"]
     assert found["classification"] == (1, pytest.approx(0.5, abs=1e-9))
     assert found["localization"][1] == 0  # the object is matched with the detection of higher score
+    other, _ = errors([(box(206), 1, 0.8), (box(200), 0, 0.5)])
+    assert (other["localization"], other["classification"]) == ((1, pytest.approx(0.5, abs=1e-9)), (1, 0))
