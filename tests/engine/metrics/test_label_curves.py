@@ -5,16 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from engine.contract.inference.evaluation import ThresholdRow
 from engine.metrics import calibration
 from engine.metrics.label_curves import (
     MAX_POINTS,
     RankedScores,
     average_precision,
     best_f1,
+    class_curves,
     precision_recall,
     reduce_points,
     roc,
     roc_area,
+    threshold_rows,
 )
 
 
@@ -64,6 +67,17 @@ def test_thinned_curve_keeps_its_shape() -> None:
     assert len(fewer.x) <= MAX_POINTS
     assert (fewer.x[-1], fewer.y[-1], fewer.x[0]) == (1, 1, 0)
     assert np.interp(curve.x, fewer.x, fewer.y) == pytest.approx(curve.y, abs=0.03)
+
+
+def test_curves_and_thresholds_count_targets_without_scores() -> None:
+    scores, true = np.array([0.9, 0.6, 0.3]), np.array([True, False, True])
+    rows = {row.threshold: row for row in threshold_rows(scores, true, positives=4.0)}
+    assert rows[0.5] == ThresholdRow(threshold=0.5, share=2 / 3, precision=0.5, recall=0.25, f1=1 / 3)
+    assert rows[0.95] == ThresholdRow(threshold=0.95, share=0.0, precision=None, recall=0.0, f1=0.0)
+    curves = class_curves(1, RankedScores(scores, true).counts(), 4, None)
+    assert (curves.class_index, curves.positives, curves.recall) == (1, 4, (0.25, 0.25, 0.5))
+    assert (curves.precision, curves.thresholds) == (pytest.approx((1, 0.5, 2 / 3)), (0.9, 0.6, 0.3))
+    assert (curves.best_threshold, curves.best_f1) == (0.3, pytest.approx(4 / 7))
 
 
 def test_calibration_error_matches_its_definition() -> None:
