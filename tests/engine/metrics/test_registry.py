@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.metrics.registry import AddedMetric, MetricWithPlugins
+from engine.metrics.registry import METRICS, AddedMetric, MetricWithPlugins, plugin_metrics_of
 from engine.tasks import base
 from engine.tasks.classification.task import ClassificationMetric
 from tests.support.dataset_infos import class_of_image
@@ -65,3 +65,10 @@ def test_added_metrics_reset() -> None:
 def test_added_metrics_without_samples_are_missing() -> None:
     assert measured().compute() == {}
     assert CONFIDENCE.entry("confidence").title == "Confidence"
+
+
+def test_added_metrics_belong_to_their_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    added = {"confidence": CONFIDENCE, "other": CONFIDENCE._replace(tasks=("segmentation", "points"))}
+    monkeypatch.setattr(METRICS, "added", lambda: added)
+    names = [list(plugin_metrics_of(task, ())) for task in ("classification", "points", "boxes")]
+    assert names == [["confidence"], ["other"], []]
