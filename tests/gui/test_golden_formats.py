@@ -162,7 +162,9 @@ def dataset() -> Iterator[str]:
         page.show_notice("A notice.")
         page.set_job(job)
         page.show_report(report)
-        yield f"{page.examples.count()} examples: {shown_texts(page)}"
+        captions = " | ".join(page.examples.item(n).text() for n in range(page.examples.count()))
+        yield f"{captions}: {shown_texts(page)}"
+        yield page.bars.accessibleDescription()
     bars = ClassBalance()
     bars.show_report(structs.replace(UNCERTAIN, splits=(UNCERTAIN.splits[0], shares)))
     yield bars.toolTip()
@@ -225,6 +227,7 @@ def split_points() -> Iterator[str]:
     ):
         view.show_split(split, titles[: len(split.devices)])
         yield f"{view.balance.text()} {view.origin.text()} {view.automatic.isEnabled()}"
+        yield view.diagram.accessibleDescription()
         for row in range(view.model.rowCount()):
             yield " | ".join(view.model.index(row, column).data() for column in range(view.model.columnCount()))
             yield view.model.index(row, 0).data(Qt.ItemDataRole.ToolTipRole)

@@ -28,7 +28,6 @@ from gui.dataset import dataset_format
 from gui.dataset.class_balance import ClassBalance
 from gui.dataset.examples import ExampleList
 from gui.dataset.page import DatasetPage
-from tests.support.unclear_dataset import UNCLEAR
 from tests.support.widgets import ShowWidget, is_right_of
 
 
@@ -78,22 +77,6 @@ def left_color(page: DatasetPage, position: int) -> QColor:
     """Return the color of the left half of the example image at `position`."""
     image = page.examples.image(position).toImage()
     return image.pixelColor(image.width() // 8, image.height() // 2)
-
-
-def test_dataset_page_describes_dataset(page: DatasetPage) -> None:
-    assert page.title.text() == "flowers · 3 classes, 63 images"
-    assert all(size in page.subtitle.text() for size in ("200 x 100", "500 x 400", "300 x 224"))
-    assert page.problems.text() == "Ash is frequent. Balance the classes."
-    assert page.bars.accessibleDescription().splitlines()[0] == "ash: train 40, val 4"
-    assert [page.examples.item(n).text() for n in range(3)] == ["ash", "birch", "ash"]
-    assert not page.grab().isNull()
-
-
-def test_dataset_page_of_an_unclear_folder_shows_nothing_of_the_one_before(page: DatasetPage) -> None:
-    for report, title in ((UNCLEAR, "warehouse · "), (REPORT, "flowers · "), (None, "Dataset")):
-        page.show_report(report)
-        assert page.title.text().startswith(title)
-        assert bool(page.subtitle.text()) == (report is REPORT)
 
 
 def test_dataset_page_filters_examples_by_class(page: DatasetPage) -> None:

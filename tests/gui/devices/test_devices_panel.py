@@ -65,22 +65,6 @@ def test_gpus_are_titled_and_ordered_by_cuda(panel: DevicesPanel, check: FindBox
     assert "CUDA calls it 0, NVML 1" in row_of(check("GPU 0")).toolTip()
 
 
-def test_gpu_unknown_to_cuda_has_nvml_index(panel: DevicesPanel, check: FindBox) -> None:
-    show(panel, snapshot(gpu(0, cuda_index=None)))
-    assert check("GPU 0").text() == "GPU 0"
-    assert "CUDA does not list it" in row_of(check("GPU 0")).toolTip()
-
-
-def test_row_describes_gpu(panel: DevicesPanel, check: FindBox) -> None:
-    show(panel, snapshot(gpu(0, processes=held_by("anna", 12 << 30))))
-    text, tip = panel_text(panel).replace("\u2007", ""), row_of(check("GPU 1")).toolTip()
-    for value in ("H200", "87%", "61 °C", "Busy: anna, 12.0 GiB"):
-        assert value in text
-    assert "NVIDIA" not in text
-    for value in ("NVIDIA H200", "41.0 of 141.0 GiB", "Busy: anna, 12.0 GiB", UUIDS[0]):
-        assert value in tip
-
-
 def test_eight_rows_fit_in_small_window(show_widget: ShowWidget, qtbot: QtBot) -> None:
     panel = show_widget(DevicesPanel(), 290, 690)
     show(panel, snapshot(*(gpu(n) for n in range(8))))
@@ -169,15 +153,6 @@ def test_row_of_gpu_lost_before_start(panel: DevicesPanel) -> None:
     (box,) = (each for each in panel.findChildren(QCheckBox) if "GPU-lost-1" in each.accessibleDescription())
     assert box.accessibleName().startswith("GPU 1")
     assert "lost" in box.accessibleDescription()
-
-
-def test_row_warns_about_hot_or_sleeping_gpu(panel: DevicesPanel) -> None:
-    show(panel, snapshot(gpu(0, throttled=("thermal", "power_cap")), gpu(1, asleep=True)))
-    assert "⚠ Throttling: hot" in panel_text(panel)
-    assert "power limit" not in panel_text(panel)
-    assert "Asleep, not woken" in panel_text(panel)
-    received = [box.accessibleDescription() for box in panel.findChildren(QCheckBox)]
-    assert [text for text in received if text.endswith(": asleep, not woken")]
 
 
 def test_mig_instances_follow_gpu(panel: DevicesPanel) -> None:

@@ -53,14 +53,6 @@ def screen(styled: QApplication, qtbot: QtBot) -> PlotOnScreen:
     return PlotOnScreen(qtbot)
 
 
-def test_plot_follows_newest_data(screen: PlotOnScreen) -> None:
-    for count in (10, 50, 1000, 100_000):
-        screen.data(count)
-        low, high = screen.visible_range
-        assert low == pytest.approx(0)
-        assert count - 1 <= high < 1.2 * count
-
-
 def test_plot_zoom_stays_until_home(screen: PlotOnScreen) -> None:
     screen.data(1000)
     screen.qtbot.keyClick(screen.plot, Qt.Key.Key_Plus)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QAbstractButton, QLabel
+from PySide6.QtWidgets import QAbstractButton
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import PhaseChanged, RunFinished
@@ -16,17 +16,6 @@ from tests.gui.sources.written_runs import job, write, write_run
 def button(page: RunsPage, name: str) -> QAbstractButton:
     buttons = page.interrupted.findChildren(QAbstractButton)
     return next(each for each in buttons if each.accessibleName().startswith(name) and each.isVisible())
-
-
-def test_interrupted_banner_shows_last_activity(page: RunsPage, refresh: Refresh) -> None:
-    write_run(60)
-    refresh()
-    assert not page.interrupted.isVisible()
-    make_interrupted_run(name="night shift")
-    refresh()
-    text = "\n".join(label.text() for label in page.interrupted.findChildren(QLabel) if label.isVisible())
-    assert "night shift · ResNet-18" in text
-    assert "epoch 4 of 4, step 60" in text
 
 
 def test_interrupted_banner_leaves_window_active(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:

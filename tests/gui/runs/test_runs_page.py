@@ -19,7 +19,7 @@ from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes, read_notes
 from engine.system import paths
 from gui.runs.page import RunsPage
-from gui.runs.table import COLUMNS, NAME, STARTED
+from gui.runs.table import NAME, STARTED
 from gui.titles import unread_words
 from gui.widgets.column_model import PAD
 from gui.widgets.run_drag import RunDrop, run_ids_in
@@ -53,21 +53,6 @@ def test_runs_page_without_runs_hides_filters(page: RunsPage, refresh: Refresh) 
     refresh()
     assert not page.filters.isVisible()
     assert not page.details.isVisible()
-
-
-def test_runs_table_shows_all_columns(page: RunsPage, refresh: Refresh) -> None:
-    named = write_run(60, name="warm up")
-    write_run(60, "failed", cause="a fault", strategy="ddp", devices=("cpu", "cpu"))
-    change_notes(named.path, tags=("paper", "v2"))
-    refresh()
-    assert page.table.isVisible()
-    rows = set(zip(*(column(page, c.title) for c in COLUMNS if c.title != "Started"), strict=True))
-    (unnamed,) = {row[0] for row in rows} - {"warm up"}
-    assert unnamed.startswith("flowers · ")
-    assert rows == {
-        ("warm up", "Completed", "Top-1 80.0%", "ResNet-18", "Single device", "CPU", "7 s", "paper, v2"),
-        (unnamed, "Failed", "Top-1 80.0%", "ResNet-18", "DistributedDataParallel", "2 CPU workers", "7 s", ""),
-    }
 
 
 def test_runs_page_searches_and_filters(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:

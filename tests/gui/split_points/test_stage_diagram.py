@@ -89,25 +89,6 @@ def test_drag_stops_at_last_reachable_split_point(view: SplitPointsView, qtbot: 
     assert current_split(view).split_points == ("stem", "block3")
 
 
-def test_handle_describes_position_and_transfer(view: SplitPointsView) -> None:
-    description = view.diagram.handles[1].accessibleDescription()
-    assert description.startswith("After block3, before block4. Each microbatch sends 4.0 KiB from CPU worker 1")
-    assert "Left and Right" in description
-
-
-def test_diagram_describes_stages(view: SplitPointsView) -> None:
-    description = view.diagram.accessibleDescription()
-    assert "Stage 1 on CPU worker 1: block2 to block3, 2 layers, 7.0 k parameters, 6.0 ms (50%)" in description
-    assert description.startswith("The slowest device takes 50% of the time; 33% would be even.")
-
-
-def test_view_marks_stage_over_memory(view: SplitPointsView) -> None:
-    view.show_split(make_split(("block1", "block3"), THREE, memory_bytes=(None, 1000, None)), TITLES)
-    assert "CPU worker 1" in view.origin.text()
-    assert column(view, "Memory")[1].startswith("⚠ ")
-    assert not column(view, "Memory")[0].startswith("⚠ ")
-
-
 def test_automatic_button_is_disabled_for_automatic_split(view: SplitPointsView) -> None:
     view.show_split(choose_points(current_split(view)), TITLES)
     assert not view.automatic.isEnabled()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 from PySide6.QtGui import QColor
 
-from engine.parallel.split_points import compute_stages
-from gui.split_points import stage_format
 from gui.split_points.diagram import lay_out
 from gui.style import fills, theme
 from tests.gui.sources.devices.snapshots import UUIDS
@@ -38,37 +36,6 @@ def test_lay_out_without_measured_time() -> None:
         type(each)(each.split_point, each.module, 1, 1, (0.0, 0.0), (0.0, 0.0), 0, 0) for each in make_split().segments
     )
     assert lay_out(make_split(segments=untimed)).edges == pytest.approx((0.0, 0.5, 1.0))
-
-
-def test_describe_balance_compares_slowest_with_even() -> None:
-    even, uneven = make_split(), make_split(("block3",))
-    assert stage_format.describe_balance(even, compute_stages(even)) == "All devices take the same time (50% each)."
-    description = stage_format.describe_balance(uneven, compute_stages(uneven))
-    assert description == "The slowest device takes 75% of the time; 50% would be even."
-
-
-def test_describe_balance_adds_stages_of_one_device() -> None:
-    split = make_split(("stem", "block2", "block4"), stage_ranks=(0, 1, 1, 0), in_flight=(2, 2, 1, 1))
-    # device 0: 1 + 1 ms, device 1: 5 + 5 ms
-    assert stage_format.describe_balance(split, compute_stages(split)).startswith("The slowest device takes 83%")
-
-
-def test_describe_stage_reports_exceeded_memory() -> None:
-    split = make_split(memory_bytes=(50_000, None))
-    first = compute_stages(split)[0]
-    assert stage_format.format_memory(first, split).endswith("over 48.8 KiB")
-    assert "exceeds its device's memory" in stage_format.describe_stage(0, compute_stages(split), split, "CPU worker 0")
-    assert "exceeds" not in stage_format.describe_stage(1, compute_stages(split), split, "CPU worker 1")
-
-
-def test_format_transfer_within_a_device() -> None:
-    stages = compute_stages(make_split(("stem", "block2", "block4"), stage_ranks=(0, 1, 1, 0), in_flight=(2, 2, 1, 1)))
-    assert [stage_format.format_transfer(stages, number) for number in range(4)] == [
-        "1.0 KiB",
-        "stays",
-        "5.0 KiB",
-        "–",
-    ]
 
 
 def test_hatch_differs_for_cpu_workers(styled: object) -> None:
