@@ -18,7 +18,7 @@ from engine.contract.events import Failed
 from engine.contract.job import FIELDS, Job
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
-from engine.parallel.layout import layout
+from engine.parallel.layout import compute_layout
 from engine.processes.requests import RequestError
 from engine.supervisor.environment import usable_cores
 from engine.supervisor.restart_policy import world_size
@@ -125,7 +125,7 @@ def _size_unit(job: Job) -> int:
     strategy = load_catalogue().strategy(job.resolved_strategy)
     if strategy is None:
         return 1
-    arrangement = layout(job, strategy)
+    arrangement = compute_layout(job, strategy)
     parts = arrangement.replicas if strategy.splits_model or strategy.splits_layers else len(job.parallel.devices)
     return parts * job.training.accumulation * (arrangement.microbatches or 1)
 

@@ -16,7 +16,7 @@ from engine.contract.hosts import SLURM, host
 from engine.contract.job import Job
 from engine.contract.nodes import DatasetDigest, NodeFacts, file_sha256
 from engine.contract.problems import Problem
-from engine.parallel.layout import layout
+from engine.parallel.layout import compute_layout
 from engine.system.format import counted
 from engine.system.plugins import installed_versions, plugin_packages
 
@@ -60,7 +60,7 @@ def _split_replica_warning(job: Job, strategy: StrategyEntry) -> Iterator[Proble
 
     These devices would communicate over the network at every layer or microbatch.
     """
-    arrangement = layout(job, strategy)
+    arrangement = compute_layout(job, strategy)
     if arrangement.replicas < 2:
         return
     groups = [

@@ -9,7 +9,7 @@ from engine.contract.devices import is_gpu
 from engine.contract.images import sides_of_epoch
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from engine.parallel.layout import SCHEDULE_TITLES, ZERO_BUBBLE, Layout, layout, supports_microbatches
+from engine.parallel.layout import SCHEDULE_TITLES, ZERO_BUBBLE, Layout, compute_layout, supports_microbatches
 from engine.system.format import counted
 
 
@@ -19,7 +19,7 @@ def strategy_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | Non
     found += _replica_problems(job, strategy)
     found += _batch_size_problems(job, strategy)
     if strategy.splits_model and job.parallel.devices:
-        arrangement = layout(job, strategy)
+        arrangement = compute_layout(job, strategy)
         found += _stage_problems(job, strategy, model, arrangement)
         found += _split_point_problems(job, model, arrangement)
     found += _setting_problems(job, strategy, model)
@@ -168,7 +168,7 @@ def _count_separate_parts(job: Job, strategy: StrategyEntry) -> int:
 
     They do so one after another, or on different devices.
     """
-    arrangement = layout(job, strategy)
+    arrangement = compute_layout(job, strategy)
     if strategy.splits_model:
         slices = arrangement.replicas * (arrangement.microbatches or 1)
     elif strategy.splits_layers:
@@ -204,7 +204,7 @@ def _stage_batch_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
     replicas = job.parallel.replicas if strategy.replicates else 1
     parts = replicas * job.training.accumulation
     if job.training.batch_size % parts == 0:
-        return _microbatch_problems(job, layout(job, strategy)) if strategy.schedules else []
+        return _microbatch_problems(job, compute_layout(job, strategy)) if strategy.schedules else []
     below = job.training.batch_size // parts * parts
     near = f"{below} or {below + parts}" if below else str(parts)
     need = f"{strategy.title} needs to divide a batch of {job.training.batch_size} into equal parts"

@@ -79,7 +79,7 @@ def find_errors(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bool
         is_matched[not_ignored],
         overlaps[np.ix_(detections, not_ignored)],
     )
-    is_correctable = _would_become_correct(nearly_matched, scores[detections], is_matched[not_ignored])
+    is_correctable = _find_correctable(nearly_matched, scores[detections], is_matched[not_ignored])
     corrected_classes = np.where(
         is_correctable, true_classes[not_ignored][nearly_matched] if len(not_ignored) else -1, -1
     )
@@ -122,11 +122,11 @@ def _classify_errors(
     return errors, objects
 
 
-def _would_become_correct(objects: Ints, scores: Floats, is_matched: Bools) -> Bools:
-    """Return a bool array that is True for detections that would become correct if their error were corrected.
+def _find_correctable(objects: Ints, scores: Floats, is_matched: Bools) -> Bools:
+    """Return a bool array that is True for detections that become correct if their error is corrected.
 
-    For each unmatched object, only the detection with the highest score would. `objects` are the indices of the objects
-    that the detections nearly match, and `is_matched` is True for matched objects.
+    For each unmatched object, this is only the detection with the highest score. `objects` are the indices of the
+    objects that the detections nearly match, and `is_matched` is True for matched objects.
     """
     is_corrected = np.zeros(len(objects), bool)
     is_taken = is_matched.copy()

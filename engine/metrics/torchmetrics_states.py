@@ -18,8 +18,8 @@ State = tuple[int, dict[str, Any]]
 """Number of batches that a metric has seen, and its tensors and lists of tensors, by name."""
 
 
-def metrics_in(metric: object) -> list[Any]:
-    """Return a torchmetrics metric and all metrics that it contains, such as the one in a wrapper.
+def list_metrics(metric: object) -> list[Any]:
+    """Return a torchmetrics metric and all metrics inside it, such as the one that a wrapper contains.
 
     Return [] for other objects.
     """
@@ -32,22 +32,22 @@ def disable_sync(metric: nn.Module) -> None:
 
     Until `load_merged` is called, it returns the value for this rank's batches.
     """
-    for module in metrics_in(metric):
+    for module in list_metrics(metric):
         module.distributed_available_fn = bool  # returns False without arguments
 
 
-def states_of(metric: nn.Module) -> list[State]:
-    """Move a metric to the CPU, and return the state of each metric in `metrics_in(metric)`."""
-    modules = metrics_in(metric.cpu())
+def move_states_to_cpu(metric: nn.Module) -> list[State]:
+    """Move a metric to the CPU, and return the state of each metric in `list_metrics(metric)`."""
+    modules = list_metrics(metric.cpu())
     return [(module.update_count, {name: getattr(module, name) for name in module._reductions}) for module in modules]
 
 
 def load_merged(metric: nn.Module, by_rank: Sequence[list[State]]) -> None:
     """Merge the states of all ranks, and load them into a metric.
 
-    `by_rank` has the result of `states_of` on each rank.
+    `by_rank` has the result of `move_states_to_cpu` on each rank.
     """
-    for module, states in zip(metrics_in(metric), zip(*by_rank, strict=True), strict=True):
+    for module, states in zip(list_metrics(metric), zip(*by_rank, strict=True), strict=True):
         states_with_data = [values for count, values in states if count]
         if states_with_data:
             module._update_count = sum(count for count, _ in states)

@@ -71,8 +71,10 @@ def _start_copies(tensors: Sequence[Tensor]) -> list[Tensor]:
         # The target is a view of the block, so that PyTorch keeps the block until the device has finished copying.
         block_view = memory[block][start : start + tensor.nbytes].view(tensor.dtype)
         block_view.as_strided(tensor.shape, strides).copy_(tensor.detach(), non_blocking=True)
-        separate = torch.frombuffer(memory[block].numpy(), dtype=tensor.dtype, count=tensor.numel(), offset=start)
-        copies.append(separate.as_strided(tensor.shape, strides))
+        # `block_view` shares the storage object of its block, which torch.save would write completely. frombuffer
+        # creates a storage object of only this tensor's size, in the same memory.
+        host_copy = torch.frombuffer(memory[block].numpy(), dtype=tensor.dtype, count=tensor.numel(), offset=start)
+        copies.append(host_copy.as_strided(tensor.shape, strides))
     return copies
 
 

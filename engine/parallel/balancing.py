@@ -78,7 +78,7 @@ def divide(costs: SegmentCosts) -> Division:
     if len(set(costs.stage_ranks)) == stages and not costs.phases:
         fastest = _minimize_slowest_stage(costs)
         return _compute_division(costs, _minimize_largest_stage(costs) if fastest is None else fastest)
-    grid = _grid(costs.segments, stages)
+    grid = _space_ends(costs.segments, stages)
     best = heapq.nsmallest(
         LOCAL_SEARCHES, (_compute_division(costs, ends) for ends in itertools.combinations(grid, stages - 1))
     )
@@ -92,8 +92,11 @@ def divide(costs: SegmentCosts) -> Division:
     return min(_improve_locally(costs, division) for division in [*best, *others])
 
 
-def _grid(segments: int, stages: int) -> list[int]:
-    """Return evenly spaced ends for stages, as many as possible with at most `MAX_EXHAUSTIVE` divisions at these ends."""
+def _space_ends(segments: int, stages: int) -> list[int]:
+    """Return evenly spaced ends at which a stage may end.
+
+    There are as many as possible with at most `MAX_EXHAUSTIVE` divisions at these ends.
+    """
     count = stages - 1
     while count < segments - 1 and math.comb(count + 1, stages - 1) <= MAX_EXHAUSTIVE:
         count += 1
@@ -210,13 +213,15 @@ def _minimize_worst_within(bound: float, segments: int, stages: int, cost: Cost,
 def _improve_locally(costs: SegmentCosts, division: Division) -> Division:
     """Improve `division` repeatedly by the best move of a split point or of a stage, until no move improves it."""
     while True:
-        best = min((_compute_division(costs, ends) for ends in _moves(division.ends, costs.segments)), default=division)
+        best = min(
+            (_compute_division(costs, ends) for ends in _iterate_moves(division.ends, costs.segments)), default=division
+        )
         if best[:-1] >= division[:-1]:
             return division
         division = best
 
 
-def _moves(ends: Sequence[int], segments: int) -> Iterator[Ends]:
+def _iterate_moves(ends: Sequence[int], segments: int) -> Iterator[Ends]:
     """Yield all divisions that result from a single move.
 
     A move shifts one split point between its neighbors, or two neighbors by the same distance, which moves a stage.

@@ -42,7 +42,7 @@ class Layout(NamedTuple):
         return tuple(stage for stage, holder in enumerate(self.stage_ranks) if holder == group_rank)
 
 
-def layout(job: Job, strategy: StrategyEntry) -> Layout:
+def compute_layout(job: Job, strategy: StrategyEntry) -> Layout:
     """Return the layout of `job` on its devices. The job must be valid."""
     replicas = job.parallel.replicas if strategy.replicates else 1
     group = max(1, len(job.parallel.devices) // replicas)
@@ -124,14 +124,14 @@ def choose_microbatches(batch_size: int, devices: int, schedule: str) -> int | N
     return min(supported, key=lambda n: (abs(n - 4 * devices), n), default=None)
 
 
-def bubble(job: Job, strategy: StrategyEntry) -> float:
+def bubble_ratio(job: Job, strategy: StrategyEntry) -> float:
     """Return the theoretical ratio of idle time to computing time in a job's pipeline.
 
     With p devices and m microbatches, it is (p - 1) / m for GPipe and 1F1B (Huang et al. 2019). If stages are
     interleaved, it is divided by the number of stages per device (Narayanan et al. 2021). Zero-bubble schedules reach 0
     at best (Qi et al. 2023).
     """
-    arrangement = layout(job, strategy)
+    arrangement = compute_layout(job, strategy)
     if not strategy.schedules or not arrangement.microbatches or job.parallel.pipeline_schedule in ZERO_BUBBLE:
         return 0.0
     per_device = max(1, arrangement.stages // arrangement.group)

@@ -8,14 +8,14 @@ et al. 2019 (GPipe), Narayanan et al. 2021 (1F1B, interleaved) and Qi et al. 202
 from __future__ import annotations
 
 
-def peak_in_flight(schedule: str, microbatches: int, stage_ranks: tuple[int, ...]) -> tuple[int, ...]:
+def find_peaks_in_flight(schedule: str, microbatches: int, stage_ranks: tuple[int, ...]) -> tuple[int, ...]:
     """Return the maximum number of microbatches in flight in each stage under `schedule`."""
     stages = len(stage_ranks)
     devices = max(stage_ranks) + 1
     if schedule == "1f1b":
         peaks = [stages - stage for stage in range(stages)]
     elif schedule == "interleaved_1f1b":
-        peaks = [_interleaved_peak(microbatches, devices, stages // devices, stage) for stage in range(stages)]
+        peaks = [_find_interleaved_peak(microbatches, devices, stages // devices, stage) for stage in range(stages)]
     elif schedule == "zb1p":
         # Warm-up as in 1F1B, but later stages retain more microbatches, for the backward passes for weights.
         peaks = [devices] * stages
@@ -27,7 +27,7 @@ def peak_in_flight(schedule: str, microbatches: int, stage_ranks: tuple[int, ...
     return tuple(min(microbatches, count) for count in peaks)
 
 
-def _interleaved_peak(microbatches: int, devices: int, stages_per_device: int, stage: int) -> int:
+def _find_interleaved_peak(microbatches: int, devices: int, stages_per_device: int, stage: int) -> int:
     """Return the maximum number of microbatches in flight in one stage of interleaved 1F1B.
 
     A device first executes `warmup` forward passes, and then alternates between forward and backward passes. It

@@ -71,7 +71,10 @@ class _StageCosts:
         self._layers = _running_sums(each.layers for each in split.segments)
 
     def computing_s(self, stage: int, start: int, end: int) -> float:
-        """Return the seconds for both passes of a stage with the segments from `start` up to `end`, without transfers."""
+        """Return the seconds of a stage for both passes, without transfers.
+
+        The stage has the segments from `start` up to, but not including, `end`.
+        """
         rank = self.split.stage_ranks[stage]
         return sum(running[rank][end] - running[rank][start] for running in (self._forward, self._backward))
 
@@ -133,7 +136,7 @@ def compute_stages(split: ModelSplit) -> tuple[Stage, ...]:
     """
     costs = _StageCosts(split)
     limits = _memory_limits(split)
-    spans = list(itertools.pairwise((0, *_ends(split), costs.segments)))
+    spans = list(itertools.pairwise((0, *_count_segments_before(split), costs.segments)))
     seconds = [costs.seconds(stage, *span) for stage, span in enumerate(spans)]
     memory = [costs.memory_bytes(stage, *span) for stage, span in enumerate(spans)]
     used_bytes = [0] * len(split.devices)
@@ -157,7 +160,7 @@ def compute_stages(split: ModelSplit) -> tuple[Stage, ...]:
     )
 
 
-def best_points(split: ModelSplit) -> tuple[str, ...]:
+def find_best_points(split: ModelSplit) -> tuple[str, ...]:
     """Find the split points that minimize the time of the slowest rank and fit into the memory of every device.
 
     If the split is `phased`, the time is that of the slowest forward passes plus that of the slowest backward passes.
@@ -187,13 +190,13 @@ def best_points(split: ModelSplit) -> tuple[str, ...]:
     )
     split_points = tuple(split.segments[end - 1].split_point for end in division.ends)
     if division.excess:
-        raise _too_large(msgspec.structs.replace(split, split_points=split_points))
+        raise _create_memory_error(msgspec.structs.replace(split, split_points=split_points))
     return split_points
 
 
 def choose_points(split: ModelSplit) -> ModelSplit:
     """Return a copy of `split` with the best split points, marked as `chosen`. Raises CannotSplit."""
-    return msgspec.structs.replace(split, split_points=best_points(split), chosen=True)
+    return msgspec.structs.replace(split, split_points=find_best_points(split), chosen=True)
 
 
 def move_point(split: ModelSplit, number: int, split_point: str) -> ModelSplit:
@@ -212,12 +215,12 @@ def reachable_points(split: ModelSplit, number: int) -> tuple[str, ...]:
 
     These are all possible split points between its neighbors.
     """
-    boundaries = (0, *_ends(split), len(split.segments))
+    boundaries = (0, *_count_segments_before(split), len(split.segments))
     between = split.segments[boundaries[number] : boundaries[number + 2] - 1]
     return tuple(segment.split_point for segment in between)
 
 
-def _ends(split: ModelSplit) -> tuple[int, ...]:
+def _count_segments_before(split: ModelSplit) -> tuple[int, ...]:
     """Return the number of segments before each split point. Raises ValueError for impossible split points."""
     numbers = {segment.split_point: number for number, segment in enumerate(split.segments[:-1], start=1)}
     unknown = [name for name in split.split_points if name not in numbers]
@@ -238,7 +241,7 @@ def _memory_limits(split: ModelSplit) -> tuple[float, ...]:
     return tuple(math.inf if limit is None else max(limit, 1) for limit in split.memory_bytes)
 
 
-def _too_large(split: ModelSplit) -> CannotSplit:
+def _create_memory_error(split: ModelSplit) -> CannotSplit:
     """Create the error for a model that doesn't fit into memory with its best split, `split`."""
     needed = [0] * len(split.devices)
     for stage in compute_stages(split):

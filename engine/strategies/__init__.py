@@ -29,7 +29,7 @@ def _sort_key(strategy: type[Strategy]) -> tuple[int, list[int], bool, str]:
 
 
 def _accept(name: str, loaded: object) -> type[Strategy]:
-    """Return the object that a plug-in provides as the strategy `name`. Raises Unusable if it is not one."""
+    """Return the strategy class that a plug-in provides as `name`. Raises Unusable if `loaded` is not one."""
     if not (isinstance(loaded, type) and issubclass(loaded, Strategy)):
         raise Unusable(f"it is a {type(loaded).__name__}, not a subclass of Strategy of engine.strategies")
     if loaded.entry.id != name:

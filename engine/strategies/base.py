@@ -25,7 +25,7 @@ from engine.contract.model_split import ModelSplit
 from engine.contract.worker import WorkerSpec
 from engine.models.tensor_detector import TensorDetector
 from engine.optim.host_copies import copy_to_host
-from engine.parallel.layout import Layout, ParallelDims, layout
+from engine.parallel.layout import Layout, ParallelDims, compute_layout
 from engine.strategies.collectives import Collectives
 from engine.strategies.profiler import StepProfiler
 from engine.system.numa import bound_cpus
@@ -118,7 +118,7 @@ class Strategy(ABC):
         self.device = worker_device(spec)
         self.collectives = Collectives()
         """Collectives over all ranks of the run, available after `setup`."""
-        self.layout: Layout = layout(spec.job, self.entry)
+        self.layout: Layout = compute_layout(spec.job, self.entry)
         self.dims = ParallelDims.of(self.entry, self.layout)
         self.coordinate = self.dims.coordinate(spec.rank)
         # Replicas and shards load different parts of a batch. A pipeline or tensor-parallel group loads one together.
@@ -299,7 +299,7 @@ def resolve_precision(job: Job) -> str:
     return "bf16" if is_native else "fp32"
 
 
-def device_without_bf16(strategy: Strategy) -> str:
+def find_device_without_bf16(strategy: Strategy) -> str:
     """Return the name of the first device of this process without native bf16, or "" if there is none."""
     if strategy.device.type != "cuda":
         return "the CPU"

@@ -44,7 +44,7 @@ class DataParallel(SingleDevice):
 
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
         super().wrap(model, objective, shape, resolved)
-        replicated = _Autocasting(self.model, self.autocast)
+        replicated = _AutocastModule(self.model, self.autocast)
         self.forward = nn.DataParallel(replicated, device_ids=list(range(len(self.spec.local_devices))))
 
     def evaluation_forward(self, batch: Batch) -> torch.Tensor:
@@ -52,7 +52,7 @@ class DataParallel(SingleDevice):
         return outputs
 
 
-class _Autocasting(nn.Module):
+class _AutocastModule(nn.Module):
     """Module that enters autocast with the job's precision in every thread.
 
     The threads of DataParallel enter autocast without a dtype (torch/nn/parallel/parallel_apply.py). They would compute

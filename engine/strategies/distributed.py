@@ -98,7 +98,7 @@ def tensors_of(model: nn.Module) -> list[Tensor]:
     return [*model.parameters(), *model.buffers()]
 
 
-def receive_weights(complete: Iterable[Tensor], device: torch.device) -> Iterator[Tensor]:
+def broadcast_weights(complete: Iterable[Tensor], device: torch.device) -> Iterator[Tensor]:
     """Broadcast rank 0's `complete` tensors, and yield each of them on `device`.
 
     Only one tensor is on the device at a time. Other ranks pass tensors of the same shapes, whose values don't matter.

@@ -14,9 +14,9 @@ from engine.contract.catalogue import StrategyEntry
 from engine.contract.events import Warned
 from engine.models.blocks import blocks
 from engine.models.registry import is_foreign
-from engine.optim.shards import gather_shards, local_shard, slice_of
+from engine.optim.shards import gather_shards, local_shard, slice_for_shard
 from engine.strategies.base import ResolvedJob, StepResult, Strategy, StrategyError, split_batch
-from engine.strategies.distributed import Distributed, broadcast_buffers, receive_weights, tensors_of
+from engine.strategies.distributed import Distributed, broadcast_buffers, broadcast_weights, tensors_of
 from engine.strategies.rank_times import HostTimer, ShardProfiler
 from engine.strategies.recompute import checkpoint_blocks
 from engine.strategies.sharding import UsedParameters, separate_blocks, tied_views, time_collectives
@@ -103,9 +103,9 @@ class FullySharded(Distributed, SingleDevice):
     @torch.no_grad()
     def _distribute(self, model: nn.Module, complete: Sequence[Tensor]) -> None:
         """Copy rank 0's `complete` parameters and buffers into the shards on all ranks. All ranks call it together."""
-        for weights, sharded in zip(receive_weights(complete, self.device), tensors_of(model), strict=True):
+        for weights, sharded in zip(broadcast_weights(complete, self.device), tensors_of(model), strict=True):
             if self.spec.rank:
-                local_shard(sharded).copy_(slice_of(weights, sharded))
+                local_shard(sharded).copy_(slice_for_shard(weights, sharded))
 
     @property
     def _computes_in_bf16(self) -> bool:
@@ -196,19 +196,26 @@ class FullySharded(Distributed, SingleDevice):
                 for group in self.groups:
                     group.set_requires_gradient_sync(number == len(chunks), recurse=False)
                 results.append(self.forward_backward(chunk, optimizer_step))
-            self._join_gradients()
+            self._correct_gradients()
             result = sum_results(results)
             optimizer_step.step(result.loss)
             self.profiler.mark("optimizer")
             return result
 
-    def _join_gradients(self) -> None:
-        """Drop the gradients of parameters that no rank has used, after FSDP has summed them over the ranks."""
+    def _correct_gradients(self) -> None:
+        """Drop the gradients of parameters that no rank has used.
+
+        This runs after FSDP has summed the gradients over the ranks.
+        """
         if self.used is not None:
             self.used.drop_unused()
 
     def forward_backward(self, batch: Batch, optimizer_step: OptimizerStep) -> StepResult:
-        """Run a forward and backward pass for a part of the batch, or for blank images if the part is empty."""
+        """Run a forward and backward pass for one microbatch of this rank.
+
+        If the microbatch is empty, blank images take its place, so that this rank joins the collectives of the other
+        ranks.
+        """
         if len(batch.targets):
             return super().forward_backward(batch, optimizer_step)
         # The other ranks fetch parameters from this rank, and expect gradients of it, which are 0.
@@ -225,13 +232,13 @@ class FullySharded(Distributed, SingleDevice):
         broadcast_buffers(self.model)
         parts = split_batches(batches, self.accumulation)
         try:
-            return super().evaluate(self._computed_by_all(parts), measures, stop)
+            return super().evaluate(self._add_blank_passes(parts), measures, stop)
         finally:
             # The root's parameters stay gathered after a forward pass, and would be outdated in the next one.
             for group in self.groups:
                 group.reshard()
 
-    def _computed_by_all(self, batches: Iterable[Batch | None]) -> Iterator[Batch | None]:
+    def _add_blank_passes(self, batches: Iterable[Batch | None]) -> Iterator[Batch | None]:
         """Yield `batches`. After each batch without samples, run a forward pass on a blank image.
 
         The other ranks gather parameters in their forward passes, and would otherwise wait for this rank forever.
@@ -256,7 +263,7 @@ class FullySharded(Distributed, SingleDevice):
         if local.keys() != state.keys():
             raise RuntimeError(f"The model's state does not fit: {', '.join(sorted(local.keys() ^ state.keys()))}.")
         for name, tensor in local.items():
-            local_shard(tensor).copy_(slice_of(state[name], tensor))
+            local_shard(tensor).copy_(slice_for_shard(state[name], tensor))
 
     def sum_over_shards(self, value: Tensor) -> Tensor:
         total = value.to(self.device, copy=True)

@@ -57,7 +57,7 @@ def layer_pairs(model: nn.Module) -> list[LayerPair]:
     ViT, and timm's `Mlp` and `Attention`.
     """
     users = Counter(parameter for module in model.modules() for parameter in module.parameters(recurse=False))
-    found = {pair[:2]: pair for module in model.modules() for pair in _pairs_of(module)}
+    found = {pair[:2]: pair for module in model.modules() for pair in _find_pairs(module)}
     return [pair for pair in found.values() if all(users[parameter] == 1 for parameter in divided_parameters([pair]))]
 
 
@@ -66,28 +66,28 @@ def divided_parameters(pairs: Iterable[LayerPair]) -> list[nn.Parameter]:
     return [parameter for pair in pairs for half in pair[:2] for parameter in half.parameters(recurse=False)]
 
 
-def _pairs_of(module: Any) -> Iterator[LayerPair]:
+def _find_pairs(module: Any) -> Iterator[LayerPair]:
     """Yield the pairs whose layers are direct children of `module`."""
     if isinstance(module, nn.Sequential):
-        yield from _pairs_in_row(list(module))
-    elif _is(module, "timm.layers.mlp.Mlp"):
-        yield from _pairs_in_row([module.fc1, module.act, module.drop1, module.norm, module.fc2])
-    elif _is(module, "timm.layers.attention.Attention"):
+        yield from _find_linear_pairs(list(module))
+    elif _has_class(module, "timm.layers.mlp.Mlp"):
+        yield from _find_linear_pairs([module.fc1, module.act, module.drop1, module.norm, module.fc2])
+    elif _has_class(module, "timm.layers.attention.Attention"):
         # Parameters that all heads share would only get gradients from this rank's heads.
         companions = (module.q_norm, module.k_norm, module.norm, getattr(module, "gate", None) or nn.Identity())
         if not module.attn_drop.p and all(isinstance(each, nn.Identity) for each in companions):
             yield LayerPair(module.qkv, module.proj, module.num_heads, attention=module)
-    elif _is(module, "torchvision.models.vision_transformer.EncoderBlock") and not module.self_attention.dropout:
+    elif _has_class(module, "torchvision.models.vision_transformer.EncoderBlock") and not module.self_attention.dropout:
         attention = module.self_attention
         yield LayerPair(attention, attention.out_proj, attention.num_heads, attention=attention)
 
 
-def _is(module: nn.Module, name: str) -> bool:
+def _has_class(module: nn.Module, name: str) -> bool:
     """Return True if the class of `module` has this qualified name. The class need not be imported."""
     return f"{type(module).__module__}.{type(module).__qualname__}" == name
 
 
-def _pairs_in_row(row: list[nn.Module]) -> Iterator[LayerPair]:
+def _find_linear_pairs(row: list[nn.Module]) -> Iterator[LayerPair]:
     """Yield non-overlapping pairs of linear layers in the sequence `row`.
 
     At least one elementwise layer, and no other layer, is between them. A layer with fewer than `_MIN_INPUTS` inputs is

@@ -33,7 +33,7 @@ def check_links(spec: WorkerSpec, device: torch.device, collectives: Collectives
     """
     group = dist.new_group()
     assert isinstance(group, dist.ProcessGroup)
-    for pairs in rounds(spec.world_size):
+    for pairs in pair_ranks(spec.world_size):
         # The other rank of this rank's pair, or None if this rank is in none of the round's pairs.
         peer = next((first + second - spec.rank for first, second in pairs if spec.rank in (first, second)), None)
         collectives.all_reduce_max((0,))  # the clock starts once both are ready
@@ -49,11 +49,11 @@ def check_links(spec: WorkerSpec, device: torch.device, collectives: Collectives
         for first, second in pairs:
             pair_problem = problems[first] or problems[second]
             if pair_problem:
-                raise StrategyError(describe(spec, first, second, pair_problem))
+                raise StrategyError(explain_failure(spec, first, second, pair_problem))
     dist.destroy_process_group(group)
 
 
-def rounds(world_size: int) -> list[list[tuple[int, int]]]:
+def pair_ranks(world_size: int) -> list[list[tuple[int, int]]]:
     """Divide all pairs of ranks into rounds such that each rank is in at most one pair per round."""
     # Circle method for round-robin tournaments: the last rank stays in place while the others rotate. With an odd number
     # of ranks, the last one is a dummy, whose pairs are left out.
@@ -84,7 +84,7 @@ def _exchange(rank: int, peer: int, device: torch.device, group: dist.ProcessGro
     return "" if bool((received.cpu() == peer).all()) else "data has arrived changed"
 
 
-def describe(spec: WorkerSpec, first: int, second: int, problem: str) -> str:
+def explain_failure(spec: WorkerSpec, first: int, second: int, problem: str) -> str:
     """Format an error message about two GPUs that can't exchange data, with a likely cause and a remedy.
 
     `first` and `second` are the ranks of the GPUs.

@@ -20,17 +20,17 @@ from engine.parallel.layout import ZERO_BUBBLE, supports_microbatches
 from engine.parallel.split_points import CannotSplit
 from engine.strategies.base import ResolvedJob, StepResult, StrategyError, clock, synchronize
 from engine.strategies.collectives import sync_metrics
-from engine.strategies.distributed import Distributed, receive_weights, tensors_of
+from engine.strategies.distributed import Distributed, broadcast_weights, tensors_of
 from engine.strategies.gradients import match_strides, sum_gradients
 from engine.strategies.pipelining.microbatch_feeder import PADDING, MicrobatchFeeder, RankInput
 from engine.strategies.pipelining.model_split import Traces, preserve_modes, split_graph, trace
 from engine.strategies.pipelining.relay import Relay
 from engine.strategies.pipelining.stage_costs import (
     RankCosts,
-    assemble,
+    assemble_split,
     measure_rank,
     seconds_per_byte,
-    split_points_of,
+    select_split_points,
 )
 from engine.strategies.pipelining.stage_state import PlainState, share_buffers
 from engine.strategies.pipelining.timeline import ScheduleProfiler, idle_fraction, simulate
@@ -127,7 +127,7 @@ class Pipeline(Distributed):
             self.model_split = resolved.model_split or self._find_split(model, traces)
         except CannotSplit as error:
             raise StrategyError(f"The model can't be split into stages: {error}. {error.remedy}") from error
-        points = split_points_of(traces, self.model_split)
+        points = select_split_points(traces, self.model_split)
         train_graphs = split_graph(model, traces.train, points)
         eval_graphs = split_graph(model, traces.eval, points)
         self._state = PlainState(model, train_graphs)
@@ -156,7 +156,7 @@ class Pipeline(Distributed):
         """
         used_here = {id(tensor) for graph in local_graphs for tensor in tensors_of(graph)}
         complete = tensors_of(model)
-        for weights, tensor in zip(receive_weights(complete, self.device), complete, strict=True):
+        for weights, tensor in zip(broadcast_weights(complete, self.device), complete, strict=True):
             if self.spec.rank and id(tensor) in used_here:
                 received = torch.empty_like(tensor, device=self.device).copy_(weights)
                 is_parameter = isinstance(tensor, nn.Parameter)
@@ -191,7 +191,7 @@ class Pipeline(Distributed):
             gathered = gathered[: self.dims.pipeline]  # the other replicas measured nothing
             found = next((costs for costs in gathered if isinstance(costs, CannotSplit)), None)
             try:
-                found = found or assemble(
+                found = found or assemble_split(
                     model,
                     traces,
                     job=self.job,

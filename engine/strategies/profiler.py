@@ -10,7 +10,7 @@ import torch
 
 from engine.contract.events import Part, RanksTimed, ScheduleTraced
 from engine.strategies.collectives import Collectives
-from engine.strategies.stopwatch import stopwatch
+from engine.strategies.stopwatch import create_stopwatch
 
 RECORD_S = 2.0
 """Minimum seconds between recorded steps."""
@@ -32,7 +32,7 @@ class StepProfiler:
     """Parts of a step that include communication, so that a rank may wait for other ranks in them."""
 
     def __init__(self, device: torch.device) -> None:
-        self.watch = stopwatch(device)
+        self.watch = create_stopwatch(device)
         self.mark = self.watch.mark
         self.recording = False
         self.cost_s = 0.0

@@ -46,7 +46,7 @@ def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_
     world = strategy.data_world
     strategy.collectives.all_reduce_max((0,))  # a barrier: start together, since ranks may share a processor
     speeds = torch.zeros(world, dtype=torch.float64)
-    speeds[strategy.data_rank] = images_per_second(strategy, model, objective, example_shape)
+    speeds[strategy.data_rank] = measure_images_per_second(strategy, model, objective, example_shape)
     measured = strategy.collectives.all_reduce_sum(speeds).tolist()
     if not all(measured):  # a rank has stopped
         return
@@ -116,10 +116,13 @@ class Rehearsal:
         return clock(self.inputs.device) - started
 
 
-def images_per_second(
+def measure_images_per_second(
     strategy: Strategy, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]
 ) -> float:
-    """Measure the training speed of this rank if all ranks get equal parts of a batch. Return 0 if the run is stopped."""
+    """Measure the training speed of this rank if all ranks get equal parts of a batch.
+
+    Return 0 if the run is stopped meanwhile.
+    """
     seconds: list[float] = []
     with Rehearsal(strategy, strategy.job, model, objective, example_shape) as rehearsal:
         while len(seconds) < WARM_UP + TIMED_STEPS:

@@ -24,8 +24,8 @@ SAMPLES_PER_S = 20.0
 class Times:
     """Mean duration of a step and of each of its parts in seconds, over `steps` steps.
 
-    The durations of the parts add up to `step_s`. `starved_fraction` is the fraction of steps that began after the device had
-    run out of work, because their batch was late. It is None on the CPU, and if no step was timed.
+    The durations of the parts add up to `step_s`. `starved_fraction` is the fraction of steps that began after the
+    device had run out of work, because the batch was late. It is None on the CPU, and if no step was timed.
     """
 
     steps: int
@@ -57,7 +57,7 @@ class Stopwatch:
         self.resume()
 
     def resume(self) -> None:
-        """Continue after a pause, with the measurements before it."""
+        """Resume timing after a pause. Earlier measurements are retained."""
         self.running = True
         self._last_mark = time.perf_counter()
 
@@ -87,7 +87,7 @@ class Stopwatch:
     def learn_fractions(self, step: RanksTimed | ScheduleTraced, reducing_parts: tuple[Part, ...]) -> None:
         """Estimate from a recorded step which fraction of some parts rank 0 spends on communication and waiting.
 
-        The fractions are stored, and later calls of `take` divide the measured times by them. Ranks of a data-parallel
+        Later calls of `take` split the measured times by these fractions. Ranks of a data-parallel
         strategy communicate during the parts in `reducing_parts`. For a pipeline, the idle time between passes counts
         as communication.
         """
@@ -120,9 +120,10 @@ class Stopwatch:
         self._spent, self._steps = {}, 0
 
     def _divide_into_parts(self, spent: Mapping[TimedPart, float]) -> dict[Part, float]:
-        """Divide the seconds by mark in `spent` into parts of a step, with communication as a separate part.
+        """Divide the seconds of each timed part, `spent`, into computation and communication.
 
-        The fractions of communication are those that `learn_fractions` has estimated.
+        Communication is a separate part of the result. Its fraction of each part is the one that `learn_fractions` has
+        estimated.
         """
         parts: dict[Part, float] = {}
 
@@ -251,6 +252,6 @@ class DeviceStopwatch(Stopwatch):
         return Times(steps, step_s, parts, sum(starved) / len(starved) if starved else None)
 
 
-def stopwatch(device: torch.device) -> Stopwatch:
+def create_stopwatch(device: torch.device) -> Stopwatch:
     """Create a stopwatch for a worker on `device`."""
     return DeviceStopwatch(device) if device.type == "cuda" else Stopwatch()

@@ -54,7 +54,8 @@ class TensorParallel(FullySharded):
     def _divide(self, model: nn.Module) -> None:
         """Divide the layers that can be divided among the ranks. Raises StrategyError if the model has none.
 
-        Sets `_divided_names` to the names of the divided parameters, and `_packed_names` to those of attention's packed weights.
+        Sets `_divided_names` to the names of the divided parameters, and `_packed_names` to those of attention's packed
+        weights.
         """
         ranks = self.dims.tensor
         pairs = [pair for pair in layer_pairs(model) if pair.units % ranks == 0]
@@ -114,9 +115,9 @@ class TensorParallel(FullySharded):
         result = super().forward_backward(batch, optimizer_step)
         return result if self.is_counted else StepResult(loss=None, correct=None, images=None)
 
-    def _join_gradients(self) -> None:
+    def _correct_gradients(self) -> None:
         """Replace the gradients of layers that are not divided by those of the group's first rank."""
-        super()._join_gradients()
+        super()._correct_gradients()
         gradients = [
             local_shard(parameter.grad)
             for name, parameter in self.parameters()

@@ -16,7 +16,7 @@ from engine.contract.events import CheckpointSaved, Failed, FailureKind, Restart
 from engine.contract.job import AUTO_STRATEGY, FIELDS, Job
 from engine.contract.problems import Problem, errors
 from engine.contract.worker import WorkerSpec
-from engine.parallel.layout import layout
+from engine.parallel.layout import compute_layout
 from engine.runs.folder import RunFolder
 from engine.runs.resume import checkpoint_of, save_next_job
 from engine.supervisor.endpoint import socket_name
@@ -222,7 +222,7 @@ def _with_smaller_batches(job: Job, strategy: StrategyEntry, model: ModelEntry |
     """
     field, count = "accumulation", job.training.accumulation
     if strategy.schedules:
-        field, count = "microbatches", layout(job, strategy).microbatches or 1
+        field, count = "microbatches", compute_layout(job, strategy).microbatches or 1
     limit = min(4 * count, int(FIELDS[field].maximum or 0))
     for number in (*range(2 * count, limit + 1), *range(2 * count - 1, count, -1)):
         smaller = job.with_fields(**{field: number})

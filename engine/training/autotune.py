@@ -21,7 +21,7 @@ from torch import nn
 from engine.contract.events import Chosen
 from engine.contract.images import varying_size_fields
 from engine.contract.job import Job, fields_with
-from engine.strategies.base import Strategy, StrategyError, device_without_bf16
+from engine.strategies.base import Strategy, StrategyError, find_device_without_bf16
 from engine.strategies.single import SingleDevice
 from engine.strategies.speed import Rehearsal
 from engine.system.format import counted
@@ -102,12 +102,12 @@ class Autotuner:
         self._is_stopped = is_stopped
         self._error = ""  # reason why the last comparison failed on this rank, or ""
 
-    def decide(self, job: Job, model: nn.Module, before: Mapping[str, Any]) -> Job:
+    def decide(self, job: Job, model: nn.Module, resumed_job: Mapping[str, Any]) -> Job:
         """Choose the precision and memory format for a model, and return `job` with these choices.
 
-        `model` is the plain model in training mode. `before` has the fields of the job that this run resumes. It is
-        empty if the run doesn't resume one. If the run is stopped during a trial, the memory format stays automatic, so
-        that a resumed run repeats the trial.
+        `model` is the plain model in training mode. `resumed_job` has the fields of the job that this run resumes. It
+        is empty if the run doesn't resume one. If the run is stopped during a trial, the memory format stays automatic,
+        so that a resumed run repeats the trial.
         """
         self.job, strategy = job, self._strategy
         if self.job.precision.name == "auto":
@@ -115,15 +115,15 @@ class Autotuner:
         if len(self._example_shape) != 3 and self.job.precision.memory_format != "contiguous":
             why = "only images can have their channels last, and these samples are not images"
             self._choose("memory_format", "contiguous", why)
-        can_reuse = computes_alike(before, self.job)
+        can_reuse = can_reuse_choices(resumed_job, self.job)
         if not strategy.entry.keeps_full_model:
             split_points = self.job.parallel.split_points
             if can_reuse and not split_points:
-                split_points = tuple(before["split_points"])
+                split_points = tuple(resumed_job["split_points"])
             self.job = self.job.with_fields(memory_format="contiguous", compile="off", split_points=split_points)
             return self.job
         if can_reuse:
-            self._restore_choices(before)
+            self._restore_choices(resumed_job)
         if self.job.precision.memory_format == "auto":
             model.to(strategy.device)
             rehearsal = Rehearsal(strategy, self.job, model, self._objective, self._example_shape)
@@ -135,8 +135,8 @@ class Autotuner:
         """Compile the wrapped model if the job requests it, or if the choice is automatic and a trial shows a gain.
 
         Strategies whose ranks hold only parts of the model never compile, since `decide` turns it off for them. If the
-        run is stopped during a trial, the model isn't compiled, and an automatic choice stays open for a resumed run.
-        Raises StrategyError if the job requests it and compiling fails.
+        run is stopped during a trial, the model isn't compiled. An automatic choice then stays automatic, so that a
+        resumed run repeats the trial. Raises StrategyError if the job requests compiling and it fails.
         """
         self._compile()
         self._strategy.resolved_job = replace(self._strategy.resolved_job, job=self.job)
@@ -147,7 +147,7 @@ class Autotuner:
         if requested == "off":
             return
         assert isinstance(strategy, SingleDevice)
-        refusal = self._reason_against_compiling() if requested == "auto" else ""
+        refusal = self._explain_skipping_compiling() if requested == "auto" else ""
         if refusal:
             self._choose("compile", "off", refusal)
             return
@@ -175,7 +175,9 @@ class Autotuner:
     def _choose_precision(self) -> None:
         """Choose bf16 if the devices of all ranks support it natively. They may be on different machines."""
         strategy = self._strategy
-        devices = strategy.collectives.all_gather_objects(device_without_bf16(strategy))  # "" for a device with bf16
+        devices = strategy.collectives.all_gather_objects(
+            find_device_without_bf16(strategy)
+        )  # "" for a device with bf16
         rank, device = next(((rank, device) for rank, device in enumerate(devices) if device), (0, ""))
         if not device:
             self._choose("precision", "bf16", "the GPUs support bf16 natively, and it needs no loss scaling")
@@ -184,17 +186,20 @@ class Autotuner:
         else:
             self._choose("precision", "fp32", "bf16 is chosen only on GPUs that support it natively")
 
-    def _restore_choices(self, before: Mapping[str, Any]) -> None:
-        """Reuse the memory format and compilation that the resumed run chose. `before` has the fields of its job."""
+    def _restore_choices(self, resumed_job: Mapping[str, Any]) -> None:
+        """Reuse the memory format and compilation of the resumed run.
+
+        `resumed_job` has the fields of its job.
+        """
         job = self.job
-        if job.precision.memory_format == "auto" and before.get("memory_format") in FORMATS:
-            self._choose("memory_format", before["memory_format"], "the resumed run used it")
-        if job.precision.compile == "auto" and before.get("compile") in ("on", "off"):
-            self._choose("compile", before["compile"], "the resumed run used this setting")
+        if job.precision.memory_format == "auto" and resumed_job.get("memory_format") in FORMATS:
+            self._choose("memory_format", resumed_job["memory_format"], "the resumed run used it")
+        if job.precision.compile == "auto" and resumed_job.get("compile") in ("on", "off"):
+            self._choose("compile", resumed_job["compile"], "the resumed run used this setting")
 
     def _choose_memory_format(self, rehearsal: Rehearsal, model: nn.Module) -> None:
         """Choose channels last if the model runs faster with it. Otherwise keep images contiguous."""
-        refusal = self._reason_against_channels_last(rehearsal, model)
+        refusal = self._explain_skipping_channels_last(rehearsal, model)
         if refusal:
             self._choose("memory_format", "contiguous", refusal)
             return
@@ -205,7 +210,7 @@ class Autotuner:
         self._choose("memory_format", choice, why)
         _set_memory_format(rehearsal, model, FORMATS[choice])
 
-    def _reason_against_channels_last(self, rehearsal: Rehearsal, model: nn.Module) -> str:
+    def _explain_skipping_channels_last(self, rehearsal: Rehearsal, model: nn.Module) -> str:
         """Return the reason why channels last need not be tried, or "" if it should be tried."""
         if not any(parameter.dim() == 4 for parameter in model.parameters()):
             return "the model has no convolutions that would benefit"
@@ -213,10 +218,10 @@ class Autotuner:
             return f"a run of {counted(self._steps, 'step')} is too short for a trial to pay off"
         if self._strategy.device.type == "cuda" and any(map(_is_depthwise, model.modules())):
             pass_s = self._compare(rehearsal, _keep_current)
-            return self._reason_too_short(pass_s[0], DEPTHWISE_SAVES, DEPTHWISE_S) if pass_s else self._trial_failed
+            return self._explain_too_short(pass_s[0], DEPTHWISE_SAVES, DEPTHWISE_S) if pass_s else self._trial_failed
         return ""
 
-    def _reason_too_short(self, pass_s: float, saved: float, cost_s: float) -> str:
+    def _explain_too_short(self, pass_s: float, saved: float, cost_s: float) -> str:
         """Return an explanation if the run is too short for a change to pay off, otherwise "".
 
         The change costs `cost_s` once and saves at most the fraction `saved` of each pass.
@@ -271,7 +276,7 @@ class Autotuner:
         means: list[float] = (total / strategy.spec.world_size).tolist()
         return means
 
-    def _reason_against_compiling(self) -> str:
+    def _explain_skipping_compiling(self) -> str:
         """Return the reason why compiling need not be tried, or "" if it should be tried."""
         job = self.job
         reasons = (
@@ -300,7 +305,7 @@ class Autotuner:
         if not eager:
             self._choose("compile", "off", self._trial_failed)
             return
-        refusal = self._reason_too_short(eager[0], COMPILING_SAVES, COMPILING_S)
+        refusal = self._explain_too_short(eager[0], COMPILING_SAVES, COMPILING_S)
         if refusal:
             self._choose("compile", "off", refusal)
             return
@@ -345,14 +350,14 @@ def _set_memory_format(rehearsal: Rehearsal, model: nn.Module, memory_format: to
     rehearsal.inputs = rehearsal.inputs.to(memory_format=memory_format)
 
 
-def computes_alike(before: Mapping[str, Any], job: Job) -> bool:
+def can_reuse_choices(resumed_job: Mapping[str, Any], job: Job) -> bool:
     """Return True if `job` can reuse the automatic choices of the job that it resumes.
 
-    That requires the same devices and the same settings that affect the speed. `before` has the fields of the resumed
-    job.
+    That requires the same devices and the same settings that affect the speed. `resumed_job` has the fields of the
+    resumed job.
     """
-    return all(before.get(name) == job.value(name) for name in fields_with("speed")) and (
-        tuple(before.get("devices", ())) == job.parallel.devices
+    return all(resumed_job.get(name) == job.value(name) for name in fields_with("speed")) and (
+        tuple(resumed_job.get("devices", ())) == job.parallel.devices
     )
 
 
@@ -362,7 +367,10 @@ def _is_faster(usual_s: float, other_s: float) -> bool:
 
 
 def _explain_comparison(usual: str, other: str, usual_s: float, other_s: float) -> str:
-    """Return a clause with the seconds of a pass for the values `usual` and `other` of a field, as the reason to choose."""
+    """Return a clause with the seconds per pass of two values of a job field.
+
+    `usual` and `other` are the values. The clause is the reason for the choice between them.
+    """
     close = "" if _is_faster(usual_s, other_s) or other_s > usual_s else ", too small a difference to change it"
     took = f"{_format_seconds(usual_s)} with {usual} and {_format_seconds(other_s)} with {other}"
     return f"in a trial a pass took {took}{close}"

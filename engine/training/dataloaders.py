@@ -25,7 +25,7 @@ from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import ImageSet
 from engine.data.datasets.open_splits import Splits
 from engine.data.datasets.samples import SampleSet
-from engine.data.loading.base_loader import Loader
+from engine.data.loading.base_loader import Finish, Loader
 from engine.data.loading.image_loader import BatchLoader
 from engine.data.loading.sample_loader import SampleLoader
 from engine.data.loading.sampler import GlobalBatchSampler, balancing_chances
@@ -36,7 +36,7 @@ from engine.models.tensor_detector import LoadableDetector
 from engine.strategies.base import Strategy, memory_format
 from engine.tasks.base import Task
 from engine.tasks.mixing import mixing_transform
-from engine.training.callbacks.predictions import Picked, PickedSamples, Predictions, RankSamples
+from engine.training.callbacks.predictions import PickedImages, PickedSamples, Predictions, RankSamples
 from engine.training.report import Reporter
 from engine.training.sample_processes import SampleProcesses, SplitName, are_worthwhile
 from engine.training.split_loader import SplitLoader
@@ -81,11 +81,11 @@ class DataLoaders:
 
     def train(self) -> SplitLoader:
         """Create the loader for this worker's part of the training split."""
-        return self._split_loader(self._splits.train, self._sampler(self._splits.train, shuffle=True))
+        return self._create_split_loader(self._splits.train, self._create_sampler(self._splits.train, shuffle=True))
 
     def val(self) -> SplitLoader:
         """Create the loader for this worker's part of the validation split."""
-        return self._split_loader(self._splits.val, self._sampler(self._splits.val, shuffle=False))
+        return self._create_split_loader(self._splits.val, self._create_sampler(self._splits.val, shuffle=False))
 
     def predictions(self) -> Predictions | None:
         """Create the callback that saves predictions for validation samples. Return None if the job requests none."""
@@ -100,7 +100,7 @@ class DataLoaders:
         picked = (
             PickedSamples(val, job.checkpoints.predictions, all_reduce_max=all_reduce_max)
             if isinstance(val, SampleSet)
-            else Picked(
+            else PickedImages(
                 val,
                 job.checkpoints.predictions,
                 validation_side(job, self._task.entry, size),
@@ -109,12 +109,12 @@ class DataLoaders:
                 all_reduce_max=all_reduce_max,
             )
         )
-        sampler = self._sampler(picked, shuffle=False)
+        sampler = self._create_sampler(picked, shuffle=False)
         # Indices into `picked` of the samples that this rank predicts.
         positions = [int(index) for batch in sampler.epoch_from(1) for index in batch.indices]
-        return RankSamples(picked, positions, self._split_loader(picked, sampler, cache="memory", threads=0))
+        return RankSamples(picked, positions, self._create_split_loader(picked, sampler, cache="memory", threads=0))
 
-    def _sampler(self, samples: ImageSet | SampleSet, *, shuffle: bool) -> GlobalBatchSampler:
+    def _create_sampler(self, samples: ImageSet | SampleSet, *, shuffle: bool) -> GlobalBatchSampler:
         """Create the sampler that divides the global batches of a split among the data-parallel ranks.
 
         If the job requests it, training images of rare classes are selected more often.
@@ -131,7 +131,7 @@ class DataLoaders:
             chances=balancing_chances(samples.targets) if is_balanced and isinstance(samples, ImageSet) else None,
         )
 
-    def _split_loader(
+    def _create_split_loader(
         self,
         samples: ImageSet | SampleSet,
         sampler: GlobalBatchSampler,
@@ -141,40 +141,52 @@ class DataLoaders:
     ) -> SplitLoader:
         """Create the loader for a split. On a rank that loads no data, it yields None in place of batches.
 
-        See `_loader` for the arguments.
+        If `sampler` shuffles, the batches are augmented for training. An empty `cache` stands for the image cache of
+        the job, and `threads=None` for its number of threads.
         """
-        has_loader = self._strategy.loads_data
-        loader = self._loader(samples, sampler, cache=cache, threads=threads) if has_loader else None
+        threads = self._spec.job.data.loader_workers if threads is None else threads
+        loader: Loader[Any] | None = None
+        if self._strategy.loads_data:
+            loader = (
+                self._create_sample_loader(samples, sampler, threads=threads)
+                if isinstance(samples, SampleSet)
+                else self._create_image_loader(samples, sampler, cache=cache, threads=threads)
+            )
         return SplitLoader(len(sampler), len(samples), loader)
 
-    def _loader(
-        self, samples: ImageSet | SampleSet, sampler: GlobalBatchSampler, *, cache: str, threads: int | None
-    ) -> Loader[Any]:
-        """Create the loader for a split. If `sampler` shuffles, its batches are augmented for training.
+    def _batch_transform(self, sampler: GlobalBatchSampler) -> Finish | None:
+        """Return the task's transform of training batches, or None for other batches and tasks without a transform."""
+        if not sampler.shuffle:
+            return None
+        return self._task.batch_transform(self._spec.job, self._streams, self._strategy.data_rank)
 
-        An empty `cache` stands for the image cache of the job, and `threads=None` for its number of threads.
-        """
+    def _create_sample_loader(self, samples: SampleSet, sampler: GlobalBatchSampler, *, threads: int) -> SampleLoader:
+        """Create a loader for samples that are not images. It uses separate processes if they have been started."""
+        strategy, splits, processes = self._strategy, self._splits, self._processes
+        # The processes can't load the samples of predictions, which are in neither split.
+        name: SplitName | None = "train" if samples is splits.train else "val" if samples is splits.val else None
+        return SampleLoader(
+            samples,
+            sampler,
+            threads=threads,
+            device=strategy.device,
+            on_unreadable=self._report_unreadable,
+            on_stage_end=strategy.profiler.mark,
+            finish=self._batch_transform(sampler),
+            load=partial(processes.load, name) if processes is not None and name is not None else None,
+        )
+
+    def _create_image_loader(
+        self, samples: ImageSet, sampler: GlobalBatchSampler, *, cache: str, threads: int
+    ) -> BatchLoader:
+        """Create a loader for images that are cached in `cache`, or as the job requests if it is empty."""
         job, strategy, is_training = self._spec.job, self._strategy, sampler.shuffle
-        threads = job.data.loader_workers if threads is None else threads
-        finish = self._task.batch_transform(job, self._streams, strategy.data_rank) if is_training else None
-        if isinstance(samples, SampleSet):
-            splits, processes = self._splits, self._processes
-            name: SplitName | None = "train" if samples is splits.train else "val" if samples is splits.val else None
-            return SampleLoader(
-                samples,
-                sampler,
-                threads=threads,
-                device=strategy.device,
-                on_unreadable=self._report_unreadable,
-                on_stage_end=strategy.profiler.mark,
-                finish=finish,
-                load=partial(processes.load, name) if processes is not None and name is not None else None,
-            )
+        finish = self._batch_transform(sampler)
         if finish is None:
             finish = mixing_transform(
                 job, self._task.entry, len(self._splits.classes), self._streams, training=is_training
             )
-        return image_loader(
+        return create_image_loader(
             job.with_fields(picture_cache=cache or job.data.picture_cache),
             self._task,
             self._splits,
@@ -211,7 +223,7 @@ def size_limits(job: Job, task: Task, model: nn.Module) -> SizeLimits:
     return limits._replace(smallest=max(limits.smallest, math.ceil(smallest / limits.step) * limits.step))
 
 
-def image_loader(
+def create_image_loader(
     job: Job,
     task: Task,
     splits: Splits,

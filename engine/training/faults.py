@@ -74,28 +74,28 @@ Each pair has a part of the error message, and the remedy.
 """
 
 
-def kind(error: BaseException, spec: WorkerSpec) -> FailureKind:
-    """Classify a worker's exception, such as "out_of_memory", or "fault" if a restart may help."""
+def classify(error: BaseException, spec: WorkerSpec) -> FailureKind:
+    """Return the kind of a worker's exception, such as "out_of_memory", or "fault" if a restart may help."""
     if isinstance(error, NotFinite):
         return "not_finite"
     if isinstance(error, DoesNotFit) or is_out_of_memory(error):
         return "out_of_memory"
-    known = _known_nccl_error(error)
+    known = _find_nccl_error(error)
     if known is not None:
         return "fault" if known.can_pass else "error"
-    if _device_failed(error) or _peer_lost(error, spec):
+    if _is_device_failure(error) or _is_lost_connection(error, spec):
         return "fault"
     return "error"
 
 
-def field(error: BaseException) -> str:
+def find_field(error: BaseException) -> str:
     """Return the name of the job field that the user must change to avoid `error`, or "" if it is unknown."""
     if isinstance(error, RequestError):
         return error.problems[0].field
     return error.field if isinstance(error, TaskError) else ""
 
 
-def cause(error: BaseException, spec: WorkerSpec, where: str) -> str:
+def explain(error: BaseException, spec: WorkerSpec, where: str) -> str:
     """Return the cause of a worker's failure, and the remedy if it is known.
 
     `where` describes the work in which it failed, such as "at step 7".
@@ -120,7 +120,7 @@ def cause(error: BaseException, spec: WorkerSpec, where: str) -> str:
     return f"{type(error).__name__} {where}: {_first_line(text)}"
 
 
-def _device_failed(error: BaseException) -> bool:
+def _is_device_failure(error: BaseException) -> bool:
     """Return True for a CUDA error whose cause is the GPU and not the program."""
     text = str(error)
     if not isinstance(error, RuntimeError) or _FAILED_PROGRAM.search(text):
@@ -128,7 +128,7 @@ def _device_failed(error: BaseException) -> bool:
     return isinstance(error, torch.AcceleratorError) or _FAILED_DEVICE.search(text) is not None
 
 
-def _peer_lost(error: BaseException, spec: WorkerSpec) -> bool:
+def _is_lost_connection(error: BaseException, spec: WorkerSpec) -> bool:
     """Return True if a rank failed because it lost the connection to another rank."""
     return spec.world_size > 1 and isinstance(error, RuntimeError) and _LOST_PEER.search(str(error)) is not None
 
@@ -152,14 +152,14 @@ def _explain_out_of_memory(error: BaseException, spec: WorkerSpec, where: str) -
     return f"Out of memory on {_describe_device(spec, str(error))} {where}. Set a smaller batch size or image size, or choose bf16."
 
 
-def _known_nccl_error(error: BaseException) -> NcclError | None:
+def _find_nccl_error(error: BaseException) -> NcclError | None:
     """Return the explanation of an error of NCCL, or None if it is unknown or another error."""
     return known_error(str(error)) if isinstance(error, RuntimeError) else None
 
 
 def _explain_nccl_error(error: BaseException, where: str) -> str:
     """Explain an error of NCCL that occurred in the work `where`. Return "" for other errors."""
-    text, known = str(error), _known_nccl_error(error)
+    text, known = str(error), _find_nccl_error(error)
     if known is None and not (isinstance(error, RuntimeError) and is_nccl_error(text)):
         return ""
     report = f"The error {where}: {last_error(text)}"
@@ -168,7 +168,7 @@ def _explain_nccl_error(error: BaseException, where: str) -> str:
 
 def _explain_device_error(error: BaseException, spec: WorkerSpec, where: str) -> str:
     """Explain a failure of the worker's GPU in the work `where`, with a remedy. Return "" for other errors."""
-    if not _device_failed(error):
+    if not _is_device_failure(error):
         return ""
     device = _describe_device(spec)
     return (
@@ -194,7 +194,7 @@ def _explain_strategy_error(error: BaseException, spec: WorkerSpec, where: str) 
     for phrase, explanation in _RULES:
         if phrase in text:
             return explanation
-    if _peer_lost(error, spec):
+    if _is_lost_connection(error, spec):
         return f"Lost the connection to another worker {where}: {_first_line(text)}"
     return ""
 

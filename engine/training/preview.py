@@ -27,7 +27,7 @@ from engine.models.base import TaskError
 from engine.processes.requests import RequestError, serve_request
 from engine.tasks.base import DatasetInfo
 from engine.tasks.registry import TASKS
-from engine.training.dataloaders import image_loader, normalization
+from engine.training.dataloaders import create_image_loader, normalization
 
 PREVIEW_BATCH = 8
 """Number of images in a batch, small enough that the first images appear soon."""
@@ -47,7 +47,7 @@ def render(request: PreviewRequest, emit: Callable[[PreviewImage], None]) -> boo
         raise TaskError("task", "The samples of this task are not images.", "Their augmentation can't be previewed.")
     objective = task.objective(job, DatasetInfo(splits.classes, splits.channels))
     sampler = _FixedSampler(request.samples, len(splits.train), RandomStreams(job.training.seed))
-    loader = image_loader(
+    loader = create_image_loader(
         job.with_fields(picture_cache="off", multi_scale=0.0),
         task,
         splits,
@@ -68,7 +68,7 @@ def render(request: PreviewRequest, emit: Callable[[PreviewImage], None]) -> boo
             for sample, (inputs, target) in zip(request.samples, rows, strict=True):
                 image = to_rgb((inputs * std + mean).numpy())
                 drawn = objective.show_truth(image, target).image
-                emit(PreviewImage(sample, epoch, size=image.shape[0], png=_png(drawn)))
+                emit(PreviewImage(sample, epoch, size=image.shape[0], png=_encode_png(drawn)))
     finally:
         loader.close()
     return augmentation.mirrors(job, splits.classes, images=splits.train.mirror)
@@ -94,7 +94,7 @@ class _FixedSampler(GlobalBatchSampler):
             yield RankSamples(indices, len(indices))
 
 
-def _png(image: Bytes) -> bytes:
+def _encode_png(image: Bytes) -> bytes:
     """Encode an image, reduced to at most `MAX_PREVIEW_SIDE` pixels per side, as a PNG."""
     small = Image.fromarray(image)
     small.thumbnail((MAX_PREVIEW_SIDE, MAX_PREVIEW_SIDE))
@@ -104,7 +104,7 @@ def _png(image: Bytes) -> bytes:
 
 
 def _render(request: PreviewRequest, emit: Callable[[PreviewImage], None]) -> bool:
-    """Emit all images like `render`, but raise RequestError for every failure."""
+    """Run `render`, and convert each of its exceptions to a RequestError."""
     try:
         return render(request, emit)
     except TaskError as error:

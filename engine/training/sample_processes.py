@@ -85,14 +85,14 @@ def are_worthwhile(samples: SampleSet, loads: int) -> bool:
     return blocked > BLOCKED and psutil.virtual_memory().available > 2 * psutil.Process().memory_info().rss
 
 
-class _Load(NamedTuple):
-    """Load of a sample on its thread: processor time in seconds, and blocked time as a multiple of it."""
+class _LoadCost(NamedTuple):
+    """Processor time of loading a sample in seconds, and the time blocked by other threads relative to it."""
 
     sample_s: float
     blocked: float
 
 
-def _measure_load(samples: SampleSet, start: threading.Barrier) -> _Load:
+def _measure_load(samples: SampleSet, start: threading.Barrier) -> _LoadCost:
     """Load samples for `MEASURED_S` seconds, at least one, and measure the processor time and blocking of this thread.
 
     It begins when all threads have arrived at `start`.
@@ -106,7 +106,7 @@ def _measure_load(samples: SampleSet, start: threading.Barrier) -> _Load:
         count += 1
     processor_s = time.thread_time() - processor_s
     blocked_s = time.perf_counter() - started_at - processor_s - (linux.waited_for_core_s() - queued_s)
-    return _Load(processor_s / count, blocked_s / processor_s)
+    return _LoadCost(processor_s / count, blocked_s / processor_s)
 
 
 class _Process(NamedTuple):
@@ -148,8 +148,11 @@ class SampleProcesses:
         return self._control.poll(timeout_s)
 
     def load(self, split: SplitName, index: int, epoch: int) -> Sample:
-        """Load a sample as `SampleSet.load` does, with the same errors. Raises DatasetError if its process is killed."""
-        samples = _samples(self._splits, split)
+        """Load a sample as `SampleSet.load` does, with the same errors.
+
+        Raises DatasetError if the process that loads it is killed.
+        """
+        samples = _find_samples(self._splits, split)
         process = self._acquire()
         if process is None:  # none is available
             return samples.load(index, epoch)
@@ -224,7 +227,7 @@ def main() -> int:
     torch.set_num_threads(1)  # more threads would prevent a fork
     splits = TASKS[job.task].splits(job)
     streams = RandomStreams(job.training.seed)
-    _samples(splits, "train").streams = _samples(splits, "val").streams = streams
+    _find_samples(splits, "train").streams = _find_samples(splits, "val").streams = streams
     gc.collect()
     gc.freeze()  # keeps the pages of all objects shared
     can_serve = can_fork() and not torch.cuda.is_initialized()
@@ -258,7 +261,11 @@ def _fork(control: Connection[Any, Any], handle: int, splits: Splits, streams: R
 
 
 def _serve(connection: Connection[Any, Any], splits: Splits, streams: RandomStreams) -> None:
-    """Load samples until the rank closes the connection."""
+    """Load the samples that the rank requests, and send them back, until the rank closes the connection.
+
+    A request is a split, an index and an epoch. The reply is the tensors of the sample as arrays, or None if loading it
+    raised an error.
+    """
     while True:
         try:
             split, index, epoch = connection.recv()
@@ -269,13 +276,13 @@ def _serve(connection: Connection[Any, Any], splits: Splits, streams: RandomStre
         np.random.seed(number & 0xFFFFFFFF)
         torch.default_generator.manual_seed(number)
         try:
-            arrays = [_to_bytes(tensor) for tensor in _samples(splits, split).load(index, epoch)]
+            arrays = [_to_bytes(tensor) for tensor in _find_samples(splits, split).load(index, epoch)]
         except BaseException:
             arrays = None  # the rank loads the sample itself, and reports the error
         connection.send(arrays)
 
 
-def _samples(splits: Splits, split: SplitName) -> SampleSet:
+def _find_samples(splits: Splits, split: SplitName) -> SampleSet:
     """Return the samples of a split, which must not be images."""
     samples = splits.train if split == "train" else splits.val
     assert isinstance(samples, SampleSet)

@@ -38,7 +38,7 @@ from engine.training.checkpointing.checkpoint_writer import TrainProgress
 from engine.training.checkpointing.checkpointer import Checkpointer
 from engine.training.checkpointing.resume import Checkpoint
 from engine.training.dataloaders import DataLoaders, preprocessing
-from engine.training.faults import cause, field, kind
+from engine.training.faults import classify, explain, find_field
 from engine.training.finite import nonfinite_buffers
 from engine.training.metric_buffer import NotFinite
 from engine.training.randomness import seed
@@ -74,9 +74,9 @@ def run_reporting(spec: WorkerSpec, channel: socket.socket, work: Callable[[Repo
     except Exception as error:
         reporter.send(
             Failed(
-                cause=cause(error, spec, reporter.whereabouts),
-                field=field(error),
-                kind=kind(error, spec),
+                cause=explain(error, spec, reporter.whereabouts),
+                field=find_field(error),
+                kind=classify(error, spec),
                 rank=spec.rank,
                 step=error.step if isinstance(error, NotFinite) else reporter.current_step,
                 traceback_file=_write_traceback(spec),

@@ -31,7 +31,7 @@ def prepare(spec: WorkerSpec) -> None:
         setattr(dist, name, partial(_record, _file(Path(spec.run_folder), spec.rank), getattr(dist, name)))
     tensor_parallel.gpu_type = lambda _: f"GPU type {spec.rank}"
     autotune.TRIAL_FRACTION = 100.0  # try everything, however short the run is
-    autotune.device_without_bf16 = lambda _: "Tesla T4" if spec.rank else ""
+    autotune.find_device_without_bf16 = lambda _: "Tesla T4" if spec.rank else ""
     if spec.rank == 0:
         return
     seconds, compute, load = Rehearsal.seconds, ClassificationMetric.compute, FileImages.load

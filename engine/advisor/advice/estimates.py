@@ -10,8 +10,8 @@ from engine.advisor.advice.trial_files import Activations, Footprint, Link
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.devices import CPU
 from engine.contract.job import Job
-from engine.parallel.layout import Layout, bubble, layout
-from engine.parallel.peak_microbatches import peak_in_flight
+from engine.parallel.layout import Layout, bubble_ratio, compute_layout
+from engine.parallel.peak_microbatches import find_peaks_in_flight
 
 OPTIMIZER_STATES = {
     "sgd": 0, "adagrad": 1, "rmsprop": 1, "adam": 2, "adamw": 2, "nadam": 2, "radam": 2, "lamb": 2
@@ -54,7 +54,7 @@ def estimate_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, cali
     activations = footprint.checkpointed_activations if job.parallel.activation_checkpointing else footprint.activations
     if activations is None:
         return None
-    arrangement, count = layout(job, strategy), len(job.parallel.devices)
+    arrangement, count = compute_layout(job, strategy), len(job.parallel.devices)
     has_momentum = job.optimizer.name in ("sgd", "rmsprop") and job.optimizer.momentum > 0
     # Momentum is one more tensor for each trained parameter.
     state_bytes = footprint.trained_bytes * (OPTIMIZER_STATES[job.optimizer.name] + has_momentum)
@@ -115,7 +115,7 @@ def _activation_bytes(
     images, microbatches, stage_ranks = math.ceil(images), arrangement.microbatches, arrangement.stage_ranks
     if microbatches is None or microbatches == 1:
         return fraction * (activations.fixed + images * (activations.per_image + activations.largest))
-    peak = max(peak_in_flight(job.parallel.pipeline_schedule, microbatches, stage_ranks))
+    peak = max(find_peaks_in_flight(job.parallel.pipeline_schedule, microbatches, stage_ranks))
     stages_per_device = max(1.0, len(stage_ranks) / (max(stage_ranks) + 1))
     per_image = peak / stages_per_device * activations.per_image + activations.largest
     return fraction * (activations.fixed + images / microbatches * per_image)
@@ -156,10 +156,10 @@ def min_step_s(job: Job, strategy: StrategyEntry, costs: Costs) -> float:
 
     It is the longer of computation and communication, assuming that they overlap completely.
     """
-    count, arrangement = len(job.parallel.devices), layout(job, strategy)
+    count, arrangement = len(job.parallel.devices), compute_layout(job, strategy)
     if strategy.splits_model and not strategy.schedules:
         return costs.min_s  # devices compute one after another
-    compute = costs.min_s / count * (1 + bubble(job, strategy))
+    compute = costs.min_s / count * (1 + bubble_ratio(job, strategy))
     if count == 1 or costs.link is None or strategy.splits_model or strategy.splits_layers:
         return compute
     ring = (count - 1) / count

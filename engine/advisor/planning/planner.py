@@ -24,7 +24,7 @@ from engine.data.datasets.images import DatasetError
 from engine.models.base import TaskError
 from engine.models.classification_models import MNIST_CNN
 from engine.models.registry import is_foreign
-from engine.parallel.layout import layout
+from engine.parallel.layout import compute_layout
 from engine.parallel.split_points import CannotSplit
 from engine.processes.requests import RequestError
 from engine.strategies import STRATEGIES
@@ -35,7 +35,7 @@ from engine.strategies.pipelining.stage_costs import (
     TIMED_TRANSFERS,
     TRANSFER_BYTES,
     RankCosts,
-    assemble,
+    assemble_split,
     measure_rank,
 )
 from engine.system.format import counted
@@ -72,7 +72,7 @@ def plan(job: Job, threads: int, progress: OnProgress) -> ModelSplit:
         use_fast_kernels()
     progress(0.0, "Building the model")
     model, channels = _build_model(job)
-    arrangement = layout(job, entry)
+    arrangement = compute_layout(job, entry)
     try:
         traces = trace(model)
         parts = arrangement.replicas * job.training.accumulation * (arrangement.microbatches or 1)
@@ -84,7 +84,7 @@ def plan(job: Job, threads: int, progress: OnProgress) -> ModelSplit:
         link_seconds_per_byte = max(
             (_seconds_per_byte(*pair) for pair in set(itertools.pairwise(devices))), default=0.0
         )
-        return assemble(
+        return assemble_split(
             model, traces, job=job, layout=arrangement, gathered=gathered, link_seconds_per_byte=link_seconds_per_byte
         )
     except CannotSplit as reason:

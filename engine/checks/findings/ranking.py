@@ -8,7 +8,7 @@ from engine.contract.advice import Candidate, LeftOut, apply_candidate
 from engine.contract.catalogue import Catalogue
 from engine.contract.devices import is_gpu
 from engine.contract.job import Job
-from engine.parallel.layout import bubble
+from engine.parallel.layout import bubble_ratio
 from engine.system.format import percent, size, speed
 
 MAX_RIVALS = 3
@@ -117,7 +117,7 @@ def _compare(job: Job, catalogue: Catalogue, best: Candidate, other: Candidate) 
     assert strategy is not None
     ratio = _speed(other) / _speed(best)
     fact = f"{other.name} is as fast" if ratio > 1 - TIE else f"{other.name} reaches {percent(ratio)} of that"
-    if idle := bubble(apply_candidate(job, other), strategy):
+    if idle := bubble_ratio(apply_candidate(job, other), strategy):
         return f"{fact}; its bubble takes {percent(idle / (1 + idle))} of its devices' time."
     if strategy.splits_model and not strategy.schedules:
         return f"{fact}, since its devices compute one after another."

@@ -1,8 +1,8 @@
 """Measurement of the time and memory that each segment of a model needs on the devices that train it.
 
-A pipeline calls `measure_rank` and `seconds_per_byte` on the ranks of its first replica, and `assemble` on rank 0,
+A pipeline calls `measure_rank` and `seconds_per_byte` on the ranks of its first replica, and `assemble_split` on rank 0,
 which computes the split from the measurements. Other replicas only receive it. Finally, `split_graph` divides the model
-at `split_points_of(traces, split)`.
+at `select_split_points(traces, split)`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from engine.contract.job import Job
 from engine.contract.model_split import ModelSplit, Segment
 from engine.optim.optimizer_step import OptimizerStep
 from engine.parallel.layout import Layout
-from engine.parallel.peak_microbatches import peak_in_flight
+from engine.parallel.peak_microbatches import find_peaks_in_flight
 from engine.parallel.split_points import CannotSplit, choose_points, compute_stages
 from engine.strategies.distributed import tensors_of
 from engine.strategies.pipelining.model_split import SplitPoint, Traces, module_of, split_graph
@@ -63,7 +63,7 @@ TIMED_UPDATES = 3
 """Number of timed optimizer steps. The fastest counts."""
 
 
-class Measured(NamedTuple):
+class SegmentMeasurement(NamedTuple):
     """Costs of one segment on one device, for one microbatch."""
 
     forward_s: float
@@ -77,7 +77,7 @@ class RankCosts(NamedTuple):
 
     device: str
     """Name of the device in the job: a GPU's UUID, or "cpu"."""
-    segments: tuple[Measured, ...]
+    segments: tuple[SegmentMeasurement, ...]
     memory_bytes: int | None
     """Free memory of the device for stages, or None if unknown."""
     update_s: float = 0.0
@@ -92,7 +92,7 @@ def measure(
     clock: Callable[[], float],
     autocast: Callable[[], AbstractContextManager[None]],
     progress: Callable[[float], None] = lambda _: None,
-) -> list[Measured]:
+) -> list[SegmentMeasurement]:
     """Measure the forward and backward pass of each segment between split points, on the device of `example`.
 
     Each segment is copied to the device and dropped afterwards. Weights, buffers, gradients, modes and random states
@@ -110,14 +110,14 @@ def measure(
     segments = split_graph(model, traces.train, traces.points)
     cuda = [example.device] if example.device.type == "cuda" else []
     started = clock()
-    best: list[Measured] = []
+    best: list[SegmentMeasurement] = []
     with torch.random.fork_rng(devices=cuda):
         for completed_rounds in range(ROUNDS):
-            measured: list[Measured] = []
+            measured: list[SegmentMeasurement] = []
             for segment_costs in _measure_segments(segments, traces, example, clock, autocast):
                 measured.append(segment_costs)
                 progress((completed_rounds + len(measured) / len(segments)) / ROUNDS)
-            best = [_fastest(*both) for both in zip(best, measured, strict=True)] if best else measured
+            best = [_combine_fastest(*both) for both in zip(best, measured, strict=True)] if best else measured
             if clock() - started > TIME_BUDGET_S:
                 break
     progress(1.0)
@@ -130,7 +130,7 @@ def _measure_segments(
     segment_input: Tensor,
     clock: Callable[[], float],
     autocast: Callable[[], AbstractContextManager[None]],
-) -> Iterator[Measured]:
+) -> Iterator[SegmentMeasurement]:
     """Measure the segments in order, each with the output of the previous one as its input.
 
     `segment_input` is the input of the first segment. Raises CannotSplit if a segment does not fit into memory.
@@ -143,7 +143,7 @@ def _measure_segments(
             run.repeat(budget_s)
         except torch.OutOfMemoryError as error:
             raise CannotSplit(
-                f"its part up to {_end_of_segment(traces, number)} alone does not fit into a device's memory with {images} images",
+                f"its part up to {_name_segment_end(traces, number)} alone does not fit into a device's memory with {images} images",
                 field="devices",
                 remedy="Use more microbatches, a smaller batch size or smaller images.",
             ) from error
@@ -152,7 +152,7 @@ def _measure_segments(
         yield run.measured
 
 
-def _fastest(first: Measured, second: Measured) -> Measured:
+def _combine_fastest(first: SegmentMeasurement, second: SegmentMeasurement) -> SegmentMeasurement:
     """Combine two measurements of a segment, with the shorter time of each pass."""
     return first._replace(
         forward_s=min(first.forward_s, second.forward_s), backward_s=min(first.backward_s, second.backward_s)
@@ -160,11 +160,14 @@ def _fastest(first: Measured, second: Measured) -> Measured:
 
 
 class _Run:
-    """Timed runs of one segment, which is copied to the device of its input for that time."""
+    """Repeated, timed runs of one segment.
+
+    The segment is copied to the device of its input, `received`, until `drop` is called.
+    """
 
     output: Tensor
     """Output of the segment, which is the input of the next one."""
-    measured: Measured
+    measured: SegmentMeasurement
 
     def __init__(
         self,
@@ -186,7 +189,7 @@ class _Run:
         started = self.clock()
         saved = _SavedMemory([self.received, *tensors_of(self.segment)])
         with saved_tensors_hooks(saved.pack, saved.unpack):
-            output, forward_s, backward_s = self._once()
+            output, forward_s, backward_s = self._run_once()
         saved.pack(output)  # the output stays in memory until the backward pass, too
         # The first run on a GPU may take seconds to load kernels and libraries.
         on_cpu = self.received.device.type == "cpu"
@@ -195,9 +198,9 @@ class _Run:
             spent_s = self.clock() - started
             if (on_cpu and spent_s > MAX_REPEATED_RUN_S) or (completed_runs >= min_runs and spent_s > budget_s):
                 break
-            _, forward, backward = self._once()
+            _, forward, backward = self._run_once()
             forward_s, backward_s = min(forward_s, forward), min(backward_s, backward)
-        self.measured = Measured(forward_s, backward_s, saved.size, output.numel() * output.element_size())
+        self.measured = SegmentMeasurement(forward_s, backward_s, saved.size, output.numel() * output.element_size())
         self.output = output.detach().requires_grad_(output.requires_grad)
 
     def drop(self) -> None:
@@ -207,7 +210,7 @@ class _Run:
         """
         self.segment.to("meta")
 
-    def _once(self) -> tuple[Tensor, float, float]:
+    def _run_once(self) -> tuple[Tensor, float, float]:
         """Run the segment once, and return its output and the seconds of the forward pass and of the backward pass."""
         received = self.received.detach().requires_grad_(self.received.requires_grad)
         started = self.clock()
@@ -259,7 +262,7 @@ class _SavedMemory:
         return tensor
 
 
-def _end_of_segment(traces: Traces, number: int) -> str:
+def _name_segment_end(traces: Traces, number: int) -> str:
     """Return the module after which segment `number` ends, or "its end" for the model's last segment."""
     return traces.points[number].module if number < len(traces.points) else "its end"
 
@@ -344,7 +347,7 @@ def seconds_per_byte(group: dist.ProcessGroup | None, device: torch.device) -> f
     return float(slowest.item()) / TRANSFER_BYTES
 
 
-def assemble(
+def assemble_split(
     model: nn.Module,
     traces: Traces,
     *,
@@ -367,13 +370,13 @@ def assemble(
         )
     images = job.training.batch_size // (layout.replicas * job.training.accumulation * layout.microbatches)
     split = ModelSplit(
-        segments=_segments(model, traces, gathered, layout.microbatches * job.training.accumulation),
+        segments=_combine_measurements(model, traces, gathered, layout.microbatches * job.training.accumulation),
         split_points=job.parallel.split_points,
         stage_ranks=layout.stage_ranks,
         devices=tuple(rank.device for rank in gathered),
         microbatch_size=max(1, images),
         microbatches=layout.microbatches,
-        in_flight=peak_in_flight(job.parallel.pipeline_schedule, layout.microbatches, layout.stage_ranks),
+        in_flight=find_peaks_in_flight(job.parallel.pipeline_schedule, layout.microbatches, layout.stage_ranks),
         state_bytes=STATE_BYTES[job.optimizer.name] + (AVERAGE_BYTES if job.training.ema_decay is not None else 0),
         memory_bytes=tuple(rank.memory_bytes for rank in gathered),
         seconds_per_byte=link_seconds_per_byte,
@@ -391,7 +394,7 @@ def assemble(
     return split
 
 
-def _segments(
+def _combine_measurements(
     model: nn.Module, traces: Traces, gathered: Sequence[RankCosts], microbatches: int
 ) -> tuple[Segment, ...]:
     """Combine the measurements of all ranks into segments.
@@ -424,7 +427,7 @@ def _segments(
     return tuple(segments)
 
 
-def split_points_of(traces: Traces, split: ModelSplit) -> tuple[SplitPoint, ...]:
+def select_split_points(traces: Traces, split: ModelSplit) -> tuple[SplitPoint, ...]:
     """Return the split points of `split` as found in `traces`, for use in `split_graph`."""
     by_name = {point.node: point for point in traces.points}
     return tuple(by_name[name] for name in split.split_points)

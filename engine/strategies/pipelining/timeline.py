@@ -139,7 +139,7 @@ class ScheduleProfiler(StepProfiler):
     def begin(self, *, record: bool) -> None:
         super().begin(record=record)
         if record and self._device.type == "cuda":
-            event = self._now()
+            event = self._take_time()
             event.synchronize()
             self._base = event, time.perf_counter()
 
@@ -152,28 +152,28 @@ class ScheduleProfiler(StepProfiler):
         if not self.recording:
             yield
             return
-        start = self._now()
+        start = self._take_time()
         yield
-        self._passes.append((Pass(kind, stage, microbatch), start, self._now()))
+        self._passes.append((Pass(kind, stage, microbatch), start, self._take_time()))
 
     def extend_last_pass(self) -> None:
         """Set the end of the last recorded pass to the current time."""
         if self.recording and self._passes:
             task, start, _ = self._passes[-1]
-            self._passes[-1] = task, start, self._now()
+            self._passes[-1] = task, start, self._take_time()
 
     def timed_passes(self) -> list[tuple[Pass, float, float]]:
         """Wait for the device, and return the recorded passes.
 
         Each has its start and end in seconds of the host's clock.
         """
-        return [(task, self._seconds(start), self._seconds(end)) for task, start, end in self._passes]
+        return [(task, self._to_seconds(start), self._to_seconds(end)) for task, start, end in self._passes]
 
     def _collect_event(self, step: int, collectives: Collectives) -> ScheduleTraced | None:
         ranks = collectives.gather_objects(self.timed_passes())
         return None if ranks is None else create_trace(step, self.schedule, ranks[: self.devices], self.theory)
 
-    def _now(self) -> Any:
+    def _take_time(self) -> Any:
         """Return the time in seconds of the host's clock, or on a GPU a CUDA event recorded now."""
         if self._device.type != "cuda":
             return time.perf_counter()
@@ -181,8 +181,8 @@ class ScheduleProfiler(StepProfiler):
         event.record()
         return event
 
-    def _seconds(self, when: Any) -> float:
-        """Convert a result of `_now` to seconds of the host's clock. Waits for a CUDA event to occur."""
+    def _to_seconds(self, when: Any) -> float:
+        """Convert a result of `_take_time` to seconds of the host's clock. Waits for a CUDA event to occur."""
         if self._base is None:
             return cast(float, when)
         event, seconds = self._base

@@ -228,7 +228,7 @@ class LoadedTask:
         for name, metric in metrics.items():
             if name not in declared:
                 raise self.error(f"build_metrics returns “{name}”, which is not in `metrics`")
-            if not torchmetrics_states.metrics_in(metric):
+            if not torchmetrics_states.list_metrics(metric):
                 raise self.error(f"build_metrics returns {_describe(metric)} for “{name}”, not a torchmetrics.Metric")
             torchmetrics_states.disable_sync(metric)
         return metrics
@@ -376,7 +376,7 @@ class CustomMetric(Metric):
 
     def sync(self, all_gather: Callable[[Any], list[Any]]) -> None:
         for metric in self._metrics.values():
-            torchmetrics_states.load_merged(metric, all_gather(torchmetrics_states.states_of(metric)))
+            torchmetrics_states.load_merged(metric, all_gather(torchmetrics_states.move_states_to_cpu(metric)))
 
     def compute(self) -> dict[str, float]:
         """Return the metrics in the task's order, followed by the mean loss, by metric id, or {} without samples."""

@@ -62,7 +62,7 @@ def _load_readable(
     return [index for index, _ in readable], [each for _, each in readable if each is not None]
 
 
-class Picked(ImageSet):
+class PickedImages(ImageSet):
     """Evenly spaced images of a split, which are decoded and kept in memory.
 
     Images that a rank can't read are left out. `indices` are the images' indices in the split. The model sees only the
@@ -105,10 +105,11 @@ class Picked(ImageSet):
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
         return self._images.batch_targets(rows, planes, placement, size)
 
-    def visible_input(self, index: int) -> Bytes:
-        """Return the part of an image that the model sees as RGB pixels, uint8 [h, w, 3].
+    def input_for_drawing(self, index: int) -> Bytes:
+        """Return the RGB pixels of an image to draw a prediction on, uint8 [h, w, 3].
 
-        A gray channel is repeated. Channels after the third are dropped.
+        They are the central square that the model sees, before normalization. A gray channel is repeated. Channels
+        after the third are dropped.
         """
         pixels = self._loaded[index][: self._channels, self._visible, self._visible].permute(1, 2, 0).numpy()
         return np.ascontiguousarray(pixels[..., :3] if pixels.shape[2] >= 3 else pixels[..., :1].repeat(3, 2))
@@ -139,8 +140,8 @@ class PickedSamples(SampleSet):
         """Return a loaded sample, which is the same in every epoch."""
         return self._loaded[index]
 
-    def visible_input(self, index: int) -> npt.NDArray[Any]:
-        """Return the input of the sample at `index` unchanged."""
+    def input_for_drawing(self, index: int) -> npt.NDArray[Any]:
+        """Return the input of a sample to draw a prediction on, as the dataset has returned it."""
         return self._loaded[index][0].numpy()
 
 
@@ -151,7 +152,7 @@ class RankSamples(NamedTuple):
     loads this rank's samples.
     """
 
-    samples: Picked | PickedSamples
+    samples: PickedImages | PickedSamples
     positions: list[int]
     split_loader: SplitLoader
 
@@ -207,7 +208,7 @@ class Predictions(Callback):
         objective = self._strategy.objective
         drawn = []
         for position, output, target in zip(rank_samples.positions, outputs, targets, strict=True):
-            image = rank_samples.samples.visible_input(position)
+            image = rank_samples.samples.input_for_drawing(position)
             truth = objective.show_truth(image, target)
             prediction = objective.show_prediction(image, output)
             drawn.append(

@@ -48,7 +48,7 @@ class DamagedCheckpoint(Exception):  # noqa: N818 - describes the file
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenFile:
     """Size of a written checkpoint, the duration of writing it, and its checksum."""
 
     bytes: int
@@ -57,18 +57,18 @@ class Written:
 
 
 def older_name(epoch: int, step: int) -> str:
-    """Return the new name of a last.pt that is kept when a newer one replaces it.
+    """Return the file name of a last.pt that is kept when a newer one replaces it.
 
     It was saved after `step` steps of the run, in epoch `epoch`.
     """
     return f"epoch-{epoch}-step-{step}.pt"
 
 
-def write_checkpoint(content: Any, path: Path, *, previous_name: str = "") -> Written:
+def write_checkpoint(content: Any, path: Path, *, previous_name: str = "") -> WrittenFile:
     """Write `content` to `path` with torch.save and a checksum. Return the file's size, the duration and the checksum.
 
-    Even after a power failure, the file at `path` is either the previous one or complete. If `previous_name` is given, the
-    previous file is kept under this name. Raises CheckpointError.
+    Even after a power failure, the file at `path` is either the previous one or complete. If `previous_name` is given,
+    the previous file is kept under this name. Raises CheckpointError.
     """
     started = time.perf_counter()
     temporary = _partial_path(path)
@@ -91,7 +91,7 @@ def write_checkpoint(content: Any, path: Path, *, previous_name: str = "") -> Wr
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise _describe_error(error, path) from error
-    return Written(size, time.perf_counter() - started, sha256)
+    return WrittenFile(size, time.perf_counter() - started, sha256)
 
 
 def copy_checkpoint(source: Path, target: Path) -> None:
@@ -167,11 +167,11 @@ def _save(content: Any, stream: BinaryIO) -> str:
     torch.save(content, digesting)  # type: ignore[arg-type]  # only needs `write` and `flush`
     sha256 = digesting.sha256.hexdigest()
     stream.seek(-len(_NO_COMMENT), os.SEEK_END)
-    stream.write(_comment(sha256))
+    stream.write(_make_comment(sha256))
     return sha256
 
 
-def _comment(sha256: str) -> bytes:
+def _make_comment(sha256: str) -> bytes:
     """Return the last bytes of a checkpoint with the checksum `sha256`: a zip comment and its length.
 
     They replace `_NO_COMMENT`.
@@ -183,7 +183,7 @@ def _comment(sha256: str) -> bytes:
 def _verify(stream: BinaryIO) -> str:
     """Verify the checkpoint in `stream`, and return its SHA-256. Raises DamagedCheckpoint."""
     sha256 = hashlib.sha256()
-    remaining = max(0, stream.seek(0, os.SEEK_END) - len(_comment(sha256.hexdigest())))
+    remaining = max(0, stream.seek(0, os.SEEK_END) - len(_make_comment(sha256.hexdigest())))
     stream.seek(0)
     while block := stream.read(min(_BLOCK_BYTES, remaining)):
         sha256.update(block)
@@ -191,7 +191,7 @@ def _verify(stream: BinaryIO) -> str:
     # The checksum was computed before a comment with it replaced the empty one at the end of the file.
     sha256.update(_NO_COMMENT)
     digest = sha256.hexdigest()
-    if stream.read() != _comment(digest):
+    if stream.read() != _make_comment(digest):
         raise DamagedCheckpoint("its checksum is missing or does not match")
     return digest
 

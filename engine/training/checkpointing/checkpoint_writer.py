@@ -19,7 +19,7 @@ from engine.contract.job import Job
 from engine.runs.folder import RunFolder
 from engine.training.checkpointing.checkpoint_files import (
     CheckpointError,
-    Written,
+    WrittenFile,
     drop_older,
     older_name,
     write_checkpoint,
@@ -105,7 +105,9 @@ class CheckpointWriter:
         best_sha256: Checksum of best.pt, or "" if there is none.
         refusal: Reason why the disk refused the latest snapshot, or "" if it didn't.
         unwritten: Part of the latest snapshot that the disk refused, or None.
-        is_retrying: True if the caller reports refusals itself.
+        caller_reports_refusals: True if the writer sends no warning when the disk refuses a snapshot, because the
+            caller
+            retries and reports it.
         next_epoch_end: Time (of `time.monotonic`) before which the checkpoint at the end of an epoch may be skipped.
     """
 
@@ -123,7 +125,7 @@ class CheckpointWriter:
         self.best_sha256 = ""
         self.refusal = ""
         self.unwritten: Snapshot | None = None
-        self.is_retrying = False
+        self.caller_reports_refusals = False
         self.next_epoch_end = 0.0
         self._folder, self._job, self._criterion, self._send = folder, job, criterion, send
         self._expected_nonfinite = frozenset(expected_nonfinite)
@@ -178,11 +180,11 @@ class CheckpointWriter:
 
     def _write(
         self, kind: Kind, content: Any, progress: TrainProgress, measures: dict[str, float] | None, pause_s: float = 0.0
-    ) -> Written | None:
+    ) -> WrittenFile | None:
         """Write last.pt or best.pt (`kind`), and report it to the supervisor.
 
-        If its content isn't finite or the disk is full or fails, warn and return None. `measures` are the metrics of the
-        last validation. `pause_s` is the time in seconds for which training waited.
+        If its content isn't finite or the disk is full or fails, warn and return None. `measures` are the metrics of
+        the last validation. `pause_s` is the time in seconds for which training waited.
         """
         path = self.path(kind)
         nonfinite = self._first_nonfinite(kind, content)
@@ -202,7 +204,7 @@ class CheckpointWriter:
             written = write_checkpoint(content, path, previous_name=previous_name)
         except CheckpointError as error:
             self.refusal = error.why
-            if not self.is_retrying:
+            if not self.caller_reports_refusals:
                 self._warn("checkpoint_failed", str(error))
             return None
         if kind == "last":  # before the report, because its readers may then measure the free space

@@ -34,7 +34,7 @@ from engine.training.checkpointing.checkpoint_writer import (
     TrainProgress,
     WriteResult,
 )
-from engine.training.checkpointing.elsewhere import how_to_resume
+from engine.training.checkpointing.elsewhere import explain_how_to_resume
 from engine.training.randomness import random_state
 from engine.training.report import Reporter
 
@@ -62,7 +62,7 @@ class Checkpointer:
 
     Attributes:
         best: Metrics of the best epoch whose model is on the disk, equal on all ranks.
-        best_epoch: Number of that epoch.
+        best_epoch: Number of the best epoch.
         stopping: Early stopping, whose state is part of last.pt.
         writer: Writer, which is used on rank 0.
     """
@@ -149,7 +149,10 @@ class Checkpointer:
         return self._rank(measures) > self._rank(known)
 
     def _rank(self, measures: dict[str, float]) -> tuple[float, ...]:
-        """Return a sort key that is higher for better metrics of a validation, and lowest if their metric is missing."""
+        """Return a sort key that is higher for better metrics of a validation.
+
+        It is lowest if the metric that selects the checkpoint is missing.
+        """
         value = measures.get(self._criterion.id)
         if value is None:
             return ()
@@ -177,11 +180,11 @@ class Checkpointer:
         started = time.perf_counter()
         strategy = self._strategy
         is_better = measures is not None and self.is_better(measures)
-        is_trained_model_best = is_better and not self._optimizer_step.averages
+        is_trained_model_best = is_better and not self._optimizer_step.has_averages
         best_model = strategy.state_dict() if is_trained_model_best else averaged
         if is_better:
             assert measures is not None
-            self._unsaved_best = BestState(best_model, _queued_work(strategy.device), progress, measures)
+            self._unsaved_best = BestState(best_model, _make_wait_for_queued_work(strategy.device), progress, measures)
             self._best_refused = False
         is_recent = self._leads and time.monotonic() < self.writer.next_epoch_end
         if may_skip and strategy.collectives.all_reduce_max([int(is_recent)])[0]:  # all ranks skip together
@@ -194,7 +197,7 @@ class Checkpointer:
         self._saved_at = time.monotonic()
         if content is not None:
             pause_s = time.perf_counter() - started
-            snapshot = Snapshot(content, _queued_work(strategy.device), progress, measures, pause_s, best)
+            snapshot = Snapshot(content, _make_wait_for_queued_work(strategy.device), progress, measures, pause_s, best)
             result = self.writer.submit(snapshot)
         self._pending_write = _PendingWrite(best, result)
 
@@ -223,7 +226,7 @@ class Checkpointer:
             "best_sha256": self.writer.best_sha256,
             "stopping": self.stopping.state_dict(),
             "classes": self._classes,
-            "job": msgspec.to_builtins(_resolved_job(strategy).values()),
+            "job": msgspec.to_builtins(_make_resolved_job(strategy).values()),
             "parts": {"asked": strategy.spec.job.training.accumulation, "evaluation": strategy.evaluation_parts},
             "model_split": msgspec.to_builtins(strategy.model_split),
         }
@@ -261,7 +264,7 @@ class Checkpointer:
         self._reporter.set_activity("save")
         timeout_s = RETRY_STOPPED_S if stopped else RETRY_COMPLETED_S
         writer, deadline = self.writer, time.monotonic() + timeout_s
-        writer.is_retrying = True
+        writer.caller_reports_refusals = True
         if writer.unwritten is not None:
             message = (
                 f"{writer.refusal} The final state is kept in memory, and saving is retried for {timeout_s:.0f} "
@@ -292,7 +295,7 @@ class Checkpointer:
             return ""
         state = f"The state after step {writer.unwritten.progress.step:,}"
         if copy is not None:
-            remedy = how_to_resume(RunFolder(self._folder), copy, finished=not stopped)
+            remedy = explain_how_to_resume(RunFolder(self._folder), copy, finished=not stopped)
             return f"{writer.refusal} {state} was saved to {copy.path}. {remedy}"
         on_disk = "last.pt wasn't saved either"
         if writer.newest is not None:
@@ -301,7 +304,7 @@ class Checkpointer:
         return f"{writer.refusal} {state} wasn't saved; {on_disk}. {remedy}"
 
 
-def _resolved_job(strategy: Strategy) -> Job:
+def _make_resolved_job(strategy: Strategy) -> Job:
     """Return the job with the accumulation, compilation and pipeline split that the run uses."""
     undecided = "auto" if strategy.job.precision.compile == "auto" else "off"
     return strategy.job.with_fields(
@@ -332,7 +335,7 @@ def optimizer_state(strategy: Strategy, optimizer_step: OptimizerStep) -> dict[s
     return None if gathered is None else merge_states(gathered[:ranks])
 
 
-def _queued_work(device: torch.device) -> Callable[[], None]:
+def _make_wait_for_queued_work(device: torch.device) -> Callable[[], None]:
     """Return a function that waits until `device` has done the work that is queued now.
 
     Any thread may call the function.

@@ -52,7 +52,7 @@ def save_elsewhere(
     return copy
 
 
-def how_to_resume(run: RunFolder, copy: RunFolder, *, finished: bool) -> str:
+def explain_how_to_resume(run: RunFolder, copy: RunFolder, *, finished: bool) -> str:
     """Return instructions for using the state that was saved in `copy`.
 
     A run that is `finished` can't be trained further.

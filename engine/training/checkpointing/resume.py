@@ -21,7 +21,7 @@ from engine.runs.folder import older_checkpoints
 from engine.strategies.base import Strategy, resolve_precision
 from engine.strategies.collectives import Collectives
 from engine.system.format import counted
-from engine.training.autotune import computes_alike
+from engine.training.autotune import can_reuse_choices
 from engine.training.checkpointing.checkpoint_files import (
     DamagedCheckpoint,
     copy_checkpoint,
@@ -88,7 +88,7 @@ class Checkpoint:
         return TrainProgress(epoch=epoch, done=done, steps=steps, step=(epoch - 1) * steps + done)
 
     def _has_same_order(self, steps: int) -> bool:
-        """Return True if the job, with `steps` steps per epoch, has the samples in the order of the resumed run."""
+        """Return True if the job, with `steps` steps per epoch, orders the samples as the resumed run did."""
         is_equal = all(
             self.job.get(name, FIELDS[name].default) == self._job.value(name) for name in fields_with("order")
         )
@@ -153,7 +153,7 @@ class Checkpoint:
 
         It can be reused if `job`, after automatic choices, has the same devices, settings and split points.
         """
-        if self._content["model_split"] is None or not computes_alike(self.job, job):
+        if self._content["model_split"] is None or not can_reuse_choices(self.job, job):
             return None
         split = msgspec.convert(self._content["model_split"], ModelSplit)
         before, now = (split.split_points, split.recomputed), job.parallel
@@ -181,7 +181,7 @@ class Checkpoint:
             strategy.load_state_dict(self._content.pop("model"))
             # The position in the schedule depends on this job, which may have other epochs or batches.
             optimizer_step.load_state_dict(self._content.pop("optimizer") | {"schedule": None})
-            optimizer_step.go_to(progress.step)
+            optimizer_step.advance_schedule_to(progress.step)
         job, before = self._job, self.job
         is_alike = all(before[name] == job.value(name) for name in ("strategy", "seed"))
         if is_alike and len(before["devices"]) == len(job.parallel.devices):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.metrics.torchmetrics_states import disable_sync, load_merged, metrics_in, states_of
+from engine.metrics.torchmetrics_states import disable_sync, list_metrics, load_merged, move_states_to_cpu
 
 CLASSES = 4
 
@@ -62,7 +62,7 @@ def test_uneven_ranks_join_their_states(
                 given = (outputs, targets) if labeled else (outputs[:, 0], outputs[:, 0] + outputs[:, 1])
                 metric.update(*given)
                 single.update(*given)
-        states = pickle.loads(pickle.dumps([states_of(metric) for metric in ranks]))
+        states = pickle.loads(pickle.dumps([move_states_to_cpu(metric) for metric in ranks]))
         for metric in ranks:
             load_merged(metric, states)
             assert metric.compute().item() == pytest.approx(single.compute().item(), abs=1e-6)
@@ -83,10 +83,10 @@ def test_ranks_without_batches_do_not_count_in_an_average(library: Any) -> None:
     ranks = [Average() for _ in range(4)]
     ranks[1].update(torch.tensor([2.0, 4.0]))
     ranks[2].update(torch.tensor([5.0]))
-    load_merged(ranks[0], [states_of(metric) for metric in ranks])
+    load_merged(ranks[0], [move_states_to_cpu(metric) for metric in ranks])
     assert (ranks[0].compute().item(), ranks[0].update_count) == (4.0, 2)
 
 
 def test_foreign_objects_are_rejected(library: ModuleType) -> None:
-    assert metrics_in(object()) == metrics_in(torch.nn.Linear(1, 1)) == []
-    assert all(isinstance(part, library.Metric) for part in metrics_in(classes(library)))
+    assert list_metrics(object()) == list_metrics(torch.nn.Linear(1, 1)) == []
+    assert all(isinstance(part, library.Metric) for part in list_metrics(classes(library)))

@@ -13,7 +13,7 @@ from torch import nn
 
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import FIELDS, Job
-from engine.parallel.layout import choose_microbatches, layout, stage_ranks, supports_microbatches
+from engine.parallel.layout import choose_microbatches, compute_layout, stage_ranks, supports_microbatches
 from engine.strategies.pipelining.schedules import MULTI, SINGLE
 
 SCHEDULES = st.sampled_from(FIELDS["pipeline_schedule"].choices)
@@ -109,10 +109,10 @@ def test_layout_follows_the_strategy(fields: dict[str, Any], expected: tuple[Any
     job = Job.from_fields(**fields)
     strategy = load_catalogue().strategy(job.resolved_strategy)
     assert strategy is not None
-    assert tuple(layout(job, strategy)) == expected
+    assert tuple(compute_layout(job, strategy)) == expected
     for place in range(expected[1]):
-        assert layout(job, strategy).stages_at(place) == tuple(
+        assert compute_layout(job, strategy).stages_at(place) == tuple(
             stage for stage, holder in enumerate(expected[2]) if holder == place
         )
     without = msgspec.structs.replace(strategy, mesh=("replicate",))
-    assert layout(job, without).stages == 0
+    assert compute_layout(job, without).stages == 0

@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.pipelining import ScheduleInterleaved1F1B, ScheduleInterleavedZeroBubble, ScheduleZBVZeroBubble
 
 from engine.parallel.layout import stage_ranks, supports_microbatches
-from engine.parallel.peak_microbatches import peak_in_flight
+from engine.parallel.peak_microbatches import find_peaks_in_flight
 
 _TORCHS = {
     "interleaved_1f1b": ScheduleInterleaved1F1B,
@@ -57,12 +57,12 @@ def test_in_flight_matches_torch_schedules(schedule: str, devices: int) -> None:
         places = stage_ranks(schedule, devices, per_device)
         for microbatches in filter(lambda count: supports_microbatches(schedule, count, devices), range(1, 18)):
             expected = _peaks(schedule, microbatches, devices, places)
-            assert peak_in_flight(schedule, microbatches, places) == expected, microbatches
+            assert find_peaks_in_flight(schedule, microbatches, places) == expected, microbatches
             tried += 1
     assert tried > 5
 
 
 def test_in_flight_of_gpipe_and_1f1b() -> None:
-    assert peak_in_flight("gpipe", 8, (0, 1, 2)) == (8, 8, 8)
-    assert peak_in_flight("1f1b", 8, (0, 1, 2)) == (3, 2, 1)
-    assert peak_in_flight("1f1b", 2, (0, 1, 2)) == (2, 2, 1)
+    assert find_peaks_in_flight("gpipe", 8, (0, 1, 2)) == (8, 8, 8)
+    assert find_peaks_in_flight("1f1b", 8, (0, 1, 2)) == (3, 2, 1)
+    assert find_peaks_in_flight("1f1b", 2, (0, 1, 2)) == (2, 2, 1)

@@ -16,9 +16,9 @@ from engine.contract.model_split import ModelSplit, Segment
 from engine.parallel.balancing import SegmentCosts, divide
 from engine.parallel.split_points import (
     CannotSplit,
-    best_points,
     choose_points,
     compute_stages,
+    find_best_points,
     move_point,
     reachable_points,
 )  # fmt: skip
@@ -138,8 +138,8 @@ def test_automatic_gives_slow_device_less() -> None:
 
 def test_automatic_avoids_slow_transfers() -> None:
     segments = tuple(segment(number, (1.0, 1.0), output_bytes=1 if number == 1 else 1000) for number in range(6))
-    assert best_points(split_of([1] * 6, segments=segments)) == ("p2",)
-    assert best_points(split_of([1] * 6, segments=segments, seconds_per_byte=0.01)) == ("p1",)
+    assert find_best_points(split_of([1] * 6, segments=segments)) == ("p2",)
+    assert find_best_points(split_of([1] * 6, segments=segments, seconds_per_byte=0.01)) == ("p1",)
 
 
 @settings(max_examples=60)
@@ -156,7 +156,7 @@ def test_automatic_balances_phases_separately(passes: list[tuple[int, int]], pla
         spans = list(itertools.pairwise((0, *ends, len(passes))))
         return sum(max(sum(each[kind] for each in passes[start:end]) for start, end in spans) for kind in (0, 1))
 
-    chosen = [int(place.removeprefix("p")) + 1 for place in best_points(split)]
+    chosen = [int(place.removeprefix("p")) + 1 for place in find_best_points(split)]
     assert step(chosen) == min(map(step, itertools.combinations(range(1, len(passes)), places - 1)))
 
 
@@ -167,7 +167,7 @@ def test_automatic_prefers_fitting_memory() -> None:
 
 def test_automatic_refuses_too_few_split_points() -> None:
     with pytest.raises(CannotSplit, match="can be split at 1 position, and 3 stages need 2") as refused:
-        best_points(split_of([1, 1], (0, 1, 2)))
+        find_best_points(split_of([1, 1], (0, 1, 2)))
     assert refused.value.field == "devices"
     assert refused.value.remedy
 
@@ -230,7 +230,7 @@ def test_automatic_is_optimal_with_one_stage_per_device(split: ModelSplit) -> No
     best = min(map(slowest, every_split(split)))
     if math.isinf(best):
         with pytest.raises(CannotSplit, match="do not fit"):
-            best_points(split)
+            find_best_points(split)
     else:
         assert slowest(choose_points(split)) == pytest.approx(best)
 

@@ -10,15 +10,15 @@ import torch
 
 from engine.contract.job import Job
 from engine.strategies import link_check
-from engine.strategies.link_check import describe, rounds
+from engine.strategies.link_check import explain_failure, pair_ranks
 from tests.support.specs import spec_of
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 4, 7, 8, 16])
 def test_rounds_pair_every_two_ranks_once(world_size: int) -> None:
-    pairs = [pair for each in rounds(world_size) for pair in each]
+    pairs = [pair for each in pair_ranks(world_size) for pair in each]
     assert sorted(pairs) == list(combinations(range(world_size), 2))
-    for each in rounds(world_size):
+    for each in pair_ranks(world_size):
         ranks = [rank for pair in each for rank in pair]
         assert len(ranks) == len(set(ranks))
 
@@ -43,7 +43,7 @@ def test_failed_exchange_names_gpus_and_remedy(
     monkeypatch.setattr(torch.cuda, "can_device_access_peer", lambda *_: is_peer)
     job = Job.from_fields(devices=devices, strategy="ddp")
     spec = spec_of(job, world_size=2, devices=devices)
-    text = describe(spec, 0, 1, "nothing has arrived")
+    text = explain_failure(spec, 0, 1, "nothing has arrived")
     assert remedy in text
     monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
     expected = "fabricmanager" if remedy.startswith("NCCL") else remedy

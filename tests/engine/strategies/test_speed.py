@@ -17,7 +17,7 @@ from engine.strategies.base import ResolvedJob
 from engine.strategies.collectives import Collectives
 from engine.strategies.ddp import DataParallelProcesses
 from engine.strategies.single import SingleDevice
-from engine.strategies.speed import balance, images_per_second
+from engine.strategies.speed import balance, measure_images_per_second
 from tests.support.dataset_infos import class_of_image
 from tests.support.specs import spec_of
 
@@ -41,7 +41,7 @@ def test_speed_measurement_has_no_side_effects() -> None:
     before = copy.deepcopy(model.state_dict())
     random = torch.get_rng_state()
     strategy = _strategy(Job.from_fields(batch_size=16, accumulation=2))
-    assert images_per_second(strategy, model, class_of_image(), (3, 16, 16)) > 0
+    assert measure_images_per_second(strategy, model, class_of_image(), (3, 16, 16)) > 0
     assert torch.equal(torch.get_rng_state(), random)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -55,7 +55,7 @@ def test_speed_covers_forward_and_backward() -> None:
         nn.Sequential(nn.Flatten(), nn.Linear(768, width), nn.ReLU(), nn.Linear(width, width), nn.Linear(width, 5))
         for width in (8, 2048)
     )
-    speeds = [images_per_second(strategy, model, class_of_image(), (3, 16, 16)) for model in (narrow, wide)]
+    speeds = [measure_images_per_second(strategy, model, class_of_image(), (3, 16, 16)) for model in (narrow, wide)]
     assert speeds[1] < speeds[0]
 
 

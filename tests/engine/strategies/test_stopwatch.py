@@ -130,7 +130,7 @@ def test_stopwatch_divides_pipeline_passes(clock: Clock) -> None:
 
 @pytest.mark.long
 def test_stopwatch_costs_microseconds() -> None:
-    watch = stopwatch(torch.device("cpu"))
+    watch = create_stopwatch(torch.device("cpu"))
     watch.start()
     started = time.process_time()
     for _ in range(2000):
@@ -276,7 +276,7 @@ def test_gpu_stopwatch_skips_profiled_steps(gpu_watch: DeviceStopwatch, device: 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_gpu_stopwatch_on_real_gpu() -> None:
     device = torch.device("cuda", 0)
-    watch = stopwatch(device)
+    watch = create_stopwatch(device)
     matrix = torch.randn(4096, 4096, device=device)
     matrix @ matrix  # the first one loads cuBLAS
     torch.cuda.synchronize()

@@ -35,7 +35,7 @@ def batches_of(
     streams = RandomStreams(job.training.seed)
     sampler = GlobalBatchSampler(len(splits.train), 2, rank, world, streams, shuffle=shuffle)
     settings |= {"threads": 0, "device": torch.device("cpu"), "on_unreadable": print}
-    loader = image_loader(job, task, splits, splits.train, sampler, **settings)
+    loader = create_image_loader(job, task, splits, splits.train, sampler, **settings)
     try:
         return list(loader.epoch(epoch, start))
     finally:

@@ -17,7 +17,7 @@ from engine.data.datasets.images import DatasetError
 from engine.models.base import TaskError
 from engine.strategies.base import StrategyError
 from engine.strategies.memory import DoesNotFit
-from engine.training.faults import cause, kind
+from engine.training.faults import classify, explain
 from engine.training.metric_buffer import NotFinite
 from tests.support.specs import spec_of
 
@@ -55,7 +55,7 @@ def _spec(job: Job) -> WorkerSpec:
     ],
 )
 def test_cause_describes_errors(job: Callable[..., Job], error: Exception, text: str) -> None:
-    assert text in cause(error, _spec(job(cpus=2, strategy="ddp")), "at step 12")
+    assert text in explain(error, _spec(job(cpus=2, strategy="ddp")), "at step 12")
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_kind_classifies_errors(job: Callable[..., Job], error: Exception, expec
 def test_cause_names_failed_gpu(job: Callable[..., Job]) -> None:
     chosen = job(devices=("GPU-1", "GPU-2"), strategy="ddp")
     error = torch.AcceleratorError("CUDA error: uncorrectable ECC error encountered\nCUDA kernel errors might be ...")
-    assert cause(error, _spec(chosen), "at step 12").startswith(
+    assert explain(error, _spec(chosen), "at step 12").startswith(
         "GPU 1 of the run (GPU-2) failed at step 12: CUDA error: uncorrectable ECC error encountered. "
     )
 

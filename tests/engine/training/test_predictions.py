@@ -116,7 +116,7 @@ class _BoxesInTwoBatches:
 def test_predictions_keep_batches_with_unequal_box_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predictions, "MAX_SETS", 3)
     image = np.zeros((8, 8, 3), np.uint8)
-    samples = SimpleNamespace(visible_input=lambda position: image, path=lambda position: f"{position}.png")
+    samples = SimpleNamespace(input_for_drawing=lambda position: image, path=lambda position: f"{position}.png")
     picked = SimpleNamespace(samples=samples, positions=range(4), split_loader=SimpleNamespace(epoch=lambda _: ()))
     sent: list[Predicted | Warned] = []
     callback = Predictions(tmp_path, _BoxesInTwoBatches(), lambda: picked, sent.append)  # type: ignore[arg-type]

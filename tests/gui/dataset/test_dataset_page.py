@@ -23,7 +23,7 @@ from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
 from engine.system.paths import sample_dataset
 from engine.tasks.registry import TASKS
-from engine.training.dataloaders import image_loader, normalization
+from engine.training.dataloaders import create_image_loader, normalization
 from gui.dataset import dataset_format
 from gui.dataset.class_balance import ClassBalance
 from gui.dataset.examples import ExampleList
@@ -169,7 +169,7 @@ def test_dataset_page_renders_images_as_training_does(show_widget: ShowWidget, q
     task = TASKS[job.task]
     splits = task.splits(job)
     sampler = GlobalBatchSampler(len(splits.train), len(splits.train), 0, 1, RandomStreams(3), shuffle=True)
-    loader = image_loader(
+    loader = create_image_loader(
         job, task, splits, splits.train, sampler, threads=0, device=torch.device("cpu"), on_unreadable=print
     )
     mean, std = normalization(job, task, splits)

@@ -10,7 +10,7 @@ from engine.advisor.advice.estimates import UNCALIBRATED, Costs, calibrate, esti
 from engine.advisor.advice.trial_files import Activations, Footprint, Link
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
-from engine.parallel.layout import bubble
+from engine.parallel.layout import bubble_ratio
 
 GIB = 1 << 30
 FOOTPRINT = Footprint(
@@ -75,11 +75,11 @@ def test_bubble_and_communication_bound_step() -> None:
     assert pipeline is not None
     assert ddp is not None
     assert single_file is not None
-    assert bubble(job("pipeline", microbatches=8), pipeline) == pytest.approx(3 / 8)
-    assert bubble(job("pipeline", microbatches=8, pipeline_schedule="interleaved_1f1b"), pipeline) == pytest.approx(
-        3 / 16
-    )
-    assert bubble(job("pipeline", microbatches=8, pipeline_schedule="zb1p"), pipeline) == 0
+    assert bubble_ratio(job("pipeline", microbatches=8), pipeline) == pytest.approx(3 / 8)
+    assert bubble_ratio(
+        job("pipeline", microbatches=8, pipeline_schedule="interleaved_1f1b"), pipeline
+    ) == pytest.approx(3 / 16)
+    assert bubble_ratio(job("pipeline", microbatches=8, pipeline_schedule="zb1p"), pipeline) == 0
     costs = Costs(0.4, 0.4, 0.0, Link(GIB, 0.0, 4), GIB, GIB)
     assert min_step_s(job("pipeline", microbatches=8), pipeline, costs) == pytest.approx(0.1 * 11 / 8)
     assert min_step_s(job("ddp"), ddp, costs) == pytest.approx(1.0)

@@ -25,11 +25,11 @@ from engine.strategies.pipelining.model_split import trace
 from engine.strategies.pipelining.stage_costs import (
     Measured,
     _Run,
-    assemble,
+    assemble_split,
     free_bytes,
     measure,
     measure_rank,
-    split_points_of,
+    select_split_points,
 )
 
 CPU = torch.device("cpu")
@@ -216,7 +216,7 @@ def _split(model: nn.Module, job: Job, layout: Layout, slower: float = 1.0) -> M
         for each in costs.segments
     )
     places = [costs._replace(segments=even), costs._replace(segments=slow)]
-    return assemble(model, traces, job=job, layout=layout, gathered=places, link_seconds_per_byte=1e-9)
+    return assemble_split(model, traces, job=job, layout=layout, gathered=places, link_seconds_per_byte=1e-9)
 
 
 def _row(layers: int = 6) -> nn.Sequential:
@@ -241,7 +241,7 @@ def test_assemble_merges_measurements() -> None:
     assert [stage.parameters for stage in compute_stages(split)] == [80, 40]
     assert [stage.layers for stage in compute_stages(split)] == [4, 2]
     assert [(stage.first_module, stage.last_module) for stage in compute_stages(split)] == [("0", "3"), ("4", "5")]
-    assert [place.module for place in split_points_of(trace(model), split)] == ["3"]
+    assert [place.module for place in select_split_points(trace(model), split)] == ["3"]
 
 
 def test_assemble_validates_given_split_points() -> None:
