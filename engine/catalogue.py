@@ -38,7 +38,7 @@ from engine.models import encoders, timm_models
 from engine.models.base import ModelInfo, TaskError
 from engine.models.blocks import blocks
 from engine.models.meta_device import build_on_meta, largest_single_value_size
-from engine.models.model_surgery import heads_of
+from engine.models.model_surgery import get_heads
 from engine.models.registry import MODELS
 from engine.models.tensor_detector import LoadableDetector
 from engine.parallel.split_points import CannotSplit
@@ -185,7 +185,7 @@ def _entry(
     step = encoders.STRIDE if model_info.encoder else model_info.image_size_step
     if isinstance(model, LoadableDetector):
         smallest, step = max(smallest, model.accepted_sizes.smallest), model.accepted_sizes.step
-    supported = [*dropout_fields, "head_rate"] if heads_of(model) else dropout_fields
+    supported = [*dropout_fields, "head_rate"] if get_heads(model) else dropout_fields
     return ModelEntry(
         id=name,
         title=model_info.title,

@@ -16,7 +16,7 @@ from engine.models import timm_models, torchvision_models, user_file, weights
 from engine.models.base import TaskError, validate_image_size
 from engine.models.mnist_cnn import MIN_SIZE, MnistCnn
 from engine.models.model_surgery import adapt_first_conv, find_head, reset_large_head
-from engine.models.registry import MODELS, build_foreign, is_foreign, mark_heads
+from engine.models.registry import MODELS, build_external, is_external, mark_heads
 
 MNIST_CNN = "mnist_cnn"
 MODEL_FILE_IMAGE_SIZE = 224
@@ -78,10 +78,10 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         torch.manual_seed(job.training.seed)
         model = _construct(job, classes, channels, size)
         head = find_head(model, classes)
-        if head is not None and not is_foreign(job):
+        if head is not None and not is_external(job):
             reset_large_head(model, head)
     _load_weights(job, model, head, channels, size)
-    if is_foreign(job):
+    if is_external(job):
         remedy = f"Make its last layer return {classes} values per image."
         user_file.try_out(job.model.name, model, torch.zeros(2, channels, size, size), (classes,), remedy)
     mark_heads(job, model, [head] if head is not None else [], job.model.name, classes)
@@ -90,8 +90,8 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 
 def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     """Build the model of a job with its head for `classes`, without pretrained weights. Raises TaskError."""
-    if is_foreign(job):
-        return build_foreign(job, classes, channels)
+    if is_external(job):
+        return build_external(job, classes, channels)
     is_timm = timm_models.is_timm(job.model.name)
     if not is_timm and job.model.name not in names():
         known_names = list(names())

@@ -16,9 +16,9 @@ from engine.models import encoders, pyramid_detectors, registry, weights
 from engine.models.base import ModelInfo, TaskError, validate_image_size
 from engine.models.model_surgery import adapt_first_conv, set_heads
 from engine.models.pyramid_detectors import region_samples
-from engine.models.registry import build_foreign, build_seeded, is_foreign
-from engine.models.tensor_detector import LoadableDetector, fit_sizes, load_and_mark_heads
-from engine.models.torchvision_detectors import use_tensors
+from engine.models.registry import build_external, build_seeded, is_external
+from engine.models.tensor_detector import LoadableDetector, adapt_to_image_sizes, load_and_mark_heads
+from engine.models.torchvision_detectors import convert_to_tensor_detector
 
 CLASSES = 90
 """Number of classes with which the catalogue describes torchvision's detectors.
@@ -93,7 +93,7 @@ MASKERS = {
     "maskrcnn_resnet50_fpn_v2": _CatalogueDetector("Mask R-CNN v2, ResNet-50", "Mask R-CNN", head=_MASK_HEADS),
 }
 _ALL = DETECTORS | MASKERS
-_FOREIGN = _CatalogueDetector("", "", head=(*_MASK_HEADS, *_SSD_HEADS))
+_EXTERNAL = _CatalogueDetector("", "", head=(*_MASK_HEADS, *_SSD_HEADS))
 """Properties of a detector from a library or a file, which may have the head of any of torchvision's detectors."""
 
 
@@ -133,7 +133,7 @@ def build(job: Job, classes: int, channels: int, size: int, entries: dict[str, _
     model = build_seeded(job, entries, lambda: _construct(job, classes, channels, size))
     if isinstance(model, LoadableDetector):
         return load_and_mark_heads(model, job)
-    entry = _FOREIGN._replace(title=job.model.name) if is_foreign(job) else entries[job.model.name]
+    entry = _EXTERNAL._replace(title=job.model.name) if is_external(job) else entries[job.model.name]
     initial = weights.read_initial(job, f"the encoder {job.model.encoder}" if entry.encoder else entry.title)
     if initial is not None:
         _load_initial(job, entry, model, initial, channels)
@@ -144,8 +144,8 @@ def build(job: Job, classes: int, channels: int, size: int, entries: dict[str, _
 
 def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     """Build the detector of a job, without pretrained weights. Raises TaskError."""
-    if is_foreign(job):
-        return _build_foreign(job, classes, channels, size)
+    if is_external(job):
+        return _build_external_detector(job, classes, channels, size)
     entry = _ALL[job.model.name]
     validate_image_size(entry.title, size, entry.min_image_size)
     if entry.encoder:
@@ -156,7 +156,7 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
             job.model.name, weights=None, weights_backbone=None, num_classes=classes + 1, **options
         )
         adapt_first_conv(plain, channels)
-    return use_tensors(plain, _max_detections(plain))
+    return convert_to_tensor_detector(plain, _max_detections(plain))
 
 
 def _construct_on_encoder(job: Job, title: str, classes: int, channels: int, size: int) -> nn.Module:
@@ -171,14 +171,17 @@ def _max_detections(plain: nn.Module) -> int:
     return int(holder.detections_per_img)
 
 
-def _build_foreign(job: Job, classes: int, channels: int, size: int) -> nn.Module:
-    """Build a detector from a library or a file. As in torchvision, its number of classes includes the background."""
-    plain = build_foreign(job, classes + 1, channels)
+def _build_external_detector(job: Job, classes: int, channels: int, size: int) -> nn.Module:
+    """Build a detector from transformers, a plug-in or a user's file. Raises TaskError.
+
+    Its number of classes includes the background, as in torchvision.
+    """
+    plain = build_external(job, classes + 1, channels)
     if isinstance(plain, LoadableDetector):
-        fit_sizes(plain, job, size)
+        adapt_to_image_sizes(plain, job, size)
         return plain
     try:
-        return use_tensors(plain, _max_detections(plain))
+        return convert_to_tensor_detector(plain, _max_detections(plain))
     except AttributeError as error:
         message = f"The model of {job.model.name} lacks the structure of torchvision's detectors ({error})."
         remedy = "Return a model of torchvision.models.detection from build_model, with its `backbone` and `transform`."

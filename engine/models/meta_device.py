@@ -121,14 +121,14 @@ def _map_sides(model: nn.Module, channels: int, image_size: int) -> dict[int, in
     images = torch.zeros(2, channels, image_size, image_size, device="meta")
     for number, layer in enumerate(layers):
         vars(layer)["forward"] = partial(record, number)  # normalization is slow on the meta device
-    if not _runs(model.train(), images):
-        _runs(model.eval(), images)
+    if not _can_run(model.train(), images):
+        _can_run(model.eval(), images)
     for layer in layers:
         del vars(layer)["forward"]
     return side_of_layer
 
 
-def _runs(model: nn.Module, images: Tensor) -> bool:
+def _can_run(model: nn.Module, images: Tensor) -> bool:
     """Return True if a model runs on `images` without an error.
 
     The result is False for models that need targets, or numbers that don't exist on the meta device.

@@ -110,7 +110,7 @@ def set_heads(model: nn.Module, heads: Sequence[str], *, freeze: bool = False) -
     freeze_norms(model, except_in=heads)
 
 
-def heads_of(model: nn.Module) -> tuple[str, ...]:
+def get_heads(model: nn.Module) -> tuple[str, ...]:
     """Return the names of the modules that `set_heads` has marked as the head."""
     return getattr(model, "heads_of_footplate", ())
 

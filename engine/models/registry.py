@@ -41,7 +41,7 @@ MODELS: Registry[Model] = Registry("footplate.models", hugging_face.MODELS, _val
 """Models of transformers and of plug-ins, by id. Both are described by `Model`."""
 
 
-def is_foreign(job: Job) -> bool:
+def is_external(job: Job) -> bool:
     """Return True if a job's model comes from transformers, a plug-in or a user's file.
 
     Such a model may contain any kind of module.
@@ -56,14 +56,14 @@ def build_seeded(job: Job, names: Iterable[str], constructor: Callable[[], nn.Mo
     outside Footplate.
     """
     known_names = list(names)
-    if not is_foreign(job) and job.model.name not in known_names:
+    if not is_external(job) and job.model.name not in known_names:
         raise TaskError("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, known_names))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.training.seed)
         return constructor()
 
 
-def build_foreign(job: Job, classes: int, channels: int, *, images: bool = True) -> nn.Module:
+def build_external(job: Job, classes: int, channels: int, *, images: bool = True) -> nn.Module:
     """Build a model from a plug-in or a user's file on the CPU, for samples with `channels` channels. Raises TaskError.
 
     `images` is True if the samples are images.
@@ -81,7 +81,7 @@ def build_checked(job: Job, outputs: int, channels: int, size: int, remedy: str)
 
     Raises TaskError with `remedy` otherwise.
     """
-    model = build_foreign(job, outputs, channels)
+    model = build_external(job, outputs, channels)
     user_file.try_out(job.model.name, model, torch.zeros(2, channels, size, size), (outputs, size, size), remedy)
     return model
 

@@ -12,8 +12,8 @@ from engine.contract.job import Job
 from engine.models import encoders, user_file, weights
 from engine.models.base import ModelInfo
 from engine.models.model_surgery import adapt_first_conv, find_head
-from engine.models.registry import build_foreign, build_seeded, is_foreign, mark_heads
-from engine.models.tensor_detector import LoadableDetector, fit_sizes, load_and_mark_heads
+from engine.models.registry import build_external, build_seeded, is_external, mark_heads
+from engine.models.tensor_detector import LoadableDetector, adapt_to_image_sizes, load_and_mark_heads
 
 CLASSES = 21
 """Number of classes with which the catalogue describes torchvision's segmentation models.
@@ -78,7 +78,7 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         return load_and_mark_heads(model, job)
     has_decoder = job.model.name in _DECODERS
     head = "segmentation_head" if has_decoder else find_head(model, classes)
-    title = job.model.name if is_foreign(job) else _title(job)
+    title = job.model.name if is_external(job) else _title(job)
     encoders.load_initial(job, model, head, channels, title=title, has_encoder=has_decoder)
     # An encoder's weights come from elsewhere; a decoder's do not.
     heads = [name for name, _ in model.named_children() if name != "encoder"] if has_decoder else [head] if head else []
@@ -93,11 +93,11 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     """
     if job.model.name in _DECODERS:
         return _construct_decoder(job, classes, channels, size)
-    if not is_foreign(job):
+    if not is_external(job):
         return _construct_torchvision(job, classes, channels)
-    model = build_foreign(job, classes, channels)
+    model = build_external(job, classes, channels)
     if isinstance(model, LoadableDetector):
-        fit_sizes(model, job, size)
+        adapt_to_image_sizes(model, job, size)
         return model
     remedy = f"Make it return {classes} values per pixel."
     user_file.try_out(job.model.name, model, torch.zeros(2, channels, size, size), (classes, size, size), remedy)

@@ -104,7 +104,7 @@ class LoadableDetector(TensorDetector):
         """Minimum image size of the model and the step between its sizes, for images that all have the same size."""
 
     @abstractmethod
-    def fit_size(self, title: str, size: int) -> None:
+    def adapt_to_size(self, title: str, size: int) -> None:
         """Adapt the model to images of `size` px. Raises TaskError if it can't accept them.
 
         `title` is the model's name in the error message.
@@ -123,9 +123,9 @@ class LoadableDetector(TensorDetector):
         """
 
 
-def fit_sizes(model: LoadableDetector, job: Job, size: int) -> None:
+def adapt_to_image_sizes(model: LoadableDetector, job: Job, size: int) -> None:
     """Adapt a model to images of `size` px, and check that it accepts all image sizes of the job. Raises TaskError."""
-    model.fit_size(job.model.name, size)
+    model.adapt_to_size(job.model.name, size)
     limits, first_size = model.size_limits, job.data.progressive_from
     for name in varying_size_fields(job) if limits is None else ():
         message = f"{job.model.name} is built for a fixed image size."

@@ -140,9 +140,11 @@ class _TorchvisionDetector(TensorDetector):
 
 @torch.no_grad()
 def _join_detections(detections: Detections, max_detections: int, inputs: Tensor) -> Tensor:
-    """Join the detections of all images to one tensor, [n, max_detections, 6 or 6 + s * s].
+    """Join the detections of all images to one tensor, [n, max_detections, 6] or, with masks, [..., 6 + s * s].
 
-    Images with fewer detections are padded with `NO_SCORE` as score. The tensor is on the device of `inputs`.
+    The columns are the box x1, y1, x2, y2, the score, the class and, if the model predicts masks, the mask of
+    `MASK_SIDE` (s) cells on each side. Images with fewer detections are padded with `NO_SCORE` as score. The tensor is
+    on the device of `inputs`.
     """
     width = DETECTION_VALUES + (MASK_SIDE**2 if any("masks" in found for found in detections) else 0)
     joined = inputs.new_zeros((len(detections), max_detections, width), dtype=torch.float32)
@@ -171,11 +173,11 @@ class _PreparedImages(GeneralizedRCNNTransform):
         return result
 
 
-def use_tensors(plain: nn.Module, max_detections: int) -> nn.Module:
-    """Make one of torchvision's detectors accept and return only tensors, in place. Names in its state do not change.
+def convert_to_tensor_detector(plain: nn.Module, max_detections: int) -> nn.Module:
+    """Change the class of one of torchvision's detectors, in place, so that it accepts and returns only tensors.
 
-    Under autocast, its outputs are converted to fp32. torchvision gives boxes the type of the outputs, and bf16 can't
-    represent pixel positions above 256.
+    Names in its state do not change. Under autocast, its outputs are converted to fp32. torchvision gives boxes the
+    type of the outputs, and bf16 can't represent pixel positions above 256.
     """
     kind = type(plain)
     attributes = {"max_detections": max_detections, "loss_names": _LOSSES.get(kind, _SUM_ONLY)}

@@ -8,7 +8,7 @@ from torch import nn
 
 from engine.contract.job import Job
 from engine.models.blocks import blocks
-from engine.models.model_surgery import heads_of
+from engine.models.model_surgery import get_heads
 from engine.optim.optimizer_step import Group
 
 _TOKEN_NAMES = ("cls_token", "class_token", "dist_token", "reg_token", "pos_embed", "pos_embedding", "_bias_table")
@@ -22,7 +22,7 @@ def parameter_groups(model: nn.Module, job: Job) -> dict[str, Group]:
     two dimensions or the name of a token. The learning rate of each layer is `layer_decay` times that of the next layer
     (Clark et al. 2020, ELECTRA; Bao et al. 2022, BEiT). In the head, it is multiplied by `head_rate`.
     """
-    depths, head = _layer_depths(model), tuple(f"{name}." for name in heads_of(model))
+    depths, head = _layer_depths(model), tuple(f"{name}." for name in get_heads(model))
     # Depth of the head or, without a head, of the last layer. Layers before it have lower rates.
     last = max((depth for name, depth in depths.items() if not name.startswith(head)), default=0) + bool(head)
     no_weight_decay: Any = getattr(model, "no_weight_decay", set)  # timm's models define this method

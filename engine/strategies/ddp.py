@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.job import FIELDS
-from engine.models.registry import is_foreign
+from engine.models.registry import is_external
 from engine.strategies.base import ResolvedJob, StepResult, StrategyError, split_batch
 from engine.strategies.distributed import Distributed, broadcast_buffers
 from engine.strategies.rank_times import RankProfiler, time_reduction
@@ -77,9 +77,9 @@ class DataParallelProcesses(Distributed, SingleDevice):
             gradient_as_bucket_view=True,
             static_graph=job.parallel.static_graph,
             # A user's model may hold layers that it does not use; searching for them costs a little every step.
-            find_unused_parameters=is_foreign(job) and not job.parallel.static_graph,
+            find_unused_parameters=is_external(job) and not job.parallel.static_graph,
         )
-        self.forward.broadcast_buffers = is_foreign(job) and not _has_only_statistics(self.model)
+        self.forward.broadcast_buffers = is_external(job) and not _has_only_statistics(self.model)
         if job.parallel.gradient_compression != "none":
             self.forward.register_comm_hook(state=None, hook=_COMPRESSION[job.parallel.gradient_compression])
         if job.checkpoints.resume_from or (job.parallel.static_graph and job.training.accumulation > 1):

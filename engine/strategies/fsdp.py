@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.events import Warned
 from engine.models.blocks import blocks
-from engine.models.registry import is_foreign
+from engine.models.registry import is_external
 from engine.optim.shards import gather_shards, local_shard, slice_for_shard
 from engine.strategies.base import ResolvedJob, StepResult, Strategy, StrategyError, split_batch
 from engine.strategies.distributed import Distributed, broadcast_buffers, broadcast_weights, tensors_of
@@ -91,14 +91,14 @@ class FullySharded(Distributed, SingleDevice):
             self._distribute(model, complete)
         del complete
         # Only user-defined models may have parameters that get no gradient.
-        self.used = UsedParameters(model, self.groups, self.collectives) if is_foreign(self.job) else None
+        self.used = UsedParameters(model, self.groups, self.collectives) if is_external(self.job) else None
         self.model, self.forward, self.local_modules = model, model, [model]
 
     @property
     def receives_weights(self) -> bool:
         # Not if each rank needs the values before: to measure speeds, or because a user's model may depend on them.
         job = self.spec.job
-        return not (is_foreign(job) or job.parallel.cpu_offload or job.parallel.balance == "speed")
+        return not (is_external(job) or job.parallel.cpu_offload or job.parallel.balance == "speed")
 
     @torch.no_grad()
     def _distribute(self, model: nn.Module, complete: Sequence[Tensor]) -> None:
@@ -178,7 +178,7 @@ class FullySharded(Distributed, SingleDevice):
         group.set_gradient_divide_factor(1.0)  # FSDP would divide the sum by the number of ranks
         group.set_force_sum_reduction_for_comms(True)
         # A user's model may have layers that not every batch uses, but all ranks must reduce the same gradients.
-        if is_foreign(self.job):
+        if is_external(self.job):
             reduce_unused_parameters(group)
         if isinstance(self.profiler.timer, HostTimer):
             time_collectives(group, self.profiler.timer, all_reduce=self.dims.replicate > 1)

@@ -14,7 +14,7 @@ from torch.utils import swap_tensors
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.devices import CPU
 from engine.contract.model_split import ModelSplit
-from engine.models.registry import is_foreign
+from engine.models.registry import is_external
 from engine.optim.host_copies import copy_to_host
 from engine.parallel.layout import ZERO_BUBBLE, supports_microbatches
 from engine.parallel.split_points import CannotSplit
@@ -145,7 +145,7 @@ class Pipeline(Distributed):
 
     @property
     def receives_weights(self) -> bool:
-        return not is_foreign(self.spec.job)  # a user's model may depend on the values of its weights
+        return not is_external(self.spec.job)  # a user's model may depend on the values of its weights
 
     @torch.no_grad()
     def _distribute(self, model: nn.Module, local_graphs: Sequence[nn.Module]) -> None:

@@ -156,7 +156,7 @@ def compare(name: str, chosen: Any, folder: str) -> list[float]:
     known, size = MODELS[name], 288 if name.startswith("rfdetr") else chosen.size
     torch.manual_seed(0)
     model: Any = known.build(CLASSES + 1, 3)
-    model.fit_size(name, size)
+    model.adapt_to_size(name, size)
     plain = model.library_class(model.config).train()
     plain.load_state_dict(model.state_dict())
     images, targets = torch.rand(chosen.batch, 3, size, size), boxes_of(chosen.batch, size, known.task)

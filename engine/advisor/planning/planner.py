@@ -23,7 +23,7 @@ from engine.contract.problems import Problem, errors
 from engine.data.datasets.images import DatasetError
 from engine.models.base import TaskError
 from engine.models.classification_models import MNIST_CNN
-from engine.models.registry import is_foreign
+from engine.models.registry import is_external
 from engine.parallel.layout import compute_layout
 from engine.parallel.split_points import CannotSplit
 from engine.processes.requests import RequestError
@@ -139,7 +139,7 @@ def _rank_costs(
             raise
         except Exception as error:
             # User-defined computations may fail in any way, and BatchNorm can't train on a single value.
-            if not is_foreign(job) and not isinstance(error, ValueError):
+            if not is_external(job) and not isinstance(error, ValueError):
                 raise
             images = f"a microbatch of {counted(shape[0], 'image')} of {shape[-1]} px"
             message = f"The model {job.model.name} fails on {images}: {type(error).__name__}: {error}."

@@ -82,8 +82,8 @@ class _Candidates(NamedTuple):
 def static_detector(plain: nn.Module, channels: int, size: int) -> nn.Module | None:
     """Return a module that computes the outputs of `plain` with fixed shapes, or None for an unsupported detector.
 
-    `plain` must be a torchvision detector in evaluation mode, created by `use_tensors`. The module accepts images [n,
-    channels, size, size] and returns [n, max_detections, 6 or 6 + 28 * 28].
+    `plain` must be a torchvision detector in evaluation mode, created by `convert_to_tensor_detector`. The module
+    accepts images [n, channels, size, size] and returns [n, max_detections, 6 or 6 + 28 * 28].
     """
     for kind, static in ((FasterRCNN, _RCNN), (RetinaNet, _RetinaNet), (FCOS, _Fcos), (SSD, _Ssd)):
         if isinstance(plain, kind):

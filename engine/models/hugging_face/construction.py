@@ -66,12 +66,13 @@ KINDS = {
 def construct(kind: str, config: dict[str, Any], classes: int, channels: int) -> nn.Module:
     """Build a model from transformers with random weights.
 
-    `kind` is a key in `KINDS`, and `config` has the arguments of its configuration.
+    `kind` is a key in `KINDS`, and `config` has the arguments of its configuration. The name `len` is replaced in the
+    module of transformers that defines the model. The classes of the model, its loss and its matcher are replaced by
+    subclasses with Footplate's mixins.
     """
     facts = KINDS[kind]
     plain_class = getattr(transformers, facts.library)
-    # `len` of a tensor is a constant in exported files, which then take batches of one size.
-    vars(sys.modules[plain_class.__module__])["len"] = _length
+    _make_exportable(plain_class)
     built_config = plain_class.config_class(num_labels=classes, **copy.deepcopy(config))
     if hasattr(built_config, "freeze_backbone_batch_norms"):
         built_config.freeze_backbone_batch_norms = False  # the job decides
@@ -88,8 +89,7 @@ def construct(kind: str, config: dict[str, Any], classes: int, channels: int) ->
     # The adapter's methods take precedence over those of the library's class.
     plain.__class__ = type(plain_class.__name__, (facts.adapter, plain_class), attributes)
     if hasattr(plain, "criterion"):
-        for module, mixin in ((plain.criterion, LossByImage), (plain.criterion.matcher, MatcherByImage)):
-            module.__class__ = type(type(module).__name__, (mixin, type(module)), {})
+        _compute_losses_by_image(plain.criterion)
         plain.register_load_state_dict_post_hook(save_probabilities)
         save_probabilities(plain)
     if channels != 3:
@@ -99,6 +99,20 @@ def construct(kind: str, config: dict[str, Any], classes: int, channels: int) ->
                 module.num_channels = channels
     model: nn.Module = plain
     return model
+
+
+def _make_exportable(plain_class: type) -> None:
+    """Replace `len` in the module that defines a class, for all of its code.
+
+    `len` of a tensor is a constant in exported files, so that they would only accept batches of one size.
+    """
+    vars(sys.modules[plain_class.__module__])["len"] = _length
+
+
+def _compute_losses_by_image(criterion: Any) -> None:
+    """Make a loss module and its matcher process each image alone, by changing their classes."""
+    for module, mixin in ((criterion, LossByImage), (criterion.matcher, MatcherByImage)):
+        module.__class__ = type(type(module).__name__, (mixin, type(module)), {})
 
 
 def _length(values: Any) -> Any:

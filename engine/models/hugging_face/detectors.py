@@ -97,7 +97,7 @@ class HubDetector(HubModel):
         boxes = box_convert(outputs.pred_boxes.float(), "cxcywh", "xyxy").clamp(0, 1) * scale
         return boxes, outputs.logits.float().sigmoid()
 
-    def fit_size(self, title: str, size: int) -> None:
+    def adapt_to_size(self, title: str, size: int) -> None:
         """Adapt the model to images of `size` px. Raises TaskError if it can't accept them.
 
         transformers selects the queries among the positions of the feature maps. Small images have fewer positions, so

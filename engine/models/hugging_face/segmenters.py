@@ -79,7 +79,7 @@ class HubSegmenter(HubModel):
         self._layers.append(loss_dict)
         return sum(loss_dict.values())
 
-    def fit_size(self, title: str, size: int) -> None:
+    def adapt_to_size(self, title: str, size: int) -> None:
         """Adapt the model to images of `size` pixels. Raises TaskError if it can't process this size."""
         validate_image_size(title, size, *self.accepted_sizes)
         if not hasattr(self, "grid_size"):  # only EoMT learns the position of each patch

@@ -12,7 +12,7 @@ from engine.contract.job import Job
 from engine.models import encoders, weights
 from engine.models.base import ModelInfo, TaskError, validate_image_size
 from engine.models.model_surgery import adapt_first_conv, set_heads
-from engine.models.registry import build_checked, build_seeded, is_foreign
+from engine.models.registry import build_checked, build_seeded, is_external
 from engine.tasks.edges.networks import Bdcn, Hed, HedOnEncoder
 
 IMAGE_SIZE = 480
@@ -86,7 +86,7 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 
 def _construct(job: Job, channels: int, size: int) -> nn.Module:
     """Build the model with new weights. Raises TaskError, for example if the images are too small for VGG16."""
-    if is_foreign(job):
+    if is_external(job):
         return build_checked(job, 1, channels, size, "Make it return one value per pixel, the logit of an edge.")
     if job.model.name in ON_ENCODER:
         hed = partial(HedOnEncoder, job.model.encoder, channels)

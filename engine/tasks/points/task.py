@@ -21,7 +21,7 @@ from engine.metrics.class_counts import softened_weights
 from engine.models import user_file, weights
 from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import set_heads
-from engine.models.registry import build_foreign, build_seeded, is_foreign
+from engine.models.registry import build_external, build_seeded, is_external
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 from engine.tasks.points.drawing import draw_points, encode_points, point_legend
 from engine.tasks.points.entry import TASK
@@ -59,9 +59,9 @@ class PointSegmentation(Task):
 
         The first three channels are positions. Raises TaskError.
         """
-        construct = _build_checked_user_model if is_foreign(job) else _build_pointcnn
+        construct = _build_checked_user_model if is_external(job) else _build_pointcnn
         model = build_seeded(job, WIDTHS, lambda: construct(job, classes, channels))
-        head = None if is_foreign(job) else "head"
+        head = None if is_external(job) else "head"
         if job.model.pretrained and not job.model.weights_file:
             message = "There are no pretrained weights for point clouds."
             raise TaskError("pretrained", message, "Set a weights file, or train from scratch.")
@@ -172,7 +172,7 @@ def _build_pointcnn(job: Job, classes: int, channels: int) -> nn.Module:
 
 def _build_checked_user_model(job: Job, classes: int, channels: int) -> nn.Module:
     """Build the user's model, and check that it returns the scores of each point. Raises TaskError."""
-    model = build_foreign(job, classes, channels, images=False)
+    model = build_external(job, classes, channels, images=False)
     example = torch.randn(2, channels, job.data.points, generator=torch.Generator().manual_seed(0))
     remedy = f"Make it return {classes} values per point."
     user_file.try_out(job.model.name, model, example, (classes, job.data.points), remedy)

@@ -10,7 +10,7 @@ from engine.contract.job import Job
 from engine.models import encoders
 from engine.models.base import ModelInfo, TaskError, validate_image_size
 from engine.models.model_surgery import set_heads
-from engine.models.registry import build_checked, build_seeded, is_foreign
+from engine.models.registry import build_checked, build_seeded, is_external
 from engine.tasks.roads.directions import DIRECTIONS
 from engine.tasks.roads.networks import STRIDE, LinkNetMTL, StackHourglassNetMTL
 
@@ -59,7 +59,7 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 
 def _construct(job: Job, title: str, channels: int, size: int) -> nn.Module:
     """Build the road extraction model of a job with new weights. Raises TaskError."""
-    if is_foreign(job):
+    if is_external(job):
         remedy = f"Make it return {CLASSES} scores for background and line and {DIRECTIONS + 1} for the direction of each pixel."
         return build_checked(job, SCORES, channels, size, remedy)
     if job.model.name == LINKNET:

@@ -123,7 +123,7 @@ def test_exported_file_gives_the_same_results_for_any_batch(
     monkeypatch.setattr(tqdm, "monitor_interval", 0)  # the progress bars of the exporter would leave a thread running
     torch.manual_seed(0)
     model: Any = tiny(name).build(4, 3)
-    model.fit_size(name, 2 * SIDE)
+    model.adapt_to_size(name, 2 * SIDE)
     if name in CONFIGS:
         _learn_statistics(model)
     model.eval()

@@ -18,7 +18,7 @@ from engine.contract.recipes import collect_facts, load_recipes
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.models.base import TaskError
 from engine.models.hugging_face.variants import MODELS
-from engine.models.tensor_detector import DETECTION_VALUES, FINE_MASK_SIDE, fit_sizes
+from engine.models.tensor_detector import DETECTION_VALUES, FINE_MASK_SIDE, adapt_to_image_sizes
 from engine.models.torchvision_detectors import instance_targets
 from engine.models.weights import InitialWeights, read_file
 from engine.tasks.detection.objects import read_detections
@@ -285,13 +285,13 @@ def test_channels_other_than_three_are_taken(name: str, images: torch.Tensor) ->
 
 def test_positions_of_another_image_size_are_interpolated() -> None:
     saved, model = build("tiny_eomt"), build("tiny_eomt")
-    model.fit_size("x", 96)
-    saved.fit_size("x", 64)
+    model.adapt_to_size("x", 96)
+    saved.adapt_to_size("x", 64)
     model.load_initial(InitialWeights(saved.state_dict(), "weights_file", "x"))
     assert model.embeddings.position_embeddings.weight.shape == (36, 48)
     assert model.eval()(torch.rand(1, 3, 96, 96)).shape[0] == 1
     same = build("tiny_eomt")
-    same.fit_size("x", 64)
+    same.adapt_to_size("x", 64)
     same.load_initial(InitialWeights(saved.state_dict(), "weights_file", "x"))
     assert torch.equal(same.embeddings.position_embeddings.weight, saved.embeddings.position_embeddings.weight)
 
@@ -302,9 +302,9 @@ def test_positions_of_another_image_size_are_interpolated() -> None:
 )
 def test_unsuitable_sizes_are_refused(name: str, valid: int, invalid: int) -> None:
     model = build(name)
-    model.fit_size("x", valid)
+    model.adapt_to_size("x", valid)
     with pytest.raises(TaskError, match=f"Set {96}") as caught:
-        model.fit_size("x", invalid)
+        model.adapt_to_size("x", invalid)
     assert caught.value.field == "image_size"
 
 
@@ -319,7 +319,7 @@ def test_unsuitable_sizes_are_refused(name: str, valid: int, invalid: int) -> No
 )  # fmt: skip
 def test_changing_image_sizes_are_checked(name: str, field: str, value: float, is_valid: bool) -> None:
     with nullcontext() if is_valid else pytest.raises(TaskError) as caught:
-        fit_sizes(build(name), Job.from_fields(model=name, **{field: value}), SIDE)
+        adapt_to_image_sizes(build(name), Job.from_fields(model=name, **{field: value}), SIDE)
     assert is_valid or (caught.value.field == field and caught.value.remedy)
 
 
@@ -340,7 +340,7 @@ def test_size_limits_leave_a_position_for_each_query(
 
 def test_small_images_have_fewer_queries() -> None:
     model = build("tiny_dfine", num_queries=300)
-    model.fit_size("x", 64)
+    model.adapt_to_size("x", 64)
     found = model.eval()(torch.rand(1, 3, 64, 64))
     assert found.shape == (1, 8**2 + 4**2 + 2**2, 6)
 

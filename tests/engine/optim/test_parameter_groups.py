@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from engine.contract.job import Job
-from engine.models.model_surgery import heads_of
+from engine.models.model_surgery import get_heads
 from engine.optim.optimizer_step import Group
 from engine.optim.parameter_groups import parameter_groups
 from engine.tasks.registry import TASKS
@@ -68,6 +68,6 @@ def test_layer_decay_without_blocks() -> None:
 def test_layer_decay_treats_decoder_as_head() -> None:
     job = Job.from_fields(task="segmentation", model="unet", encoder="resnet18", image_size=64, freeze_epochs=100)
     model = TASKS["segmentation"].build_model(job, 5, 3)
-    assert heads_of(model) == ("decoder", "segmentation_head")
+    assert get_heads(model) == ("decoder", "segmentation_head")
     taking = {name.split(".")[0] for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert taking == {"decoder", "segmentation_head"}

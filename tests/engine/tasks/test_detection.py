@@ -18,7 +18,7 @@ from engine.models import pyramid_detectors
 from engine.models.base import TaskError
 from engine.models.detection_models import to_current_names
 from engine.models.meta_device import build_on_meta
-from engine.models.torchvision_detectors import box_targets, instance_targets, instances, use_tensors
+from engine.models.torchvision_detectors import box_targets, convert_to_tensor_detector, instance_targets, instances
 from engine.parallel.split_points import CannotSplit
 from engine.strategies.pipelining.model_split import find_split_points
 from engine.tasks.base import DatasetInfo
@@ -412,4 +412,4 @@ def test_detectors_train_on_their_smallest_images(task: Any) -> None:
 
 def test_foreign_detector_is_refused() -> None:
     with pytest.raises(AttributeError):
-        use_tensors(nn.Linear(1, 1), 1)
+        convert_to_tensor_detector(nn.Linear(1, 1), 1)

@@ -272,7 +272,7 @@ def test_autotune_compiles_if_the_best_mode_pays_off(
         _compile(model, mode)
 
     timed = iter([*seconds, 0.0])
-    monkeypatch.setattr(Autotuner, "_reason_against_compiling", lambda _: "")
+    monkeypatch.setattr(Autotuner, "_explain_skipping_compiling", lambda _: "")
     monkeypatch.setattr(Autotuner, "_compare", lambda *_, **__: [each] if (each := next(timed)) is not None else [])
     monkeypatch.setattr(nn.Module, "compile", compile_model)
     model = SlowWhen(lambda _: False)
@@ -375,7 +375,7 @@ def _compile(model: nn.Module, mode: str) -> None:
 @pytest.mark.parametrize("stop", ["before compiling", "after compiling"])
 def test_stop_ends_trial_of_compiling(monkeypatch: pytest.MonkeyPatch, stop: str) -> None:
     """Let the autotuner decide as for a GPU, although the model runs on the CPU."""
-    monkeypatch.setattr(Autotuner, "_reason_against_compiling", lambda _: "")
+    monkeypatch.setattr(Autotuner, "_explain_skipping_compiling", lambda _: "")
     monkeypatch.setattr("engine.training.autotune.COMPILING_S", 0.0)
     monkeypatch.setattr(nn.Module, "compile", _compile)
     model = SlowWhen(lambda _: False)
@@ -537,7 +537,7 @@ def test_autotune_keeps_compile_only_if_faster(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, choice: str
 ) -> None:
     """Let the autotuner decide as for a GPU, although the model runs on the CPU."""
-    monkeypatch.setattr(Autotuner, "_reason_against_compiling", lambda _: "")
+    monkeypatch.setattr(Autotuner, "_explain_skipping_compiling", lambda _: "")
     monkeypatch.setattr("engine.training.autotune.COMPILING_S", 0.0)
     # Torch's progress bar would leave a thread running.
     monkeypatch.setattr("torch.hub.tqdm.monitor_interval", 0, raising=False)
