@@ -1,4 +1,4 @@
-"""Measured costs of segments in real models, and of transfers between real processes."""
+"""SegmentMeasurement costs of segments in real models, and of transfers between real processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from engine.parallel.split_points import CannotSplit, compute_stages
 from engine.strategies.base import autocast
 from engine.strategies.pipelining.model_split import trace
 from engine.strategies.pipelining.stage_costs import (
-    Measured,
+    SegmentMeasurement,
     _Run,
     assemble_split,
     free_bytes,
@@ -47,7 +47,7 @@ def one_thread() -> Iterator[None]:
 ROOT = Path(__file__).parents[4]
 
 
-def _measured(model: nn.Module, *shape: int, precision: str = "fp32") -> list[Measured]:
+def _measured(model: nn.Module, *shape: int, precision: str = "fp32") -> list[SegmentMeasurement]:
     context = partial(autocast, CPU, precision)
     inputs = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     return measure(model, trace(model), inputs, clock=time.perf_counter, autocast=context)
