@@ -30,7 +30,7 @@ from torchvision.io import ImageReadMode, decode_jpeg
 
 from engine.data.datasets.images import ImageSet
 from engine.data.datasets.open_splits import open_splits
-from engine.data.decoding.images import decode, fit, jpeg_pixels
+from engine.data.decoding.images import decode, decode_jpeg_pixels, fit
 from engine.data.loading.decode_pool import ImageSource
 from tests.benchmarks.frame import options_of, where
 from tests.support.timed_runs import make_images
@@ -58,7 +58,7 @@ def full_size_sides() -> dict[str, Side]:
     return {
         "torchvision, whole": lambda _, tensor: decode_jpeg(tensor, mode=ImageReadMode.RGB),
         "Pillow, whole": lambda content, _: by_pillow(content),
-        "Footplate, whole": lambda content, _: jpeg_pixels(content, FULL_SIZE, 3),
+        "Footplate, whole": lambda content, _: decode_jpeg_pixels(content, FULL_SIZE, 3),
     }
 
 

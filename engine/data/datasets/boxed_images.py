@@ -14,7 +14,7 @@ from engine.data.datasets.images import LetterboxedImages
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.decoding.reading import Unfit
-from engine.data.decoding.view import box_plane
+from engine.data.decoding.view import letterbox_plane
 from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.formats.shared.instances import MAX_INSTANCES, InstanceSplit, paint
 from engine.data.splits import Labels
@@ -140,7 +140,9 @@ class InstanceImages(LetterboxedImages):
         """Return a letterboxed image followed by its planes of object numbers and classes."""
         numbers, classes = paint(self._sources[index].instances(*sides), *sides)
         size = image.shape[-1]
-        return np.concatenate([image, box_plane(numbers, size, 0)[None], box_plane(classes, size, NO_CLASS)[None]])
+        return np.concatenate(
+            [image, letterbox_plane(numbers, size, 0)[None], letterbox_plane(classes, size, NO_CLASS)[None]]
+        )
 
 
 def _areas(edges: Tensor) -> Tensor:

@@ -21,10 +21,10 @@ from engine.data.decoding.images import decode, decode_letterboxed, decode_stret
 from engine.data.decoding.limits import require_size
 from engine.data.decoding.mask_survey import SAMPLED_MASKS
 from engine.data.decoding.mask_values import NO_CLASS, class_plane, read_values
-from engine.data.decoding.orientation import rotated_with
+from engine.data.decoding.orientation import turn_upright_like_image
 from engine.data.decoding.reading import describe_failure, read_image
 from engine.data.decoding.tiff import Bands
-from engine.data.decoding.view import box_plane
+from engine.data.decoding.view import letterbox_plane
 from engine.data.files import Files
 from engine.data.formats.shared.unpacking import stable_root
 from engine.data.splits import (
@@ -290,10 +290,10 @@ class MaskedImages(LetterboxedImages):
 
     def _add_planes(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
         """Return a letterboxed image followed by its plane of classes. Raises Unfit if the mask has another size."""
-        plane = rotated_with(self.class_plane(index), self.files[index], sides)
+        plane = turn_upright_like_image(self.class_plane(index), self.files[index], sides)
         height, width = plane.shape
         require_size("its mask has", (height, width), sides)
-        return np.concatenate([image, box_plane(plane, image.shape[-1], NO_CLASS)[None]])
+        return np.concatenate([image, letterbox_plane(plane, image.shape[-1], NO_CLASS)[None]])
 
 
 def is_missing(folder: str) -> bool:

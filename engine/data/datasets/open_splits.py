@@ -15,8 +15,8 @@ from engine.data.datasets.boxed_images import BoxedImages, InstanceImages
 from engine.data.datasets.images import DatasetError, FileImages, IdxImages, ImageSet, LabeledImages, MaskedImages
 from engine.data.datasets.samples import SampleSet
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.reading import folder_channels
-from engine.data.decoding.tiff import channels_with, learn_bands
+from engine.data.decoding.reading import count_folder_channels
+from engine.data.decoding.tiff import count_channels, learn_bands
 from engine.data.files import Files
 from engine.data.formats.format import resolve
 from engine.data.formats.idx import open_idx_images
@@ -110,7 +110,7 @@ def _with_bands(splits: Splits, folder: str) -> Splits:
         return images
 
     statistics = None if bands.count in (1, 3) else (bands.mean, bands.std)
-    channels = channels_with(bands, splits.channels)
+    channels = count_channels(bands, splits.channels)
     return splits.with_each(set_bands, channels=channels, statistics=statistics)
 
 
@@ -120,7 +120,7 @@ def open_images(found: RecognizedDataset, make: Callable[[Any], ImageSet]) -> Sp
     val: Any = found.val
     test: Any = found.test
     # Without training images, as in a folder for an evaluation, the test images show the number of channels.
-    channels = folder_channels(train.files or (test or val).files, val.files)
+    channels = count_folder_channels(train.files or (test or val).files, val.files)
     of_train, of_val = make(train), make(val)
     of_test = of_val if test is val else make(test) if test else None
     return Splits(found.classes, channels, found.format, of_train, of_val, test=of_test)

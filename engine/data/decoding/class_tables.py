@@ -65,14 +65,14 @@ class ClassTable:
 
 def find_tables(folder: str) -> list[ClassTable]:
     """Read all class tables directly in `folder`. Raises UnusableFile."""
-    found = [_of_definition(folder)]
-    found += [_of_texts(os.path.join(folder, name)) for name in (*_LISTS, *_COLOR_LISTS)]
-    found += [_of_sheet(path) for name in _SHEETS if _is_small(path := os.path.join(folder, name))]
-    found += [_of_object(path) for name in _OBJECTS if _is_small(path := os.path.join(folder, name))]
+    found = [_read_definition(folder)]
+    found += [_read_text_file(os.path.join(folder, name)) for name in (*_LISTS, *_COLOR_LISTS)]
+    found += [_read_csv(path) for name in _SHEETS if _is_small(path := os.path.join(folder, name))]
+    found += [_read_json_file(path) for name in _OBJECTS if _is_small(path := os.path.join(folder, name))]
     return [table for table in found if table is not None]
 
 
-def arcgis_classes(folder: str) -> tuple[tuple[int, ...], tuple[str, ...]] | None:
+def read_arcgis_classes(folder: str) -> tuple[tuple[int, ...], tuple[str, ...]] | None:
     """Return the class values and the class names from ArcGIS's definition file, or None if `folder` has no such file.
 
     ArcGIS writes the file next to exported image chips.
@@ -92,12 +92,12 @@ def arcgis_classes(folder: str) -> tuple[tuple[int, ...], tuple[str, ...]] | Non
     return values, tuple(map(printable, names))
 
 
-def _of_definition(folder: str) -> ClassTable | None:
+def _read_definition(folder: str) -> ClassTable | None:
     """Return the class table in ArcGIS's definition file in `folder`, or None without such a file.
 
     If no class has the value 0, the class "background" is added for it.
     """
-    definition = arcgis_classes(folder)
+    definition = read_arcgis_classes(folder)
     if definition is None:
         return None
     values, names = definition
@@ -105,24 +105,24 @@ def _of_definition(folder: str) -> ClassTable | None:
     return ClassTable(path, names, values) if 0 in values else ClassTable(path, ("background", *names), (0, *values))
 
 
-def _of_texts(path: str) -> ClassTable | None:
+def _read_text_file(path: str) -> ClassTable | None:
     """Read a text file with lines such as "name", "value name", "r g b name", "name r g b" or CVAT's "name:r,g,b:…"."""
-    lines = _lines(path)
+    lines = _read_lines(path)
     if len(lines) < 2:
         return None
     is_color_list = os.path.basename(path) in _COLOR_LISTS
-    colors = [row for line in lines if (row := _color_line(line)) is not None]
+    colors = [row for line in lines if (row := _parse_color_line(line)) is not None]
     if len(colors) >= 2 and (is_color_list or len(colors) == len(lines)):
-        return _table(path, colors, colors=True)
+        return _make_table(path, colors, colors=True)
     numbered = [(match[2].strip(), int(match[1])) for line in lines if (match := _NUMBERED.fullmatch(line))]
     if len(numbered) == len(lines) and _are_unique(numbered):
-        return _table(path, numbered)
+        return _make_table(path, numbered)
     if is_color_list:
         return None
-    return ClassTable(path, _unique(lines), tuple(range(len(lines))), listed=True)
+    return ClassTable(path, _make_unique(lines), tuple(range(len(lines))), listed=True)
 
 
-def _color_line(line: str) -> Row | None:
+def _parse_color_line(line: str) -> Row | None:
     """Return the name and the color in a line of a text file, or None if the line does not contain them."""
     if match := _CVAT.fullmatch(line) or _COLOR_LAST.fullmatch(line):
         name, *numbers = match.groups()
@@ -130,29 +130,31 @@ def _color_line(line: str) -> Row | None:
         *numbers, name = match.groups()
     else:
         return None
-    color = _color([int(number) for number in numbers])
+    color = _parse_color([int(number) for number in numbers])
     return None if color is None else (name.strip(), color)
 
 
-def _of_sheet(path: str) -> ClassTable | None:
+def _read_csv(path: str) -> ClassTable | None:
     """Read a CSV table that lists names with values or colors. A header is optional."""
-    lines = _lines(path)
+    lines = _read_lines(path)
     if len(lines) < 2:
         return None
     delimiter = max(",;\t", key=lines[0].count)
     with refuse_unusable(path):
         rows = [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=delimiter, skipinitialspace=True)]
     head = [cell.lower() for cell in rows[0]]
-    read_below_head = _by_head(head, rows[1] if len(rows) > 1 else [])
+    read_below_head = _make_row_reader(head, rows[1] if len(rows) > 1 else [])
     if read_below_head is not None:
-        return _of_entries(path, [read_below_head(row) for row in rows[1:]])
+        return _make_valid_table(path, [read_below_head(row) for row in rows[1:]])
     if os.path.basename(path) == "labels.csv":
         return None  # a table without a header may list images
-    entries = [entry for row in rows if (entry := _by_cells(row)) is not None]
-    return _of_entries(path, entries) if len(entries) >= len(rows) - 1 else None  # one row may be an unknown header
+    entries = [entry for row in rows if (entry := _parse_row(row)) is not None]
+    return (
+        _make_valid_table(path, entries) if len(entries) >= len(rows) - 1 else None
+    )  # one row may be an unknown header
 
 
-def _by_head(head: Sequence[str], row: Sequence[str]) -> Callable[[Sequence[str]], Entry | None] | None:
+def _make_row_reader(head: Sequence[str], row: Sequence[str]) -> Callable[[Sequence[str]], Entry | None] | None:
     """Return a function that reads the rows below the header `head`, or None if `head` isn't a header.
 
     `row` is the first row below it. A column in which this row has a number can't contain the names. The function
@@ -175,9 +177,9 @@ def _by_head(head: Sequence[str], row: Sequence[str]) -> Callable[[Sequence[str]
         """Return name and value of the class in a row, and True for a color, or None if the row is invalid."""
         try:
             if min(bands) >= 0:
-                color = _color([int(row[at]) for at in bands])
+                color = _parse_color([int(row[at]) for at in bands])
             elif hex_at >= 0:
-                color = _color(row[hex_at])
+                color = _parse_color(row[hex_at])
             elif _NUMBER.fullmatch(row[value_at].removeprefix("-")):
                 return row[name_at], int(row[value_at]), False
             else:
@@ -189,7 +191,7 @@ def _by_head(head: Sequence[str], row: Sequence[str]) -> Callable[[Sequence[str]
     return read_row
 
 
-def _by_cells(row: Sequence[str]) -> Entry | None:
+def _parse_row(row: Sequence[str]) -> Entry | None:
     """Return the class in a row of a table without a header, or None for an invalid row.
 
     A valid row contains one name, and either one value or three color channels. If there are four numbers, the first
@@ -201,11 +203,11 @@ def _by_cells(row: Sequence[str]) -> Entry | None:
         return None
     if len(numbers) == 1:
         return names[0], numbers[0], False
-    color = _color(numbers[-3:])
+    color = _parse_color(numbers[-3:])
     return None if color is None else (names[0], color, True)
 
 
-def _of_object(path: str) -> ClassTable | None:
+def _read_json_file(path: str) -> ClassTable | None:
     """Read a JSON file in one of four layouts.
 
     These are {"name": color}, {"name": value}, {"value": "name"}, and a list of objects with name and color.
@@ -229,10 +231,10 @@ def _of_object(path: str) -> ClassTable | None:
         ]
     else:
         return None
-    return _of_entries(path, [_entry(name, value) for name, value in entries])
+    return _make_valid_table(path, [_parse_entry(name, value) for name, value in entries])
 
 
-def _of_entries(path: str, entries: Sequence[Entry | None]) -> ClassTable | None:
+def _make_valid_table(path: str, entries: Sequence[Entry | None]) -> ClassTable | None:
     """Return a class table with the given entries, or None if they can't form a table.
 
     There must be at least two entries with different values, which must be either all colors or all numbers. None
@@ -241,10 +243,10 @@ def _of_entries(path: str, entries: Sequence[Entry | None]) -> ClassTable | None
     rows = [(each[0], each[1]) for each in entries if each is not None]
     kinds = {each[2] for each in entries if each is not None}
     is_table = len(rows) == len(entries) >= 2 and len(kinds) == 1 and _are_unique(rows)
-    return _table(path, rows, colors=kinds.pop()) if is_table else None
+    return _make_table(path, rows, colors=kinds.pop()) if is_table else None
 
 
-def _entry(name: Any, value: Any) -> Entry | None:
+def _parse_entry(name: Any, value: Any) -> Entry | None:
     """Return the class entry for a key and a value of a JSON object, or None if they are invalid.
 
     They are a name with its value or color, or a number with its name.
@@ -255,11 +257,11 @@ def _entry(name: Any, value: Any) -> Entry | None:
         return None
     if isinstance(value, int) and not isinstance(value, bool):
         return (name, value, False) if abs(value) < 1 << 63 else None
-    color = _color(value)
+    color = _parse_color(value)
     return None if color is None else (name, color, True)
 
 
-def _color(value: Any) -> int | None:
+def _parse_color(value: Any) -> int | None:
     """Convert [r, g, b] or "#rrggbb" to 0xRRGGBB. Returns None for anything else."""
     if isinstance(value, str):
         match = _HEX.fullmatch(value.strip())
@@ -277,22 +279,22 @@ def _are_unique(rows: Sequence[Row]) -> bool:
     return len({value for _, value in rows}) == len(rows)
 
 
-def _table(path: str, rows: Sequence[Row], *, colors: bool = False) -> ClassTable:
+def _make_table(path: str, rows: Sequence[Row], *, colors: bool = False) -> ClassTable:
     """Create a class table from names and values. Of several names with one value, the first one is used."""
     by_value: dict[int, str] = {}
     for name, value in rows:
         by_value.setdefault(value, printable(name.strip()) or f"value {value}")
-    return ClassTable(path, _unique(list(by_value.values())), tuple(by_value), colors)
+    return ClassTable(path, _make_unique(list(by_value.values())), tuple(by_value), colors)
 
 
-def _unique(names: Sequence[str]) -> tuple[str, ...]:
+def _make_unique(names: Sequence[str]) -> tuple[str, ...]:
     """Make all names different: repeated names become "name (1)", "name (2)" and so on."""
     counts = Counter(names)
-    numbered = {name: _numbered(name, counts) for name in counts}
+    numbered = {name: _iterate_numbered(name, counts) for name in counts}
     return tuple(name if counts[name] == 1 else next(numbered[name]) for name in names)
 
 
-def _numbered(name: str, taken: Container[str]) -> Iterator[str]:
+def _iterate_numbered(name: str, taken: Container[str]) -> Iterator[str]:
     """Yield `name` with a number, "name (1)", "name (2)" and so on, leaving out names that are in `taken`."""
     return (numbered for number in itertools.count(1) if (numbered := f"{name} ({number})") not in taken)
 
@@ -305,7 +307,7 @@ def _is_small(path: str) -> bool:
         return False
 
 
-def _lines(path: str) -> list[str]:
+def _read_lines(path: str) -> list[str]:
     """Return the lines of a file without empty lines and comments, or an empty list if the file is missing.
 
     Raises UnusableFile if the file has too many lines.

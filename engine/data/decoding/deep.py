@@ -61,7 +61,7 @@ def is_array(content: bytes) -> bool:
     return content.startswith(NUMPY)
 
 
-def facts_of(stream: IO[bytes]) -> Facts | None:
+def read_deep_facts(stream: IO[bytes]) -> Facts | None:
     """Return the facts about a NumPy array or an image with more than 8 bits, or None for any other file.
 
     `stream` is rewound. Raises Unfit for an array that can't be an image.
@@ -69,15 +69,15 @@ def facts_of(stream: IO[bytes]) -> Facts | None:
     head = stream.read(_HEAD_BYTES)
     stream.seek(0)
     if is_array(head):
-        facts = array_facts(stream)
+        facts = read_array_facts(stream)
         stream.seek(0)
         return facts
     if head.startswith(_PNG) and len(head) > 25 and head[24] == 16:  # the bit depth
         width, height, color = int.from_bytes(head[16:20]), int.from_bytes(head[20:24]), head[25]
         return Facts(height, width, _PNG_BANDS.get(color, 1), np.dtype(np.uint16), 65535, color in _PNG_ALPHAS)
     if head.startswith(_JP2):
-        return _jp2_facts(head)
-    return _pnm_facts(head) if head.startswith(_PNM) else None
+        return _read_jp2_facts(head)
+    return _read_pnm_facts(head) if head.startswith(_PNM) else None
 
 
 def read_deep(content: bytes, facts: Facts) -> Values:
@@ -102,7 +102,7 @@ def read_deep(content: bytes, facts: Facts) -> Values:
     return values[:, :, None] if values.ndim == 2 else values
 
 
-def _jp2_facts(head: bytes) -> Facts | None:
+def _read_jp2_facts(head: bytes) -> Facts | None:
     """Return the facts in the header of a JPEG 2000 file with more than 8 bits, otherwise None.
 
     They are in the segment SIZ of its codestream (ITU-T T.800, table A.9).
@@ -116,9 +116,9 @@ def _jp2_facts(head: bytes) -> Facts | None:
     return Facts(bottom - top, right - left, bands, np.dtype(np.uint16), (1 << bits) - 1)
 
 
-def _pnm_facts(head: bytes) -> Facts | None:
+def _read_pnm_facts(head: bytes) -> Facts | None:
     """Return size, channels and value range of a PGM or PPM file, or None if it has at most 8 bits per sample."""
-    header = pnm_header(head)
+    header = read_pnm_header(head)
     if header is None:
         return None
     (width, height, largest), _ = header
@@ -127,7 +127,7 @@ def _pnm_facts(head: bytes) -> Facts | None:
     return Facts(height, width, 3 if head[:2] in (b"P3", b"P6") else 1, np.dtype(np.uint16), largest)
 
 
-def pnm_header(head: bytes) -> tuple[list[int], int] | None:
+def read_pnm_header(head: bytes) -> tuple[list[int], int] | None:
     """Return [width, height, largest value] from a PNM header and the offset of the first pixel value in the file.
 
     Returns None for a broken header.
@@ -138,7 +138,7 @@ def pnm_header(head: bytes) -> tuple[list[int], int] | None:
 
 def _read_pnm(content: bytes, facts: Facts) -> Values:
     """Return the values [h, w, bands] in a binary or text PNM with 16 bits. Raises Unfit if it is truncated."""
-    header = pnm_header(content[:_HEAD_BYTES])
+    header = read_pnm_header(content[:_HEAD_BYTES])
     assert header is not None
     start = header[1]
     count = facts.height * facts.width * facts.bands
@@ -153,7 +153,7 @@ def _read_pnm(content: bytes, facts: Facts) -> Values:
     return values.reshape(facts.height, facts.width, facts.bands)
 
 
-def array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def read_array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Read the header of a NumPy file and return the shape and number type of the array.
 
     Raises Unfit if the array does not contain real numbers.
@@ -172,18 +172,18 @@ def array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     return shape, kind
 
 
-def array_facts(stream: IO[bytes]) -> Facts:
+def read_array_facts(stream: IO[bytes]) -> Facts:
     """Read the header of a NumPy file and return the facts about the image. `stream` is left at the first value.
 
     Raises Unfit if the array can't be an image.
     """
-    shape, kind = array_header(stream)
-    height, width, bands = _sides(shape)
+    shape, kind = read_array_header(stream)
+    height, width, bands = _find_sides(shape)
     largest = int(np.iinfo(kind).max) if kind in (np.uint8, np.uint16) else None
     return Facts(height, width, bands, kind.newbyteorder("="), largest)
 
 
-def _sides(shape: tuple[int, ...]) -> tuple[int, int, int]:
+def _find_sides(shape: tuple[int, ...]) -> tuple[int, int, int]:
     """Return the height, width and number of channels of an array with the shape [h, w], [h, w, c] or [c, h, w].
 
     Raises Unfit for other shapes.
@@ -206,8 +206,8 @@ def _read_array(content: bytes) -> Values:
     A [bands, h, w] array is transposed: its last dimension is too large for bands.
     """
     stream = BytesIO(content)
-    shape, kind = array_header(stream)
-    _sides(shape)
+    shape, kind = read_array_header(stream)
+    _find_sides(shape)
     if len(content) - stream.tell() < math.prod(shape) * kind.itemsize:
         raise Unfit("it is truncated")
     stream.seek(0)
@@ -220,7 +220,7 @@ def _read_array(content: bytes) -> Values:
     return values
 
 
-def image_of(values: Values) -> Image.Image:
+def make_image(values: Values) -> Image.Image:
     """Convert values [h, w, bands] to a Pillow image without loss of precision.
 
     Raises Unfit if Pillow has no suitable mode.
@@ -244,10 +244,10 @@ MODES = ("L", "LA", "RGB", "RGBA")
 """Pillow's modes for 8-bit images with one, two, three and four bands."""
 
 
-def mode_of(facts: Facts) -> str:
-    """Return the Pillow mode of the image that `image_of` creates.
+def choose_mode(facts: Facts) -> str:
+    """Return the Pillow mode of the image that `make_image` creates.
 
-    For color images with more than 8 bits, which `image_of` rejects, it is the mode for 8 bits.
+    For color images with more than 8 bits, which `make_image` rejects, it is the mode for 8 bits.
     """
     if facts.bands == 1 and facts.is_deep:
         return "F" if facts.kind.kind == "f" else "I"

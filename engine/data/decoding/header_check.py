@@ -9,7 +9,7 @@ from collections.abc import Callable
 from io import BytesIO
 from typing import NamedTuple
 
-from engine.data.decoding.deep import NUMPY, array_facts, pnm_header
+from engine.data.decoding.deep import NUMPY, read_array_facts, read_pnm_header
 from engine.data.decoding.limits import MAX_PIXELS, Unfit
 
 HEAD_BYTES = 4096
@@ -74,7 +74,7 @@ def seems_complete(path: str) -> bool:
         os.close(descriptor)
 
 
-def _jpeg_pixels(head: bytes, descriptor: int) -> int:
+def _count_jpeg_pixels(head: bytes, descriptor: int) -> int:
     """Return the number of pixels that the header of a JPEG declares, or 0 if it is not found.
 
     `head` are the first bytes. More are read from `descriptor` where metadata are long.
@@ -94,7 +94,7 @@ def _jpeg_pixels(head: bytes, descriptor: int) -> int:
     return 0
 
 
-def _pixels_at(layout: str, offset: int, marker: bytes = b"") -> Callable[[bytes, int], int]:
+def _make_pixel_counter(layout: str, offset: int, marker: bytes = b"") -> Callable[[bytes, int], int]:
     """Return a function that reads the two sides of an image from its first bytes and returns their product.
 
     `layout` is the format of the sides (see `struct`), and `offset` their position after the first `marker`.
@@ -107,7 +107,7 @@ def _pixels_at(layout: str, offset: int, marker: bytes = b"") -> Callable[[bytes
     return pixels
 
 
-def _bmff_pixels(head: bytes, descriptor: int) -> int:
+def _count_bmff_pixels(head: bytes, descriptor: int) -> int:
     """Return the number of pixels in the largest image of an AVIF or HEIF file, or 0 if the file is incomplete.
 
     Source: ISO/IEC 14496-12, section 4.2.
@@ -131,9 +131,9 @@ def _bmff_pixels(head: bytes, descriptor: int) -> int:
     return max((int(width * height) for width, height in sizes), default=0)
 
 
-def _pnm_pixels(head: bytes, descriptor: int) -> int:
+def _count_pnm_pixels(head: bytes, descriptor: int) -> int:
     """Return the number of pixels in a binary PGM or PPM file, or 0 if the file is incomplete."""
-    header = pnm_header(head)
+    header = read_pnm_header(head)
     if header is None:
         return 0
     (width, height, largest), begin = header
@@ -141,24 +141,24 @@ def _pnm_pixels(head: bytes, descriptor: int) -> int:
     return width * height if os.fstat(descriptor).st_size >= begin + needed else 0
 
 
-def _array_pixels(head: bytes, descriptor: int) -> int:
+def _count_array_pixels(head: bytes, descriptor: int) -> int:
     """Return the number of pixels in a NumPy file, or 0 if the file is incomplete.
 
     Raises Unfit if the array is not an image.
     """
     stream = BytesIO(head)
-    facts = array_facts(stream)
+    facts = read_array_facts(stream)
     needed = facts.height * facts.width * facts.bands * facts.kind.itemsize
     return facts.height * facts.width if os.fstat(descriptor).st_size >= stream.tell() + needed else 0
 
 
 _KINDS = (
-    _Kind(b"\xff\xd8\xff", b"\xff\xd9", _jpeg_pixels),
-    _Kind(b"\x89PNG\r\n\x1a\n", b"\0\0\0\0IEND\xaeB`\x82", _pixels_at(">II", 16)),
-    _Kind(b"GIF8", b";", _pixels_at("<HH", 6)),
-    _Kind(b"\0\0\0\x0cjP  \r\n\x87\n", b"\xff\xd9", _pixels_at(">II", 4, marker=b"ihdr")),
-    _Kind(b"ftyp", b"", _bmff_pixels, offset=4),
-    _Kind(b"P5", b"", _pnm_pixels),
-    _Kind(b"P6", b"", _pnm_pixels),
-    _Kind(NUMPY, b"", _array_pixels),
+    _Kind(b"\xff\xd8\xff", b"\xff\xd9", _count_jpeg_pixels),
+    _Kind(b"\x89PNG\r\n\x1a\n", b"\0\0\0\0IEND\xaeB`\x82", _make_pixel_counter(">II", 16)),
+    _Kind(b"GIF8", b";", _make_pixel_counter("<HH", 6)),
+    _Kind(b"\0\0\0\x0cjP  \r\n\x87\n", b"\xff\xd9", _make_pixel_counter(">II", 4, marker=b"ihdr")),
+    _Kind(b"ftyp", b"", _count_bmff_pixels, offset=4),
+    _Kind(b"P5", b"", _count_pnm_pixels),
+    _Kind(b"P6", b"", _count_pnm_pixels),
+    _Kind(NUMPY, b"", _count_array_pixels),
 )

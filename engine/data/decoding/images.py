@@ -16,10 +16,10 @@ from torch.nn import functional
 from engine.contract.images import Framing
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.limits import MAX_PIXELS
-from engine.data.decoding.orientation import QUARTER, TAG, upright
+from engine.data.decoding.orientation import QUARTER, TAG, turn_upright
 from engine.data.decoding.pixels import decode_pixels
 from engine.data.decoding.tiff import Bands
-from engine.data.decoding.view import boxed, extend_edges
+from engine.data.decoding.view import extend_edges, find_letterbox
 
 VERSION = 3
 """Version of the decoding code, which is part of the identity of cached images.
@@ -84,7 +84,7 @@ def decode_letterboxed(
 ) -> tuple[Bytes, tuple[int, int]]:
     """Decode an image like `decode`, but letterbox it to uint8 [channels, size, size] instead of cropping it.
 
-    The full image is centered on a black square and as large as possible (see `boxed`). Returns the square, and the
+    The full image is centered on a black square and as large as possible (see `find_letterbox`). Returns the square, and the
     height and width of the original image.
     """
     pixels = decode_pixels(content, channels, bands)
@@ -94,11 +94,11 @@ def decode_letterboxed(
 def letterbox(pixels: Bytes, size: int) -> Bytes:
     """Center an image, uint8 [h, w, C], on a black square, uint8 [C, size, size].
 
-    The image is as large as possible (see `boxed`).
+    The image is as large as possible (see `find_letterbox`).
     """
     height, width, channels = pixels.shape
     image = torch.from_numpy(pixels).permute(2, 0, 1)[None]
-    top, left, tall, wide = boxed(height, width, size)
+    top, left, tall, wide = find_letterbox(height, width, size)
     if (tall, wide) != (height, width):
         image = functional.interpolate(image, (tall, wide), mode="bilinear", antialias=True)
     out = np.zeros((channels, size, size), np.uint8)
@@ -139,20 +139,20 @@ def _decode_jpeg(
     Returns the pixels and the original aspect ratio (width / height), or None if the fast decoder does not support the
     file. `resize` is called with the pixels [h, w, C] and `size`.
     """
-    pixels = jpeg_pixels(content, size, channels)
+    pixels = decode_jpeg_pixels(content, size, channels)
     if pixels is None:
         return None
     height, width = pixels.shape[:2]
     resized = resize(pixels, size)
-    orientation = _orientation(content)
+    orientation = _read_orientation(content)
     if orientation > 1:
         aspect = height / width if orientation in QUARTER else width / height
-        return np.array(upright(resized, orientation), order="C"), aspect
+        return np.array(turn_upright(resized, orientation), order="C"), aspect
     # `pixels` may be in memory that the next image overwrites.
     return resized.copy() if np.may_share_memory(resized, pixels) else resized, width / height
 
 
-def jpeg_pixels(content: bytes, size: int, channels: int) -> Bytes | None:
+def decode_jpeg_pixels(content: bytes, size: int, channels: int) -> Bytes | None:
     """Decode a JPEG with libjpeg-turbo to uint8 [h, w, channels], reduced if it is much larger than `size`.
 
     The result is not turned upright, and is only valid until this thread decodes another image. Returns None for CMYK
@@ -170,7 +170,7 @@ def jpeg_pixels(content: bytes, size: int, channels: int) -> Bytes | None:
             "GRAY" if channels == 1 else "RGB",
             min_height=height,
             min_width=width,
-            buffer=_scratch(channels * height * width),
+            buffer=_get_scratch(channels * height * width),
         )
     except (ValueError, KeyError, RuntimeError):
         return None
@@ -180,7 +180,7 @@ def jpeg_pixels(content: bytes, size: int, channels: int) -> Bytes | None:
 _of_thread = threading.local()
 
 
-def _scratch(count: int) -> Bytes | None:
+def _get_scratch(count: int) -> Bytes | None:
     """Return memory for `count` bytes that the calling thread reuses for each image, or None if `count` is too large.
 
     Allocating memory for each image would take a third of the decoding time.
@@ -193,7 +193,7 @@ def _scratch(count: int) -> Bytes | None:
     return scratch
 
 
-def _orientation(content: bytes) -> int:
+def _read_orientation(content: bytes) -> int:
     """Return the orientation of a JPEG from its Exif or XMP data, 1 to 8.
 
     Pillow, which is slow, is only used if the file contains such data. Otherwise the orientation is 1.
@@ -209,19 +209,19 @@ def _orientation(content: bytes) -> int:
 
 def _fit(pixels: Bytes, size: int) -> Bytes:
     """Resize the center square of an image, uint8 [h, w, C] or [h, w], to [C, size, size]."""
-    fitted: Bytes = fit(_channels_first(pixels), size)[0].numpy()
+    fitted: Bytes = fit(_to_channels_first(pixels), size)[0].numpy()
     return fitted
 
 
 def _stretch(pixels: Bytes, size: int) -> Bytes:
     """Stretch an image of any aspect ratio, uint8 [h, w, C] or [h, w], to [C, size, size]."""
-    image = _channels_first(pixels)
+    image = _to_channels_first(pixels)
     if image.shape[-2:] != (size, size):
         image = functional.interpolate(image, (size, size), mode="bilinear", antialias=True)
     stretched: Bytes = image[0].numpy()
     return stretched
 
 
-def _channels_first(pixels: Bytes) -> Tensor:
+def _to_channels_first(pixels: Bytes) -> Tensor:
     """Return a view of uint8 [h, w, C] or [h, w] with the shape [1, C, h, w]."""
     return torch.from_numpy(pixels if pixels.ndim == 3 else pixels[:, :, None]).permute(2, 0, 1)[None]

@@ -105,7 +105,7 @@ class Survey:
 
         Returns None if too many masks have a palette that differs from the others.
         """
-        colors_by_mask = [_used_colors(mask) for mask in self.of("palette")]
+        colors_by_mask = [_find_used_colors(mask) for mask in self.of("palette")]
         colors: dict[int, Counter[int]] = {}
         for used in colors_by_mask:
             for index, color in used.items():
@@ -114,7 +114,7 @@ class Survey:
         differing = sum(any(found[index] != color for index, color in used.items()) for used in colors_by_mask)
         return found if differing <= _ODD_PALETTES * len(colors_by_mask) else None
 
-    def levels(self) -> Levels:
+    def count_levels(self) -> Levels:
         """Count the values of all masks as gray levels or palette indices.
 
         Color images are read as gray levels, since gray masks may be stored in color.
@@ -125,9 +125,9 @@ class Survey:
             )
         )
 
-    def as_colors(self) -> Levels:
+    def count_colors(self) -> Levels:
         """Count the values of all masks as colors 0xRRGGBB, after converting gray levels and palette indices."""
-        return Levels(*merge_counts([(_as_colors(mask), mask.pixels) for mask in self.masks]))
+        return Levels(*merge_counts([(_to_colors(mask), mask.pixels) for mask in self.masks]))
 
     def has_smooth_values(self) -> bool:
         """Return True if most masks have many values that vary from pixel to pixel, as in photos."""
@@ -151,18 +151,18 @@ def survey_masks(paths: Sequence[str]) -> Survey:
         if len(survey.masks) == ENOUGH_PHOTOS and survey.has_smooth_values():
             break  # counting the colors of photos takes seconds each
         try:
-            survey.masks.append(_sample(read_values(read_image(paths[index]))))
+            survey.masks.append(_sample_mask(read_values(read_image(paths[index]))))
         except Exception as error:  # a decoder may raise nearly anything; loading the image reports it
             if not survey.failure:
                 survey.failure = f"{printable(os.path.basename(paths[index]))}: {describe_failure(error)}"
     return survey
 
 
-def _sample(mask: MaskValues) -> MaskSample:
+def _sample_mask(mask: MaskValues) -> MaskSample:
     """Count the values in a mask. Of very many values, only the most frequent ones are returned."""
     values, pixels = count_values(mask.values)
     distinct = len(values)
-    flat = distinct <= MANY or _flatness(mask.values) >= _SMOOTH
+    flat = distinct <= MANY or _measure_flatness(mask.values) >= _SMOOTH
     if distinct > MAX_VALUES:
         frequent = np.sort(np.argsort(-pixels, kind="stable")[:MAX_VALUES])
         values, pixels = values[frequent], pixels[frequent]
@@ -171,7 +171,7 @@ def _sample(mask: MaskValues) -> MaskSample:
     )
 
 
-def _flatness(values: Values) -> float:
+def _measure_flatness(values: Values) -> float:
     """Return the fraction of pixels in `values` [h, w] that equal their neighbor.
 
     It is measured for horizontal and for vertical neighbors, and the smaller fraction is returned.
@@ -181,7 +181,7 @@ def _flatness(values: Values) -> float:
     return min(shares, default=1.0)
 
 
-def _used_colors(mask: MaskSample) -> dict[int, int]:
+def _find_used_colors(mask: MaskSample) -> dict[int, int]:
     """Return the color of each index that occurs in a mask with a palette.
 
     Indices that are not in the palette are left out.
@@ -191,7 +191,7 @@ def _used_colors(mask: MaskSample) -> dict[int, int]:
     return dict(zip(used.tolist(), mask.palette[used].tolist(), strict=True))
 
 
-def _as_colors(mask: MaskSample) -> Values:
+def _to_colors(mask: MaskSample) -> Values:
     """Convert the values of a mask to colors 0xRRGGBB."""
     if mask.mode == "color":
         return mask.values

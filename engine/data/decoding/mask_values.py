@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from engine.data.decoding.deep import NUMPY, array_header, is_array
+from engine.data.decoding.deep import NUMPY, is_array, read_array_header
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.openers import ArrayImage
 from engine.data.decoding.reading import MAX_PIXELS, Unfit, decode_header, open_image
@@ -64,16 +64,16 @@ def read_values(content: bytes) -> MaskValues:
     Raises Unfit, and any exception of Pillow, tifffile or NumPy.
     """
     if is_array(content):
-        return _of_array(content)
+        return _read_array_values(content)
     try:
         with decode_header(content) as image:
-            return _of_image(image, content)
+            return _read_image_values(image, content)
     except Unfit:
         raise
     except Exception:
         if is_tiff(content):  # Pillow supports neither 64-bit numbers nor some compressions
             levels, no_data = read_tiff(BytesIO(content))
-            return _of_levels(levels, no_data)
+            return _convert_levels(levels, no_data)
         raise
 
 
@@ -82,14 +82,14 @@ def mask_size(path: str) -> tuple[int, int]:
     with open_regular(path) as stream:
         if is_array(stream.read(len(NUMPY))):
             stream.seek(0)
-            shape, kind = array_header(stream)
-            height, width = _without_ones(np.broadcast_to(np.zeros((), kind), shape)).shape[:2]
+            shape, kind = read_array_header(stream)
+            height, width = _drop_unit_dimensions(np.broadcast_to(np.zeros((), kind), shape)).shape[:2]
             return width, height
     with open_image(path) as image:
         return image.size
 
 
-def _of_image(image: Image.Image, content: bytes) -> MaskValues:
+def _read_image_values(image: Image.Image, content: bytes) -> MaskValues:
     """Return the values of a mask in an opened image, given the content of its file.
 
     Raises Unfit for unsuitable modes.
@@ -99,11 +99,11 @@ def _of_image(image: Image.Image, content: bytes) -> MaskValues:
     if image.mode in ("RGB", "RGBA", "RGBX"):
         pixels = np.asarray(image)
         transparent = image.mode == "RGBA" and bool((pixels[..., 3] < 255).any())
-        return MaskValues(colors_of(pixels), "color", lossy=is_lossy, transparent=transparent)
+        return MaskValues(pack_colors(pixels), "color", lossy=is_lossy, transparent=transparent)
     if image.mode in ("P", "PA"):
         indices = np.asarray(image)
         colors = np.array(image.getpalette("RGB"), np.uint8).reshape(-1, 3)
-        return MaskValues(indices if indices.ndim == 2 else indices[..., 0], "palette", colors_of(colors))
+        return MaskValues(indices if indices.ndim == 2 else indices[..., 0], "palette", pack_colors(colors))
     if image.mode == "LA":
         pixels = np.asarray(image)
         return MaskValues(pixels[..., 0], transparent=bool((pixels[..., 1] < 255).any()))
@@ -116,17 +116,17 @@ def _of_image(image: Image.Image, content: bytes) -> MaskValues:
     return _of_levels(levels, no_data, lossy=is_lossy)
 
 
-def _of_array(content: bytes) -> MaskValues:
+def _read_array_values(content: bytes) -> MaskValues:
     """Return the values of a mask in the content of a NumPy file. Raises Unfit if the array is not a mask."""
-    levels = _without_ones(np.load(BytesIO(content), allow_pickle=False))
+    levels = _drop_unit_dimensions(np.load(BytesIO(content), allow_pickle=False))
     if levels.shape[0] * levels.shape[1] > MAX_PIXELS:
         raise Unfit(f"it is too large ({levels.shape[1]:,} x {levels.shape[0]:,} pixels)")
     if levels.ndim == 3:
-        return MaskValues(colors_of(levels), "color")
-    return _of_levels(levels)
+        return MaskValues(pack_colors(levels), "color")
+    return _convert_levels(levels)
 
 
-def _without_ones(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _drop_unit_dimensions(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Remove leading and trailing dimensions of size 1 from the array of a mask.
 
     Returns [h, w], or uint8 [h, w, 3] for colors. Raises Unfit for other shapes and number types.
@@ -140,7 +140,7 @@ def _without_ones(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return squeezed
 
 
-def _of_levels(levels: npt.NDArray[Any], no_data: float | None = None, *, lossy: bool = False) -> MaskValues:
+def _convert_levels(levels: npt.NDArray[Any], no_data: float | None = None, *, lossy: bool = False) -> MaskValues:
     """Convert an array of any number type, [h, w] or [h, w, bands], to mask values.
 
     Three bands of uint8 are colors, and any other array must have a single band. `no_data` is the level for missing
@@ -148,7 +148,7 @@ def _of_levels(levels: npt.NDArray[Any], no_data: float | None = None, *, lossy:
     """
     if levels.ndim == 3:
         if levels.shape[2] == 3 and levels.dtype == np.uint8:
-            return MaskValues(colors_of(levels), "color", lossy=lossy)
+            return MaskValues(pack_colors(levels), "color", lossy=lossy)
         if levels.shape[2] != 1:
             raise Unfit(f"a mask must have one band, but this one has {levels.shape[2]} of {levels.dtype}")
         levels = levels[..., 0]
@@ -178,7 +178,7 @@ def _to_integers(levels: npt.NDArray[np.floating[Any]]) -> Values:
     return integers
 
 
-def colors_of(pixels: npt.NDArray[Any]) -> Values:
+def pack_colors(pixels: npt.NDArray[Any]) -> Values:
     """Convert pixels, uint8 [..., C] with at least 3 channels, to colors 0xRRGGBB."""
     colors: Values = pixels[..., 0].astype(np.int32)
     for band in (1, 2):
@@ -207,7 +207,7 @@ def are_gray(colors: Values, spread: int = 0) -> bool:
     return bool((bands.max(0) - bands.min(0)).max(initial=0) <= spread)
 
 
-def aligned(mask: MaskValues, code: MaskCode) -> Values:
+def align_values(mask: MaskValues, code: MaskCode) -> Values:
     """Convert the values of a mask to the kind of values that `code` uses: gray levels, palette indices or colors.
 
     Raises Unfit for a color mask if `code` does not use colors, and for a palette with colors that the palette in
@@ -215,20 +215,20 @@ def aligned(mask: MaskValues, code: MaskCode) -> Values:
     """
     if code.colors:
         if mask.mode == "palette":
-            return _through_palette(mask)
+            return _look_up_colors(mask)
         return mask.values.astype(np.int64) * GRAY if mask.mode == "gray" else mask.values
     if mask.mode == "color":
-        colors = values_in(mask)
+        colors = find_distinct_values(mask)
         if not are_gray(colors, JPEG_SPREAD if code.nearest else 0):
             not_gray = next(color for color in colors.tolist() if not are_gray(np.array([color])))
             raise Unfit(f"its mask contains the color #{not_gray:06x}, but the other masks are gray")
         return mask.values >> 8 & 0xFF  # green, which is (nearly) equal to red and blue
     if mask.mode == "palette" and code.palette:
-        return _in_palette_of(mask, code)
+        return _convert_to_palette(mask, code)
     return mask.values
 
 
-def _through_palette(mask: MaskValues) -> Values:
+def _look_up_colors(mask: MaskValues) -> Values:
     """Return the colors 0xRRGGBB of a mask with a palette. Raises Unfit if the palette lacks an index."""
     assert mask.palette is not None
     if int(mask.values.max(initial=0)) >= len(mask.palette):
@@ -236,19 +236,19 @@ def _through_palette(mask: MaskValues) -> Values:
     return mask.palette[mask.values]
 
 
-def _in_palette_of(mask: MaskValues, code: MaskCode) -> Values:
+def _convert_to_palette(mask: MaskValues, code: MaskCode) -> Values:
     """Convert the indices of a mask, whose palette may have another order, to the palette in `code`.
 
     Raises Unfit if the mask uses a color that the palette in `code` lacks.
     """
     expected = {value: color for value, color in zip(code.values, code.palette, strict=True) if color >= 0}
-    used = values_in(mask).tolist()
+    used = find_distinct_values(mask).tolist()
     assert mask.palette is not None
     palette = mask.palette.tolist()
     if not any(index < len(palette) and expected.get(index, palette[index]) != palette[index] for index in used):
         return mask.values  # the palettes agree
     by_color = {color: index for index, color in expected.items()}
-    colors = _through_palette(mask)
+    colors = _look_up_colors(mask)
     indices = np.full(colors.shape, -1, np.int64)
     for index in used:
         if palette[index] not in by_color:
@@ -262,11 +262,11 @@ def class_plane(mask: MaskValues, code: MaskCode) -> Bytes:
 
     Raises Unfit for a value that does not belong to any class.
     """
-    return classes_of_values(aligned(mask, code), code)
+    return look_up_classes(align_values(mask, code), code)
 
 
-def classes_of_values(values: Values, code: MaskCode) -> Bytes:
-    """Return the class of each value in `values`, [h, w], which `aligned` has converted.
+def look_up_classes(values: Values, code: MaskCode) -> Bytes:
+    """Return the class of each value in `values`, [h, w], which `align_values` has converted.
 
     The result is uint8 [h, w], with NO_CLASS for ignored values. Raises Unfit for a value that does not belong to any
     class.
@@ -291,7 +291,7 @@ def classes_of_values(values: Values, code: MaskCode) -> Bytes:
         plane, is_unknown = by_value[values], is_unknown_value[values]
     else:
         plane, is_unknown = np.empty(values.shape, np.uint8), np.empty(values.shape, bool)
-        for rows in _blocks_of(values):
+        for rows in _iterate_blocks(values):
             plane[rows], is_unknown[rows] = look_up(values[rows])
     if is_unknown.any():
         value = int(values[is_unknown][0])
@@ -300,7 +300,7 @@ def classes_of_values(values: Values, code: MaskCode) -> Bytes:
     return plane
 
 
-def values_in(mask: MaskValues) -> Values:
+def find_distinct_values(mask: MaskValues) -> Values:
     """Return the distinct values in a mask, sorted."""
     return count_values(mask.values)[0]
 
@@ -315,7 +315,7 @@ def count_values(values: Values) -> tuple[Values, Values]:
         np.add.at(totals, positions, np.diff(np.append(run_starts, len(flat))))
         return present, totals
     counts = np.zeros(np.iinfo(values.dtype).max + 1, np.int64)
-    for rows in _blocks_of(values):
+    for rows in _iterate_blocks(values):
         counts += np.bincount(values[rows].ravel(), minlength=len(counts))
     present = np.flatnonzero(counts)
     return present, counts[present]
@@ -334,7 +334,7 @@ def merge_counts(counts: list[tuple[Values, Values]]) -> tuple[Values, Values, V
     return values, totals, np.bincount(rows, minlength=len(values))
 
 
-def _blocks_of(values: Values) -> Iterator[slice]:
+def _iterate_blocks(values: Values) -> Iterator[slice]:
     """Yield row slices that divide `values` [h, w] into blocks of about `_AT_ONCE` pixels."""
     height = max(1, _AT_ONCE // max(values.shape[1], 1))
     return (slice(top, top + height) for top in range(0, len(values), height))

@@ -9,9 +9,16 @@ from dataclasses import replace
 from engine.contract.problems import Problem
 from engine.data.decoding.class_tables import ClassTable, find_tables
 from engine.data.decoding.mask_survey import Levels, Survey, survey_masks
-from engine.data.decoding.mask_values import GRAY, NO_CLASS, NOT_A_NUMBER, WHITE, are_gray, class_colors, colors_of
-from engine.data.decoding.named_values import by_colors, by_numbers, fits_colors, too_many, void_values, with_two_names
-from engine.data.decoding.unnamed_values import MAX_CLASSES, Meaning, by_color, by_level
+from engine.data.decoding.mask_values import GRAY, NO_CLASS, NOT_A_NUMBER, WHITE, are_gray, class_colors, pack_colors
+from engine.data.decoding.named_values import (
+    find_void_values,
+    fits_colors,
+    match_colors,
+    match_numbers,
+    name_two_classes,
+    too_many,
+)
+from engine.data.decoding.unnamed_values import MAX_CLASSES, Meaning, learn_from_colors, learn_from_levels
 from engine.data.splits import MaskCode, dataset_warning
 from engine.system.format import listed
 
@@ -37,7 +44,7 @@ def learn_meaning(folder: str, masks: Sequence[str], folders: Sequence[str], *, 
     meaning = _drop_class(_Reader(survey, tables, masks, ignored).meaning(), ignored)
     if meaning.code is None:
         return meaning
-    return replace(meaning, code=replace(meaning.code, notes=(*meaning.code.notes, *_notes_on_files(survey))))
+    return replace(meaning, code=replace(meaning.code, notes=(*meaning.code.notes, *_warn_about_files(survey))))
 
 
 def names_by_value(folder: str) -> Meaning | None:
@@ -46,7 +53,7 @@ def names_by_value(folder: str) -> Meaning | None:
         if len(table.names) > MAX_CLASSES:
             return too_many(table)
         if not table.colors:
-            return Meaning(table.names, MaskCode(table.values, ignored=void_values(table.values)))
+            return Meaning(table.names, MaskCode(table.values, ignored=find_void_values(table.values)))
     return None
 
 
@@ -65,14 +72,14 @@ class _Reader:
         if oversized is not None:
             return too_many(oversized)
         if self._survey.is_colored():
-            return self._in_colors(notes=())
+            return self._interpret_colors(notes=())
         if self._survey.of("palette"):
-            return self._with_palette()
+            return self._interpret_palette()
         if self._survey.of("color") and self._has_fitting_colors():
-            return self._in_colors(notes=())
-        return self._in_levels(palette={})
+            return self._interpret_colors(notes=())
+        return self._interpret_levels(palette={})
 
-    def _with_palette(self) -> Meaning:
+    def _interpret_palette(self) -> Meaning:
         """Interpret the masks as palette indices if their palettes agree, otherwise as colors."""
         palette = self._survey.palette()
         if palette is None:
@@ -80,42 +87,42 @@ class _Reader:
                 "The masks' palettes differ, so their colors are the classes, not their indices.",
                 "Save all masks with the same palette if their indices are meant.",
             )
-            return self._in_colors((note,))
+            return self._interpret_colors((note,))
         others = {int(value) for mask in self._survey.masks if mask.mode != "palette" for value in mask.values}
         are_indices = others - {NO_CLASS} <= set(palette)
         are_black_and_white = bool(others - set(palette)) and others <= {0, NO_CLASS}
         if not are_indices or are_black_and_white:
-            return self._in_colors(notes=())
+            return self._interpret_colors(notes=())
         has_equal_colors = len(set(palette.values())) < len(palette)
         if has_equal_colors and self._has_fitting_colors():
-            return self._in_colors(notes=())
-        return self._in_levels(palette)
+            return self._interpret_colors(notes=())
+        return self._interpret_levels(palette)
 
-    def _in_levels(self, palette: dict[int, int]) -> Meaning:
+    def _interpret_levels(self, palette: dict[int, int]) -> Meaning:
         """Interpret the masks as palette indices, or as gray levels if `palette` is empty.
 
         The class names come from a class table if one fits.
         """
-        levels = self._survey.levels().without(*self._ignored)
-        missing, notes = self._missing_data(levels)
+        levels = self._survey.count_levels().without(*self._ignored)
+        missing, notes = self._find_missing_data(levels)
         present = levels.without(*missing)
         if not len(present.values):
             return Meaning(failure="The masks hold no value that could be a class.")
-        unnamed = by_level(present, self._survey)
+        unnamed = learn_from_levels(present, self._survey)
         if unnamed.code is not None and unnamed.code.nearest:  # JPEG or smoothing has changed two values
-            return _extend(with_two_names(unnamed, self._tables), missing, notes)
+            return _add_details(name_two_classes(unnamed, self._tables), missing, notes)
         # A table can't name values that JPEG has changed, nor the values of photos.
         if unnamed.code is not None or not (self._survey.lossy or self._survey.has_smooth_values()):
             for table in self._tables:
-                named = by_numbers(table, present, palette)
+                named = match_numbers(table, present, palette)
                 if named is not None:
-                    return _extend(named, missing, notes, palette)
-        meaning = self._voc(present, palette) or unnamed
+                    return _add_details(named, missing, notes, palette)
+        meaning = self._recognize_voc(present, palette) or unnamed
         for value in missing:  # classes also exist for numbers that do not occur in the masks
             meaning = _drop_class(meaning, value)
-        return _extend(meaning, missing=(), notes=[*notes, *self._notes_on_tables()], palette=palette)
+        return _add_details(meaning, missing=(), notes=[*notes, *self._warn_about_tables()], palette=palette)
 
-    def _missing_data(self, levels: Levels) -> tuple[tuple[int, ...], list[Problem]]:
+    def _find_missing_data(self, levels: Levels) -> tuple[tuple[int, ...], list[Problem]]:
         """Return the levels that mean missing data, and a warning if the masks themselves declare some of them.
 
         Negative levels, such as `NOT_A_NUMBER`, always mean missing data.
@@ -134,35 +141,35 @@ class _Reader:
             message = f"The values {names} mean missing data in the masks, so their pixels are of no class."
         return missing, [dataset_warning(message)]
 
-    def _voc(self, present: Levels, palette: dict[int, int]) -> Meaning | None:
+    def _recognize_voc(self, present: Levels, palette: dict[int, int]) -> Meaning | None:
         """Return the classes of PASCAL VOC if the masks seem to belong to it, otherwise None.
 
         The palette or the folder name must be that of VOC, and both VOC's last class and 255 must occur.
         """
         numbers = VOC_CODE.values
         is_in_folder = os.path.basename(os.path.dirname(self._masks[0])).lower() == "segmentationclass"
-        colors = enumerate(colors_of(class_colors(len(numbers))).tolist())
+        colors = enumerate(pack_colors(class_colors(len(numbers))).tolist())
         has_palette = bool(palette) and all(palette.get(number, color) == color for number, color in colors)
         values = set(present.values.tolist())
         if not (is_in_folder or has_palette) or not {numbers[-1], NO_CLASS} <= values <= {*numbers, NO_CLASS}:
             return None
         return Meaning(VOC_CLASSES, VOC_CODE)
 
-    def _in_colors(self, notes: Sequence[Problem]) -> Meaning:
+    def _interpret_colors(self, notes: Sequence[Problem]) -> Meaning:
         """Interpret the masks as colors, with gray levels as shades of gray. `notes` are warnings to add."""
         survey = self._survey
-        colors = survey.as_colors().without(*self._ignored)
+        colors = survey.count_colors().without(*self._ignored)
         if failure := self._check_gray(colors):
             return Meaning(failure=failure)
         for table in self._tables:
-            named = by_colors(table, colors, lossy=survey.lossy)
+            named = match_colors(table, colors, lossy=survey.lossy)
             if named is not None:
-                return _extend(named, missing=(), notes=notes)
+                return _add_details(named, missing=(), notes=notes)
         if are_gray(colors.values):
-            unnamed = _in_gray_colors(by_level(colors._replace(values=colors.values & 0xFF), survey))
+            unnamed = _convert_to_gray_colors(learn_from_levels(colors._replace(values=colors.values & 0xFF), survey))
         else:
-            unnamed = by_color(colors, survey)
-        return _extend(unnamed, missing=(), notes=[*notes, *self._notes_on_tables()])
+            unnamed = learn_from_colors(colors, survey)
+        return _add_details(unnamed, missing=(), notes=[*notes, *self._warn_about_tables()])
 
     def _check_gray(self, colors: Levels) -> str:
         """Return the reason why gray and color masks can't be read together as colors, or "" if they can."""
@@ -170,8 +177,8 @@ class _Reader:
             return "The masks have no other value."
         if int(colors.values.max()) > WHITE or int(colors.values.min()) < 0:
             return "Some masks are in color, others have gray levels beyond 8 bits. Save all masks in the same way."
-        gray = Survey(self._survey.of("gray")).as_colors().values
-        colored = Survey([mask for mask in self._survey.masks if mask.mode != "gray"]).as_colors().values
+        gray = Survey(self._survey.of("gray")).count_colors().values
+        colored = Survey([mask for mask in self._survey.masks if mask.mode != "gray"]).count_colors().values
         only_gray = sorted(set(gray.tolist()) - set(colored.tolist()))
         if not only_gray or are_gray(colors.values):
             return ""
@@ -181,7 +188,7 @@ class _Reader:
             "masks in the same way."
         )
 
-    def _notes_on_tables(self) -> list[Problem]:
+    def _warn_about_tables(self) -> list[Problem]:
         """Return a warning if there are class tables, but none fits the values in the masks."""
         names = list(dict.fromkeys(table.file for table in self._tables))
         if not names:
@@ -191,10 +198,10 @@ class _Reader:
 
     def _has_fitting_colors(self) -> bool:
         """Return True if a class table lists the colors that occur in the masks."""
-        return any(fits_colors(table, self._survey.as_colors()) for table in self._tables)
+        return any(fits_colors(table, self._survey.count_colors()) for table in self._tables)
 
 
-def _in_gray_colors(meaning: Meaning) -> Meaning:
+def _convert_to_gray_colors(meaning: Meaning) -> Meaning:
     """Return a copy of `meaning` whose class values are colors 0xRRGGBB instead of gray levels."""
     code = meaning.code
     if code is None:
@@ -203,7 +210,7 @@ def _in_gray_colors(meaning: Meaning) -> Meaning:
     return replace(meaning, code=replace(code, values=values, ignored=ignored, colors=True))
 
 
-def _extend(
+def _add_details(
     meaning: Meaning, missing: Sequence[int], notes: Sequence[Problem], palette: dict[int, int] | None = None
 ) -> Meaning:
     """Return a copy of `meaning` with warnings, palette colors, and the values `missing`, which mark missing data."""
@@ -231,7 +238,7 @@ def _drop_class(meaning: Meaning, ignored: int | None) -> Meaning:
     return replace(meaning, classes=tuple(meaning.classes[index] for index in retained), code=code)
 
 
-def _notes_on_files(survey: Survey) -> list[Problem]:
+def _warn_about_files(survey: Survey) -> list[Problem]:
     """Return warnings about masks of different image types, such as gray and color, and about transparent masks."""
     found = []
     stored = {"in gray": survey.of("gray"), "with a palette": survey.of("palette"), "in color": survey.of("color")}

@@ -22,20 +22,20 @@ Tables with more classes than this may lack as many values as they have classes.
 """
 
 
-def by_numbers(table: ClassTable, present: Levels, palette: dict[int, int]) -> Meaning | None:
+def match_numbers(table: ClassTable, present: Levels, palette: dict[int, int]) -> Meaning | None:
     """Return the classes of masks by a class table, if the masks hold gray levels or indices of `palette`.
 
     `present` are the values that occur. Returns None if the table doesn't fit these values.
     """
-    values = _numbers(table, palette)
+    values = _convert_values(table, palette)
     if values is None:
         return None
     if set(values) == {0, 1} and set(present.values.tolist()) in ({0, NO_CLASS}, {NO_CLASS}):
         return Meaning(table.names, MaskCode(tuple(255 * value for value in values)))
-    void = void_values(values)
+    void = find_void_values(values)
     unlisted = present.without(*values, *void)
     has_next_number = bool((unlisted.masks[unlisted.values == len(values)] > 1).any())  # in more than one mask
-    is_covered = _cover((*values, *void), present)
+    is_covered = _fits_masks((*values, *void), present)
     if table.listed and (not is_covered or has_next_number):  # then the names may be numbered from 1
         others = ", ".join(map(str, unlisted.values[:5].tolist()))
         return Meaning(
@@ -44,10 +44,14 @@ def by_numbers(table: ClassTable, present: Levels, palette: dict[int, int]) -> M
         )
     if is_covered:
         return Meaning(table.names, MaskCode(values, ignored=void))
-    return _lacks_values(table, unlisted, "value ", "d") if _names_most((*values, NO_CLASS), present) else None
+    return (
+        _explain_missing_values(table, unlisted, "value ", "d")
+        if _names_most_pixels((*values, NO_CLASS), present)
+        else None
+    )
 
 
-def by_colors(table: ClassTable, present: Levels, *, lossy: bool) -> Meaning | None:
+def match_colors(table: ClassTable, present: Levels, *, lossy: bool) -> Meaning | None:
     """Return the classes of masks by a class table, if the masks hold colors.
 
     `present` are the colors that occur. `lossy` is True if compression has changed them. Returns None if the table
@@ -55,18 +59,18 @@ def by_colors(table: ClassTable, present: Levels, *, lossy: bool) -> Meaning | N
     """
     if not table.colors:
         return None
-    if _cover(table.values, present):
+    if _fits_masks(table.values, present):
         return Meaning(table.names, MaskCode(table.values, colors=True))
-    if lossy or not _names_most(table.values, present):
+    if lossy or not _names_most_pixels(table.values, present):
         return None
-    return _lacks_values(table, present.without(*table.values), "color #", "06x")
+    return _explain_missing_values(table, present.without(*table.values), "color #", "06x")
 
 
 def fits_colors(table: ClassTable, present: Levels) -> bool:
-    return table.colors and _cover(table.values, present)
+    return table.colors and _fits_masks(table.values, present)
 
 
-def with_two_names(meaning: Meaning, tables: Sequence[ClassTable]) -> Meaning:
+def name_two_classes(meaning: Meaning, tables: Sequence[ClassTable]) -> Meaning:
     """Return a copy of `meaning`, which has two classes, with the class names from one of `tables`.
 
     The table must contain exactly two names, whose values are 0 and 1 or those of the two classes. If there is no such
@@ -74,7 +78,7 @@ def with_two_names(meaning: Meaning, tables: Sequence[ClassTable]) -> Meaning:
     """
     assert meaning.code is not None
     for table in tables:
-        values = _numbers(table, {})
+        values = _convert_values(table, {})
         if values is not None and len(values) == 2 and set(values) in ({0, 1}, set(meaning.code.values)):
             names = tuple(name for _, name in sorted(zip(values, table.names, strict=True)))
             return replace(meaning, classes=names)
@@ -86,12 +90,12 @@ def too_many(table: ClassTable) -> Meaning:
     return Meaning(failure=message)
 
 
-def void_values(values: Sequence[int]) -> tuple[int, ...]:
+def find_void_values(values: Sequence[int]) -> tuple[int, ...]:
     """Return the values that mark pixels without a class: 255, unless it is one of `values`, which mark classes."""
     return () if NO_CLASS in values else (NO_CLASS,)
 
 
-def _numbers(table: ClassTable, palette: dict[int, int]) -> tuple[int, ...] | None:
+def _convert_values(table: ClassTable, palette: dict[int, int]) -> tuple[int, ...] | None:
     """Return the value of each class in a table, after converting colors to indices of `palette` or to gray levels.
 
     Returns None if the palette is empty and a color is not gray.
@@ -107,7 +111,7 @@ def _numbers(table: ClassTable, palette: dict[int, int]) -> tuple[int, ...] | No
     return tuple(color & 0xFF for color in table.values)
 
 
-def _cover(values: Sequence[int], present: Levels) -> bool:
+def _fits_masks(values: Sequence[int], present: Levels) -> bool:
     """Return True if a class table with these `values` fits the masks.
 
     At least one of `values` must occur, and most masks must contain no other values.
@@ -119,7 +123,7 @@ def _cover(values: Sequence[int], present: Levels) -> bool:
     return most_stray_masks <= _STRAY_MASKS * most_masks and len(unlisted.values) <= max(len(values), _FEW)
 
 
-def _names_most(values: Sequence[int], present: Levels) -> bool:
+def _names_most_pixels(values: Sequence[int], present: Levels) -> bool:
     """Return True if a class table seems to belong to the masks, even if it lacks some of their values.
 
     At least two of the table's `values` must occur, and most pixels must have one of them.
@@ -128,7 +132,7 @@ def _names_most(values: Sequence[int], present: Levels) -> bool:
     return int(named.sum()) >= 2 and 2 * int(present.pixels[named].sum()) > int(present.pixels.sum())
 
 
-def _lacks_values(table: ClassTable, rest: Levels, prefix: str, form: str) -> Meaning:
+def _explain_missing_values(table: ClassTable, rest: Levels, prefix: str, form: str) -> Meaning:
     """Return a failure because most masks contain values that are missing from a table.
 
     `rest` are the missing values. `prefix` and `form` format the most frequent one for the message.

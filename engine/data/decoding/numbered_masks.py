@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.data.decoding.mask_values import Values, read_values, values_in
+from engine.data.decoding.mask_values import Values, find_distinct_values, read_values
 from engine.data.decoding.reading import read_image
 from engine.data.decoding.unnamed_values import MAX_CLASSES
 from engine.data.splits import spread_evenly
@@ -52,7 +52,7 @@ def count_numbered_objects(masks: Sequence[str]) -> int:
             continue
         if mask.lossy or mask.values.size > MAX_PIXELS:
             continue
-        found = values_in(mask)
+        found = find_distinct_values(mask)
         found = found[found > 0]
         exceeds_classes |= bool(found.max(initial=0) >= MAX_CLASSES)
         gapless += len(found) >= NEARLY_ALL * found.max(initial=0)

@@ -7,9 +7,9 @@ from typing import IO, Any
 
 from PIL import Image, ImageFile, UnidentifiedImageError
 
-from engine.data.decoding.deep import facts_of, image_of, is_array, mode_of, read_deep
+from engine.data.decoding.deep import choose_mode, is_array, make_image, read_deep, read_deep_facts
 from engine.data.decoding.limits import Unfit
-from engine.data.decoding.tiff_pages import is_tiff, read_tiff, tiff_facts
+from engine.data.decoding.tiff_pages import is_tiff, read_tiff, read_tiff_facts
 from engine.system.plugins import install_command
 
 _HEIF = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1")
@@ -70,11 +70,11 @@ class ArrayImage(ImageFile.ImageFile):
         assert self.fp is not None
         self._is_tiff = is_tiff(self.fp.read(4))
         self.fp.seek(0)
-        facts = tiff_facts(self.fp) if self._is_tiff else facts_of(self.fp)
+        facts = read_tiff_facts(self.fp) if self._is_tiff else read_deep_facts(self.fp)
         if facts is None:
             raise UnidentifiedImageError("cannot identify image file")
         self._facts = facts
-        self._mode, self._size = mode_of(facts), (facts.width, facts.height)
+        self._mode, self._size = choose_mode(facts), (facts.width, facts.height)
 
     def load(self) -> Any:
         """Decode the pixels on the first call, and return Pillow's pixel access object."""

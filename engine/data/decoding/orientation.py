@@ -39,13 +39,13 @@ _UPRIGHT: dict[int, Callable[[npt.NDArray[Any]], npt.NDArray[Any]]] = {
 }
 
 
-def upright(planes: npt.NDArray[_Kind], orientation: int) -> npt.NDArray[_Kind]:
+def turn_upright(planes: npt.NDArray[_Kind], orientation: int) -> npt.NDArray[_Kind]:
     """Return a view of images [..., h, w] that are turned upright according to their Exif orientation, 1 to 8."""
     rotation = _UPRIGHT.get(orientation)
     return planes if rotation is None else rotation(planes)
 
 
-def upright_edges(edges: Edges, orientation: int, height: float, width: float) -> Edges:
+def turn_edges_upright(edges: Edges, orientation: int, height: float, width: float) -> Edges:
     """Convert boxes [n, 4] (left, top, right, bottom) from a stored image to the upright image.
 
     `orientation` is the Exif orientation, and `height` and `width` are those of the stored image.
@@ -77,7 +77,7 @@ class Rotation(NamedTuple):
         return self.height, self.width
 
 
-def rotation_of(image: Image.Image) -> Rotation | None:
+def get_rotation(image: Image.Image) -> Rotation | None:
     """Return the rotation of an opened image, or None if it is upright."""
     if image.format == "PNG" and "exif" not in image.info:
         return None  # Pillow would decode the entire file to search for the tag at its end
@@ -92,12 +92,12 @@ def read_rotation(path: str) -> Rotation | None:
     """Return the rotation of the image at `path`, or None if it is upright or can't be read."""
     try:
         with open_to_show(path) as image:
-            return rotation_of(image)
+            return get_rotation(image)
     except Exception:  # a broken file may raise nearly anything in a decoder; loading the image reports it
         return None
 
 
-def rotations_of(paths: Sequence[str]) -> dict[int, Rotation]:
+def read_rotations(paths: Sequence[str]) -> dict[int, Rotation]:
     """Return the rotations of images that are not upright, keyed by their indices in `paths`."""
     sampled = spread_evenly(len(paths), SAMPLED)
     with ThreadPoolExecutor(THREADS, "turns") as pool:
@@ -108,7 +108,7 @@ def rotations_of(paths: Sequence[str]) -> dict[int, Rotation]:
     return {index: rotation for index, rotation in sorted(found.items()) if rotation is not None}
 
 
-def rotated_with(planes: npt.NDArray[_Kind], path: str, sides: tuple[int, int]) -> npt.NDArray[_Kind]:
+def turn_upright_like_image(planes: npt.NDArray[_Kind], path: str, sides: tuple[int, int]) -> npt.NDArray[_Kind]:
     """Turn `planes` [..., h, w] upright if they were drawn on the stored pixels of the image at `path`.
 
     `sides` are the height and width of the upright image. The planes are turned only if they have the size of the
@@ -117,4 +117,6 @@ def rotated_with(planes: npt.NDArray[_Kind], path: str, sides: tuple[int, int]) 
     if planes.shape[-2:] == sides:
         return planes
     rotation = read_rotation(path)
-    return planes if rotation is None or planes.shape[-2:] != rotation.raw else upright(planes, rotation.orientation)
+    return (
+        planes if rotation is None or planes.shape[-2:] != rotation.raw else turn_upright(planes, rotation.orientation)
+    )

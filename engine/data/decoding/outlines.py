@@ -89,7 +89,7 @@ class Outline:
         """
         if self.runs is None:
             windows = [found for each in self.polygons if (found := fill(each, height, width)) is not None]
-            return _joined(windows)
+            return _join_windows(windows)
         if self.size != (height, width):
             sizes = f"{self.size[1]} x {self.size[0]} pixels, the image has {width} x {height}"
             raise OutlineError(f"an outline in it has a different size ({sizes})")
@@ -104,7 +104,7 @@ def read_outline(content: msgspec.Raw | bytes) -> Outline:
     except (msgspec.DecodeError, RecursionError) as error:
         raise OutlineError(f"an outline in it is not in COCO's format ({error})") from error
     if isinstance(found, _Runs):
-        counts = found.counts if isinstance(found.counts, list) else _unpacked(found.counts)
+        counts = found.counts if isinstance(found.counts, list) else _decode_counts(found.counts)
         pixels = found.size[0] * found.size[1]
         if not 0 <= pixels <= MAX_PIXELS:
             raise OutlineError(f"an outline in it has {pixels:,} pixels, which is too many")
@@ -156,7 +156,7 @@ def cut_out(inside: Mask) -> Window | None:
     return Window(top, left, inside[top : rows[-1] + 1, left : columns[-1] + 1])
 
 
-def _joined(windows: Iterable[Window]) -> Window | None:
+def _join_windows(windows: Iterable[Window]) -> Window | None:
     """Return one window around all pixels of the given `windows`, or None if there are none."""
     all_windows = list(windows)
     if len(all_windows) < 2:
@@ -171,7 +171,7 @@ def _joined(windows: Iterable[Window]) -> Window | None:
     return Window(top, left, pixels)
 
 
-def _unpacked(text: str) -> list[int]:
+def _decode_counts(text: str) -> list[int]:
     """Decode run lengths from COCO's text format (`rleFrString` in maskApi.c of cocoapi).
 
     Each character holds six bits, offset by "0": five bits of a number, lowest first, and one bit that is set if more

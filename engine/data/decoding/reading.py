@@ -130,7 +130,7 @@ def read_xml(path: str) -> ElementTree.Element:
         allow_for_text(path)  # raises the memory limit
         content = read_regular(path, MAX_TEXT_BYTES)
         try:
-            root = ElementTree.fromstring(_in_encoding_of_expat(content))
+            root = ElementTree.fromstring(_decode_for_expat(content))
         except (ElementTree.ParseError, ValueError, LookupError) as error:
             raise Unfit(f"it is not valid XML ({printable(str(error))[:200]})") from None
         if b"xmlns" in content.replace(b"\0", b""):  # without zeros, UTF-16 is found, too
@@ -146,7 +146,7 @@ _UNKNOWN_TO_EXPAT = frozenset(
 )
 
 
-def _in_encoding_of_expat(content: bytes) -> bytes | str:
+def _decode_for_expat(content: bytes) -> bytes | str:
     """Return the bytes of an XML file, decoded if the parser expat does not support their encoding.
 
     Most XML is only stripped of surrounding whitespace. It is decoded if its encoding is declared wrongly, or is a
@@ -169,13 +169,13 @@ def _in_encoding_of_expat(content: bytes) -> bytes | str:
 
 def read_number(word: str, line: int) -> float:
     """Convert a word from line `line` of a text file to a number. Raises Unfit if it is not a finite number."""
-    number = finite(word)
+    number = parse_finite(word)
     if number is None:
         raise Unfit(f"line {line} contains {printable(word)[:40]}, which is not a number")
     return number
 
 
-def finite(word: str) -> float | None:
+def parse_finite(word: str) -> float | None:
     """Convert text to a number. Returns None if it is not a number, or is infinite or NaN."""
     try:
         number = float(word)
@@ -274,7 +274,7 @@ def describe_failure(error: BaseException) -> str:
     return f"it is damaged ({printable(first_line)[:200]})"
 
 
-def folder_channels(*splits: Sequence[str]) -> int:
+def count_folder_channels(*splits: Sequence[str]) -> int:
     """Return the number of image channels for several splits: 1 if all readable images are gray, otherwise 3.
 
     `splits` are lists of paths. At most `HEADERS` evenly spaced images of each split are opened, until one is in color.

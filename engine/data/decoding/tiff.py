@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFile
 
-from engine.data.decoding.deep import Facts, Values, described, facts_of, read_deep
+from engine.data.decoding.deep import Facts, Values, described, read_deep, read_deep_facts
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.limits import Unfit
 from engine.data.decoding.reading import MAX_TEXT_BYTES, open_image, read_image, read_json, refuse_unusable
-from engine.data.decoding.tiff_pages import is_tiff, read_tiff, tiff_facts
-from engine.data.decoding.transparency import background_of, flattened
+from engine.data.decoding.tiff_pages import is_tiff, read_tiff, read_tiff_facts
+from engine.data.decoding.transparency import blend, choose_background
 from engine.data.splits import spread_evenly
 from engine.system.format import counted
 from engine.system.regular_files import UnusableFile, open_regular
@@ -89,7 +89,7 @@ def learn_bands(folder: str, files: Sequence[str]) -> LearnedBands | None:
     """
     headers = [files[row] for row in spread_evenly(len(files), HEADERS)]
     # Number of bands of each multi-band image.
-    counts = {path: count for path in headers if (count := _special_bands(path)) is not None}
+    counts = {path: count for path in headers if (count := _count_special_bands(path)) is not None}
     if not counts:
         return None
     ((count, _),) = Counter(counts.values()).most_common(1)  # the usual number of bands
@@ -101,23 +101,23 @@ def learn_bands(folder: str, files: Sequence[str]) -> LearnedBands | None:
     kind = described(pixels[0].dtype)
     statistics = _read_statistics(folder, files[0])
     if statistics is not None and len(statistics) >= count:
-        bands = _by_statistics(statistics[:count], pixels[0].dtype, is_8_bits)
+        bands = _learn_from_statistics(statistics[:count], pixels[0].dtype, is_8_bits)
         return LearnedBands(bands, kind, len(pixels), is_8_bits)
     if count in (2, 4) and all(map(is_opacity, pixels)):
         count -= 1  # the last band is the opacity of the others
         if is_8_bits:
             return None  # an ordinary image
-    return LearnedBands(_by_values([each[:count] for each in pixels], is_8_bits), kind, len(pixels), is_8_bits)
+    return LearnedBands(_learn_from_values([each[:count] for each in pixels], is_8_bits), kind, len(pixels), is_8_bits)
 
 
-def facts_in(stream: IO[bytes]) -> Facts | None:
+def read_facts(stream: IO[bytes]) -> Facts | None:
     """Return the facts about a TIFF, a NumPy array, or another image with more than 8 bits, or None for other images.
 
     `stream` is rewound. Raises Unfit, and any exception of tifffile.
     """
     head = stream.read(4)
     stream.seek(0)
-    facts = tiff_facts(stream) if is_tiff(head) else facts_of(stream)
+    facts = read_tiff_facts(stream) if is_tiff(head) else read_deep_facts(stream)
     stream.seek(0)
     return facts
 
@@ -135,7 +135,7 @@ def read_bands(content: bytes, bands: Bands) -> Bytes | None:
 
     Raises Unfit, and any exception of the decoder.
     """
-    facts = facts_in(BytesIO(content))
+    facts = read_facts(BytesIO(content))
     if facts is None or not is_special(facts):
         return None
     values, no_data = read_values(content, facts)
@@ -143,14 +143,14 @@ def read_bands(content: bytes, bands: Bands) -> Bytes | None:
     has_opacity = count == bands.count + 1 and count in (2, 4)
     if count != bands.count and not has_opacity:
         raise Unfit(f"it has {counted(count, 'band')}, most of the others have {bands.count}")
-    levels = stretched(values[:, :, : bands.count], bands, no_data)
+    levels = stretch_values(values[:, :, : bands.count], bands, no_data)
     if not has_opacity:
         return levels
-    alpha = opacity(values[:, :, -1])
-    return flattened(levels, alpha, background_of(levels, alpha))
+    alpha = scale_opacity(values[:, :, -1])
+    return blend(levels, alpha, choose_background(levels, alpha))
 
 
-def opacity(values: Values) -> Bytes:
+def scale_opacity(values: Values) -> Bytes:
     """Convert a band of opacities to uint8.
 
     Integers are scaled from the range of their type, and floating-point numbers from 0..1.
@@ -159,7 +159,7 @@ def opacity(values: Values) -> Bytes:
     return np.rint(np.clip(values.astype(np.float32), 0, maximum) * (255 / maximum)).astype(np.uint8)
 
 
-def channels_with(bands: Bands, channels: int | None) -> int:
+def count_channels(bands: Bands, channels: int | None) -> int:
     """Return the number of channels for a dataset that contains multi-band images with these bands.
 
     `channels` is the number of channels of its ordinary images, or None if there are none.
@@ -167,7 +167,7 @@ def channels_with(bands: Bands, channels: int | None) -> int:
     return channels or 1 if bands.count == 1 else bands.count
 
 
-def stretched(values: Values, bands: Bands, no_data: float | None = None) -> Bytes:
+def stretch_values(values: Values, bands: Bands, no_data: float | None = None) -> Bytes:
     """Convert `values` [h, w, bands] to uint8 by stretching the range of each band to 0..255.
 
     NaN, infinite values and `no_data`, the value for missing data, become 0.
@@ -189,7 +189,7 @@ def open_to_show(path: str) -> Iterator[Image.Image]:
     this image. Raises UnusableFile and any exception of Pillow. `load` of the returned image may raise Unfit or any
     exception of tifffile.
     """
-    if _special_bands(path) is not None:
+    if _count_special_bands(path) is not None:
         with open_regular(path) as stream, _DisplayedBands(stream) as image:
             yield image
     else:
@@ -207,7 +207,7 @@ class _DisplayedBands(ImageFile.ImageFile):
     def _open(self) -> None:
         """Read the header and set the mode and the size, as Pillow requires."""
         assert self.fp is not None
-        facts = facts_in(self.fp)
+        facts = read_facts(self.fp)
         assert facts is not None
         self._facts = facts
         self._mode, self._size = "RGB", (facts.width, facts.height)
@@ -219,18 +219,20 @@ class _DisplayedBands(ImageFile.ImageFile):
             self.fp.seek(0)
             values, no_data = read_values(self.fp.read(), self._facts)
             values = values[:, :, :3] if values.shape[2] >= 3 else values[:, :, :1]
-            display_range = _by_values([_with_data(_spread_pixels(values), no_data)], values.dtype == np.uint8)
-            displayed = np.broadcast_to(stretched(values, display_range, no_data), (*values.shape[:2], 3))
+            display_range = _learn_from_values(
+                [_drop_missing_data(_spread_pixels(values), no_data)], values.dtype == np.uint8
+            )
+            displayed = np.broadcast_to(stretch_values(values, display_range, no_data), (*values.shape[:2], 3))
             self.im = Image.fromarray(np.ascontiguousarray(displayed)).im
             self._is_decoded = True
         return Image.Image.load(self)
 
 
-def _special_bands(path: str) -> int | None:
+def _count_special_bands(path: str) -> int | None:
     """Return the number of bands of a multi-band image, or None for ordinary and unreadable images."""
     try:
         with open_regular(path) as stream:
-            facts = facts_in(stream)
+            facts = read_facts(stream)
     except Exception:
         return None  # a broken file may raise nearly anything; decoding the image reports it
     return facts.bands if facts is not None and is_special(facts) else None
@@ -245,12 +247,12 @@ def _sample_pixels(path: str) -> Values | None:
     """Return sampled pixels of the image at `path`, [bands, n], excluding missing data, or None if it can't be read."""
     try:
         content = read_image(path)
-        facts = facts_in(BytesIO(content))
+        facts = read_facts(BytesIO(content))
         assert facts is not None
         values, no_data = read_values(content, facts)
     except Exception:
         return None  # a decoder may raise nearly anything; loading the image reports it
-    return _with_data(_spread_pixels(values), no_data)
+    return _drop_missing_data(_spread_pixels(values), no_data)
 
 
 def _spread_pixels(values: Values) -> Values:
@@ -259,7 +261,7 @@ def _spread_pixels(values: Values) -> Values:
     return flat[:, :: max(1, flat.shape[1] // PIXELS_OF_EACH)]
 
 
-def _with_data(values: Values, no_data: float | None) -> Values:
+def _drop_missing_data(values: Values, no_data: float | None) -> Values:
     """Return `values` [bands, n] without the pixels that are NaN, infinite or `no_data` in any band."""
     has_data = np.isfinite(values).all(0)
     return values[:, has_data if no_data is None else has_data & (values != no_data).all(0)]
@@ -271,7 +273,7 @@ def is_opacity(values: Values) -> bool:
     return bool(np.isin(values[-1], (0, maximum)).mean() > 0.5) if values.size else False
 
 
-def _by_values(pixels: Sequence[Values], is_8_bits: bool) -> Bands:
+def _learn_from_values(pixels: Sequence[Values], is_8_bits: bool) -> Bands:
     """Compute the range of each band from sampled pixels, [bands, n] for each file.
 
     8-bit bands (`is_8_bits`) keep their full range.
@@ -280,23 +282,23 @@ def _by_values(pixels: Sequence[Values], is_8_bits: bool) -> Bands:
     if not values.shape[1]:
         values = np.zeros((len(values), 1))
     low, high = np.percentile(values, [CUT_PERCENT, 100 - CUT_PERCENT], axis=1)
-    low, high = _limits(low, high, pixels[0].dtype, is_8_bits)
+    low, high = _find_limits(low, high, pixels[0].dtype, is_8_bits)
     channels = np.clip((values - low[:, None]) / (high - low)[:, None], 0, 1)
-    return _bands(low, high, channels.mean(1), channels.std(1))
+    return _create_bands(low, high, channels.mean(1), channels.std(1))
 
 
-def _by_statistics(statistics: npt.NDArray[np.float64], kind: np.dtype[Any], is_8_bits: bool) -> Bands:
+def _learn_from_statistics(statistics: npt.NDArray[np.float64], kind: np.dtype[Any], is_8_bits: bool) -> Bands:
     """Compute the range of each band from `statistics` [bands, 4]: minimum, maximum, mean and standard deviation.
 
     `kind` is the number type of the values. 8-bit bands (`is_8_bits`) keep their full range.
     """
     minimum, maximum, mean, std = statistics.T
     low, high = np.maximum(minimum, mean - DEVIATIONS * std), np.minimum(maximum, mean + DEVIATIONS * std)
-    low, high = _limits(low, high, kind, is_8_bits)
-    return _bands(low, high, (mean - low) / (high - low), std / (high - low))
+    low, high = _find_limits(low, high, kind, is_8_bits)
+    return _create_bands(low, high, (mean - low) / (high - low), std / (high - low))
 
 
-def _limits(
+def _find_limits(
     low: npt.NDArray[np.float64], high: npt.NDArray[np.float64], kind: np.dtype[Any], is_8_bits: bool
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return the values of each band that are mapped to 0 and to 255, [bands] each, given the range `low` to `high`.
@@ -311,7 +313,7 @@ def _limits(
     return low, np.where(is_constant, low + 1, high)
 
 
-def _bands(*arrays: npt.NDArray[np.float64]) -> Bands:
+def _create_bands(*arrays: npt.NDArray[np.float64]) -> Bands:
     """Convert the low, high, mean and std of `Bands`, each [bands], to `Bands`. The std of a constant band becomes 1."""
     low, high, mean, std = arrays
     std = np.where(std > 1 / 255, std, 1.0)
@@ -325,7 +327,10 @@ def _read_statistics(folder: str, file: str) -> npt.NDArray[np.float64] | None:
     `file`. Returns None if there is none.
     """
     for parent in dict.fromkeys((folder, os.path.dirname(os.path.dirname(file)))):
-        for name, read in ((_DEFINITION, _statistics_of_definition), (_ACCUMULATED, _accumulated_statistics)):
+        for name, read in (
+            (_DEFINITION, _parse_definition_statistics),
+            (_ACCUMULATED, _convert_accumulated_statistics),
+        ):
             try:
                 path = os.path.join(parent, name)
                 content = read_json(path, MAX_TEXT_BYTES)
@@ -340,13 +345,13 @@ def _read_statistics(folder: str, file: str) -> npt.NDArray[np.float64] | None:
     return None
 
 
-def _statistics_of_definition(content: Any) -> npt.NDArray[np.float64]:
+def _parse_definition_statistics(content: Any) -> npt.NDArray[np.float64]:
     """Return the minimum, maximum, mean and deviation of each band, [bands, 4], from a model definition of ArcGIS."""
     rows = [[band[key] for key in ("Min", "Max", "Mean", "StdDev")] for band in content["AllTilesStats"]]
     return np.array(rows, np.float64)
 
 
-def _accumulated_statistics(content: Any) -> npt.NDArray[np.float64]:
+def _convert_accumulated_statistics(content: Any) -> npt.NDArray[np.float64]:
     """Convert the accumulated statistics of an ArcGIS export to minimum, maximum, mean and deviation, [bands, 4].
 
     M1 is the mean, and M2 the sum of squared deviations.

@@ -30,7 +30,7 @@ def is_tiff(content: bytes) -> bool:
     return content.startswith(_SIGNS)
 
 
-def image_in(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str]:
+def find_image(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str]:
     """Return the image in a TIFF (its first page or a stack of pages), and the order of its axes, such as "YXS".
 
     Raises Unfit for too many pages: tifffile would read all of them, and overlapping pages would take hours.
@@ -44,19 +44,19 @@ def image_in(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str]:
     return page, page.axes
 
 
-def single_image_in(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str, dict[str, int]]:
-    """Return the results of `image_in` for a TIFF, and the length of each axis.
+def find_single_image(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str, dict[str, int]]:
+    """Return the results of `find_image` for a TIFF, and the length of each axis.
 
     Raises Unfit for too many pages, and for axes other than rows, columns and bands.
     """
-    image, axes = image_in(file)
+    image, axes = find_image(file)
     sizes = dict(zip(axes, image.shape, strict=True))
     if not set(axes) <= set("SYX") or sizes.get("S", 1) > MAX_BANDS:
         raise Unfit(f"it is not one image ({' x '.join(map(str, image.shape))})")
     return image, axes, sizes
 
 
-def tiff_facts(source: Any) -> Facts | None:
+def read_tiff_facts(source: Any) -> Facts | None:
     """Return the facts about the image in a TIFF, or None if Pillow has to read it, for example to convert its colors.
 
     `source` is a path or a stream. Raises Unfit, and any exception of tifffile.
@@ -65,10 +65,10 @@ def tiff_facts(source: Any) -> Facts | None:
 
     silence_tifffile()
     with TiffFile(source) as file:
-        image, axes = image_in(file)
+        image, axes = find_image(file)
         lengths = dict(zip(axes, image.shape, strict=True))
         page = file.pages.first
-        kind, needs_pillow, alpha = image.dtype, page.photometric in _PILLOWS, alpha_of(page)
+        kind, needs_pillow, alpha = image.dtype, page.photometric in _PILLOWS, find_alpha(page)
     if kind is not None and kind.kind == "c":
         raise Unfit(OF_COMPLEX)
     bands = lengths.get("S", 1)
@@ -78,7 +78,7 @@ def tiff_facts(source: Any) -> Facts | None:
     return Facts(lengths["Y"], lengths["X"], bands, kind, largest, alpha is not None)
 
 
-def alpha_of(page: TiffPage) -> int | None:
+def find_alpha(page: TiffPage) -> int | None:
     """Return the TIFF code (see `_ALPHAS`) for the opacity in the last band of a page, or None if it has no opacity."""
     codes = tuple(map(int, page.extrasamples or ()))
     return codes[0] if len(codes) == 1 and codes[0] in _ALPHAS and page.samplesperpixel in (2, 4) else None
@@ -90,7 +90,7 @@ def read_tiff(source: Any) -> tuple[Values, float | None]:
 
     silence_tifffile()
     with TiffFile(source) as file:
-        image, axes, lengths = single_image_in(file)
+        image, axes, lengths = find_single_image(file)
         height, width, bands = lengths["Y"], lengths["X"], lengths.get("S", 1)
         if height * width * bands > MAX_VALUES or height * width > MAX_PIXELS:
             in_bands = f" in {bands} bands" if bands > 1 else ""
@@ -106,10 +106,10 @@ def read_tiff(source: Any) -> tuple[Values, float | None]:
         values = values[:, :, None]
     elif axes[0] == "S":
         values = np.moveaxis(values, 0, 2)
-    return values.astype(np.uint8) * np.uint8(255) if values.dtype == bool else values, as_number(tag)
+    return values.astype(np.uint8) * np.uint8(255) if values.dtype == bool else values, parse_no_data(tag)
 
 
-def as_number(tag: TiffTag | None) -> float | None:
+def parse_no_data(tag: TiffTag | None) -> float | None:
     """Parse the tag with the value for missing data, which GDAL writes as text.
 
     Returns None if the tag is missing or not a finite number. NaN needs no declaration, since it always means missing

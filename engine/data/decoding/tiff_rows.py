@@ -15,9 +15,9 @@ import numpy.typing as npt
 from engine.data.decoding.deep import Values
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.limits import Unfit
-from engine.data.decoding.tiff import Bands, opacity, stretched
-from engine.data.decoding.tiff_pages import alpha_of, as_number, silence_tifffile, single_image_in
-from engine.data.decoding.transparency import background_of, flattened
+from engine.data.decoding.tiff import Bands, scale_opacity, stretch_values
+from engine.data.decoding.tiff_pages import find_alpha, find_single_image, parse_no_data, silence_tifffile
+from engine.data.decoding.transparency import blend, choose_background
 from engine.data.splits import spread_evenly
 from engine.system.regular_files import open_regular
 
@@ -61,7 +61,7 @@ class Georeference(NamedTuple):
     no_data: float | None
 
 
-def georeference(path: str) -> Georeference | None:
+def read_georeference(path: str) -> Georeference | None:
     """Return the georeference of a TIFF, or None if it has none or can't be read."""
     from tifffile import TiffFile
 
@@ -75,7 +75,7 @@ def georeference(path: str) -> Georeference | None:
                 for tag in page.tags.values()
                 if tag.code in GEO_TAGS
             )
-            no_data = as_number(page.tags.get("GDAL_NODATA"))
+            no_data = parse_no_data(page.tags.get("GDAL_NODATA"))
     except Exception:
         return None  # a broken file may raise nearly anything; decoding the image reports it
     return Georeference(tags, no_data) if tags else None
@@ -94,18 +94,21 @@ class TiffRows:
         silence_tifffile()
         self._bands, self._channels = bands, channels
         file = TiffFile(stream)
-        image, _, lengths = single_image_in(file)
+        image, _, lengths = find_single_image(file)
         self.sides = (lengths["Y"], lengths["X"])  # height and width
         self._pages: Sequence[Any] = list(image.pages) if isinstance(image, TiffPageSeries) else [image]
         page = file.pages.first
-        self.no_data = as_number(page.tags.get("GDAL_NODATA"))
+        self.no_data = parse_no_data(page.tags.get("GDAL_NODATA"))
         self._check(page, image.dtype)
         self._is_inverted = bands is None and page.photometric == 0  # white-is-zero gray
-        # Code of the opacity in the last band (see `alpha_of`), or None if there is none or it counts as a band.
-        self._alpha = alpha_of(page) if bands is None or bands.count == lengths.get("S", 1) - 1 else None
+        # Code of the opacity in the last band (see `find_alpha`), or None if there is none or it counts as a band.
+        self._alpha = find_alpha(page) if bands is None or bands.count == lengths.get("S", 1) - 1 else None
         # Pages whose pixels are uncompressed and contiguous are mapped into memory.
         self._mapped = (
-            [np.memmap(stream, _stored_type(file, each), "r", each.dataoffsets[0], each.shape) for each in self._pages]
+            [
+                np.memmap(stream, _find_stored_type(file, each), "r", each.dataoffsets[0], each.shape)
+                for each in self._pages
+            ]
             if all(each.is_contiguous and each.compression == 1 and each.planarconfig == 1 for each in self._pages)
             else None
         )
@@ -114,7 +117,7 @@ class TiffRows:
         """Return the rows from `first` up to, but not including, `last`, uint8 [rows, width, channels]."""
         levels, alpha = self._levels(first, last)
         if alpha is not None:
-            levels = flattened(levels, alpha, self._background)
+            levels = blend(levels, alpha, self._background)
         if self._bands is not None:
             return levels if levels.shape[2] == self._channels else np.repeat(levels, self._channels, 2)
         is_color = levels.shape[2] >= 3
@@ -128,9 +131,9 @@ class TiffRows:
         The opacity is uint8 [rows, width], or None for an opaque image.
         """
         values = self._values(first, last)
-        alpha = opacity(values[:, :, -1]) if self._alpha is not None else None
+        alpha = scale_opacity(values[:, :, -1]) if self._alpha is not None else None
         if self._bands is not None:
-            return stretched(values[:, :, : self._bands.count], self._bands, self.no_data), alpha
+            return stretch_values(values[:, :, : self._bands.count], self._bands, self.no_data), alpha
         if alpha is None:
             return 255 - values if self._is_inverted else values, None
         levels = values[:, :, :-1]
@@ -140,13 +143,13 @@ class TiffRows:
 
     @cached_property
     def _background(self) -> int | None:
-        """Background level that replaces transparency in all rows, or None for opaque images (see `background_of`).
+        """Background level that replaces transparency in all rows, or None for opaque images (see `choose_background`).
 
         It is determined from a sample of rows, since the image may not fit in memory.
         """
         sampled = [self._levels(row, row + 1) for row in spread_evenly(self.sides[0], SAMPLED_ROWS)]
         levels, alphas = zip(*sampled, strict=True)
-        return background_of(np.concatenate(levels), np.concatenate(alphas))
+        return choose_background(np.concatenate(levels), np.concatenate(alphas))
 
     def blank(self, first: int, last: int) -> npt.NDArray[np.bool_]:
         """Return a mask of the pixels without data in the rows `first` to `last` - 1, bool [rows, width].
@@ -176,7 +179,7 @@ class TiffRows:
             pages = [np.asarray(mapped[first:last]) for mapped in self._mapped]
             pages = [each.astype(each.dtype.newbyteorder("=")) for each in pages]
         else:
-            pages = [_decoded(page, first, last) for page in self._pages]
+            pages = [_decode_rows(page, first, last) for page in self._pages]
         values = np.concatenate([each[:, :, None] if each.ndim == 2 else each for each in pages], 2)
         return values.astype(np.uint8) * np.uint8(255) if values.dtype == bool else values
 
@@ -191,12 +194,12 @@ def open_rows(path: str, channels: int, bands: Bands | None) -> Iterator[TiffRow
         yield TiffRows(stream, channels, bands)
 
 
-def _stored_type(file: Any, page: Any) -> np.dtype[Any]:
+def _find_stored_type(file: Any, page: Any) -> np.dtype[Any]:
     """Return the number type of a page, in the byte order of its file."""
     return np.dtype(page.dtype).newbyteorder(file.byteorder)
 
 
-def _decoded(page: Any, first: int, last: int) -> Values:
+def _decode_rows(page: Any, first: int, last: int) -> Values:
     """Decode the rows `first` to `last` - 1 of a page, stored in tiles or strips, to [rows, width, samples]."""
     width, samples = page.imagewidth, page.samplesperpixel
     tile_height, tile_width = (page.tilelength, page.tilewidth) if page.is_tiled else (page.rowsperstrip, width)

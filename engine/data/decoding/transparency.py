@@ -15,7 +15,7 @@ NEARLY_WHITE = 230
 WHITE, BLACK = 255, 0
 
 
-def background_of(levels: Bytes, alpha: Bytes) -> int | None:
+def choose_background(levels: Bytes, alpha: Bytes) -> int | None:
     """Choose the level of the background for an image [..., c] with opacity `alpha` [...]: black or white.
 
     Returns None if the opacity is constant. It then carries no information, and blending would only reduce the
@@ -27,7 +27,7 @@ def background_of(levels: Bytes, alpha: Bytes) -> int | None:
     return BLACK if mean >= NEARLY_WHITE else WHITE
 
 
-def flattened(levels: Bytes, alpha: Bytes, background: int | None) -> Bytes:
+def blend(levels: Bytes, alpha: Bytes, background: int | None) -> Bytes:
     """Blend an image [..., c] with the level `background` according to its opacity `alpha` [...].
 
     Returns the image unchanged if `background` is None.
@@ -38,11 +38,11 @@ def flattened(levels: Bytes, alpha: Bytes, background: int | None) -> Bytes:
     return ((levels * weight + np.uint16(background) * (255 - weight) + 127) // 255).astype(np.uint8)
 
 
-def opaque(image: Image.Image) -> Image.Image:
+def remove_transparency(image: Image.Image) -> Image.Image:
     """Convert an 8-bit image with transparency to gray or RGB. Other images are returned unchanged."""
     if not image.has_transparency_data or image.mode.startswith("I"):
         return image
     pixels = np.asarray(image.convert("RGBA"))
     levels, alpha = pixels[..., :3], pixels[..., 3]
-    levels = flattened(levels, alpha, background_of(levels, alpha))
+    levels = blend(levels, alpha, choose_background(levels, alpha))
     return Image.fromarray(levels[..., 0] if image.mode in ("1", "L", "LA", "La") else levels)

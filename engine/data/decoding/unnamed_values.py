@@ -42,7 +42,7 @@ class Meaning:
     failure: str = ""
 
 
-def by_level(present: Levels, survey: Survey) -> Meaning:
+def learn_from_levels(present: Levels, survey: Survey) -> Meaning:
     """Return the classes of masks with gray levels or palette indices.
 
     `present` are the values that occur. If there are two, they are background and foreground, even if smoothing or JPEG
@@ -68,11 +68,11 @@ def by_level(present: Levels, survey: Survey) -> Meaning:
     has_void = NO_CLASS in values
     is_enough = len(numbers) > 1 or not has_void
     if is_enough and numbers[-1] <= max(_FEW, _FILLED * len(numbers) - 1):
-        return _one_class_per_number(numbers, survey, has_void=has_void)
-    return _one_class_per_value(values, present)
+        return _make_class_per_number(numbers, survey, has_void=has_void)
+    return _make_class_per_value(values, present)
 
 
-def _one_class_per_number(values: list[int], survey: Survey, *, has_void: bool) -> Meaning:
+def _make_class_per_number(values: list[int], survey: Survey, *, has_void: bool) -> Meaning:
     """Return one class for each number from 0 to the largest of the sorted `values`. 255 marks pixels without a class.
 
     `has_void` is True if 255 occurs. Returns a failure if the meaning of 255 is ambiguous.
@@ -96,7 +96,7 @@ def _differ_in_white(survey: Survey) -> bool:
     return not has_both and all(any(len(values) == 2 and white in values for values in masks) for white in (1, 255))
 
 
-def _one_class_per_value(values: list[int], present: Levels) -> Meaning:
+def _make_class_per_value(values: list[int], present: Levels) -> Meaning:
     """Return one class for each of the sorted `values`, or a failure if there are too many or too few of them."""
     if values[-1] > NO_CLASS and np.median(np.diff(values)) == 1:  # objects, or a class and an object in one number
         return Meaning(failure=f"The masks contain value {values[-1]:,}; class numbers go up to {MAX_CLASSES - 1}.")
@@ -148,7 +148,7 @@ def _two_levels(present: Levels, *, lossy: bool) -> tuple[int, int] | None:
     return (low, high) if is_noisy else None
 
 
-def by_color(present: Levels, survey: Survey) -> Meaning:
+def learn_from_colors(present: Levels, survey: Survey) -> Meaning:
     """Return one class for each color in `present`, or a failure if there are too many."""
     count = len(present.values)
     lossy = survey.lossy and count > 8

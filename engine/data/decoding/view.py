@@ -37,7 +37,7 @@ class View(NamedTuple):
             tall, wide = max(resized, round(height * scale)), max(resized, round(width * scale))
             top, left = -((tall - resized) // 2), -((wide - resized) // 2)
         else:
-            top, left, tall, wide = boxed(height, width, resized)
+            top, left, tall, wide = find_letterbox(height, width, resized)
         margin = (resized - size) // 2
         return cls(scale_y=tall / height, scale_x=wide / width, top=top - margin, left=left - margin)
 
@@ -65,7 +65,7 @@ class View(NamedTuple):
         return (np.arange(first, last, dtype=np.float64) + 0.5) * self.scale_x + self.left - 0.5
 
 
-def boxed(height: int, width: int, size: int) -> tuple[int, int, int, int]:
+def find_letterbox(height: int, width: int, size: int) -> tuple[int, int, int, int]:
     """Return the top, left, height and width of an image that is letterboxed in a square with side `size`.
 
     The longer side of the image, whose original `height` and `width` are given, fills the square.
@@ -75,13 +75,13 @@ def boxed(height: int, width: int, size: int) -> tuple[int, int, int, int]:
     return (size - tall) // 2, (size - wide) // 2, tall, wide
 
 
-def box_plane(plane: Bytes, size: int, outside: int) -> Bytes:
+def letterbox_plane(plane: Bytes, size: int, outside: int) -> Bytes:
     """Letterbox a plane of classes, uint8 [h, w], to [size, size], and fill the rest with the class `outside`.
 
     Pixels are taken from the nearest position, as with Pillow's NEAREST.
     """
     height, width = plane.shape
-    top, left, tall, wide = boxed(height, width, size)
+    top, left, tall, wide = find_letterbox(height, width, size)
     rows = (np.arange(tall) * 2 + 1) * height // (2 * tall)
     columns = (np.arange(wide) * 2 + 1) * width // (2 * wide)
     out = np.full((size, size), outside, np.uint8)
@@ -95,6 +95,6 @@ def extend_edges(image: Bytes, sides: tuple[int, int]) -> Bytes:
     `sides` are the height and width of the image before it was letterboxed.
     """
     size = image.shape[-1]
-    top, left, tall, wide = boxed(*sides, size)
+    top, left, tall, wide = find_letterbox(*sides, size)
     inside = image[:, top : top + tall, left : left + wide]
     return np.pad(inside, ((0, 0), (top, size - top - tall), (left, size - left - wide)), mode="edge")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from engine.data.decoding.class_tables import arcgis_classes
+from engine.data.decoding.class_tables import read_arcgis_classes
 from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.class_numbers import number_classes
 from engine.data.formats.shared.instances import InstanceSplit, NumberedMasks
@@ -24,7 +24,7 @@ def detect(tree: Tree) -> list[Detection]:
     sample = sample_masks(pairs)
     if not pairs or not sample.are_labels:
         return []
-    is_defined = arcgis_classes(tree.root) is not None
+    is_defined = read_arcgis_classes(tree.root) is not None
     against = "" if is_defined else "folders of classes in labels, but no esri_model_definition.emd"
     evidence = f"{len(images):,} images with masks of {len(by_class)} classes in labels"
     return [detect_masks(sample, ("instances",), evidence, against=against)]

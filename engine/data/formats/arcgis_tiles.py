@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from xml.etree import ElementTree
 
-from engine.data.decoding.class_tables import arcgis_classes
+from engine.data.decoding.class_tables import read_arcgis_classes
 from engine.data.decoding.reading import Unfit, describe_failure, read_xml
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.image_lookup import ImageLookup
@@ -50,7 +50,7 @@ def _classes(root: ElementTree.Element) -> list[str]:
 
 def _read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with the classes in their XML files. Names come from ArcGIS's list of classes, if any."""
-    definition = arcgis_classes(tree.root)
+    definition = read_arcgis_classes(tree.root)
     titles = {} if definition is None else dict(zip(map(str, definition[0]), definition[1], strict=True))
     lookup = ImageLookup(tree)
     images: list[ShapedImage] = []

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from engine.contract.problems import Problem
-from engine.data.decoding.reading import finite
+from engine.data.decoding.reading import parse_finite
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.boxes import upright_size
 from engine.data.formats.shared.class_numbers import MAX_NAMES_BYTES, name_numbers
@@ -175,7 +175,7 @@ def _without_head(table: Table) -> Columns | None:
         return None
     rows = table.sample()
     fitting = [
-        row for row in rows if not any(row[1:]) or (all(finite(cell) is not None for cell in row[1:5]) and row[5])
+        row for row in rows if not any(row[1:]) or (all(parse_finite(cell) is not None for cell in row[1:5]) and row[5])
     ]
     return Columns(file=0, box=(1, 2, 3, 4), form="xyxy", classes=(5,)) if len(fitting) > len(rows) / 2 else None
 
@@ -235,7 +235,7 @@ def numbers(table: Table, columns: Columns, row: Sequence[str]) -> list[tuple[fl
         return []
     if table.delimiter == ";":  # then commas are decimal separators
         cells = [cell.replace(",", ".") for cell in cells]
-    values = [value for cell in cells if (value := finite(cell)) is not None]
+    values = [value for cell in cells if (value := parse_finite(cell)) is not None]
     if len(values) != len(cells) or len(values) % 4:
         return None
     return [tuple(values[start : start + 4]) for start in range(0, len(values), 4)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from engine.data.decoding.reading import Unfit, finite, read_number
+from engine.data.decoding.reading import Unfit, parse_finite, read_number
 from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.shapes import Shape, ShapedImage, convert, polygon_shape
 from engine.data.formats.shared.text_files import (
@@ -63,7 +63,7 @@ def _parse_line(line: str, number: int) -> Row | None:
     tokens = line.split()
     if not tokens or line.lower().startswith(HEADERS):
         return None
-    if len(tokens) not in (9, 10) or finite(tokens[8]) is not None:  # the class must not be a number
+    if len(tokens) not in (9, 10) or parse_finite(tokens[8]) is not None:  # the class must not be a number
         raise Unfit(f"line {number} is not four corners and a class")
     values = [read_number(token, number) for token in tokens[:8]]
     difficult = len(tokens) == 10 and read_number(tokens[9], number) > 0

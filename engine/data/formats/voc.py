@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from engine.data.decoding.class_tables import arcgis_classes
+from engine.data.decoding.class_tables import read_arcgis_classes
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import HEAD_BYTES, MAX_TABLE_BYTES, Unfit, read_text_lines, read_xml
 from engine.data.formats.format import Confidence, Content, Detection, Format
@@ -332,7 +332,7 @@ def _name_classes(tree: Tree, found: ShapeCollection) -> tuple[str, ...]:
 
     Returns () if there is no definition file that lists all classes. Nothing is renamed then.
     """
-    definition = arcgis_classes(tree.root)
+    definition = read_arcgis_classes(tree.root)
     images = [image for split in found.splits.values() for image in split]
     if definition is None:
         return ()

@@ -14,7 +14,7 @@ from PIL import Image
 
 from engine.contract.dataset import Example, MaskValue, SplitReport
 from engine.contract.problems import Problem
-from engine.data.decoding.reading import describe_failure, folder_channels
+from engine.data.decoding.reading import count_folder_channels, describe_failure
 from engine.data.drawing import encode_png
 from engine.data.splits import Labels, RecognizedDataset, Split, spread_evenly
 
@@ -146,7 +146,11 @@ def start_inspection(
     """
     splits = splits_of_type(found, kind)
     files: list[Sequence[str]] = [getattr(split, "files", ()) for _, split in splits]
-    return splits, Inspection(channels=folder_channels(*files)), FileChecker(sum(map(len, files)), progress, leave_out)
+    return (
+        splits,
+        Inspection(channels=count_folder_channels(*files)),
+        FileChecker(sum(map(len, files)), progress, leave_out),
+    )
 
 
 def draw_examples(indices: Iterable[int], draw: Callable[[int], Example]) -> list[Example]:

@@ -27,8 +27,8 @@ from engine.data.decoding.reading import (
     is_gray,
     read_image,
 )
-from engine.data.decoding.tiff import facts_in, is_special, open_to_show
-from engine.data.decoding.transparency import opaque
+from engine.data.decoding.tiff import is_special, open_to_show, read_facts
+from engine.data.decoding.transparency import remove_transparency
 from engine.data.formats.idx import open_idx_images
 from engine.data.inspection.base import (
     EXAMPLE_SIDE,
@@ -165,7 +165,7 @@ def _seem_complete(paths: list[str]) -> list[bool]:
 def _decode(path: str) -> None:
     """Decode an image completely. Raises an exception if it is damaged."""
     content = read_image(path)
-    facts = facts_in(BytesIO(content))
+    facts = read_facts(BytesIO(content))
     with open_to_show(path) if facts is not None and is_special(facts) else decode_header(content) as image:
         # A JPEG is decoded at an eighth of its size, which is fast and still reads every byte.
         image.draft(image.mode, (1, 1))
@@ -271,13 +271,13 @@ def inspect_any_files(found: RecognizedDataset, progress: Progress, leave_out: L
 
 def _file_example(path: str) -> Example:
     with open_to_show(path) as image:
-        return Example("", "files", thumbnail(opaque(image).convert("RGB")))
+        return Example("", "files", thumbnail(remove_transparency(image).convert("RGB")))
 
 
 def _example_png(path: str) -> bytes:
     with open_to_show(path) as image:
         image.draft(image.mode, (EXAMPLE_SIDE * 2, EXAMPLE_SIDE * 2))
-        return thumbnail(opaque(image).convert("L" if is_gray(image) else "RGB"))
+        return thumbnail(remove_transparency(image).convert("L" if is_gray(image) else "RGB"))
 
 
 def _no_readable_image(name: str, count: int) -> Problem:

@@ -15,7 +15,7 @@ from engine.contract.dataset import DatasetReport, Example, ImageSizes, Reading,
 from engine.contract.images import LegendEntry
 from engine.contract.problems import Problem, errors
 from engine.data.decoding.reading import silence_pillow
-from engine.data.decoding.tiff import channels_with, learn_bands, open_to_show
+from engine.data.decoding.tiff import count_channels, learn_bands, open_to_show
 from engine.data.drawing import frame_legend, mask_legend
 from engine.data.formats import registry
 from engine.data.formats.format import resolve
@@ -194,7 +194,7 @@ def _inspect_splits(
     result.problems += [problem for split in result.splits[:1] for problem in check_imbalance(split)]
     files = getattr(found.train, "files", ()) if getattr(found.train, "holds_images", True) else ()
     learned = learn_bands(folder, files)
-    result.channels = result.channels if learned is None else channels_with(learned.bands, result.channels)
+    result.channels = result.channels if learned is None else count_channels(learned.bands, result.channels)
     result.problems += check_pixels(files, result.channels or 3, learned)
     if not errors(result.problems):
         contents = Contents()

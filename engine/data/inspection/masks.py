@@ -19,16 +19,16 @@ from engine.data.decoding.mask_values import (
     NO_CLASS,
     NOT_A_NUMBER,
     Values,
-    aligned,
+    align_values,
     class_plane,
-    classes_of_values,
     count_values,
+    look_up_classes,
     mask_size,
     merge_counts,
     read_values,
 )
 from engine.data.decoding.numbered_masks import count_numbered_objects
-from engine.data.decoding.orientation import rotated_with, rotation_of
+from engine.data.decoding.orientation import get_rotation, turn_upright_like_image
 from engine.data.decoding.pixels import read_to_show
 from engine.data.decoding.reading import read_image
 from engine.data.decoding.tiff import open_to_show
@@ -114,7 +114,7 @@ def _check(
     """
     with open_to_show(split.files[index]) as image:
         height, width = size_upright(image)
-        rotation = rotation_of(image)
+        rotation = get_rotation(image)
     mask_width, mask_height = mask_size(split.masks[index])
     if rotation is not None:
         verdicts[index] = drawn_on([(mask_height, mask_width)], rotation)
@@ -122,7 +122,7 @@ def _check(
         require_size("its mask has", (mask_height, mask_width), (height, width))
     if index not in sampled:
         return None
-    counts = count_values(aligned(read_values(read_image(split.masks[index])), code))
+    counts = count_values(align_values(read_values(read_image(split.masks[index])), code))
     _by_class(counts, code)  # raises Unfit for a value without a meaning
     return counts
 
@@ -136,7 +136,7 @@ def _by_class(counts: Counts | None, code: MaskCode) -> Labels | None:
         return None
     values, pixels = counts
     totals = np.zeros(NO_CLASS + 1, np.int64)
-    np.add.at(totals, classes_of_values(values[None], code)[0], pixels)
+    np.add.at(totals, look_up_classes(values[None], code)[0], pixels)
     return totals
 
 
@@ -149,7 +149,7 @@ def _value_table(counts: list[Counts], classes: Sequence[str], code: MaskCode) -
     if not len(values):
         return ()
     frequent = np.sort(np.argsort(-pixels, kind="stable")[:MAX_VALUES_LISTED])
-    of_class = classes_of_values(values[None], code)[0]
+    of_class = look_up_classes(values[None], code)[0]
     return tuple(
         MaskValue(
             _format_value(int(values[row]), code),
@@ -195,7 +195,7 @@ def _draw(split: MaskSplit, code: MaskCode, index: int) -> Example:
     """Return an example: the training image with the given index, overlaid with its mask."""
     image = read_to_show(split.files[index]).convert("RGB")
     plane = class_plane(read_values(read_image(split.masks[index])), code)
-    plane = rotated_with(plane, split.files[index], image.size[::-1])
+    plane = turn_upright_like_image(plane, split.files[index], image.size[::-1])
     image.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
     mask = np.asarray(Image.fromarray(plane).resize(image.size, Image.Resampling.NEAREST))
     return Example("", "train", encode_png(overlay_mask(np.asarray(image), mask)), index)

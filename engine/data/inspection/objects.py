@@ -18,10 +18,10 @@ from engine.contract.dataset import Example, SplitReport
 from engine.contract.problems import Problem
 from engine.data.decoding.header_check import seems_complete
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.orientation import rotation_of
+from engine.data.decoding.orientation import get_rotation
 from engine.data.decoding.reading import Unfit
 from engine.data.decoding.tiff import open_to_show
-from engine.data.decoding.transparency import opaque
+from engine.data.decoding.transparency import remove_transparency
 from engine.data.drawing import draw_boxes, encode_png, overlay_mask
 from engine.data.formats.shared.boxes import BoxSplit, size_upright, upright_size
 from engine.data.formats.shared.instances import MAX_INSTANCES, InstanceSplit, Outlines, paint, warn_about_crowds
@@ -79,7 +79,7 @@ def check_image(path: str, annotated: Sequence[tuple[int, int]], noun: str, *, d
     Without `decode`, only the header is read. Raises Unfit, or any exception of the decoder, if the image is unusable.
     """
     with open_to_show(path) as image:
-        size, rotation = size_upright(image), rotation_of(image)
+        size, rotation = size_upright(image), get_rotation(image)
     for height, width in annotated:
         if (height, width) != size:
             turned = "" if rotation is None else " once its EXIF orientation is applied"
@@ -163,7 +163,7 @@ def read_shrunk(path: str, side: int) -> Bytes:
     """
     with open_to_show(path) as opened:
         opened.draft("RGB", (2 * side, 2 * side))  # decodes a large JPEG at a reduced size
-        image = opaque(ImageOps.exif_transpose(opened)).convert("RGB")
+        image = remove_transparency(ImageOps.exif_transpose(opened)).convert("RGB")
     image.thumbnail((side, side))
     return np.asarray(image)
 

@@ -18,7 +18,7 @@ from engine.data.decoding.image_files import is_image
 from engine.data.decoding.pixels import decode_pixels
 from engine.data.decoding.reading import decode_header, read_image
 from engine.data.decoding.tiff import Bands, LearnedBands
-from engine.data.decoding.transparency import BLACK, background_of
+from engine.data.decoding.transparency import BLACK, choose_background
 from engine.data.splits import dataset_warning, first_names, spread_evenly
 from engine.system.format import counted
 
@@ -100,7 +100,7 @@ def _background(image: Image.Image) -> int | None:
     if not image.has_transparency_data or image.mode.startswith("I"):
         return None
     pixels = np.asarray(image.convert("RGBA"))
-    return background_of(pixels[..., :3], pixels[..., 3])
+    return choose_background(pixels[..., :3], pixels[..., 3])
 
 
 def _spread_pixels(pixels: Bytes) -> Bytes:

@@ -17,7 +17,7 @@ from engine.contract.inference.prediction import Format, PredictRequest, formats
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.decoding.tiff import ENDINGS
-from engine.data.decoding.tiff_rows import Georeference, TiffRows, georeference, open_rows
+from engine.data.decoding.tiff_rows import Georeference, TiffRows, open_rows, read_georeference
 from engine.data.drawing import overlay_mask
 from engine.inference.placing import most_likely_classes, project_in_bands
 from engine.inference.prediction.journal import Entry, ObjectEntry
@@ -128,7 +128,7 @@ class Results:
 
         See `placing.project_in_bands` for the bands.
         """
-        geo_position = georeference(sample.file) if sample.file.lower().endswith(ENDINGS) else None
+        geo_position = read_georeference(sample.file) if sample.file.lower().endswith(ENDINGS) else None
         formats = self._request.formats or (("geotiff",) if geo_position is not None else ("png",))
         counts = np.zeros(NO_CLASS + 1, np.int64)  # pixels of each class
         files: dict[str, str] = {}

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.orientation import rotated_with
+from engine.data.decoding.orientation import turn_upright_like_image
 from engine.data.decoding.reading import MAX_PIXELS, Unfit, decode_header
-from engine.data.decoding.view import boxed
+from engine.data.decoding.view import find_letterbox
 from engine.tasks.edges.matlab import check_mat
 
 Planes = npt.NDArray[np.bool_]
@@ -54,10 +54,10 @@ class AnnotatedEdges:
     def rotated_with(self, path: str, sides: tuple[int, int]) -> AnnotatedEdges:
         """Return the edges rotated like the image at `path`, whose height and width are `sides`.
 
-        See `orientation.rotated_with`.
+        See `orientation.turn_upright_like_image`.
         """
-        agreement = None if self.agreement is None else rotated_with(self.agreement, path, sides)
-        return AnnotatedEdges(rotated_with(self.layers, path, sides), agreement)
+        agreement = None if self.agreement is None else turn_upright_like_image(self.agreement, path, sides)
+        return AnnotatedEdges(turn_upright_like_image(self.layers, path, sides), agreement)
 
     @property
     def sides(self) -> tuple[int, int]:
@@ -134,7 +134,7 @@ def letterbox_edges(drawn: AnnotatedEdges, size: int) -> Bytes:
     annotator_bits = np.zeros(agreement.shape, np.uint8)
     for number, layer in enumerate(layers[:MAX_ANNOTATORS]):
         annotator_bits |= thin_lines(layer).astype(np.uint8) << number
-    top, left, resized_height, resized_width = boxed(*drawn.sides, size)
+    top, left, resized_height, resized_width = find_letterbox(*drawn.sides, size)
     planes = np.zeros((2, size, size), np.uint8)
     planes[0] = OUTSIDE
     planes[:, top : top + resized_height, left : left + resized_width] = agreement, annotator_bits
@@ -147,7 +147,7 @@ def _resize_planes(layers: npt.NDArray[_Kind], size: int) -> npt.NDArray[_Kind]:
     If several pixels are merged, their maximum is used.
     """
     height, width = layers.shape[1:]
-    _, _, resized_height, resized_width = boxed(height, width, size)
+    _, _, resized_height, resized_width = find_letterbox(height, width, size)
     if resized_height >= height and resized_width >= width:
         rows = (np.arange(resized_height) * 2 + 1) * height // (2 * resized_height)
         columns = (np.arange(resized_width) * 2 + 1) * width // (2 * resized_width)

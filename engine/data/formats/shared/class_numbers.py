@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 
-from engine.data.decoding.class_tables import arcgis_classes
+from engine.data.decoding.class_tables import read_arcgis_classes
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import read_json, read_text_lines
 from engine.data.formats.shared.tables import open_table
@@ -135,7 +135,7 @@ def number_classes(folder: str, names: Iterable[str]) -> tuple[tuple[str, ...], 
     used. Otherwise, the classes are sorted.
     """
     ordered = sorted(set(names))
-    definition = arcgis_classes(folder)
+    definition = read_arcgis_classes(folder)
     if definition is not None:
         values, titles = definition
         numbers = {title: number for number, title in enumerate(titles)}

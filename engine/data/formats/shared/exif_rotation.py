@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from engine.contract.problems import Problem
-from engine.data.decoding.orientation import Rotation, rotations_of, upright, upright_edges
+from engine.data.decoding.orientation import Rotation, read_rotations, turn_edges_upright, turn_upright
 from engine.data.decoding.outlines import Window
 from engine.data.formats.shared.boxes import TOLERANCE, Box, BoxedImage
 from engine.data.formats.shared.instances import Instance, InstanceSplit, Source
@@ -99,7 +99,7 @@ def rotate_boxes(images: Sequence[BoxedImage], rotations: RotationReport) -> lis
     Images whose boxes had to be rotated are recorded in `rotations`.
     """
     paths = [image.path for image in images]
-    by_index = rotations_of(paths)
+    by_index = read_rotations(paths)
     with_boxes = {index: rotation for index, rotation in by_index.items() if images[index].boxes}
     verdicts = {index: _verdict_on_boxes(images[index], rotation) for index, rotation in with_boxes.items()}
     to_rotate = rotations.select(verdicts, paths)  # images whose boxes refer to the stored pixels
@@ -129,7 +129,7 @@ def _rotated(image: BoxedImage, rotation: Rotation) -> list[Box]:
     """Return the boxes of an image, which were drawn on the stored pixels, in the upright image."""
     edges = np.array([box[:4] for box in image.boxes], np.float64)
     height, width = (1.0, 1.0) if image.fractions else rotation.raw
-    moved = upright_edges(edges, rotation.orientation, height, width)
+    moved = turn_edges_upright(edges, rotation.orientation, height, width)
     return [
         box._replace(left=left, top=top, right=right, bottom=bottom)
         for box, (left, top, right, bottom) in zip(image.boxes, moved.tolist(), strict=True)
@@ -172,7 +172,7 @@ def rotate_instances(split: InstanceSplit, rotations: RotationReport) -> Instanc
 
     Images whose instances must be rotated are recorded in `rotations`.
     """
-    by_index = rotations_of(split.files)
+    by_index = read_rotations(split.files)
     verdicts = {index: _verdict_on_source(split.sources[index], rotation) for index, rotation in by_index.items()}
     sources = list(split.sources)
     for index in rotations.select(verdicts, split.files):
@@ -192,5 +192,5 @@ def _rotated_window(window: Window, rotation: Rotation) -> Window:
     """Return the window of an object in the upright image, given its window in the stored image."""
     height, width = window.pixels.shape
     edges = np.array([[window.left, window.top, window.left + width, window.top + height]], np.float64)
-    ((left, top, _, _),) = upright_edges(edges, rotation.orientation, *rotation.raw).astype(int).tolist()
-    return Window(top, left, np.ascontiguousarray(upright(window.pixels, rotation.orientation)))
+    ((left, top, _, _),) = turn_edges_upright(edges, rotation.orientation, *rotation.raw).astype(int).tolist()
+    return Window(top, left, np.ascontiguousarray(turn_upright(window.pixels, rotation.orientation)))

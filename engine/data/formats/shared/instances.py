@@ -23,9 +23,9 @@ from engine.data.decoding.mask_values import (
     MaskValues,
     Values,
     class_plane,
+    find_distinct_values,
     mask_size,
     read_values,
-    values_in,
 )
 from engine.data.decoding.outlines import Points, Window, fill, read_outline
 from engine.data.decoding.reading import Unfit, read_image
@@ -184,7 +184,7 @@ class NumberedMasks(_MaskFiles):
         found = []
         for path, label in self._masks:
             with suppress(Exception):  # a decoder may raise nearly anything; loading the image reports it
-                values = values_in(read_values(read_image(path)))
+                values = find_distinct_values(read_values(read_image(path)))
                 found += [label] * int((values > 0).sum())
         return found
 
@@ -273,7 +273,7 @@ class NumberedLabels(_MaskFiles):
 
     def labels(self) -> list[int]:
         try:
-            objects = map(self._numbering.split, values_in(read_values(read_image(self._paths[0]))).tolist())
+            objects = map(self._numbering.split, find_distinct_values(read_values(read_image(self._paths[0]))).tolist())
         except Exception:
             return []  # a decoder may raise nearly anything; loading the image reports it
         return [self._classes[label] for label, ignored in objects if label in self._classes and not ignored]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from engine.data.decoding.image_files import is_image
-from engine.data.decoding.reading import finite
+from engine.data.decoding.reading import parse_finite
 from engine.data.formats.shared.tables import (
     FILE_COLUMNS,
     INDEX_COLUMNS,
@@ -99,7 +99,7 @@ class Profile:
     @property
     def has_fractions(self) -> bool:
         """True if all cells of the column are numbers and some of them are fractions."""
-        return bool(self.cells) and not self.is_numbers and all(finite(cell) is not None for cell in self.cells)
+        return bool(self.cells) and not self.is_numbers and all(parse_finite(cell) is not None for cell in self.cells)
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ def _lists_values(cells: Profile) -> bool:
     sampled = list(cells.cells)[:_SAMPLED_LISTS]
     if len(sampled) < 2 or not all(cell.startswith(UNIT) for cell in sampled):
         return False
-    lists = [[finite(number) for number in cell.split(UNIT)[1:]] for cell in sampled]
+    lists = [[parse_finite(number) for number in cell.split(UNIT)[1:]] for cell in sampled]
     numbers = {number for each in lists for number in each}
     if None in numbers or len({len(each) for each in lists}) > 1:
         return False

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from engine.data.decoding.reading import Unfit, finite
+from engine.data.decoding.reading import Unfit, parse_finite
 from engine.data.splits import printable
 from engine.system.regular_files import open_regular
 from engine.tasks.points.decoding.fields import (
@@ -221,7 +221,7 @@ def _split_cells(line: str, delimiter: str | None) -> list[str]:
 
 def _parse_number(cell: str) -> float | None:
     """Convert a cell to a number. Returns NaN for "nan", and None for other text and infinite numbers."""
-    return float("nan") if cell.lower() == "nan" else finite(cell)
+    return float("nan") if cell.lower() == "nan" else parse_finite(cell)
 
 
 def _detect_layout(names: Sequence[str], lines: Sequence[str], skipped_lines: int, has_labels_file: bool) -> Table:

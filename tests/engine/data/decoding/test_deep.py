@@ -15,7 +15,7 @@ from PIL import Image
 from engine.contract.images import Preprocessing
 from engine.data.datasets.open_splits import open_splits
 from engine.data.datasets.unlabeled_images import UnlabeledImages
-from engine.data.decoding.deep import Facts, facts_of, image_of, mode_of, read_deep, to_levels
+from engine.data.decoding.deep import Facts, choose_mode, make_image, read_deep, read_deep_facts, to_levels
 from engine.data.decoding.images import frame, letterbox
 from engine.data.decoding.limits import Unfit
 from engine.data.decoding.pixels import decode_pixels, read_to_show
@@ -206,13 +206,13 @@ def codestream(bits: int) -> bytes:
     ],
 )
 def test_facts_are_read_from_headers(content: bytes, facts: tuple[object, ...] | None) -> None:
-    found = facts_of(io.BytesIO(content))
+    found = read_deep_facts(io.BytesIO(content))
     assert (None if found is None else tuple(found)[:5]) == facts
 
 
 def test_arrays_of_bools_are_black_and_white() -> None:
     content = npy(np.array([[True, False]]))
-    found = facts_of(io.BytesIO(content))
+    found = read_deep_facts(io.BytesIO(content))
     assert found is not None
     assert read_deep(content, found).tolist() == [[[255], [0]]]
 
@@ -220,20 +220,20 @@ def test_arrays_of_bools_are_black_and_white() -> None:
 @pytest.mark.parametrize("shape", [(3, 5, 3), (4, 9, 2), (7, 5, 9)])
 def test_arrays_without_clear_channels_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(Unfit):
-        facts_of(io.BytesIO(npy(np.zeros(shape, np.uint8))))
+        read_deep_facts(io.BytesIO(npy(np.zeros(shape, np.uint8))))
 
 
 @pytest.mark.parametrize("value", [1 << 40, -(1 << 40)])
 def test_image_of_refuses_numbers_beyond_32_bits(value: int) -> None:
     with pytest.raises(Unfit):
-        image_of(np.full((2, 2, 1), value))
-    assert np.asarray(image_of(np.full((2, 2, 1), value >> 12))).tolist() == [[value >> 12] * 2] * 2
+        make_image(np.full((2, 2, 1), value))
+    assert np.asarray(make_image(np.full((2, 2, 1), value >> 12))).tolist() == [[value >> 12] * 2] * 2
 
 
 @pytest.mark.parametrize(("bands", "mode"), [(1, "L"), (2, "LA"), (3, "RGB"), (4, "RGBA"), (5, "RGBA")])
 def test_mode_depends_on_bands(bands: int, mode: str) -> None:
-    assert mode_of(Facts(2, 2, bands, np.dtype(np.uint8))) == mode
-    assert mode_of(Facts(2, 2, 1, np.dtype(np.float32))) == "F"
+    assert choose_mode(Facts(2, 2, bands, np.dtype(np.uint8))) == mode
+    assert choose_mode(Facts(2, 2, 1, np.dtype(np.float32))) == "F"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.data.decoding.mask_survey import MANY, Levels
-from engine.data.decoding.unnamed_values import _one_class_per_value
+from engine.data.decoding.unnamed_values import _make_class_per_value
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from engine.data.decoding.unnamed_values import _one_class_per_value
     ],
 )
 def test_each_value_is_a_class(values: list[int], ignored: tuple[int, ...], has_note: bool) -> None:
-    found = _one_class_per_value(values, levels(values))
+    found = _make_class_per_value(values, levels(values))
     classes = [value for value in values if value not in ignored]
     assert found.code is not None
     assert (found.code.values, found.code.ignored, bool(found.code.notes)) == (tuple(classes), ignored, has_note)
@@ -37,7 +37,7 @@ def test_each_value_is_a_class(values: list[int], ignored: tuple[int, ...], has_
     ],
 )
 def test_values_that_are_no_classes_have_a_reason(values: list[int], failure: str) -> None:
-    found = _one_class_per_value(values, levels(values))
+    found = _make_class_per_value(values, levels(values))
     assert (found.classes, found.code) == ((), None)
     assert failure in found.failure
 

@@ -8,7 +8,7 @@ from PIL import Image
 
 from engine.contract.images import Framing
 from engine.data.decoding.images import frame
-from engine.data.decoding.view import View, box_plane
+from engine.data.decoding.view import View, letterbox_plane
 
 
 @pytest.mark.parametrize("framing", ["crop", "whole", "continued"])
@@ -40,7 +40,7 @@ def test_view_converts_exactly() -> None:
 @pytest.mark.parametrize(("height", "width", "top", "left"), [(10, 21, 2, 0), (21, 10, 0, 2), (3, 3, 0, 0)])
 def test_box_plane_takes_pixels_like_pillow(height: int, width: int, top: int, left: int) -> None:
     plane = np.random.default_rng(0).integers(0, 200, (height, width), np.uint8)
-    boxed = box_plane(plane, 8, 255)
+    boxed = letterbox_plane(plane, 8, 255)
     tall, wide = 8 - 2 * top, 8 - 2 * left
     expected = np.full((8, 8), 255, np.uint8)
     resized = Image.fromarray(plane).resize((wide, tall), Image.Resampling.NEAREST)

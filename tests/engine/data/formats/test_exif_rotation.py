@@ -10,7 +10,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from engine.data.datasets.open_splits import open_splits
-from engine.data.decoding.orientation import upright, upright_edges
+from engine.data.decoding.orientation import turn_edges_upright, turn_upright
 from engine.data.formats.registry import recognize
 from engine.data.formats.shared.boxes import Box, BoxedImage, BoxSplit
 from engine.data.formats.shared.exif_rotation import Drawn as Verdict
@@ -100,9 +100,9 @@ def texts(recognized: RecognizedDataset) -> str:
 def test_edges_turn_as_the_pixels_do(orientation: int) -> None:
     pixels = np.zeros((6, 9), bool)
     pixels[1:3, 2:7] = True
-    rows, columns = np.nonzero(upright(pixels, orientation))
+    rows, columns = np.nonzero(turn_upright(pixels, orientation))
     expected = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
-    edges = upright_edges(np.array([[2.0, 1, 7, 3]]), orientation, 6, 9)
+    edges = turn_edges_upright(np.array([[2.0, 1, 7, 3]]), orientation, 6, 9)
     assert edges.tolist() == [expected]
 
 
@@ -123,7 +123,7 @@ def test_boxes_without_a_size_are_turned_if_they_only_fit_unturned(tmp_path: Pat
 @pytest.mark.parametrize("orientation", QUARTERS)
 def test_boxes_of_the_upright_size_stay(tmp_path: Path, orientation: int) -> None:
     raw = np.array([each[:4] for each in RAW.rectangles], np.float64)
-    edges = upright_edges(raw, orientation, RAW.height, RAW.width).astype(int).tolist()
+    edges = turn_edges_upright(raw, orientation, RAW.height, RAW.width).astype(int).tolist()
     rectangles = [Rectangle(*row, each.name) for row, each in zip(edges, RAW.rectangles, strict=True)]
     recognized = recognize_folder(voc(tmp_path, orientation, annotated=Drawn(RAW.width, RAW.height, tuple(rectangles))))
     assert boxes_match_colors(recognized)

@@ -24,7 +24,7 @@ from engine.contract.dataset import INSPECTION, DatasetReport, ImageSizes, Inspe
 from engine.contract.messages import Done
 from engine.contract.problems import errors
 from engine.data.datasets.open_splits import open_splits
-from engine.data.decoding.reading import folder_channels
+from engine.data.decoding.reading import count_folder_channels
 from engine.data.inspection import imagefolder
 from engine.data.inspection.inspector import image_sizes, inspect
 from engine.system.paths import sample_dataset
@@ -225,10 +225,10 @@ def test_channels_are_read_from_few_images(tmp_path: Path) -> None:
     gray = str(image(tmp_path / "gray.png", 80, mode="L"))
     color = str(image(tmp_path / "color.png"))
     many = Asked([gray] * 100_000)
-    assert folder_channels(many) == 1
+    assert count_folder_channels(many) == 1
     assert 100 < many.asked <= 512
-    assert folder_channels(many, [color]) == 3
-    assert folder_channels(Asked([gray] * 50_000 + [color] * 50_000)) == 3
+    assert count_folder_channels(many, [color]) == 3
+    assert count_folder_channels(Asked([gray] * 50_000 + [color] * 50_000)) == 3
 
 
 def test_report_has_names_that_are_not_utf8(tree: Tree) -> None:
