@@ -52,9 +52,9 @@ def cache(options: argparse.Namespace) -> int:
 
 def _images(cached: CachedSet) -> int:
     """Return the number of decoded images that are cached for a dataset."""
-    from engine.data.cache.cached_images import filled_rows
+    from engine.data.cache.cached_images import count_filled_rows
 
-    return filled_rows(cached.folder)
+    return count_filled_rows(cached.folder)
 
 
 def _values(cached: CachedSet) -> dict[str, object]:

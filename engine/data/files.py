@@ -135,7 +135,7 @@ class Files(Sequence[str]):
         return replace(self, _rows=np.concatenate([self._rows, other._rows]))
 
 
-def files_of(paths: Iterable[str]) -> Files:
+def make_files(paths: Iterable[str]) -> Files:
     """Convert full paths to `Files`. Paths in the same folder should be adjacent, to store each folder only once."""
     listings: list[Listing] = []
     names: list[str] = []

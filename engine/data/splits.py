@@ -222,7 +222,7 @@ def warn_unreadable(faults: Sequence[tuple[str, str]], noun: str, remedy: str) -
     return [dataset_warning(f"{count} that can't be read ({first_names([path])}: {reason}{more}).", remedy)]
 
 
-def unrecognized(problem: Problem, other: str = "") -> RecognizedDataset:
+def make_unrecognized(problem: Problem, other: str = "") -> RecognizedDataset:
     return RecognizedDataset("", problems=(problem,), other=other)
 
 
@@ -237,10 +237,10 @@ def count_sentence(names: Sequence[str], noun: str, plural: str = "") -> str:
 
 def first_names(paths: Sequence[str]) -> str:
     """Return the printable names of the first three files, followed by an ellipsis if there are more."""
-    return some_of(list(dict.fromkeys(os.path.basename(path) for path in paths)))
+    return abbreviate_names(list(dict.fromkeys(os.path.basename(path) for path in paths)))
 
 
-def some_of(names: Sequence[str], count: int = 3) -> str:
+def abbreviate_names(names: Sequence[str], count: int = 3) -> str:
     """Return the first of the printable `names`, followed by an ellipsis if there are more than `count`."""
     return ", ".join(map(printable, names[:count])) + (", …" if len(names) > count else "")
 
@@ -250,7 +250,7 @@ def spread_evenly(length: int, count: int) -> list[int]:
     return list(range(0, length, max(-(-length // count), 1)))
 
 
-def hash_order(keys: Iterable[bytes], labels: Labels, seed: int) -> Labels:
+def order_by_hash(keys: Iterable[bytes], labels: Labels, seed: int) -> Labels:
     """Return the indices of all samples [n], sorted by class, and within each class by a hash.
 
     `keys` identify the samples, `labels` are their classes, [n], and the hash is computed from the seed and the key.
@@ -275,7 +275,7 @@ def draw_validation(keys: Iterable[bytes], labels: Labels, val_fraction: float, 
     """
     if not val_fraction:
         return np.zeros(len(labels), bool)
-    order = hash_order(keys, labels, seed)
+    order = order_by_hash(keys, labels, seed)
     counts = np.bincount(labels)
     chosen = np.zeros(len(labels), bool)
     for end, count in zip(np.cumsum(counts).tolist(), counts.tolist(), strict=True):

@@ -22,7 +22,7 @@ from engine.contract.inference.prediction import TILED
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.data.datasets.images import DatasetError, UnreadableImage
-from engine.data.datasets.unlabeled_images import bands_of
+from engine.data.datasets.unlabeled_images import get_bands
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.images import frame
 from engine.data.decoding.pixels import decode_pixels
@@ -227,7 +227,7 @@ class TrainedModel:
     @property
     def bands(self) -> Bands | None:
         """Conversion from TIFF bands to channels, or None if the training did not select bands."""
-        return bands_of(self.preprocessing)
+        return get_bands(self.preprocessing)
 
     def view(self, height: int, width: int) -> View:
         """Return the position of an image of the given size in the model's square input."""

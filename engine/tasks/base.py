@@ -19,7 +19,7 @@ from engine.contract.job import Job
 from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.datasets.samples import SampleSet
 from engine.data.decoding.idx import Bytes
-from engine.data.formats.registry import kinds_for
+from engine.data.formats.registry import accepted_kinds
 from engine.data.loading.base_loader import Finish
 from engine.data.randomness import RandomStreams
 from engine.data.splits import Labels
@@ -272,7 +272,7 @@ class Task(ABC):
             job.data.dataset,
             val_fraction=job.data.val_fraction,
             seed=job.training.seed,
-            kinds=kinds_for(self.entry.id, self.entry.annotations),
+            kinds=accepted_kinds(self.entry.id, self.entry.annotations),
             format=job.data.format,
             fold=job.data.fold,
         )

@@ -28,7 +28,7 @@ from engine.data.datasets.samples import SampleSet
 from engine.data.loading.base_loader import Finish, Loader
 from engine.data.loading.image_loader import BatchLoader
 from engine.data.loading.sample_loader import SampleLoader
-from engine.data.loading.sampler import GlobalBatchSampler, balancing_chances
+from engine.data.loading.sampler import GlobalBatchSampler, compute_balancing_chances
 from engine.data.randomness import Purpose, RandomStreams
 from engine.data.transforms.device_transforms import Statistics
 from engine.models.registry import MODELS
@@ -128,7 +128,9 @@ class DataLoaders:
             self._streams,
             shuffle=shuffle,
             shares=self._strategy.shares,
-            chances=balancing_chances(samples.targets) if is_balanced and isinstance(samples, ImageSet) else None,
+            chances=compute_balancing_chances(samples.targets)
+            if is_balanced and isinstance(samples, ImageSet)
+            else None,
         )
 
     def _create_split_loader(

@@ -11,7 +11,7 @@ from PIL import Image
 
 from engine.data.decoding.mask_values import class_plane, read_values
 from engine.data.formats.format import Content, Detection, Format
-from engine.data.formats.shared.boxes import BoxedImage, BoxFaults, gather, image_sizes
+from engine.data.formats.shared.boxes import BoxedImage, BoxFaults, find_image_sizes, gather
 from engine.data.formats.shared.instances import InstanceSplit
 from engine.data.formats.tree import Tree
 from engine.data.splits import FileSplit, LabelSplit, MaskSplit
@@ -164,7 +164,7 @@ def _of_split(images: Any, classes: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _named_boxes(image: BoxedImage, classes: tuple[str, ...]) -> list[tuple[str, tuple[float, ...]]]:
-    height, width = image_sizes([image])[0].tolist() if image.fractions else (1, 1)
+    height, width = find_image_sizes([image])[0].tolist() if image.fractions else (1, 1)
     sides = (width, height, width, height)
     return [
         (classes[box.label], tuple(round(edge * side, 3) for edge, side in zip(box[:4], sides, strict=True)))

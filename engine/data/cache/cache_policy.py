@@ -8,7 +8,7 @@ import psutil
 
 from engine.data.cache.cache_space import CacheRefused, format_bytes
 from engine.data.cache.cached_images import CachedImages
-from engine.data.cache.store import InMemory, Mapped, Store
+from engine.data.cache.store import MappedStore, MemoryStore, Store
 from engine.data.datasets.images import ImageSet
 from engine.data.decoding.images import VERSION
 
@@ -40,7 +40,7 @@ def open_store(
     if mapped is not None:
         on_chosen("file", "The images are already decoded in one file, which is mapped into memory.")
         pixels, rows = mapped
-        return Mapped(pixels, rows)
+        return MappedStore(pixels, rows)
     refusal = ""
     if mode in ("auto", "disk") and images.files:
         try:
@@ -56,7 +56,7 @@ def open_store(
     limit = free // 2 if mode == "memory" else min(MEMORY_LIMIT_BYTES, free // 8)
     if needed <= limit:
         on_chosen("memory", f"{refusal}Decoded once, for this run: {format_bytes(needed)} for each worker.")
-        return InMemory(len(images), size, planes)
+        return MemoryStore(len(images), size, planes)
     too_large = f"There is no room in memory for {format_bytes(needed)} ({format_bytes(limit)} at most)"
     on_chosen("off", f"{refusal}{too_large}, so images are decoded in every epoch.")
     return None

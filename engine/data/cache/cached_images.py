@@ -82,17 +82,17 @@ class CachedImages(Store):
         self._extending = threading.Lock()
         # Size and modification time of the files of images that `put` may store, by the image's index.
         self._states: dict[int, tuple[int, int]] = {}
-        self._path_hashes = _hashes(files, folder)
+        self._path_hashes = _hash_paths(files, folder)
         folder = os.path.realpath(folder)
         identity = b"%s\0%d %d %d%s" % (os.fsencode(folder), size, channels, version, kind.encode())
         key = hashlib.blake2b(identity, digest_size=12)
         with folder_lock() as root, ExitStack() as undo:
             self.folder = root / key.hexdigest()
-            known = _records(self.folder / INDEX)["path"]
+            known = _read_records(self.folder / INDEX)["path"]
             if len(known) > 2 * _count_distinct(known) and remove(self.folder):
                 known = known[:0]  # most rows belonged to older versions of the files
             # The row of each image, and the paths that need new rows.
-            self._rows, new = _assign(known, self._path_hashes)
+            self._rows, new = _assign_rows(known, self._path_hashes)
             self.folder.mkdir(mode=0o700, exist_ok=True)
             if not len(known):
                 undo.callback(remove, self.folder)
@@ -119,7 +119,7 @@ class CachedImages(Store):
         Otherwise, `put` may then store the image; a sample whose file has changed gets another row.
         """
         try:
-            state = self._state_of(sample)
+            state = self._read_state(sample)
         except OSError:
             return False
         if self._is_valid(sample, state):
@@ -168,7 +168,7 @@ class CachedImages(Store):
         rows = self._rows[samples]
         np.take(self._pixels, rows, axis=0, out=out, mode="clip")
 
-    def _state_of(self, sample: int) -> tuple[int, int]:
+    def _read_state(self, sample: int) -> tuple[int, int]:
         """Return the size and modification time of a sample's image file.
 
         If the image has a companion file, both values are combined with those of the companion.
@@ -241,12 +241,12 @@ class CachedImages(Store):
             self._on_failure(reason)
 
 
-def filled_rows(folder: Path) -> int:
+def count_filled_rows(folder: Path) -> int:
     """Return the number of images that the disk cache in `folder` contains."""
-    return int(np.count_nonzero(_records(folder / INDEX)["file_bytes"]))
+    return int(np.count_nonzero(_read_records(folder / INDEX)["file_bytes"]))
 
 
-def _hashes(files: Sequence[str], folder: str) -> npt.NDArray[np.uint64]:
+def _hash_paths(files: Sequence[str], folder: str) -> npt.NDArray[np.uint64]:
     """Return a hash of each path relative to `folder`, [n]."""
     digests = bytearray()
     for path in files:
@@ -255,7 +255,7 @@ def _hashes(files: Sequence[str], folder: str) -> npt.NDArray[np.uint64]:
     return np.frombuffer(digests, "<u8").astype(np.uint64)
 
 
-def _records(index: Path) -> npt.NDArray[np.void]:
+def _read_records(index: Path) -> npt.NDArray[np.void]:
     """Return all complete records of an index file. A crash can leave an incomplete record at the end.
 
     Returns an empty array if the file does not exist.
@@ -276,7 +276,9 @@ def _count_distinct(values: npt.NDArray[np.uint64]) -> int:
     return int(np.count_nonzero(np.diff(np.sort(values)))) + bool(len(values))
 
 
-def _assign(known: npt.NDArray[np.uint64], requested: npt.NDArray[np.uint64]) -> tuple[Labels, npt.NDArray[np.uint64]]:
+def _assign_rows(
+    known: npt.NDArray[np.uint64], requested: npt.NDArray[np.uint64]
+) -> tuple[Labels, npt.NDArray[np.uint64]]:
     """Assign a row to each path in `requested`. All paths are given as hashes.
 
     `known` holds the path of each existing row. If a path has several rows, the last one is assigned. Returns the rows,

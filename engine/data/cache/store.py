@@ -45,7 +45,7 @@ class Store(ABC):
         """Release the memory and files of the store, which cannot be used afterwards."""
 
 
-class Mapped(Store):
+class MappedStore(Store):
     """Store that reads images from one memory-mapped file, uint8 [count, C, s, s].
 
     `rows` holds the position of each image of the split in the file, or is None if image i is at position i.
@@ -67,7 +67,7 @@ class Mapped(Store):
         np.take(self._pixels, samples if self._rows is None else self._rows[samples], axis=0, out=out, mode="clip")
 
 
-class InMemory(Store):
+class MemoryStore(Store):
     """Store that keeps images in the memory of this process."""
 
     def __init__(self, count: int, size: int, channels: int) -> None:

@@ -44,7 +44,7 @@ class BoxedImages(LetterboxedImages):
         self._sizes = split.sizes
         self._counted_labels = torch.from_numpy(split.labels[~split.ignored])  # classes of the boxes to learn
         # The boxes of image i are in the rows from bounds[i] to bounds[i + 1] - 1.
-        self._rows, self._bounds = _rows(split), split.bounds
+        self._rows, self._bounds = _make_target_rows(split), split.bounds
 
     def __len__(self) -> int:
         return len(self.files)
@@ -124,7 +124,7 @@ class InstanceImages(LetterboxedImages):
         linear, _ = placement.maps()
         magnification = torch.linalg.det(linear).abs() / before[0, 0].numel()  # of areas
         numbers, classes = planes.unbind(1)
-        pixels_before, pixels_after = _pixels_of_each(before[:, 0]), _pixels_of_each(numbers)
+        pixels_before, pixels_after = _count_pixels(before[:, 0]), _count_pixels(numbers)
         is_lost = pixels_after < MIN_VISIBLE * magnification[:, None] * pixels_before
         is_lost_pixel = is_lost.gather(1, numbers.flatten(1).long()).view_as(numbers) & (numbers > 0)
         return torch.stack((numbers.masked_fill(is_lost_pixel, 0), classes.masked_fill(is_lost_pixel, NO_CLASS)), 1)
@@ -150,14 +150,14 @@ def _areas(edges: Tensor) -> Tensor:
     return (edges[..., 2] - edges[..., 0]) * (edges[..., 3] - edges[..., 1])
 
 
-def _pixels_of_each(numbers: Tensor) -> Tensor:
+def _count_pixels(numbers: Tensor) -> Tensor:
     """Count the pixels of each object number in `numbers`, uint8 [n, h, w]. Returns float32 [n, 256]."""
     indices = numbers.flatten(1).long()
     counts = torch.zeros((len(numbers), MAX_INSTANCES + 1), device=numbers.device)
     return counts.scatter_add_(1, indices, torch.ones_like(indices, dtype=torch.float32))
 
 
-def _rows(split: BoxSplit) -> npt.NDArray[np.float32]:
+def _make_target_rows(split: BoxSplit) -> npt.NDArray[np.float32]:
     """Return the target rows for all boxes in a split, float32 [k, 6]. See `BoxedImages` for the columns."""
     images = np.repeat(np.arange(len(split.files)), np.diff(split.bounds))
     height, width = split.sizes[images].T.astype(np.float64)

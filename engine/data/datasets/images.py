@@ -115,7 +115,7 @@ class ImageSet(ABC):
         raise NotImplementedError
 
     @contextmanager
-    def _errors_of(self, index: int) -> Iterator[None]:
+    def _convert_errors(self, index: int) -> Iterator[None]:
         """Convert exceptions in the block, which reads or decodes an image, to UnreadableImage.
 
         Raises DatasetError instead if the dataset folder has disappeared.
@@ -124,7 +124,7 @@ class ImageSet(ABC):
             yield
         except Exception as error:  # a broken file may raise nearly anything in a decoder
             if isinstance(error, OSError) and is_missing(self.folder):
-                raise folder_lost(self.folder) from error
+                raise create_lost_folder_error(self.folder) from error
             raise UnreadableImage(self.path(index), describe_failure(error)) from error
 
     def targets_of(self, samples: Labels) -> Tensor:
@@ -206,11 +206,11 @@ class FileImages(ImageSet):
         self.files = split.files
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
-        with self._errors_of(index):
+        with self._convert_errors(index):
             return torch.from_numpy(decode(read_image(self.files[index]), size, channels, self.bands))
 
     def load_stretched(self, index: int, size: int, channels: int) -> tuple[Tensor, float]:
-        with self._errors_of(index):
+        with self._convert_errors(index):
             pixels, aspect = decode_stretched(read_image(self.files[index]), size, channels, self.bands)
             return torch.from_numpy(pixels), aspect
 
@@ -239,7 +239,7 @@ class LetterboxedImages(ImageSet):
     framing: Framing = "whole"
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
-        with self._errors_of(index):
+        with self._convert_errors(index):
             image, sides = decode_letterboxed(read_image(self.files[index]), channels, size, self.bands)
             return torch.from_numpy(self._add_planes(index, image, sides))
 
@@ -305,7 +305,7 @@ def is_missing(folder: str) -> bool:
         return True
 
 
-def folder_lost(folder: str) -> DatasetError:
+def create_lost_folder_error(folder: str) -> DatasetError:
     """Return the error to raise if the folder of a dataset has disappeared during a run."""
     message = (
         f"The dataset's folder {printable(folder)} no longer exists: it was renamed or deleted, or its disk is gone."

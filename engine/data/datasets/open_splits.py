@@ -23,8 +23,16 @@ from engine.data.formats.idx import open_idx_images
 from engine.data.formats.registry import FORMATS, IMAGES_BY_CLASS, explain_failure, recognize
 from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.formats.shared.instances import InstanceSplit
-from engine.data.formats.shared.splitting import sample_keys, select_samples, strata
-from engine.data.splits import FileSplit, IdxSplit, LabelSplit, MaskSplit, RecognizedDataset, dataset_error, hash_order
+from engine.data.formats.shared.splitting import find_strata, sample_keys, select_samples
+from engine.data.splits import (
+    FileSplit,
+    IdxSplit,
+    LabelSplit,
+    MaskSplit,
+    RecognizedDataset,
+    dataset_error,
+    order_by_hash,
+)
 from engine.data.transforms.device_transforms import Statistics
 from engine.system.regular_files import UnusableFile
 
@@ -75,7 +83,7 @@ def open_splits(
     folder = os.path.expanduser(folder)
     found = recognize(folder, val_fraction=val_fraction, seed=seed, kinds=kinds, format=format)
     if fold and not errors(found.problems):
-        found = with_fold(found, folder, fold, seed)
+        found = select_fold(found, folder, fold, seed)
     return open_recognized(found, folder)
 
 
@@ -86,12 +94,12 @@ def open_recognized(found: RecognizedDataset, folder: str) -> Splits:
         raise DatasetError(problems)
     try:
         opener = resolve(FORMATS[found.format.partition(":")[0]].open) or OPENERS[type(found.train)]
-        return _with_bands(opener(found, folder), folder)
+        return _use_bands(opener(found, folder), folder)
     except UnusableFile as error:
         raise DatasetError([explain_failure(error, folder)]) from error
 
 
-def _with_bands(splits: Splits, folder: str) -> Splits:
+def _use_bands(splits: Splits, folder: str) -> Splits:
     """Make multi-band images load as 8-bit channels, by changing the image sets in `splits`.
 
     Returns the splits unchanged if no image has multiple bands.
@@ -160,7 +168,7 @@ OPENERS: dict[type, Callable[[RecognizedDataset, str], Splits]] = {
 """Functions that open a recognized dataset, keyed by the type of its splits. They may raise DatasetError."""
 
 
-def with_fold(found: RecognizedDataset, folder: str, fold: str, seed: int) -> RecognizedDataset:
+def select_fold(found: RecognizedDataset, folder: str, fold: str, seed: int) -> RecognizedDataset:
     """Return a copy of a dataset that uses one fold of its training images for validation.
 
     The `fold` "2/5" is the second of five folds. Each image is in exactly one fold, and the images of each class are
@@ -174,10 +182,10 @@ def with_fold(found: RecognizedDataset, folder: str, fold: str, seed: int) -> Re
         message = f"A dataset of the format “{found.format}” has no fold “{fold}”."
         return replace(found, problems=(*found.problems, dataset_error(message, "Leave the fold empty.")))
     number, count = fold_number
-    samples = _joined(train, val) if val.is_drawn else train
-    labels = strata(samples)
+    samples = _join_splits(train, val) if val.is_drawn else train
+    labels = find_strata(samples)
     held_out = np.zeros(len(labels), bool)
-    held_out[hash_order(sample_keys(samples, folder), labels, seed)[number - 1 :: count]] = True
+    held_out[order_by_hash(sample_keys(samples, folder), labels, seed)[number - 1 :: count]] = True
     if held_out.all() or not held_out.any():
         message = f"{len(labels)} images can't be divided into {count} folds."
         return replace(found, problems=(*found.problems, dataset_error(message, "Use fewer folds.")))
@@ -186,7 +194,7 @@ def with_fold(found: RecognizedDataset, folder: str, fold: str, seed: int) -> Re
     )
 
 
-def _joined(train: Any, val: Any) -> Any:
+def _join_splits(train: Any, val: Any) -> Any:
     """Return one split with the samples of two, which were drawn from the same split of the folder."""
     labels = np.concatenate([train.labels, val.labels])
     if isinstance(train, IdxSplit):

@@ -30,7 +30,7 @@ class UnlabeledImages(ImageSet):
         self.targets = torch.zeros(len(files), dtype=torch.int64)
         self.files = files
         self.framing = preprocessing.framing
-        self.bands = bands_of(preprocessing)
+        self.bands = get_bands(preprocessing)
         self.sides = np.zeros((len(files), 2), np.int32)
 
     def path(self, index: int) -> str:
@@ -48,7 +48,7 @@ class UnlabeledImages(ImageSet):
             raise UnreadableImage(self.path(index), describe_failure(error)) from error
 
 
-def bands_of(preprocessing: Preprocessing) -> Bands | None:
+def get_bands(preprocessing: Preprocessing) -> Bands | None:
     """Return a model's conversion of multi-band images to channels, or None if the model expects ordinary images."""
     if not preprocessing.low:
         return None

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from engine.data.decoding.reading import read_text
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.mask_sample import detect_masks, sample_masks
-from engine.data.formats.shared.name_pairs import Pairs, mask_splits, pair_folders
+from engine.data.formats.shared.name_pairs import Pairs, make_mask_splits, pair_folders
 from engine.data.formats.tree import Tree
 from engine.data.splits import MaskCode, dataset_warning, printable
 
@@ -27,11 +27,11 @@ _REMEDY = "Convert it to the scene parsing benchmark with 150 classes, or downlo
 
 def detect(tree: Tree) -> list[Detection]:
     """Detect the scene parsing benchmark, and the full ADE20K, which is not supported."""
-    found = [each for base in tree.walk(depth=2) for each in _benchmark(tree, base)]
-    return found or _full(tree)
+    found = [each for base in tree.walk(depth=2) for each in _detect_benchmark(tree, base)]
+    return found or _detect_full(tree)
 
 
-def _benchmark(tree: Tree, base: str) -> list[Detection]:
+def _detect_benchmark(tree: Tree, base: str) -> list[Detection]:
     """Return a list with the detection of the scene parsing benchmark in the folder `base`, or [] if it isn't there.
 
     Either most names of images begin with "ADE_", or the folder holds the benchmark's list of classes.
@@ -54,7 +54,7 @@ def _benchmark(tree: Tree, base: str) -> list[Detection]:
     return [detect_masks(sample, ("masks",), evidence, against=against, source=(base, pairs))]
 
 
-def _full(tree: Tree) -> list[Detection]:
+def _detect_full(tree: Tree) -> list[Detection]:
     """Return a list with the detection of the full ADE20K, which is not supported, or [] if it isn't there."""
     for number, folder in enumerate(tree.walk(depth=6)):
         names = tree.files(folder, ".png") if number < COUNT else []
@@ -69,15 +69,15 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with their masks. The value 0 in masks means no class."""
     base, pairs = detection.source
     problems = Pairs.joined(pairs.values()).problems("a mask", "masks")
-    names = _names(tree, base)
+    names = _read_names(tree, base)
     if len(names) < COUNT:
         message = f"{_NAMES} does not name all {COUNT} classes, so that some are numbered."
         problems.append(dataset_warning(message, f"Copy {_NAMES} of the dataset next to images and annotations."))
     classes = tuple(names.get(value, f"class {value}") for value in range(1, COUNT + 1))
-    return Content(classes, mask_splits(pairs), problems, MaskCode(tuple(range(1, COUNT + 1)), ignored=(0,)))
+    return Content(classes, make_mask_splits(pairs), problems, MaskCode(tuple(range(1, COUNT + 1)), ignored=(0,)))
 
 
-def _names(tree: Tree, base: str) -> Mapping[int, str]:
+def _read_names(tree: Tree, base: str) -> Mapping[int, str]:
     """Return the first name of each class value in the file objectInfo150.txt of the folder `base`.
 
     The line "2 0.1072 6046 612 building, edifice" gives the name "building" to the value 2.

@@ -33,7 +33,7 @@ def _detect(tree: Tree) -> list[Detection]:
             continue
         if root.find(".//object//bndbox") is not None:
             return []
-        classes = _classes(root)
+        classes = _read_classes(root)
         tiles += bool(classes)
         has_several_classes |= len(classes) > 1
     if not tiles:
@@ -43,7 +43,7 @@ def _detect(tree: Tree) -> list[Detection]:
     return [Detection(kinds, Confidence.CERTAIN, (evidence,))]
 
 
-def _classes(root: ElementTree.Element) -> list[str]:
+def _read_classes(root: ElementTree.Element) -> list[str]:
     """Return the classes of a tile that its XML file from ArcGIS lists."""
     return [name for each in root.iterfind(".//object/name") if (name := (each.text or "").strip())]
 
@@ -59,7 +59,7 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
     reason = ""
     for name in tree.files("labels", ".xml"):
         try:
-            classes = _classes(read_xml(tree.path("labels", name)))
+            classes = _read_classes(read_xml(tree.path("labels", name)))
         except (OSError, Unfit, UnusableFile) as error:
             unreadable.append(name)
             reason = reason or describe_failure(error)

@@ -7,8 +7,8 @@ import msgspec
 from engine.data.decoding.reading import read_head
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.annotation_files import AnnotationReader
-from engine.data.formats.shared.json_files import MAX_FILES, EntryFaults, json_files
-from engine.data.formats.shared.shapes import ShapedImage, box_shape, convert
+from engine.data.formats.shared.json_files import MAX_FILES, EntryFaults, find_json_files
+from engine.data.formats.shared.shapes import ShapedImage, convert, make_box_shape
 from engine.data.formats.tree import Tree
 from engine.data.splits import printable
 
@@ -38,7 +38,7 @@ _LABEL = msgspec.json.Decoder(_Label)
 
 def detect(tree: Tree) -> list[Detection]:
     """Detect JSON files that list images with boxes in the form of BDD100K."""
-    groups = json_files(tree).values()
+    groups = find_json_files(tree).values()
     files = [name for names in groups for name in names[:MAX_FILES] if _is_list(tree.path(name))]
     if not files:
         return []
@@ -62,7 +62,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
                 labels = faults.decode_each(_LABEL, each.labels or (), f"{each.name} labels")
                 boxes = ((label.category, label.box2d) for _, label in labels if label.box2d is not None)
                 found.append(
-                    ShapedImage(image, [box_shape(name, box.x1, box.y1, box.x2, box.y2) for name, box in boxes])
+                    ShapedImage(image, [make_box_shape(name, box.x1, box.y1, box.x2, box.y2) for name, box in boxes])
                 )
         files.add(split, found)
         files.problems += faults.problems()

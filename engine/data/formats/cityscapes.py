@@ -14,7 +14,7 @@ from engine.contract.problems import Problem
 from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.instances import NumberedLabels, Numbering
 from engine.data.formats.shared.mask_sample import detect_masks, sample_masks
-from engine.data.formats.shared.name_pairs import Pairs, instance_splits, mask_splits
+from engine.data.formats.shared.name_pairs import Pairs, make_instance_splits, make_mask_splits
 from engine.data.formats.tree import Tree
 from engine.data.splits import MaskCode
 
@@ -58,16 +58,16 @@ def detect(tree: Tree) -> list[Detection]:
             each
             for name in ("gtFine", "gtCoarse")
             if _IMAGES in inner and name in inner
-            for each in _detections(tree, name, _cityscapes(tree, base, name))
+            for each in _make_detections(tree, name, _find_cityscapes_files(tree, base, name))
         ]
         kitti = {split: os.path.join(base, name) for split, name in tree.splits(base).items()}
         kitti = {split: path for split, path in kitti.items() if {"image_2", "semantic"} <= set(tree.folders(path))}
         if "train" in kitti:
-            found += _detections(tree, "", _kitti(tree, kitti))
+            found += _make_detections(tree, "", _find_kitti_files(tree, kitti))
     return found if len(found) > 1 else [replace(each, variant="") for each in found]
 
 
-def _detections(tree: Tree, variant: str, files: _Files) -> list[Detection]:
+def _make_detections(tree: Tree, variant: str, files: _Files) -> list[Detection]:
     """Return a list with one detection, or [] if no image has a mask or no mask is readable."""
     mask_pairs, instance_pairs = (Pairs.joined(each.values()).matched for each in (files.masks, files.instances))
     sample = sample_masks(mask_pairs or instance_pairs)
@@ -87,19 +87,19 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     files: _Files = detection.source
     if kind == "instances":
         classes = {CLASSES[name]: number for number, name in enumerate(THINGS)}
-        splits = instance_splits(files.instances, lambda path: NumberedLabels(path, files.numbering, classes))
+        splits = make_instance_splits(files.instances, lambda path: NumberedLabels(path, files.numbering, classes))
         return Content(THINGS, splits, _problems(files.instances))
-    return Content(tuple(CLASSES), mask_splits(files.masks), _problems(files.masks), files.code)
+    return Content(tuple(CLASSES), make_mask_splits(files.masks), _problems(files.masks), files.code)
 
 
 def _problems(splits: Mapping[str, Pairs]) -> list[Problem]:
     return Pairs.joined(splits.values()).problems("a mask", "masks")
 
 
-def _cityscapes(tree: Tree, base: str, name: str) -> _Files:
+def _find_cityscapes_files(tree: Tree, base: str, name: str) -> _Files:
     """Return the images in leftImg8bit with their masks in the folder `name`, which is gtFine or gtCoarse."""
     train_ids, labels, instances = (
-        _by_split(tree, base, name, kind) for kind in ("labelTrainIds", "labelIds", "instanceIds")
+        _pair_by_split(tree, base, name, kind) for kind in ("labelTrainIds", "labelIds", "instanceIds")
     )
     train_id_count, label_count = (len(Pairs.joined(each.values()).matched) for each in (train_ids, labels))
     numbering = Numbering(1000, bare_labels=True)
@@ -108,7 +108,7 @@ def _cityscapes(tree: Tree, base: str, name: str) -> _Files:
     return _Files(labels, BY_LABEL, instances, numbering)
 
 
-def _by_split(tree: Tree, base: str, name: str, kind: str) -> dict[str, Pairs]:
+def _pair_by_split(tree: Tree, base: str, name: str, kind: str) -> dict[str, Pairs]:
     """Return the pairs of images and masks by split, in the folder `base`.
 
     `name` is the folder of the masks, such as "gtFine", and `kind` the end of their names, such as "labelIds".
@@ -120,7 +120,7 @@ def _by_split(tree: Tree, base: str, name: str, kind: str) -> dict[str, Pairs]:
         pairs = Pairs()
         for images in tree.walk(os.path.join(base, _IMAGES, split)):
             masks = os.path.join(base, name, os.path.relpath(images, os.path.join(base, _IMAGES)))
-            pairs.add(_paired(tree, images, masks, f"_{name}_{kind}.png"))
+            pairs.add(_pair(tree, images, masks, f"_{name}_{kind}.png"))
         if pairs.matched and not _is_empty(pairs, kind):
             found.setdefault(_SPLITS[split.lower()], Pairs()).add(pairs)
     return found
@@ -139,11 +139,11 @@ def _is_empty(pairs: Pairs, kind: str) -> bool:
     return bool(sample.readable) and not has_class_0 and not labels & set(classes)
 
 
-def _kitti(tree: Tree, splits: Mapping[str, str]) -> _Files:
+def _find_kitti_files(tree: Tree, splits: Mapping[str, str]) -> _Files:
     """Return the images and masks in KITTI's folders. `splits` maps splits to folders."""
     masks, instances = (
         {
-            split: _paired(tree, os.path.join(folder, "image_2"), os.path.join(folder, name), ".png")
+            split: _pair(tree, os.path.join(folder, "image_2"), os.path.join(folder, name), ".png")
             for split, folder in splits.items()
         }
         for name in ("semantic", "instance")
@@ -152,7 +152,7 @@ def _kitti(tree: Tree, splits: Mapping[str, str]) -> _Files:
     return _Files(masks, BY_LABEL, instances if are_numbered else {}, Numbering(256, first=1))
 
 
-def _paired(tree: Tree, images: str, masks: str, end: str) -> Pairs:
+def _pair(tree: Tree, images: str, masks: str, end: str) -> Pairs:
     """Pair the images in the folder `images` with the masks in the folder `masks`.
 
     A mask is named like its image, with the suffix `end` in place of "_leftImg8bit" and the extension.

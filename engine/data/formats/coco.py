@@ -19,17 +19,25 @@ from engine.data.decoding.outlines import OutlineError, read_outline
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.annotation_files import AnnotationReader
 from engine.data.formats.shared.box_units import check_units
-from engine.data.formats.shared.coco_categories import Categories, Category, Key, with_spellings
+from engine.data.formats.shared.coco_categories import Categories, Category, Key, add_spellings
 from engine.data.formats.shared.json_files import (
     MAX_FILES,
     UNUSABLE,
     EntryFaults,
     Fault,
-    json_files,
+    find_json_files,
     sample_lists,
     text_windows,
 )
-from engine.data.formats.shared.shapes import Edges, Shape, ShapedImage, as_number, as_size, convert, rotated_box
+from engine.data.formats.shared.shapes import (
+    Edges,
+    Shape,
+    ShapedImage,
+    convert,
+    make_rotated_box,
+    parse_number,
+    parse_size,
+)
 from engine.data.formats.tree import Tree
 from engine.data.splits import dataset_error, dataset_warning, first_names, printable
 
@@ -123,7 +131,7 @@ def detect(tree: Tree) -> list[Detection]:
     """
     files: list[str] = []
     annotations: list[tuple[str, Any]] = []  # names of files with annotations in them
-    for names in json_files(tree).values():
+    for names in find_json_files(tree).values():
         samples = {name: _sample(tree.path(name)) for name in names[:MAX_FILES]}
         fitting = [name for name, sample in samples.items() if sample is not None]
         files += names if len(fitting) == len(samples) else fitting
@@ -241,7 +249,7 @@ class _Reader:
                 continue
             if self.kind in ("classes", "labels"):
                 image.tags = tuple(dict.fromkeys((*image.tags, name)))
-            elif (shape := self._shape(place, each, name, image)) is not None:
+            elif (shape := self._make_shape(place, each, name, image)) is not None:
                 image.shapes.append(shape)
         self.categories = names.in_order()
 
@@ -281,12 +289,12 @@ class _Reader:
                 continue
             if path in by_path:
                 self._faults.add(_LISTED_TWICE, place)
-            by_id[each.id] = by_path.setdefault(path, ShapedImage(path, size=as_size(each.height, each.width)))
+            by_id[each.id] = by_path.setdefault(path, ShapedImage(path, size=parse_size(each.height, each.width)))
         used = {id(image) for image in by_id.values()}
         self.images = [by_path[path] for path in sorted(by_path) if id(by_path[path]) in used]
-        return with_spellings(by_id)  # annotations may write the id 1 as "1"
+        return add_spellings(by_id)  # annotations may write the id 1 as "1"
 
-    def _shape(self, place: str, annotation: _Annotation, name: str, image: ShapedImage) -> Shape | None:
+    def _make_shape(self, place: str, annotation: _Annotation, name: str, image: ShapedImage) -> Shape | None:
         """Convert an annotation to a shape, or record a fault and return None if it can't be used.
 
         `place` is the path of the annotation in the file, and `name` the name of its category. For the kind
@@ -332,11 +340,11 @@ def _read_box(content: msgspec.Raw, attributes: Any) -> tuple[Edges | None, bool
         left, top = x - width / 2, y - height / 2
     else:
         left, top, width, height = numbers
-        angle = as_number(attributes.get("rotation") if isinstance(attributes, dict) else None) or 0.0
+        angle = parse_number(attributes.get("rotation") if isinstance(attributes, dict) else None) or 0.0
     edges = (left, top, left + width, top + height)
     if not angle and len(numbers) != _ROTATED:
         return edges, False
-    return rotated_box("", edges, angle, (left + width / 2, top + height / 2)).box, True
+    return make_rotated_box("", edges, angle, (left + width / 2, top + height / 2)).box, True
 
 
 def _read_outline(

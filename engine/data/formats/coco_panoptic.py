@@ -16,9 +16,9 @@ import msgspec
 from engine.contract.problems import Problem
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.annotation_files import AnnotationReader
-from engine.data.formats.shared.coco_categories import Categories, Category, Key, with_spellings
+from engine.data.formats.shared.coco_categories import Categories, Category, Key, add_spellings
 from engine.data.formats.shared.instances import InstanceSplit, PanopticImage, Source
-from engine.data.formats.shared.json_files import MAX_FILES, EntryFaults, json_files, sample_lists
+from engine.data.formats.shared.json_files import MAX_FILES, EntryFaults, find_json_files, sample_lists
 from engine.data.formats.tree import Tree
 from engine.data.splits import dataset_error, first_names, printable, warn_about
 
@@ -68,7 +68,7 @@ def detect(tree: Tree) -> list[Detection]:
     """Detect JSON files whose annotations have segments_info."""
     files = [
         name
-        for names in json_files(tree).values()
+        for names in find_json_files(tree).values()
         for name in names[:MAX_FILES]
         if any(
             isinstance(entry, dict) and "segments_info" in entry
@@ -101,11 +101,11 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         message = f"{first_names(detection.source)} have no categories of things, only of stuff."
         remedy = "Choose a folder with outlined objects, or set isthing to 1 for countable classes."
         files.problems.append(dataset_error(message, remedy))
-    splits = {split: _with_numbers(pairs, numbers) for split, pairs in images.items()}
+    splits = {split: _make_split(pairs, numbers) for split, pairs in images.items()}
     return Content(tuple(map(printable, numbers)), splits, files.problems)
 
 
-def _with_numbers(pairs: Sequence[_Pair], numbers: Mapping[str, int]) -> InstanceSplit:
+def _make_split(pairs: Sequence[_Pair], numbers: Mapping[str, int]) -> InstanceSplit:
     """Convert images and PNGs of segment ids to a split. `numbers` are the class numbers by name."""
     sources: list[Source] = [
         PanopticImage(pair.mask, [(key, numbers[name], crowd) for key, name, crowd in pair.segments]) for pair in pairs
@@ -139,7 +139,7 @@ class _Reader:
         """
         categories = Categories(content.categories, self._faults)
         decoded = self._faults.decode_each(_IMAGE, content.images, "images")
-        images = with_spellings({image.id: image.file_name for _, image in decoded})
+        images = add_spellings({image.id: image.file_name for _, image in decoded})
         folders = self._mask_folders()
         for place, annotation in self._faults.decode_each(_ANNOTATION, content.annotations, "annotations"):
             name = images.get(annotation.image_id) if annotation.image_id is not None else None

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from engine.data.decoding.reading import read_text_lines
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.image_lookup import ImageLookup
-from engine.data.formats.shared.name_pairs import Pairs, mask_splits
+from engine.data.formats.shared.name_pairs import Pairs, make_mask_splits
 from engine.data.formats.tree import Tree, split_of_file, stem
 from engine.data.splits import MaskCode, first_names, printable, warn_about
 
@@ -103,14 +103,14 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
                 pairs.matched.append((path, tree.path(folder, name)))
     remedy = "Such masks are not used; give image and mask the same name."
     problems = warn_about(missing, "mask", "without an image:", remedy)
-    names = _names(tree, layout)
+    names = _read_names(tree, layout)
     # The value 0 is a class if values are class numbers minus 1. Otherwise, it means unlabeled.
     ignored = (_UNLABELED,) if layout.offset else (0, _UNLABELED)
     code = MaskCode(tuple(number - layout.offset for number in names), ignored=ignored)
-    return Content(tuple(map(printable, names.values())), mask_splits(splits), problems, code)
+    return Content(tuple(map(printable, names.values())), make_mask_splits(splits), problems, code)
 
 
-def _names(tree: Tree, layout: _Layout) -> dict[int, str]:
+def _read_names(tree: Tree, layout: _Layout) -> dict[int, str]:
     """Return the class names, keyed by class number and sorted by it."""
     parents = (parent for each in layout.folders for parent in (PurePath(each), *PurePath(each).parents))
     for folder in dict.fromkeys("" if parent == PurePath() else str(parent) for parent in parents):

@@ -12,8 +12,8 @@ import msgspec
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.annotation_files import AnnotationReader
 from engine.data.formats.shared.box_units import check_units
-from engine.data.formats.shared.json_files import MAX_FILES, EntryFaults, Fault, head, items_from, json_files
-from engine.data.formats.shared.shapes import Shape, ShapedImage, as_number, box_shape, convert
+from engine.data.formats.shared.json_files import MAX_FILES, EntryFaults, Fault, find_json_files, parse_items, read_head
+from engine.data.formats.shared.shapes import Shape, ShapedImage, convert, make_box_shape, parse_number
 from engine.data.formats.tree import Tree
 from engine.data.splits import first_names
 
@@ -37,7 +37,9 @@ _ENTRY = msgspec.json.Decoder(dict[str, Any])
 
 def detect(tree: Tree) -> list[Detection]:
     """Detect JSON files that list images with labels and coordinates."""
-    files = [name for names in json_files(tree).values() for name in names[:MAX_FILES] if _is_createml(tree.path(name))]
+    files = [
+        name for names in find_json_files(tree).values() for name in names[:MAX_FILES] if _is_createml(tree.path(name))
+    ]
     if not files:
         return []
     return [
@@ -47,14 +49,16 @@ def detect(tree: Tree) -> list[Detection]:
 
 def _is_createml(path: str) -> bool:
     """Return True if one of the first entries in a JSON list names an image and has an object with coordinates."""
-    text = head(path).lstrip()
+    text = read_head(path).lstrip()
     if not text.startswith("["):
         return False
-    entries = items_from(text, 1, 50)
-    named = [entry for entry in entries if isinstance(entry, dict) and isinstance(_first(entry, _NAMES), str)]
-    lists = [annotations for entry in named if isinstance(annotations := _first(entry, _LISTS), list)]
+    entries = parse_items(text, 1, 50)
+    named = [entry for entry in entries if isinstance(entry, dict) and isinstance(_get_first(entry, _NAMES), str)]
+    lists = [annotations for entry in named if isinstance(annotations := _get_first(entry, _LISTS), list)]
     objects = [each for annotations in lists for each in annotations if isinstance(each, dict)]
-    return any(isinstance(_first(each, _COORDINATES), dict) and _first(each, _LABELS) is not None for each in objects)
+    return any(
+        isinstance(_get_first(each, _COORDINATES), dict) and _get_first(each, _LABELS) is not None for each in objects
+    )
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
@@ -68,12 +72,12 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         found: dict[str, ShapedImage] = {}
         entries = files.decode(name, _DECODER, REMEDY)
         for place, entry in faults.decode_each(_ENTRY, entries or (), ""):
-            file = _first(entry, _NAMES)
+            file = _get_first(entry, _NAMES)
             if not isinstance(file, str):
                 faults.add(_NAMELESS, place)
             elif (path := files.find(file, name, split)) is not None:
                 image = found.setdefault(path, ShapedImage(path))
-                image.shapes += _shapes(_first(entry, _LISTS), place, faults)
+                image.shapes += _read_shapes(_get_first(entry, _LISTS), place, faults)
         files.add(split, [found[path] for path in sorted(found)])
         files.problems += faults.problems()
     images = files.finish()
@@ -81,25 +85,25 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     return convert(kind, images, files.problems)
 
 
-def _shapes(annotations: Any, place: str, faults: EntryFaults) -> list[Shape]:
+def _read_shapes(annotations: Any, place: str, faults: EntryFaults) -> list[Shape]:
     """Return the boxes in the annotations of an image. Invalid ones are added to `faults`.
 
     `place` is the position of the image's entry in the file. CreateML stores the center of a box and its size.
     """
     shapes = []
     for number, each in enumerate(annotations if isinstance(annotations, list) else ()):
-        box = _first(each, _COORDINATES) if isinstance(each, dict) else None
-        label = _first(each, _LABELS) if isinstance(each, dict) else None
-        sides = [as_number(box.get(side)) for side in _SIDES] if isinstance(box, dict) else []
+        box = _get_first(each, _COORDINATES) if isinstance(each, dict) else None
+        label = _get_first(each, _LABELS) if isinstance(each, dict) else None
+        sides = [parse_number(box.get(side)) for side in _SIDES] if isinstance(box, dict) else []
         if label in (None, "") or not isinstance(label, str | int | float) or len(sides) < 4 or None in sides:
             faults.add(_NO_BOX, f"{place}.annotations[{number}]")
             continue
         x, y, width, height = (side for side in sides if side is not None)
-        shapes.append(box_shape(str(label), x - width / 2, y - height / 2, x + width / 2, y + height / 2))
+        shapes.append(make_box_shape(str(label), x - width / 2, y - height / 2, x + width / 2, y + height / 2))
     return shapes
 
 
-def _first(entry: dict[str, Any], keys: tuple[str, ...]) -> Any:
+def _get_first(entry: dict[str, Any], keys: tuple[str, ...]) -> Any:
     """Return the value of the first of `keys` that exists in `entry`, or None if none exists."""
     return next((entry[key] for key in keys if key in entry), None)
 

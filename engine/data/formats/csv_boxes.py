@@ -12,12 +12,25 @@ from typing import NamedTuple
 from engine.contract.problems import Problem
 from engine.data.decoding.reading import parse_finite
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.shared.boxes import upright_size
+from engine.data.formats.shared.boxes import read_upright_size
 from engine.data.formats.shared.class_numbers import MAX_NAMES_BYTES, name_numbers
-from engine.data.formats.shared.label_columns import LABEL_COLUMNS, file_column, split_column_named, split_in_cell
-from engine.data.formats.shared.shapes import Shape, ShapedImage, as_size, convert, rename_classes
+from engine.data.formats.shared.label_columns import (
+    LABEL_COLUMNS,
+    find_file_column,
+    find_split_column_by_name,
+    parse_split,
+)
+from engine.data.formats.shared.shapes import Shape, ShapedImage, convert, parse_size, rename_classes
 from engine.data.formats.shared.table_images import TableFile, TableImages
-from engine.data.formats.shared.tables import YES, Table, cut_off, describe, find_tables, open_table, without_fraction
+from engine.data.formats.shared.tables import (
+    YES,
+    Table,
+    describe,
+    find_tables,
+    open_table,
+    remove_fraction,
+    warn_about_cut_lines,
+)
 from engine.data.formats.tree import Tree, split_of_table
 from engine.data.splits import dataset_error, dataset_warning, first_names, warn_about
 from engine.system.regular_files import UnusableFile
@@ -96,14 +109,14 @@ def _detect(tree: Tree) -> list[Detection]:
     best_fraction = 0.0  # of a table's images that exist
     for folder, name in find_tables(tree, ENDINGS):
         table = open_table(tree.path(folder, name), head=True)
-        columns = None if table is None else box_columns(table)
+        columns = None if table is None else find_columns(table)
         if table is None or columns is None:
             continue
         file = TableFile(folder, split_of_table(folder, name), table)
         rows = list(itertools.islice(table.rows(), _PEEKED_ROWS))
         sampled_rows = rows[:: max(len(rows) // 20, 1)]  # about 20
         found_fraction = images.fraction_found(file, {row[columns.file] for row in sampled_rows})
-        if found_fraction and any(numbers(table, columns, row) for row in rows):
+        if found_fraction and any(read_numbers(table, columns, row) for row in rows):
             best_fraction = max(best_fraction, found_fraction)
             found.append(_BoxTable(file, columns))
     if not found:
@@ -115,7 +128,7 @@ def _detect(tree: Tree) -> list[Detection]:
     evidence = (f"{' and '.join(describe(each.table, tree) for each in files[:3])} with boxes",)
     against = () if best_fraction >= 0.5 else ("most of the images are not in the folder",)
     confidence = Confidence.CERTAIN if best_fraction >= 0.5 else Confidence.WEAK
-    forms = _forms(used, images)  # possible orders of the numbers
+    forms = _find_forms(used, images)  # possible orders of the numbers
     return [
         Detection(
             ("boxes",), confidence, evidence, against,
@@ -125,24 +138,24 @@ def _detect(tree: Tree) -> list[Detection]:
     ]  # fmt: skip
 
 
-def box_columns(table: Table) -> Columns | None:
+def find_columns(table: Table) -> Columns | None:
     """Return the meaning of the columns in a table, or None if it isn't a table of boxes."""
     names = table.plain
-    file = file_column(table)
+    file = find_file_column(table)
     if file is None:
         return None
     if table.headless:
-        return _without_head(table)
+        return _guess_columns(table)
     box, form = _find_box_columns(names)
     if not box or file in box:
         return None
     classes = tuple(names.index(name) for name in LABEL_COLUMNS if name in names and names.index(name) != file)
     if not classes and "name" in names and names.index("name") != file:
         classes = (names.index("name"),)
-    width, height = _column(names, _WIDTHS, box), _column(names, _HEIGHTS, box)
+    width, height = _find_column(names, _WIDTHS, box), _find_column(names, _HEIGHTS, box)
     size = None if width is None or height is None else (width, height)
-    ignored = _column(names, _IGNORED, box)
-    return Columns(file, box, form, classes, size, ignored, split_column_named(names, file))
+    ignored = _find_column(names, _IGNORED, box)
+    return Columns(file, box, form, classes, size, ignored, find_split_column_by_name(names, file))
 
 
 def _find_box_columns(names: Sequence[str]) -> tuple[tuple[int, ...], str]:
@@ -161,12 +174,12 @@ def _find_box_columns(names: Sequence[str]) -> tuple[tuple[int, ...], str]:
     return (), ""
 
 
-def _column(names: Sequence[str], candidates: Sequence[str], taken: Sequence[int]) -> int | None:
+def _find_column(names: Sequence[str], candidates: Sequence[str], taken: Sequence[int]) -> int | None:
     """Return the index of the first of the `candidates` in `names` whose index is not in `taken`, or None."""
     return next((names.index(name) for name in candidates if name in names and names.index(name) not in taken), None)
 
 
-def _without_head(table: Table) -> Columns | None:
+def _guess_columns(table: Table) -> Columns | None:
     """Return the meaning of the columns in a table without a header, or None if it isn't in RetinaNet's format.
 
     In this format, a row has the path of the image, left, top, right and bottom, and the class.
@@ -180,7 +193,7 @@ def _without_head(table: Table) -> Columns | None:
     return Columns(file=0, box=(1, 2, 3, 4), form="xyxy", classes=(5,)) if len(fitting) > len(rows) / 2 else None
 
 
-def _forms(used: Sequence[_BoxTable], images: TableImages) -> list[str]:
+def _find_forms(used: Sequence[_BoxTable], images: TableImages) -> list[str]:
     """Return the possible orders of the four numbers in boxes (see `Columns.form`).
 
     If the columns don't determine the order, it must fit the boxes in the first rows and the sizes of their images.
@@ -191,16 +204,16 @@ def _forms(used: Sequence[_BoxTable], images: TableImages) -> list[str]:
     boxes: list[tuple[Sequence[float], tuple[int, int] | None]] = []
     for file, columns in used:
         for row in itertools.islice(file.table.rows(), _PEEKED_ROWS):
-            size = _size(row, columns)
+            size = _read_size(row, columns)
             name = row[columns.file]
             if size is None and len(measured_sizes) < _MEASURED:
                 path = images.find(file, name)
-                measured_sizes.setdefault(name, upright_size(path) if path else None)
-            boxes += [(box, size or measured_sizes.get(name)) for box in numbers(file.table, columns, row) or ()]
-    return fitting_forms(boxes)
+                measured_sizes.setdefault(name, read_upright_size(path) if path else None)
+            boxes += [(box, size or measured_sizes.get(name)) for box in read_numbers(file.table, columns, row) or ()]
+    return find_fitting_forms(boxes)
 
 
-def fitting_forms(boxes: Iterable[tuple[Sequence[float], tuple[int, int] | None]]) -> list[str]:
+def find_fitting_forms(boxes: Iterable[tuple[Sequence[float], tuple[int, int] | None]]) -> list[str]:
     """Return the possible orders of the four numbers in boxes, "xywh" and "xyxy".
 
     With such an order, all boxes have a positive size and are inside their images. `boxes` holds the numbers of each
@@ -221,7 +234,7 @@ def fitting_forms(boxes: Iterable[tuple[Sequence[float], tuple[int, int] | None]
 # Reading
 
 
-def numbers(table: Table, columns: Columns, row: Sequence[str]) -> list[tuple[float, ...]] | None:
+def read_numbers(table: Table, columns: Columns, row: Sequence[str]) -> list[tuple[float, ...]] | None:
     """Return the four numbers of each box in a row of a table, or None if a number can't be read.
 
     They are in the order of the table. An image without objects has no boxes.
@@ -241,9 +254,9 @@ def numbers(table: Table, columns: Columns, row: Sequence[str]) -> list[tuple[fl
     return [tuple(values[start : start + 4]) for start in range(0, len(values), 4)]
 
 
-def _size(row: Sequence[str], columns: Columns) -> tuple[int, int] | None:
+def _read_size(row: Sequence[str], columns: Columns) -> tuple[int, int] | None:
     """Return the height and width of the image that a row of a table states, or None if it doesn't."""
-    return None if columns.size is None else as_size(*(row[column] for column in reversed(columns.size)))
+    return None if columns.size is None else parse_size(*(row[column] for column in reversed(columns.size)))
 
 
 @dataclass
@@ -278,17 +291,17 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
             reason = error.reason if isinstance(error, UnusableFile) else "can't be read"
             problems.append(dataset_error(f"{describe(file.table, tree)} {reason}.", "Repair it, or remove it."))
             continue
-        columns = None if table is None else box_columns(table)
+        columns = None if table is None else find_columns(table)
         if table is not None and columns is not None:
             # If the last line has no line break, the last number may be truncated.
             if table.open_end and columns.box[-1] == len(table.head) - 1:
                 table = replace(table, text=table.text[: table.text.rfind("\n") + 1], cut=",".join(table.open_end))
-            problems += cut_off(tree, [table])
+            problems += warn_about_cut_lines(tree, [table])
             last = _read_table(replace(file, table=table), columns, source.form, reading)
             for images in reading.images.values() if table.cut else ():
                 images.pop(last, None)  # some of its boxes may be missing
     splits = {split: list(images.values()) for split, images in reading.images.items()}
-    problems += _problems(reading)
+    problems += _report_problems(reading)
     all_images = [image for images in splits.values() for image in images]
     edges = [edge for image in all_images for shape in image.shapes for edge in shape.box]
     if any(edge % 1 for edge in edges) and max(edges) <= 1.01:  # fractions of the image size, with some tolerance
@@ -305,26 +318,26 @@ def _read_table(file: TableFile, columns: Columns, form: str, reading: _Reading)
     """
     table, path = file.table, ""
     form = form if columns.form == "list" else columns.form
-    class_column = _class_column(table, columns)
+    class_column = _find_class_column(table, columns)
     split_name = "" if columns.split is None else table.plain[columns.split]
     for row_number, row in enumerate(table.rows(), 1 if table.headless else 2):
-        row_split = "" if columns.split is None else split_in_cell(split_name, row[columns.split])
+        row_split = "" if columns.split is None else parse_split(split_name, row[columns.split])
         path = reading.search.find(file, row[columns.file], row_split) or ""
         if not path:
             continue
         image = reading.images.setdefault(row_split or file.split, {}).setdefault(path, ShapedImage(path))
-        image.size = image.size or _size(row, columns)
-        boxes = numbers(table, columns, row)
-        label = _NAMELESS if class_column is None else without_fraction(row[class_column])
+        image.size = image.size or _read_size(row, columns)
+        boxes = read_numbers(table, columns, row)
+        label = _NAMELESS if class_column is None else remove_fraction(row[class_column])
         if boxes is None or (boxes and not label):
             reading.faults.append(f"{os.path.basename(table.path)}, row {row_number}")
             continue
-        is_ignored = columns.ignored is not None and without_fraction(row[columns.ignored].lower()) in YES
-        image.shapes += [Shape(label, edges_of(box, form), ignored=is_ignored) for box in boxes]
+        is_ignored = columns.ignored is not None and remove_fraction(row[columns.ignored].lower()) in YES
+        image.shapes += [Shape(label, to_edges(box, form), ignored=is_ignored) for box in boxes]
     return path
 
 
-def edges_of(box: Sequence[float], form: str) -> tuple[float, float, float, float]:
+def to_edges(box: Sequence[float], form: str) -> tuple[float, float, float, float]:
     """Convert four numbers in the order `form` (see `Columns`) to left, top, right and bottom."""
     x, y, third, fourth = box
     if form == "xywh":
@@ -334,7 +347,7 @@ def edges_of(box: Sequence[float], form: str) -> tuple[float, float, float, floa
     return x, y, third, fourth
 
 
-def _class_column(table: Table, columns: Columns) -> int | None:
+def _find_class_column(table: Table, columns: Columns) -> int | None:
     """Return the index of the class column, or None if there is none.
 
     A column of names is preferred to a column of numbers.
@@ -352,7 +365,7 @@ def _name_classes(images: Sequence[ShapedImage], tree: Tree, folders: Sequence[s
     names = list(dict.fromkeys(shape.name for image in images for shape in image.shapes))
     titles = name_numbers(tree, folders, names)
     if titles is None:
-        listed = _listed_names(tree, folders, names)
+        listed = _find_listed_names(tree, folders, names)
         if listed and all(re.fullmatch(r"\d{1,18}", value) for value in listed.values()):
             return sorted(names, key=lambda name: int(listed[name]))
         titles = {name: listed[name] for name in sorted(listed, key=listed.__getitem__) if name in names}
@@ -360,7 +373,7 @@ def _name_classes(images: Sequence[ShapedImage], tree: Tree, folders: Sequence[s
     return list(titles.values())
 
 
-def _listed_names(tree: Tree, folders: Sequence[str], names: Sequence[str]) -> Mapping[str, str]:
+def _find_listed_names(tree: Tree, folders: Sequence[str], names: Sequence[str]) -> Mapping[str, str]:
     """Return the content of a table with two columns that lists all of `names` in its first column.
 
     It is keyed by the first column. Open Images has such a table with the titles of classes, and RetinaNet with their
@@ -379,7 +392,7 @@ def _listed_names(tree: Tree, folders: Sequence[str], names: Sequence[str]) -> M
     return {}
 
 
-def _problems(reading: _Reading) -> Iterator[Problem]:
+def _report_problems(reading: _Reading) -> Iterator[Problem]:
     """Yield problems with missing images and unusable boxes in the tables, and with images that no table names."""
     used = set().union(*reading.images.values())
     remedy = "Such images are left out; add a row with an empty box for each image without objects."

@@ -15,19 +15,19 @@ from xml.etree import ElementTree
 
 from engine.data.decoding.reading import MAX_TABLE_BYTES, Unfit, read_head, refuse_unusable
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.shared.bitmaps import from_runs, patch_shape
-from engine.data.formats.shared.json_files import cannot_read, find_words, likely_first
-from engine.data.formats.shared.shape_collection import ShapeCollection, detected_kinds
+from engine.data.formats.shared.bitmaps import decode_runs, make_patch_shape
+from engine.data.formats.shared.json_files import create_read_error, find_words, select_likely
+from engine.data.formats.shared.shape_collection import ShapeCollection, list_kinds
 from engine.data.formats.shared.shapes import (
     Shape,
     ShapedImage,
-    as_number,
-    as_points,
-    as_size,
-    ellipse_points,
-    require_polygon,
+    make_ellipse_points,
+    make_required_polygon,
+    make_rotated_box,
+    parse_number,
+    parse_points,
+    parse_size,
     rotate_points,
-    rotated_box,
 )
 from engine.data.formats.tree import Tree, split_named, split_of_path
 from engine.data.memory_limit import allow_for_text
@@ -66,18 +66,18 @@ def detect(tree: Tree) -> list[Detection]:
     words: set[bytes] = set()
     of_images: list[str] = []
     max_tags = 0
-    for path in _files(tree, sample_others=True):
+    for path in _find_files(tree, sample_others=True):
         found = find_words(tree.path(path), _WORDS)
         words |= found
         if b"<image" in found:
             of_images.append(path)
-            max_tags = max(max_tags, _max_tags(tree, path))
+            max_tags = max(max_tags, _count_max_tags(tree, path))
     if not of_images:
         if b"<track" not in words:
             return []
         remedy = 'Export the annotations from CVAT as "CVAT for images 1.1", with the images.'
         return [Detection((), Confidence.CERTAIN, ("tracks of CVAT for video 1.1",), remedy=remedy)]
-    kinds = detected_kinds(
+    kinds = list_kinds(
         has_outlines=bool(words.intersection(_OUTLINES)),
         has_boxes=b"<box" in words,
         # A tag may occur only behind the sampled images.
@@ -87,9 +87,9 @@ def detect(tree: Tree) -> list[Detection]:
     return [Detection(tuple(kinds or ["boxes"]), Confidence.CERTAIN if kinds else Confidence.WEAK, (evidence,))]
 
 
-def _max_tags(tree: Tree, path: str) -> int:
+def _count_max_tags(tree: Tree, path: str) -> int:
     """Return the largest number of tags on any of the first images in a file."""
-    images = _images(tree.path(path), _Meta(), path, ShapeCollection(tree))
+    images = _iterate_images(tree.path(path), _Meta(), path, ShapeCollection(tree))
     try:
         return max((len(image.findall("tag")) for image in islice(images, _IMAGES_SAMPLED)), default=0)
     except (OSError, ValueError):
@@ -100,13 +100,13 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with their shapes or tags from all XML files. A file that can't be read is reported."""
     found = ShapeCollection(tree)
     meta = _Meta()
-    for path in _files(tree):
+    for path in _find_files(tree):
         meta.subsets = {}
         try:
-            for image in _images(tree.path(path), meta, path, found):
+            for image in _iterate_images(tree.path(path), meta, path, found):
                 _add_image(found, path, image, meta, kind)
         except (OSError, ValueError) as error:
-            found.problems.append(cannot_read(path, error, "Export the annotations from CVAT again."))
+            found.problems.append(create_read_error(path, error, "Export the annotations from CVAT again."))
     return found.content(kind, meta.labels)
 
 
@@ -120,7 +120,7 @@ FORMAT = Format(
 )
 
 
-def _files(tree: Tree, *, sample_others: bool = False) -> list[str]:
+def _find_files(tree: Tree, *, sample_others: bool = False) -> list[str]:
     """Return the XML files that CVAT has written. Files with its default name come first.
 
     If `sample_others` is True, only a sample of the files with other names is examined.
@@ -129,7 +129,7 @@ def _files(tree: Tree, *, sample_others: bool = False) -> list[str]:
     named = [path for path in paths if os.path.basename(path).lower().startswith("annotations")]
     others = [path for path in paths if not os.path.basename(path).lower().startswith("annotations")]
     return [
-        path for path in [*named, *(likely_first(others) if sample_others else others)] if _is_cvat(tree.path(path))
+        path for path in [*named, *(select_likely(others) if sample_others else others)] if _is_cvat(tree.path(path))
     ]
 
 
@@ -143,7 +143,7 @@ def _is_cvat(path: str) -> bool:
     return tags[:1] == ["annotations"] and (len(tags) == 1 or tags[1] in ("version", "meta", "image", "track"))
 
 
-def _images(path: str, meta: _Meta, name: str, found: ShapeCollection) -> Iterator[ElementTree.Element]:
+def _iterate_images(path: str, meta: _Meta, name: str, found: ShapeCollection) -> Iterator[ElementTree.Element]:
     """Yield the image elements in the XML file `path`, and add the labels and subsets that it lists to `meta`.
 
     An element is cleared when the next one is requested. Tracks are counted in `found` as skipped objects. `name` is
@@ -187,7 +187,7 @@ def _add_image(found: ShapeCollection, path: str, element: ElementTree.Element, 
     if image is None:
         found.note_missing(name)
         return
-    size = as_size(element.get("height"), element.get("width"))
+    size = parse_size(element.get("height"), element.get("width"))
     shapes: list[Shape] = []
     tags: dict[str, None] = {}
     for each in element:
@@ -207,40 +207,42 @@ def _add_image(found: ShapeCollection, path: str, element: ElementTree.Element, 
     found.add(ShapedImage(image, shapes, size, tuple(tags)), split or split_of_path(found.tree.within(image)))
 
 
-def _numbers(element: ElementTree.Element, *names: str) -> list[float]:
+def _read_numbers(element: ElementTree.Element, *names: str) -> list[float]:
     """Return the values of the attributes `names` as numbers. Raises Unfit if any is missing or not a number."""
     found = []
     for name in names:
-        number = as_number(element.get(name))
+        number = parse_number(element.get(name))
         if number is None:
             raise Unfit(f"{name} is {printable(element.get(name) or 'missing')[:40]}")
         found.append(number)
     return found
 
 
-def _rotation(element: ElementTree.Element) -> float:
-    return _numbers(element, "rotation")[0] if element.get("rotation") else 0.0
+def _read_rotation(element: ElementTree.Element) -> float:
+    return _read_numbers(element, "rotation")[0] if element.get("rotation") else 0.0
 
 
-def _box(label: str, element: ElementTree.Element, size: Any) -> Shape:
-    left, top, right, bottom = _numbers(element, "xtl", "ytl", "xbr", "ybr")
+def _read_box(label: str, element: ElementTree.Element, size: Any) -> Shape:
+    left, top, right, bottom = _read_numbers(element, "xtl", "ytl", "xbr", "ybr")
     center = (left + right) / 2, (top + bottom) / 2
-    return rotated_box(label, (left, top, right, bottom), _rotation(element), center)
+    return make_rotated_box(label, (left, top, right, bottom), _read_rotation(element), center)
 
 
-def _polygon(label: str, element: ElementTree.Element, size: Any) -> Shape:
+def _read_polygon(label: str, element: ElementTree.Element, size: Any) -> Shape:
     pairs = [each.split(",") for each in (element.get("points") or "").split(";") if each.strip()]
-    return require_polygon(label, as_points(pairs))
+    return make_required_polygon(label, parse_points(pairs))
 
 
-def _ellipse(label: str, element: ElementTree.Element, size: Any) -> Shape:
-    x, y, radius_x, radius_y = _numbers(element, "cx", "cy", "rx", "ry")
-    return require_polygon(label, rotate_points(ellipse_points(x, y, radius_x, radius_y), _rotation(element), (x, y)))
+def _read_ellipse(label: str, element: ElementTree.Element, size: Any) -> Shape:
+    x, y, radius_x, radius_y = _read_numbers(element, "cx", "cy", "rx", "ry")
+    return make_required_polygon(
+        label, rotate_points(make_ellipse_points(x, y, radius_x, radius_y), _read_rotation(element), (x, y))
+    )
 
 
-def _mask(label: str, element: ElementTree.Element, size: tuple[int, int] | None) -> Shape:
+def _read_mask(label: str, element: ElementTree.Element, size: tuple[int, int] | None) -> Shape:
     """Convert a mask, whose run lengths fill a rectangle in an image of the given size, to a shape. Raises Unfit."""
-    left, top, width, height = map(int, _numbers(element, "left", "top", "width", "height"))
+    left, top, width, height = map(int, _read_numbers(element, "left", "top", "width", "height"))
     if size is None:
         raise Unfit("the size of its image is unknown")
     if width > size[1] or height > size[0]:
@@ -249,12 +251,12 @@ def _mask(label: str, element: ElementTree.Element, size: tuple[int, int] | None
         runs = [int(each) for each in (element.get("rle") or "").split(",")]
     except ValueError:
         raise Unfit("its rle is not a list of numbers") from None
-    return patch_shape(label, from_runs(runs, height, width), left, top, size)
+    return make_patch_shape(label, decode_runs(runs, height, width), left, top, size)
 
 
 _READERS: dict[str, Callable[[str, ElementTree.Element, Any], Shape]] = {
-    "box": _box,
-    "polygon": _polygon,
-    "ellipse": _ellipse,
-    "mask": _mask,
+    "box": _read_box,
+    "polygon": _read_polygon,
+    "ellipse": _read_ellipse,
+    "mask": _read_mask,
 }

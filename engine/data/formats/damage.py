@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from engine.data.decoding.reading import Unfit, describe_failure, read_text, read_xml
-from engine.data.formats.shared.json_files import MAX_FILES, json_files, parse_file, sample
+from engine.data.formats.shared.json_files import MAX_FILES, find_json_files, parse_file, sample
 from engine.data.formats.shared.tables import find_tables, open_table
 from engine.data.formats.tree import Tree, suffix
 from engine.data.formats.yolo.definition import MAX_YAML_BYTES, read_yaml
@@ -44,7 +44,7 @@ def describe_damage(tree: Tree) -> str:
 
 def _annotation_files(tree: Tree) -> Iterator[str]:
     """Yield some files of a dataset that may hold annotations and are therefore checked for damage."""
-    yield from islice((names[0] for names in json_files(tree).values()), MAX_FILES)
+    yield from islice((names[0] for names in find_json_files(tree).values()), MAX_FILES)
     yield from sample(list(tree.find(".xml")))
     yield from islice((os.path.join(*each) for each in find_tables(tree, (*_TABLES, *_YAML))), MAX_FILES)
 

@@ -32,14 +32,14 @@ def detect(tree: Tree) -> list[Detection]:
         images = [each for each in tree.folders(base) if each.lower() in {*IMAGE_WORDS, "left", "color", "colour"}]
         for depth in tree.named(_DEPTH, base):
             for name in images:
-                pairs = _common(tree, os.path.join(base, name), os.path.join(base, depth))
+                pairs = _pair_same_names(tree, os.path.join(base, name), os.path.join(base, depth))
                 if pairs:
                     evidence = f"{len(pairs):,} images with files in {printable(os.path.join(base, depth))}"
                     confidence = Confidence.LIKELY if _are_gray([path for _, path in pairs]) else Confidence.WEAK
                     return [Detection((), confidence, (evidence,), remedy=REMEDY)]
         for cameras in _STEREO:
             folders = tree.named(cameras, base)
-            pairs = _common(tree, *(os.path.join(base, each) for each in folders)) if len(folders) == 2 else []
+            pairs = _pair_same_names(tree, *(os.path.join(base, each) for each in folders)) if len(folders) == 2 else []
             others = set(map(str.lower, tree.folders(base))) - set(cameras)
             if pairs and others <= {*_DEPTH, *_CALIBRATION}:
                 evidence = f"{len(pairs):,} images in both {printable(folders[0])} and {printable(folders[1])}"
@@ -48,7 +48,7 @@ def detect(tree: Tree) -> list[Detection]:
     return []
 
 
-def _common(tree: Tree, images: str, others: str) -> list[tuple[str, str]]:
+def _pair_same_names(tree: Tree, images: str, others: str) -> list[tuple[str, str]]:
     """Pair the images in a folder with files of the same name in the folder `others`.
 
     Returns [] if most of these files have no image.

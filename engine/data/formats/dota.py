@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from engine.data.decoding.reading import Unfit, parse_finite, read_number
 from engine.data.formats.format import Content, Detection, Format
-from engine.data.formats.shared.shapes import Shape, ShapedImage, convert, polygon_shape
+from engine.data.formats.shared.shapes import Shape, ShapedImage, convert, make_polygon_shape
 from engine.data.formats.shared.text_files import (
     Parsed,
     TextFiles,
     detect_texts,
-    pairs_by_folder,
+    pair_by_folder,
     parse_lines,
     read_annotated,
 )
@@ -38,18 +38,18 @@ def detect(tree: Tree) -> list[Detection]:
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the quadrilaterals between the corners as outlined objects, or the upright boxes around them."""
-    splits = pairs_by_folder(tree, TextFiles(tree))
+    splits = pair_by_folder(tree, TextFiles(tree))
     parsed, problems = read_annotated(tree, splits, splits, parse, NOT_ANNOTATIONS)
     images = {
-        split: [ShapedImage(image, _shapes(rows)) for image, rows in rows_by_image]
+        split: [ShapedImage(image, _make_shapes(rows)) for image, rows in rows_by_image]
         for split, rows_by_image in parsed.items()
     }
     return convert(kind, images, problems)
 
 
-def _shapes(rows: Iterable[Row]) -> list[Shape]:
+def _make_shapes(rows: Iterable[Row]) -> list[Shape]:
     """Convert quadrilaterals to shapes. Those that have no area are left out."""
-    shapes = (polygon_shape(row.name, row.corners, ignored=row.difficult) for row in rows)
+    shapes = (make_polygon_shape(row.name, row.corners, ignored=row.difficult) for row in rows)
     return [shape for shape in shapes if shape is not None]
 
 

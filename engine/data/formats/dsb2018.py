@@ -18,19 +18,24 @@ _MIN_IMAGES = 2
 
 def detect(tree: Tree) -> list[Detection]:
     """Detect folders that each contain one image and the masks of its objects."""
-    parents = _parents(tree)
+    parents = _find_parents(tree)
     if not parents:
         return []
     folders = [os.path.join(parent, name) for parent in parents for name in tree.folders(parent)]
     chosen = [folders[index] for index in spread_evenly(len(folders), _SAMPLE)]
-    pairs = [(image, mask) for folder in chosen if (image := _image(tree, folder)) for mask in _masks(tree, folder)[:2]]
+    pairs = [
+        (image, mask)
+        for folder in chosen
+        if (image := _find_image(tree, folder))
+        for mask in _find_masks(tree, folder)[:2]
+    ]
     sample = sample_masks(pairs)
     if not sample.are_labels:
         return []
     return [detect_masks(sample, ("instances",), f"{len(folders):,} folders with images and masks", source=parents)]
 
 
-def _parents(tree: Tree) -> list[str]:
+def _find_parents(tree: Tree) -> list[str]:
     """Return the folders that contain the folders of images.
 
     These are the dataset folder, or the folders for stages and splits inside it.
@@ -45,8 +50,8 @@ def _holds_images(tree: Tree, parent: str) -> bool:
     if len(names) < _MIN_IMAGES:
         return False
     sampled = [os.path.join(parent, names[index]) for index in spread_evenly(len(names), _SAMPLE)]
-    fitting = [folder for folder in sampled if "masks" in tree.folders(folder) and _image(tree, folder)]
-    has_several_masks = any(len(_masks(tree, folder)) > 1 for folder in fitting)
+    fitting = [folder for folder in sampled if "masks" in tree.folders(folder) and _find_image(tree, folder)]
+    has_several_masks = any(len(_find_masks(tree, folder)) > 1 for folder in fitting)
     return 2 * len(fitting) > len(sampled) and has_several_masks
 
 
@@ -58,24 +63,24 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         found = images.setdefault(split_in(parent), {})
         for name in tree.folders(parent):
             folder = os.path.join(parent, name)
-            image = _image(tree, folder)
+            image = _find_image(tree, folder)
             if image is None or not tree.exists(os.path.join(folder, "masks")):
                 without.append(folder)
             else:
-                found[image] = NumberedMasks([(mask, 0) for mask in _masks(tree, folder)])  # all are of class 0
+                found[image] = NumberedMasks([(mask, 0) for mask in _find_masks(tree, folder)])  # all are of class 0
     remedy = "Such folders are left out; add the missing folders."
     problems = warn_about(without, "folder", "without an image or masks:", remedy)
     splits = {split: InstanceSplit(list(found), list(found.values())) for split, found in images.items()}
     return Content(("object",), splits, problems)
 
 
-def _image(tree: Tree, folder: str) -> str | None:
+def _find_image(tree: Tree, folder: str) -> str | None:
     """Return the full path of the only image in the folder of an image, or None if not exactly one is in it."""
     paths = _images_in(tree, os.path.join(folder, "images"))
     return paths[0] if len(paths) == 1 else None
 
 
-def _masks(tree: Tree, folder: str) -> list[str]:
+def _find_masks(tree: Tree, folder: str) -> list[str]:
     """Return the full paths of the masks in the folder of an image."""
     return _images_in(tree, os.path.join(folder, "masks"))
 

@@ -13,17 +13,17 @@ from typing import Any
 
 from engine.contract.problems import Problem
 from engine.data.decoding.reading import MAX_IMAGE_BYTES, MAX_TABLE_BYTES, Unfit, read_text, refuse_unusable
-from engine.data.formats.csv_boxes import edges_of, fitting_forms
+from engine.data.formats.csv_boxes import find_fitting_forms, to_edges
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.labels_table import read
 from engine.data.formats.shared import parquet
-from engine.data.formats.shared.boxes import upright_size
+from engine.data.formats.shared.boxes import read_upright_size
 from engine.data.formats.shared.class_numbers import name_numbers
 from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.shared.label_columns import LABEL_COLUMNS
 from engine.data.formats.shared.label_detection import detect_in
-from engine.data.formats.shared.shapes import Shape, ShapedImage, as_number, box_shape, convert
-from engine.data.formats.shared.tables import is_metadata, plain
+from engine.data.formats.shared.shapes import Shape, ShapedImage, convert, make_box_shape, parse_number
+from engine.data.formats.shared.tables import is_metadata, normalize_name
 from engine.data.formats.shared.unpacking import unpack_images
 from engine.data.formats.tree import Tree, split_of_table, suffix
 from engine.data.formats.yolo.definition import parse_yaml
@@ -74,24 +74,24 @@ def _detect(tree: Tree) -> list[Detection]:
 
     If reading them takes pyarrow, which is missing, the only detection says how to install it.
     """
-    metadata, shards = _files(tree)
+    metadata, shards = _find_files(tree)
     readable = [(folder, name) for folder, name in metadata if not name.endswith(".parquet") or parquet.is_installed()]
     if (shards or len(readable) < len(metadata)) and not parquet.is_installed():
         paths = shards or [os.path.join(*file) for file in metadata if file not in readable]
         evidence = (f"{printable(paths[0])} and {len(paths) - 1:,} more Parquet files",)
         remedy = f"Reading Parquet files takes the package pyarrow. Install it: {install_command('huggingface')}"
         return [Detection((), Confidence.LIKELY, evidence, remedy=remedy)]
-    detections = [*_boxes_of_metadata(tree, readable), *detect_in(tree, readable)]
+    detections = [*_detect_metadata(tree, readable), *detect_in(tree, readable)]
     by_folder: dict[str, list[str]] = {}  # a folder for a split, such as train, belongs to its parent
     for path in shards:
         parent, name = os.path.split(os.path.dirname(path))
         by_folder.setdefault(parent if split_of_table(name, "") else os.path.dirname(path), []).append(path)
     for folder, paths in by_folder.items():
-        detections += _of_shards(tree, paths, folder if len(by_folder) > 1 else "")
+        detections += _detect_shards(tree, paths, folder if len(by_folder) > 1 else "")
     return detections
 
 
-def _files(tree: Tree) -> tuple[list[tuple[str, str]], list[str]]:
+def _find_files(tree: Tree) -> tuple[list[tuple[str, str]], list[str]]:
     """Return the metadata files, each given by folder and name, and all other Parquet files.
 
     All paths are relative to the dataset folder.
@@ -104,7 +104,7 @@ def _files(tree: Tree) -> tuple[list[tuple[str, str]], list[str]]:
 # Parquet files with images
 
 
-def _of_shards(tree: Tree, shards: Sequence[str], variant: str) -> Iterator[Detection]:
+def _detect_shards(tree: Tree, shards: Sequence[str], variant: str) -> Iterator[Detection]:
     """Detect images in the Parquet files `shards`, with a column of boxes or a column of labels.
 
     Yields one detection for each order of the numbers in boxes and for each column of labels. Their variants begin with
@@ -122,13 +122,13 @@ def _of_shards(tree: Tree, shards: Sequence[str], variant: str) -> Iterator[Dete
     evidence = f"{counted(len(paths), 'Parquet file')} with images, such as {printable(shards[0])}"
     boxes = next((name for name in _OBJECTS if name in types and "bbox" in types[name]), None)
     if boxes is not None:
-        forms = _forms((row.get(boxes), None) for row in _first_rows(parquet.rows(paths[0], [boxes])))
+        forms = _find_forms((row.get(boxes), None) for row in _read_first_rows(parquet.iterate_rows(paths[0], [boxes])))
         for form in forms:
             source = _Shards(paths, image_columns[0], boxes, form)
             name = "/".join(filter(None, (variant, form if len(forms) > 1 else "")))
             words = f"{evidence} and boxes in {boxes}"
             yield Detection(("boxes",), Confidence.CERTAIN, (words,), variant=name, source=source)
-    labels = _label_columns(types, features, _readme_classes(tree))
+    labels = _find_label_columns(types, features, _read_readme_classes(tree))
     for label in labels:
         kinds = ("labels",) if "list" in types[label] else ("classes", "labels")
         name = "/".join(filter(None, (variant, label if len(labels) > 1 else "")))
@@ -137,7 +137,7 @@ def _of_shards(tree: Tree, shards: Sequence[str], variant: str) -> Iterator[Dete
         yield Detection(kinds, Confidence.CERTAIN, (words,), variant=name, source=source)
 
 
-def _label_columns(
+def _find_label_columns(
     types: Mapping[str, str], features: Mapping[str, Any], readme_classes: Mapping[str, Any]
 ) -> list[str]:
     """Return the columns that may contain classes.
@@ -145,51 +145,53 @@ def _label_columns(
     These are the columns for which the file (`features`) or the README declares class names, or else the column with
     the most likely name. `types` holds the type of each column.
     """
-    declared = [name for name, feature in features.items() if _class_names(feature) is not None]
+    declared = [name for name, feature in features.items() if _read_class_names(feature) is not None]
     without_struct = {name for name, kind in types.items() if "struct" not in kind}
     found = [name for name in dict.fromkeys([*declared, *readme_classes]) if name in without_struct]
     if found:
         return found
-    with_likely_name = [name for name in types if plain(name) in LABEL_COLUMNS and name in without_struct]
-    return sorted(with_likely_name, key=lambda name: LABEL_COLUMNS.index(plain(name)))[:1]
+    with_likely_name = [name for name in types if normalize_name(name) in LABEL_COLUMNS and name in without_struct]
+    return sorted(with_likely_name, key=lambda name: LABEL_COLUMNS.index(normalize_name(name)))[:1]
 
 
-def _class_names(feature: Any) -> list[str] | None:
+def _read_class_names(feature: Any) -> list[str] | None:
     """Return the class names that the description of a column declares, or None if it isn't a column of classes."""
     if isinstance(feature, list) and len(feature) == 1:
-        return _class_names(feature[0])
+        return _read_class_names(feature[0])
     if not isinstance(feature, dict):
         return None
     if feature.get("_type") == "ClassLabel":
         names = feature.get("names")
         return [str(name) for name in names] if isinstance(names, list) else None
-    return _class_names(feature.get("feature"))
+    return _read_class_names(feature.get("feature"))
 
 
 def _read_shards(tree: Tree, source: _Shards, kind: str) -> Content:
     """Unpack the images in Parquet files, and return them with their annotations."""
-    names = _names(tree, source)
+    names = _read_names(tree, source)
     splits: dict[str, list[ShapedImage]] = {}
     rows_without_image: list[str] = []
     unusable_boxes: list[str] = []
     # The labels from `unpack_images` are empty, since they are read from the rows below.
-    for path, images in zip(source.files, unpack_images(source.files, partial(_images, source)), strict=True):
+    for path, images in zip(source.files, unpack_images(source.files, partial(_iterate_images, source)), strict=True):
         split = split_of_table(tree.within(os.path.dirname(path)), os.path.basename(path))
-        rows = parquet.rows(path, [source.label])
+        rows = parquet.iterate_rows(path, [source.label])
         for number, ((image_path, _), row) in enumerate(zip(images, rows, strict=True), 1):
             if not image_path:
                 rows_without_image.append(f"{os.path.basename(path)}, row {number}")
                 continue
             image = ShapedImage(image_path)
             if kind == "boxes":
-                image.shapes = _shapes(row[source.label], names, source.form, f"{path}, row {number}", unusable_boxes)
+                image.shapes = _make_shapes(
+                    row[source.label], names, source.form, f"{path}, row {number}", unusable_boxes
+                )
             else:
-                image.tags = _tags(row[source.label], names)
+                image.tags = _read_tags(row[source.label], names)
             splits.setdefault(split, []).append(image)
-    return convert(kind, splits, _row_problems(rows_without_image, unusable_boxes), names or _numbers(tree, splits))
+    return convert(kind, splits, _report_rows(rows_without_image, unusable_boxes), names or _sort_numbers(tree, splits))
 
 
-def _row_problems(rows_without_image: Sequence[str], unusable_boxes: Sequence[str]) -> list[Problem]:
+def _report_rows(rows_without_image: Sequence[str], unusable_boxes: Sequence[str]) -> list[Problem]:
     """Return warnings about rows without an image and about unusable boxes, each given by the name of its file."""
     remedy = "Such boxes are left out; correct them."
     return [
@@ -198,30 +200,30 @@ def _row_problems(rows_without_image: Sequence[str], unusable_boxes: Sequence[st
     ]
 
 
-def _images(source: _Shards, path: str) -> Iterator[tuple[str, bytes, list[str]]]:
+def _iterate_images(source: _Shards, path: str) -> Iterator[tuple[str, bytes, list[str]]]:
     """Yield the name of the image in each row of a Parquet file, its content, and [] for its labels.
 
     The content is b"" if it is missing or too large.
     """
-    for row in parquet.rows(path, [source.image]):
+    for row in parquet.iterate_rows(path, [source.image]):
         image = row[source.image]
         content, name = (image.get("bytes"), image.get("path") or "") if isinstance(image, dict) else (image, "")
         yield name, content if isinstance(content, bytes) and len(content) <= MAX_IMAGE_BYTES else b"", []
 
 
-def _names(tree: Tree, source: _Shards) -> list[str]:
+def _read_names(tree: Tree, source: _Shards) -> list[str]:
     """Return the class names, ordered by number, from the Parquet file or else from dataset_info in the README."""
     _, features = parquet.features(source.files[0])
     feature = features.get(source.label)
     objects = feature[0] if isinstance(feature, list) and feature else feature
     objects = objects.get("feature", objects) if isinstance(objects, dict) else {}
     columns = objects if isinstance(objects, dict) else {}
-    candidates = map(_class_names, (feature, *(columns.get(key) for key in _BOX_CLASSES)))
+    candidates = map(_read_class_names, (feature, *(columns.get(key) for key in _BOX_CLASSES)))
     found = next((names for names in candidates if names is not None), None)
-    return found if found is not None else _readme_classes(tree).get(source.label, [])
+    return found if found is not None else _read_readme_classes(tree).get(source.label, [])
 
 
-def _readme_classes(tree: Tree) -> dict[str, list[str]]:
+def _read_readme_classes(tree: Tree) -> dict[str, list[str]]:
     """Return the class names for each column that dataset_info in the header of the README declares."""
     name = next((name for name in tree.files("", ".md") if name.lower() == "readme.md"), None)
     if name is None:
@@ -256,13 +258,13 @@ def _find_names(feature: Any) -> list[str]:
     return []
 
 
-def _tags(value: Any, names: Sequence[str]) -> tuple[str, ...]:
+def _read_tags(value: Any, names: Sequence[str]) -> tuple[str, ...]:
     """Return the class names in a table cell, given the names of all classes. -1 and null mean no class."""
     values = value if isinstance(value, list) else [value]
-    return tuple(dict.fromkeys(tag for each in values if (tag := _name(each, names))))
+    return tuple(dict.fromkeys(tag for each in values if (tag := _read_name(each, names))))
 
 
-def _name(value: Any, names: Sequence[str]) -> str:
+def _read_name(value: Any, names: Sequence[str]) -> str:
     """Return the name of a class that is given by its number or name, or "" for -1 and null."""
     if value is None or value == -1:
         return ""
@@ -271,7 +273,7 @@ def _name(value: Any, names: Sequence[str]) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value).strip()
 
 
-def _numbers(tree: Tree, splits: Mapping[str, Sequence[ShapedImage]]) -> list[str] | None:
+def _sort_numbers(tree: Tree, splits: Mapping[str, Sequence[ShapedImage]]) -> list[str] | None:
     """Return the names of all classes, sorted by value, if all of them are numbers, otherwise None.
 
     A table of class names in the folder may give the numbers names.
@@ -285,7 +287,7 @@ def _numbers(tree: Tree, splits: Mapping[str, Sequence[ShapedImage]]) -> list[st
 # Boxes
 
 
-def _boxes_of_metadata(tree: Tree, metadata: Sequence[tuple[str, str]]) -> Iterator[Detection]:
+def _detect_metadata(tree: Tree, metadata: Sequence[tuple[str, str]]) -> Iterator[Detection]:
     """Detect metadata files, given as pairs (folder, name), that list boxes in one of their columns."""
     files = [(folder, name) for folder, name in metadata if not name.endswith(".csv")]
     rows = [(folder, row) for folder, name in files for row in _first_rows(_records(tree.path(folder, name)))]
@@ -303,21 +305,25 @@ def _boxes_of_metadata(tree: Tree, metadata: Sequence[tuple[str, str]]) -> Itera
         yield Detection(("boxes",), Confidence.CERTAIN, evidence, variant=form if len(forms) > 1 else "", source=source)
 
 
-def _forms(cells: Iterable[tuple[Any, tuple[int, int] | None]]) -> list[str]:
-    """Return the possible orders of the numbers in boxes, such as "xywh" (see `csv_boxes.fitting_forms`).
+def _find_forms(cells: Iterable[tuple[Any, tuple[int, int] | None]]) -> list[str]:
+    """Return the possible orders of the numbers in boxes, such as "xywh" (see `csv_boxes.find_fitting_forms`).
 
     Each of the `cells` with boxes comes with the height and width of its image, or None if unknown.
     """
-    return fitting_forms((box, size) for objects, size in cells for box, _ in _pairs(objects) or () if _is_box(box))
+    return find_fitting_forms(
+        (box, size) for objects, size in cells for box, _ in _pair_boxes(objects) or () if _is_box(box)
+    )
 
 
-def _pairs(objects: Any) -> list[tuple[Any, Any]] | None:
+def _pair_boxes(objects: Any) -> list[tuple[Any, Any]] | None:
     """Return each box in a table cell with its class, or None if the cell contains no boxes.
 
     The cell holds a list of objects, or one object with a list of boxes and a list of classes.
     """
     if isinstance(objects, list):
-        found = [_pairs({key: [value] for key, value in each.items()}) for each in objects if isinstance(each, dict)]
+        found = [
+            _pair_boxes({key: [value] for key, value in each.items()}) for each in objects if isinstance(each, dict)
+        ]
         with_box = [pairs for pairs in found if pairs is not None]
         return [pair for pairs in with_box for pair in pairs] if with_box else None
     if not isinstance(objects, dict):
@@ -336,47 +342,47 @@ def _is_box(box: Any) -> bool:
     """Return True for a list of four numbers that can be coordinates."""
     if not isinstance(box, list) or len(box) != 4:
         return False
-    return all(isinstance(each, int | float) and as_number(each) is not None for each in box)
+    return all(isinstance(each, int | float) and parse_number(each) is not None for each in box)
 
 
-def _shapes(objects: Any, names: Sequence[str], form: str, where: str, faults: list[str]) -> list[Shape]:
+def _make_shapes(objects: Any, names: Sequence[str], form: str, where: str, faults: list[str]) -> list[Shape]:
     """Convert the boxes in a table cell to shapes. For each unusable box, `where` is appended to `faults`."""
     found = []
-    for box, label in _pairs(objects) or ():
-        name = _name(label, names)
+    for box, label in _pair_boxes(objects) or ():
+        name = _read_name(label, names)
         if not _is_box(box) or not name:
             faults.append(where)
         else:
-            found.append(box_shape(name, *edges_of(box, form)))
+            found.append(make_box_shape(name, *to_edges(box, form)))
     return found
 
 
 def _read_metadata(tree: Tree, source: _Metadata) -> Content:
     """Return the images of an image folder with their boxes from its metadata files."""
     lookup = ImageLookup(tree)
-    names = _readme_classes(tree).get(source.column, [])
+    names = _read_readme_classes(tree).get(source.column, [])
     splits: dict[str, list[ShapedImage]] = {}
     missing: list[str] = []
     faults: list[str] = []
     for folder, name in source.files:
         split = split_of_table(folder, "")
-        for row in _records(tree.path(folder, name)):
+        for row in _iterate_records(tree.path(folder, name)):
             file = str(row.get("file_name", ""))
             path = lookup.find(file, folder, split=split)
             if path is None:
                 missing.append(file)
                 continue
-            shapes = _shapes(row.get(source.column), names, source.form, file, faults)
+            shapes = _make_shapes(row.get(source.column), names, source.form, file, faults)
             splits.setdefault(split, []).append(ShapedImage(path, shapes))
-    problems = _row_problems((), faults)
+    problems = _report_rows((), faults)
     problems += warn_about(missing, "image", "that a metadata file names can't be found:", "Such images are left out.")
-    return convert("boxes", splits, problems, names or _numbers(tree, splits))
+    return convert("boxes", splits, problems, names or _sort_numbers(tree, splits))
 
 
-def _records(path: str) -> Iterator[Mapping[str, Any]]:
+def _iterate_records(path: str) -> Iterator[Mapping[str, Any]]:
     """Yield the rows of a JSON Lines or Parquet file as mappings. Invalid lines are skipped."""
     if suffix(path) == ".parquet":
-        yield from parquet.rows(path)
+        yield from parquet.iterate_rows(path)
         return
     with refuse_unusable(path):
         for line in read_text(path, MAX_TABLE_BYTES).splitlines():
@@ -388,7 +394,7 @@ def _records(path: str) -> Iterator[Mapping[str, Any]]:
                 yield row
 
 
-def _first_rows(rows: Iterator[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _read_first_rows(rows: Iterator[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return some of the first rows of a metadata file, or [] if the file can't be read."""
     try:
         return list(itertools.islice(rows, _SAMPLED))

@@ -35,7 +35,7 @@ def detect(tree: Tree) -> list[Detection]:
     if files is None:
         return []
     present = [path for path in astuple(files) if path is not None]
-    missing = _missing(files)
+    missing = _report_missing(files)
     is_certain = not missing and all(map(_is_idx, present))
     confidence = Confidence.CERTAIN if is_certain else Confidence.LIKELY
     return [
@@ -51,7 +51,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     Without files for validation, all samples are in the split "".
     """
     files: IdxFiles = detection.source
-    problems = _missing(files)
+    problems = _report_missing(files)
     train = _read_labels(files.train_labels, problems) if files.train_labels else None
     val = _read_labels(files.val_labels, problems) if files.val_labels else None
     if errors(problems) or train is None or files.train_images is None:
@@ -66,7 +66,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     return Content(classes, {"train": training, "val": validation}, problems)
 
 
-def _missing(files: IdxFiles) -> list[Problem]:
+def _report_missing(files: IdxFiles) -> list[Problem]:
     """Return an error for each missing file.
 
     Both files for training are required. Those for validation may be missing, but not only one of them.

@@ -17,15 +17,15 @@ from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
 from engine.data.files import Files, Listing
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.shared.class_evidence import annotation_folder, evidence_against
+from engine.data.formats.shared.class_evidence import find_annotation_folder, find_evidence_against
 from engine.data.formats.tree import Tree, split_named
 from engine.data.splits import (
     LAYOUT,
     FileSplit,
+    abbreviate_names,
     dataset_error,
     dataset_warning,
     printable,
-    some_of,
     warn_about,
 )
 from engine.system.format import counted
@@ -50,20 +50,20 @@ class _Class(NamedTuple):
 
 def detect(tree: Tree) -> list[Detection]:
     """Detect folders of images that are named by class, with the evidence for and against this interpretation."""
-    splits = _class_splits(tree)
+    splits = _find_split_folders(tree)
     roots = list(splits.values()) or [""]
     names = list(dict.fromkeys(name for root in roots for name in tree.folders(root)))
     with_images = [name for name in names if any(_has_images(tree, os.path.join(root, name)) for root in roots)]
     if not with_images:
         return []
-    against = tuple(dict.fromkeys(evidence_against(tree, roots, with_images)))
-    evidence = [f"{counted(len(with_images), 'folder')} of images ({some_of(with_images, 4)})"]
+    against = tuple(dict.fromkeys(find_evidence_against(tree, roots, with_images)))
+    evidence = [f"{counted(len(with_images), 'folder')} of images ({abbreviate_names(with_images, 4)})"]
     if splits:
-        evidence.append(f"split folders ({some_of(list(splits.values()), 4)})")
+        evidence.append(f"split folders ({abbreviate_names(list(splits.values()), 4)})")
     is_only_folder = not splits and len(with_images) == 1
     inner = ""
-    if against and is_only_folder and not annotation_folder(tree, [""], with_images):
-        inner = _inner_with_classes(tree, with_images[0])
+    if against and is_only_folder and not find_annotation_folder(tree, [""], with_images):
+        inner = _describe_inner_classes(tree, with_images[0])
     return [
         Detection(
             ("classes",),
@@ -79,9 +79,9 @@ def detect(tree: Tree) -> list[Detection]:
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images of all splits. The names of their folders are the classes."""
     problems: list[Problem] = []
-    roots = _class_splits(tree, problems)
+    roots = _find_split_folders(tree, problems)
     if not roots:
-        return _without_splits(tree, problems)
+        return _read_without_splits(tree, problems)
     names = sorted({name for root in roots.values() for name in tree.folders(root)})
     numbers = {name: number for number, name in enumerate(names)}
     splits = {}
@@ -92,12 +92,12 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             for name, each in listed.items()
             if not each.total and split == "train"
         ]
-        splits[split] = _split_of(listed, numbers)
-    problems += _unused(tree, list(roots.values()))
+        splits[split] = _make_split(listed, numbers)
+    problems += _warn_about_unused(tree, list(roots.values()))
     return Content(tuple(map(printable, names)), splits, problems)
 
 
-def _without_splits(tree: Tree, problems: list[Problem]) -> Content:
+def _read_without_splits(tree: Tree, problems: list[Problem]) -> Content:
     """Return the images of a folder whose subfolders are the classes, with problems."""
     listed = {name: _list_class(tree, name) for name in tree.folders()}
     present = {name: each for name, each in listed.items() if each.total}
@@ -106,14 +106,14 @@ def _without_splits(tree: Tree, problems: list[Problem]) -> Content:
         for name in listed
         if name not in present
     ]
-    if len(present) == 1 and (inner := _inner_with_classes(tree, next(iter(present)))):
+    if len(present) == 1 and (inner := _describe_inner_classes(tree, next(iter(present)))):
         problems.append(dataset_error("The folder contains only one folder.", f"Choose {inner}."))
-    problems += _unused(tree, [""])
+    problems += _warn_about_unused(tree, [""])
     numbers = {name: number for number, name in enumerate(present)}
-    return Content(tuple(map(printable, present)), {"": _split_of(present, numbers)}, problems)
+    return Content(tuple(map(printable, present)), {"": _make_split(present, numbers)}, problems)
 
 
-def _inner_with_classes(tree: Tree, folder: str) -> str:
+def _describe_inner_classes(tree: Tree, folder: str) -> str:
     """Return a description, for advice, of the first folder below `folder` that contains folders of classes or splits.
 
     Returns "" if there is none.
@@ -129,7 +129,7 @@ def _inner_with_classes(tree: Tree, folder: str) -> str:
     return ""
 
 
-def _unused(tree: Tree, roots: Sequence[str]) -> list[Problem]:
+def _warn_about_unused(tree: Tree, roots: Sequence[str]) -> list[Problem]:
     """Return warnings about images outside the class folders. `roots` are the folders that contain class folders."""
     problems: list[Problem] = []
     for root in roots:
@@ -145,7 +145,7 @@ def _unused(tree: Tree, roots: Sequence[str]) -> list[Problem]:
     return problems
 
 
-def _class_splits(tree: Tree, problems: list[Problem] | None = None) -> dict[str, str]:
+def _find_split_folders(tree: Tree, problems: list[Problem] | None = None) -> dict[str, str]:
     """Return the folders of splits, keyed by split.
 
     A folder without subfolders is left out, since it may be a class named like a split. Warnings about superfluous
@@ -157,7 +157,7 @@ def _class_splits(tree: Tree, problems: list[Problem] | None = None) -> dict[str
         if not split or not tree.folders(name):
             continue
         if split not in found:
-            found[split] = _innermost(tree, name)
+            found[split] = _find_innermost(tree, name)
         elif problems is not None:
             problems.append(
                 dataset_warning(
@@ -167,7 +167,7 @@ def _class_splits(tree: Tree, problems: list[Problem] | None = None) -> dict[str
     return found
 
 
-def _innermost(tree: Tree, folder: str) -> str:
+def _find_innermost(tree: Tree, folder: str) -> str:
     """Return the innermost folder if the folder of a split is nested in itself, such as train/train in an archive."""
     inner = tree.folders(folder)
     while len(inner) == 1 and split_named(inner[0]) == split_named(os.path.basename(folder)):

@@ -21,8 +21,8 @@ from engine.data.formats.shared.text_files import (
     Parsed,
     TextFiles,
     detect_texts,
-    pairs_by_folder,
-    pairs_by_lists,
+    divide_by_lists,
+    pair_by_folder,
     parse_lines,
     read_annotated,
 )
@@ -63,9 +63,9 @@ def _parse_pixels(path: str) -> Parsed[Row]:
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with their boxes. A box of class DontCare covers objects of any class, which are ignored."""
-    by_folder = pairs_by_folder(tree, TextFiles(tree))
+    by_folder = pair_by_folder(tree, TextFiles(tree))
     problems: list[Problem] = []
-    splits = _listed(tree, by_folder, problems)
+    splits = _divide_by_lists(tree, by_folder, problems)
     parsed, more = read_annotated(tree, by_folder, splits, parse, NOT_ANNOTATIONS)
     class_names = {row.name for images in parsed.values() for _, rows in images for row in rows} - {DO_NOT_CARE}
     classes, numbers = number_classes(tree.root, class_names)
@@ -80,7 +80,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     return Content(classes, boxed, [*problems, *more])
 
 
-def _listed(tree: Tree, splits: dict[str, list[Pair]], problems: list[Problem]) -> Mapping[str, list[Pair]]:
+def _divide_by_lists(tree: Tree, splits: dict[str, list[Pair]], problems: list[Problem]) -> Mapping[str, list[Pair]]:
     """Divide the training images into splits by files that list image names, such as ImageSets/train.txt.
 
     Many users add them to the dataset. Without such files, `splits` is returned. Problems with the files are appended
@@ -98,7 +98,7 @@ def _listed(tree: Tree, splits: dict[str, list[Pair]], problems: list[Problem]) 
         lists.setdefault("train", training_and_validation - lists.get("val", frozenset()))
     if "train" not in lists:
         return splits
-    found = pairs_by_lists(splits, lists)
+    found = divide_by_lists(splits, lists)
     present = {os.path.splitext(os.path.basename(pair.image))[0] for pairs in found.values() for pair in pairs}
     missing = sorted(frozenset[str]().union(*lists.values()) - present)
     remedy = "Such images are left out; add them to the folder, or remove them from the list."

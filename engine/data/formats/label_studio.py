@@ -16,20 +16,20 @@ from urllib.parse import unquote, urlsplit
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import Unfit, read_json
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.shared.bitmaps import from_brush, patch_shape
-from engine.data.formats.shared.boxes import upright_size
-from engine.data.formats.shared.json_files import cannot_read, find_words, first_items, likely_first
-from engine.data.formats.shared.shape_collection import ShapeCollection, detected_kinds
+from engine.data.formats.shared.bitmaps import decode_brush, make_patch_shape
+from engine.data.formats.shared.boxes import read_upright_size
+from engine.data.formats.shared.json_files import create_read_error, find_words, read_first_items, select_likely
+from engine.data.formats.shared.shape_collection import ShapeCollection, list_kinds
 from engine.data.formats.shared.shapes import (
     Shape,
     ShapedImage,
-    as_number,
-    as_points,
-    as_size,
-    ellipse_points,
-    require_polygon,
+    make_ellipse_points,
+    make_required_polygon,
+    make_rotated_box,
+    parse_number,
+    parse_points,
+    parse_size,
     rotate_points,
-    rotated_box,
 )
 from engine.data.formats.tree import Tree, split_of_path
 from engine.data.splits import printable, warn_about
@@ -79,15 +79,17 @@ class _TaskContent:
 
 def detect(tree: Tree) -> list[Detection]:
     """Detect exports of Label Studio. The kinds of annotations depend on the first tasks, or on words in the files."""
-    paths = _files(tree, is_sample_enough=True)
+    paths = _find_files(tree, is_sample_enough=True)
     if not paths:
         return []
-    kinds = _kinds([item for path in paths for item in first_items(tree.path(path), _TASKS_SAMPLED)])
+    kinds = _detect_kinds([item for path in paths for item in read_first_items(tree.path(path), _TASKS_SAMPLED)])
     if not kinds:  # no task at the beginning of the files is annotated
         by_pattern = {f'"{word}"'.encode(): word for word in (*_LABELS, "choices")}
         found = {by_pattern[pattern] for path in paths for pattern in find_words(tree.path(path), by_pattern)}
         # Treat the words as results of a single task.
-        kinds = _kinds([{"data": {}, "annotations": [{"result": [{"value": {word: ["any"]}} for word in found]}]}])
+        kinds = _detect_kinds(
+            [{"data": {}, "annotations": [{"result": [{"value": {word: ["any"]}} for word in found]}]}]
+        )
     evidence = f"{counted(len(paths), 'JSON export')} of Label Studio"
     return [Detection(tuple(kinds or ["boxes"]), Confidence.CERTAIN if kinds else Confidence.WEAK, (evidence,))]
 
@@ -96,13 +98,13 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with their regions as boxes or outlined objects, or with their choices as classes or labels."""
     found = ShapeCollection(tree)
     with_further: list[str] = []
-    for path in _files(tree):
+    for path in _find_files(tree):
         try:
             content = read_json(tree.path(path))
         except (OSError, ValueError) as error:
-            found.problems.append(cannot_read(path, error, "Export the annotations from Label Studio again."))
+            found.problems.append(create_read_error(path, error, "Export the annotations from Label Studio again."))
             continue
-        for task in _tasks(content if isinstance(content, list) else [content]):
+        for task in _iterate_tasks(content if isinstance(content, list) else [content]):
             if task.further:
                 with_further.append(task.image)
             _add(found, path, task, kind)
@@ -121,29 +123,29 @@ FORMAT = Format(
 )
 
 
-def _files(tree: Tree, *, is_sample_enough: bool = False) -> list[str]:
+def _find_files(tree: Tree, *, is_sample_enough: bool = False) -> list[str]:
     """Return the JSON files whose first entries are tasks in an export.
 
     If `is_sample_enough` is True, only a sample of the JSON files is examined.
     """
     paths = list(tree.find(".json"))
-    return [path for path in (likely_first(paths) if is_sample_enough else paths) if _is_export(tree.path(path))]
+    return [path for path in (select_likely(paths) if is_sample_enough else paths) if _is_export(tree.path(path))]
 
 
-def _kinds(items: list[Any]) -> list[str]:
+def _detect_kinds(items: list[Any]) -> list[str]:
     """Return the kinds of annotations in `items`, the entries of a Label Studio export, the most detailed first."""
     shapes: set[str] = set()
     max_tags = 0
-    for task in _tasks(items):
+    for task in _iterate_tasks(items):
         results = [each for each in task.results or () if isinstance(each, dict)]
         values: list[dict[str, Any]] = [each["value"] for each in results if isinstance(each.get("value"), dict)]
         shapes.update(name for value in values for name in _LABELS if isinstance(value.get(name), list))
-        choices = [value["choices"] for value in values if _is_of_choices(value)]
+        choices = [value["choices"] for value in values if _has_choices(value)]
         max_tags = max(max_tags, sum(map(len, choices)))
-    return detected_kinds(has_outlines=bool(shapes.intersection(_OUTLINES)), has_boxes=bool(shapes), max_tags=max_tags)
+    return list_kinds(has_outlines=bool(shapes.intersection(_OUTLINES)), has_boxes=bool(shapes), max_tags=max_tags)
 
 
-def _is_of_choices(value: dict[str, Any]) -> bool:
+def _has_choices(value: dict[str, Any]) -> bool:
     """Return True if the value of an annotation result holds choices about the entire image, not about a region."""
     return isinstance(value.get("choices"), list) and not _has_geometry(value)
 
@@ -151,7 +153,7 @@ def _is_of_choices(value: dict[str, Any]) -> bool:
 def _is_export(path: str) -> bool:
     """Return True if most of the first entries in a JSON file are tasks of Label Studio."""
     try:
-        items = first_items(path)
+        items = read_first_items(path)
     except (OSError, ValueError):
         return False
     fitting = [item for item in items if _is_task(item) or _is_small_task(item)]
@@ -169,10 +171,10 @@ def _is_task(item: Any) -> bool:
 
 def _is_small_task(item: Any) -> bool:
     """Return True if `item` is an annotated image in a JSON-MIN export of Label Studio."""
-    return isinstance(item, dict) and len(_MIN_KEYS & item.keys()) >= 2 and _image_of(item) != ""
+    return isinstance(item, dict) and len(_MIN_KEYS & item.keys()) >= 2 and _find_image_name(item) != ""
 
 
-def _tasks(items: list[Any]) -> Iterator[_Task]:
+def _iterate_tasks(items: list[Any]) -> Iterator[_Task]:
     """Yield the tasks in an export, given its entries.
 
     JSON-MIN has a separate entry for each annotation of an image. Only the first annotation is used.
@@ -180,17 +182,17 @@ def _tasks(items: list[Any]) -> Iterator[_Task]:
     minimal: dict[str, _Task] = {}
     for item in items:
         if _is_task(item):
-            yield _task(item)
+            yield _make_task(item)
         elif _is_small_task(item):
-            image = _image_of(item)
+            image = _find_image_name(item)
             if image in minimal:
                 minimal[image].further += 1
             else:
-                minimal[image] = _Task(image, results=list(_small_results(item)))
+                minimal[image] = _Task(image, results=list(_convert_small_results(item)))
     yield from minimal.values()
 
 
-def _task(item: dict[str, Any]) -> _Task:
+def _make_task(item: dict[str, Any]) -> _Task:
     """Convert an item of a JSON file to a task.
 
     Canceled annotations are dropped, and the first of the others is used.
@@ -202,22 +204,22 @@ def _task(item: dict[str, Any]) -> _Task:
         if isinstance(each, dict) and isinstance(each.get("result"), list) and not each.get("was_cancelled")
     ]
     name = item.get("file_upload")
-    task = _Task(_image_of(item["data"]), name if isinstance(name, str) else "")
+    task = _Task(_find_image_name(item["data"]), name if isinstance(name, str) else "")
     if used:
         task.results, task.further = used[0]["result"], len(used) - 1
     return task
 
 
-def _image_of(data: dict[str, Any]) -> str:
+def _find_image_name(data: dict[str, Any]) -> str:
     """Return the path or URL of the image in the data of a task, or "" if there is none."""
     paths = {key: value for key, value in data.items() if isinstance(value, str)}
     for key in _IMAGE_KEYS:
         if paths.get(key):
             return paths[key]
-    return next((value for value in paths.values() if _is_of_image(value)), "")
+    return next((value for value in paths.values() if _names_image(value)), "")
 
 
-def _is_of_image(value: str) -> bool:
+def _names_image(value: str) -> bool:
     """Return True if a text is the path or URL of an image."""
     try:
         return is_image(value) or is_image(urlsplit(value).path)
@@ -225,7 +227,7 @@ def _is_of_image(value: str) -> bool:
         return False
 
 
-def _small_results(item: dict[str, Any]) -> Iterator[Any]:
+def _convert_small_results(item: dict[str, Any]) -> Iterator[Any]:
     """Yield the regions and choices of an entry in a JSON-MIN export, converted to the form of JSON exports."""
     for key, value in item.items():
         if isinstance(value, list):
@@ -279,27 +281,27 @@ def _read_results(results: list[Any], image: str, kind: str, found: ShapeCollect
     """
     content = _TaskContent()
     # A region has one result with its geometry and another one, with the same id, with its label.
-    labeled = {str(each.get("id")) for each in results if isinstance(each, dict) and _labels(each)}
+    labeled = {str(each.get("id")) for each in results if isinstance(each, dict) and _read_labels(each)}
     for each in results:
         value = each.get("value") if isinstance(each, dict) else None
         if not isinstance(value, dict):
             if not isinstance(each, dict) or each.get("type") != "relation":
                 found.skip_object(image, "of an unknown kind")
             continue
-        if _is_of_choices(value):
+        if _has_choices(value):
             content.tags.update(dict.fromkeys(choice for choice in value["choices"] if isinstance(choice, str)))
             continue
-        content.size = content.size or as_size(each.get("original_height"), each.get("original_width"))
+        content.size = content.size or parse_size(each.get("original_height"), each.get("original_width"))
         if kind not in ("boxes", "instances"):
             continue
-        if _labels(each):
+        if _read_labels(each):
             _read_region(each, image, content, found)
         elif _has_geometry(value) and str(each.get("id")) not in labeled:
             found.skip_object(image, "without a label")
     return content
 
 
-def _labels(entry: dict[str, Any]) -> list[str]:
+def _read_labels(entry: dict[str, Any]) -> list[str]:
     """Return the labels of a region, or [] if it has none."""
     value = entry.get("value")
     lists = (value.get(key) for key in (*_LABELS, *_OTHERS)) if isinstance(value, dict) else ()
@@ -309,17 +311,17 @@ def _labels(entry: dict[str, Any]) -> list[str]:
 
 def _read_region(entry: dict[str, Any], image: str, content: _TaskContent, found: ShapeCollection) -> None:
     """Add the shape in a region of an image to `content`. An unusable region is recorded in `found`."""
-    labels = _labels(entry)
+    labels = _read_labels(entry)
     if len(labels) > 1:
         found.skip_object(image, "with several labels", ", ".join(labels))
         return
-    size = content.size or upright_size(image)
+    size = content.size or read_upright_size(image)
     try:
         if size is None:
             raise Unfit("the size of its image is unknown")
-        if as_number(entry.get("image_rotation")) not in (None, 0.0):
+        if parse_number(entry.get("image_rotation")) not in (None, 0.0):
             raise Unfit("its image was turned in Label Studio")
-        content.shapes.append(_shape(labels[0].strip(), entry["value"], size))
+        content.shapes.append(_make_shape(labels[0].strip(), entry["value"], size))
     except Unfit as error:
         found.skip_object(image, "that can't be used", f"{labels[0]}: {error}")
 
@@ -329,33 +331,35 @@ def _has_geometry(value: dict[str, Any]) -> bool:
     return not value.keys().isdisjoint({"x", "points", "rle"})
 
 
-def _shape(label: str, value: dict[str, Any], size: tuple[int, int]) -> Shape:
+def _make_shape(label: str, value: dict[str, Any], size: tuple[int, int]) -> Shape:
     """Convert a region to a shape, given its label and the height and width of the image. Raises Unfit.
 
     The coordinates in `value` are percentages of the image's width and height.
     """
     height, width = size
     if value.get("format") == "rle" or "rle" in value:
-        return patch_shape(label, from_brush(value.get("rle"), height, width), left=0, top=0, size=size)
+        return make_patch_shape(label, decode_brush(value.get("rle"), height, width), left=0, top=0, size=size)
     if "points" in value:
-        points = as_points(value["points"])
-        return require_polygon(
+        points = parse_points(value["points"])
+        return make_required_polygon(
             label, [(round(x * width / 100, _DECIMALS), round(y * height / 100, _DECIMALS)) for x, y in points]
         )
-    x, y = (_pixels(value, key, side) for key, side in (("x", width), ("y", height)))
-    degrees = as_number(value.get("rotation")) or 0.0
+    x, y = (_to_pixels(value, key, side) for key, side in (("x", width), ("y", height)))
+    degrees = parse_number(value.get("rotation")) or 0.0
     if "radiusX" in value:
-        radius_x, radius_y = (_pixels(value, key, side) for key, side in (("radiusX", width), ("radiusY", height)))
-        return require_polygon(label, rotate_points(ellipse_points(x, y, radius_x, radius_y), degrees, (x, y)))
+        radius_x, radius_y = (_to_pixels(value, key, side) for key, side in (("radiusX", width), ("radiusY", height)))
+        return make_required_polygon(
+            label, rotate_points(make_ellipse_points(x, y, radius_x, radius_y), degrees, (x, y))
+        )
     if "width" not in value:
         raise Unfit("it has no area")
-    across, down = (_pixels(value, key, side) for key, side in (("width", width), ("height", height)))
-    return rotated_box(label, (x, y, x + across, y + down), degrees, (x, y))
+    across, down = (_to_pixels(value, key, side) for key, side in (("width", width), ("height", height)))
+    return make_rotated_box(label, (x, y, x + across, y + down), degrees, (x, y))
 
 
-def _pixels(value: dict[str, Any], key: str, side: int) -> float:
+def _to_pixels(value: dict[str, Any], key: str, side: int) -> float:
     """Convert the percentage `value[key]` of a side of the image to pixels. Raises Unfit if it is not a number."""
-    number = as_number(value.get(key))
+    number = parse_number(value.get(key))
     if number is None:
         raise Unfit(f"{key} is {printable(str(value.get(key, 'missing')))[:40]}")
     return round(number * side / 100, _DECIMALS)

@@ -14,17 +14,17 @@ from typing import Any
 from engine.contract.problems import Problem
 from engine.data.decoding.reading import Unfit, read_json
 from engine.data.formats.format import Content, Detection, Format
-from engine.data.formats.shared.bitmaps import decode_png, patch_shape
-from engine.data.formats.shared.boxes import upright_size
+from engine.data.formats.shared.bitmaps import decode_png, make_patch_shape
+from engine.data.formats.shared.boxes import read_upright_size
 from engine.data.formats.shared.shape_collection import ShapeCollection, detect_files
 from engine.data.formats.shared.shapes import (
     Shape,
     ShapedImage,
-    as_points,
-    as_size,
-    box_shape,
-    ellipse_points,
-    polygon_shape,
+    make_box_shape,
+    make_ellipse_points,
+    make_polygon_shape,
+    parse_points,
+    parse_size,
 )
 from engine.data.formats.tree import Tree, split_of_path
 from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names
@@ -56,8 +56,8 @@ def detect(tree: Tree) -> list[Detection]:
         "labelme",
         keys=(b'"shapes"', b'"imagePath"'),
         is_valid=_is_labelme,
-        shapes_of=_types,
-        tags_of=_true_flag_names,
+        shapes_of=_list_types,
+        tags_of=_list_set_flags,
         outlines=_OUTLINES,
     )
 
@@ -67,7 +67,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     found = ShapeCollection(tree)
     without_image: list[str] = []
     paths = list(tree.find(".json"))
-    images = {path: _image_of_name(path, found) for path in paths}
+    images = {path: _find_same_name_image(path, found) for path in paths}
     for path in sorted(paths, key=lambda path: images[path] is None):  # in the order that `find_named` requires
         same_name_image = images[path]
         try:
@@ -91,7 +91,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         size = as_size(content.get("imageHeight"), content.get("imageWidth"))
         shapes = _shapes(content, path, size or upright_size(image), found) if kind in ("boxes", "instances") else []
         split = split_of_path(path) or split_of_path(tree.within(image))
-        found.add(ShapedImage(image, shapes, size, _true_flag_names(content)), split)
+        found.add(ShapedImage(image, shapes, size, _list_set_flags(content)), split)
     if without_image:
         found.problems.append(_embedded_problem(without_image, has_others=any(found.splits.values())))
     return found.content(kind)
@@ -126,7 +126,7 @@ def _folder_and_split(path: str) -> tuple[str, str]:
     return os.path.dirname(path), split_of_path(path)
 
 
-def _image_of_name(path: str, found: ShapeCollection) -> str | None:
+def _find_same_name_image(path: str, found: ShapeCollection) -> str | None:
     """Return the full path of the image with the same name as a JSON file, or None if there is none."""
     near, split = _folder_and_split(path)
     return found.find(os.path.splitext(os.path.basename(path))[0], near, split=split, ending=False)
@@ -138,18 +138,20 @@ def _true_flag_names(content: dict[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in flags if name.strip() and flags[name] is True) if isinstance(flags, dict) else ()
 
 
-def _type(shape: dict[str, Any]) -> str:
+def _read_type(shape: dict[str, Any]) -> str:
     """Return the type of a shape, such as "rectangle". Old files don't state the type and contain only polygons."""
     return str(shape.get("shape_type") or "polygon")
 
 
-def _types(content: dict[str, Any]) -> list[str]:
+def _list_types(content: dict[str, Any]) -> list[str]:
     """Return the types of the shapes in a file that can be used as annotations."""
-    types = [_type(shape) for shape in content["shapes"] if isinstance(shape, dict)]
+    types = [_read_type(shape) for shape in content["shapes"] if isinstance(shape, dict)]
     return [each for each in types if each in _SHAPES]
 
 
-def _shapes(content: dict[str, Any], path: str, size: tuple[int, int] | None, found: ShapeCollection) -> list[Shape]:
+def _read_shapes(
+    content: dict[str, Any], path: str, size: tuple[int, int] | None, found: ShapeCollection
+) -> list[Shape]:
     """Convert the shapes in the file `path` to boxes and outlines. Unusable shapes are recorded in `found`.
 
     Polygons with the same label and group become one object. `size` is the height and width of the image, or None if
@@ -158,7 +160,7 @@ def _shapes(content: dict[str, Any], path: str, size: tuple[int, int] | None, fo
     shapes: list[Shape | None] = []
     groups: dict[tuple[str, str], _Group] = {}
     for shape in content["shapes"]:
-        kind = _type(shape) if isinstance(shape, dict) else ""
+        kind = _read_type(shape) if isinstance(shape, dict) else ""
         label = shape.get("label") if isinstance(shape, dict) else None
         if kind not in _SHAPES:
             found.skip_object(path, f"drawn as {kind}" if kind in _WITHOUT_AREA else "of an unknown shape")
@@ -178,12 +180,12 @@ def _shapes(content: dict[str, Any], path: str, size: tuple[int, int] | None, fo
         if isinstance(converted, Shape):
             shapes.append(converted)
         elif group is None:
-            shapes.append(polygon_shape(label.strip(), converted, ignored=_is_difficult(shape)))
+            shapes.append(make_polygon_shape(label.strip(), converted, ignored=_is_difficult(shape)))
         else:
             key = (label.strip(), str(group))
             groups.setdefault(key, _Group(*key, _is_difficult(shape))).rings.append(converted)
     for each in groups.values():
-        shapes.append(polygon_shape(each.name, *each.rings, ignored=each.ignored))
+        shapes.append(make_polygon_shape(each.name, *each.rings, ignored=each.ignored))
     return [shape for shape in shapes if shape is not None]
 
 
@@ -197,7 +199,7 @@ def _convert(kind: str, name: str, shape: dict[str, Any], size: tuple[int, int] 
 
     Raises Unfit if the shape is invalid.
     """
-    points = as_points(shape.get("points"))
+    points = parse_points(shape.get("points"))
     if len(points) < (3 if kind in _POLYGONS else 2):
         raise Unfit(f"its {kind} has {len(points)} points")
     if kind in _POLYGONS:
@@ -207,16 +209,16 @@ def _convert(kind: str, name: str, shape: dict[str, Any], size: tuple[int, int] 
         radius = math.hypot(x1 - x, y1 - y)
         if not radius:
             raise Unfit("its circle has no radius")
-        return ellipse_points(x, y, radius, radius)
+        return make_ellipse_points(x, y, radius, radius)
     if kind == "mask":
-        return _mask(name, shape, (min(x, x1), min(y, y1)), size)
+        return _read_mask(name, shape, (min(x, x1), min(y, y1)), size)
     across, down = zip(*points, strict=True)
-    return box_shape(name, min(across), min(down), max(across), max(down), ignored=_is_difficult(shape))
+    return make_box_shape(name, min(across), min(down), max(across), max(down), ignored=_is_difficult(shape))
 
 
-def _mask(name: str, shape: dict[str, Any], corner: Point, size: tuple[int, int] | None) -> Shape:
+def _read_mask(name: str, shape: dict[str, Any], corner: Point, size: tuple[int, int] | None) -> Shape:
     """Convert a mask that is embedded as an image and placed with its upper left corner at `corner`. Raises Unfit."""
     if size is None:
         raise Unfit("the size of its image is unknown")
     inside = decode_png(shape.get("mask"), size)
-    return patch_shape(name, inside, round(corner[0]), round(corner[1]), size, ignored=_is_difficult(shape))
+    return make_patch_shape(name, inside, round(corner[0]), round(corner[1]), size, ignored=_is_difficult(shape))

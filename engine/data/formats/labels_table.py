@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engine.contract.problems import Problem, errors
-from engine.data.files import Files, files_of
+from engine.data.files import Files, make_files
 from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.class_numbers import name_numbers
-from engine.data.formats.shared.label_columns import CONFIDENCE, UNCERTAIN, Labeling, divide, split_in_cell
-from engine.data.formats.shared.label_detection import Chosen, Group, TableFile, cells_meaning, detect_in, is_long
+from engine.data.formats.shared.label_columns import CONFIDENCE, UNCERTAIN, Labeling, divide, parse_split
+from engine.data.formats.shared.label_detection import Chosen, Group, TableFile, detect_in, find_cells_meaning, is_long
 from engine.data.formats.shared.table_images import TableImages
-from engine.data.formats.shared.tables import NO, YES, cut_off, find_tables, is_metadata, without_fraction
+from engine.data.formats.shared.tables import NO, YES, find_tables, is_metadata, remove_fraction, warn_about_cut_lines
 from engine.data.formats.tree import Tree
 from engine.data.splits import (
     FileSplit,
@@ -103,7 +103,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     reading.problems += [
         dataset_error(f"{printable(tree.within(error.path))} {error.reason}.", error.remedy) for error in chosen.broken
     ]
-    reading.problems += cut_off(tree, [file.table for group, _ in chosen.groups for file in group.files])
+    reading.problems += warn_about_cut_lines(tree, [file.table for group, _ in chosen.groups for file in group.files])
     for group, labeling in chosen.groups:
         if labeling.flags:  # a yes/no column for each label
             _read_flags(group, labeling, reading)
@@ -116,7 +116,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 def _read_flags(group: Group, labeling: Labeling, reading: Reading) -> None:
     """Read tables that have a yes/no column for each label into `reading`."""
-    yes = cells_meaning(group, labeling.flags, YES)
+    yes = find_cells_meaning(group, labeling.flags, YES)
     row_counts = group.profiles[labeling.file].cells  # by image name
     for file in group.files:
         table = file.table
@@ -125,7 +125,7 @@ def _read_flags(group: Group, labeling: Labeling, reading: Reading) -> None:
         split_name = "" if labeling.split is None else table.plain[labeling.split]
         for row in table.rows():
             name = row[labeling.file]
-            split = file.split if labeling.split is None else split_in_cell(split_name, row[labeling.split])
+            split = file.split if labeling.split is None else parse_split(split_name, row[labeling.split])
             labels = tuple([label for column, label in names if row[column] in yes])
             reading.add(file, name, split or file.split, labels, repeated=row_counts[name] > 1)
     _report_unknown(group, labeling, reading)
@@ -138,7 +138,7 @@ def _report_unknown(group: Group, labeling: Labeling, reading: Reading) -> None:
     uncertain = Counter(
         {
             head[column]: sum(
-                times for cell, times in group.profiles[column].cells.items() if without_fraction(cell) == UNCERTAIN
+                times for cell, times in group.profiles[column].cells.items() if remove_fraction(cell) == UNCERTAIN
             )
             for column in labeling.flags
         }
@@ -149,7 +149,7 @@ def _report_unknown(group: Group, labeling: Labeling, reading: Reading) -> None:
         message = f"{counted(total, 'value')} of -1 (uncertain), in the columns {where}."
         reading.problems.append(dataset_warning(message, "Such values count as 0; write 1 or 0 if you know better."))
     blank = sum(group.profiles[column].blank for column in labeling.flags)
-    if blank and cells_meaning(group, labeling.flags, NO):
+    if blank and find_cells_meaning(group, labeling.flags, NO):
         message = f"{counted(blank, 'blank value')} of labels (unknown)."
         reading.problems.append(dataset_warning(message, "Such values count as 0; write 1 or 0 if you know better."))
 
@@ -162,7 +162,7 @@ def _read_listed(group: Group, labeling: Labeling, reading: Reading, kind: str) 
     assert labeling.listed is not None
     profile = group.profiles[labeling.listed]
     label_column = group.files[0].table.head[labeling.listed]
-    yes = cells_meaning(group, [labeling.listed], YES)
+    yes = find_cells_meaning(group, [labeling.listed], YES)
     is_flag = kind == "labels" and profile.is_flags and not labeling.mark and not group.files[0].table.headless
     are_numbers = profile.is_numbers
     row_counts = group.profiles[labeling.file].cells  # by image name
@@ -171,14 +171,14 @@ def _read_listed(group: Group, labeling: Labeling, reading: Reading, kind: str) 
         if is_flag:  # a single label that is present or absent
             labels_of_cell[cell] = (label_column,) if cell in yes else ()
         else:
-            labels_of_cell[cell] = divide(without_fraction(cell) if are_numbers else cell, labeling.mark)
+            labels_of_cell[cell] = divide(remove_fraction(cell) if are_numbers else cell, labeling.mark)
     if is_flag:
         reading.names[label_column] = None
     table = group.files[0].table
     confidence_column = table.plain.index(CONFIDENCE) if CONFIDENCE in table.plain else None
     if confidence_column is not None and not group.profiles[confidence_column].is_flags:
         confidence_column = None
-    left_out = {cell for cell in profile.cells if are_numbers and without_fraction(cell) == UNCERTAIN}
+    left_out = {cell for cell in profile.cells if are_numbers and remove_fraction(cell) == UNCERTAIN}
     for file in group.files:
         split_name = "" if labeling.split is None else file.table.plain[labeling.split]
         for row in file.table.rows():
@@ -186,8 +186,8 @@ def _read_listed(group: Group, labeling: Labeling, reading: Reading, kind: str) 
             if cell in left_out or (not cell and kind == "classes"):
                 reading.skip(file, name)
                 continue
-            split = file.split if labeling.split is None else split_in_cell(split_name, row[labeling.split])
-            is_absent = confidence_column is not None and without_fraction(row[confidence_column].lower()) in NO
+            split = file.split if labeling.split is None else parse_split(split_name, row[labeling.split])
+            is_absent = confidence_column is not None and remove_fraction(row[confidence_column].lower()) in NO
             labels = () if is_absent else labels_of_cell[cell]
             reading.add(file, name, split or file.split, labels, repeated=row_counts[name] > 1)
 
@@ -205,8 +205,8 @@ def make_content(tree: Tree, kind: str, reading: Reading, folders: Sequence[str]
     used_labels = {
         label for images in reading.labeled.values() for several in set(images.values()) for label in several
     }
-    labels = list(dict.fromkeys([*reading.names, *_sorted(used_labels)]))
-    problems += _differences(reading, kind, is_long=is_long)
+    labels = list(dict.fromkeys([*reading.names, *_sort_names(used_labels)]))
+    problems += _report_differences(reading, kind, is_long=is_long)
     used = reading.skipped.union(*reading.labeled.values())
     contested = list(map(os.path.basename, reading.contested))
     problems += reading.images.problems(used, contested, "Such images are not used; add their labels.")
@@ -220,26 +220,26 @@ def make_content(tree: Tree, kind: str, reading: Reading, folders: Sequence[str]
             problems.append(dataset_error(message, LAYOUT))
         return Content((), {}, problems)
     numbers = {name: number for number, name in enumerate(labels)}
-    make = _file_split if kind == "classes" else _label_split
+    make = _make_file_split if kind == "classes" else _make_label_split
     splits = {split: make(images, numbers) for split, images in reading.labeled.items()}
     titles = name_numbers(tree, folders, labels) or {}
     return Content(tuple(printable(titles.get(name, name)) for name in labels), splits, problems)
 
 
-def _sorted(names: Iterable[str]) -> list[str]:
+def _sort_names(names: Iterable[str]) -> list[str]:
     """Return names sorted alphabetically, or by value if all of them are integers of at most 64 bits."""
     names = list(names)
     return sorted(names, key=int) if all(re.fullmatch(r"[+-]?\d{1,18}", name) for name in names) else sorted(names)
 
 
-def _file_split(images: Mapping[str, tuple[str, ...]], numbers: Mapping[str, int]) -> FileSplit:
+def _make_file_split(images: Mapping[str, tuple[str, ...]], numbers: Mapping[str, int]) -> FileSplit:
     """Convert the images with exactly one label to a split of classes. `numbers` maps each label to its number."""
     paths = sorted(path for path, labels in images.items() if len(labels) == 1)
     labels = np.array([numbers[images[path][0]] for path in paths], np.int64)
-    return FileSplit(files_of(paths), labels, strays=Files.of())
+    return FileSplit(make_files(paths), labels, strays=Files.of())
 
 
-def _label_split(images: Mapping[str, tuple[str, ...]], numbers: Mapping[str, int]) -> LabelSplit:
+def _make_label_split(images: Mapping[str, tuple[str, ...]], numbers: Mapping[str, int]) -> LabelSplit:
     """Convert the labels of each image to a split. `numbers` maps each label to its column."""
     files = sorted(images)
     truth = np.zeros((len(files), len(numbers)), np.bool_)
@@ -248,7 +248,7 @@ def _label_split(images: Mapping[str, tuple[str, ...]], numbers: Mapping[str, in
     return LabelSplit(files, truth)
 
 
-def _differences(reading: Reading, kind: str, *, is_long: bool) -> Iterator[Problem]:
+def _report_differences(reading: Reading, kind: str, *, is_long: bool) -> Iterator[Problem]:
     """Yield problems with images that have no label, or different labels in several rows."""
     if kind == "classes":
         labeled = [item for images in reading.labeled.values() for item in images.items()]

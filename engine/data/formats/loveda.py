@@ -9,7 +9,7 @@ import os
 
 from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.mask_sample import detect_masks, sample_masks
-from engine.data.formats.shared.name_pairs import Pairs, mask_splits, pair_folders
+from engine.data.formats.shared.name_pairs import Pairs, make_mask_splits, pair_folders
 from engine.data.formats.tree import Tree, split_named
 from engine.data.splits import MaskCode
 
@@ -38,7 +38,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     problems = Pairs.joined(detection.source.values()).problems("a mask", "masks")
-    return Content(CLASSES, mask_splits(detection.source), problems, CODE)
+    return Content(CLASSES, make_mask_splits(detection.source), problems, CODE)
 
 
 FORMAT = Format("loveda", "LoveDA", ("masks",), LAYOUT, detect, read)

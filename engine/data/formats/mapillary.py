@@ -14,7 +14,7 @@ from engine.data.decoding.reading import read_json
 from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.instances import NumberedLabels, Numbering
 from engine.data.formats.shared.mask_sample import detect_masks, sample_masks
-from engine.data.formats.shared.name_pairs import Pairs, instance_splits, mask_splits, pair_folders
+from engine.data.formats.shared.name_pairs import Pairs, make_instance_splits, make_mask_splits, pair_folders
 from engine.data.formats.tree import Tree
 from engine.data.splits import MaskCode, printable
 
@@ -48,12 +48,12 @@ def detect(tree: Tree) -> list[Detection]:
     """Detect Mapillary Vistas. Each version of the annotations is a separate detection."""
     bases = [base for base in tree.walk(depth=1) if "training" in tree.folders(base)]
     versions = [
-        version for base in bases for name in tree.files(base, ".json") for version in _versions(tree, base, name)
+        version for base in bases for name in tree.files(base, ".json") for version in _find_versions(tree, base, name)
     ]
-    return [each for version in versions for each in _detections(tree, version, several=len(versions) > 1)]
+    return [each for version in versions for each in _make_detections(tree, version, several=len(versions) > 1)]
 
 
-def _versions(tree: Tree, base: str, name: str) -> list[_Version]:
+def _find_versions(tree: Tree, base: str, name: str) -> list[_Version]:
     """Return the version of the annotations that the file `name` in the folder `base` configures, in a list, or [] if there is none."""
     match = re.fullmatch(r"config(?:_(v[\d.]+))?\.json", name)
     labels = _read_labels(tree.path(base, name)) if match else None
@@ -77,12 +77,12 @@ def _read_labels(path: str) -> tuple[_Label, ...] | None:
         return None
 
 
-def _detections(tree: Tree, version: _Version, *, several: bool) -> list[Detection]:
+def _make_detections(tree: Tree, version: _Version, *, several: bool) -> list[Detection]:
     """Return a list with one detection for a version, or [] if no image has a mask.
 
     `several` is True if the folder contains several versions.
     """
-    pairs = {kind: _pairs(tree, version, kind) for kind in ("labels", "instances")}
+    pairs = {kind: _find_pairs(tree, version, kind) for kind in ("labels", "instances")}
     kinds = tuple(
         kind
         for kind, folder in (("masks", "labels"), ("instances", "instances"))
@@ -101,7 +101,7 @@ def _detections(tree: Tree, version: _Version, *, several: bool) -> list[Detecti
     return [detect_masks(sample, kinds, *evidence, against=against, variant=variant, source=(version, pairs))]
 
 
-def _pairs(tree: Tree, version: _Version, kind: str) -> dict[str, Pairs]:
+def _find_pairs(tree: Tree, version: _Version, kind: str) -> dict[str, Pairs]:
     """Return the pairs of images and masks by split. `kind` is the name of the folders of masks."""
     found = {}
     for folder, split in _SPLITS.items():
@@ -121,12 +121,12 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     if kind == "instances":
         things = [value for value, label in enumerate(labels) if label.has_instances and label.is_evaluated]
         classes = {value: number for number, value in enumerate(things)}
-        splits = instance_splits(of_kind, lambda mask: NumberedLabels(mask, _NUMBERING, classes))
+        splits = make_instance_splits(of_kind, lambda mask: NumberedLabels(mask, _NUMBERING, classes))
         return Content(tuple(labels[value].name for value in things), splits, problems)
     values = tuple(value for value, label in enumerate(labels) if label.is_evaluated)
     ignored = tuple(value for value, label in enumerate(labels) if not label.is_evaluated)
     names = tuple(labels[value].name for value in values)
-    return Content(names, mask_splits(of_kind), problems, MaskCode(values, ignored=ignored))
+    return Content(names, make_mask_splits(of_kind), problems, MaskCode(values, ignored=ignored))
 
 
 FORMAT = Format("mapillary", "Mapillary Vistas", ("masks", "instances"), LAYOUT, detect, read)

@@ -29,11 +29,11 @@ from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.instances import NumberedMasks
 from engine.data.formats.shared.json_files import parse_file
 from engine.data.formats.shared.mask_sample import MaskSample, sample_masks
-from engine.data.formats.shared.name_pairs import Pairs, instance_splits, mask_splits
+from engine.data.formats.shared.name_pairs import Pairs, make_instance_splits, make_mask_splits
 from engine.data.formats.shared.paired_folders import Candidate, Roles, find_candidates
 from engine.data.formats.tree import Tree
 from engine.data.formats.unsupported import detect_videos
-from engine.data.splits import dataset_warning, printable, some_of
+from engine.data.splits import abbreviate_names, dataset_warning, printable
 from engine.system.format import counted
 from engine.system.regular_files import UnusableFile
 
@@ -112,16 +112,16 @@ def detect(tree: Tree) -> list[Detection]:
     ]
     found = [(candidate, sample) for candidate, sample in named if sample.are_labels] or unusual or named
     variants = [candidate.variant for candidate, _ in found]
-    classes = _coco_classes(tree) if found else ()
+    classes = _read_coco_classes(tree) if found else ()
     detections = [
         replace(each, variant=candidate.variant if len(found) > 1 else "")
         for candidate, sample in found
-        for each in _interpretations(candidate, sample, variants, classes)
+        for each in _interpret(candidate, sample, variants, classes)
     ]
     return sorted(detections, key=lambda each: -each.confidence)
 
 
-def _interpretations(
+def _interpret(
     candidate: Candidate, sample: MaskSample, variants: Sequence[str], classes: Sequence[str]
 ) -> tuple[Detection, Detection]:
     """Return two detections for a folder of masks: as masks of classes, and as masks that number objects.
@@ -130,7 +130,7 @@ def _interpretations(
     one, several mask values can't be classes. If there are several, the COCO outlines contain more information than
     masks that number objects.
     """
-    against = _doubts(candidate, sample, variants)
+    against = _find_doubts(candidate, sample, variants)
     is_complete = (
         2 * len(candidate.pairs.matched) >= len(candidate.pairs.unmatched_images)
         and not candidate.pairs.unmatched_files
@@ -156,7 +156,7 @@ def _interpretations(
     return masks, replace(masks, kinds=("instances",), confidence=lower, against=against)
 
 
-def _doubts(candidate: Candidate, sample: MaskSample, variants: Sequence[str]) -> tuple[str, ...]:
+def _find_doubts(candidate: Candidate, sample: MaskSample, variants: Sequence[str]) -> tuple[str, ...]:
     """Return reasons, as noun phrases, why the files in a folder are probably not the masks of the images.
 
     `variants` are the names of all folders that may contain masks.
@@ -189,25 +189,25 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     candidate, sample, class_name = detection.source
     problems = candidate.pairs.problems("a mask", "masks")
     if candidate.without:
-        message = f"The images in {some_of(candidate.without)} have no masks."
+        message = f"The images in {abbreviate_names(candidate.without)} have no masks."
         problems.append(dataset_warning(message, "They are left out; add their masks to use them."))
-    splits = used_splits(candidate.splits, problems)
+    splits = select_splits(candidate.splits, problems)
     if kind == "instances":
         return Content(
             (class_name,),
-            instance_splits(splits, lambda mask: NumberedMasks([(mask, 0)])),  # all objects are of class 0
-            problems + doubts_of_numbers(sample),
+            make_instance_splits(splits, lambda mask: NumberedMasks([(mask, 0)])),  # all objects are of class 0
+            problems + warn_about_numbers(sample),
         )
-    return Content((), mask_splits(splits), problems, table_folders=table_folders(tree, candidate.folders))
+    return Content((), make_mask_splits(splits), problems, table_folders=find_table_folders(tree, candidate.folders))
 
 
-def table_folders(tree: Tree, folders: Iterable[str]) -> tuple[str, ...]:
+def find_table_folders(tree: Tree, folders: Iterable[str]) -> tuple[str, ...]:
     """Return the full paths of folders and of their parents, the parents first."""
     folders = list(folders)
     return tuple(map(tree.path, dict.fromkeys([*map(os.path.dirname, folders), *folders])))
 
 
-def used_splits(splits: Mapping[str, Pairs], problems: list[Problem]) -> dict[str, Pairs]:
+def select_splits(splits: Mapping[str, Pairs], problems: list[Problem]) -> dict[str, Pairs]:
     """Return the splits of masks to use: without pairs that are in no split if there is a training split.
 
     In that case, a warning is appended to `problems`.
@@ -223,7 +223,7 @@ def used_splits(splits: Mapping[str, Pairs], problems: list[Problem]) -> dict[st
     return {name: pairs for name, pairs in splits.items() if name}
 
 
-def doubts_of_numbers(sample: MaskSample) -> list[Problem]:
+def warn_about_numbers(sample: MaskSample) -> list[Problem]:
     """Return a warning if the values of masks that number objects may be classes instead."""
     remedy = "If they mark regions rather than single objects, choose the task Semantic segmentation."
     if sample.max_numbers < 2:
@@ -250,7 +250,7 @@ class _CocoFile(msgspec.Struct):
 _COCO = msgspec.json.Decoder(_CocoFile)
 
 
-def _coco_classes(tree: Tree) -> tuple[str, ...]:
+def _read_coco_classes(tree: Tree) -> tuple[str, ...]:
     """Return the sorted category names from all COCO files in a dataset."""
     names: set[str] = set()
     for folder in ("", *tree.named(("annotations", "annotation"))):

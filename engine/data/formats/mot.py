@@ -80,16 +80,16 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         )
     used = {row.label for frames in rows_by_video.values() for rows in frames.values() for row in rows if row.counts}
     labels = {label: number for number, label in enumerate(sorted(used))}
-    names = _names(tree, detection.source, problems)
+    names = _read_names(tree, detection.source, problems)
     splits: dict[str, list[BoxedImage]] = {}
     for video in detection.source:
         splits.setdefault(split_of_folder(video), []).extend(
-            _frames(tree, video, rows_by_video.get(video, {}), labels, problems)
+            _read_frames(tree, video, rows_by_video.get(video, {}), labels, problems)
         )
     return Content(tuple(printable(names.get(label, f"class {label}")) for label in labels), splits, problems)
 
 
-def _frames(
+def _read_frames(
     tree: Tree, video: str, rows: dict[int, list[Row]], labels: dict[int, int], problems: list[Problem]
 ) -> list[BoxedImage]:
     """Return the frames of a video with their boxes, and append problems with missing frames to `problems`.
@@ -114,7 +114,7 @@ def _frames(
     return images
 
 
-def _names(tree: Tree, videos: list[str], problems: list[Problem]) -> dict[int, str]:
+def _read_names(tree: Tree, videos: list[str], problems: list[Problem]) -> dict[int, str]:
     """Return the class names, keyed by the class numbers in the files.
 
     They come from the files that CVAT writes next to the boxes, or else from the challenge, whose videos contain a file

@@ -26,14 +26,14 @@ def detect(tree: Tree) -> list[Detection]:
             continue
         for truth in tree.named(("ground_truth",), base):
             defects = sorted(set(tree.folders(os.path.join(base, truth))) & set(tree.folders(test)))
-            pairs = [pair for name in defects for pair in _masked(tree, base, truth, name)]
+            pairs = [pair for name in defects for pair in _pair_with_masks(tree, base, truth, name)]
             if sample_masks(pairs).are_labels:
                 evidence = f"images without a defect to train on, and {len(defects)} kinds of defects to test with"
                 return [Detection((), Confidence.CERTAIN, (evidence,), remedy=REMEDY)]
     return []
 
 
-def _masked(tree: Tree, base: str, truth: str, defect: str) -> list[tuple[str, str]]:
+def _pair_with_masks(tree: Tree, base: str, truth: str, defect: str) -> list[tuple[str, str]]:
     images, masks = os.path.join(base, "test", defect), os.path.join(base, truth, defect)
     return pair_folders(tree, [images], masks, (".png",), ("_mask", "")).matched
 

@@ -10,7 +10,7 @@ import os
 from engine.data.decoding.reading import MAX_TABLE_BYTES, read_text_lines
 from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.mask_sample import detect_masks, sample_masks
-from engine.data.formats.shared.name_pairs import Pairs, mask_splits, pair_folders
+from engine.data.formats.shared.name_pairs import Pairs, make_mask_splits, pair_folders
 from engine.data.formats.tree import Tree, stem
 from engine.data.splits import MaskCode
 
@@ -43,18 +43,18 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     splits: dict[str, Pairs] = {}
     listed: set[str] = set()
     for split, files in _LISTS.items():
-        names = next((names for file in files if (names := _listed(tree, base, file))), set())
+        names = next((names for file in files if (names := _read_list(tree, base, file))), set())
         both = [pair for pair in pairs.matched if (name := stem(pair[0])) in names and name not in listed]
         listed |= names
         if both:
             splits[split] = Pairs(both)
     if "train" not in splits:
-        return Content(CLASSES, mask_splits({"": pairs}), problems, CODE)
+        return Content(CLASSES, make_mask_splits({"": pairs}), problems, CODE)
     rest = Pairs(unmatched_images=[image for image in pairs.images if stem(image) not in listed])
-    return Content(CLASSES, mask_splits(splits), problems + rest.problems("a split in annotations", "names"), CODE)
+    return Content(CLASSES, make_mask_splits(splits), problems + rest.problems("a split in annotations", "names"), CODE)
 
 
-def _listed(tree: Tree, base: str, name: str) -> set[str]:
+def _read_list(tree: Tree, base: str, name: str) -> set[str]:
     """Return the names of images in a list with lines such as "Abyssinian_100 1 1 1".
 
     Returns an empty set if the list is missing.

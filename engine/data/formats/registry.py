@@ -13,8 +13,8 @@ from engine.data.formats.damage import describe_damage
 from engine.data.formats.declarations import task_declarations
 from engine.data.formats.format import Confidence, Detection, Format
 from engine.data.formats.shared.assembly import assemble
-from engine.data.formats.tree import SPLIT_NAMES, Tree, link_loops
-from engine.data.splits import LAYOUT, RecognizedDataset, dataset_error, dataset_warning, printable, unrecognized
+from engine.data.formats.tree import SPLIT_NAMES, Tree, find_link_loops
+from engine.data.splits import LAYOUT, RecognizedDataset, dataset_error, dataset_warning, make_unrecognized, printable
 from engine.system.format import counted, listed
 from engine.system.plugins import Registry, Unusable
 from engine.system.regular_files import UnusableFile
@@ -60,15 +60,15 @@ _MODULES = (
 )  # fmt: skip
 
 
-def _formats_in(*modules: str) -> Iterator[Format]:
+def _find_formats(*modules: str) -> Iterator[Format]:
     """Yield the dataset formats that some modules of this package declare."""
     return (import_module(f"engine.data.formats.{module}").FORMAT for module in modules)
 
 
 _BUILT_IN: tuple[Format, ...] = (
-    *_formats_in(*_MASK_MODULES),
+    *_find_formats(*_MASK_MODULES),
     *(each for task in task_declarations() for each in task.formats),
-    *_formats_in(*_MODULES),
+    *_find_formats(*_MODULES),
 )
 FORMATS: Registry[Format] = Registry("footplate.formats", {each.id: each for each in _BUILT_IN}, _accept)
 """Formats by id. If several have equal evidence, the first one here is preferred."""
@@ -99,7 +99,7 @@ class Reading:
         return self.detection.kinds[0] if self.detection.kinds else ""
 
 
-def kinds_for(task: str, task_kinds: Sequence[str]) -> tuple[str, ...]:
+def accepted_kinds(task: str, task_kinds: Sequence[str]) -> tuple[str, ...]:
     """Return the kinds of annotations that the task with the id `task` accepts.
 
     These are `task_kinds`, and the kinds of plug-in formats for the task.
@@ -130,7 +130,7 @@ def recognize(
             return chosen
         reading, warnings = chosen
     except (OSError, UnusableFile, MemoryError) as error:
-        return unrecognized(explain_failure(error, folder))
+        return make_unrecognized(explain_failure(error, folder))
     found = read_as(reading, kinds, val_fraction=val_fraction, seed=seed)
     return replace(found, certain=bool(format) or found.certain, problems=(*found.problems, *warnings))
 
@@ -152,9 +152,9 @@ def read_as(reading: Reading, kinds: Sequence[str], *, val_fraction: float, seed
             evidence=detection.evidence,
             certain=detection.obvious or detection.confidence is Confidence.CERTAIN,
         )
-        return _with_link_loops(found, reading.tree)
+        return _warn_about_link_loops(found, reading.tree)
     except (OSError, UnusableFile, MemoryError) as error:
-        return unrecognized(explain_failure(error, folder))
+        return make_unrecognized(explain_failure(error, folder))
 
 
 def find_readings(folder: str, format: str = "") -> list[Reading]:
@@ -163,7 +163,7 @@ def find_readings(folder: str, format: str = "") -> list[Reading]:
     `format` is the name of a format or interpretation, or "" for all of them. Returns [] if the folder can't be read.
     """
     try:
-        return _named(_readings(Tree(folder)), format)
+        return _select_named(_find_all_readings(Tree(folder)), format)
     except (OSError, UnusableFile, MemoryError):
         return []
 
@@ -207,7 +207,7 @@ def explain_failure(error: OSError | UnusableFile | MemoryError, folder: str) ->
     return dataset_error(f"{printable(folder)} can't be read: {error.strerror}.", "Check the disk, or choose another.")
 
 
-def _readings(tree: Tree) -> list[Reading]:
+def _find_all_readings(tree: Tree) -> list[Reading]:
     """Return the interpretations of a folder by all formats, strongest evidence first.
 
     Raises OSError, UnusableFile and MemoryError.
@@ -228,7 +228,7 @@ def _detect(name: str, tree: Tree) -> Sequence[Detection]:
         return ()
 
 
-def _named(found: list[Reading], format: str) -> list[Reading]:
+def _select_named(found: list[Reading], format: str) -> list[Reading]:
     """Return the interpretations called `format`, with or without their variant, or all of them if it is ""."""
     return [each for each in found if format in ("", each.name, each.format.id)]
 
@@ -238,13 +238,13 @@ def _choose(tree: Tree, kinds: Sequence[str], format: str) -> tuple[Reading, lis
 
     If there is none, or the user has to decide, returns a dataset that contains only an error or a question.
     """
-    readings = _readings(tree)
-    named = _named(readings, format)
+    readings = _find_all_readings(tree)
+    named = _select_named(readings, format)
     if not named and format:
-        return unrecognized(_format_not_found(tree, format, readings, kinds))
+        return make_unrecognized(_report_missing_format(tree, format, readings, kinds))
     fitting = [each for each in named if set(kinds) & set(each.detection.kinds)]
     if not fitting:
-        return _other_kind_found(tree, named, kinds)
+        return _report_other_kind(tree, named, kinds)
     best = fitting[0].detection.confidence
     leaders = [each for each in fitting if each.detection.confidence == best]
     leaders.sort(key=lambda each: bool(each.detection.against))
@@ -269,7 +269,7 @@ def _check_leader(
     best = leaders[0].detection.confidence
     stronger = [each for each in named if each.detection.confidence > best and not each.detection.against]
     if stronger and leaders[0].kind == "classes":  # any tree of images may look like folders of classes
-        return _other_kind_found(tree, [*stronger, *fitting], kinds)
+        return _report_other_kind(tree, [*stronger, *fitting], kinds)
     if leaders[0].detection.against:  # then all leaders have evidence against them
         return _ask_about_doubt(tree, leaders[0], fitting, kinds)
     others = [each for each in leaders[1:] if each.kind != "files"]  # any folder can be read as files
@@ -283,10 +283,10 @@ def _check_leader(
         f"{printable(tree.root)} also holds {listed(dict.fromkeys(each.title for each in others))}, which is not used."
     )
     remedy = "Choose a format if you want another."
-    return leaders[0], [dataset_warning(message, remedy, _choices(others, kinds))]
+    return leaders[0], [dataset_warning(message, remedy, _make_choices(others, kinds))]
 
 
-def _format_not_found(tree: Tree, format: str, found: Sequence[Reading], kinds: Sequence[str]) -> Problem:
+def _report_missing_format(tree: Tree, format: str, found: Sequence[Reading], kinds: Sequence[str]) -> Problem:
     """Return an error that explains that the folder does not have the format that the user chose.
 
     `found` are the other interpretations of the folder.
@@ -295,11 +295,11 @@ def _format_not_found(tree: Tree, format: str, found: Sequence[Reading], kinds: 
     if id not in FORMATS:
         return Problem("format", f"There is no format “{format}”.", f"Choose one of {', '.join(FORMATS)}.")
     message = f"{printable(tree.root)} is not recognized as {FORMATS[id].title}."
-    choices = _choices([each for each in found if each.kind], kinds)
+    choices = _make_choices([each for each in found if each.kind], kinds)
     return Problem("format", message, FORMATS[id].layout, choices=choices)
 
 
-def _other_kind_found(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]) -> RecognizedDataset:
+def _report_other_kind(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]) -> RecognizedDataset:
     """Return a dataset with an error: the folder has no readable annotations of the accepted `kinds`.
 
     `found` are all interpretations of the folder.
@@ -310,17 +310,17 @@ def _other_kind_found(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]
     unsupported = [each for each in undoubted if not each.kind]
     if unsupported and unsupported[0].detection.confidence >= undoubted[0].detection.confidence:
         message = f"{printable(tree.root)} holds {unsupported[0].format.title}, which can't be trained on ({_describe_evidence(unsupported[0])})."
-        return unrecognized(dataset_error(message, unsupported[0].detection.remedy))
+        return make_unrecognized(dataset_error(message, unsupported[0].detection.remedy))
     readable = [each for each in undoubted if each.kind]
     if not readable:
-        return unrecognized(_nothing_found(tree, requested, _choices(doubtful, kinds)))
+        return make_unrecognized(_report_nothing_found(tree, requested, _make_choices(doubtful, kinds)))
     best = readable[0]
     kind = best.kind
-    message = f"{printable(tree.root)} holds {_title_of(kind)} ({best.title}: {_describe_evidence(best)}), not {requested.title}."
-    choices = _choices([*readable, *doubtful], kinds)
-    tasks = [each.title for each in _choices(readable, kinds)]
+    message = f"{printable(tree.root)} holds {_get_title(kind)} ({best.title}: {_describe_evidence(best)}), not {requested.title}."
+    choices = _make_choices([*readable, *doubtful], kinds)
+    tasks = [each.title for each in _make_choices(readable, kinds)]
     remedy = f"Choose {listed(tasks, 'or')}." if tasks else requested.layout
-    return unrecognized(dataset_error(message, remedy, choices), kind)
+    return make_unrecognized(dataset_error(message, remedy, choices), kind)
 
 
 def _ask_about_doubt(
@@ -332,10 +332,10 @@ def _ask_about_doubt(
     """
     against = reading.detection.against
     are = "is" if against[0].startswith(("the ", "a ")) else "are"
-    message = f"{printable(tree.root)} does not look like {_title_of(reading.kind)}: there {are} {'; '.join(against)}."
+    message = f"{printable(tree.root)} does not look like {_get_title(reading.kind)}: there {are} {'; '.join(against)}."
     message = f"{message} {describe_damage(tree)}".rstrip()  # a damaged file may be the cause
     remedy = reading.detection.remedy or reading.format.layout
-    return unrecognized(dataset_error(message, remedy, _choices(fitting, kinds)))
+    return make_unrecognized(dataset_error(message, remedy, _make_choices(fitting, kinds)))
 
 
 def _ask_which(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]) -> RecognizedDataset:
@@ -343,10 +343,10 @@ def _ask_which(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]) -> Re
     message = (
         f"{printable(tree.root)} can be read in several ways: {listed(dict.fromkeys(each.title for each in found))}."
     )
-    return unrecognized(dataset_error(message, "Choose one of them.", _choices(found, kinds)))
+    return make_unrecognized(dataset_error(message, "Choose one of them.", _make_choices(found, kinds)))
 
 
-def _choices(found: Iterable[Reading], kinds: Sequence[str]) -> tuple[Choice, ...]:
+def _make_choices(found: Iterable[Reading], kinds: Sequence[str]) -> tuple[Choice, ...]:
     """Convert interpretations to choices for the user.
 
     A choice sets the format. For a kind of annotations that is not in `kinds`, it also sets the task.
@@ -365,7 +365,7 @@ def _choices(found: Iterable[Reading], kinds: Sequence[str]) -> tuple[Choice, ..
     return tuple(by_title.values())
 
 
-def _nothing_found(tree: Tree, requested: AnnotationKind, choices: tuple[Choice, ...]) -> Problem:
+def _report_nothing_found(tree: Tree, requested: AnnotationKind, choices: tuple[Choice, ...]) -> Problem:
     """Return an error that explains that no format recognizes anything in the folder.
 
     `requested` is the kind of annotations that the task needs, and `choices` are other interpretations.
@@ -385,7 +385,7 @@ def _nothing_found(tree: Tree, requested: AnnotationKind, choices: tuple[Choice,
     return dataset_error(message, requested.layout, choices)
 
 
-def _title_of(kind: str) -> str:
+def _get_title(kind: str) -> str:
     return KINDS[kind].title if kind in KINDS else kind
 
 
@@ -393,14 +393,14 @@ def _describe_evidence(reading: Reading) -> str:
     return "; ".join(reading.detection.evidence) or reading.title
 
 
-def _with_link_loops(found: RecognizedDataset, tree: Tree) -> RecognizedDataset:
+def _warn_about_link_loops(found: RecognizedDataset, tree: Tree) -> RecognizedDataset:
     """Return a copy of a dataset with a warning about links that lead to themselves, if there are any.
 
     They are searched for in the dataset folder and in the folders of splits.
     """
     split_names = {name for names in SPLIT_NAMES.values() for name in names}
     folders = ["", *(name for name in tree.folders() if name.lower() in split_names)]
-    links = [tree.within(link) for folder in folders for link in link_loops(tree.path(folder))]
+    links = [tree.within(link) for folder in folders for link in find_link_loops(tree.path(folder))]
     if not links:
         return found
     if len(links) == 1:

@@ -12,9 +12,16 @@ from typing import Any
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import Unfit, read_json
 from engine.data.formats.format import Content, Detection, Format
-from engine.data.formats.shared.bitmaps import decode_png, patch_shape
+from engine.data.formats.shared.bitmaps import decode_png, make_patch_shape
 from engine.data.formats.shared.shape_collection import ShapeCollection, detect_files
-from engine.data.formats.shared.shapes import Shape, ShapedImage, as_points, as_size, box_shape, polygon_shape
+from engine.data.formats.shared.shapes import (
+    Shape,
+    ShapedImage,
+    make_box_shape,
+    make_polygon_shape,
+    parse_points,
+    parse_size,
+)
 from engine.data.formats.tree import Tree, split_named, split_of_path
 
 _OUTLINES = frozenset({"polygon", "bitmap"})
@@ -27,12 +34,12 @@ def detect(tree: Tree) -> list[Detection]:
     """Detect JSON files in Supervisely's format. Its kinds depend on the shapes and tags in a sample of the files."""
     return detect_files(
         tree,
-        _files(tree),
+        _find_files(tree),
         "Supervisely in folders ann",
         keys=(b'"objects"', b'"size"'),
         is_valid=_is_annotation,
-        shapes_of=_geometries,
-        tags_of=_labels,
+        shapes_of=_list_geometries,
+        tags_of=_read_labels,
         outlines=_OUTLINES,
     )
 
@@ -43,8 +50,8 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     The split comes from the folder or, if it names none, from a tag such as "train".
     """
     found = ShapeCollection(tree)
-    classes, tags = _declared(tree)
-    for path in _files(tree):
+    classes, tags = _read_declared(tree)
+    for path in _find_files(tree):
         folder, name = os.path.split(os.path.dirname(path))[0], os.path.basename(path)[: -len(".json")]
         image = found.find(name, os.path.join(folder, "img"), split=split_of_path(path), ending=is_image(name))
         try:
@@ -57,11 +64,11 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         if image is None:
             found.note_missing(path)
             continue
-        image_tags = _tags(content)
+        image_tags = _read_tags(content)
         split = split_of_path(path) or next((split for tag in image_tags if (split := split_named(tag))), "")
-        size = as_size(content["size"].get("height"), content["size"].get("width"))
-        shapes = _shapes(content["objects"], path, size, found) if kind in ("boxes", "instances") else []
-        found.add(ShapedImage(image, shapes, size, tuple(_labels(content))), split)
+        size = parse_size(content["size"].get("height"), content["size"].get("width"))
+        shapes = _read_shapes(content["objects"], path, size, found) if kind in ("boxes", "instances") else []
+        found.add(ShapedImage(image, shapes, size, tuple(_read_labels(content))), split)
     return found.content(kind, classes if kind in ("boxes", "instances") else tags)
 
 
@@ -75,7 +82,7 @@ FORMAT = Format(
 )
 
 
-def _files(tree: Tree) -> list[str]:
+def _find_files(tree: Tree) -> list[str]:
     """Return the annotation files in all datasets of all projects, relative to the dataset folder."""
     return [
         os.path.join(folder, name)
@@ -91,7 +98,7 @@ def _is_annotation(content: Any) -> bool:
     )
 
 
-def _declared(tree: Tree) -> tuple[list[str], list[str]]:
+def _read_declared(tree: Tree) -> tuple[list[str], list[str]]:
     """Return the names of classes and the names of tags in the order of meta.json."""
     found: dict[str, list[str]] = {"classes": [], "tags": []}
     for folder in tree.walk(depth=1):
@@ -108,7 +115,7 @@ def _declared(tree: Tree) -> tuple[list[str], list[str]]:
     return found["classes"], found["tags"]
 
 
-def _tags(content: dict[str, Any]) -> list[str]:
+def _read_tags(content: dict[str, Any]) -> list[str]:
     """Return the tags of an image. A tag with a value becomes "name: value"."""
     listed = content.get("tags")
     found: dict[str, None] = {}
@@ -120,16 +127,16 @@ def _tags(content: dict[str, Any]) -> list[str]:
     return list(found)
 
 
-def _labels(content: dict[str, Any]) -> list[str]:
+def _read_labels(content: dict[str, Any]) -> list[str]:
     """Return the tags of an image that are not names of splits."""
-    return [tag for tag in _tags(content) if not split_named(tag)]
+    return [tag for tag in _read_tags(content) if not split_named(tag)]
 
 
-def _geometries(content: dict[str, Any]) -> set[str]:
-    return {_geometry(each) for each in content["objects"] if isinstance(each, dict)}
+def _list_geometries(content: dict[str, Any]) -> set[str]:
+    return {_read_geometry(each) for each in content["objects"] if isinstance(each, dict)}
 
 
-def _geometry(entry: dict[str, Any]) -> str:
+def _read_geometry(entry: dict[str, Any]) -> str:
     """Return the type of a shape, such as "rectangle".
 
     Old projects don't state the type, but contain only bitmaps and polygons.
@@ -139,7 +146,7 @@ def _geometry(entry: dict[str, Any]) -> str:
     return "bitmap" if entry.get("bitmap") else "polygon"
 
 
-def _shapes(entries: list[Any], path: str, size: tuple[int, int] | None, found: ShapeCollection) -> list[Shape]:
+def _read_shapes(entries: list[Any], path: str, size: tuple[int, int] | None, found: ShapeCollection) -> list[Shape]:
     """Return the usable shapes among the objects of an annotation file. The others are recorded in `found`.
 
     `path` is the annotation file, and `size` the height and width of its image, or None if unknown.
@@ -150,7 +157,7 @@ def _shapes(entries: list[Any], path: str, size: tuple[int, int] | None, found: 
         if not isinstance(label, str) or not label.strip():
             found.skip_object(path, "without a class")
             continue
-        kind = _geometry(entry)
+        kind = _read_geometry(entry)
         if kind not in _READERS:
             found.skip_object(path, f"drawn as {kind}" if kind in _WITHOUT_AREA else "of an unknown shape")
             continue
@@ -161,20 +168,20 @@ def _shapes(entries: list[Any], path: str, size: tuple[int, int] | None, found: 
     return shapes
 
 
-def _rings(entry: dict[str, Any]) -> Iterator[list[Point]]:
+def _iterate_rings(entry: dict[str, Any]) -> Iterator[list[Point]]:
     """Yield the points (x, y) of an object's outer ring, and then those of each hole. Raises Unfit."""
     points = entry.get("points")
     points = points if isinstance(points, dict) else {}
     interior = points.get("interior")
-    yield from map(as_points, [points.get("exterior"), *(interior if isinstance(interior, list) else [])])
+    yield from map(parse_points, [points.get("exterior"), *(interior if isinstance(interior, list) else [])])
 
 
-def _polygon(label: str, entry: dict[str, Any], size: Any) -> Shape:
+def _make_polygon(label: str, entry: dict[str, Any], size: Any) -> Shape:
     """Convert an outline with holes to a single ring that runs to each hole and back.
 
     The connecting lines have no area. Raises Unfit if the outline has fewer than three points.
     """
-    outer, *holes = _rings(entry)
+    outer, *holes = _iterate_rings(entry)
     ring = list(outer)
     for hole in holes:
         if len(hole) >= 3:
@@ -185,28 +192,28 @@ def _polygon(label: str, entry: dict[str, Any], size: Any) -> Shape:
     return shape
 
 
-def _rectangle(label: str, entry: dict[str, Any], _size: Any) -> Shape:
+def _make_rectangle(label: str, entry: dict[str, Any], _size: Any) -> Shape:
     """Return the smallest box around the outer ring of an annotation."""
-    corners = next(_rings(entry))
+    corners = next(_iterate_rings(entry))
     if len(corners) < 2:
         raise Unfit(f"it has {len(corners)} points")
     x, y = zip(*corners, strict=True)
-    return box_shape(label, min(x), min(y), max(x), max(y))
+    return make_box_shape(label, min(x), min(y), max(x), max(y))
 
 
-def _bitmap(label: str, entry: dict[str, Any], size: tuple[int, int] | None) -> Shape:
+def _make_bitmap(label: str, entry: dict[str, Any], size: tuple[int, int] | None) -> Shape:
     """Convert an object with an embedded PNG in an image of the given size to a shape. Raises Unfit."""
     bitmap = entry.get("bitmap")
     bitmap = bitmap if isinstance(bitmap, dict) else {}
-    ((left, top),) = as_points([bitmap.get("origin")])
+    ((left, top),) = parse_points([bitmap.get("origin")])
     if size is None:
         raise Unfit("the size of its image is unknown")
     inside = decode_png(bitmap.get("data"), size)
-    return patch_shape(label, inside, int(left), int(top), size)
+    return make_patch_shape(label, inside, int(left), int(top), size)
 
 
 _READERS: dict[str, Callable[[str, dict[str, Any], Any], Shape]] = {
-    "polygon": _polygon,
-    "rectangle": _rectangle,
-    "bitmap": _bitmap,
+    "polygon": _make_polygon,
+    "rectangle": _make_rectangle,
+    "bitmap": _make_bitmap,
 }

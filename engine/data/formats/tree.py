@@ -246,7 +246,7 @@ def unicode_key(name: str) -> str:
     return name if name.isascii() else unicodedata.normalize("NFC", name)
 
 
-def link_loops(folder: str) -> list[str]:
+def find_link_loops(folder: str) -> list[str]:
     """Return the full paths of links in a folder that lead to themselves."""
     with os.scandir(folder) as entries:
         return sorted(entry.path for entry in entries if entry.is_symlink() and _is_loop(entry.path))

@@ -14,7 +14,7 @@ from engine.data.decoding.reading import read_head
 from engine.data.formats.format import Confidence, Detection, Format
 from engine.data.formats.shared.tables import find_tables, open_table
 from engine.data.formats.tree import Tree
-from engine.data.formats.webdataset import find_archives, samples
+from engine.data.formats.webdataset import find_archives, iterate_samples
 from engine.data.splits import printable
 from engine.system.format import counted
 from engine.system.regular_files import UnusableFile, open_regular
@@ -167,13 +167,18 @@ def _detect(tree: Tree) -> list[Detection]:
     for kind in _KINDS:
         paths = files.get(kind.variant, [])
         if paths and (kind.has_format is None or any(kind.has_format(tree.path(path)) for path in paths[:5])):
-            found.append(_refused(kind, paths, images))
-    found += _without_ending(tree, folders) if not images and not found else []
-    found += [*detect_videos(tree), *_run_lengths(tree), *_datumaro(tree), *_packed(tree, images)]
+            found.append(_make_refusal(kind, paths, images))
+    found += _detect_without_ending(tree, folders) if not images and not found else []
+    found += [
+        *detect_videos(tree),
+        *_detect_run_lengths(tree),
+        *_detect_datumaro(tree),
+        *_detect_archives(tree, images),
+    ]
     return sorted(found, key=lambda detection: -detection.confidence)
 
 
-def _refused(kind: _Kind, paths: list[str], images: int) -> Detection:
+def _make_refusal(kind: _Kind, paths: list[str], images: int) -> Detection:
     """Return the detection of files in an unsupported format. `images` is the number of images in the folder.
 
     The detection is weak if there are images, since the user may only need these.
@@ -184,7 +189,7 @@ def _refused(kind: _Kind, paths: list[str], images: int) -> Detection:
     return Detection((), Confidence.CERTAIN, evidence, variant=kind.variant, remedy=kind.remedy)
 
 
-def _without_ending(tree: Tree, folders: list[str]) -> Iterator[Detection]:
+def _detect_without_ending(tree: Tree, folders: list[str]) -> Iterator[Detection]:
     """Detect files without extensions in `folders`.
 
     These are DICOM files from scanners, TFRecord shards, or batches of CIFAR.
@@ -197,11 +202,11 @@ def _without_ending(tree: Tree, folders: list[str]) -> Iterator[Detection]:
         paths = [os.path.join(folder, name) for name in names]
         first = tree.path(paths[0])
         if _is_dicom(first):
-            yield _refused(by_variant["dicom"], paths, images=0)
+            yield _make_refusal(by_variant["dicom"], paths, images=0)
         elif _SHARD.search(names[0]) and _is_tfrecord(first):
-            yield _refused(by_variant["tfrecord"], paths, images=0)
+            yield _make_refusal(by_variant["tfrecord"], paths, images=0)
         elif read_head(first).startswith(b"\x80"):
-            yield _refused(by_variant["pickle"], paths, images=0)
+            yield _make_refusal(by_variant["pickle"], paths, images=0)
         else:
             continue
         return
@@ -231,7 +236,7 @@ def detect_videos(tree: Tree) -> Iterator[Detection]:
             return
 
 
-def _run_lengths(tree: Tree) -> Iterator[Detection]:
+def _detect_run_lengths(tree: Tree) -> Iterator[Detection]:
     """Detect tables with run-length encoded masks, as used by Kaggle."""
     for folder, name in find_tables(tree, (".csv",)):
         table = open_table(tree.path(folder, name), head=True)
@@ -254,7 +259,7 @@ def _run_lengths(tree: Tree) -> Iterator[Detection]:
             return
 
 
-def _datumaro(tree: Tree) -> Iterator[Detection]:
+def _detect_datumaro(tree: Tree) -> Iterator[Detection]:
     """Detect files in Datumaro format, which CVAT also exports."""
     for folder in ("annotations", ""):
         if folder and folder not in tree.folders():
@@ -270,7 +275,7 @@ def _datumaro(tree: Tree) -> Iterator[Detection]:
                 return
 
 
-def _packed(tree: Tree, images: int) -> Iterator[Detection]:
+def _detect_archives(tree: Tree, images: int) -> Iterator[Detection]:
     """Detect tar files of images without classes, and any tar files in a folder without images.
 
     `images` is the number of images in the folder.
@@ -278,13 +283,13 @@ def _packed(tree: Tree, images: int) -> Iterator[Detection]:
     archives = find_archives(tree)
     for path in archives[:3]:
         try:
-            peeked = list(samples(tree.path(path), at_most=_PEEKED))
+            peeked = list(iterate_samples(tree.path(path), at_most=_PEEKED))
         except (OSError, UnusableFile):
             continue
         if any(sample.labels and sample.name for sample in peeked):
             return
         if not images or any(sample.name for sample in peeked):
-            yield _refused(_TAR, archives, images)
+            yield _make_refusal(_TAR, archives, images)
             return
 
 

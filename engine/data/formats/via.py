@@ -26,18 +26,18 @@ from engine.data.formats.shared.json_files import (
     MAX_FILES,
     EntryFaults,
     Fault,
-    cannot_read,
+    create_read_error,
     decode_file,
-    head,
-    json_files,
+    find_json_files,
+    read_head,
 )
 from engine.data.formats.shared.shapes import (
     Shape,
     ShapedImage,
-    box_shape,
     convert,
-    ellipse_points,
-    polygon_shape,
+    make_box_shape,
+    make_ellipse_points,
+    make_polygon_shape,
     rotate_points,
 )
 from engine.data.formats.tree import Tree, suffix
@@ -103,10 +103,10 @@ def detect(tree: Tree) -> list[Detection]:
     names = [
         name
         for ending in (".json", ".csv")
-        for group in json_files(tree, ending).values()
+        for group in find_json_files(tree, ending).values()
         for name in group[:MAX_FILES]
     ]
-    heads = {name: head(tree.path(name)) for name in names}
+    heads = {name: read_head(tree.path(name)) for name in names}
     files = [name for name, text in heads.items() if _is_via(text, suffix(name))]
     if not files:
         version_3 = [name for name, text in heads.items() if all(f'"{key}"' in text for key in _VERSION_3)]
@@ -115,13 +115,13 @@ def detect(tree: Tree) -> list[Detection]:
     regions = [
         region
         for name in files[:_SAMPLED]
-        for entry in _entries(tree, name, EntryFaults(name), [])  # faults are reported when the files are read
+        for entry in _iterate_entries(tree, name, EntryFaults(name), [])  # faults are reported when the files are read
         for region in entry.regions
     ]
     has_outlines = any(region.shape.get("name") in _OUTLINED for region in regions)
     kinds = ("instances", "boxes") if has_outlines else ("boxes",)
     evidence = f"regions of the VGG Image Annotator: {first_names(files)}"
-    attributes = _class_attributes(regions)
+    attributes = _find_class_attributes(regions)
     is_usual = bool(attributes) and attributes[0].lower() in _USUAL
     best = Confidence.CERTAIN if is_usual or len(attributes) <= 1 else Confidence.LIKELY
     return [
@@ -144,7 +144,7 @@ def _is_via(text: str, ending: str) -> bool:
     return f'"{_IMAGES}"' in text or ('"regions"' in text and '"shape_attributes"' in text and '"filename"' in text)
 
 
-def _class_attributes(regions: Sequence[_Region]) -> list[str]:
+def _find_class_attributes(regions: Sequence[_Region]) -> list[str]:
     """Return the names of attributes that may contain the class: usual names first, then the most frequent ones."""
     counts = Counter(
         name for region in regions for name, value in region.attributes.items() if value not in ("", None, {})
@@ -163,7 +163,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     for split, name in files.files():
         faults = EntryFaults(name)
         found: dict[str, ShapedImage] = {}
-        for entry in _entries(tree, name, faults, problems):
+        for entry in _iterate_entries(tree, name, faults, problems):
             if (path := files.find(entry.file, name, split)) is not None:
                 _add_shapes(found.setdefault(path, ShapedImage(path)), entry.regions, source.attribute, faults)
         files.add(split, [found[path] for path in sorted(found)])
@@ -176,7 +176,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 def _add_shapes(image: ShapedImage, regions: Sequence[_Region], attribute: str, faults: EntryFaults) -> None:
     """Add the shapes of regions to an image. Their classes are in `attribute`. Unusable regions become `faults`."""
     for region in regions:
-        names = _names(region.attributes.get(attribute)) if attribute else [ONLY_CLASS]
+        names = _read_names(region.attributes.get(attribute)) if attribute else [ONLY_CLASS]
         if len(names) != 1:
             faults.add(_SEVERAL if names else _NO_CLASS, region.place)
             continue
@@ -187,17 +187,17 @@ def _add_shapes(image: ShapedImage, regions: Sequence[_Region], attribute: str, 
             image.shapes.append(shape)
 
 
-def _names(value: Any) -> list[str]:
+def _read_names(value: Any) -> list[str]:
     """Return the classes in the value of a region's attribute, which is a text or options such as {"cat": true}."""
     if isinstance(value, dict):
         return [str(name) for name, checked in value.items() if checked]
     return [str(value).strip()] if isinstance(value, str | int | float) and str(value).strip() else []
 
 
-def _entries(tree: Tree, name: str, faults: EntryFaults, problems: list[Problem]) -> Iterator[_Entry]:
+def _iterate_entries(tree: Tree, name: str, faults: EntryFaults, problems: list[Problem]) -> Iterator[_Entry]:
     """Yield the images in the file `name` with their regions. Problems are added to `faults` or `problems`."""
     if suffix(name) == ".csv":
-        yield from _of_csv(tree.path(name), name, faults, problems)
+        yield from _iterate_csv_entries(tree.path(name), name, faults, problems)
         return
     content = decode_file(tree.path(name), name, _DECODER, problems, REMEDY) or {}
     images = content.get(_IMAGES, content)
@@ -208,16 +208,16 @@ def _entries(tree: Tree, name: str, faults: EntryFaults, problems: list[Problem]
             continue
         regions = entry.get("regions")
         # VIA 1 numbers regions in an object.
-        numbered = _object(regions).items() or enumerate(regions if isinstance(regions, list) else ())
+        numbered = _as_object(regions).items() or enumerate(regions if isinstance(regions, list) else ())
         found = []
         for number, region in numbered:
             if isinstance(region, dict):
-                shape, attributes = (_object(region.get(f"{key}_attributes")) for key in ("shape", "region"))
+                shape, attributes = (_as_object(region.get(f"{key}_attributes")) for key in ("shape", "region"))
                 found.append(_Region(f"{entry['filename']} regions[{number}]", shape, attributes))
         yield _Entry(entry["filename"], found)
 
 
-def _of_csv(path: str, name: str, faults: EntryFaults, problems: list[Problem]) -> Iterator[_Entry]:
+def _iterate_csv_entries(path: str, name: str, faults: EntryFaults, problems: list[Problem]) -> Iterator[_Entry]:
     """Yield the entries in a CSV file of VIA. Invalid rows are added to `faults`, an unreadable file to `problems`."""
     try:
         with refuse_unusable(path):
@@ -227,7 +227,7 @@ def _of_csv(path: str, name: str, faults: EntryFaults, problems: list[Problem]) 
             rows = csv.DictReader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True)
             for row in rows:
                 cells = {(column or "").strip("# ").lower(): cell for column, cell in row.items()}
-                entry = _of_row(cells)
+                entry = _parse_row(cells)
                 if not cells.get("filename"):
                     faults.add(_NO_FILE, f"line {rows.line_num}")
                 elif entry is None:
@@ -235,10 +235,10 @@ def _of_csv(path: str, name: str, faults: EntryFaults, problems: list[Problem]) 
                 else:
                     yield entry
     except (OSError, UnusableFile) as error:
-        problems.append(cannot_read(name, error, REMEDY))
+        problems.append(create_read_error(name, error, REMEDY))
 
 
-def _of_row(row: Mapping[str, Any]) -> _Entry | None:
+def _parse_row(row: Mapping[str, Any]) -> _Entry | None:
     """Return the image and the region in a row of a CSV file, or None if they can't be read.
 
     An image without regions has a row without a region.
@@ -253,7 +253,7 @@ def _of_row(row: Mapping[str, Any]) -> _Entry | None:
     return _Entry(file, [_Region(f"{file} region {number}", shape, attributes)] if shape else [])
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _as_object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
@@ -276,17 +276,17 @@ def read_shape(name: str, shape: Mapping[str, Any]) -> Shape | None:
         match shape.get("name"):
             case "rect":
                 x, y, width, height = (float(shape[key]) for key in ("x", "y", "width", "height"))
-                return box_shape(name, x, y, x + width, y + height)
+                return make_box_shape(name, x, y, x + width, y + height)
             case "polygon" | "polyline":
                 xs, ys = ([float(value) for value in shape[key]] for key in ("all_points_x", "all_points_y"))
-                return polygon_shape(name, zip(xs, ys, strict=True))
+                return make_polygon_shape(name, zip(xs, ys, strict=True))
             case "circle":
                 x, y, radius = (float(shape[key]) for key in ("cx", "cy", "r"))
-                return polygon_shape(name, ellipse_points(x, y, radius, radius))
+                return make_polygon_shape(name, make_ellipse_points(x, y, radius, radius))
             case "ellipse":
                 x, y, across, down = (float(shape[key]) for key in ("cx", "cy", "rx", "ry"))
                 degrees = math.degrees(float(shape.get("theta", 0)))
-                return polygon_shape(name, rotate_points(ellipse_points(x, y, across, down), degrees, (x, y)))
+                return make_polygon_shape(name, rotate_points(make_ellipse_points(x, y, across, down), degrees, (x, y)))
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
     return None

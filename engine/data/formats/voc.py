@@ -20,7 +20,14 @@ from engine.data.decoding.reading import HEAD_BYTES, MAX_TABLE_BYTES, Unfit, rea
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.json_files import MAX_FILES_SAMPLED, sample
 from engine.data.formats.shared.shape_collection import ShapeCollection
-from engine.data.formats.shared.shapes import Shape, ShapedImage, as_number, as_size, box_shape, rename_classes
+from engine.data.formats.shared.shapes import (
+    Shape,
+    ShapedImage,
+    make_box_shape,
+    parse_number,
+    parse_size,
+    rename_classes,
+)
 from engine.data.formats.tree import Tree, split_of_path
 from engine.data.splits import printable, warn_about
 from engine.system.format import counted
@@ -63,7 +70,7 @@ class _File:
 
 def detect(tree: Tree) -> list[Detection]:
     """Detect XML files in VOC's format, in a sample, or in a larger one if the first one contains no objects."""
-    paths = _candidates(tree)
+    paths = _find_files(tree)
     valid, others, boxes, objects = _survey(tree, sample(paths))
     if valid and not objects and len(paths) > valid + others:
         valid, others, boxes, objects = _survey(tree, sample(paths, MAX_FILES_SAMPLED))
@@ -77,10 +84,10 @@ def detect(tree: Tree) -> list[Detection]:
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with their boxes from the XML files of all splits."""
-    files = [_file(path) for path in _candidates(tree)]
+    files = [_make_file(path) for path in _find_files(tree)]
     found = ShapeCollection(tree)
     _assign_splits(tree, files, found)
-    images = {file.path: _image_of(tree, file, found) for file in files if file.splits}
+    images = {file.path: _find_image(tree, file, found) for file in files if file.splits}
     for file in sorted((file for file in files if file.splits), key=lambda file: images[file.path] is None):
         # Files with an image of the same name come first, as `find_named` requires.
         image = images[file.path]
@@ -90,7 +97,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             found.skip_file(file.path, error, image)
             continue
         image = found.find_named(file.path, image, parsed.image_name, file.base, split_of_path(file.path))
-        if image is None or _is_of_masks(tree, image):
+        if image is None or _is_in_mask_folder(tree, image):
             found.note_missing(file.path)
             continue
         for reason, detail in parsed.faults:
@@ -110,7 +117,7 @@ FORMAT = Format(
 )
 
 
-def _candidates(tree: Tree) -> list[str]:
+def _find_files(tree: Tree) -> list[str]:
     """Return the paths of all XML files, except those written by GDAL, which describe rasters."""
     return [path for path in tree.find(".xml") if not path.lower().endswith(".aux.xml")]
 
@@ -142,7 +149,7 @@ def _survey(tree: Tree, paths: Iterable[str]) -> tuple[int, int, int, int]:
     return valid, others, boxes, objects
 
 
-def _file(path: str) -> _File:
+def _make_file(path: str) -> _File:
     """Return an entry for the annotation file at `path`, with the folder and image name that the path shows."""
     folders = os.path.dirname(path).split(os.sep)
     depths = [depth for depth, name in enumerate(folders) if name.lower() in ANNOTATION_FOLDERS]
@@ -164,7 +171,7 @@ def _assign_splits(tree: Tree, files: Sequence[_File], found: ShapeCollection) -
     missing: list[str] = []
     unlisted: list[str] = []
     for base, of_base in by_base.items():
-        lists = _read_lists(tree, base, _by_name(of_base))
+        lists = _read_lists(tree, base, _group_by_name(of_base))
         if not lists:
             for file in of_base:
                 file.splits.append(split_of_path(file.path))
@@ -216,7 +223,7 @@ def _read_lists(tree: Tree, base: str, by_image: dict[str, list[_File]]) -> dict
     return {}
 
 
-def _by_name(files: Iterable[_File]) -> dict[str, list[_File]]:
+def _group_by_name(files: Iterable[_File]) -> dict[str, list[_File]]:
     """Return annotation files, keyed by both the path and the name of their images."""
     by_name: dict[str, list[_File]] = {}
     for file in files:
@@ -242,18 +249,18 @@ def _listed_files(line: str, by_image: dict[str, list[_File]]) -> list[_File]:
     return []
 
 
-def _image_of(tree: Tree, file: _File, found: ShapeCollection) -> str | None:
+def _find_image(tree: Tree, file: _File, found: ShapeCollection) -> str | None:
     """Return the full path of the image with the same name as an annotation file, or None if there is none."""
     near = os.path.dirname(file.path)
     split = split_of_path(file.path)
     for folder in dict.fromkeys((near, file.base)):
         path = found.find(file.name, folder, split=split, ending=False)
-        if path is not None and not _is_of_masks(tree, path):
+        if path is not None and not _is_in_mask_folder(tree, path):
             return path
     return None
 
 
-def _is_of_masks(tree: Tree, path: str) -> bool:
+def _is_in_mask_folder(tree: Tree, path: str) -> bool:
     """Return True if the image at the full path `path` is in a folder of masks."""
     return not _MASK_FOLDERS.isdisjoint(tree.within(path).lower().split(os.sep)[:-1])
 
@@ -269,10 +276,10 @@ def _parse(path: str) -> _Parsed:
     shapes: list[Shape] = []
     faults: list[tuple[str, str]] = []
     for each in root.iterfind("object"):
-        if _text(each, "deleted") in _TRUE:  # LabelMe's web tool keeps objects that users have removed
+        if _read_element(each, "deleted") in _TRUE:  # LabelMe's web tool keeps objects that users have removed
             continue
         name = (each.findtext("name") or "").strip()
-        corners = list(_corners(each))
+        corners = list(_iterate_edges(each))
         if not name:
             faults.append(("without a name", ""))
         elif not corners:
@@ -281,26 +288,26 @@ def _parse(path: str) -> _Parsed:
             if isinstance(edges, str):
                 faults.append(("without usable coordinates", edges))
             else:
-                shapes.append(box_shape(name, *edges, ignored=_text(each, "difficult") in _TRUE))
+                shapes.append(make_box_shape(name, *edges, ignored=_read_element(each, "difficult") in _TRUE))
     image_name = (root.findtext("filename") or "").strip()
-    return _Parsed(image_name, _size(root), shapes, faults)
+    return _Parsed(image_name, _read_size(root), shapes, faults)
 
 
-def _size(root: ElementTree.Element) -> tuple[int, int] | None:
+def _read_size(root: ElementTree.Element) -> tuple[int, int] | None:
     """Return the height and width of the image according to a file, or None if it doesn't state them.
 
     LabelMe's web tool names the elements differently.
     """
-    size = as_size(root.findtext("size/height"), root.findtext("size/width"))
-    return size or as_size(root.findtext("imagesize/nrows"), root.findtext("imagesize/ncols"))
+    size = parse_size(root.findtext("size/height"), root.findtext("size/width"))
+    return size or parse_size(root.findtext("imagesize/nrows"), root.findtext("imagesize/ncols"))
 
 
-def _text(element: ElementTree.Element, path: str) -> str:
+def _read_element(element: ElementTree.Element, path: str) -> str:
     """Return the text of the element at `path` inside `element` in lower case, or "" if it is missing."""
     return (element.findtext(path) or "").strip().lower()
 
 
-def _corners(element: ElementTree.Element) -> Iterator[tuple[float, float, float, float] | str]:
+def _iterate_edges(element: ElementTree.Element) -> Iterator[tuple[float, float, float, float] | str]:
     """Yield the edges of each box of an object, or of the box around its polygon if it has no box.
 
     If the numbers are invalid, a message is yielded instead.
@@ -308,9 +315,11 @@ def _corners(element: ElementTree.Element) -> Iterator[tuple[float, float, float
     boxes = element.findall("bndbox") or element.findall("segm/box")
     for box in boxes:
         texts = [(box.findtext(edge) or "").strip() for edge in _EDGES]
-        left, top, right, bottom = map(as_number, texts)
+        left, top, right, bottom = map(parse_number, texts)
         if left is None or top is None or right is None or bottom is None:
-            edge, text = next((edge, text) for edge, text in zip(_EDGES, texts, strict=True) if as_number(text) is None)
+            edge, text = next(
+                (edge, text) for edge, text in zip(_EDGES, texts, strict=True) if parse_number(text) is None
+            )
             yield f"{edge} is {printable(text)[:40] or 'missing'}"
         else:
             yield left, top, right, bottom
@@ -319,7 +328,7 @@ def _corners(element: ElementTree.Element) -> Iterator[tuple[float, float, float
         values: dict[str, list[float | None]] = {"x": [], "y": []}
         for each in polygon.iter():
             if (axis := _COORDINATE.fullmatch(each.tag)) is not None:
-                values[axis[1]].append(as_number(each.text))
+                values[axis[1]].append(parse_number(each.text))
         x, y = ([number for number in values[axis] if number is not None] for axis in "xy")
         if len(x) < 3 or len(x) != len(values["x"]) or len(y) != len(values["y"]) or len(x) != len(y):
             yield "its polygon has no three points"

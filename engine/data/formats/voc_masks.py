@@ -15,7 +15,7 @@ from engine.data.decoding.reading import MAX_TABLE_BYTES, read_text_lines
 from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.instances import ClassedMask, InstanceSplit
 from engine.data.formats.shared.mask_sample import detect_masks, sample_masks
-from engine.data.formats.shared.name_pairs import Pairs, mask_splits, pair_folders
+from engine.data.formats.shared.name_pairs import Pairs, make_mask_splits, pair_folders
 from engine.data.formats.tree import Tree, split_named, stem
 from engine.data.splits import MaskCode, dataset_error, printable
 
@@ -49,13 +49,13 @@ class _Source:
 def detect(tree: Tree) -> list[Detection]:
     """Detect folders that contain JPEGImages and masks. Each of them is a separate detection."""
     bases = [base for base in tree.walk(depth=2) if "JPEGImages" in tree.folders(base)]
-    found = [_detection(tree, base, base if len(bases) > 1 else "") for base in bases]
+    found = [_detect_in(tree, base, base if len(bases) > 1 else "") for base in bases]
     return [each for each in found if each is not None]
 
 
-def _detection(tree: Tree, base: str, variant: str) -> Detection | None:
+def _detect_in(tree: Tree, base: str, variant: str) -> Detection | None:
     """Detect VOC masks in the folder `base`. Returns None if there are none, or they do not look like masks."""
-    masks, objects = (_first_pairs(tree, base, names) for names in (_MASKS, _OBJECTS))
+    masks, objects = (_find_first_pairs(tree, base, names) for names in (_MASKS, _OBJECTS))
     sample = sample_masks(masks.matched)
     if not masks.matched or (sample.readable and not sample.are_labels):
         return None
@@ -70,7 +70,7 @@ def _detection(tree: Tree, base: str, variant: str) -> Detection | None:
     return detect_masks(sample, kinds, *evidence, variant=variant, source=_Source(base, masks, objects, is_voc))
 
 
-def _first_pairs(tree: Tree, base: str, names: tuple[str, ...]) -> Pairs:
+def _find_first_pairs(tree: Tree, base: str, names: tuple[str, ...]) -> Pairs:
     """Pair the images in JPEGImages with masks in the first of the folders `names` that contains any."""
     images = os.path.join(base, "JPEGImages")
     for name in names:
@@ -89,8 +89,8 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     source: _Source = detection.source
     if kind == "instances":
         return _read_instances(tree, source)
-    splits, left_out = _by_lists(tree, source.base, source.masks)
-    masks, problems = mask_splits(splits), left_out.problems("a mask", "masks")
+    splits, left_out = _divide_by_lists(tree, source.base, source.masks)
+    masks, problems = make_mask_splits(splits), left_out.problems("a mask", "masks")
     if source.is_voc:
         return Content(VOC_CLASSES, masks, problems, VOC_CODE)
     folders = dict.fromkeys(map(os.path.dirname, source.masks.files))
@@ -103,9 +103,9 @@ def _read_instances(tree: Tree, source: _Source) -> Content:
     without = [image for image in masks.images if image not in objects]
     both = [pair for pair in masks.matched if pair[0] in objects]
     pairs = Pairs(both, sorted([*masks.unmatched_images, *without]), source.objects.unmatched_files)
-    splits, left_out = _by_lists(tree, source.base, pairs)
+    splits, left_out = _divide_by_lists(tree, source.base, pairs)
     problems = left_out.problems("a mask of objects", "masks")
-    classes, code, reason = _meaning(tree, source)
+    classes, code, reason = _learn_meaning(tree, source)
     if code is None:
         problems.append(dataset_error(reason, "Save masks as PNG with a number, or a color, for each class."))
         return Content((), {}, problems)
@@ -122,7 +122,7 @@ def _read_instances(tree: Tree, source: _Source) -> Content:
     return Content(names, instances, problems)
 
 
-def _meaning(tree: Tree, source: _Source) -> tuple[tuple[str, ...], MaskCode | None, str]:
+def _learn_meaning(tree: Tree, source: _Source) -> tuple[tuple[str, ...], MaskCode | None, str]:
     """Return the classes in masks and their values, or None and the reason if these can't be determined."""
     if source.is_voc:
         return VOC_CLASSES, VOC_CODE, ""
@@ -130,7 +130,7 @@ def _meaning(tree: Tree, source: _Source) -> tuple[tuple[str, ...], MaskCode | N
     return meaning.classes, meaning.code, meaning.failure
 
 
-def _by_lists(tree: Tree, base: str, pairs: Pairs) -> tuple[Mapping[str, Pairs], Pairs]:
+def _divide_by_lists(tree: Tree, base: str, pairs: Pairs) -> tuple[Mapping[str, Pairs], Pairs]:
     """Divide pairs into splits by the lists in ImageSets.
 
     Returns the pairs by split, and a `Pairs` for problems: listed images without a mask, and missing images. Without

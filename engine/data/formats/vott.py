@@ -9,8 +9,15 @@ from engine.contract.problems import Problem
 from engine.data.decoding.reading import decode_text, read_head, read_json
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.annotation_files import AnnotationReader
-from engine.data.formats.shared.json_files import cannot_read
-from engine.data.formats.shared.shapes import Shape, ShapedImage, as_size, box_shape, convert, polygon_shape
+from engine.data.formats.shared.json_files import create_read_error
+from engine.data.formats.shared.shapes import (
+    Shape,
+    ShapedImage,
+    convert,
+    make_box_shape,
+    make_polygon_shape,
+    parse_size,
+)
 from engine.data.formats.tree import Tree
 from engine.data.splits import printable, warn_about
 
@@ -23,7 +30,7 @@ _UNSEEN = 0
 
 def _detect(tree: Tree) -> list[Detection]:
     """Detect files with VoTT's names if the beginning of one of the first files has the usual keys."""
-    files = _files(tree)
+    files = _find_files(tree)
     beginnings = [decode_text(read_head(tree.path(name))) for name in files[:_SAMPLED]]
     fitting = [text for text in beginnings if '"regions"' in text and ('"assets"' in text or '"asset"' in text)]
     if not fitting:
@@ -34,7 +41,7 @@ def _detect(tree: Tree) -> list[Detection]:
     return [Detection(kinds, Confidence.CERTAIN, evidence, source=files)]
 
 
-def _files(tree: Tree) -> list[str]:
+def _find_files(tree: Tree) -> list[str]:
     """Return the exports of all images, or if there are none, the files about a single image."""
     found = [name for name in tree.find(".json", depth=2) if name.lower().endswith(_ENDINGS)]
     return [name for name in found if name.lower().endswith(_ENDINGS[0])] or found
@@ -46,13 +53,13 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
     faults: list[str] = []
     for split, file in files.files():
         images = []
-        for asset, regions in _assets(tree, file, files.problems):
+        for asset, regions in _iterate_assets(tree, file, files.problems):
             path, name, size = str(asset.get("path") or ""), str(asset.get("name") or ""), asset.get("size")
             image = files.find(path or name, file, split, other_name=name)
             if image is not None:
-                shapes = [shape for region in regions for shape in _shapes(region, path or name, faults)]
+                shapes = [shape for region in regions for shape in _make_shapes(region, path or name, faults)]
                 known = size if isinstance(size, dict) else {}
-                images.append(ShapedImage(image, shapes, as_size(known.get("height"), known.get("width"))))
+                images.append(ShapedImage(image, shapes, parse_size(known.get("height"), known.get("width"))))
         files.add(split, images)
     by_split = files.finish()
     remedy = "Such regions are left out; correct them in VoTT."
@@ -60,7 +67,7 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
     return convert(kind, by_split, files.problems)
 
 
-def _assets(tree: Tree, file: str, problems: list[Problem]) -> Iterator[tuple[Mapping[str, Any], list[Any]]]:
+def _iterate_assets(tree: Tree, file: str, problems: list[Problem]) -> Iterator[tuple[Mapping[str, Any], list[Any]]]:
     """Yield the images (assets) in a file with their regions. Images that were not opened in VoTT are left out.
 
     Faults are appended to `problems`.
@@ -68,7 +75,7 @@ def _assets(tree: Tree, file: str, problems: list[Problem]) -> Iterator[tuple[Ma
     try:
         content = read_json(tree.path(file))
     except (OSError, ValueError) as error:
-        problems.append(cannot_read(file, error, "Export it again from VoTT."))
+        problems.append(create_read_error(file, error, "Export it again from VoTT."))
         return
     content = content if isinstance(content, dict) else {}
     assets = content.get("assets")
@@ -78,7 +85,7 @@ def _assets(tree: Tree, file: str, problems: list[Problem]) -> Iterator[tuple[Ma
             yield asset, regions
 
 
-def _shapes(region: Any, file: str, faults: list[str]) -> list[Shape]:
+def _make_shapes(region: Any, file: str, faults: list[str]) -> list[Shape]:
     """Convert a region to one shape for each of its tags. If the region is unusable, `file` is appended to `faults`."""
     try:
         tags = [str(tag) for tag in region["tags"]]
@@ -86,10 +93,10 @@ def _shapes(region: Any, file: str, faults: list[str]) -> list[Shape]:
         box = region.get("boundingBox")
         found: list[Shape | None] = []
         if str(region.get("type", "")).upper() == "POLYGON" or not box:
-            found = [polygon_shape(tag, points) for tag in tags]
+            found = [make_polygon_shape(tag, points) for tag in tags]
         else:
             left, top, width, height = (float(box[key]) for key in ("left", "top", "width", "height"))
-            found = [box_shape(tag, left, top, left + width, top + height) for tag in tags]
+            found = [make_box_shape(tag, left, top, left + width, top + height) for tag in tags]
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         found = []
     shapes = [shape for shape in found if shape is not None]

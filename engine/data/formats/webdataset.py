@@ -16,7 +16,7 @@ from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.class_numbers import name_numbers
 from engine.data.formats.shared.label_columns import LABEL_COLUMNS
 from engine.data.formats.shared.shapes import ShapedImage, convert, rename_classes
-from engine.data.formats.shared.tables import plain
+from engine.data.formats.shared.tables import normalize_name
 from engine.data.formats.shared.unpacking import unpack_images
 from engine.data.formats.tree import Tree, split_of_table
 from engine.data.splits import printable, warn_about
@@ -53,7 +53,7 @@ def find_archives(tree: Tree) -> list[str]:
     ]
 
 
-def samples(path: str, *, at_most: int | None = None) -> Iterator[Sample]:
+def iterate_samples(path: str, *, at_most: int | None = None) -> Iterator[Sample]:
     """Yield the samples in a tar file in order, reading at most `at_most` members.
 
     Raises UnusableFile if the file is damaged, not a tar file, or has a huge member, and OSError if it can't be read.
@@ -84,19 +84,19 @@ def _add(sample: Sample, archive: tarfile.TarFile, member: tarfile.TarInfo, endi
     """Read a member of a tar file with the extension `ending`, and add it to its sample."""
     if is_image(member.name):
         if not sample.name and 0 < member.size <= MAX_IMAGE_BYTES:
-            sample.name, sample.content = member.name, _content(archive, member)
+            sample.name, sample.content = member.name, _read_content(archive, member)
     elif ending in _CLASSES and member.size <= MAX_TEXT_BYTES:
-        text = decode_text(_content(archive, member)).strip()
-        sample.labels += _labels_of_json(text) if ending == "json" else [text] if text else []
+        text = decode_text(_read_content(archive, member)).strip()
+        sample.labels += _parse_json_labels(text) if ending == "json" else [text] if text else []
 
 
-def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+def _read_content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     """Return the content of a member of a tar file, or b"" if it is not a regular file."""
     stream = archive.extractfile(member)
     return b"" if stream is None else stream.read()
 
 
-def _labels_of_json(text: str) -> list[str]:
+def _parse_json_labels(text: str) -> list[str]:
     """Return the class names in a sample's JSON file.
 
     In an object, they are read from the first field with a known name. A bare number or string is itself the class.
@@ -106,7 +106,7 @@ def _labels_of_json(text: str) -> list[str]:
     except (ValueError, RecursionError):
         return []
     if isinstance(content, dict):
-        fields = {plain(str(key)): value for key, value in content.items()}
+        fields = {normalize_name(str(key)): value for key, value in content.items()}
         content = next((fields[name] for name in (*LABEL_COLUMNS, "cls") if name in fields), None)
     listed = content if isinstance(content, list) else [content]
     return [str(each).strip() for each in listed if isinstance(each, str | int) and not isinstance(each, bool)]
@@ -133,7 +133,7 @@ def _detect(tree: Tree) -> list[Detection]:
     found: list[Sample] = []
     for shard in shards[:3]:
         try:
-            found += samples(tree.path(shard), at_most=_PEEKED)
+            found += iterate_samples(tree.path(shard), at_most=_PEEKED)
         except (OSError, UnusableFile):
             continue
     with_image = [sample for sample in found if sample.name]
@@ -151,7 +151,7 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
     shards: Sequence[str] = detection.source
 
     def read_tar(path: str) -> Iterator[tuple[str, bytes, list[str]]]:
-        return ((sample.name, sample.content, sample.labels) for sample in samples(path))
+        return ((sample.name, sample.content, sample.labels) for sample in iterate_samples(path))
 
     splits: dict[str, list[ShapedImage]] = {}
     without_image: list[str] = []

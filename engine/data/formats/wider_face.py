@@ -13,7 +13,7 @@ from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import MAX_TABLE_BYTES, Unfit, read_number, read_text, refuse_unusable
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.annotation_files import AnnotationReader
-from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, convert
+from engine.data.formats.shared.shapes import Shape, ShapedImage, convert, make_box_shape
 from engine.data.formats.tree import Tree, split_in
 from engine.data.splits import printable, warn_unreadable
 
@@ -77,7 +77,7 @@ def _read_list(path: str, faults: list[tuple[str, str]]) -> Iterator[tuple[str, 
                     continue
                 if any((left, top, width, height)):  # an image without faces has a box of zeros
                     ignored = len(tokens) > INVALID and tokens[INVALID] == "1"  # the flag "invalid"
-                    shapes.append(box_shape(CLASS, left, top, left + width, top + height, ignored=ignored))
+                    shapes.append(make_box_shape(CLASS, left, top, left + width, top + height, ignored=ignored))
             elif tokens and not line.strip().isdecimal():  # the number of faces is not needed
                 faults.append((path, f"line {number} is neither an image, a number of faces nor a box"))
         if name:

@@ -48,7 +48,7 @@ Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 
-def splits_of_type(found: RecognizedDataset, kind: type[Kind]) -> list[tuple[str, Kind]]:
+def select_splits(found: RecognizedDataset, kind: type[Kind]) -> list[tuple[str, Kind]]:
     """Return the training and validation splits of the type `kind`, each preceded by its name "train" or "val"."""
     halves = (("train", found.train), ("val", found.val))
     return [(name, split) for name, split in halves if isinstance(split, kind)]
@@ -144,7 +144,7 @@ def start_inspection(
     `kind` is the type of the splits. The `Inspection` has the number of image channels, and the `FileChecker` counts
     all files of the splits.
     """
-    splits = splits_of_type(found, kind)
+    splits = select_splits(found, kind)
     files: list[Sequence[str]] = [getattr(split, "files", ()) for _, split in splits]
     return (
         splits,
@@ -180,9 +180,7 @@ def never_used(name: str) -> str:
     return "never learned" if name == "train" else "never validated"
 
 
-def shares_of_classes(
-    classes: Sequence[str], counts: Iterable[Labels | None]
-) -> tuple[dict[str, int], dict[str, float]]:
+def count_classes(classes: Sequence[str], counts: Iterable[Labels | None]) -> tuple[dict[str, int], dict[str, float]]:
     """Return the number of files that contain each class, and the fraction of each class in the sum of all counts.
 
     `counts` has the number of objects or pixels of each class in each file, or None if the file was not counted.
@@ -208,7 +206,7 @@ def spread_by_class(labels: np.ndarray, indices: np.ndarray) -> list[int]:
     return chosen
 
 
-def thumbnail(image: Image.Image) -> bytes:
+def make_thumbnail(image: Image.Image) -> bytes:
     """Shrink an image in place to `EXAMPLE_SIDE` and return it as PNG."""
     image.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
     return encode_png(np.asarray(image))

@@ -34,14 +34,14 @@ class Contents:
         self._known: dict[tuple[Callable[[str], bytes], str], bytes] = {}  # digests by function and path
         self._sizes: list[tuple[Sequence[str], Labels]] = []
 
-    def equal(self, listings: Sequence[Sequence[str]], groups: Labels) -> list[list[int]]:
+    def find_equal(self, listings: Sequence[Sequence[str]], groups: Labels) -> list[list[int]]:
         """Return lists of indices of identical files. Each list contains files from at least two `groups`, int64 [n].
 
         The files are numbered from 0 across all `listings` of paths. Empty, too large or unreadable files are left out.
         """
-        sizes = np.concatenate([np.zeros(0, np.int64), *map(self._sizes_of, listings)])
-        candidates = np.flatnonzero(_in_several(sizes, groups)).tolist()
-        equal = _sets({index: int(sizes[index]) for index in candidates}, groups)
+        sizes = np.concatenate([np.zeros(0, np.int64), *map(self._read_sizes, listings)])
+        candidates = np.flatnonzero(_occurs_in_several(sizes, groups)).tolist()
+        equal = _group_by_key({index: int(sizes[index]) for index in candidates}, groups)
         for digest_of in (digest_of_ends, digest_of_all):  # reads all of a file only if its ends are equal
             digests: dict[int, Hashable] = {}
             for index in sorted(index for indices in equal for index in indices):
@@ -49,10 +49,10 @@ class Contents:
                 digest = self._digest(digest_of, listings[listing][row])
                 if digest is not None:
                     digests[index] = digest
-            equal = _sets(digests, groups)
+            equal = _group_by_key(digests, groups)
         return equal
 
-    def _sizes_of(self, listing: Sequence[str]) -> Labels:
+    def _read_sizes(self, listing: Sequence[str]) -> Labels:
         """Return the size in bytes of each file in a listing, int64 [n], from the cache if possible.
 
         It is 0 for files that can't be compared.
@@ -74,7 +74,7 @@ class Contents:
         return self._known[digest_of, path]
 
 
-def _in_several(sizes: Labels, groups: Labels) -> npt.NDArray[np.bool_]:
+def _occurs_in_several(sizes: Labels, groups: Labels) -> npt.NDArray[np.bool_]:
     """Return a mask, bool [n], of the files that have the same size as a file in another group."""
     values, positions = np.unique(sizes, return_inverse=True)
     lowest = np.full(len(values), np.iinfo(np.int64).max)
@@ -84,7 +84,7 @@ def _in_several(sizes: Labels, groups: Labels) -> npt.NDArray[np.bool_]:
     return (lowest < highest)[positions] & (sizes > 0)
 
 
-def _sets(keys: Mapping[int, Hashable], groups: Labels) -> list[list[int]]:
+def _group_by_key(keys: Mapping[int, Hashable], groups: Labels) -> list[list[int]]:
     """Return lists of files with the same key, as indices. Each list contains files from at least two groups.
 
     `keys` maps the index of a file to its key, and `groups` holds the group of each file.

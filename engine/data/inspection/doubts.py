@@ -47,19 +47,19 @@ def find_doubts(found: RecognizedDataset, folder: str, contents: Contents, *, ha
     color.
     """
     splits = list(found.splits.values())
-    problems = [*_shared_annotations(splits, folder), *_spellings(found, folder)]
-    problems += _conflicts(found, splits, folder, contents)
+    problems = [*_report_shared_annotations(splits, folder), *_report_spellings(found, folder)]
+    problems += _report_conflicts(found, splits, folder, contents)
     if not has_bands:
-        problems += _mixed_colors(splits, folder)
+        problems += _report_mixed_colors(splits, folder)
     return problems
 
 
-def _shared_annotations(splits: Sequence[Any], folder: str) -> list[Problem]:
+def _report_shared_annotations(splits: Sequence[Any], folder: str) -> list[Problem]:
     """Report images that share an annotation.
 
     This happens if the names of images differ only in the extension, or if a path in the dataset is wrong.
     """
-    shared = list(_sharing(splits))
+    shared = list(_find_sharing(splits))
     if not shared:
         return []
     named = "; ".join(f"{name_within(one, folder)} and {name_within(other, folder)}" for one, other in shared[:NAMED])
@@ -73,20 +73,20 @@ def _shared_annotations(splits: Sequence[Any], folder: str) -> list[Problem]:
     ]
 
 
-def _sharing(splits: Sequence[Any]) -> Iterator[tuple[str, str]]:
+def _find_sharing(splits: Sequence[Any]) -> Iterator[tuple[str, str]]:
     """Yield pairs of images that share an annotation, as paths."""
-    keys = [_keys(split) for split in splits]
-    for pair in _repeated(chain.from_iterable(keys)):
+    keys = [_list_keys(split) for split in splits]
+    for pair in _find_repeated(chain.from_iterable(keys)):
         (first, first_row), (second, second_row) = (locate(keys, index) for index in pair)
         images = splits[first].files[first_row], splits[second].files[second_row]
         if keys[first][first_row] != keys[second][second_row] or images[0] == images[1]:
             continue
-        annotations = {_annotation(splits[first], first_row), _annotation(splits[second], second_row)}
+        annotations = {_identify_annotation(splits[first], first_row), _identify_annotation(splits[second], second_row)}
         if len(annotations) == 1 or b"" in annotations:
             yield images
 
 
-def _keys(split: Any) -> Sequence[str]:
+def _list_keys(split: Any) -> Sequence[str]:
     """Return a key for each image in a split, which is equal for images that share an annotation.
 
     Returns () for splits without separate annotations.
@@ -97,7 +97,7 @@ def _keys(split: Any) -> Sequence[str]:
     return files
 
 
-def _repeated(names: Iterable[str]) -> Iterator[tuple[int, int]]:
+def _find_repeated(names: Iterable[str]) -> Iterator[tuple[int, int]]:
     """Yield the index of the first occurrence, and the index of the repetition, for each repeated name.
 
     Names are compared by their hashes only.
@@ -110,7 +110,7 @@ def _repeated(names: Iterable[str]) -> Iterator[tuple[int, int]]:
         yield int(order[firsts[position]]), int(order[position])
 
 
-def _annotation(split: Any, index: int) -> bytes:
+def _identify_annotation(split: Any, index: int) -> bytes:
     """Return bytes that identify the boxes or the instances of an image.
 
     Returns b"" if there are none, and for annotations of other kinds, which are not compared.
@@ -123,7 +123,7 @@ def _annotation(split: Any, index: int) -> bytes:
     return split.boxes[rows].tobytes() + split.labels[rows].tobytes()
 
 
-def _spellings(found: RecognizedDataset, folder: str) -> list[Problem]:
+def _report_spellings(found: RecognizedDataset, folder: str) -> list[Problem]:
     """Report classes whose names differ only in case, whitespace, dashes, underscores or the encoding of accents."""
     by_key: dict[str, list[int]] = {}
     for number, name in enumerate(found.classes):
@@ -131,7 +131,9 @@ def _spellings(found: RecognizedDataset, folder: str) -> list[Problem]:
     problems = []
     for numbers in by_key.values():
         if len(numbers) > 1:
-            names = [f"“{_show_blanks(found.classes[number])}”{_example(found, number, folder)}" for number in numbers]
+            names = [
+                f"“{_show_blanks(found.classes[number])}”{_find_example(found, number, folder)}" for number in numbers
+            ]
             message = f"The classes {listed(names)} differ in spelling only."
             problems.append(dataset_warning(message, "If they are one class, give them the same name everywhere."))
     return problems
@@ -157,7 +159,7 @@ def _show_blanks(name: str) -> str:
     return "".join(letter if letter == " " or not letter.isspace() else f"\\u{ord(letter):04x}" for letter in name)
 
 
-def _example(found: RecognizedDataset, number: int, folder: str) -> str:
+def _find_example(found: RecognizedDataset, number: int, folder: str) -> str:
     """Return the name of an image that contains the class `number`, in parentheses, or "" if none is found quickly."""
     for split in found.splits.values():
         index: int | None = None
@@ -176,14 +178,16 @@ def _example(found: RecognizedDataset, number: int, folder: str) -> str:
     return ""
 
 
-def _conflicts(found: RecognizedDataset, splits: Sequence[Any], folder: str, contents: Contents) -> list[Problem]:
+def _report_conflicts(
+    found: RecognizedDataset, splits: Sequence[Any], folder: str, contents: Contents
+) -> list[Problem]:
     """Report copies of an image that have different classes or labels."""
     if not all(isinstance(split, FileSplit | LabelSplit) for split in splits):
         return []
-    groups = np.concatenate([_groups(split) for split in splits])
+    groups = np.concatenate([_number_groups(split) for split in splits])
     listings = [split.files for split in splits]
     pairs = []
-    for copies in contents.equal(listings, groups):
+    for copies in contents.find_equal(listings, groups):
         other = next(index for index in copies if groups[index] != groups[copies[0]])
         places = [locate(listings, index) for index in (copies[0], other)]
         pairs.append([listings[listing][row] for listing, row in places])
@@ -196,14 +200,14 @@ def _conflicts(found: RecognizedDataset, splits: Sequence[Any], folder: str, con
     return [dataset_warning(message, "Keep each image once, with the right one.")]
 
 
-def _groups(split: FileSplit | LabelSplit) -> Labels:
+def _number_groups(split: FileSplit | LabelSplit) -> Labels:
     """Return a number for each image, int64 [n], which is the same for images with the same class or labels."""
     if isinstance(split, FileSplit):
         return split.labels
     return np.fromiter((hash(row.tobytes()) for row in split.labels), np.int64, len(split.labels))
 
 
-def _mixed_colors(splits: Sequence[Any], folder: str) -> list[Problem]:
+def _report_mixed_colors(splits: Sequence[Any], folder: str) -> list[Problem]:
     """Report datasets that contain both gray and color images."""
     gray: list[str] = []
     colored: list[str] = []

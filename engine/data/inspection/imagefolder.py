@@ -37,11 +37,11 @@ from engine.data.inspection.base import (
     MemoryGate,
     Progress,
     draw_examples,
-    splits_of_type,
+    make_thumbnail,
+    select_splits,
     spread_by_class,
     spread_examples,
     start_inspection,
-    thumbnail,
     title_of,
 )
 from engine.data.splits import (
@@ -80,7 +80,7 @@ def inspect_files(found: RecognizedDataset, progress: Progress, leave_out: Leave
         for path in split.strays:
             ending = printable(os.path.splitext(path)[1]) or "no extension"
             leave_out(path, f"its extension is not that of an image ({ending})")
-        _count(name, found.classes, split, readable, result)
+        _count_classes(name, found.classes, split, readable, result)
         if name == "train":
             chosen = spread_by_class(split.labels, np.array(readable, np.int64))
             result.examples += draw_examples(chosen, partial(_class_example, found.classes, split))
@@ -177,7 +177,9 @@ def _read_header(path: str) -> None:
         check_size(image)
 
 
-def _count(name: str, classes: tuple[str, ...], split: FileSplit, readable: list[int], result: Inspection) -> None:
+def _count_classes(
+    name: str, classes: tuple[str, ...], split: FileSplit, readable: list[int], result: Inspection
+) -> None:
     """Add the number of readable images in each class to `result`, and warnings about classes without any.
 
     `name` is "train" or "val", and `readable` holds the indices of the readable images.
@@ -215,13 +217,13 @@ def inspect_labels(found: RecognizedDataset, progress: Progress, leave_out: Leav
             result.problems.append(_no_readable_image(name, len(split.files)))
         if name == "train":
             result.examples += draw_examples(
-                _of_rare_labels(split, readable), partial(_label_example, found.classes, split)
+                _select_rare_labels(split, readable), partial(_label_example, found.classes, split)
             )
     result.problems += image_check.problems()
     return result
 
 
-def _of_rare_labels(split: LabelSplit, readable: list[int]) -> list[int]:
+def _select_rare_labels(split: LabelSplit, readable: list[int]) -> list[int]:
     """Return the indices of some readable images that together have many labels, preferably rare ones."""
     counts = split.labels.sum(0)
     rarest = np.where(split.labels, counts, counts.max(initial=0) + 1).argmin(1)
@@ -237,7 +239,7 @@ def inspect_idx(found: RecognizedDataset, progress: Progress, leave_out: LeaveOu
     """Count the images of each class in idx files."""
     result = Inspection(channels=1)
     opened: dict[str, Bytes | None] = {}
-    splits = splits_of_type(found, IdxSplit)
+    splits = select_splits(found, IdxSplit)
     total = sum(len(split.labels) for _, split in splits)
     done = 0
     for name, split in splits:
@@ -253,7 +255,7 @@ def inspect_idx(found: RecognizedDataset, progress: Progress, leave_out: LeaveOu
         if name == "train":
             for index in spread_by_class(split.labels, np.arange(min(len(split.labels), 4096))):
                 row = index if split.rows is None else int(split.rows[index])
-                png = thumbnail(Image.fromarray(np.array(pixels[row])))
+                png = make_thumbnail(Image.fromarray(np.array(pixels[row])))
                 result.examples.append(Example(found.classes[split.labels[index]], name, png, int(index)))
     return result
 
@@ -271,13 +273,13 @@ def inspect_any_files(found: RecognizedDataset, progress: Progress, leave_out: L
 
 def _file_example(path: str) -> Example:
     with open_to_show(path) as image:
-        return Example("", "files", thumbnail(remove_transparency(image).convert("RGB")))
+        return Example("", "files", make_thumbnail(remove_transparency(image).convert("RGB")))
 
 
 def _example_png(path: str) -> bytes:
     with open_to_show(path) as image:
         image.draft(image.mode, (EXAMPLE_SIDE * 2, EXAMPLE_SIDE * 2))
-        return thumbnail(remove_transparency(image).convert("L" if is_gray(image) else "RGB"))
+        return make_thumbnail(remove_transparency(image).convert("L" if is_gray(image) else "RGB"))
 
 
 def _no_readable_image(name: str, count: int) -> Problem:

@@ -21,9 +21,9 @@ from engine.data.formats import registry
 from engine.data.formats.format import resolve
 from engine.data.formats.registry import FORMATS, IMAGES_BY_CLASS, explain_failure, recognize
 from engine.data.formats.shared.boxes import BoxSplit
-from engine.data.formats.shared.ignored_class import without_class
+from engine.data.formats.shared.ignored_class import drop_ignored_class
 from engine.data.formats.shared.instances import InstanceSplit
-from engine.data.formats.shared.splitting import sample_count, select_samples
+from engine.data.formats.shared.splitting import count_samples, select_samples
 from engine.data.formats.shared.unpacking import name_within
 from engine.data.inspection.base import Inspection, LeaveOut, Progress
 from engine.data.inspection.contents import Contents
@@ -127,10 +127,10 @@ def inspect(
     progress(0, 0)
     try:
         found = recognize(folder, val_fraction=val_fraction, seed=seed, kinds=kinds, format=format)
-        found = without_class(found, folder, ignored)
-        report = _report(found, folder, progress, threads, is_of_masks=kinds[0] == "masks")
+        found = drop_ignored_class(found, folder, ignored)
+        report = _make_report(found, folder, progress, threads, is_of_masks=kinds[0] == "masks")
         if not found.format:
-            readings = candidate_readings(folder, val_fraction=val_fraction, seed=seed, draw=_draw_examples)
+            readings = find_candidate_readings(folder, val_fraction=val_fraction, seed=seed, draw=_draw_examples)
             report = msgspec.structs.replace(report, readings=readings)
         if samples and not errors(found.problems):
             report = msgspec.structs.replace(report, samples=tuple(list_samples(found, folder, samples)))
@@ -139,7 +139,7 @@ def inspect(
     return msgspec.structs.replace(shorten_texts(report), seconds=time.perf_counter() - started)
 
 
-def _report(
+def _make_report(
     found: RecognizedDataset, folder: str, progress: Progress, threads: int | None, *, is_of_masks: bool
 ) -> DatasetReport:
     """Inspect the splits of a dataset and return a report. Raises UnusableFile and MemoryError.
@@ -167,7 +167,7 @@ def _report(
         unreadable=tuple(left_out.unreadable),
         unreadable_count=left_out.unreadable_count,
         examples=tuple(result.examples),
-        legend=_legend(found),
+        legend=_make_legend(found),
         mask_values=result.mask_values,
         sizes=image_sizes(getattr(found.train, "files", ())),
         problems=(*numbering_warnings, *found.problems, *result.problems, *left_out.problems()),
@@ -188,7 +188,7 @@ def _inspect_splits(
     If `has_classes` is False, the values of masks seem to number objects. Warnings about the classes of masks are then
     dropped.
     """
-    result = _inspector_of(found)(found, progress, left_out.leave_out, threads or min(4, os.cpu_count() or 1))
+    result = _get_inspector(found)(found, progress, left_out.leave_out, threads or min(4, os.cpu_count() or 1))
     if not has_classes:
         result.problems = errors(result.problems)
     result.problems += [problem for split in result.splits[:1] for problem in check_imbalance(split)]
@@ -200,33 +200,33 @@ def _inspect_splits(
         contents = Contents()
         result.problems += find_leaks(found, folder, contents)
         result.problems += find_doubts(found, folder, contents, has_bands=learned is not None)
-    result.splits += _test_split(found)
+    result.splits += _report_test_split(found)
     return result
 
 
-def _inspector_of(found: RecognizedDataset) -> Callable[[RecognizedDataset, Progress, LeaveOut, int], Inspection]:
+def _get_inspector(found: RecognizedDataset) -> Callable[[RecognizedDataset, Progress, LeaveOut, int], Inspection]:
     """Return the function that inspects a dataset: that of its format, or else the one for the type of its splits."""
     return resolve(FORMATS[found.format.partition(":")[0]].inspect) or INSPECTORS[type(found.train)]
 
 
 def _draw_examples(found: RecognizedDataset) -> tuple[Example, ...]:
     """Inspect a small dataset without reporting progress, and return the example images."""
-    return tuple(_inspector_of(found)(found, lambda _done, _total: None, lambda _path, _reason: None, 1).examples)
+    return tuple(_get_inspector(found)(found, lambda _done, _total: None, lambda _path, _reason: None, 1).examples)
 
 
-def _test_split(found: RecognizedDataset) -> list[SplitReport]:
+def _report_test_split(found: RecognizedDataset) -> list[SplitReport]:
     """Return a report with the number of samples in the test split, or [] without one. Its files are not checked."""
     test = found.splits.get("test")
     if test is None:
         return []
     labels = getattr(test, "labels", None) if found.kind == "classes" else None
     if labels is None:
-        return [SplitReport("test", {}, total=sample_count(test))]
+        return [SplitReport("test", {}, total=count_samples(test))]
     counts = np.bincount(labels, minlength=len(found.classes)).tolist()
     return [SplitReport("test", dict(zip(found.classes, counts, strict=True)))]
 
 
-def _legend(found: RecognizedDataset) -> tuple[LegendEntry, ...]:
+def _make_legend(found: RecognizedDataset) -> tuple[LegendEntry, ...]:
     """Return the legend for the colors of classes in the examples.
 
     Returns () for outlined objects, whose colors distinguish objects instead of classes.
@@ -296,7 +296,7 @@ MAX_READINGS = 4
 READING_EXAMPLES = 3
 
 
-def candidate_readings(
+def find_candidate_readings(
     folder: str, *, val_fraction: float, seed: int, draw: Callable[[RecognizedDataset], tuple[Example, ...]]
 ) -> tuple[Reading, ...]:
     """Return the most likely interpretations of a folder, strongest first, with examples for each.
@@ -311,7 +311,7 @@ def candidate_readings(
         if task is None or len(candidates) == MAX_READINGS:
             continue
         found = registry.read_as(reading, task.annotations, val_fraction=val_fraction, seed=seed)
-        examples = () if errors(found.problems) else draw(_few_samples(found))
+        examples = () if errors(found.problems) else draw(_select_few_samples(found))
         detection = reading.detection
         candidates.append(
             Reading(
@@ -321,8 +321,8 @@ def candidate_readings(
     return tuple(candidates)
 
 
-def _few_samples(found: RecognizedDataset) -> RecognizedDataset:
+def _select_few_samples(found: RecognizedDataset) -> RecognizedDataset:
     """Return a copy of a dataset with only a few evenly spaced training samples, and no validation or test split."""
-    is_chosen = np.zeros(sample_count(found.train), bool)
+    is_chosen = np.zeros(count_samples(found.train), bool)
     is_chosen[spread_evenly(len(is_chosen), READING_EXAMPLES)] = True
     return replace(found, train=select_samples(found.train, is_chosen), val=None, test=None)

@@ -31,22 +31,24 @@ def find_leaks(found: RecognizedDataset, folder: str, contents: Contents | None 
     problems: list[Problem] = []
     for name, title, verdict in (("val", "validation", "validation"), ("test", "test", "the test")):
         if split := found.splits.get(name):
-            problems += _leaks_into(split, found.train, folder, contents, title=title, verdict=verdict)
+            problems += _report_leaks(split, found.train, folder, contents, title=title, verdict=verdict)
     return problems
 
 
-def _leaks_into(split: Any, train: Any, folder: str, contents: Contents, *, title: str, verdict: str) -> list[Problem]:
+def _report_leaks(
+    split: Any, train: Any, folder: str, contents: Contents, *, title: str, verdict: str
+) -> list[Problem]:
     """Return a warning if samples in `split` are copies of training samples, otherwise an empty list.
 
     `title` is the adjective for the split in the warning, such as "test". `verdict` names what becomes wrong, as the
     subject of "overrates the model".
     """
     if isinstance(train, IdxSplit) and isinstance(split, IdxSplit):
-        noun, count, copies = "images", len(split.labels), same_rows(train, split)
+        noun, count, copies = "images", len(split.labels), find_same_rows(train, split)
         names = copies[:NAMED]
     else:
         of_train, of_split = (getattr(each, "files", ()) for each in (train, split))
-        noun, count, copies = "files", len(of_split), same_files(of_train, of_split, contents)
+        noun, count, copies = "files", len(of_split), find_same_files(of_train, of_split, contents)
         names = [(name_within(one, folder), name_within(other, folder)) for one, other in copies[:NAMED]]
     if not copies:
         return []
@@ -60,19 +62,19 @@ def _leaks_into(split: Any, train: Any, folder: str, contents: Contents, *, titl
     return [dataset_warning(message, remedy)]
 
 
-def same_files(train: Sequence[str], val: Sequence[str], contents: Contents | None = None) -> list[Pair]:
+def find_same_files(train: Sequence[str], val: Sequence[str], contents: Contents | None = None) -> list[Pair]:
     """Return the files in `val` that are identical to a file in `train`, each together with that file."""
     groups = np.repeat(np.array([0, 1]), [len(train), len(val)])
     pairs = [
         (index - len(train), indices[0])
-        for indices in (contents or Contents()).equal([train, val], groups)
+        for indices in (contents or Contents()).find_equal([train, val], groups)
         for index in indices
         if index >= len(train)
     ]
     return [(val[val_row], train[train_row]) for val_row, train_row in sorted(pairs)]
 
 
-def same_rows(train: IdxSplit, val: IdxSplit) -> list[Pair]:
+def find_same_rows(train: IdxSplit, val: IdxSplit) -> list[Pair]:
     """Return the images in `val` that are identical to an image in `train`, each together with that image.
 
     Both splits are in idx files. Returns [] if these are unreadable or very large.
@@ -83,7 +85,7 @@ def same_rows(train: IdxSplit, val: IdxSplit) -> list[Pair]:
         return []  # the inspection of the files reports this error
     if sum(pixels.nbytes for pixels in opened.values()) > MAX_BYTES:
         return []
-    rows_of_train, rows_of_val = (_rows(split, opened[split.images]) for split in (train, val))
+    rows_of_train, rows_of_val = (_iterate_rows(split, opened[split.images]) for split in (train, val))
     first = {digest: row for row, digest in reversed(list(rows_of_train))}
     names = [os.path.basename(split.images) for split in (train, val)]
     return [
@@ -93,7 +95,7 @@ def same_rows(train: IdxSplit, val: IdxSplit) -> list[Pair]:
     ]
 
 
-def _rows(split: IdxSplit, pixels: Bytes) -> Iterable[tuple[int, bytes]]:
+def _iterate_rows(split: IdxSplit, pixels: Bytes) -> Iterable[tuple[int, bytes]]:
     """Yield the row of each image of a split in its idx file, and a digest of its pixels."""
     rows = range(len(pixels)) if split.rows is None else split.rows.tolist()
     return ((row, digest(pixels[row].tobytes())) for row in rows)

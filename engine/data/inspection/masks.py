@@ -33,16 +33,16 @@ from engine.data.decoding.pixels import read_to_show
 from engine.data.decoding.reading import read_image
 from engine.data.decoding.tiff import open_to_show
 from engine.data.drawing import encode_png, overlay_mask
-from engine.data.formats.shared.boxes import size_upright
-from engine.data.formats.shared.exif_rotation import Drawn, RotationReport, drawn_on
+from engine.data.formats.shared.boxes import get_upright_size
+from engine.data.formats.shared.exif_rotation import Drawn, RotationReport, find_drawn_image
 from engine.data.inspection.base import (
     EXAMPLE_SIDE,
     Inspection,
     LeaveOut,
     Progress,
+    count_classes,
     draw_examples,
     never_used,
-    shares_of_classes,
     spread_examples,
     start_inspection,
     title_of,
@@ -92,14 +92,14 @@ def inspect_masks(found: RecognizedDataset, progress: Progress, leave_out: Leave
         usable = checker.check_each(split.files, partial(_check, split, code, sampled, verdicts), threads)
         rotations.note(verdicts, split.files)
         # By class: the number of masks that contain it, and its fraction of the pixels.
-        mask_counts, shares = shares_of_classes(found.classes, (_by_class(each, code) for each in usable.values()))
+        mask_counts, shares = count_classes(found.classes, (_count_by_class(each, code) for each in usable.values()))
         counts += filter(None, usable.values())
         result.splits.append(SplitReport(name, mask_counts, split.is_drawn, total=len(usable), shares=shares))
         result.problems += _check_classes(name, shares, bool(usable))
         if name == "train":
             result.examples += draw_examples(spread_examples(list(usable)), partial(_draw, split, code))
     result.problems += rotations.problems("masks")
-    result.mask_values = _value_table(counts, found.classes, code)
+    result.mask_values = _make_value_table(counts, found.classes, code)
     return result
 
 
@@ -113,21 +113,21 @@ def _check(
     image. Raises Unfit, or any exception of the decoder, if the pair is unusable.
     """
     with open_to_show(split.files[index]) as image:
-        height, width = size_upright(image)
+        height, width = get_upright_size(image)
         rotation = get_rotation(image)
     mask_width, mask_height = mask_size(split.masks[index])
     if rotation is not None:
-        verdicts[index] = drawn_on([(mask_height, mask_width)], rotation)
+        verdicts[index] = find_drawn_image([(mask_height, mask_width)], rotation)
     if verdicts.get(index) != "raw":
         require_size("its mask has", (mask_height, mask_width), (height, width))
     if index not in sampled:
         return None
     counts = count_values(align_values(read_values(read_image(split.masks[index])), code))
-    _by_class(counts, code)  # raises Unfit for a value without a meaning
+    _count_by_class(counts, code)  # raises Unfit for a value without a meaning
     return counts
 
 
-def _by_class(counts: Counts | None, code: MaskCode) -> Labels | None:
+def _count_by_class(counts: Counts | None, code: MaskCode) -> Labels | None:
     """Convert the number of mask pixels with each value to the number of pixels of each class, [NO_CLASS + 1].
 
     Returns None if `counts` is None. Raises Unfit for a value without a meaning.
@@ -140,7 +140,7 @@ def _by_class(counts: Counts | None, code: MaskCode) -> Labels | None:
     return totals
 
 
-def _value_table(counts: list[Counts], classes: Sequence[str], code: MaskCode) -> tuple[MaskValue, ...]:
+def _make_value_table(counts: list[Counts], classes: Sequence[str], code: MaskCode) -> tuple[MaskValue, ...]:
     """Return a table of the most frequent values in the masks, sorted by value, with their classes and frequencies.
 
     `counts` has the pixel counts of each sampled mask.

@@ -23,7 +23,7 @@ from engine.data.decoding.reading import Unfit
 from engine.data.decoding.tiff import open_to_show
 from engine.data.decoding.transparency import remove_transparency
 from engine.data.drawing import draw_boxes, encode_png, overlay_mask
-from engine.data.formats.shared.boxes import BoxSplit, size_upright, upright_size
+from engine.data.formats.shared.boxes import BoxSplit, get_upright_size, read_upright_size
 from engine.data.formats.shared.instances import MAX_INSTANCES, InstanceSplit, Outlines, paint, warn_about_crowds
 from engine.data.inspection.base import (
     EXAMPLE_SIDE,
@@ -79,7 +79,7 @@ def check_image(path: str, annotated: Sequence[tuple[int, int]], noun: str, *, d
     Without `decode`, only the header is read. Raises Unfit, or any exception of the decoder, if the image is unusable.
     """
     with open_to_show(path) as image:
-        size, rotation = size_upright(image), get_rotation(image)
+        size, rotation = get_upright_size(image), get_rotation(image)
     for height, width in annotated:
         if (height, width) != size:
             turned = "" if rotation is None else " once its EXIF orientation is applied"
@@ -101,7 +101,7 @@ def needs_decoding(path: str, index: int, count: int, sampled: set[int]) -> bool
     return index in sampled or (count <= ODD_DECODED and not seems_complete(path))
 
 
-def report(name: str, classes: Sequence[str], objects: Objects, usable: int, *, is_drawn: bool) -> SplitReport:
+def make_report(name: str, classes: Sequence[str], objects: Objects, usable: int, *, is_drawn: bool) -> SplitReport:
     """Return the report for the split `name` with `usable` readable images."""
     object_counts = np.bincount(objects.labels, minlength=len(classes))
     _, labels_of_images = np.unique(np.stack([objects.images, objects.labels]), axis=1)  # each pair once
@@ -147,7 +147,7 @@ def check_objects(name: str, split: SplitReport, objects: Objects, inspected: in
     return found
 
 
-def example_indices(images: npt.NDArray[np.int64], usable: Sequence[int]) -> list[int]:
+def select_examples(images: npt.NDArray[np.int64], usable: Sequence[int]) -> list[int]:
     """Return the indices of some evenly spaced images out of the `usable` ones.
 
     Images with objects are preferred. `images` holds the index of the image for each object.
@@ -175,7 +175,7 @@ class _ImageObjects(NamedTuple):
     longer: int
 
 
-class _Measured(NamedTuple):
+class _Measurements(NamedTuple):
     """Objects that were measured in a split.
 
     `inspected` is the number of images whose objects were read, and `crowded` are the paths of images with too many
@@ -203,7 +203,7 @@ class _Kind:
     split: type[Any]
     noun: str
     check: Callable[[Any, set[int], int], _ImageObjects | None]
-    measure: Callable[[Any, dict[int, _ImageObjects | None]], _Measured]
+    measure: Callable[[Any, dict[int, _ImageObjects | None]], _Measurements]
     draw: Callable[[Any, int], tuple[Bytes, list[int]]]
 
 
@@ -230,11 +230,11 @@ def _inspect(
         usable = checker.check_each(split.files, partial(kind.check, split, sampled), threads)
         measured = kind.measure(split, usable)
         crowded += measured.crowded
-        split_report = report(name, found.classes, measured.objects, len(usable), is_drawn=split.is_drawn)
+        split_report = make_report(name, found.classes, measured.objects, len(usable), is_drawn=split.is_drawn)
         result.splits.append(split_report)
         result.problems += check_objects(name, split_report, measured.objects, measured.inspected, kind.noun)
         if name == "train":
-            chosen = example_indices(measured.objects.images, list(usable))
+            chosen = select_examples(measured.objects.images, list(usable))
             result.examples += draw_examples(chosen, partial(_draw, kind, found.classes, split))
     result.problems += warn_about_crowds(crowded)
     return result
@@ -253,14 +253,14 @@ def _check_boxes(split: BoxSplit, sampled: set[int], index: int) -> None:
     check_image(path, [(height, width)], "boxes", decode=decode)
 
 
-def _measure_boxes(split: BoxSplit, usable: dict[int, _ImageObjects | None]) -> _Measured:
+def _measure_boxes(split: BoxSplit, usable: dict[int, _ImageObjects | None]) -> _Measurements:
     """Measure the boxes in the images whose indices are the keys of `usable`."""
     images = np.repeat(np.arange(len(split.files)), np.diff(split.bounds))
     is_counted = np.isin(images, list(usable)) & ~split.ignored
     images, boxes = images[is_counted], split.boxes[is_counted].astype(np.float64)
     sides = np.sqrt((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]))
     relative_sides = sides / split.sizes[images].max(1, initial=1)
-    return _Measured(Objects(split.labels[is_counted], sides, relative_sides, images), len(usable))
+    return _Measurements(Objects(split.labels[is_counted], sides, relative_sides, images), len(usable))
 
 
 def _draw_boxes(split: BoxSplit, index: int) -> tuple[Bytes, list[int]]:
@@ -283,7 +283,7 @@ def _check_instances(split: InstanceSplit, sampled: set[int], index: int) -> _Im
     return _ImageObjects(objects, max(height, width))
 
 
-def _measure_instances(split: InstanceSplit, usable: dict[int, _ImageObjects | None]) -> _Measured:
+def _measure_instances(split: InstanceSplit, usable: dict[int, _ImageObjects | None]) -> _Measurements:
     """Measure the areas and relative sizes of the objects in the sampled images, and find images with too many of them.
 
     `usable` maps the index of each usable image to its objects, or to None if it is not in the sample.
@@ -298,13 +298,13 @@ def _measure_instances(split: InstanceSplit, usable: dict[int, _ImageObjects | N
     rows = [(label, area, each.longer, index) for index, each in sampled.items() for label, area in each.objects]
     labels, areas, longer, images = np.array(rows, np.int64).reshape(-1, 4).T
     sides = np.sqrt(areas)
-    return _Measured(Objects(labels, sides, sides / longer, images), len(sampled), crowded)
+    return _Measurements(Objects(labels, sides, sides / longer, images), len(sampled), crowded)
 
 
 def _draw_instances(split: InstanceSplit, index: int) -> tuple[Bytes, list[int]]:
     """Return an image with each object in a different color, and the class of each object."""
     path = split.files[index]
-    size = upright_size(path)
+    size = read_upright_size(path)
     assert size is not None
     objects = split.sources[index].instances(*size)
     numbers, _ = paint(objects, *size)

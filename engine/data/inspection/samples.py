@@ -13,9 +13,9 @@ from engine.data.decoding.mask_values import NO_CLASS, class_plane, read_values
 from engine.data.decoding.reading import describe_failure, read_image
 from engine.data.formats.format import resolve
 from engine.data.formats.registry import FORMATS
-from engine.data.formats.shared.boxes import BoxSplit, upright_size
+from engine.data.formats.shared.boxes import BoxSplit, read_upright_size
 from engine.data.formats.shared.instances import InstanceSplit
-from engine.data.formats.shared.splitting import sample_count
+from engine.data.formats.shared.splitting import count_samples
 from engine.data.formats.shared.unpacking import name_within
 from engine.data.splits import FileSplit, IdxSplit, LabelSplit, MaskSplit, RecognizedDataset, printable, spread_evenly
 
@@ -36,7 +36,7 @@ def list_samples(found: RecognizedDataset, folder: str, limit: int) -> list[Samp
     )
     if list_annotations is None:
         return []
-    rows = [(name, split, index) for name, split in found.splits.items() for index in range(sample_count(split))]
+    rows = [(name, split, index) for name, split in found.splits.items() for index in range(count_samples(split))]
     chosen = [rows[index] for index in spread_evenly(len(rows), limit)] if limit < len(rows) else rows
     samples = []
     for split_name, split, index in chosen:
@@ -72,7 +72,7 @@ def _boxes(found: RecognizedDataset, split: BoxSplit, index: int) -> dict[str, A
 
 def _instances(found: RecognizedDataset, split: InstanceSplit, index: int) -> dict[str, Any]:
     """Return the boxes and the pixel counts by class of a sample's objects, or a problem if its image can't be read."""
-    size = upright_size(split.files[index])
+    size = read_upright_size(split.files[index])
     if size is None:
         return {"problem": "the image can't be read"}
     boxes, pixels = [], dict.fromkeys(found.classes, 0)

@@ -46,7 +46,7 @@ def check_same_dataset(splits: Splits, folder: str, all_gather_objects: GatherOb
     if len(set(all_gather_objects(fingerprint(splits)))) == 1:
         return
     named = (("training", splits.train), ("validation", splits.val))
-    differences = (_difference(samples, name, all_gather_objects) for name, samples in named)
+    differences = (_describe_first_difference(samples, name, all_gather_objects) for name, samples in named)
     text = next(filter(None, differences), "the file names are the same, but the classes or annotations differ.")
     raise DatasetError([dataset_error(f"The ranks do not see the same dataset in {printable(folder)}: {text}", REMEDY)])
 
@@ -60,13 +60,13 @@ def fingerprint(splits: Splits) -> int:
     return int.from_bytes(digest.digest(), "big")
 
 
-def _difference(samples: ImageSet | SampleSet, split: str, all_gather_objects: GatherObjects) -> str:
+def _describe_first_difference(samples: ImageSet | SampleSet, split: str, all_gather_objects: GatherObjects) -> str:
     """Describe the first difference between the ranks in a split, or return "" if there is none.
 
     `split` names the split in the description. All ranks must call this together, and all get the same text.
     """
-    sample_names = _names(samples)
-    label_hashes = _label_hashes(samples)
+    sample_names = _list_names(samples)
+    label_hashes = _hash_labels(samples)
     sample_hashes = [
         _hash(name.encode(errors="backslashreplace")) ^ label
         for name, label in zip(sample_names, label_hashes, strict=True)
@@ -82,14 +82,14 @@ def _difference(samples: ImageSet | SampleSet, split: str, all_gather_objects: G
     )
 
 
-def _names(samples: ImageSet | SampleSet) -> list[str]:
+def _list_names(samples: ImageSet | SampleSet) -> list[str]:
     """Return the names of the samples without folders that differ between computers."""
     if isinstance(samples, ImageSet) and len(samples.files) == len(samples):
         return [name_within(path, samples.folder) for path in samples.files]
     return [samples.path(index) for index in range(len(samples))]
 
 
-def _label_hashes(samples: ImageSet | SampleSet) -> list[int]:
+def _hash_labels(samples: ImageSet | SampleSet) -> list[int]:
     """Return a hash of each sample's targets, or 0 for each sample if targets are known only after loading."""
     if isinstance(samples, SampleSet):
         return [0] * len(samples)

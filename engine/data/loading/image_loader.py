@@ -23,7 +23,15 @@ from engine.data.loading.prefetch import StagedBatch
 from engine.data.loading.sampler import GlobalBatchSampler, RankSamples
 from engine.data.loading.staging import CROP, SAMPLE, DeviceSlot, Slot
 from engine.data.transforms.augmentation import FORWARD, LIGHT, Augmentation, Draws, draw_crops
-from engine.data.transforms.device_transforms import Cropped, Moved, Normalization, Placement, Resized, Transforms, crop
+from engine.data.transforms.device_transforms import (
+    AffinePlacement,
+    CropPlacement,
+    Normalization,
+    Placement,
+    ResizePlacement,
+    Transforms,
+    crop,
+)
 
 UPLOAD_FRACTION = 8
 """Minimum ratio of a GPU's free memory to the size of a split that is uploaded.
@@ -196,7 +204,7 @@ class BatchLoader(Loader[Slot]):
     def _finish_epoch(self, epoch: int) -> None:
         """Decode the images of an incomplete last batch that is dropped, so that one epoch suffices to cache all."""
         if self._source.has_cache:
-            self._source.decode(self.sampler.dropped(epoch), replace=False)
+            self._source.decode(self.sampler.dropped_samples(epoch), replace=False)
 
     def _upload_split(self) -> None:
         """Upload all images of the split to the GPU if they fit in the budget.
@@ -264,7 +272,7 @@ class BatchLoader(Loader[Slot]):
             inputs = functional.interpolate(inputs, size, mode="bilinear", antialias=True)
             inputs = inputs.contiguous(memory_format=self.memory_format)
             planes = functional.interpolate(planes, size, mode="nearest-exact") if planes is not None else None
-            placement = Resized(placement or Cropped(numbers[:, CROP], self._size, self._size), size)
+            placement = ResizePlacement(placement or CropPlacement(numbers[:, CROP], self._size, self._size), size)
         targets = self.images.batch_targets(rows, planes, placement, size)
         staged.slot.record_consumed()
         self._slots.release(staged.slot)
@@ -290,13 +298,13 @@ class BatchLoader(Loader[Slot]):
         """
         if draws is not None:
             images, planes = self._transforms.move(pixels, random, draws)
-            moved = Moved(random[:, FORWARD], self._size, draws.tiles)
+            moved = AffinePlacement(random[:, FORWARD], self._size, draws.tiles)
             if planes is not None:
                 planes = self.images.drop_remnants(planes, pixels[:, self._channels :], moved)
             return self._transforms.paint(images, random, draws, self._normalize, self.memory_format), planes, moved
         cropped = None
         if self._margin:
-            cropped = Cropped(numbers[:, CROP], self._shape[1], self._size)
+            cropped = CropPlacement(numbers[:, CROP], self._shape[1], self._size)
             pixels = crop(pixels, cropped.crops, self._size)
         inputs = self._normalize(pixels[:, : self._channels], self.memory_format)
         return inputs, pixels[:, self._channels :] if self.images.planes else None, cropped

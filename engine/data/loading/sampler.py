@@ -78,7 +78,7 @@ class GlobalBatchSampler(DistributedSampler[Any]):
         for step in range(start, len(self)):
             yield self._rank_samples(order, step)
 
-    def dropped(self, epoch: int) -> npt.NDArray[np.int64]:
+    def dropped_samples(self, epoch: int) -> npt.NDArray[np.int64]:
         """Return the indices of this rank's samples in the incomplete last batch of an epoch that is dropped.
 
         The array is empty if no batch is dropped.
@@ -109,7 +109,7 @@ class GlobalBatchSampler(DistributedSampler[Any]):
         return by_chance[picked][generator.permutation(self.length)]
 
 
-def balancing_chances(targets: Tensor) -> npt.NDArray[np.float64]:
+def compute_balancing_chances(targets: Tensor) -> npt.NDArray[np.float64]:
     """Return chances [N] for the samples so that each class is selected equally often.
 
     `targets` are int64 [N], the class of each sample, or float [N, C], which are positive for the labels of a sample.

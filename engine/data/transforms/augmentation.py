@@ -250,8 +250,8 @@ class _BatchDraws:
             if transform.name != "mosaic" or self._tiles > 1:
                 getattr(self, f"_{transform.name}")(*transform.numbers)
         numbers = np.zeros((self._count, self._tiles, settings.columns), np.float32)
-        numbers[..., AFFINE] = _two_rows(np.linalg.inv(self._affine))
-        numbers[..., FORWARD] = _two_rows(self._affine)
+        numbers[..., AFFINE] = _flatten_affine(np.linalg.inv(self._affine))
+        numbers[..., FORWARD] = _flatten_affine(self._affine)
         first_tiles = numbers[:, 0]  # the tiles of a mosaic differ only in their maps
         first_tiles[:, ERASED], first_tiles[:, BLURRED] = self._erased, self._sigma
         if settings.colors:
@@ -263,7 +263,7 @@ class _BatchDraws:
         flat = numbers.reshape(-1, settings.columns)
         return Draws(flat, self._tiles, blurred, tuple(self._rounds), tuple(self._chains))
 
-    def _column(self, values: Numbers) -> int:
+    def _add_column(self, values: Numbers) -> int:
         """Append `values` [n], one for each sample, as a new column of the random numbers. Return its index."""
         self._policies.append(values)
         return self._augmentation.policies_from + len(self._policies) - 1
@@ -464,9 +464,9 @@ class _BatchDraws:
                 fraction = np.floor(uniform_magnitude * severity) / (MIX_BINS - 1)
                 magnitudes = self._magnitudes(operations, MIX, fraction, sign)
                 affine = _affine_maps(operations, magnitudes) @ affine
-                rounds.append(Round(operations, self._column(magnitudes)))
+                rounds.append(Round(operations, self._add_column(magnitudes)))
             # The map and the weight are stored in seven consecutive columns.
-            columns = [self._column(values) for values in (*_two_rows(np.linalg.inv(affine)).T, weight)]
+            columns = [self._add_column(values) for values in (*_flatten_affine(np.linalg.inv(affine)).T, weight)]
             self._chains.append(Chain(columns[0], tuple(rounds)))
 
     def _magnitudes(self, operations: Labels, policy: _Policy, fraction: Numbers, sign: Numbers) -> Numbers:
@@ -493,7 +493,7 @@ class _BatchDraws:
         """
         magnitudes = self._magnitudes(operations, policy, fraction, sign)
         self._compose(_affine_maps(operations, magnitudes))
-        self._rounds.append(Round(operations, self._column(magnitudes)))
+        self._rounds.append(Round(operations, self._add_column(magnitudes)))
 
 
 def _operation_indices(uniform: Numbers) -> Labels:
@@ -512,7 +512,7 @@ def _affine_maps(operations: Labels, magnitudes: Numbers) -> Numbers:
     return maps
 
 
-def _two_rows(maps: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
+def _flatten_affine(maps: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
     """Return the first two rows of matrices [..., 3, 3] as [..., 6]."""
     return maps[..., :2, :].reshape(*maps.shape[:-2], 6)
 

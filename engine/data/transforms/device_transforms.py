@@ -89,7 +89,7 @@ class Placement(Protocol):
         """
 
 
-class Cropped(NamedTuple):
+class CropPlacement(NamedTuple):
     """Placement after cropping from loaded images with a side of `loaded` pixels.
 
     `crops`, int64 [n, 3], are the top and left in pixels, and 1 if the crop is mirrored.
@@ -110,7 +110,7 @@ class Cropped(NamedTuple):
         return scales.diag_embed(), offsets
 
 
-class Moved(NamedTuple):
+class AffinePlacement(NamedTuple):
     """Placement after affine maps, float32 [n * tiles, 6].
 
     The maps lead from the loaded images to the model's images. In both, coordinates range from -1 to 1.
@@ -127,7 +127,7 @@ class Moved(NamedTuple):
         return linear * self.size, (shift + 1 - linear.sum(2)) * (self.size / 2)
 
 
-class Resized(NamedTuple):
+class ResizePlacement(NamedTuple):
     """Placement after `before`, followed by resizing the model's images to `size` pixels."""
 
     before: Placement

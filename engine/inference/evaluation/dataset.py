@@ -16,8 +16,8 @@ from engine.contract.problems import Problem, errors
 from engine.data.datasets.images import DatasetError, ImageSet
 from engine.data.datasets.open_splits import Splits, open_recognized
 from engine.data.datasets.samples import SampleSet
-from engine.data.datasets.unlabeled_images import bands_of
-from engine.data.formats.registry import find_readings, kinds_for, recognize
+from engine.data.datasets.unlabeled_images import get_bands
+from engine.data.formats.registry import accepted_kinds, find_readings, recognize
 from engine.data.splits import printable
 from engine.inference.evaluation.class_mapping import map_classes
 from engine.inference.trained_model import CannotLoad, TrainedModel, TrainingFacts, errors_as_cannot_load
@@ -84,7 +84,7 @@ def _open_splits(
     job, task = training.job, training.task
     has_fixed_classes = task.entry.predicts == "lines"  # their classes are the same, whatever their names in the folder
     is_user_defined = task.entry.file  # the user's Python file reads the folder
-    kinds = kinds_for(task.entry.id, task.entry.annotations)
+    kinds = accepted_kinds(task.entry.id, task.entry.annotations)
     format = job.data.format if is_trained_on or is_user_defined else readable_format(folder, job.data.format, kinds)
     if is_trained_on or has_fixed_classes or is_user_defined:
         splits = task.splits(job.with_fields(dataset=folder, format=format))
@@ -150,7 +150,7 @@ def _use_bands(samples: ImageSet | SampleSet, preprocessing: Preprocessing) -> I
     """Return samples that use the same image bands or point features as in the training."""
     if isinstance(samples, SampleSet):
         return samples.with_features(preprocessing.features)
-    samples.bands = bands_of(preprocessing)
+    samples.bands = get_bands(preprocessing)
     return samples
 
 

@@ -20,7 +20,7 @@ from engine.contract.inference.evaluation import EvaluateRequest, Skipped
 from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import ImageSet
 from engine.data.datasets.samples import SampleSet
-from engine.data.formats.shared.boxes import upright_size
+from engine.data.formats.shared.boxes import read_upright_size
 from engine.inference.evaluation.dataset import open_data
 from engine.inference.evaluation.sample_states import PackedStates, SampleStates, StateRecorder
 from engine.inference.sweep import BatchOutput, predict_batches
@@ -196,7 +196,7 @@ class _SampleRecorder:
         """
         if not self._analysis.depends_on_file_size or not isinstance(samples, ImageSet):
             return 1.0
-        size = upright_size(samples.files[number])
+        size = read_upright_size(samples.files[number])
         return max(size) / self._model.size if size is not None else 1.0
 
 

@@ -29,7 +29,7 @@ from engine.contract.problems import Problem
 from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import UnreadableImage
 from engine.data.datasets.samples import SampleSet
-from engine.data.datasets.unlabeled_images import bands_of
+from engine.data.datasets.unlabeled_images import get_bands
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.pixels import decode_pixels
@@ -145,7 +145,7 @@ def _load_example(model: TrainedModel, path: str) -> _Example:
     if not model.preprocessing.framing:
         return _load_sample(model, path)
     try:
-        pixels = decode_pixels(read_image(path), model.channels, bands_of(model.preprocessing))
+        pixels = decode_pixels(read_image(path), model.channels, get_bands(model.preprocessing))
     except Exception as error:  # decoders raise many errors for broken files
         raise UnreadableImage(printable(path), describe_failure(error)) from error
     size = (pixels.shape[0], pixels.shape[1])

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from engine.data.decoding.image_files import EXTENSIONS
 from engine.data.decoding.reading import read_image
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.maskfolder import used_splits
+from engine.data.formats.maskfolder import select_splits
 from engine.data.formats.shared.paired_folders import Candidate, Roles, find_candidates
 from engine.data.formats.tree import Tree
 from engine.data.splits import printable, spread_evenly
@@ -114,7 +114,8 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     candidate: Candidate = detection.source
     problems = candidate.pairs.problems("edges", "edges")
     splits = {
-        split: EdgeSplit(pairs.images, pairs.files) for split, pairs in used_splits(candidate.splits, problems).items()
+        split: EdgeSplit(pairs.images, pairs.files)
+        for split, pairs in select_splits(candidate.splits, problems).items()
     }
     return Content(CLASSES, splits, problems)
 

@@ -19,7 +19,7 @@ from engine.data.decoding.pixels import read_to_show
 from engine.data.decoding.reading import read_image
 from engine.data.decoding.tiff import open_to_show
 from engine.data.drawing import encode_png
-from engine.data.formats.shared.boxes import size_upright
+from engine.data.formats.shared.boxes import get_upright_size
 from engine.data.inspection.base import (
     EXAMPLE_SIDE,
     Inspection,
@@ -77,7 +77,7 @@ def _check_pair(split: EdgeSplit, sampled: set[int], index: int) -> _Checked | N
     Raises Unfit, or any exception of the decoder, if the pair is unusable.
     """
     with open_to_show(split.files[index]) as image:
-        height, width = size_upright(image)
+        height, width = get_upright_size(image)
     if index not in sampled:
         return None
     drawn = _read_annotated(split, index).rotated_with(split.files[index], (height, width))

@@ -18,10 +18,10 @@ from engine.data.inspection.base import (
     Inspection,
     LeaveOut,
     Progress,
+    count_classes,
     draw_examples,
     never_used,
-    shares_of_classes,
-    splits_of_type,
+    select_splits,
     spread_examples,
     title_of,
 )
@@ -55,7 +55,7 @@ def inspect_points(dataset: RecognizedDataset, progress: Progress, leave_out: Le
 
     `leave_out(path, reason)` is called for each unusable file.
     """
-    splits = splits_of_type(dataset, PointSplit)
+    splits = select_splits(dataset, PointSplit)
     result = Inspection(channels=max(3 + len(split.features) for _, split in splits))
     checker = FileChecker(sum(len(split.files) for _, split in splits), progress, leave_out)
     code = dataset.code
@@ -63,7 +63,7 @@ def inspect_points(dataset: RecognizedDataset, progress: Progress, leave_out: Le
     for name, split in splits:
         counted_indices = set(spread_evenly(len(split.files), MAX_COUNTED))
         checked = checker.check_each(split.files, partial(_inspect_cloud, split, code, counted_indices), threads)
-        clouds_with_class, fractions = shares_of_classes(dataset.classes, [each.by_class for each in checked.values()])
+        clouds_with_class, fractions = count_classes(dataset.classes, [each.by_class for each in checked.values()])
         result.splits.append(SplitReport(name, clouds_with_class, split.is_drawn, total=len(checked), shares=fractions))
         result.problems += _check_classes(name, fractions, bool(checked))
         result.problems += _report_invalid_points(

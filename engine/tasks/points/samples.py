@@ -17,7 +17,7 @@ import psutil
 import torch
 
 from engine.contract.images import Preprocessing
-from engine.data.datasets.images import UnreadableImage, folder_lost, is_missing
+from engine.data.datasets.images import UnreadableImage, create_lost_folder_error, is_missing
 from engine.data.datasets.open_splits import Splits
 from engine.data.datasets.samples import Sample
 from engine.data.decoding.idx import Bytes
@@ -159,7 +159,7 @@ class PointBlocks(FileSamples):
             points = self._cached_cloud(cloud)
         except Exception as error:  # readers raise many errors for broken files
             if isinstance(error, OSError) and is_missing(self.folder):
-                raise folder_lost(self.folder) from error
+                raise create_lost_folder_error(self.folder) from error
             self._read_errors[cloud] = describe_failure(error)
             raise UnreadableImage(self.path(index), self._read_errors[cloud]) from error
         rows, is_regular = self._draw_rows(points, cloud, block, number, epoch if self.training else 0)

@@ -13,7 +13,7 @@ from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.data.datasets.open_splits import Splits
 from engine.data.decoding.idx import Bytes
-from engine.data.formats.shared.ignored_class import labels_without
+from engine.data.formats.shared.ignored_class import drop_point_label
 from engine.data.randomness import RandomStreams
 from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.base import Metric
@@ -93,7 +93,7 @@ class PointSegmentation(Task):
         assert isinstance(splits.train, PointBlocks)
         classes, label_code = splits.classes, splits.train.code
         if job.data.ignore_value is not None:
-            remaining = labels_without(classes, label_code, job.data.ignore_value)
+            remaining = drop_point_label(classes, label_code, job.data.ignore_value)
             if isinstance(remaining, Problem):
                 raise TaskError.of(remaining)
             assert remaining.code is not None

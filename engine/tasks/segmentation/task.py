@@ -18,7 +18,7 @@ from engine.data.datasets.open_splits import Splits
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.drawing import classes_in, mask_legend, overlay_mask
-from engine.data.formats.shared.ignored_class import masks_without
+from engine.data.formats.shared.ignored_class import drop_mask_value
 from engine.metrics.base import Metric
 from engine.metrics.boundary_iou import BoundaryMetric
 from engine.metrics.class_counts import ClassValues, class_scores, ratios, softened_weights
@@ -129,7 +129,7 @@ class Segmentation(ImageTask):
         train, val = splits.train, splits.val
         assert isinstance(train, MaskedImages)
         assert isinstance(val, MaskedImages)
-        meaning = masks_without(train.folder, train.companions, val.companions, job.data.ignore_value)
+        meaning = drop_mask_value(train.folder, train.companions, val.companions, job.data.ignore_value)
         if isinstance(meaning, Problem):
             raise TaskError.of(meaning)
         code = meaning.code

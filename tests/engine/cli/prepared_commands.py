@@ -124,7 +124,7 @@ def use_cache(patch: pytest.MonkeyPatch) -> None:
     ]
     patch.setattr(cache_space, "list_sets", lambda: sets)
     patch.setattr(cache_space, "limit_bytes", lambda: 20 * GIB)
-    patch.setattr("engine.data.cache.cached_images.filled_rows", lambda folder: 1234 * int(folder.name))
+    patch.setattr("engine.data.cache.cached_images.count_filled_rows", lambda folder: 1234 * int(folder.name))
 
 
 def use_recipes(_patch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ class AnnotationReader(Generic[ImageT]):
         self.tree = tree
         self.problems: list[Problem] = []
         self._lookup = ImageLookup(tree)
-        self._files = self._by_split(names, preferred)
+        self._files = self._divide_by_split(names, preferred)
         self._images: dict[str, list[ImageT]] = {}  # new images by split
         self._paths: dict[str, set[str]] = {}  # all images by split
         self._repeated: list[str] = []  # paths of images that several files list
@@ -118,7 +118,7 @@ class AnnotationReader(Generic[ImageT]):
             self.problems.append(dataset_warning(message, "The split is not used; annotate its images to use it."))
         return self._images
 
-    def _by_split(self, names: Iterable[str], preferred: str) -> dict[str, list[str]]:
+    def _divide_by_split(self, names: Iterable[str], preferred: str) -> dict[str, list[str]]:
         """Return the names of the annotation files to read by split, and record a warning about the others.
 
         Of several files for a split, those with the word `preferred` in their names are read, if there are any.

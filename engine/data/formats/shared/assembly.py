@@ -19,7 +19,7 @@ from engine.data.decoding.unnamed_values import Meaning
 from engine.data.formats.format import Content, Format
 from engine.data.formats.shared.boxes import BoxFaults, gather
 from engine.data.formats.shared.exif_rotation import RotationReport, rotate_boxes, rotate_instances
-from engine.data.formats.shared.splitting import Divided, divide, sample_count, select_samples
+from engine.data.formats.shared.splitting import Divided, count_samples, divide, select_samples
 from engine.data.splits import (
     FileSplit,
     IdxSplit,
@@ -50,7 +50,7 @@ def assemble(
     """
     problems = list(content.problems)
     classes = content.classes
-    problems += _unusable_classes(classes)
+    problems += _check_classes(classes)
     if errors(problems):
         return RecognizedDataset(format.id, classes, problems=tuple(problems), kind=kind, title=format.title)
     if kind == "files":  # the user-written program creates the splits
@@ -60,7 +60,7 @@ def assemble(
     splits = {
         name: split
         for name, split in content.splits.items()
-        if (len(split) if isinstance(split, list) else sample_count(split))
+        if (len(split) if isinstance(split, list) else count_samples(split))
     }
     if kind in _PREPARE:
         is_for_training = bool(val_fraction)
@@ -74,19 +74,19 @@ def assemble(
         return RecognizedDataset(format.id, classes, problems=tuple(problems), kind=kind, title=format.title)
     code = content.code  # class of each mask value, or None to infer it from the masks
     if kind == "masks" and code is None:
-        meaning = _mask_values(divided, folder, content.table_folders, problems)
+        meaning = _learn_mask_values(divided, folder, content.table_folders, problems)
         classes, code = meaning.classes, meaning.code
-        if unusable := _unusable_classes(classes):
+        if unusable := _check_classes(classes):
             return RecognizedDataset(format.id, problems=(*problems, *unusable), kind=kind, title=format.title)
     if kind == "labels":
-        problems += _missing_labels(divided, classes)
+        problems += _warn_about_missing_labels(divided, classes)
     train, val, test = divided
     return RecognizedDataset(
         format.id, classes, train, val, tuple(problems), code, test=test, kind=kind, title=format.title
     )  # fmt: skip
 
 
-def _unusable_classes(classes: Sequence[str]) -> list[Problem]:
+def _check_classes(classes: Sequence[str]) -> list[Problem]:
     """Return an error if there are too many classes, or if the name of one is too long."""
     if len(classes) > MAX_CLASSES:
         message = f"There are {len(classes):,} classes; at most {MAX_CLASSES:,} are supported."
@@ -114,7 +114,7 @@ def _prepare_classes(
     if not training or trained is None:
         return classes, splits
     validated = counts.get("val", counts.get("test"))
-    problems += _classes_in_one_split(classes, counts, trained, validated)
+    problems += _report_classes_in_one_split(classes, counts, trained, validated)
     used = np.flatnonzero(trained)
     if len(used) < 2:
         only = f" ({printable(classes[used[0]])})" if len(used) else ""
@@ -124,10 +124,10 @@ def _prepare_classes(
     if validated is not None and not validated[used].any():
         message = "The validation images are of none of the training classes."
         problems.append(dataset_error(message, "Add some that are."))
-    return _only(classes, splits, used)
+    return _select_classes(classes, splits, used)
 
 
-def _classes_in_one_split(
+def _report_classes_in_one_split(
     classes: tuple[str, ...], counts: Mapping[str, Labels], trained: Labels, validated: Labels | None
 ) -> Iterator[Problem]:
     """Yield problems with classes that are missing from the training split or from the validation split.
@@ -153,7 +153,7 @@ def _classes_in_one_split(
             yield dataset_warning(message, "Add some; until then its test images are not used.")
 
 
-def _only(classes: tuple[str, ...], splits: dict[str, Any], used: np.ndarray) -> Prepared:
+def _select_classes(classes: tuple[str, ...], splits: dict[str, Any], used: np.ndarray) -> Prepared:
     """Return only the `used` classes, given by their numbers, and only the images of these classes.
 
     The remaining classes are renumbered in the splits.
@@ -173,7 +173,7 @@ def _prepare_labels(
     classes: tuple[str, ...], splits: dict[str, Any], problems: list[Problem], training: bool
 ) -> Prepared:
     """Return the label names and splits unchanged. Too many labels, or none at all, are added to `problems`."""
-    largest = max((sample_count(split) for split in splits.values()), default=0)
+    largest = max((count_samples(split) for split in splits.values()), default=0)
     if largest * len(classes) > MAX_LABELS:
         message = f"There are {len(classes):,} labels for {largest:,} images, which is too many."
         problems.append(dataset_error(message, "Merge labels that few images have."))
@@ -218,7 +218,7 @@ _PREPARE: Mapping[str, Callable[[tuple[str, ...], dict[str, Any], list[Problem],
 }
 
 
-def _mask_values(divided: Divided, folder: str, folders: Sequence[str], problems: list[Problem]) -> Meaning:
+def _learn_mask_values(divided: Divided, folder: str, folders: Sequence[str], problems: list[Problem]) -> Meaning:
     """Determine the meaning of the values in the training masks, or append an error to `problems` if this fails.
 
     `folders` are folders, in addition to the dataset folder `folder`, that may contain class tables.
@@ -230,12 +230,12 @@ def _mask_values(divided: Divided, folder: str, folders: Sequence[str], problems
     return meaning
 
 
-def _missing_labels(divided: Divided, classes: Sequence[str]) -> list[Problem]:
+def _warn_about_missing_labels(divided: Divided, classes: Sequence[str]) -> list[Problem]:
     """Return warnings about labels that don't occur in the training or the validation split."""
     found = []
     for split, title, verb in ((divided.train, "training", "learned"), (divided.val, "validation", "validated")):
         missing = [name for name, count in zip(classes, split.labels.sum(0), strict=True) if not count]
-        if missing and sample_count(split):
+        if missing and count_samples(split):
             are = "is" if len(missing) == 1 else "are"
             message = f"No {title} image has the label {first_names(missing)}, which {are} never {verb}."
             found.append(dataset_warning(message, "Add some, or remove it."))

@@ -20,7 +20,9 @@ _MAX_PNG_BYTES = 64 << 20
 """Maximum size in bytes of an embedded PNG. PNGs of masks are far smaller than their pixels."""
 
 
-def patch_shape(name: str, inside: Mask, left: int, top: int, size: tuple[int, int], *, ignored: bool = False) -> Shape:
+def make_patch_shape(
+    name: str, inside: Mask, left: int, top: int, size: tuple[int, int], *, ignored: bool = False
+) -> Shape:
     """Convert the mask of an object to a shape. Raises Unfit if no pixel is set.
 
     Args:
@@ -78,7 +80,7 @@ def decode_png(text: Any, size: tuple[int, int]) -> Mask:
         raise Unfit(f"its mask can't be decoded ({describe_failure(error)})") from None
 
 
-def from_runs(counts: Sequence[int], height: int, width: int) -> Mask:
+def decode_runs(counts: Sequence[int], height: int, width: int) -> Mask:
     """Decode a mask, bool [height, width], from the lengths of runs along its rows.
 
     The runs are alternately outside and inside the object, and the first one is outside. Raises Unfit if they don't
@@ -90,7 +92,7 @@ def from_runs(counts: Sequence[int], height: int, width: int) -> Mask:
     return np.repeat(np.arange(len(counts)) % 2 == 1, counts).reshape(height, width)
 
 
-def from_brush(content: Any, height: int, width: int) -> Mask:
+def decode_brush(content: Any, height: int, width: int) -> Mask:
     """Decode a mask, bool [height, width], from Label Studio's brush data. Raises Unfit.
 
     The data are packed RGBA pixels whose alpha channel is the mask. The encoding is that of the package

@@ -50,7 +50,7 @@ def check_units(splits: Mapping[str, Sequence[ShapedImage]], problems: list[Prob
         problems.append(dataset_warning(message, "They are read as fractions; write them in pixels to avoid doubt."))
         for image in images:
             image.fractions = True
-    elif (other := _other_reading(images, anchor)) is not None:
+    elif (other := _find_other_reading(images, anchor)) is not None:
         message = f"Many boxes extend beyond their images, as their numbers seem to be {other}."
         problems.append(dataset_error(message, f"Write the {anchor} of each box and its width and height."))
 
@@ -66,7 +66,7 @@ def _could_be_centered(left: float, top: float, right: float, bottom: float) -> 
     )
 
 
-def _other_reading(images: Iterable[ShapedImage], anchor: Anchor) -> str | None:
+def _find_other_reading(images: Iterable[ShapedImage], anchor: Anchor) -> str | None:
     """Return another meaning of the boxes' numbers that fits all boxes.
 
     Returns None if the meaning that the format defines fits most boxes, or if no other meaning fits.

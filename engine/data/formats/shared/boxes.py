@@ -108,7 +108,7 @@ def gather(images: Sequence[BoxedImage], classes: int, faults: BoxFaults) -> Box
     Boxes are clipped to their image, and unusable boxes are dropped and counted in `faults`. `classes` is the number of
     classes. A box of the class ANY_CLASS becomes one box for each class.
     """
-    sizes = image_sizes(images)
+    sizes = find_image_sizes(images)
     paths = [image.path for image in images]
     boxes = [box for image in images for box in image.boxes]
     image_of_box = np.repeat(np.arange(len(paths)), [len(image.boxes) for image in images])
@@ -129,13 +129,13 @@ def gather(images: Sequence[BoxedImage], classes: int, faults: BoxFaults) -> Box
     copy_numbers = np.arange(len(rows)) - np.repeat(first_copies, np.diff(first_copies, append=len(rows)))
     labels = np.where(labels[rows] == ANY_CLASS, copy_numbers, labels[rows])
     image_of_box, clipped, ignored = image_of_box[rows], clipped[rows], ignored[rows]
-    is_used = _largest(image_of_box, clipped, paths, faults)
+    is_used = _select_largest(image_of_box, clipped, paths, faults)
     counts = np.bincount(image_of_box[is_used], minlength=len(paths))
     bounds = np.concatenate([[0], np.cumsum(counts)])
     return BoxSplit(paths, sizes, bounds, clipped[is_used].astype(np.float32), labels[is_used], ignored[is_used])
 
 
-def _largest(
+def _select_largest(
     image_of_box: Labels, boxes: npt.NDArray[np.float64], paths: Sequence[str], faults: BoxFaults
 ) -> npt.NDArray[np.bool_]:
     """Return a mask, bool [k], of the boxes to use: the `MAX_BOXES` largest ones of each image.
@@ -172,7 +172,7 @@ class BoxFaults:
         return found
 
 
-def image_sizes(images: Sequence[BoxedImage]) -> Sizes:
+def find_image_sizes(images: Sequence[BoxedImage]) -> Sizes:
     """Return the heights and widths of images, int64 [n, 2], with 0 for unknown sizes.
 
     They are taken from the annotations or else from the image headers.
@@ -183,25 +183,25 @@ def image_sizes(images: Sequence[BoxedImage]) -> Sizes:
     sizes = np.array(usable, np.int64).reshape(-1, 2)
     without_size = np.flatnonzero((sizes == 0).any(1)).tolist()
     with ThreadPoolExecutor(THREADS, "sizes") as pool:
-        read = pool.map(upright_size, [images[index].path for index in without_size])
+        read = pool.map(read_upright_size, [images[index].path for index in without_size])
         for index, size in zip(without_size, read, strict=True):
             sizes[index] = size or (0, 0)
     return sizes
 
 
-def upright_size(path: str) -> tuple[int, int] | None:
+def read_upright_size(path: str) -> tuple[int, int] | None:
     """Return the height and width of the image at `path` after EXIF rotation, from its header.
 
     Returns None if the image can't be read.
     """
     try:
         with open_to_show(path) as image:
-            return size_upright(image)
+            return get_upright_size(image)
     except Exception:  # a broken file may raise nearly anything in a decoder
         return None
 
 
-def size_upright(image: Image.Image) -> tuple[int, int]:
+def get_upright_size(image: Image.Image) -> tuple[int, int]:
     """Return the height and width of an opened image after EXIF rotation. Raises Unfit if it is too large."""
     check_size(image)
     is_turned = image.getexif().get(TAG, 1) in QUARTER  # by a quarter, which swaps width and height

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from engine.data.decoding.reading import decode_header, read_image
 from engine.data.formats.shared.mask_sample import are_label_images
 from engine.data.formats.tree import Tree, split_named, stem, suffix
-from engine.data.splits import printable, some_of, spread_evenly
+from engine.data.splits import abbreviate_names, printable, spread_evenly
 
 _ROLES = frozenset(
     {
@@ -73,63 +73,63 @@ _MIN_MARGIN = 0.25
 """Minimum difference between the mean correlations of images with the same name and with different names."""
 
 
-def evidence_against(tree: Tree, roots: Sequence[str], names: Sequence[str]) -> Iterator[str]:
+def find_evidence_against(tree: Tree, roots: Sequence[str], names: Sequence[str]) -> Iterator[str]:
     """Yield reasons, as short noun phrases, why folders of images are probably not one class each.
 
     `names` are the names of the folders that would be classes, and `roots` the folders that contain them, relative to
     the dataset folder.
     """
     sampled = [names[index] for index in spread_evenly(len(names), _SAMPLED)]
-    yield from _role_names(tree, names)
+    yield from _find_role_names(tree, names)
     yield from _describe_parts(names)
     class_folders = [folder for name in sampled for root in roots if tree.exists(folder := os.path.join(root, name))]
     children = {child for folder in class_folders for child in tree.folders(folder)}
-    if roles := sorted(name for name in children if _plain(name) in _ROLES):
-        yield f"folders named by their role inside those of the classes ({some_of(roles, 4)})"
-    yield from _shared_folders(names, {name: _inner_names(tree, roots, name) for name in sampled})
-    stems = {name: found for name in sampled if (found := _stems(tree, roots, name))}
-    yield from _adjacent_annotations(tree, roots, sampled, stems)
-    if folder := annotation_folder(tree, roots, names, set().union(*stems.values())):
+    if roles := sorted(name for name in children if _normalize(name) in _ROLES):
+        yield f"folders named by their role inside those of the classes ({abbreviate_names(roles, 4)})"
+    yield from _find_shared_folders(names, {name: _list_inner_names(tree, roots, name) for name in sampled})
+    stems = {name: found for name in sampled if (found := _list_stems(tree, roots, name))}
+    yield from _find_adjacent_annotations(tree, roots, sampled, stems)
+    if folder := find_annotation_folder(tree, roots, names, set().union(*stems.values())):
         yield f"a folder of annotation files ({printable(folder)})"
-    yield from _masks_or_bands(stems)
+    yield from _find_masks_or_bands(stems)
     image_counts = [len(found) for found in stems.values()]
     if len(names) >= _MIN_FOR_SINGLE and image_counts and float(np.median(image_counts)) <= 1:
         yield f"{len(names):,} folders with one image each, as if a folder were an image"
-    yield from _same_stems(tree, roots, stems)
+    yield from _find_same_stems(tree, roots, stems)
 
 
-def _role_names(tree: Tree, names: Sequence[str]) -> Iterator[str]:
+def _find_role_names(tree: Tree, names: Sequence[str]) -> Iterator[str]:
     """Yield a phrase if names of folders denote the role of their files (such as "masks") or splits, not classes."""
     splits = [name for name in names if split_named(name)]
     if len(splits) > 1 or (splits and 2 * len(splits) >= len(names)):
-        yield f"folders named like splits, without folders of classes in them ({some_of(splits, 4)})"
-    if paired := _split_pairs(names):
-        yield f"folders named alike but for the split ({some_of(paired, 4)})"
-    roles = [name for name in names if _plain(name) in _ROLES]
+        yield f"folders named like splits, without folders of classes in them ({abbreviate_names(splits, 4)})"
+    if paired := _find_split_pairs(names):
+        yield f"folders named alike but for the split ({abbreviate_names(paired, 4)})"
+    roles = [name for name in names if _normalize(name) in _ROLES]
     if roles:
-        yield f"folders named by their role ({some_of(roles, 4)})"
+        yield f"folders named by their role ({abbreviate_names(roles, 4)})"
     # A name with additional words is only evidence together with other such names.
-    ending = [name for name in names if name not in roles and not _ROLES.isdisjoint(_words(name)[-1:])]
+    ending = [name for name in names if name not in roles and not _ROLES.isdisjoint(_split_words(name)[-1:])]
     if len(ending) > 1 or (ending and 2 * len(ending) >= len(names)):
-        yield f"folders named by their role ({some_of(ending, 4)})"
+        yield f"folders named by their role ({abbreviate_names(ending, 4)})"
     others = [name for name in names if name not in (*roles, *ending)]
-    leading = [name for name in others if not _LEADING_ROLES.isdisjoint(_words(name)[:1])]
+    leading = [name for name in others if not _LEADING_ROLES.isdisjoint(_split_words(name)[:1])]
     if len(leading) > 1 and 2 * len(leading) >= len(names):
-        yield f"folders named by their role ({some_of(leading, 4)})"
+        yield f"folders named by their role ({abbreviate_names(leading, 4)})"
     if not paired:
-        yield from _validation_names([name for name in names if name not in splits], len(names))
+        yield from _find_validation_names([name for name in names if name not in splits], len(names))
     name_of_root = os.path.basename(os.path.normpath(tree.root))
-    if _plain(name_of_root) in _ROLES:
-        siblings = [name for name in _siblings(tree.root) if name != name_of_root and _plain(name) in _ROLES]
+    if _normalize(name_of_root) in _ROLES:
+        siblings = [name for name in _list_siblings(tree.root) if name != name_of_root and _normalize(name) in _ROLES]
         if siblings:
-            yield f"the folder {printable(name_of_root)} next to {some_of(siblings, 4)}, which may hold its annotations"
+            yield f"the folder {printable(name_of_root)} next to {abbreviate_names(siblings, 4)}, which may hold its annotations"
 
 
-def _split_pairs(names: Sequence[str]) -> list[str]:
+def _find_split_pairs(names: Sequence[str]) -> list[str]:
     """Return the names that are equal to another name except for the split, such as boxes_train and boxes_test."""
     found: dict[tuple[str, ...], dict[str, str]] = {}
     for name in names:
-        words = _words(name)
+        words = _split_words(name)
         splits = [split for word in words if (split := split_named(word))]
         rest = tuple(word for word in words if not split_named(word))
         if len(splits) == 1 and rest:
@@ -137,30 +137,30 @@ def _split_pairs(names: Sequence[str]) -> list[str]:
     return [name for by_split in found.values() if len(by_split) > 1 for name in by_split.values()]
 
 
-def _validation_names(names: Sequence[str], total: int) -> Iterator[str]:
+def _find_validation_names(names: Sequence[str], total: int) -> Iterator[str]:
     """Yield a phrase if at least half of the folders have a word for validation in their names.
 
     An example is val_large next to data_large in Places. `names` may lack some of the `total` folders.
     """
-    found = [name for name in names if "val" in {split_named(word) for word in _words(name)}]
+    found = [name for name in names if "val" in {split_named(word) for word in _split_words(name)}]
     if found and 2 * len(found) >= total:
-        yield f"folders with words for validation in their names ({some_of(found, 4)})"
+        yield f"folders with words for validation in their names ({abbreviate_names(found, 4)})"
 
 
 def _describe_parts(names: Sequence[str]) -> Iterator[str]:
     """Yield a phrase if the folders seem to be parts of a dataset, copies of several sizes, or cameras, not classes."""
-    words = [[word for word in _words(name) if not word.isdigit()] for name in names]
+    words = [[word for word in _split_words(name) if not word.isdigit()] for name in names]
     if len(names) < 2 or not all(words):
         return
     if sum(bool(_SIZE.search(name)) for name in names) > 1:
-        yield f"folders that seem to be copies in several sizes ({some_of(names, 4)})"
+        yield f"folders that seem to be copies in several sizes ({abbreviate_names(names, 4)})"
     are_numbered_parts = len({tuple(each) for each in words}) == 1 and words[0][-1] in _PART_WORDS
     are_cameras = len({each[0] for each in words}) == 1 and words[0][0] in _SOURCES
     if are_numbered_parts or are_cameras:
-        yield f"folders that seem to be parts of a dataset ({some_of(names, 4)})"
+        yield f"folders that seem to be parts of a dataset ({abbreviate_names(names, 4)})"
 
 
-def _inner_names(tree: Tree, roots: Sequence[str], name: str) -> set[str]:
+def _list_inner_names(tree: Tree, roots: Sequence[str], name: str) -> set[str]:
     """Return the names of the folders inside the class folder `name`, up to a few levels deep.
 
     `roots` are the folders that may contain the class folder.
@@ -174,7 +174,7 @@ def _inner_names(tree: Tree, roots: Sequence[str], name: str) -> set[str]:
     return found
 
 
-def _shared_folders(names: Sequence[str], inner: Mapping[str, set[str]]) -> Iterator[str]:
+def _find_shared_folders(names: Sequence[str], inner: Mapping[str, set[str]]) -> Iterator[str]:
     """Yield a phrase if the class folders `names` contain subfolders with the same names.
 
     These may be domains, copies, or splits of each class. `inner` holds the names of the folders inside each class
@@ -185,7 +185,7 @@ def _shared_folders(names: Sequence[str], inner: Mapping[str, set[str]]) -> Iter
     for name, found in inner.items():
         others = sorted((found & set(names)) - {name})
         if len(others) > 1:
-            yield f"folders named like the other classes inside {printable(name)} ({some_of(others, 4)})"
+            yield f"folders named like the other classes inside {printable(name)} ({abbreviate_names(others, 4)})"
             return
     with_folders = [found for found in inner.values() if found]
     if len(with_folders) < 2 or 2 * len(with_folders) < len(inner):
@@ -195,10 +195,10 @@ def _shared_folders(names: Sequence[str], inner: Mapping[str, set[str]]) -> Iter
     are_numbered = len({re.sub(r"\d+", "", name) for name in names}) == 1
     different = shared if are_numbered else {re.sub(r"[\W\d_]+", "", child) for child in shared} - {""}
     if len(different) > 1:
-        yield f"folders of the same names inside those of the classes ({some_of(shared, 4)})"
+        yield f"folders of the same names inside those of the classes ({abbreviate_names(shared, 4)})"
 
 
-def _adjacent_annotations(
+def _find_adjacent_annotations(
     tree: Tree, roots: Sequence[str], names: Sequence[str], stems: Mapping[str, set[str]]
 ) -> Iterator[str]:
     """Yield a phrase if class folders contain annotation files.
@@ -208,16 +208,16 @@ def _adjacent_annotations(
     """
     annotations: list[str] = []
     for name in names:
-        for folder in _folders_of(tree, roots, name):
+        for folder in _iterate_folders(tree, roots, name):
             for file in tree.files(folder, tuple(_ANNOTATIONS))[:_SAMPLED]:
                 if os.path.splitext(file)[0] in stems.get(name, ()) or suffix(file) in _NEVER_OF_CLASSES:
                     annotations.append(os.path.join(folder, file))
                     break
     if annotations:
-        yield f"annotation files among the images ({some_of(annotations, 4)})"
+        yield f"annotation files among the images ({abbreviate_names(annotations, 4)})"
 
 
-def _masks_or_bands(stems: Mapping[str, set[str]]) -> Iterator[str]:
+def _find_masks_or_bands(stems: Mapping[str, set[str]]) -> Iterator[str]:
     """Yield a phrase if a class folder contains masks, depth maps or spectral bands next to images.
 
     `stems` holds the names of the images in each class folder, without extensions.
@@ -229,7 +229,7 @@ def _masks_or_bands(stems: Mapping[str, set[str]]) -> Iterator[str]:
             stem for stem, base in bases.items() if base != stem and (counts[base] > 1 or _has_image(base, found))
         )
         if len(suffixed) > 1 and len(suffixed) >= _MIN_SUFFIXED * len(found):
-            yield f"images of one thing under several endings in {printable(name)} ({some_of(suffixed, 4)})"
+            yield f"images of one thing under several endings in {printable(name)} ({abbreviate_names(suffixed, 4)})"
             return
 
 
@@ -238,7 +238,9 @@ def _has_image(base: str, stems: Set[str]) -> bool:
     return base.rstrip("-_. ") in stems or any(f"{base}{word}" in stems for word in ("color", "rgb", "image", "img"))
 
 
-def annotation_folder(tree: Tree, roots: Sequence[str], names: Sequence[str], stems: Set[str] = frozenset()) -> str:
+def find_annotation_folder(
+    tree: Tree, roots: Sequence[str], names: Sequence[str], stems: Set[str] = frozenset()
+) -> str:
     """Return the first folder next to the class folders that contains annotations for the images or the class folders.
 
     The class folders `names` are in the folders `roots`. `stems` are the names of images without extensions. Returns ""
@@ -257,7 +259,7 @@ def annotation_folder(tree: Tree, roots: Sequence[str], names: Sequence[str], st
     return ""
 
 
-def _same_stems(tree: Tree, roots: Sequence[str], stems: Mapping[str, set[str]]) -> Iterator[str]:
+def _find_same_stems(tree: Tree, roots: Sequence[str], stems: Mapping[str, set[str]]) -> Iterator[str]:
     """Yield a phrase if two class folders contain files with the same names and belong together.
 
     For example, one folder may contain images and the other masks. `stems` holds the names of the images in each class
@@ -270,13 +272,13 @@ def _same_stems(tree: Tree, roots: Sequence[str], stems: Mapping[str, set[str]])
         nearly_all = 0.9 * min(len(stems[one]), len(stems[other]))
         if shared < nearly_all or shared < 2:
             continue
-        reason = _reason_to_pair(tree, roots, one, other, compare_pixels=[one, other] == names[:2])
+        reason = _find_reason_to_pair(tree, roots, one, other, compare_pixels=[one, other] == names[:2])
         if reason is not None:
             yield f"the same file names in {printable(one)} and {printable(other)}{reason}"
             return
 
 
-def _reason_to_pair(tree: Tree, roots: Sequence[str], one: str, other: str, *, compare_pixels: bool) -> str | None:
+def _find_reason_to_pair(tree: Tree, roots: Sequence[str], one: str, other: str, *, compare_pixels: bool) -> str | None:
     """Return more evidence that two folders with the same file names belong together, or None if there is none.
 
     It is "" if the names of the folders suffice. If `compare_pixels` is True, it is also evidence if their images show
@@ -285,32 +287,32 @@ def _reason_to_pair(tree: Tree, roots: Sequence[str], one: str, other: str, *, c
     are_masks = [are_label_images(_sample_files(tree, roots, name)) for name in (one, other)]
     if None not in are_masks and are_masks[0] != are_masks[1]:
         return f", and {printable(one if are_masks[0] else other)} looks like masks"
-    if {_plain(one), _plain(other)} <= _PAIRED_ROLES | _ROLES:
+    if {_normalize(one), _normalize(other)} <= _PAIRED_ROLES | _ROLES:
         return ""
     return ", and they show the same" if compare_pixels and _show_the_same(tree, roots, one, other) else None
 
 
-def _folders_of(tree: Tree, roots: Sequence[str], name: str) -> Iterator[str]:
+def _iterate_folders(tree: Tree, roots: Sequence[str], name: str) -> Iterator[str]:
     """Yield the class folder `name` in each of the `roots` that contains it, and all folders inside it."""
     for root in roots:
         if tree.exists(os.path.join(root, name)):
             yield from tree.walk(os.path.join(root, name))
 
 
-def _images(tree: Tree, roots: Sequence[str], name: str) -> Iterator[str]:
+def _iterate_images(tree: Tree, roots: Sequence[str], name: str) -> Iterator[str]:
     """Yield the paths of the images in the class folder `name`, relative to the dataset folder."""
-    folders = _folders_of(tree, roots, name)
+    folders = _iterate_folders(tree, roots, name)
     return (os.path.join(folder, file) for folder in folders for file in tree.images(folder))
 
 
-def _stems(tree: Tree, roots: Sequence[str], name: str) -> set[str]:
+def _list_stems(tree: Tree, roots: Sequence[str], name: str) -> set[str]:
     """Return the names, without extensions, of the first images in the class folder `name`."""
-    return set(map(stem, islice(_images(tree, roots, name), _COMPARED)))
+    return set(map(stem, islice(_iterate_images(tree, roots, name), _COMPARED)))
 
 
 def _sample_files(tree: Tree, roots: Sequence[str], name: str) -> list[str]:
     """Return the full paths of up to four images in the class folder `name`, or [] if it has none."""
-    for folder in _folders_of(tree, roots, name):
+    for folder in _iterate_folders(tree, roots, name):
         if files := tree.images(folder):
             return [tree.path(folder, files[index]) for index in spread_evenly(len(files), 4)]
     return []
@@ -323,11 +325,12 @@ def _show_the_same(tree: Tree, roots: Sequence[str], one: str, other: str) -> bo
     considered, because the inspection finds them regardless of their names.
     """
     found = [
-        {stem(file): tree.path(file) for file in islice(_images(tree, roots, name), _COMPARED)} for name in (one, other)
+        {stem(file): tree.path(file) for file in islice(_iterate_images(tree, roots, name), _COMPARED)}
+        for name in (one, other)
     ]
     common = sorted(found[0].keys() & found[1].keys())
     chosen = [common[index] for index in spread_evenly(len(common), _VIEWS)]
-    thumbnails = [[_thumbnail(files[stem]) for stem in chosen] for files in found]
+    thumbnails = [[_make_thumbnail(files[stem]) for stem in chosen] for files in found]
     pairs = [(a, b) for a, b in zip(*thumbnails, strict=True) if a is not None and b is not None]
     if len(pairs) < _MIN_VIEWS or any(np.array_equal(a, b) for a, b in pairs):
         return False
@@ -339,7 +342,7 @@ def _show_the_same(tree: Tree, roots: Sequence[str], one: str, other: str) -> bo
     return is_highest and of_same.mean() >= _MIN_CORRELATION and of_same.mean() - mean_of_others >= _MIN_MARGIN
 
 
-def _thumbnail(path: str) -> npt.NDArray[np.float64] | None:
+def _make_thumbnail(path: str) -> npt.NDArray[np.float64] | None:
     """Return a small gray version of an image with mean 0 and variance 1, or None if it can't be read."""
     try:
         with decode_header(read_image(path)) as image:
@@ -349,7 +352,7 @@ def _thumbnail(path: str) -> npt.NDArray[np.float64] | None:
     return (levels - levels.mean()) / levels.std() if levels.std() else None
 
 
-def _siblings(folder: str) -> Sequence[str]:
+def _list_siblings(folder: str) -> Sequence[str]:
     """Return the names of the folders next to the full path `folder` and its own name, or [] if they can't be read."""
     try:
         return Tree(os.path.dirname(os.path.normpath(folder)) or os.curdir).folders()
@@ -357,11 +360,11 @@ def _siblings(folder: str) -> Sequence[str]:
         return []
 
 
-def _plain(name: str) -> str:
+def _normalize(name: str) -> str:
     """Return a name in lower case with single spaces instead of other characters than letters and digits."""
     return re.sub(r"[^a-z0-9]+", " ", name.lower()).strip()
 
 
-def _words(name: str) -> list[str]:
+def _split_words(name: str) -> list[str]:
     """Return the lower-case words in a name: "ped" and "masks" for both "PedMasks" and "ped_masks"."""
     return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)]

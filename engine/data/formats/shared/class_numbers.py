@@ -28,8 +28,8 @@ def find_names(tree: Tree, folders: Collection[str], numbers: Collection[int]) -
 
     The folders are relative to the dataset folder. Returns {} if there is no such file.
     """
-    for names in _candidates(tree, folders):
-        by_number = _from_zero_or_one(names, numbers) if isinstance(names, list) else names
+    for names in _iterate_candidates(tree, folders):
+        by_number = _number_lines(names, numbers) if isinstance(names, list) else names
         if by_number and all(number in by_number for number in numbers):
             return by_number
     return {}
@@ -47,7 +47,7 @@ def name_numbers(tree: Tree, folders: Collection[str], names: Collection[str]) -
     return {name: found.get(int(name), name) for name in sorted(names, key=int)}
 
 
-def _from_zero_or_one(names: list[str], numbers: Collection[int]) -> dict[int, str]:
+def _number_lines(names: list[str], numbers: Collection[int]) -> dict[int, str]:
     """Number the names, which are the lines of a file, from 0 or from 1.
 
     `numbers` are the class numbers in the annotations. Returns {} if they don't show which numbering is right.
@@ -60,7 +60,7 @@ def _from_zero_or_one(names: list[str], numbers: Collection[int]) -> dict[int, s
     return {}
 
 
-def _candidates(tree: Tree, folders: Collection[str]) -> Iterator[list[str] | dict[int, str]]:
+def _iterate_candidates(tree: Tree, folders: Collection[str]) -> Iterator[list[str] | dict[int, str]]:
     """Yield the class names in each file whose name suggests them (see `_read`), most likely first."""
     for folder in folders:
         files = {name.lower(): name for name in tree.files(folder, (".txt", ".names", ".csv", ".json"))}
@@ -80,9 +80,9 @@ def _read(path: str) -> list[str] | dict[int, str]:
     """
     match suffix(path):
         case ".csv":
-            return _of_table(path)
+            return _read_table(path)
         case ".json":
-            return _of_mapping(read_json(path, MAX_NAMES_BYTES))
+            return _parse_mapping(read_json(path, MAX_NAMES_BYTES))
     lines = read_text_lines(path, MAX_NAMES_BYTES)
     if any(is_image(re.split(r"[\s,;]", line, maxsplit=1)[0]) for line in lines):
         return []  # labels of images
@@ -92,7 +92,7 @@ def _read(path: str) -> list[str] | dict[int, str]:
     return lines
 
 
-def _of_mapping(content: object) -> list[str] | dict[int, str]:
+def _parse_mapping(content: object) -> list[str] | dict[int, str]:
     """Return the class names in the content of a JSON file: a list of names, or a mapping between numbers and names.
 
     Returns [] for other content.
@@ -108,7 +108,7 @@ def _of_mapping(content: object) -> list[str] | dict[int, str]:
     return []
 
 
-def _of_table(path: str) -> dict[int, str]:
+def _read_table(path: str) -> dict[int, str]:
     """Return the names, keyed by number, from a table that has one column of unique numbers and one of unique names.
 
     Returns {} for other tables.

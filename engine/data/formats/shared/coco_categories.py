@@ -52,7 +52,7 @@ class Categories:
                 faults.add(_SAME_NAME, f"{place}.name")
             names.add(str(each.name))
             self._by_id[each.id] = each
-        self._by_spelling = with_spellings(self._by_id)
+        self._by_spelling = add_spellings(self._by_id)
 
     def find(self, key: Key, place: str) -> Category | None:
         """Return the category with the id `key`, or None if the file lists categories, but not this one.
@@ -80,7 +80,7 @@ class Categories:
         return sorted(self._by_id.values(), key=lambda each: (isinstance(each.id, str), each.id))
 
 
-def with_spellings(table: Mapping[Key, Any]) -> dict[Key, Any]:
+def add_spellings(table: Mapping[Key, Any]) -> dict[Key, Any]:
     """Return a copy of `table`, which is keyed by ids, with both "1" and 1 as keys for the id 1.
 
     A key that belongs to another entry is not added.

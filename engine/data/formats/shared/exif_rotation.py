@@ -79,7 +79,7 @@ class RotationReport:
         return to_rotate
 
 
-def drawn_on(sizes: Sequence[tuple[int, int]], rotation: Rotation) -> Drawn:
+def find_drawn_image(sizes: Sequence[tuple[int, int]], rotation: Rotation) -> Drawn:
     """Determine the image on which annotations were drawn.
 
     `sizes` are the heights and widths of the image according to the annotations.
@@ -101,19 +101,19 @@ def rotate_boxes(images: Sequence[BoxedImage], rotations: RotationReport) -> lis
     paths = [image.path for image in images]
     by_index = read_rotations(paths)
     with_boxes = {index: rotation for index, rotation in by_index.items() if images[index].boxes}
-    verdicts = {index: _verdict_on_boxes(images[index], rotation) for index, rotation in with_boxes.items()}
+    verdicts = {index: _check_boxes(images[index], rotation) for index, rotation in with_boxes.items()}
     to_rotate = rotations.select(verdicts, paths)  # images whose boxes refer to the stored pixels
     result = list(images)
     for index, rotation in by_index.items():
         image = images[index]
         if index in to_rotate:
-            result[index] = replace(image, boxes=_rotated(image, rotation), size=rotation.size)
+            result[index] = replace(image, boxes=_rotate_boxes_of_image(image, rotation), size=rotation.size)
         elif verdicts.get(index) == "upright" or (not image.boxes and image.size in (rotation.raw, None)):
             result[index] = replace(image, size=rotation.size)
     return result
 
 
-def _verdict_on_boxes(image: BoxedImage, rotation: Rotation) -> Drawn:
+def _check_boxes(image: BoxedImage, rotation: Rotation) -> Drawn:
     """Determine the image on which boxes were drawn, from their position and from the size in the annotations."""
     if not image.fractions:
         reach = np.array([box[2:4] for box in image.boxes], np.float64).max(0)  # rightmost and lowest edge
@@ -122,10 +122,10 @@ def _verdict_on_boxes(image: BoxedImage, rotation: Rotation) -> Drawn:
         )
         if in_raw != in_upright and image.size in (None, rotation.raw, rotation.size):
             return "raw" if in_raw else "upright"
-    return "unknown" if image.size is None else drawn_on([image.size], rotation)
+    return "unknown" if image.size is None else find_drawn_image([image.size], rotation)
 
 
-def _rotated(image: BoxedImage, rotation: Rotation) -> list[Box]:
+def _rotate_boxes_of_image(image: BoxedImage, rotation: Rotation) -> list[Box]:
     """Return the boxes of an image, which were drawn on the stored pixels, in the upright image."""
     edges = np.array([box[:4] for box in image.boxes], np.float64)
     height, width = (1.0, 1.0) if image.fractions else rotation.raw
@@ -150,7 +150,7 @@ class RotatedSource:
         """Return the instances in the upright image, whose height and width are given."""
         rotation = self._rotation._replace(height=height, width=width)
         return [
-            each._replace(window=_rotated_window(each.window, rotation))
+            each._replace(window=_rotate_window(each.window, rotation))
             for each in self._source.instances(*rotation.raw)
         ]
 
@@ -173,22 +173,22 @@ def rotate_instances(split: InstanceSplit, rotations: RotationReport) -> Instanc
     Images whose instances must be rotated are recorded in `rotations`.
     """
     by_index = read_rotations(split.files)
-    verdicts = {index: _verdict_on_source(split.sources[index], rotation) for index, rotation in by_index.items()}
+    verdicts = {index: _check_source(split.sources[index], rotation) for index, rotation in by_index.items()}
     sources = list(split.sources)
     for index in rotations.select(verdicts, split.files):
         sources[index] = RotatedSource(sources[index], by_index[index])
     return replace(split, sources=sources)
 
 
-def _verdict_on_source(source: Source, rotation: Rotation) -> Drawn:
+def _check_source(source: Source, rotation: Rotation) -> Drawn:
     """Determine the image on which instances were drawn, from the sizes in their annotations."""
     try:
-        return drawn_on(source.sizes(), rotation)
+        return find_drawn_image(source.sizes(), rotation)
     except Exception:  # a decoder of masks may raise nearly anything; loading the image reports it
         return "other"
 
 
-def _rotated_window(window: Window, rotation: Rotation) -> Window:
+def _rotate_window(window: Window, rotation: Rotation) -> Window:
     """Return the window of an object in the upright image, given its window in the stored image."""
     height, width = window.pixels.shape
     edges = np.array([[window.left, window.top, window.left + width, window.top + height]], np.float64)

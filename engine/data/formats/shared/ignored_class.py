@@ -13,7 +13,7 @@ from engine.data.decoding.unnamed_values import Meaning
 from engine.data.splits import MaskCode, MaskSplit, RecognizedDataset
 
 
-def masks_without(folder: str, train: Sequence[str], val: Sequence[str], value: int) -> Meaning | Problem:
+def drop_mask_value(folder: str, train: Sequence[str], val: Sequence[str], value: int) -> Meaning | Problem:
     """Return the meaning of the values in masks without the class for `value`.
 
     `train` and `val` are the paths of the masks. Returns a problem if fewer than two classes remain.
@@ -28,7 +28,7 @@ def masks_without(folder: str, train: Sequence[str], val: Sequence[str], value: 
     return _nothing_left(f"Without the mask value {value_text}, there are no two classes left to distinguish: {why}.")
 
 
-def labels_without(classes: Sequence[str], code: MaskCode, value: int) -> Meaning | Problem:
+def drop_point_label(classes: Sequence[str], code: MaskCode, value: int) -> Meaning | Problem:
     """Return the meaning of point labels without the class for `value`.
 
     `classes` are the names of the classes in `code`. Returns a problem if fewer than two classes remain.
@@ -42,7 +42,7 @@ def labels_without(classes: Sequence[str], code: MaskCode, value: int) -> Meanin
     return Meaning(names, replace(code, values=values, ignored=ignored))
 
 
-def without_class(found: RecognizedDataset, folder: str, value: int | None) -> RecognizedDataset:
+def drop_ignored_class(found: RecognizedDataset, folder: str, value: int | None) -> RecognizedDataset:
     """Return a copy of a dataset without the class for `value` in its masks or point labels.
 
     The dataset is returned unchanged if `value` is None or it has neither masks nor point labels.
@@ -51,9 +51,9 @@ def without_class(found: RecognizedDataset, folder: str, value: int | None) -> R
         return found
     train, val = found.train, found.val
     if isinstance(train, MaskSplit) and isinstance(val, MaskSplit):
-        meaning = masks_without(folder, train.masks, val.masks, value)
+        meaning = drop_mask_value(folder, train.masks, val.masks, value)
     else:
-        meaning = labels_without(found.classes, found.code, value)
+        meaning = drop_point_label(found.classes, found.code, value)
     if isinstance(meaning, Problem):
         return replace(found, problems=(*found.problems, meaning))
     return replace(found, classes=meaning.classes, code=meaning.code)

@@ -26,10 +26,10 @@ class ImageLookup:
     def __init__(self, tree: Tree) -> None:
         self.ambiguous: list[str] = []
         self._tree = tree
-        self._names: dict[str, dict[str, str]] = {}  # results of `_listed`, by folder
-        # Results of `_folders`, by its arguments.
+        self._names: dict[str, dict[str, str]] = {}  # results of `_index_images`, by folder
+        # Results of `_find_folders`, by its arguments.
         self._known_folders: dict[tuple[tuple[str, ...], str, str], list[tuple[str, dict[str, str]]]] = {}
-        self._known_roots: dict[tuple[str, str], list[str]] = {}  # results of `_roots`
+        self._known_roots: dict[tuple[str, str], list[str]] = {}  # results of `_find_roots`
         self._anywhere: dict[str, list[str]] | None = None  # paths by name, with and without extension
 
     def find(self, name: str, near: str = "", *, split: str = "", ending: bool = True) -> str | None:
@@ -41,38 +41,38 @@ class ImageLookup:
             split: Split of the annotations. Image folders of this split are preferred.
             ending: False if `name` may lack the file extension.
         """
-        parts = _parts(name)
+        parts = _split_path(name)
         if not parts:
             return None
         key = unicode_key(parts[-1])
-        for folder, names in self._folders(tuple(parts[:-1]), near, split):
+        for folder, names in self._find_folders(tuple(parts[:-1]), near, split):
             file_name = names.get(key) or names.get(key.lower())
             if file_name is not None and (not ending or unicode_key(file_name).lower() == key.lower()):
                 return folder + file_name
-        return self._by_name_alone(parts, split, ending=ending)
+        return self._find_by_name(parts, split, ending=ending)
 
-    def _folders(self, parents: tuple[str, ...], near: str, split: str) -> list[tuple[str, dict[str, str]]]:
+    def _find_folders(self, parents: tuple[str, ...], near: str, split: str) -> list[tuple[str, dict[str, str]]]:
         """Return the folders that may contain an image, most likely first.
 
         `parents` are the folders in the image's name in the annotation file. Each result is the full path of a folder,
-        ending with a separator, and the images in it (see `_listed`).
+        ending with a separator, and the images in it (see `_index_images`).
         """
         cached = self._known_folders.get((parents, near, split))
         if cached is not None:
             return cached
         folders: dict[str, None] = {}
-        roots = self._roots(near, split)
+        roots = self._find_roots(near, split)
         for skipped in range(len(parents) + 1):
-            if any(map(_split, parents[:skipped])):
+            if any(map(_find_split, parents[:skipped])):
                 roots = [root for root in roots if _agrees_on_split(root, list(parents[:skipped]))]
             for root in roots:
                 folder = os.path.normpath(os.path.join(root, *parents[skipped:])).removeprefix(".").lstrip(os.sep)
-                if self._listed(folder):
+                if self._index_images(folder):
                     folders[folder] = None
-        found = [(os.path.join(self._tree.path(folder), ""), self._listed(folder)) for folder in folders]
+        found = [(os.path.join(self._tree.path(folder), ""), self._index_images(folder)) for folder in folders]
         return self._known_folders.setdefault((parents, near, split), found)
 
-    def _roots(self, near: str, split: str) -> list[str]:
+    def _find_roots(self, near: str, split: str) -> list[str]:
         """Return the folders that names in an annotation file may be relative to, most likely first.
 
         `near` is the folder of the annotation file, and `split` is its split.
@@ -85,14 +85,14 @@ class ImageLookup:
             if split:
                 for parent in near_base:
                     roots += [
-                        os.path.join(parent, each) for each in self._tree.folders(parent) if _split(each) == split
+                        os.path.join(parent, each) for each in self._tree.folders(parent) if _find_split(each) == split
                     ]
             roots += near_base
         image_folders = [os.path.join(root, name) for root in roots for name in self._tree.named(IMAGE_FOLDERS, root)]
         self._known_roots[near, split] = list(dict.fromkeys([*roots, *image_folders]))
         return self._known_roots[near, split]
 
-    def _listed(self, folder: str) -> dict[str, str]:
+    def _index_images(self, folder: str) -> dict[str, str]:
         """Return the names of the images in a folder, keyed by lookup key, or {} for a missing folder.
 
         The keys are the name in one Unicode form, in lower case, and without extension.
@@ -107,7 +107,7 @@ class ImageLookup:
             self._names[folder] = by_key
         return self._names[folder]
 
-    def _by_name_alone(self, parts: list[str], split: str, *, ending: bool) -> str | None:
+    def _find_by_name(self, parts: list[str], split: str, *, ending: bool) -> str | None:
         """Return the full path of the only image with a name in the dataset, or None if not exactly one has it.
 
         `parts` are the folders and the file name of the image in the annotation file. If `ending` is False, the file
@@ -130,7 +130,7 @@ class ImageLookup:
         return self._tree.path(fitting[0]) if len(fitting) == 1 else None
 
 
-def _parts(name: str) -> list[str]:
+def _split_path(name: str) -> list[str]:
     """Return the folders and the file name in a path or URL as a list, without "." and ".."."""
     name = name.strip().replace("\\", "/")
     if "://" in name or "?d=" in name:
@@ -148,11 +148,11 @@ def _parts(name: str) -> list[str]:
 
 def _agrees_on_split(folder: str, words: list[str]) -> bool:
     """Return False if the names in the path `folder` denote a split, and `words` denote another split."""
-    requested_splits = {split for word in words if (split := _split(word))}
-    folder_splits = {split for word in folder.split(os.sep) if (split := _split(word))}
+    requested_splits = {split for word in words if (split := _find_split(word))}
+    folder_splits = {split for word in folder.split(os.sep) if (split := _find_split(word))}
     return not requested_splits or not folder_splits or bool(requested_splits & folder_splits)
 
 
-def _split(name: str) -> str:
+def _find_split(name: str) -> str:
     """Return the split that a folder name such as "train" or "train_images" denotes, or "" if it denotes none."""
     return split_named(name) or split_in(name)

@@ -106,7 +106,7 @@ class Outlines:
         require_size("its outlines have", self._size or (height, width), (height, width))
         windows = (read_outline(content).window(height, width) for _, content, _ in self._outlines)
         objects = ((label, crowd) for label, _, crowd in self._outlines)
-        return _with_windows(windows, objects, height, width)
+        return _make_instances(windows, objects, height, width)
 
     def labels(self) -> list[int]:
         return [label for label, _, crowd in self._outlines if not crowd]
@@ -131,7 +131,7 @@ class Polygons:
     def instances(self, height: int, width: int) -> list[Instance]:
         """Return the objects that have pixels in the image. Raises Unfit or OutlineError."""
         windows = (fill(points * (width, height), height, width) for _, points in self._polygons)
-        return _with_windows(windows, ((label, False) for label, _ in self._polygons), height, width)
+        return _make_instances(windows, ((label, False) for label, _ in self._polygons), height, width)
 
     def labels(self) -> list[int]:
         return [label for label, _ in self._polygons]
@@ -177,7 +177,9 @@ class NumberedMasks(_MaskFiles):
 
     def instances(self, height: int, width: int) -> list[Instance]:
         return [
-            Instance(window, label) for path, label in self._masks for window in numbered_windows(path, (height, width))
+            Instance(window, label)
+            for path, label in self._masks
+            for window in read_numbered_windows(path, (height, width))
         ]
 
     def labels(self) -> list[int]:
@@ -206,9 +208,9 @@ class ClassedMask(_MaskFiles):
     def instances(self, height: int, width: int) -> list[Instance]:
         """Return the instances, each with the most frequent class among its pixels."""
         numbers_path, classes_path = self._paths
-        plane = class_plane(_values(classes_path, (height, width)), self._code)
+        plane = class_plane(_read_mask(classes_path, (height, width)), self._code)
         found = []
-        for window in numbered_windows(numbers_path, (height, width)):
+        for window in read_numbered_windows(numbers_path, (height, width)):
             counts = np.bincount(plane[window.slices][window.pixels], minlength=NO_CLASS + 1)[:NO_CLASS]
             if self._background is not None:
                 counts = np.delete(counts, self._background)
@@ -261,10 +263,10 @@ class NumberedLabels(_MaskFiles):
     def instances(self, height: int, width: int) -> list[Instance]:
         """Return the instances. Regions of objects that are not separated become ignored instances."""
         size = (height, width)
-        values, positions = np.unique(_values(self._paths[0], size).values, return_inverse=True)
+        values, positions = np.unique(_read_mask(self._paths[0], size).values, return_inverse=True)
         objects = [self._numbering.split(value) for value in values.tolist()]  # label, and True if not separated
         is_used = np.array([label in self._classes for label, _ in objects], bool)
-        windows = _windows(np.where(is_used, np.cumsum(is_used), 0)[positions].reshape(size))
+        windows = _find_windows(np.where(is_used, np.cumsum(is_used), 0)[positions].reshape(size))
         used_objects = [each for each, used in zip(objects, is_used.tolist(), strict=True) if used]
         return [
             Instance(window, self._classes[label], ignored)
@@ -301,7 +303,7 @@ class PanopticImage(_MaskFiles):
             raise Unfit(f"{name} holds {len(ids):,} segments, which is too many")
         is_used = np.isin(ids, [id for id, _, _ in self._segments])
         numbers = np.where(is_used, np.arange(1, len(ids) + 1, dtype=np.int32), 0)[positions].reshape(height, width)
-        windows = {int(ids[number - 1]): window for number, window in _windows(numbers).items()}
+        windows = {int(ids[number - 1]): window for number, window in _find_windows(numbers).items()}
         return [Instance(windows[id], label, crowd) for id, label, crowd in self._segments if id in windows]
 
     def labels(self) -> list[int]:
@@ -309,7 +311,7 @@ class PanopticImage(_MaskFiles):
 
     def _ids(self, size: tuple[int, int]) -> Values:
         """Return the segment id at each pixel, [h, w]. Raises Unfit if the PNG has another size than `size`."""
-        mask = _values(self._paths[0], size)
+        mask = _read_mask(self._paths[0], size)
         if mask.mode != "color":
             return mask.values
         # Colors are 0xRRGGBB.
@@ -342,22 +344,22 @@ def warn_about_crowds(crowded: Sequence[str]) -> list[Problem]:
     return warn_about(crowded, "image", f"with more than {MAX_INSTANCES} instances:", remedy)
 
 
-def numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
+def read_numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
     """Return the window of each object in the mask at `path`, which numbers the objects. 0 is background.
 
     Raises Unfit if the mask does not have the given size (height, width).
     """
-    values = np.maximum(_values(path, size).values, 0)  # missing data has no object
+    values = np.maximum(_read_mask(path, size).values, 0)  # missing data has no object
     if values.max(initial=0) > MAX_NUMBERS:  # such as colors, which are renumbered so that 0 remains 0
         values = np.unique(np.append(0, values), return_inverse=True)[1][1:].reshape(size)
         if (count := int(values.max(initial=0))) > MAX_NUMBERS:
             raise Unfit(
                 f"its mask {printable(os.path.basename(path))} holds {count:,} values, like an image rather than a mask"
             )
-    return list(_windows(values).values())
+    return list(_find_windows(values).values())
 
 
-def _windows(numbers: Values) -> dict[int, Window]:
+def _find_windows(numbers: Values) -> dict[int, Window]:
     """Return the window of each positive number in a plane, [h, w], keyed by the number.
 
     Raises Unfit if the total area of the windows is too large.
@@ -366,11 +368,11 @@ def _windows(numbers: Values) -> dict[int, Window]:
 
     slices = {number: found for number, found in enumerate(find_objects(numbers), 1) if found is not None}
     height, width = numbers.shape
-    _check_painted(sum((y.stop - y.start) * (x.stop - x.start) for y, x in slices.values()), (height, width))
+    _check_total_area(sum((y.stop - y.start) * (x.stop - x.start) for y, x in slices.values()), (height, width))
     return {number: Window(y.start, x.start, numbers[y, x] == number) for number, (y, x) in slices.items()}
 
 
-def _with_windows(
+def _make_instances(
     windows: Iterable[Window | None], objects: Iterable[tuple[int, bool]], height: int, width: int
 ) -> list[Instance]:
     """Return the instances that have a window, after checking the total area of all windows in an image.
@@ -384,17 +386,17 @@ def _with_windows(
         if window is not None:
             found.append(Instance(window, label, ignored))
             painted += window.pixels.size
-            _check_painted(painted, (height, width))
+            _check_total_area(painted, (height, width))
     return found
 
 
-def _check_painted(pixels: int, size: tuple[int, int]) -> None:
+def _check_total_area(pixels: int, size: tuple[int, int]) -> None:
     """Raise Unfit if `pixels`, the total area of bounding rectangles in an image, is too large for its size."""
     if pixels > max(MAX_PAINTED, MAX_LAYERS * size[0] * size[1]):
         raise Unfit(f"the rectangles around its objects have {pixels:,} pixels or more, which is too many")
 
 
-def _values(path: str, size: tuple[int, int]) -> MaskValues:
+def _read_mask(path: str, size: tuple[int, int]) -> MaskValues:
     """Read the mask at `path`.
 
     Raises Unfit if it does not have the given size (height, width), and any exception of the decoder.

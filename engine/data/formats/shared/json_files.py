@@ -76,7 +76,7 @@ class Fault(NamedTuple):
 UNUSABLE = Fault("entry with a missing or unusable value", "entries with a missing or unusable value")
 
 
-def json_files(tree: Tree, ending: str = ".json") -> dict[str, list[str]]:
+def find_json_files(tree: Tree, ending: str = ".json") -> dict[str, list[str]]:
     """Return the files with the extension `ending`, keyed by folder, largest first.
 
     Only folders up to `DEPTH` levels deep are searched. All paths are relative to the dataset folder.
@@ -100,14 +100,14 @@ def text_chunks(path: str) -> Iterator[str]:
     """Yield the text of a file in chunks of about `CHUNK_BYTES`. Raises OSError or UnusableFile."""
     with open_regular(path) as stream:
         start = stream.read(CHUNK_BYTES)
-        encoding, mark_length = _encoding(start)
+        encoding, mark_length = _detect_encoding(start)
         decoder = codecs.getincrementaldecoder(encoding)("replace")
         yield decoder.decode(start[mark_length:])
         while chunk := stream.read(CHUNK_BYTES):
             yield decoder.decode(chunk)
 
 
-def head(path: str) -> str:
+def read_head(path: str) -> str:
     """Return the first chunk of a text file, or "" if it can't be read. Raises UnusableFile if it is not a file."""
     try:
         return next(text_chunks(path), "")
@@ -136,7 +136,7 @@ def sample_lists(path: str, keys: Sequence[str], until: str, count: int = 50) ->
             for match in pattern.finditer(buffer):
                 if found.get(match[1]):
                     continue
-                items = items_from(buffer, match.end(), count)
+                items = parse_items(buffer, match.end(), count)
                 if items or _EMPTY.match(buffer, match.end()):
                     found[match[1]] = items
                 elif unfinished is None:
@@ -160,7 +160,7 @@ def text_windows(path: str, count: int = 8, length: int = 1 << 18) -> Iterator[s
     try:
         with open_regular(path) as stream:
             size = os.fstat(stream.fileno()).st_size
-            encoding, _ = _encoding(stream.read(4))
+            encoding, _ = _detect_encoding(stream.read(4))
             # Multiples of 4 bytes don't divide a character of UTF-16.
             for start in dict.fromkeys(size * number // count // 4 * 4 for number in range(count)):
                 stream.seek(start)
@@ -169,7 +169,7 @@ def text_windows(path: str, count: int = 8, length: int = 1 << 18) -> Iterator[s
         pass
 
 
-def items_from(text: str, start: int, count: int) -> list[Any]:
+def parse_items(text: str, start: int, count: int) -> list[Any]:
     """Parse at most `count` entries of a JSON list in `text`.
 
     `start` is the position after the bracket that opens the list. Fewer entries are returned if the list or the text
@@ -185,7 +185,7 @@ def items_from(text: str, start: int, count: int) -> list[Any]:
     return items
 
 
-def _encoding(start: bytes) -> tuple[str, int]:
+def _detect_encoding(start: bytes) -> tuple[str, int]:
     """Return the encoding of a text, detected from its first bytes, and the length of its byte order mark."""
     for mark, name, _ in BYTE_ORDER_MARKS:
         if start.startswith(mark):
@@ -203,7 +203,7 @@ def read_json_bytes(path: str) -> bytes:
     with refuse_unusable(path):
         allow_for_text(path)
         content = read_regular(path, MAX_BYTES)
-        encoding, mark_length = _encoding(content[:4])
+        encoding, mark_length = _detect_encoding(content[:4])
         if encoding != "utf-8":
             content = content[mark_length:].decode(encoding, "replace").encode("utf-8", "replace")
         elif mark_length:
@@ -239,11 +239,11 @@ def decode_file(
     try:
         return parse_file(path, decoder)
     except (OSError, UnusableFile, Unfit) as error:
-        problems.append(cannot_read(name, error, remedy))
+        problems.append(create_read_error(name, error, remedy))
         return None
 
 
-def cannot_read(name: str, error: Exception, remedy: str) -> Problem:
+def create_read_error(name: str, error: Exception, remedy: str) -> Problem:
     """Return an error that the annotation file `name` can't be read, with the reason."""
     return dataset_error(f"{printable(name)} can't be read: {describe_failure(error)}.", remedy)
 
@@ -255,12 +255,12 @@ def parse_file(path: str, decoder: msgspec.json.Decoder[T]) -> T:
         try:
             return decoder.decode(content)
         except msgspec.ValidationError as error:
-            raise Unfit(f"{_path_in_file(error) or 'its content'} is missing or of another type") from None
+            raise Unfit(f"{_find_path_in_file(error) or 'its content'} is missing or of another type") from None
         except msgspec.DecodeError as error:
-            raise Unfit(_malformed(error, content) if content.strip() else "it is empty") from None
+            raise Unfit(_explain_malformed(error, content) if content.strip() else "it is empty") from None
 
 
-def _path_in_file(error: msgspec.ValidationError) -> str:
+def _find_path_in_file(error: msgspec.ValidationError) -> str:
     """Return the path, such as images[3].id, of the value that msgspec reports as missing or mistyped in a JSON file.
 
     Returns "" if the entire content has another type.
@@ -269,7 +269,7 @@ def _path_in_file(error: msgspec.ValidationError) -> str:
     return ".".join(filter(None, parts))
 
 
-def _malformed(error: msgspec.DecodeError, content: bytes) -> str:
+def _explain_malformed(error: msgspec.DecodeError, content: bytes) -> str:
     """Describe why the content of a JSON file is invalid, with the number of the line if msgspec reports it."""
     found = _BYTE.search(str(error))
     if found is None:
@@ -301,7 +301,7 @@ class EntryFaults:
             try:
                 yield place, decoder.decode(entry)
             except msgspec.ValidationError as error:
-                self.add(UNUSABLE, ".".join(filter(None, (place, _path_in_file(error)))))
+                self.add(UNUSABLE, ".".join(filter(None, (place, _find_path_in_file(error)))))
             except (msgspec.DecodeError, RecursionError):
                 self.add(UNUSABLE, place)
 
@@ -319,7 +319,7 @@ def sample(paths: Sequence[str], count: int = SAMPLED) -> list[str]:
     return [paths[index] for index in spread_evenly(len(paths), count)]
 
 
-def likely_first(paths: Sequence[str]) -> list[str]:
+def select_likely(paths: Sequence[str]) -> list[str]:
     """Return some of the `paths`, those nearest to the dataset folder first.
 
     A file about all images is usually one of these.
@@ -360,7 +360,7 @@ def sample_json(path: str, words: Iterable[bytes]) -> Any:
         return None
 
 
-def first_items(path: str, count: int = SAMPLED) -> list[Any]:
+def read_first_items(path: str, count: int = SAMPLED) -> list[Any]:
     """Return the first entries, at most `count`, of a JSON file that contains a list. A large file is read only partly.
 
     Returns [] for other JSON files. Raises UnusableFile or OSError.
@@ -372,6 +372,6 @@ def first_items(path: str, count: int = SAMPLED) -> list[Any]:
             return []
         for more_chunks in (4, 64):  # until the first entry is complete
             text += "".join(islice(chunks, more_chunks))
-            if items := items_from(text, 1, count):
+            if items := parse_items(text, 1, count):
                 return items
     return []

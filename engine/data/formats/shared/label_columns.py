@@ -21,7 +21,7 @@ from engine.data.formats.shared.tables import (
     VALIDATION_COLUMNS,
     YES,
     Table,
-    without_fraction,
+    remove_fraction,
 )
 from engine.data.formats.tree import split_named
 
@@ -88,13 +88,13 @@ class Profile:
     @property
     def is_flags(self) -> bool:
         """True if all cells of the column are yes/no flags, or -1 for unknown."""
-        known = {without_fraction(cell.lower()) for cell in self.cells} if 0 < len(self.cells) < 20 else set()
+        known = {remove_fraction(cell.lower()) for cell in self.cells} if 0 < len(self.cells) < 20 else set()
         return bool(known - {UNCERTAIN}) and known <= YES | NO | {UNCERTAIN}
 
     @property
     def is_numbers(self) -> bool:
         """True if all cells of the column are integers."""
-        return bool(self.cells) and all(re.fullmatch(r"[+-]?\d+", without_fraction(cell)) for cell in self.cells)
+        return bool(self.cells) and all(re.fullmatch(r"[+-]?\d+", remove_fraction(cell)) for cell in self.cells)
 
     @property
     def has_fractions(self) -> bool:
@@ -125,7 +125,7 @@ class Labeling:
     is_unambiguous: bool = True
 
 
-def profile(table: Table) -> list[Profile]:
+def profile_columns(table: Table) -> list[Profile]:
     """Return statistics about each column, using a single pass over the rows. Raises UnusableFile."""
     found = [Profile() for _ in table.head]
     counters = [each.cells for each in found]
@@ -141,7 +141,7 @@ def profile(table: Table) -> list[Profile]:
     return found
 
 
-def file_column(table: Table) -> int | None:
+def find_file_column(table: Table) -> int | None:
     """Return the index of the column with the images, or None if there is no such column or there are several.
 
     This is the only column with image files, or else a column with a suitable name.
@@ -161,13 +161,13 @@ def file_column(table: Table) -> int | None:
     return of_images[0] if of_images else next(by_name, None)
 
 
-def label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labeling]:
+def find_label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labeling]:
     """Return the possible ways to read labels from a table, most likely first, or [] if it has no labels."""
-    file = file_column(table)
+    file = find_file_column(table)
     names = table.plain
     if file is None or not BOX_COLUMNS.isdisjoint(names) or _has_masks(names, profiles):
         return []
-    split = _split_column(names, profiles, file)
+    split = _find_split_column(names, profiles, file)
     others = [
         column
         for column in range(len(names))
@@ -180,9 +180,10 @@ def label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labeling]:
     if are_unnamed and len(others) > 1 and flags != tuple(others):
         return []  # columns without names are only read if all of them are flags
     if named:
-        chosen = _without_doubles(table, named, profiles)
+        chosen = _drop_doubles(table, named, profiles)
         return [
-            Labeling(file, split, listed=column, mark=_separator(names[column], profiles[column])) for column in chosen
+            Labeling(file, split, listed=column, mark=_find_separator(names[column], profiles[column]))
+            for column in chosen
         ]
     # If only one column follows the image, it may have any name.
     is_sole = len([name for name in names if name not in INDEX_COLUMNS]) - (split is not None) == 2
@@ -191,17 +192,17 @@ def label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labeling]:
     if len(flags) > 1:
         of_flags = [profiles[column] for column in flags]
         # If no cell means "no", -1 does.
-        has_no = any(each.blank or not NO.isdisjoint(map(without_fraction, each.cells)) for each in of_flags)
+        has_no = any(each.blank or not NO.isdisjoint(map(remove_fraction, each.cells)) for each in of_flags)
         return [Labeling(file, split, flags=flags, signed=not has_no)]
     return [
         Labeling(
-            file, split, listed=each, mark=_separator(names[each], profiles[each]), is_unambiguous=len(others) == 1
+            file, split, listed=each, mark=_find_separator(names[each], profiles[each]), is_unambiguous=len(others) == 1
         )
-        for each in _likely_columns(others, names, profiles)
+        for each in _select_likely_columns(others, names, profiles)
     ]
 
 
-def _likely_columns(columns: Sequence[int], names: Sequence[str], profiles: Sequence[Profile]) -> list[int]:
+def _select_likely_columns(columns: Sequence[int], names: Sequence[str], profiles: Sequence[Profile]) -> list[int]:
     """Return those of `columns` that may contain labels according to their values."""
     likely = [each for each in columns if _may_be_labels(profiles[each]) and names[each] not in TEXT_COLUMNS]
     # A column of classes repeats its values, unlike a column of texts or numbers.
@@ -231,7 +232,7 @@ def may_be_measured(name: str, cells: Profile) -> bool:
 
 def has_only_measures(table: Table, profiles: Sequence[Profile]) -> bool:
     """Return True if the table contains only fractional numbers in addition to the names of images."""
-    file = file_column(table)
+    file = find_file_column(table)
     others = [each for column, each in enumerate(profiles) if column != file and each.cells]
     return file is not None and bool(others) and all(each.has_fractions for each in others)
 
@@ -277,7 +278,7 @@ def _lists_values(cells: Profile) -> bool:
     return len(lists[0]) == 4 or not are_integers or (len(lists[0]) == 2 and len(numbers) > _FEW_NUMBERS)
 
 
-def _split_column(names: Sequence[str], profiles: Sequence[Profile], file: int) -> int | None:
+def _find_split_column(names: Sequence[str], profiles: Sequence[Profile], file: int) -> int | None:
     """Return the index of the column with the splits, found by its name and its cells, or None.
 
     `file` is the index of the column with the images.
@@ -292,7 +293,7 @@ def _split_column(names: Sequence[str], profiles: Sequence[Profile], file: int) 
     return None
 
 
-def split_column_named(names: Sequence[str], file: int) -> int | None:
+def find_split_column_by_name(names: Sequence[str], file: int) -> int | None:
     """Return the index of the column with the splits, found by its name alone, or None.
 
     `file` is the index of the column with the images.
@@ -302,11 +303,11 @@ def split_column_named(names: Sequence[str], file: int) -> int | None:
     return next((names.index(name) for name in possible_names if name in names and names.index(name) != file), None)
 
 
-def split_in_cell(name: str, cell: str) -> str:
+def parse_split(name: str, cell: str) -> str:
     """Return the split that a cell in the column `name` denotes, or "" if it denotes none."""
     if name in SPLIT_COLUMNS:
         return split_named(cell)
-    is_yes = without_fraction(cell.lower()) in YES
+    is_yes = remove_fraction(cell.lower()) in YES
     if name in TRAINING_COLUMNS:
         return "train" if is_yes else "val"
     if name in TESTING_COLUMNS:
@@ -314,7 +315,7 @@ def split_in_cell(name: str, cell: str) -> str:
     return "val" if is_yes else "train"
 
 
-def _without_doubles(table: Table, columns: Sequence[int], profiles: Sequence[Profile]) -> list[int]:
+def _drop_doubles(table: Table, columns: Sequence[int], profiles: Sequence[Profile]) -> list[int]:
     """Leave out each of `columns` that repeats another one in other words, such as class numbers next to class names.
 
     Of two such columns, the one with names remains.
@@ -334,7 +335,7 @@ def _without_doubles(table: Table, columns: Sequence[int], profiles: Sequence[Pr
     return [column for column in columns if column in different]
 
 
-def _separator(name: str, cells: Profile) -> str:
+def _find_separator(name: str, cells: Profile) -> str:
     """Return the separator between labels in the cells of the column `name`, or "" if each cell contains one label.
 
     The separator "[" means that the cells are lists in brackets.

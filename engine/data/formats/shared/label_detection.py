@@ -14,12 +14,12 @@ from engine.data.formats.shared.label_columns import (
     OTHER_COLUMNS,
     Labeling,
     Profile,
-    file_column,
+    find_file_column,
+    find_label_columns,
     has_only_measures,
-    label_columns,
     may_be_measured,
-    profile,
-    split_in_cell,
+    parse_split,
+    profile_columns,
 )
 from engine.data.formats.shared.table_images import TableFile, TableImages
 from engine.data.formats.shared.tables import (
@@ -28,9 +28,9 @@ from engine.data.formats.shared.tables import (
     YES,
     Table,
     describe,
+    normalize_name,
     open_table,
-    plain,
-    without_fraction,
+    remove_fraction,
 )
 from engine.data.formats.tree import Tree, split_in, split_named, split_of_table
 from engine.data.splits import printable
@@ -97,13 +97,13 @@ def detect_in(tree: Tree, files: Iterable[tuple[str, str]]) -> list[Detection]:
     images = TableImages(tree)
     for folder, name in files:
         table = open_table(tree.path(folder, name), head=True)
-        column = None if table is None else file_column(table)
+        column = None if table is None else find_file_column(table)
         if table is None or column is None or _lists_splits(table):
             continue
         file = TableFile(folder, split_of_table(folder, name), table)
         found_fraction = images.fraction_found(file, [row[column] for row in table.sample(20) if row[column]])
-        profiles = profile(table)
-        if found_fraction and label_columns(table, profiles):
+        profiles = profile_columns(table)
+        if found_fraction and find_label_columns(table, profiles):
             by_columns.setdefault(table.plain, []).append((file, found_fraction))
         elif found_fraction and has_only_measures(table, profiles):
             with_measures.append(describe(table, tree))
@@ -115,7 +115,7 @@ def detect_in(tree: Tree, files: Iterable[tuple[str, str]]) -> list[Detection]:
         if (group := _read_group(files_of_group, broken)) is not None
     ]
     if groups:
-        return list(_detections(groups, tuple(broken), tree))
+        return list(_make_detections(groups, tuple(broken), tree))
     if broken:
         evidence = tuple(f"{printable(tree.within(each.path))} with images and labels" for each in broken[:3])
         return [Detection(("classes", "labels"), Confidence.LIKELY, evidence, source=Chosen((), (), tuple(broken)))]
@@ -130,7 +130,9 @@ def detect_in(tree: Tree, files: Iterable[tuple[str, str]]) -> list[Detection]:
 
 def _lists_splits(table: Table) -> bool:
     """Return True if a table has no column names, and the name of its file suggests that it lists splits."""
-    return table.head[1:] == ("labels",) and not _SPLIT_WORDS.isdisjoint(plain(os.path.basename(table.path)).split("_"))
+    return table.head[1:] == ("labels",) and not _SPLIT_WORDS.isdisjoint(
+        normalize_name(os.path.basename(table.path)).split("_")
+    )
 
 
 def _divide_alternatives(files: list[tuple[TableFile, float]]) -> list[list[tuple[TableFile, float]]]:
@@ -140,16 +142,16 @@ def _divide_alternatives(files: list[tuple[TableFile, float]]) -> list[list[tupl
     kept apart, since they are alternatives.
     """
     without_split = [(file, fraction) for file, fraction in files if not file.split]
-    names = [_image_names(file.table) for file, _ in without_split]
+    names = [_read_image_names(file.table) for file, _ in without_split]
     if len(set().union(*names)) == sum(map(len, names)):  # no image is in two tables
         return [files]
     with_split = [(file, fraction) for file, fraction in files if file.split]
     return [*([with_split] if with_split else []), *([pair] for pair in without_split)]
 
 
-def _image_names(table: Table) -> set[str]:
+def _read_image_names(table: Table) -> set[str]:
     """Return the image names in the first lines of a table, as far as they were read."""
-    column = file_column(table)
+    column = find_file_column(table)
     return set() if column is None else {row[column] for row in table.rows()}
 
 
@@ -163,7 +165,7 @@ def _read_group(files: Sequence[tuple[TableFile, float]], broken: list[UnusableF
     for file, _ in files:
         try:
             table = open_table(file.table.path) or file.table
-            found = profile(table)
+            found = profile_columns(table)
         except UnusableFile as error:
             broken.append(error)
             continue
@@ -171,7 +173,7 @@ def _read_group(files: Sequence[tuple[TableFile, float]], broken: list[UnusableF
         profiles = [_sum_profiles(*pair) for pair in zip(profiles, found, strict=True)] if profiles else found
     if not readable:
         return None
-    labelings = label_columns(readable[0].table, profiles)
+    labelings = find_label_columns(readable[0].table, profiles)
     return Group(readable, profiles, labelings, max(fraction for _, fraction in files)) if labelings else None
 
 
@@ -180,7 +182,7 @@ def _sum_profiles(one: Profile, other: Profile) -> Profile:
     return Profile(one.cells + other.cells, one.blank + other.blank, one.rows + other.rows)
 
 
-def _detections(groups: list[Group], broken: tuple[UnusableFile, ...], tree: Tree) -> Iterator[Detection]:
+def _make_detections(groups: list[Group], broken: tuple[UnusableFile, ...], tree: Tree) -> Iterator[Detection]:
     """Yield a detection for each way to read labels from the group of tables that has the most evidence.
 
     Groups that contain labels of other splits are combined with it. Other groups with as much evidence become
@@ -188,11 +190,11 @@ def _detections(groups: list[Group], broken: tuple[UnusableFile, ...], tree: Tre
     """
     groups.sort(key=_rank)
     best = groups[0]
-    combined, splits = [best], _splits(best)
+    combined, splits = [best], _find_splits(best)
     for group in groups[1:]:
-        if best.has_splits and _continues(group, best) and splits.isdisjoint(_splits(group)):
+        if best.has_splits and _continues(group, best) and splits.isdisjoint(_find_splits(group)):
             combined.append(group)
-            splits |= _splits(group)
+            splits |= _find_splits(group)
     equal = [group for group in groups if _rank(group)[:-1] == _rank(best)[:-1]]  # apart from the path
     alternatives = [group for group in equal if group not in combined]
     for groups_to_use in [combined, *([group] for group in alternatives)]:
@@ -202,17 +204,17 @@ def _detections(groups: list[Group], broken: tuple[UnusableFile, ...], tree: Tre
         unused += [file for file in main.files if file not in files]
         main = replace(main, files=files)
         rest = [(group, group.labelings[0]) for group in others]
-        against_tables = _evidence_against(main, others, tree)
+        against_tables = _find_evidence_against(main, others, tree)
         for labeling in main.labelings:
-            against = (*against_tables, *_evidence_of_measures(main, labeling))
+            against = (*against_tables, *_find_evidence_of_measures(main, labeling))
             variant = [describe(files[0].table, tree)] if alternatives else []
             if len(main.labelings) > 1 and labeling.listed is not None:
                 variant.append(printable(files[0].table.head[labeling.listed]))
             chosen = Chosen(((main, labeling), *rest), tuple(file.table.path for file in unused), broken)
             yield Detection(
-                _kinds(chosen),
-                _confidence(main, labeling) if not against else Confidence.WEAK,
-                tuple(_evidence(tree, group, each) for group, each in chosen.groups),
+                _find_kinds(chosen),
+                _rate_confidence(main, labeling) if not against else Confidence.WEAK,
+                tuple(_describe_evidence(tree, group, each) for group, each in chosen.groups),
                 against,
                 variant="/".join(filter(None, variant)),
                 source=chosen,
@@ -220,7 +222,7 @@ def _detections(groups: list[Group], broken: tuple[UnusableFile, ...], tree: Tre
             )
 
 
-def _confidence(group: Group, labeling: Labeling) -> Confidence:
+def _rate_confidence(group: Group, labeling: Labeling) -> Confidence:
     """Return the confidence that a group of tables contains labels in the given columns.
 
     It is CERTAIN for flags and if the name of the column shows this, LIKELY if only one column can contain labels, and
@@ -252,7 +254,7 @@ def _is_named(group: Group, labeling: Labeling) -> bool:
     return labeling.listed is not None and (table.headless or table.plain[labeling.listed] in LABEL_COLUMNS)
 
 
-def _evidence_against(group: Group, others: Sequence[Group], tree: Tree) -> tuple[str, ...]:
+def _find_evidence_against(group: Group, others: Sequence[Group], tree: Tree) -> tuple[str, ...]:
     """Return the evidence that tables are not the labels of the images in the folder.
 
     Most of their images may be missing from the folder, or many images in the folder may be missing from the tables.
@@ -271,7 +273,7 @@ def _evidence_against(group: Group, others: Sequence[Group], tree: Tree) -> tupl
     return ()
 
 
-def _evidence_of_measures(group: Group, labeling: Labeling) -> Iterator[str]:
+def _find_evidence_of_measures(group: Group, labeling: Labeling) -> Iterator[str]:
     """Yield a phrase if numbers in the label column, or in other columns, seem to be measured values, not labels."""
     table = group.files[0].table
     columns = [] if labeling.listed is None else [labeling.listed]
@@ -297,16 +299,16 @@ def _rank(group: Group) -> tuple[bool, bool, bool, bool, bool, str]:
     return not labeling.is_unambiguous, is_unnamed, group.found_fraction < 0.5, not group.has_splits, not has_word, path
 
 
-def _splits(group: Group) -> set[str]:
+def _find_splits(group: Group) -> set[str]:
     """Return the splits that occur in the tables of a group."""
     column = group.labelings[0].split
     if column is None:
         return {file.split for file in group.files}
     name = group.files[0].table.plain[column]
-    return {split_in_cell(name, cell) for cell in group.profiles[column].cells}
+    return {parse_split(name, cell) for cell in group.profiles[column].cells}
 
 
-def _evidence(tree: Tree, group: Group, labeling: Labeling) -> str:
+def _describe_evidence(tree: Tree, group: Group, labeling: Labeling) -> str:
     """Describe the tables of a group and their labels, as evidence for a detection."""
     head = group.files[0].table.head
     tables = " and ".join(describe(file.table, tree) for file in group.files[:3])
@@ -317,7 +319,7 @@ def _evidence(tree: Tree, group: Group, labeling: Labeling) -> str:
     return f"{tables} with images and {what} in the column {printable(head[labeling.listed])}"
 
 
-def _kinds(chosen: Chosen) -> tuple[str, ...]:
+def _find_kinds(chosen: Chosen) -> tuple[str, ...]:
     """Return the possible kinds of annotations in the tables, most likely first: "classes" and "labels".
 
     If an image has several labels, only "labels" is possible.
@@ -327,7 +329,7 @@ def _kinds(chosen: Chosen) -> tuple[str, ...]:
         if labeling.mark or is_long(group, labeling):
             return ("labels",)
         if labeling.flags:
-            yes = cells_meaning(group, labeling.flags, YES)
+            yes = find_cells_meaning(group, labeling.flags, YES)
             rows = (row for file in group.files for row in file.table.rows())
             counts.update(sum(row[column] in yes for column in labeling.flags) for row in rows)
     if max(counts, default=0) > 1:
@@ -351,8 +353,8 @@ def is_long(group: Group, labeling: Labeling) -> bool:
     return differing > _SEVERAL_LABELS * len(names) or (is_plural and differing > 0)
 
 
-def cells_meaning(group: Group, columns: Iterable[int], meaning: frozenset[str]) -> frozenset[str]:
+def find_cells_meaning(group: Group, columns: Iterable[int], meaning: frozenset[str]) -> frozenset[str]:
     """Return the distinct cells of yes/no `columns` whose text is in `meaning`, a set of words for "yes" or "no"."""
     return frozenset(
-        cell for column in columns for cell in group.profiles[column].cells if without_fraction(cell.lower()) in meaning
+        cell for column in columns for cell in group.profiles[column].cells if remove_fraction(cell.lower()) in meaning
     )

@@ -86,13 +86,11 @@ class Pairs:
         found += warn_about(self.missing, "image", "named in a list but not in the folder:", remedy)
         remedy = f"Such images are left out; add their {many} under the same names."
         found += warn_about(
-            self.unmatched_images, "image", f"in {_folders(self.unmatched_images)} without {one}:", remedy
+            self.unmatched_images, "image", f"in {_name_folders(self.unmatched_images)} without {one}:", remedy
         )
         if self.unmatched_files:
             files = count_sentence(self.unmatched_files, f"file of {many}", f"files of {many}")
-            message = (
-                f"{files} in {_folders(self.unmatched_files)} without an image: {first_names(self.unmatched_files)}."
-            )
+            message = f"{files} in {_name_folders(self.unmatched_files)} without an image: {first_names(self.unmatched_files)}."
             found.append(dataset_warning(message, f"Such files are not used; give image and {many} the same name."))
         remedy = f"Such images are left out; merge the {many} of an image into one file."
         found += warn_about(self.several, "image", f"with several files of {many}:", remedy)
@@ -101,12 +99,12 @@ class Pairs:
         return found
 
 
-def mask_splits(splits: Mapping[str, Pairs]) -> dict[str, MaskSplit]:
+def make_mask_splits(splits: Mapping[str, Pairs]) -> dict[str, MaskSplit]:
     """Convert pairs of images and masks to splits with a mask for each image."""
     return {name: MaskSplit(pairs.images, pairs.files) for name, pairs in splits.items()}
 
 
-def instance_splits(splits: Mapping[str, Pairs], source: Callable[[str], Source]) -> dict[str, InstanceSplit]:
+def make_instance_splits(splits: Mapping[str, Pairs], source: Callable[[str], Source]) -> dict[str, InstanceSplit]:
     """Convert pairs of images and masks to splits of outlined objects.
 
     `source` returns the source of instances for the path of a mask.
@@ -127,7 +125,7 @@ def pair_folders(
         suffixes: Texts that may follow the name of the image in the names of these files, such as "_mask" or "".
     """
     paths = [os.path.join(folder, name) for folder in images for name in tree.images(folder)]
-    return _pair(tree, sorted(paths), annotations, _by_key(tree, annotations, endings), suffixes)
+    return _pair(tree, sorted(paths), annotations, _index_files(tree, annotations, endings), suffixes)
 
 
 def pair_in_one_folder(tree: Tree, folder: str, endings: Sequence[str], chosen: str, suffixes: Sequence[str]) -> Pairs:
@@ -138,10 +136,10 @@ def pair_in_one_folder(tree: Tree, folder: str, endings: Sequence[str], chosen: 
     """
     lower_suffixes = tuple(each.lower() for each in suffixes)
     names = [name for name in tree.files(folder) if suffix(name) in endings]
-    annotations = {stem(name): name for name in names if _without_number(stem(name)).lower().endswith(chosen.lower())}
-    others = [name for name in names if not _without_number(stem(name)).lower().endswith(lower_suffixes)]
+    annotations = {stem(name): name for name in names if _remove_number(stem(name)).lower().endswith(chosen.lower())}
+    others = [name for name in names if not _remove_number(stem(name)).lower().endswith(lower_suffixes)]
     paths = [os.path.join(folder, name) for name in others if is_image(name)]
-    files = dict(zip(_keys(list(annotations)), annotations.values(), strict=True))
+    files = dict(zip(_make_keys(list(annotations)), annotations.values(), strict=True))
     return _pair(tree, paths, folder, files, (chosen,))
 
 
@@ -150,14 +148,14 @@ def _pair(
 ) -> Pairs:
     """Pair the images `paths` with files in the folder `annotations`. All paths are relative to the dataset folder.
 
-    `files` are the names of these files, keyed by the results of `_keys`.
+    `files` are the names of these files, keyed by the results of `_make_keys`.
     """
-    keys = _keys([stem(path) for path in paths])
+    keys = _make_keys([stem(path) for path in paths])
     file_keys = match_names(keys, list(files), suffixes)
     pairs = Pairs()
     used_keys: set[str] = set()
     counts = Counter(keys)
-    numbered_copies = _numbered_copies(files, set(file_keys.values()))
+    numbered_copies = _find_numbered_copies(files, set(file_keys.values()))
     for path, key in zip(paths, keys, strict=True):
         file_key = file_keys.get(key)
         if file_key is None:
@@ -191,13 +189,13 @@ def match_names(images: Sequence[str], files: Sequence[str], suffixes: Sequence[
     enough = (min(len(images), len(files)) + 1) // 2
     if len(matches) >= enough or min(len(images), len(files)) < 2:
         return matches
-    by_rest = max(_by_common_words(images, files), key=len, default={})
+    by_rest = max(_match_without_common_words(images, files), key=len, default={})
     return by_rest if len(by_rest) >= max(enough, len(matches) + 1) else matches
 
 
-def _by_common_words(images: Sequence[str], files: Sequence[str]) -> Iterable[dict[str, str]]:
+def _match_without_common_words(images: Sequence[str], files: Sequence[str]) -> Iterable[dict[str, str]]:
     """Yield the matches after removing common prefixes, common suffixes, both, or neither from all names."""
-    image_affixes, file_affixes = _common_affixes(images), _common_affixes(files)
+    image_affixes, file_affixes = _find_common_affixes(images), _find_common_affixes(files)
     image_splits, file_splits = ({*map(split_in, affixes)} - {""} for affixes in (image_affixes, file_affixes))
     if image_splits and file_splits and image_splits != file_splits:
         return  # for example, training images and masks for validation
@@ -212,12 +210,12 @@ def _by_common_words(images: Sequence[str], files: Sequence[str]) -> Iterable[di
             yield {name: file_rests[rest] for rest, name in image_rests.items() if rest in file_rests}
 
 
-def _common_affixes(names: Sequence[str]) -> tuple[str, str]:
+def _find_common_affixes(names: Sequence[str]) -> tuple[str, str]:
     """Return the longest prefix and the longest suffix that all names share, in full words."""
-    return _common_beginning(names), _common_beginning([name[::-1] for name in names])[::-1]
+    return _find_common_beginning(names), _find_common_beginning([name[::-1] for name in names])[::-1]
 
 
-def _common_beginning(names: Sequence[str]) -> str:
+def _find_common_beginning(names: Sequence[str]) -> str:
     """Return the longest prefix that all names share, in full words.
 
     It does not end with digits, since these number the files.
@@ -230,38 +228,38 @@ def _common_beginning(names: Sequence[str]) -> str:
     return beginning[: 1 + max(beginning.rfind(each) for each in _SEPARATORS)]
 
 
-def _numbered_copies(files: Mapping[str, str], matched: set[str]) -> dict[str, list[str]]:
+def _find_numbered_copies(files: Mapping[str, str], matched: set[str]) -> dict[str, list[str]]:
     """Return the additional files about the image of each matched file, such as NAME_mask_1 for NAME_mask."""
     found: dict[str, list[str]] = {}
     for key in files:
-        base = _without_number(key)
+        base = _remove_number(key)
         if base != key and base in matched and key not in matched:
             found.setdefault(base, []).append(key)
     return found
 
 
-def _by_key(tree: Tree, folder: str, endings: Sequence[str]) -> dict[str, str]:
-    """Return the files in `folder` that have one of the extensions, keyed by their names as normalized by `_keys`."""
+def _index_files(tree: Tree, folder: str, endings: Sequence[str]) -> dict[str, str]:
+    """Return the files in `folder` that have one of the extensions, keyed by their names as normalized by `_make_keys`."""
     names = [name for name in tree.files(folder) if suffix(name) in endings]
     names.sort(key=lambda name: (endings.index(suffix(name)), name))
     by_stem: dict[str, str] = {}
     for name in names:
         by_stem.setdefault(os.path.splitext(name)[0], name)
-    return dict(sorted(zip(_keys(list(by_stem)), by_stem.values(), strict=True)))
+    return dict(sorted(zip(_make_keys(list(by_stem)), by_stem.values(), strict=True)))
 
 
-def _keys(stems: Sequence[str]) -> list[str]:
+def _make_keys(stems: Sequence[str]) -> list[str]:
     """Return the file names `stems` in one Unicode form, and in lower case unless this makes two of them equal."""
     plain = list(map(unicode_key, stems))
     lower = [stem.lower() for stem in plain]
     return lower if len(set(lower)) == len(set(plain)) else plain
 
 
-def _without_number(stem: str) -> str:
+def _remove_number(stem: str) -> str:
     """Remove a number at the end of a name: NAME_mask_1 becomes NAME_mask."""
     return re.sub(r"[_\-. ]\d+$", "", stem)
 
 
-def _folders(paths: Sequence[str]) -> str:
+def _name_folders(paths: Sequence[str]) -> str:
     """Return the names of the first folders that contain the files `paths`, for messages."""
     return first_names([os.path.dirname(path) for path in paths])

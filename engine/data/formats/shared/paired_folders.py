@@ -126,14 +126,14 @@ class _Folder(NamedTuple):
         return tuple(
             split_named(name.without_role) or name.without_role
             for name in self.names
-            if name.without_role and (name.role != "annotations" or _split_of_words(name.without_role))
+            if name.without_role and (name.role != "annotations" or _find_split(name.without_role))
         )
 
     @property
     def split(self) -> str:
         """Split that the first folder name for a split on the path denotes, or "" if none does."""
         splits = (
-            split_named(name.without_role) or (name.role and _split_of_words(name.without_role)) for name in self.names
+            split_named(name.without_role) or (name.role and _find_split(name.without_role)) for name in self.names
         )
         return next(filter(None, splits), "")
 
@@ -143,7 +143,7 @@ class _Folder(NamedTuple):
         With `with_words`, additional words in the name of the folder are a part of it.
         """
         return "/".join(
-            name.name if with_words and not _split_of_words(name.without_role) else name.role_word
+            name.name if with_words and not _find_split(name.without_role) else name.role_word
             for name in self.names
             if name.role == "annotations"
         )
@@ -163,9 +163,9 @@ def find_candidates(tree: Tree, roles: Roles) -> list[Candidate]:
         if folder.role == "annotations" and tree.has(roles.endings, folder.path):
             search.join(folder, index)
     if roles.excluded_words is not None:
-        for folder, partner in _siblings(images, others, roles.excluded_words):
-            search.add(_differing_name(folder, partner), folder, [partner], is_named=False)
-    candidates = [*search.found.values(), *_in_image_folders(tree, roles, [*images, *others])]
+        for folder, partner in _pair_siblings(images, others, roles.excluded_words):
+            search.add(_find_differing_name(folder, partner), folder, [partner], is_named=False)
+    candidates = [*search.found.values(), *_find_in_image_folders(tree, roles, [*images, *others])]
     for candidate in candidates:
         taken = search.used.get(candidate.variant, set())
         if taken:
@@ -260,7 +260,7 @@ class _Search:
         return pair_folders(self._tree, folders, folder.path, self._roles.endings, self._roles.suffixes)
 
 
-def _siblings(
+def _pair_siblings(
     images: Sequence[_Folder], others: Sequence[_Folder], excluded_words: Sequence[str]
 ) -> Iterator[tuple[_Folder, _Folder]]:
     """Yield each folder of `others` together with an image folder if their paths differ in a single name.
@@ -270,12 +270,12 @@ def _siblings(
     """
     patterns: dict[tuple[Key, Key], _Folder] = {}  # image folders by their paths without one name
     for folder in images:
-        for pattern in _without_one_name(folder):
+        for pattern in _drop_each_name(folder):
             patterns.setdefault(pattern, folder)
     for folder in others:
         if any(excluded in folder.path.lower() for excluded in excluded_words):
             continue
-        for position, pattern in enumerate(_without_one_name(folder)):
+        for position, pattern in enumerate(_drop_each_name(folder)):
             partner = patterns.get(pattern)
             if partner is None or partner.names[position].role != "images":
                 continue
@@ -284,19 +284,19 @@ def _siblings(
                 break
 
 
-def _without_one_name(folder: _Folder) -> Iterator[tuple[Key, Key]]:
+def _drop_each_name(folder: _Folder) -> Iterator[tuple[Key, Key]]:
     """Yield, for each folder on the path, the names of the folders before it and of those after it."""
     names = tuple(part.name for part in folder.names)
     return ((names[:position], names[position + 1 :]) for position in range(len(names)))
 
 
-def _differing_name(folder: _Folder, partner: _Folder) -> str:
+def _find_differing_name(folder: _Folder, partner: _Folder) -> str:
     """Return the first folder name on the path of `folder` that differs from the path of its image folder `partner`."""
     pairs = zip(folder.names, partner.names, strict=True)
     return next(part.name for part, other in pairs if part.name != other.name)
 
 
-def _in_image_folders(tree: Tree, roles: Roles, folders: Sequence[_Folder]) -> Iterator[Candidate]:
+def _find_in_image_folders(tree: Tree, roles: Roles, folders: Sequence[_Folder]) -> Iterator[Candidate]:
     """Yield candidates for annotations in the same folders as the images, one for each suffix."""
     if not roles.image_folder_suffixes:
         return
@@ -325,20 +325,20 @@ def _folders_with_files(tree: Tree, roles: Roles) -> Iterator[_Folder]:
 
 def _parse_name(name: str, roles: Roles) -> _PathName:
     """Divide the name of a folder into the word for its role, such as "masks", and the rest."""
-    plain = _ENDING_WORD.sub("", _plain(name))
+    plain = _ENDING_WORD.sub("", _normalize(name))
     if plain in roles.words:
         return _PathName("annotations", name, "", name)
     if plain in IMAGE_WORDS:
         return _PathName("images", name, "", name)
     for role, words in (("annotations", roles.glued), ("images", _GLUED_IMAGE_WORDS)):
         for word in words:
-            rest = _rest(plain, word)
-            if rest and (word != "data" or _split_of_words(rest)):  # "data" alone does not mean images
+            rest = _remove_word(plain, word)
+            if rest and (word != "data" or _find_split(rest)):  # "data" alone does not mean images
                 return _PathName(role, word, rest, name)
     return _PathName("", "", plain, name)
 
 
-def _plain(name: str) -> str:
+def _normalize(name: str) -> str:
     """Return a folder name in lower case with "_" between words, without the numbers of tasks in ISIC's names."""
     plain = re.sub(r"[ .\-]", "_", name.lower())
     if plain.startswith("isic"):
@@ -346,14 +346,14 @@ def _plain(name: str) -> str:
     return plain
 
 
-def _rest(plain: str, word: str) -> str:
+def _remove_word(plain: str, word: str) -> str:
     """Return a name without `word` at its end or beginning, or "" if the word is at neither place."""
     if plain.endswith(word):
         return plain.removesuffix(word).rstrip("_")
     return plain.removeprefix(word + "_") if plain.startswith(word + "_") else ""
 
 
-def _split_of_words(words: str) -> str:
+def _find_split(words: str) -> str:
     """Return the split that a word in `words` denotes, or "" if none does.
 
     The last word may also be an abbreviation: "tr" or "te".

@@ -50,18 +50,18 @@ def open_parquet(path: str) -> Iterator[Any]:
             raise UnusableFile(path, f"has a column that can't be read ({reason})", "Leave the column out.") from None
 
 
-def rows(path: str, columns: Sequence[str] | None = None) -> Iterator[Mapping[str, Any]]:
+def iterate_rows(path: str, columns: Sequence[str] | None = None) -> Iterator[Mapping[str, Any]]:
     """Yield the rows of a file as mappings from column names to values.
 
     `columns` are the columns to read, or None for all. Raises UnusableFile or OSError.
     """
     with open_parquet(path) as file:
         for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns, use_threads=False):
-            for values in zip(*map(_values, batch.columns), strict=True):
+            for values in zip(*map(_to_python, batch.columns), strict=True):
                 yield dict(zip(batch.schema.names, values, strict=True))
 
 
-def _values(column: Any) -> list[Any]:
+def _to_python(column: Any) -> list[Any]:
     """Convert a `pyarrow.Array` to Python objects. Dates and times become text if Python's types can't hold them."""
     try:
         values: list[Any] = column.to_pylist()

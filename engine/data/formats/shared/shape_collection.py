@@ -12,7 +12,7 @@ from engine.data.decoding.reading import describe_failure
 from engine.data.formats.format import Confidence, Content, Detection
 from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.shared.json_files import MAX_FILES_SAMPLED, SAMPLED, sample, sample_json
-from engine.data.formats.shared.shapes import ShapedImage, class_names, convert
+from engine.data.formats.shared.shapes import ShapedImage, convert, list_class_names
 from engine.data.formats.tree import Tree
 from engine.data.splits import (
     count_sentence,
@@ -26,7 +26,7 @@ from engine.data.splits import (
 from engine.system.format import counted
 
 
-def detected_kinds(*, has_outlines: bool, has_boxes: bool, max_tags: int) -> list[str]:
+def list_kinds(*, has_outlines: bool, has_boxes: bool, max_tags: int) -> list[str]:
     """Return the kinds of annotations that can be read from an export, the most detailed first.
 
     `max_tags` is the largest number of tags on one image.
@@ -74,7 +74,7 @@ def detect_files(
     if not valid:
         return []
     has_boxes = "rectangle" in shapes or not max_tags
-    kinds = detected_kinds(has_outlines=bool(shapes & outlines), has_boxes=has_boxes, max_tags=max_tags)
+    kinds = list_kinds(has_outlines=bool(shapes & outlines), has_boxes=has_boxes, max_tags=max_tags)
     confidence = Confidence.CERTAIN if valid >= others else Confidence.LIKELY
     against = (f"{others} of {valid + others} JSON files of another format",) if others > valid else ()
     return [Detection(tuple(kinds), confidence, (f"{counted(len(paths), 'JSON file')} of {title}",), against)]
@@ -185,7 +185,7 @@ class ShapeCollection:
             for split in ("", "train", "val", "test")
             if self.splits.get(split)
         }
-        names = class_names(kind, (image for split in splits.values() for image in split))
+        names = list_class_names(kind, (image for split in splits.values() for image in split))
         return convert(kind, splits, problems, [name for name in dict.fromkeys(listed) if name in names])
 
     def _assign_unsplit_images(self, problems: list[Problem]) -> None:
@@ -218,11 +218,11 @@ class ShapeCollection:
         yield from warn_about(self._repeated, "annotation", "of an image that has one already:", remedy)
         remedy = "The images with the names of the annotation files are used; check that they fit."
         yield from warn_about(self._renamed, "annotation", "that names another image:", remedy)
-        unannotated = [*self._unannotated, *self._unlisted()]
+        unannotated = [*self._unannotated, *self._find_unlisted()]
         remedy = "Such images are left out; annotate them to use them."
         yield from warn_about(unannotated, "image", "without an annotation:", remedy)
 
-    def _unlisted(self) -> Iterator[str]:
+    def _find_unlisted(self) -> Iterator[str]:
         """Yield the paths of images without annotations in folders that contain annotated images."""
         known = self._used.union(self._unannotated, self._unreadable_images)
         for folder in sorted({os.path.dirname(path) for path in self._used}):

@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.contract.problems import Problem
 from engine.data.decoding.reading import MAX_PIXELS, Unfit
-from engine.data.files import Files, files_of
+from engine.data.files import Files, make_files
 from engine.data.formats.format import Content
 from engine.data.formats.shared.boxes import Box, BoxedImage
 from engine.data.formats.shared.instances import MAX_INSTANCES, InstanceSplit, Outlines, warn_about_crowds
@@ -57,12 +57,12 @@ class ShapedImage:
     fractions: bool = False
 
 
-def box_shape(name: str, left: float, top: float, right: float, bottom: float, *, ignored: bool = False) -> Shape:
+def make_box_shape(name: str, left: float, top: float, right: float, bottom: float, *, ignored: bool = False) -> Shape:
     """Create a shape from the edges of a box, whose opposite edges may be swapped."""
     return Shape(name, (min(left, right), min(top, bottom), max(left, right), max(top, bottom)), ignored=ignored)
 
 
-def polygon_shape(name: str, *rings: Iterable[tuple[float, float]], ignored: bool = False) -> Shape | None:
+def make_polygon_shape(name: str, *rings: Iterable[tuple[float, float]], ignored: bool = False) -> Shape | None:
     """Create a shape that consists of the pixels inside any of the `rings`, each given by points (x, y) in pixels.
 
     Returns None if no ring has three points.
@@ -76,24 +76,24 @@ def polygon_shape(name: str, *rings: Iterable[tuple[float, float]], ignored: boo
     return Shape(name, (min(x), min(y), max(x), max(y)), msgspec.Raw(msgspec.json.encode(flat)), ignored)
 
 
-def require_polygon(name: str, points: Sequence[tuple[float, float]]) -> Shape:
+def make_required_polygon(name: str, points: Sequence[tuple[float, float]]) -> Shape:
     """Create a shape from the points (x, y) of its outline, in pixels. Raises Unfit if there are fewer than three."""
-    shape = polygon_shape(name, points)
+    shape = make_polygon_shape(name, points)
     if shape is None:
         raise Unfit(f"it has {len(points)} points")
     return shape
 
 
-def rotated_box(name: str, edges: Edges, degrees: float, center: tuple[float, float]) -> Shape:
+def make_rotated_box(name: str, edges: Edges, degrees: float, center: tuple[float, float]) -> Shape:
     """Create a shape from a box, given by its edges, that is rotated clockwise around a center."""
     left, top, right, bottom = edges
     if not degrees % 360:
-        return box_shape(name, *edges)
+        return make_box_shape(name, *edges)
     corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
-    return require_polygon(name, rotate_points(corners, degrees, center))
+    return make_required_polygon(name, rotate_points(corners, degrees, center))
 
 
-def as_number(value: Any) -> float | None:
+def parse_number(value: Any) -> float | None:
     """Convert a number from JSON or XML, or a text that contains a number, to a float.
 
     Returns None for anything that can't be a coordinate.
@@ -107,20 +107,20 @@ def as_number(value: Any) -> float | None:
     return number if abs(number) <= _MAX_COORDINATE else None
 
 
-def as_size(height: Any, width: Any) -> tuple[int, int] | None:
+def parse_size(height: Any, width: Any) -> tuple[int, int] | None:
     """Convert the height and width from JSON or XML to an image size. Returns None if it is invalid."""
-    numbers = as_number(height), as_number(width)
+    numbers = parse_number(height), parse_number(width)
     if numbers[0] is None or numbers[1] is None:
         return None
     size = int(numbers[0]), int(numbers[1])
     return size if min(size) > 0 and max(size) <= MAX_PIXELS else None
 
 
-def as_points(value: Any) -> list[tuple[float, float]]:
+def parse_points(value: Any) -> list[tuple[float, float]]:
     """Convert a list of [x, y] from JSON to points. Raises Unfit if an entry is not a pair of numbers."""
     points = []
     for each in value if isinstance(value, list) else (None,):
-        x, y = map(as_number, each) if isinstance(each, list | tuple) and len(each) == 2 else (None, None)
+        x, y = map(parse_number, each) if isinstance(each, list | tuple) and len(each) == 2 else (None, None)
         if x is None or y is None:
             raise Unfit("its points are not pairs of numbers")
         points.append((x, y))
@@ -138,10 +138,15 @@ def convert(
     `classes` are the class names in the order of the format, or None to sort the names that occur. Problems with the
     conversion are appended to `problems`.
     """
-    names = class_names(kind, (image for split in splits.values() for image in split))
+    names = list_class_names(kind, (image for split in splits.values() for image in split))
     order = list(dict.fromkeys([*(classes or ()), *sorted(names - set(classes or ()))]))
     numbers = {name: number for number, name in enumerate(order)}
-    make = {"boxes": _boxes, "instances": _instances, "classes": _classes, "labels": _labels}[kind]
+    make = {
+        "boxes": _convert_boxes,
+        "instances": _convert_instances,
+        "classes": _convert_classes,
+        "labels": _convert_labels,
+    }[kind]
     converted = {name: make(split, numbers, problems) for name, split in splits.items()}
     return Content(tuple(map(printable, order)), converted, problems)
 
@@ -153,14 +158,16 @@ def rename_classes(images: Iterable[ShapedImage], titles: Mapping[str, str]) -> 
         image.tags = tuple(dict.fromkeys(titles.get(tag, tag) for tag in image.tags))
 
 
-def class_names(kind: str, images: Iterable[ShapedImage]) -> set[str]:
+def list_class_names(kind: str, images: Iterable[ShapedImage]) -> set[str]:
     """Return the names of the classes in images: those of objects for "boxes" and "instances", otherwise tags."""
     if kind in ("boxes", "instances"):
         return {shape.name for image in images for shape in image.shapes}
     return {tag for image in images for tag in image.tags}
 
 
-def _boxes(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: list[Problem]) -> list[BoxedImage]:
+def _convert_boxes(
+    images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: list[Problem]
+) -> list[BoxedImage]:
     """Convert annotated images to images with boxes. `numbers` are the class numbers by name."""
     return [
         BoxedImage(
@@ -173,7 +180,9 @@ def _boxes(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: 
     ]
 
 
-def _instances(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: list[Problem]) -> InstanceSplit:
+def _convert_instances(
+    images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: list[Problem]
+) -> InstanceSplit:
     """Convert annotated images to a split with outlined objects. `numbers` are the class numbers by name.
 
     Objects without an outline are left out. They and images with too many objects are added to `problems`.
@@ -192,7 +201,7 @@ def _instances(images: Sequence[ShapedImage], numbers: Mapping[str, int], proble
     return InstanceSplit([image.path for image in images], sources)
 
 
-def _classes(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: list[Problem]) -> FileSplit:
+def _convert_classes(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: list[Problem]) -> FileSplit:
     """Convert the images with exactly one tag to a split of classes. The others are added to `problems`."""
     with_class = [image for image in images if len(image.tags) == 1]
     none = [image.path for image in images if not image.tags]
@@ -201,10 +210,10 @@ def _classes(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems
     remedy = "Such images are left out; choose the task Multi-label classification to use them."
     problems += warn_about(several, "image", "with several classes:", remedy)
     labels = np.array([numbers[image.tags[0]] for image in with_class], np.int64)
-    return FileSplit(files_of([image.path for image in with_class]), labels, strays=Files.of())
+    return FileSplit(make_files([image.path for image in with_class]), labels, strays=Files.of())
 
 
-def _labels(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: list[Problem]) -> LabelSplit:
+def _convert_labels(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: list[Problem]) -> LabelSplit:
     """Convert annotated images to a split of labels. `numbers` are the label numbers by tag."""
     has_label = np.zeros((len(images), len(numbers)), np.bool_)
     for row, image in enumerate(images):
@@ -221,7 +230,7 @@ def rotate_points(
     return [(x0 + (x - x0) * cosine - (y - y0) * sine, y0 + (x - x0) * sine + (y - y0) * cosine) for x, y in points]
 
 
-def ellipse_points(x: float, y: float, radius_x: float, radius_y: float) -> list[tuple[float, float]]:
+def make_ellipse_points(x: float, y: float, radius_x: float, radius_y: float) -> list[tuple[float, float]]:
     """Convert an ellipse with the center (x, y) to the points of a polygon.
 
     The polygon touches the ellipse's bounding box on all four sides.

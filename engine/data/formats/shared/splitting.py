@@ -51,7 +51,7 @@ def divide(
         layout: Remedy to show if there are no training samples.
         nothing: Message to show if there are no training samples.
     """
-    present = {name: split for name, split in splits.items() if sample_count(split)}
+    present = {name: split for name, split in splits.items() if count_samples(split)}
     if val_fraction and "val" not in present and "test" in present and "train" in present:
         problems.append(
             dataset_warning(
@@ -63,13 +63,13 @@ def divide(
     samples = present.get("train") or present.get("")
     if samples is None and present and not val_fraction:
         other = next(iter(present.values()))
-        samples = select_samples(other, np.zeros(sample_count(other), bool))  # an empty split
+        samples = select_samples(other, np.zeros(count_samples(other), bool))  # an empty split
     if samples is None:
         problems.append(dataset_error(nothing, layout))
         return None
     if "val" in present:
         return Divided(samples, present["val"], present.get("test"))
-    is_held_out = draw_validation(sample_keys(samples, folder), strata(samples), val_fraction, seed)
+    is_held_out = draw_validation(sample_keys(samples, folder), find_strata(samples), val_fraction, seed)
     if val_fraction and not is_held_out.any():
         message = "There are too few samples to hold any out for validation."
         problems.append(dataset_error(message, "Add at least two of each class, or a val folder."))
@@ -78,18 +78,18 @@ def divide(
     )
 
 
-def sample_count(split: Any) -> int:
+def count_samples(split: Any) -> int:
     return len(split.labels) if isinstance(split, IdxSplit) else len(split.files)
 
 
-def strata(split: Any) -> Labels:
+def find_strata(split: Any) -> Labels:
     """Return a class for each sample, int64 [n], for stratified sampling.
 
     For samples with several labels, it is the rarest of them. In datasets without classes, it is 0.
     """
     if isinstance(split, LabelSplit):
-        return _rarest_labels(split)
-    return split.labels if isinstance(split, FileSplit | IdxSplit) else np.zeros(sample_count(split), np.int64)
+        return _find_rarest_labels(split)
+    return split.labels if isinstance(split, FileSplit | IdxSplit) else np.zeros(count_samples(split), np.int64)
 
 
 def sample_keys(split: Any, folder: str) -> Iterable[bytes]:
@@ -122,7 +122,7 @@ def select_samples(split: Any, which: npt.NDArray[np.bool_], *, is_drawn: bool =
     return replace(split, **chosen, is_drawn=is_drawn)
 
 
-def _rarest_labels(split: LabelSplit) -> Labels:
+def _find_rarest_labels(split: LabelSplit) -> Labels:
     """Return the rarest label of each image, int64 [N].
 
     For images without a label, it is the number of labels.

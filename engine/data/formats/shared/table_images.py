@@ -64,10 +64,10 @@ class TableImages:
         name_remedy = "Such names are left out; write the path from the table to each image into it."
         yield from warn_about(several, "name", "in a table that may mean several images:", name_remedy)
         yield from warn_about(not_found, "image", "that a table names can't be found:", "Such images are left out.")
-        unnamed = [] if several or not used else self._unnamed(used)
+        unnamed = [] if several or not used else self._find_unnamed(used)
         yield from warn_about(unnamed, "image", "that no table names:", remedy)
 
-    def _unnamed(self, used: Collection[str]) -> list[str]:
+    def _find_unnamed(self, used: Collection[str]) -> list[str]:
         """Return the full paths of all images in the dataset folder that are not in `used`."""
         total = sum(self._tree.suffixes(folder)[ending] for folder in self._tree.walk() for ending in EXTENSIONS)
         if total <= len(used):

@@ -79,7 +79,7 @@ class Table:
     @property
     def plain(self) -> tuple[str, ...]:
         """Column names in lower case with "_" between words."""
-        return tuple(plain(name) for name in self.head)
+        return tuple(normalize_name(name) for name in self.head)
 
     def rows(self) -> Iterator[Sequence[str]]:
         """Yield the rows, each with one cell per column. Blank rows are skipped. Raises UnusableFile."""
@@ -88,7 +88,7 @@ class Table:
             return
         width = len(self.head)
         with refuse_unusable(self.path):
-            lines = _lines(self.text, self.delimiter)
+            lines = _iterate_lines(self.text, self.delimiter)
             separator = "," if self.delimiter == "\t" else self.delimiter
             for line in itertools.islice(lines, 0 if self.headless else 1, None):
                 cells = [cell.strip() for cell in line[:width]]
@@ -102,13 +102,13 @@ class Table:
         return [rows[index] for index in spread_evenly(len(rows), count)]
 
 
-def plain(name: str) -> str:
+def normalize_name(name: str) -> str:
     """Convert a column name to lower case with "_" between words."""
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
 
 
-def without_fraction(cell: str) -> str:
+def remove_fraction(cell: str) -> str:
     """Convert "1.0" and "1,0" to "1". Other text is returned unchanged."""
     return re.split("[.,]", cell)[0] if _NUMBER.fullmatch(cell) else cell
 
@@ -148,27 +148,27 @@ def open_table(path: str, *, head: bool = False) -> Table | None:
     ending = suffix(path)
     try:
         if ending == ".parquet":
-            return of_records(path, parquet.rows(path))
+            return make_table(path, parquet.iterate_rows(path))
         if head or ending == ".json":
-            text = _head(path)
+            text = _read_head(path)
             if ending == ".json" and not _begins_records(text):
                 return None
         if not head or ending == ".json":
             text = read_text(path, MAX_TABLE_BYTES)
         with refuse_unusable(path):
             if ending == ".json":
-                return _of_json(path, text)
+                return _parse_json(path, text)
             if ending in (".jsonl", ".ndjson"):
-                return _of_json_lines(path, text)
-            table = _of_listing(path, text) if ending == ".txt" else _of_lines(path, text)
-            return table if head or table is None else _without_cut_line(table)
+                return _parse_json_lines(path, text)
+            table = _parse_listing(path, text) if ending == ".txt" else _parse_lines(path, text)
+            return table if head or table is None else _drop_cut_line(table)
     except (UnusableFile, OSError):
         if head:
             return None
         raise
 
 
-def _head(path: str) -> str:
+def _read_head(path: str) -> str:
     """Return the complete lines at the beginning of a text file."""
     with open_regular(path) as stream:
         content = stream.read(HEAD_BYTES + 1)
@@ -176,17 +176,17 @@ def _head(path: str) -> str:
     return text[: text.rfind("\n") + 1] if len(content) > HEAD_BYTES and "\n" in text else text
 
 
-def _lines(text: str, delimiter: str) -> Iterator[list[str]]:
+def _iterate_lines(text: str, delimiter: str) -> Iterator[list[str]]:
     """Yield the lines of a table, each divided into cells. Blank lines are skipped. Raises csv.Error."""
     lines = csv.reader(io.StringIO(text, newline=None), delimiter=delimiter, skipinitialspace=True)
     return (line for line in lines if any(map(str.strip, line)))
 
 
-def _of_lines(path: str, text: str) -> Table | None:
+def _parse_lines(path: str, text: str) -> Table | None:
     """Create a table from text like that of a CSV file, with or without column names. Returns None if it is blank."""
     first_line = text.lstrip().partition("\n")[0]
     delimiter = "\t" if suffix(path) == ".tsv" else max(",;\t|", key=first_line.count)
-    head = [cell.strip() for cell in next(_lines(text, delimiter), [])]
+    head = [cell.strip() for cell in next(_iterate_lines(text, delimiter), [])]
     if not any(head):
         return None
     headless = any(map(is_image, head))
@@ -201,7 +201,7 @@ def _is_ragged(text: str, delimiter: str) -> bool:
     Only the first complete lines are compared.
     """
     full = text if text.endswith(("\n", "\r")) else text[: text.rfind("\n") + 1]
-    return len({len(line) for line in itertools.islice(_lines(full, delimiter), _SAMPLED)}) > 1
+    return len({len(line) for line in itertools.islice(_iterate_lines(full, delimiter), _SAMPLED)}) > 1
 
 
 def _invent_names(row: Sequence[str], text: str, delimiter: str) -> list[str]:
@@ -221,7 +221,7 @@ def _invent_names(row: Sequence[str], text: str, delimiter: str) -> list[str]:
     return [name or ("labels" if is_sole else f"column {number}") for number, name in enumerate(names)]
 
 
-def _without_cut_line(table: Table) -> Table:
+def _drop_cut_line(table: Table) -> Table:
     """Return a copy of a table without its last line if this line has no line break and seems truncated.
 
     A truncated line has fewer cells than the header. If the last column contains categories, a line is also truncated
@@ -232,7 +232,7 @@ def _without_cut_line(table: Table) -> Table:
         return table
     start = table.text.rfind("\n") + 1
     line = table.text[start:]
-    cells = tuple(cell.strip() for cell in next(_lines(line, table.delimiter), []))
+    cells = tuple(cell.strip() for cell in next(_iterate_lines(line, table.delimiter), []))
     shortened = replace(table, text=table.text[:start], cut=line)
     if not start:
         return table  # it has only one line
@@ -240,23 +240,23 @@ def _without_cut_line(table: Table) -> Table:
         return shortened
     words = Counter(row[-1] for row in shortened.rows())  # in the last column of all other lines
     is_category = len(words) <= max(_FEW_WORDS, words.total() / 2)
-    last_word = without_fraction(cells[-1])
-    begins_another = any(without_fraction(word) != last_word and word.startswith(cells[-1]) for word in words)
+    last_word = remove_fraction(cells[-1])
+    begins_another = any(remove_fraction(word) != last_word and word.startswith(cells[-1]) for word in words)
     is_known = cells[-1] in words or last_word.lower() in YES | NO
     if last_word and is_category and (begins_another or not is_known):
         return shortened
     return replace(table, open_end=cells)
 
 
-def _of_listing(path: str, text: str) -> Table | None:
+def _parse_listing(path: str, text: str) -> Table | None:
     """Read the table in a .txt file, or return None if there is none.
 
     Each line contains a path, followed by one class, several labels or several flags, or has cells as in a CSV file.
     """
     lines = [line for line in text.splitlines() if line.strip()]
     if any(separator in line for line in lines[:1] for separator in ",;\t"):
-        return _of_lines(path, text)
-    rows = [_path_and_words(line) for line in lines]
+        return _parse_lines(path, text)
+    rows = [_split_path_and_words(line) for line in lines]
     names: list[str] = []
     if rows[:1] == [None]:  # CelebA: the number of rows, then the column names
         names = lines[1].split() if len(rows) > 2 and lines[0].split()[0].isdigit() else []
@@ -274,7 +274,7 @@ def _of_listing(path: str, text: str) -> Table | None:
     return Table(path, ("file", *names), records=[[*row, *[""] * (width - len(row))] for row in complete])
 
 
-def _path_and_words(line: str) -> list[str] | None:
+def _split_path_and_words(line: str) -> list[str] | None:
     """Return the path at the beginning of a line and the words after it.
 
     Returns None if the line does not begin with the name of an image.
@@ -296,7 +296,7 @@ def _begins_records(text: str) -> bool:
     start = text.lstrip()
     if start.startswith("["):
         keys = re.findall(r'"([^"\\]{1,40})"\s*:', start[: start.find("}") + 1 or 4096])
-        names = {plain(key) for key in keys}
+        names = {normalize_name(key) for key in keys}
         # Records with only these keys list something else, such as classes or licenses, although all are FILE_COLUMNS.
         may_name_images = not names.isdisjoint(FILE_COLUMNS) and not names <= {"id", "name", "url"}
         return may_name_images and names.isdisjoint(_SHAPES)
@@ -305,7 +305,7 @@ def _begins_records(text: str) -> bool:
     return is_of_stylegan or (first_key is not None and is_image(first_key[1]))
 
 
-def _of_json(path: str, text: str) -> Table | None:
+def _parse_json(path: str, text: str) -> Table | None:
     """Return the table in a JSON file: records in a list, or labels by file. Returns None for other content."""
     try:
         content = json.loads(text)
@@ -320,10 +320,10 @@ def _of_json(path: str, text: str) -> Table | None:
         content = [{"file": file, "labels": labels} for file, labels in pairs]
     if not isinstance(content, list):
         return None
-    return of_records(path, content)
+    return make_table(path, content)
 
 
-def _of_json_lines(path: str, text: str) -> Table | None:
+def _parse_json_lines(path: str, text: str) -> Table | None:
     """Create a table from the JSON objects in the lines of a text, or return None if its first line is not JSON.
 
     Other invalid lines become rows of blank cells.
@@ -337,33 +337,33 @@ def _of_json_lines(path: str, text: str) -> Table | None:
                 if not records:
                     return None
                 records.append({})
-    return of_records(path, records)
+    return make_table(path, records)
 
 
-def of_records(path: str, records: Iterable[Any]) -> Table | None:
+def make_table(path: str, records: Iterable[Any]) -> Table | None:
     """Create a table from JSON objects, one for each row, or return None if they are empty.
 
     A nested object with flags becomes one column for each flag.
     """
-    rows = [_cells_of(record) for record in records if isinstance(record, dict)]
+    rows = [_make_cells(record) for record in records if isinstance(record, dict)]
     head = tuple(dict.fromkeys(key for row in rows for key in row))
     if not head:
         return None
     return Table(path, head, records=[[row.get(key, "") for key in head] for row in rows])
 
 
-def _cells_of(record: Mapping[str, Any]) -> dict[str, str]:
+def _make_cells(record: Mapping[str, Any]) -> dict[str, str]:
     """Convert a JSON object to cells by column. An object in it that holds only numbers gives one cell per number."""
     found = {}
     for key, value in record.items():
         if isinstance(value, dict) and all(isinstance(each, bool | int | float) for each in value.values()):
-            found.update({name: _cell(each) for name, each in value.items()})
+            found.update({name: _make_cell(each) for name, each in value.items()})
         else:
-            found[key] = _cell(value)
+            found[key] = _make_cell(value)
     return found
 
 
-def _cell(value: Any) -> str:
+def _make_cell(value: Any) -> str:
     """Convert a JSON value to the text of a cell.
 
     The items of a list are each preceded by `UNIT`. Objects and nested lists become "".
@@ -374,13 +374,13 @@ def _cell(value: Any) -> str:
         case bool():
             return str(int(value))
         case list() if not any(isinstance(each, dict | list) for each in value):
-            return UNIT.join(["", *map(_cell, value)])
+            return UNIT.join(["", *map(_make_cell, value)])
         case list() | dict():
             return ""
     return str(value).strip()
 
 
-def cut_off(tree: Tree, tables: Iterable[Table]) -> Iterator[Problem]:
+def warn_about_cut_lines(tree: Tree, tables: Iterable[Table]) -> Iterator[Problem]:
     """Yield a warning about each table whose last line was removed because it is truncated."""
     for table in tables:
         if table.cut:

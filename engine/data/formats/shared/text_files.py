@@ -14,10 +14,10 @@ from engine.data.decoding.reading import Unfit, describe_failure, read_text, ref
 from engine.data.formats.format import Confidence, Detection
 from engine.data.formats.tree import Tree, split_of_folder, unicode_key
 from engine.data.splits import (
+    abbreviate_names,
     count_sentence,
     dataset_warning,
     first_names,
-    some_of,
     spread_evenly,
     warn_about,
     warn_unreadable,
@@ -117,7 +117,7 @@ class TextFiles:
         siblings: list[str] = []
         for depth in reversed(range(len(names))):
             parent, inner = os.path.join("", *names[:depth]), names[depth + 1 :]
-            for label_folder in self._label_folders(parent, tokens_without(names[depth], IMAGE_WORDS)):
+            for label_folder in self._label_folders(parent, split_tokens(names[depth], IMAGE_WORDS)):
                 mirrored.append(os.path.join(parent, label_folder, *inner))
                 for level in reversed(range(len(inner))):
                     # Text files next to images belong to these images, and those in subfolders may have the same names.
@@ -134,12 +134,12 @@ class TextFiles:
         found = [
             name
             for name in self._tree.folders(parent)
-            if is_label_folder(name) and tokens_without(name, LABEL_WORDS) == tokens
+            if is_label_folder(name) and split_tokens(name, LABEL_WORDS) == tokens
         ]
         return sorted(found, key=lambda name: ("label" not in name.lower(), name))
 
 
-def tokens_without(name: str, tokens: frozenset[str]) -> tuple[str, ...]:
+def split_tokens(name: str, tokens: frozenset[str]) -> tuple[str, ...]:
     """Return the lower-case words and the numbers in a name, except those in `tokens`."""
     return tuple(token for token in _tokens(name) if token not in tokens)
 
@@ -149,7 +149,7 @@ def is_label_folder(name: str) -> bool:
     return not LABEL_WORDS.isdisjoint(_tokens(name))
 
 
-def image_folders(tree: Tree, folder: str = "") -> Iterator[str]:
+def find_image_folders(tree: Tree, folder: str = "") -> Iterator[str]:
     """Yield those folders that contain images, from `folder` and all folders below it.
 
     Folders with a name for annotations must also contain text files.
@@ -161,25 +161,25 @@ def image_folders(tree: Tree, folder: str = "") -> Iterator[str]:
                 yield current
 
 
-def pairs_by_folder(tree: Tree, texts: TextFiles) -> dict[str, list[Pair]]:
+def pair_by_folder(tree: Tree, texts: TextFiles) -> dict[str, list[Pair]]:
     """Return the images in all annotated folders, grouped by split, or under "" if no folder belongs to a split.
 
     A folder is annotated if one of its images has a text file, or if another folder inside the same folder of images is
     annotated. If any folder belongs to a split, images without a split are left out.
     """
-    by_folder = {folder: texts.pairs(folder) for folder in image_folders(tree)}
+    by_folder = {folder: texts.pairs(folder) for folder in find_image_folders(tree)}
     annotated = {folder for folder, pairs in by_folder.items() if any(pair.text for pair in pairs)}
-    roots = {root for folder in annotated if (root := _image_root(folder)) is not None}
+    roots = {root for folder in annotated if (root := _find_image_root(folder)) is not None}
     splits: dict[str, list[Pair]] = {}
     for folder, pairs in by_folder.items():
-        if folder in annotated or _image_root(folder) in roots:
+        if folder in annotated or _find_image_root(folder) in roots:
             splits.setdefault(split_of_folder(folder), []).extend(pairs)
     if splits.keys() - {""}:
         splits.pop("", None)
     return splits
 
 
-def without_unannotated(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, list[Pair]], list[Problem]]:
+def drop_unannotated_splits(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, list[Pair]], list[Problem]]:
     """Return the splits with at least one text file, and warnings about the other splits."""
     annotated = {split: pairs for split, pairs in splits.items() if any(pair.text for pair in pairs)}
     problems = [
@@ -194,7 +194,7 @@ def without_unannotated(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, lis
     return annotated, problems
 
 
-def annotated_only(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, list[Pair]], list[Problem]]:
+def keep_annotated(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, list[Pair]], list[Problem]]:
     """Return the splits with only those images that have a text file, and a warning about the other images."""
     unannotated = [pair.image for pairs in splits.values() for pair in pairs if pair.text is None]
     annotated = {split: [pair for pair in pairs if pair.text is not None] for split, pairs in splits.items()}
@@ -206,7 +206,7 @@ def annotated_only(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, list[Pai
     ]
 
 
-def pairs_by_lists(splits: Mapping[str, list[Pair]], lists: Mapping[str, frozenset[str]]) -> dict[str, list[Pair]]:
+def divide_by_lists(splits: Mapping[str, list[Pair]], lists: Mapping[str, frozenset[str]]) -> dict[str, list[Pair]]:
     """Divide all images into new splits, one for each list of names.
 
     `lists` holds the names of the images in each split, without extensions.
@@ -228,8 +228,8 @@ def read_annotated(
     `lists` do not describe an image.
     """
     used = {pair.text for pairs in by_folder.values() for pair in pairs}
-    problems = [*check_pairs(tree, splits), *check_unused_files(tree, text_folders(tree, lists), used)]
-    annotated, unannotated = annotated_only(splits)
+    problems = [*check_pairs(tree, splits), *check_unused_files(tree, find_text_folders(tree, lists), used)]
+    annotated, unannotated = keep_annotated(splits)
     parsed, unreadable = read_texts(annotated, parse)
     return parsed, [*problems, *unannotated, *unreadable]
 
@@ -259,7 +259,7 @@ def check_pairs(tree: Tree, splits: Mapping[str, Sequence[Pair]]) -> list[Proble
     return problems
 
 
-def text_folders(tree: Tree, lists: frozenset[str]) -> dict[str, list[str]]:
+def find_text_folders(tree: Tree, lists: frozenset[str]) -> dict[str, list[str]]:
     """Return the names of the text files that may describe images, keyed by folder.
 
     Files whose names are in `lists` are left out.
@@ -280,7 +280,7 @@ def text_folders(tree: Tree, lists: frozenset[str]) -> dict[str, list[str]]:
 def describe_folders(folders: Mapping[str, Sequence[str]]) -> str:
     """Describe folders of text files for users: "40 text files in labels/train, labels/val"."""
     largest = sorted(folders, key=lambda folder: -len(folders[folder]))
-    where = some_of([name or "the folder itself" for name in largest])
+    where = abbreviate_names([name or "the folder itself" for name in largest])
     return f"{counted(sum(map(len, folders.values())), 'text file')} in {where}"
 
 
@@ -330,7 +330,7 @@ def detect_texts(
     """
     if not any(map(tree.has_images, tree.walk())):
         return []
-    folders = text_folders(tree, lists)
+    folders = find_text_folders(tree, lists)
     paths = [tree.path(folder, name) for folder, names in folders.items() for name in names]
     fraction = usable_fraction(sample(paths, parse))
     if fraction < 0.5:
@@ -432,12 +432,14 @@ def _images_without_split(tree: Tree, in_split: Mapping[str, str]) -> Iterator[P
     images = [path for name in tree.find(tuple(EXTENSIONS)) if (path := tree.path(name)) not in in_split]
     if images:
         folders = sorted({tree.within(os.path.dirname(path)) or "the dataset's folder" for path in images})
-        message = f"{count_sentence(images, 'image')} in no split: {first_names(images)}, in {some_of(folders)}."
+        message = (
+            f"{count_sentence(images, 'image')} in no split: {first_names(images)}, in {abbreviate_names(folders)}."
+        )
         remedy = "Such images are left out; move them to a folder of a split, or name them in its list."
         yield dataset_warning(message, remedy)
 
 
-def _image_root(folder: str) -> str | None:
+def _find_image_root(folder: str) -> str | None:
     """Return the part of a path that ends with the last folder named for images, or None if there is none."""
     parts = folder.split(os.sep)
     depths = [depth for depth, part in enumerate(parts) if not IMAGE_WORDS.isdisjoint(_tokens(part))]

@@ -47,9 +47,9 @@ def unpack_images(
     """Unpack the images in archives, and return, for each archive, the image path and the labels of each sample.
 
     `read` yields the samples in an archive. The path is "" for a sample without an image. Raises the same exceptions as
-    `unpacked`.
+    `unpack_once`.
     """
-    folder = unpacked(archives, lambda target: _write_images(target, archives, read))
+    folder = unpack_once(archives, lambda target: _write_images(target, archives, read))
     index = msgspec.json.decode(read_file(folder / _INDEX, MAX_RESULT_BYTES), type=list[list[tuple[str, list[str]]]])
     return [[(str(folder / name) if name else "", labels) for name, labels in samples] for samples in index]
 
@@ -62,7 +62,7 @@ def _write_images(folder: Path, archives: Sequence[str], read: Callable[[str], I
         found: list[tuple[str, list[str]]] = []
         used: set[str] = set()
         for row, (name, content, labels) in enumerate(read(archive)):
-            path = f"{number:05d}/{file_name(name, content, row, used)}" if content else ""
+            path = f"{number:05d}/{choose_file_name(name, content, row, used)}" if content else ""
             if path:
                 (folder / path).write_bytes(content)
             found.append((path, labels))
@@ -70,7 +70,7 @@ def _write_images(folder: Path, archives: Sequence[str], read: Callable[[str], I
     (folder / _INDEX).write_bytes(msgspec.json.encode(index))
 
 
-def unpacked(archives: Sequence[str], unpack: Callable[[Path], None]) -> Path:
+def unpack_once(archives: Sequence[str], unpack: Callable[[Path], None]) -> Path:
     """Return the folder in the cache with the images from some archives.
 
     If the folder is missing, it is created, and `unpack` writes the images to it. If an archive changes, a new folder
@@ -151,7 +151,7 @@ def name_within(path: str, folder: str) -> str:
     return printable(os.path.relpath(path, stable_root(path, folder)))
 
 
-def file_name(name: str, content: bytes, row: int, used: set[str]) -> str:
+def choose_file_name(name: str, content: bytes, row: int, used: set[str]) -> str:
     """Return a file name for an unpacked image: its name in the archive, or its row number if that name can't be used.
 
     `name` is "" if the image has none. The new name is added to `used`, the lower-case names of other images in the

@@ -55,10 +55,10 @@ def find_definition(tree: Tree) -> Definition:
     Raises UnusableFile or OSError.
     """
     problems: list[Problem] = []
-    found = _in_folder(tree, "", problems)
+    found = _find_in_folder(tree, "", problems)
     if not found:
         for folder in tree.walk(depth=MAX_LEVELS):
-            found += _in_folder(tree, folder, problems) if folder else []
+            found += _find_in_folder(tree, folder, problems) if folder else []
     if not found:
         return Definition(problems=problems)
     chosen = next((each for each in found if each.splits), found[0])
@@ -69,7 +69,7 @@ def find_definition(tree: Tree) -> Definition:
     return chosen
 
 
-def _in_folder(tree: Tree, folder: str, problems: list[Problem]) -> list[Definition]:
+def _find_in_folder(tree: Tree, folder: str, problems: list[Problem]) -> list[Definition]:
     """Return the YOLO descriptions in a folder: those in YAML files or, without any, in darknet's .data files.
 
     The most likely one comes first. Errors about invalid YAML files are appended to `problems`.
@@ -85,9 +85,9 @@ def _in_folder(tree: Tree, folder: str, problems: list[Problem]) -> list[Definit
             problems.append(dataset_error(f"{printable(name)} can't be read: {error}.", remedy))
             continue
         if content.keys() & {"names", "nc"}:
-            found.append(_of_yaml(tree, content, path))
+            found.append(_make_yaml_definition(tree, content, path))
     if not found:
-        darknet = [_of_darknet(tree, os.path.join(folder, name)) for name in tree.files(folder, ".data")]
+        darknet = [_read_darknet(tree, os.path.join(folder, name)) for name in tree.files(folder, ".data")]
         found = [each for each in darknet if each.splits]
     return found
 
@@ -106,7 +106,7 @@ def resolve(tree: Tree, entry: str, near: str, base: str = "", split: str = "") 
         base: Path, as written in the file, that `entry` is relative to.
         split: Split that the path belongs to.
     """
-    entry_parts, base_parts = _parts(entry), _parts(base)
+    entry_parts, base_parts = _split_path(entry), _split_path(base)
     parts = [*base_parts, *entry_parts]
     root_name = os.path.basename(os.path.abspath(tree.root))
     for start in dict.fromkeys((near, "")):
@@ -123,13 +123,15 @@ def resolve(tree: Tree, entry: str, near: str, base: str = "", split: str = "") 
     return outside if os.path.exists(tree.path(outside)) else None
 
 
-def _parts(path: str) -> list[str]:
+def _split_path(path: str) -> list[str]:
     """Return the folders and the file name in a path from any operating system, without ".", ".." and patterns."""
     path = re.sub(r"^[A-Za-z]:/", "", path.strip().replace("\\", "/"))
     return [part for part in path.split("/") if part not in ("", ".", "..") and "*" not in part and "\0" not in part]
 
 
-def class_names(tree: Tree, definition: Definition, folders: Iterable[str]) -> tuple[list[str] | None, list[Problem]]:
+def find_class_names(
+    tree: Tree, definition: Definition, folders: Iterable[str]
+) -> tuple[list[str] | None, list[Problem]]:
     """Return the class names, or None if no file lists them, and problems with the files.
 
     The `definition` of the dataset may contain the names. The `folders` of text files may also contain a list of names.
@@ -157,13 +159,13 @@ def class_names(tree: Tree, definition: Definition, folders: Iterable[str]) -> t
     return names, []
 
 
-def _of_yaml(tree: Tree, content: Mapping[str, Any], file: str) -> Definition:
+def _make_yaml_definition(tree: Tree, content: Mapping[str, Any], file: str) -> Definition:
     """Convert `content`, which is from the YAML file `file`, to the description of a YOLO dataset."""
-    definition = Definition(file, base=_text(content.get("path")))
+    definition = Definition(file, base=_to_text(content.get("path")))
     names = content.get("names")
-    listed = _text(names).endswith((".txt", ".names")) and resolve(tree, _text(names), os.path.dirname(file))
-    definition.names = read_text_lines(tree.path(listed)) if listed else _names(names, tree.path(file))
-    count = _number(content.get("nc"))
+    listed = _to_text(names).endswith((".txt", ".names")) and resolve(tree, _to_text(names), os.path.dirname(file))
+    definition.names = read_text_lines(tree.path(listed)) if listed else _parse_names(names, tree.path(file))
+    count = _to_number(content.get("nc"))
     if count is not None and count < MAX_CLASSES:
         if definition.names is None:
             definition.names = [f"class {number}" for number in range(count)]
@@ -171,18 +173,18 @@ def _of_yaml(tree: Tree, content: Mapping[str, Any], file: str) -> Definition:
             message = f"{printable(file)} names {len(definition.names)} classes, but its nc is {count}."
             definition.problems.append(dataset_warning(message, "The names are used; correct nc."))
     for key, value in content.items():
-        entries = [_text(each) for each in value] if isinstance(value, list) else [_text(value)]
+        entries = [_to_text(each) for each in value] if isinstance(value, list) else [_to_text(value)]
         if (split := split_named(key)) and split not in definition.splits and any(entries):
             definition.splits[split] = [entry for entry in entries if entry]
     shape = content.get("kpt_shape")
     if isinstance(shape, list) and len(shape) == 2:
-        points, values = map(_number, shape)
+        points, values = map(_to_number, shape)
         if points and points < MAX_CLASSES and values in (2, 3):
             definition.keypoint_shape = points, values
     return definition
 
 
-def _of_darknet(tree: Tree, file: str) -> Definition:
+def _read_darknet(tree: Tree, file: str) -> Definition:
     """Read a darknet obj.data file with lines such as "train = data/train.txt"."""
     lines = (line.partition("=") for line in read_text(tree.path(file)).splitlines())
     values = {key.strip().lower(): value.strip() for key, sign, value in lines if sign}
@@ -196,22 +198,22 @@ def _of_darknet(tree: Tree, file: str) -> Definition:
     return definition
 
 
-def _names(names: Any, path: str) -> list[str] | None:
+def _parse_names(names: Any, path: str) -> list[str] | None:
     """Convert `names` from a YAML file to class names, ordered by number, or to None if it is empty.
 
     `names` is a list, a comma-separated text, or a mapping between numbers and names. Raises UnusableFile for anything
     else.
     """
     if isinstance(names, str):
-        names = [name.strip() for name in names.split(",")] if _text(names) else None
+        names = [name.strip() for name in names.split(",")] if _to_text(names) else None
     listed = names.values() if isinstance(names, dict) else names or ()
     if any(not isinstance(each, str) for each in listed):
         raise UnusableFile(path, "has a list as the name of a class", "Give each class a single name.")
     if not isinstance(names, dict):
         return names
-    numbered = {_number(key): name for key, name in names.items()}
+    numbered = {_to_number(key): name for key, name in names.items()}
     if None in numbered:
-        numbered = {_number(value): key for key, value in names.items()}
+        numbered = {_to_number(value): key for key, value in names.items()}
     if None in numbered:
         raise UnusableFile(path, "has names of classes without numbers", "List the names, or number them from 0.")
     highest = max((number for number in numbered if number is not None), default=-1)
@@ -221,12 +223,12 @@ def _names(names: Any, path: str) -> list[str] | None:
     return [numbered.get(number, f"class {number}") for number in range(highest + 1)]
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     """Return a text from YAML without surrounding spaces, or "" for a word like "null" and for anything but text."""
     return value.strip() if isinstance(value, str) and value.strip().lower() not in _NOTHING else ""
 
 
-def _number(value: Any) -> int | None:
+def _to_number(value: Any) -> int | None:
     """Convert a text from YAML to a non-negative integer, or return None if it isn't one."""
     return int(value) if isinstance(value, str) and re.fullmatch(r"\d{1,18}", value.strip(), re.ASCII) else None
 

@@ -23,16 +23,16 @@ from engine.data.formats.shared.text_files import (
     check_pairs,
     check_unused_files,
     describe_folders,
+    drop_unannotated_splits,
+    find_text_folders,
     read_texts,
     sample,
-    text_folders,
     usable_fraction,
-    without_unannotated,
 )
 from engine.data.formats.tree import Tree
-from engine.data.formats.yolo.definition import NAME_FILES, Definition, class_names, find_definition
+from engine.data.formats.yolo.definition import NAME_FILES, Definition, find_class_names, find_definition
 from engine.data.formats.yolo.images import ImageSearch
-from engine.data.formats.yolo.labels import BOX, MARGIN, QUAD, Columns, Points, Row, meanings, read_lines
+from engine.data.formats.yolo.labels import BOX, MARGIN, QUAD, Columns, Points, Row, infer_columns, read_lines
 from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, printable, warn_about
 
 NOT_ANNOTATIONS = frozenset(
@@ -58,15 +58,15 @@ def detect(tree: Tree) -> list[Detection]:
 
     If most lines are invalid, the detection explains why the dataset can't be read.
     """
-    folders = text_folders(tree, NOT_ANNOTATIONS)
+    folders = find_text_folders(tree, NOT_ANNOTATIONS)
     if not any(map(tree.has_images, tree.walk())):
-        return _refusal_without_images(tree)
+        return _detect_missing_images(tree)
     if not folders:
         return []
     definition = find_definition(tree)
     paths = [tree.path(folder, name) for folder, names in folders.items() for name in names]
     parsed_files = sample(paths, _read_fractions)
-    evidence = _evidence(definition, folders)
+    evidence = _describe_evidence(definition, folders)
     if not parsed_files:
         against = ("no annotated objects in the text files that were opened",)
         source = Source(definition, Columns())
@@ -74,10 +74,10 @@ def detect(tree: Tree) -> list[Detection]:
         return [without_objects] if definition.file else []
     fraction = usable_fraction(parsed_files)
     if fraction < 0.5:
-        return [_refusal(evidence, parsed_files)] if definition.file or _has_boxes(paths) else []
+        return [_make_refusal(evidence, parsed_files)] if definition.file or _has_boxes(paths) else []
     confidence = Confidence.CERTAIN if fraction >= 0.9 else Confidence.LIKELY
     rows = [row for _, parsed in parsed_files for row in parsed.rows]
-    return _detections(definition, rows, evidence, confidence)
+    return _make_detections(definition, rows, evidence, confidence)
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
@@ -87,10 +87,10 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     splits = search.splits()
     used = search.texts_of_images | {pair.text for pairs in splits.values() for pair in pairs if pair.text}
     problems = [*definition.problems, *search.problems, *check_pairs(tree, splits)]
-    splits, unannotated = without_unannotated(splits)
-    folders = text_folders(tree, NOT_ANNOTATIONS)
+    splits, unannotated = drop_unannotated_splits(splits)
+    folders = find_text_folders(tree, NOT_ANNOTATIONS)
     by_image, unreadable = read_texts(splits, lambda path: _read_shapes(path, columns))
-    names, name_problems = class_names(tree, definition, folders)
+    names, name_problems = find_class_names(tree, definition, folders)
     without_text = [pair.image for pairs in splits.values() for pair in pairs if pair.text is None]
     remedy = "Such images are kept as background; if they show objects, add their files."
     problems += warn_about(without_text, "image", "without a text file:", remedy)
@@ -105,7 +105,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     elif highest >= len(names):
         message = f"The annotations contain class {highest}, but only {len(names)} classes are named."
         problems.append(dataset_error(message, "Name every class in data.yaml or classes.txt, starting with class 0."))
-    make = _boxes if kind == "boxes" else _instances
+    make = _convert_to_boxes if kind == "boxes" else _convert_to_instances
     return Content(tuple(map(printable, names)), make(by_image, problems), problems)
 
 
@@ -151,11 +151,11 @@ def _is_fraction(value: float) -> bool:
     return -MARGIN <= value <= 1 + MARGIN
 
 
-def _detections(
+def _make_detections(
     definition: Definition, rows: Sequence[Row], evidence: tuple[str, ...], confidence: Confidence
 ) -> list[Detection]:
     """Return one detection for each possible meaning of the columns, given lines from several files."""
-    possible_columns = meanings(rows, definition.keypoint_shape)
+    possible_columns = infer_columns(rows, definition.keypoint_shape)
     against: list[str] = []
     if definition.keypoint_shape is not None and not possible_columns[0].keypoint_values:
         against.append(f"lines without the key points of kpt_shape in {printable(definition.file)}")
@@ -166,7 +166,7 @@ def _detections(
         against.append("lines that may be outlines or boxes with key points; kpt_shape in data.yaml tells which")
     detections = []
     for columns in possible_columns:
-        kinds, description = _kinds(rows, columns)
+        kinds, description = _find_kinds(rows, columns)
         variant = "" if len(possible_columns) == 1 else "key points" if columns.keypoint_values else "outlines"
         source = Source(definition, columns)
         detections.append(
@@ -175,7 +175,7 @@ def _detections(
     return detections
 
 
-def _evidence(definition: Definition, folders: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+def _describe_evidence(definition: Definition, folders: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """Describe the description of the dataset, if there is one, and the folders of text files."""
     texts = describe_folders(folders)
     if not definition.file:
@@ -185,7 +185,7 @@ def _evidence(definition: Definition, folders: Mapping[str, Sequence[str]]) -> t
     return f"{printable(definition.file)}{classes}", texts
 
 
-def _refusal(evidence: tuple[str, ...], parsed_files: Sequence[tuple[str, Parsed[Row]]]) -> Detection:
+def _make_refusal(evidence: tuple[str, ...], parsed_files: Sequence[tuple[str, Parsed[Row]]]) -> Detection:
     """Return a refusal of YOLO text files whose lines are mostly invalid, which quotes the first invalid line."""
     path, parsed = next((path, parsed) for path, parsed in parsed_files if parsed.faults)
     remedy = (
@@ -196,7 +196,7 @@ def _refusal(evidence: tuple[str, ...], parsed_files: Sequence[tuple[str, Parsed
     return Detection((), Confidence.LIKELY, (*evidence, fault), remedy=remedy)
 
 
-def _refusal_without_images(tree: Tree) -> list[Detection]:
+def _detect_missing_images(tree: Tree) -> list[Detection]:
     """Return a detection of a dataset that can't be read because it was exported without its images.
 
     Returns [] for other folders.
@@ -210,7 +210,7 @@ def _refusal_without_images(tree: Tree) -> list[Detection]:
     return [Detection((), Confidence.LIKELY, (printable(definition.file), "no images"), remedy=remedy)]
 
 
-def _kinds(rows: Sequence[Row], columns: Columns) -> tuple[tuple[str, ...], str]:
+def _find_kinds(rows: Sequence[Row], columns: Columns) -> tuple[tuple[str, ...], str]:
     """Return the kinds of annotations that can be read, most detailed first, and a description of the lines."""
     lengths = Counter(len(row.values) for row in rows)
     long_lines = sum(count for length, count in lengths.items() if length > 5)
@@ -247,7 +247,7 @@ def _read_shapes(path: str, columns: Columns) -> Parsed[Shape]:
 ByImage = dict[str, list[tuple[str, list[Shape]]]]
 
 
-def _boxes(splits: ByImage, problems: list[Problem]) -> dict[str, list[BoxedImage]]:
+def _convert_to_boxes(splits: ByImage, problems: list[Problem]) -> dict[str, list[BoxedImage]]:
     """Convert the shapes of all images to boxes, grouped by split. Outlines are replaced with the boxes around them.
 
     A mixture of outlines and boxes is added to `problems`.
@@ -262,12 +262,12 @@ def _boxes(splits: ByImage, problems: list[Problem]) -> dict[str, list[BoxedImag
         message = f"{count_sentence(rarer, 'object')} with {words}, in {first_names(rarer)}."
         problems.append(dataset_warning(message, "Of outlines, the boxes around them are used; check these lines."))
     return {
-        split: [BoxedImage(path, [_box(*shape) for shape in shapes], fractions=True) for path, shapes in images]
+        split: [BoxedImage(path, [_make_box(*shape) for shape in shapes], fractions=True) for path, shapes in images]
         for split, images in splits.items()
     }
 
 
-def _box(label: int, shape: tuple[float, float, float, float] | Points) -> Box:
+def _make_box(label: int, shape: tuple[float, float, float, float] | Points) -> Box:
     """Return the box of an object, or the box around its outline, in fractions of the image size."""
     if isinstance(shape, np.ndarray):
         (left, top), (right, bottom) = shape.min(0).tolist(), shape.max(0).tolist()
@@ -276,7 +276,7 @@ def _box(label: int, shape: tuple[float, float, float, float] | Points) -> Box:
     return Box(across - width / 2, down - height / 2, across + width / 2, down + height / 2, label)
 
 
-def _instances(splits: ByImage, problems: list[Problem]) -> dict[str, InstanceSplit]:
+def _convert_to_instances(splits: ByImage, problems: list[Problem]) -> dict[str, InstanceSplit]:
     """Convert the shapes of all images to outlined objects, grouped by split.
 
     Boxes become rectangles. They and outlines beyond the image are added to `problems`.
@@ -289,7 +289,7 @@ def _instances(splits: ByImage, problems: list[Problem]) -> dict[str, InstanceSp
         for path, shapes in images:
             polygons = []
             for label, shape in shapes:
-                points = shape if isinstance(shape, np.ndarray) else _corners(_box(label, shape))
+                points = shape if isinstance(shape, np.ndarray) else _find_corners(_make_box(label, shape))
                 polygons.append((label, points))
                 if points is not shape:
                     boxed.append(path)
@@ -304,7 +304,7 @@ def _instances(splits: ByImage, problems: list[Problem]) -> dict[str, InstanceSp
     return converted
 
 
-def _corners(box: Box) -> Points:
+def _find_corners(box: Box) -> Points:
     left, top, right, bottom = box[:4]
     return np.array([(left, top), (right, top), (right, bottom), (left, bottom)])
 

@@ -8,7 +8,7 @@ from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import MAX_TABLE_BYTES, read_text_lines
 from engine.data.formats.shared.image_lookup import ImageLookup
-from engine.data.formats.shared.text_files import Pair, TextFiles, image_folders, pairs_by_folder
+from engine.data.formats.shared.text_files import Pair, TextFiles, find_image_folders, pair_by_folder
 from engine.data.formats.tree import Tree, split_named
 from engine.data.formats.yolo.definition import Definition, resolve
 from engine.data.splits import dataset_warning, printable, warn_about
@@ -28,7 +28,7 @@ class ImageSearch:
         self._definition = definition
         self._texts = TextFiles(tree)
         self._lookup = ImageLookup(tree)
-        self._by_folder = pairs_by_folder(tree, self._texts)
+        self._by_folder = pair_by_folder(tree, self._texts)
         self.texts_of_images = {pair.text for pairs in self._by_folder.values() for pair in pairs if pair.text}
 
     def splits(self) -> dict[str, list[Pair]]:
@@ -37,8 +37,8 @@ class ImageSearch:
         If data.yaml or obj.data lacks a split or has a wrong path for it, a folder with the name of the split is used.
         """
         found: dict[str, list[Pair]] = {}
-        for split, entries in (self._definition.splits or self._lists()).items():
-            pairs = [pair for entry in entries for pair in self._named(entry, split)]
+        for split, entries in (self._definition.splits or self._find_lists()).items():
+            pairs = [pair for entry in entries for pair in self._find_named(entry, split)]
             if pairs:
                 found[split] = list(dict.fromkeys(pairs))
         taken = {pair.image for pairs in found.values() for pair in pairs}
@@ -49,7 +49,7 @@ class ImageSearch:
                 found[name] = remaining
         return found
 
-    def _lists(self) -> dict[str, list[str]]:
+    def _find_lists(self) -> dict[str, list[str]]:
         """Return the paths of lists of images in the dataset folder, such as train.txt, keyed by split."""
         found: dict[str, list[str]] = {}
         for folder in ("", *self._tree.named(("data",))):
@@ -60,7 +60,7 @@ class ImageSearch:
                     found[split] = [path]
         return found
 
-    def _named(self, entry: str, split: str) -> list[Pair]:
+    def _find_named(self, entry: str, split: str) -> list[Pair]:
         """Return the images that an entry of data.yaml or obj.data names: a folder, a list of images, or one image.
 
         A missing one is reported.
@@ -68,16 +68,16 @@ class ImageSearch:
         definition = self._definition
         path = resolve(self._tree, entry, os.path.dirname(definition.file), definition.base, split)
         if path is None:
-            self.problems.append(self._missing(entry, split))
+            self.problems.append(self._warn_about_missing(entry, split))
             return []
         where = self._tree.path(path)
         if os.path.isdir(where):
-            return [pair for folder in image_folders(self._tree, path) for pair in self._texts.pairs(folder)]
+            return [pair for folder in find_image_folders(self._tree, path) for pair in self._texts.pairs(folder)]
         if is_image(path):
             return [self._pair(where)]
-        return self._listed(path, split)
+        return self._read_listed(path, split)
 
-    def _listed(self, path: str, split: str) -> list[Pair]:
+    def _read_listed(self, path: str, split: str) -> list[Pair]:
         """Return the images that the list `path` names, with their text files. Missing images are reported."""
         pairs: list[Pair] = []
         missing: list[str] = []
@@ -96,7 +96,7 @@ class ImageSearch:
         folder, name = os.path.split(image)
         return Pair(image, self._texts.find(self._tree.within(folder), name))
 
-    def _missing(self, entry: str, split: str) -> Problem:
+    def _warn_about_missing(self, entry: str, split: str) -> Problem:
         """Return a warning that data.yaml or obj.data names a path for `split` that doesn't exist."""
         file = printable(self._definition.file)
         message = f"{file} names {printable(entry)} for {split}, which does not exist"

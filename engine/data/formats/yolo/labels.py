@@ -64,12 +64,12 @@ class Columns(NamedTuple):
         """
         count = len(row.values)
         if count in (BOX, BOX + 1):
-            return self._within(row, row.values[:BOX])  # type: ignore[return-value]
+            return self._require_fractions(row, row.values[:BOX])  # type: ignore[return-value]
         if self.keypoint_values:
             if count - BOX - self.keypoint_values not in (0, 1):  # with or without a confidence
                 expected = f"{BOX + 1} or {BOX + 1 + self.keypoint_values}"
                 raise Unfit(f"line {row.number} has {count + 1} numbers; a box with key points needs {expected}")
-            return self._within(row, row.values[:BOX])  # type: ignore[return-value]
+            return self._require_fractions(row, row.values[:BOX])  # type: ignore[return-value]
         return None
 
     def outline(self, row: Row) -> Points:
@@ -80,10 +80,10 @@ class Columns(NamedTuple):
         values = row.values[:-1] if self.scored and len(row.values) % 2 else row.values
         if len(values) < MIN_OUTLINE or len(values) % 2:
             raise Unfit(f"line {row.number} has {len(row.values) + 1} numbers; a box needs 5, an outline an odd count")
-        return np.array(self._within(row, values)).reshape(-1, 2)
+        return np.array(self._require_fractions(row, values)).reshape(-1, 2)
 
     @staticmethod
-    def _within(row: Row, values: tuple[float, ...]) -> tuple[float, ...]:
+    def _require_fractions(row: Row, values: tuple[float, ...]) -> tuple[float, ...]:
         """Return `values`. Raises Unfit if one of them is too far from 0..1 for a fraction of the image size."""
         for value in values:
             if not -1 <= value <= 2:
@@ -101,7 +101,7 @@ def _parse_line(line: str, number: int) -> Row | None:
     tokens = split_line(line)
     if not tokens:
         return None
-    row = Row(number, _label(tokens[0], number), tuple(read_number(token, number) for token in tokens[1:]))
+    row = Row(number, _parse_label(tokens[0], number), tuple(read_number(token, number) for token in tokens[1:]))
     if len(row.values) < BOX:
         raise Unfit(f"line {number} has {len(tokens)} numbers; a box needs 5")
     return row
@@ -118,7 +118,7 @@ def split_line(line: str) -> list[str]:
     return line.replace(";", " ").replace(",", " ").split()
 
 
-def _label(token: str, line: int) -> int:
+def _parse_label(token: str, line: int) -> int:
     """Convert the first word of line `line` to a class number. Raises Unfit if it isn't one."""
     try:
         number = read_number(token, line)
@@ -129,7 +129,7 @@ def _label(token: str, line: int) -> int:
     return int(number)
 
 
-def meanings(rows: Sequence[Row], keypoint_shape: tuple[int, int] | None) -> list[Columns]:
+def infer_columns(rows: Sequence[Row], keypoint_shape: tuple[int, int] | None) -> list[Columns]:
     """Return the possible meanings of the columns, most likely first. There are several if the lines are ambiguous.
 
     `keypoint_shape` is `kpt_shape` in data.yaml: the number of keypoints, and of values for each. It is None if not
@@ -149,10 +149,10 @@ def meanings(rows: Sequence[Row], keypoint_shape: tuple[int, int] | None) -> lis
     if len(counts) > 1:  # each pose has the same number of keypoints
         return [outlines]
     (length,) = counts
-    return _of_constant_length([row for row in rows if len(row.values) == length], length, outlines)
+    return _infer_from_length([row for row in rows if len(row.values) == length], length, outlines)
 
 
-def _of_constant_length(rows: Sequence[Row], count: int, outlines: Columns) -> list[Columns]:
+def _infer_from_length(rows: Sequence[Row], count: int, outlines: Columns) -> list[Columns]:
     """Return the possible meanings of lines that all have `count` values, most likely first.
 
     `outlines` is the meaning of the columns if the lines are outlines.

@@ -19,7 +19,7 @@ from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.loading.image_loader import BatchLoader
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
-from engine.data.transforms.device_transforms import Cropped, Moved, Placement
+from engine.data.transforms.device_transforms import AffinePlacement, CropPlacement, Placement
 from tests.support import boxed
 from tests.support.boxed import SPLITS, TWO, Drawn, Rectangle, draw, write_numbered_mask
 from tests.support.from_the_host import HostTensorRecorder
@@ -109,7 +109,7 @@ def test_object_planes_follow_their_images(tmp_path: Path) -> None:
 def make_targets(rows: list[list[float]], crops: list[list[int]], loaded: int, size: int, tmp_path: Path) -> Tensor:
     images = open_training_split(boxed.coco(tmp_path, SPLITS))
     assert isinstance(images, BoxedImages)
-    return images.batch_targets(torch.tensor([rows]), None, Cropped(torch.tensor(crops), loaded, size), size)[0]
+    return images.batch_targets(torch.tensor([rows]), None, CropPlacement(torch.tensor(crops), loaded, size), size)[0]
 
 
 def test_boxes_are_moved_mirrored_then_cut(tmp_path: Path) -> None:
@@ -165,9 +165,9 @@ def test_batch_targets_do_not_synchronize(tmp_path: Path, augmentation: str) -> 
         rows = torch.empty((2, 2, 6), device="cuda")
         placement: Placement | None = None
         if augmentation == "light":
-            placement = Cropped(torch.empty((2, 3), dtype=torch.int64, device="cuda"), SIZE + 8, SIZE)
+            placement = CropPlacement(torch.empty((2, 3), dtype=torch.int64, device="cuda"), SIZE + 8, SIZE)
         elif augmentation == "strong":
-            placement = Moved(torch.empty((2, 6), device="cuda"), SIZE, 1)
+            placement = AffinePlacement(torch.empty((2, 6), device="cuda"), SIZE, 1)
         batch = images.batch_targets(rows, None, placement, SIZE)
     assert (batch.shape, batch.device) == (rows.shape, rows.device)
     assert not host.noted

@@ -11,18 +11,18 @@ from PIL import Image
 
 from engine.data.cache.cache_policy import open_store
 from engine.data.datasets.images import FileImages, IdxImages, MaskedImages, UnreadableImage
-from engine.data.datasets.open_splits import Splits, open_recognized, open_splits, with_fold
-from engine.data.files import Files, files_of
+from engine.data.datasets.open_splits import Splits, open_recognized, open_splits, select_fold
+from engine.data.files import Files, make_files
 from engine.data.formats.registry import recognize
 from engine.data.formats.shared.splitting import sample_keys
-from engine.data.splits import FileSplit, IdxSplit, MaskCode, MaskSplit, hash_order
+from engine.data.splits import FileSplit, IdxSplit, MaskCode, MaskSplit, order_by_hash
 from tests.support.images import image
 from tests.support.trained_runs import make_colors
 
 
 def files(*names: str) -> FileImages:
     return FileImages(
-        FileSplit(files_of(f"/set/{name}" for name in names), np.zeros(len(names), int), Files.of()), "/set"
+        FileSplit(make_files(f"/set/{name}" for name in names), np.zeros(len(names), int), Files.of()), "/set"
     )
 
 
@@ -70,8 +70,8 @@ def test_fold_holds_out_every_third_of_the_order(tmp_path: Path, number: int) ->
     folder = str(make_colors(tmp_path / "set", {"train": 11, "val": 4}))
     found = recognize(folder, val_fraction=0.2, seed=5)
     train: Any = found.train
-    order = hash_order(sample_keys(train, folder), train.labels, 5)
-    val: Any = with_fold(found, folder, f"{number}/3", 5).val
+    order = order_by_hash(sample_keys(train, folder), train.labels, 5)
+    val: Any = select_fold(found, folder, f"{number}/3", 5).val
     assert list(val.files) == [train.files[index] for index in sorted(order[number - 1 :: 3])]
     assert val.is_drawn
 
@@ -82,7 +82,7 @@ def test_folds_of_idx_files_keep_rows_and_labels(digits: Path) -> None:
     found = recognize(str(digits), val_fraction=0.3, seed=0)
     rows = []
     for number in (1, 2):
-        fold = with_fold(found, str(digits), f"{number}/2", 0)
+        fold = select_fold(found, str(digits), f"{number}/2", 0)
         for split in (fold.train, fold.val):
             assert isinstance(split, IdxSplit)
             assert split.rows is not None
@@ -93,7 +93,7 @@ def test_folds_of_idx_files_keep_rows_and_labels(digits: Path) -> None:
 
 def test_images_of_a_lost_folder_may_be_broken(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((3, 9, 2)))  # either axis may hold the channels
-    split = FileSplit(files_of([str(tmp_path / "a.npy")]), np.zeros(1, int), Files.of())
+    split = FileSplit(make_files([str(tmp_path / "a.npy")]), np.zeros(1, int), Files.of())
     with pytest.raises(UnreadableImage):
         FileImages(split, str(tmp_path / "gone")).load(0, 8, 3)
 
@@ -114,7 +114,7 @@ def test_idx_file_is_mapped_in_its_size_only(shape: tuple[int, ...], is_mapped: 
 
 def test_stretched_images_have_a_cache_of_their_own(tmp_path: Path) -> None:
     path = str(image(tmp_path / "a.png"))
-    images = FileImages(FileSplit(files_of([path]), np.zeros(1, int), Files.of()), str(tmp_path))
+    images = FileImages(FileSplit(make_files([path]), np.zeros(1, int), Files.of()), str(tmp_path))
     folders = []
     for stretched in (False, True, False):
         store: Any = open_store(images, 8, 3, "disk", lambda choice, why: None, stretched=stretched)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.contract.problems import errors
-from engine.data.files import Files, files_of
+from engine.data.files import Files, make_files
 from engine.data.formats.format import Content, Format
 from engine.data.formats.shared.assembly import MAX_LETTERS, assemble
 from engine.data.formats.shared.instances import InstanceSplit

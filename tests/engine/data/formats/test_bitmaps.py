@@ -40,7 +40,7 @@ def encode(content: bytes) -> str:
 
 def pixels_of(mask: Mask, left: int, top: int, size: tuple[int, int]) -> Mask:
     """Return a mask of `size` (height, width), in which the patch `mask` is at (`left`, `top`)."""
-    shape = patch_shape("cat", mask, left, top, size)
+    shape = make_patch_shape("cat", mask, left, top, size)
     full = np.zeros(size, bool)
     assert shape is not None
     assert shape.outline is not None
@@ -67,7 +67,7 @@ def test_patch_shape_may_fill_the_image() -> None:
 @pytest.mark.parametrize(("value", "left", "top"), [(0, 0, 0), (1, 9, 0), (1, 0, -4)])
 def test_patch_shape_refuses_masks_without_pixels(value: int, left: int, top: int) -> None:
     with pytest.raises(Unfit):
-        patch_shape("cat", np.full((4, 4), bool(value)), left, top, (9, 9))
+        make_patch_shape("cat", np.full((4, 4), bool(value)), left, top, (9, 9))
 
 
 @pytest.mark.parametrize("pack", [bytes, zlib.compress], ids=["plain", "compressed"])
@@ -106,19 +106,19 @@ def test_png_masks_that_are_no_masks_are_refused(text: object, phrase: str) -> N
 
 
 def test_runs_go_along_rows() -> None:
-    assert from_runs([1, 3, 2], 2, 3).tolist() == [[False, True, True], [True, False, False]]
+    assert decode_runs([1, 3, 2], 2, 3).tolist() == [[False, True, True], [True, False, False]]
 
 
 @pytest.mark.parametrize("counts", [[], [5], [-1, 7], [3, 4], [1 << 40]])
 def test_runs_that_do_not_fill_the_mask_are_refused(counts: list[int]) -> None:
     with pytest.raises(Unfit, match="do not fill"):
-        from_runs(counts, 2, 3)
+        decode_runs(counts, 2, 3)
 
 
 def test_brushes_may_hold_numbers_of_any_width() -> None:
     header = f"{4:032b}" + "00000" + 4 * "0011"  # four values of one bit, and lengths of four bits
     bits = header + "1000011" + "1"  # a run of four ones
-    assert from_brush(list(int(bits.ljust(64, "0"), 2).to_bytes(8, "big")), 1, 1).tolist() == [[True]]
+    assert decode_brush(list(int(bits.ljust(64, "0"), 2).to_bytes(8, "big")), 1, 1).tolist() == [[True]]
 
 
 @pytest.mark.parametrize("size", [(3, 5), (300, 700), (1, 1)])
@@ -141,4 +141,4 @@ def test_brushes_are_unpacked(size: tuple[int, int]) -> None:
 )
 def test_brushes_that_are_damaged_are_refused(content: object, phrase: str) -> None:
     with pytest.raises(Unfit, match=phrase):
-        from_brush(content, 3, 5)
+        decode_brush(content, 3, 5)

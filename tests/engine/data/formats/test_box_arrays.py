@@ -10,8 +10,8 @@ import pytest
 
 from engine.contract.problems import Problem
 from engine.data.formats.shared.box_units import check_units
-from engine.data.formats.shared.boxes import ANY_CLASS, Box, BoxedImage, BoxFaults, gather, image_sizes
-from engine.data.formats.shared.shapes import Edges, ShapedImage, box_shape
+from engine.data.formats.shared.boxes import ANY_CLASS, Box, BoxedImage, BoxFaults, find_image_sizes, gather
+from engine.data.formats.shared.shapes import Edges, ShapedImage, make_box_shape
 from tests.support.images import image
 
 BEYOND, INSIDE = (60, 60, 150, 150), (10, 10, 30, 30)
@@ -35,7 +35,9 @@ BEYOND, INSIDE = (60, 60, 150, 150), (10, 10, 30, 30)
 def test_check_units_reports_numbers_of_another_meaning(
     boxes: list[Edges], anchor: Literal["corner", "center"], severities: list[str]
 ) -> None:
-    images = [ShapedImage(f"{number}.png", [box_shape("cat", *box)], (100, 100)) for number, box in enumerate(boxes)]
+    images = [
+        ShapedImage(f"{number}.png", [make_box_shape("cat", *box)], (100, 100)) for number, box in enumerate(boxes)
+    ]
     problems: list[Problem] = []
     check_units({"train": images[:1], "val": images[1:]}, problems, anchor)
     assert [problem.severity for problem in problems] == severities
@@ -67,5 +69,5 @@ def test_gather_leaves_out_and_clips_boxes(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("size", [None, (0, 5), (5, -1), (1 << 40, 5)])
 def test_image_sizes_are_read_unless_annotated(tmp_path: Path, size: tuple[int, int] | None) -> None:
     path = str(image(tmp_path / "a.png", size=(20, 16)))
-    sizes = image_sizes([BoxedImage(path, size=size), BoxedImage(path, size=(7, 9)), BoxedImage("gone.png")])
+    sizes = find_image_sizes([BoxedImage(path, size=size), BoxedImage(path, size=(7, 9)), BoxedImage("gone.png")])
     assert sizes.tolist() == [[16, 20], [7, 9], [0, 0]]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from engine.data.formats.shared.class_numbers import find_names, name_numbers
-from engine.data.formats.shared.coco_categories import with_spellings
-from engine.data.formats.shared.ignored_class import labels_without, without_class
+from engine.data.formats.shared.coco_categories import add_spellings
+from engine.data.formats.shared.ignored_class import drop_ignored_class, drop_point_label
 from engine.data.formats.tree import Tree
 from engine.data.splits import MaskCode, MaskSplit, RecognizedDataset, dataset_error
 
@@ -43,8 +43,8 @@ def test_name_numbers_sorts_by_number(tmp_path: Path) -> None:
 
 def test_with_spellings_adds_numbers_and_texts() -> None:
     expected = {"0": "a", 0: "a", "-7": "b", -7: "b", 5: "c", "5": "c", 2.5: "d", "2.5": "d", "07": "e", "-0": "f"}
-    assert with_spellings({"0": "a", "-7": "b", 5: "c", 2.5: "d", "07": "e", "-0": "f"}) == expected
-    assert with_spellings({1: "a", "1": "b"}) == {1: "a", "1": "b"}
+    assert add_spellings({"0": "a", "-7": "b", 5: "c", 2.5: "d", "07": "e", "-0": "f"}) == expected
+    assert add_spellings({1: "a", "1": "b"}) == {1: "a", "1": "b"}
 
 
 CODE = MaskCode((1, 2, 3), ignored=(0,))
@@ -56,13 +56,13 @@ CODE = MaskCode((1, 2, 3), ignored=(0,))
 )
 def test_labels_without_a_value_keep_the_others(value: int, classes: tuple[str, ...], code: MaskCode) -> None:
     found = RecognizedDataset("", ("a", "b", "c"), MaskSplit([], []), None, (), CODE)
-    without = without_class(found, "", value)
+    without = drop_ignored_class(found, "", value)
     assert (without.classes, without.code) == (classes, code)
-    assert without_class(found, "", None) is found
+    assert drop_ignored_class(found, "", None) is found
 
 
 def test_labels_without_a_value_must_be_two() -> None:
-    problem = labels_without(("a", "b"), MaskCode((1, 2)), 1)
+    problem = drop_point_label(("a", "b"), MaskCode((1, 2)), 1)
     assert getattr(problem, "field", None) == "ignore_value"
     failed = RecognizedDataset("", ("a", "b"), problems=(dataset_error("Broken."),), code=CODE)
-    assert without_class(failed, "", 1) is failed
+    assert drop_ignored_class(failed, "", 1) is failed

@@ -14,7 +14,7 @@ from engine.data.datasets.open_splits import open_splits
 from engine.data.formats.huggingface import FORMAT
 from engine.data.formats.registry import recognize
 from engine.data.formats.shared.parquet import features, open_parquet
-from engine.data.formats.shared.parquet import rows as rows_in
+from engine.data.formats.shared.parquet import iterate_rows as rows_in
 from engine.data.formats.tree import Tree
 from engine.data.splits import FileSplit
 from engine.system.regular_files import UnusableFile

@@ -14,7 +14,7 @@ from engine.contract.problems import errors
 from engine.data.formats import imagefolder
 from engine.data.formats.format import Confidence, Detection
 from engine.data.formats.registry import recognize
-from engine.data.formats.shared.class_evidence import evidence_against
+from engine.data.formats.shared.class_evidence import find_evidence_against
 from engine.data.formats.tree import Tree
 from tests.support.images import noise
 from tests.support.read_formats import names_of
@@ -470,7 +470,7 @@ def test_imagefolder_reads_every_class_of_every_split(tmp_path: Path) -> None:
 
 
 def evidence(folder: Path, *names: str) -> list[str]:
-    return list(evidence_against(Tree(str(folder)), ("",), names))
+    return list(find_evidence_against(Tree(str(folder)), ("",), names))
 
 
 @pytest.mark.parametrize(

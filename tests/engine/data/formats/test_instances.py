@@ -25,6 +25,7 @@ from engine.data.formats.shared.instances import (
     Source,
     numbered_windows,
     paint,
+    read_numbered_windows,
 )
 from engine.data.splits import MaskCode
 
@@ -93,7 +94,7 @@ def test_panoptic_image_reads_ids_from_colors(tmp_path: Path) -> None:
 def test_numbered_windows_renumber_large_numbers(tmp_path: Path, offset: int, background: int) -> None:
     first = background and offset + 1
     path = save(tmp_path / "a", [[first, offset + 9, offset + 9, offset + 5], [first] * 4], np.int32)
-    areas = [int(window.pixels.sum()) for window in numbered_windows(path, SIZE)]
+    areas = [int(window.pixels.sum()) for window in read_numbered_windows(path, SIZE)]
     assert sorted(areas) == sorted([1, 2, *[5] * background])
 
 

@@ -12,27 +12,27 @@ from engine.data.decoding.reading import Unfit, read_json
 from engine.data.formats.shared.json_files import (
     EntryFaults,
     Fault,
+    find_json_files,
     find_words,
-    first_items,
-    items_from,
-    json_files,
-    likely_first,
+    parse_items,
+    read_first_items,
     read_json_bytes,
     sample_json,
     sample_lists,
+    select_likely,
 )
-from engine.data.formats.shared.shape_collection import ShapeCollection, detect_files, detected_kinds
+from engine.data.formats.shared.shape_collection import ShapeCollection, detect_files, list_kinds
 from engine.data.formats.shared.shapes import (
     ShapedImage,
-    as_number,
-    as_points,
-    as_size,
-    box_shape,
     convert,
-    ellipse_points,
-    polygon_shape,
+    make_box_shape,
+    make_ellipse_points,
+    make_polygon_shape,
+    make_rotated_box,
+    parse_number,
+    parse_points,
+    parse_size,
     rename_classes,
-    rotated_box,
 )
 from engine.data.formats.tree import Tree, split_of_path
 
@@ -69,14 +69,14 @@ def test_split_of_path_matches_complete_words(path: str, by_name: bool, split: s
     ],
 )
 def test_as_number_accepts_coordinates_only(value: object, number: float | None) -> None:
-    assert as_number(value) == number
-    assert as_number(10**400) is None
+    assert parse_number(value) == number
+    assert parse_number(10**400) is None
 
 
 @pytest.mark.parametrize("side", [0, -1, None, "x", 1e20, float("inf")])
 def test_as_size_refuses_sides_that_no_image_has(side: object) -> None:
-    assert as_size(5, side) is None
-    assert as_size(side, 5) is None
+    assert parse_size(5, side) is None
+    assert parse_size(side, 5) is None
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
@@ -104,14 +104,14 @@ def test_find_words_finds_a_word_between_two_chunks(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize(("count", "items"), [(0, []), (2, [1, {"a": 2}]), (9, [1, {"a": 2}, "x"])])
 def test_items_from_stops_after_a_count(count: int, items: list[object]) -> None:
-    assert items_from('[1, {"a": 2}, "x", {"torn', 1, count) == items
+    assert parse_items('[1, {"a": 2}, "x", {"torn', 1, count) == items
 
 
 def test_json_files_are_sorted_by_size(tmp_path: Path) -> None:
     for name, length in (("b.json", 5), ("a.json", 9), ("c.json", 9), ("x/d.json", 1)):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(" " * length)
-    assert json_files(Tree(str(tmp_path))) == {"": ["a.json", "c.json", "b.json"], "x": ["x/d.json"]}
+    assert find_json_files(Tree(str(tmp_path))) == {"": ["a.json", "c.json", "b.json"], "x": ["x/d.json"]}
 
 
 def test_entry_faults_are_counted_by_kind() -> None:
@@ -129,7 +129,7 @@ def test_words_in_and_first_items_read_every_encoding(tmp_path: Path, encoding: 
     path = tmp_path / "a.json"
     path.write_text(json.dumps(["é" * 4_194_300, {"needle": 1}, 3]), encoding)
     assert find_words(str(path), (b'"needle"', b'"other"')) == {b'"needle"'}
-    assert first_items(str(path))[1:] == [{"needle": 1}, 3]
+    assert read_first_items(str(path))[1:] == [{"needle": 1}, 3]
 
 
 @pytest.mark.parametrize("content", ["{", "[1, 2", "\0", '{"a": nan}'])
@@ -142,7 +142,7 @@ def test_read_json_reports_invalid_files(tmp_path: Path, content: str) -> None:
 
 def test_likely_first_prefers_files_in_few_folders() -> None:
     deep = [f"a/b/{number}.json" for number in range(500)]
-    paths = likely_first([*deep, "export.json"])
+    paths = select_likely([*deep, "export.json"])
     assert paths[0] == "export.json"
     assert len(paths) == 40
 
@@ -161,7 +161,7 @@ def test_collection_settles_images_of_no_split(
 ) -> None:
     found = ShapeCollection(Tree(str(tmp_path)))
     for name, split in splits.items():
-        found.add(ShapedImage(str(tmp_path / f"{name}.png"), [box_shape("cat", 1, 2, 3, 4)]), split)
+        found.add(ShapedImage(str(tmp_path / f"{name}.png"), [make_box_shape("cat", 1, 2, 3, 4)]), split)
     content = found.content("boxes")
     assert {split: len(images) for split, images in content.splits.items()} == expected
     assert len(content.problems) == (sum(expected.values()) < len(splits))
@@ -199,7 +199,7 @@ def names_in(messages: list[str]) -> list[str]:
 
 def test_collection_reports_images_without_annotations(tmp_path: Path) -> None:
     found = collection(tmp_path, "a.png", "b.png", "c.png", "d.png", "x/e.png")
-    found.add(ShapedImage(str(tmp_path / "a.png"), [box_shape("cat", 1, 2, 3, 4)]), "test", "train")
+    found.add(ShapedImage(str(tmp_path / "a.png"), [make_box_shape("cat", 1, 2, 3, 4)]), "test", "train")
     found.add(ShapedImage(str(tmp_path / "a.png")), "train")
     found.note_unannotated(str(tmp_path / "b.png"))
     found.note_unannotated("listed.png")
@@ -255,7 +255,7 @@ def test_collection_quotes_the_first_detail(tmp_path: Path) -> None:
     ],
 )
 def test_detected_kinds_begin_with_the_most_detailed(outlines: bool, boxes: bool, tags: int, kinds: str) -> None:
-    assert " ".join(detected_kinds(has_outlines=outlines, has_boxes=boxes, max_tags=tags)) == kinds
+    assert " ".join(list_kinds(has_outlines=outlines, has_boxes=boxes, max_tags=tags)) == kinds
 
 
 @pytest.mark.parametrize(
@@ -297,20 +297,20 @@ def test_detect_files_depends_on_a_sample(
 @pytest.mark.parametrize("value", [None, [1, 2], [[1, 2, 3]], [[1]], [[1, "x"]], [[1, True]]])
 def test_as_points_refuses_other_values(value: object) -> None:
     with pytest.raises(Unfit):
-        as_points(value)
-    assert as_points([[1, 2.5], ("3", 4)]) == [(1, 2.5), (3, 4)]
+        parse_points(value)
+    assert parse_points([[1, 2.5], ("3", 4)]) == [(1, 2.5), (3, 4)]
 
 
 def test_polygon_shape_drops_unusable_rings() -> None:
     square = [(1.0, 2.0), (5.0, 2.0), (5.0, 4.0)]
-    shape = polygon_shape("cat", square, square[:2], [*square[:2], (float("nan"), 1.0)], ignored=True)
+    shape = make_polygon_shape("cat", square, square[:2], [*square[:2], (float("nan"), 1.0)], ignored=True)
     assert shape is not None
     assert (shape.box, shape.ignored, bytes(shape.outline or b"")) == (
         (1, 2, 5, 4),
         True,
         b"[[1.0,2.0,5.0,2.0,5.0,4.0]]",
     )
-    assert polygon_shape("cat", square[:2]) is None
+    assert make_polygon_shape("cat", square[:2]) is None
 
 
 @pytest.mark.parametrize(
@@ -318,18 +318,20 @@ def test_polygon_shape_drops_unusable_rings() -> None:
     [(0, (2, 0, 6, 2), False), (360, (2, 0, 6, 2), False), (90, (2, 2, 4, 6), True), (180, (-2, 2, 2, 4), True)],
 )
 def test_rotated_box_turns_clockwise(degrees: float, edges: tuple[float, ...], has_outline: bool) -> None:
-    shape = rotated_box("cat", (2, 0, 6, 2), degrees, (2, 2))
+    shape = make_rotated_box("cat", (2, 0, 6, 2), degrees, (2, 2))
     assert shape.box == pytest.approx(edges)
     assert (shape.outline is not None) == has_outline
 
 
 def test_ellipse_points_have_two_radii() -> None:
-    x, y = zip(*ellipse_points(10, 20, 3, 5), strict=True)
+    x, y = zip(*make_ellipse_points(10, 20, 3, 5), strict=True)
     assert (min(x), max(x), min(y), max(y)) == pytest.approx((7, 13, 15, 25))
 
 
 def shaped() -> list[ShapedImage]:
-    first = ShapedImage("a.png", [box_shape("dog", 3, 4, 1, 2, ignored=True), box_shape("ant", 5, 6, 7, 8)], (9, 8))
+    first = ShapedImage(
+        "a.png", [make_box_shape("dog", 3, 4, 1, 2, ignored=True), make_box_shape("ant", 5, 6, 7, 8)], (9, 8)
+    )
     return [first, ShapedImage("b.png", tags=("x", "y", "z")), ShapedImage("c.png", tags=("y",), fractions=True)]
 
 
@@ -350,7 +352,7 @@ def test_convert_numbers_listed_classes_first() -> None:
 
 def test_convert_warns_of_too_many_instances(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.data.formats.shared.shapes.MAX_INSTANCES", 2)
-    triangle = polygon_shape("cat", [(0, 0), (4, 0), (0, 4)])
+    triangle = make_polygon_shape("cat", [(0, 0), (4, 0), (0, 4)])
     assert triangle is not None
     images = [ShapedImage(f"{count}.png", [triangle] * count) for count in (2, 3)]
     content = convert("instances", {"": images}, [])

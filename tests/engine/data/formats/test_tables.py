@@ -9,11 +9,11 @@ import pytest
 
 from engine.data.formats.shared.label_columns import (
     divide,
-    file_column,
+    find_file_column,
+    find_label_columns,
     has_only_measures,
-    label_columns,
-    profile,
-    split_in_cell,
+    parse_split,
+    profile_columns,
 )
 from engine.data.formats.shared.tables import Table, find_tables, open_table
 from engine.data.formats.tree import Tree
@@ -97,7 +97,7 @@ def test_find_tables_searches_two_levels(tmp_path: Path) -> None:
 
 
 def test_profile_counts_cells_and_blanks(tmp_path: Path) -> None:
-    found = profile(csv(tmp_path, "file,label\na.png,x\nb.png,\nc.png,x\nd.png,y\n"))
+    found = profile_columns(csv(tmp_path, "file,label\na.png,x\nb.png,\nc.png,x\nd.png,y\n"))
     assert [(dict(each.cells), each.blank, each.rows) for each in found] == [
         ({f"{name}.png": 1 for name in "abcd"}, 0, 4),
         ({"x": 2, "y": 1}, 1, 4),
@@ -115,7 +115,7 @@ def test_profile_counts_cells_and_blanks(tmp_path: Path) -> None:
     ],
 )
 def test_file_column_is_found_by_cells_or_name(tmp_path: Path, text: str, column: int | None) -> None:
-    assert file_column(csv(tmp_path, text)) == column
+    assert find_file_column(csv(tmp_path, text)) == column
 
 
 def lines(head: str, *cells: str) -> str:
@@ -141,7 +141,9 @@ def test_label_columns_are_found_by_name_and_cells(
     tmp_path: Path, text: str, found: list[tuple[int | None, int, str]]
 ) -> None:
     each = csv(tmp_path, text)
-    assert [(label.split, label.listed, label.mark) for label in label_columns(each, profile(each))] == found
+    assert [
+        (label.split, label.listed, label.mark) for label in find_label_columns(each, profile_columns(each))
+    ] == found
 
 
 @pytest.mark.parametrize(
@@ -150,13 +152,13 @@ def test_label_columns_are_found_by_name_and_cells(
 def test_lists_of_numbers_may_be_labels(tmp_path: Path, cells: list[list[int]], count: int) -> None:
     each = table(tmp_path, "a.json", json.dumps({f"{number}.png": cell for number, cell in enumerate(cells)}))
     assert each is not None
-    assert len(label_columns(each, profile(each))) == count
+    assert len(find_label_columns(each, profile_columns(each))) == count
 
 
 @pytest.mark.parametrize(("cells", "has_only"), [(("0.5,", "0.25,"), True), (("0.5,x", "0.25,"), False)])
 def test_has_only_measures_passes_over_blank_columns(tmp_path: Path, cells: tuple[str, ...], has_only: bool) -> None:
     each = csv(tmp_path, lines("file,score,note", *cells))
-    assert has_only_measures(each, profile(each)) == has_only
+    assert has_only_measures(each, profile_columns(each)) == has_only
 
 
 @pytest.mark.parametrize(
@@ -172,7 +174,7 @@ def test_has_only_measures_passes_over_blank_columns(tmp_path: Path, cells: tupl
     ],
 )
 def test_split_in_cell_depends_on_the_column(column: str, cell: str, split: str) -> None:
-    assert split_in_cell(column, cell) == split
+    assert parse_split(column, cell) == split
 
 
 @pytest.mark.parametrize(

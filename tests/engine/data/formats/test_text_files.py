@@ -15,20 +15,20 @@ from engine.data.formats.shared.text_files import (
     Pair,
     Parsed,
     TextFiles,
-    annotated_only,
     check_pairs,
     describe_folders,
     detect_texts,
-    image_folders,
-    pairs_by_folder,
-    pairs_by_lists,
+    divide_by_lists,
+    drop_unannotated_splits,
+    find_image_folders,
+    find_text_folders,
+    keep_annotated,
+    pair_by_folder,
     parse_lines,
     read_annotated,
     read_texts,
     sample,
-    text_folders,
     usable_fraction,
-    without_unannotated,
 )
 from engine.data.formats.tree import Tree, split_of_folder
 from engine.system.regular_files import UnusableFile
@@ -111,14 +111,14 @@ def test_text_files_prefers_the_mirrored_folder(tmp_path: Path, files: tuple[str
 
 def test_pairs_by_folder_leaves_other_images_out(tmp_path: Path) -> None:
     touch(tmp_path, "images/train/a.png", "labels/train/a.txt", "images/train/more/b.png", "masks/a.png", "preview.png")
-    found = pairs_by_folder(Tree(str(tmp_path)), TextFiles(Tree(str(tmp_path))))
+    found = pair_by_folder(Tree(str(tmp_path)), TextFiles(Tree(str(tmp_path))))
     assert [os.path.basename(pair.image) for pair in found["train"]] == ["a.png", "b.png"]
     assert list(found) == ["train"]
 
 
 def test_text_folders_takes_texts_of_images_only(tmp_path: Path) -> None:
     touch(tmp_path, "a.png", "a.txt", "readme.txt", "list.txt", "labels/x.txt", "labels/classes.txt", "other/y.txt")
-    assert text_folders(Tree(str(tmp_path)), frozenset({"classes.txt"})) == {"": ["a.txt"], "labels": ["x.txt"]}
+    assert find_text_folders(Tree(str(tmp_path)), frozenset({"classes.txt"})) == {"": ["a.txt"], "labels": ["x.txt"]}
 
 
 def test_sample_is_spread_and_passes_empty_files_over(tmp_path: Path) -> None:
@@ -190,19 +190,19 @@ def paths(pairs: list[Pair]) -> list[str]:
 def test_image_folders_named_for_annotations_need_texts(tmp_path: Path) -> None:
     touch(tmp_path, "labels/a.png", "annotations/b.png", "annotations/b.txt", "x/c.png", "x/labels/d.png")
     tree = Tree(str(tmp_path))
-    assert list(image_folders(tree)) == ["annotations", "x"]
-    assert list(image_folders(tree, "labels")) == ["labels"]
+    assert list(find_image_folders(tree)) == ["annotations", "x"]
+    assert list(find_image_folders(tree, "labels")) == ["labels"]
 
 
 def test_splits_without_texts_are_left_out() -> None:
     splits = {"train": [Pair("a.png", "a.txt"), Pair("b.png", None)], "val": [Pair("c.png", None)], "test": []}
-    annotated, (problem,) = without_unannotated(splits)
+    annotated, (problem,) = drop_unannotated_splits(splits)
     assert (list(annotated), "c.png" in problem.message, "val" in problem.message) == (["train"], True, True)
-    only, (problem,) = annotated_only(splits)
+    only, (problem,) = keep_annotated(splits)
     assert {split: paths(pairs) for split, pairs in only.items()} == {"train": ["a.png"], "val": [], "test": []}
-    assert ("b.png, c.png" in problem.message, annotated_only({"train": splits["train"][:1]})[1]) == (True, [])
+    assert ("b.png, c.png" in problem.message, keep_annotated({"train": splits["train"][:1]})[1]) == (True, [])
     lists = {"test": dict.fromkeys("cax"), "val": dict.fromkeys("b")}
-    divided = pairs_by_lists(splits, lists)  # type: ignore[arg-type]
+    divided = divide_by_lists(splits, lists)  # type: ignore[arg-type]
     assert {split: paths(pairs) for split, pairs in divided.items()} == {"test": ["a.png", "c.png"], "val": ["b.png"]}
 
 

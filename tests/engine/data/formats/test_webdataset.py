@@ -14,9 +14,9 @@ from threading import Barrier
 import pytest
 
 from engine.data.formats.registry import recognize
-from engine.data.formats.shared.unpacking import file_name, unpacked
+from engine.data.formats.shared.unpacking import choose_file_name, unpack_once
 from engine.data.formats.tree import Tree
-from engine.data.formats.webdataset import FORMAT, samples
+from engine.data.formats.webdataset import FORMAT, iterate_samples
 from engine.system.regular_files import UnusableFile
 from tests.support.dataset_formats import webdataset
 from tests.support.dataset_formats.archives import encode_png
@@ -95,7 +95,7 @@ def test_webdataset_names_a_torn_tar_file(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "x.tar").write_bytes(text)
     assert FORMAT.detect(Tree(str(tmp_path))) == []
     with pytest.raises(UnusableFile) as caught:
-        list(samples(str(tmp_path / "x.tar")))
+        list(iterate_samples(str(tmp_path / "x.tar")))
     assert caught.value.path == str(tmp_path / "x.tar")
 
 
@@ -112,7 +112,7 @@ def test_webdataset_with_a_senseless_header_is_unusable(
     path.write_bytes(member.tobuf(tarfile.PAX_FORMAT) + bytes(2 * tarfile.BLOCKSIZE))
     assert FORMAT.detect(Tree(str(tmp_path))) == []
     with pytest.raises(UnusableFile) as caught:
-        list(samples(str(path)))
+        list(iterate_samples(str(path)))
     assert caught.value.reason.startswith(words)
 
 
@@ -132,10 +132,10 @@ def test_webdataset_of_captions_is_no_classification(tmp_path: Path) -> None:
 def test_unpacked_folder_follows_the_archives(tmp_path: Path) -> None:
     archive = tmp_path / "a.tar"
     archive.write_bytes(b"1")
-    first = unpacked([str(archive)], lambda folder: (folder / "x").touch())
-    assert unpacked([str(archive)], lambda folder: pytest.fail("unpacked twice")) == first
+    first = unpack_once([str(archive)], lambda folder: (folder / "x").touch())
+    assert unpack_once([str(archive)], lambda folder: pytest.fail("unpacked twice")) == first
     archive.write_bytes(b"22")
-    assert unpacked([str(archive)], lambda folder: None) != first
+    assert unpack_once([str(archive)], lambda folder: None) != first
 
 
 def test_failed_unpacking_removes_its_files(tmp_path: Path, cache: Path) -> None:
@@ -147,7 +147,7 @@ def test_failed_unpacking_removes_its_files(tmp_path: Path, cache: Path) -> None
         raise UnusableFile(archive, "is torn")
 
     with pytest.raises(UnusableFile):
-        unpacked([str(archive)], fail)
+        unpack_once([str(archive)], fail)
     assert list((cache / "unpacked").iterdir()) == []
 
 
@@ -162,7 +162,7 @@ def test_failed_unpacking_removes_its_files(tmp_path: Path, cache: Path) -> None
     ],
 )
 def test_file_name_of_an_image_in_an_archive(name: str, content: bytes, expected: str) -> None:
-    assert file_name(name, content, 7, {"taken.png"}) == expected
+    assert choose_file_name(name, content, 7, {"taken.png"}) == expected
 
 
 def test_unpacked_unpacks_once_for_several_ranks(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_unpacked_unpacks_once_for_several_ranks(tmp_path: Path) -> None:
 
     def rank(_number: int) -> Path:
         start.wait()
-        return unpacked([archive], started.append)
+        return unpack_once([archive], started.append)
 
     with ThreadPoolExecutor(4) as ranks:
         folders = set(ranks.map(rank, range(4)))
@@ -187,6 +187,6 @@ def test_unpacked_removes_what_an_ended_process_left(tmp_path: Path, cache: Path
     )
     assert subprocess.run([sys.executable, "-c", program, archive], check=False).returncode == 9
     assert list((cache / "unpacked").glob(".unpacking-*"))
-    folder = unpacked([archive], lambda folder: (folder / "y").touch())
+    folder = unpack_once([archive], lambda folder: (folder / "y").touch())
     assert list((cache / "unpacked").iterdir()) == [folder]
     assert {path.name for path in folder.iterdir()} == {"y", "complete"}

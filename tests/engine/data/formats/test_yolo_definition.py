@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.data.formats.tree import Tree
-from engine.data.formats.yolo.definition import class_names, find_definition, resolve
+from engine.data.formats.yolo.definition import find_class_names, find_definition, resolve
 from engine.data.formats.yolo.format import FORMAT
 from engine.data.formats.yolo.images import ImageSearch
 from engine.system.regular_files import UnusableFile
@@ -100,7 +100,7 @@ def test_class_names_come_from_the_preferred_file(
 ) -> None:
     (tmp_path / "labels").mkdir()
     found = tree(tmp_path, **files)
-    given = class_names(found, find_definition(found), ["labels"])
+    given = find_class_names(found, find_definition(found), ["labels"])
     assert (given[0], len(given[1])) == (names, problems)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.data.decoding.reading import Unfit
-from engine.data.formats.yolo.labels import Columns, Row, meanings, split_line
+from engine.data.formats.yolo.labels import Columns, Row, infer_columns, split_line
 
 BOX = (0.5, 0.5, 0.2, 0.2)
 
@@ -63,11 +63,11 @@ def test_split_line_reads_separators(line: str, expected: list[str]) -> None:
 def test_meanings_of_columns(
     values: list[tuple[float, ...]], shape: tuple[int, int] | None, expected: list[Columns]
 ) -> None:
-    assert meanings(rows(*values), shape) == expected
+    assert infer_columns(rows(*values), shape) == expected
 
 
 def test_meanings_are_both_if_lines_are_ambiguous() -> None:
-    found = meanings(rows(*[(0.4, 0.4, 0.4, 0.4, 0.5, 0.4, 0.5, 0.5, 0.4, 0.5)] * 20), None)
+    found = infer_columns(rows(*[(0.4, 0.4, 0.4, 0.4, 0.5, 0.4, 0.5, 0.5, 0.4, 0.5)] * 20), None)
     assert set(found) == {Columns(), Columns(keypoint_values=6)}
 
 

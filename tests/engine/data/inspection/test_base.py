@@ -11,7 +11,7 @@ from engine.data.inspection.base import (
     EXAMPLES,
     FileChecker,
     MemoryGate,
-    shares_of_classes,
+    count_classes,
     spread_by_class,
     spread_examples,
 )
@@ -57,10 +57,10 @@ def test_file_checker_counts_all_files_and_reports_unusable_ones() -> None:
 
 def test_shares_of_classes_are_of_pixels_and_counts_of_files() -> None:
     counts = [np.array([6, 2, 0, 9]), None, np.array([0, 8, 0, 9])]
-    files, shares = shares_of_classes(("a", "b", "c"), counts)
+    files, shares = count_classes(("a", "b", "c"), counts)
     assert files == {"a": 1, "b": 2, "c": 0}
     assert shares == pytest.approx({"a": 6 / 16, "b": 10 / 16, "c": 0})
-    assert shares_of_classes(("a",), [None]) == ({"a": 0}, {"a": 0.0})
+    assert count_classes(("a",), [None]) == ({"a": 0}, {"a": 0.0})
 
 
 @pytest.mark.parametrize(

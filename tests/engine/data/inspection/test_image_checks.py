@@ -13,7 +13,7 @@ from engine.contract.dataset import Example, SplitReport
 from engine.data.files import Files, Listing
 from engine.data.inspection import imagefolder, inspector
 from engine.data.inspection.imagefolder import ImageCheck, inspect_files, inspect_idx
-from engine.data.inspection.inspector import candidate_readings, inspect
+from engine.data.inspection.inspector import find_candidate_readings, inspect
 from engine.data.splits import FileSplit, IdxSplit, RecognizedDataset
 from tests.support.images import noise, write_idx
 from tests.support.trained_runs import make_labeled
@@ -96,7 +96,7 @@ def test_readings_show_evenly_spaced_training_images(tmp_path: Path) -> None:
         drawn.append(found)
         return ()
 
-    readings = candidate_readings(str(tmp_path), val_fraction=0.2, seed=0, draw=draw)
+    readings = find_candidate_readings(str(tmp_path), val_fraction=0.2, seed=0, draw=draw)
     (found,) = [each for each in drawn if each.format == "imagefolder"]
     assert "imagefolder" in [reading.format for reading in readings]
     assert (found.val, found.test) == (None, None)

@@ -15,7 +15,7 @@ from engine.data.formats.registry import recognize
 from engine.data.inspection import contents as contents_module
 from engine.data.inspection.contents import END_BYTES
 from engine.data.inspection.inspector import check_imbalance, inspect
-from engine.data.inspection.leaks import find_leaks, same_files, same_rows
+from engine.data.inspection.leaks import find_leaks, find_same_files, find_same_rows
 from engine.data.splits import IdxSplit
 from tests.support.clouds import make_clouds
 from tests.support.edges import make_edged
@@ -71,7 +71,7 @@ def test_files_that_differ_inside_are_no_copies(tmp_path: Path, monkeypatch: pyt
         contents_module, "digest_of_all", lambda path: (hashed.append(os.path.basename(path)), digest_of_all(path))[1]
     )
     others = [*(paths[name] for name in ("val", "copy", "begin", "end", "empty")), str(tmp_path / "gone")]
-    found = same_files([paths["train"], paths["empty"]], others)
+    found = find_same_files([paths["train"], paths["empty"]], others)
     assert found == [(paths["copy"], paths["train"])]
     assert sorted(hashed) == ["copy", "train", "val"]  # the start and end of the other files suffice
 
@@ -114,14 +114,16 @@ def test_rows_of_one_idx_file_are_compared_by_split(tmp_path: Path) -> None:
     pixels[[2, 7]] = pixels[4]
     path = str(write_idx(tmp_path / "images-idx3-ubyte", pixels))
     train, val = (IdxSplit(path, np.zeros(len(rows), int), np.array(rows)) for rows in ([1, 2, 4, 8], [0, 7]))
-    assert same_rows(train, val) == [("images-idx3-ubyte image 7", "images-idx3-ubyte image 2")]
-    assert same_rows(val, train) == [(f"images-idx3-ubyte image {row}", "images-idx3-ubyte image 7") for row in (2, 4)]
+    assert find_same_rows(train, val) == [("images-idx3-ubyte image 7", "images-idx3-ubyte image 2")]
+    assert find_same_rows(val, train) == [
+        (f"images-idx3-ubyte image {row}", "images-idx3-ubyte image 7") for row in (2, 4)
+    ]
 
 
 def test_first_files_are_compared_too(tmp_path: Path) -> None:
     paths = [str(noise(tmp_path / f"{number}.png", seed=number // 2)) for number in range(4)]
-    assert same_files(paths[::2], paths[1::2]) == [(paths[1], paths[0]), (paths[3], paths[2])]
-    assert same_files(paths[:2], paths[2:]) == []
+    assert find_same_files(paths[::2], paths[1::2]) == [(paths[1], paths[0]), (paths[3], paths[2])]
+    assert find_same_files(paths[:2], paths[2:]) == []
 
 
 def test_imbalance_is_reported_from_a_tenth() -> None:

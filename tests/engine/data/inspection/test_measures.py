@@ -18,9 +18,9 @@ from engine.data.inspection.objects import (
     Objects,
     check_image,
     check_objects,
-    example_indices,
     inspect_boxes,
-    report,
+    make_report,
+    select_examples,
 )
 from engine.data.splits import MaskCode, MaskSplit, RecognizedDataset
 from tests.support.images import noise
@@ -34,16 +34,16 @@ def objects(labels: list[int], images: list[int], relative: float = 0.5) -> Obje
 
 
 def test_report_counts_objects_and_the_images_that_contain_them() -> None:
-    found = report("train", CLASSES, objects([0, 0, 0, 1, 0], [0, 0, 2, 2, 2]), 4, is_drawn=True)
+    found = make_report("train", CLASSES, objects([0, 0, 0, 1, 0], [0, 0, 2, 2, 2]), 4, is_drawn=True)
     assert found.counts == {"ant": 2, "bee": 1, "cow": 0}
     assert found.objects == {"ant": 4, "bee": 1, "cow": 0}
     assert (found.name, found.is_drawn, found.total) == ("train", True, 4)
     assert found.object_sides == pytest.approx((12, 30, 48))
-    assert report("val", CLASSES, objects([], []), 4, is_drawn=False).object_sides is None
+    assert make_report("val", CLASSES, objects([], []), 4, is_drawn=False).object_sides is None
 
 
 def messages(name: str, held: Objects, usable: int = 4, inspected: int = 4) -> list[str]:
-    split = report(name, CLASSES, held, usable, is_drawn=False)
+    split = make_report(name, CLASSES, held, usable, is_drawn=False)
     return [problem.message for problem in check_objects(name, split, held, inspected, "boxes")]
 
 
@@ -63,9 +63,9 @@ def test_objects_are_doubted_by_class_image_and_size() -> None:
 
 
 def test_examples_prefer_images_with_objects() -> None:
-    assert example_indices(np.array([3, 3, 9, 5]), [1, 3, 5]) == [3, 5]
-    assert example_indices(np.array([9]), [1, 3, 5]) == [1, 3, 5]
-    assert example_indices(np.arange(100), [*range(10, 110)]) == [*range(10, 100, 8)]
+    assert select_examples(np.array([3, 3, 9, 5]), [1, 3, 5]) == [3, 5]
+    assert select_examples(np.array([9]), [1, 3, 5]) == [1, 3, 5]
+    assert select_examples(np.arange(100), [*range(10, 110)]) == [*range(10, 100, 8)]
 
 
 def test_boxes_are_measured_in_usable_images_alone(tmp_path: Path) -> None:

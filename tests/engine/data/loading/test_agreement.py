@@ -18,7 +18,7 @@ import pytest
 
 from engine.data.datasets.images import DatasetError, FileImages
 from engine.data.datasets.open_splits import Splits, open_splits
-from engine.data.files import Files, Listing, files_of
+from engine.data.files import Files, Listing, make_files
 from engine.data.loading.agreement import check_same_dataset, fingerprint
 from engine.data.splits import FileSplit
 from tests.support import boxed
@@ -105,7 +105,7 @@ def compare_ranks(*ranks: tuple[str, str]) -> list[str]:
         sets = [
             FileImages(
                 FileSplit(
-                    files_of(f"/set/{letter.lower()}.png" for letter in letters),
+                    make_files(f"/set/{letter.lower()}.png" for letter in letters),
                     np.array([letter.isupper() for letter in letters], np.int64),
                     Files.of(),
                 ),

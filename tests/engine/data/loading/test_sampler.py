@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.data.loading.sampler import GlobalBatchSampler, balancing_chances, divide
+from engine.data.loading.sampler import GlobalBatchSampler, compute_balancing_chances, divide
 from engine.data.randomness import RandomStreams
 
 sizes = {"length": st.integers(1, 200), "batch": st.integers(1, 64), "seed": st.integers(0, 2**31 - 1)}
@@ -124,7 +124,7 @@ def test_max_local_batch_is_exact(
 def test_dropped_samples_complete_the_epoch(length: int, batch: int, seed: int, world: int, epoch: int) -> None:
     samplers = [GlobalBatchSampler(length, batch, rank, world, RandomStreams(seed)) for rank in range(world)]
     shares = [share.indices for sampler in samplers for share in sampler.epoch_from(epoch)]
-    dropped = [sampler.dropped(epoch) for sampler in samplers]
+    dropped = [sampler.dropped_samples(epoch) for sampler in samplers]
     assert sum(map(len, dropped)) < batch
     assert sorted(np.concatenate(shares + dropped).tolist()) == list(range(length))
 
@@ -139,13 +139,13 @@ def test_dropped_samples_complete_the_epoch(length: int, batch: int, seed: int, 
 def test_balancing_chances_balance_every_epoch(*, counts: list[int], batch: int, world: int, epoch: int) -> None:
     labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
     labels = labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(5))]
-    chances = balancing_chances(labels)
+    chances = compute_balancing_chances(labels)
     samplers = [
         GlobalBatchSampler(len(labels), batch, rank, world, RandomStreams(3), chances=chances) for rank in range(world)
     ]
     steps = zip(*(sampler.epoch_from(epoch) for sampler in samplers), strict=True)
     drawn = np.concatenate([share.indices for shares in steps for share in shares])
-    left = np.concatenate([sampler.dropped(epoch) for sampler in samplers])
+    left = np.concatenate([sampler.dropped_samples(epoch) for sampler in samplers])
     drawn = np.concatenate([drawn, left])
     assert len(drawn) == len(labels)
     drawn_counts = np.bincount(labels.numpy()[drawn], minlength=len(counts))
@@ -158,7 +158,7 @@ def test_balancing_chances_balance_every_epoch(*, counts: list[int], batch: int,
 
 
 def test_chances_depend_on_seed_and_epoch_and_reach_all() -> None:
-    chances = balancing_chances(torch.tensor([0] * 90 + [1] * 10))
+    chances = compute_balancing_chances(torch.tensor([0] * 90 + [1] * 10))
     orders = [
         np.concatenate(
             [
@@ -176,4 +176,4 @@ def test_chances_depend_on_seed_and_epoch_and_reach_all() -> None:
 
 def test_balancing_chances_use_rarest_label() -> None:
     targets = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
-    np.testing.assert_allclose(balancing_chances(targets), [1 / 3, 1 / 3, 1, 1])
+    np.testing.assert_allclose(compute_balancing_chances(targets), [1 / 3, 1 / 3, 1, 1])

@@ -42,7 +42,14 @@ from engine.data.transforms.augmentation import (
     shift,
     stretch,
 )
-from engine.data.transforms.device_transforms import Cropped, Moved, Normalization, Resized, Transforms, operate
+from engine.data.transforms.device_transforms import (
+    AffinePlacement,
+    CropPlacement,
+    Normalization,
+    ResizePlacement,
+    Transforms,
+    operate,
+)
 from tests.support import boxed
 from tests.support.from_the_host import HostTensorRecorder
 from tests.support.images import noise
@@ -412,13 +419,13 @@ def test_small_remnants_of_objects_are_dropped(tmp_path: Path) -> None:
     right = torch.stack([-1 - middle + wide * (share - 0.5) for share in (MIN_VISIBLE + 0.1, MIN_VISIBLE - 0.1)])
     maps = shift(right.double().numpy(), np.zeros(2))
     affine = torch.from_numpy(maps[:, :2].reshape(2, 6)).float()
-    rows = boxes.batch_targets(boxes.targets_of(np.zeros(2, np.int64)), None, Moved(affine, 96, 1), 96)
+    rows = boxes.batch_targets(boxes.targets_of(np.zeros(2, np.int64)), None, AffinePlacement(affine, 96, 1), 96)
     assert (rows[:, :, 4] != PADDING).sum(1).tolist() == [1, 0]
     moved = warp_images(torch.cat([loaded[:, 3:], loaded[:, 3:4]], 1), maps).round().to(torch.uint8)[:, :2]
     moved[:, 1][moved[:, 0] == 0] = NO_CLASS
     mirrored = affine * torch.tensor([-1, -1, -1, 1, 1, 1])
     for each in (affine, mirrored):
-        remaining = things.drop_remnants(moved, loaded[:, 3:], Moved(each, 96, 1))
+        remaining = things.drop_remnants(moved, loaded[:, 3:], AffinePlacement(each, 96, 1))
         assert [int((planes[0] > 0).sum()) > 0 for planes in remaining] == [True, False]
     assert (moved[1, 0] > 0).any()
     assert (remaining[1, 1] == NO_CLASS).all()
@@ -719,8 +726,8 @@ def test_oversampling_is_that_of_the_largest_image(text: str, ratio: float) -> N
 
 
 def test_maps_of_resized_batches_are_scaled() -> None:
-    cropped = Cropped(torch.tensor([[10, 5, 0], [10, 5, 1]]), 100, 80)
-    for placement, factor in ((cropped, 1), (Resized(cropped, 40), 0.5)):
+    cropped = CropPlacement(torch.tensor([[10, 5, 0], [10, 5, 1]]), 100, 80)
+    for placement, factor in ((cropped, 1), (ResizePlacement(cropped, 40), 0.5)):
         linear, offset = placement.maps()
         assert linear.tolist() == [[[sign * 100 * factor, 0], [0, 100 * factor]] for sign in (1, -1)]
         assert offset.tolist() == [[-5 * factor, -10 * factor], [85 * factor, -10 * factor]]

@@ -16,7 +16,7 @@ from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
 from engine.data.transforms.augmentation import draw_crops
-from engine.data.transforms.device_transforms import Cropped
+from engine.data.transforms.device_transforms import CropPlacement
 from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, STEP, orientation_plane
 from engine.tasks.roads.samples import OrientedImages
 from tests.support.lines import make_line, make_lined
@@ -77,7 +77,7 @@ def test_mirroring_twice_restores_directions(folder: Path) -> None:
     images = OrientedImages(open_folder(folder).train)
     planes = torch.stack([torch.zeros(DIRECTIONS + 2), torch.tensor([*range(DIRECTIONS + 1), NO_CLASS])])
     planes = planes.to(torch.uint8).reshape(1, 2, 1, -1)
-    mirrored = Cropped(torch.tensor([[0, 0, 1]]), SIDE, SIDE)
+    mirrored = CropPlacement(torch.tensor([[0, 0, 1]]), SIDE, SIDE)
 
     def once(given: torch.Tensor) -> torch.Tensor:
         return images.batch_targets(torch.zeros(1), given, mirrored, SIDE)
