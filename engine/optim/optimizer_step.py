@@ -18,7 +18,7 @@ from engine.contract.job import Job
 from engine.optim.averaging import Averages
 from engine.optim.host_copies import copy_to_host
 from engine.optim.loss_scaler import AgreedScaler
-from engine.optim.shards import copy_shard, is_sharded, local_shard, slice_for_shard
+from engine.optim.shards import is_sharded, local_shard, shard_of, slice_of
 from engine.torch_compat import suppress_schedule_warning
 
 STEP_DECAY_FACTOR = 0.1
@@ -136,7 +136,7 @@ class OptimizerStep:
         return float(group["lr"]) / float(group["rate"])
 
     @property
-    def has_averages(self) -> bool:
+    def averages(self) -> bool:
         """True if moving averages of the weights are computed."""
         return self._averages is not None
 
@@ -242,7 +242,7 @@ class OptimizerStep:
             yield
         self._broadcast_updates()
 
-    def advance_schedule_to(self, steps: int) -> None:
+    def go_to(self, steps: int) -> None:
         """Set the schedule to its state after `steps` steps, without updates."""
         if self._schedule is None or not steps:
             return
@@ -292,7 +292,7 @@ class OptimizerStep:
         self._refresh_shards()
         local_state = {
             number: {
-                key: copy_shard(value, parameter) if isinstance(value, Tensor) else value
+                key: shard_of(value, parameter) if isinstance(value, Tensor) else value
                 for key, value in state["state"][name].items()
             }
             for number, (name, parameter) in enumerate(self._parameters.items())
@@ -304,12 +304,12 @@ class OptimizerStep:
         self.optimizer.load_state_dict({"state": local_state, "param_groups": groups})
         self.updates = state.get("updates", 0)
         if state["schedule"] is not None:
-            self.advance_schedule_to(state["schedule"])
+            self.go_to(state["schedule"])
         if self._scaler.is_enabled() and state["scaler"]:
             self._scaler.load_state_dict(state["scaler"])
         if self._averages is not None:
             self._averages.restart(
-                slice_for_shard(state["ema"][name], tensor) if name in state["ema"] else None
+                slice_of(state["ema"][name], tensor) if name in state["ema"] else None
                 for name, tensor in (self._parameters | self._buffers).items()
             )
 

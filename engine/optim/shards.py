@@ -75,7 +75,7 @@ def gather_shards(shard: Tensor, like: Any) -> Tensor | None:
 
 
 @torch.no_grad()
-def slice_for_shard(tensor: Tensor, like: Any) -> Tensor:
+def slice_of(tensor: Tensor, like: Any) -> Tensor:
     """Return the slice of the complete `tensor` that this rank's shard of the parameter `like` holds.
 
     The slice is a view, so that only the slice is read from a memory-mapped file. Only packed rows are copied.
@@ -105,11 +105,11 @@ def _narrow_to_slice(tensor: Tensor, like: Any) -> Tensor:
 
 
 @torch.no_grad()
-def copy_shard(tensor: Tensor, like: Any) -> Tensor:
+def shard_of(tensor: Tensor, like: Any) -> Tensor:
     """Copy this rank's slice of the complete `tensor`, to the device and with the layout of the shard of `like`.
 
     Equal strides are required by fused optimizers. Single numbers that belong to a parameter stay on their device.
     """
     if tensor.shape != like.shape:
         return tensor.clone()
-    return torch.empty_like(local_shard(like), dtype=tensor.dtype).copy_(slice_for_shard(tensor, like))
+    return torch.empty_like(local_shard(like), dtype=tensor.dtype).copy_(slice_of(tensor, like))

@@ -23,7 +23,7 @@ from engine.data.formats.idx import open_idx_images
 from engine.data.formats.registry import FORMATS, IMAGES_BY_CLASS, explain_failure, recognize
 from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.formats.shared.instances import InstanceSplit
-from engine.data.formats.shared.splitting import find_strata, sample_keys, select_samples
+from engine.data.formats.shared.splitting import sample_keys, select_samples, strata
 from engine.data.splits import (
     FileSplit,
     IdxSplit,
@@ -183,7 +183,7 @@ def select_fold(found: RecognizedDataset, folder: str, fold: str, seed: int) -> 
         return replace(found, problems=(*found.problems, dataset_error(message, "Leave the fold empty.")))
     number, count = fold_number
     samples = _join_splits(train, val) if val.is_drawn else train
-    labels = find_strata(samples)
+    labels = strata(samples)
     held_out = np.zeros(len(labels), bool)
     held_out[order_by_hash(sample_keys(samples, folder), labels, seed)[number - 1 :: count]] = True
     if held_out.all() or not held_out.any():

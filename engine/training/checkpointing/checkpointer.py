@@ -180,11 +180,11 @@ class Checkpointer:
         started = time.perf_counter()
         strategy = self._strategy
         is_better = measures is not None and self.is_better(measures)
-        is_trained_model_best = is_better and not self._optimizer_step.has_averages
+        is_trained_model_best = is_better and not self._optimizer_step.averages
         best_model = strategy.state_dict() if is_trained_model_best else averaged
         if is_better:
             assert measures is not None
-            self._unsaved_best = BestState(best_model, _make_wait_for_queued_work(strategy.device), progress, measures)
+            self._unsaved_best = BestState(best_model, _queued_work(strategy.device), progress, measures)
             self._best_refused = False
         is_recent = self._leads and time.monotonic() < self.writer.next_epoch_end
         if may_skip and strategy.collectives.all_reduce_max([int(is_recent)])[0]:  # all ranks skip together
@@ -197,7 +197,7 @@ class Checkpointer:
         self._saved_at = time.monotonic()
         if content is not None:
             pause_s = time.perf_counter() - started
-            snapshot = Snapshot(content, _make_wait_for_queued_work(strategy.device), progress, measures, pause_s, best)
+            snapshot = Snapshot(content, _queued_work(strategy.device), progress, measures, pause_s, best)
             result = self.writer.submit(snapshot)
         self._pending_write = _PendingWrite(best, result)
 
@@ -335,7 +335,7 @@ def optimizer_state(strategy: Strategy, optimizer_step: OptimizerStep) -> dict[s
     return None if gathered is None else merge_states(gathered[:ranks])
 
 
-def _make_wait_for_queued_work(device: torch.device) -> Callable[[], None]:
+def _queued_work(device: torch.device) -> Callable[[], None]:
     """Return a function that waits until `device` has done the work that is queued now.
 
     Any thread may call the function.

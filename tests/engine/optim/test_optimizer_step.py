@@ -179,7 +179,7 @@ def test_schedule_can_be_set_to_any_step() -> None:
         for _ in range(3):
             for _ in range(4):
                 _step(stepped, one)
-        two.advance_schedule_to(12)
+        two.go_to(12)
         groups = one.optimizer.param_groups[0], two.optimizer.param_groups[0]
         assert [group["lr"] for group in groups] == [groups[0]["lr"]] * 2
         assert groups[0]["betas"] == groups[1]["betas"]
