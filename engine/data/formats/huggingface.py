@@ -290,14 +290,16 @@ def _sort_numbers(tree: Tree, splits: Mapping[str, Sequence[ShapedImage]]) -> li
 def _detect_metadata(tree: Tree, metadata: Sequence[tuple[str, str]]) -> Iterator[Detection]:
     """Detect metadata files, given as pairs (folder, name), that list boxes in one of their columns."""
     files = [(folder, name) for folder, name in metadata if not name.endswith(".csv")]
-    rows = [(folder, row) for folder, name in files for row in _first_rows(_records(tree.path(folder, name)))]
-    column = next((key for _, row in rows for key in _OBJECTS if _pairs(row.get(key)) is not None), None)
+    rows = [
+        (folder, row) for folder, name in files for row in _read_first_rows(_iterate_records(tree.path(folder, name)))
+    ]
+    column = next((key for _, row in rows for key in _OBJECTS if _pair_boxes(row.get(key)) is not None), None)
     if column is None:
         return
     lookup = ImageLookup(tree)
     paths = (lookup.find(str(row.get("file_name", "")), folder) for folder, row in rows)
-    forms = _forms(
-        (row.get(column), upright_size(path) if path else None) for (_, row), path in zip(rows, paths, strict=True)
+    forms = _find_forms(
+        (row.get(column), read_upright_size(path) if path else None) for (_, row), path in zip(rows, paths, strict=True)
     )
     for form in forms:
         evidence = (f"{' and '.join(printable(os.path.join(*file)) for file in files[:3])} with boxes in {column}",)

@@ -200,7 +200,7 @@ def _list_class(tree: Tree, folder: str) -> _Class:
     return found
 
 
-def _split_of(listed: Mapping[str, _Class], numbers: Mapping[str, int]) -> FileSplit:
+def _make_split(listed: Mapping[str, _Class], numbers: Mapping[str, int]) -> FileSplit:
     """Convert the files of some classes, sorted by name, to a split. `numbers` maps the name of each class to its number."""
     totals = [each.total for each in listed.values()]
     labels = np.repeat(np.array([numbers[name] for name in listed], np.int64), totals)

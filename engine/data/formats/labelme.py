@@ -88,8 +88,12 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             else:
                 found.note_missing(path)
             continue
-        size = as_size(content.get("imageHeight"), content.get("imageWidth"))
-        shapes = _shapes(content, path, size or upright_size(image), found) if kind in ("boxes", "instances") else []
+        size = parse_size(content.get("imageHeight"), content.get("imageWidth"))
+        shapes = (
+            _read_shapes(content, path, size or read_upright_size(image), found)
+            if kind in ("boxes", "instances")
+            else []
+        )
         split = split_of_path(path) or split_of_path(tree.within(image))
         found.add(ShapedImage(image, shapes, size, _list_set_flags(content)), split)
     if without_image:
@@ -132,7 +136,7 @@ def _find_same_name_image(path: str, found: ShapeCollection) -> str | None:
     return found.find(os.path.splitext(os.path.basename(path))[0], near, split=split, ending=False)
 
 
-def _true_flag_names(content: dict[str, Any]) -> tuple[str, ...]:
+def _list_set_flags(content: dict[str, Any]) -> tuple[str, ...]:
     """Return the names of the image's flags that are set. They are its classes."""
     flags = content.get("flags")
     return tuple(name for name in flags if name.strip() and flags[name] is True) if isinstance(flags, dict) else ()

@@ -186,7 +186,7 @@ def _make_polygon(label: str, entry: dict[str, Any], size: Any) -> Shape:
     for hole in holes:
         if len(hole) >= 3:
             ring += [outer[0], *hole, hole[0]] if outer else []
-    shape = polygon_shape(label, ring) if len(outer) >= 3 else None
+    shape = make_polygon_shape(label, ring) if len(outer) >= 3 else None
     if shape is None:
         raise Unfit(f"it has {len(outer)} points")
     return shape

@@ -177,7 +177,7 @@ def test_automatic_refuses_too_large_model(stage_ranks: tuple[int, ...], gib: in
     segments = tuple(segment(number, (1.0, 1.0), parameters=10**9) for number in range(8))
     split = split_of([1] * 8, stage_ranks, segments=segments, memory_bytes=(40 * GIB, 30 * GIB))
     with pytest.raises(CannotSplit, match=rf"at least [\d.]+ GiB and has {gib}.00 GiB free") as refused:
-        best_points(split)
+        find_best_points(split)
     assert "activation checkpointing" in refused.value.remedy
 
 

@@ -47,5 +47,5 @@ def test_failed_exchange_names_gpus_and_remedy(
     assert remedy in text
     monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
     expected = "fabricmanager" if remedy.startswith("NCCL") else remedy
-    assert expected in describe(spec, 0, 1, "nothing has arrived")
+    assert expected in explain_failure(spec, 0, 1, "nothing has arrived")
     assert all(device in text for device in devices)

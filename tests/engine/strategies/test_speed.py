@@ -77,7 +77,7 @@ class _Slower(Collectives):
 
 
 def test_shares_follow_the_speeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speed, "images_per_second", lambda *_: 30.0)
+    monkeypatch.setattr(speed, "measure_images_per_second", lambda *_: 30.0)
     strategy = DataParallelProcesses(spec_of(Job.from_fields(strategy="ddp", devices=("cpu",) * 3)))
     strategy.resolved_job, strategy.collectives = ResolvedJob(strategy.spec.job), _Slower()
     balance(strategy, _model(), class_of_image(), (3, 16, 16))

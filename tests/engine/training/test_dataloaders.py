@@ -19,7 +19,7 @@ from engine.data.randomness import RandomStreams
 from engine.strategies.base import ResolvedJob
 from engine.strategies.ddp import DataParallelProcesses
 from engine.tasks.registry import TASKS
-from engine.training.dataloaders import DataLoaders, image_loader, size_limits
+from engine.training.dataloaders import DataLoaders, create_image_loader, size_limits
 from tests.engine.training.task_jobs import task_job
 from tests.support.outlined import make_outlined
 from tests.support.specs import spec_of

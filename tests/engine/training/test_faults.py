@@ -66,7 +66,7 @@ def test_cause_describes_errors(job: Callable[..., Job], error: Exception, text:
     ],
 )  # fmt: skip
 def test_cause_keeps_messages_that_explain_themselves(job: Callable[..., Job], error: Exception) -> None:
-    assert cause(error, _spec(job()), "at step 12") == str(error)
+    assert explain(error, _spec(job()), "at step 12") == str(error)
 
 
 TWO_HEADS = """
@@ -154,8 +154,8 @@ KINDS: list[tuple[Exception, str]] = [
 
 @pytest.mark.parametrize(("error", "expected"), KINDS)
 def test_kind_classifies_errors(job: Callable[..., Job], error: Exception, expected: str) -> None:
-    assert kind(error, _spec(job(cpus=2, strategy="ddp"))) == expected
-    assert kind(RuntimeError("Connection reset"), spec_of(job(), world_size=1)) == "error"
+    assert classify(error, _spec(job(cpus=2, strategy="ddp"))) == expected
+    assert classify(RuntimeError("Connection reset"), spec_of(job(), world_size=1)) == "error"
 
 
 def test_cause_names_failed_gpu(job: Callable[..., Job]) -> None:

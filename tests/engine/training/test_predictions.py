@@ -20,7 +20,7 @@ from engine.metrics.base import Metric
 from engine.tasks.base import Visualization
 from engine.tasks.classification.task import ClassificationMetric
 from engine.training.callbacks import predictions
-from engine.training.callbacks.predictions import Picked, PickedSamples, Predictions
+from engine.training.callbacks.predictions import PickedImages, PickedSamples, Predictions
 from tests.engine.training.task_jobs import task_job
 from tests.support.masks import make_masked
 from tests.support.worker_group import WorkerGroup
@@ -159,7 +159,7 @@ def test_picked_samples_can_be_read_by_every_rank() -> None:
         return [1, *flags[1:]]  # another rank can't read the first one
 
     samples = PickedSamples(_Ramps(), 5, all_reduce_max=agree)  # type: ignore[arg-type]
-    images = Picked(_Ramps(), 5, 6, 1, middle=2, all_reduce_max=agree)  # type: ignore[arg-type]
+    images = PickedImages(_Ramps(), 5, 6, 1, middle=2, all_reduce_max=agree)  # type: ignore[arg-type]
     assert [samples.load(number, 9) for number in range(len(samples))] == [(2, 0), (6, 0), (8, 0)]
     assert [images.path(number) for number in range(len(images))] == ["2.png", "6.png", "8.png"]
     assert images.visible_input(1)[..., 0].tolist() == [[20, 21], [26, 27]]

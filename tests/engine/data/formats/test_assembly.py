@@ -25,7 +25,7 @@ def assembled(
 
 
 def make_class_split(*labels: int) -> FileSplit:
-    return FileSplit(files_of(f"/data/{n}.png" for n in range(len(labels))), np.array(labels, np.int64), Files.of())
+    return FileSplit(make_files(f"/data/{n}.png" for n in range(len(labels))), np.array(labels, np.int64), Files.of())
 
 
 def make_label_split(*rows: tuple[bool, ...]) -> LabelSplit:

@@ -15,7 +15,7 @@ from PIL import Image
 
 from engine.data.decoding.outlines import read_outline
 from engine.data.decoding.reading import Unfit
-from engine.data.formats.shared.bitmaps import decode_png, from_brush, from_runs, patch_shape
+from engine.data.formats.shared.bitmaps import decode_brush, decode_png, decode_runs, make_patch_shape
 from tests.support.dataset_formats.label_studio import encode_alpha
 
 Mask = npt.NDArray[np.bool_]
@@ -124,7 +124,7 @@ def test_brushes_may_hold_numbers_of_any_width() -> None:
 @pytest.mark.parametrize("size", [(3, 5), (300, 700), (1, 1)])
 def test_brushes_are_unpacked(size: tuple[int, int]) -> None:
     alpha = (np.random.default_rng(1).random(size) < 0.5).astype(np.uint8) * 255
-    assert (from_brush(encode_alpha(alpha), *size) == (alpha > 0)).all()
+    assert (decode_brush(encode_alpha(alpha), *size) == (alpha > 0)).all()
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from engine.data.formats.shared.instances import (
     PanopticImage,
     Polygons,
     Source,
-    numbered_windows,
     paint,
     read_numbered_windows,
 )
