@@ -113,7 +113,7 @@ def _read_image_values(image: Image.Image, content: bytes) -> MaskValues:
     no_data = image.no_data if isinstance(image, ArrayImage) else None
     with suppress(AttributeError, ValueError, TypeError):
         no_data = float(str(image.tag_v2[_GDAL_NO_DATA]).strip("\0 ")) if _GDAL_NO_DATA in image.tag_v2 else no_data  # type: ignore[attr-defined]
-    return _of_levels(levels, no_data, lossy=is_lossy)
+    return _convert_levels(levels, no_data, lossy=is_lossy)
 
 
 def _read_array_values(content: bytes) -> MaskValues:

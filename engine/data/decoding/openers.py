@@ -85,7 +85,7 @@ class ArrayImage(ImageFile.ImageFile):
                 values, self.no_data = read_tiff(self.fp)
             else:
                 values = read_deep(self.fp.read(), self._facts)
-            image = image_of(values)
+            image = make_image(values)
             self._mode, self.im = image.mode, image.im
             self._is_decoded = True
         return Image.Image.load(self)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine.contract.events import RanksTimed, RankTimes
-from engine.strategies import create_stopwatch as module
+from engine.strategies import stopwatch as module
 from engine.strategies.stopwatch import DeviceStopwatch, Stopwatch, create_stopwatch
 from tests.gui.split_points.example import make_trace
 from tests.support.clock import Clock

@@ -12,7 +12,15 @@ import tifffile
 from PIL import Image
 
 from engine.data.decoding.reading import Unfit
-from engine.data.decoding.tiff import Bands, channels_with, learn_bands, opacity, open_to_show, read_bands, stretched
+from engine.data.decoding.tiff import (
+    Bands,
+    count_channels,
+    learn_bands,
+    open_to_show,
+    read_bands,
+    scale_opacity,
+    stretch_values,
+)
 
 SIDE = 24
 
@@ -70,7 +78,7 @@ def test_8_bit_bands_and_ordinary_images_stay_unchanged(tmp_path: Path) -> None:
     assert learnt(tmp_path, [save(tmp_path / "bands/two.tif", four[:, :, :2])]).count == 2
     four[:, :, 3] = 255
     four[:8, :, 3] = 100
-    opaque = save(tmp_path / "opacity.tif", four, photometric="rgb", extrasamples=["unassalpha"])
+    opaque = save(tmp_path / "scale_opacity.tif", four, photometric="rgb", extrasamples=["unassalpha"])
     assert learnt(tmp_path, [path, opaque]).count == 4
     gray = save(tmp_path / "bands/gray.tif", four[:, :, [0, 3]], extrasamples=["unassalpha"])
     assert learn_bands(str(tmp_path), [gray]) is None
@@ -82,7 +90,7 @@ def test_8_bit_bands_and_ordinary_images_stay_unchanged(tmp_path: Path) -> None:
     assert learn_bands(str(tmp_path), sorted(map(str, tmp_path.glob("*.*")))) is None
     sixteen = np.concatenate([scene(0, 3), np.full((SIDE, SIDE, 1), 65535, np.uint16)], 2)
     path = save(tmp_path / "sixteen.tif", sixteen, photometric="rgb", extrasamples=["unassalpha"])
-    learned = learn_bands(str(tmp_path), [opaque.replace("opacity.tif", "color.jpg"), path])
+    learned = learn_bands(str(tmp_path), [opaque.replace("scale_opacity.tif", "color.jpg"), path])
     assert learned is not None
     assert (learned.bands.count, learned.sampled, learned.is_8_bits) == (3, 1, False)
 
@@ -92,7 +100,7 @@ def test_8_bit_bands_and_ordinary_images_stay_unchanged(tmp_path: Path) -> None:
     [(np.float32, (0, 0.5, 1, 2)), (np.uint16, (0, 32768, 65535, 65535)), (np.uint8, (0, 128, 255, 255))],
 )
 def test_opacity_is_scaled_from_its_type(kind: type[np.generic], values: tuple[float, ...]) -> None:
-    assert opacity(np.array([values], kind)).tolist() == [[0, 128, 255, 255]]
+    assert scale_opacity(np.array([values], kind)).tolist() == [[0, 128, 255, 255]]
 
 
 def test_stack_of_pages_becomes_bands(tmp_path: Path) -> None:
@@ -118,12 +126,12 @@ def test_missing_data_and_nan_become_0(tmp_path: Path) -> None:
 def test_stretched_maps_ranges_and_missing_data_to_levels() -> None:
     values = np.array([[0, 10], [10, 30], [5, np.nan], [99, 20], [np.inf, 50]], np.float32)[None]
     bands = Bands((0.0, 10.0), (10.0, 30.0), (0.5, 0.5), (1.0, 1.0))
-    assert stretched(values, bands, 99).tolist() == [[[0, 0], [255, 255], [128, 0], [0, 128], [0, 255]]]
+    assert stretch_values(values, bands, 99).tolist() == [[[0, 0], [255, 255], [128, 0], [0, 128], [0, 255]]]
     whole = Bands((0.0, 0.0), (255.0, 255.0), (0.5, 0.5), (1.0, 1.0))
-    assert stretched(np.array([[[7, 9]]], np.uint8), whole, 7).tolist() == [[[0, 9]]]
-    assert [channels_with(bands, channels) for channels in (None, 1, 3)] == [2, 2, 2]
+    assert stretch_values(np.array([[[7, 9]]], np.uint8), whole, 7).tolist() == [[[0, 9]]]
+    assert [count_channels(bands, channels) for channels in (None, 1, 3)] == [2, 2, 2]
     one = Bands((0.0,), (10.0,), (0.5,), (1.0,))
-    assert [channels_with(one, channels) for channels in (None, 1, 3)] == [1, 1, 3]
+    assert [count_channels(one, channels) for channels in (None, 1, 3)] == [1, 1, 3]
 
 
 @pytest.mark.parametrize(("kind", "limits"), [("uint16", (0, 65535)), ("float32", (500, 501))])
