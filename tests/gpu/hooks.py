@@ -216,7 +216,7 @@ def count_launches(spec: WorkerSpec) -> None:
                 raise RuntimeError(f"it cannot be compiled: {self._error}")
             self._choose("compile", "on", "the proof asks for it")
 
-        Autotuner._reason_against_compiling = lambda _: ""  # type: ignore[method-assign]
+        Autotuner._explain_skipping_compiling = lambda _: ""  # type: ignore[method-assign]
         Autotuner._try_compiling = compile_it  # type: ignore[method-assign]
 
 

@@ -162,4 +162,4 @@ def test_picked_samples_can_be_read_by_every_rank() -> None:
     images = PickedImages(_Ramps(), 5, 6, 1, middle=2, all_reduce_max=agree)  # type: ignore[arg-type]
     assert [samples.load(number, 9) for number in range(len(samples))] == [(2, 0), (6, 0), (8, 0)]
     assert [images.path(number) for number in range(len(images))] == ["2.png", "6.png", "8.png"]
-    assert images.visible_input(1)[..., 0].tolist() == [[20, 21], [26, 27]]
+    assert images.input_for_drawing(1)[..., 0].tolist() == [[20, 21], [26, 27]]

@@ -220,7 +220,7 @@ def test_missing_data_is_declared_by_each_mask_with_it(masks: list[MaskSample], 
 
 
 def test_indices_beyond_the_palette_have_its_last_color() -> None:
-    colors = Survey([sampled([0, 1, 4], palette=[7, 8, 9])]).as_colors()
+    colors = Survey([sampled([0, 1, 4], palette=[7, 8, 9])]).count_colors()
     assert (colors.values.tolist(), colors.pixels.tolist()) == ([7, 8, 9], [1, 1, 1])
 
 
