@@ -180,22 +180,16 @@ TWO = {"devices": ("cpu", "cpu"), "strategy": "ddp"}
         ({}, 2, False, False),
         ({"model": "net.py"}, 2, True, False),
         ({"devices": (GPU, GPU)}, 2, True, False),
+        ({"name": "plug-in"}, 2, True, False),
     ],
-    ids=["all", "torchrun", "spawn", "model_file", "cuda"],
+    ids=["all", "torchrun", "spawn", "model_file", "cuda", "plug-in"],
 )
 def test_ranks_are_private_unless_they_need_the_network(
     monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], started_here: int, fork: bool, is_private: bool
 ) -> None:
-    """Simulate a machine without driver files, and a user other than root."""
-    monkeypatch.setattr(plugins, "fingerprint", lambda: "")
+    """Simulate a machine without driver files, a user other than root, and a plug-in."""
+    monkeypatch.setattr(plugins, "fingerprint", lambda: fields.get("name", ""))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     job = Job.from_fields(**(TWO | fields))
     specs = [spec_of(job, rank=rank, rendezvous="file") for rank in range(started_here)]
     assert (not group_module.shared_network_reason(specs, fork=fork)) is is_private
-
-
-def test_plugins_keep_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugins, "fingerprint", lambda: "a plug-in")
-    job = Job.from_fields(**TWO)
-    specs = [spec_of(job, rank=rank, rendezvous="file") for rank in range(2)]
-    assert "plug-in" in group_module.shared_network_reason(specs, fork=True)

@@ -86,34 +86,11 @@ def test_pipeline_trains_model_families_exactly(
     assert_same_training(piped, single, rtol=1e-4 if family == "convnext" else 0.0)
 
 
-@pytest.mark.parametrize("schedule", EVERYDAY)
-def test_pipeline_accumulates_in_rounds(job: Make, start: Start, model_file: ModelFile, schedule: str) -> None:
-    fields = {**model_file(NORMS), "batch_size": 24}
-    single = start(job(accumulation=8, **fields), every_step=True).completed()
-    piped = start(
-        job(cpus=2, strategy="pipeline", pipeline_schedule=schedule, microbatches=4, accumulation=2, **fields),
-        every_step=True,
-    ).completed()
-    assert_same_training(piped, single)
-
-
 @pytest.mark.parametrize("schedule", mark_long_cases(("1f1b", "zb1p"), everyday=("zb1p",)))
 def test_pipeline_dropout_follows_microbatches(job: Make, start: Start, model_file: ModelFile, schedule: str) -> None:
     fields = {**model_file(DROPS), "cpus": 2, "strategy": "pipeline", "microbatches": 4, "split_points": ("_2",)}
     group = start(job(pipeline_schedule=schedule, **fields), every_step=True)
     assert_same_training(group.completed(), start(job(**fields), every_step=True).completed())
-
-
-@pytest.mark.parametrize("schedule", EVERYDAY)
-def test_pipeline_shares_loss_scale(job: Make, start: Start, model_file: ModelFile, schedule: str) -> None:
-    fields = {**model_file(NORMS), "precision": "fp16"}
-    single = start(job(accumulation=4, **fields), every_step=True).completed()
-    piped = start(
-        job(cpus=2, strategy="pipeline", pipeline_schedule=schedule, microbatches=4, **fields), every_step=True
-    ).completed()
-    assert_same_training(piped, single)
-    assert piped.checkpoint()["optimizer"]["scaler"] == single.checkpoint()["optimizer"]["scaler"]
-    assert piped.checkpoint()["optimizer"]["scaler"]["scale"] > 1
 
 
 @pytest.mark.long
@@ -127,19 +104,28 @@ def test_pipeline_recomputes_exactly(job: Make, start: Start, model_file: ModelF
         assert_same_training(recomputed, stored)
 
 
+FROZEN = NORMS.replace("return nn.Sequential(\n        block(3, 8)", "model = nn.Sequential(\n        block(3, 8)")
+FROZEN += "    model[:4].requires_grad_(False)\n    return model\n"
+
+
+@pytest.mark.parametrize(
+    ("model", "rounds", "fields"),
+    [(NORMS, 2, {"batch_size": 24}), (NORMS, 1, {"precision": "fp16"}), (FROZEN, 1, {})],
+    ids=["accumulation", "loss scale", "frozen stage"],
+)
 @pytest.mark.parametrize("schedule", EVERYDAY)
-def test_pipeline_leaves_frozen_stage(job: Make, start: Start, model_file: ModelFile, schedule: str) -> None:
-    frozen = NORMS.replace(
-        "    return nn.Sequential(\n        block(3, 8)", "    model = nn.Sequential(\n        block(3, 8)"
-    )
-    frozen += "    model[:4].requires_grad_(False)\n    return model\n"
-    fields = model_file(frozen)
-    single = start(job(accumulation=4, **fields), every_step=True).completed()
-    piped = start(
-        job(cpus=2, strategy="pipeline", pipeline_schedule=schedule, microbatches=4, **fields), every_step=True
-    ).completed()
+def test_pipeline_trains_like_its_microbatches(
+    job: Make, start: Start, model_file: ModelFile, *, schedule: str, model: str, rounds: int, fields: dict[str, Any]
+) -> None:
+    fields = fields | model_file(model)
+    single = start(job(accumulation=4 * rounds, **fields), every_step=True).completed()
+    settings = {"strategy": "pipeline", "pipeline_schedule": schedule, "microbatches": 4, "accumulation": rounds}
+    piped = start(job(cpus=2, **settings, **fields), every_step=True).completed()
     assert_same_training(piped, single)
-    assert "0.0.weight" not in piped.checkpoint()["optimizer"]["state"]
+    optimizers = [group.checkpoint()["optimizer"] for group in (piped, single)]
+    assert optimizers[0]["scaler"] == optimizers[1]["scaler"]
+    assert optimizers[0]["scaler"].get("scale", 0) > 1 or "precision" not in fields
+    assert ("0.0.weight" in optimizers[0]["state"]) == (model == NORMS)
 
 
 @pytest.mark.parametrize("schedule", EVERYDAY)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import torch
 
-from engine.contract.events import RanksTimed, RankTimes
+from engine.contract.events import Part, RanksTimed, RankTimes
 from engine.strategies import stopwatch as module
 from engine.strategies.stopwatch import DeviceStopwatch, Stopwatch, create_stopwatch
 from tests.gui.split_points.example import make_trace
@@ -44,17 +44,6 @@ def test_stopwatch_divides_step_among_marks(clock: Clock) -> None:
     assert watch.take() is None, "what was taken is not told again"
 
 
-def test_stopwatch_sections_add_up(clock: Clock) -> None:
-    watch = Stopwatch()
-    watch.start()
-    watch.learn_fractions(timed(compute_s=6.0, communication_s=1.0, waiting_s=3.0), ("backward",))
-    for number in range(5):
-        make_step(watch, clock, data=0.1 * number, transfer=0.2, passes=1.5, backward=0.7, optimizer=0.3)
-    times = watch.take()
-    assert times is not None
-    assert sum(times.parts.values()) == pytest.approx(times.step_s)
-
-
 def test_stopwatch_excludes_pauses(clock: Clock) -> None:
     watch = Stopwatch()
     watch.mark("data")
@@ -77,37 +66,39 @@ def timed(**rank_0: float) -> RanksTimed:
     return RanksTimed(step=1, ranks=(RankTimes(**rank_0), other))
 
 
-def test_stopwatch_counts_waiting_as_communication(clock: Clock) -> None:
+BACKWARD, BOTH = ("backward",), ("forward", "backward")
+
+
+@pytest.mark.parametrize(
+    ("learned", "reducing", "spent", "parts"),
+    [
+        # A quarter of what was timed, without the data.
+        ((6.0, 1.0, 1.0), BACKWARD, {"data": 10.0, "forward": 2.0, "backward": 5.0, "optimizer": 1.0},
+         {"data": 10.0, "forward": 2.0, "backward": 3.0, "optimizer": 1.0, "communication": 2.0}),
+        # Four fifths of the pass in which ranks join, since four fifths of all is more than that.
+        ((2.0, 1.0, 7.0), BACKWARD, {"forward": 2.0, "backward": 5.0, "optimizer": 1.0},
+         {"forward": 2.0, "backward": 1.0, "optimizer": 1.0, "communication": 4.0}),
+        ((3.0, 1.0, 0.0), BOTH, {"forward": 2.0, "backward": 6.0}, {"forward": 1.5, "backward": 4.5, "communication": 2.0}),
+        ((6.0, 1.0, 3.0), BACKWARD, {"transfer": 0.2, "passes": 1.5, "backward": 0.7, "optimizer": 0.3},
+         {"transfer": 0.2, "other": 1.5, "backward": 0.3, "optimizer": 0.3, "communication": 0.4}),
+    ],
+)  # fmt: skip
+def test_stopwatch_counts_waiting_as_communication(
+    clock: Clock,
+    learned: tuple[float, ...],
+    reducing: tuple[Part, ...],
+    spent: dict[str, float],
+    parts: dict[str, float],
+) -> None:
     watch = Stopwatch()
     watch.start()
-    watch.learn_fractions(timed(compute_s=6.0, communication_s=1.0, waiting_s=1.0), ("backward",))
-    make_step(watch, clock, data=10.0, forward=2.0, backward=5.0, optimizer=1.0)
+    names = ("compute_s", "communication_s", "waiting_s")
+    watch.learn_fractions(timed(**dict(zip(names, learned, strict=True))), reducing)
+    make_step(watch, clock, **spent)
     times = watch.take()
     assert times is not None
-    assert times.parts["communication"] == pytest.approx(2.0), "a quarter of what was timed, without the data"
-    assert times.parts["backward"] == pytest.approx(3.0)
-    assert times.parts["forward"] == pytest.approx(2.0)
-
-
-def test_stopwatch_limits_waiting_in_passes(clock: Clock) -> None:
-    watch = Stopwatch()
-    watch.start()
-    watch.learn_fractions(timed(compute_s=2.0, communication_s=1.0, waiting_s=7.0), ("backward",))
-    make_step(watch, clock, forward=2.0, backward=5.0, optimizer=1.0)
-    times = watch.take()
-    assert times is not None
-    assert times.parts["communication"] == pytest.approx(4.0), "four fifths of the pass in which ranks join"
-    assert times.parts["backward"] == pytest.approx(1.0)
-
-
-def test_stopwatch_of_sharded_ranks(clock: Clock) -> None:
-    watch = Stopwatch()
-    watch.start()
-    watch.learn_fractions(timed(compute_s=3.0, communication_s=1.0, waiting_s=0.0), ("forward", "backward"))
-    make_step(watch, clock, forward=2.0, backward=6.0)
-    times = watch.take()
-    assert times is not None
-    assert times.parts == pytest.approx({"forward": 1.5, "backward": 4.5, "communication": 2.0, "logging": 0.0})
+    assert times.parts == pytest.approx(parts | {"logging": 0.0})
+    assert times.step_s == pytest.approx(sum(parts.values()))
 
 
 def test_stopwatch_divides_pipeline_passes(clock: Clock) -> None:
