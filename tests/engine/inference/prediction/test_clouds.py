@@ -17,7 +17,7 @@ from engine.inference.prediction.sources import list_sources
 from engine.inference.prediction.work import predict_cloud
 from engine.tasks.points.files import CloudFiles
 from engine.tasks.predictions import PointClasses
-from tests.support.clouds import make_scene, write_las, write_pcd, write_ply, write_scan, write_table
+from tests.support.clouds import make_scene, write_pcd, write_ply, write_scan, write_table
 from tests.support.plain_models import plain_model
 
 
@@ -37,7 +37,6 @@ def test_cloud_of_other_type_is_written_as_ply(tmp_path: Path, ending: str) -> N
     numbers[7] = NO_CLASS
     found = PointClasses(classes=("floor", "ball"), numbers=numbers, probability=np.ones(50, np.float32))
     CloudFiles().write(str(source), target, found, (4, 9))
-    assert (CloudFiles().written_ending(str(source)), CloudFiles().written_ending("a.LAZ")) == (".ply", ".LAZ")
     written = PlyData.read(str(target))["vertex"].data
     assert written.dtype.names == ("x", "y", "z", "intensity", "label")
     np.testing.assert_allclose(np.stack([written[axis] for axis in "xyz"], 1), places, rtol=1e-5, atol=1e-8)
@@ -62,35 +61,17 @@ def test_every_valid_point_of_a_cloud_is_predicted(tmp_path: Path) -> None:
     assert np.delete(found.probability, 7).min() > 0.99
 
 
-@pytest.mark.parametrize("values", [(4, 300), (4, 70_000)])
-def test_label_above_a_byte_is_preserved_in_las(tmp_path: Path, values: tuple[int, int]) -> None:
-    places, classes = make_scene(0, 50)
-    source, first, second = (tmp_path / name for name in ("source.las", "first.las", "second.las"))
-    write_las(source, places, classes)
-    found = PointClasses(classes=("floor", "ball"), numbers=classes, probability=np.ones(50, np.float32))
-    CloudFiles().write(str(source), first, found, values)
-    CloudFiles().write(str(first), second, found, values)  # its points already have a predicted class
-    expected = [values[number] for number in classes]
-    for written in (first, second):
-        assert laspy.read(written)["predicted"].tolist() == expected
-
-
 def test_ply_keeps_everything_but_the_labels(tmp_path: Path) -> None:
-    vertex = np.zeros(
-        3, [("x", ">f4"), ("y", ">f4"), ("z", ">f4"), ("Class", "u1"), ("scalar_label", ">f4"), ("label", ">i2")]
-    )
+    types = [*((axis, ">f4") for axis in "xyz"), ("Class", "u1"), ("scalar_label", ">f4"), ("label", ">i2")]
+    vertex = np.zeros(3, types)
     vertex["x"], vertex["Class"] = [1, 2, 3], [7, 8, 9]
     faces = np.array([([0, 1, 2],)], [("vertex_indices", ">i4", (3,))])
     source, target = tmp_path / "a.PLY", tmp_path / "b.PLY"
     elements = [PlyElement.describe(vertex, "vertex", comments=["of points"]), PlyElement.describe(faces, "face")]
     PlyData(elements, byte_order=">", comments=["by me"], obj_info=["none"]).write(str(source))
     files = CloudFiles()
-    assert [files.written_ending(f"a.{each}") for each in ("PLY", "ply", "las", "pcd")] == [
-        ".PLY",
-        ".ply",
-        ".las",
-        ".ply",
-    ]
+    endings = {"a.PLY": ".PLY", "a.ply": ".ply", "a.las": ".las", "a.LAZ": ".LAZ", "a.pcd": ".ply"}
+    assert {name: files.written_ending(name) for name in endings} == endings
     found = PointClasses(classes=("a", "b"), numbers=np.array([1, NO_CLASS, 0]), probability=np.ones(3, np.float32))
     for values, expected in (((), [1, -1, 0]), ((40, 300), [300, -1, 40])):
         files.write(str(source), target, found, values)
@@ -109,11 +90,12 @@ def test_las_stores_classes_that_fit(
     tmp_path: Path, ending: str, point_format: int, version: str, highest: int
 ) -> None:
     las = laspy.create(point_format=point_format, file_version=version)
-    las.x = las.y = las.z = np.arange(3.0)
-    source, target = tmp_path / f"a.{ending}", tmp_path / f"b.{ending}"
+    las.x = las.y = las.z = las.gps_time = np.arange(3.0)
+    source = tmp_path / f"0.{ending}"
     las.write(source)
     found = PointClasses(classes=("a", "b"), numbers=np.array([1, NO_CLASS, 0]), probability=np.ones(3, np.float32))
-    for value in (highest, highest + 1):
+    for value in (highest, highest + 1, 70_000):
+        target = tmp_path / f"{value}.{ending}"
         CloudFiles().write(str(source), target, found, (2, value))
         with laspy.open(target) as reader:
             assert reader.header.are_points_compressed == (ending == "laz")
@@ -121,6 +103,8 @@ def test_las_stores_classes_that_fit(
         name = "classification" if value == highest else "predicted"
         assert np.asarray(written[name]).tolist() == [value, 0, 2]
         assert ("predicted" in written.point_format.extra_dimension_names) == (name == "predicted")
+        assert np.asarray(written.gps_time).tolist() == np.asarray(written.x).tolist() == [0, 1, 2]
+        source = target  # its points already have a predicted class
 
 
 def test_colors_of_other_clouds_are_bytes(tmp_path: Path) -> None:
