@@ -53,7 +53,7 @@ from engine.contract.events import (
 )
 from engine.contract.hosts import Host, put_host
 from engine.contract.inference.conversion import ComparedFile, Converted, Difference, NextCommand, WrittenFile
-from engine.contract.inference.evaluation import EVALUATION_FILE
+from engine.contract.inference.evaluation import EVALUATION_FILE, BoxErrors, Interval
 from engine.contract.inference.explanation import ExplainedImage, Explanation, HeatMap
 from engine.contract.inference.prediction import Predicted, PredictedRow, PredictRequest, Skipped, Written
 from engine.contract.inference.review import DuplicatePair, LabelIssue, Review, ReviewedSample
@@ -175,8 +175,21 @@ def make_saver(answer: Any) -> Callable[[Path], Path]:
 
 
 def evaluation(folder: Path, wrong: tuple[int, ...] = (1, 4, 5)) -> Path:
+    """Save an evaluation with errors of boxes, and with a class without an F1 score."""
     name = f"20261124-10000{len(wrong)}-val"
-    return save_evaluation(RunFolder(folder), folder / "data", name, wrong=wrong).folder / EVALUATION_FILE
+    saved = save_evaluation(RunFolder(folder), folder / "data", name, wrong=wrong)
+    scores = {"F1": (Interval(0.7, 0.6, 0.85), None, Interval(0.25)), **saved.evaluation.per_class}
+    errors = tuple(
+        BoxErrors(kind, n, 0.001 * (20 - n) ** 2) for n, kind in ((9, "missed"), (2, "both"), (11, "background"))
+    )  # type: ignore[arg-type]
+    changed = msgspec.structs.replace(
+        saved.evaluation,
+        per_class=dict(sorted(scores.items(), reverse=True)),
+        box_errors=errors,
+        samples=9 + len(wrong),
+    )
+    (saved.folder / EVALUATION_FILE).write_bytes(msgspec.json.encode(changed))
+    return saved.folder / EVALUATION_FILE
 
 
 def make_runs() -> None:
@@ -220,7 +233,10 @@ EVENTS: tuple[AnyEvent, ...] = (
     PhaseChanged(phase="fetching", detail="the weights"),
     Fetching(source="timm", done_bytes=10 * MIB, total_bytes=98 * MIB, time=100.0),
     Fetching(source="timm", done_bytes=42 * MIB, total_bytes=98 * MIB, time=108.0),
-    Fetching(source="timm", done_bytes=43 * MIB, time=109.0),
+    Fetching(source="timm", done_bytes=90 * MIB, total_bytes=98 * MIB, time=110.0),
+    PhaseChanged(phase="fetching", detail="other weights"),
+    Fetching(source="timm", done_bytes=20 * MIB, total_bytes=30 * MIB, time=120.0),
+    Fetching(source="timm", done_bytes=43 * MIB, time=129.0),
     PhaseChanged(phase="preparing", detail="Reading the images."),
     Chosen(field="picture_cache", choice="memory", why="they take 3 MiB"),
     make_plan(train_images=320),
@@ -232,12 +248,15 @@ EVENTS: tuple[AnyEvent, ...] = (
     Validation(epoch=2, step=12, measures={"top1": 0.75, "loss": 0.5}, images=20, seconds=61.0),
     CheckpointSaved(kind="last", path="last.pt", epoch=2, step=12, bytes=3 * MIB, seconds=0.1),
     CheckpointSaved(kind="best", path="best.pt", epoch=2, step=12, bytes=5 * MIB, seconds=0.1),
-    LogLine(text="a line", rank=1),
+    *(LogLine(text="a line", rank=rank) for rank in (None, 0, 1)),
     Warned(code="x", message="Something is odd."),
     EventsLost(count=3, reason="the disk was full"),
     Restarting(cause="Rank 1 was killed.", attempt=2, max_attempts=3),
     Restarting(cause="A GPU was lost.", attempt=1, max_attempts=3, changes={"batch_size": 6}, devices=("cpu",)),
     make_plan(from_step=12),
+    *(StepMetrics(time=2000.0 + step, epoch=2, step=step, loss=1.0, learning_rate=0.1, images_per_second=9.0, data_wait_s=0.0, compute_s=0.1)
+      for step in (13, 14)),
+    make_plan(),
     Verdict(code="falling", sentence="It was still falling.", changes={"epochs": 26}),
     Verdict(code="weak_classes", sentence="“ant” is rare.", changes={"oversample": True, "augmentation": "light"}),
     Verdict(code="converged", sentence="Converged: the best epoch was 17 of 20."),
@@ -314,9 +333,14 @@ def test_evaluation_is_printed_in_full(
 ) -> None:
     run = write_run(8)
     made = [evaluation(run.path), evaluation(run.path, (2, 3, 4, 5, 9))]
-    monkeypatch.setattr(children, "carry_out", lambda _request, **_options: made.pop(0))
+    requests: list[Any] = []
+    monkeypatch.setattr(children, "carry_out", lambda request, **_options: requests.append(request) or made.pop(0))
+    (run.checkpoints / "last.pt").touch()
     given = ["evaluate", *(str(run.path) if argument == "RUN" else argument for argument in ("RUN", *against))]
+    given += ["--checkpoint", "last", "--split", "test"]
     assert main([*given, "--csv", str(tmp_path / "out.csv")]) == 0
+    expected = [("last", "", "test"), ("best", str(run.path / "data"), "val")][: 1 + bool(against)]
+    assert [(request.checkpoint, request.dataset, request.split) for request in requests] == expected
     table = (tmp_path / "out.csv").read_text()
     check("evaluate against" if against else "evaluate", capsys.readouterr().out + table, tmp_path)
 
