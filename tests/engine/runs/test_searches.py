@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import time
 
+import msgspec
 import pytest
 
 from engine.contract.search import DRIVER_LOG, DriverFile
 from engine.runs.folder import process_start
-from tests.support.made_searches import a_state, make_search
+from engine.runs.searches import best_job, confirmed_words, confirming_words, list_searches, searches_folder
+from tests.support.made_searches import a_search, a_state, a_trial, make_search
 
 
 @pytest.mark.parametrize(
@@ -35,3 +37,42 @@ def test_search_status(log_age_s: int | None, driver: str | None, ended: str, ex
         start = process_start(os.getpid())
         folder.save_driver(DriverFile(pid=os.getpid(), start_time=start if driver == "alive" else start - 60))
     assert folder.status() == expected
+
+
+def test_words_count_the_repeats_of_candidates() -> None:
+    rows = [
+        msgspec.structs.replace(a_trial(number, state), repeat_of=repeated)
+        for number, (repeated, state) in enumerate([(None, "completed")] * 3 + [(0, "completed"), (0, "running"), (2, "completed")])  # type: ignore[arg-type]
+    ]  # fmt: skip
+    state = a_state(6, trials=tuple(rows), candidates=(0, 1), repeats=5, best=0, baseline=1)
+    assert confirming_words(state) == "Confirming the best 2 settings with other seeds: 1 of 4 trained"
+    one = msgspec.structs.replace(state, candidates=(2,), repeats=4)
+    assert confirming_words(one) == "Confirming the best settings with other seeds: 1 of 2 trained"
+    for fields in ({"candidates": ()}, {"candidates": (2,), "repeats": 3}):
+        assert confirming_words(msgspec.structs.replace(state, **fields)) == ""
+    assert confirmed_words(state, "{:.2f}".format) == ""
+    rows[0], rows[1] = (msgspec.structs.replace(rows[number], confirmed=(0.5 + number, 0.7)) for number in (0, 1))
+    for best, baseline, expected in (
+        (0, 1, "0.60 over 2 other seeds, 1.10 with the job's own settings"),
+        (1, 1, "1.10 over 2 other seeds, with the job's own settings"),
+        (0, 2, "0.60 over 2 other seeds"),
+        (0, None, "0.60 over 2 other seeds"),
+    ):
+        confirmed = msgspec.structs.replace(state, trials=tuple(rows), best=best, baseline=baseline)
+        assert confirmed_words(confirmed, "{:.2f}".format) == expected
+
+
+def test_best_job_overrides_devices_and_epochs() -> None:
+    search = a_search(devices=("cpu", "cpu:1", "cpu:2"), devices_per_trial=2, best_epochs=7)
+    row = msgspec.structs.replace(a_trial(3), params={"epochs": 3, "momentum": 0.5, "devices": ["cpu"]})
+    full = best_job(search, row)
+    assert (full.name, full.parallel.devices, full.training.epochs) == ("flowers best", ("cpu", "cpu:1"), 7)
+    assert (full.optimizer.momentum, full.model.name) == (0.5, search.job.model.name)
+    assert best_job(msgspec.structs.replace(search, best_epochs=None), row).training.epochs == 3
+
+
+def test_searches_are_sorted_and_have_a_request() -> None:
+    for name in ("b", "a"):
+        make_search(name, 1)
+    (searches_folder() / "0").mkdir()
+    assert [folder.name for folder in list_searches()] == ["a", "b"]

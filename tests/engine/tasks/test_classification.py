@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from timm.data.mixup import mixup_target
 from timm.loss import BinaryCrossEntropy
 from torch.nn import functional
 
+from engine.contract.inference.evaluation import ClassCurves, Interval
 from engine.contract.job import Job
+from engine.tasks.analysis import TASK_METRIC, Intervals, Measured
 from engine.tasks.base import DatasetInfo
 from engine.tasks.registry import TASKS
 from tests.support.dataset_infos import dataset_info
@@ -122,6 +125,44 @@ def test_mixed_images_count_by_their_fractions() -> None:
     measured[1].update(outputs, targets)
     assert torch.equal(measured[0].counters, measured[1].counters)
     assert objective.show_truth(np.zeros((2, 2, 3), np.uint8), shares[0]).text == objective._classes[int(targets[0])]
+
+
+def test_analysis_matches_its_definitions() -> None:
+    analysis: Any = OBJECTIVE.analysis(("a", "b", "c"))
+    shares = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.3, 0.5, 0.2], [0.25, 0.35, 0.4]])
+    columns = analysis.columns(shares.log(), torch.tensor([0, 1, 0, 1]))
+    assert (columns.correct, columns.true) == ([1, 1, 0, 0], [(0,), (1,), (0,), (1,)])
+    assert (columns.predicted, columns.confidence) == ([(0,), (1,), (1,), (2,)], pytest.approx([0.7, 0.6, 0.5, 0.4]))
+    assert columns.probabilities == pytest.approx(shares.numpy())
+    analysis.prepare(columns)
+    metrics = analysis.metrics(1.0)
+    metrics[TASK_METRIC].update(shares.log(), torch.tensor([0, 1, 0, 1]))
+    for weights, ece, precision_b, area_b in (([1, 1, 1, 1], 0.4, 5 / 6, 3 / 4), ([2, 1, 0, 1], 0.35, 1.0, 1.0)):
+        values = analysis.values(Measured(metrics, np.array(weights), columns))
+        expected = {"map": (1 + precision_b) / 2, "auc": (1 + area_b) / 2, "ece": ece, "top1": 0.5}
+        assert {name: values.measures[name] for name in expected} == pytest.approx(expected)
+        assert values.per_class["AP"] == (1, pytest.approx(precision_b), None)
+        assert values.per_class["AUC"][:2] == (1, pytest.approx(area_b))
+    measured = Measured(metrics, np.ones(4, np.int64), columns)
+    half = Interval(0.5, 0.25, 0.75)
+    intervals = Intervals({"ece": half}, {"AP": (half, half, None), "AUC": (half, None, None)})
+    details = analysis.details(measured, intervals)
+    assert details["calibration"].ece == half
+    bins = [each for each in details["calibration"].bins if each.count]
+    assert [(each.count, each.confidence, each.accuracy) for each in bins] == [
+        (1, pytest.approx(confidence, abs=1e-6), correct)
+        for confidence, correct in ((0.4, 0), (0.5, 0), (0.6, 1), (0.7, 1))
+    ]
+    assert all(each.low - 1e-6 <= each.confidence <= each.high + 1e-6 for each in bins)
+    assert {(each.confidence, each.accuracy) for each in details["calibration"].bins if not each.count} == {
+        (None, None)
+    }
+    row = next(each for each in details["thresholds"] if each.threshold == 0.5)
+    assert (row.precision, row.recall, row.share) == pytest.approx((2 / 3, 2 / 4, 3 / 4))
+    first, second, third = analysis.curves(measured, intervals)
+    assert [(each.class_index, each.positives) for each in (first, second, third)] == [(0, 2), (1, 2), (2, 0)]
+    assert (first.average_precision, first.auc, second.auc, second.true_positive_rate) == (half, half, None, ())
+    assert (first.true_positive_rate[-1], third) == (1, ClassCurves(class_index=2, positives=0))
 
 
 def test_metrics_without_samples_are_missing() -> None:

@@ -89,11 +89,17 @@ def test_other_folder_maps_classes_by_name(trained: Callable[[str], Trained], tm
         "The folder has no blue: the evaluation can't tell how well the model recognizes it.",
         "The model does not know 0 new; its samples were left out (5).",
     ]
-    complete = evaluate_run(run)
+    complete = evaluate_run(run, split="all")
+    samples = complete.samples()
+    assert list(zip(samples.splits, samples.indices, strict=True)) == [
+        (split, index)
+        for split in ("train", "val")
+        for index in range(samples.splits.count(split))  # type: ignore[arg-type]
+    ]
     of_all = dict(zip(complete.samples().paths, complete.samples().losses or (), strict=True))
     of_folder = dict(zip(saved.samples().paths, saved.samples().losses or (), strict=True))
     assert {f"val/{path}": loss for path, loss in of_folder.items()} == pytest.approx(
-        {path: loss for path, loss in of_all.items() if "blue" not in path}, abs=1e-6
+        {path: loss for path, loss in of_all.items() if path.startswith("val/") and "blue" not in path}, abs=1e-6
     )
     (folder / "green").rename(folder / "1 new")
     (folder / "red").rename(folder / "2 new")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +13,10 @@ from torch.nn import functional
 
 from engine.contract.job import Job
 from engine.data.datasets.open_splits import open_splits
-from engine.data.decoding.mask_values import NO_CLASS
+from engine.data.decoding.mask_values import NO_CLASS, class_colors
 from engine.models.base import TaskError
 from engine.tasks.base import DatasetInfo
+from engine.tasks.points.drawing import draw_points, encode_points
 from engine.tasks.points.networks import PointCNN, XConv, XTransform, farthest_points, neighbors_of, take
 from engine.tasks.points.samples import PointBlocks
 from engine.tasks.registry import TASKS
@@ -181,6 +184,23 @@ def test_points_are_drawn_from_the_sample() -> None:
     assert (truth.legend, [entry.name for entry in objective.legend]) == ((0, 1), ["floor", "ball"])
     assert np.array_equal(objective.show_prediction(given.numpy(), right).image, truth.image)  # type: ignore[arg-type]
     assert not np.array_equal(objective.show_prediction(given.numpy(), 1 - right).image, truth.image)  # type: ignore[arg-type]
+
+
+def test_drawn_points_keep_the_directions_of_the_file() -> None:
+    # The variance is largest along x, then y: x points right, y up, and z towards the viewer.
+    positions = np.array([[-10, 0, 0], [10, 0, 0], [0, 6, 0], [0, -6, 0], [0, 0, 1.5], [0, 0, -1.5]], np.float32)
+    numbers = np.array([1, 2, 3, 4, 5, 5], np.uint8)
+    image = draw_points(positions, numbers, 65)
+    colors = class_colors(6)
+    left, right, top, bottom = (np.argwhere((image == colors[number]).all(2)).mean(0) for number in (1, 2, 3, 4))
+    assert (left[1] < top[1] < right[1], top[0] < left[0] < bottom[0]) == (True, True)
+    assert (left[0], right[0], top[1], bottom[1]) == pytest.approx((32,) * 4, abs=1)
+    assert (left[1] + right[1], top[0] + bottom[0]) == pytest.approx((64, 64), abs=1)
+    raw = np.frombuffer(
+        zlib.decompress(base64.b64decode(encode_points(positions, numbers))), [("at", "<i2", 3), ("color", "u1", 3)]
+    )
+    assert (np.abs(raw["at"] - positions / 10 * 32767) <= 1).all()
+    assert (raw["color"] == colors[numbers]).all()
 
 
 def test_splits_may_ignore_a_label(tmp_path: Path) -> None:
