@@ -334,7 +334,12 @@ def test_evaluation_is_printed_in_full(
     run = write_run(8)
     made = [evaluation(run.path), evaluation(run.path, (2, 3, 4, 5, 9))]
     requests: list[Any] = []
-    monkeypatch.setattr(children, "carry_out", lambda request, **_options: requests.append(request) or made.pop(0))
+
+    def carry_out(request: Any, **_options: Any) -> Path:
+        requests.append(request)
+        return made[len(requests) - 1]
+
+    monkeypatch.setattr(children, "carry_out", carry_out)
     (run.checkpoints / "last.pt").touch()
     given = ["evaluate", *(str(run.path) if argument == "RUN" else argument for argument in ("RUN", *against))]
     given += ["--checkpoint", "last", "--split", "test"]
