@@ -84,9 +84,8 @@ def _make_class_per_number(values: list[int], survey: Survey, *, has_void: bool)
             failure="Some masks hold 0 and 1, others 0 and 255, and none holds both 1 and 255, so 255 may mean the same "
             "as 1 or no class. Give both the same value, or set Ignored mask value to 255."
         )
-    count = max(2, values[-1] + 1)
-    names = tuple(f"class {number}" for number in range(count))
-    return Meaning(names, MaskCode(tuple(range(count)), ignored=(NO_CLASS,)))
+    numbers = range(values[-1] + 1)
+    return Meaning(tuple(f"class {number}" for number in numbers), MaskCode(tuple(numbers), ignored=(NO_CLASS,)))
 
 
 def _differ_in_white(survey: Survey) -> bool:

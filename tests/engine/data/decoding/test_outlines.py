@@ -63,17 +63,19 @@ def test_polygons_match_coco_except_at_edges() -> None:
 
 
 def test_outline_of_several_polygons_is_their_union() -> None:
-    two = outline([[1, 1, 4, 1, 4, 3, 1, 3], [6, 5, 8, 5, 8, 9, 6, 9]])
-    window = two.window(10, 12)
+    some = outline([[2, 1, 4, 1, 4, 3, 1, 3, 7], [6, 5, 8, 5, 8, 9, 6, 9], [5, 4, 8.2, 4, 5, 7.2]])
+    window = some.window(10, 12)
     assert window is not None
-    assert (window.top, window.left, window.pixels.shape, int(window.pixels.sum())) == (1, 1, (8, 7), 6 + 8)
-    assert two.edges() == (1, 1, 8, 9)
+    assert (window.top, window.left, window.pixels.shape, int(window.pixels.sum())) == (1, 1, (8, 7), 5 + 8 + 5)
+    assert some.edges() == (1, 1, 8.2, 9)
 
 
 def test_outline_between_pixel_centers_is_empty() -> None:
     assert outline([[20, 20, 30, 20, 30, 30]]).window(10, 10) is None
     assert outline([[1.6, 1.6, 2.4, 1.6, 2.4, 2.4]]).window(10, 10) is None
     assert full_mask(outline([[-5, -5, 3, -5, 3, 2, -5, 2]]).window(10, 10), 10, 10).sum() == 6
+    filled = full_mask(outline([[1.6, 1.6, 5, 1.6, 5, 4.4, 1.6, 4.4]]).window(10, 10), 10, 10)
+    assert [edge.tolist() for edge in np.nonzero(filled)] == [[2] * 3 + [3] * 3, [2, 3, 4] * 2]
 
 
 @pytest.mark.parametrize(
@@ -82,6 +84,8 @@ def test_outline_between_pixel_centers_is_empty() -> None:
         ([[1, 2, 3, 4]], "fewer than three points"),
         ({"size": [4, 4], "counts": [3, 4]}, "do not fill"),
         ({"size": [4, 4], "counts": [20, -4]}, "do not fill"),
+        ({"size": [99999, 99999], "counts": [99999 * 99999]}, "too many"),
+        ({"size": [4, 4], "counts": "oooooooooo0"}, "longer than any image"),
         ({"size": [4, 4], "counts": "\u007f\u007f"}, "not a run-length encoding"),
         ({"counts": [16]}, "not in COCO's format"),
         ("circle", "not in COCO's format"),
@@ -95,3 +99,8 @@ def test_invalid_outline_has_reason(content: object, reason: str) -> None:
 def test_runs_of_another_size_are_refused() -> None:
     with pytest.raises(OutlineError, match="4 x 2 pixels, the image has 2 x 4"):
         outline({"size": [2, 4], "counts": [3, 5]}).window(4, 2)
+
+
+def test_zigzags_with_millions_of_crossings_are_refused() -> None:
+    with pytest.raises(OutlineError, match="crosses the rows"):
+        outline([[0, 0, 1, 9999] * 999]).window(9999, 2)

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import codecs
 import csv
+import errno
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
-from engine.data.decoding.reading import read_text, refuse_unusable
+from engine.data.decoding.reading import (
+    count_folder_channels,
+    describe_failure,
+    is_gray,
+    parse_finite,
+    read_text,
+    read_text_lines,
+    refuse_unusable,
+)
 from engine.system.regular_files import UnusableFile
 
 TEXT = "cat\nStraße\n"
@@ -41,6 +51,49 @@ def test_read_text_survives_half_a_utf16_character(tmp_path: Path) -> None:
     path = tmp_path / "classes.txt"
     path.write_bytes(codecs.BOM_UTF16_LE + "cat".encode("utf-16-le") + b"\x41")
     assert read_text(path).startswith("cat")
+
+
+def test_read_text_lines_strips_and_leaves_out_empty_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("  cat 1 \n\n \n\tdog")
+    assert read_text_lines(tmp_path / "a.txt") == ["cat 1", "dog"]
+
+
+@pytest.mark.parametrize(
+    ("word", "number"), [("1.5", 1.5), ("-2e3", -2000), ("nan", None), ("-inf", None), ("x", None)]
+)
+def test_parse_finite_is_none_for_words_that_are_no_coordinates(word: str, number: float | None) -> None:
+    assert parse_finite(word) == number
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (UnusableFile("a.png", "is a FIFO", ""), "is a FIFO"),
+        (MemoryError(), "memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate"), "memory"),
+        (OSError(errno.ELOOP, "Too many levels"), "leads back to itself"),
+        (PermissionError(errno.EACCES, "no"), "permission denied"),
+        (OSError("File is TRUNCATED"), "truncated or damaged"),
+        (ValueError("odd\nmore"), "(odd)"),
+        (ValueError(), "(ValueError)"),
+    ],
+)
+def test_describe_failure_gives_the_cause(error: Exception, words: str) -> None:
+    assert words in describe_failure(error)
+
+
+def test_count_folder_channels_are_3_if_any_image_is_in_color(tmp_path: Path) -> None:
+    for name, color in (("gray", (7, 7, 7, 0)), ("color", (7, 7, 8, 0))):
+        image = Image.new("P", (2, 2))
+        image.putpalette([*color, 9, 9, 9, 255], "RGBA")
+        assert is_gray(image) == (name == "gray")
+        image.save(tmp_path / f"{name}.png")
+    gray, color, gone = (str(tmp_path / f"{name}.png") for name in ("gray", "color", "gone"))
+    assert [count_folder_channels(*splits) for splits in ([[gray], [gone]], [[gone]], [[gray], [gray, color]])] == [
+        1,
+        3,
+        3,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from engine.data.decoding.mask_survey import MANY, Levels
-from engine.data.decoding.unnamed_values import _make_class_per_value
+from engine.data.decoding.mask_survey import MANY, Levels, MaskSample, Survey
+from engine.data.decoding.unnamed_values import Meaning, _make_class_per_value, learn_from_colors, learn_from_levels
 
 
 @pytest.mark.parametrize(
@@ -17,7 +19,7 @@ from engine.data.decoding.unnamed_values import _make_class_per_value
         ([3, 255], (), True),
         ([3, 33, 255], (255,), False),
         ([3, 34, 255], (), True),
-        ([3, 300, 700], (), False),
+        ([3, 4, 300, 700], (), False),
     ],
 )
 def test_each_value_is_a_class(values: list[int], ignored: tuple[int, ...], has_note: bool) -> None:
@@ -44,3 +46,76 @@ def test_values_that_are_no_classes_have_a_reason(values: list[int], failure: st
 
 def levels(values: list[int]) -> Levels:
     return Levels(np.array(values), np.full(len(values), 10), np.ones(len(values), int))
+
+
+def survey(*masks: list[int], lossy: bool = False, smooth: bool = False) -> Survey:
+    """Create a survey of gray masks with the given values, or of one empty mask."""
+    samples = []
+    for values in masks or ([],):
+        found = np.array(values, int)
+        distinct = MANY + 1 if smooth else len(values)
+        samples.append(MaskSample("gray", found, np.ones_like(found), distinct, not smooth, None, None, lossy, False))
+    return Survey(samples)
+
+
+def result(meaning: Meaning) -> Any:
+    """Return the values of the classes, the ignored values, and the number of notes, or the reason of a failure."""
+    code = meaning.code
+    return meaning.failure if code is None else (code.values, code.ignored, len(code.notes))
+
+
+@pytest.mark.parametrize(
+    ("values", "masks", "expected"),
+    [
+        ([0], [], ((0, 255), (), 0)),
+        ([0, 9], [], ((0, 9), (), 0)),
+        ([0, 1], [], ((0, 1), (255,), 0)),
+        ([1], [], ((0, 1), (255,), 0)),
+        ([1, 255], [], ((1, 255), (), 1)),
+        ([0, 1, 255], [[0, 1], [0, 255]], "Some masks hold 0 and 1, others 0 and 255"),
+        ([0, 1, 255], [[0, 1], [0, 255], [0, 1, 255]], ((0, 1), (255,), 0)),
+        ([0, 1, 255], [[0, 1], [255]], ((0, 1), (255,), 0)),
+        ([2, 12], [], (tuple(range(13)), (255,), 0)),
+        ([0, 5, 14], [], (tuple(range(15)), (255,), 0)),
+        ([0, 5, 15], [], ((0, 5, 15), (), 0)),
+        ([*range(200), 300], [], "contain value 300; class numbers go up to 254"),
+    ],
+)
+def test_learn_from_levels_reads_numbers_or_values(values: list[int], masks: list[list[int]], expected: Any) -> None:
+    found = result(learn_from_levels(levels(values), survey(*masks)))
+    assert found.startswith(expected) or expected in found if isinstance(expected, str) else found == expected
+    assert "photos or depth" in learn_from_levels(levels([3, 90, 200]), survey(smooth=True)).failure
+
+
+NOISE = dict.fromkeys([*range(1, 12), *range(190, 200)], 2)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "lossy", "ends"),
+    [
+        ({3: 5}, True, (0, 200)),
+        (NOISE | dict.fromkeys(range(100, 105), 1), False, (0, 200)),
+        (NOISE | dict.fromkeys(range(100, 104), 1), False, None),
+        ({-1: 1, 3: 5}, True, None),
+        (dict.fromkeys(range(1, 31), 30) | dict.fromkeys(range(170, 200), 20), True, None),
+        ({100: 50}, True, None),
+        ({199: 450, 201: 450}, True, None),
+        ({256: 5}, True, None),
+    ],
+)
+def test_learn_from_levels_finds_two_levels_behind_noise(
+    pixels: dict[int, int], lossy: bool, ends: tuple[int, int]
+) -> None:
+    pixels = dict(sorted(({0: 1000, 200: 800} | pixels).items()))
+    present = Levels(np.array(list(pixels)), np.array(list(pixels.values())), np.ones(len(pixels), int))
+    code = learn_from_levels(present, survey(lossy=lossy)).code
+    found = code.values if code is not None and code.nearest else None
+    assert (found, code is not None and len(code.notes)) == (ends, 1) if ends else found is None
+
+
+@pytest.mark.parametrize(
+    ("count", "lossy", "is_read"), [(8, True, True), (9, True, False), (255, False, True), (256, False, False)]
+)
+def test_learn_from_colors_limits_the_number_of_colors(count: int, lossy: bool, is_read: bool) -> None:
+    meaning = learn_from_colors(levels(list(range(count))), survey(lossy=lossy))
+    assert (meaning.code is not None, len(meaning.classes)) == (is_read, count * is_read)
