@@ -33,7 +33,6 @@ from gui.dataset.class_balance import ClassBalance
 from gui.dataset.page import DatasetPage
 from gui.devices.panel import DevicesPanel
 from gui.devices.rows import CpuRow, DeviceRow
-from gui.monitor.hosts import host_errors
 from gui.monitor.processes.model import GPU_MEMORY, SORT_ROLE, ProcessModel, ProcessRows
 from gui.monitor.processes.process_rows import ProcessRow
 from gui.runs.actions import RunActions
@@ -278,11 +277,6 @@ def processes() -> Iterator[str]:
     for text, only_mine, device in (("", False, ""), ("night train.py", False, ""), ("", True, ""), ("", False, "c")):
         rows.choose(text=text, only_mine=only_mine, device=device)
         yield f"{text} {only_mine} {device}: {[rows.index(row, 0).data() for row in range(rows.rowCount())]}"
-    fine, lost = snapshot(gpu(0)), snapshot(status="no_driver", message="The driver is missing.")
-    starting = snapshot(status="not_answering", message="NVML is silent.")
-    silent = snapshot(gpu(0), status="not_answering", message="NVML is silent.")
-    latest = {"": lost, "fine": fine, "starting": starting, "silent": silent, "box": fine}
-    yield from host_errors(latest, {"box": "box refused the connection.", "new": "It is unknown."})
 
 
 def devices() -> Iterator[str]:
@@ -310,7 +304,7 @@ def devices() -> Iterator[str]:
     panel.show_error("box doesn't respond.", "box")
     yield shown_texts(panel)
     for row in panel.findChildren(DeviceRow):
-        state = (row.check.isChecked(), row.check.isEnabled(), row.objectName())
+        state = (row.check.isChecked(), row.check.isEnabled(), row.objectName(), row.note.objectName())
         yield f"{row.check.accessibleName()}: {row.check.accessibleDescription()} {state}"
         if isinstance(row, CpuRow):
             yield str(row.workers.maximum() if row.check.isChecked() else row.workers.value())

@@ -28,6 +28,7 @@ from gui.dataset import dataset_format
 from gui.dataset.class_balance import ClassBalance
 from gui.dataset.examples import ExampleList
 from gui.dataset.page import DatasetPage
+from tests.support.unclear_dataset import UNCLEAR
 from tests.support.widgets import ShowWidget, is_right_of
 
 
@@ -247,6 +248,15 @@ def test_dataset_page_closes_on_escape(page: DatasetPage, qtbot: QtBot) -> None:
 def test_dataset_page_without_dataset_is_empty(page: DatasetPage, report: DatasetReport | None) -> None:
     page.show_report(report)
     assert page.title.text() == "Dataset"
+
+
+def test_dataset_page_asks_how_to_read_an_unclear_folder(page: DatasetPage) -> None:
+    page.show_augmented(True)
+    page.show_report(UNCLEAR)
+    page.choose(0)
+    assert page.focusWidget() is page.question.readings.buttons[0]
+    page.show_report(REPORT)
+    assert page.version.currentIndex() == 0
 
 
 def test_class_balance_uses_colors_of_legend(styled: QApplication, qtbot: QtBot) -> None:

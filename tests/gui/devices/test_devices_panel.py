@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from PySide6.QtCore import QPoint, Qt
-from PySide6.QtWidgets import QCheckBox, QLabel, QSpinBox, QWidget
+from PySide6.QtWidgets import QCheckBox, QLabel, QSpinBox, QToolButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import CPU, Gpu, GpuProcess, Mig, Snapshot
@@ -86,12 +86,13 @@ def test_click_on_row_toggles_device(panel: DevicesPanel, check: FindBox, qtbot:
     panel.set_selection(())
     row = row_of(check("GPU 1"))
     for expected in ((UUIDS[0],), ()):
+        qtbot.mouseClick(row, Qt.MouseButton.RightButton, pos=row.rect().center())
         qtbot.mouseClick(row, Qt.MouseButton.LeftButton, pos=row.rect().center())
         assert panel.selection() == expected
 
 
 def test_buttons_choose_all_free_or_no_devices(panel: DevicesPanel, qtbot: QtBot) -> None:
-    show(panel, snapshot(gpu(0, processes=held_by("anna", 1 << 30)), gpu(1), gpu(2, cuda_index=None, lost=True)))
+    show(panel, snapshot(gpu(0, processes=held_by("anna", 1 << 30)), gpu(1), gpu(2, cuda_index=2, lost=True)))
     expected = {"All": (UUIDS[1], UUIDS[0]), "Free": (UUIDS[1],), "None": ()}
     for name, devices in expected.items():
         with qtbot.waitSignal(panel.selection_changed):
@@ -198,6 +199,25 @@ def test_choice_survives_snapshot(panel: DevicesPanel, qtbot: QtBot) -> None:
     assert panel.selection() == (CPU, CPU)
 
 
+def test_users_choice_precedes_the_default(panel: DevicesPanel, check: FindBox) -> None:
+    check("CPU").click()
+    show(panel, snapshot(gpu(0)))
+    assert panel.selection() == ()
+    panel.set_selection((CPU,) * 999)
+    assert panel.selection() == (CPU,) * 999
+
+
+def test_all_usable_gpus_are_chosen_once_they_are_known(panel: DevicesPanel) -> None:
+    panel.choose_all()
+    gpus = (gpu(0), gpu(1), gpu(2, lost=True))
+    for time in (1_700_000_000.0, 1_700_000_001.0):
+        show(panel, snapshot(*gpus, time=time))
+        assert panel.selection() == ((UUIDS[1], UUIDS[0]) if time == 1_700_000_000.0 else ())
+        panel.set_selection(())
+    panel.choose_all()
+    assert panel.selection() == (UUIDS[1], UUIDS[0])
+
+
 def test_choice_of_unknown_gpu_is_applied_later(panel: DevicesPanel) -> None:
     panel.set_selection((UUIDS[1],))
     assert panel.selection() == (UUIDS[1],)
@@ -248,11 +268,14 @@ def test_remote_devices_are_chosen_while_reachable(panel: DevicesPanel, check: F
         True,
     ]
     assert not check("ws2 CPU").isVisible()
+    buttons = [each for each in panel.findChildren(QToolButton) if "ws1" in each.accessibleName()]
+    assert [each.isEnabled() for each in buttons] == [False] * 3
     check("ws1 GPU 1").click()
     check("ws1 CPU").click()
     assert panel.selection() == (UUIDS[0],)
     assert not check("ws1 CPU").isEnabled()
-    panel.show_error("", "ws1")
+    show(panel, snapshot(gpu(0), gpu(1), time=1_700_000_001.0), "ws1")
+    assert all(each.isEnabled() for each in buttons)
     check("ws1 CPU").click()
     with qtbot.waitSignal(panel.selection_changed):
         panel.set_hosts(("ws2",))

@@ -242,10 +242,10 @@ def test_host_dialog_adds_and_removes_hosts(watching: Watching, qtbot: QtBot) ->
     assert dialog.problem.isVisible()
     assert dialog.problem.text()
     dialog.name.clear()
-    qtbot.keyClicks(dialog.name, "anna@ws2")
+    qtbot.keyClicks(dialog.name, " anna@ws2 ")
     assert dialog.problem.isHidden()
     dialog.add.click()
-    assert hosts.names == ("anna@ws2",)
+    assert (hosts.names, dialog.name.text()) == (("anna@ws2",), "")
     assert dialog.states() == {"anna@ws2": "connecting…"}
     watching.see(full_gpu(0), host="anna@ws2")
     assert dialog.states() == {"anna@ws2": "connected: 1 GPU"}
