@@ -87,7 +87,7 @@ def test_varying_sizes_are_large_enough_for_the_model(task: str, model: str, sma
 @pytest.mark.parametrize("rank", [0, 1])
 def test_ranks_get_their_shares_of_each_batch(images: Path, rank: int) -> None:
     job = task_job(images, 2, task="classification", model="mnist_cnn", image_size=16, batch_size=8, strategy="ddp")
-    job = job.with_fields(oversample=True, loader_workers=2, picture_cache="auto")
+    job = job.with_fields(oversample=True, loader_workers=2, augmentation="strong", memory_format="channels_last")
     task, spec = TASKS[job.task], spec_of(job, rank=rank)
     strategy, splits = DataParallelProcesses(spec), task.splits(job)
     strategy.resolved_job, strategy.model, strategy.shares = ResolvedJob(job), nn.Identity(), (0.75, 0.25)
@@ -97,12 +97,15 @@ def test_ranks_get_their_shares_of_each_batch(images: Path, rank: int) -> None:
     train, val = loaders.train(), loaders.val()
     try:
         sizes = {len(batch.targets) for batch in train.epoch(1) if batch is not None}
-        validated = [batch.targets.tolist() for batch in val.epoch(1) if batch is not None]
+        first, second = ([batch for batch in val.epoch(epoch) if batch is not None] for epoch in (1, 2))
     finally:
         train.close()
         val.close()
     assert (train.steps, train.images, train.threads, val.steps, val.images) == (9, 72, 2, 3, 21)
     part = (slice(0, 6), slice(6, 8))[rank]
+    assert all(map(torch.equal, (batch.inputs for batch in first), (batch.inputs for batch in second)))
+    assert all(batch.inputs.is_contiguous(memory_format=torch.channels_last) for batch in first)
+    validated = [batch.targets.tolist() for batch in first]
     assert (sizes, validated[:2]) == (
         {6 - 4 * rank},
         [splits.val.targets[start : start + 8][part].tolist() for start in (0, 8)],

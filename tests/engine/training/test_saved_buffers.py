@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.training.finite import first_nonfinite, nonfinite_buffers
-from engine.training.randomness import SavedStreams
+from engine.training.randomness import SavedStreams, random_state, set_random_state
 from engine.training.saved_buffers import SavedBuffers
 from tests.support.same_states import find_differences
 
@@ -65,15 +65,26 @@ def test_saved_buffers_restore_changed_and_replaced_buffers() -> None:
     assert int(model.norm.num_batches_tracked) == 3  # type: ignore[arg-type]
 
 
+def _draw() -> tuple[float, ...]:
+    return torch.rand(()).item(), float(np.random.standard_normal()), random.gauss(0.0, 1.0)
+
+
 @pytest.mark.parametrize("untrusted_model", [True, False])
 def test_saved_streams_restore_generators(untrusted_model: bool) -> None:
     streams = SavedStreams((), untrusted_model=untrusted_model)
     streams.save()
-    drawn = torch.rand(1), np.random.rand(), random.random()
+    drawn = _draw()
     streams.restore()
-    again = torch.rand(1), np.random.rand(), random.random()
+    again = _draw()
     assert again[0] == drawn[0]
     assert (again[1:] == drawn[1:]) == untrusted_model
+
+
+def test_random_state_includes_pending_numbers() -> None:
+    _draw()  # generators of normal numbers keep every second one
+    state, drawn = random_state(()), _draw()
+    set_random_state(state, ())
+    assert _draw() == drawn
 
 
 @pytest.mark.parametrize(

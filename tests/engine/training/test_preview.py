@@ -1,0 +1,33 @@
+"""Previews of augmented training images."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from engine.contract.dataset import PreviewImage, PreviewRequest
+from engine.data.datasets.images import ImageSet
+from engine.tasks.registry import TASKS
+from engine.training import preview
+from tests.engine.training.task_jobs import task_job
+
+
+def test_preview_shows_each_image_in_the_first_epochs(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = task_job(images, model="mnist_cnn", image_size=16, epochs=2, augmentation="none", mirror="off")
+    train, shown = TASKS[job.task].splits(job).train, list[PreviewImage]()
+    assert isinstance(train, ImageSet)
+    samples = (5, 2, *range(60, 70))  # more than a batch
+    assert not preview.render(PreviewRequest(job, samples), shown.append)
+    assert [(each.sample, each.epoch, each.size) for each in shown] == [
+        (sample, epoch, 16) for epoch in (1, 2) for sample in samples
+    ]
+    for each in shown:
+        pixels = np.asarray(Image.open(BytesIO(each.png))).astype(int)
+        assert np.abs(pixels - train.load(each.sample, 16, 3).permute(1, 2, 0).numpy()).max() <= 1
+    monkeypatch.setattr(preview, "MAX_PREVIEW_SIDE", 8)
+    assert preview.render(PreviewRequest(job.with_fields(mirror="auto", epochs=1), (3,)), shown.append)
+    assert (shown[-1].size, Image.open(BytesIO(shown[-1].png)).size) == (16, (8, 8))
