@@ -227,18 +227,6 @@ def test_deleted_log_stops_the_run(start: Start) -> None:
 # Pausing and resuming
 
 
-def test_pause_releases_the_devices(start: Start) -> None:
-    supervised = start("forever", 2)
-    logged = send_and_wait(supervised, Pause())
-    assert supervised.process.returncode == 0
-    assert supervised.run.state() == "paused"
-    assert [event.command for event in logged if isinstance(event, CommandReceived)] == ["pause"]
-    assert "pausing" in [event.phase for event in logged if isinstance(event, PhaseChanged)]
-    finished = logged[-1]
-    assert isinstance(finished, RunFinished)
-    assert (finished.outcome, finished.cause, finished.checkpoints) == ("paused", "", ("checkpoints/last.pt",))
-
-
 @pytest.mark.parametrize(
     ("first", "second", "outcome"),
     [(Pause(), Pause(), "paused"), (Pause(), Stop(), "stopped"), (Stop(), Pause(), "stopped")],
@@ -260,6 +248,10 @@ def test_second_command_escalates_the_first(start: Start, first: Command, second
 def test_paused_run_resumes_as_the_next_execution(start: Start) -> None:
     supervised = start("forever", 2)
     before = send_and_wait(supervised, Pause())
+    assert (supervised.process.returncode, supervised.run.state()) == (0, "paused")
+    assert "pausing" in [event.phase for event in before if isinstance(event, PhaseChanged)]
+    assert isinstance(before[-1], RunFinished)
+    assert (before[-1].cause, before[-1].checkpoints) == ("", ("checkpoints/last.pt",))
     resume(supervised, devices=["cpu"], strategy="single")
     assert supervised.run.state() in ("starting", "running")
     logged = send_and_wait(supervised, Stop())

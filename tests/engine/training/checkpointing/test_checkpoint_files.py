@@ -54,21 +54,14 @@ def test_checkpoint_is_a_zip_with_checksum_comment(tmp_path: Path) -> None:
     assert digest == hashlib.sha256(as_torch_wrote_it).hexdigest()
 
 
-def test_read_checkpoint_detects_any_changed_byte(tmp_path: Path) -> None:
+def test_read_checkpoint_detects_changed_and_missing_bytes(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     size = write_checkpoint(_content(), path).bytes
-    content = path.read_bytes()
-    for place in (*range(0, size - 100, 499), *range(size - 100, size)):
-        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-        with pytest.raises(DamagedCheckpoint, match="checksum is missing or does not match"):
-            read_checkpoint(path)
-
-
-def test_read_checkpoint_detects_truncation(tmp_path: Path) -> None:
-    path = tmp_path / "last.pt"
-    size = write_checkpoint(_content(), path).bytes
-    for left in (size - 1, size - 81, size // 2, 90, 82, 1, 0):
-        os.truncate(path, left)
+    content, places = path.read_bytes(), (*range(0, size - 100, 499), *range(size - 100, size))
+    changed = (content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :] for place in places)
+    truncated = (content[:left] for left in (size - 1, size - 81, size // 2, 90, 82, 1, 0))
+    for damaged in (*changed, *truncated):
+        path.write_bytes(damaged)
         with pytest.raises(DamagedCheckpoint, match="checksum is missing or does not match"):
             read_checkpoint(path)
 
@@ -93,21 +86,19 @@ def test_write_checkpoint_keeps_the_previous_file(tmp_path: Path) -> None:
     assert [_epoch(file) for file in (path, *older)] == [4, 1, 2]
 
 
-def test_write_checkpoint_after_an_interrupted_write(tmp_path: Path) -> None:
-    path = tmp_path / "last.pt"
-    write_checkpoint(_content(1), path)
-    os.link(path, tmp_path / older_name(1, 9))
-    write_checkpoint(_content(2), path, previous_name=older_name(1, 9))
-    assert [_epoch(file) for file in (path, *older_checkpoints(tmp_path).values())] == [2, 1]
-
-
-def test_write_checkpoint_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("was_interrupted", [False, True])
+def test_write_checkpoint_without_a_new_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, was_interrupted: bool
+) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")  # the error that Linux reports for FAT
 
     path = tmp_path / "last.pt"
     write_checkpoint(_content(1), path)
-    monkeypatch.setattr(os, "link", refuse)
+    if was_interrupted:
+        os.link(path, tmp_path / older_name(1, 9))
+    else:
+        monkeypatch.setattr(os, "link", refuse)
     write_checkpoint(_content(2), path, previous_name=older_name(1, 9))
     assert [_epoch(file) for file in (path, *older_checkpoints(tmp_path).values())] == [2, 1]
 

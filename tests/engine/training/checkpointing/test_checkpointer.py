@@ -80,10 +80,6 @@ def _best_epoch(group: Any) -> int:
     return int(best.epoch)
 
 
-def _saving(_: int, message: Any) -> bool:
-    return isinstance(message, PhaseChanged) and message.phase == "saving"
-
-
 @pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), ("ddp", 2)])
 def test_checkpointer_writes_during_training(
     job: Make, start: Start, held_up: Callable[[str], Path], strategy: str, cpus: int
@@ -116,20 +112,6 @@ def test_waiting_for_a_slow_disk_counts_as_saving(job: Make, start: Start, held_
     pipe.read_bytes()
     group.completed()
     assert group.done.best_epoch == _best_epoch(group)
-
-
-def test_run_end_waits_for_its_checkpoint(job: Make, start: Start, held_up: Callable[[str], Path]) -> None:
-    pipe = held_up("best")
-    group = start(job())
-    group.read(_saving)
-    pipe.read_bytes()
-    group.completed()
-    assert [warning.code for warning in group.of(Warned)] == ["checkpoint_failed", "unsaved"]
-    assert group.checkpoint()["step"] == 6
-    assert group.done.unsaved == ""
-    assert group.done.best_epoch == group.checkpoint()["best_epoch"] == 1, (
-        "what the disk did not take is tried again at the end"
-    )
 
 
 def test_stop_waits_for_the_pending_write_and_saves(job: Make, start: Start, held_up: Callable[[str], Path]) -> None:
