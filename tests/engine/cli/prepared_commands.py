@@ -20,7 +20,7 @@ from engine.checks.torch_support import TorchBuild
 from engine.cli import children, doctor, listing, train
 from engine.contract.catalogue import load_catalogue
 from engine.contract.dataset import DatasetReport, MaskValue, Reading, Sample, SampleBox, SplitReport, Unreadable
-from engine.contract.devices import Ecc, Retired, SnapshotRequest
+from engine.contract.devices import Ecc, GpuAffinity, GpuPair, Retired, SnapshotRequest, Topology
 from engine.contract.events import Waiting
 from engine.contract.job import Job
 from engine.contract.problems import Problem
@@ -36,15 +36,24 @@ from tests.gui.sources.written_runs import list_run_events, write, write_run
 
 MIB = 1 << 20
 DATASET = str(paths.sample_dataset())
-PARENT = full_gpu(2, mig_enabled=True, utilization_percent=None, processes=(), ecc=Ecc(uncorrected=2))
+REPAIRS = Retired(pages_single_bit=1, pages_pending=True, rows_corrected=2, rows_failed=True, rows_pending=True)
+PARENT = full_gpu(2, mig_enabled=True, utilization_percent=None, processes=(), ecc=Ecc(uncorrected=2), retired=REPAIRS)
+LINKS = two_halves()
 MACHINE = machine(
     full_gpu(0, cuda_index=1),
-    busy_gpu(1, cuda_index=0, name="NVIDIA B200", retired=Retired(rows_pending=True), power_w=9.0),
+    busy_gpu(1, cuda_index=0, name="NVIDIA B200", retired=Retired(rows_pending=True, rows_corrected=0), power_w=9.0),
     PARENT,
     instance(PARENT, 3, memory_used_bytes=GIB, memory_total_bytes=18 * GIB),
     gpu(3, asleep=True),
     busy_gpu(4, lost=True, lost_since=NOON - 90, utilization_percent=7.0),
-    topology=two_halves(),
+    topology=Topology(
+        (
+            GpuPair(one=0, other=1, path="NODE", nvlinks=12, peer_access=True),
+            *LINKS.pairs[1:-1],
+            GpuPair(one=2, other=3, path="PIX"),
+        ),
+        (*LINKS.affinities[:-1], GpuAffinity(index=3, cores="")),
+    ),
     foreign_pids=True,
 )
 FACTS = {

@@ -13,9 +13,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from engine.contract.catalogue import Measure
 from engine.contract.events import LogLine
 from engine.runs.folder import RunFolder, RunSummary, SupervisorFile, UnreadableJob, process_start
 from engine.runs.index import RunIndex, find_run
+from engine.runs.metrics import best_words, headline_metric, measure_words
 from engine.runs.notes import change_notes
 from engine.system import paths
 from tests.gui.sources.written_runs import NESTED_TOO_DEEP, list_run_events, write, write_run
@@ -79,6 +81,28 @@ def test_run_is_found_by_parts_of_its_id() -> None:
     run = write_run(8)
     found = [find_run(name) for name in (run.run_id[:12], run.run_id[-4:], run.run_id[-3:])]
     assert [each and each.run_id for each in found] == [run.run_id, run.run_id, None]
+
+
+def test_last_run_and_names_are_found() -> None:
+    runs = sorted((write_run(8, name=name) for name in ("one", "two", "two")), key=lambda run: run.run_id)
+    assert [run and run.run_id for run in map(find_run, ("last", "one", "", "tw", runs[1].run_id))] == [
+        runs[2].run_id, next(run.run_id for run in runs if run.summary().name == "one"), None, None, runs[1].run_id
+    ]  # fmt: skip
+
+
+def test_headline_metric_is_a_percentage_if_there_is_one() -> None:
+    summary = write_run(8).summary()
+    for best, expected in (
+        ({"loss": 0.5, "top1": 0.9, "miou": 0.5}, ("top1", "Top-1 90.0%")),
+        ({"loss": 0.5, "mine": 0.25}, ("loss", "Validation loss 0.5000")),
+        ({"mine": 0.25}, ("mine", "mine 0.2500")),
+        ({}, (None, "–")),
+    ):
+        run = msgspec.structs.replace(summary, best=best)
+        assert ((headline_metric(run) or (None,))[0], best_words(run)) == expected
+    described = [Measure("top1", "Mine", higher_is_better=True)]
+    assert measure_words("classification", "top1", 0.5, described=described) == "Mine 0.5000"
+    assert measure_words("detection", "top1", 0.5) == "top1 0.5000"
 
 
 def test_summary_of_run_without_job() -> None:
