@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine.contract.events import ENCODE, AnyEvent, LogLine, PhaseChanged, RunFinished, RunStarted, Waiting
 from engine.contract.job import FIELDS, Job
 from engine.runs.folder import RunFolder, SupervisorFile, create_run, process_start
+from engine.runs.notes import change_notes, read_notes
 from engine.runs.resume import CHANGEABLE, checkpoint_of, job_to_resume, last_execution, save_next_job
-from tests.gui.sources.written_runs import EPOCHS, write_run
+from tests.gui.sources.written_runs import EPOCHS, append, write_run
 
 
 def register_supervisor(run: RunFolder, *, alive: bool, execution: int = 1) -> RunFolder:
@@ -43,22 +46,33 @@ def test_resume_accepts_changeable_fields(outcome: str | None) -> None:
     run = register_supervisor(write_run(8, outcome, epochs=EPOCHS), alive=False)  # type: ignore[arg-type]
     before = run.job()
     assert job_to_resume(run) == (before, [])
-    job, problems = job_to_resume(run, {"devices": ["cpu", "cpu"], "strategy": "ddp", "cpu_threads": None, "epochs": 9})
+    job, problems = job_to_resume(
+        run, {"devices": ["cpu", "cpu"], "strategy": "ddp", "cpu_threads": None, "epochs": 9, "transforms": []}
+    )
     assert problems == []
     assert job is not None
     assert (job.parallel.devices, job.parallel.strategy, job.training.epochs) == (("cpu", "cpu"), "ddp", 9)
     assert run.job() == before
+    change_notes(run.path, set_aside=True)
     save_next_job(run, job)
-    assert run.job() == job
+    assert (run.job(), read_notes(run.path).set_aside) == (job, False)
 
 
 def test_resume_reports_all_problems() -> None:
     run = register_supervisor(write_run(8, "stopped", seed=3), alive=False)
     before = run.job_file.read_bytes()
-    changes = {"seed": 4, "batch_size": 16, "epochs": 0, "strategi": "ddp", "optimizer": "sgd", "devices": ["cpu"]}
+    changes = {
+        "seed": 4,
+        "batch_size": 16,
+        "epochs": 0,
+        "strategi": "ddp",
+        "optimizer": "sgd",
+        "devices": ["cpu"],
+        "val_fraction": 7,
+    }
     job, problems = job_to_resume(run, changes)
     assert job is None
-    assert sorted(problem.field for problem in problems) == ["batch_size", "epochs", "seed", "strategi"]
+    assert sorted(problem.field for problem in problems) == ["batch_size", "epochs", "seed", "strategi", "val_fraction"]
     assert "a different training" in next(str(problem) for problem in problems if problem.field == "seed")
     assert run.job_file.read_bytes() == before
 
@@ -76,51 +90,47 @@ def test_completed_run_resumes_only_with_more_epochs() -> None:
     assert job.training.epochs == EPOCHS + 1
 
 
-def test_worked_s_excludes_the_queue() -> None:
-    run = create_run(Job())
-    facts = {"run_id": run.run_id, "job": Job(), "devices": (), "world_size": 1, "environment": {}, "supervisor_pid": 1}
-    messages = (
-        RunStarted(n=1, time=1000.0, **facts),  # type: ignore[arg-type]
-        PhaseChanged(n=2, time=1000.0, phase="starting"),
-        Waiting(n=3, time=1001.0, position=1),
-        PhaseChanged(n=4, time=1100.0, phase="training"),
-        RunFinished(n=5, time=1110.0, outcome="paused"),
-        RunStarted(n=6, time=2000.0, execution=2, worked_s=10.0, **facts),  # type: ignore[arg-type]
-        Waiting(n=7, time=2001.0, position=1),
-        PhaseChanged(n=8, time=2100.0, phase="training"),
-        RunFinished(n=9, time=2120.0, outcome="completed", execution=2),
-    )
-    for count, expected in ((3, 0.0), (5, 10.0), (7, 10.0), (9, 30.0)):
-        run.events_file.write_bytes(b"".join(ENCODE.encode(event) + b"\n" for event in messages[:count]))
-        assert run.worked_s() == expected
+def start(n: int, time: float, **fields: Any) -> RunStarted:
+    values = {"run_id": "run", "job": Job(), "devices": (), "world_size": 1, "environment": {}, "supervisor_pid": 1}
+    return RunStarted(n=n, time=time, **(values | fields))  # type: ignore[arg-type]
 
 
-def test_worked_s_excludes_time_between_executions() -> None:
+QUEUED = (
+    start(1, 1000.0),
+    PhaseChanged(n=2, time=1000.0, phase="starting"),
+    Waiting(n=3, time=1001.0, position=1),
+    PhaseChanged(n=4, time=1100.0, phase="training"),
+    RunFinished(n=5, time=1110.0, outcome="paused"),
+    start(6, 2000.0, execution=2, worked_s=10.0),
+    Waiting(n=7, time=2001.0, position=1),
+    PhaseChanged(n=8, time=2100.0, phase="training"),
+    RunFinished(n=9, time=2120.0, outcome="completed", execution=2),
+)
+RESUMED = (
+    start(1, 1000.0),
+    RunFinished(n=2, time=1060.0, outcome="paused"),
+    start(3, 9000.0, execution=2, worked_s=60.0),
+    RunFinished(n=4, time=9030.0, outcome="completed", execution=2),
+)
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"), [(QUEUED, {3: 0.0, 5: 10.0, 7: 10.0, 9: 30.0}), (RESUMED, {2: 60.0, 3: 60.0, 4: 90.0})]
+)
+def test_worked_s_excludes_queue_and_pauses(messages: Sequence[AnyEvent], expected: dict[int, float]) -> None:
     run = create_run(Job())
-    facts = {"run_id": run.run_id, "job": Job(), "devices": (), "world_size": 1, "environment": {}, "supervisor_pid": 1}
-    messages = (
-        RunStarted(n=1, time=1000.0, **facts),  # type: ignore[arg-type]
-        RunFinished(n=2, time=1060.0, outcome="paused"),
-        RunStarted(n=3, time=9000.0, execution=2, worked_s=60.0, **facts),  # type: ignore[arg-type]
-        RunFinished(n=4, time=9030.0, outcome="completed", execution=2),
-    )
-    for count, expected in ((2, 60.0), (3, 60.0), (4, 90.0)):
+    for count, seconds in expected.items():
         run.events_file.write_bytes(b"".join(ENCODE.encode(event) + b"\n" for event in messages[:count]))
-        assert run.worked_s() == expected
-    summary = run.summary()
-    assert summary is not None
-    assert (summary.started, summary.seconds) == (1000.0, 90.0)
+        assert run.worked_s() == seconds
+    assert (run.summary().started, run.summary().seconds) == (1000.0, seconds)
 
 
 @pytest.mark.parametrize("has_ended", [False, True])
 def test_worked_s_excludes_the_queue_before_a_long_log(has_ended: bool) -> None:
     run = create_run(Job())
-    facts = {"run_id": run.run_id, "job": Job(), "devices": (), "world_size": 1, "environment": {}, "supervisor_pid": 1}
     lines = [LogLine(n=n, time=9030.0, text="x" * 60_000) for n in range(5, 80)]  # more than the end that is read first
     messages: list[AnyEvent] = [
-        RunStarted(n=1, time=1000.0, **facts),  # type: ignore[arg-type]
-        RunFinished(n=2, time=1060.0, outcome="paused"),
-        RunStarted(n=3, time=9000.0, execution=2, worked_s=60.0, **facts),  # type: ignore[arg-type]
+        *RESUMED[:3],
         Waiting(n=4, time=9001.0, position=1),
         *lines,
     ]
@@ -138,6 +148,8 @@ def test_running_run_cannot_be_resumed() -> None:
     assert job is None
     assert "it is running" in problem.message
     assert problem.remedy
+    append(run, Waiting(position=1))
+    assert [problem.field for problem in job_to_resume(run)[1]] == ["run"]
     register_supervisor(a := write_run(8, "paused"), alive=True, execution=2)
     assert [problem.field for problem in job_to_resume(a)[1]] == ["run"], "its next execution has begun"
 
@@ -152,6 +164,7 @@ def test_resume_with_unreadable_job() -> None:
 
 def test_checkpoint_of_prefers_last_checkpoint(tmp_path: Path) -> None:
     assert checkpoint_of(write_run(8, "stopped")) is None
+    assert checkpoint_of(write_run(8, "stopped", resume_from="~/a.pt")) == Path.home() / "a.pt"
     run = write_run(8, "stopped", resume_from=str(tmp_path / "other.pt"))
     assert checkpoint_of(run) == tmp_path / "other.pt"
     for name in ("epoch-2-step-90.pt", "epoch-3-step-100.pt", "best.pt", "epoch-1-step-30.pt.part"):
@@ -166,3 +179,4 @@ def test_last_execution() -> None:
     assert last_execution(run) == 0
     assert last_execution(register_supervisor(run, alive=False, execution=4)) == 4
     assert last_execution(write_run(8, "stopped")) == 1
+    assert last_execution(register_supervisor(write_run(8, "stopped"), alive=False, execution=4)) == 4

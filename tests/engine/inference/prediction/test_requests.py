@@ -72,31 +72,16 @@ def list_refusals(trained: Trained, out: Path, *paths: str, **fields: Any) -> li
 def test_request_reports_all_problems(trained: Make, images: Path, tmp_path: Path) -> None:
     of, out = trained("classification"), tmp_path / "out"
     (tmp_path / "empty").mkdir()
-    problems = list_refusals(
-        of,
-        out,
-        str(images),
-        str(tmp_path / "none"),
-        str(tmp_path / "empty"),
-        "camera:0",
-        formats=("coco",),
-        tile=4,
-        overlap=1.0,
-        threshold=2.0,
-    )
-    assert [field for field, _ in problems] == [
-        "formats",
-        "tile",
-        "tile",
-        "overlap",
-        "threshold",
-        "max_frames",
-        "paths",
-        "paths",
-    ]
+    values = {"formats": ("coco",), "tile": 4, "overlap": 1.0, "threshold": 2.0}
+    paths = (str(images), str(tmp_path / "none"), str(tmp_path / "empty"), "camera:0")
+    problems = list_refusals(of, out, *paths, **values)
+    fields = ["formats", "tile", "tile", "overlap", "threshold", "max_frames", "paths", "paths"]
+    assert [field for field, _ in problems] == fields
     assert problems[0][1] == "Results of this task can't be written as coco."
     assert problems[-2][1] == f"There is no file or folder {tmp_path / 'none'}."
     assert problems[-1][1] == f"The folder {tmp_path / 'empty'} holds no image."
+    for values in ({"overlap": 0.9, "threshold": 1.0, "max_frames": 0}, {"overlap": 0.0, "threshold": 0.0}):
+        assert [field for field, _ in list_refusals(of, out, str(images), "camera:0", **values)] == ["max_frames"]
     assert not out.exists()
 
 
@@ -123,8 +108,10 @@ def test_unwritable_folder_is_reported(trained: Make, images: Path) -> None:
 
 
 def test_unreadable_files_are_reported(trained: Make, tmp_path: Path) -> None:
-    (tmp_path / "broken.png").write_bytes(b"")
-    ((field, message),) = list_refusals(trained("classification"), tmp_path / "out", str(tmp_path / "broken.png"))
+    paths = [tmp_path / name for name in ("broken.png", "other.png")]
+    paths[0].touch()
+    paths[1].write_bytes(b"no image")
+    ((field, message),) = list_refusals(trained("classification"), tmp_path / "out", *map(str, paths))
     assert (field, message) == (
         "paths",
         f"None of the files can be read. The first, {tmp_path / 'broken.png'}: it is empty.",
