@@ -106,6 +106,29 @@ def test_model_without_a_map_is_reported() -> None:
         choose_layer(flat, lambda outputs: outputs[0, 0], torch.zeros(1, 3, 8, 8), is_dense=False)
 
 
+class Dense(nn.Module):
+    """Network with scores of pixels from features of 8 x 8 cells in the module `body`, and from coarse scores."""
+
+    def __init__(self, body: str) -> None:
+        super().__init__()
+        self.add_module(body, nn.Sequential(nn.Conv2d(3, 8, 2, 2), nn.Conv2d(8, 16, 4, 4)))
+        self.scores = nn.Conv2d(16, 2, 2, 2)
+        self.decoder = nn.Sequential(nn.Upsample(scale_factor=8), nn.Conv2d(16, 8, 1))
+        self.head = nn.Conv2d(8, 2, 1)
+        self._body = body
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        features = self.get_submodule(self._body)(inputs)
+        coarse: Tensor = nn.functional.interpolate(self.scores(features), inputs.shape[-2:])
+        return coarse + self.head(self.decoder(features))
+
+
+@pytest.mark.parametrize("body", ["encoder", "backbone", "layers"])
+def test_deepest_features_explain_dense_outputs(body: str) -> None:
+    found = choose_layer(Dense(body), lambda outputs: outputs[0, 1].sum(), torch.randn(1, 3, SIDE, SIDE), is_dense=True)
+    assert found == (body, (8, 8))
+
+
 def test_cams_match_their_definitions() -> None:
     activations = torch.tensor([[[1.0, 0.0], [0.0, 2.0]], [[0.0, 3.0], [1.0, 0.0]]])
     gradients = torch.tensor([[[4.0, 0.0], [0.0, 0.0]], [[0.0, -8.0], [0.0, 0.0]]])
