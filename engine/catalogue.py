@@ -25,13 +25,13 @@ from engine.contract.catalogue import (
     Measure,
     ModelEntry,
     Supplement,
-    missing_extra,
+    command_if_missing,
     plugin_problem,
     shipped_catalogue,
     supplement_file,
 )
 from engine.contract.job import Job
-from engine.contract.options import declared
+from engine.contract.options import list_options
 from engine.data.formats.registry import FORMATS, KINDS
 from engine.metrics.registry import METRICS, plugin_metrics_of
 from engine.models import encoders, timm_models
@@ -150,7 +150,7 @@ def _describe_added_model(name: str) -> Sequence[ModelEntry]:
     model_info = added.model_info(task.entry.classes or DESCRIBED_CLASSES)
     model = task.build_model(Job.from_fields(task=added.task, model=name), model_info.classes, model_info.channels)
     entry = _entry(task, name, model_info, model, dropout_fields=())
-    return [msgspec.structs.replace(entry, package=MODELS.packages[name], options=declared(added.options))]
+    return [msgspec.structs.replace(entry, package=MODELS.packages[name], options=list_options(added.options))]
 
 
 def describe(task: Task, name: str) -> ModelEntry:
@@ -160,7 +160,7 @@ def describe(task: Task, name: str) -> ModelEntry:
     its entry is copied from the catalogue's file.
     """
     library_model = MODELS.built_in.get(name)  # None for a model of the task itself
-    if library_model is not None and missing_extra(library_model.extra):
+    if library_model is not None and command_if_missing(library_model.extra):
         shipped = shipped_catalogue().model(name)
         if shipped is not None:
             return shipped

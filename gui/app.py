@@ -97,9 +97,9 @@ def main(path: str = "") -> int:
         # The message is "libEGL.so.1: cannot open shared object file: …".
         print(NO_LIBRARY.format(library=str(error).partition(":")[0]), file=sys.stderr)
         return 2
-    from gui.single_instance import SingleInstance, this_start
+    from gui.single_instance import SingleInstance, make_open_request
 
-    request, instance = this_start(path), SingleInstance()
+    request, instance = make_open_request(path), SingleInstance()
     try:
         if instance.forward_request(request):  # an open window shows it
             return 0

@@ -115,7 +115,7 @@ def size(count: float | None, unit: str = "") -> str:
     return _localized(plain.size(count, unit, decimal=_style.decimal))
 
 
-def measured(quantity: Quantity, value: float | None) -> str:
+def format_quantity(quantity: Quantity, value: float | None) -> str:
     """Format an NVML quantity in its base unit, as in "41.2 GiB" or "215 W", or return a dash for None."""
     return size(value, quantity.unit) if quantity.unit in BINARY_UNITS else _localized(quantity.write(value))
 
@@ -139,7 +139,7 @@ def percent(value: float | None, width: int = 0) -> str:
     return f"{number(value, width=width)}%"
 
 
-def share(used: float | None, total: float | None) -> str:
+def format_share(used: float | None, total: float | None) -> str:
     """Format `used` as a percentage of `total`, padded to the width of "100%". Return a dash if one is unknown."""
     return percent(100 * used / total if used is not None and total else None, 3)
 
@@ -172,7 +172,7 @@ def clock(seconds: float, now: float | None = None) -> str:
     return time.strftime("%H:%M:%S" if local_time[:3] == today[:3] else "%d %b %H:%M:%S", local_time)
 
 
-def moment(seconds: float) -> str:
+def format_date_and_time(seconds: float) -> str:
     """Format a time (seconds since the epoch), as in "2026-11-21 14:05"."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)) if _style.locale is None else _written(seconds)
 
@@ -183,7 +183,7 @@ def _written(seconds: float) -> str:
     return _style.locale.toString(QDateTime.fromSecsSinceEpoch(int(seconds)), QLocale.FormatType.ShortFormat)
 
 
-def lately(seconds: float) -> str:
+def format_time_or_date(seconds: float) -> str:
     """Format a time (seconds since the epoch), as in "14:05" if it is today, otherwise as in "2026-11-20"."""
     day, now = time.localtime(seconds), time.localtime()
     if _style.locale is not None:
@@ -192,7 +192,7 @@ def lately(seconds: float) -> str:
     return time.strftime("%H:%M" if day[:3] == now[:3] else "%Y-%m-%d", day)
 
 
-def about(seconds: float) -> str:
+def format_roughly(seconds: float) -> str:
     """Format a duration approximately, as in "22 s", "12 min", "3.5 h" or "2.1 days"."""
     for unit, length, digits, limit in (("s", 1, 0, 60), ("min", 60, 0, 90), ("h", 3600, 1, 48)):
         if round(seconds / length, digits) < limit:

@@ -14,7 +14,7 @@ from gui.actions import Action
 from gui.context import AppContext
 from gui.form.form import JobForm
 from gui.pages import TABS, JobInForm, PageEntry
-from gui.sources.launcher import resolved
+from gui.sources.launcher import with_absolute_paths
 from gui.workspace import Workspace
 
 
@@ -72,7 +72,7 @@ class SidePages(QObject):
     def _job_in_form(self) -> JobInForm:
         """Return the job in the form with absolute paths, and its devices, report and action."""
         form = self._form
-        job = resolved(form.job) if form.job is not None else None
+        job = with_absolute_paths(form.job) if form.job is not None else None
         names = form.device_names()
         return JobInForm(job, form.job, form.problems, form.devices, names, form.report, form.action)
 

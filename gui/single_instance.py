@@ -35,7 +35,7 @@ class OpenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _REQUEST = msgspec.json.Decoder(OpenRequest)
 
 
-def this_start(path: str) -> OpenRequest:
+def make_open_request(path: str) -> OpenRequest:
     """Return this process's request to open a path, with the absolute path."""
     token = next(filter(None, map(os.environ.get, _TOKENS)), "")
     return OpenRequest(os.path.abspath(path) if path else "", token)

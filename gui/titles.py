@@ -211,7 +211,7 @@ def title_of(run: RunFolder) -> str:
 
 
 def has_ended(run: RunFolder) -> bool:
-    """Return True if the run exists and has ended. A device that it holds is then used by its model only."""
+    """Return True if the run exists and has ended. If it still holds a device, other work with its model uses that."""
     return run.path.is_dir() and run.state() in ENDED
 
 
@@ -227,7 +227,7 @@ def resume_words(*, has_checkpoint: bool) -> tuple[str, str]:
     return tr("T&rain again"), tr("Train it from the beginning on the same devices, since it has no checkpoint")
 
 
-def doing(run: RunSummary) -> str:
+def describe_activity(run: RunSummary) -> str:
     """Describe the last activity of an unfinished run, as in "training, epoch 3 of 5, step 345"."""
     parts = [_DOING.get(run.phase, "starting")]
     if run.epoch is not None and run.step is not None:

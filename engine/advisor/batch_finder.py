@@ -190,7 +190,9 @@ def _trial_row(size: int, probe: Probe | None) -> BatchTrial:
     """
     if probe is None:
         return BatchTrial(size=size, fits=False)
-    name, (used, limit) = max(probe.memory.items(), key=lambda named: named[1][0] / named[1][1])
+    used_fractions = {name: used / limit for name, (used, limit) in probe.memory.items()}
+    name = max(used_fractions, key=used_fractions.__getitem__)
+    used, limit = probe.memory[name]
     return BatchTrial(
         size=size,
         fits=True,

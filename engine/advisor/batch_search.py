@@ -86,7 +86,7 @@ class _Bracket(NamedTuple):
         """Largest size that fits, or 0 if none does."""
         return self.fits[-1][0] if self.fits else 0
 
-    def with_room(self, unit: int) -> int:
+    def largest_with_room(self, unit: int) -> int:
         """Return the largest size that fits, reduced by up to 1 - `ROOM` if it would nearly fill the memory."""
         predicted = (self.full // unit + 1) * unit if self.full < math.inf else math.inf
         would_fail = min(self.smallest_failed, predicted)
@@ -120,7 +120,7 @@ def search(
         if measured is not None and measured.train_images:
             maximum = min(maximum, max(size, measured.train_images // unit * unit))
     bracket = _bracket(trials)
-    with_room = bracket.with_room(unit)
+    with_room = bracket.largest_with_room(unit)
     largest = bracket.largest
     if len(trials) == MAX_TRIALS or trials.get(with_room) is not None:
         largest_possible = min(bracket.smallest_failed - unit, max(maximum, largest))
@@ -155,7 +155,7 @@ def _next_size(trials: Mapping[int, Probe | None], unit: int, maximum: int) -> i
     if not fits:
         return int(smallest_failed / 2 // unit) * unit
     if largest >= min(maximum, NEAR * smallest_failed, smallest_failed - unit):
-        with_room = bracket.with_room(unit)
+        with_room = bracket.largest_with_room(unit)
         # Try the result, too, but not in the last trial, since others must follow if it does not fit.
         return with_room if with_room not in trials and len(trials) < MAX_TRIALS - 1 else 0
     aim = _size_above(fits, full) if smallest_failed == math.inf else _size_between(trials, bracket)

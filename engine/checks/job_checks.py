@@ -19,8 +19,8 @@ from engine.contract.catalogue import (
     ModelEntry,
     StrategyEntry,
     TaskEntry,
-    did_you_mean,
-    missing_extra,
+    command_if_missing,
+    suggest_name,
 )
 from engine.contract.dataset import DatasetReport, parse_fold
 from engine.contract.devices import Snapshot, gpu_title, host_of, is_gpu
@@ -81,7 +81,7 @@ def _task_problems(
     """Return the problems with the task, the number of classes, and the metric that selects the best checkpoint."""
     if task is None:
         known = [each.id for each in catalogue.tasks]
-        return [Problem("task", f"There is no task “{job.task}”.", did_you_mean(job.task, known))]
+        return [Problem("task", f"There is no task “{job.task}”.", suggest_name(job.task, known))]
     found: list[Problem] = []
     if report is not None and report.format and not errors(report.problems):
         found += class_count_problems(task, len(report.classes))
@@ -108,7 +108,7 @@ def _unknown_strategy(job: Job, strategy: StrategyEntry | None, catalogue: Catal
         return []
     known = [AUTO_STRATEGY, *(each.id for each in catalogue.strategies)]
     message = f"There is no strategy “{job.resolved_strategy}”."
-    return [Problem("strategy", message, did_you_mean(job.resolved_strategy, known))]
+    return [Problem("strategy", message, suggest_name(job.resolved_strategy, known))]
 
 
 def _precision_problems(job: Job) -> list[Problem]:
@@ -193,7 +193,7 @@ def _best_by_problems(job: Job, task: TaskEntry, classes: int, disk: Disk) -> li
     # If the metrics can't be determined from the file's text, the run checks the name at its start.
     if task.file and not of_file:
         return []
-    return [Problem("best_by", f"“{name}” is not a metric of this task.", did_you_mean(name, list(known)))]
+    return [Problem("best_by", f"“{name}” is not a metric of this task.", suggest_name(name, list(known)))]
 
 
 def class_count_problems(task: TaskEntry, classes: int) -> list[Problem]:
@@ -234,7 +234,7 @@ def _named_model_problems(job: Job, model: ModelEntry | None, catalogue: Catalog
         return list(_model_problems(job, model, catalogue))
     if not job.model.name.startswith(TIMM):
         known = [entry.id for entry in catalogue.models]
-        return [Problem("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, known))]
+        return [Problem("model", f"There is no model “{job.model.name}”.", suggest_name(job.model.name, known))]
     # Whether the model exists is only known to the engine, after importing timm.
     if not any(entry.id.startswith(TIMM) for entry in catalogue.models_of(job.task)):
         task = catalogue.task(job.task)
@@ -253,10 +253,10 @@ def _model_problems(job: Job, model: ModelEntry, catalogue: Catalogue) -> Iterat
     if model.task != ((task.models or task.id) if task is not None else job.task):
         instead = f"Choose a model for this task, such as {task.model}." if task is not None else "Choose another."
         yield Problem("model", f"{model.title} is not a model for this task.", instead)
-    if command := missing_extra(model.extra):
+    if command := command_if_missing(model.extra):
         yield Problem("model", f"{model.title} needs a package that is not installed.", f"Run: {command}")
     if model.encoder and not _has_encoder(job.model.encoder, catalogue):
-        remedy = did_you_mean(job.model.encoder, list(catalogue.encoders))
+        remedy = suggest_name(job.model.encoder, list(catalogue.encoders))
         yield Problem("encoder", f"There is no encoder “{job.model.encoder}”.", remedy)
     if job.data.image_size is not None and (
         problem := image_size_problem(model.title, job.data.image_size, model.min_image_size, model.image_size_step)

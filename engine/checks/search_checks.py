@@ -15,7 +15,7 @@ import msgspec
 
 from engine.checks.job_checks import REAL_DISK, problems
 from engine.checks.space_checks import field_of, grid_problems, grid_values, space_of
-from engine.contract.catalogue import Catalogue, did_you_mean
+from engine.contract.catalogue import Catalogue, suggest_name
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot, is_gpu
 from engine.contract.job import Job, job_from_values
@@ -121,7 +121,7 @@ def _unusable_values(values: Mapping[str, Any]) -> list[Problem]:
         message = "A search needs the package Optuna, which isn't installed."
         found.append(Problem("search", message, f"Run: {install_command('search')}"))
     unknown = [name for name in values if name not in _KEYS]
-    return found + [Problem(key, f"A search has no “{key}”.", did_you_mean(key, list(_KEYS))) for key in unknown]
+    return found + [Problem(key, f"A search has no “{key}”.", suggest_name(key, list(_KEYS))) for key in unknown]
 
 
 def _validate_name(values: Mapping[str, Any], found: list[Problem]) -> str:
@@ -156,7 +156,7 @@ def _validate_goals(requested: Any, job: Job, catalogue: Catalogue, found: list[
     for name in names:
         if name not in known:
             message = f"“{name}” is not a metric of this task."
-            found.append(Problem("goals", message, did_you_mean(name, list(known))))
+            found.append(Problem("goals", message, suggest_name(name, list(known))))
     if len(set(names)) < len(names):
         found.append(Problem("goals", "A goal is listed twice.", "List each goal once."))
     return tuple(known[name] for name in names if name in known)
@@ -275,7 +275,7 @@ def _validate_choice(name: str, values: Mapping[str, Any], kind: Any, usual: str
     value = values.get(name, usual)
     if value not in get_args(kind):
         known = list(get_args(kind))
-        found.append(Problem(name, f"There is no {name} “{value}”.", did_you_mean(str(value), known)))
+        found.append(Problem(name, f"There is no {name} “{value}”.", suggest_name(str(value), known)))
     return value
 
 

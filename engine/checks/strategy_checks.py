@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.contract.catalogue import ANY_SIZE, ModelEntry, StrategyEntry, did_you_mean
+from engine.contract.catalogue import ANY_SIZE, ModelEntry, StrategyEntry, suggest_name
 from engine.contract.devices import is_gpu
 from engine.contract.images import sides_of_epoch
 from engine.contract.job import Job
@@ -293,7 +293,7 @@ def _split_point_problems(job: Job, model: ModelEntry | None, arrangement: Layou
     order = {point: number for number, point in enumerate(model.possible_split_points)}
     for point in dict.fromkeys(points):
         if point not in order:
-            remedy = did_you_mean(point, list(model.possible_split_points))
+            remedy = suggest_name(point, list(model.possible_split_points))
             yield Problem("split_points", f"{model.title} can't be split at “{point}”.", remedy)
     known = [point for point in dict.fromkeys(points) if point in order]
     ordered = sorted(known, key=order.__getitem__)

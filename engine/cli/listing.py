@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, print_lines, table
-from engine.contract.catalogue import load_catalogue, missing_extra
+from engine.contract.catalogue import command_if_missing, load_catalogue
 from engine.contract.protocol import ENCODE
 from engine.contract.recipes import load_recipes
 from engine.runs.folder import ENDED, RunFolder, RunSummary
@@ -71,7 +71,7 @@ def catalogue(options: argparse.Namespace) -> int:
             f"{m.image_size} px" if m.image_size else "–",
             "yes" if m.weights else "–",
             m.published or "–",
-            missing_extra(m.extra) or str(len(m.possible_split_points) or m.unsplittable_reason),
+            command_if_missing(m.extra) or str(len(m.possible_split_points) or m.unsplittable_reason),
         )
         for m in entries.models
     ]

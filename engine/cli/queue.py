@@ -69,7 +69,7 @@ def queue(options: argparse.Namespace) -> int:
 
 def _list(*, json: bool) -> int:
     """Print the queued runs as a table or as lines of JSON. Returns an exit code."""
-    rows = [_row(ticket) for ticket in run_queue.waiting()]
+    rows = [_row(ticket) for ticket in run_queue.list_waiting()]
     if json:
         print_lines(*(ENCODE.encode(row).decode() for row in rows))
     elif rows:
@@ -114,7 +114,7 @@ def _act(action: str, name: str) -> int:
         return _remove(run)
     if not _change_queue(action, run.run_id):
         return _report_not_queued(run)
-    tickets = run_queue.waiting()
+    tickets = run_queue.list_waiting()
     found = next((ticket for ticket in tickets if ticket.run_id == run.run_id), None)
     if found is None:
         print_lines(f"{run.run_id} already has its devices.")
@@ -133,7 +133,7 @@ def _change_queue(action: str, run_id: str) -> bool:
         case "down":
             return run_queue.move(run_id, 1)
         case "first":
-            return run_queue.move(run_id, -len(run_queue.waiting()))
+            return run_queue.move(run_id, -len(run_queue.list_waiting()))
         case "hold":
             return run_queue.hold(run_id)
         case _:
@@ -142,7 +142,7 @@ def _change_queue(action: str, run_id: str) -> bool:
 
 def _remove(run: RunFolder) -> int:
     """Stop a queued run and wait until it has ended. Returns an exit code."""
-    if all(ticket.run_id != run.run_id for ticket in run_queue.waiting()):
+    if all(ticket.run_id != run.run_id for ticket in run_queue.list_waiting()):
         return _report_not_queued(run)
     with suppress(OSError), RunConnection(run, COMMANDS_ONLY) as connection:  # it may end at any moment
         connection.send(Stop())
@@ -158,7 +158,7 @@ def _find_run(name: str) -> RunFolder:
 
     The folder of a queued run may be outside the runs folder.
     """
-    folder = next((ticket.folder for ticket in run_queue.waiting() if ticket.run_id == name), None)
+    folder = next((ticket.folder for ticket in run_queue.list_waiting() if ticket.run_id == name), None)
     return RunFolder(folder) if folder is not None else watching.require_run(name)
 
 

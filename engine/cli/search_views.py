@@ -47,9 +47,9 @@ def settings(row: TrialRow) -> str:
 
 def lines(search: Search, state: SearchState, status: Status) -> list[str]:
     """Format a search as lines of text: its state, trials, best settings, and the importance of its fields."""
-    goals = [goal.title for goal in search.goals]
+    goal_titles = [goal.title for goal in search.goals]
     confirmed = ("CONFIRMED",) if _has_confirmed(state) else ()
-    head = ("TRIAL", "RUN", "STATE", "EPOCHS", *(title.upper() for title in goals), *confirmed, *search.space)
+    head = ("TRIAL", "RUN", "STATE", "EPOCHS", *(title.upper() for title in goal_titles), *confirmed, *search.space)
     rows = [_row(search, state, row) for row in state.trials]
     left = f", {duration(state.seconds_left)} left" if status == "running" and state.seconds_left is not None else ""
     counts = [f"{state.count(kind)} {kind}" for kind in ("pruned", "stopped", "failed") if state.count(kind)]
@@ -61,17 +61,18 @@ def lines(search: Search, state: SearchState, status: Status) -> list[str]:
     ]
     best = state.row(state.best)
     if best is not None:
-        confirmed_by = confirmed_words(state, lambda value: _value(search.goals[0], value))
-        best_text = f"Best: trial {best.number}, {_value(search.goals[0], best.values[0])}"
+        first_goal, *_ = search.goals
+        confirmed_by = confirmed_words(state, lambda value: _value(first_goal, value))
+        best_text = f"Best: trial {best.number}, {_value(first_goal, best.values[0])}"
         text.append("; ".join(filter(None, (best_text, confirmed_by))))
         text.append(f"Its settings: {settings(best)}")
     elif len(search.goals) > 1 and state.front:
         text.append(f"Pareto front: trials {', '.join(map(str, state.front))} (★)")
     if state.importance:
         importance = ", ".join(f"{name} {100 * value:.0f}%" for name, value in state.importance.items())
-        text.append(f"Importance for {goals[0].lower()}: {importance}")
+        text.append(f"Importance for {goal_titles[0].lower()}: {importance}")
     if state.front and status != "running":
-        which = "" if best is not None else " NUMBER"
+        which = "" if best is not None else " NUMBER"  # several trials are on the front, so the user must choose one
         text.append(f"To train it in full: footplate search {quote(search.name)} --train-best{which}")
     return text
 

@@ -25,7 +25,7 @@ from engine.runs.folder import ENDED, RunFolder, list_runs
 from engine.runs.index import find_run
 from engine.runs.interruptions import explain_interruption
 from engine.runs.resume import last_execution
-from engine.runs.slurm import POLL_S, refresh, send, supervised_elsewhere
+from engine.runs.slurm import POLL_S, find_job_elsewhere, refresh, send
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import complete_lines, open_file
 from engine.system.plain_text import encodable
@@ -130,7 +130,7 @@ class Watcher:
 
     def _follow_slurm(self) -> bool:
         """Read new events from the log if the run is supervised on a SLURM node. Returns False if it is not."""
-        if supervised_elsewhere(self._run) is None:
+        if find_job_elsewhere(self._run) is None:
             return False
         now = time.monotonic()
         if now > self._poll_at:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from engine.contract.catalogue import AugmentationKind, did_you_mean, load_catalogue
+from engine.contract.catalogue import AugmentationKind, load_catalogue, suggest_name
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 
@@ -95,7 +95,7 @@ def parse(text: str, kind: AugmentationKind | None = None) -> Transform | Proble
     name, *words = text.strip().split(":")
     spec = TRANSFORMS.get(name)
     if spec is None:
-        return _wrong(f"There is no transform “{name}”.", did_you_mean(name, list(TRANSFORMS)))
+        return _wrong(f"There is no transform “{name}”.", suggest_name(name, list(TRANSFORMS)))
     if kind is not None and spec.only and kind not in spec.only:
         return _wrong(f"“{name}” is not for this task: {spec.why}.", "Remove it.")
     required = sum(number.default is None for number in spec.numbers)
@@ -112,8 +112,10 @@ def parse(text: str, kind: AugmentationKind | None = None) -> Transform | Proble
             return _wrong(f"“{text}”: “{word}” is not {number.limits}.", f"Give {kind_of} within these limits.")
         values.append(value)
     values += [number.default for number in spec.numbers[len(values) :] if number.default is not None]
-    if spec.ordered and values[0] > values[1]:
-        return _wrong(f"“{text}”: {values[0]:g} is above {values[1]:g}.", f"Write {name}:{values[1]:g}:{values[0]:g}.")
+    if spec.ordered:
+        low, high = values
+        if low > high:
+            return _wrong(f"“{text}”: {low:g} is above {high:g}.", f"Write {name}:{high:g}:{low:g}.")
     return Transform(name, tuple(values))
 
 
@@ -155,7 +157,7 @@ def last_mosaic_epoch(epochs: int) -> int:
     return epochs - min(CLOSING_EPOCHS, -(-epochs // 10))
 
 
-def mirrors(job: Job, classes: Sequence[str], *, images: bool = True) -> bool:
+def should_mirror(job: Job, classes: Sequence[str], *, images: bool = True) -> bool:
     """Return True if mirrored copies of the training samples have the same meaning as the originals.
 
     The job's field `mirror` decides this if it is "on" or "off". With "auto", samples are mirrored if they are

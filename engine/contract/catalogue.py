@@ -155,7 +155,7 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         weights: Pretrained weights. None for models without weights, for decoders, and for timm's models (see
             `weights_of`).
         package: Installed package that adds the model, or "" for a built-in model.
-        extra: Extra of Footplate that the model needs, such as "transformers", or "" for none (see `missing_extra`).
+        extra: Extra of Footplate that the model needs, such as "transformers", or "" for none (see `command_if_missing`).
         published: Accuracy of the pretrained weights with its source, as in "COCO 46.7 AP, torchvision", or "" if it is
             unknown.
         own_loss: True if the model computes its own losses, so that the job's fields for the loss have no effect.
@@ -370,7 +370,7 @@ EXTRA_MODULES = {"transformers": "transformers"}
 """Module whose presence shows that an extra of Footplate is installed, by the name of the extra."""
 
 
-def missing_extra(extra: str) -> str:
+def command_if_missing(extra: str) -> str:
     """Return the command that installs an extra of Footplate, or "" if it is installed or `extra` is "".
 
     This does not import the extra.
@@ -451,7 +451,7 @@ def timm_weights(name: str, catalogue: Catalogue) -> Weights | None:
     return catalogue.timm_weights.get(f"{name}.{tags[0]}" if tags else name)
 
 
-def did_you_mean(name: str, known: list[str]) -> str:
+def suggest_name(name: str, known: list[str]) -> str:
     """Return advice for an unknown `name`. It suggests the most similar of the `known` names, or lists some of them."""
     near = difflib.get_close_matches(name, known, n=1)
     if near:

@@ -35,7 +35,7 @@ def option(label: str, help_text: str, *, resume: bool = False, **limits: Any) -
     return Meta(title=label, description=help_text, extra={"traits": ["resume"] if resume else []}, **limits)
 
 
-def declared(kind: type[msgspec.Struct] | None) -> tuple[Field, ...]:
+def list_options(kind: type[msgspec.Struct] | None) -> tuple[Field, ...]:
     """Return the options that a Struct declares as fields. Raises TypeError for a field that can't be an option."""
     fields = tuple(map(_describe_option, msgspec.structs.fields(kind))) if kind is not None else ()
     for field in fields:

@@ -40,7 +40,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import tomli_w
 
-from engine.contract.catalogue import Catalogue, ModelEntry, did_you_mean, weights_of
+from engine.contract.catalogue import Catalogue, ModelEntry, suggest_name, weights_of
 from engine.contract.dataset import DatasetReport
 from engine.contract.idle_fields import idle_by_entries, idle_by_needs
 from engine.contract.job import FIELDS, Job, fields_with, job_from_values, read_toml
@@ -355,7 +355,7 @@ class Recipes(msgspec.Struct, frozen=True):
         if invalid is not None:
             return None, list(invalid.problems)
         known = [recipe.id for recipe in self.all]
-        return None, [Problem("recipe", f"There is no recipe “{name}”.", did_you_mean(name, known))]
+        return None, [Problem("recipe", f"There is no recipe “{name}”.", suggest_name(name, known))]
 
 
 def initial_recipe(facts: RecipeFacts) -> str:
@@ -444,7 +444,7 @@ class _Reader:
         for key, value in content.items():
             path = f"{prefix}{key}"
             if key not in types:
-                self.add(path, f"“{path}” is not known.", did_you_mean(key, list(types)))
+                self.add(path, f"“{path}” is not known.", suggest_name(key, list(types)))
             elif key == "set":
                 fields[key] = self._read_values(value, path)
             elif key == "when":
@@ -485,7 +485,7 @@ class _Reader:
             path = f"{table}.{name}"
             if name not in SETTABLE:
                 known = "of a job, but a recipe can't set it" if name in FIELDS else "not a field of a job"
-                remedy = "Remove it." if name in FIELDS else did_you_mean(name, list(SETTABLE))
+                remedy = "Remove it." if name in FIELDS else suggest_name(name, list(SETTABLE))
                 self.add(path, f"“{path}” is {known}.", remedy)
                 continue
             job, problems = job_from_values({name: value})
@@ -500,7 +500,7 @@ class _Reader:
         for name, scale in scales.items():
             if name not in SETTABLE or FIELDS[name].kind != "float":
                 scalable = [name for name in SETTABLE if FIELDS[name].kind == "float"]
-                self.add(table, f"“{table}.{name}” is not a field that can be scaled.", did_you_mean(name, scalable))
+                self.add(table, f"“{table}.{name}” is not a field that can be scaled.", suggest_name(name, scalable))
             elif scale.batch <= 0:
                 self.add(table, f"“{table}.{name}”: {scale.batch:g} is not a batch size.", "Give a number above 0.")
 

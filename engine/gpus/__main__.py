@@ -84,7 +84,7 @@ class Sampler:
             else:
                 self._poll_children(latest)
 
-    def once(self, parent: Parent) -> Snapshot:
+    def take_single_snapshot(self, parent: Parent) -> Snapshot:
         """Return a single snapshot, as soon as NVML and CUDA have answered or timed out."""
         start = time.monotonic()
         while parent.alive():
@@ -140,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         threading.Thread(target=read_lines, args=(on_line,), name="listener", daemon=True).start()
     history = HistoryWriter(history_file()) if options.save_history else None
     try:
-        snapshots = iter([sampler.once(parent)]) if options.once else sampler.snapshots(parent)
+        snapshots = iter([sampler.take_single_snapshot(parent)]) if options.once else sampler.snapshots(parent)
         for snapshot in snapshots:
             sys.stdout.buffer.write(msgspec.json.encode(snapshot) + b"\n")
             sys.stdout.buffer.flush()

@@ -432,6 +432,7 @@ class Nodes:
                 self._end_workers(node)
 
         def fetch(path: str, machines: list[Node], error: str) -> None:
+            """Fetch a file from the first of `machines`. If that fails, try the next one."""
             if not machines:
                 on_copied(error)
                 return

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torchvision.ops import StochasticDepth
 
-from engine.contract.catalogue import did_you_mean
+from engine.contract.catalogue import suggest_name
 from engine.contract.images import varying_size_fields
 from engine.contract.job import FIELDS, TIMM, Job
 from engine.data.transforms.device_transforms import Statistics
@@ -95,7 +95,7 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     is_timm = timm_models.is_timm(job.model.name)
     if not is_timm and job.model.name not in names():
         known_names = list(names())
-        raise TaskError("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, known_names))
+        raise TaskError("model", f"There is no model “{job.model.name}”.", suggest_name(job.model.name, known_names))
     title, _ = title_and_family(job.model.name)
     patch = torchvision_models.PATCH_SIZES.get(job.model.name, 1)
     validate_image_size(title, size, min_image_size(job.model.name), patch)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from engine.contract.catalogue import did_you_mean
+from engine.contract.catalogue import suggest_name
 from engine.contract.job import TIMM, Job
 from engine.contract.weights import TIMM_ENCODER, Weights
 from engine.data.transforms.device_transforms import Statistics
@@ -60,7 +60,7 @@ def construct(job: Job, title: str, size: int, constructor: Callable[[], nn.Modu
     name = _timm_name(job.model.encoder)
     if job.model.encoder not in names() and not (name and timm_models.is_known(name)):
         raise TaskError(
-            "encoder", f"There is no encoder “{job.model.encoder}”.", did_you_mean(job.model.encoder, list(names()))
+            "encoder", f"There is no encoder “{job.model.encoder}”.", suggest_name(job.model.encoder, list(names()))
         )
     validate_image_size(title, size, STRIDE, STRIDE)
     try:

@@ -8,9 +8,9 @@ import msgspec
 import torch
 from torch import nn
 
-from engine.contract.catalogue import did_you_mean, missing_extra, shipped_catalogue
+from engine.contract.catalogue import command_if_missing, shipped_catalogue, suggest_name
 from engine.contract.job import TIMM, Job
-from engine.contract.options import declared, option_problems, options_of
+from engine.contract.options import list_options, option_problems, options_of
 from engine.data.transforms.device_transforms import Statistics
 from engine.models import user_file
 from engine.models.base import Model, TaskError
@@ -28,7 +28,7 @@ def _validate_plugin(name: str, loaded: object) -> Model:
         raise Unusable(f"it is a {type(loaded).__name__}, not a Model of engine.models.registry")
     if name.startswith(TIMM) or name.endswith(".py"):
         raise Unusable("its name reads as that of a timm model or of a file")
-    declared(loaded.options)  # raises TypeError for a field that can't be an option
+    list_options(loaded.options)  # raises TypeError for a field that can't be an option
     return loaded
 
 
@@ -57,7 +57,7 @@ def build_seeded(job: Job, names: Iterable[str], constructor: Callable[[], nn.Mo
     """
     known_names = list(names)
     if not is_external(job) and job.model.name not in known_names:
-        raise TaskError("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, known_names))
+        raise TaskError("model", f"There is no model “{job.model.name}”.", suggest_name(job.model.name, known_names))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.training.seed)
         return constructor()
@@ -125,7 +125,7 @@ def _build_plugin(job: Job, classes: int, channels: int) -> nn.Module:
     """Build a model that a package has registered. Raises TaskError if the package is missing or its code fails."""
     entry = MODELS[job.model.name]
     subject = f"The model {entry.title} of the package {MODELS.packages.get(job.model.name, entry.extra)}"
-    if missing := missing_extra(entry.extra):
+    if missing := command_if_missing(entry.extra):
         raise TaskError("model", f"{entry.title} needs a package that is not installed.", f"Run: {missing}")
     options = () if entry.options is None else (_read_options(job, entry.options),)
     try:
@@ -140,7 +140,7 @@ def _build_plugin(job: Job, classes: int, channels: int) -> nn.Module:
 
 def _read_options(job: Job, options_type: type[msgspec.Struct]) -> msgspec.Struct:
     """Return the job's options for a plug-in's model. Raises TaskError if one of them is invalid."""
-    fields = declared(options_type)
+    fields = list_options(options_type)
     names = [field.name for field in fields]
     problems = option_problems({name: value for name, value in job.options.items() if name in names}, fields)
     if problems:

@@ -13,7 +13,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from engine.contract.catalogue import did_you_mean
+from engine.contract.catalogue import suggest_name
 from engine.contract.job import TIMM
 from engine.contract.weights import INCLUDED_MODEL, Weights
 from engine.data.transforms.device_transforms import Statistics
@@ -251,7 +251,7 @@ def construct(model: str, classes: int, channels: int, size: int, **rates: Any) 
     name = model.removeprefix(TIMM)
     if not timm.is_model(name):
         message = f"timm {timm.__version__} has no model “{name}”."
-        raise TaskError("model", message, did_you_mean(name, timm.list_models()))
+        raise TaskError("model", message, suggest_name(name, timm.list_models()))
     sizes: dict[str, Any] = size_arguments(model, size)
     try:
         with _silence_logging():

@@ -112,6 +112,7 @@ def is_nccl_error(text: str) -> bool:
 
 def last_error(text: str) -> str:
     """Return NCCL's description, which is at the end of the error's text. Without one, return the first line."""
-    found = _LAST.search(text)
-    lines = (found[1] if found and found[1].strip() else text).strip().splitlines()
+    match = _LAST.search(text)
+    description = match[1] if match is not None else ""
+    lines = (description if description.strip() else text).strip().splitlines()
     return lines[0].strip() if lines else "no further details"

@@ -181,7 +181,7 @@ def parse_sacct(output: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
     }
 
 
-def supervised_elsewhere(run: RunFolder) -> SlurmJob | None:
+def find_job_elsewhere(run: RunFolder) -> SlurmJob | None:
     """Return the active SLURM job of a run if no supervisor of the run is alive on this machine, otherwise None.
 
     Its supervisor is on a SLURM node or has not started.
@@ -202,7 +202,7 @@ def send(run: RunFolder, *commands: Command) -> bool:
     A run under SLURM accepts only Stop. Then a pending job is cancelled, and a running job receives a signal. Raises
     NotRunning and NotAnswering.
     """
-    job = supervised_elsewhere(run)
+    job = find_job_elsewhere(run)
     if job is None:
         return connection.send(run, *commands) is not None
     if not any(isinstance(command, Stop) for command in commands):

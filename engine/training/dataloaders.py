@@ -255,7 +255,7 @@ def create_image_loader(
         channels=splits.channels,
         augmentation=job.augmentation.name if is_training else "none",
         transforms=augmentation.transforms(job) if is_training else (),
-        mirror=augmentation.mirrors(job, splits.classes, images=images.mirror),
+        mirror=augmentation.should_mirror(job, splits.classes, images=images.mirror),
         epochs=job.training.epochs,
         resized=None if is_training else validation_side(job, task.entry, size),
         side_of_batch=draw_side if varies else None,

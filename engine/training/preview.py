@@ -71,7 +71,7 @@ def render(request: PreviewRequest, emit: Callable[[PreviewImage], None]) -> boo
                 emit(PreviewImage(sample, epoch, size=image.shape[0], png=_encode_png(drawn)))
     finally:
         loader.close()
-    return augmentation.mirrors(job, splits.classes, images=splits.train.mirror)
+    return augmentation.should_mirror(job, splits.classes, images=splits.train.mirror)
 
 
 class _FixedSampler(GlobalBatchSampler):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from engine.contract.advice import Advice, AdviceProgress, Candidate, LeftOut, State
 from engine.system.format import NOT_KNOWN, duration, listed
 from engine.system.plain_text import CsvWriter
-from gui.format import counted, energy, lately, localized, size_of
+from gui.format import counted, energy, format_time_or_date, localized, size_of
 from gui.titles import CHOICES, changes_words, devices_words, strategy_title
 from gui.translation import tr
 
@@ -122,7 +122,7 @@ def format_energy(candidate: Candidate) -> str:
 
 
 def format_name(candidate: Candidate) -> str:
-    """Return the name of a candidate, and whether it is the user's job."""
+    """Return the name of a candidate, followed by "(your job)" for the requested job."""
     return f"{candidate.name} (your job)" if candidate.is_requested else candidate.name
 
 
@@ -179,7 +179,7 @@ def describe_measurement(advice: Advice) -> Iterator[str]:
         yield ENDED[advice.ended_by].format(confidence=100 * advice.confidence)
     versions = ", ".join(f"{name} {version}" for name, version in advice.versions.items())
     on = f" on {listed(advice.hardware)}" if advice.hardware else ""
-    yield f"Measured {lately(advice.measured_at)} in {duration(advice.took_s)}{on}{f', with {versions}' if versions else ''}."
+    yield f"Measured {format_time_or_date(advice.measured_at)} in {duration(advice.took_s)}{on}{f', with {versions}' if versions else ''}."
     if MEMORY_BY[advice.memory_by]:
         yield MEMORY_BY[advice.memory_by]
 

@@ -13,7 +13,7 @@ from engine.contract.problems import Problem
 from gui.actions import HERE, Action, bind
 from gui.advice import advice_format
 from gui.advice.table import AdviceTable
-from gui.format import lately, localized
+from gui.format import format_time_or_date, localized
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.buttons import FoldButton, styled
@@ -54,7 +54,7 @@ class AnswerView(QWidget):
         """Show the advisor's answer. `machines` is the number of machines that the user asked about."""
         self.answer = answer
         saved = tr("Saved result, measured {measured_at}. Measure again to update it.").format(
-            measured_at=lately(answer.measured_at)
+            measured_at=format_time_or_date(answer.measured_at)
         )
         self.saved.show_message(saved if answer.is_cached else "", "info")
         first, _, rest = answer.sentence.partition(". ")

@@ -30,7 +30,7 @@ from gui.sources.json_lines import RequestProcess
 from gui.titles import devices_words, model_title
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
-from gui.widgets.editors import ComboBox, fill_combo_box, padded
+from gui.widgets.editors import ComboBox, fill_combo_box, indent_text
 from gui.widgets.labels import labeled, muted_label
 from gui.widgets.layouts import FlowLayout, hbox, scroll_panel, vbox
 from gui.widgets.trial_page import EMPTY
@@ -80,12 +80,12 @@ class AdvicePage(FinderPage):
         advised = [apply_candidate(tried, each) for each in self.found.table] if self.found is not None else []
         return any(are_equal(job, each, same) for each in (tried, *advised))
 
-    def above(self) -> tuple[QWidget, ...]:
-        """Create the options, which are above all pages."""
+    def create_top_widgets(self) -> tuple[QWidget, ...]:
+        """Create the option fields, which are always visible above the trial and its results."""
         self.options = AdviceOptions()
         return (self.options,)
 
-    def trying_page(self) -> QWidget:
+    def create_trying_page(self) -> QWidget:
         """Create the page for running trials: activity, progress, remaining time and the candidates so far."""
         self.cancel.setText(tr("Stop"))
         self.cancel.setToolTip(tr("End the trials and show the results so far"))
@@ -104,7 +104,7 @@ class AdvicePage(FinderPage):
         page.setLayout(vbox(line, self.progress, self.remaining, self.partial, 1, spacing=6))
         return page
 
-    def results(self) -> QWidget:
+    def create_results(self) -> QWidget:
         """Create the page for the advisor's answer, in which a double click or Enter uses a candidate."""
         self.view = AnswerView()
         table = self.view.table
@@ -171,14 +171,14 @@ class AdvicePage(FinderPage):
         idle = self._stack.currentIndex() == EMPTY and self._job is not None
         self.options.ask.setVisible(idle or (self._request is not None and self.options.differs(self._request)))
 
-    def _try(self, job: Job) -> None:
+    def _start_trial(self, job: Job) -> None:
         """Reset the page that shows running trials, and start the trials for `job`."""
         self._stopping = False
         self.cancel.setText(tr("Stop"))
         self.cancel.setEnabled(True)
         self.remaining.setText("")
         self.partial.hide()
-        super()._try(job)
+        super()._start_trial(job)
         self.subtitle.setText(
             f"{model_title(job.model.name)}, batch size {localized(job.training.batch_size)}, {devices_words(job.parallel.devices)}"
         )
@@ -225,11 +225,11 @@ class AdviceOptions(QWidget):
         super().__init__()
         self.time = styled(ComboBox(), tip=tr("Time for all trials; longer trials give more reliable results"))
         fill_combo_box(self.time, ((title, seconds) for seconds, title in TIMES.items()), int(BUDGET_S))
-        self.machines = padded(QSpinBox(minimum=1, maximum=1024))
+        self.machines = indent_text(QSpinBox(minimum=1, maximum=1024))
         self.machines.setToolTip(
             tr("With more than one, the answer also predicts the speed on several machines like this one")
         )
-        self.network = padded(QDoubleSpinBox(minimum=0.1, maximum=3200, value=10, decimals=1, suffix=" Gbit/s"))
+        self.network = indent_text(QDoubleSpinBox(minimum=0.1, maximum=3200, value=10, decimals=1, suffix=" Gbit/s"))
         self.network.setLocale(locale())
         self.network.setToolTip(tr("Network speed between the machines, in each direction"))
         self.ask = push_button(tr("Ask again"), tip=tr("Ask with these settings"))

@@ -190,7 +190,7 @@ class AdviceTable(RowView):
         """Fit the name column to its texts, within limits, and the height to the rows."""
         needed = self.sizeHintForColumn(NAME) + 2 * PAD
         widest = round(_NAME_FRACTION * self.viewport().width())
-        self.setColumnWidth(NAME, max(theme.scaled(_MIN_NAME_WIDTH), min(needed, widest)))
+        self.setColumnWidth(NAME, max(theme.scale_pixels(_MIN_NAME_WIDTH), min(needed, widest)))
         rows = min(_MAX_ROWS, max(1, self.rows.rowCount())) * self.verticalHeader().defaultSectionSize()
         bar = self.horizontalScrollBar()
         scroll = bar.sizeHint().height() if bar.maximum() else 0

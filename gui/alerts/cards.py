@@ -26,7 +26,7 @@ class AlertCard(QFrame):
         self._mark = IconLabel()
         self._title = _label("heading")
         self._since = _label("muted")
-        self._since.setFont(theme.tabular(self._since.font()))
+        self._since.setFont(theme.with_tabular_digits(self._since.font()))
         self._text = _label("")
         self._remedy = _label("muted")
         self.acknowledge = QPushButton(tr("Acknowledge"))
@@ -51,12 +51,14 @@ class AlertCard(QFrame):
     def show_alert(self, alert: Alert) -> None:
         """Show the cause, start and remedy of `alert`. An acknowledged alert has no button."""
         self._alert = alert
-        self._title.setText(f"{alert.title} · {alert.what}")
+        self._title.setText(f"{alert.title} · {alert.counted_title}")
         self._since.setText(f"since {clock(alert.since)}" + (" · acknowledged" if alert.acknowledged else ""))
         self._text.setText(alert.text)
         self._remedy.setText(KINDS[alert.kind].remedy)
         self.acknowledge.setVisible(not alert.acknowledged)
-        self.acknowledge.setAccessibleName(tr("Acknowledge {title}, {what}").format(title=alert.title, what=alert.what))
+        self.acknowledge.setAccessibleName(
+            tr("Acknowledge {title}, {what}").format(title=alert.title, what=alert.counted_title)
+        )
         color = "muted" if alert.acknowledged else alert.severity
         self._mark.show_icon(alert.severity, color, alert.severity.capitalize())
 

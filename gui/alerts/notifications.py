@@ -118,7 +118,7 @@ class DesktopNotices(QObject):
 def notice_words(alerts: list[Alert]) -> tuple[str, str]:
     """Return title and text of a notification about `alerts`. The text has a line for each of the first alerts."""
     if len(alerts) == 1:
-        return f"{alerts[0].title}: {alerts[0].what}", alerts[0].text
+        return f"{alerts[0].title}: {alerts[0].counted_title}", alerts[0].text
     lines = [alert.sentence for alert in alerts[:LINES]]
     if len(alerts) > LINES:
         lines.append(f"… and {len(alerts) - LINES} more")

@@ -71,7 +71,7 @@ class RuleRow(QWidget):
 
     def _arrange(self) -> None:
         """Show the summary next to the name or, in a narrow row, below it."""
-        is_narrow = self.width() < theme.scaled(_SUMMARY_BELOW)
+        is_narrow = self.width() < theme.scale_pixels(_SUMMARY_BELOW)
         self._head.addWidget(self.summary, int(is_narrow), 1 if is_narrow else 2, 1, 2 if is_narrow else 1)
 
     def show_rule(self, rule: Rule) -> None:

@@ -24,7 +24,7 @@ _TITLE = "night shift has completed"
 _TEXT = tr("Top-1 accuracy 94.1% (epoch 7 of 10); 1:02:03 in all.")
 
 
-def sample(settings: NoticeSettings) -> Notice:
+def make_sample_notice(settings: NoticeSettings) -> Notice:
     """Return an example of a notification, to be delivered according to `settings`."""
     values = {
         "FOOTPLATE_NOTICE": "ended",
@@ -96,7 +96,7 @@ class RunNotifications(QWidget):
         if not settings.desktop and not settings.command.strip():
             self._show_result(tr("Nothing to test: turn on desktop notifications or set a command first."))
             return
-        self.delivery.start(sample(settings))
+        self.delivery.start(make_sample_notice(settings))
         self._show_result(tr("Sending…"))
 
     def _show_sent(self, sent: NoticeSent) -> None:

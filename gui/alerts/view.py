@@ -77,7 +77,7 @@ class AlertsView(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        is_side_by_side = self.width() >= theme.scaled(SIDE_BY_SIDE)
+        is_side_by_side = self.width() >= theme.scale_pixels(SIDE_BY_SIDE)
         direction = QBoxLayout.Direction.LeftToRight if is_side_by_side else QBoxLayout.Direction.TopToBottom
         if self._halves.direction() != direction:
             self._halves.setDirection(direction)
@@ -168,7 +168,7 @@ class _Column(Column[Alert]):
     """Longest text that must fit into the column."""
 
 
-def _lasted(alert: Alert) -> str:
+def _format_duration(alert: Alert) -> str:
     """Return the duration of an alert, as in "3:12 min".
 
     Returns "active" if the alert hasn't ended, and "–" for an event.
@@ -180,9 +180,9 @@ def _lasted(alert: Alert) -> str:
 
 COLUMNS = (
     _Column(tr("Began"), lambda alert: clock(alert.since), widest="21 Nov 14:02:31"),
-    _Column(tr("Lasted"), _lasted, widest="1:00:00 h"),
+    _Column(tr("Lasted"), _format_duration, widest="1:00:00 h"),
     _Column(tr("Where"), lambda alert: alert.title, widest=tr("This machine")),
-    _Column(tr("What"), lambda alert: f"{alert.what}: {alert.text}"),
+    _Column(tr("What"), lambda alert: f"{alert.counted_title}: {alert.text}"),
 )
 WHAT = 3
 
@@ -211,7 +211,7 @@ class HistoryTable(RowView):
         super().__init__()
         self.setAccessibleName(tr("History of the alerts"))
         self.setModel(model)
-        self.setFont(theme.tabular(self.font()))
+        self.setFont(theme.with_tabular_digits(self.font()))
         apply_table_style(self, leading=10)
         header = self.horizontalHeader()
         header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)

@@ -54,13 +54,13 @@ class Alert:
     times: int = 1
 
     @property
-    def what(self) -> str:
+    def counted_title(self) -> str:
         """Title of the kind, with the number of events, as in "Xid error, 3 times"."""
         return KINDS[self.kind].title + (f", {self.times} times" if self.times > 1 else "")
 
     @property
     def sentence(self) -> str:
-        return f"{self.title} – {self.what}: {self.text}"
+        return f"{self.title} – {self.counted_title}: {self.text}"
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class Keymap(QObject):
             (
                 other
                 for other in self._acts.all()
-                if other is not action and sequence in other.shortcuts() and overlap(action, other)
+                if other is not action and sequence in other.shortcuts() and can_conflict(action, other)
             ),
             None,
         )
@@ -77,7 +77,7 @@ class Keymap(QObject):
         self._settings.set(_KEY, msgspec.json.encode(chosen_keys).decode())
 
 
-def overlap(one: Action, other: Action) -> bool:
+def can_conflict(one: Action, other: Action) -> bool:
     """Return True if the shortcuts of both actions can work with the same focus."""
     first, second = one.parent(), other.parent()
     assert isinstance(first, QWidget)

@@ -17,7 +17,7 @@ from gui import format as window_format
 from gui.actions import Action
 from gui.commands.files import titles_of
 from gui.form.fields import JobFields, section_of
-from gui.format import localized, moment
+from gui.format import format_date_and_time, localized
 from gui.preferences.declared import SETTINGS
 from gui.style import theme
 from gui.titles import model_title, run_title, strategy_title
@@ -284,7 +284,13 @@ def model_entries(catalogue: Catalogue, choose: Callable[[str, str], object]) ->
 def run_entries(runs: Sequence[RunSummary], show: Callable[[RunFolder], object]) -> Iterator[Entry]:
     """Yield an entry for each run, which calls `show` with the run's folder."""
     for run in runs:
-        parts = (run.state, model_title(run.model), strategy_title(run.strategy), moment(run.started), *run.tags)
+        parts = (
+            run.state,
+            model_title(run.model),
+            strategy_title(run.strategy),
+            format_date_and_time(run.started),
+            *run.tags,
+        )
         detail = " · ".join((*parts, run.run_id))
         yield Entry(tr("Run"), run_title(run), partial(_show_run, run.folder, show), detail)
 

@@ -47,7 +47,7 @@ class ShortcutsDialog(QDialog):
         self.table = text_table(tr("Shortcuts"), (tr("Command"), tr("Description"), tr("Keys")))
         self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.table.horizontalHeader().setSectionResizeMode(1, QHeaderView.ResizeMode.Stretch)
-        self.table.horizontalHeader().setMinimumSectionSize(theme.scaled(_MIN_COLUMN_WIDTH))
+        self.table.horizontalHeader().setMinimumSectionSize(theme.scale_pixels(_MIN_COLUMN_WIDTH))
         self.table.currentCellChanged.connect(lambda *_cells: self._show())
         self.keys = _KeysEdit()
         self.keys.setMaximumSequenceLength(1)

@@ -20,11 +20,11 @@ from engine.runs.slurm import submit_new
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.slurm import SlurmFailed
 from gui.sources.background import Background, in_background
-from gui.sources.launcher import problem_of, resolved
+from gui.sources.launcher import problem_of, with_absolute_paths
 from gui.sources.settings import Settings
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
-from gui.widgets.editors import padded
+from gui.widgets.editors import indent_text
 from gui.widgets.labels import ProblemLabel
 from gui.widgets.layouts import hbox, resize_with_text, vbox
 
@@ -62,7 +62,7 @@ class SlurmDialog(QDialog):
         styled(self, "panel")
         resize_with_text(self, 940, 480)
         self.texts = {name: QLineEdit(placeholderText=hint) for name, (_title, hint) in _TEXTS.items()}
-        self.numbers = {name: padded(QSpinBox()) for name in _NUMBERS}
+        self.numbers = {name: indent_text(QSpinBox()) for name in _NUMBERS}
         self.setup = QPlainTextEdit(placeholderText=_SETUP, tabChangesFocus=True)
         self.script = QPlainTextEdit(tabChangesFocus=True, lineWrapMode=QPlainTextEdit.LineWrapMode.NoWrap)
         self.script.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
@@ -174,7 +174,7 @@ class SlurmDialog(QDialog):
 
 def _submit_job(job: Job, options: SlurmOptions, script: str) -> RunFolder | list[Problem]:
     """Submit the job. Return the run, or the problems that prevent it."""
-    slurm_job = options.job(resolved(job))
+    slurm_job = options.job(with_absolute_paths(job))
     if blockers := errors(problems(slurm_job, load_catalogue())):
         return blockers
     try:

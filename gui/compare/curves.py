@@ -157,7 +157,7 @@ class CompareCurves(QWidget):
 
     def _arrange(self, is_forced: bool = False) -> None:
         """Arrange the plots in as many columns as fit, if this number has changed or `is_forced` is True."""
-        columns = max(1, min(3, self.width() // theme.scaled(_MIN_WIDTH)))
+        columns = max(1, min(3, self.width() // theme.scale_pixels(_MIN_WIDTH)))
         if columns == self._columns and not is_forced:
             return
         self._columns = columns

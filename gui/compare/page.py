@@ -27,7 +27,7 @@ from gui.titles import unread_words
 from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.curve_controls import CurveControls
-from gui.widgets.file_dialogs import choose_target, timestamped
+from gui.widgets.file_dialogs import add_timestamp, choose_target
 from gui.widgets.labels import EmptyState, heading_label, muted_label
 from gui.widgets.layouts import hbox, save_button, scroll_panel, vbox
 from gui.widgets.run_drag import run_ids_in
@@ -266,7 +266,7 @@ class ComparePage(QWidget):
 
     def _choose_file(self, name: str, save: Callable[[Path], None]) -> None:
         """Open a dialog for a file, whose suggested name is `name` and the time, and call `save` with its path."""
-        choose_target(self, tr("Save the comparison"), timestamped(name), save)
+        choose_target(self, tr("Save the comparison"), add_timestamp(name), save)
 
 
 _OVER: tuple[tuple[str, Over], ...] = ((tr("Steps"), "step"), (tr("Epochs"), "epoch"), (tr("Time"), "time"))

@@ -65,5 +65,5 @@ class CompareTable(QTableView):
             if self.columnWidth(column) == self._fitted_widths.get(column, self.columnWidth(column)):
                 # Qt doesn't include the style sheet's padding of items.
                 content = max(self.sizeHintForColumn(column), self.horizontalHeader().sectionSizeHint(column))
-                self.setColumnWidth(column, min(theme.scaled(_MAX_COLUMN_WIDTH), content + 2 * ITEM_PADDING))
+                self.setColumnWidth(column, min(theme.scale_pixels(_MAX_COLUMN_WIDTH), content + 2 * ITEM_PADDING))
                 self._fitted_widths[column] = self.columnWidth(column)

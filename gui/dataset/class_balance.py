@@ -53,7 +53,7 @@ class ClassBalance(QWidget):
         return self._values[row][split] / longest if longest else 0.0
 
     def sizeHint(self) -> QSize:
-        return QSize(theme.scaled(220), theme.scaled(HEAD) + theme.scaled(ROW) * len(self._values))
+        return QSize(theme.scale_pixels(220), theme.scale_pixels(HEAD) + theme.scale_pixels(ROW) * len(self._values))
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Draw the unit and the names of the splits, and below a row per class with swatch, name, bars and counts.
@@ -64,9 +64,9 @@ class ClassBalance(QWidget):
         if report is None or not self._values:
             return
         painter = QPainter(self)
-        painter.setFont(theme.tabular(self.font()))
+        painter.setFont(theme.with_tabular_digits(self.font()))
         scheme = theme.colors()
-        row_height, head_height = theme.scaled(ROW), theme.scaled(HEAD)
+        row_height, head_height = theme.scale_pixels(ROW), theme.scale_pixels(HEAD)
         metrics = painter.fontMetrics()
         widest = max(map(metrics.horizontalAdvance, report.classes))
         name_left = _EDGE + (SWATCH + _GAP if report.legend else 0)

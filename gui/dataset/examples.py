@@ -151,7 +151,7 @@ class ExampleList(QListWidget):
             super().mouseMoveEvent(event)
             return
         moved, self._drag_start = event.position() - self._drag_start, event.position()
-        self.set_direction(self._direction.dragged(moved.x(), moved.y()))
+        self.set_direction(self._direction.after_drag(moved.x(), moved.y()))
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         self._drag_start = None

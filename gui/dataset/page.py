@@ -250,7 +250,7 @@ class DatasetPage(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Place the facts below the examples if the page is too narrow."""
-        is_narrow = event.size().width() < theme.scaled(_NARROW)
+        is_narrow = event.size().width() < theme.scale_pixels(_NARROW)
         orientation = Qt.Orientation.Vertical if is_narrow else Qt.Orientation.Horizontal
         if orientation != self._splitter.orientation():
             self._splitter.setOrientation(orientation)

@@ -89,7 +89,7 @@ class DevicesDock(QObject):
 
     def fold_if_narrow(self) -> None:
         """Hide the panel when the window becomes too narrow, and restore it when the window is wide enough."""
-        is_narrow = self._window.width() < theme.scaled(_FOLDED_BELOW)
+        is_narrow = self._window.width() < theme.scale_pixels(_FOLDED_BELOW)
         if is_narrow != self._is_narrow:
             self._is_narrow = is_narrow
             self.restore()

@@ -18,7 +18,7 @@ from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
-from gui.widgets.editors import padded
+from gui.widgets.editors import indent_text
 from gui.widgets.labels import ElidedLabel, field_label
 from gui.widgets.layouts import hbox, vbox
 
@@ -128,9 +128,9 @@ class GpuRow(DeviceRow):
     def _show_note(self, gpu: Gpu, now: float) -> None:
         """Show the most important warning about the GPU. Without a warning, show its user, or else its memory use."""
         notable_states = tuple(state for state in states(gpu, now) if state.alarming or gpu.asleep)
-        users = "" if gpu.lost else device_format.busy(gpu.processes, device_format.current_user())
+        users = "" if gpu.lost else device_format.describe_use(gpu.processes, device_format.current_user())
         memory = size_of(gpu.memory_used_bytes, gpu.memory_total_bytes) if gpu.memory_used_bytes is not None else ""
-        brief = device_format.busy_briefly(gpu.processes, device_format.current_user())
+        brief = device_format.describe_use_briefly(gpu.processes, device_format.current_user())
         self.note.setText(join_states(notable_states) or brief[:1].upper() + brief[1:] or memory)
         theme.set_kind(self.note, "warning" if notable_states or users else "muted")
         facts = (
@@ -154,7 +154,7 @@ class CpuRow(DeviceRow):
         self._is_remote = bool(host)
         self.check.setText("CPU")
         self.check.setAccessibleName(self._title)
-        self.workers = padded(QSpinBox(minimum=1, maximum=2 * (os.cpu_count() or 1)))
+        self.workers = indent_text(QSpinBox(minimum=1, maximum=2 * (os.cpu_count() or 1)))
         meaning = tr("Worker processes on the CPU; each counts as a device")
         styled(self.workers, name=f"{self._title} workers", tip=meaning, description=meaning)
         self.workers.valueChanged.connect(lambda _number: self.toggled.emit())
@@ -189,7 +189,7 @@ class _Figure(QLabel):
 
     def __init__(self) -> None:
         super().__init__(alignment=Qt.AlignmentFlag.AlignRight)
-        self.setFont(theme.tabular(self.font()))
+        self.setFont(theme.with_tabular_digits(self.font()))
 
     def sizeHint(self) -> QSize:
         return QSize(self.fontMetrics().horizontalAdvance(celsius(100, 3)), super().sizeHint().height())

@@ -32,7 +32,7 @@ class Sparkline(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
 
     def sizeHint(self) -> QSize:
-        return QSize(theme.scaled(52), theme.scaled(30))
+        return QSize(theme.scale_pixels(52), theme.scale_pixels(30))
 
     def set_highest(self, highest: float | None) -> None:
         """Set the value at the upper edge. The value at the lower edge is 0."""

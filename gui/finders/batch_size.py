@@ -42,7 +42,7 @@ class BatchPage(FinderPage):
     def build_request(self, job: Job) -> FinderRequest:
         return FinderRequest("batch", job)
 
-    def results(self) -> QWidget:
+    def create_results(self) -> QWidget:
         """Create the page for the result: reason or problem, table, plot and the scaled learning rate."""
         self.why = QLabel(wordWrap=True)
         self.none = ProblemLabel()
@@ -79,7 +79,7 @@ class BatchPage(FinderPage):
             if trial.size == found.knee:  # the recommended size
                 self.table.selectRow(row)
         for column in range(_NUMBERS):
-            self.table.setColumnWidth(column, theme.scaled(_COLUMN_WIDTH))
+            self.table.setColumnWidth(column, theme.scale_pixels(_COLUMN_WIDTH))
         head, rows = self.table.horizontalHeader().sizeHint().height(), self.table.verticalHeader().length()
         self.table.setMaximumHeight(head + rows + 2 * self.table.frameWidth() + 2)
         self.plot.redraw()

@@ -112,7 +112,7 @@ class RatePage(FinderPage):
     def build_request(self, job: Job) -> FinderRequest:
         return FinderRequest("rate", job)
 
-    def results(self) -> QWidget:
+    def create_results(self) -> QWidget:
         """Create the page for the result: reason or problem, plot, legend and a button per suggestion."""
         self.plot = RatePlot()
         self.plot.chosen.connect(lambda _rate: self.show_choice())

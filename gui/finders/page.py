@@ -57,7 +57,7 @@ class FinderPage(TrialPage):
         )
         self.child.refused.connect(self.refused)
 
-    def results(self) -> QWidget:
+    def create_results(self) -> QWidget:
         """Create the widget that shows the result of a trial. Called once."""
         raise NotImplementedError
 
@@ -79,15 +79,15 @@ class FinderPage(TrialPage):
     def covers(self, job: Job, tried: Job) -> bool:
         return are_equal(job, tried, WITHOUT_EFFECT | {self.target})
 
-    def trying_page(self) -> QWidget:
+    def create_trying_page(self) -> QWidget:
         self.cancel.setAccessibleName(tr("Cancel trying"))
         return working_page(self.activity, self.progress, self.cancel, TRYING)
 
-    def result_page(self) -> QWidget:
+    def create_result_page(self) -> QWidget:
         self.repeat = QPushButton(tr("Try again"))
         self.repeat.clicked.connect(self._request_job)
         self.use = push_button(NOTHING_CHOSEN, self._apply_choice, style="primary")
-        return with_layout(vbox((self.results(), 1), hbox(1, self.repeat, self.use, spacing=6), spacing=6))
+        return with_layout(vbox((self.create_results(), 1), hbox(1, self.repeat, self.use, spacing=6), spacing=6))
 
     def show_result(self) -> None:
         self.show_found(self.found)
@@ -105,9 +105,9 @@ class FinderPage(TrialPage):
         else:
             self.use.setText(f"Use {significant(value, 2) if value < 1 else localized(value)}")
 
-    def _try(self, job: Job) -> None:
+    def _start_trial(self, job: Job) -> None:
         """Start a trial, and show its model, strategy and devices."""
-        super()._try(job)
+        super()._start_trial(job)
         devices = f" on {len(job.parallel.devices)} devices" if len(job.parallel.devices) > 1 else ""
         self.subtitle.setText(f"{model_title(job.model.name)}, {strategy_title(job.resolved_strategy)}{devices}")
 

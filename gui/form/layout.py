@@ -93,7 +93,7 @@ class FormLayout(QWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Arrange the main fields and the sections in two columns if there is enough width."""
         super().resizeEvent(event)
-        is_wide = event.size().width() >= theme.scaled(_TWO_COLUMNS)
+        is_wide = event.size().width() >= theme.scale_pixels(_TWO_COLUMNS)
         direction = QBoxLayout.Direction.LeftToRight if is_wide else QBoxLayout.Direction.TopToBottom
         if direction != self._columns.direction():
             self._columns.setDirection(direction)

@@ -10,11 +10,11 @@ from PySide6.QtCore import QEvent, QObject, QPoint, QSize, Qt, Signal
 from PySide6.QtGui import QFont, QGuiApplication, QKeyEvent
 from PySide6.QtWidgets import QAbstractItemView, QFrame, QLineEdit, QWidget
 
-from engine.contract.catalogue import Catalogue, ModelEntry, missing_extra, weights_of
+from engine.contract.catalogue import Catalogue, ModelEntry, command_if_missing, weights_of
 from engine.contract.job import Job
 from engine.contract.weights import Weights, find_weights
 from engine.runs.estimates import Estimate
-from gui.format import about, localized, millions, size
+from gui.format import format_roughly, localized, millions, size
 from gui.sources.background import in_background, reraise
 from gui.style import theme
 from gui.translation import tr
@@ -155,7 +155,9 @@ class ModelPanel(QFrame):
 
     def offer(self, models: Sequence[ModelEntry], recommended: Sequence[str], current: str) -> None:
         """List models, with the `recommended` ids first, and select the `current` one."""
-        self._offered = [OfferedModel(entry, entry.id in recommended, missing_extra(entry.extra)) for entry in models]
+        self._offered = [
+            OfferedModel(entry, entry.id in recommended, command_if_missing(entry.extra)) for entry in models
+        ]
         self.search.clear()
         families = sorted({entry.family for entry in models})
         fill_combo_box(self.family, [(tr("All families"), _ALL), *((family, family) for family in families)], _ALL)
@@ -198,7 +200,7 @@ class ModelPanel(QFrame):
     def open_below(self, field: QWidget) -> None:
         """Open the popup below `field`, but within the screen, and focus the search field."""
         screen = field.screen().availableGeometry()
-        size = QSize(theme.scaled(_SIZE.width()), theme.scaled(_SIZE.height()))
+        size = QSize(theme.scale_pixels(_SIZE.width()), theme.scale_pixels(_SIZE.height()))
         self.setFixedSize(size.boundedTo(screen.size()))
         corner = field.mapToGlobal(QPoint(0, field.height()))
         left = max(screen.left(), min(corner.x(), screen.right() - self.width()))
@@ -232,7 +234,7 @@ class ModelPanel(QFrame):
         matches = [
             row
             for row in self._offered
-            if family in (_ALL, row.entry.family) and all(term in _searched(row.entry) for term in terms)
+            if family in (_ALL, row.entry.family) and all(term in _search_text(row.entry) for term in terms)
         ]
         self.model.set_rows(self.model.sorted_rows(matches))
         position = self.model.position(key)
@@ -266,10 +268,10 @@ class ModelPanel(QFrame):
     def _fit(self) -> None:
         """Fit the columns to their contents, up to the maximum widths."""
         for column, widest in enumerate(_WIDEST):
-            self.table.setColumnWidth(column, min(self.table.content_width(column), theme.scaled(widest)))
+            self.table.setColumnWidth(column, min(self.table.content_width(column), theme.scale_pixels(widest)))
 
 
-def _searched(entry: ModelEntry) -> str:
+def _search_text(entry: ModelEntry) -> str:
     """Return the text in which the search field looks for words."""
     return f"{entry.title} {entry.id} {entry.family} {entry.published}".lower()
 
@@ -288,7 +290,7 @@ def _estimate_text(estimate: Estimate | None) -> str:
     """Format an estimate, as in "about 12 min, 9.0 GiB", or return "" for None."""
     if estimate is None:
         return ""
-    time = about(estimate.seconds) if estimate.seconds is not None else ""
+    time = format_roughly(estimate.seconds) if estimate.seconds is not None else ""
     return ", ".join(filter(None, (time, size(estimate.memory_bytes) if estimate.memory_bytes else "")))
 
 

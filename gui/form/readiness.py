@@ -16,7 +16,7 @@ from gui.form.environment import JobEnvironment, devices_text
 from gui.form.fields import JobFields
 from gui.form.inspection import Inspection
 from gui.form.submit_bar import STEPS, SubmitBar, queue_message
-from gui.format import about, counted, significant, size_of
+from gui.format import counted, format_roughly, significant, size_of
 from gui.sources.estimator import EstimateRequest
 from gui.titles import strategy_title
 from gui.translation import tr
@@ -31,7 +31,7 @@ def estimate_text(estimate: Estimate, devices: Sequence[str], memory_total_bytes
     device_text = (counted(gpus, "GPU") if gpus > 1 else tr("1 GPU")) if gpus else tr("the CPU")
     parts = []
     if estimate.seconds is not None:
-        parts.append(tr("about {time} on {where}").format(time=about(estimate.seconds), where=device_text))
+        parts.append(tr("about {time} on {where}").format(time=format_roughly(estimate.seconds), where=device_text))
     if estimate.memory_bytes is not None:
         memory = size_of(estimate.memory_bytes, memory_total_bytes)
         limit = tr("at most {memory}") if estimate.is_upper_bound else "{memory}"

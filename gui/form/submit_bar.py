@@ -16,7 +16,7 @@ from engine.contract.problems import Problem
 from engine.system.format import listed
 from gui.actions import Actions, bind
 from gui.form.environment import QueuedRuns
-from gui.format import about
+from gui.format import format_roughly
 from gui.style import icons
 from gui.titles import device_title, device_user
 from gui.translation import tr
@@ -55,7 +55,7 @@ def queue_message(queued: QueuedRuns, devices: Sequence[str], names: Mapping[str
     if None in left:
         return tr("Starts after {others}.").format(others=others)
     wait_s = max(filter(None, left), default=0.0)  # the runs train at the same time
-    return tr("Starts after {others}, in about {wait}.").format(others=others, wait=about(wait_s))
+    return tr("Starts after {others}, in about {wait}.").format(others=others, wait=format_roughly(wait_s))
 
 
 class SubmitBar(QWidget):

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QCheckBox, QWidget
 
 from engine.contract.devices import Gpu
 from engine.gpus.quantities import BY_ID, QUANTITIES, Quantity
-from gui.format import measured
+from gui.format import format_quantity
 from gui.monitor.gpus.gpu_plot import temperature_thresholds
 from gui.plots.annotations import Threshold
 from gui.plots.group import PlotGroup
@@ -156,7 +156,7 @@ def _saved_choice(settings: Settings) -> frozenset[str]:
 
 def _write(quantity: Quantity) -> Callable[[float], str]:
     """Return a function that formats a value with its unit, in the desktop's number format."""
-    return lambda value: measured(quantity, value / quantity.scale)
+    return lambda value: format_quantity(quantity, value / quantity.scale)
 
 
 def _style(key: str, title: str) -> LineStyle:

@@ -75,7 +75,7 @@ class Annotations(QGraphicsItem):
 
     def set_font(self, font: QFont) -> None:
         """Use a smaller size of `font` for labels."""
-        self._font = theme.tabular(font)
+        self._font = theme.with_tabular_digits(font)
         self._font.setPixelSize(round(_FONT_SHARE * QFontInfo(font).pixelSize()))
         self._metrics = QFontMetricsF(self._font)
         self._invalidate()

@@ -41,7 +41,7 @@ _HEIGHT = 22
 """Height of a horizontal axis in pixels. All sizes in this module are for a text size of 100%."""
 
 
-def elapsed(seconds: float, spacing: float = 1.0) -> str:
+def format_elapsed(seconds: float, spacing: float = 1.0) -> str:
     """Format seconds since the start as "0:05", "12:40" or "3:04:10".
 
     If ticks are less than a second apart, their labels have decimals, as in "0:05.5".
@@ -120,7 +120,7 @@ class Axis(QGraphicsWidget):
     def _update_bounds(self) -> None:
         """Compute the rectangle of the plot, and the one that labels may extend to."""
         area = self.mapRectFromItem(self._box, self._box.rect())
-        bounds = self.rect().united(area.marginsAdded(QMarginsF(OVERHANG) * (theme.scaled(100) / 100)))
+        bounds = self.rect().united(area.marginsAdded(QMarginsF(OVERHANG) * (theme.scale_pixels(100) / 100)))
         if (area, bounds) != (self._area, self._bounds):
             self.prepareGeometryChange()
             self._area, self._bounds = area, bounds
@@ -191,7 +191,7 @@ class BottomAxis(Axis):
 
         Distances above 30 days are multiples of 30 days. Ticks of clock times are aligned with local time.
         """
-        min_step = (high - low) / max(1.0, size / theme.scaled(_PIXELS_PER_TICK))
+        min_step = (high - low) / max(1.0, size / theme.scale_pixels(_PIXELS_PER_TICK))
         if self._group.axis == "count":
             step = max(1.0, round_step(min_step))
         elif min_step < 1 or self._group.axis == "epochs":
@@ -210,12 +210,12 @@ class BottomAxis(Axis):
         if self._group.axis == "epochs":
             return [significant(value, 6) for value in values]
         if self._group.axis == "elapsed":
-            return [elapsed(value, spacing) for value in values]
+            return [format_elapsed(value, spacing) for value in values]
         return [_clock_label(time.localtime(value + self._group.origin), spacing) for value in values]
 
     def _set_thickness(self) -> None:
-        self.setMinimumHeight(theme.scaled(_HEIGHT))
-        self.setMaximumHeight(theme.scaled(_HEIGHT))
+        self.setMinimumHeight(theme.scale_pixels(_HEIGHT))
+        self.setMaximumHeight(theme.scale_pixels(_HEIGHT))
 
     def wheelEvent(self, event: QGraphicsSceneWheelEvent) -> None:
         self._box.wheelEvent(event)
@@ -284,11 +284,11 @@ class LeftAxis(Axis):
         self._edges = (low, high)
 
     def spacing(self, low: float, high: float, size: float) -> tuple[float, float]:
-        return round_step((high - low) / max(1.0, size / theme.scaled(_PIXELS_PER_ROW))), 0.0
+        return round_step((high - low) / max(1.0, size / theme.scale_pixels(_PIXELS_PER_ROW))), 0.0
 
     def _set_thickness(self) -> None:
-        self.setMinimumWidth(theme.scaled(self._width))
-        self.setMaximumWidth(theme.scaled(self._width))
+        self.setMinimumWidth(theme.scale_pixels(self._width))
+        self.setMaximumWidth(theme.scale_pixels(self._width))
 
     def labels(self, values: list[float], spacing: float) -> list[str]:
         if self.log:
@@ -301,7 +301,7 @@ class LeftAxis(Axis):
     def _ticks(self, low: float, high: float) -> tuple[float, list[float]]:
         """Return the distance between ticks and their positions: round numbers, or logarithms of them."""
         if self.log:
-            return 1.0, log_ticks(low, high, self._length / theme.scaled(_PIXELS_PER_ROW))
+            return 1.0, log_ticks(low, high, self._length / theme.scale_pixels(_PIXELS_PER_ROW))
         spacing, ticks = super()._ticks(low, high)
         return spacing, [tick for tick in ticks if self._edges[0] <= tick <= self._edges[1]]
 

@@ -101,7 +101,7 @@ class PlotGroup(QObject):
         """Positions of the first and last data."""
         return self._data_start, self._data_end
 
-    def above(self, plot: Drawable) -> list[Drawable]:
+    def plots_above(self, plot: Drawable) -> list[Drawable]:
         """Return the visible plots above `plot`. Only the topmost plot with a mark shows its label."""
         self._plots = [each for each in self._plots if isValid(each)]
         return [each for each in takewhile(lambda each: each is not plot, self._plots) if each.isVisible()]

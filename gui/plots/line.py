@@ -11,7 +11,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 
 from gui.plots.view import PlotView
-from gui.sources.columns import Column, Floats, peaks
+from gui.sources.columns import Column, Floats, reduce_to_extremes
 from gui.style import fills, theme
 
 _RAW_SHARE = 0.4
@@ -58,7 +58,7 @@ class Frame:
 
         `scale` converts `y` to the unit of the vertical axis.
         """
-        x, y = peaks(x, y, self.low, self.high, self.width)
+        x, y = reduce_to_extremes(x, y, self.low, self.high, self.width)
         y = y * scale
         if self.log:
             with np.errstate(divide="ignore", invalid="ignore"):

@@ -236,7 +236,7 @@ class LinePlot(QWidget):
     def _show_marks(self) -> None:
         """Show the marks of this plot, with the labels that no visible plot above shows."""
         marks = tuple(filter(self.has_mark, self.group.marks))
-        above = self.group.above(self) if marks else []
+        above = self.group.plots_above(self) if marks else []
         named = frozenset(mark for mark in marks if not any(plot.has_mark(mark) for plot in above))
         self._view.annotations.show_marks(marks, named)
 
@@ -370,9 +370,9 @@ class LinePlot(QWidget):
             lowest = min(span[0] for span in spans) if low is None else low
             highest = max(span[1] for span in spans) if high is None else high
             if self._fitted_range is None or not _fits(self._fitted_range, lowest, highest):
-                self._fitted_range = _with_room(lowest, highest, bounds)
+                self._fitted_range = _extend_range(lowest, highest, bounds)
         else:
-            self._fitted_range = _with_room(low, high, bounds)
+            self._fitted_range = _extend_range(low, high, bounds)
         self._view.box.set_y_range(*self._fitted_range)
 
     @property
@@ -397,7 +397,7 @@ def _fits(span: tuple[float, float], lowest: float, highest: float) -> bool:
     return span[0] <= lowest and highest <= span[1] and (highest - lowest) >= 0.5 * (span[1] - span[0])
 
 
-def _with_room(lowest: float, highest: float, bounds: tuple[float, float]) -> tuple[float, float]:
+def _extend_range(lowest: float, highest: float, bounds: tuple[float, float]) -> tuple[float, float]:
     """Extend a range so that curves and labels don't touch the edges.
 
     A range that would extend beyond `bounds`, the possible values, gets only the room that a curve at the bound needs.

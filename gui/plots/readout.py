@@ -10,7 +10,7 @@ from PySide6.QtGui import QFont, QFontMetrics, QResizeEvent
 from PySide6.QtWidgets import QAbstractButton, QWidget
 
 from gui.format import localized
-from gui.plots.axes import elapsed
+from gui.plots.axes import format_elapsed
 from gui.plots.group import PlotGroup
 from gui.plots.line import Line
 from gui.style import theme
@@ -45,7 +45,7 @@ class Readout(QWidget):
         self._heading.setToolTip(meaning)
         units = muted_label(unit)
         self._values = RichLabel(wordWrap=True)
-        self._values.setFont(theme.tabular(self._values.font()))
+        self._values.setFont(theme.with_tabular_digits(self._values.font()))
         self._values.setMinimumWidth(1)  # long names must not make the page wider than the window
         self._values.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self._row = hbox(self._heading, units, (self._values, 1), spacing=6, margins=(0, 0, 10, 0))
@@ -80,7 +80,9 @@ class Readout(QWidget):
         spans = self._spans()
         if self._width_of(spans) > self._values.width():
             spans = self._spans(with_unit=False)
-        has_names = self._width_of(spans) <= _MAX_ROWS * self._values.width() or self.width() > theme.scaled(_SMALL)
+        has_names = self._width_of(spans) <= _MAX_ROWS * self._values.width() or self.width() > theme.scale_pixels(
+            _SMALL
+        )
         self._values.show_spans(spans if has_names else self._spans(with_unit=False, with_names=False))
         self._values.setToolTip("" if has_names else self._value_words(self._shown_values))
 
@@ -151,7 +153,7 @@ def x_words(group: PlotGroup, x: float) -> str:
     if group.axis == "epochs":
         return f"epoch {localized(x, 2)}"
     if group.axis == "elapsed":
-        return elapsed(x)
+        return format_elapsed(x)
     moment, now = time.localtime(x + group.origin), time.localtime()
     another_day = (moment.tm_year, moment.tm_yday) != (now.tm_year, now.tm_yday)
     return time.strftime("%a %H:%M:%S" if another_day else "%H:%M:%S", moment)

@@ -64,7 +64,7 @@ class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]
         """Apply the current color scheme and text size."""
         self.setBackground(theme.colors().panel)
         self.annotations.set_font(self.font())
-        self._grid.setContentsMargins(0, theme.scaled(OVERHANG.top()), theme.scaled(OVERHANG.right()), 0)
+        self._grid.setContentsMargins(0, theme.scale_pixels(OVERHANG.top()), theme.scale_pixels(OVERHANG.right()), 0)
         for item in (self.left_axis, self.bottom_axis, self.annotations):
             item.recolor()
 

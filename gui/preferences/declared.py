@@ -65,7 +65,7 @@ class Setting:
             return "" if value in self.titled_choices() else tr("Choose an option from the list.")
         return self.check(value) if self.check is not None and isinstance(value, str) else ""
 
-    def overridden(self) -> str:
+    def why_ineffective(self) -> str:
         """Return the reason why the setting has no effect, or "" if it has one."""
         return tr("Overridden by {variable}.").format(variable=self.variable) if self.variable in os.environ else ""
 

@@ -136,7 +136,7 @@ class SettingRow(LabeledField):
         with QSignalBlocker(self.editor):
             if self.editor.value() != value:
                 self.editor.set_value(value)
-        overridden = self.setting.overridden()
+        overridden = self.setting.why_ineffective()
         self.editor.setEnabled(not overridden)
         self.editor.control.setAccessibleDescription(overridden or self.setting.help)
         self._show_problem(overridden, "warning")
@@ -184,7 +184,7 @@ class SettingRow(LabeledField):
         entered = self._entered_value()
 
         def on_checked(problem: str) -> None:
-            if entered == self._entered_value() and not self.setting.overridden():
+            if entered == self._entered_value() and not self.setting.why_ineffective():
                 done(entered, problem)
 
         in_background(partial(self.setting.problem, entered), self, on_checked, reraise)
@@ -220,7 +220,7 @@ class SettingRow(LabeledField):
         """Return the editor or, for a number, a row with the editor and its unit."""
         if self.setting.kind not in ("number", "whole"):
             return self.editor
-        self.editor.setFixedWidth(theme.scaled(_NUMBER_WIDTH))
+        self.editor.setFixedWidth(theme.scale_pixels(_NUMBER_WIDTH))
         return with_layout(hbox(self.editor, QLabel(self.setting.unit), 1, spacing=6))
 
 

@@ -262,7 +262,7 @@ class AdviceView(QWidget):
         self._times.setVisible(not has_finding or self.more.isChecked())
 
     def _reserve_height(self) -> None:
-        self.setMinimumHeight(theme.scaled(_ADVICE_HEIGHT) if self._is_height_reserved else 0)
+        self.setMinimumHeight(theme.scale_pixels(_ADVICE_HEIGHT) if self._is_height_reserved else 0)
 
 
 def _advice(data: RunData) -> _Advice | None:

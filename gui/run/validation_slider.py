@@ -48,7 +48,7 @@ class ValidationSlider(QWidget):
         self.slider = styled(QSlider(Qt.Orientation.Horizontal), name=tr("Validation"), tip=_KEYS)
         self.slider.setMinimumWidth(90)
         self.label = QLabel()
-        self.label.setFont(theme.tabular(self.label.font()))
+        self.label.setFont(theme.with_tabular_digits(self.label.font()))
         self.setLayout(hbox(self.previous, (self.slider, 1), self.next, self.best, self.label, spacing=6))
         self.previous.clicked.connect(lambda: self.step(-1))
         self.next.clicked.connect(lambda: self.step(1))

@@ -31,11 +31,19 @@ from engine.runs.metrics import best_words
 from engine.runs.notes import tags_of
 from engine.system.format import duration
 from gui.actions import Action, bind
-from gui.format import counted, localized, metric_value, moment, significant, size
+from gui.format import counted, format_date_and_time, localized, metric_value, significant, size
 from gui.runs.actions import ACTIVE_STATES
 from gui.sources.background import in_background
 from gui.sources.checkpoints import Checkpoint, checkpoints_of
-from gui.titles import SCHEDULES, devices_words, doing, model_title, option_fields, run_title, strategy_title
+from gui.titles import (
+    SCHEDULES,
+    describe_activity,
+    devices_words,
+    model_title,
+    option_fields,
+    run_title,
+    strategy_title,
+)
 from gui.translation import tr
 from gui.widgets.buttons import styled, tool_button
 from gui.widgets.labels import ElidedLabel, EmptyState, field_label
@@ -269,13 +277,13 @@ def _state_text(run: RunSummary) -> str:
     elif run.state == "waiting":
         state_text = tr("Waiting until its devices are free")
     elif run.state in ACTIVE_STATES:
-        state_text = f"{run.state.capitalize()}: {doing(run)}"
+        state_text = f"{run.state.capitalize()}: {describe_activity(run)}"
     elif run.state == "interrupted":
-        state_text = tr("Interrupted{lasted} while {run}").format(lasted=lasted, run=doing(run))
+        state_text = tr("Interrupted{lasted} while {run}").format(lasted=lasted, run=describe_activity(run))
     else:
         state_text = f"{run.state.capitalize()}{lasted}"
     best = f"best {best_words(run, metric_value)}" if run.best else ""
-    texts = [text for text in (state_text, best, f"started {moment(run.started)}") if text]
+    texts = [text for text in (state_text, best, f"started {format_date_and_time(run.started)}") if text]
     return " · ".join(texts) + (f"\n{run.cause}" if run.cause else "")
 
 

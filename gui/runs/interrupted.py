@@ -8,8 +8,8 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QPushButton, QWidget
 
 from engine.runs.folder import RunSummary
-from gui.format import localized, moment
-from gui.titles import doing, model_title, resume_words, run_title
+from gui.format import format_date_and_time, localized
+from gui.titles import describe_activity, model_title, resume_words, run_title
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.buttons import tool_button
@@ -68,8 +68,8 @@ class InterruptedRuns(QWidget):
         self._banners = [self._make_banner(run) for run in self._runs[:_MAX_INTERRUPTED]]
         for index, (banner, run) in enumerate(zip(self._banners, self._runs, strict=False)):
             self._layout.insertWidget(index, banner)
-            interrupted_at = moment(run.started + (run.seconds or 0.0))
-            banner.show_message(f"{_title(run)}: interrupted {interrupted_at} while {doing(run)}.")
+            interrupted_at = format_date_and_time(run.started + (run.seconds or 0.0))
+            banner.show_message(f"{_title(run)}: interrupted {interrupted_at} while {describe_activity(run)}.")
         remaining = len(self._runs) - _MAX_INTERRUPTED
         self._more.setText(f"{localized(remaining)} more interrupted – show all")
         self._more.setVisible(remaining > 0)

@@ -74,7 +74,7 @@ class QueueTable(RowTable):
 
     def fit(self) -> None:
         """Fit the name column to its texts, and the height to at most a few rows."""
-        self.setColumnWidth(_RUN, min(theme.scaled(_MAX_NAME_WIDTH), self.content_width(_RUN)))
+        self.setColumnWidth(_RUN, min(theme.scale_pixels(_MAX_NAME_WIDTH), self.content_width(_RUN)))
         rows = min(_VISIBLE_ROWS, max(1, self.model().rowCount()))
         header = self.horizontalHeader().sizeHint().height()
         self.setFixedHeight(header + rows * self.verticalHeader().defaultSectionSize() + 2 * self.frameWidth())

@@ -9,7 +9,7 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QDialog, QLabel, QTreeWidget, QTreeWidgetItem, QWidget
 
 from engine.runs.folder import RunSummary
-from gui.format import moment
+from gui.format import format_date_and_time
 from gui.sources.background import in_background
 from gui.sources.devices.hosts import Hosts
 from gui.sources.remote_runs import QueryFailed, runs_of
@@ -88,7 +88,9 @@ class RemoteRunsDialog(QDialog):
             return
         self.list.clear()  # an earlier request may have filled it
         for run in runs:
-            item = QTreeWidgetItem([run_title(run), model_title(run.model), run.state, moment(run.started)])
+            item = QTreeWidgetItem(
+                [run_title(run), model_title(run.model), run.state, format_date_and_time(run.started)]
+            )
             item.setData(0, Qt.ItemDataRole.UserRole, run.run_id)
             item.setToolTip(0, run.run_id)
             self.list.addTopLevelItem(item)

@@ -17,7 +17,7 @@ from engine.runs.folder import RunSummary
 from engine.runs.metrics import best_words, headline_metric
 from engine.system.format import NOT_KNOWN, duration
 from engine.system.plain_text import shortened
-from gui.format import metric_value, moment
+from gui.format import format_date_and_time, metric_value
 from gui.runs.actions import ACTIVE_STATES
 from gui.style import theme
 from gui.style.icons import icon
@@ -25,7 +25,7 @@ from gui.titles import devices_words, model_title, run_title, strategy_title
 from gui.translation import tr
 from gui.widgets.column_model import Index
 from gui.widgets.row_model import Column, RowModel, RowTable
-from gui.widgets.run_drag import dragged_runs
+from gui.widgets.run_drag import make_drag_data
 
 _ICONS = {
     "completed": ("ok", "ok"),
@@ -113,7 +113,7 @@ COLUMNS: tuple[Column[RunSummary], ...] = (
         lambda run: run.seconds if run.seconds is not None else -1.0,
         is_numeric=True,
     ),
-    Column(tr("Started"), lambda run: moment(run.started), lambda run: run.started),
+    Column(tr("Started"), lambda run: format_date_and_time(run.started), lambda run: run.started),
     Column(tr("Tags"), lambda run: ", ".join(run.tags), lambda run: ", ".join(run.tags).lower()),
 )
 NAME, STATE, MODEL, STRATEGY, DEVICES, STARTED = 0, 1, 3, 4, 5, 7
@@ -175,7 +175,7 @@ class RunsModel(RowModel[RunSummary]):
         return flags
 
     def mimeData(self, indexes: Sequence[QModelIndex]) -> QMimeData:
-        return dragged_runs(self.rows[row] for row in sorted({index.row() for index in indexes}))
+        return make_drag_data(self.rows[row] for row in sorted({index.row() for index in indexes}))
 
     def cell_data(self, row: RunSummary, column: int, role: int) -> Any:
         """Return a run's editable text, its tool tip, or the icon of its state or favorite mark, by role."""
@@ -253,11 +253,11 @@ class RunsTable(RowTable):
         if self._has_user_widths or not self._model.rowCount():
             return
         header, last = self.horizontalHeader(), self._model.columnCount() - 1
-        widths = [min(self.content_width(column), theme.scaled(_MAX_COLUMN_WIDTH)) for column in range(last)]
+        widths = [min(self.content_width(column), theme.scale_pixels(_MAX_COLUMN_WIDTH)) for column in range(last)]
         # If the table is too narrow, shrink the text columns in proportion to what they have above their minimum.
         missing = sum(widths) + header.sectionSizeHint(last) - self.viewport().width()
         shrinkable = [
-            max(0, width - theme.scaled(_MIN_WIDTHS.get(column, width))) for column, width in enumerate(widths)
+            max(0, width - theme.scale_pixels(_MIN_WIDTHS.get(column, width))) for column, width in enumerate(widths)
         ]
         fraction = min(1.0, max(0, missing) / max(1, sum(shrinkable)))
         self._is_fitting = True

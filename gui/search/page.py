@@ -16,7 +16,7 @@ from engine.runs.searches import SearchFolder, create_search, start_driver, stop
 from engine.system import paths
 from engine.system.format import NOT_KNOWN, duration
 from gui.actions import Action, back_action, bind
-from gui.format import localized, moment
+from gui.format import format_date_and_time, localized
 from gui.search.search_form import SearchForm
 from gui.search.search_view import STATUS, SearchView
 from gui.sources.background import describe_error, in_background, reraise
@@ -266,7 +266,7 @@ COLUMNS: tuple[Column[SearchLine], ...] = (
         tr("Goal"), lambda line: " and ".join(goal.title for goal in line.search.goals) if line.search else NOT_KNOWN
     ),
     Column(tr("Time left"), _time_left_text, is_numeric=True),
-    Column(tr("Changed"), lambda line: moment(line.changed)),
+    Column(tr("Changed"), lambda line: format_date_and_time(line.changed)),
 )
 
 

@@ -114,7 +114,7 @@ class SearchPlots(QWidget):
 
     def _arrange(self, *, force: bool = False) -> None:
         """Lay out the plots if the number of columns has changed, or if `force`. The last plot fills its row."""
-        columns = max(1, min(_MAX_COLUMNS, self.width() // theme.scaled(_MIN_PLOT_WIDTH)))
+        columns = max(1, min(_MAX_COLUMNS, self.width() // theme.scale_pixels(_MIN_PLOT_WIDTH)))
         if columns == self._columns and not force:
             return
         self._columns = columns

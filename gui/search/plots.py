@@ -102,7 +102,7 @@ class TrialPlot(ThemedPlot):
         item.setData(x, y, pen=pg.mkPen(color, width=width), connect="finite", antialias=width > 1)
 
     def text(self, key: Any, text: str, x: float, y: float, anchor: tuple[float, float]) -> None:
-        """Show `text` at a position, where its point `anchor` is. `key` identifies the item."""
+        """Show `text` with its point `anchor` (fractions of its size) at (x, y). `key` identifies the item."""
         item = self.put(key, lambda: plain_text(anchor))
         if item.toPlainText() != text or item.color != pg.mkColor(theme.colors().text):
             item.setText(text, theme.colors().text)

@@ -150,7 +150,7 @@ class SearchView(QWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Place the buttons next to the progress in a wide view, otherwise below it."""
         super().resizeEvent(event)
-        is_wide = self.width() >= theme.scaled(_WIDE)
+        is_wide = self.width() >= theme.scale_pixels(_WIDE)
         direction = QBoxLayout.Direction.LeftToRight if is_wide else QBoxLayout.Direction.TopToBottom
         self._about.setDirection(direction)
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class QueuedRun(NamedTuple):
     """Run that uses a device or waits for it.
 
-    `left_s` is the number of seconds until it is expected to end, or None if unknown. `has_ended` is True if only its
-    model uses the device, as for an evaluation.
+    `left_s` is the number of seconds until it is expected to end, or None if unknown. `has_ended` is True if the
+    run itself has ended, and other work with its model, such as an evaluation, holds the device.
     """
 
     title: str
@@ -62,9 +62,9 @@ def device_queues() -> dict[str, tuple[QueuedRun, ...]]:
     from gui.titles import has_ended, title_of
 
     try:
-        holders = {device: list(run_ids) for device, run_ids in queue.holders().items()}
+        holders = {device: list(run_ids) for device, run_ids in queue.list_holders().items()}
         queues = {device: list(run_ids) for device, run_ids in holders.items()}
-        for ticket in queue.waiting():
+        for ticket in queue.list_waiting():
             for device in dict.fromkeys(ticket.devices):
                 queues.setdefault(device, []).append(ticket.run_id)
     except queue.CannotQueue:

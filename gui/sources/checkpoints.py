@@ -10,7 +10,7 @@ from engine.contract.events import EVENT, CheckpointSaved
 from engine.runs.folder import OLDER_CHECKPOINT, RunFolder
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import read_end
-from gui.format import lately, localized, size
+from gui.format import format_time_or_date, localized, size
 
 BEST = "best.pt"
 LAST = "last.pt"
@@ -64,7 +64,7 @@ class Checkpoint:
         The position is left out if the file name contains it.
         """
         position = "" if OLDER_CHECKPOINT.fullmatch(self.name) else self.position_text
-        return " · ".join(filter(None, (position, lately(self.written), size(self.bytes))))
+        return " · ".join(filter(None, (position, format_time_or_date(self.written), size(self.bytes))))
 
 
 def checkpoints_of(run: RunFolder) -> tuple[Checkpoint, ...]:

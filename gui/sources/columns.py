@@ -67,7 +67,7 @@ class Column:
         self._data, self._length = data, length
 
 
-def peaks(x: Floats, y: Floats, low: float, high: float, buckets: int) -> tuple[Floats, Floats]:
+def reduce_to_extremes(x: Floats, y: Floats, low: float, high: float, buckets: int) -> tuple[Floats, Floats]:
     """Reduce a curve to its minimum and maximum in each of `buckets` equal sections from `low` to `high`.
 
     With at least one bucket per pixel column, the drawn curve changes by at most a pixel, because a line through many

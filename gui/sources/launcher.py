@@ -85,7 +85,7 @@ class Launcher(QObject):
 
     def start(self, job: Job) -> None:
         """Create a run for `job` and start it."""
-        self._create(partial(create_run, resolved(job)))
+        self._create(partial(create_run, with_absolute_paths(job)))
 
     def resume(self, run: RunFolder, changes: Mapping[str, Any]) -> None:
         """Resume `run`. `changes` override values of its job."""
@@ -200,11 +200,11 @@ def _save_job(run: RunFolder, changes: Mapping[str, Any]) -> RunFolder:
     job, problems = job_to_resume(run, changes)
     if job is None:
         raise _CannotResume(problems)
-    save_next_job(run, resolved(job))
+    save_next_job(run, with_absolute_paths(job))
     return run
 
 
-def resolved(job: Job) -> Job:
+def with_absolute_paths(job: Job) -> Job:
     """Return `job` with absolute paths."""
     return job.with_fields(
         dataset=_absolute(job.data.dataset),

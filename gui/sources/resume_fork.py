@@ -17,7 +17,7 @@ from engine.contract.job import Job, load_job
 from engine.contract.recipes import collect_facts, initial_recipe
 from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.resume import checkpoint_of
-from gui.format import lately
+from gui.format import format_time_or_date
 from gui.sources.checkpoints import Checkpoint, checkpoints_of, default_fork_checkpoint
 from gui.titles import changes_words, run_title
 from gui.translation import tr
@@ -151,7 +151,7 @@ def _describe_start(run: RunFolder, path: Path | None) -> str:
     """Describe where a run starts, as in "from epoch 3, step 345 (last.pt, 14:05)" or "from /runs/other/last.pt"."""
     checkpoint: Checkpoint | None = next((each for each in checkpoints_of(run) if each.path == path), None)
     if checkpoint is not None:
-        file = f"{checkpoint.name}, {lately(checkpoint.written)}"
+        file = f"{checkpoint.name}, {format_time_or_date(checkpoint.written)}"
         return (
             f"from {checkpoint.position_text} ({file})" if checkpoint.position_text else f"from a checkpoint ({file})"
         )

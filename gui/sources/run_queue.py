@@ -19,7 +19,7 @@ from engine.runs.launch import start_supervisor
 from engine.runs.queue import Ticket
 from engine.runs.resume import job_to_resume, save_next_job
 from engine.system.format import listed
-from gui.format import lately
+from gui.format import format_time_or_date
 from gui.titles import device_user, devices_words, gpu_names, has_ended, title_of
 
 PATIENCE_S = 30.0
@@ -52,7 +52,7 @@ class QueuePosition:
 
 def queue_positions() -> list[QueuePosition]:
     """Return the queued runs in order. Raises CannotQueue, OSError."""
-    tickets = queue.waiting()
+    tickets = queue.list_waiting()
     folders = {ticket.run_id: Path(ticket.folder) for ticket in tickets}
     users = {}
     for run_id in {behind for ticket in tickets for behind in ticket.behind}:
@@ -75,7 +75,7 @@ def _position(number: int, ticket: Ticket, users: dict[str, str]) -> QueuePositi
         name=title_of(RunFolder(ticket.folder)),
         devices=devices_words(ticket.devices),
         waits_for=", ".join((*released, *behind, *others)) or "its turn",
-        since=lately(ticket.since),
+        since=format_time_or_date(ticket.since),
         held=ticket.held,
     )
 

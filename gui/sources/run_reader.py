@@ -13,7 +13,7 @@ from engine.contract.job import Job
 from engine.runs.connection import RunConnection
 from engine.runs.folder import ENDED, RunFolder, State
 from engine.runs.interruptions import explain_interruption
-from engine.runs.slurm import supervised_elsewhere
+from engine.runs.slurm import find_job_elsewhere
 from engine.runs.slurm_job import FILE, SlurmJob, read_slurm
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
@@ -135,7 +135,7 @@ class RunReader:
 
     def _read_slurm(self) -> tuple[SlurmJob | None, bool]:
         slurm = read_slurm(self._run.path)
-        return slurm, slurm is not None and supervised_elsewhere(self._run) is not None
+        return slurm, slurm is not None and find_job_elsewhere(self._run) is not None
 
     def _connect(self, last_number: int) -> RunConnection | None:
         """Connect to the run's supervisor, which sends the events after `last_number`. Return None if it is unreachable."""

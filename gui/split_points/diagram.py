@@ -118,7 +118,7 @@ class StageDiagram(QWidget):
         if self.split is None:
             return
         painter = QPainter(self)
-        painter.setFont(theme.tabular(self.font()))
+        painter.setFont(theme.with_tabular_digits(self.font()))
         for number, stage in enumerate(self._bar.stages):
             self._draw_stage(painter, self.split, number, stage)
         if self._read_only:

@@ -86,11 +86,11 @@ class SplitPointsPage(TrialPage):
     def covers(self, job: Job, tried: Job) -> bool:
         return all(job.value(name) == tried.value(name) for name in MEASURED_BY)
 
-    def trying_page(self) -> QWidget:
+    def create_trying_page(self) -> QWidget:
         self.cancel.setAccessibleName(tr("Cancel measuring"))
         return working_page(self.activity, self.progress, self.cancel, _MEASURING)
 
-    def result_page(self) -> QWidget:
+    def create_result_page(self) -> QWidget:
         self.view = SplitPointsView()
         self.view.measure_again.clicked.connect(self._request_job)
         self.view.automatic.clicked.connect(self._use_automatic)

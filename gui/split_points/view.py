@@ -86,7 +86,7 @@ class SplitPointsView(QWidget):
         self.table.horizontalHeader().setStyleSheet(f"QHeaderView::section {{ padding: {_PADDING}px; }}")
         self.table.setMinimumHeight(MIN_TABLE_HEIGHT)
         self.table.setTextElideMode(Qt.TextElideMode.ElideMiddle)
-        self.table.setFont(theme.tabular(self.table.font()))
+        self.table.setFont(theme.with_tabular_digits(self.table.font()))
         self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.table.horizontalHeader().setSectionResizeMode(MODULES, QHeaderView.ResizeMode.Stretch)
 

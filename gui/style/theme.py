@@ -177,14 +177,14 @@ def series_is_dashed(index: int) -> bool:
     return index // len(_DEVICES_LIGHT) % 2 == 1
 
 
-def tabular(font: QFont) -> QFont:
+def with_tabular_digits(font: QFont) -> QFont:
     """Return `font` with digits of equal width, so that changing numbers don't move."""
     copy = QFont(font)
     copy.setFeature(QFont.Tag("tnum"), 1)
     return copy
 
 
-def scaled(pixels: int) -> int:
+def scale_pixels(pixels: int) -> int:
     """Scale a number of pixels with the size of texts: the desktop's font and the user's percentage."""
     return round(pixels * _chosen.text_percent / 100 * _chosen.base_pixels / _USUAL_PIXELS)
 
@@ -208,7 +208,7 @@ class _ScaledSize(QObject):
         self._apply()
 
     def _apply(self) -> None:
-        self._set_size(scaled(self._pixels))
+        self._set_size(scale_pixels(self._pixels))
 
 
 def set_kind(label: QLabel, kind: str) -> None:
@@ -224,7 +224,7 @@ def initialize(app: QApplication, scheme: str, text_percent: int) -> None:
     Qt passes a new font on to existing widgets only while its event loop runs.
     """
     app.setStyle("Fusion")
-    _chosen.base = _chosen.base or tabular(app.font())
+    _chosen.base = _chosen.base or with_tabular_digits(app.font())
     _chosen.base_pixels = QFontInfo(_chosen.base).pixelSize()
     _chosen.scheme, _chosen.text_percent = scheme, text_percent
     app.setFont(_font())
@@ -297,13 +297,13 @@ def style_sheet(scheme: Colors) -> str:
     font = _font()
     points = font.pointSizeF()
     # Qt uses it as the minimum height of a control, even if the text needs more. Fields are as high as icon buttons.
-    line = max(20, QFontMetrics(font).height(), scaled(16) + 4)
+    line = max(20, QFontMetrics(font).height(), scale_pixels(16) + 4)
     sizes = {
         "title": f"{1.2 * points:.1f}pt",
         "welcome": f"{1.7 * points:.1f}pt",
         "line": f"{line}px",
     }
-    sizes |= {f"px{pixels}": f"{scaled(pixels)}px" for pixels in _SCALED_PIXELS}
+    sizes |= {f"px{pixels}": f"{scale_pixels(pixels)}px" for pixels in _SCALED_PIXELS}
     return Template(_STYLE).substitute(
         asdict(scheme) | sizes, icons=icons, check="check-dark" if scheme is DARK else "check-light"
     )

@@ -54,8 +54,8 @@ class SettingsTree(TreeWidget):
         """Fit the columns to the labels and to the view. In a narrow view, values are in the column of the labels."""
         texts = self.fontMetrics()
         labels = max((texts.horizontalAdvance(item.data(0, _LABEL)) for item in self._items), default=0)
-        width = 2 * self.indentation() + labels + theme.scaled(_GAP)
-        is_stacked = width + theme.scaled(_VALUE_WIDTH) > self.viewport().width()
+        width = 2 * self.indentation() + labels + theme.scale_pixels(_GAP)
+        is_stacked = width + theme.scale_pixels(_VALUE_WIDTH) > self.viewport().width()
         if is_stacked != self._is_stacked:
             self._is_stacked = is_stacked
             self.setColumnHidden(1, is_stacked)

@@ -199,7 +199,7 @@ class _CloseButton(QAbstractButton):
         styled(self, name=tr("Close the tab"), tip=tr("Close the tab; the run stays in the list"))
 
     def sizeHint(self) -> QSize:
-        return QSize(theme.scaled(_CLOSE_SIDE) + _CLOSE_MARGIN, self.fontMetrics().height())
+        return QSize(theme.scale_pixels(_CLOSE_SIDE) + _CLOSE_MARGIN, self.fontMetrics().height())
 
     def paintEvent(self, _event: QPaintEvent) -> None:
         painter = QPainter(self)

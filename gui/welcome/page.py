@@ -123,18 +123,18 @@ class WelcomePage(QWidget):
 
     def _arrange(self) -> None:
         """Use one or two columns, and place texts next to their buttons or below, depending on the width."""
-        is_wide = self.width() >= theme.scaled(_TWO_COLUMNS_FROM)
+        is_wide = self.width() >= theme.scale_pixels(_TWO_COLUMNS_FROM)
         direction = QBoxLayout.Direction.LeftToRight if is_wide else QBoxLayout.Direction.TopToBottom
         self._halves.setDirection(direction)
-        self._column.setMaximumWidth(theme.scaled(_WIDTH) * (1 + is_wide))
-        is_stacked = self.width() < theme.scaled(_STACKED_BELOW)
+        self._column.setMaximumWidth(theme.scale_pixels(_WIDTH) * (1 + is_wide))
+        is_stacked = self.width() < theme.scale_pixels(_STACKED_BELOW)
         for number, (button, description) in enumerate(self._choice_rows):
             row = 2 * number
             self._choices.addWidget(button, row, 0)
             self._choices.addWidget(
                 description, row + is_stacked, int(not is_stacked), 1, 1 + is_stacked, Qt.AlignmentFlag.AlignVCenter
             )
-            self._choices.setRowMinimumHeight(row, 0 if is_stacked else theme.scaled(_BUTTON_HEIGHT))
+            self._choices.setRowMinimumHeight(row, 0 if is_stacked else theme.scale_pixels(_BUTTON_HEIGHT))
             description.setContentsMargins(0, 0, 0, _CHOICE_GAP if is_stacked else 0)
 
     def _make_choices(self) -> list[tuple[QPushButton, QLabel]]:

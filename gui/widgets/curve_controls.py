@@ -55,7 +55,7 @@ class CurveControls(QWidget):
         self.smoothing.setToolTip(tr("Weight of the exponential moving average; faint curves are unsmoothed"))
         self.smoothing.valueChanged.connect(self._smooth)
         self._weight = QLabel("0.00")
-        self._weight.setFont(theme.tabular(self._weight.font()))
+        self._weight.setFont(theme.with_tabular_digits(self._weight.font()))
         self.log_scale = styled(
             QCheckBox(tr("Log&arithmic loss")), name=tr("Logarithmic loss{of}").format(of=name_suffix)
         )

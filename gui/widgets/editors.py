@@ -264,7 +264,7 @@ class PathEditor(TextEditor):
 _Spin = TypeVar("_Spin", bound=QAbstractSpinBox)
 
 
-def padded(spin: _Spin) -> _Spin:
+def indent_text(spin: _Spin) -> _Spin:
     """Indent the text of a spin box and return the spin box. The left padding in a style sheet doesn't do this."""
     spin.lineEdit().setTextMargins(6, 0, 0, 0)
     return spin
@@ -274,7 +274,7 @@ class IntEditor(Editor):
     """Editor for an integer. The value below the minimum represents an empty field."""
 
     def __init__(self, field: Field, empty: str = "automatic") -> None:
-        self.spin = padded(_SpinBox())
+        self.spin = indent_text(_SpinBox())
         super().__init__(self.spin)
         self._optional = field.optional
         minimum = int(field.minimum if field.minimum is not None else -(2**31))

@@ -47,7 +47,7 @@ def choose_files(parent: QWidget, title: str, chosen: Callable[[list[str]], None
     return dialog
 
 
-def timestamped(name: str) -> str:
+def add_timestamp(name: str) -> str:
     """Return a name for a new file, as in "footplate-2026-03-01-140231-curves.csv"."""
     return f"footplate-{time.strftime('%Y-%m-%d-%H%M%S')}-{name}"
 

@@ -122,7 +122,7 @@ class LabeledField(QWidget):
         """Give the label the same width as in other rows, and wrap it if it is longer."""
         if self._stacked:
             return
-        width = theme.scaled(self._label_width)
+        width = theme.scale_pixels(self._label_width)
         self.label.setFixedWidth(width)
         # Only if needed, because wrapped labels make layouts compute heights by width.
         self.label.setWordWrap(self.fontMetrics().horizontalAdvance(self.label.text()) > width - 4)

@@ -137,7 +137,7 @@ class IconLabel(QLabel):
             self._draw()
 
     def _draw(self) -> None:
-        self.setPixmap(self._icon.pixmap(QSize(1, 1) * theme.scaled(16), self.devicePixelRatioF()))
+        self.setPixmap(self._icon.pixmap(QSize(1, 1) * theme.scale_pixels(16), self.devicePixelRatioF()))
 
 
 class Span(NamedTuple):

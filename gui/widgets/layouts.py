@@ -57,7 +57,7 @@ def with_layout(layout: QLayout) -> QWidget:
     return widget
 
 
-def scrolling(content: QVBoxLayout) -> QScrollArea:
+def make_scroll_area(content: QVBoxLayout) -> QScrollArea:
     """Create a scroll area for `content`, with a small gap before the scroll bar."""
     content.setContentsMargins(0, 0, 4, 0)
     return scroll_panel(with_layout(content))
@@ -78,7 +78,8 @@ def resize_with_text(window: QWidget, width: int, height: int) -> None:
     """Resize a window to a size in pixels that is scaled with the text size, but not beyond the screen."""
     screen = window.screen().availableSize()
     window.resize(
-        max(width, min(theme.scaled(width), screen.width())), max(height, min(theme.scaled(height), screen.height()))
+        max(width, min(theme.scale_pixels(width), screen.width())),
+        max(height, min(theme.scale_pixels(height), screen.height())),
     )
 
 

@@ -32,11 +32,11 @@ class Direction:
     turn_deg: float = 0.0
     tilt_deg: float = CLOUD_TILT_DEG
 
-    def dragged(self, right_px: float, down_px: float) -> Direction:
+    def after_drag(self, right_px: float, down_px: float) -> Direction:
         """Return the direction after the pointer has dragged the cloud by this distance in pixels."""
-        return self.turned(_DEGREES_PER_PIXEL * right_px, _DEGREES_PER_PIXEL * down_px)
+        return self.after_turn(_DEGREES_PER_PIXEL * right_px, _DEGREES_PER_PIXEL * down_px)
 
-    def turned(self, right_deg: float, down_deg: float) -> Direction:
+    def after_turn(self, right_deg: float, down_deg: float) -> Direction:
         """Return the direction after a turn to the right and down."""
         turn_deg = (self.turn_deg + right_deg + 180) % 360 - 180
         return Direction(turn_deg, min(_MAX_TILT_DEG, max(-_MAX_TILT_DEG, self.tilt_deg + down_deg)))
@@ -51,7 +51,7 @@ class Direction:
             Qt.Key.Key_Down: (0.0, step),
         }
         turn = steps.get(Qt.Key(event.key()))
-        return None if turn is None else self.turned(*turn)
+        return None if turn is None else self.after_turn(*turn)
 
     def __str__(self) -> str:
         return tr("Turned by {turn}°, tilted by {tilt}°").format(turn=round(self.turn_deg), tilt=round(self.tilt_deg))

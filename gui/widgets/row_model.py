@@ -210,7 +210,7 @@ class RowTable(RowView):
         for column in range(self.model().columnCount()):
             title = self.horizontalHeader().sectionSizeHint(column) + 2 * _HEADER_PADDING
             width = max(title, self.content_width(column))
-            self.setColumnWidth(column, min(width, theme.scaled(_MAX_COLUMN_WIDTH)))
+            self.setColumnWidth(column, min(width, theme.scale_pixels(_MAX_COLUMN_WIDTH)))
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)

@@ -15,7 +15,7 @@ from gui.widgets.layouts import hbox
 _IDS = "application/x-footplate-runs"
 
 
-def dragged_runs(runs: Iterable[RunSummary]) -> QMimeData:
+def make_drag_data(runs: Iterable[RunSummary]) -> QMimeData:
     """Return drag data for `runs`."""
     runs = list(runs)
     data = QMimeData()

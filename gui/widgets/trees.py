@@ -18,7 +18,7 @@ def draw_fold_mark(tree: QTreeView, painter: QPainter, rect: QRect, index: QMode
     """Draw the mark of a row that can be folded, in the innermost part of `rect`, the space before the row."""
     if not tree.model().hasChildren(index):
         return
-    side = theme.scaled(_MARK)
+    side = theme.scale_pixels(_MARK)
     ratio = painter.device().devicePixelRatio()
     name = "down" if tree.isExpanded(index) else "right"
     image = icons.pixmap(name, theme.colors().muted, round(side * ratio))

@@ -70,10 +70,15 @@ class TrialPage(QWidget):
         self.failure = ProblemLabel()
         self.retry = QPushButton(retry)
         self._stack = QStackedWidget()
-        pages = (EmptyState(empty), self.trying_page(), fault_page(self.failure, self.retry), self.result_page())
+        pages = (
+            EmptyState(empty),
+            self.create_trying_page(),
+            fault_page(self.failure, self.retry),
+            self.create_result_page(),
+        )
         for page in pages:
             self._stack.addWidget(page)
-        lay_out_page(self, self.back, self.title, self.subtitle, *self.above(), self.notice, self._stack)
+        lay_out_page(self, self.back, self.title, self.subtitle, *self.create_top_widgets(), self.notice, self._stack)
         self.leave.on_trigger(self._close)
         self.cancel.clicked.connect(self.end)
         self.retry.clicked.connect(self._request_job)
@@ -97,7 +102,7 @@ class TrialPage(QWidget):
         elif self.found is not None and not self._is_stale:
             self.show_again(job)
         elif not self.child.running or self._is_stale:
-            self._try(job)
+            self._start_trial(job)
 
     def set_job(self, job: Job | None) -> None:
         """Set the job in the form. If it has changed, mark the result as outdated."""
@@ -118,15 +123,15 @@ class TrialPage(QWidget):
         """Return True if the result for the `tried` job is also valid for `job`."""
         raise NotImplementedError
 
-    def trying_page(self) -> QWidget:
+    def create_trying_page(self) -> QWidget:
         """Create the page that is visible during a trial. Called once."""
         raise NotImplementedError
 
-    def result_page(self) -> QWidget:
+    def create_result_page(self) -> QWidget:
         """Create the page that shows results. Called once."""
         raise NotImplementedError
 
-    def above(self) -> tuple[QWidget, ...]:
+    def create_top_widgets(self) -> tuple[QWidget, ...]:
         """Create the widgets above the trial and the results. Called once."""
         return ()
 
@@ -154,7 +159,7 @@ class TrialPage(QWidget):
         self.found = None
         self.job_requested.emit()
 
-    def _try(self, job: Job) -> None:
+    def _start_trial(self, job: Job) -> None:
         """Discard the result, start a trial for `job`, and show its progress."""
         self.found = None
         self._tried_job = job

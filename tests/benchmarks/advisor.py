@@ -42,7 +42,7 @@ from engine.contract.events import EVENT, RunFinished
 from engine.contract.job import Job, save_job
 from engine.contract.messages import Done
 from engine.system import paths
-from tests.benchmarks.frame import ROOT, empty_home, options_of, where
+from tests.benchmarks.frame import ROOT, describe_environment, empty_home, make_parser
 from tests.support.consent import permit_model_file
 from tests.support.timed_runs import make_images
 
@@ -129,7 +129,7 @@ def capped(cap_bytes: int) -> Any:
     return partial(resource.setrlimit, resource.RLIMIT_DATA, (cap_bytes, cap_bytes)) if cap_bytes else None
 
 
-def advised(case: Case, seconds: float, folder: Path) -> tuple[Advice, float]:
+def run_advisor(case: Case, seconds: float, folder: Path) -> tuple[Advice, float]:
     """Return the advisor's answer and its duration in seconds. Exit if it leaves processes or files behind."""
     request = msgspec.json.encode(AdviceRequest(job=case.job, seconds=seconds, remeasure=True))
     start = time.monotonic()
@@ -154,7 +154,7 @@ def advised(case: Case, seconds: float, folder: Path) -> tuple[Advice, float]:
     return answer, took_s
 
 
-def measured(cap_bytes: int, jobs: Sequence[Job], seconds: float) -> dict[Job, float]:
+def measure_jobs(cap_bytes: int, jobs: Sequence[Job], seconds: float) -> dict[Job, float]:
     """Measure jobs in a process with a memory limit of `cap_bytes`. Return the speed of each in images per second."""
     with tempfile.NamedTemporaryFile() as given:
         given.write(msgspec.json.encode(list(jobs)))
@@ -170,16 +170,16 @@ def measured(cap_bytes: int, jobs: Sequence[Job], seconds: float) -> dict[Job, f
     return dict(zip(jobs, json.loads(result.stdout.splitlines()[-1]), strict=True))
 
 
-def exhaustive(case: Case, first: Job, seconds: float) -> dict[Job, float]:
+def measure_all_setups(case: Case, first: Job, seconds: float) -> dict[Job, float]:
     """Measure every possible setup for a case, and return the speed of each in images per second.
 
     Variants of a setup that is less than half as fast as the best one are skipped.
     """
     able = [setup for setup in list_setups(case.job, load_catalogue()) if not setup.refusal]
     bases = {way.name: way.job for way in able if not way.base_name}
-    speeds = measured(case.cap_bytes, list(dict.fromkeys([first, *bases.values()])), seconds)
+    speeds = measure_jobs(case.cap_bytes, list(dict.fromkeys([first, *bases.values()])), seconds)
     near = [way.job for way in able if way.base_name and 2 * speeds[bases[way.base_name]] > max(speeds.values())]
-    return speeds | measured(case.cap_bytes, near, seconds) if near else speeds
+    return speeds | measure_jobs(case.cap_bytes, near, seconds) if near else speeds
 
 
 def measure(jobs: list[Job], seconds: float) -> list[float]:
@@ -210,13 +210,13 @@ def run_s(job: Job, folder: Path, cap_bytes: int) -> float:
     return next(event.seconds for event in events if isinstance(event, RunFinished))
 
 
-def prove(name: str, case: Case, seconds: float, trial_s: float) -> list[str]:
+def check_case(name: str, case: Case, seconds: float, trial_s: float) -> list[str]:
     """Print the results for one job and return the missed targets."""
     wrong = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary, "trials")
         folder.mkdir()
-        answer, took_s = advised(case, seconds, folder)
+        answer, took_s = run_advisor(case, seconds, folder)
         print(f"{name}: {answer.sentence}", flush=True)
         print(
             f"  {len(answer.table)} of {answer.considered} tried in {took_s:.1f} s of {seconds:g} ({answer.ended_by})",
@@ -246,9 +246,9 @@ def prove(name: str, case: Case, seconds: float, trial_s: float) -> list[str]:
         print(f"  memory: {', '.join(f'{row} {100 * off:+.1f}%' for row, off in offs.items())}", flush=True)
         if worst and abs(offs[worst]) > MEMORY_OFF:
             wrong.append(f"{name}: memory of {worst} {100 * offs[worst]:+.1f}%")
-        speeds = exhaustive(case, first, trial_s)
+        speeds = measure_all_setups(case, first, trial_s)
         rivals = sorted(speeds, key=lambda job: -speeds[job])[:2]
-        turns = [measured(case.cap_bytes, list(dict.fromkeys([first, *rivals])), 2 * trial_s) for _ in range(TURNS)]
+        turns = [measure_jobs(case.cap_bytes, list(dict.fromkeys([first, *rivals])), 2 * trial_s) for _ in range(TURNS)]
         medians = {job: statistics.median(rates_by_job[job] for rates_by_job in turns) for job in turns[0]}
         if not medians[first]:
             return [*wrong, f"{name}: the advised way does not run again"]
@@ -264,7 +264,7 @@ def prove(name: str, case: Case, seconds: float, trial_s: float) -> list[str]:
 
 
 def main() -> None:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--only", nargs="+", default=[])
     parser.add_argument("--seconds", type=float, default=30.0, help="the advisor's time for each job")
     parser.add_argument(
@@ -277,13 +277,13 @@ def main() -> None:
         jobs = msgspec.json.decode(chosen.measure.read_bytes(), type=list[Job])
         print(json.dumps(measure(jobs, chosen.seconds)))
         return
-    print(where(), flush=True)
+    print(describe_environment(), flush=True)
     with empty_home() as folder:
         wrong = [
             missed
             for name, case in cases(folder, chosen.epochs).items()
             if not chosen.only or name in chosen.only
-            for missed in prove(name, case, chosen.seconds, chosen.trial_seconds)
+            for missed in check_case(name, case, chosen.seconds, chosen.trial_seconds)
         ]
     if wrong:
         raise SystemExit("\n".join(wrong))

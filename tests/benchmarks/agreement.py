@@ -23,7 +23,7 @@ import torch.multiprocessing as mp
 
 from engine.strategies.collectives import GroupCollectives
 from engine.training.agreement import Agreement, Requests
-from tests.benchmarks.frame import options_of, where
+from tests.benchmarks.frame import describe_environment, make_parser
 
 AIM = 0.5
 STEP_S = 0.004, 0.008
@@ -61,7 +61,7 @@ def run_rank(rank: int, ranks: int, turns: int, length: int, folder: str) -> Non
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--steps", type=int, default=100, help="steps per turn")
@@ -70,7 +70,7 @@ def main() -> int:
         mp.spawn(run_rank, (chosen.ranks, chosen.turns, chosen.steps, folder), chosen.ranks)
         none, at_once, overlapped = map(float, Path(folder, "result").read_text().split())
     ratio = (overlapped - none) / (at_once - none)
-    print(f"{where()}, {chosen.ranks} ranks")
+    print(f"{describe_environment()}, {chosen.ranks} ranks")
     print(f"per step: {none:.2f} ms alone, +{at_once - none:.2f} ms at once, +{overlapped - none:.2f} ms overlapped")
     print(f"ratio of the added times: {ratio:.2f} (aim: at most {AIM})")
     return 0 if ratio <= AIM else 1

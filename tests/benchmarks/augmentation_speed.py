@@ -30,7 +30,7 @@ from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
 from engine.system import linux
 from engine.tasks.registry import TASKS
-from tests.benchmarks.frame import DATASETS, options_of, where
+from tests.benchmarks.frame import DATASETS, describe_environment, make_parser
 
 MODELS = (("resnet18", 128), ("timm:tf_efficientnet_lite0", 160))
 AIM = 0.97
@@ -106,7 +106,7 @@ def measure(chosen: argparse.Namespace, name: str, size: int) -> float:
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--strength", default="medium")
     parser.add_argument("--turns", type=int, default=21)
     parser.add_argument("--steps", type=int, default=3)
@@ -118,7 +118,7 @@ def main() -> int:
     linux.keep_freed_memory()
     if chosen.cpu_time:
         torch.set_num_threads(1)
-    print(where(), flush=True)
+    print(describe_environment(), flush=True)
     return int(min([measure(chosen, name, size) for name, size in MODELS]) < AIM)
 
 

@@ -33,7 +33,7 @@ import msgspec
 import psutil
 
 from engine.contract.devices import Gpu, Snapshot
-from tests.benchmarks.frame import ROOT, options_of, where
+from tests.benchmarks.frame import ROOT, describe_environment, make_parser
 from tests.support.gpu_watch import gpu_name
 
 SCREEN = (40, 120)
@@ -185,7 +185,7 @@ def footplate_values(gpu: Gpu) -> list[tuple[str, float | None]]:
     return list(zip(TOLERANCES, values, strict=True))
 
 
-def differences(footplate: Watcher, theirs: Watcher) -> dict[str, list[float]]:
+def compare_values(footplate: Watcher, theirs: Watcher) -> dict[str, list[float]]:
     """Return the differences between Footplate's values and another tool's values at the same time, by quantity."""
     found = defaultdict(list)
     for at, numbers in theirs.outputs:
@@ -213,7 +213,7 @@ def watchers() -> list[Watcher]:
 
 
 @contextlib.contextmanager
-def loaded(is_requested: bool) -> Iterator[None]:
+def alternate_load(is_requested: bool) -> Iterator[None]:
     """Alternate between load and rest on the first GPU, four seconds each, while the context is active.
 
     If `is_requested` is False, do nothing.
@@ -235,19 +235,19 @@ def loaded(is_requested: bool) -> Iterator[None]:
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--idle", action="store_true", help="do not load the GPU")
     options = parser.parse_args()
     os.environ.setdefault("TERM", "xterm-256color")
-    print(where())
+    print(describe_environment())
     try:
         print(f"GPU: {gpu_name()}")
     except Exception as error:  # any error of NVML
         print(f"no NVIDIA GPU answers here ({error}): nothing to measure")
         return 0
     footplate, *others = all_of_them = watchers()
-    with loaded(not options.idle):
+    with alternate_load(not options.idle):
         for watcher in all_of_them:
             watcher.start()
         time.sleep(WARM_S)
@@ -266,7 +266,7 @@ def main() -> int:
 def is_within_tolerance(footplate: Watcher, theirs: Watcher) -> bool:
     """Print the differences and return True if each median is within its tolerance."""
     print(f"\nFootplate against {theirs.name}: difference, median (greatest) of so many pairs")
-    found = differences(footplate, theirs)
+    found = compare_values(footplate, theirs)
     for name, values in found.items():
         print(f"  {name:16} {statistics.median(values):8.2f} ({max(values):.2f}) of {len(values)}")
     return bool(found) and all(statistics.median(values) <= TOLERANCES[name] for name, values in found.items())

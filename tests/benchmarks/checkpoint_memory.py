@@ -26,7 +26,7 @@ from engine.contract.job import Job
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.training.checkpointing.checkpoint_files import read_checkpoint
 from engine.training.trainer import Trainer
-from tests.benchmarks.frame import empty_home, options_of, where
+from tests.benchmarks.frame import describe_environment, empty_home, make_parser
 from tests.support.timed_runs import make_images
 from tests.support.worker_group import Forker, WorkerGroup
 
@@ -92,12 +92,12 @@ def wait_for_ranks(_spec: WorkerSpec) -> None:
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--strategy", nargs="+", default=["fsdp"])
     parser.add_argument("--ranks", type=int, nargs="+", default=[4])
     parser.add_argument("--model", default="vit_b_16")
     chosen = parser.parse_args()
-    print(where())
+    print(describe_environment())
     with empty_home() as folder, closing(Forker()) as forker:
         excesses = [
             measure(forker, folder / f"{strategy}-{ranks}", strategy, ranks, chosen.model)

@@ -15,7 +15,7 @@ from typing import Any
 
 from engine.contract.events import CheckpointSaved, StepMetrics
 from engine.contract.job import Job
-from tests.benchmarks.frame import empty_home, options_of, where
+from tests.benchmarks.frame import describe_environment, empty_home, make_parser
 from tests.support.timed_runs import make_images
 from tests.support.worker_group import Forker, WorkerGroup
 
@@ -25,7 +25,7 @@ WARM = 3
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--minutes", type=float, default=1.0, help="between checkpoints")
     parser.add_argument("--count", type=int, default=3, help="checkpoints")
     parser.add_argument("--device", default="cpu", help="cpu, or the UUID of a GPU")
@@ -70,7 +70,7 @@ def main() -> int:
 
     took = [(end, end - started_at) for started_at, end in zip(steps[WARM:], steps[WARM + 1 :], strict=False)]
     median = statistics.median(seconds for _, seconds in took)
-    print(where())
+    print(describe_environment())
     print(f"resnet50 at {chosen.side} px, batch {chosen.batch}, {chosen.device}, {chosen.threads} threads")
     print(f"{saved[0].bytes / 1e6:.0f} MB every {60 * chosen.minutes:g} s; median step {median:.3f} s")
     for event, (started_at, end) in zip(saved, writing, strict=True):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.contract.job import Job
-from tests.benchmarks.frame import empty_home, options_of, print_rates, where
+from tests.benchmarks.frame import describe_environment, empty_home, make_parser, print_rates
 from tests.support import tutorials
 from tests.support.sides import Setting, run_in_process
 from tests.support.timed_runs import TimedRun, make_images, run_side_by_side
@@ -28,7 +28,7 @@ SIZE, WORKERS = 128, 2
 SIDES = ("Footplate's DDP", "side by side", "the tutorial's script")
 
 
-def tutorial(data: Path, batch: int, warm: int, steps: int) -> float:
+def measure_tutorial(data: Path, batch: int, warm: int, steps: int) -> float:
     """Return the speed of torch's DDP tutorial in images per second, with one DataLoader worker per rank."""
     setting = Setting(
         data=str(data), model="resnet18", size=SIZE, batch=batch, classes=2, images=steps * batch, seconds=0.0
@@ -39,7 +39,7 @@ def tutorial(data: Path, batch: int, warm: int, steps: int) -> float:
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--batch-size", type=int, default=128, help="of both workers together")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8, help="measured per round")
@@ -61,8 +61,8 @@ def main() -> int:
             # With half the batch, an epoch has twice as many steps.
             window = {"warm": warm * WORKERS, "steps": steps * WORKERS}
             rates[SIDES[1]].append(run_side_by_side((first, second), alone, runs / "side", **window))
-            rates[SIDES[2]].append(tutorial(data, batch, warm, steps))
-    print(where())
+            rates[SIDES[2]].append(measure_tutorial(data, batch, warm, steps))
+    print(describe_environment())
     print(
         f"resnet18, {SIZE} px, batch {batch}, {WORKERS} workers of one thread, {chosen.rounds} rounds of {steps} steps"
     )

@@ -32,7 +32,7 @@ from engine.data.datasets.images import ImageSet
 from engine.data.datasets.open_splits import open_splits
 from engine.data.decoding.images import decode, decode_jpeg_pixels, fit
 from engine.data.loading.decode_pool import ImageSource
-from tests.benchmarks.frame import options_of, where
+from tests.benchmarks.frame import describe_environment, make_parser
 from tests.support.timed_runs import make_images
 
 SIZES = (64, 160, 224)
@@ -114,7 +114,7 @@ def cached_rates(images: ImageSet, size: int, threads: int, cache: str) -> tuple
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--dataset", help="a folder of JPEGs, one folder per class")
     parser.add_argument("--images", type=int, default=2000, help="how many to make otherwise")
     parser.add_argument("--seconds", type=float, default=1.0, help="of processor time for each line")
@@ -122,7 +122,7 @@ def main() -> int:
     # Torchvision's decoders are used only for comparison.
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     torch.set_num_threads(1)
-    print(where())
+    print(describe_environment())
     print(", ".join(f"{name} {version(name)}" for name in ("torchvision", "pillow", "simplejpeg", "numpy")))
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.dataset or str(make_images(Path(temporary), options.images, 500))

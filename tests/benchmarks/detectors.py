@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.supervisor.environment import usable_cores
-from tests.benchmarks.frame import DATASETS, options_of, where
-from tests.benchmarks.outcome import Results, TrainingError, by_others, commit, has, validations
+from tests.benchmarks.frame import DATASETS, describe_environment, make_parser
+from tests.benchmarks.outcome import Results, TrainingError, commit, has, train_with_recipe, validations
 from tests.support.experts import Setting
 
 BATCH = 8
@@ -44,17 +44,23 @@ def train(name: str, size: int, options: Any) -> dict[str, Any]:
     if name == YOLO:
         folder = str(DATASETS / "bccd")
         setting = Setting(folder, YOLO, "", size, options.epochs, BATCH, options.seed, usable_cores())
-        measured, versions = by_others("ultralytics", setting, options.python)
+        measured, versions = train_with_recipe("ultralytics", setting, options.python)
     else:
         more = ["--image-size", size, "--epochs", options.epochs, "--seed", options.seed, "--start", "at_once"]
         measured = validations([DATASETS / "bccd", "--task", "detection", "--json", *FLAGS[name], *more])
     best = max(measured, key=lambda epoch: epoch["map"])
     minutes = (time.monotonic() - started) / 60
-    return {"ap": best["map"], "ap50": best["ap50"], "minutes": minutes, "versions": versions, "machine": where()}
+    return {
+        "ap": best["map"],
+        "ap50": best["ap50"],
+        "minutes": minutes,
+        "versions": versions,
+        "machine": describe_environment(),
+    }
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--only", nargs="+", choices=tuple(FLAGS), default=tuple(FLAGS))
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--size", type=int, default=256, help="the images' side in pixels; 288 for RF-DETR")
@@ -62,7 +68,7 @@ def main() -> int:
     parser.add_argument("--python", default=sys.executable, help="which has Ultralytics")
     parser.add_argument("--results", type=Path, default=Path("detectors.json"))
     options = parser.parse_args()
-    print(where(), flush=True)
+    print(describe_environment(), flush=True)
     results = Results(options.results)
     failed = False
     print("| model | size | epochs | AP | AP50 | minutes |\n|---|---|---|---|---|---|", flush=True)

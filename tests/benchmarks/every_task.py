@@ -43,7 +43,7 @@ from engine.tasks.registry import TASKS
 from engine.tasks.roads.directions import DIRECTIONS, LINE
 from engine.tasks.roads.models import CLASSES, SCORES
 from engine.training.dataloaders import DataLoaders
-from tests.benchmarks.frame import DATASETS, empty_home, options_of, where
+from tests.benchmarks.frame import DATASETS, describe_environment, empty_home, make_parser
 from tests.support.specs import spec_of
 from tests.support.worker_group import Forker, WorkerGroup
 
@@ -185,7 +185,7 @@ class _Silent:
         pass
 
 
-def measured(job: Job, task: Task, splits: Splits, outputs_of: Callable[[Batch], Tensor]) -> dict[str, float]:
+def evaluate_outputs(job: Job, task: Task, splits: Splits, outputs_of: Callable[[Batch], Tensor]) -> dict[str, float]:
     """Return the validation metrics for the outputs that `outputs_of` computes from each batch."""
     dataset_info = DatasetInfo(splits.classes, splits.channels, lambda: splits.train.class_counts(len(splits.classes)))
     measures = task.objective(job, dataset_info).metric()
@@ -196,7 +196,7 @@ def measured(job: Job, task: Task, splits: Splits, outputs_of: Callable[[Batch],
     return measures.compute()
 
 
-def trained(forker: Forker, row: Row, job: Job, folder: Path) -> tuple[str, bool]:
+def train_row(forker: Forker, row: Row, job: Job, folder: Path) -> tuple[str, bool]:
     """Train a row's job. Return its line of the table, and True if it exceeds its baseline by the margin."""
     task = TASKS[job.task]
     formats = task.entry.annotations
@@ -204,8 +204,8 @@ def trained(forker: Forker, row: Row, job: Job, folder: Path) -> tuple[str, bool
         job, open_splits(job.data.dataset, val_fraction=job.data.val_fraction, seed=job.training.seed, kinds=formats)
     )
     model = task.build_model(job, len(splits.classes), splits.channels).eval()
-    before = measured(job, task, splits, lambda batch: model(batch.inputs))
-    trivial = measured(job, task, splits, lambda batch: row.trivial(batch, splits))
+    before = evaluate_outputs(job, task, splits, lambda batch: model(batch.inputs))
+    trivial = evaluate_outputs(job, task, splits, lambda batch: row.trivial(batch, splits))
     start = time.monotonic()
     group = WorkerGroup(forker, job, folder, threads=usable_cores())
     if any(group.finish(7200)):
@@ -225,12 +225,12 @@ def trained(forker: Forker, row: Row, job: Job, folder: Path) -> tuple[str, bool
 
 
 def main() -> int:
-    options = options_of(__doc__)
+    options = make_parser(__doc__)
     options.add_argument("--datasets", type=Path, default=DATASETS)
     options.add_argument("--only", nargs="+", choices=tuple(ROWS), default=tuple(ROWS))
     options.add_argument("--flags", default="", help='more for `footplate train`, e.g. "--augmentation light"')
     chosen = options.parse_args()
-    print(where())
+    print(describe_environment())
     torch.set_num_threads(usable_cores())
     met = True
     with closing(Forker()) as forker, empty_home() as folder:
@@ -240,7 +240,7 @@ def main() -> int:
                 print(f"{row.dataset} is missing and left out")
                 continue
             job = job_of(row, chosen.datasets / row.dataset, chosen.flags)
-            line, reached = trained(forker, row, job, folder / name)
+            line, reached = train_row(forker, row, job, folder / name)
             met &= reached
             print(line, flush=True)
     return 0 if met else 1

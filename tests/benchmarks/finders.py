@@ -25,7 +25,7 @@ from engine.contract.advice import FinderRequest
 from engine.contract.events import Failed, StepMetrics, Validation
 from engine.contract.job import Job
 from engine.supervisor.environment import usable_cores
-from tests.benchmarks.frame import SHARED, options_of, where
+from tests.benchmarks.frame import SHARED, describe_environment, make_parser
 from tests.benchmarks.outcome import Results, commit
 from tests.support.worker_group import Forker, WorkerGroup
 
@@ -55,7 +55,7 @@ def jobs(shared: Path) -> dict[str, Job]:
     }
 
 
-def trained(forker: Forker, job: Job, rate: float) -> float:
+def train_with_rate(forker: Forker, job: Job, rate: float) -> float:
     """Train the job with learning rate `rate`. Return the best value of the main metric, or 0 if training diverges."""
     with tempfile.TemporaryDirectory() as folder:
         group = WorkerGroup(forker, job.with_fields(learning_rate=rate), Path(folder), threads=usable_cores())
@@ -67,7 +67,7 @@ def trained(forker: Forker, job: Job, rate: float) -> float:
         return max((next(iter(validation.measures.values())) for validation in group.of(Validation)), default=0.0)
 
 
-def suggested(job: Job) -> dict[str, Any]:
+def run_finder(job: Job) -> dict[str, Any]:
     """Run the learning rate finder. Return its suggestion (or None), its reason and its duration, in the saved form."""
     start = time.monotonic()
     try:
@@ -84,18 +84,18 @@ def compare(forker: Forker, name: str, job: Job, results: Results, seeds: int) -
     def cached(job: Job, cell: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         settings = {"row": name, "job": msgspec.to_builtins(job.values()), "commit": commit()} | cell
         if (known := results.get(settings)) is None:
-            results.add(settings, {**make(), "machine": where()})
+            results.add(settings, {**make(), "machine": describe_environment()})
             known = results.get(settings)
         assert known is not None
         return known
 
     def value(job: Job, rate: float) -> float:
-        return float(cached(job, {"trained_at": rate}, lambda: {"value": trained(forker, job, rate)})["value"])
+        return float(cached(job, {"trained_at": rate}, lambda: {"value": train_with_rate(forker, job, rate)})["value"])
 
     suggestions = []
     seeded = [job.with_fields(seed=seed) for seed in range(seeds)]
     for each in seeded:
-        found = cached(each, {"finder": "rate"}, lambda: suggested(each))  # noqa: B023 - called at once
+        found = cached(each, {"finder": "rate"}, lambda: run_finder(each))  # noqa: B023 - called at once
         if found["rate"] is None:
             print(f"{name}: the finder suggests none: {found['why']}", flush=True)
             return 0.0
@@ -113,13 +113,13 @@ def compare(forker: Forker, name: str, job: Job, results: Results, seeds: int) -
 
 
 def main() -> None:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--shared", type=Path, default=SHARED, help="the folder of datasets/ and weights/")
     parser.add_argument("--only", nargs="+", default=[])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--results", type=Path, default=Path("finders.json"))
     chosen = parser.parse_args()
-    print(where(), flush=True)
+    print(describe_environment(), flush=True)
     results = Results(chosen.results)
     with closing(Forker()) as forker:
         shares = {

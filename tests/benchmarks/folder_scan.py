@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.benchmarks.frame import ROOT, options_of, where
+from tests.benchmarks.frame import ROOT, describe_environment, make_parser
 
 AIM_FILES_PER_S = 50_000
 CLASSES = 100
@@ -96,7 +96,7 @@ def measured(scan: str, folder: Path) -> tuple[float, float, int]:
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--files", type=int, nargs="+", default=[1000, 10_000, 100_000, 1_000_000])
     parser.add_argument("--separate", action="store_true", help="no hard links: every file its own")
     parser.add_argument("--measure", nargs=2, metavar=("LOOK", "FOLDER"), help=argparse.SUPPRESS)
@@ -104,7 +104,7 @@ def main() -> int:
     if options.measure:
         measure(*options.measure)
         return 0
-    print(where())
+    print(describe_environment())
     print(
         f"{'files':>10}  {'look':10} {'seconds':>8} {'files/s':>10} {'CPU us/file':>12} {'MiB':>7} {'bytes/file':>10}"
     )

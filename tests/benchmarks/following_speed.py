@@ -20,7 +20,7 @@ from engine.contract.events import Event
 from engine.runs.connection import RunConnection
 from engine.runs.folder import RunFolder
 from engine.system.paths import sample_dataset
-from tests.benchmarks.frame import machines, where
+from tests.benchmarks.frame import describe_environment, machines
 from tests.support.machines import ROOT, Machines, until
 
 SECONDS = 30.0
@@ -81,7 +81,7 @@ def main() -> int:
         assert follower.stdin is not None
         assert follower.stdout is not None
         folder = json.loads(follower.stdout.readline())["folder"]
-        print(where())
+        print(describe_environment())
         found = measure(pair, run_id, folder)
         follower.stdin.close()
         follower.wait(10)

@@ -28,7 +28,7 @@ DATASETS = SHARED / "datasets"
 PACKAGES = ("torch", "torchvision", "pillow", "simplejpeg", "timm", "lightning", "PySide6_Essentials", "pyqtgraph")
 
 
-def where() -> str:
+def describe_environment() -> str:
     """Describe the hardware, load and package versions for the first line of output, without importing the packages."""
     versions = [f"Python {platform.python_version()}"]
     for package in PACKAGES:
@@ -38,7 +38,7 @@ def where() -> str:
     return f"{machine}; {', '.join(versions)}"
 
 
-def options_of(description: str | None) -> argparse.ArgumentParser:
+def make_parser(description: str | None) -> argparse.ArgumentParser:
     """Create a parser whose help shows the script's docstring with its line breaks."""
     return argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
 

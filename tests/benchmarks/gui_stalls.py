@@ -19,7 +19,7 @@ from PySide6.QtWidgets import QApplication
 
 from gui.main_window import MainWindow
 from gui.style import theme
-from tests.benchmarks.frame import empty_home, options_of, where
+from tests.benchmarks.frame import describe_environment, empty_home, make_parser
 
 AIM_MS = 50.0
 Worst = tuple[float, float, str]
@@ -86,7 +86,7 @@ class Scenario:
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--dataset", default="")
     options = parser.parse_args()
@@ -102,7 +102,7 @@ def main() -> int:
         window.show()
         scenario = Scenario(app, window, options.seconds)
         app.exec()
-    print(where())
+    print(describe_environment())
     busy = app.wall_ms / 10 / options.seconds
     print(f"{app.count:,} events in {options.seconds:g} s, {scenario.points:,} points, GUI thread busy {busy:.1f}%")
     kinds = collections.Counter(what for _wall, _cpu, what in app.worst)

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from engine.contract.inference.review import decode_review
-from tests.benchmarks.frame import ROOT, where
+from tests.benchmarks.frame import ROOT, describe_environment
 
 IMAGES = ROOT.parent / "shared/datasets/fashion_mnist_small"
 FIRST = 0.15
@@ -34,7 +34,7 @@ def main() -> int:
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found, first = measure(Path(folder), options.share, options.folds, options.epochs, options.seed)
-    print(where())
+    print(describe_environment())
     print(f"{found:.0%} of the wrong labels are among the first 15%; {first:.0%} of the labels listed there are wrong")
     return 0 if found >= AIM else 1
 

@@ -14,12 +14,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine.advisor.advice.machines import PAYLOAD, Step, last_bucket, predict
+from engine.advisor.advice.machines import PAYLOAD, Step, last_bucket_bytes, predict
 from engine.contract.advice import Network
 from engine.contract.events import TimeSpent
 from engine.models.mnist_cnn import MnistCnn
 from engine.runs.folder import RunFolder
-from tests.benchmarks.frame import machines, where
+from tests.benchmarks.frame import describe_environment, machines
 from tests.support.machines import step_s
 from tests.support.timed_runs import make_images
 
@@ -48,9 +48,9 @@ def main() -> int:
                 (run,) = pair.trained(flags(data, BATCH, "ddp", "node1:cpu,node2:cpu"))
                 together[mbit].append(step_s(run, WARM))
             pair.unshape()
-    print(f"{where()}; {1000 * DELAY_S:g} ms each way")
+    print(f"{describe_environment()}; {1000 * DELAY_S:g} ms each way")
     full_s, half_s = statistics.median(one), statistics.median(half)
-    last = last_bucket(reversed(GRADIENTS))
+    last = last_bucket_bytes(reversed(GRADIENTS))
     step = Step(full_s, max(0.0, 2 * half_s - full_s), sum(GRADIENTS), last, statistics.median(shares))
     print(
         f"one machine: {1000 * step.seconds:.0f} ms a step, {1000 * step.fixed_s:.0f} ms of it fixed, "

@@ -12,7 +12,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from tests.benchmarks.frame import machines, print_rates, where
+from tests.benchmarks.frame import describe_environment, machines, print_rates
 from tests.support import tutorials
 from tests.support.machines import Machines, step_s
 from tests.support.sides import Setting
@@ -68,7 +68,7 @@ def main() -> int:
         for _ in range(ROUNDS):
             for side, measure in sides.items():
                 rates[side].append(measure(pair, data))
-    print(f"{where()}; {MBITS} Mbit/s, {1000 * DELAY_S:g} ms each way")
+    print(f"{describe_environment()}; {MBITS} Mbit/s, {1000 * DELAY_S:g} ms each way")
     medians = print_rates(rates)
     ratio = medians["Footplate"] / medians["torchrun's script"]
     print(f"Footplate over two machines, of torchrun's script: {ratio:.3f} (aim {AIM})")

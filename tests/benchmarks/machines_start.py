@@ -14,7 +14,7 @@ import time
 from engine.contract.events import StepMetrics
 from engine.runs.folder import RunFolder
 from engine.system.paths import sample_dataset
-from tests.benchmarks.frame import machines, options_of, where
+from tests.benchmarks.frame import describe_environment, machines, make_parser
 from tests.support.machines import Machines
 
 SIDES = {"one machine": "cpu,cpu", "two machines": "node1:cpu,node2:cpu"}
@@ -35,7 +35,7 @@ def first_loss_s(pair: Machines, devices: str) -> float:
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
     taken: dict[str, list[float]] = {side: [] for side in SIDES}
@@ -45,7 +45,7 @@ def main() -> int:
                 seconds = first_loss_s(pair, devices)
                 if number:  # the first turn fills the disk cache
                     taken[side].append(seconds)
-    print(where())
+    print(describe_environment())
     for side, values in taken.items():
         print(f"{side}: {', '.join(f'{value:.2f}' for value in values)} s to the first loss")
     one, two = map(statistics.median, taken.values())

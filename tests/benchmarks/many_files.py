@@ -21,7 +21,7 @@ import psutil
 from engine.contract.events import StepMetrics
 from engine.contract.job import Job
 from tests.benchmarks.folder_scan import make
-from tests.benchmarks.frame import empty_home, options_of, where
+from tests.benchmarks.frame import describe_environment, empty_home, make_parser
 from tests.support.worker_group import Forker, WorkerGroup
 
 AIM_RATE, AIM_BYTES = 0.9, 64
@@ -64,11 +64,11 @@ def train(forker: Forker, data: Path, folder: Path, seconds: float) -> Cost:
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--files", type=int, nargs="+", default=[1000, 10_000, 100_000, 1_000_000])
     parser.add_argument("--seconds", type=float, default=15.0)
     chosen = parser.parse_args()
-    print(f"{where()}; {chosen.seconds:g} s each")
+    print(f"{describe_environment()}; {chosen.seconds:g} s each")
     print(f"{'files':>10} {'images/s':>11} {'first step':>11} {'MiB':>7} {'bytes/file':>11}")
     met = True
     baseline: tuple[int, Cost] | None = None

@@ -37,7 +37,7 @@ from gui.plots.group import Mark, PlotGroup
 from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.timeline import RETENTION_S
 from gui.style import theme
-from tests.benchmarks.frame import application, empty_home, options_of, where
+from tests.benchmarks.frame import application, describe_environment, empty_home, make_parser
 from tests.support.nvml_stub import NvmlStub, compile_stub, find_obstacle, gpu_profile, uuid_of
 
 GPUS = 8
@@ -147,7 +147,7 @@ def repaint(overview: Overview, frames: int) -> dict[str, float]:
         overview.history.add(coming[number])
         overview.frame()
 
-    return summary("repaint", timed(frame, frames + 5)[5:])
+    return summary("repaint", time_frames(frame, frames + 5)[5:])
 
 
 def zoom(overview: Overview) -> dict[str, float]:
@@ -158,13 +158,13 @@ def zoom(overview: Overview) -> dict[str, float]:
         overview.frame()
 
     overview.group.set_cursor(overview.last - 300)
-    taken = timed(frame, len(factors))
+    taken = time_frames(frame, len(factors))
     overview.group.set_cursor(None)
     overview.group.follow()
     return summary("zoom", taken)
 
 
-def timed(frame: Callable[[int], None], count: int) -> list[tuple[float, float]]:
+def time_frames(frame: Callable[[int], None], count: int) -> list[tuple[float, float]]:
     """Draw `count` frames and return the wall-clock time and CPU time of each in milliseconds.
 
     Pending events are processed between the frames.
@@ -260,13 +260,15 @@ def _cpu_s(process: psutil.Process) -> float:
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--frames", type=int, default=120)
     parser.add_argument("--seconds", type=float, default=60)
     parts = ("repaint", "zoom", "window", "latency")
     parser.add_argument("--only", nargs="+", choices=parts, default=list(parts), metavar="PART")
     options = parser.parse_args()
-    print(f"{where()}; {GPUS} GPUs, {RETENTION_S / 3600:g} h at 1 Hz, window of {SIZE[0]} x {SIZE[1]} pixels")
+    print(
+        f"{describe_environment()}; {GPUS} GPUs, {RETENTION_S / 3600:g} h at 1 Hz, window of {SIZE[0]} x {SIZE[1]} pixels"
+    )
     with empty_home() as folder:
         _app = application()
         results = measure(options, folder)

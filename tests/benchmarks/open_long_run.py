@@ -38,7 +38,7 @@ from engine.contract.job import Job
 from engine.runs.folder import RunFolder, create_run
 from gui.run.page import RunPage
 from gui.sources.run_session import RunSession
-from tests.benchmarks.frame import application, empty_home, options_of, where
+from tests.benchmarks.frame import application, describe_environment, empty_home, make_parser
 from tests.gui.sources.written_runs import write
 
 FIRST_AIM_S, ALL_AIM_S = 0.5, 2.0
@@ -97,7 +97,7 @@ def now() -> Moment:
     return time.perf_counter(), time.thread_time()
 
 
-def opened(run: RunFolder, steps: int) -> tuple[Moment, Moment, float]:
+def time_opening(run: RunFolder, steps: int) -> tuple[Moment, Moment, float]:
     """Open a run in the window.
 
     Returns the times until the first curve and until all curves are drawn, and the longest block of the event loop in
@@ -140,7 +140,7 @@ def _process_events_for(seconds: float) -> None:
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--executions", type=int, default=1)
@@ -149,9 +149,9 @@ def main() -> int:
     with empty_home():
         run = create_run(Job.from_fields(dataset="/data/flowers"))
         write(run.events_file, story(options.steps, options.executions))
-        print(where())
+        print(describe_environment())
         print(f"{options.steps:,} steps, {run.events_file.stat().st_size / 2**20:.0f} MiB of log")
-        results = [opened(run, options.steps) for _ in range(options.times)]
+        results = [time_opening(run, options.steps) for _ in range(options.times)]
     medians = [statistics.median(column) for column in zip(*(sum(result[:2], ()) for result in results), strict=True)]
     stall = max(result[2] for result in results)
     for what, aim, wall, cpu in (("first curve", FIRST_AIM_S, *medians[:2]), ("all", ALL_AIM_S, *medians[2:])):

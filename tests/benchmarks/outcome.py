@@ -33,7 +33,7 @@ import numpy as np
 from PIL import Image
 
 from engine.supervisor.environment import usable_cores
-from tests.benchmarks.frame import ROOT, SHARED, options_of, where
+from tests.benchmarks.frame import ROOT, SHARED, describe_environment, make_parser
 from tests.support.experts import Setting
 
 WEIGHTS = SHARED / "weights/tf_efficientnet_lite0.safetensors"
@@ -154,7 +154,7 @@ def commit() -> str:
     return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", "--", "engine") else "")
 
 
-def by_footplate(setting: Setting, comparison: Comparison, flags: list[str]) -> list[float]:
+def train_with_footplate(setting: Setting, comparison: Comparison, flags: list[str]) -> list[float]:
     """Train with Footplate and return the metric after each epoch."""
     arguments = [setting.data, "--json", *comparison.flags, "--image-size", setting.size, "--epochs", setting.epochs]
     arguments += ["--seed", setting.seed, "--start", "at_once"]
@@ -175,7 +175,7 @@ def validations(arguments: list[Any]) -> list[dict[str, float]]:
     return [event["measures"] for event in events if event["type"] == "validation"]
 
 
-def by_others(recipe: str, setting: Setting, python: str) -> tuple[list[Any], dict[str, str]]:
+def train_with_recipe(recipe: str, setting: Setting, python: str) -> tuple[list[Any], dict[str, str]]:
     """Train with a recipe. Return the metrics after each epoch, and the versions of its packages."""
     script = str(ROOT / "tests/support/experts.py")
     output = _output([python, "-W", "ignore", script, recipe, json.dumps(asdict(setting))], {})
@@ -196,7 +196,7 @@ def has(python: str, recipe: str) -> bool:
     return subprocess.run((python, "-c", test), check=False).returncode == 0
 
 
-def trained(name: str, options: argparse.Namespace, results: Results, folder: Path) -> Iterator[tuple[str, Any]]:
+def train_side(name: str, options: argparse.Namespace, results: Results, folder: Path) -> Iterator[tuple[str, Any]]:
     """Yield each side of a comparison with its results, one per seed. A failed training has the result None."""
     comparison = COMPARISONS[name]
     size, epochs = options.size or comparison.size, options.epochs or comparison.epochs
@@ -229,14 +229,16 @@ def train(setting: Setting, settings: dict[str, Any], options: argparse.Namespac
     versions: dict[str, str] = {}
     try:
         if side == "footplate":
-            values = by_footplate(setting, COMPARISONS[name], shlex.split(options.footplate_flags))
+            values = train_with_footplate(setting, COMPARISONS[name], shlex.split(options.footplate_flags))
         else:
-            values, versions = by_others(side, setting, options.python)
+            values, versions = train_with_recipe(side, setting, options.python)
     except TrainingError as failure:
         print(f"  {name}, {side}, seed {setting.seed} failed:\n{failure}", flush=True)
         return
     seconds = time.monotonic() - start
-    results.add(settings, {"values": values, "seconds": seconds, "versions": versions, "machine": where()})
+    results.add(
+        settings, {"values": values, "seconds": seconds, "versions": versions, "machine": describe_environment()}
+    )
     text = " ".join(f"{value:.3f}" for value in values)
     print(f"  {name}, {side}, seed {setting.seed}: {text}; {seconds:.0f} s", flush=True)
 
@@ -246,7 +248,7 @@ def compare(name: str, options: argparse.Namespace, results: Results, folder: Pa
 
     Returns True if Footplate is as good as the best recipe (within the noise) and no training failed.
     """
-    rows = dict(trained(name, options, results, folder))
+    rows = dict(train_side(name, options, results, folder))
     complete = {side: cells for side, cells in rows.items() if cells and None not in cells}
     best = {side: [max(cell["values"]) for cell in cells] for side, cells in complete.items()}
     others = {side: statistics.mean(values) for side, values in best.items() if side != options.label}
@@ -276,7 +278,7 @@ def _variance(values: list[float]) -> float:
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--datasets", type=Path, default=SHARED / "datasets")
     parser.add_argument("--weights", type=Path, default=WEIGHTS, help=f"timm's weights of {MODEL}")
     parser.add_argument("--only", nargs="+", choices=tuple(COMPARISONS), default=tuple(COMPARISONS))
@@ -290,7 +292,7 @@ def main() -> int:
     parser.add_argument("--label", default="footplate", help="what its row is called")
     parser.add_argument("--results", type=Path, default=Path("outcome.json"))
     options = parser.parse_args()
-    print(where(), flush=True)
+    print(describe_environment(), flush=True)
     results = Results(options.results)
     met = True
     with tempfile.TemporaryDirectory() as temporary:

@@ -14,7 +14,7 @@ import torch
 import torchvision
 
 from engine.optim.host_copies import assign_to_blocks
-from tests.benchmarks.frame import options_of
+from tests.benchmarks.frame import make_parser
 
 AIM = 1.1
 MIB = 1 << 20
@@ -22,7 +22,7 @@ MODELS = ("resnet50", "vit_b_16", "convnext_tiny", "efficientnet_b0", "swin_v2_t
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("models", nargs="*", default=MODELS)
     worst = 0.0
     for name in parser.parse_args().models:

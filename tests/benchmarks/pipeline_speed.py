@@ -22,7 +22,7 @@ from typing import Any
 
 from engine.contract.events import Planned, ScheduleTraced
 from engine.contract.job import Job
-from tests.benchmarks.frame import empty_home, options_of, print_rates, where
+from tests.benchmarks.frame import describe_environment, empty_home, make_parser, print_rates
 from tests.support.timed_runs import TimedRun, make_images, run_side_by_side
 from tests.support.worker_group import Forker
 
@@ -35,7 +35,7 @@ AIM, BUBBLE_AIM = 0.9, 0.05
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--model", default="vit_b_16", help="its equal blocks can be balanced")
     parser.add_argument("--image-size", type=int, default=64)
     parser.add_argument("--batch-size", type=int, default=32)
@@ -86,7 +86,7 @@ def main() -> int:
                     **pair, strategy="model_parallel", accumulation=MICROBATCHES, split_points=points.get(kind, ())
                 )
                 timed(job, f"model parallel, split of {kind}")
-    print(where())
+    print(describe_environment())
     print(
         f"{chosen.model}, {chosen.image_size} px, batch {chosen.batch_size}, {MICROBATCHES} microbatches, two workers "
         f"of one thread, {chosen.rounds} rounds of {chosen.steps} steps; split points: {points}"

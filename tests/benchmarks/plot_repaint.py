@@ -21,7 +21,7 @@ from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
 from gui.sources.columns import Column
 from gui.style import theme
-from tests.benchmarks.frame import application, options_of, where
+from tests.benchmarks.frame import application, describe_environment, make_parser
 
 PLOTS, LINES = 8, 4
 SIZE = (1200, 1000)
@@ -104,7 +104,7 @@ def measure(window: QWidget, frame: Frame, frames: int) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--points", type=int, default=36_000)
     parser.add_argument("--frames", type=int, default=60)
     options = parser.parse_args()
@@ -115,7 +115,9 @@ def main() -> None:
         "ours, smoothed": measure(smoothed.window, smoothed.frame, options.frames),
         "pyqtgraph's defaults": measure(plain.window, plain.frame, max(5, options.frames // 6)),
     }
-    print(f"{where()}; {PLOTS} plots of {LINES} lines of {options.points} points, {SIZE[0]} x {SIZE[1]} pixels")
+    print(
+        f"{describe_environment()}; {PLOTS} plots of {LINES} lines of {options.points} points, {SIZE[0]} x {SIZE[1]} pixels"
+    )
     for name, (median, longest) in results.items():
         print(f"{name:24}  median {median:7.1f} ms   longest {longest:7.1f} ms")
     (footplate_ms, _), *_, (plain_ms, _) = results.values()

@@ -27,7 +27,7 @@ from engine.inference.prediction.sources import list_sources
 from engine.inference.prediction.work import Predictor
 from engine.inference.sweep import ALL_SAMPLES
 from engine.inference.trained_model import TrainedModel
-from tests.benchmarks.frame import empty_home, options_of, where
+from tests.benchmarks.frame import describe_environment, empty_home, make_parser
 from tests.support.timed_runs import make_images
 from tests.support.trained_runs import train
 from tests.support.worker_group import Forker
@@ -60,7 +60,7 @@ class Took(NamedTuple):
         return Took(self.wall - start.wall, self.cpu - start.cpu)
 
 
-def alone(model: TrainedModel, batches: list[torch.Tensor]) -> Took:
+def time_forward_passes(model: TrainedModel, batches: list[torch.Tensor]) -> Took:
     """Measure the time for forward passes over batches in memory."""
     start = Took.now()
     for batch in batches:
@@ -70,7 +70,7 @@ def alone(model: TrainedModel, batches: list[torch.Tensor]) -> Took:
     return Took.now().since(start)
 
 
-def predicted(model: TrainedModel, request: PredictRequest, folder: Path, number: int) -> Took:
+def time_predictions(model: TrainedModel, request: PredictRequest, folder: Path, number: int) -> Took:
     """Measure the time for a worker's predictions, from listing the files to writing the last row.
 
     `number` is the number of the journal in `folder`.
@@ -84,7 +84,7 @@ def predicted(model: TrainedModel, request: PredictRequest, folder: Path, number
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--images", type=int, default=512)
     parser.add_argument("--batch-size", type=int, default=16)
@@ -96,18 +96,18 @@ def main() -> int:
         with closing(Forker()) as forker:
             run = train(forker, folder, "classification", **fields).run
         make_images(folder / "images", options.images, options.size)
-        print(where())
+        print(describe_environment())
         model = Run(run.path).load("last", options.device)
         request = PredictRequest(
             run=str(run.path), paths=(str(folder / "images"),), out=str(folder / "out"), batch_size=options.batch_size
         )
         size = (options.batch_size, 3, options.size, options.size)
         batches = [torch.randn(size, device=model.device) for _ in range(options.images // options.batch_size)]
-        alone(model, batches)
-        predicted(model, request, folder, 0)
+        time_forward_passes(model, batches)
+        time_predictions(model, request, folder, 0)
         ratios: list[Took] = []
         for number in range(1, options.rounds + 1):
-            bare, complete = alone(model, batches), predicted(model, request, folder, number)
+            bare, complete = time_forward_passes(model, batches), time_predictions(model, request, folder, number)
             ratios.append(Took(bare.wall / complete.wall, bare.cpu / complete.cpu))
             print(
                 f"model alone {options.images / bare.wall:,.1f} images/s, predict {options.images / complete.wall:,.1f} "

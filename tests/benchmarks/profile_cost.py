@@ -16,7 +16,7 @@ import torch
 import torchvision
 
 from engine.torch_compat import device_events
-from tests.benchmarks.frame import options_of, where
+from tests.benchmarks.frame import describe_environment, make_parser
 
 AIM = 0.2
 
@@ -39,14 +39,14 @@ def seconds(read: Callable[[torch.profiler.profile], int], model: torch.nn.Modul
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--turns", type=int, default=7)
     turns = parser.parse_args().turns
     torch.set_num_threads(1)
     model = torchvision.models.resnet50()
     pairs = [(seconds(torch_events, model), seconds(raw_events, model)) for _ in range(turns)]
     by_torch, raw = (statistics.median(times) for times in zip(*pairs, strict=True))
-    print(where())
+    print(describe_environment())
     print(
         f"torch.profiler's events {1e3 * by_torch:.0f} ms, device_events {1e3 * raw:.0f} ms, ratio {raw / by_torch:.3f}"
     )

@@ -33,7 +33,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from engine.models.registry import MODELS
-from tests.benchmarks.frame import empty_home, options_of, where
+from tests.benchmarks.frame import describe_environment, empty_home, make_parser
 from tests.support.waits import Waits
 
 DEFAULT = ("dfine_n", "rtdetrv2_r18", "deimv2_n", "rfdetr_nano", "mask2former_swin_t")
@@ -136,7 +136,7 @@ def rfdetr_sides(images: Tensor, labels: list[dict[str, Tensor]]) -> tuple[torch
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--only", nargs="+", default=DEFAULT, metavar="MODEL")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=3)
@@ -145,7 +145,7 @@ def main() -> int:
     parser.add_argument("--places", action="store_true", help="list where the host waits, and measure no speed")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"{where()}; {chosen.rounds} rounds of {chosen.steps} steps, batch {chosen.batch}")
+    print(f"{describe_environment()}; {chosen.rounds} rounds of {chosen.steps} steps, batch {chosen.batch}")
     with empty_home() as folder:
         ratios = [ratio for name in chosen.only for ratio in compare(name, chosen, str(folder))]
     return int(min(ratios, default=AIM) < AIM)

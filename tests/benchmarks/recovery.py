@@ -38,7 +38,7 @@ from engine.runs.folder import RunFolder, create_run
 from engine.runs.launch import Preloader
 from engine.runs.resume import last_execution
 from engine.system import paths
-from tests.benchmarks.frame import empty_home, options_of, preloader, where
+from tests.benchmarks.frame import describe_environment, empty_home, make_parser, preloader
 
 AIMS_S = {
     "killed -> named": 2.0,
@@ -132,11 +132,11 @@ def measure(preloader: Preloader, model: str) -> dict[str, float]:
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--model", nargs="+", default=list(SIZES))
     options = parser.parse_args()
-    print(where())
+    print(describe_environment())
     met = True
     with empty_home(), preloader() as starter:
         for model in options.model:

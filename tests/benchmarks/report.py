@@ -31,7 +31,7 @@ AIM_MISSED = 1
 Figure = dict[str, str]
 
 
-def measured(figure: Figure) -> str:
+def run_figure(figure: Figure) -> str:
     """Run the command of a row. Return its result in one line, or "" if it fails or prints no result."""
     code, printed, errors = _run(figure["command"])
     lines = [line.strip() for line in printed.splitlines() if re.search(figure["line"] or ".", line)]
@@ -70,7 +70,7 @@ def update(page: Path, figures_file: Path, names: Sequence[str], machine: str) -
     failed = False
     for figure in figures:
         if figure["name"] in names:
-            text = measured(figure)
+            text = run_figure(figure)
             failed = failed or not text
             print(f"{figure['name']}: {text or 'ended in an error, and is as it was'}", flush=True)
             if text:
@@ -87,9 +87,9 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME", help="these lines alone")
     parser.add_argument("--table", action="store_true", help="run nothing, and write the table of what is kept")
     chosen = parser.parse_args()
-    from tests.benchmarks.frame import where
+    from tests.benchmarks.frame import describe_environment
 
-    return update(PAGE, FIGURES, [] if chosen.table else chosen.only, where())
+    return update(PAGE, FIGURES, [] if chosen.table else chosen.only, describe_environment())
 
 
 if __name__ == "__main__":

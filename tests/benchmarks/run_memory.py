@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.benchmarks.frame import DATASETS, options_of, where
+from tests.benchmarks.frame import DATASETS, describe_environment, make_parser
 
 AIM = 1.2
 SIZE, BATCH, WORLD = 128, 64, 2
@@ -37,7 +37,7 @@ def peak(commands: list[list[str]], environment: dict[str, str]) -> tuple[int, d
     variables = os.environ | environment | {MARK: mark}
     started = [subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL) for command in commands]
     while any(process.poll() is None for process in started):
-        taken = of_all(mark)
+        taken = measure_memory(mark)
         if sum(taken.values()) > peak_bytes:
             peak_bytes, shares = sum(taken.values()), taken
         time.sleep(PERIOD_S)
@@ -46,7 +46,7 @@ def peak(commands: list[list[str]], environment: dict[str, str]) -> tuple[int, d
     return peak_bytes, shares
 
 
-def of_all(mark: str) -> dict[str, int]:
+def measure_memory(mark: str) -> dict[str, int]:
     """Return the memory of each process whose environment contains `mark`, in bytes."""
     taken: dict[str, int] = {}
     for process in psutil.process_iter():
@@ -69,7 +69,7 @@ def footplate(data: Path, epochs: int, home: str) -> tuple[int, dict[str, int]]:
     return peak([[*command, "--epochs", str(epochs)]], places)
 
 
-def tutorial(data: Path, steps: int, folder: str) -> tuple[int, dict[str, int]]:
+def measure_tutorial(data: Path, steps: int, folder: str) -> tuple[int, dict[str, int]]:
     rest = [str(data), str(steps), f"{folder}/store"]
     ranks = [[sys.executable, __file__, "--rank", str(rank), *rest] for rank in range(WORLD)]
     return peak(ranks, {"OMP_NUM_THREADS": "1"})
@@ -86,16 +86,16 @@ def tutorial_rank(rank: int, data: str, steps: int, store: str) -> None:
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--data", type=Path, default=DATASETS / "hymenoptera")
     parser.add_argument("--epochs", type=int, default=5)
     chosen = parser.parse_args()
-    print(where())
+    print(describe_environment())
     images = sum(path.is_file() for path in (chosen.data / "train").rglob("*"))
     with tempfile.TemporaryDirectory(prefix="fp") as folder:
         results = {
             "Footplate": footplate(chosen.data, chosen.epochs, folder),
-            "the tutorial's script": tutorial(chosen.data, chosen.epochs * (images // BATCH), folder),
+            "the tutorial's script": measure_tutorial(chosen.data, chosen.epochs * (images // BATCH), folder),
         }
     for name, (peak_bytes, shares) in results.items():
         parts = ", ".join(f"{process} {bytes_ / 2**20:.0f}" for process, bytes_ in shares.items())

@@ -23,7 +23,7 @@ from engine.runs.folder import RunFolder, SupervisorFile
 from engine.runs.index import RunIndex
 from engine.runs.notes import change_notes
 from engine.system import paths
-from tests.benchmarks.frame import ROOT, empty_home, options_of, where
+from tests.benchmarks.frame import ROOT, describe_environment, empty_home, make_parser
 from tests.gui.sources.written_runs import job, list_run_events, write
 
 AIM_S = 0.3
@@ -152,11 +152,11 @@ def one_window(environment: dict[str, str], runs: int, how: str) -> list[float]:
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--runs", type=int, default=5000)
     parser.add_argument("--times", type=int, default=5)
     options = parser.parse_args()
-    print(where())
+    print(describe_environment())
     with empty_home():
         os.environ["QT_QPA_PLATFORM"] = "offscreen"
         make_runs(options.runs)

@@ -23,7 +23,7 @@ from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
 from engine.tasks.custom.task import load_task
 from engine.training.sample_processes import SampleProcesses, are_worthwhile
-from tests.benchmarks.frame import empty_home, options_of, where
+from tests.benchmarks.frame import describe_environment, empty_home, make_parser
 from tests.support.consent import permit_model_file
 
 AIM = 1.4
@@ -63,7 +63,7 @@ LOADS = {
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0)
@@ -71,7 +71,7 @@ def main() -> int:
     ratios, misses = dict[str, float](), 0
     with empty_home() as folder:
         (folder / "data").mkdir()
-        print(where())
+        print(describe_environment())
         for name, load in LOADS.items():
             job = make_job(folder, name, load)
             splits = load_task(job).splits()

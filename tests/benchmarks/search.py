@@ -31,7 +31,7 @@ from engine.runs.searches import (
     trials_of,
 )
 from engine.system import paths
-from tests.benchmarks.frame import SHARED, empty_home, options_of, where
+from tests.benchmarks.frame import SHARED, describe_environment, empty_home, make_parser
 
 AIM = 1.1
 DEVICES = ["cpu", "cpu"]
@@ -72,7 +72,7 @@ SPACES: dict[str, dict[str, Any]] = {
 """Search spaces for datasets that don't use the common `SPACE`."""
 
 
-def searched(name: str, job: Job, **values: Any) -> tuple[SearchFolder, SearchState, float]:
+def run_search(name: str, job: Job, **values: Any) -> tuple[SearchFolder, SearchState, float]:
     """Run a search on two CPU workers. Return its folder, its final state and its duration in seconds."""
     search, problems = validate_search({"name": name, "devices": DEVICES, **values}, job, load_catalogue())
     if search is None:
@@ -103,7 +103,7 @@ def handover(trials: int, epochs: int) -> bool:
         predictions=0,
     )
     space = {name: SPACE[name] for name in ("learning_rate", "weight_decay")}
-    _folder, state, seconds = searched(
+    _folder, state, seconds = run_search(
         "handover", job, space=space, trials=trials, pruner="none", sampler="random", confirm=0
     )
     worked_s = [run.worked_s() for run, _trial in trials_of("handover")]
@@ -120,7 +120,7 @@ def gain(name: str, trials: int) -> bool:
     row = ROWS[name] | {"dataset": str(SHARED / "datasets" / name)}
     start = time.monotonic()
     job = _by_itself(row)
-    folder, state, _seconds = searched(name, job, space=SPACES.get(name, SPACE), trials=trials)
+    folder, state, _seconds = run_search(name, job, space=SPACES.get(name, SPACE), trials=trials)
     search, best = folder.search(), state.row(state.best)
     confirmed = confirmed_words(state, lambda value: f"{value:.4f}")
     assert search is not None
@@ -129,7 +129,7 @@ def gain(name: str, trials: int) -> bool:
     means = {}
     for side, each in (("default", search.job), ("best", best_job(search, best))):
         of_seeds = {"space": {"seed": SEEDS}, "sampler": "grid", "pruner": "none"}
-        _folder, found, _seconds = searched(f"{name} {side}", each, **of_seeds)
+        _folder, found, _seconds = run_search(f"{name} {side}", each, **of_seeds)
         means[side] = statistics.mean(trial.values[0] or 0.0 for trial in found.trials)
     settings = ", ".join(
         f"{field}={value:.2g}" if isinstance(value, float) else f"{field}={value}"
@@ -159,7 +159,7 @@ def _by_itself(row: dict[str, Any]) -> Job:
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--only", nargs="+", choices=("handover", "gain"), default=("handover", "gain"))
     parser.add_argument("--trials", type=int, default=20, help="of the handover")
     parser.add_argument("--epochs", type=int, default=20, help="of a trial of the handover")
@@ -167,7 +167,7 @@ def main() -> int:
     parser.add_argument("--datasets", nargs="+", choices=tuple(ROWS), default=tuple(ROWS))
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))
-    print(where(), flush=True)
+    print(describe_environment(), flush=True)
     met = True
     with empty_home():
         if "handover" in options.only:

@@ -30,7 +30,7 @@ from engine.strategies.base import ResolvedJob
 from engine.strategies.pipeline import Pipeline
 from engine.strategies.pipelining.model_split import Traces
 from engine.tasks.registry import TASKS
-from tests.benchmarks.frame import options_of, where
+from tests.benchmarks.frame import describe_environment, make_parser
 from tests.support.dataset_infos import dataset_info
 from tests.support.specs import spec_of
 
@@ -180,12 +180,12 @@ def asked(chosen: argparse.Namespace) -> list[Setting]:
 
 
 def main() -> None:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help="some of those that are tried by default")
     parser.add_argument("--schedule", default="1f1b", choices=("gpipe", "1f1b"))
     parser.add_argument("--steps", type=int, default=2, help="timed steps at each place (%(default)s)")
     chosen = parser.parse_args()
-    print(f"{where()}; {chosen.schedule}")
+    print(f"{describe_environment()}; {chosen.schedule}")
     answers, theirs = multiprocessing.Pipe(duplex=False)
     context = multiprocessing.get_context("fork")
     worst = 1.0

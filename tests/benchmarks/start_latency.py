@@ -24,7 +24,7 @@ from engine.runs.connection import NotRunning, RunConnection
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.launch import start_supervisor
 from engine.system import paths
-from tests.benchmarks.frame import empty_home, options_of, preloader, where
+from tests.benchmarks.frame import describe_environment, empty_home, make_parser, preloader
 
 AIM_S = 1.0
 
@@ -66,7 +66,7 @@ def connect(run: RunFolder) -> RunConnection:
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--strategy", choices=("single", "ddp"), default="single")
     parser.add_argument("--model", default="resnet18")
@@ -79,7 +79,7 @@ def main() -> int:
         strategy=options.strategy,
         devices=devices,
     )
-    print(where())
+    print(describe_environment())
     print(
         f"{job.model.name}, {job.data.image_size} px, batch {job.training.batch_size}, {job.resolved_strategy} on {','.join(devices)}"
     )

@@ -17,7 +17,7 @@ from engine.strategies import STRATEGIES
 from engine.strategies.fsdp import FullySharded
 from engine.strategies.pipeline import Pipeline
 from tests.benchmarks.checkpoint_memory import MIB, Peaks
-from tests.benchmarks.frame import empty_home, options_of, where
+from tests.benchmarks.frame import describe_environment, empty_home, make_parser
 from tests.support.timed_runs import make_images
 from tests.support.worker_group import Forker
 
@@ -31,7 +31,7 @@ def build_everywhere(_spec: WorkerSpec) -> None:
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--model", default="vit_b_16")
     parser.add_argument("--strategy", default="fsdp", choices=tuple(STRATEGIES))
@@ -55,7 +55,7 @@ def main() -> int:
         peaks.train("everywhere", forker, job, folder, prepare="tests.benchmarks.start_memory:build_everywhere")
         peaks.train("rank 0", forker, job, folder)
         peaks.stage = "done"
-    print(f"{where()}\n{chosen.strategy}, {chosen.model}, peaks before training")
+    print(f"{describe_environment()}\n{chosen.strategy}, {chosen.model}, peaks before training")
     before, after = (peaks.bytes[f"{name}: preparing"] for name in ("everywhere", "rank 0"))
     for title, taken in (("complete model on every rank", before), ("complete model on rank 0", after)):
         print(f"{title:<30}", "  ".join(f"rank {rank}: {each / MIB:.0f} MiB" for rank, each in sorted(taken.items())))

@@ -24,7 +24,7 @@ from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies import STRATEGIES
 from engine.strategies.base import ResolvedJob
 from engine.training.oom_retry import ResilientStep
-from tests.benchmarks.frame import options_of, where
+from tests.benchmarks.frame import describe_environment, make_parser
 from tests.support.dataset_infos import class_of_image
 from tests.support.specs import spec_of
 
@@ -32,7 +32,7 @@ AIM = 0.01
 SIZE, IMAGES, CLASSES = 64, 32, 10
 
 
-def torchs_own(inputs: torch.Tensor, targets: torch.Tensor) -> Callable[[], None]:
+def make_torch_step(inputs: torch.Tensor, targets: torch.Tensor) -> Callable[[], None]:
     """Return the training step of a plain torch script, with the same optimizer as Footplate's step."""
     model = resnet18(num_classes=CLASSES)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, weight_decay=1e-4, fused=True)
@@ -66,7 +66,7 @@ def footplates(
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--blocks", type=int, default=60)
     parser.add_argument("--steps", type=int, default=4, help="steps per block")
     chosen = parser.parse_args()
@@ -74,7 +74,7 @@ def main() -> int:
     torch.manual_seed(0)
     inputs, targets = torch.randn(IMAGES, 3, SIZE, SIZE), torch.randint(0, CLASSES, (IMAGES,))
     sides = {
-        "torch": torchs_own(inputs, targets),
+        "torch": make_torch_step(inputs, targets),
         "Footplate": footplates(inputs, targets),
         "Footplate, skipping": footplates(inputs, targets, "skip"),
     }
@@ -92,7 +92,7 @@ def main() -> int:
     medians = {name: statistics.median(times) for name, times in seconds.items()}
     overhead = medians["Footplate"] / medians["torch"] - 1
     check = medians["Footplate, skipping"] / medians["Footplate"] - 1
-    print(f"{where()}, one thread")
+    print(f"{describe_environment()}, one thread")
     for name, median in medians.items():
         print(f"{name}: {median * 1000:.2f} ms of processor time per step (median of {chosen.blocks} blocks)")
     print(f"overhead of Footplate's step: {overhead:+.2%} (aim: below {AIM:.0%})")

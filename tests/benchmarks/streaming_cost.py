@@ -36,7 +36,7 @@ from engine.runs.folder import RunFolder, create_run
 from engine.supervisor.sampling import Sampler
 from engine.supervisor.supervisor import Supervisor
 from engine.system import paths
-from tests.benchmarks.frame import DATASETS, empty_home, options_of, where
+from tests.benchmarks.frame import DATASETS, describe_environment, empty_home, make_parser
 
 AIM_SHARE = 0.005
 HERE = Path(__file__)
@@ -203,7 +203,7 @@ def measure(job: Job, worker: str, *, reader: bool) -> dict[str, float]:
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--pairs", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--dataset", type=Path, default=MNIST if MNIST.exists() else paths.sample_dataset())
@@ -213,7 +213,7 @@ def main() -> int:
     if options.supervise:
         return supervise(options.supervise, options.worker)
     job = Job.from_fields(dataset=str(options.dataset), model="mnist_cnn", batch_size=64, epochs=options.epochs)
-    print(f"{where()}; {job.model.name}, batch {job.training.batch_size}, {job.training.epochs} epochs")
+    print(f"{describe_environment()}; {job.model.name}, batch {job.training.batch_size}, {job.training.epochs} epochs")
     with empty_home():
         rounds = [
             (

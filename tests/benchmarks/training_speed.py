@@ -40,7 +40,7 @@ from engine.contract.job import Job
 from engine.data.datasets.open_splits import open_splits
 from engine.supervisor.environment import usable_cores
 from engine.tasks.registry import TASKS
-from tests.benchmarks.frame import DATASETS, empty_home, options_of, where
+from tests.benchmarks.frame import DATASETS, describe_environment, empty_home, make_parser
 from tests.support import sides, tutorials
 from tests.support.gpu_watch import GpuWatch, Usage, gpu_name
 from tests.support.sides import Rates, Setting, run_in_process
@@ -280,7 +280,7 @@ class Bench:
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--quick", action="store_true", help="one round of 5 s, 400 made images, 64 px alone")
     parser.add_argument("--pure", action="store_true", help="folders of images against bare steps alone")
@@ -293,7 +293,7 @@ def main() -> int:
     chosen = parser.parse_args()
     if chosen.quick:
         chosen.rounds, chosen.seconds, chosen.images, chosen.sizes = 1, 5.0, 400, chosen.sizes[:1]
-    print(f"{where()}; {chosen.rounds} rounds of {chosen.seconds:g} s")
+    print(f"{describe_environment()}; {chosen.rounds} rounds of {chosen.seconds:g} s")
     with empty_home() as folder, contextlib.closing(Forker()) as forker:
         bench = Bench(chosen, forker, folder)
         if "mnist" in chosen.only:

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.benchmarks.frame import ROOT, empty_home, options_of, where
+from tests.benchmarks.frame import ROOT, describe_environment, empty_home, make_parser
 
 AIM_S = 0.6
 CHILD = """
@@ -86,10 +86,10 @@ def measure(name: str, environment: dict[str, str], times: int) -> bool:
 
 
 def main() -> int:
-    parser = options_of(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument("--times", type=int, default=7)
     times = parser.parse_args().times
-    print(where())
+    print(describe_environment())
     with empty_home():
         base = dict(os.environ)
         base.pop("PYTHONDONTWRITEBYTECODE", None)  # otherwise each start compiles changed modules anew

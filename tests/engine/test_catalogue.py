@@ -8,7 +8,7 @@ import pytest
 from torchvision import models as torchvision
 
 from engine import catalogue
-from engine.contract.catalogue import did_you_mean, load_catalogue
+from engine.contract.catalogue import load_catalogue, suggest_name
 from engine.models import timm_models
 from engine.strategies import STRATEGIES
 from engine.tasks.registry import TASKS
@@ -78,9 +78,9 @@ def test_titles_are_unique() -> None:
 
 def test_unknown_names_are_answered_with_similar_or_available_ones() -> None:
     names = [f"{letter}{letter}{letter}" for letter in "abcdefghij"]
-    assert did_you_mean("jjjk", names) == "Did you mean “jjj”?"
-    assert did_you_mean("xyz", names) == "Available: aaa, bbb, ccc, ddd, eee, fff, ggg, hhh, …."
-    assert did_you_mean("xyz", names[:2]) == "Available: aaa, bbb."
+    assert suggest_name("jjjk", names) == "Did you mean “jjj”?"
+    assert suggest_name("xyz", names) == "Available: aaa, bbb, ccc, ddd, eee, fff, ggg, hhh, …."
+    assert suggest_name("xyz", names[:2]) == "Available: aaa, bbb."
 
 
 def test_check_reports_a_stale_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from engine.contract.events import (
     Validation,
 )
 from engine.contract.protocol import Pause
-from engine.runs.queue import holders
+from engine.runs.queue import list_holders
 from tests.engine.supervisor.supervised import wait_until
 from tests.faults.conftest import Make, StartRun, Uninterrupted
 from tests.faults.real_runs import Hold, RealRun, assert_same_end, is_alive, kill
@@ -54,7 +54,7 @@ def test_killed_supervisor_ends_its_workers_and_the_run_resumes(
     kill(run.pid)
     run.assert_processes_end()
     assert run.folder.state() == "interrupted"
-    assert holders() == {}
+    assert list_holders() == {}
     hold.release()
     assert_resumes_without_loss(run, uninterrupted)
 

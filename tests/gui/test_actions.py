@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QApplication, QPushButton, QTabBar, QWidget
 from pytestqt.qtbot import QtBot
 
 from gui.actions import Action, Actions, bind, chosen_keys
-from gui.commands.keymap import Keymap, overlap
+from gui.commands.keymap import Keymap, can_conflict
 from gui.commands.shortcuts import ShortcutsDialog
 from gui.main_window import MainWindow
 from gui.monitor.toolbar import PROCESSES
@@ -38,7 +38,7 @@ def test_commands_have_unique_ids_and_keys(open_window: OpenWindow, qtbot: QtBot
         (one.objectName(), other.objectName())
         for number, one in enumerate(actions)
         for other in actions[number + 1 :]
-        if {*one.shortcuts()} & {*other.shortcuts()} and overlap(one, other)
+        if {*one.shortcuts()} & {*other.shortcuts()} and can_conflict(one, other)
     ]
     assert shared == []
     keymap = window.commands.keymap

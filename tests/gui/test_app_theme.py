@@ -71,9 +71,9 @@ def test_theme_follows_the_desktop(
 
 
 def test_sizes_follow_the_desktops_font(styled: QApplication, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert theme.scaled(100) == 100
+    assert theme.scale_pixels(100) == 100
     monkeypatch.setattr(theme._chosen, "base_pixels", 15)
-    assert theme.scaled(100) == 125
+    assert theme.scale_pixels(100) == 125
 
 
 @pytest.mark.usefixtures("normal_text", "styled")

@@ -233,7 +233,7 @@ def test_every_page_is_accessible_and_unclipped(
     window = open_window()
     qtbot.waitActive(window)
     stage = Stage(window)
-    assert theme.scaled(100) == PERCENT
+    assert theme.scale_pixels(100) == PERCENT
     found: dict[str, str] = {}
     described: dict[str, list[str]] = {}
     for name, show in (stage.pages() | stage.unfolded() | {"run-going-on": partial(show_active_run, stage)}).items():

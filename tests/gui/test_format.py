@@ -10,7 +10,7 @@ import pytest
 
 from engine.system import format as plain
 from gui import format as window_format
-from gui.format import about, clock, size_of
+from gui.format import clock, format_roughly, size_of
 from gui.titles import devices_words, rank_titles, short_measure, short_title
 from tests.gui.sources.devices.snapshots import UUIDS
 
@@ -29,7 +29,7 @@ def test_used_and_total_share_a_unit() -> None:
     [(0.2, "1 s"), (22.4, "22 s"), (59.6, "1 min"), (720, "12 min"), (5500, "1.5 h"), (172_800, "2.0 days")],
 )
 def test_about_rounds_durations(seconds: float, text: str) -> None:
-    assert about(seconds) == text
+    assert format_roughly(seconds) == text
 
 
 def test_time_of_another_day_has_a_date() -> None:
@@ -41,7 +41,7 @@ def test_numbers_and_dates_follow_the_region(german: None) -> None:
     assert size_of(41 << 30, 141 << 30) == "41,0 of 141,0 GiB"
     assert window_format.counted(3000, "run") == "3.000 runs"
     assert window_format.throughput(1.2e12) == "1.200,00 GB/s"
-    assert window_format.moment(NOON) == time.strftime("%d.%m.%y %H:%M", time.localtime(NOON))
+    assert window_format.format_date_and_time(NOON) == time.strftime("%d.%m.%y %H:%M", time.localtime(NOON))
     # The formats for files and terminals don't change.
     assert plain.counted(3000, "run") == "3,000 runs"
     assert [plain.counted(count, "class") for count in (0, 1, 2)] == ["0 classes", "1 class", "2 classes"]

@@ -79,7 +79,7 @@ class Walker:
         self._signals: dict[type, list[QMetaMethod]] = {}
         for module in BORDERS:
             patch.setattr(f"{module}.in_background", partial(self._request, module))
-        patch.setattr(termination, "end", partial(self._request, "end process"))
+        patch.setattr(termination, "end_process", partial(self._request, "end process"))
         patch.setattr(JsonLinesProcess, "run", partialmethod(_run, self))
         patch.setattr(QDesktopServices, "openUrl", lambda url: self._request(f"open {url.toString()}") or True)
         write = Settings.set

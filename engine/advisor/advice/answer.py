@@ -160,6 +160,7 @@ def _predict_changes(state: AdviceState, tried: list[Contender]) -> Iterator[str
     )
     if costs is None or several is None or alone is None:
         return
+    # The model of a step: fixed cost, cost per image divided by the number of devices, and communication.
     count, batch = len(several.setup.job.parallel.devices), several.setup.job.training.batch_size
     per_image_s = max(0.0, alone.step_s - costs.fixed_s) / batch
     communication_s = several.step_s - costs.fixed_s - per_image_s * batch / count

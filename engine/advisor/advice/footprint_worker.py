@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from engine.advisor.advice.machines import last_bucket
+from engine.advisor.advice.machines import last_bucket_bytes
 from engine.advisor.advice.trial_files import Activations, Footprint
 from engine.advisor.memory import MainMemory, gpu_peaks
 from engine.advisor.trial_results import write_result
@@ -71,7 +71,7 @@ def footprint_of(job: Job, base_bytes: int, limits: tuple[int, ...]) -> Footprin
     return Footprint(
         parameter_bytes=_bytes(parameters),
         trained_bytes=_bytes(trained),
-        last_bytes=last_bucket(_bytes([parameter]) for parameter in reversed(trained)),
+        last_bytes=last_bucket_bytes(_bytes([parameter]) for parameter in reversed(trained)),
         buffer_bytes=_bytes(model.buffers()),
         block_bytes=block_bytes,
         base_bytes=base_bytes,

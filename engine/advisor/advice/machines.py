@@ -37,7 +37,7 @@ class Step(NamedTuple):
     """Duration of the backward pass as a fraction of the computing time."""
 
 
-def last_bucket(gradients: Iterable[int]) -> int:
+def last_bucket_bytes(gradients: Iterable[int]) -> int:
     """Return the size of DDP's last bucket in bytes.
 
     `gradients` are the sizes of the gradients in the order of the backward pass.

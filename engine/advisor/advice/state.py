@@ -155,7 +155,7 @@ class AdviceState:
         start = _SUPERVISOR_START_S + self.import_s + startup
         measured = {"start", "step"}
         if rehearsal is None or rehearsed is None:
-            validation = footprint.val_images / job.training.batch_size * step / 3
+            validation = footprint.val_images / job.training.batch_size * step / 3  # only the forward pass of a step
         else:
             ratio = step / rehearsed.step_s
             step = rehearsal.warm_step_s * ratio + rehearsal.start_s / steps

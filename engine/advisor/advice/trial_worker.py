@@ -6,6 +6,7 @@ It times a few steps of the job. For a rehearsal, it also trains and validates a
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import socket
 import statistics
@@ -284,7 +285,7 @@ def _validate_twice(trial: _Trial, val: SplitLoader) -> tuple[float, float]:
     """
     strategy = trial.strategy
     metric, predictions = strategy.objective.metric(), trial.prepared.dataloaders.predictions()
-    batch_count = max(1, -(-len(trial.prepared.splits.val) // strategy.job.training.batch_size))
+    batch_count = max(1, math.ceil(len(trial.prepared.splits.val) / strategy.job.training.batch_size))
     seconds = fraction = 0.0
     for number in range(2):
         metric.reset()

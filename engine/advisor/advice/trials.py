@@ -62,9 +62,8 @@ def try_setup(contender: Contender, request: TrialRequest, folder: Path, timeout
         contender.steps += result.step_s
         contender.startup_s = contender.wall_s - result.worked_s
         contender.measured = result if before is None else _merge(before, result)
-        contender.memory = max(
-            (use for rank in outcome for use in rank.memory.values()), key=lambda use: use[0] / use[1]
-        )
+        peaks_and_limits = (peak_and_limit for rank in outcome for peak_and_limit in rank.memory.values())
+        contender.memory = max(peaks_and_limits, key=lambda peak_and_limit: peak_and_limit[0] / peak_and_limit[1])
         contender.state = "slower" if result.gave_up else "measured"
         slow = f"A step takes over {DROP_FACTOR:g} times as long as the fastest's."
         contender.why = slow if result.gave_up else ""

@@ -177,24 +177,25 @@ def _time_gloo_send() -> float:
     if sys.platform != "win32":
         os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK
     store = dist.HashStore()
+    sender_rank, receiver_rank, tag = 0, 1, 0
     load, answer = torch.zeros(TRANSFER_BYTES, dtype=torch.uint8), torch.zeros(1, dtype=torch.uint8)
 
     def receive() -> None:
         """Receive each load as the other member of the group, and send a byte back."""
-        group: Any = dist.ProcessGroupGloo(store, 1, 2, TRAVEL_TIMEOUT)  # rank 1 of 2
+        group: Any = dist.ProcessGroupGloo(store, receiver_rank, 2, TRAVEL_TIMEOUT)
         received = torch.empty_like(load)
         for _ in range(TIMED_TRANSFERS):
-            group.recv([received], 0, 0).wait()
-            group.send([answer], 0, 0).wait()
+            group.recv([received], sender_rank, tag).wait()
+            group.send([answer], sender_rank, tag).wait()
 
     receiver = threading.Thread(target=receive, name="traveling")
     receiver.start()
-    group: Any = dist.ProcessGroupGloo(store, 0, 2, TRAVEL_TIMEOUT)  # rank 0 of 2
+    group: Any = dist.ProcessGroupGloo(store, sender_rank, 2, TRAVEL_TIMEOUT)
     seconds = []
     for _ in range(TIMED_TRANSFERS):
         started = time.perf_counter()
-        group.send([load], 1, 0).wait()
-        group.recv([answer], 1, 0).wait()
+        group.send([load], receiver_rank, tag).wait()
+        group.recv([answer], receiver_rank, tag).wait()  # it shows that the load has arrived
         seconds.append(time.perf_counter() - started)
     receiver.join()
     return min(seconds)

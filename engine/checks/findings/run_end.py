@@ -356,7 +356,7 @@ def _check_falling(run: _Run, *, is_completed: bool) -> Verdict | None:
     curve = run.curve
     before, middle, now = curve.costs[-MIN_EPOCHS:]
     # Mean improvement per epoch, as a fraction of the value.
-    rate = (before - now) / 2 / max(abs(before), abs(now), 1e-12)
+    rate = (before - now) / (MIN_EPOCHS - 1) / max(abs(before), abs(now), 1e-12)
     is_improving = before > middle > now == min(curve.costs)
     if not is_improving or rate < WORTHWHILE_GAIN:
         return None

@@ -117,12 +117,12 @@ def unsupported_codes(nvml: ModuleType) -> tuple[int, ...]:
     )
 
 
-def text(value: str | bytes) -> str:
+def decode_text(value: str | bytes) -> str:
     """Convert a string from NVML to str. Old versions of pynvml return bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-def within(value: float | None, lowest: float, highest: float) -> float | None:
+def drop_implausible(value: float | None, lowest: float, highest: float) -> float | None:
     """Return `value` if it is in the plausible range, otherwise None.
 
     Some drivers briefly report implausible values.
@@ -132,7 +132,7 @@ def within(value: float | None, lowest: float, highest: float) -> float | None:
 
 def percent(value: float | None) -> float | None:
     """Return a percentage, or None if it is outside 0 to 100."""
-    return within(value, 0, 100)
+    return drop_implausible(value, 0, 100)
 
 
 def address(handle: Any) -> int | None:

@@ -12,7 +12,7 @@ import msgspec
 from engine.contract.devices import Gpu
 from engine.gpus.host import HostProcesses
 from engine.gpus.nvml import driver_files
-from engine.gpus.nvml.calls import DeviceCalls, GpuLost, Stopwatch, lost_codes, text
+from engine.gpus.nvml.calls import DeviceCalls, GpuLost, Stopwatch, decode_text, lost_codes
 from engine.gpus.nvml.mig import MigInstances
 from engine.gpus.nvml.processes import ProcessTable
 from engine.gpus.nvml.queries import Quantities, ReadRequest, identity
@@ -143,14 +143,14 @@ class _OpenGpu:
         nvml = tools.nvml
         try:
             handle = tools.stopwatch.time(lambda: find(nvml))
-            uuid = text(nvml.nvmlDeviceGetUUID(handle))
+            uuid = decode_text(nvml.nvmlDeviceGetUUID(handle))
         except nvml.NVMLError as error:
             if error.value in lost_codes(nvml):
                 raise GpuLost from error
             raise
         self.calls = DeviceCalls(nvml, handle, tools.stopwatch)
         pci = self.calls.call("nvmlDeviceGetPciInfo")
-        self.identity = identity(self.calls, uuid, index, text(pci.busId) if pci is not None else None)
+        self.identity = identity(self.calls, uuid, index, decode_text(pci.busId) if pci is not None else None)
         processes = ProcessTable(self.calls, tools.host)
         self.quantities = Quantities(self.calls, tools.stopwatch, processes, self.identity)
         self._instances = MigInstances(self.calls, tools.stopwatch, self.identity, tools.host)

@@ -11,7 +11,7 @@ from typing import Any
 from engine.contract.devices import Gpu, Mig
 from engine.gpus.host import HostProcesses
 from engine.gpus.nvml.activity import Activity
-from engine.gpus.nvml.calls import DeviceCalls, GpuLost, Stopwatch, address, text
+from engine.gpus.nvml.calls import DeviceCalls, GpuLost, Stopwatch, address, decode_text
 from engine.gpus.nvml.processes import ProcessTable
 from engine.gpus.nvml.queries import ReadRequest, Values, identity, memory
 
@@ -58,8 +58,10 @@ class MigInstances:
                 calls = DeviceCalls(self._calls.nvml, handle, self._stopwatch)
                 uuid, gpu_instance = calls.call("nvmlDeviceGetUUID"), calls.call("nvmlDeviceGetGpuInstanceId")
                 if uuid is not None and gpu_instance is not None:
-                    key = (address(handle), text(uuid))
-                    found[key] = self._instances.get(key) or self._create_instance(calls, text(uuid), gpu_instance)
+                    key = (address(handle), decode_text(uuid))
+                    found[key] = self._instances.get(key) or self._create_instance(
+                        calls, decode_text(uuid), gpu_instance
+                    )
         return found
 
     def _instance_handle(self, number: int) -> Any:

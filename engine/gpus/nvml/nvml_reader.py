@@ -11,7 +11,7 @@ from types import ModuleType
 from engine.contract.devices import Gpu, NvmlStatus, SnapshotRequest, Topology
 from engine.gpus import sentences
 from engine.gpus.host import HostProcesses
-from engine.gpus.nvml.calls import GpuLost, Stopwatch, text
+from engine.gpus.nvml.calls import GpuLost, Stopwatch, decode_text
 from engine.gpus.nvml.device import Device, Tools
 from engine.gpus.nvml.driver_files import denied_files, is_driver_loaded, is_in_container, lost_gpu, sleeping_gpus
 from engine.gpus.nvml.queries import ReadRequest
@@ -133,7 +133,7 @@ class NvmlReader:
     def _driver_version(self) -> str | None:
         """Return the version of the driver, e.g. "595.45", or None if it is unknown."""
         try:
-            return text(self._nvml.nvmlSystemGetDriverVersion())
+            return decode_text(self._nvml.nvmlSystemGetDriverVersion())
         except self._nvml.NVMLError:
             return None
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from engine.contract.devices import Ecc, Gpu, Pcie, Retired, Throttle
 from engine.gpus.nvml.activity import Activity
-from engine.gpus.nvml.calls import DeviceCalls, GpuLost, Stopwatch, percent, text, within
+from engine.gpus.nvml.calls import DeviceCalls, GpuLost, Stopwatch, decode_text, drop_implausible, percent
 from engine.gpus.nvml.fields import Field, Fields
 from engine.gpus.nvml.processes import ProcessTable
 from engine.gpus.nvml.topology import read_nvlinks
@@ -147,11 +147,11 @@ class Quantities:
         energy_mj = values.get(ENERGY_MJ)
         state = calls.call("nvmlDeviceGetPerformanceState")
         return {
-            "memory_temperature_c": within(values.get(MEMORY_TEMPERATURE), 1, MAX_C),
+            "memory_temperature_c": drop_implausible(values.get(MEMORY_TEMPERATURE), 1, MAX_C),
             "energy_j": None if energy_mj is None else energy_mj / 1000,
             "nvlinks": self._links.with_rates(values, at),
-            "sm_clock_mhz": within(calls.call("nvmlDeviceGetClockInfo", CLOCK_SM), 0, MAX_MHZ),
-            "memory_clock_mhz": within(calls.call("nvmlDeviceGetClockInfo", CLOCK_MEMORY), 0, MAX_MHZ),
+            "sm_clock_mhz": drop_implausible(calls.call("nvmlDeviceGetClockInfo", CLOCK_SM), 0, MAX_MHZ),
+            "memory_clock_mhz": drop_implausible(calls.call("nvmlDeviceGetClockInfo", CLOCK_MEMORY), 0, MAX_MHZ),
             "performance_state": state if state is not None and 0 <= state <= MAX_STATE else None,
             "pcie": Pcie(
                 **self._pcie,
@@ -182,7 +182,7 @@ class Quantities:
             values |= self._read_modes()
         else:
             celsius = self._memory_temperature.read().get(MEMORY_TEMPERATURE)
-            values["memory_temperature_c"] = within(celsius, 1, MAX_C)
+            values["memory_temperature_c"] = drop_implausible(celsius, 1, MAX_C)
         return values
 
     def _read_error_counts(self) -> Values:
@@ -212,7 +212,7 @@ class Quantities:
             "replays": None if replays is None else int(replays),
         }
         return {
-            "fan_percent": within(calls.call("nvmlDeviceGetFanSpeed"), 0, MAX_FAN_PERCENT),
+            "fan_percent": drop_implausible(calls.call("nvmlDeviceGetFanSpeed"), 0, MAX_FAN_PERCENT),
             "encoder_percent": percent(encoder[0]) if encoder is not None else None,
             "decoder_percent": percent(decoder[0]) if decoder is not None else None,
             "persistence": None if persistence is None else bool(persistence),
@@ -226,8 +226,8 @@ class Quantities:
             "max_width": self._read_count("nvmlDeviceGetMaxPcieLinkWidth", MAX_LANES),
         }
         return self._read_thresholds() | {
-            "sm_clock_max_mhz": within(calls.call("nvmlDeviceGetMaxClockInfo", CLOCK_SM), 1, MAX_MHZ),
-            "memory_clock_max_mhz": within(calls.call("nvmlDeviceGetMaxClockInfo", CLOCK_MEMORY), 1, MAX_MHZ),
+            "sm_clock_max_mhz": drop_implausible(calls.call("nvmlDeviceGetMaxClockInfo", CLOCK_SM), 1, MAX_MHZ),
+            "memory_clock_max_mhz": drop_implausible(calls.call("nvmlDeviceGetMaxClockInfo", CLOCK_MEMORY), 1, MAX_MHZ),
         }
 
     def _read_thresholds(self) -> Values:
@@ -238,7 +238,7 @@ class Quantities:
         """
         calls = self._calls
         shutdown, slowdown, memory_max = (
-            within(calls.call("nvmlDeviceGetTemperatureThreshold", kind), 1, MAX_C)
+            drop_implausible(calls.call("nvmlDeviceGetTemperatureThreshold", kind), 1, MAX_C)
             for kind in (SHUTDOWN, SLOWDOWN, MEMORY_MAX)
         )
         if slowdown is None:
@@ -254,7 +254,7 @@ class Quantities:
         celsius = self._calls.call("nvmlDeviceGetTemperature", TEMPERATURE_GPU)
         if celsius is None and self._calls.lacks(("nvmlDeviceGetTemperature", TEMPERATURE_GPU)):
             celsius = self._calls.call("nvmlDeviceGetTemperatureV", TEMPERATURE_GPU)  # the first function is deprecated
-        return within(celsius, -50, MAX_C)
+        return drop_implausible(celsius, -50, MAX_C)
 
     def _read_throttle_reasons(self) -> tuple[Throttle, ...] | None:
         """Return the reasons for throttling, or None if they are unknown.
@@ -272,7 +272,7 @@ class Quantities:
         Returns None if this is not between `lowest` and `highest`.
         """
         value = self._calls.call(function)
-        return None if value is None else within(value / 1000, lowest, highest)
+        return None if value is None else drop_implausible(value / 1000, lowest, highest)
 
     def _read_count(self, function: str, highest: int) -> int | None:
         """Call an NVML function, and return its result, or None if it is not between 1 and `highest`."""
@@ -308,7 +308,7 @@ def identity(calls: DeviceCalls, uuid: str, nvml_index: int, pci_bus_id: str | N
     capability = calls.call("nvmlDeviceGetCudaComputeCapability")
     return {
         "uuid": uuid,
-        "name": text(name) if name else "NVIDIA GPU",
+        "name": decode_text(name) if name else "NVIDIA GPU",
         "nvml_index": nvml_index,
         "pci_bus_id": pci_bus_id,
         "compute_capability": None if capability is None else tuple(capability),
@@ -317,4 +317,4 @@ def identity(calls: DeviceCalls, uuid: str, nvml_index: int, pci_bus_id: str | N
 
 def _below(limit: float, distance: float | None) -> float | None:
     """Return the temperature `limit` - `distance`, or None if `distance` is unknown."""
-    return None if distance is None else within(limit - distance, 1, MAX_C)
+    return None if distance is None else drop_implausible(limit - distance, 1, MAX_C)

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from engine.contract.devices import GpuAffinity, GpuPair, NvLink, PciPath, Topology
-from engine.gpus.nvml.calls import text
+from engine.gpus.nvml.calls import decode_text
 
 Answer = TypeVar("Answer")
 
@@ -159,7 +159,7 @@ def ranges(numbers: Sequence[int]) -> str:
 
 def _bus_id(value: str | bytes | None) -> str:
     """Convert a PCI bus id from NVML to upper case, so that two can be compared. Returns "" for None."""
-    return text(value or "").upper()
+    return decode_text(value or "").upper()
 
 
 def _try(nvml: ModuleType, call: Callable[[], Answer]) -> Answer | None:

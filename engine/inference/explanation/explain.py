@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from engine.contract.catalogue import did_you_mean, predictions_of
+from engine.contract.catalogue import predictions_of, suggest_name
 from engine.contract.inference.explanation import (
     EXPLANATION_FILE,
     Box,
@@ -247,7 +247,7 @@ def _find_problems(request: ExplainRequest) -> list[Problem]:
     for name in request.classes:
         if name not in planned.classes:
             message = f"The model has no class “{name}”." if planned.classes else "The model has no classes."
-            remedy = did_you_mean(name, list(planned.classes)) if planned.classes else "Leave the class out."
+            remedy = suggest_name(name, list(planned.classes)) if planned.classes else "Leave the class out."
             problems.append(Problem("classes", message, remedy))
     out = Path(request.out)
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from engine.contract.catalogue import PredictionKind, did_you_mean, predictions_of
+from engine.contract.catalogue import PredictionKind, predictions_of, suggest_name
 from engine.contract.inference.review import DuplicatePair, LabelIssue, Review, ReviewedSample, ReviewRequest
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
@@ -75,7 +75,7 @@ def review(request: ReviewRequest, on_progress: OnProgress) -> Path:
 def _check_classes(request: ReviewRequest, classes: Sequence[str]) -> None:
     """Raise CannotLoad if the request filters samples by a class that the model does not have."""
     problems = [
-        Problem(field, f"The model has no class “{name}”.", did_you_mean(name, list(classes)))
+        Problem(field, f"The model has no class “{name}”.", suggest_name(name, list(classes)))
         for field, name in (("true", request.true), ("predicted", request.predicted))
         if name and name not in classes
     ]

@@ -10,6 +10,6 @@ A supervisor holds a `QueueSlot`. All other processes read and change the queue 
 from __future__ import annotations
 
 from engine.runs.queue.slot import QueueSlot
-from engine.runs.queue.tickets import CannotQueue, Ticket, hold, holders, move, release, waiting
+from engine.runs.queue.tickets import CannotQueue, Ticket, hold, list_holders, list_waiting, move, release
 
-__all__ = ["CannotQueue", "QueueSlot", "Ticket", "hold", "holders", "move", "release", "waiting"]
+__all__ = ["CannotQueue", "QueueSlot", "Ticket", "hold", "list_holders", "list_waiting", "move", "release"]

@@ -105,7 +105,7 @@ class LockedQueue:
         self.held_names.discard(name)
         self.save()
 
-    def running(self) -> list[Ticket]:
+    def list_running(self) -> list[Ticket]:
         """Return the tickets of runs that have their devices, oldest first."""
         waiting = set(self.order)
         running = (ticket for name, ticket in self.tickets.items() if name not in waiting)
@@ -119,7 +119,7 @@ class LockedQueue:
         ticket, index = self.tickets[name], self.order.index(name)
         earlier = (self.tickets[other] for other in self.order[:index] if other not in self.held_names)
         behind = dict.fromkeys(
-            other.run_id for other in (*self.running(), *earlier) if _need_same_device(other, ticket)
+            other.run_id for other in (*self.list_running(), *earlier) if _need_same_device(other, ticket)
         )
         return msgspec.structs.replace(ticket, position=index + 1, held=name in self.held_names, behind=tuple(behind))
 
@@ -176,20 +176,20 @@ def write_ticket(path: Path, ticket: Ticket) -> int:
     return descriptor
 
 
-def waiting() -> list[Ticket]:
+def list_waiting() -> list[Ticket]:
     """Return the tickets of the waiting runs in order. Raises CannotQueue."""
     with locked_queue() as queue:
         return [queue.waiting_ticket(name) for name in queue.order]
 
 
-def holders() -> dict[str, tuple[str, ...]]:
+def list_holders() -> dict[str, tuple[str, ...]]:
     """Return the ids of the runs that use each occupied device, keyed by the device.
 
     A device is the UUID of a GPU, or "cpu". Raises CannotQueue.
     """
     run_ids: dict[str, tuple[str, ...]] = {}
     with locked_queue() as queue:
-        for ticket in queue.running():
+        for ticket in queue.list_running():
             for device in ticket.devices:
                 run_ids[device] = (*run_ids.get(device, ()), ticket.run_id)
     return run_ids

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from engine.contract.catalogue import did_you_mean
+from engine.contract.catalogue import suggest_name
 from engine.contract.job import FIELDS, Job, fields_with
 from engine.data.datasets.images import DatasetError, UnreadableImage
 from engine.data.datasets.open_splits import Splits, open_splits
@@ -274,11 +274,11 @@ class LoadedTask:
         kinds += [kind for format_ in FORMATS.values() for kind in format_.kinds if kind not in KINDS]
         if not self.task.annotations:
             reason = "it has no annotations, and datasets returns nothing"
-            raise TaskError("model", f"{self.file.name}: {reason}.", did_you_mean("", kinds))
+            raise TaskError("model", f"{self.file.name}: {reason}.", suggest_name("", kinds))
         unknown = [name for name in self.task.annotations if name not in kinds]
         if unknown:
             reason = f"there are no annotations “{unknown[0]}”"
-            raise TaskError("model", f"{self.file.name}: {reason}.", did_you_mean(unknown[0], kinds))
+            raise TaskError("model", f"{self.file.name}: {reason}.", suggest_name(unknown[0], kinds))
         return open_splits(
             job.data.dataset,
             val_fraction=job.data.val_fraction,
@@ -400,7 +400,7 @@ class CustomObjective(Objective):
         best_by, metric_ids = loaded.job.checkpoints.best_by, [entry.id for entry in metrics]
         if best_by and best_by not in metric_ids:
             message = f"“{best_by}” is not a metric of {loaded.file.name}."
-            raise TaskError("best_by", message, did_you_mean(best_by, metric_ids))
+            raise TaskError("best_by", message, suggest_name(best_by, metric_ids))
         self._loaded = loaded
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:

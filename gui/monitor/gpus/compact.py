@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QAbstractItemView, QStyleOptionViewItem
 
 from engine.contract.devices import Gpu
 from engine.gpus.quantities import BY_ID
-from gui.format import measured, size_of
+from gui.format import format_quantity, size_of
 from gui.monitor.gpus.watched_gpu import WatchedGpu
 from gui.sources.devices.device_format import join_states
 from gui.style import theme
@@ -57,7 +57,7 @@ def _value_text(quantity: str) -> Callable[[Gpu], str]:
 
     def text(gpu: Gpu) -> str:
         value = kind.read(gpu)
-        return "" if value is None else measured(kind, value)
+        return "" if value is None else format_quantity(kind, value)
 
     return text
 

@@ -14,7 +14,7 @@ import numpy as np
 from engine.contract.devices import Gpu
 from engine.gpus.quantities import BY_ID, THROTTLE_TEXTS
 from engine.system.format import with_unit
-from gui.format import clock, energy, localized, measured, number, size
+from gui.format import clock, energy, format_quantity, localized, number, size
 from gui.monitor.gpus.value_grid import LabeledValue
 from gui.monitor.gpus.watched_gpu import Used, WatchedGpu
 from gui.sources.devices import device_format
@@ -77,12 +77,12 @@ def line_scale(gpu: Gpu, quantity: str) -> float | None:
     return 100.0 / highest if highest else None
 
 
-def now(gpu: Gpu) -> Read:
+def read_now(gpu: Gpu) -> Read:
     """Return a function that reads the current value of a quantity of `gpu`."""
     return lambda quantity: BY_ID[quantity].read(gpu)
 
 
-def at_time(history: DeviceHistory, key: str, time: float) -> Read:
+def read_at(history: DeviceHistory, key: str, time: float) -> Read:
     """Return a function that reads the values nearest to `time` (seconds since `history.origin`), NaN in a gap."""
     times = history.x(key)
     row = int(np.searchsorted(times, time))
@@ -106,11 +106,11 @@ def tile_figures(watched: WatchedGpu, read: Read, used: Used | None) -> list[Lab
     sm_key = watched.key if read("utilization_percent") is None else ""  # the graph then shows SM activity instead
     figures = [
         _quantity(tr("Utilization"), "utilization_percent", read, key=watched.key),
-        _of_highest(tr("Memory"), "memory_used_bytes", gpu, read, key=watched.key, more=_reserved(gpu)),
+        _value_with_maximum(tr("Memory"), "memory_used_bytes", gpu, read, key=watched.key, more=_reserved(gpu)),
         _temperature(tr("GPU temp."), "temperature_c", read, gpu.slowdown_c, key=watched.key, more=_limits(gpu)),
-        _of_highest(tr("Power"), "power_w", gpu, read, key=watched.key),
+        _value_with_maximum(tr("Power"), "power_w", gpu, read, key=watched.key),
         _temperature(tr("Memory temp."), "memory_temperature_c", read, gpu.memory_max_c),
-        _of_highest(tr("SM clock"), "sm_clock_mhz", gpu, read),
+        _value_with_maximum(tr("SM clock"), "sm_clock_mhz", gpu, read),
         _quantity(tr("SMs active"), "sm_active_percent", read, key=sm_key),
         _quantity(tr("Tensor"), "tensor_active_percent", read),
         _quantity(tr("Fan"), "fan_percent", read),
@@ -119,7 +119,7 @@ def tile_figures(watched: WatchedGpu, read: Read, used: Used | None) -> list[Lab
         _link_rates(tr("NVLink ×{links}").format(links=links), "nvlink", read),
         _energy(used),
         _quantity(tr("Memory bandwidth"), "memory_busy_percent", read),
-        _of_highest(tr("Memory clock"), "memory_clock_mhz", gpu, read),
+        _value_with_maximum(tr("Memory clock"), "memory_clock_mhz", gpu, read),
         _quantity(tr("Encoder"), "encoder_percent", read),
         _quantity(tr("Decoder"), "decoder_percent", read),
     ]
@@ -187,8 +187,8 @@ def _power_and_heat(gpu: Gpu, read: Read, used: Used | None) -> Figures:
 
 
 def _clocks(gpu: Gpu, read: Read) -> Figures:
-    yield _of_highest(tr("SM clock"), "sm_clock_mhz", gpu, read)
-    yield _of_highest(tr("Memory clock"), "memory_clock_mhz", gpu, read)
+    yield _value_with_maximum(tr("SM clock"), "sm_clock_mhz", gpu, read)
+    yield _value_with_maximum(tr("Memory clock"), "memory_clock_mhz", gpu, read)
     if gpu.performance_state is not None:
         meaning = tr("From P0 (maximum performance) to P15 (minimum power).")
         yield _text("performance_state", tr("Performance state"), f"P{gpu.performance_state}", meaning)
@@ -259,10 +259,10 @@ def _identity(watched: WatchedGpu) -> Figures:
 
 def _quantity(label: str, quantity: str, read: Read, *, key: str = "") -> LabeledValue | None:
     value = read(quantity)
-    return None if value is None else _figure(label, quantity, measured(BY_ID[quantity], value), key=key)
+    return None if value is None else _figure(label, quantity, format_quantity(BY_ID[quantity], value), key=key)
 
 
-def _of_highest(
+def _value_with_maximum(
     label: str, quantity: str, gpu: Gpu, read: Read, *, key: str = "", more: str = ""
 ) -> LabeledValue | None:
     """Format a value with its maximum, as in "41.2 of 140.4 GiB", or return None if the value is unknown.
@@ -273,10 +273,10 @@ def _of_highest(
     if value is None:
         return None
     highest = kind.highest(gpu)
-    text = measured(kind, value)
+    text = format_quantity(kind, value)
     if highest:
         # Only the maximum has a unit.
-        text = f"{text.rpartition(' ')[0] or text} of {measured(kind, highest)}"
+        text = f"{text.rpartition(' ')[0] or text} of {format_quantity(kind, highest)}"
     return _figure(label, quantity, text, key=key, more=more)
 
 
@@ -288,7 +288,7 @@ def _temperature(
     if value is None:
         return None
     too_hot = highest is not None and value >= highest
-    return _figure(label, quantity, measured(BY_ID[quantity], value), key=key, more=more, alarming=too_hot)
+    return _figure(label, quantity, format_quantity(BY_ID[quantity], value), key=key, more=more, alarming=too_hot)
 
 
 def _figure(

@@ -9,7 +9,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QWidget
 
 from engine.gpus.quantities import BY_ID
-from gui.format import measured
+from gui.format import format_quantity
 from gui.monitor.gpus.gpu_fields import graph_quantities, line_color, line_scale
 from gui.monitor.gpus.watched_gpu import WatchedGpu
 from gui.plots.annotations import Threshold
@@ -104,4 +104,4 @@ def temperature_thresholds(
 
 def _style(key: str, quantity: str, scale: float) -> LineStyle:
     color: Callable[[], str] = partial(line_color, key, quantity)
-    return LineStyle(BY_ID[quantity].title, color, scale=scale, write=partial(measured, BY_ID[quantity]))
+    return LineStyle(BY_ID[quantity].title, color, scale=scale, write=partial(format_quantity, BY_ID[quantity]))

@@ -18,7 +18,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QAbstractButton, QFrame, QGridLayout, QMenu, QScrollArea, QWidget
 
-from gui.monitor.gpus.gpu_fields import at_time, now, tile_figures
+from gui.monitor.gpus.gpu_fields import read_at, read_now, tile_figures
 from gui.monitor.gpus.gpu_plot import GpuPlot
 from gui.monitor.gpus.value_grid import ValueGrid
 from gui.monitor.gpus.watched_gpu import EnergyCounters, WatchedGpu
@@ -42,14 +42,14 @@ def columns_for(count: int, width: int, height: int) -> int:
 
     If they can't all be visible, return the maximum number of columns.
     """
-    max_columns = max(1, min(count, (width + GAP) // (theme.scaled(MIN_WIDTH) + GAP)))
+    max_columns = max(1, min(count, (width + GAP) // (theme.scale_pixels(MIN_WIDTH) + GAP)))
     best, best_size = max_columns, 0.0
     for columns in range(1, max_columns + 1):
         rows = -(-count // columns)
         tile_height = (height + GAP) / rows - GAP
         tile_width = (width + GAP) / columns - GAP
         size = min(tile_width / IDEAL_ASPECT, tile_height)
-        if tile_height >= theme.scaled(MIN_HEIGHT) and size > best_size:
+        if tile_height >= theme.scale_pixels(MIN_HEIGHT) and size > best_size:
             best, best_size = columns, size
     return best
 
@@ -185,22 +185,22 @@ class Tile(QFrame):
     def show_figures(self, watched: WatchedGpu, history: DeviceHistory) -> None:
         """Show the values at the crosshair, or the current ones without a crosshair."""
         cursor = self._group.cursor
-        read = now(watched.gpu) if cursor is None else at_time(history, self.key, cursor)
+        read = read_now(watched.gpu) if cursor is None else read_at(history, self.key, cursor)
         self.figures.show_figures(tile_figures(watched, read, self._energy.used(watched)), watched.faded)
         self.setAccessibleDescription(
             ", ".join(filter(None, (self.state.text(), self.figures.text(), self.who.text())))
         )
 
     def sizeHint(self) -> QSize:
-        return QSize(theme.scaled(MIN_WIDTH), theme.scaled(MIN_HEIGHT))
+        return QSize(theme.scale_pixels(MIN_WIDTH), theme.scale_pixels(MIN_HEIGHT))
 
     def minimumSizeHint(self) -> QSize:
-        return QSize(theme.scaled(MIN_WIDTH), theme.scaled(MIN_HEIGHT))
+        return QSize(theme.scale_pixels(MIN_WIDTH), theme.scale_pixels(MIN_HEIGHT))
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         head_height = self.title.sizeHint().height() + self.state.sizeHint().height() + 16
-        plot_height = max(theme.scaled(_MIN_PLOT), int(_PLOT_SHARE * self.height()))
+        plot_height = max(theme.scale_pixels(_MIN_PLOT), int(_PLOT_SHARE * self.height()))
         rows = (self.height() - head_height - plot_height) // self.figures.row_height
         self.figures.set_max_rows(min(_MAX_ROWS, max(1, rows)))
 

@@ -145,7 +145,7 @@ class ValueGrid(QWidget):
 
     def _update_fonts(self) -> None:
         """Derive the fonts of the labels and the values from the widget's font."""
-        self._value_font = theme.tabular(self.font())
+        self._value_font = theme.with_tabular_digits(self.font())
         self._label_font = QFont(self._value_font)
         if self._label_font.pointSizeF() > 0:
             self._label_font.setPointSizeF(_LABEL_SHARE * self._label_font.pointSizeF())

@@ -61,9 +61,9 @@ class WatchedGpu:
     @property
     def who(self) -> str:
         """Description of the GPU's users, with a warning sign if it is `shared`, or "" if there are none."""
-        used = device_format.busy(self.gpu.processes, device_format.current_user())
+        used = device_format.describe_use(self.gpu.processes, device_format.current_user())
         if self.shared:
-            return f"⚠ Run {self.run}, also used by {device_format.busy(self._others).removeprefix('busy: ')}"
+            return f"⚠ Run {self.run}, also used by {device_format.describe_use(self._others).removeprefix('busy: ')}"
         if self.run:
             return tr("Run {run}").format(run=self.run) + (f", {used}" if used else "")
         return used[:1].upper() + used[1:]

@@ -79,7 +79,7 @@ def process_rows(
     return _with_notes(lines, active)
 
 
-def sharing(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> str:
+def describe_sharing(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> str:
     """Return a sentence for each run whose GPUs other users also use, or "" if there is none."""
     users_by_device = _other_users(lines)
     titles = {device: title for line in lines for device, title in zip(line.devices, line.gpus, strict=True)}

@@ -52,21 +52,21 @@ def disabled_reason(process: ProcessRow | None, foreign_pids: bool) -> str:
             tr("Its start time is unknown, so ending it might hit a later process with the same pid."),
         ),
         (
-            not process.mine and not privileged(),
+            not process.mine and not is_privileged(),
             f"Belongs to {process.user or 'an unknown user'}: only they or an administrator can end it.",
         ),
     )
     return next((reason for applies, reason in problems if applies), "")
 
 
-def privileged() -> bool:
+def is_privileged() -> bool:
     """Return True if the user may end processes of other users."""
     if sys.platform == "win32":
         return bool(ctypes.windll.shell32.IsUserAnAdmin())
     return os.geteuid() == 0
 
 
-def end(pid: int, started: float, *, kill: bool = False) -> None:
+def end_process(pid: int, started: float, *, kill: bool = False) -> None:
     """Send SIGTERM to a process, or SIGKILL if `kill`. On Windows, both end it immediately.
 
     Raises CannotEnd if the process has ended, its pid has been reused, or the system refuses.
@@ -147,7 +147,7 @@ class EndingBar(QuestionBar):
         assert process.started is not None
         kill = self._done == "asked"
         try:
-            end(process.pid, process.started, kill=kill)
+            end_process(process.pid, process.started, kill=kill)
         except CannotEnd as problem:
             self._finish(str(problem), "info")
             return

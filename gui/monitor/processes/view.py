@@ -36,7 +36,7 @@ from gui.monitor.processes.model import (
     ProcessRows,
     swatches_width,
 )
-from gui.monitor.processes.process_rows import ProcessRow, process_rows, sharing
+from gui.monitor.processes.process_rows import ProcessRow, describe_sharing, process_rows
 from gui.monitor.processes.termination import EndingBar, disabled_reason
 from gui.sources.devices.device_format import gpu_sort_key
 from gui.sources.devices.hosts import Hosts
@@ -132,7 +132,7 @@ class ProcessesView(QWidget):
         for column in range(1, len(COLUMNS)):
             has_values = len(snapshots) > 1 if column == HOST else self.model.has_been_known(column)
             self.tree.setColumnHidden(column, not has_values)
-        self._warning.show_message(sharing(lines, self._intervals.intervals))
+        self._warning.show_message(describe_sharing(lines, self._intervals.intervals))
         self._show_count(lines)
         self._show_buttons()
 
@@ -236,7 +236,7 @@ class ProcessesView(QWidget):
         for number, column in enumerate(COLUMNS[:COMMAND]):
             cells = [self._cell_width(number, line) for line in lines]
             self.tree.setColumnWidth(number, max(advance(column.title), advance(column.widest), *cells) + _PADDING)
-        narrow = max(theme.scaled(_MIN_PROCESS_WIDTH), self.width() * 3 // 10)
+        narrow = max(theme.scale_pixels(_MIN_PROCESS_WIDTH), self.width() * 3 // 10)
         self.tree.setColumnWidth(PROCESS, min(narrow, self.tree.columnWidth(PROCESS)))
 
     def _cell_width(self, number: int, line: ProcessRow) -> int:

@@ -77,7 +77,7 @@ def code(pair: GpuPair | None) -> str:
     return pair.path if pair is not None and pair.path is not None else "–"
 
 
-def short(pair: GpuPair | None) -> str:
+def describe_briefly(pair: GpuPair | None) -> str:
     """Describe a connection in two words, as in "18 NVLinks" or "one switch". A connection of None is "unknown"."""
     if pair is not None and pair.nvlinks:
         return counted(pair.nvlinks, "NVLink")
@@ -128,7 +128,7 @@ def _nvlink_advice(connected: ConnectedGpus) -> str:
     if len(groups) > 1:
         return _group_advice(connected, groups, "{} are connected by NVLink.", "{} are each connected by NVLink.")
     counts = [pair.nvlinks for pair in connected.pairs.values()]
-    everyone = _all(connected)
+    everyone = _name_all_gpus(connected)
     if min(counts) == 0 or len(counts) < len(_every_pair(connected)):
         return tr(
             "{everyone} are connected by NVLink, but not every pair directly. Every strategy runs well, a pipeline "
@@ -157,7 +157,7 @@ def _pcie_advice(connected: ConnectedGpus) -> str:
     if kinds == {"unknown"}:
         return tr("How the GPUs are connected is unknown.")
     switch_groups = connected_groups(connected, lambda pair: kind(pair) == "switch")
-    everyone = _all(connected)
+    everyone = _name_all_gpus(connected)
     replicated, sharded = recommended_strategy_title("replicate"), recommended_strategy_title("shard")
     if len(switch_groups) == 1:
         return tr(
@@ -205,7 +205,7 @@ def _group_advice(connected: ConnectedGpus, groups: Sequence[Sequence[Gpu]], one
         )
     farthest = max(
         (kind(pair) for pair in _connections_between(connected, groups)),
-        key=("nvlink", "switch", "bridge", "nodes", "unknown").index,
+        key=("nvlink", "switch", "bridge", "nodes", "unknown").index,  # from near to far
     )
     sentences.append(_BETWEEN.get(farthest, "Between groups, data takes an unknown path."))
     sizes = {len(group) for group in groups}
@@ -267,7 +267,7 @@ def _join_names(gpus: Sequence[Gpu]) -> str:
     return gpu_names([gpu_title(gpu) for gpu in gpus])
 
 
-def _all(connected: ConnectedGpus) -> str:
+def _name_all_gpus(connected: ConnectedGpus) -> str:
     """Return the start of a sentence about all GPUs, such as "The two GPUs" or "All 4 GPUs"."""
     return (
         tr("The two GPUs")

@@ -113,7 +113,7 @@ class Matrix(QAbstractTableModel):
 
     def _cell_text(self, pair: GpuPair | None) -> str:
         code = connections.code(pair) + (" ✕" if pair is not None and pair.peer_access is False else "")
-        return f"{code}\n{connections.short(pair)}" if self.roomy and pair is not None else code
+        return f"{code}\n{connections.describe_briefly(pair)}" if self.roomy and pair is not None else code
 
     def _affinity_data(self, gpu: Gpu, column: str, role: int) -> str | None:
         """Return the NUMA node or the nearest cores of a GPU for the columns after those of the GPUs."""
@@ -248,8 +248,10 @@ class _Table(QTableView):
             self.resizeColumnToContents(column)
         other_widths = sum(self.columnWidth(column) for column in range(count, columns))
         other_widths += self.verticalHeader().sizeHint().width() + 2 * self.frameWidth()
-        self._matrix.set_roomy(max_width - other_widths >= count * theme.scaled(_ROOMY))
-        width = max(theme.scaled(_TIGHT), min((max_width - other_widths) // count, theme.scaled(_ROOMY + 20)))
+        self._matrix.set_roomy(max_width - other_widths >= count * theme.scale_pixels(_ROOMY))
+        width = max(
+            theme.scale_pixels(_TIGHT), min((max_width - other_widths) // count, theme.scale_pixels(_ROOMY + 20))
+        )
         line = self.fontMetrics().height()
         for number in range(count):
             self.setColumnWidth(number, width)

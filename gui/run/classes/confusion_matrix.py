@@ -257,17 +257,19 @@ class ConfusionMatrix(QWidget):
         side = min(
             (self.width() - left - 2) / count,
             (self.height() - 2 * self._title_height - 2) / count,
-            theme.scaled(MAX_SIDE),
+            theme.scale_pixels(MAX_SIDE),
         )
         if not self._names_fit(side):
-            side = min((self.width() - left - 2) / count, (self.height() - top - 2) / count, theme.scaled(MAX_SIDE))
+            side = min(
+                (self.width() - left - 2) / count, (self.height() - top - 2) / count, theme.scale_pixels(MAX_SIDE)
+            )
             return max(float(self._min_side), side), left, top
         return max(float(self._min_side), side), left, 2 * self._title_height
 
     @property
     def _min_side(self) -> int:
         """Return the minimum side of a cell in pixels, which leaves room for numbers in small matrices."""
-        return theme.scaled(_MIN_NUMBERED_SIDE) if len(self._counts) <= _NUMBERED_UP_TO else MIN_SIDE
+        return theme.scale_pixels(_MIN_NUMBERED_SIDE) if len(self._counts) <= _NUMBERED_UP_TO else MIN_SIDE
 
     def _minimum_size(self) -> QSize:
         if not len(self._counts):

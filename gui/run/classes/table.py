@@ -184,7 +184,7 @@ class ClassTable(RowView):
             header.setSectionResizeMode(column, QHeaderView.ResizeMode.Interactive)
             header.resizeSection(column, width)
             needed += width
-        self.setMinimumWidth(min(needed, theme.scaled(_MAX_MIN_WIDTH)))
+        self.setMinimumWidth(min(needed, theme.scale_pixels(_MAX_MIN_WIDTH)))
 
 
 def class_metrics_csv(classes: Sequence[str], figures: ClassMetrics) -> Iterator[list[str]]:

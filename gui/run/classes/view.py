@@ -21,7 +21,7 @@ from gui.sources.run_series import ClassMetrics
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
-from gui.widgets.file_dialogs import choose_target, timestamped
+from gui.widgets.file_dialogs import add_timestamp, choose_target
 from gui.widgets.labels import ElidedLabel, field_label
 from gui.widgets.layouts import hbox, save_button, scroll_panel, vbox
 
@@ -134,7 +134,7 @@ class ClassMetricsView(QWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Place the matrix next to the table in a wide view, otherwise below it."""
         super().resizeEvent(event)
-        is_wide = self.width() >= theme.scaled(_SIDE_BY_SIDE)
+        is_wide = self.width() >= theme.scale_pixels(_SIDE_BY_SIDE)
         self._splitter.setOrientation(Qt.Orientation.Horizontal if is_wide else Qt.Orientation.Vertical)
 
     def _show_cell(self) -> None:
@@ -176,7 +176,7 @@ class ClassMetricsView(QWidget):
 
     def _choose_file(self, content: str, save: Callable[[Path], None]) -> None:
         """Open a dialog for a CSV file, and call `save` with its path. `content` is part of the suggested name."""
-        choose_target(self, tr("Save as CSV"), timestamped(f"{content}.csv"), save)
+        choose_target(self, tr("Save as CSV"), add_timestamp(f"{content}.csv"), save)
 
     def _lay_out(self, parts: tuple[QWidget, ...]) -> None:
         self._matrix_area = QWidget()

@@ -117,7 +117,7 @@ class PlotRows(QWidget):
     def _arrange(self) -> None:
         """Distribute the visible plots over rows, if the rows change. The first plot gets a tall row of its own."""
         visible = [name for name in self.order if name in self.chosen and name not in self._empty]
-        step = 3 if self.width() >= theme.scaled(_WIDE) else 2
+        step = 3 if self.width() >= theme.scale_pixels(_WIDE) else 2
         rows = (
             [visible[:1], *(visible[start : start + step] for start in range(1, len(visible), step))] if visible else []
         )
@@ -149,7 +149,7 @@ class PlotRows(QWidget):
 
         The first row gets `FIRST_FRACTION` of the window's height, or less if the second row would not be visible.
         """
-        lowest = _CURVE_HEIGHT + theme.scaled(_TEXT_HEIGHT)
+        lowest = _CURVE_HEIGHT + theme.scale_pixels(_TEXT_HEIGHT)
         first = round(FIRST_FRACTION * self.window().height())
         if self._visible_height is not None and len(self._rows) > 1:
             first = max(lowest, min(first, self._visible_height - lowest - self._splitter.handleWidth()))

@@ -214,10 +214,10 @@ class TimeBar(QWidget):
 
     def entries(self) -> list[_Entry]:
         """Return the entries of the legend with their rectangles, in as many columns as fit."""
-        advance = QFontMetrics(theme.tabular(self.font())).horizontalAdvance
+        advance = QFontMetrics(theme.with_tabular_digits(self.font())).horizontalAdvance
         is_slow = self._time_spent is not None and self._time_spent.step_s >= 1
-        line_height = theme.scaled(_LINE_HEIGHT)
-        number_width = theme.scaled(_SWATCH) + 6 + 8 + advance("00,000 ms  0.0%" if is_slow else "00.0 ms  0.0%")
+        line_height = theme.scale_pixels(_LINE_HEIGHT)
+        number_width = theme.scale_pixels(_SWATCH) + 6 + 8 + advance("00,000 ms  0.0%" if is_slow else "00.0 ms  0.0%")
         parts = [*(part for part in ORDER if part in self._known_parts), None]  # None is the full step
         needed = [number_width + advance(_title(part)) for part in parts]
         widths: list[int] = []  # of the columns, as many as fit
@@ -273,7 +273,7 @@ class TimeBar(QWidget):
             return
         scheme = theme.colors()
         painter = QPainter(self)
-        painter.setFont(theme.tabular(self.font()))
+        painter.setFont(theme.with_tabular_digits(self.font()))
         painter.fillRect(QRectF(0, 0, self.width(), BAR_HEIGHT), QColor(scheme.raised))
         for part in ORDER:
             segment = self.segment(part)
@@ -291,7 +291,7 @@ class TimeBar(QWidget):
         """Draw a legend entry with its time: a part of the step, or the full step if `entry.part` is None."""
         scheme = theme.colors()
         rect, middle = entry.rect, Qt.AlignmentFlag.AlignVCenter
-        side = theme.scaled(_SWATCH)
+        side = theme.scale_pixels(_SWATCH)
         numbers = milliseconds(spent.step_s)
         if entry.part is not None:
             swatch = QRectF(rect.left(), rect.top() + (rect.height() - side) / 2, side, side)

@@ -26,7 +26,7 @@ from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.drop_target import FileDropTarget
 from gui.widgets.editors import ChoiceEditor, PathEditor
-from gui.widgets.file_dialogs import choose_target, timestamped
+from gui.widgets.file_dialogs import add_timestamp, choose_target
 from gui.widgets.labels import caption, field_label, heading_label
 from gui.widgets.layouts import hbox, save_button, vbox
 from gui.widgets.tab_order import order_tabs
@@ -127,7 +127,7 @@ class EvaluationBar(QWidget):
 
     def _choose_file(self, name: str, save: Callable[[Path], None]) -> None:
         """Open a dialog for a file, whose suggested name is `name` and the time, and call `save` with its path."""
-        choose_target(self, tr("Save the evaluation"), timestamped(name), save)
+        choose_target(self, tr("Save the evaluation"), add_timestamp(name), save)
 
     def _make_save_actions(self) -> None:
         """Create the actions that save parts of the evaluation as CSV, or the evaluation as JSON."""

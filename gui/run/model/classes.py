@@ -20,7 +20,7 @@ from gui.sources.run_series import ClassMetrics
 from gui.style import fills, theme
 from gui.translation import tr
 from gui.widgets.labels import caption, heading_label
-from gui.widgets.layouts import scrolling, vbox
+from gui.widgets.layouts import make_scroll_area, vbox
 from gui.widgets.tab_order import order_tabs
 
 
@@ -129,7 +129,7 @@ class BoxErrorsPage(QWidget):
             tr("Average precision by size"), (tr("Object area in pixels"), tr("Count"), "AP", "AP50")
         )
         content = vbox(self.title, self.plot, self.explanation, self.sizes_title, self.sizes, 1)
-        self.setLayout(vbox(scrolling(content)))
+        self.setLayout(vbox(make_scroll_area(content)))
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:
         """Show the AP lost to each kind of error and the AP for each object size. Parts without data are hidden."""

@@ -20,7 +20,7 @@ from gui.titles import short_title
 from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor
 from gui.widgets.labels import EmptyState, ProblemLabel, caption, field_label
-from gui.widgets.layouts import hbox, scrolling, vbox
+from gui.widgets.layouts import hbox, make_scroll_area, vbox
 
 NONE, COMPARED = range(2)
 EMPTY = tr(
@@ -186,7 +186,7 @@ class ComparisonPage(QWidget):
             1,
         )
         self.stack.addWidget(EmptyState(EMPTY))
-        self.stack.addWidget(scrolling(content))
+        self.stack.addWidget(make_scroll_area(content))
         self.setLayout(vbox(self.stack))
         self._clear()
 

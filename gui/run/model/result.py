@@ -38,7 +38,7 @@ from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.labels import ProblemLabel, caption, heading_label
-from gui.widgets.layouts import hbox, scrolling, tab_bar, vbox
+from gui.widgets.layouts import hbox, make_scroll_area, tab_bar, vbox
 
 TITLES = (
     tr("Summary"),
@@ -213,7 +213,7 @@ class SummaryPage(QWidget):
             (tr("Minimum confidence"), tr("Predicted"), tr("Precision"), tr("Recall"), "F1"),
         )
         content = vbox(self.about, self.warnings, self.metrics, self.no_intervals, self.confident, self.thresholds, 1)
-        self.setLayout(hbox((scrolling(content), 1), (self.matrix, 1), spacing=24))
+        self.setLayout(hbox((make_scroll_area(content), 1), (self.matrix, 1), spacing=24))
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:
         """Show metrics, warnings, confusion matrix and the metrics of confident predictions.
@@ -247,7 +247,7 @@ class SummaryPage(QWidget):
 
     def _arrange(self) -> None:
         """Show the confusion matrix if there is one and the page is wide enough for it."""
-        self.matrix.setVisible(self._has_matrix and self.width() >= theme.scaled(_WIDE))
+        self.matrix.setVisible(self._has_matrix and self.width() >= theme.scale_pixels(_WIDE))
 
 
 def _warnings(evaluation: Evaluation) -> list[Problem]:

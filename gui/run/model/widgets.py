@@ -22,13 +22,13 @@ from engine.contract.inference import prediction
 from engine.contract.inference.evaluation import Evaluation, Interval, Skipped
 from engine.system.format import NOT_KNOWN
 from engine.system.plain_text import shortened
-from gui.format import counted, lately, locale, localized, metric_value
+from gui.format import counted, format_time_or_date, locale, localized, metric_value
 from gui.plots.themed import ThemedPlot
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.column_model import LEFT, PAD, RIGHT, RowWidget, apply_table_style
-from gui.widgets.editors import padded
+from gui.widgets.editors import indent_text
 from gui.widgets.labels import field_label
 from gui.widgets.layouts import hbox
 
@@ -102,7 +102,7 @@ class ThresholdRow(QWidget):
         self.slider.setMinimumWidth(90)
         self.slider.setAccessibleName(name)
         self.slider.setToolTip(tr("Left and Right change it by 0.01, PgUp and PgDown by 0.1"))
-        self.number = padded(styled(QDoubleSpinBox(), name=f"{name} as a number"))
+        self.number = indent_text(styled(QDoubleSpinBox(), name=f"{name} as a number"))
         self.number.setRange(0.0, 1.0)
         self.number.setDecimals(3)
         self.number.setSingleStep(0.01)
@@ -205,7 +205,7 @@ def parse_date(date: str) -> float:
 def evaluation_title(evaluation: Evaluation) -> str:
     """Return a title, as in "14:05 · test · flowers · best.pt"."""
     folder = shortened(Path(evaluation.dataset).name)
-    date = lately(parse_date(evaluation.date))
+    date = format_time_or_date(parse_date(evaluation.date))
     return " · ".join((date, SPLITS[evaluation.split], folder, shortened(evaluation.checkpoint)))
 
 

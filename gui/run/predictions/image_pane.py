@@ -263,7 +263,7 @@ class ImagePane(QWidget):
         moved = event.position() - self._drag_start
         if self.has_cloud:
             self._drag_start = event.position()
-            self._zoom.set_direction(self._zoom.direction.dragged(moved.x(), moved.y()))
+            self._zoom.set_direction(self._zoom.direction.after_drag(moved.x(), moved.y()))
             return
         if self._zoom.factor == 1.0:  # the full image is visible
             if moved.manhattanLength() >= QApplication.startDragDistance():

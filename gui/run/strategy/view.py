@@ -196,7 +196,7 @@ class RankBars(QWidget):
         if self._timed is None:
             return
         painter = QPainter(self)
-        painter.setFont(theme.tabular(self.font()))
+        painter.setFont(theme.with_tabular_digits(self.font()))
         plot = self._plot_rect()
         column_widths = self._column_widths()
         self._draw_legend(painter, plot, column_widths)

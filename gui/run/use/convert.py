@@ -39,7 +39,7 @@ from gui.widgets.buttons import styled
 from gui.widgets.editors import BoolEditor, PathEditor
 from gui.widgets.file_dialogs import reveal
 from gui.widgets.labels import ProblemLabel, caption
-from gui.widgets.layouts import hbox, scroll_column, scrolling, vbox
+from gui.widgets.layouts import hbox, make_scroll_area, scroll_column, vbox
 
 INTRODUCTION = tr(
     "Writes the model into files for other programs, with a model card, a script that runs without Footplate, and an example. "
@@ -253,7 +253,7 @@ class ConvertResult(QWidget):
     def _lay_out(self) -> None:
         top = hbox((self.heading, 1), *(bind(QPushButton(), action) for action in (self.more, self.open)))
         content = vbox(self.problems, self.files, self.compared, self.metrics, self.next, 1, spacing=10)
-        self.setLayout(vbox(top, (scrolling(content), 1)))
+        self.setLayout(vbox(top, (make_scroll_area(content), 1)))
 
 
 class _CommandLine(QWidget):

@@ -37,7 +37,7 @@ def gpu_sort_key(gpu: Gpu) -> tuple[bool, int, int, int, int]:
     return gpu.cuda_index is None, gpu.cuda_index if gpu.cuda_index is not None else 0, gpu.nvml_index, *instance
 
 
-def busy(processes: tuple[GpuProcess, ...] | None, me: str | None = None) -> str:
+def describe_use(processes: tuple[GpuProcess, ...] | None, me: str | None = None) -> str:
     """Describe who uses a GPU and its memory, as in "busy: root, 12.0 GiB".
 
     Returns "in use by you, …" if only `me` uses it, and "" if nobody does. Processes of unknown users, as in a
@@ -63,13 +63,13 @@ def busy(processes: tuple[GpuProcess, ...] | None, me: str | None = None) -> str
     )
 
 
-def busy_briefly(processes: tuple[GpuProcess, ...] | None, me: str | None = None) -> str:
-    """Return a shorter form of `busy` for narrow rows, as in "busy: 12.0 GiB".
+def describe_use_briefly(processes: tuple[GpuProcess, ...] | None, me: str | None = None) -> str:
+    """Return a shorter form of `describe_use` for narrow rows, as in "busy: 12.0 GiB".
 
     Names of users are left out if there are several users, or only unknown ones.
     """
     if not processes or len({process.user for process in processes if process.user}) == 1:
-        return busy(processes, me)
+        return describe_use(processes, me)
     memory = [process.memory_used_bytes for process in processes if process.memory_used_bytes is not None]
     return f"busy: {size(sum(memory))}" if memory else tr("busy")
 
@@ -87,7 +87,7 @@ def current_user() -> str | None:
         return None
 
 
-def lost(gpu: Gpu) -> str:
+def describe_loss(gpu: Gpu) -> str:
     """Describe since when a GPU has been missing, as in "lost since 14:02:31"."""
     return "lost" if gpu.lost_since is None else f"lost since {clock(gpu.lost_since)}"
 
@@ -95,7 +95,7 @@ def lost(gpu: Gpu) -> str:
 def describe_gpu(gpu: Gpu) -> str:
     """Describe a GPU in a sentence for screen readers."""
     if gpu.lost:
-        return f"{gpu.name} {gpu.uuid}: {lost(gpu)}"
+        return f"{gpu.name} {gpu.uuid}: {describe_loss(gpu)}"
     if gpu.asleep:
         return f"{gpu.name} {gpu.uuid}: asleep, not woken"
     parts = [
@@ -103,7 +103,7 @@ def describe_gpu(gpu: Gpu) -> str:
         f"memory {size_of(gpu.memory_used_bytes, gpu.memory_total_bytes)}" if gpu.memory_used_bytes is not None else "",
         celsius(gpu.temperature_c) if gpu.temperature_c is not None else "",
         watts(gpu.power_w) if gpu.power_w is not None else "",
-        busy(gpu.processes, current_user()),
+        describe_use(gpu.processes, current_user()),
     ]
     return f"{gpu.name} {gpu.uuid}, {gpu_number_origin(gpu)}: " + (", ".join(filter(None, parts)) or "no data")
 
@@ -131,7 +131,7 @@ class State:
 def states(gpu: Gpu, now: float) -> tuple[State, ...]:
     """Return the unusual states of `gpu` at time `now` (seconds since the epoch), alarming ones first."""
     if gpu.lost:
-        return (State(lost(gpu), alarming=True),)
+        return (State(describe_loss(gpu), alarming=True),)
     if gpu.asleep:
         return (State("asleep, not woken"),)
     found = [*_throttle_states(gpu), *_xid_states(gpu, now), *_memory_error_states(gpu)]

@@ -121,7 +121,7 @@ def use_queue(patch: pytest.MonkeyPatch) -> None:
         )
         for n, run in enumerate(runs[1:], 1)
     ]  # fmt: skip
-    patch.setattr(queue, "waiting", lambda: tickets)
+    patch.setattr(queue, "list_waiting", lambda: tickets)
 
 
 def use_cache(patch: pytest.MonkeyPatch) -> None:

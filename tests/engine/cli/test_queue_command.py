@@ -10,7 +10,7 @@ import pytest
 from engine.cli import main
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder, create_run
-from engine.runs.queue import QueueSlot, waiting
+from engine.runs.queue import QueueSlot, list_waiting
 from engine.system import paths
 from tests.engine.cli.terminal import Answer
 
@@ -47,7 +47,7 @@ def run_command(capsys: pytest.CaptureFixture[str]) -> RunCommand:
 
 
 def order() -> list[str]:
-    return [ticket.run_id for ticket in waiting()]
+    return [ticket.run_id for ticket in list_waiting()]
 
 
 def test_queue_reports_an_empty_queue(enqueue: Enqueue, run_command: RunCommand) -> None:
@@ -72,7 +72,7 @@ def test_queue_moves_holds_and_releases(enqueue: Enqueue, run_command: RunComman
     assert "its release, " in rows[0]
     assert rows[2].endswith(f" and {c}"), "it is not behind the held one"
     assert run_command("queue", "release", b).out == f"{b} is at position 1 of 3.\n"
-    assert not any(ticket.held for ticket in waiting())
+    assert not any(ticket.held for ticket in list_waiting())
     assert run_command("queue").out.splitlines()[3].endswith(" and 2 more")
 
 
@@ -93,7 +93,7 @@ def test_queue_finds_runs_of_another_home(
     monkeypatch.setenv("FOOTPLATE_HOME", str(tmp_path / "another home"))
     answer = run_command("queue", "hold", run.run_id)
     assert answer.code == 0, answer.err
-    assert waiting()[0].held
+    assert list_waiting()[0].held
 
 
 def test_queue_reports_an_unusable_folder(run_command: RunCommand) -> None:

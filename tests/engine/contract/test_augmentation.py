@@ -10,8 +10,8 @@ from engine.contract.augmentation import (
     Transform,
     describe,
     last_mosaic_epoch,
-    mirrors,
     parse,
+    should_mirror,
     transforms,
 )
 from engine.contract.catalogue import load_catalogue
@@ -106,9 +106,9 @@ def test_mosaic_ends_before_the_run(epochs: int, last: int) -> None:
 
 def test_mirrors_excludes_images_of_characters() -> None:
     for classes in (("0", "1"), ("00012", "7"), ("A", "b")):
-        assert not mirrors(Job(), classes)
-        assert mirrors(Job.from_fields(mirror="on"), classes)
-    assert mirrors(Job(), ("rose", "tulip"))
-    assert mirrors(Job(), ("A", "rose"))
-    assert not mirrors(Job.from_fields(mirror="off"), ("rose", "tulip"))
-    assert not mirrors(Job(), ("rose",), images=False)
+        assert not should_mirror(Job(), classes)
+        assert should_mirror(Job.from_fields(mirror="on"), classes)
+    assert should_mirror(Job(), ("rose", "tulip"))
+    assert should_mirror(Job(), ("A", "rose"))
+    assert not should_mirror(Job.from_fields(mirror="off"), ("rose", "tulip"))
+    assert not should_mirror(Job(), ("rose",), images=False)

@@ -12,7 +12,7 @@ from engine.checks.job_checks import problems
 from engine.contract.catalogue import Catalogue, Supplement, load_catalogue, plugin_problem
 from engine.contract.command import command_arguments, resume_line
 from engine.contract.job import Field, Job, job_from_values, job_to_toml, load_job, save_job
-from engine.contract.options import declared, option, option_problems, options_of
+from engine.contract.options import list_options, option, option_problems, options_of
 from engine.system.plugins import LeftOut
 
 
@@ -24,7 +24,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     note: Annotated[str, option("Note", "Anything.")] = ""
 
 
-FIELDS = declared(Options)
+FIELDS = list_options(Options)
 
 
 def catalogue() -> Catalogue:
@@ -57,15 +57,15 @@ def test_declared_options_survive_the_catalogue() -> None:
 )
 def test_declared_refuses_other_fields(annotated: Any, why: str) -> None:
     with pytest.raises(TypeError, match=why):
-        declared(msgspec.defstruct("Wrong", [("it", annotated, 0)]))
+        list_options(msgspec.defstruct("Wrong", [("it", annotated, 0)]))
 
 
 def test_declared_requires_unique_name_and_default() -> None:
     integer = Annotated[int, option("A", "b")]
     with pytest.raises(TypeError, match="epochs is a field of every job"):
-        declared(msgspec.defstruct("Wrong", [("epochs", integer, 0)]))
+        list_options(msgspec.defstruct("Wrong", [("epochs", integer, 0)]))
     with pytest.raises(TypeError, match="has no default"):
-        declared(msgspec.defstruct("Wrong", [("it", integer)]))
+        list_options(msgspec.defstruct("Wrong", [("it", integer)]))
     with pytest.raises(TypeError, match="no limits but ge and le: gt"):
         option("A", "b", gt=0)
 

@@ -109,8 +109,8 @@ def test_within_rejects_implausible_values() -> None:
     assert calls.percent(37100) is None
     assert calls.percent(100) == 100.0
     assert calls.percent(float("nan")) is None
-    assert calls.within(None, 0, 1) is None
-    assert calls.text(b"Tesla \xff") == "Tesla \ufffd"
+    assert calls.drop_implausible(None, 0, 1) is None
+    assert calls.decode_text(b"Tesla \xff") == "Tesla \ufffd"
 
 
 def test_each_sentence_names_a_remedy() -> None:

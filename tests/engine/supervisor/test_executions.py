@@ -339,7 +339,7 @@ def test_queued_run_waits_without_pytorch_and_obeys_pause(start: Start) -> None:
     free = next(event for event in logged if isinstance(event, DevicesFree))
     assert free.verified
     third.wait()
-    assert third.run.run_id not in {ticket.run_id for ticket in queue.waiting()}
+    assert third.run.run_id not in {ticket.run_id for ticket in queue.list_waiting()}
 
     send_and_wait(first, Pause())
     logged = send_and_wait(second, Stop())

@@ -26,7 +26,7 @@ from engine.contract.weights import find_weights, hub_cache
 from engine.runs.connection import RunConnection
 from engine.runs.folder import create_run
 from engine.runs.launch import start_supervisor
-from engine.runs.queue import holders, waiting
+from engine.runs.queue import list_holders, list_waiting
 from tests.engine.supervisor.supervised import Start, Supervised, make_images, wait_until
 from tests.support.weights_server import WeightsServer
 
@@ -54,8 +54,8 @@ def test_weights_are_downloaded_before_devices_are_reserved(start: Start, server
     one = start("train 3", **JOB)
     assert server.holding.wait(120)
     wait_until(lambda: "fetching" in phases(one), "the phase")
-    assert not holders()
-    assert not waiting()
+    assert not list_holders()
+    assert not list_waiting()
     server.release.set()
     logged = one.wait()
     assert isinstance(logged[-1], RunFinished)

@@ -80,7 +80,7 @@ def test_run_logs_all_events_without_gaps(start: Start, arguments: tuple[str, ..
     assert finished.checkpoints == ("checkpoints/last.pt",)
     assert finished.seconds == pytest.approx(finished.time - started.time, abs=5)
     assert [path.name for path in paths.runtime_folder().iterdir()] == ["queue"]
-    assert queue.holders() == {}
+    assert queue.list_holders() == {}
 
 
 def test_automatic_strategy_is_logged_with_its_reason(start: Start) -> None:

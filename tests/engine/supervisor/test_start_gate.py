@@ -28,7 +28,7 @@ from engine.runs.connection import RunConnection
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.index import find_run
 from engine.runs.launch import start_supervisor
-from engine.runs.queue import holders, move, waiting
+from engine.runs.queue import list_holders, list_waiting, move
 from engine.supervisor.endpoint import remove_stale_sockets
 from engine.supervisor.sampling import Sampler
 from engine.supervisor.start_gate import StartGate
@@ -99,13 +99,13 @@ def test_run_waits_for_a_device_until_the_other_run_ends(start: Start, how: str,
     assert not has_inherited_ticket(first)
     second = start("forever")
     wait_until_queued(second.run)
-    assert holders() == {"cpu": (first.run.run_id,)}
+    assert list_holders() == {"cpu": (first.run.run_id,)}
     assert workers_of(second) == []
     ENDS[how](first)
     first.process.wait(120)
     assert first.run.state() == how
     wait_for_training(second)
-    assert holders() == {"cpu": (second.run.run_id,)}
+    assert list_holders() == {"cpu": (second.run.run_id,)}
     end(second)
     logged = [
         event for event in second.run.events() if isinstance(event, RunStarted | Waiting | PhaseChanged | RunFinished)
@@ -114,7 +114,7 @@ def test_run_waits_for_a_device_until_the_other_run_ends(start: Start, how: str,
     (waited,) = (event for event in logged if isinstance(event, Waiting))
     assert (waited.position, waited.behind) == (1, (first.run.run_id,))
     assert isinstance(logged[-1], RunFinished)
-    assert holders() == {}
+    assert list_holders() == {}
 
 
 def test_killed_queued_run_leaves_and_moved_run_starts_first(start: Start) -> None:
@@ -127,7 +127,7 @@ def test_killed_queued_run_leaves_and_moved_run_starts_first(start: Start) -> No
     a, b, c = lines
     a.process.kill()
     a.process.wait()
-    assert [ticket.run_id for ticket in waiting()] == [b.run.run_id, c.run.run_id]
+    assert [ticket.run_id for ticket in list_waiting()] == [b.run.run_id, c.run.run_id]
     assert move(c.run.run_id, -1)
     wait_until(lambda: has(b.run, Waiting, behind=(first.run.run_id, c.run.run_id)), "the second to hear of it")
     end(first)
@@ -149,7 +149,7 @@ def test_queued_run_is_removed_without_importing_torch(start: Start, capsys: pyt
     assert capsys.readouterr().out == f"{run.run_id} is no longer in the queue; it is stopped.\n"
     wait_until(lambda: has_exited(pid), "the supervisor to go")
     assert not run.worker_log(0).exists()
-    assert waiting() == []
+    assert list_waiting() == []
     assert first.run.state() == "running"
     end(first)
 
@@ -187,7 +187,7 @@ def test_queue_continues_after_every_outcome(tmp_path: Path) -> None:
     assert (killed.state(), ending.state()) == ("interrupted", "completed")
     stop(last)
     wait_until(lambda: last.state() == "stopped", "the last to stop")
-    assert holders() == {}
+    assert list_holders() == {}
     remove_stale_sockets()
 
 

@@ -15,7 +15,7 @@ import msgspec
 import torch
 
 from engine.contract.devices import Gpu, Snapshot
-from tests.benchmarks.beside_others import TOLERANCES, WARM_S, Dmon, Footplate, differences, loaded
+from tests.benchmarks.beside_others import TOLERANCES, WARM_S, Dmon, Footplate, alternate_load, compare_values
 from tests.benchmarks.nvml_cost import AIM_PERCENT
 from tests.gpu.proof import CheckContext, Skipped, prove
 from tests.support.nvml_stub import find_obstacle
@@ -112,13 +112,13 @@ def load(proof: CheckContext) -> None:
         raise Skipped("nvidia-smi not found")
     footplate = Footplate("Footplate's sampler", sys.executable, "-m", "engine.gpus", "--interval", "1")
     theirs = Dmon("nvidia-smi dmon", "nvidia-smi", "dmon", "-s", "pucm", "-d", "1")
-    with loaded(True), contextlib.ExitStack() as ending:
+    with alternate_load(True), contextlib.ExitStack() as ending:
         for watcher in (footplate, theirs):
             watcher.start()
             watcher.reset_cpu_time()
             ending.callback(watcher.end)
         time.sleep(WARM_S + WATCHED_S)
-    found = differences(footplate, theirs)
+    found = compare_values(footplate, theirs)
     for name, tolerance in TOLERANCES.items():
         values = found.get(name, [])
         if not values:

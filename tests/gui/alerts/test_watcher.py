@@ -143,7 +143,7 @@ def test_repeated_xid_is_counted(watched: Watched) -> None:
     first, second = Xid(START, 13), Xid(START + 5, 94)
     watched.feed(gpu(0, xids=(first,)))
     watched.feed(gpu(0, xids=(first, second)))
-    assert [(alert.what, alert.severity) for alert in watched.raised] == [
+    assert [(alert.counted_title, alert.severity) for alert in watched.raised] == [
         ("Xid error", "warning"),
         ("Xid error, 2 times", "error"),
     ]

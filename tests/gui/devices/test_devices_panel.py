@@ -118,7 +118,7 @@ def test_buttons_choose_all_free_or_no_devices(panel: DevicesPanel, qtbot: QtBot
 )
 def test_row_names_other_users(held: list[tuple[str | None, int | None]] | None, received: str) -> None:
     processes = held and tuple(GpuProcess(pid=7, user=user, memory_used_bytes=gib and gib << 30) for user, gib in held)
-    assert device_format.busy(processes or None, me="me") == received  # type: ignore[arg-type]
+    assert device_format.describe_use(processes or None, me="me") == received  # type: ignore[arg-type]
 
 
 def test_row_graphs_describe_latest_value(panel: DevicesPanel) -> None:

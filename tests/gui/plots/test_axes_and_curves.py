@@ -15,7 +15,7 @@ from PySide6.QtGui import QColor, QImage, QPainter
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from gui.plots.axes import BottomAxis, LeftAxis, elapsed, log_ticks, round_ticks
+from gui.plots.axes import BottomAxis, LeftAxis, format_elapsed, log_ticks, round_ticks
 from gui.plots.group import AxisKind, PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot, percent_plot
@@ -31,7 +31,7 @@ from gui.style import theme
     ("seconds", "text"), [(0, "0:00"), (5.4, "0:05"), (760, "12:40"), (11050, "3:04:10"), (-65, "-1:05"), (-5, "-0:05")]
 )
 def test_elapsed_format(seconds: float, text: str) -> None:
-    assert elapsed(seconds) == text
+    assert format_elapsed(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_elapsed_format(seconds: float, text: str) -> None:
     [(0.1, "0:00.10"), (0.15, "0:00.15"), (59.999, "1:00.00"), (3725.5, "1:02:05.50"), (-0.001, "0:00.00")],
 )
 def test_elapsed_format_of_close_ticks(seconds: float, text: str) -> None:
-    assert elapsed(seconds, 0.05) == text
+    assert format_elapsed(seconds, 0.05) == text
 
 
 @given(st.floats(-6, 6), st.floats(0.05, 12), st.floats(3, 20))

@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.events import ENCODE, Waiting
 from engine.runs.folder import RunFolder, create_run
-from engine.runs.queue import QueueSlot, hold, holders, waiting
+from engine.runs.queue import QueueSlot, hold, list_holders, list_waiting
 from engine.system import paths
 from gui.runs import queue_view
 from gui.runs.page import RunsPage
@@ -68,7 +68,7 @@ def supervised(page: RunsPage, enqueue: Enqueue, start: Start, qtbot: QtBot) -> 
     """Yield a queued run with a real supervisor, after the page has listed it."""
     enqueue("active")
     run = start("forever", start="when_free").run
-    wait_until(lambda: len(waiting()) == 1, "the queued run")
+    wait_until(lambda: len(list_waiting()) == 1, "the queued run")
     show(page, qtbot, "forever")
     yield run
     take_out(str(run.path))
@@ -91,7 +91,7 @@ def column(page: RunsPage, title: str) -> list[str]:
 
 def order() -> list[str]:
     """Return the names of the queued runs in the order of the queue on disk."""
-    return [RunFolder(ticket.folder).job().name for ticket in waiting()]
+    return [RunFolder(ticket.folder).job().name for ticket in list_waiting()]
 
 
 def choose(page: RunsPage, row: int) -> None:
@@ -185,10 +185,10 @@ def test_queue_holds_and_releases_run(full: RunsPage, qtbot: QtBot) -> None:
     assert (button.text(), button.accessibleName()) == ("Hold", "Hold: one")
     qtbot.keyClick(full.queue.table, Qt.Key.Key_H)
     qtbot.waitUntil(lambda: button.text() == "Release")
-    assert [ticket.held for ticket in waiting()] == [True, False, False]
+    assert [ticket.held for ticket in list_waiting()] == [True, False, False]
     button.click()
     qtbot.waitUntil(lambda: button.text() == "Hold")
-    assert not any(ticket.held for ticket in waiting())
+    assert not any(ticket.held for ticket in list_waiting())
 
 
 def test_queue_return_key_opens_run(full: RunsPage, three: list[RunFolder], qtbot: QtBot) -> None:
@@ -264,9 +264,9 @@ def test_queue_removal_closes_on_escape(page: RunsPage, supervised: RunFolder, q
 
 
 def test_queue_starts_run_now(page: RunsPage, supervised: RunFolder, qtbot: QtBot) -> None:
-    (active,) = holders()["cpu"]
+    (active,) = list_holders()["cpu"]
     page.queue.buttons["start"].click()
-    qtbot.waitUntil(lambda: holders() == {"cpu": (active, supervised.run_id)})
+    qtbot.waitUntil(lambda: list_holders() == {"cpu": (active, supervised.run_id)})
     qtbot.waitUntil(lambda: not page.queue.isVisible())
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gui.sources.columns import Column, Floats, peaks
+from gui.sources.columns import Column, Floats, reduce_to_extremes
 
 
 def test_column_keeps_values_while_growing() -> None:
@@ -46,7 +46,7 @@ def test_column_missing_value_is_nan() -> None:
 
 
 def thin(x: Floats, y: Floats, buckets: int) -> tuple[Floats, Floats]:
-    return peaks(x, y, float(x[0]), float(x[-1]), buckets)
+    return reduce_to_extremes(x, y, float(x[0]), float(x[-1]), buckets)
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
@@ -68,7 +68,7 @@ def test_peaks_keep_extremes_of_buckets(kind: type[np.floating[Any]]) -> None:
 def test_peaks_keep_extremes_of_uneven_points(buckets: int, places: list[float], low: float) -> None:
     x = np.array(sorted(places))
     y = np.sin(x) * x
-    thin_x, thin_y = peaks(x, y, low, 1001.0, buckets)
+    thin_x, thin_y = reduce_to_extremes(x, y, low, 1001.0, buckets)
     assert thin_y.max() == y.max()
     assert thin_y.min() == y.min()
     assert (np.diff(thin_x) >= 0).all()
@@ -97,15 +97,15 @@ def test_peaks_are_stable_while_moving() -> None:
     random = np.random.default_rng(3)
     x = np.arange(20_000.0)
     y = random.normal(size=20_000)
-    first_x, first_y = peaks(x[:10_001], y[:10_001], 0.0, 10_000.0, 100)
-    later_x, later_y = peaks(x[30:10_031], y[30:10_031], 30.0, 10_030.0, 100)
+    first_x, first_y = reduce_to_extremes(x[:10_001], y[:10_001], 0.0, 10_000.0, 100)
+    later_x, later_y = reduce_to_extremes(x[30:10_031], y[30:10_031], 30.0, 10_030.0, 100)
     inner = (later_x >= 200) & (later_x < 9900)
     assert set(zip(later_x[inner], later_y[inner], strict=True)) <= set(zip(first_x, first_y, strict=True))
 
 
 def test_peaks_drop_points_outside() -> None:
     x = np.concatenate(([-1e9], np.arange(1000.0), [1e9]))
-    thin_x, _ = peaks(x, np.ones(1002), 0.0, 999.0, 50)
+    thin_x, _ = reduce_to_extremes(x, np.ones(1002), 0.0, 999.0, 50)
     assert len(thin_x) <= 2 * 53
 
 

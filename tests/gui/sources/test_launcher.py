@@ -17,7 +17,7 @@ from engine.runs import launch
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes, read_notes
 from gui.pages import RUNS
-from gui.sources.launcher import Launcher, _save_job, problem_of, resolved
+from gui.sources.launcher import Launcher, _save_job, problem_of, with_absolute_paths
 from gui.sources.resume_fork import Prefill
 from gui.sources.settings import Settings
 from tests.engine.supervisor.supervised import wait_until
@@ -149,13 +149,15 @@ def test_problem_of_unwritable_run_names_folder_and_remedy(number: int, expected
 def test_resolved_job_has_absolute_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    job = resolved(Job.from_fields(dataset="images", model="~/net.py", weights_file=""))
+    job = with_absolute_paths(Job.from_fields(dataset="images", model="~/net.py", weights_file=""))
     assert job.data.dataset == str(tmp_path / "images")
     assert job.model.name == str(tmp_path / "home" / "net.py")
     assert job.model.weights_file == ""
-    assert resolved(Job.from_fields(dataset="images")).model.name == Job().model.name
-    assert resolved(Job.from_fields(resume_from="run/last.pt")).checkpoints.resume_from == str(tmp_path / "run/last.pt")
-    assert resolved(Job()).checkpoints.resume_from == ""
+    assert with_absolute_paths(Job.from_fields(dataset="images")).model.name == Job().model.name
+    assert with_absolute_paths(Job.from_fields(resume_from="run/last.pt")).checkpoints.resume_from == str(
+        tmp_path / "run/last.pt"
+    )
+    assert with_absolute_paths(Job()).checkpoints.resume_from == ""
 
 
 @pytest.mark.usefixtures("preloader")

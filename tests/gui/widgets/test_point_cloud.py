@@ -54,8 +54,8 @@ def test_damaged_cloud_is_ignored(text: str) -> None:
 
 
 def test_direction_wraps_around_and_stops_at_the_poles() -> None:
-    assert Direction(170, 0).turned(20, 200) == Direction(-170, 90)
-    assert Direction(0, 0).dragged(20, -10) == Direction(10, -5)
+    assert Direction(170, 0).after_turn(20, 200) == Direction(-170, 90)
+    assert Direction(0, 0).after_drag(20, -10) == Direction(10, -5)
 
 
 def drag(widget: QWidget, start: QPoint, end: QPoint) -> None:

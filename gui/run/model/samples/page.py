@@ -33,7 +33,7 @@ from gui.sources.export import save_in_background, write_csv
 from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.editors import ChoiceEditor
-from gui.widgets.file_dialogs import choose_target, timestamped
+from gui.widgets.file_dialogs import add_timestamp, choose_target
 from gui.widgets.labels import caption, labeled
 from gui.widgets.layouts import FlowLayout, vbox
 from gui.widgets.tab_order import order_tabs
@@ -343,4 +343,4 @@ class MarkedButton(QPushButton):
 
     def _choose_file(self) -> None:
         """Open a dialog for the CSV file of the marked samples, and write it."""
-        choose_target(self, tr("Save the marked samples"), timestamped("marked.csv"), self.save_list)
+        choose_target(self, tr("Save the marked samples"), add_timestamp("marked.csv"), self.save_list)

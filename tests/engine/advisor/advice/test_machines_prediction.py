@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from engine.advisor.advice.machines import FIRST_BUCKET_BYTES, PAYLOAD, Step, all_reduce_s, last_bucket, predict, step_s
+from engine.advisor.advice.machines import (
+    FIRST_BUCKET_BYTES,
+    PAYLOAD,
+    Step,
+    all_reduce_s,
+    last_bucket_bytes,
+    predict,
+    step_s,
+)
 from engine.contract.advice import Network
 
 STEP = Step(seconds=0.4, fixed_s=0.0, sent_bytes=100_000_000, last_bytes=25 << 20)
@@ -49,4 +57,4 @@ def test_backward_pass_hides_all_but_last_bucket() -> None:
     ],
 )
 def test_last_bucket(gradients: tuple[int, ...], last: int) -> None:
-    assert last_bucket(gradients) == last
+    assert last_bucket_bytes(gradients) == last

@@ -15,10 +15,10 @@ from types import FrameType
 from typing import Any
 
 from engine.runs import queue
-from engine.runs.queue import holders
+from engine.runs.queue import list_holders
 from engine.runs.queue.tickets import queue_folder
 from engine.system import file_locks
-from tests.engine.runs.queue.slots import list_waiting, make_slot
+from tests.engine.runs.queue.slots import list_waits, make_slot
 
 _TRACED = (os.path.dirname(queue.__file__), file_locks.__file__)
 
@@ -82,8 +82,8 @@ def main(event: str, every: int) -> None:
     killed = 0
     for number in count(1, every):
         has_ended = not is_killed(event, number)
-        assert holders() == {"y": ("first",)}, number
-        assert list_waiting() == {"second": ("first",)}, number
+        assert list_holders() == {"y": ("first",)}, number
+        assert list_waits() == {"second": ("first",)}, number
         after = make_slot("after", "x", "z")
         after.poll()
         assert after.has_devices, number

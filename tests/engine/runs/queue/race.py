@@ -15,9 +15,9 @@ import sys
 import time
 from pathlib import Path
 
-from engine.runs.queue import holders
+from engine.runs.queue import list_holders
 from engine.runs.queue.tickets import queue_folder
-from tests.engine.runs.queue.slots import list_waiting, make_slot
+from tests.engine.runs.queue.slots import list_waits, make_slot
 
 DEVICES = ("a", "b", "c")
 
@@ -112,8 +112,8 @@ def main(processes: int, rounds: int, kills: int) -> None:
             reap(victim, 0)
         for pid in list(racers):
             reap(pid, os.WNOHANG)
-    assert list_waiting() == {}
-    assert holders() == {}
+    assert list_waits() == {}
+    assert list_holders() == {}
     print(uses, killed)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder
-from engine.runs.queue import QueueSlot, Ticket, waiting
+from engine.runs.queue import QueueSlot, Ticket, list_waiting
 
 OPEN: list[QueueSlot] = []
 """Slots to close after the test."""
@@ -24,13 +24,13 @@ def make_slot(name: str, *devices: str, **fields: object) -> QueueSlot:
     return OPEN[-1]
 
 
-def list_waiting() -> dict[str, tuple[str, ...]]:
+def list_waits() -> dict[str, tuple[str, ...]]:
     """Return the waiting runs in queue order. Each maps to the runs that it waits for."""
-    return {ticket.run_id: ticket.behind for ticket in waiting()}
+    return {ticket.run_id: ticket.behind for ticket in list_waiting()}
 
 
 def ticket_of(name: str) -> Ticket:
-    return next(ticket for ticket in waiting() if ticket.run_id == name)
+    return next(ticket for ticket in list_waiting() if ticket.run_id == name)
 
 
 def abandon(slot: QueueSlot) -> None:

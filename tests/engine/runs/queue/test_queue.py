@@ -22,11 +22,11 @@ from engine.contract.events import Waiting
 from engine.contract.job import Job
 from engine.contract.search import Trial
 from engine.runs.folder import RunFolder
-from engine.runs.queue import CannotQueue, QueueSlot, hold, holders, move, release, waiting
+from engine.runs.queue import CannotQueue, QueueSlot, hold, list_holders, list_waiting, move, release
 from engine.runs.queue.tickets import locked_queue, queue_folder
 from engine.runs.searches import save_trial
 from engine.system import file_locks, paths
-from tests.engine.runs.queue.slots import OPEN, list_waiting, make_slot, ticket_of
+from tests.engine.runs.queue.slots import OPEN, list_waits, make_slot, ticket_of
 
 ROOT = Path(__file__).parents[4]
 
@@ -95,7 +95,7 @@ def test_trials_of_one_search_share_cpu_but_no_gpu(tmp_path: Path) -> None:
     ]
     poll_all(*slots)
     assert [slot.has_devices for slot in slots] == [True, True, False, False, True, False]
-    assert list_waiting() == {"c": ("a", "b"), "d": ("a", "b", "c"), "f": ("e",)}
+    assert list_waits() == {"c": ("a", "b"), "d": ("a", "b", "c"), "f": ("e",)}
 
 
 def test_slot_waits_until_device_is_released() -> None:
@@ -107,7 +107,7 @@ def test_slot_waits_until_device_is_released() -> None:
     first.close()
     assert second.poll() is None
     assert second.has_devices
-    assert holders() == {"x": ("second",)}
+    assert list_holders() == {"x": ("second",)}
 
 
 def test_slot_that_starts_at_once_shares_device() -> None:
@@ -115,7 +115,7 @@ def test_slot_that_starts_at_once_shares_device() -> None:
     first.poll()
     assert at_once.poll() is None
     assert at_once.has_devices
-    assert holders() == {"x": ("first", "at_once")}
+    assert list_holders() == {"x": ("first", "at_once")}
     assert after.poll() == Waiting(position=1, behind=("first", "at_once"))
     first.close()
     assert after.poll() == Waiting(position=1, behind=("at_once",))
@@ -127,13 +127,13 @@ def test_slot_that_starts_at_once_shares_device() -> None:
 def test_move_changes_order() -> None:
     slots = {name: make_slot(name) for name in ("first", "a", "b", "c")}
     poll_all(*slots.values())
-    assert list(list_waiting()) == ["a", "b", "c"]
+    assert list(list_waits()) == ["a", "b", "c"]
     assert move("c", -1)
-    assert list(list_waiting()) == ["a", "c", "b"]
+    assert list(list_waits()) == ["a", "c", "b"]
     assert move("a", 10)
-    assert list(list_waiting()) == ["c", "b", "a"]
+    assert list(list_waits()) == ["c", "b", "a"]
     assert move("b", -10)
-    assert list_waiting() == {"b": ("first",), "c": ("first", "b"), "a": ("first", "b", "c")}
+    assert list_waits() == {"b": ("first",), "c": ("first", "b"), "a": ("first", "b", "c")}
     assert slots["b"].poll() == Waiting(position=1, behind=("first",))
     assert not move("first", -1)  # the run already has its devices
     assert not move("nobody", -1)
@@ -167,7 +167,7 @@ def test_ticket_describes_run() -> None:
     before = time.time()
     slots = [make_slot("first", "cpu", "cpu"), make_slot("second", "cpu")]
     poll_all(*slots)
-    (found,) = waiting()
+    (found,) = list_waiting()
     assert (found.run_id, found.folder, found.devices, found.position) == ("second", "/runs/second", ("cpu",), 1)
     assert found.pid == os.getpid()
     assert before <= found.since <= time.time()
@@ -195,11 +195,11 @@ def test_worker_of_killed_supervisor_holds_no_devices() -> None:
     other = SlotProcess("other", "x", "with_worker")
     assert other.read_line() == "running"
     worker = int(other.read_line())
-    assert holders() == {"x": ("other",)}
+    assert list_holders() == {"x": ("other",)}
     other.process.kill()
     other.process.wait()
     os.kill(worker, 0)  # raises an error if the worker has ended
-    assert holders() == {}
+    assert list_holders() == {}
     os.kill(worker, signal.SIGKILL)
     other.process.communicate(timeout=120)
 
@@ -239,11 +239,11 @@ def test_slot_recreates_hold_after_logout(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime_folder))
     poll_all(*slots)
     assert queue_folder() != before
-    assert holders() == {"x": ("holder",)}
-    assert list_waiting() == {"second": ("holder",), "third": ("holder", "second")}
+    assert list_holders() == {"x": ("holder",)}
+    assert list_waits() == {"second": ("holder",), "third": ("holder", "second")}
     for slot in slots:
         slot.close()
-    assert holders() == {}
+    assert list_holders() == {}
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b"\xff", b'{"waiting": 3}', b"\0" * 200])
@@ -256,7 +256,7 @@ def test_lost_order_starts_no_run_before_all_have_entered(content: bytes | None)
     slots[1].poll()
     assert not slots[1].has_devices  # the third might have the device
     slots[2].poll()
-    assert list(list_waiting()) == ["second", "third"]
+    assert list(list_waits()) == ["second", "third"]
     poll_all(*slots[1:])
     assert (slots[1].has_devices, slots[2].has_devices) == (True, False)
 
@@ -273,7 +273,7 @@ def test_invalid_tickets_are_removed(tmp_path: Path) -> None:
     (folder / "link.ticket").symlink_to(tmp_path / "target")
     os.mkfifo(folder / "pipe.ticket")
     (folder / "folder.ticket").mkdir()
-    assert holders() == {"x": ("one",)}
+    assert list_holders() == {"x": ("one",)}
     assert {path.name for path in folder.glob("*.ticket")} == {slot.ticket_file.name, "folder.ticket"}
     assert (tmp_path / "target").exists()
 
@@ -282,9 +282,9 @@ def test_slot_rewrites_damaged_ticket() -> None:
     slot = make_slot("one")
     slot.poll()
     slot.ticket_file.write_bytes(b"{")
-    assert holders() == {}
+    assert list_holders() == {}
     slot.poll()
-    assert holders() == {"x": ("one",)}
+    assert list_holders() == {"x": ("one",)}
 
 
 def test_queue_is_private_to_user() -> None:
@@ -331,8 +331,8 @@ def test_missing_descriptors_keep_tickets() -> None:
     lowest = os.open(os.devnull, os.O_RDONLY)
     os.close(lowest)  # the mutex uses it, so none remains for a ticket
     with limited(resource.RLIMIT_NOFILE, lowest + 1), pytest.raises(CannotQueue, match="Too many open files"):
-        waiting()
-    assert holders() == {"x": ("one",)}
+        list_waiting()
+    assert list_holders() == {"x": ("one",)}
 
 
 def test_full_disk_leaves_no_partial_ticket() -> None:
@@ -345,7 +345,7 @@ def test_full_disk_leaves_no_partial_ticket() -> None:
     assert at_once.has_devices
     assert list(queue_folder().glob("*.ticket")) == []
     at_once.poll()
-    assert holders() == {"x": ("two",)}
+    assert list_holders() == {"x": ("two",)}
 
 
 def test_file_system_without_locks_allows_only_start_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,7 +356,7 @@ def test_file_system_without_locks_allows_only_start_at_once(monkeypatch: pytest
     with pytest.raises(CannotQueue, match="XDG_RUNTIME_DIR"):
         make_slot("one").poll()
     with pytest.raises(CannotQueue, match="without file locks"):
-        waiting()
+        list_waiting()
     at_once = make_slot("two", start="at_once")
     assert at_once.poll() is None
     assert at_once.has_devices
@@ -368,5 +368,5 @@ def test_closed_slot_stays_closed() -> None:
     slot.poll()
     slot.close()
     assert slot.poll() is None
-    assert holders() == {}
+    assert list_holders() == {}
     slot.close()

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from engine.runs.queue import QueueSlot, hold, holders, move, release, waiting
+from engine.runs.queue import QueueSlot, hold, list_holders, list_waiting, move, release
 from tests.engine.runs.queue.slots import abandon, make_slot
 
 DEVICES = st.sets(st.sampled_from(("cpu", "GPU-0", "GPU-1")), min_size=1)
@@ -94,9 +94,9 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def queue_matches_model(self) -> None:
         expected = [(run.name, position, run.is_held) for position, run in enumerate(self.waiting(), 1)]
-        assert [(ticket.run_id, ticket.position, ticket.held) for ticket in waiting()] == expected
+        assert [(ticket.run_id, ticket.position, ticket.held) for ticket in list_waiting()] == expected
         running = [run for run in self.runs if not run.is_waiting]
-        found = {device: set(names) for device, names in holders().items()}
+        found = {device: set(names) for device, names in list_holders().items()}
         assert found == {
             device: {run.name for run in running if device in run.devices}
             for device in set().union(*(run.devices for run in running))

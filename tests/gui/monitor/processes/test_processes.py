@@ -15,7 +15,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import GpuProcess, Mig, Snapshot
 from gui.monitor.processes.model import COLUMNS, ProcessModel
-from gui.monitor.processes.process_rows import process_rows, sharing
+from gui.monitor.processes.process_rows import describe_sharing, process_rows
 from gui.monitor.processes.view import ASKING_S, ProcessesView
 from gui.sources.devices.device_format import current_user
 from gui.sources.devices.hosts import Hosts
@@ -194,9 +194,9 @@ def test_sharing_names_each_user_once() -> None:
         make_gpu(0, uuid=UUIDS[0], processes=(others[0], others[2])),
         make_gpu(1, uuid=UUIDS[1], processes=others),
     )
-    sentence = sharing(process_rows("", sample, [RUN], lambda pid: None), [RUN])
+    sentence = describe_sharing(process_rows("", sample, [RUN], lambda pid: None), [RUN])
     assert sentence == "GPU 0, 1, held by run flowers, are also used by alice, bob and carol."
-    assert sharing(process_rows("", sample, [], lambda pid: None), [replace(RUN, end=NOW)]) == ""
+    assert describe_sharing(process_rows("", sample, [], lambda pid: None), [replace(RUN, end=NOW)]) == ""
 
 
 # Sorting, filtering, staying

@@ -16,7 +16,7 @@ from pytestqt.qtbot import QtBot
 from engine.contract.devices import GpuProcess
 from gui.monitor.processes import termination
 from gui.monitor.processes.process_rows import ProcessRow, process_rows
-from gui.monitor.processes.termination import CannotEnd, EndingBar, disabled_reason, end
+from gui.monitor.processes.termination import CannotEnd, EndingBar, disabled_reason, end_process
 from gui.monitor.processes.view import ProcessesView
 from gui.sources.devices.hosts import Hosts
 from gui.sources.run_intervals import RunInterval, RunIntervals
@@ -141,7 +141,7 @@ def test_end_never_hits_reused_pid(start: Start, hosts: Hosts, view: ProcessesVi
     assert "has already ended" in view.bar.text()
     assert child.poll() is None
     with pytest.raises(CannotEnd, match="has already ended"):
-        end(child.pid, 1.0, kill=True)
+        end_process(child.pid, 1.0, kill=True)
     assert child.poll() is None
 
 
@@ -153,7 +153,7 @@ def test_end_reports_refusal(start: Start, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(psutil.Process, "terminate", refuse)
     with pytest.raises(CannotEnd, match="not permitted"):
-        end(child.pid, psutil.Process(child.pid).create_time())
+        end_process(child.pid, psutil.Process(child.pid).create_time())
 
 
 @pytest.mark.parametrize(
@@ -171,14 +171,14 @@ def test_end_reports_refusal(start: Start, monkeypatch: pytest.MonkeyPatch) -> N
 def test_disabled_reason(
     monkeypatch: pytest.MonkeyPatch, line: ProcessRow | None, foreign: bool, expected: str
 ) -> None:
-    monkeypatch.setattr(termination, "privileged", lambda: False)
+    monkeypatch.setattr(termination, "is_privileged", lambda: False)
     why = disabled_reason(line, foreign)
     assert expected in why
     assert bool(why) == bool(expected)
 
 
 def test_disabled_reason_for_administrator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(termination, "privileged", lambda: True)
+    monkeypatch.setattr(termination, "is_privileged", lambda: True)
     assert disabled_reason(a_line(user="alice"), False) == ""
     (window,) = process_rows("", snapshot(gpu(0, processes=(process(os.getpid()),))), [], lambda pid: None)
     assert "own window" in disabled_reason(window, False)

@@ -210,7 +210,7 @@ def test_matrix_fills_its_widget(show_widget: ShowWidget, size: tuple[int, int],
     first, last = matrix.cell_rect(0, 0), matrix.cell_rect(1, 1)
     left_over = min(matrix.width() - last.right(), matrix.height() - last.bottom())
     assert left_over >= 0
-    assert left_over < 5 or first.width() == theme.scaled(MAX_SIDE)
+    assert left_over < 5 or first.width() == theme.scale_pixels(MAX_SIDE)
     assert first.left() >= matrix.fontMetrics().horizontalAdvance("Actual")
     assert first.top() >= 2 * matrix.fontMetrics().height()
 

@@ -8,7 +8,15 @@ import msgspec
 import pytest
 
 from engine.contract.devices import Ecc, Gpu, GpuProcess, Mig, Retired, Xid
-from gui.sources.devices.device_format import State, busy, busy_briefly, describe_gpu, gpu_sort_key, join_states, states
+from gui.sources.devices.device_format import (
+    State,
+    describe_gpu,
+    describe_use,
+    describe_use_briefly,
+    gpu_sort_key,
+    join_states,
+    states,
+)
 from tests.gui.monitor.watching import START, full_gpu, plain_gpu
 
 
@@ -50,10 +58,10 @@ def test_busy_sums_memory_by_user_or_in_all() -> None:
         GpuProcess(number, memory_used_bytes=gib << 30, user=user)
         for number, (user, gib) in enumerate((("me", 1), ("anna", 2), ("me", 3)))
     )
-    assert busy(processes, "me") == "busy: you, 4.0 GiB; anna, 2.0 GiB"
-    assert busy(processes[::2], "me") == busy_briefly(processes[::2], "me") == "in use by you, 4.0 GiB"
-    assert busy_briefly(processes, "me") == "busy: 6.0 GiB"
-    assert busy((GpuProcess(5), GpuProcess(6))) == "busy: 2 processes"
+    assert describe_use(processes, "me") == "busy: you, 4.0 GiB; anna, 2.0 GiB"
+    assert describe_use(processes[::2], "me") == describe_use_briefly(processes[::2], "me") == "in use by you, 4.0 GiB"
+    assert describe_use_briefly(processes, "me") == "busy: 6.0 GiB"
+    assert describe_use((GpuProcess(5), GpuProcess(6))) == "busy: 2 processes"
 
 
 def test_gpus_are_sorted_as_cuda_counts_them() -> None:
