@@ -90,7 +90,7 @@ def test_silent_ranks_are_all_named() -> None:
     warned, failed = ranks.run(30)
     assert (type(warned), warned.rank) == (Warned, 2)
     assert "Ranks 0 and 2 have not responded for 11 s" in str(failed)
-    assert "they are hanging or were stopped" in str(failed)
+    assert "hanging" in str(failed), "only one of them was stopped"
     assert "worker-0.log and worker-2.log" in str(failed)
 
 

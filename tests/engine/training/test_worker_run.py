@@ -168,7 +168,7 @@ def test_sparse_step_reports_cover_all_steps(job: Make, start: Start) -> None:
         pytest.param("pipeline", 2, marks=pytest.mark.long),
     ],
 )
-def test_backbone_is_frozen_for_an_epoch_and_loads_into_torchvision(
+def test_frozen_backbone_moves_later_and_loads_into_torchvision(
     job: Make, start: Start, images: Path, strategy: str, cpus: int
 ) -> None:
     fields = {"model": "resnet18", "image_size": 32, "epochs": 2, "keep_checkpoints": 1}

@@ -15,6 +15,7 @@ from engine.models.base import TaskError
 from engine.strategies.collectives import Collectives
 from engine.training.checkpointing.checkpoint_files import write_checkpoint
 from engine.training.checkpointing.resume import Checkpoint
+from tests.engine.parallel.test_split_points import split_of
 
 FIELDS: dict[str, Any] = {"devices": ("cpu", "cpu"), "strategy": "ddp", "epochs": 9, "precision": "fp32"}
 CONTENT: dict[str, Any] = {
@@ -88,6 +89,17 @@ def test_shares_are_restored_only_if_both_runs_balance(resume: Callable[..., Che
     others: tuple[dict[str, Any], ...] = ({}, speed | {"strategy": "fsdp"}, speed | {"devices": ("cpu",) * 3})
     assert [resume({}, speed, **job).shares for job in others] == [None] * 3
     assert [resume({}, {}).shares, resume({"shares": None}, speed, **speed).shares] == [None] * 2
+
+
+def test_split_is_restored_for_equal_pipelines(resume: Callable[..., Checkpoint]) -> None:
+    split = split_of([1.0, 2.0, 3.0], split_points=("p1",), seconds_per_byte=0.5)
+    pipeline = {"strategy": "pipeline", "split_points": ("p1",)}
+    others: tuple[dict[str, Any], ...] = (
+        {}, {"split_points": ("p0",)}, {"activation_checkpointing": True}, {"devices": ("cpu",) * 3}, {"batch_size": 48},
+    )  # fmt: skip
+    checkpoint = resume({"model_split": msgspec.to_builtins(split)}, pipeline, **pipeline)
+    restored = [checkpoint.model_split(Job.from_fields(**FIELDS | pipeline | other)) for other in others]
+    assert restored == [split] + [None] * 4
 
 
 def test_newest_intact_checkpoint_replaces_a_damaged_one(resume: Callable[..., Checkpoint], tmp_path: Path) -> None:
