@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 from engine.data.decoding.deep import Values
 from engine.data.decoding.idx import Bytes
@@ -123,7 +124,7 @@ class TiffRows:
         is_color = levels.shape[2] >= 3
         if self._channels != 1:
             return levels[:, :, :3] if is_color else np.repeat(levels[:, :, :1], self._channels, 2)
-        return levels[:, :, :3].mean(2, keepdims=True).round().astype(np.uint8) if is_color else levels[:, :, :1]
+        return np.asarray(Image.fromarray(levels[:, :, :3]).convert("L"))[:, :, None] if is_color else levels[:, :, :1]
 
     def _levels(self, first: int, last: int) -> tuple[Bytes, Bytes | None]:
         """Return the 8-bit levels of the rows `first` to `last` - 1, [rows, width, bands], and their opacity.

@@ -1,0 +1,94 @@
+"""Rows of TIFFs in every layout, compared with the decoded image."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tifffile
+
+from engine.data.decoding.pixels import decode_pixels
+from engine.data.decoding.tiff import learn_bands
+from engine.data.decoding.tiff_rows import open_rows, read_georeference
+
+HEIGHT, WIDTH = 40, 50
+
+
+def pixels(kind: Any, *bands: int) -> np.ndarray:
+    """Return random values, uint8 or 12 bits."""
+    top = 256 if kind == np.uint8 else 4096
+    return np.random.default_rng(0).integers(0, top, (HEIGHT, WIDTH, *bands)).astype(kind)
+
+
+def translucent(*bands: int) -> np.ndarray:
+    """Return random values whose last band is an opacity, mostly 0 or 255."""
+    values = pixels(np.uint8, *bands)
+    values[..., -1] = np.where(values[..., -1] > 50, 255, 0)
+    values[:9, :, -1] = 100
+    return values
+
+
+TILES, STRIPS = {"tile": (16, 16), "compression": "lzw"}, {"rowsperstrip": 7, "compression": "zlib"}
+RGB, PLANES = {"photometric": "rgb"}, {"photometric": "rgb", "planarconfig": "separate"}
+GRAY, WHITE = {"photometric": "minisblack"}, {"photometric": "miniswhite"}
+BIG = {"byteorder": ">", "photometric": "minisblack", "planarconfig": "contig"}
+SEPARATE = {"photometric": "minisblack", "planarconfig": "separate"}
+
+
+@pytest.mark.parametrize(
+    ("values", "how"),
+    [
+        (pixels(np.uint8), GRAY),
+        (pixels(np.uint8), WHITE),
+        (pixels(np.uint8), WHITE | STRIPS),
+        (pixels(np.uint8, 3), RGB),
+        (pixels(np.uint8, 3), RGB | TILES),
+        (pixels(np.uint8, 3), RGB | STRIPS),
+        (pixels(np.uint8, 3).transpose(2, 0, 1), PLANES),
+        (pixels(np.uint8, 3).transpose(2, 0, 1), PLANES | TILES),
+        (translucent(4), RGB | TILES | {"extrasamples": ["assocalpha"]}),
+        (translucent(4), RGB | TILES | {"extrasamples": ["unassalpha"]}),
+        (pixels(np.uint8, 3), RGB | {"compression": "jpeg", "tile": (16, 16)}),
+        (translucent(2), GRAY | STRIPS | {"extrasamples": ["unassalpha"], "planarconfig": "contig"}),
+        ((pixels(np.uint8, 5) > 99).transpose(2, 0, 1), SEPARATE),
+        (pixels(np.uint16), BIG),
+        (pixels(np.uint16, 5), BIG),
+        (pixels(np.float32, 5), BIG | TILES),
+        (pixels(np.uint16, 5).transpose(2, 0, 1), SEPARATE),
+        (pixels(np.uint16, 5).transpose(2, 0, 1), SEPARATE | STRIPS),
+    ],
+)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_rows_equal_the_decoded_image(tmp_path: Path, values: np.ndarray, how: dict[str, Any], channels: int) -> None:
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, values, metadata=None, **how)
+    learned = learn_bands(str(tmp_path), [str(path)])
+    bands = None if learned is None else learned.bands
+    count = channels if bands is None or bands.count == 1 else bands.count
+    expected = decode_pixels(path.read_bytes(), count, bands)
+    with open_rows(str(path), count, bands) as rows:
+        assert rows.sides == (HEIGHT, WIDTH)
+        found = np.concatenate([rows.rows(*edges) for edges in ((0, 5), (5, 33), (33, HEIGHT))])
+    np.testing.assert_allclose(found, expected, atol=4 if how.get("compression") == "jpeg" else 0)
+
+
+def test_rows_are_blank_where_all_bands_lack_data(tmp_path: Path) -> None:
+    values = pixels(np.float32, 2)
+    values[0, 0], values[0, 1], values[0, 2, 0], values[0, 3] = 9999, np.nan, np.nan, (np.inf, 9999)
+    path, tags = tmp_path / "a.tif", [(42113, "s", 0, "9999", True), (33550, "d", 3, (1.0, 1.0, 0.0), True)]
+    tifffile.imwrite(path, values, extratags=tags, metadata=None, **BIG)
+    learned = learn_bands(str(tmp_path), [str(path)])
+    assert learned is not None
+    with open_rows(str(path), 2, learned.bands) as rows:
+        assert np.argwhere(rows.blank(0, HEIGHT)).tolist() == [[0, 0], [0, 1], [0, 3]]
+        np.testing.assert_array_equal(rows.rows(0, 9), decode_pixels(path.read_bytes(), 2, learned.bands)[:9])
+    found = read_georeference(str(path))
+    assert found is not None
+    assert (found.no_data, [(tag[0], tag[3]) for tag in found.tags]) == (9999, [(33550, (1.0, 1.0, 0.0))])
+
+
+def test_files_without_a_georeference_have_none(tmp_path: Path) -> None:
+    tifffile.imwrite(tmp_path / "a.tif", pixels(np.uint8), metadata=None, **GRAY)
+    assert read_georeference(str(tmp_path / "a.tif")) is read_georeference(str(tmp_path / "gone.tif")) is None
