@@ -104,6 +104,15 @@ def test_balanced_weights_average_to_one() -> None:
         Job.from_fields(class_weights="balanced"), DatasetInfo(tuple("abcd"), class_counts=lambda: counts)
     )
     targets = torch.tensor([0] * 60 + [1] * 30 + [3] * 10)
+    binary = TASK.objective(
+        Job.from_fields(class_weights="balanced", loss="bce"), DatasetInfo(tuple("abcd"), class_counts=lambda: counts)
+    )
+    losses = binary.loss(torch.zeros(100, 4), targets) / math.log(2)
+    torch.testing.assert_close(losses, torch.full((100,), losses[0].item()))
+    one_sided = (
+        binary.loss(torch.tensor([[0.0, 90, -90, -90], [-90, 0, -90, -90]]), torch.tensor([1, 1])) * 4 / math.log(2)
+    )
+    assert (one_sided[1] / one_sided[0]).item() == pytest.approx(2)  # the class of 30 samples has twice the weight
     losses = objective.loss(torch.zeros(100, 4), targets) / math.log(4)
     assert losses.mean().item() == pytest.approx(1)
     assert [losses[targets == number].sum().item() for number in (0, 1, 3)] == pytest.approx([100 / 3] * 3)
@@ -111,7 +120,7 @@ def test_balanced_weights_average_to_one() -> None:
 
 def test_mixed_images_count_by_their_fractions() -> None:
     objective = TASK.objective(Job.from_fields(mixup=0.2), dataset_info(3))
-    outputs, targets = sample(8, 3, 2)
+    outputs, targets = sample(8, 3, 5)
     shares = 0.7 * functional.one_hot(targets, 3) + 0.3 * functional.one_hot(targets.roll(1), 3)
     expected = 0.7 * functional.cross_entropy(outputs, targets, reduction="none")
     expected += 0.3 * functional.cross_entropy(outputs, targets.roll(1), reduction="none")
@@ -124,7 +133,8 @@ def test_mixed_images_count_by_their_fractions() -> None:
     measured[0].update(outputs, functional.one_hot(targets, 3).float())
     measured[1].update(outputs, targets)
     assert torch.equal(measured[0].counters, measured[1].counters)
-    assert objective.show_truth(np.zeros((2, 2, 3), np.uint8), shares[0]).text == objective._classes[int(targets[0])]
+    texts = [objective.show_truth(np.zeros((2, 2, 3), np.uint8), share).text for share in shares]
+    assert texts == [f"class {number}" for number in targets.tolist()]
 
 
 def test_analysis_matches_its_definitions() -> None:

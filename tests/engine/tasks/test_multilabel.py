@@ -43,7 +43,7 @@ def by_hand(scores: np.ndarray, true: np.ndarray) -> float | None:
 def test_multilabel_metrics_match_their_definitions(ranks: int) -> None:
     objective = TASK.objective(Job.from_fields(task="multilabel"), dataset_info(CLASSES))
     outputs, targets = sample(23)
-    outputs[1] = -9.0
+    outputs[1], outputs[2, :2] = -9.0, 0.0  # a probability of 0.5 predicts a label
     targets[1] = 0
     total: Any = compute_on_ranks(objective, outputs, targets, ranks, 2)
     found = total.compute()
@@ -100,6 +100,11 @@ def test_labels_are_sorted_by_probability() -> None:
     objective = TASK.objective(Job.from_fields(task="multilabel"), dataset_info(3))
     image = np.zeros((2, 2, 3), np.uint8)
     assert objective.show_truth(image, torch.tensor([1.0, 0.0, 1.0])).text == "class 0, class 2"
+    assert objective.show_truth(image, torch.zeros(3)).text == "no label"
+    shares = torch.tensor([[0.9, 0.4, 0.2], [0.1, 0.3, 0.2], [0.5, 0.6, 0.8]])
+    columns = objective.analysis("abc").columns(shares.logit(), torch.tensor([[1.0, 1, 0], [0, 0, 0], [0, 1, 1]]))
+    assert (columns.correct, columns.true) == ([0.5, 1.0, pytest.approx(2 / 3)], [(0, 1), (), (1, 2)])
+    assert (columns.predicted, columns.confidence) == ([(0,), (), (0, 1, 2)], pytest.approx([0.6, 0.7, 0.5]))
     assert objective.show_prediction(image, torch.tensor([0.1, -3.0, 4.0])).text == "class 2 (98%), class 0 (52%)"
     assert objective.show_prediction(image, torch.tensor([-1.0, -3.0, -4.0])).text == "no label"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from plyfile import PlyData, PlyElement
 
 from engine.contract.problems import errors
 from engine.data.datasets.open_splits import open_splits
@@ -17,9 +18,11 @@ from engine.data.inspection.inspector import inspect
 from engine.data.randomness import RandomStreams
 from engine.tasks.points.classes import label_classes
 from engine.tasks.points.decoding import las, pcd, tables, velodyne
-from engine.tasks.points.decoding.clouds import count_labels, is_cloud, read_cloud, read_head
+from engine.tasks.points.decoding.clouds import count_labels, is_cloud, is_upright, read_cloud, read_head
+from engine.tasks.points.decoding.fields import find_fields
 from engine.tasks.points.formats import FORMAT, PointSplit
 from engine.tasks.points.samples import PointBlocks
+from engine.tasks.points.semantic_kitti import kitti_classes
 from tests.support.clouds import (
     compress_lzf,
     make_clouds,
@@ -104,7 +107,7 @@ def test_pcd_may_have_rows_and_repeated_fields(tmp_path: Path, data: str) -> Non
     types = [("x", "<f8"), ("normal", "<f4", 3), ("y", "<f4"), ("z", "<f4"), ("rgba", "<u4"), ("label", "u1")]
     points = np.zeros(6, types)
     for number, name in enumerate(("x", "y", "z")):
-        points[name] = np.arange(6) * (number + 1)
+        points[name] = np.arange(6) ** 2 * (number + 1)
     points["normal"], points["rgba"], points["label"] = 9.0, 0xFF_10_20_30 + np.arange(6), np.arange(6) % 2
     if data == "ascii":
         content = "".join(f"{r[0]} 9 9 9 {r[2]} {r[3]} {r[4]} {r[5]}\n" for r in points.tolist()).encode()
@@ -117,7 +120,7 @@ def test_pcd_may_have_rows_and_repeated_fields(tmp_path: Path, data: str) -> Non
     path = tmp_path / "a.pcd"
     path.write_bytes(f"{header}DATA {data}\n".encode() + content)
     cloud = read_cloud(str(path), ("red", "green", "blue"))
-    assert cloud.positions.tolist() == [[row - 2.5, 2 * row - 5, 3 * row - 7.5] for row in range(6)]
+    assert cloud.positions.tolist() == [[axis * (row**2 - 12.5) for axis in (1, 2, 3)] for row in range(6)]
     assert cloud.features.tolist() == [[16, 32, 48 + row] for row in range(6)]
     assert cloud.labels.tolist() == [0, 1] * 3
     for part, reason in (
@@ -129,6 +132,75 @@ def test_pcd_may_have_rows_and_repeated_fields(tmp_path: Path, data: str) -> Non
             read_cloud(str(path), ())
     path.write_text("FIELDS x y z\nSIZE 4 4 4\nTYPE F F F\nPOINTS 2\nDATA ascii\n1 2 3\n4 5 6\n")
     assert read_cloud(str(path), (), with_labels=False).rows.tolist() == [0, 1]
+
+
+def test_points_without_values_in_parts_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "CHUNK_POINTS", 2)
+    path = tmp_path / "a.xyz"
+    path.write_text("x y z intensity label\n1 2 3 nan 0\nnan 2 3 5 1\n5 6 7 7 nan\n7 8 9 1 1\nnan 1 1 1 0\n")
+    cloud = read_cloud(str(path), ("intensity",))
+    assert (cloud.rows.tolist(), cloud.labels.tolist()) == ([0, 2, 3], [0, -1, 1])
+    assert (cloud.features.tolist(), cloud.positions[:, 0].tolist()) == ([[0], [7], [1]], [-3, 1, 3])
+    assert [is_upright(name) for name in ("a.las", "a.LAZ", "a.bin", "a.ply")] == [True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ("X Y Z R red g Intensity scalar_intensity", {"red": "red", "green": "g", "intensity": "Intensity"}),
+        ("x X y Y z diffuse_Blue scalar_Intensity category class", {"blue": "diffuse_Blue", "intensity": "scalar_Intensity", "label": "class"}),
+    ],
+)  # fmt: skip
+def test_fields_are_found_by_their_names(names: str, expected: dict[str, str]) -> None:
+    axes = {axis: axis.upper() if names.startswith("X") else axis for axis in "xyz"}
+    assert find_fields(names.split()) == axes | expected
+
+
+def test_ply_may_have_other_elements_and_byte_orders(tmp_path: Path) -> None:
+    camera = np.ones(9, [("x", ">f4"), ("y", ">f4"), ("z", ">f4")])
+    vertex = np.array([(1, 2, 3, 4), (5, 6, 9, 7)], [("x", ">f8"), ("y", ">f4"), ("z", ">f4"), ("label", ">i2")])
+    for is_text in (False, True):
+        faces = np.empty(200, [("vertex_indices", object)])
+        faces["vertex_indices"] = [np.zeros(is_text, np.int32)] * 200
+        named = ((camera, "camera"), (vertex, "vertex"), (faces, "face"))
+        elements = [PlyElement.describe(each, name) for each, name in named]
+        path = tmp_path / f"{is_text}.ply"
+        PlyData(elements, text=is_text, byte_order="=" if is_text else ">").write(path)
+        assert read_head(str(path)) == (2, (), True)
+        cloud = read_cloud(str(path), ())
+        assert (cloud.positions.tolist(), cloud.labels.tolist()) == ([[-2, -2, -3], [2, 2, 3]], [4, 7])
+        path.write_bytes(path.read_bytes()[: path.read_bytes().index(b"end_header") + 11])
+        with pytest.raises(Unfit, match="truncated"):
+            read_head(str(path))
+
+
+@pytest.mark.parametrize("lost_bytes", [1, 60])
+def test_truncated_las_is_refused_by_its_header(tmp_path: Path, lost_bytes: int) -> None:
+    path = tmp_path / "a.las"
+    write_las(path, *make_scene(0, 50))
+    path.write_bytes(path.read_bytes()[:-lost_bytes])
+    with pytest.raises(Unfit, match="header announces more points"):
+        read_head(str(path))
+
+
+def test_semantic_kitti_is_recognized_by_paths_and_labels(tmp_path: Path) -> None:
+    files = [str(tmp_path / "Sequences/00/Velodyne/0.bin")]
+    default = kitti_classes(str(tmp_path), files, (0, 10, 40))
+    assert default is not None
+    assert (len(default.names), default.values[0]) == (19, 10)
+    for paths, labels in (
+        (files, (0, 10)),
+        (files, (10, 40, 3)),
+        ([*files, str(tmp_path / "0.bin")], (10, 40)),
+        (["Velodyne/0.bin"], (10, 40)),
+    ):
+        assert kitti_classes(str(tmp_path), paths, labels) is None
+    (tmp_path / "semantic-kitti.yaml").write_text(
+        "labels:\n  1: tree\n  2: wall\nlearning_map:\n  1: 1\n  2: 2\nlearning_map_inv:\n  1: 1\n  2: 2\nlearning_ignore:\n  1: False\n  2: False\n"
+    )
+    found = kitti_classes(str(tmp_path / "Sequences/"), files, (1,))
+    assert found is not None
+    assert (found.names, found.values) == (("tree", "wall"), (1, 2))
 
 
 @pytest.mark.parametrize("data", ["ascii", "binary", "binary_compressed"])

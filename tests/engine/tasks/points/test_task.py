@@ -188,8 +188,10 @@ def test_points_are_drawn_from_the_sample() -> None:
 
 def test_drawn_points_keep_the_directions_of_the_file() -> None:
     # The variance is largest along x, then y: x points right, y up, and z towards the viewer.
-    positions = np.array([[-10, 0, 0], [10, 0, 0], [0, 6, 0], [0, -6, 0], [0, 0, 1.5], [0, 0, -1.5]], np.float32)
-    numbers = np.array([1, 2, 3, 4, 5, 5], np.uint8)
+    positions = np.array(
+        [[-10, 0, 0], [10, 0, 0], [10, 0, 0], [0, 6, 0], [0, -6, 0], [0, 0, 1.5], [0, 0, -1.5]], np.float32
+    )
+    numbers = np.array([1, 2, 2, 3, 4, 5, 5], np.uint8)
     image = draw_points(positions, numbers, 65)
     colors = class_colors(6)
     left, right, top, bottom = (np.argwhere((image == colors[number]).all(2)).mean(0) for number in (1, 2, 3, 4))

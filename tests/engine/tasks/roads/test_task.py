@@ -15,6 +15,7 @@ from engine.contract.job import Job
 from engine.data.datasets.images import DatasetError, ImageSet
 from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.decoding.mask_values import NO_CLASS
+from engine.tasks.analysis import TASK_METRIC, Columns, Measured
 from engine.tasks.registry import TASKS
 from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, STEP, center_lines, orientation_plane
 from engine.tasks.roads.models import SCORES
@@ -92,6 +93,8 @@ def by_hand(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
         "relaxed_iou": precision * recall / (precision + recall - precision * recall),
         "f1": 2 * right / (found_lines + true_lines),
         "orientation": rightly / directed,
+        "relaxed_precision": precision,
+        "relaxed_recall": recall,
     }
 
 
@@ -102,9 +105,12 @@ def test_metrics_match_their_definitions(ranks: int) -> None:
     total: Any = compute_on_ranks(OBJECTIVE, outputs, targets, ranks, 2)
     found = total.compute()
     assert found.keys() == {measure.id for measure in TASK.entry.metrics}
+    values = OBJECTIVE.analysis(("background", "road")).values(
+        Measured({TASK_METRIC: total}, np.ones(7, np.int64), Columns())
+    )
     for name, value in by_hand(outputs, targets).items():
-        assert 0.1 < value < 0.99
-        assert found[name] == pytest.approx(value, abs=1e-6)
+        assert 0.1 < value <= 1
+        assert values.measures[name] == pytest.approx(value, abs=1e-6)
     assert found["loss"] == pytest.approx(OBJECTIVE.loss(outputs, targets).mean().item(), rel=1e-6)
     assert total.per_class()["IoU"][1] == found["iou"]
     assert sum(map(sum, total.confusion())) == int((targets[:, 0] != NO_CLASS).sum())
@@ -202,6 +208,14 @@ def test_lines_are_colored_by_direction() -> None:
         pixel = OBJECTIVE.show_truth(gray, targets[0]).image[11, 5].tolist()
         assert pixel == [25 + part // 4 * 3 for part in bytes.fromhex(color[1:])]
     assert OBJECTIVE.show_truth(gray, torch.zeros_like(targets[0])).legend == ()
+
+
+def test_largest_map_is_exported_and_explained() -> None:
+    outputs = make_guesses(make_targets(2), 1.0, (SIDE, SIDE // 2))
+    exported = OBJECTIVE.exported_outputs(outputs, torch.zeros(2, 3, SIDE, SIDE))
+    assert torch.equal(exported, outputs[:, :, : SIDE * SIDE].reshape(2, SCORES, SIDE, SIDE))
+    (target,) = OBJECTIVE.explanation_targets(outputs[:1], ("background", "road"), (), SIDE)
+    assert target.class_name == "road"
 
 
 def test_masks_must_have_two_classes(tmp_path: Path) -> None:
