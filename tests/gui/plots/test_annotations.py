@@ -125,6 +125,51 @@ def test_marks_are_in_every_plot(two: Two) -> None:
     assert find_columns(two.image(), GREEN) == []
 
 
+def find_extent(image: QImage, color: str) -> tuple[int, int, int, int]:
+    """Return the lowest and highest column, and the lowest and highest row, with pixels close to a color."""
+    pixels = np.frombuffer(image.convertToFormat(QImage.Format.Format_RGB32).constBits(), np.uint8)
+    pixels = pixels.reshape(image.height(), image.width(), 4)[..., 2::-1].astype(int)
+    rows, columns = np.nonzero(np.abs(pixels - QColor(color).getRgb()[:3]).sum(2) < 200)
+    return int(columns.min()), int(columns.max()), int(rows.min()), int(rows.max())
+
+
+def test_label_of_highest_threshold_is_above_its_line(two: Two) -> None:
+    named = [Threshold(60, "high", lambda: RED), Threshold(40, "low", lambda: GREEN), Threshold(20, "", lambda: BLUE)]
+    two.plots[0].set_thresholds(named[::-1])
+    image = two.image()
+    reach = []
+    for color in (RED, GREEN, BLUE):
+        (line,) = find_rows(image, color)
+        _left, _right, top, bottom = find_extent(image, color)
+        reach.append((line - top > 4, bottom - line > 4))
+    assert reach == [(True, False), (False, True), (False, False)]
+    two.plots[0].set_thresholds([Threshold(10, "", lambda: RED)])
+    two.plots[0].set_log(True)
+    two.redraw()
+    (line,) = find_rows(two.image(), RED)
+    view = two.plots[0]._view
+    assert abs(line - view.mapFromScene(view.box.mapToScene(0, view.box.y_to_pixel(1))).y()) <= 1.5
+
+
+@pytest.mark.parametrize(
+    ("mark", "side"),
+    [
+        (Mark(50, "flowers started", lambda: GREEN), 1),
+        (Mark(50, "flowers: completed", lambda: GREEN, ends=True), -1),
+        (Mark(58, "flowers started", lambda: GREEN), -1),
+    ],
+)
+def test_mark_has_its_label_at_its_side_within_the_plot(two: Two, mark: Mark, side: int) -> None:
+    two.group.show_range(40, 60)
+    two.group.set_marks([Mark(30, "before", lambda: RED), mark, Mark(70, "after", lambda: BLUE)])
+    two.redraw()
+    image = two.image()
+    (column,) = find_columns(image, GREEN)
+    left, right, _top, _bottom = find_extent(image, GREEN)
+    assert (column - left > 20, right - column > 20) == (side < 0, side > 0)
+    assert find_columns(image, RED) == find_columns(image, BLUE) == []
+
+
 def test_mark_flag_direction(two: Two) -> None:
     two.group.set_marks([Mark(30, "", lambda: GREEN), Mark(70, "", lambda: GREEN, ends=True)])
     two.redraw()
@@ -197,7 +242,7 @@ def test_mark_splits_at_label_of_threshold(two: Two) -> None:
 
 
 def test_mark_tool_tip(two: Two, qtbot: QtBot) -> None:
-    two.group.set_marks([Mark(30, "flowers started", lambda: GREEN)])
+    two.group.set_marks([Mark(10, "before", lambda: RED), Mark(30, "flowers started", lambda: GREEN)])
     two.redraw()
     view = two.plots[1]._view
     on = view.mapFromScene(view.box.mapToScene(view.box.x_to_pixel(30), view.box.y_to_pixel(50)))

@@ -52,6 +52,7 @@ def test_welcome_page_describes_machine_until_it_changes(show_widget: ShowWidget
     assert str(paths.home()) in texts(page)["Disk"]
     rows = page.rows
     page.set_machine(msgspec.structs.replace(machine, time=machine.time + 1))
+    page.set_machine(snapshot(status="not_answering", message="NVML is silent."))
     assert page.rows is rows
     page.set_machine(snapshot(status="no_library", message="Install the driver."))
     assert "Devices" in texts(page)["Driver"]
