@@ -78,7 +78,7 @@ ADVICE = Advice(
 )  # fmt: skip
 
 
-def shown_texts(page: QWidget) -> str:
+def join_visible_texts(page: QWidget) -> str:
     """Return the texts and choices of a page, without those of hidden widgets."""
     QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
     shown = [each for each in page.findChildren(QWidget) if each.isVisibleTo(page)]
@@ -88,7 +88,7 @@ def shown_texts(page: QWidget) -> str:
     return "\n  ".join(filter(None, (*texts, *choices)))
 
 
-def advice() -> Iterator[str]:
+def describe_advice() -> Iterator[str]:
     for candidate in (MEASURED, REQUESTED, FAILED):
         yield " | ".join(f"{column.text(candidate)} ({column.tip(candidate)})" for column in COLUMNS)
         yield from advice_format.describe_candidate(candidate)
@@ -110,7 +110,7 @@ def advice() -> Iterator[str]:
     ):
         view.fold.setChecked(True)
         view.show_answer(answer, machines)
-        yield f"{answer.ended_by}, {machines}, {view.fold.isChecked()}: {shown_texts(view)}"
+        yield f"{answer.ended_by}, {machines}, {view.fold.isChecked()}: {join_visible_texts(view)}"
     yield advice_format.format_answer(ADVICE, ("Name", "Speed"), (("DDP", "1"),))
     for left, considered in ((5, 41), (0, 0)):
         yield advice_format.describe_progress(
@@ -118,7 +118,7 @@ def advice() -> Iterator[str]:
         )
 
 
-def dataset() -> Iterator[str]:
+def describe_datasets() -> Iterator[str]:
     shares = SplitReport("val", {"crate": 3}, shares={"crate": 0.312, "pallet": 0.05})
     unreadable = tuple(Unreadable(f"{number}.jpg", "it ends") for number in range(2))
     sizes = ImageSizes((240, 180), (500, 375), (1024, 768), 64)
@@ -162,7 +162,7 @@ def dataset() -> Iterator[str]:
         page.set_job(job)
         page.show_report(report)
         captions = " | ".join(page.examples.item(n).text() for n in range(page.examples.count()))
-        yield f"{captions}: {shown_texts(page)}"
+        yield f"{captions}: {join_visible_texts(page)}"
         yield page.bars.accessibleDescription()
     bars = ClassBalance()
     bars.show_report(structs.replace(UNCERTAIN, splits=(UNCERTAIN.splits[0], shares)))
@@ -170,7 +170,7 @@ def dataset() -> Iterator[str]:
     yield " ".join(f"{bars.bar_fraction(row, split):.3f}" for row in (0, 1) for split in (0, 1))
 
 
-def runs() -> Iterator[str]:
+def describe_runs() -> Iterator[str]:
     run = RunSummary(
         run_id="run-1", folder="/nowhere/run-1", name="night", model="resnet18", strategy="ddp", devices=(CPU,), dataset="",
         state="running", started=1e9, seconds=100.0, best={"top1": 0.8}, cause="A cable.", epoch=3, step=60,
@@ -201,7 +201,7 @@ def runs() -> Iterator[str]:
     yield from (label.text() for label in banners.findChildren(QLabel))
 
 
-def notices() -> Iterator[str]:
+def describe_notices() -> Iterator[str]:
     for settings in (
         NoticeSettings(),
         NoticeSettings(desktop=False, command="beep", least_minutes=0.0),
@@ -215,7 +215,7 @@ def notices() -> Iterator[str]:
     yield from deliveries(NoticeSent(command_code=127))
 
 
-def split_points() -> Iterator[str]:
+def describe_split_points() -> Iterator[str]:
     view, titles = SplitPointsView(), ("first", "second", "third")
     *segments, last = make_split(("stem", "block3"), (CPU,) * 3).segments
     segments.append(structs.replace(last, parameters=6_200_000))
@@ -233,7 +233,7 @@ def split_points() -> Iterator[str]:
         yield from (f"{handle.accessibleName()}: {handle.toolTip()}" for handle in view.diagram.handles)
 
 
-def processes() -> Iterator[str]:
+def describe_processes() -> Iterator[str]:
     known = {
         "host": "box",
         "host_title": "box (remote)",
@@ -279,7 +279,7 @@ def processes() -> Iterator[str]:
         yield f"{text} {only_mine} {device}: {[rows.index(row, 0).data() for row in range(rows.rowCount())]}"
 
 
-def devices() -> Iterator[str]:
+def describe_devices() -> Iterator[str]:
     panel = DevicesPanel()
     panel.set_hosts(("box",))
     gpus = (
@@ -302,7 +302,7 @@ def devices() -> Iterator[str]:
         panel.update_snapshot(seen, host)
     panel.set_selection((UUIDS[1], f"box:{UUIDS[4]}", "box:cpu", "box:cpu", "box:cpu"))
     panel.show_error("box doesn't respond.", "box")
-    yield shown_texts(panel)
+    yield join_visible_texts(panel)
     for row in panel.findChildren(DeviceRow):
         state = (row.check.isChecked(), row.check.isEnabled(), row.objectName(), row.note.objectName())
         yield f"{row.check.accessibleName()}: {row.check.accessibleDescription()} {state}"
@@ -312,13 +312,13 @@ def devices() -> Iterator[str]:
 
 
 CASES: dict[str, Callable[[], Iterator[str]]] = {
-    "advice": advice,
-    "dataset": dataset,
-    "runs": runs,
-    "notices": notices,
-    "split points": split_points,
-    "processes": processes,
-    "devices": devices,
+    "advice": describe_advice,
+    "dataset": describe_datasets,
+    "runs": describe_runs,
+    "notices": describe_notices,
+    "split points": describe_split_points,
+    "processes": describe_processes,
+    "devices": describe_devices,
 }
 
 

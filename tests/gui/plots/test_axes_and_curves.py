@@ -148,6 +148,8 @@ def test_left_axis_digits(qapp: QApplication) -> None:
     assert axis.labels([0.15, 0.2], 0.05) == ["0.15", "0.20"]
     assert axis.labels([1000.0, 2000.0], 1000.0) == ["1,000", "2,000"]
     assert axis.labels([0.000001, 0.000002], 0.000001) == ["1e-06", "2e-06"]
+    axis.log = True
+    assert axis.labels([-1.0, 2.0], 1.0) == ["0.1", "100"]
 
 
 def test_x_words_name_another_day(qapp: QApplication) -> None:

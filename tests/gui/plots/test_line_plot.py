@@ -147,6 +147,8 @@ def test_group_range_after_each_change() -> None:
         (lambda: group.show_range(-1e6, 1e6), (-600, 600)),
         (lambda: group.show_range(5000, 5010), (595, 605)),
         (group.follow, (500, 600)),
+        (lambda: group.show_range(10, 20), (10, 20)),
+        (lambda: group.set_span(40), (560, 600)),
         (lambda: group.set_span(None), (0, 624)),
         (lambda: group.set_extent(0, 610), (0, 624)),
         (lambda: group.set_extent(0, 700), (0, 728)),
@@ -154,7 +156,7 @@ def test_group_range_after_each_change() -> None:
     ):
         act()
         assert group.range == pytest.approx(expected)
-    assert (following, moved) == ([False, True], [450, 10, None])
+    assert (following, moved) == ([False, True] * 2, [450, 10, None])
     group.set_extent(9, 3)
     assert group.extent == (9, 9)
 

@@ -46,21 +46,21 @@ def wait_for_validation(form: SearchForm, qtbot: QtBot) -> SearchForm:
     return form
 
 
-def offered(form: SearchForm) -> set[str]:
+def read_offered_fields(form: SearchForm) -> set[str]:
     return {form.add.itemData(index) for index in range(1, form.add.count())}
 
 
 def test_search_form_offers_searchable_fields(form: SearchForm, qtbot: QtBot) -> None:
-    assert {"weight_decay", "batch_size", "optimizer", "augmentation", "momentum"} <= offered(form)
-    assert not offered(form) & (FIXED | {"learning_rate", "encoder"})  # varied already, without effect
+    assert {"weight_decay", "batch_size", "optimizer", "augmentation", "momentum"} <= read_offered_fields(form)
+    assert not read_offered_fields(form) & (FIXED | {"learning_rate", "encoder"})  # varied already, without effect
     form.dimensions["learning_rate"].remove.click()
-    assert "learning_rate" in offered(form)
+    assert "learning_rate" in read_offered_fields(form)
     form.add.setCurrentIndex(form.add.findData("weight_decay"))
     form.add.activated.emit(form.add.currentIndex())
     qtbot.waitUntil(lambda: form.focusWidget() is form.dimensions["weight_decay"].scale.control)
     form.rows["against"].set_value("top5")
     form.set_job(JOB.with_fields(task="segmentation", model="unet"), [], ("cpu",), {}, None)
-    assert ("encoder" in offered(form), "weight_decay" in offered(form)) == (True, False)
+    assert ("encoder" in read_offered_fields(form), "weight_decay" in read_offered_fields(form)) == (True, False)
     goals = [form.rows[name].findChild(ComboBox) for name in ("goal", "against")]
     metrics = ["miou", "mean_f1", "pixel_accuracy", "loss", "seconds", "parameters"]
     assert [[box.itemData(row) for row in range(box.count())] for box in goals] == [metrics, ["", *metrics]]

@@ -39,26 +39,28 @@ SPACE = {
 }
 
 
-def trial(number: int, state: str, loss: float | None, optimizer: str = "sgd", **fields: Any) -> TrialRow:
+def make_trial(number: int, state: str, loss: float | None, optimizer: str = "sgd", **fields: Any) -> TrialRow:
     params = {"learning_rate": 10 ** ((number - 10) / 4 - 4), "optimizer": optimizer}
     given = {"epochs": 3, "values": (loss, None)} | fields
     return TrialRow(number=number, run_id=f"run {number}", state=state, params=params, **given)  # type: ignore[arg-type]
 
 
 TRIALS = (
-    trial(10, "completed", 0.9, values=(0.9, 30.0), reported={1: 1.5, 2: 0.9}, epoch=2, epochs=2, seconds=90),
-    trial(12, "pruned", 0.4, "lamb", reported={1: 0.4}, epoch=1, seconds=4, confirmed=(0.7, 0.8, 0.6)),
-    trial(13, "completed", 0.5, "adamw", values=(0.5, 20.0), reported={1: 0.8, 2: 0.6, 3: 0.5}, epoch=3, seconds=3),
-    trial(15, "failed", 0.8, "lamb", cause="Out of memory.", seconds=7),
-    trial(18, "running", 0.7, values=(0.7, 10.0), reported={1: 0.7}, epoch=1, epochs=4, seconds=50),
-    trial(21, "waiting", None, "adamw", seconds=0),
+    make_trial(10, "completed", 0.9, values=(0.9, 30.0), reported={1: 1.5, 2: 0.9}, epoch=2, epochs=2, seconds=90),
+    make_trial(12, "pruned", 0.4, "lamb", reported={1: 0.4}, epoch=1, seconds=4, confirmed=(0.7, 0.8, 0.6)),
+    make_trial(
+        13, "completed", 0.5, "adamw", values=(0.5, 20.0), reported={1: 0.8, 2: 0.6, 3: 0.5}, epoch=3, seconds=3
+    ),
+    make_trial(15, "failed", 0.8, "lamb", cause="Out of memory.", seconds=7),
+    make_trial(18, "running", 0.7, values=(0.7, 10.0), reported={1: 0.7}, epoch=1, epochs=4, seconds=50),
+    make_trial(21, "waiting", None, "adamw", seconds=0),
 )
 STATE = SearchState(
     time=0, trials=TRIALS, best=13, front=(13,), importance={"optimizer": 0.75, "learning_rate": 0.25}, total=40
 )
 
 
-def made(*goals: Goal, status: Status = "running", space: dict[str, Any] = SPACE, **fields: Any) -> SearchData:
+def make_data(*goals: Goal, status: Status = "running", space: dict[str, Any] = SPACE, **fields: Any) -> SearchData:
     """Return the data of a search with these goals. `fields` overrides the state."""
     rows = [structs.replace(row, values=row.values[: len(goals)]) for row in fields.pop("trials", TRIALS)]
     state = structs.replace(STATE, trials=tuple(rows), **fields)
@@ -66,21 +68,21 @@ def made(*goals: Goal, status: Status = "running", space: dict[str, Any] = SPACE
     return data_of(SearchFolder(Path("/searches/small")), search, state, status)
 
 
-ONE = made(LOSS)
-TWO = made(LOSS, SECONDS, best=None, front=(10, 13, 18))
+ONE = make_data(LOSS)
+TWO = make_data(LOSS, SECONDS, best=None, front=(10, 13, 18))
 
 
-def points(plot: TrialPlot) -> dict[int, list[tuple[int, float, float]]]:
+def read_points(plot: TrialPlot) -> dict[int, list[tuple[int, float, float]]]:
     """Return index, x and y of the points of each shade. -1 is gray."""
     items = {key[1]: item.data for key, item in plot.items.items() if key[0] == "points"}
     return {number: data[["data", "x", "y"]].tolist() for number, data in items.items() if len(data)}
 
 
-def curve(plot: TrialPlot, key: str) -> list[list[float]]:
+def read_curve(plot: TrialPlot, key: str) -> list[list[float]]:
     return [values.tolist() for values in plot.items[key].getData()]
 
 
-def shown(plot: TrialPlot, data: SearchData, *rows: int) -> TrialPlot:
+def show(plot: TrialPlot, data: SearchData, *rows: int) -> TrialPlot:
     """Show data and selected trials, and check that there is no text in place of the plot."""
     plot.select(rows)
     plot.show_data(data)
@@ -89,25 +91,25 @@ def shown(plot: TrialPlot, data: SearchData, *rows: int) -> TrialPlot:
     return plot
 
 
-def labels(plot: TrialPlot) -> tuple[str, str]:
+def read_labels(plot: TrialPlot) -> tuple[str, str]:
     return plot.getAxis("bottom").labelText, plot.getAxis("left").labelText
 
 
 @pytest.mark.usefixtures("styled")
 def test_curves_by_epoch() -> None:
-    plot = shown(TrialCurves("c"), ONE, 4)
+    plot = show(TrialCurves("c"), ONE, 4)
     nan = pytest.approx(np.nan, nan_ok=True)
-    assert curve(plot, "pruned") == [[1, nan, nan], [0.4, nan, nan]]
-    assert curve(plot, "others") == [
+    assert read_curve(plot, "pruned") == [[1, nan, nan], [0.4, nan, nan]]
+    assert read_curve(plot, "others") == [
         [1, 2, nan, 1, 2, 3, nan, 1, nan, nan],
         [1.5, 0.9, nan, 0.8, 0.6, 0.5, nan, 0.7, nan, nan],
     ]
-    assert curve(plot, "best") == [[1, 2, 3, nan], [0.8, 0.6, 0.5, nan]]
-    assert curve(plot, "selection")[1] == [0.7, nan]
+    assert read_curve(plot, "best") == [[1, 2, 3, nan], [0.8, 0.6, 0.5, nan]]
+    assert read_curve(plot, "selection")[1] == [0.7, nan]
     assert (plot.selection.opts["symbol"], plot.selection.opts["pen"] is None) == (None, False)
     assert plot.viewRange()[0] == pytest.approx([-0.08, 4.08])
     assert plot.getViewBox().state["targetRange"][1] == pytest.approx([0.4, 1.5], abs=0.06)
-    plot.show_data(made(LOSS, best=None, front=()))
+    plot.show_data(make_data(LOSS, best=None, front=()))
     assert not plot.items["best"].isVisible()
     plot.show_data(ONE)
     assert plot.items["best"].isVisible()
@@ -115,36 +117,41 @@ def test_curves_by_epoch() -> None:
 
 @pytest.mark.usefixtures("styled")
 def test_results_by_trial(qtbot: QtBot) -> None:
-    plot = shown(HistoryPlot("h"), ONE, 2)
+    plot = show(HistoryPlot("h"), ONE, 2)
     steps = [[10, 12, 12, 13, 13, 15, 15, 18, 18, 21, 21], [0.9] * 4 + [0.5] * 7]
-    assert curve(plot, "best") == [steps[0], steps[1]]
-    assert points(plot) == {-1: [(1, 12, 0.4), (3, 15, 0.8)], 0: [(0, 10, 0.9)], 2: [(4, 18, 0.7)], 4: [(2, 13, 0.5)]}
+    assert read_curve(plot, "best") == [steps[0], steps[1]]
+    assert read_points(plot) == {
+        -1: [(1, 12, 0.4), (3, 15, 0.8)],
+        0: [(0, 10, 0.9)],
+        2: [(4, 18, 0.7)],
+        4: [(2, 13, 0.5)],
+    }
     assert [values.tolist() for values in plot.selection.getData()] == [[13], [0.5]]
     assert (plot.selection.opts["symbol"], plot.selection.opts["pen"]) == ("o", None)
     item = plot.items["points", 4]
     with qtbot.waitSignal(plot.picked) as picked:
         item.sigClicked.emit(item, item.points(), None)
     assert picked.args == [13]
-    assert labels(plot) == ("Trial", "Loss")
-    assert labels(shown(HistoryPlot("h"), made(SECONDS, trials=[structs.replace(TRIALS[0], values=(3,))]))) == (
+    assert read_labels(plot) == ("Trial", "Loss")
+    assert read_labels(show(HistoryPlot("h"), make_data(SECONDS, trials=[structs.replace(TRIALS[0], values=(3,))]))) == (
         "Trial", "Training time, s"
     )  # fmt: skip
-    assert labels(shown(HistoryPlot("h"), made(TOP1))) == ("Trial", "Top-1 accuracy, %")
+    assert read_labels(show(HistoryPlot("h"), make_data(TOP1))) == ("Trial", "Top-1 accuracy, %")
 
 
 @pytest.mark.usefixtures("styled")
 def test_pareto_front_by_second_goal() -> None:
-    plot = shown(ParetoPlot("p"), TWO, 2)
-    assert curve(plot, "front") == [[10, 20, 20, 30, 30], [0.7, 0.7, 0.5, 0.5, 0.9]]
-    assert points(plot) == {0: [(0, 30, 0.9)], 2: [(4, 10, 0.7)], 4: [(2, 20, 0.5)]}
+    plot = show(ParetoPlot("p"), TWO, 2)
+    assert read_curve(plot, "front") == [[10, 20, 20, 30, 30], [0.7, 0.7, 0.5, 0.5, 0.9]]
+    assert read_points(plot) == {0: [(0, 30, 0.9)], 2: [(4, 10, 0.7)], 4: [(2, 20, 0.5)]}
     assert [values.tolist() for values in plot.selection.getData()] == [[20], [0.5]]
-    assert labels(plot) == ("Training time, s", "Loss")
+    assert read_labels(plot) == ("Training time, s", "Loss")
     assert "0.5" in describe(TWO)
 
 
 @pytest.mark.usefixtures("styled")
 def test_importance_of_fields_in_percent() -> None:
-    plot = shown(ImportancePlot("i"), ONE)
+    plot = show(ImportancePlot("i"), ONE)
     assert (plot.items["bars"].opts["y"].tolist(), plot.items["bars"].opts["width"]) == ([1, 0], [75, 25])
     texts = {
         key: (item.toPlainText(), item.pos().x()) for key, item in plot.items.items() if isinstance(item, pg.TextItem)
@@ -154,10 +161,10 @@ def test_importance_of_fields_in_percent() -> None:
 
 @pytest.mark.usefixtures("styled")
 def test_parallel_coordinates_from_bad_to_best() -> None:
-    plot = shown(ParallelCoordinates("p"), ONE)
-    goals = [curve(plot, ("band", band))[1][2] for band in range(5)]  # type: ignore[arg-type]
+    plot = show(ParallelCoordinates("p"), ONE)
+    goals = [read_curve(plot, ("band", band))[1][2] for band in range(5)]  # type: ignore[arg-type]
     assert goals == pytest.approx([1.0, 0.8, 0.6, 0.2, 0.0])
-    assert curve(plot, "best")[1][:3] == pytest.approx([0.25, 0.5, 0.2])
+    assert read_curve(plot, "best")[1][:3] == pytest.approx([0.25, 0.5, 0.2])
     texts = {key: item.toPlainText() for key, item in plot.items.items() if isinstance(item, pg.TextItem)}
     rates, kinds = {(0, 0): "0.0001", (0, 1): "0.1"}, {(1, 0): "SGD", (1, 0.5): "AdamW", (1, 1): "LAMB"}
     assert texts == rates | kinds | {(2, 0): "0.4", (2, 1): "0.9"}
@@ -165,14 +172,14 @@ def test_parallel_coordinates_from_bad_to_best() -> None:
 
 @pytest.mark.usefixtures("styled")
 def test_two_fields_keep_their_choice() -> None:
-    plot = shown(TwoFields(), ONE, 2)
+    plot = show(TwoFields(), ONE, 2)
     assert (plot.x.currentData(), plot.y.currentData()) == ("optimizer", "learning_rate")
-    assert sorted((shade, row) for shade, rows in points(plot).items() for row, *_ in rows) == [
+    assert sorted((shade, row) for shade, rows in read_points(plot).items() for row, *_ in rows) == [
         (-1, 1), (-1, 3), (-1, 5), (0, 0), (2, 4), (4, 2)
     ]  # fmt: skip
     plot.x.setCurrentIndex(0)
     plot.y.setCurrentIndex(1)
-    assert points(plot)[4] == [(2, pytest.approx(-3.25), 1)]
+    assert read_points(plot)[4] == [(2, pytest.approx(-3.25), 1)]
     assert np.ravel(plot.selection.getData()).tolist() == pytest.approx([-3.25, 1])
     plot.show_data(ONE)
     assert (plot.x.currentData(), plot.y.currentData()) == ("learning_rate", "optimizer")
@@ -183,9 +190,11 @@ def test_two_fields_keep_their_choice() -> None:
 def test_contours_average_the_results_near_trials() -> None:
     space = {"momentum": Range(low=0.5, high=0.9), "label_smoothing": Range(low=0.25, high=0.75)}
     params = [{"momentum": 0.5 + 0.04 * k, "label_smoothing": 0.3} for k in range(11)]
-    rows = [structs.replace(trial(k, "completed", 1 - k / 10, epoch=1), params=each) for k, each in enumerate(params)]
-    lost = structs.replace(trial(11, "running", None), params={"momentum": 0.7, "label_smoothing": 0.7})
-    plot = shown(TwoFields(), made(LOSS, space=space, trials=[*rows, lost], best=10, front=(10,), importance={}))
+    rows = [
+        structs.replace(make_trial(k, "completed", 1 - k / 10, epoch=1), params=each) for k, each in enumerate(params)
+    ]
+    lost = structs.replace(make_trial(11, "running", None), params={"momentum": 0.7, "label_smoothing": 0.7})
+    plot = show(TwoFields(), make_data(LOSS, space=space, trials=[*rows, lost], best=10, front=(10,), importance={}))
     contour = plot.items["contour"]
     is_covered = contour.image[..., 3] > 0
     assert is_covered.any(axis=1).all()
@@ -209,7 +218,7 @@ def test_range_of_goal_excludes_outliers_and_impossible_values() -> None:
 
 def test_plots_fill_their_columns(show_widget: ShowWidget, qtbot: QtBot) -> None:
     panel = show_widget(SearchPlots(), 1100, 900)
-    single = made(LOSS, space={"momentum": Range(low=0, high=1)})
+    single = make_data(LOSS, space={"momentum": Range(low=0, high=1)})
     for data, hidden in ((single, [panel.pareto, panel.fields]), (ONE, [panel.pareto]), (TWO, [panel.history])):
         panel.show_data(data)
         qtbot.waitUntil(lambda: not panel.pending)
@@ -252,7 +261,7 @@ def test_trials_are_described_and_sorted_by_each_column(view: SearchView) -> Non
     view.plots.pareto.show_data(TWO)
     view.table.select([1])  # the fastest trial that has ended
     assert np.ravel(view.plots.pareto.selection.getData()).tolist() == [20, 0.5]
-    view.show_data(made(LOSS, space={"momentum": Range(low=0, high=1)}))
+    view.show_data(make_data(LOSS, space={"momentum": Range(low=0, high=1)}))
     assert (model.columnCount(), model.columns[4].title) == (7, "Momentum")
     view.show_data(replace(ONE, search=structs.replace(ONE.search, confirm=0), trials=TRIALS[:1]))
     assert "Confirmed" not in [column.title for column in model.columns]
@@ -272,7 +281,7 @@ def test_trials_are_described_and_sorted_by_each_column(view: SearchView) -> Non
 def test_actions_and_notice_fit_the_status(
     view: SearchView, status: Status, ready: set[str], cause: str, severity: str | None
 ) -> None:
-    view.show_data(made(LOSS, status=status, cause=cause, worked_s=60.0, seconds_left=3600.0, repeats=5))
+    view.show_data(make_data(LOSS, status=status, cause=cause, worked_s=60.0, seconds_left=3600.0, repeats=5))
     assert {name for name in ("pause", "resume", "change") if getattr(view, name).ready} == ready
     assert view.notice.isHidden() == (severity is None)
     spoken = [label.accessibleName() for label in view.notice.findChildren(QLabel)]
@@ -285,7 +294,7 @@ def test_actions_and_notice_fit_the_status(
 
 def test_best_trial_is_described_with_all_goals(view: SearchView, qtbot: QtBot) -> None:
     best = structs.replace(TRIALS[2], params={f"field {k}": k for k in range(9)} | TRIALS[2].params)
-    data = made(LOSS, SECONDS, trials=(*TRIALS[:2], best, *TRIALS[3:]), best=None, front=(13,), status="completed")
+    data = make_data(LOSS, SECONDS, trials=(*TRIALS[:2], best, *TRIALS[3:]), best=None, front=(13,), status="completed")
     view.show_data(data)
     assert all(text in view.best.text() for text in ("13", "Loss 0.5000", "Training time 20 s", " 5 more"))
     assert (view.train.ready, view.open_best.ready) == (True, True)
