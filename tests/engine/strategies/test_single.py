@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from engine.contract.job import Job
 from engine.strategies import STRATEGIES
@@ -42,3 +43,11 @@ def test_ranks_differ_in_data_and_random_numbers(
 def test_shards_in_bf16_are_computed_in_bf16() -> None:
     job = Job.from_fields(precision="fp32", shard_precision="bf16")
     assert [forward_precision(job, STRATEGIES[name].entry) for name in ("ddp", "fsdp")] == ["fp32", "bf16"]
+
+
+def test_optimizer_gets_trained_parameters_and_float_buffers() -> None:
+    strategy, model = STRATEGIES["single"](spec_of(Job.from_fields(devices=("cpu",)))), nn.Sequential(nn.BatchNorm1d(2))
+    model.get_parameter("0.weight").requires_grad_(False)
+    strategy.local_modules = [model]
+    assert [name for name, _ in strategy.parameters()] == ["0.bias"]
+    assert [name for name, _ in strategy.buffers()] == ["0.running_mean", "0.running_var"]
