@@ -186,24 +186,26 @@ def test_trace_refuses_dynamic_model() -> None:
         find_split_points(_Branching())
 
 
-class _OtherInTraining(nn.Module):
-    """Model with an additional layer in training mode. It is located before the split points of both modes."""
+class _OtherInOneMode(nn.Module):
+    """Model with an additional layer in one mode. It is located before the split points of both modes."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_training: bool) -> None:
         super().__init__()
-        self.first, self.only_trained, self.second = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+        self.in_training = in_training
+        self.first, self.additional, self.second = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
         self.last = nn.Linear(4, 4)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.first(x)
-        if self.training:
-            x = self.only_trained(x)
+        if self.training == self.in_training:
+            x = self.additional(x)
         result: Tensor = self.last(self.second(x))
         return result
 
 
-def test_split_points_agree_in_both_modes() -> None:
-    assert [place.node for place in find_split_points(_OtherInTraining())] == ["first"]
+@pytest.mark.parametrize("in_training", [True, False])
+def test_split_points_agree_in_both_modes(in_training: bool) -> None:
+    assert [place.node for place in find_split_points(_OtherInOneMode(in_training))] == ["first"]
 
 
 def test_split_points_take_linear_time() -> None:
