@@ -160,8 +160,7 @@ def test_ply_may_have_other_elements_and_byte_orders(tmp_path: Path) -> None:
     camera = np.ones(9, [("x", ">f4"), ("y", ">f4"), ("z", ">f4")])
     vertex = np.array([(1, 2, 3, 4), (5, 6, 9, 7)], [("x", ">f8"), ("y", ">f4"), ("z", ">f4"), ("label", ">i2")])
     for is_text in (False, True):
-        faces = np.empty(200, [("vertex_indices", object)])
-        faces["vertex_indices"] = [np.zeros(is_text, np.int32)] * 200
+        faces = np.array([(np.zeros(int(is_text), np.int32),)] * 200, [("vertex_indices", object)])
         named = ((camera, "camera"), (vertex, "vertex"), (faces, "face"))
         elements = [PlyElement.describe(each, name) for each, name in named]
         path = tmp_path / f"{is_text}.ply"
