@@ -72,7 +72,8 @@ def gpu_peaks(devices: list[torch.device]) -> dict[str, tuple[int, int]]:
 def _process_bytes(field: str) -> int:
     """Return the memory `field` in this process's status (proc(5)) in bytes."""
     status = Path("/proc/self/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(f"{field}:")) * 1024
+    value_kib = next(int(line.split()[1]) for line in status.splitlines() if line.startswith(f"{field}:"))
+    return value_kib * 1024
 
 
 def _free_in_cgroups() -> Iterator[int]:

@@ -67,7 +67,7 @@ def _report(file: Path) -> int:
     """Write a problem report to `file`, and print the names of its parts. Returns an exit code."""
     try:
         check_target(file)
-        texts = problem_report(as_text())
+        texts = problem_report(capture_output())
         write_report(texts, file)
     except ExportRefused as refused:
         return fail(str(refused))
@@ -76,7 +76,7 @@ def _report(file: Path) -> int:
     return COMPLETED
 
 
-def as_text() -> str:
+def capture_output() -> str:
     """Return the output of ``footplate doctor``."""
     text = io.StringIO()
     with redirect_stdout(text):

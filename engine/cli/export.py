@@ -63,7 +63,7 @@ def _write_export(run: RunFolder, options: argparse.Namespace) -> None:
         check_target(folder)
     if zipped is not None:
         check_target(zipped, replace=options.replace)
-    texts, checkpoints = {"doctor.txt": doctor.as_text()}, options.checkpoints
+    texts, checkpoints = {"doctor.txt": doctor.capture_output()}, options.checkpoints
     if folder is not None:
         names = export_folder(run, folder, texts, checkpoints=checkpoints)
         print_lines(f"Wrote {folder}: {', '.join(names)}.")

@@ -48,7 +48,7 @@ def inspect(options: argparse.Namespace) -> int:
     except children.ChildFailed as error:
         return fail(f"the folder could not be inspected: {error}. Try again, or another folder.")
     if options.json:
-        print_lines(msgspec.json.encode(_as_json(report, task)).decode())
+        print_lines(msgspec.json.encode(_to_plain_values(report, task)).decode())
     else:
         print_lines(*_lines(report, task))
     return BAD_REQUEST if errors(report.problems) else COMPLETED
@@ -63,7 +63,7 @@ def _task_for(folder: str, format: str) -> str:
     return task.id if task is not None else Job().task
 
 
-def _as_json(report: DatasetReport, task: str) -> dict[str, Any]:
+def _to_plain_values(report: DatasetReport, task: str) -> dict[str, Any]:
     """Return the report on a dataset as plain values for `--json`, under names that never change."""
     return {
         "folder": report.folder,

@@ -34,7 +34,7 @@ from engine.contract.events import (
 from engine.contract.job import FIELDS
 from engine.runs.folder import RunFolder
 from engine.runs.metrics import find_measure
-from engine.system.format import counted, duration, in_short, metric_value, size, speed
+from engine.system.format import counted, duration, metric_value, shorten_list, size, speed
 
 _BAR_WIDTH = 24
 STEADY = 5
@@ -198,7 +198,7 @@ def _draw_bar(fraction: float) -> str:
 def _queue_text(event: Waiting) -> str:
     """Format the queue position, e.g. "Queued at position 2, behind 20260101-120000-resnet18-1a2b"."""
     held_texts = ("held until it is released",) if event.held else ()
-    behind_texts = (f"behind {in_short(event.behind)}",) if event.behind else ()
+    behind_texts = (f"behind {shorten_list(event.behind)}",) if event.behind else ()
     return (
         f"{', '.join((f'Queued at position {event.position}', *held_texts, *behind_texts, *event.others))} (`footplate queue` "
         f"shows the queue)."

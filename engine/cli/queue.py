@@ -19,7 +19,7 @@ from engine.runs.connection import RunConnection
 from engine.runs.folder import RunFolder
 from engine.runs.notes import read_notes
 from engine.runs.queue import CannotQueue, Ticket
-from engine.system.format import duration, in_short
+from engine.system.format import duration, shorten_list
 
 _ACTIONS = {
     "up": "move a run up by one",
@@ -101,7 +101,7 @@ def _row(ticket: Ticket) -> _Row:
 def _cells(row: _Row) -> tuple[str, ...]:
     """Return the cells of a queued run in the printed table."""
     devices = ",".join(device[:12] for device in row.devices)
-    reasons = filter(None, ("its release" if row.held else "", in_short(row.behind), *row.others))
+    reasons = filter(None, ("its release" if row.held else "", shorten_list(row.behind), *row.others))
     waits_for = ", ".join(reasons) or "its devices"
     waited = duration(time.time() - row.since)
     return str(row.position), row.run_id, row.name or "–", devices, waited, waits_for

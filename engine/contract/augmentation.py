@@ -5,6 +5,7 @@ A transform is written as its name and numbers, separated by colons: `rotate:10`
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -153,8 +154,11 @@ def describe(job: Job) -> str:
 
 
 def last_mosaic_epoch(epochs: int) -> int:
-    """Return the last epoch that uses mosaic, in a run of `epochs` epochs."""
-    return epochs - min(CLOSING_EPOCHS, -(-epochs // 10))
+    """Return the last epoch that uses mosaic, in a run of `epochs` epochs.
+
+    The last tenth of the epochs, but at most `CLOSING_EPOCHS`, doesn't use it.
+    """
+    return epochs - min(CLOSING_EPOCHS, math.ceil(epochs / 10))
 
 
 def should_mirror(job: Job, classes: Sequence[str], *, images: bool = True) -> bool:

@@ -135,13 +135,13 @@ class NvmlWatch:
         self._has_answered = True
         self._set_status(reading.nvml)
         if reading.nvml.status == "ok":
-            self.gpus = merge_lost(self.gpus, tuple(self._with_earlier_xids(gpu) for gpu in reading.gpus))
+            self.gpus = merge_lost(self.gpus, tuple(self._add_earlier_xids(gpu) for gpu in reading.gpus))
             self.topology = reading.topology or self.topology
             self.call_s = reading.call_s
         if now - self._started > self._timeouts.stable_s:
             self._failures = 0
 
-    def _with_earlier_xids(self, gpu: Gpu) -> Gpu:
+    def _add_earlier_xids(self, gpu: Gpu) -> Gpu:
         """Add the Xids that earlier readers have reported to `gpu`. Each reader sees only the Xids of its lifetime."""
         earlier = self._earlier_xids.get(gpu.uuid)
         return msgspec.structs.replace(gpu, xids=(*earlier, *gpu.xids)[-MAX_XIDS:]) if earlier else gpu
@@ -202,7 +202,7 @@ def merge_lost(known: tuple[Gpu, ...], listed: tuple[Gpu, ...]) -> tuple[Gpu, ..
     """
     now = time.time()
     known = tuple(gpu for gpu in known if not gpu.uuid.startswith(UNKNOWN_UUID))
-    listed = _with_earlier_values(known, listed, now)
+    listed = _restore_earlier_values(known, listed, now)
     rows = list(listed)
     uuids = [gpu.uuid for gpu in listed]  # of `rows`
     responding = {gpu.uuid for gpu in listed if not gpu.lost}
@@ -216,7 +216,7 @@ def merge_lost(known: tuple[Gpu, ...], listed: tuple[Gpu, ...]) -> tuple[Gpu, ..
     return tuple(rows)
 
 
-def _with_earlier_values(known: tuple[Gpu, ...], listed: tuple[Gpu, ...], now: float) -> tuple[Gpu, ...]:
+def _restore_earlier_values(known: tuple[Gpu, ...], listed: tuple[Gpu, ...], now: float) -> tuple[Gpu, ...]:
     """Return the GPUs in `listed`. Lost ones without values get those that they have in `known`.
 
     `now` is in seconds since the epoch.

@@ -165,7 +165,7 @@ class Nodes:
         self._group: Group | None = None
         self._stage = _Stage.COMPARING
         self._has_waited = False  # True once a machine has waited in its queue
-        self._inputs = _in_thread(lambda: inputs_of(self._job))  # digests of the job's files on this machine
+        self._inputs = _start_in_thread(lambda: inputs_of(self._job))  # digests of the job's files on this machine
         self._remaining_copies = 0  # files that must be sent before the rendezvous
         self._give_up_at = time.monotonic() + RETURN_S  # until then, a restart waits for lost machines
         self._reported_away: set[str] = set()  # names of lost machines that the log mentions
@@ -317,7 +317,7 @@ class Nodes:
         digests = {}  # for each path: function that waits for the digest of its file
         for node, transfers, path, source in copies:
             if path not in digests:
-                digests[path] = _in_thread(partial(file_sha256, source)).result
+                digests[path] = _start_in_thread(partial(file_sha256, source)).result
             transfers.send(path, source, digests[path], partial(on_copied, node))
         if not copies:
             self._start_rendezvous()
@@ -518,7 +518,7 @@ class Nodes:
         self._group.fail(event, failures.CERTAIN)
 
 
-def _in_thread(function: Callable[[], _Result]) -> Future[_Result]:
+def _start_in_thread(function: Callable[[], _Result]) -> Future[_Result]:
     """Call a slow function in a thread that does not keep the process from exiting. Returns its future."""
     future: Future[_Result] = Future()
 

@@ -173,7 +173,8 @@ def process_alive(pid: int, start_time: float) -> bool:
     import psutil
 
     try:
-        return abs(process_start(pid) - start_time) < 1.0 and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        is_same_process = abs(process_start(pid) - start_time) < 1.0  # stored start times are rounded
+        return is_same_process and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
 

@@ -108,7 +108,7 @@ class RestartPolicy:
             case _:
                 return failed
         if count >= limit:
-            return _with_attempts(failed, count)
+            return _add_attempts_to_cause(failed, count)
         if failed.kind == "not_finite":
             self._skip_to = failed.step or 0
         return self._restart(failed, count, limit, next_job)
@@ -195,7 +195,7 @@ def _changed_fields(before: Job, job: Job) -> dict[str, int | str]:
     return changes
 
 
-def _with_attempts(failed: Failed, restarts: int) -> Failed:
+def _add_attempts_to_cause(failed: Failed, restarts: int) -> Failed:
     """Add the number of unsuccessful restarts to the cause of a failure."""
     if not restarts:
         return failed
@@ -209,13 +209,13 @@ def _oom_fallbacks(job: Job) -> list[Job]:
     catalogue = load_catalogue()
     strategy, model = catalogue.strategy(job.resolved_strategy), catalogue.model(job.model.name)
     fallbacks: list[Job] = []
-    while strategy is not None and (smaller := _with_smaller_batches(job, strategy, model)) is not None:
+    while strategy is not None and (smaller := _shrink_microbatches(job, strategy, model)) is not None:
         fallbacks.append(smaller)
         job = smaller
     return fallbacks
 
 
-def _with_smaller_batches(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> Job | None:
+def _shrink_microbatches(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> Job | None:
     """Return the job with twice as many microbatches, or with another valid number of up to four times as many.
 
     Returns None if there is none. For strategies without a pipeline, microbatches are those of gradient accumulation.

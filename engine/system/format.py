@@ -82,7 +82,7 @@ def listed(names: Iterable[str], word: str = "and", most: int | None = None) -> 
     return f"{', '.join(others)} {word} {last}" if others else last
 
 
-def in_short(names: Sequence[str]) -> str:
+def shorten_list(names: Sequence[str]) -> str:
     """Join one or two names as "a and b".
 
     Of more names, give the first one and the number of others: "a and 2 more".

@@ -47,8 +47,8 @@ def keep_freed_memory() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
         mallopt(_M_MMAP_MAX, 0)  # allocate all blocks on the heap, however large
-        mallopt(_M_TRIM_THRESHOLD, 1 << 30)
-        mallopt(_M_TOP_PAD, 64 << 20)
+        mallopt(_M_TRIM_THRESHOLD, 1 << 30)  # return memory only if more than 1 GiB at the end of the heap is free
+        mallopt(_M_TOP_PAD, 64 << 20)  # extend the heap by at least 64 MiB at a time
 
 
 def waited_for_core_s() -> float:

@@ -106,6 +106,7 @@ def _machine_names() -> Iterable[tuple[str, str]]:
         yield account.pw_name, "<user>"
         for name in account.pw_gecos.split(","):
             yield name, "<user>"
+            # Shorter words would also be replaced where they don't mean the user.
             yield from ((name_word, "<user>") for name_word in name.split() if len(name_word) > 3)
     for name in (socket.gethostname(), os.uname().nodename if hasattr(os, "uname") else ""):
         yield from ((name, "<host>"), (name.partition(".")[0], "<host>"))

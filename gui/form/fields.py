@@ -86,7 +86,7 @@ class JobFields(QObject):
         """Return the values in all editors, including the editors of fields without effect."""
         return {name: row.editor_value() for name, row in self.rows.items()}
 
-    def without_effect(self) -> set[str]:
+    def list_idle_fields(self) -> set[str]:
         """Return the names of the fields that have no effect because of the values of other fields."""
         return {name for name, row in self.rows.items() if not row.has_effect}
 

@@ -148,7 +148,7 @@ class JobForm(JobSignals):
         values["model_file_sha256"] = self.validator.model_file_sha256(str(self.field_value("model")))
         if self.prefill is None:
             return values
-        return self.prefill.values(values, self.fields.without_effect())
+        return self.prefill.values(values, self.fields.list_idle_fields())
 
     @property
     def is_edited(self) -> bool:
@@ -391,7 +391,10 @@ class JobForm(JobSignals):
 
     def _list_models(self) -> None:
         """Look up weights and estimates for all models of the task, because the model list was opened."""
-        models, estimate = self.catalogue.models_of(str(self.field_value("task"))), self.estimator.by_model
+        models, estimate = (
+            self.catalogue.models_of(str(self.field_value("task"))),
+            self.estimator.prepare_estimates_by_model,
+        )
         self.fields.model.panel.show_models(models, self.catalogue, str(self.field_value("encoder")), estimate)
 
     def _ask_consent(self) -> None:

@@ -100,7 +100,7 @@ class GraphsView(QWidget):
         check.setAccessibleDescription(quantity.meaning)
         check.setChecked(quantity.id in self._chosen_ids)
         check.toggled.connect(partial(self._choose, quantity.id))
-        boxes = _in_display_order(self.checks)
+        boxes = _sort_for_display(self.checks)
         for box in boxes:
             self._check_layout.removeWidget(box)
             self._check_layout.addWidget(box)
@@ -121,7 +121,7 @@ class GraphsView(QWidget):
         )
         theme.scale_with_text(plot.setMinimumHeight, MIN_HEIGHT)
         plot.set_empty_text(tr("Waiting for the first reading"))
-        self._list.insertWidget(_in_display_order(self.plots).index(plot), plot, 1)
+        self._list.insertWidget(_sort_for_display(self.plots).index(plot), plot, 1)
         self._titles = ()  # the new graph has no lines yet
 
     def _update_plot(self, quantity: str, has_new_titles: bool) -> None:
@@ -186,5 +186,5 @@ _THRESHOLDS = {"temperature_c": _core_thresholds, "memory_temperature_c": _memor
 """Functions that return the temperature limits in the graph of a quantity, by the quantity's id."""
 
 
-def _in_display_order(widgets: dict[str, _Widget]) -> list[_Widget]:
+def _sort_for_display(widgets: dict[str, _Widget]) -> list[_Widget]:
     return [widgets[quantity.id] for quantity in QUANTITIES if quantity.id in widgets]

@@ -92,7 +92,7 @@ class Estimator(QObject):
         self._pause_timer.stop()
         self._process.close()
 
-    def by_model(self, image_sizes: Mapping[str, int]) -> Callable[[], dict[str, Estimate]]:
+    def prepare_estimates_by_model(self, image_sizes: Mapping[str, int]) -> Callable[[], dict[str, Estimate]]:
         """Return a function for a worker thread that estimates the current job with other models.
 
         `image_sizes` are the default image sizes of these models.

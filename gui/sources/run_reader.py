@@ -195,7 +195,7 @@ class LogReader:
             self._incomplete_line += chunk
             return []
         lines, self._incomplete_line = self._incomplete_line + chunk[:end], chunk[end:]
-        events = _in_order(_decode_lines(lines), self.last_number)
+        events = _drop_implausible(_decode_lines(lines), self.last_number)
         self.last_number = events[-1].n if events else self.last_number
         return events
 
@@ -206,7 +206,7 @@ class LogReader:
         self._file = None
 
 
-def _in_order(events: list[AnyEvent], after: int) -> list[AnyEvent]:
+def _drop_implausible(events: list[AnyEvent], after: int) -> list[AnyEvent]:
     """Return the events with plausible numbers, in order.
 
     Numbers rise by one from event to event. A larger jump is accepted only if the number after it is even higher.

@@ -318,6 +318,7 @@ class _Advisor:
         request = TrialRequest(
             min_steps=MIN_STEPS * 2**round_index,
             seconds=MIN_SECONDS * 2**round_index,
+            # Without a measured step to compare with, slower steps would leave too little time for other trials.
             give_up_s=DROP_FACTOR * fastest if fastest < float("inf") else self._remaining_s / 4,
             times_smaller=time_quarter_batch,
             times_link=len(job.parallel.devices) > 1 and state.link is None and self._strategy(job).process_per_device,

@@ -170,6 +170,7 @@ def _predict_changes(state: AdviceState, tried: list[Contender]) -> Iterator[str
     break_even = communication_s / saved_per_image_s  # batch size for which several devices are as fast as one
     rounded, devices = f"{float(f'{break_even:.2g}'):,.0f}", device_text(several.setup.job)
     on_one_device = len(best.setup.job.parallel.devices) == 1
+    # The prediction is not reliable for batches that are much larger than those measured.
     if on_one_device and batch < break_even < 64 * batch:
         yield f"From a batch of about {rounded} on, {devices} would be faster than one (predicted)."
     elif not on_one_device and 2 < break_even < batch:

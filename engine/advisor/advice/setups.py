@@ -82,12 +82,12 @@ def _base_setups(requested: Job, catalogue: Catalogue) -> Iterator[Setup]:
         for strategy in catalogue.strategies:
             if count < strategy.min_devices or (strategy.max_devices is not None and count > strategy.max_devices):
                 continue
-            base = _with_strategy(requested, strategy, requested.parallel.devices[:count])
+            base = _switch_strategy(requested, strategy, requested.parallel.devices[:count])
             for settings in _strategy_settings(base, strategy, count):
                 yield _setup(base.with_fields(**settings), requested, catalogue)
 
 
-def _with_strategy(requested: Job, strategy: StrategyEntry, devices: tuple[str, ...]) -> Job:
+def _switch_strategy(requested: Job, strategy: StrategyEntry, devices: tuple[str, ...]) -> Job:
     """Return a copy of the job with another strategy. Fields that the new strategy doesn't use get their defaults."""
     unused = {name for name, about in FIELDS.items() if about.group == "parallel" and name not in strategy.fields}
     unused.discard("activation_checkpointing")  # all strategies have it, so they do not list it

@@ -21,7 +21,7 @@ from engine.data.formats.registry import accepted_kinds, find_readings, recogniz
 from engine.data.splits import printable
 from engine.inference.evaluation.class_mapping import map_classes
 from engine.inference.trained_model import CannotLoad, TrainedModel, TrainingFacts, errors_as_cannot_load
-from engine.system.format import in_short
+from engine.system.format import shorten_list
 
 SplitName = Literal["train", "val", "test"]
 _SPLIT_NAMES: tuple[SplitName, ...] = ("train", "val", "test")
@@ -92,8 +92,10 @@ def _open_splits(
             _check_channels(splits, training)
             return splits, ClassMapping()
         if is_user_defined:
-            names = in_short(splits.classes)
-            message = f"{printable(folder)} has other classes ({names}) than the model ({in_short(training.classes)})."
+            names = shorten_list(splits.classes)
+            message = (
+                f"{printable(folder)} has other classes ({names}) than the model ({shorten_list(training.classes)})."
+            )
             raise DatasetError([Problem("dataset", message, "Choose a folder with the same classes.")])
     # The annotations are read with the folder's own classes, which are then mapped to those of the model.
     recognized = recognize(
@@ -107,7 +109,7 @@ def _open_splits(
         raise DatasetError(recognition_errors)
     recognized, mapping = map_classes(recognized, training.classes)
     if set(mapping.missing) == set(training.classes):
-        message = f"{printable(folder)} has none of the model's classes ({in_short(training.classes)}), but {in_short(mapping.unknown)}."
+        message = f"{printable(folder)} has none of the model's classes ({shorten_list(training.classes)}), but {shorten_list(mapping.unknown)}."
         raise DatasetError(
             [Problem("dataset", message, "Name its classes as in the training, or choose another folder.")]
         )
@@ -199,7 +201,7 @@ def _choose_split(
 def _mapping_warnings(mapping: ClassMapping) -> Iterator[str]:
     """Yield warnings about classes that do not exist in the folder or in the model."""
     if mapping.missing:
-        yield f"The folder has no {in_short(mapping.missing)}: the evaluation can't tell how well the model recognizes it."
+        yield f"The folder has no {shorten_list(mapping.missing)}: the evaluation can't tell how well the model recognizes it."
     if mapping.unknown:
         count = "" if mapping.ignored is None else f" ({mapping.ignored:,})"
-        yield f"The model does not know {in_short(mapping.unknown)}; its samples were left out{count}."
+        yield f"The model does not know {shorten_list(mapping.unknown)}; its samples were left out{count}."

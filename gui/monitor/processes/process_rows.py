@@ -76,7 +76,7 @@ def process_rows(
         lines = _groups(lines, active, name_of) + lines
     else:
         lines = [replace(line, title=_flat_title(line), parent=None) for line in lines]
-    return _with_notes(lines, active)
+    return _add_notes(lines, active)
 
 
 def describe_sharing(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> str:
@@ -257,7 +257,7 @@ def _group_title(host: str, pid: int | None, count: int, run: RunInterval | None
     return f"{name or 'Same parent'} ({count})"
 
 
-def _with_notes(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> list[ProcessRow]:
+def _add_notes(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> list[ProcessRow]:
     """Return the rows with notes about GPUs that a run shares with other users."""
     users_by_device = _other_users(lines)
     runs_by_device = {device: run for run in runs for device in run.devices}

@@ -160,7 +160,7 @@ def use_report(patch: pytest.MonkeyPatch, report: DatasetReport = READ) -> None:
 
 def use_run(patch: pytest.MonkeyPatch) -> None:
     write_run(8, name="trees")
-    patch.setattr(doctor, "as_text", lambda: "ok    Python")
+    patch.setattr(doctor, "capture_output", lambda: "ok    Python")
 
 
 def finish_runs(patch: pytest.MonkeyPatch) -> None:

@@ -143,7 +143,7 @@ def test_doctor_explains_a_failed_probe(
 
 
 def test_doctor_writes_a_report_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(doctor, "as_text", lambda: "ok    Python")
+    monkeypatch.setattr(doctor, "capture_output", lambda: "ok    Python")
     target = tmp_path / "report.zip"
     answers = [footplate_here("doctor", "--report", str(target)) for _ in range(2)]
     assert [answer.code for answer in answers] == [0, 2]

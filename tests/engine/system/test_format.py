@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.system.format import counted, duration, exit_words, in_short, listed, metric_value, size, speed
+from engine.system.format import counted, duration, exit_words, listed, metric_value, shorten_list, size, speed
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_exit_words(code: int, start: str) -> None:
     ("names", "text"), [((), ""), (("a",), "a"), (("a", "b"), "a and b"), (("a", "b", "c", "d"), "a and 3 more")]
 )
 def test_in_short(names: tuple[str, ...], text: str) -> None:
-    assert in_short(names) == text
+    assert shorten_list(names) == text
 
 
 @pytest.mark.parametrize(
