@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
+from io import BytesIO
 
+import numpy as np
+from PIL import Image
+
+from engine.contract.images import CLOUD_TEXT
 from engine.data.decoding.mask_values import NO_CLASS
-from engine.data.drawing import classes_in, draw_boxes, frame_legend, mask_legend, overlay_mask
+from engine.data.drawing import classes_in, draw_boxes, encode_png, frame_legend, mask_legend, overlay_mask, to_rgb
 
 NAMES = ("road", "sky", "tree", "car")
 
@@ -31,7 +35,7 @@ def test_frame_legend_matches_frames() -> None:
     legend = frame_legend(NAMES)
     for number, entry in enumerate(legend):
         drawn = draw_boxes(image, np.array([[2.0, 2.0, 9.0, 9.0]]), [number])
-        assert drawn[2, 2].tolist() == rgb(entry.color)
+        assert [drawn[place, place].tolist() for place in (2, 8, 9)] == [rgb(entry.color)] * 2 + [[90] * 3]
     assert len({entry.color for entry in legend}) == len(NAMES)
 
 
@@ -43,6 +47,24 @@ def test_frames_and_labels_scale_with_image() -> None:
     assert [int(drawn(side)[side // 2, : side // 2].sum()) for side in (100, 400, 1000)] == [1, 2, 5]
     small, large = (int(drawn(side, "car").sum() - drawn(side).sum()) for side in (100, 1000))
     assert 0 < 3 * small < large
+    wide, box = np.zeros((100, 1000, 3), np.uint8), [0.0, 0.0, 1000.0, 100.0]
+    assert int(draw_boxes(wide, np.array([box]), [0]).any(2)[50, :500].sum()) == 5
+    first, second = (draw_boxes(wide, np.array([box, box]), [0, 0], labels) for labels in (["i", "W"], ["i", "i"]))
+    assert (first != second).any()
+
+
+def test_encode_png_stores_a_cloud_as_text() -> None:
+    image = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
+    for cloud in ("", "1 2 3"):
+        with Image.open(BytesIO(encode_png(image, cloud))) as decoded:
+            assert decoded.info.get(CLOUD_TEXT, "") == cloud
+            np.testing.assert_array_equal(np.asarray(decoded), image)
+
+
+def test_to_rgb_shows_the_first_channels() -> None:
+    image = np.array([[[0, 0.4999]], [[1, 1.2]], [[0.25, -1]], [[9, 9]]])
+    assert to_rgb(image).tolist() == [[[0, 255, 64], [127, 255, 0]]]
+    assert to_rgb(image[1:3]).tolist() == [[[255] * 3, [255] * 3]]
 
 
 def test_classes_in_excludes_no_class() -> None:

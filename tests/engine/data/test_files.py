@@ -50,6 +50,7 @@ def test_selections_can_be_nested(files: Files) -> None:
     odd = files.select(np.array([True, False, True, False, True]))
     assert list(odd) == PATHS[::2]
     assert list(odd[::-1]) == PATHS[::-2]
+    assert list(files[3:].joined(files[:2])) == [*PATHS[3:], *PATHS[:2]]
     assert list(odd.select(np.array([False, True, True]))) == [PATHS[2], PATHS[4]]
 
 
@@ -66,7 +67,7 @@ def test_identity_depends_on_selection_and_not_on_root(files: Files) -> None:
 
 
 def test_files_may_be_empty() -> None:
-    assert list(Files.of()) == list(Files.of([Listing.of("/set", [])])) == []
+    assert list(Files.of()) == list(Files.of([Listing.of("/set", [])])) == Listing.of("/set", []).split_names() == []
 
 
 def test_files_below_equals_relpath() -> None:

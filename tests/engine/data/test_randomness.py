@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from engine.data.loading.sampler import GlobalBatchSampler
-from engine.data.randomness import Purpose, RandomStreams
+from engine.data.randomness import Purpose, RandomStreams, mix
 from engine.training.randomness import seed
 
 
@@ -33,6 +33,20 @@ def test_all_streams_differ() -> None:
         RandomStreams(seed).number(Purpose.MODEL, rank=rank) & 0xFFFFFFFF for seed in range(100) for rank in range(16)
     }
     assert len(in_32_bits) == 1600  # bits that torch's generator on the CPU uses
+
+
+def test_draw_hashes_samples_with_splitmix64() -> None:
+    assert mix(0) == 0xE220A8397B1DCDAF
+    streams, samples = RandomStreams(7), (0, 5, 9)
+    for part in (0, 3):
+        number = streams.number(Purpose.CROP, epoch=2, batch=part)
+        hashes = [[mix(sample ^ mix(number ^ column)) >> 11 for sample in samples] for column in range(2)]
+        drawn = streams.draw(Purpose.CROP, 2, np.array(samples), 2, part=part)
+        assert (drawn * 2.0**53).tolist() == hashes
+    generators = [
+        streams.generator(Purpose.MIX, epoch=epoch, batch=batch) for epoch, batch in product((0, 1), repeat=2)
+    ]
+    assert len({generator.random() for generator in generators}) == 4
 
 
 def test_ranks_of_adjacent_seeds_draw_differently() -> None:

@@ -13,7 +13,18 @@ from engine.contract.problems import Problem
 from engine.data.files import Files, make_files
 from engine.data.formats.shared.mask_sample import are_label_images, sample_masks
 from engine.data.formats.shared.splitting import divide, sample_keys, select_samples, strata
-from engine.data.splits import FileSplit, IdxSplit, LabelSplit, MaskSplit
+from engine.data.splits import (
+    FileSplit,
+    IdxSplit,
+    LabelSplit,
+    MaskSplit,
+    RecognizedDataset,
+    abbreviate_names,
+    dataset_error,
+    first_names,
+    make_unrecognized,
+    warn_unreadable,
+)
 from tests.support.images import image, noise
 
 
@@ -61,7 +72,28 @@ def test_strata_are_classes_or_rarest_labels() -> None:
 def test_sample_keys_are_rows_or_relative_paths() -> None:
     chosen = IdxSplit("a", np.array([1, 2, 3])).select(np.array([False, True, True]), is_drawn=True)
     assert list(sample_keys(chosen, "")) == [number.to_bytes(8, "little") for number in (1, 2)]
+    again = chosen.select(np.array([False, True]), is_drawn=True)
+    assert (list(sample_keys(again, "")), again.labels.tolist()) == ([(2).to_bytes(8, "little")], [3])
     assert list(sample_keys(MaskSplit(["/data/x/a.png", "/data/b.png"], []), "/data")) == [b"x/a.png", b"b.png"]
+
+
+def test_drawn_files_have_no_strays() -> None:
+    files = FileSplit(make_files(["/d/a", "/d/b"]), np.array([0, 1]), make_files(["/d/x"]))
+    selected = [files.select(np.array([False, True]), is_drawn=is_drawn) for is_drawn in (False, True)]
+    assert [(list(each.files), each.labels.tolist()) for each in selected] == [(["/d/b"], [1])] * 2
+    assert [list(each.strays) for each in selected] == [["/d/x"], []]
+    shared = RecognizedDataset("table", train=selected[0], val=files, test=files)
+    assert shared.splits == {"train": selected[0], "val": files}
+    assert make_unrecognized(dataset_error("no", "none"), "boxes").other == "boxes"
+
+
+def test_messages_count_and_name_the_first_files() -> None:
+    assert [abbreviate_names(list(names)) for names in ("abc", "abcd")] == ["a, b, c", "a, b, c, …"]
+    assert first_names(["/a/x.png", "/b/x.png", "c.png"]) == "x.png, c.png"
+    faults = [(f"/a/{name}.png", f"{name} is torn") for name in "xyz"]
+    messages = [warn_unreadable(faults[:count], "box", "")[0].message for count in (1, 2, 3)]
+    assert ["1 box " in messages[0], "2 boxes " in messages[1]] == [True, True]
+    assert [message.partition("x is torn")[2] for message in messages] == [").", "; and 1 more).", "; and 2 more)."]
 
 
 def test_select_samples_selects_every_list() -> None:
