@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from engine.contract.inference.evaluation import ClassMapping
 from engine.contract.problems import errors
 from engine.data.datasets.open_splits import open_recognized
+from engine.data.decoding.outlines import Window
 from engine.data.formats.registry import recognize
+from engine.data.formats.shared.boxes import BoxSplit
+from engine.data.formats.shared.instances import Instance, InstanceSplit
+from engine.data.splits import IdxSplit, LabelSplit, MaskCode, RecognizedDataset
 from engine.inference.evaluation.class_mapping import map_classes
 from tests.support.boxed import ONE, TWO, coco, voc, yolo
 from tests.support.clouds import make_clouds
@@ -145,3 +151,89 @@ def test_labels_masks_and_points_are_mapped_by_class_name(tmp_path: Path) -> Non
 
 def _all(found: Any) -> list[Any]:
     return [found.train, found.val, found.test]
+
+
+class TwoObjects:
+    """Source of two objects of each of the classes 0 to 2. The second one is ignored."""
+
+    instances_found = tuple(
+        Instance(Window(0, 0, np.ones((1, 1), bool)), number, ignored)
+        for number in range(3)
+        for ignored in (False, True)
+    )
+
+    def instances(self, _height: int, _width: int) -> list[Instance]:
+        return list(self.instances_found)
+
+    def labels(self) -> list[int]:
+        return [each.label for each in self.instances_found if not each.ignored]
+
+    def sizes(self) -> list[tuple[int, int]]:
+        return [(1, 1)]
+
+    def state(self) -> bytes:
+        return b"two"
+
+
+LABELS = np.array([0, 1, 2, 1, 0])
+IGNORED = np.array([False, False, True, True, False])
+SPLITS: dict[str, tuple[Any, dict[str, Any], int | None]] = {
+    "idx": (IdxSplit("a.idx", LABELS), {"labels": [2, 0, 2], "rows": [0, 2, 4]}, 2),
+    "rows": (IdxSplit("a.idx", LABELS, rows=10 - np.arange(5)), {"labels": [2, 0, 2], "rows": [10, 8, 6]}, 2),
+    "labels": (
+        LabelSplit(["a", "b"], np.array([[True, True, False], [False, True, True]])),
+        {"labels": [[False, False, True], [True, False, False]]},
+        2,
+    ),
+    "boxes": (
+        BoxSplit(
+            ["a", "b"], np.ones((2, 2), int), np.array([0, 3, 5]), np.eye(5, 4, dtype=np.float32), LABELS, IGNORED
+        ),
+        {
+            "labels": [2, 0, 2],
+            "bounds": [0, 2, 3],
+            "boxes": np.eye(5, 4)[::2].tolist(),
+            "ignored": [False, True, False],
+        },
+        1,
+    ),
+    "instances": (InstanceSplit(["a"], [TwoObjects()]), {}, None),
+}
+
+
+@pytest.mark.parametrize("kind", SPLITS)
+def test_known_classes_get_the_models_numbers(kind: str) -> None:
+    split, expected, ignored = SPLITS[kind]
+    for test, count in ((None, 2), (split, 2), (replace(split), 3)):  # a test split may be the validation split
+        found = RecognizedDataset("", ("a", "b", "c"), split, split, test=test)
+        mapped, mapping = map_classes(found, ("c", "new", "a"))
+        assert mapping == ClassMapping(
+            missing=("new",), unknown=("b",), ignored=None if ignored is None else count * ignored
+        )
+        train: Any = mapped.train
+        assert {name: getattr(train, name).tolist() for name in expected} == expected
+        assert (mapped.classes, mapped.test is mapped.val) == (("c", "new", "a"), test is split)
+        if kind == "instances":
+            assert [each[1:] for each in train.sources[0].instances(1, 1)] == [(2, False), (0, False), *[(0, True)] * 3]
+            assert train.sources[0].labels() == [2, 0]
+            other: Any = map_classes(found, ("a", "c"))[0].train
+            assert other.sources[0].state() != train.sources[0].state()
+
+
+@pytest.mark.parametrize(
+    ("names", "classes", "values", "colors", "ignored"),
+    [
+        (("class 5", "class 6"), ("class 6", "class 7", "class 5"), (6, None, 5), (0xE, -1, 0xF), (9,)),
+        (("background", "foreground"), ("class 6", "value 5"), (6, 5), (0xE, 0xF), (9,)),
+        (("class 5", "class 6"), ("class 6", "wall"), (6, None), (0xE, -1), (9, 5)),
+        (("background", "foreground"), ("foreground", "class 5"), (6, None), (0xE, -1), (9, 5)),
+    ],
+)
+def test_values_of_masks_get_the_models_numbers(
+    names: tuple[str, ...], classes: tuple[str, ...], values: tuple[int | None, ...], colors: Any, ignored: Any
+) -> None:
+    code = MaskCode((5, 6), ignored=(9,), palette=(0xF, 0xE))
+    mapped, _ = map_classes(RecognizedDataset("", names, code=code), classes)
+    assert mapped.code is not None
+    assert tuple(value if value > 0 else None for value in mapped.code.values) == values
+    assert (mapped.code.palette, mapped.code.ignored) == (colors, ignored)

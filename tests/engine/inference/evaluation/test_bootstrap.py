@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine.contract.inference.evaluation import Interval
 from engine.inference.evaluation import bootstrap
 from engine.inference.evaluation.bootstrap import intervals_of, resample, resample_weights
 from engine.inference.evaluation.sample_states import SampleStates, StateRecorder
@@ -27,6 +28,7 @@ class Mean(Metric):
         self.counters = torch.zeros(2, dtype=torch.float64)
         self.rows = torch.empty((0, 1), dtype=torch.float64)
         self.values: list[float] = []
+        self.count = 0
 
     def update(self, outputs: Tensor, targets: Tensor) -> None:
         self.counters = self.counters + torch.tensor([outputs.sum(), len(outputs)], dtype=torch.float64)
@@ -34,11 +36,12 @@ class Mean(Metric):
         self.values += outputs.tolist()
 
     def sync(self, all_gather: Callable[[Any], list[Any]]) -> None:
+        self.count = sum(all_gather(len(self.values)))
         self.values = [value for values in all_gather(self.values) for value in values]
 
     def compute(self) -> dict[str, float]:
         total, count = self.counters.tolist()
-        return {"counters": total / count, "rows": float(self.rows.mean()), "other": float(np.mean(self.values))}
+        return {"counters": total / count, "rows": float(self.rows.mean()), "other": sum(self.values) / self.count}
 
 
 def test_intervals_match_a_plain_bootstrap(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,6 +76,33 @@ def test_intervals_match_a_plain_bootstrap(monkeypatch: pytest.MonkeyPatch) -> N
     assert of_classes[3] == (0, 0, 0)
     deviation = plain.std() / np.sqrt(40)
     assert high - low == pytest.approx(2 * 1.96 * deviation, rel=0.2)
+
+
+@pytest.mark.parametrize(("max_s", "resamples"), [(1e9, 80), (1e-9, 50)])
+def test_resamples_contain_all_samples_in_the_time(
+    monkeypatch: pytest.MonkeyPatch, max_s: float, resamples: int
+) -> None:
+    monkeypatch.setattr(bootstrap, "MAX_RESAMPLES", 80)
+    monkeypatch.setattr(bootstrap, "MAX_RESAMPLING_S", max_s)
+    drawn: list[np.ndarray] = []
+
+    def compute_values(weights: np.ndarray) -> Values:
+        drawn.append(weights)
+        known = {"known": 5.0} if weights[0] else {}
+        return Values(
+            known | {"finite": 3.0 if weights[1] else float("nan")}, {"class": (7.0 if weights[2] else None,)}
+        )
+
+    fractions: list[float] = []
+    draws = resample(3, compute_values, fractions.append)
+    assert draws.resamples == resamples
+    assert fractions == pytest.approx(np.arange(resamples) / resamples)
+    assert (np.sum(drawn, 0) > resamples / 2).all()
+    assert {int(weights.sum()) for weights in drawn} == {3}
+    values = Values({"known": 5.0, "finite": 3.0, "infinite": float("inf")}, {"class": (7.0,)})
+    found = ({"known": Interval(5, 5, 5), "finite": Interval(3, 3, 3)}, {"class": (Interval(7, 7, 7),)})
+    assert intervals_of(values, draws) == found
+    assert resample(2, lambda weights: Values({}, {}), fractions.append).resamples == resamples
 
 
 def test_single_sample_has_no_interval() -> None:
