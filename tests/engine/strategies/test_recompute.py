@@ -15,7 +15,7 @@ from torch.nn import functional
 from torchvision.models.convnext import CNBlockConfig
 
 from engine.models.blocks import blocks
-from engine.strategies.recompute import checkpoint_blocks, with_recomputation
+from engine.strategies.recompute import BufferSnapshot, checkpoint_blocks, with_recomputation
 
 
 def _build(name: str) -> nn.Module:
@@ -169,3 +169,14 @@ def test_blocks_are_outermost() -> None:
     assert blocks(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())) == []
     inner = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
     assert [name for name, _ in blocks(nn.ModuleList([inner, nn.ReLU(), inner]))] == ["0"]
+
+
+def test_buffer_snapshot_can_be_used_again() -> None:
+    norm, inside = nn.BatchNorm1d(3), []
+    snapshot = BufferSnapshot(norm)
+    for _ in range(2):
+        with snapshot:
+            norm(torch.ones(4, 3))
+            inside.append(norm.get_buffer("running_mean").tolist())
+    assert inside == [pytest.approx([0.1] * 3)] * 2
+    assert norm.get_buffer("running_mean").tolist() == [0.0] * 3

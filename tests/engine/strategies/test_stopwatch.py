@@ -260,8 +260,7 @@ def test_gpu_stopwatch_skips_profiled_steps(gpu_watch: DeviceStopwatch, device: 
         device_step(gpu_watch, device, host_s=5.0, forward=0.01)
     times = gpu_watch.take()
     assert times is not None
-    assert times.steps == 10
-    assert times.step_s < 0.1
+    assert (times.steps, times.step_s) == (10, pytest.approx(0.0295)), "nine of them wait for the skipped steps"
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

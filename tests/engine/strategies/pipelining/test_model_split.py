@@ -15,6 +15,7 @@ from torchvision import models
 
 from engine.parallel.split_points import CannotSplit
 from engine.strategies.pipelining.model_split import _is_in_place, find_split_points, split_graph, trace
+from engine.strategies.pipelining.stage_state import PlainState
 
 
 def test_split_points_of_meta_model() -> None:
@@ -206,6 +207,18 @@ class _OtherInOneMode(nn.Module):
 @pytest.mark.parametrize("in_training", [True, False])
 def test_split_points_agree_in_both_modes(in_training: bool) -> None:
     assert [place.node for place in find_split_points(_OtherInOneMode(in_training))] == ["first"]
+
+
+def test_plain_state_includes_unused_and_renamed_tensors() -> None:
+    model = _Net()
+    model.unused, model.alias = nn.BatchNorm1d(2), model.head
+    traces = trace(model)
+    parts = split_graph(model, traces.train, traces.points)
+    plain, other = PlainState(model, parts), {name: tensor + 1 for name, tensor in model.state_dict().items()}
+    plain.load(parts, other)
+    joined = plain.join(part.state_dict() for part in parts)
+    assert list(joined) == list(other)
+    assert all(map(torch.equal, joined.values(), other.values()))
 
 
 def test_split_points_take_linear_time() -> None:
