@@ -73,7 +73,6 @@ class SearchForm(QWidget):
         self._existing: Search | None = None  # search that is being changed, or None for a new one
         self._taken_names: Collection[str] = ()  # names of other searches
         self._edit_count = 0  # the number of edits tells outdated validations apart
-        self._is_start_pending = False  # True if the search starts after its validation
         self.rows = make_rows()
         self.dimensions: dict[str, DimensionRow] = {}  # by name of the varied field
         self.about = muted_label(word_wrap=True)
@@ -319,7 +318,7 @@ class SearchForm(QWidget):
             self._show_validated(*result)
 
     def _show_validated(self, search: Search | None, problems: list[Problem]) -> None:
-        """Show the problems next to their fields and, if the user has requested it, start the valid `search`."""
+        """Show the problems next to their fields, and allow starting the `search` if there are none."""
         self.search, self.problems = search, problems
         remaining = list(problems)
 
@@ -338,9 +337,6 @@ class SearchForm(QWidget):
         self.other_problems.show_problems(tuple(remaining))
         self.start.allow("" if search is not None and not errors(problems) else tr("Correct the marked fields"))
         self.save.allow("" if search is not None else tr("Correct the marked fields"))
-        if self._is_start_pending:
-            self._is_start_pending = False
-            self._start()
 
     def _max_confirmations(self) -> int:
         """Return the maximum number of runs that confirm the best trials and the unchanged job."""
@@ -368,10 +364,8 @@ class SearchForm(QWidget):
         )
 
     def _start(self) -> None:
-        """Emit `start_requested` if the search is valid. During a validation, wait for its result."""
-        if self.is_validating:
-            self._is_start_pending = True
-        elif self.search is not None and self.start.ready:
+        """Emit `start_requested` if the search is valid. The action is disabled during a validation."""
+        if self.search is not None:
             self.start_requested.emit(self.search)
 
     def open_file(self, path: str) -> None:

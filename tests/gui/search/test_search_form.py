@@ -58,6 +58,8 @@ def test_search_form_offers_searchable_fields(form: SearchForm, qtbot: QtBot) ->
     form.add.setCurrentIndex(form.add.findData("weight_decay"))
     form.add.activated.emit(form.add.currentIndex())
     qtbot.waitUntil(lambda: form.focusWidget() is form.dimensions["weight_decay"].scale.control)
+    form.reset(())
+    assert list(form.dimensions) == ["weight_decay"]
     form.rows["against"].set_value("top5")
     form.set_job(JOB.with_fields(task="segmentation", model="unet"), [], ("cpu",), {}, None)
     assert ("encoder" in read_offered_fields(form), "weight_decay" in read_offered_fields(form)) == (True, False)
