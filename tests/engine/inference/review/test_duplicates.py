@@ -10,7 +10,7 @@ from PIL import Image, ImageEnhance
 
 from engine.contract.job import Job
 from engine.data.datasets.images import FileImages
-from engine.inference.review.duplicates import compute_fingerprints, find_pairs
+from engine.inference.review.duplicates import Fingerprints, compute_fingerprints, find_pairs
 from engine.tasks.registry import TASKS
 
 DATASETS = Path(__file__).parents[5] / "shared/datasets"
@@ -57,3 +57,33 @@ def test_similar_photos_are_no_duplicates() -> None:
     if not folder.is_dir():
         pytest.skip(f"{folder} is missing")
     assert len(find_duplicates(*images_in(folder))) <= 2
+
+
+def test_pairs_are_near_in_hash_and_gray_levels() -> None:
+    random = np.random.default_rng(0)
+    hashes, levels = random.random((1030, 64)) < 0.5, np.full((1030, 144), 100, np.uint8)
+    pairs = {(0, 1): 6, (2, 3): 7, (4, 1029): 0, (1026, 1028): 1, (5, 6): 2, (7, 8): 3, (9, 10): 4}
+    for (first, second), bits in pairs.items():
+        hashes[second] = hashes[first]
+        hashes[second, :bits] ^= True
+    levels[0], levels[1], levels[5] = 0, 8, 109  # a mean difference of 8 is allowed, and 9 is not
+    is_readable = np.ones(1030, bool)
+    is_readable[[8, 9]] = False
+    found = list(find_pairs(Fingerprints(hashes, levels, is_readable)))
+    assert found == [(0, 1, 6), (4, 1029, 0), (1026, 1028, 1)]
+
+
+def test_fingerprints_hold_brightness_and_readability(tmp_path: Path) -> None:
+    ramp = np.repeat(np.arange(0, 144, 2, dtype=np.uint8)[None], 72, 0)
+    for number, pixels in enumerate((ramp, ramp[:, ::-1], ramp, ramp + 1)):
+        path = tmp_path / f"{'val' if number > 1 else 'train'}/{'ab'[number % 2]}/{number}.png"
+        path.parent.mkdir(parents=True)
+        Image.fromarray(pixels).save(path)
+    splits = images_in(tmp_path)
+    (tmp_path / "val/a/2.png").write_bytes(b"no image")
+    done: list[int] = []
+    found = compute_fingerprints(splits, 1, 1, done.append)
+    assert (found.is_readable.tolist(), done) == ([True, True, False, True], [1, 2, 3, 4])
+    assert [row.all() for row in found.hashes] == [True, False, False, True]
+    assert not found.hashes[1:3].any()
+    assert found.thumbnails[0].reshape(12, 12)[3].tolist() == [12 * column + 5 for column in range(12)]
