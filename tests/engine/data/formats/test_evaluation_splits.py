@@ -105,37 +105,7 @@ def test_folder_with_only_test_split_opens(kind: str, tmp_path: Path) -> None:
     open_recognized(found, str(folder))
 
 
-def test_boxes_and_outlines_are_mapped_by_class_name(tmp_path: Path) -> None:
-    boxes = recognize(str(voc(tmp_path / "boxes", BOXED)), val_fraction=0.0, seed=0, kinds=("boxes",))
-    assert boxes.classes == ("cat", "dog")
-    mapped, mapping = map_classes(boxes, ("bird", "dog"))
-    assert (mapping.missing, mapping.unknown, mapping.ignored) == (("bird",), ("cat",), 6)
-    test: Any = mapped.test
-    assert (test.labels.tolist(), np.diff(test.bounds).tolist()) == ([1, 1], [1, 0, 1, 0])
-    before: Any = boxes.test
-    assert test.boxes.tolist() == before.boxes[before.labels == 1].tolist()
-
-    outlined = recognize(
-        str(make_outlined(tmp_path / "outlined", COUNTS)), val_fraction=0.0, seed=0, kinds=("instances",)
-    )
-    first = outlined.classes[0]
-    mapped, mapping = map_classes(outlined, ("nothing", first))
-    assert (mapping.unknown, mapping.ignored) == (outlined.classes[1:], None)
-    split: Any = mapped.test
-    original: Any = outlined.test
-    expected = [[1] * labels.count(0) for labels in (source.labels() for source in original.sources)]
-    assert [source.labels() for source in split.sources] == expected
-
-
-def test_labels_masks_and_points_are_mapped_by_class_name(tmp_path: Path) -> None:
-    labeled = recognize(str(make_labeled(tmp_path / "labeled", COUNTS)), val_fraction=0.0, seed=0, kinds=("labels",))
-    mapped, mapping = map_classes(labeled, ("blue", "gray", "red"))
-    before: Any = labeled.test
-    after: Any = mapped.test
-    assert after.labels.tolist() == np.stack([before.labels[:, 2], np.zeros(4, bool), before.labels[:, 0]], 1).tolist()
-    assert (mapping.missing, mapping.unknown) == (("gray",), ("green",))
-    assert mapping.ignored == sum(int(split.labels[:, 1].sum()) for split in _all(labeled))
-
+def test_masks_are_mapped_by_class_name(tmp_path: Path) -> None:
     masked = recognize(str(make_masked(tmp_path / "masked", COUNTS)), val_fraction=0.0, seed=0, kinds=("masks",))
     mapped, _ = map_classes(masked, ("class 2", "class 7", "class 0"))
     assert mapped.code is not None
@@ -147,10 +117,6 @@ def test_labels_masks_and_points_are_mapped_by_class_name(tmp_path: Path) -> Non
     original: Any = open_recognized(masked, str(tmp_path / "masked")).test
     plane, expected = opened.class_plane(0), original.class_plane(0)
     assert np.array_equal(plane, np.array([2, 255, 0])[expected.clip(max=2)].astype(np.uint8) | (expected == 255) * 255)
-
-
-def _all(found: Any) -> list[Any]:
-    return [found.train, found.val, found.test]
 
 
 class TwoObjects:
@@ -182,7 +148,7 @@ SPLITS: dict[str, tuple[Any, dict[str, Any], int | None]] = {
     "rows": (IdxSplit("a.idx", LABELS, rows=10 - np.arange(5)), {"labels": [2, 0, 2], "rows": [10, 8, 6]}, 2),
     "labels": (
         LabelSplit(["a", "b"], np.array([[True, True, False], [False, True, True]])),
-        {"labels": [[False, False, True], [True, False, False]]},
+        {"labels": [[False, False, True, False], [True, False, False, False]]},
         2,
     ),
     "boxes": (
@@ -206,13 +172,13 @@ def test_known_classes_get_the_models_numbers(kind: str) -> None:
     split, expected, ignored = SPLITS[kind]
     for test, count in ((None, 2), (split, 2), (replace(split), 3)):  # a test split may be the validation split
         found = RecognizedDataset("", ("a", "b", "c"), split, split, test=test)
-        mapped, mapping = map_classes(found, ("c", "new", "a"))
+        mapped, mapping = map_classes(found, ("c", "new", "a", "last"))
         assert mapping == ClassMapping(
-            missing=("new",), unknown=("b",), ignored=None if ignored is None else count * ignored
+            missing=("new", "last"), unknown=("b",), ignored=None if ignored is None else count * ignored
         )
         train: Any = mapped.train
         assert {name: getattr(train, name).tolist() for name in expected} == expected
-        assert (mapped.classes, mapped.test is mapped.val) == (("c", "new", "a"), test is split)
+        assert (mapped.classes, mapped.test is mapped.val) == (("c", "new", "a", "last"), test is split)
         if kind == "instances":
             assert [each[1:] for each in train.sources[0].instances(1, 1)] == [(2, False), (0, False), *[(0, True)] * 3]
             assert train.sources[0].labels() == [2, 0]
@@ -233,7 +199,8 @@ def test_values_of_masks_get_the_models_numbers(
     names: tuple[str, ...], classes: tuple[str, ...], values: tuple[int | None, ...], colors: Any, ignored: Any
 ) -> None:
     code = MaskCode((5, 6), ignored=(9,), palette=(0xF, 0xE))
-    mapped, _ = map_classes(RecognizedDataset("", names, code=code), classes)
+    mapped, mapping = map_classes(RecognizedDataset("", names, code=code), classes)
     assert mapped.code is not None
+    assert mapping.ignored == (None if mapping.unknown else 0)
     assert tuple(value if value > 0 else None for value in mapped.code.values) == values
     assert (mapped.code.palette, mapped.code.ignored) == (colors, ignored)

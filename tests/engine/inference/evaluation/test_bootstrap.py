@@ -103,10 +103,6 @@ def test_resamples_contain_all_samples_in_the_time(
     found = ({"known": Interval(5, 5, 5), "finite": Interval(3, 3, 3)}, {"class": (Interval(7, 7, 7),)})
     assert intervals_of(values, draws) == found
     assert resample(2, lambda weights: Values({}, {}), fractions.append).resamples == resamples
-
-
-def test_single_sample_has_no_interval() -> None:
-    draws = resample(1, lambda weights: Values({"x": 1.0}, {"y": (None, 0.5)}), lambda share: None)
-    measures, per_class = intervals_of(Values({"x": 1.0}, {"y": (None, 0.5)}), draws)
-    assert (measures["x"].value, measures["x"].low) == (1.0, None)
-    assert per_class["y"][0] is None
+    single = Values({"x": 1.0}, {"y": (None, 0.5)})
+    of_single = intervals_of(single, resample(1, lambda weights: single, fractions.append))
+    assert of_single == ({"x": Interval(1.0)}, {"y": (None, Interval(0.5))})
