@@ -257,7 +257,7 @@ def test_vit_positions_follow_the_image_size() -> None:
     assert resize_positions("resnet18", state, 96) is state
 
 
-@pytest.mark.parametrize(("have", "want"), [(3, 1), (1, 3), (3, 3)])
+@pytest.mark.parametrize(("have", "want"), [(3, 1), (1, 3), (3, 3), (3, 5)])
 def test_adapted_first_layer_gives_same_output_for_gray(have: int, want: int) -> None:
     weight = torch.rand(4, have, 3, 3)
     adapted = match_channels(weight, want)
@@ -269,8 +269,8 @@ def test_adapted_first_layer_gives_same_output_for_gray(have: int, want: int) ->
 
 
 def test_find_head_takes_the_last_layer_of_that_size() -> None:
-    model = nn.Sequential(nn.Conv2d(3, 5, 1), nn.Flatten(), nn.Linear(20, 5), nn.Linear(5, 7))
-    assert (find_head(model, 5), find_head(model, 7), find_head(model, 3)) == ("2", "3", None)
+    model = nn.Sequential(nn.Conv2d(3, 5, 1), nn.Flatten(), nn.Linear(20, 5), nn.Linear(5, 7), nn.Conv2d(7, 9, 1))
+    assert [find_head(model, classes) for classes in (5, 7, 9, 3)] == ["2", "3", "4", None]
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "squeezenet1_1", "vit_b_32", "mnist_cnn"])

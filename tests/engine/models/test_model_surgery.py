@@ -1,0 +1,101 @@
+"""Heads, first layers, frozen norms and blocks of small models, and loading of their weights."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from torchvision import models
+
+from engine.models.base import TaskError
+from engine.models.blocks import blocks
+from engine.models.model_surgery import adapt_first_conv, match_channels, reset_large_head, set_heads
+from engine.models.weights import (
+    InitialWeights,
+    load,
+    published_accuracy,
+    read_file,
+    torchvision_source,
+)
+
+
+class Net(nn.Module):
+    def __init__(self, channels: int = 3, classes: int = 5) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(channels, 4, 1), nn.BatchNorm2d(4))
+        self.head = nn.Sequential(nn.Linear(4, classes), nn.BatchNorm1d(classes))
+        self.header = nn.Linear(4, 2)
+
+
+def test_set_heads_freezes_all_other_layers() -> None:
+    net = Net()
+    set_heads(net, ["head"], freeze=True)
+    assert not net.body[1].training
+    for each in (net.train(), copy.deepcopy(net).train()):
+        trained = {name for name, parameter in each.named_parameters() if parameter.requires_grad}
+        assert trained == {f"head.{layer}.{kind}" for layer in (0, 1) for kind in ("weight", "bias")}
+        assert (each.body[1].training, each.head[1].training) == (False, True)
+
+
+@pytest.mark.parametrize(("given", "channels", "is_adapted"), [(1, 5, True), (3, 5, True), (3, 3, True), (2, 5, False)])
+def test_adapt_first_conv_repeats_the_channels(given: int, channels: int, is_adapted: bool) -> None:
+    net = Net(given)
+    before = copy.deepcopy(net.body[0])
+    assert adapt_first_conv(net, channels) == is_adapted
+    after = net.body[0]
+    repeated = [number % given for number in range(channels if is_adapted else given)]
+    assert after.weight.equal(before.weight[:, repeated])
+    assert after.bias.equal(before.bias)
+
+
+@pytest.mark.parametrize(("factor", "is_reset"), [(1, False), (9, True)])
+def test_only_large_heads_are_reset(factor: float, is_reset: bool) -> None:
+    net = Net()
+    with torch.no_grad():
+        before = net.head[0].weight.mul_(factor).clone()
+    reset_large_head(net, "head.0")
+    assert net.head[0].weight.equal(before) != is_reset
+
+
+def test_load_adapts_channels_and_leaves_out_a_head_that_differs() -> None:
+    source, net = Net(3, 7), Net(1)
+    head = copy.deepcopy(net.head.state_dict())
+    state = {name: tensor for name, tensor in source.state_dict().items() if "num_batches_tracked" not in name}
+    state["head.0.bias"] = torch.ones(5)  # fits, but the weight does not
+    load(net, InitialWeights(state, "pretrained", "It"), head="head", channels=1)
+    assert net.body[0].weight.equal(match_channels(source.body[0].weight, 1))
+    assert net.header.weight.equal(source.header.weight)
+    assert all(head[name].equal(tensor) for name, tensor in net.head.state_dict().items())
+    with pytest.raises(TaskError) as refused:
+        load(net, InitialWeights({}, "pretrained", "It"), head="head", channels=1)
+    assert refused.value.field == "pretrained"
+    assert all(name in refused.value.message for name in ("body.0.weight", "body.0.bias", "body.1.weight"))
+
+
+def test_read_file_finds_the_weights(tmp_path: Path) -> None:
+    save_file({"a": torch.ones(2)}, tmp_path / "model.safetensors")
+    torch.save({"epoch": 3, "state_dict_ema": {"module.a": torch.ones(2)}}, tmp_path / "a.pth")
+    for path in (tmp_path, tmp_path / "a.pth"):
+        (item,) = read_file(str(path)).items()
+        assert (item[0], item[1].tolist()) == ("a", [1, 1])
+
+
+def test_torchvision_describes_its_weights() -> None:
+    weights = models.get_model_weights("resnet18").DEFAULT
+    source = torchvision_source(weights)
+    assert (source.bytes, source.crop, source.license) == (46_830_453, 0.875, "")
+    assert published_accuracy(weights) == "ImageNet 69.8% top-1, torchvision"
+
+
+def test_blocks_are_items_with_several_layers() -> None:
+    def block() -> nn.Module:
+        return nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+
+    stage, shared = nn.Sequential(block(), block(), nn.Linear(2, 2)), block()
+    net = nn.ModuleDict({"stem": nn.Linear(2, 2), "stages": nn.Sequential(stage, nn.ModuleList([shared]))})
+    net["again"] = nn.ModuleList([shared, block()])
+    assert [name for name, _ in blocks(net)] == ["stages.0.0", "stages.0.1", "stages.1.0", "again.1"]
