@@ -109,6 +109,14 @@ def read_tiff(source: Any) -> tuple[Values, float | None]:
     return values.astype(np.uint8) * np.uint8(255) if values.dtype == bool else values, parse_no_data(tag)
 
 
+def is_white_zero(source: Any) -> bool:
+    """Return True if the first page of a TIFF is gray and has white for the value 0 (TIFF 6.0, WhiteIsZero)."""
+    from tifffile import TiffFile
+
+    with TiffFile(source) as file:
+        return int(file.pages.first.photometric) == 0
+
+
 def parse_no_data(tag: TiffTag | None) -> float | None:
     """Parse the tag with the value for missing data, which GDAL writes as text.
 
