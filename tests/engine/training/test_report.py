@@ -110,14 +110,6 @@ def test_reporter_closes_although_nobody_reads(ends: Ends, monkeypatch: pytest.M
     assert not closing.is_alive()
 
 
-def test_heartbeat_has_the_step(ends: Ends) -> None:
-    ends.reporter.set_step(7)
-    heartbeat = ends.receive()
-    while heartbeat.step != 7:
-        heartbeat = ends.receive()
-    assert isinstance(heartbeat, Heartbeat)
-
-
 def test_heartbeat_has_activity_and_duration(ends: Ends) -> None:
     def next_heartbeat(activity: str) -> Heartbeat:
         while True:
@@ -139,6 +131,7 @@ def test_heartbeat_has_activity_and_duration(ends: Ends) -> None:
     ends.reporter.set_step(2)
     while not (longest := next_heartbeat("data").longest_step_s):
         continue
+    assert next_heartbeat("data").step == 2
     ends.reporter.set_phase("validating")
     ends.reporter.set_phase("training")
     ends.reporter.set_step(3)
