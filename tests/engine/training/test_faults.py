@@ -164,6 +164,9 @@ def test_cause_names_failed_gpu(job: Callable[..., Job]) -> None:
     assert explain(error, _spec(chosen), "at step 12").startswith(
         "GPU 1 of the run (GPU-2) failed at step 12: CUDA error: uncorrectable ECC error encountered. "
     )
+    full = torch.OutOfMemoryError("CUDA out of memory. GPU 1 has a total capacity of 8 GiB")
+    spec = spec_of(job(devices=("GPU-1", "GPU-2"), strategy="dp"), world_size=1)
+    assert "GPU 1 of the run (GPU-2)" in explain(full, spec, "at step 12")
 
 
 def test_kind_of_lost_peer_is_fault(job: Callable[..., Job], start: Callable[..., Any]) -> None:

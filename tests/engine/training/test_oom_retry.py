@@ -39,12 +39,13 @@ def batch_of(value: float, images: int = 4) -> Batch:
 
 
 def test_step_raises_after_too_many_skips_in_a_row() -> None:
-    stepper, events, _ = make_stepper(Job.from_fields(on_not_finite="skip", batch_size=4))
+    stepper, events, model = make_stepper(Job.from_fields(on_not_finite="skip", batch_size=4), nn.BatchNorm2d(3))
     good, bad = batch_of(1.0), batch_of(float("nan"))
     batches = [*[bad] * SKIPS, good, *[bad] * SKIPS]
     results = [stepper.step(batch, number) for number, batch in enumerate(batches, 1)]
     assert [result is None for result in results] == [batch is bad for batch in batches]
     assert len(events) == 2 * SKIPS
+    assert int(model.get_buffer("0.num_batches_tracked")) == 1
     with pytest.raises(NotFinite, match=f"After {SKIPS} skipped steps in a row"):
         stepper.step(bad, len(batches) + 1)
 

@@ -93,9 +93,12 @@ class Broken(nn.Module):
 
     def forward(self, x):
         if not self.left:
-            raise ValueError(f"{torch.get_num_threads()} threads")
+            self.fail()
         self.left -= self.training
         return self.layer(x.flatten(1))
+
+    def fail(self):
+        raise ValueError(f"{torch.get_num_threads()} threads")
 
 def build_model(num_classes):
     return Broken(num_classes)
@@ -302,7 +305,7 @@ def test_failure_of_model_file_has_its_line(job: Make, start: Start, model_file:
     assert group.finish() == [1]
     (failed,) = group.of(Failed)
     assert failed.step == 4
-    assert "raised ValueError in line 13 (forward) at step 4: 3 threads" in failed.cause
+    assert "raised ValueError in line 18 (fail) at step 4: 3 threads" in failed.cause
     assert "ValueError" in (group.folder / failed.traceback_file).read_text()
 
 
