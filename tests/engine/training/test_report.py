@@ -126,6 +126,7 @@ def test_heartbeat_has_activity_and_duration(ends: Ends) -> None:
     first = next_heartbeat("data")
     second = next_heartbeat("data")
     assert 0 <= first.seconds < second.seconds < time.monotonic() - started + 0.001
+    assert (first.thread_state, first.location) == ("", ""), "it takes no time yet"
     ends.reporter.set_step(1)
     assert next_heartbeat("data").longest_step_s == 0, "the first step carries much else"
     ends.reporter.set_step(2)
