@@ -295,7 +295,7 @@ def test_notice_that_cannot_be_sent_is_logged_once(
 
 
 def test_command_failure_is_logged_once() -> None:
-    run = start_sending("echo this is wrong >&2; exit 7")
+    run = start_sending("echo a beginning; echo this is wrong >&2; exit 7")
     for attempt in (1, 2):
         run.emit(restart_event(attempt))
         run.sent()
