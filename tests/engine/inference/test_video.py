@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.inference.video import VIDEO_EXTENSIONS, NoVideo, VideoWriter, frames, rate_of
+from engine.inference.video import VIDEO_EXTENSIONS, NoVideo, VideoWriter, frames, is_video, rate_of
 
 pytest.importorskip("cv2")
 
@@ -39,6 +39,25 @@ def test_frames_of_a_video_are_read(video: Path) -> None:
         read = np.stack(list(frames(video, channels)))
         assert read.shape == (len(COLORS), 48, 64, channels)
         assert read.mean((1, 2)) == pytest.approx(expected, abs=8)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("empty.mp4", "it is empty"),
+        ("none.mp4", "it can't be read"),
+        ("", "it is not a regular file"),
+        ("torn.mp4", "it is not a readable video"),
+        ("camera:99", "Camera 99 can't be opened"),
+        ("camera:x", "is not a camera"),
+    ],
+)
+def test_unreadable_source_has_a_reason(tmp_path: Path, name: str, reason: str) -> None:
+    (tmp_path / "empty.mp4").touch()
+    (tmp_path / "torn.mp4").write_bytes(b"no video")
+    with pytest.raises(NoVideo, match=reason):
+        next(frames(name if name.startswith("camera") else tmp_path / name))
+    assert [is_video(path) for path in ("a.MP4", "camera:0", "a.png")] == [True, True, False]
 
 
 def test_failed_video_leaves_no_file(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from engine.contract.messages import Progress
 from engine.inference.evaluation import bootstrap
 from engine.inference.evaluation.evaluate import evaluate
 from engine.inference.trained_model import CannotLoad
-from engine.runs.evaluations import SavedEvaluation, compare, evaluations_of, read_evaluation
+from engine.runs.evaluations import SavedEvaluation, evaluations_of, read_evaluation
 from tests.support.cases import mark_long_cases
 from tests.support.consent import permit_model_file
 from tests.support.masks import make_masked
@@ -153,15 +153,3 @@ def test_invalid_evaluation_leaves_nothing(
 
 def _full_disk(source: str, target: str) -> None:
     raise OSError(28, "No space left on device", target)
-
-
-def test_evaluations_are_compared_in_pairs(trained: Callable[[str], Trained], tmp_path: Path) -> None:
-    run = shutil.copytree(trained("classification").run.path, tmp_path / "run")
-    first, second = evaluate_run(run), evaluate_run(run)
-    assert [saved.folder for saved in evaluations_of(run)] == [second.folder, first.folder]
-    comparison = compare(first, second)
-    assert comparison.samples == first.evaluation.samples
-    for each in comparison.differences:
-        assert (each.difference.value, each.difference.low, each.difference.high) == (0, 0, 0)
-    assert comparison.mcnemar is not None
-    assert (comparison.mcnemar.p, comparison.only_first, comparison.only_second) == (1.0, (), ())

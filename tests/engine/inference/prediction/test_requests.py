@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.contract.inference.prediction import PREDICTED, PredictRequest
-from engine.inference import Run, frames
+from engine.contract.inference.prediction import PredictRequest
+from engine.inference import Run
 from engine.inference.prediction.predict import predict
 from engine.inference.prediction.sources import list_sources
 from engine.inference.trained_model import CannotLoad
-from engine.inference.video import NoVideo, VideoWriter
 from engine.tasks.predictions import Labels
 from tests.engine.cli.terminal import footplate
 from tests.support.trained_runs import Trained
@@ -116,43 +115,6 @@ def test_unreadable_files_are_reported(trained: Make, tmp_path: Path) -> None:
         "paths",
         f"None of the files can be read. The first, {tmp_path / 'broken.png'}: it is empty.",
     )
-
-
-def write_video(path: Path, count: int) -> list[np.ndarray]:
-    images = [np.full((48, 64, 3), 30 * number, np.uint8) for number in range(count)]
-    with VideoWriter(path, 10.0) as video:
-        for image in images:
-            video.add(image)
-    return images
-
-
-@pytest.mark.long
-def test_video_frames_are_predicted_and_drawn(trained: Make, tmp_path: Path) -> None:
-    pytest.importorskip("cv2")
-    film = tmp_path / "film.mp4"
-    write_video(film, 7)
-    (tmp_path / "empty.mp4").write_bytes(b"")
-    of = trained("segmentation")
-    request = PredictRequest(
-        run=str(of.run.path),
-        checkpoint="last",
-        paths=(str(film), str(tmp_path / "empty.mp4")),
-        out=str(tmp_path / "out"),
-        overlays=True,
-        batch_size=3,
-        max_frames=5,
-    )
-    found = PREDICTED.decode(predict(request, print).read_bytes())
-    assert [row.path for row in found.rows] == [f"{film}#{number}" for number in range(5)]
-    assert [skipped.reason for skipped in found.skipped] == ["it is empty"]
-    assert len(list((tmp_path / "out" / "masks" / "film").iterdir())) == 5
-    drawn = list(frames(tmp_path / "out" / "overlays" / "film.mp4"))
-    assert [image.shape for image in drawn] == [(48, 64, 3)] * 5
-    assert next(frames(film, channels=1)).shape == (48, 64, 1)
-    with pytest.raises(NoVideo, match="it is empty"):
-        next(frames(tmp_path / "empty.mp4"))
-    with pytest.raises(NoVideo, match="can't be opened"):
-        next(frames("camera:99"))
 
 
 @pytest.mark.long
