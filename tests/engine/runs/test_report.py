@@ -13,10 +13,11 @@ import pytest
 from engine.contract.events import ENCODE, Failed, RunStarted, Warned
 from engine.contract.job import Job
 from engine.runs.export import ExportRefused, problem_report, write_report
-from engine.runs.folder import create_run
+from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes
 from engine.system import paths
 from engine.system.redaction import Redactor
+from tests.gui.sources.written_runs import make_plan, write
 
 SECRETS = (
     "anna", "Müller", "klinik7", "Patient Data", "tumours", "night shift", "phase 2", "kidney left", "scan 001.png",
@@ -92,6 +93,34 @@ def test_report_contains_no_secrets(user: None, tmp_path: Path) -> None:
         assert helpful in packed_log
     assert '"torch":"2.15"' in packed["footplate-report/run-1/events.jsonl"]
     assert target.stat().st_mode & 0o777 == 0o600
+
+
+def test_report_names_the_newest_runs_by_aliases(user: None) -> None:
+    runs = []
+    for number in range(1, 6):
+        run = create_run(Job.from_fields(dataset=f"/data/flora{number}", name=f"maple{number}"))
+        runs.append(RunFolder(run.path.rename(run.path.with_name(f"2026010{number}-000000-net-000{number}"))))
+    for run in runs:
+        words = " ".join(f"{other.run_id} maple{other.run_id[-1]} flora{other.run_id[-1]}" for other in runs)
+        (run.path / "supervisor.log").write_text(f"{words} ant ox")
+    write(runs[4].events_file, [make_plan(classes=("ant", "ox"))])
+    runs[1].job_file.write_text("no job")  # its name is unknown
+    (paths.home() / "logs").mkdir()
+    for name in ("window.log", "window.log.1"):
+        (paths.home() / "logs" / name).write_text("ok")
+    texts = problem_report("")
+    aliases = {5: "run-1", 4: "run-2", 3: "run-3", 2: "<run>", 1: "<run>"}
+    expected = [
+        f"{alias} {'maple2' if number == 2 else alias} {'flora2' if number == 2 else '<dataset>'}"
+        for number, alias in sorted(aliases.items())
+    ]
+    log = " ".join([*expected, "<class> ox"])
+    logs = {f"run-{number}/supervisor.log": log for number in (1, 2, 3)} | {
+        "logs/window.log": "ok",
+        "logs/window.log.1": "ok",
+    }
+    assert {name: text for name, text in texts.items() if name.endswith((".log", ".1"))} == logs
+    assert "doctor.txt" not in texts
 
 
 def test_report_to_missing_folder_is_refused(tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ SQUEUE = """\
 7|PENDING|Priority|N/A|low|4294901754
 8_[1-3]|PENDING|Priority|N/A|high|4294901760
 9|CANCELLED|None|2026-11-24T20:31:12|low|4294901753
+11|PENDING|(null)|N/A|other|1
+20_[1-2]|PENDING|Priority|N/A|low|4294901754
 """
 
 
@@ -36,9 +38,10 @@ def _run(make: Callable[..., Job], **fields: object) -> RunFolder:
 
 
 def test_squeue_and_sacct_output_is_parsed() -> None:
-    jobs = {number: SlurmJob(job_id=number, host="login", query_error="away") for number in (5, 6, 7, 9, 12)}
+    jobs = {number: SlurmJob(job_id=number, host="login", query_error="away") for number in (5, 6, 7, 9, 11, 12)}
     found = parse_squeue(SQUEUE, jobs)
-    assert found.keys() == {5, 6, 7, 9}
+    assert found.keys() == {5, 6, 7, 9, 11}
+    assert found[11] == SlurmJob(job_id=11, host="login", state="PENDING", place=1)
     assert found[5] == SlurmJob(job_id=5, host="login", state="RUNNING")
     assert (found[6].place, found[7].place, found[9].is_active) == (1, 2, False)
     assert found[6].text == "job 6 is pending: Resources, place 1, expected to start 2027-11-24 20:31"

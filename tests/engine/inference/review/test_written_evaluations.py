@@ -19,10 +19,12 @@ from engine.contract.inference.evaluation import (
     Evaluation,
     Samples,
 )
-from engine.contract.inference.review import Review, ReviewRequest, decode_review
+from engine.contract.inference.review import Review, ReviewedSample, ReviewRequest, decode_review
 from engine.contract.job import Job, save_job
 from engine.contract.messages import Progress
 from engine.inference.review.review import review
+from engine.inference.review.samples import collect_samples
+from engine.inference.trained_model import CannotLoad
 from engine.runs.evaluations import FOLDER
 from engine.runs.folder import RunFolder
 from tests.support.trained_runs import Trained
@@ -76,6 +78,36 @@ def review_run(run: Path, **fields: Any) -> Review:
     found = decode_review(review(request, reported.append).read_bytes())
     assert all(0 <= message.fraction <= 1 for message in reported)
     return found
+
+
+def test_samples_of_evaluations_are_joined(tmp_path: Path) -> None:
+    columns = {"losses": (0.5, 0.0), "correct": (1.0, 0.0), "confidence": (0.75, 0.25)}
+    values = {"true": ((0,), (1,)), "predicted": ((0,), (2,)), **columns}
+    first = write_evaluation(tmp_path / "run-1", ["train", "val"], probabilities=np.eye(2, 3), **values)
+    second = write_evaluation(tmp_path / "run-2", ["train"], true=((2,),))
+    (tmp_path / "run-1/data").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "run-1/data")
+    for folder, dataset in ((first, "link"), (second, "other")):
+        file = Path(folder, EVALUATION_FILE)
+        file.write_bytes(
+            file.read_bytes().replace(f"{Path(folder).parents[1]}/data".encode(), f"{tmp_path}/{dataset}".encode())
+        )
+    found = collect_samples(RunFolder(tmp_path / "run-1"), (first, second))
+    assert found.held_out.tolist() == [False, True, True]  # the second one is on another dataset than the training
+    assert (found.true, found.probabilities, found.data) == ([(0,), (1,), (2,)], None, None)
+    assert found.samples[1:] == [
+        ReviewedSample(
+            path="1.png", split="val", true=("b",), predicted=("c",), loss=0.0, correct=0.0, confidence=0.25
+        ),
+        ReviewedSample(path="0.png", split="train", true=("c",)),
+    ]
+    alone = collect_samples(RunFolder(tmp_path / "run-1"), ())
+    assert alone.probabilities == pytest.approx(np.eye(2, 3))
+    assert [each.folder for each in alone.evaluations] == [Path(first)]
+    for number, fields in enumerate(({"classes": "abd"}, {"task": "multilabel"}), 3):
+        other = write_evaluation(tmp_path / f"run-{number}", ["val"], **fields)
+        with pytest.raises(CannotLoad, match="is of other classes"):
+            collect_samples(RunFolder(tmp_path / "run-1"), (first, other))
 
 
 @pytest.mark.parametrize(
