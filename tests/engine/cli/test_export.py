@@ -41,8 +41,15 @@ def run(user_home: Path) -> RunFolder:
         StepMetrics(
             epoch=1, step=1, loss=0.5, learning_rate=0.1, images_per_second=100.0, data_wait_s=0.0, compute_s=0.1
         ),
-        DevicesSampled(samples=(DeviceSample(device=CPU, utilization_percent=90.0),)),
-        Validated(epoch=1, step=1, measures={"loss": 0.4, "top1": 0.75}, images=4, seconds=0.1),
+        DevicesSampled(
+            samples=tuple(
+                DeviceSample(device=device, utilization_percent=90.0 - n) for n, device in enumerate((CPU, "GPU-1"))
+            )
+        ),
+        StepMetrics(
+            epoch=1, step=3, loss=0.0, learning_rate=0.1, images_per_second=100.0, data_wait_s=0.0, compute_s=0.1
+        ),
+        Validated(epoch=1, step=2, measures={"loss": 0.4, "top1": 0.75}, images=4, seconds=0.1),
         RunFinished(outcome="completed"),
     )
     lines = []
@@ -57,6 +64,7 @@ def run(user_home: Path) -> RunFolder:
     (run_folder.path / "image.png").write_bytes(b"\x89PNG")
     (run_folder.path / "elsewhere.log").symlink_to("/etc/hostname")
     (run_folder.checkpoints / "last.pt").write_bytes(b"weights" * 1000)
+    (run_folder.checkpoints / "linked.pt").symlink_to("/etc/hostname")
     return run_folder
 
 
@@ -72,7 +80,7 @@ def test_export_folder_contains_nothing_private(run: RunFolder, user_home: Path,
     assert b"secret-token" not in together
     assert 'File "~/model.py"' in (target / "worker-0.log").read_text()
     assert 'dataset = "~/images"' in (target / "job.toml").read_text()
-    assert [event.n for event in RunFolder(target).events()] == [1, 2, 3, 4, 5, 6]
+    assert [event.n for event in RunFolder(target).events()] == list(range(1, 8))
 
 
 def test_export_zip_contains_one_folder(run: RunFolder, user_home: Path, tmp_path: Path) -> None:
@@ -84,29 +92,20 @@ def test_export_zip_contains_one_folder(run: RunFolder, user_home: Path, tmp_pat
 
 
 @pytest.mark.parametrize("kind", ["folder", "zip"])
-def test_export_shortens_the_home_in_texts(run: RunFolder, user_home: Path, tmp_path: Path, kind: str) -> None:
+def test_export_includes_texts_and_checkpoints(run: RunFolder, user_home: Path, tmp_path: Path, kind: str) -> None:
     target, texts = tmp_path / "report", {"doctor.txt": f"ok    Runs: {user_home}/.footplate/runs"}
+    export = export_folder if kind == "folder" else export_zip
+    names = export(run, target, texts, checkpoints=True)
+    assert names == sorted([*EXPORTED, "checkpoints/last.pt"])
     if kind == "folder":
-        export_folder(run, target, texts)
-        exported = (target / "doctor.txt").read_text()
+        exported = {name: (target / name).read_bytes() for name in names}
     else:
-        export_zip(run, target, texts)
         with zipfile.ZipFile(target) as archive:
-            exported = archive.read(f"{run.run_id}/doctor.txt").decode()
-    assert exported == "ok    Runs: ~/.footplate/runs"
-
-
-@pytest.mark.parametrize("kind", ["folder", "zip"])
-def test_export_includes_checkpoints_on_request(run: RunFolder, tmp_path: Path, kind: str) -> None:
-    target = tmp_path / "report"
-    if kind == "folder":
-        export_folder(run, target, {}, checkpoints=True)
-        weights = (target / "checkpoints/last.pt").read_bytes()
-    else:
-        export_zip(run, target, {}, checkpoints=True)
-        with zipfile.ZipFile(target) as archive:
-            weights = archive.read(f"{run.run_id}/checkpoints/last.pt")
-    assert weights == (run.checkpoints / "last.pt").read_bytes()
+            exported = {name: archive.read(f"{run.run_id}/{name}") for name in names}
+            stored = [info.filename for info in archive.infolist() if info.compress_type == zipfile.ZIP_STORED]
+        assert stored == [f"{run.run_id}/checkpoints/last.pt"]
+    assert exported["doctor.txt"] == b"ok    Runs: ~/.footplate/runs"
+    assert exported["checkpoints/last.pt"] == (run.checkpoints / "last.pt").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -202,10 +201,9 @@ def test_export_writes_tensorboard_scalars(run: RunFolder, tmp_path: Path) -> No
     assert answer.code == 0, answer.err
     read = EventAccumulator(str(tmp_path / "board" / run.run_id))
     read.Reload()
-    (loss,) = read.Scalars("train/loss")
-    assert (loss.step, loss.value, loss.wall_time) == (1, 0.5, 1.8e9 + 3)
-    assert read.Scalars("validation/top1")[0].value == 0.75
-    assert read.Scalars(f"device/{CPU}/utilization_percent")[0].value == 90.0
+    tags = ("train/loss", "validation/top1", f"device/{CPU}/utilization_percent", "device/GPU-1/utilization_percent")
+    scalars = [[(each.step, each.value, each.wall_time - 1.8e9) for each in read.Scalars(tag)] for tag in tags]
+    assert scalars == [[(1, 0.5, 3), (3, 0.0, 5)], [(2, 0.75, 6)], [(1, 90.0, 4)], [(1, 89.0, 4)]]
     assert "train/accuracy" not in read.Tags()["scalars"]
     assert os.listdir(tmp_path / "board") == [run.run_id]
 

@@ -102,8 +102,9 @@ def test_report_names_the_newest_runs_by_aliases(user: None) -> None:
         runs.append(RunFolder(run.path.rename(run.path.with_name(f"2026010{number}-000000-net-000{number}"))))
     for run in runs:
         words = " ".join(f"{other.run_id} maple{other.run_id[-1]} flora{other.run_id[-1]}" for other in runs)
-        (run.path / "supervisor.log").write_text(f"{words} ant ox")
+        (run.path / "supervisor.log").write_text(f"{words} cedar ant ox")
     write(runs[4].events_file, [make_plan(classes=("ant", "ox"))])
+    change_notes(runs[2].path, name="cedar")
     runs[1].job_file.write_text("no job")  # its name is unknown
     (paths.home() / "logs").mkdir()
     for name in ("window.log", "window.log.1"):
@@ -114,7 +115,7 @@ def test_report_names_the_newest_runs_by_aliases(user: None) -> None:
         f"{alias} {'maple2' if number == 2 else alias} {'flora2' if number == 2 else '<dataset>'}"
         for number, alias in sorted(aliases.items())
     ]
-    log = " ".join([*expected, "<class> ox"])
+    log = " ".join([*expected, "run-3 <class> ox"])
     logs = {f"run-{number}/supervisor.log": log for number in (1, 2, 3)} | {
         "logs/window.log": "ok",
         "logs/window.log.1": "ok",
