@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from engine.contract.catalogue import ANY_SIZE
 from engine.contract.job import Job
-from engine.models.meta_device import build_skeleton
+from engine.models.meta_device import build_on_meta, build_skeleton, largest_single_value_size
 from engine.tasks.registry import TASKS
 
 CLASSES = 3
@@ -58,3 +59,39 @@ def test_completed_skeleton_computes_as_its_model(name: str) -> None:
     images = torch.rand(2, 3, 224, 224)
     with torch.no_grad():
         assert torch.equal(model(images), other.eval()(images))
+
+
+class Twice(nn.Module):
+    """Model that normalizes a pooled map and then the entire map with one layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(3)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        self.norm(images.mean((2, 3), keepdim=True))
+        return self.norm(images)
+
+
+def stage(stride: int, *pools: nn.Module) -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(3, 3, 3, stride, 1), *pools, nn.BatchNorm2d(3))
+
+
+@pytest.mark.parametrize(
+    ("model", "smallest", "expected"),
+    [
+        (nn.Conv2d(3, 3, 3), 8, 0),
+        (stage(4), 8, 0),
+        (stage(4), 1, 4),
+        (nn.Sequential(stage(4), stage(2)), 1, 8),
+        (stage(32), 32, 32),
+        (stage(4, nn.AdaptiveAvgPool2d(1)), 8, ANY_SIZE),
+        (stage(4, nn.AdaptiveAvgPool2d((1, 4))), 8, 0),
+        (stage(4, nn.AvgPool2d(16)), 64, 64),
+        (Twice(), 8, ANY_SIZE),
+    ],
+)
+def test_largest_single_value_size_depends_on_strides(model: nn.Module, smallest: int, expected: int) -> None:
+    meta = build_on_meta(lambda: model)
+    assert largest_single_value_size(meta, 3, smallest=smallest, usual=64) == expected
+    assert not any("forward" in vars(module) for module in meta.modules())

@@ -11,6 +11,7 @@ import timm
 import torch
 import torchvision
 from torch import Tensor, nn
+from torchvision.ops import FrozenBatchNorm2d
 
 from engine.contract.job import Job
 from engine.data.decoding.mask_values import NO_CLASS
@@ -210,15 +211,18 @@ def test_detector_on_encoder_loads_encoder_weights(encoder: str, tmp_path: Path)
     assert all(torch.equal(body[name], classifier.state_dict()[name]) for name in loaded)
 
 
-@pytest.mark.parametrize("name", ["fcos", "fasterrcnn"])
-def test_detector_on_encoder_loads_full_weights_except_heads_of_other_classes(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["fcos", "fasterrcnn", FROZEN])
+def test_detector_loads_full_weights_except_heads_of_other_classes(name: str, tmp_path: Path) -> None:
     before = BOXES.build_model(job(model=name), 5, 3).state_dict()
+    before = {name: tensor + 0.5 if tensor.is_floating_point() else tensor for name, tensor in before.items()}
     torch.save(before, tmp_path / "weights.pt")
     given = job(model=name, weights_file=str(tmp_path / "weights.pt"), seed=8)
-    after = BOXES.build_model(given, 3, 3).state_dict()
+    model = BOXES.build_model(given, 3, 3)
+    after = model.state_dict()
     changed = {name.rpartition(".")[0] for name, tensor in after.items() if not tensor.equal(before[name])}
     predictors = {"roi_heads.box_predictor.cls_score", "roi_heads.box_predictor.bbox_pred"}
-    assert changed == (predictors if name == "fasterrcnn" else {"head.classification_head.cls_logits"})
+    assert changed == (predictors if name != "fcos" else {"head.classification_head.cls_logits"})
+    assert any(isinstance(each, FrozenBatchNorm2d) for each in model.modules()) == (name == FROZEN)
 
 
 @pytest.mark.parametrize("size", [64, 96, 160])
