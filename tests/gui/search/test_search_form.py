@@ -110,8 +110,10 @@ def test_dimension_shows_its_editors_and_values(form: SearchForm, dimension: obj
 
 def test_search_form_creates_search(form: SearchForm, qtbot: QtBot) -> None:
     form.vary("optimizer")
+    wait_for_validation(form, qtbot)
     with qtbot.waitSignal(form.dimensions["optimizer"].edited):
         form.dimensions["optimizer"].boxes["lamb"].setChecked(False)
+    assert form.is_validating
     form.vary("batch_size")
     form.dimensions["batch_size"].scale.set_value("list")
     form.dimensions["batch_size"].listed.set_value("8, 16")
