@@ -17,6 +17,7 @@ def test_default_rules_are_valid() -> None:
         assert rule.kind == kind == KINDS[kind].id
         assert KINDS[kind].meaning
         assert KINDS[kind].remedy
+    assert [problems(Rule(kind="temperature", threshold=limit)) for limit in (20, 130)] == [(), ()]
 
 
 @pytest.mark.parametrize(

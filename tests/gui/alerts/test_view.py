@@ -135,6 +135,27 @@ def test_invalid_threshold_shows_problem(unfold: Unfold, watched: Watched, qtbot
     assert line.text() == "hot"
 
 
+def test_rule_editors_show_minutes_and_later_devices(
+    unfold: Unfold, view: AlertsView, watched: Watched, qtbot: QtBot
+) -> None:
+    editors, row = unfold("idle"), view.rows["idle"]
+    line = editors.lasts.line
+    assert editors.lasts.value() == 10
+    for typed, seconds, has_problem in (("5", 300, False), ("long", 300, True), ("7", 420, False)):
+        line.clear()
+        qtbot.keyClicks(line, typed)
+        qtbot.keyClick(line, Qt.Key.Key_Return)
+        assert watched.alerts.rules["idle"].for_s == seconds
+        assert bool(line.accessibleDescription()) == has_problem
+    watched.feed(gpu(0, cuda_index=10), gpu(1, cuda_index=2))
+    editors.all_devices.click()
+    boxes = [box for box in editors.findChildren(QCheckBox) if box.text().startswith("GPU")]
+    qtbot.waitUntil(lambda: [box.text() for box in sorted(boxes, key=QWidget.y)] == ["GPU 2", "GPU 10"])
+    row.on.click()
+    text = summary(watched.alerts.rules["idle"])
+    assert (row.summary.text().endswith(text), row.summary.text() == text) == (True, False)
+
+
 def test_rule_for_some_devices(unfold: Unfold, watched: Watched) -> None:
     watched.feed(gpu(0), gpu(1))
     watched.set("lost", devices=("GPU-gone",))
