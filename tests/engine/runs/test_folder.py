@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import msgspec
 import psutil
@@ -15,6 +17,7 @@ from engine.contract.events import LogLine, Waiting
 from engine.runs.folder import (
     RunFolder,
     RunSummary,
+    SupervisorFile,
     create_run,
     older_checkpoints,
     process_alive,
@@ -22,6 +25,7 @@ from engine.runs.folder import (
     run_names,
     started_before_this_boot,
 )
+from engine.runs.interruptions import explain_interruption, record_end
 from engine.runs.slurm_job import SlurmJob, write_slurm
 from engine.system import paths
 from tests.engine.runs.test_resume import register_supervisor
@@ -126,3 +130,50 @@ def test_folder_is_a_run_only_after_its_other_files_exist() -> None:
     for name in ("20260102-000000-a", "20260103-000000-a", "20260101-000000-a"):
         RunFolder(paths.runs_folder() / name).path.mkdir()
     assert [name[:8] for name in run_names() if name.endswith("-a")] == ["20260103", "20260102", "20260101"]
+
+
+DUMP = """start
+Fatal Python error: Aborted
+
+Thread 0x1
+code
+Fatal Python error: Segmentation fault
+
+Thread 0x2 (most recent call first):
+Extension modules: a, b
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "is_older", "end"),
+    [
+        ("", False, ""),
+        ("1\n", True, ""),  # the log of a previous execution
+        ("1\n2\n\n3\n4\n5\n6 \n", False, "2 · 3 · 4 · 5 · 6"),
+        ("x\nExtension modules: a\n", False, "x"),
+        (
+            DUMP,
+            False,
+            "start · Fatal Python error: Aborted · Thread 0x1 · code · Fatal Python error: Segmentation fault",
+        ),
+    ],
+)
+def test_interruption_is_explained_by_the_end_of_the_log(log: str, is_older: bool, end: str) -> None:
+    run = write_run(8, None)
+    file = run.path / "supervisor.log"
+    file.write_text(log)
+    assert explain_interruption(run).startswith("the run did not start.")
+    start = process_start(os.getpid()) - 2
+    run.write_supervisor(SupervisorFile(pid=os.getpid(), start_time=start, endpoint="unix:/nowhere"))
+    write_slurm(run.path, SlurmJob(job_id=7, state=""))
+    changed = run.supervisor_file.stat().st_mtime_ns + (-1 if is_older else 1) * 10**9
+    os.utime(file, ns=(changed, changed))
+    text = f"ended early. The end of supervisor.log: {end}" if end else "was probably killed (SIGKILL)"
+    assert explain_interruption(run).startswith(f"its supervisor (pid {os.getpid()}) {text}")
+
+
+def test_only_unreported_signals_are_appended(tmp_path: Path) -> None:
+    for code in (0, 3, -signal.SIGSEGV, -signal.SIGKILL):
+        record_end(tmp_path, code)
+    (line,) = (tmp_path / "supervisor.log").read_text().splitlines()
+    assert line.startswith("The supervisor was killed by SIGKILL")
