@@ -138,6 +138,8 @@ def test_cams_match_their_definitions() -> None:
     heat = eigen_cam(spot)
     assert divmod(int(heat.argmax()), 4) == (1, 2)
     assert heat.count_nonzero() == 1
+    for values in torch.rand((6, 5, 4, 4), generator=torch.Generator().manual_seed(0)):
+        assert torch.corrcoef(torch.stack([eigen_cam(values).flatten(), values.flatten(1).norm(dim=0)]))[0, 1] > 0
     for same in (-spot, spot + 5):
         torch.testing.assert_close(eigen_cam(same), heat)
     assert torch.equal(local_grad_cam(activations, gradients), torch.tensor([[4.0, 0.0], [0.0, 0.0]]))
