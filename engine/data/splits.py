@@ -241,7 +241,7 @@ def first_names(paths: Sequence[str]) -> str:
 
 
 def abbreviate_names(names: Sequence[str], count: int = 3) -> str:
-    """Return the first of the printable `names`, followed by an ellipsis if there are more than `count`."""
+    """Join the first `count` names in printable form, followed by an ellipsis if there are more."""
     return ", ".join(map(printable, names[:count])) + (", …" if len(names) > count else "")
 
 

@@ -113,10 +113,11 @@ class CachedImages(Store):
         for descriptor in (self._index_file, self._pixels_file):
             os.close(descriptor)
 
-    def find(self, sample: int) -> bool:
+    def prepare(self, sample: int) -> bool:
         """Return True if the image of a sample is cached and its file has not changed since it was decoded.
 
-        Otherwise, `put` may then store the image; a sample whose file has changed gets another row.
+        Otherwise, prepare to store it: the state of the file is remembered for `put`, and a sample whose file has
+        changed gets another row. Without space for that row, or if the file is missing, `put` will not store the image.
         """
         try:
             state = self._read_state(sample)
@@ -129,11 +130,11 @@ class CachedImages(Store):
                 return False
             if self._is_valid(sample, state):
                 return True
-        self._states[sample] = state  # determined before the file is read, so that `find` detects a later change
+        self._states[sample] = state  # determined before the file is read, so that `prepare` detects a later change
         return False
 
     def put(self, sample: int, pixels: Bytes, aspect: float) -> bool:
-        """Store an image, uint8 [C, s, s], after `find` returned False for it.
+        """Store an image, uint8 [C, s, s], after `prepare` returned False for it.
 
         Returns False if it could not be stored, or if another worker has stored an image from another version of the
         file.
@@ -163,7 +164,7 @@ class CachedImages(Store):
     def gather(self, samples: Labels, out: Bytes) -> None:
         """Copy the images of `samples` [n] to `out`, uint8 [n, C, s, s].
 
-        For each of them, `find` or `put` must have returned True before.
+        For each of them, `prepare` or `put` must have returned True before.
         """
         rows = self._rows[samples]
         np.take(self._pixels, rows, axis=0, out=out, mode="clip")

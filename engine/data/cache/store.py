@@ -20,18 +20,21 @@ class Store(ABC):
     """True if the store contains all images from the start, so that none needs to be decoded."""
 
     @abstractmethod
-    def find(self, sample: int) -> bool:
-        """Return True if the image with the index `sample` is stored. Callers must call this before `put`."""
+    def prepare(self, sample: int) -> bool:
+        """Return True if the image with the index `sample` is stored. Otherwise, prepare to store it with `put`.
+
+        Callers must call this before `put`.
+        """
 
     @abstractmethod
     def put(self, sample: int, pixels: Bytes, aspect: float) -> bool:
-        """Store an image and its aspect ratio (width divided by height) after `find` returned False for it.
+        """Store an image and its aspect ratio (width divided by height) after `prepare` returned False for it.
 
         Returns False if the image could not be stored.
         """
 
     def aspect(self, sample: int) -> float:
-        """Return the original aspect ratio (width / height) of an image for which `find` returned True.
+        """Return the original aspect ratio (width / height) of an image for which `prepare` returned True.
 
         Stores for images that were not stretched may return 1.
         """
@@ -57,7 +60,7 @@ class MappedStore(Store):
         self._pixels = pixels.view(np.ndarray)
         self._rows = rows
 
-    def find(self, sample: int) -> bool:
+    def prepare(self, sample: int) -> bool:
         return True
 
     def put(self, sample: int, pixels: Bytes, aspect: float) -> bool:
@@ -74,7 +77,7 @@ class MemoryStore(Store):
         # The system commits memory on the first write, not here.
         self._pixels: Bytes = np.empty((count, channels, size, size), np.uint8)
 
-    def find(self, sample: int) -> bool:
+    def prepare(self, sample: int) -> bool:
         return False
 
     def put(self, sample: int, pixels: Bytes, aspect: float) -> bool:

@@ -157,8 +157,8 @@ def _read_csv(path: str) -> ClassTable | None:
 def _make_row_reader(head: Sequence[str], row: Sequence[str]) -> Callable[[Sequence[str]], Entry | None] | None:
     """Return a function that reads the rows below the header `head`, or None if `head` isn't a header.
 
-    `row` is the first row below it. A column in which this row has a number can't contain the names. The function
-    returns None for an invalid row.
+    `row` is the first row below it. A column with a number in this row can't contain the names. The returned function
+    converts a row to an entry, or to None if the row is invalid.
     """
 
     def find(names: Sequence[str], excluded: Collection[int]) -> int:
@@ -176,7 +176,7 @@ def _make_row_reader(head: Sequence[str], row: Sequence[str]) -> Callable[[Seque
     def read_row(row: Sequence[str]) -> Entry | None:
         """Return name and value of the class in a row, and True for a color, or None if the row is invalid."""
         try:
-            if min(bands) >= 0:
+            if min(bands) >= 0:  # the header has all three color channels
                 color = _parse_color([int(row[at]) for at in bands])
             elif hex_at >= 0:
                 color = _parse_color(row[hex_at])

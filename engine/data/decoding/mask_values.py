@@ -83,6 +83,7 @@ def mask_size(path: str) -> tuple[int, int]:
         if is_array(stream.read(len(NUMPY))):
             stream.seek(0)
             shape, kind = read_array_header(stream)
+            # A view with the shape of the array, but of a single number in memory, since only the shape matters.
             height, width = _drop_unit_dimensions(np.broadcast_to(np.zeros((), kind), shape)).shape[:2]
             return width, height
     with open_image(path) as image:

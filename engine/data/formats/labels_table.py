@@ -105,7 +105,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     ]
     reading.problems += warn_about_cut_lines(tree, [file.table for group, _ in chosen.groups for file in group.files])
     for group, labeling in chosen.groups:
-        if labeling.flags:  # a yes/no column for each label
+        if labeling.flag_columns:  # a yes/no column for each label
             _read_flags(group, labeling, reading)
         else:
             _read_listed(group, labeling, reading, kind)
@@ -115,12 +115,16 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _read_flags(group: Group, labeling: Labeling, reading: Reading) -> None:
-    """Read tables that have a yes/no column for each label into `reading`."""
-    yes = find_cells_meaning(group, labeling.flags, YES)
+    """Read tables that have a yes/no column for each label into `reading`.
+
+    `labeling.flag_columns` are these columns. `group.profiles` count the cells of each column, here the rows of each
+    image, and `table.plain` has the normalized column names.
+    """
+    yes = find_cells_meaning(group, labeling.flag_columns, YES)
     row_counts = group.profiles[labeling.file].cells  # by image name
     for file in group.files:
         table = file.table
-        names = [(column, table.head[column]) for column in labeling.flags]
+        names = [(column, table.head[column]) for column in labeling.flag_columns]
         reading.names.update(dict.fromkeys(name for _, name in names))
         split_name = "" if labeling.split is None else table.plain[labeling.split]
         for row in table.rows():
@@ -140,7 +144,7 @@ def _report_unknown(group: Group, labeling: Labeling, reading: Reading) -> None:
             head[column]: sum(
                 times for cell, times in group.profiles[column].cells.items() if remove_fraction(cell) == UNCERTAIN
             )
-            for column in labeling.flags
+            for column in labeling.flag_columns
         }
     )
     total = uncertain.total()
@@ -148,8 +152,8 @@ def _report_unknown(group: Group, labeling: Labeling, reading: Reading) -> None:
         where = first_names([name for name, count in uncertain.items() if count])
         message = f"{counted(total, 'value')} of -1 (uncertain), in the columns {where}."
         reading.problems.append(dataset_warning(message, "Such values count as 0; write 1 or 0 if you know better."))
-    blank = sum(group.profiles[column].blank for column in labeling.flags)
-    if blank and find_cells_meaning(group, labeling.flags, NO):
+    blank = sum(group.profiles[column].blank for column in labeling.flag_columns)
+    if blank and find_cells_meaning(group, labeling.flag_columns, NO):
         message = f"{counted(blank, 'blank value')} of labels (unknown)."
         reading.problems.append(dataset_warning(message, "Such values count as 0; write 1 or 0 if you know better."))
 

@@ -87,9 +87,10 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     files = [_make_file(path) for path in _find_files(tree)]
     found = ShapeCollection(tree)
     _assign_splits(tree, files, found)
-    images = {file.path: _find_image(tree, file, found) for file in files if file.splits}
-    for file in sorted((file for file in files if file.splits), key=lambda file: images[file.path] is None):
-        # Files with an image of the same name come first, as `find_named` requires.
+    listed = [file for file in files if file.splits]
+    images = {file.path: _find_image(tree, file, found) for file in listed}
+    listed.sort(key=lambda file: images[file.path] is None)  # `find_named` needs files with a same-name image first
+    for file in listed:
         image = images[file.path]
         try:
             parsed = _parse(tree.path(file.path))

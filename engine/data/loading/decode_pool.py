@@ -221,7 +221,7 @@ class ImageSource:
 
     def _load(self, sample: int) -> None:
         """Read an image from the cache, or decode it and store it. An unreadable image is reported once."""
-        if self._store is not None and self._store.find(sample):
+        if self._store is not None and self._store.prepare(sample):
             self._aspects[sample] = self._store.aspect(sample)
             self._set_state(sample, _CACHED)
             return

@@ -126,7 +126,8 @@ class Draws(NamedTuple):
     """Random numbers for augmenting a batch of n samples.
 
     Attributes:
-        numbers: Random numbers of each image, float32 [n * tiles, columns]. The constants from `AFFINE` on are the columns.
+        numbers: Random numbers of each image, float32 [n * tiles, columns]. The constants from `AFFINE` on are the
+            columns.
         tiles: Number of images per sample: more than 1 for a mosaic.
         blurred: Positions of the samples to blur in the batch.
         rounds: Operations of TrivialAugment and RandAugment, which are applied one after another.
@@ -452,13 +453,13 @@ class _BatchDraws:
         # A number for the mixture, then for each chain: its weight, its depth, and three numbers for each operation.
         per_chain = 2 + 3 * MIX_DEPTH
         drawn = self._uniform(1 + MIX_CHAINS * per_chain)
-        weights = -np.log1p(-drawn[1::per_chain])
-        weights *= drawn[0] / np.maximum(weights.sum(0), 1e-12)
-        for number, weight in enumerate(weights):
-            depth, *of_operations = drawn[2 + number * per_chain : 1 + (number + 1) * per_chain]
+        mixture, by_chain = drawn[0], drawn[1:].reshape(MIX_CHAINS, per_chain, self._count)
+        weights = -np.log1p(-by_chain[:, 0])
+        weights *= mixture / np.maximum(weights.sum(0), 1e-12)
+        for weight, depth, of_operations in zip(weights, by_chain[:, 1], by_chain[:, 2:], strict=True):
             affine, rounds = np.tile(np.eye(3), (self._count, 1, 1)), []
-            for step in range(MIX_DEPTH):
-                uniform, uniform_magnitude, sign = of_operations[3 * step : 3 * step + 3]
+            for step, numbers in enumerate(of_operations.reshape(MIX_DEPTH, 3, self._count)):
+                uniform, uniform_magnitude, sign = numbers
                 without_identity = 1 + (uniform * (len(OPERATIONS) - 1)).astype(np.int64)
                 operations = np.where(step <= depth * MIX_DEPTH, without_identity, 0)  # 0 is the identity
                 fraction = np.floor(uniform_magnitude * severity) / (MIX_BINS - 1)

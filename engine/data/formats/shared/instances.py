@@ -264,13 +264,15 @@ class NumberedLabels(_MaskFiles):
         """Return the instances. Regions of objects that are not separated become ignored instances."""
         size = (height, width)
         values, positions = np.unique(_read_mask(self._paths[0], size).values, return_inverse=True)
-        objects = [self._numbering.split(value) for value in values.tolist()]  # label, and True if not separated
+        objects = [self._numbering.split(value) for value in values.tolist()]
         is_used = np.array([label in self._classes for label, _ in objects], bool)
-        windows = _find_windows(np.where(is_used, np.cumsum(is_used), 0)[positions].reshape(size))
+        # Values whose label has a class are numbered from 1 in their order, and all others become 0.
+        numbers_of_values = np.where(is_used, np.cumsum(is_used), 0)
+        windows = _find_windows(numbers_of_values[positions].reshape(size))
         used_objects = [each for each, used in zip(objects, is_used.tolist(), strict=True) if used]
         return [
-            Instance(window, self._classes[label], ignored)
-            for window, (label, ignored) in zip(windows.values(), used_objects, strict=True)
+            Instance(window, self._classes[label], is_crowd)
+            for window, (label, is_crowd) in zip(windows.values(), used_objects, strict=True)
         ]
 
     def labels(self) -> list[int]:
@@ -278,7 +280,7 @@ class NumberedLabels(_MaskFiles):
             objects = map(self._numbering.split, find_distinct_values(read_values(read_image(self._paths[0]))).tolist())
         except Exception:
             return []  # a decoder may raise nearly anything; loading the image reports it
-        return [self._classes[label] for label, ignored in objects if label in self._classes and not ignored]
+        return [self._classes[label] for label, is_crowd in objects if label in self._classes and not is_crowd]
 
 
 class PanopticImage(_MaskFiles):

@@ -109,7 +109,7 @@ class Labeling:
     Attributes:
         file: Column with the images.
         split: Column with the splits, or None if there is none.
-        flags: Columns that hold yes/no flags for one label each.
+        flag_columns: Columns that hold yes/no flags for one label each.
         listed: Column with one or several labels, or None if there are flags.
         mark: Separator between labels in a cell, or "" if each cell contains one label.
         signed: True if -1 means "no", because 0 does not occur.
@@ -118,7 +118,7 @@ class Labeling:
 
     file: int
     split: int | None
-    flags: tuple[int, ...] = ()
+    flag_columns: tuple[int, ...] = ()
     listed: int | None = None
     mark: str = ""
     signed: bool = False
@@ -193,7 +193,7 @@ def find_label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labeli
         of_flags = [profiles[column] for column in flags]
         # If no cell means "no", -1 does.
         has_no = any(each.blank or not NO.isdisjoint(map(remove_fraction, each.cells)) for each in of_flags)
-        return [Labeling(file, split, flags=flags, signed=not has_no)]
+        return [Labeling(file, split, flag_columns=flags, signed=not has_no)]
     return [
         Labeling(
             file, split, listed=each, mark=_find_separator(names[each], profiles[each]), is_unambiguous=len(others) == 1

@@ -313,7 +313,7 @@ def _describe_evidence(tree: Tree, group: Group, labeling: Labeling) -> str:
     head = group.files[0].table.head
     tables = " and ".join(describe(file.table, tree) for file in group.files[:3])
     if labeling.listed is None:
-        return f"{tables} with images and {len(labeling.flags)} labels"
+        return f"{tables} with images and {len(labeling.flag_columns)} labels"
     count = len(group.profiles[labeling.listed].cells)
     what = "labels" if labeling.mark else counted(count, "class")
     return f"{tables} with images and {what} in the column {printable(head[labeling.listed])}"
@@ -328,10 +328,10 @@ def _find_kinds(chosen: Chosen) -> tuple[str, ...]:
     for group, labeling in chosen.groups:
         if labeling.mark or is_long(group, labeling):
             return ("labels",)
-        if labeling.flags:
-            yes = find_cells_meaning(group, labeling.flags, YES)
+        if labeling.flag_columns:
+            yes = find_cells_meaning(group, labeling.flag_columns, YES)
             rows = (row for file in group.files for row in file.table.rows())
-            counts.update(sum(row[column] in yes for column in labeling.flags) for row in rows)
+            counts.update(sum(row[column] in yes for column in labeling.flag_columns) for row in rows)
     if max(counts, default=0) > 1:
         return ("labels",)
     return ("labels", "classes") if 0 in counts else ("classes", "labels")

@@ -55,21 +55,22 @@ class Roles:
 
 @dataclass
 class Candidate:
-    """Folder of files that may be the annotations of images, with the pairs of images and files.
+    """Possible pairing of images with annotation files.
 
     Attributes:
-        variant: Name of their folder without the name of the split, or their suffix if they are in the image folders.
+        variant: Name of the annotation folder without the name of the split. It is the suffix of the annotation files
+            if these are in the image folders.
         splits: Pairs of images and files of each split: "train", "val", "test", or "" for pairs without a split.
-        folders: Folders of the annotations, relative to the dataset folder.
-        is_named: True if the folder has one of the usual names for such annotations.
-        without: Image folders without such annotations.
+        folders: Annotation folders, relative to the dataset folder.
+        is_named: True if the annotation folder has one of the usual names for such annotations.
+        folders_without_pairs: Image folders without such annotations.
     """
 
     variant: str
     splits: dict[str, Pairs] = field(default_factory=dict)
     folders: list[str] = field(default_factory=list)
     is_named: bool = True
-    without: list[str] = field(default_factory=list)
+    folders_without_pairs: list[str] = field(default_factory=list)
 
     @property
     def pairs(self) -> Pairs:
@@ -169,7 +170,7 @@ def find_candidates(tree: Tree, roles: Roles) -> list[Candidate]:
     for candidate in candidates:
         taken = search.used.get(candidate.variant, set())
         if taken:
-            candidate.without = [folder.path for folder in images if folder.path not in taken]
+            candidate.folders_without_pairs = [folder.path for folder in images if folder.path not in taken]
     return sorted(candidates, key=lambda each: (not each.is_named, -len(each.pairs.matched), each.variant))
 
 

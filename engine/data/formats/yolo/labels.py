@@ -130,19 +130,22 @@ def _parse_label(token: str, line: int) -> int:
 
 
 def infer_columns(rows: Sequence[Row], keypoint_shape: tuple[int, int] | None) -> list[Columns]:
-    """Return the possible meanings of the columns, most likely first. There are several if the lines are ambiguous.
+    """Return the possible meanings of the columns, most likely first.
 
-    `keypoint_shape` is `kpt_shape` in data.yaml: the number of keypoints, and of values for each. It is None if not
-    given.
+    There are several if the lines are ambiguous. `keypoint_shape` is `kpt_shape` in data.yaml, the number of keypoints
+    and of values for each, or None if data.yaml lacks it.
     """
     counts = Counter(len(row.values) for row in rows if len(row.values) > BOX + 1)
     if keypoint_shape is not None:
         values = keypoint_shape[0] * keypoint_shape[1]
+        # A `kpt_shape` that no line fits is ignored.
         if not counts or counts[BOX + values] + counts[BOX + values + 1]:
             return [Columns(keypoint_values=values)]
     if not counts:
         return [Columns()]
-    odd = sum(number for length, number in counts.items() if length % 2)  # lines with an odd number of values
+    # An outline has an even number of values, x and y of each point. An odd number means that a confidence follows. Box
+    # lines without a confidence show that the lines of this dataset have none.
+    odd = sum(number for length, number in counts.items() if length % 2)
     outlines = Columns(scored=2 * odd > counts.total() and all(len(row.values) != BOX for row in rows))
     if 2 * counts.total() < len(rows) and counts.total() < MIN_LINES:  # ignore a few stray lines
         return [outlines]

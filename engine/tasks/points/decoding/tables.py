@@ -214,7 +214,7 @@ def _find_delimiter(line: str) -> str | None:
 
 
 def _split_cells(line: str, delimiter: str | None) -> list[str]:
-    """Return the cells of a line without quotes. A delimiter at the end of the line adds no cell."""
+    """Split a line into cells, and remove quotes around them. A delimiter at the end of the line adds no cell."""
     cells = [cell.strip().strip('"') for cell in line.split(delimiter)]
     return cells[:-1] if cells and not cells[-1] else cells
 

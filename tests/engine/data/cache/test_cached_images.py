@@ -100,7 +100,7 @@ def use(cache: CachedImages, folder: Path) -> int:
     paths = files(folder)
     count = 0
     for sample, path in enumerate(paths):
-        if not cache.find(sample):
+        if not cache.prepare(sample):
             assert cache.put(sample, decoded(path), aspect(path))
             count += 1
     out = np.empty((len(paths), CHANNELS, SIZE, SIZE), np.uint8)
@@ -155,18 +155,18 @@ def test_changed_companions_are_decoded_again(dataset: Path, cached: Open, tmp_p
     assert use(cached(dataset, companions=companions), dataset) == COUNT
     os.utime(companions[3], ns=(6, 6))
     cache = cached(dataset, companions=companions)
-    assert [cache.find(sample) for sample in range(COUNT)] == [sample != 3 for sample in range(COUNT)]
+    assert [cache.prepare(sample) for sample in range(COUNT)] == [sample != 3 for sample in range(COUNT)]
 
 
 def test_rows_of_another_cache_are_found(dataset: Path, cached: Open) -> None:
     earlier, slow = cached(dataset), cached(dataset)
     use(earlier, dataset)
     write(dataset / "a/0.jpg", 99)
-    assert not slow.find(0)
+    assert not slow.prepare(0)
     write(dataset / "a/0.jpg", 98)
     assert use(cached(dataset), dataset) == 1
     assert not slow.put(0, decoded(files(dataset)[0]), 1.0)
-    assert earlier.find(0)
+    assert earlier.prepare(0)
 
 
 def test_opening_marks_a_set_as_used(dataset: Path, cached: Open) -> None:
@@ -194,11 +194,11 @@ def test_found_image_survives_change_of_its_file(dataset: Path, cached: Open) ->
 def test_file_changed_during_decoding_is_not_current(dataset: Path, cached: Open) -> None:
     cache = cached(dataset)
     path = files(dataset)[0]
-    assert not cache.find(0)
+    assert not cache.prepare(0)
     pixels = decoded(path)
     write(Path(path), 99)
     cache.put(0, pixels, 1.0)
-    assert not cached(dataset).find(0)
+    assert not cached(dataset).prepare(0)
 
 
 def test_recreated_cache_is_not_mixed_with_deleted_one(dataset: Path, cached: Open) -> None:
@@ -215,7 +215,7 @@ def test_deleted_file_is_not_found(dataset: Path, cached: Open) -> None:
     cache = cached(dataset)
     use(cache, dataset)
     Path(files(dataset)[3]).unlink()
-    assert not cache.find(3)
+    assert not cache.prepare(3)
 
 
 def test_rows_of_old_files_are_discarded(dataset: Path) -> None:
@@ -292,7 +292,7 @@ WORKER = textwrap.dedent(
         cache = CachedImages(str(folder), paths, size=8, channels=3, version=1, on_failure=sys.exit)
         print("opened", flush=True)
         for sample in random.sample(range(len(paths)), len(paths)):
-            if not cache.find(sample):
+            if not cache.prepare(sample):
                 pixels = decoded(paths[sample])
                 # in vain where another did so just before the file changed
                 cache.put(sample, pixels, int(pixels[0, 0, 0]) / 64)
@@ -432,12 +432,12 @@ def test_failed_write_is_reported_once_and_images_remain(dataset: Path, cached: 
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (5 * BYTES, limits[1]))  # Python ignores the signal that goes with it
     try:
-        stored = [cache.find(sample) or cache.put(sample, decoded(paths[sample]), 1.0) for sample in range(COUNT)]
+        stored = [cache.prepare(sample) or cache.put(sample, decoded(paths[sample]), 1.0) for sample in range(COUNT)]
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert stored == [True] * 5 + [False] * 7
     assert reported == ["File too large"]
-    assert [cached(dataset).find(sample) for sample in range(COUNT)] == stored
+    assert [cached(dataset).prepare(sample) for sample in range(COUNT)] == stored
 
 
 @pytest.mark.long

@@ -67,7 +67,7 @@ def test_find_candidates_joins_folders_of_one_key(tmp_path: Path, files: str, ca
         for split, pairs in each.splits.items():
             unmatched = "".join(f" ({Path(path).stem})" for path in pairs.unmatched_files)
             splits.append(f"{split} {' '.join(Path(path).stem for path in pairs.images)}{unmatched}")
-        without = [f"without {' '.join(each.without)}"] if each.without else []
+        without = [f"without {' '.join(each.folders_without_pairs)}"] if each.folders_without_pairs else []
         found.append(f"{each.variant}{':' if each.is_named else '?'} {', '.join([*splits, *without])}")
     assert found == candidates
 
