@@ -22,13 +22,13 @@ from engine.contract.worker import WorkerSpec
 from engine.data.decoding.idx import Bytes
 from engine.data.drawing import to_rgb
 from engine.inference.devices import OnProgress, run_on_devices
-from engine.inference.trained_model import CannotLoad, TrainedModel, checkpoint_path
-from engine.inference.video import NoVideo, frames, rate_of
+from engine.inference.trained_model import CannotLoad, TrainedModel, find_checkpoint
+from engine.inference.video import NoVideo, frames, read_frame_rate
 from engine.inference.worker import Shard, serve
 from engine.runs.folder import RunFolder
 from engine.system import paths
 
-WORKER = "engine.inference.live:worker"
+WORKER = "engine.inference.live:run_worker"
 _SPEED_FRAMES = 30
 """Number of latest frames over which the speed of live predictions is computed."""
 _JPEG_QUALITY = 85
@@ -41,12 +41,12 @@ def live(request: LiveRequest, on_progress: OnProgress) -> Path:
     Returns the path of the file with the last `LiveFrame`. Raises CannotLoad.
     """
     run = RunFolder(request.run)
-    checkpoint_path(run, request.checkpoint)  # raises CannotLoad if there is none
+    find_checkpoint(run, request.checkpoint)  # raises CannotLoad if there is none
     job = run.job()
     if job is not None and predictions_of(job.task) in ("points", "raw"):
         raise CannotLoad(Problem("run", "This model does not work on images.", "Choose a run of another task."))
     try:
-        rate_of(request.source)  # only to check the source
+        read_frame_rate(request.source)  # only to check the source
     except NoVideo as error:
         raise CannotLoad(Problem("source", f"{request.source}: {error}", "Choose another video or camera.")) from error
     out = Path(request.out).absolute()
@@ -57,7 +57,7 @@ def live(request: LiveRequest, on_progress: OnProgress) -> Path:
     return out / FRAME_FILE
 
 
-def worker(spec: WorkerSpec, channel: socket.socket) -> int:
+def run_worker(spec: WorkerSpec, channel: socket.socket) -> int:
     """Run this process as the worker for the request in its folder, and return the exit code."""
     return serve(spec, channel, LiveRequest, _predict_stream)
 
@@ -67,7 +67,7 @@ def _predict_stream(request: LiveRequest, model: TrainedModel, shard: Shard) -> 
 
     Frames of a video file are predicted no faster than the video plays.
     """
-    interval_s = 0.0 if request.source.startswith(CAMERA) else 1 / rate_of(request.source)
+    interval_s = 0.0 if request.source.startswith(CAMERA) else 1 / read_frame_rate(request.source)
     started = time.monotonic()
     times = deque([started], maxlen=_SPEED_FRAMES)
     for number, image in enumerate(frames(request.source, model.channels), 1):

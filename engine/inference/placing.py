@@ -46,11 +46,11 @@ def to_prediction(
         return to_objects(scores, view, sides, classes, threshold)
     if isinstance(scores, PixelScores | LineScores):
         maps = project_in_bands(scores.probabilities, view, *sides)
-        return prediction_of_bands(maps, is_lines=isinstance(scores, LineScores), classes=classes, threshold=threshold)
+        return combine_bands(maps, is_lines=isinstance(scores, LineScores), classes=classes, threshold=threshold)
     raise TypeError(f"{type(scores).__name__} are not of an image")
 
 
-def prediction_of_bands(
+def combine_bands(
     maps: Iterable[Tensor], *, is_lines: bool, classes: tuple[str, ...], threshold: float
 ) -> Mask | Lines:
     """Combine maps that arrive in bands from top to bottom to a prediction.
@@ -60,7 +60,7 @@ def prediction_of_bands(
     if is_lines:
         likelihood = np.concatenate([band[0].numpy() for band in maps])
         return Lines(classes=classes, likelihood=likelihood, threshold=threshold)
-    planes = [most_likely_classes(band) for band in maps]
+    planes = [find_likely_classes(band) for band in maps]
     plane, probability = (np.concatenate(each) for each in zip(*planes, strict=True))
     return Mask(classes=classes, plane=plane, probability=probability)
 
@@ -87,16 +87,16 @@ def project_in_bands(values: Tensor, view: View, height: int, width: int) -> Ite
         return
     band_height = max(1, BAND_VALUES // max(1, count * width))
     # Columns around each column of the image, and the fraction of the way between them. The same follows for rows.
-    left, right, x_fractions = _interpolation(view.columns(0, width), side)
+    left, right, x_fractions = _compute_interpolation(view.columns(0, width), side)
     for first in range(0, height, band_height):
-        upper, lower, y_fractions = _interpolation(view.rows(first, min(first + band_height, height)), side)
+        upper, lower, y_fractions = _compute_interpolation(view.rows(first, min(first + band_height, height)), side)
         first_row, last_row = int(upper.min()), int(lower.max()) + 1
         rows = values[:, first_row:last_row]
         stretched = torch.lerp(rows[:, :, left], rows[:, :, right], x_fractions)
         yield torch.lerp(stretched[:, upper - first_row], stretched[:, lower - first_row], y_fractions[:, None])
 
 
-def _interpolation(positions: npt.NDArray[np.floating], side: int) -> tuple[Tensor, Tensor, Tensor]:
+def _compute_interpolation(positions: npt.NDArray[np.floating], side: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return the pixel indices before and after each position, and the fraction of the way between them.
 
     Positions are clipped to 0 .. `side` - 1.
@@ -106,7 +106,7 @@ def _interpolation(positions: npt.NDArray[np.floating], side: int) -> tuple[Tens
     return before, (before + 1).clamp(max=side - 1), (clipped - before).float()
 
 
-def most_likely_classes(band: Tensor) -> tuple[Bytes, npt.NDArray[np.float32]]:
+def find_likely_classes(band: Tensor) -> tuple[Bytes, npt.NDArray[np.float32]]:
     """Return the most likely class of each pixel, uint8, and its probability, float32.
 
     `band` contains the probabilities of the classes, [C, rows, width].
@@ -129,7 +129,7 @@ def to_objects(
     boxes = boxes[is_selected]
     windows = None
     if scores.masks is not None:
-        unclipped = _boxes_in_image(scores.boxes[is_selected], view)
+        unclipped = _convert_boxes(scores.boxes[is_selected], view)
         windows = tuple(
             _paste_mask(mask, box, height, width)
             for mask, box in zip(scores.masks[is_selected], unclipped, strict=True)
@@ -144,7 +144,7 @@ def to_objects(
     )
 
 
-def _boxes_in_image(boxes: npt.NDArray[np.float64], view: View) -> npt.NDArray[np.float64]:
+def _convert_boxes(boxes: npt.NDArray[np.float64], view: View) -> npt.NDArray[np.float64]:
     """Convert boxes in the model's input to pixels of the image without clipping them to it."""
     return (boxes - np.array([view.left, view.top] * 2)) / np.array([view.scale_x, view.scale_y] * 2)
 

@@ -104,7 +104,7 @@ class Tiling(NamedTuple):
     batch_size: int = 8
 
 
-def tile_starts(length: int, side: int, overlap: float) -> list[int]:
+def place_tiles(length: int, side: int, overlap: float) -> list[int]:
     """Return evenly spaced start positions of tiles along an axis of `length` pixels."""
     if length <= side:
         return [0]
@@ -113,14 +113,14 @@ def tile_starts(length: int, side: int, overlap: float) -> list[int]:
     return [round(number * (length - side) / (count - 1)) for number in range(count)]
 
 
-def tiled_maps(model: ImageModel, picture: RowReader, tiling: Tiling) -> Iterator[Tensor]:
+def iterate_tiled_maps(model: ImageModel, picture: RowReader, tiling: Tiling) -> Iterator[Tensor]:
     """Run a model for pixels or lines on a large image, and yield the probabilities in bands from top to bottom.
 
     Bands are float32 [k, rows, width]. Values are means over all tiles that contain a pixel, with weights that decrease
     smoothly from the center of a tile.
     """
     height, width = picture.sides
-    tops = tile_starts(height, tiling.side, tiling.overlap)
+    tops = place_tiles(height, tiling.side, tiling.overlap)
     sums = weights = torch.empty(0)  # allocated with the first tile, which gives the number of maps
     tile_rows = _predict_tile_rows(model, picture, tiling)
     for (top, next_top), tiles in zip(pairwise((*tops, height)), tile_rows, strict=True):
@@ -131,7 +131,7 @@ def tiled_maps(model: ImageModel, picture: RowReader, tiling: Tiling) -> Iterato
             if not len(sums):
                 sums = values.new_zeros((len(values), tile_height, width))
                 weights = values.new_zeros((tile_height, width))
-            weight = _blending_weights(tile_height)[:, None] * _blending_weights(tile_width)
+            weight = _create_blending_weights(tile_height)[:, None] * _create_blending_weights(tile_width)
             sums[:, :, tile.left : tile.left + tile_width] += values * weight
             weights[:, tile.left : tile.left + tile_width] += weight
         finished_rows = next_top - top
@@ -142,7 +142,7 @@ def tiled_maps(model: ImageModel, picture: RowReader, tiling: Tiling) -> Iterato
             rows[remaining_rows:] = 0
 
 
-def tiled_objects(model: ImageModel, picture: RowReader, tiling: Tiling, threshold: float) -> Objects:
+def detect_in_tiles(model: ImageModel, picture: RowReader, tiling: Tiling, threshold: float) -> Objects:
     """Run a detector on a large image, and return the objects from all tiles without duplicates.
 
     Of overlapping boxes with the same class, the one with the highest score is kept (non-maximum suppression). Boxes
@@ -159,7 +159,7 @@ def tiled_objects(model: ImageModel, picture: RowReader, tiling: Tiling, thresho
     scores = np.concatenate([detected.scores for _, detected in tile_objects])
     numbers = np.concatenate([detected.numbers for _, detected in tile_objects])
     is_clipped = np.concatenate([_is_clipped(tile, detected, height, width) for tile, detected in tile_objects])
-    retained = _indices_without_duplicates(*map(torch.from_numpy, (boxes, scores, numbers, is_clipped)))
+    retained = _drop_duplicates(*map(torch.from_numpy, (boxes, scores, numbers, is_clipped)))
     windows = None
     if tile_objects[0][1].windows is not None:
         all_windows = [
@@ -184,8 +184,8 @@ def _predict_tile_rows(model: ImageModel, picture: RowReader, tiling: Tiling) ->
     While the tiles of a row are processed, the pixels of the next row are read.
     """
     height, width = picture.sides
-    tops = tile_starts(height, tiling.side, tiling.overlap)
-    lefts = tile_starts(width, tiling.side, tiling.overlap)
+    tops = place_tiles(height, tiling.side, tiling.overlap)
+    lefts = place_tiles(width, tiling.side, tiling.overlap)
     tile_height, tile_width = min(height, tiling.side), min(width, tiling.side)
     view = model.view(tile_height, tile_width)
 
@@ -207,7 +207,7 @@ def _predict_tile_rows(model: ImageModel, picture: RowReader, tiling: Tiling) ->
             yield predict(top, pixels)
 
 
-def _blending_weights(length: int) -> Tensor:
+def _create_blending_weights(length: int) -> Tensor:
     """Return blending weights along the side of a tile, [length]: a squared sine with a lower bound."""
     positions = (torch.arange(length) + 0.5) / length
     return torch.sin(torch.pi * positions).square().clamp(min=MIN_WEIGHT)
@@ -225,7 +225,7 @@ def _is_clipped(tile: _Tile, detected: Objects, height: int, width: int) -> np.n
     return np.asarray((detected.boxes[:, :2] < low).any(1) | (detected.boxes[:, 2:] > high).any(1))
 
 
-def _indices_without_duplicates(boxes: Tensor, scores: Tensor, numbers: Tensor, is_clipped: Tensor) -> np.ndarray:
+def _drop_duplicates(boxes: Tensor, scores: Tensor, numbers: Tensor, is_clipped: Tensor) -> np.ndarray:
     """Return the indices of detected objects after removing those that neighboring tiles found, too. Best scores first.
 
     Overlapping boxes of one class are duplicates, and so is a box that its tile's edge clips, if it is mostly inside a

@@ -32,14 +32,14 @@ from engine.data.decoding.view import View
 from engine.data.drawing import to_rgb
 from engine.data.splits import printable
 from engine.data.transforms.device_transforms import Normalization
-from engine.inference.placing import prediction_of_bands, to_prediction
-from engine.inference.tiles import ImageInMemory, RowReader, Tiling, tiled_maps, tiled_objects
+from engine.inference.placing import combine_bands, to_prediction
+from engine.inference.tiles import ImageInMemory, RowReader, Tiling, detect_in_tiles, iterate_tiled_maps
 from engine.models.base import TaskError
 from engine.processes.requests import RequestError
 from engine.runs.folder import OLDER_CHECKPOINT, RunFolder
 from engine.strategies.base import memory_format
 from engine.strategies.memory import run_in_parts
-from engine.tasks.base import DatasetInfo, Objective, Task, with_added_metrics
+from engine.tasks.base import DatasetInfo, Objective, Task, add_plugin_metrics
 from engine.tasks.predictions import Prediction, Raw, RawScores
 from engine.tasks.registry import TASKS
 from engine.training.checkpointing.checkpoint_files import DamagedCheckpoint, read_checkpoint
@@ -68,8 +68,8 @@ class TrainingFacts:
         """Create the objective of the training, without class weights. Raises CannotLoad."""
         counts = [0.0] * len(self.classes)
         dataset_info = DatasetInfo(self.classes, self.channels, lambda: counts)
-        with errors_as_cannot_load():
-            return with_added_metrics(self.task.objective(self.job.with_fields(class_weights="none"), dataset_info))
+        with convert_errors():
+            return add_plugin_metrics(self.task.objective(self.job.with_fields(class_weights="none"), dataset_info))
 
 
 @dataclass(eq=False)
@@ -173,9 +173,9 @@ class TrainedModel:
         if predicts not in TILED:
             raise ValueError(f"{self.task.entry.title} does not look at images in tiles; leave out `tile`.")
         if predicts == "objects":
-            return tiled_objects(self, picture, tiling, threshold)
-        bands = tiled_maps(self, picture, tiling)
-        return prediction_of_bands(bands, is_lines=predicts == "lines", classes=self.classes, threshold=threshold)
+            return detect_in_tiles(self, picture, tiling, threshold)
+        bands = iterate_tiled_maps(self, picture, tiling)
+        return combine_bands(bands, is_lines=predicts == "lines", classes=self.classes, threshold=threshold)
 
     def prediction(
         self, output: Tensor, model_input: Tensor, sides: tuple[int, int], threshold: float = 0.5
@@ -282,11 +282,11 @@ def load(run: RunFolder, checkpoint: str = "best", device: str = CPU) -> Trained
     `checkpoint` is "best", "last", the number of a saved epoch or a file name. `device` is "cpu" or another name for
     torch.device. Nothing is unpickled, and a user's model file runs only if its content was approved.
     """
-    path = checkpoint_path(run, checkpoint)
+    path = find_checkpoint(run, checkpoint)
     facts = read_training(run)
     job, task = facts.job, facts.task
     state, sha256 = _read_state(path)
-    with errors_as_cannot_load(), torch.random.fork_rng(devices=[]):
+    with convert_errors(), torch.random.fork_rng(devices=[]):
         plain = job.with_fields(pretrained=False, weights_file="", resume_from="")
         module = task.build_model(plain, len(facts.classes), facts.channels)
     _load_state(module, state, path)
@@ -313,13 +313,13 @@ def read_training(run: RunFolder) -> TrainingFacts:
     task = TASKS.get(job.task)
     if task is None:
         raise CannotLoad(Problem("task", f"The run's task “{job.task}” is not installed.", "Install its package."))
-    with errors_as_cannot_load():
-        input_preprocessing = planned.preprocessing or _preprocessing_of_dataset(job, task)
+    with convert_errors():
+        input_preprocessing = planned.preprocessing or _determine_preprocessing(job, task)
     return TrainingFacts(job, task, planned.classes, planned.channels, planned.image_size, input_preprocessing)
 
 
 @contextmanager
-def errors_as_cannot_load() -> Iterator[None]:
+def convert_errors() -> Iterator[None]:
     """Convert errors of tasks and datasets inside the context to CannotLoad."""
     try:
         yield
@@ -329,7 +329,7 @@ def errors_as_cannot_load() -> Iterator[None]:
         raise CannotLoad(*error.problems) from error
 
 
-def checkpoint_path(run: RunFolder, checkpoint: str) -> Path:
+def find_checkpoint(run: RunFolder, checkpoint: str) -> Path:
     """Return the path of a checkpoint, which is named as in `load`. Raises CannotLoad if it does not exist."""
     files = {path.name: path for path in sorted(run.checkpoints.glob("*.pt"))}
     by_stem = {name.removesuffix(".pt"): path for name, path in files.items()}
@@ -353,7 +353,7 @@ def read_plan(run: RunFolder) -> tuple[Job, Planned]:
     return job, planned
 
 
-def _preprocessing_of_dataset(job: Job, task: Task) -> Preprocessing:
+def _determine_preprocessing(job: Job, task: Task) -> Preprocessing:
     """Determine the preprocessing by opening the dataset of a job."""
     return preprocessing(job, task, task.splits(job))
 

@@ -43,7 +43,7 @@ def frames(source: str | Path, channels: int = 3) -> Iterator[Bytes]:
         yield image if channels == 3 else image.mean(2, keepdims=True).round().astype(np.uint8)
 
 
-def rate_of(source: str) -> float:
+def read_frame_rate(source: str) -> float:
     """Return the frames per second of a video file or camera. Raises NoVideo."""
     for _, rate in _read_frames(source):
         return rate

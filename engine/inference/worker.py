@@ -104,7 +104,7 @@ def serve(
         torch.set_num_threads(spec.threads)
         if CPU in spec.devices:
             linux.keep_freed_memory()
-        model = load(RunFolder(request.run), request.checkpoint, _torch_device(spec))
+        model = load(RunFolder(request.run), request.checkpoint, _name_torch_device(spec))
         shard = Shard(spec, reporter)
         reporter.set_phase("validating")
         work(request, model, shard)
@@ -114,7 +114,7 @@ def serve(
     return worker.run_reporting(spec, channel, run_request)
 
 
-def _torch_device(spec: WorkerSpec) -> str:
+def _name_torch_device(spec: WorkerSpec) -> str:
     """Return torch's name for the device of the rank. GPUs are numbered among those visible to the process."""
     device = spec.devices[spec.rank]
     gpus = [each for each in spec.devices if is_gpu(each)]

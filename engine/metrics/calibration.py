@@ -54,9 +54,9 @@ def sum_in_bins(confidence: Floats, correct: Floats, weights: npt.NDArray[np.int
 
 
 def expected_calibration_error(binned: Bins) -> float:
-    """Return the mean distance between confidence and accuracy over the bins, weighted by size (Guo et al.
+    """Return the mean distance between confidence and accuracy over the bins, weighted by size.
 
-    2017, eq. 3).
+    Source: Guo et al. 2017, equation 3.
     """
     return float(np.abs(binned.confidence - binned.correct).sum() / max(binned.weight.sum(), _MIN_PROBABILITY))
 

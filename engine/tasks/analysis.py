@@ -45,7 +45,7 @@ class Columns:
 
 
 @dataclass
-class Measured:
+class EvaluatedMetrics:
     """Evaluated metrics keyed by name, and the results of all samples.
 
     `weights` [n] says how many times each sample is counted in the metrics, as in a bootstrap resample.
@@ -117,7 +117,7 @@ class Analysis:
     def prepare(self, columns: Columns) -> None:
         """Receive the results of all samples. This is called once, before the other methods that use them."""
 
-    def values(self, measured: Measured) -> Values:
+    def values(self, measured: EvaluatedMetrics) -> Values:
         """Compute the metrics. If several have the same id, the metric of the task takes precedence."""
         measures: dict[str, float] = {}
         per_class: dict[str, ClassValues] = {}
@@ -126,10 +126,10 @@ class Analysis:
             per_class = metric.per_class() | per_class
         return Values(measures, per_class)
 
-    def details(self, measured: Measured, intervals: Intervals) -> dict[str, Any]:
+    def details(self, measured: EvaluatedMetrics, intervals: Intervals) -> dict[str, Any]:
         """Return the fields of the `Evaluation` that only this task fills, such as calibration, keyed by field name."""
         return {}
 
-    def curves(self, measured: Measured, intervals: Intervals) -> tuple[ClassCurves, ...]:
+    def curves(self, measured: EvaluatedMetrics, intervals: Intervals) -> tuple[ClassCurves, ...]:
         """Return the curves of each class, or an empty tuple if the analysis has none."""
         return ()

@@ -160,7 +160,7 @@ class Objective(ABC):
         return outputs
 
 
-def with_added_metrics(objective: Objective) -> Objective:
+def add_plugin_metrics(objective: Objective) -> Objective:
     """Add the metrics that plug-ins provide for the task to an objective, and return it."""
     entry, create_metric = objective.entry, objective.metric
     plugin_metrics = plugin_metrics_of(entry.id, entry.metrics)

@@ -23,7 +23,7 @@ from engine.metrics.label_curves import (
     roc_area,
     threshold_rows,
 )
-from engine.tasks.analysis import Analysis, Columns, Intervals, Measured, Values
+from engine.tasks.analysis import Analysis, Columns, EvaluatedMetrics, Intervals, Values
 
 MAX_RESAMPLED_CELLS = 1 << 21
 """Maximum number of samples times classes for which curves are resampled.
@@ -75,7 +75,7 @@ class LabelAnalysis(Analysis):
         self._predictions = self.predictions(columns)
         self._fitted = self.fit(columns)
 
-    def values(self, measured: Measured) -> Values:
+    def values(self, measured: EvaluatedMetrics) -> Values:
         """Return the metrics, with the calibration error, average precision and ROC area added.
 
         The last two are left out of bootstrap resamples if there are too many samples and classes.
@@ -94,7 +94,7 @@ class LabelAnalysis(Analysis):
         means = _mean_measure("map", precisions) | _mean_measure("auc", areas)
         return Values(means | measures, {"AP": precisions, "AUC": areas, **per_class})
 
-    def details(self, measured: Measured, intervals: Intervals) -> dict[str, Any]:
+    def details(self, measured: EvaluatedMetrics, intervals: Intervals) -> dict[str, Any]:
         """Return the calibration, before and after fitting a temperature, and the table of thresholds."""
         predictions, fitted = self._predictions, self._fitted
         binned = calibration.sum_in_bins(predictions.confidence, predictions.correct)
@@ -112,7 +112,7 @@ class LabelAnalysis(Analysis):
         rows = threshold_rows(predictions.confidence, predictions.correct > 0, predictions.positives)
         return {"calibration": report, "thresholds": rows}
 
-    def curves(self, measured: Measured, intervals: Intervals) -> tuple[ClassCurves, ...]:
+    def curves(self, measured: EvaluatedMetrics, intervals: Intervals) -> tuple[ClassCurves, ...]:
         """Return the curves of each class with the intervals of its average precision and ROC area."""
         precisions, areas = intervals.per_class["AP"], intervals.per_class["AUC"]
         return tuple(

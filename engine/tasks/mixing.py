@@ -84,7 +84,7 @@ class Mixing(OneHot):
         previous = inputs.roll(1, 0)
         if is_cutmix:
             sides = inputs.shape[-2:]
-            window = cut_window(sides[0], sides[1], weight, random)
+            window = choose_window(sides[0], sides[1], weight, random)
             rows, columns = slice(window.top, window.bottom), slice(window.left, window.right)
             inputs[..., rows, columns] = previous[..., rows, columns]
             weight = 1 - (window.bottom - window.top) * (window.right - window.left) / (sides[0] * sides[1])
@@ -93,7 +93,7 @@ class Mixing(OneHot):
         return inputs, fractions.roll(1, 0).lerp(fractions, weight)
 
 
-def cut_window(height: int, width: int, fraction: float, random: np.random.Generator) -> Window:
+def choose_window(height: int, width: int, fraction: float, random: np.random.Generator) -> Window:
     """Choose a random window with the image's aspect ratio and 1 - `fraction` of its area.
 
     Its center may be anywhere in the image, and the area beyond the border is cut off (Yun et al. 2019, equation 2 and

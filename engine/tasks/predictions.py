@@ -140,11 +140,11 @@ class Mask(Prediction):
 
     @property
     def ranked_classes(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        return class_fractions(np.bincount(self.plane.ravel(), minlength=NO_CLASS + 1))
+        return compute_class_fractions(np.bincount(self.plane.ravel(), minlength=NO_CLASS + 1))
 
     @property
     def text(self) -> str:
-        return fractions_text(self.classes, *self.ranked_classes)
+        return format_fractions(self.classes, *self.ranked_classes)
 
     def draw(self, image: Bytes) -> Bytes | None:
         return overlay_mask(image, self.plane)
@@ -168,7 +168,7 @@ class Lines(Prediction):
 
     @property
     def text(self) -> str:
-        return line_text(float(self.mask.mean()))
+        return format_line_fraction(float(self.mask.mean()))
 
     def draw(self, image: Bytes) -> Bytes | None:
         return overlay_mask(image, self.mask.astype(np.uint8) * np.uint8(LINE_COLOR))
@@ -211,7 +211,7 @@ class Objects(Prediction):
 
     @property
     def text(self) -> str:
-        return counts_text(self.classes, self.numbers.tolist())
+        return format_counts(self.classes, self.numbers.tolist())
 
     def draw(self, image: Bytes) -> Bytes | None:
         if self.windows is not None:
@@ -221,7 +221,7 @@ class Objects(Prediction):
             image = overlay_mask(image, plane)
         labels: list[int] = self.numbers.tolist()
         return draw_boxes(
-            image, self.boxes.astype(np.float64), labels, percent_labels(self.classes, *self.ranked_classes)
+            image, self.boxes.astype(np.float64), labels, format_percentages(self.classes, *self.ranked_classes)
         )
 
 
@@ -237,11 +237,11 @@ class PointClasses(Prediction):
 
     @property
     def ranked_classes(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        return class_fractions(np.bincount(self.numbers, minlength=NO_CLASS + 1))
+        return compute_class_fractions(np.bincount(self.numbers, minlength=NO_CLASS + 1))
 
     @property
     def text(self) -> str:
-        return fractions_text(self.classes, *self.ranked_classes)
+        return format_fractions(self.classes, *self.ranked_classes)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -263,7 +263,7 @@ class Raw(Prediction):
         return self.drawing
 
 
-def class_fractions(counts: npt.NDArray[np.int64]) -> tuple[tuple[int, ...], tuple[float, ...]]:
+def compute_class_fractions(counts: npt.NDArray[np.int64]) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Return the numbers of the classes that occur, most frequent first, and their fractions.
 
     `counts` [256] hold the number of pixels or points of each class. The last entry is for those without a class.
@@ -274,22 +274,22 @@ def class_fractions(counts: npt.NDArray[np.int64]) -> tuple[tuple[int, ...], tup
     return tuple(present.tolist()), tuple((counts[present] / max(1, counts.sum())).tolist())
 
 
-def fractions_text(classes: Sequence[str], numbers: Sequence[int], fractions: Sequence[float]) -> str:
+def format_fractions(classes: Sequence[str], numbers: Sequence[int], fractions: Sequence[float]) -> str:
     """Format the fraction of each class as text, e.g. "road 60%, car 5%". `numbers` are the class numbers."""
-    return ", ".join(percent_labels(classes, numbers, fractions))
+    return ", ".join(format_percentages(classes, numbers, fractions))
 
 
-def percent_labels(classes: Sequence[str], numbers: Sequence[int], values: Sequence[float]) -> list[str]:
+def format_percentages(classes: Sequence[str], numbers: Sequence[int], values: Sequence[float]) -> list[str]:
     """Return the name of each class in `numbers` with its value in percent, e.g. "car 95%"."""
     return [f"{classes[number]} {100 * value:.0f}%" for number, value in zip(numbers, values, strict=True)]
 
 
-def counts_text(classes: Sequence[str], numbers: Iterable[int]) -> str:
+def format_counts(classes: Sequence[str], numbers: Iterable[int]) -> str:
     """Format the number of objects of each class, e.g. "2 car, 1 dog", given the class number of each object."""
     return ", ".join(f"{count} {classes[number]}" for number, count in sorted(Counter(numbers).items())) or "nothing"
 
 
-def line_text(fraction: float) -> str:
+def format_line_fraction(fraction: float) -> str:
     """Format the fraction of an image that lines cover, e.g. "Lines on 4.2% of it"."""
     return f"Lines on {100 * fraction:.1f}% of it"
 

@@ -29,7 +29,7 @@ from engine.optim.parameter_groups import parameter_groups
 from engine.strategies import STRATEGIES
 from engine.strategies.base import ResolvedJob, Strategy
 from engine.system import compile_cache, linux, paths
-from engine.tasks.base import DatasetInfo, Task, with_added_metrics
+from engine.tasks.base import DatasetInfo, Task, add_plugin_metrics
 from engine.tasks.registry import TASKS
 from engine.torch_compat import keep_compiled_in
 from engine.training.autotune import Autotuner
@@ -251,7 +251,7 @@ def _wrap(
     """
     job = strategy.spec.job
     example_shape = task.example_shape(job, splits.channels)
-    objective = with_added_metrics(task.objective(job, _dataset_info(splits)))
+    objective = add_plugin_metrics(task.objective(job, _dataset_info(splits)))
     steps = _steps_left(job, splits, checkpoint)
     strategy.is_stopped = lambda: reporter.stop_requested
     autotuner = Autotuner(

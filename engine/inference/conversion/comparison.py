@@ -100,7 +100,7 @@ def compare_outputs(
         batch = inputs[:batch_size]
         if WIDTH in export.axes.values() and batch_size == BATCH_SIZES[-1]:
             batch = double_width(batch)
-        actual, expected = run_file(export.to_input(batch)), reference_outputs(model, batch)
+        actual, expected = run_file(export.to_input(batch)), compute_reference_outputs(model, batch)
         if model.task.entry.predicts == "objects":
             differences.append(compare_detections(expected, actual, model.size))
         else:
@@ -113,7 +113,7 @@ def compare_outputs(
 
 
 @torch.inference_mode()
-def reference_outputs(model: TrainedModel, inputs: Tensor) -> Tensor:
+def compute_reference_outputs(model: TrainedModel, inputs: Tensor) -> Tensor:
     """Return the model's outputs in fp32, without those that an exported file lacks."""
     return model.objective.exported_outputs(model.module(inputs).float(), inputs)
 
@@ -158,7 +158,7 @@ def compare_metrics(
     processed, started = 0, time.monotonic()
     for batch in iterate_batches(model, val, batch_size=max(BATCH_SIZES), selected=indices):
         if len(batch.inputs):
-            expected.update(reference_outputs(model, batch.inputs), batch.targets)
+            expected.update(compute_reference_outputs(model, batch.inputs), batch.targets)
             actual.update(run_file(export.to_input(batch.inputs)), batch.targets)
             processed += len(batch.inputs)
             on_progress(processed / len(indices))
@@ -177,7 +177,7 @@ def measure_latencies(
     """Return the median latency for one sample with the converted file and with the model, in milliseconds."""
     sample = inputs[:1]
     file_input = export.to_input(sample)
-    return _median_ms(lambda: run_file(file_input)), _median_ms(lambda: reference_outputs(model, sample))
+    return _median_ms(lambda: run_file(file_input)), _median_ms(lambda: compute_reference_outputs(model, sample))
 
 
 def _median_ms(run: Callable[[], object]) -> float:

@@ -35,7 +35,7 @@ from engine.inference.conversion.card import CARD, CURVES, model_card_text, onnx
 from engine.inference.conversion.comparison import Samples, load_samples
 from engine.inference.conversion.exportable import Exportable, prepare_for_export
 from engine.inference.conversion.failure import CannotConvert
-from engine.inference.conversion.weights_file import CONFIG, WEIGHTS, Library, library_outputs, write_weights
+from engine.inference.conversion.weights_file import CONFIG, WEIGHTS, Library, make_library_runner, write_weights
 from engine.inference.devices import OnProgress
 from engine.inference.trained_model import CannotLoad, TrainedModel, load
 from engine.runs.folder import RunFolder
@@ -198,7 +198,7 @@ class _Conversion:
             compared=tuple(self.compared),
             problems=tuple(self.problems),
             next_commands=tuple(self.commands),
-            environment=_environment(),
+            environment=_describe_environment(),
         )
 
     def _convert_to_onnx(self, options: OnnxOptions) -> None:
@@ -206,26 +206,26 @@ class _Conversion:
 
         Raises CannotConvert if the outputs differ.
         """
-        from engine.inference.conversion.onnx_file import metadata_of, write_onnx
-        from engine.inference.conversion.script import SCRIPT, script_for, write_example
+        from engine.inference.conversion.onnx_file import collect_metadata, write_onnx
+        from engine.inference.conversion.script import SCRIPT, write_example, write_script_source
 
         self.stages.start("Exporting to ONNX")
         export = prepare_for_export(self.model, options)
         path = self.folder / ONNX
-        written = write_onnx(path, export, self.samples.inputs, metadata_of(self.model, export), options)
+        written = write_onnx(path, export, self.samples.inputs, collect_metadata(self.model, export), options)
         self.stages.start(f"Comparing {ONNX} with the model")
         compared = self._compare(path, export)
         if not comparison.is_equivalent(compared.differences, comparison.max_detections(self.model)):
             for file in written:
                 file.unlink()
-            raise CannotConvert(_difference_problem(compared))
+            raise CannotConvert(_create_difference_problem(compared))
         for file in written:
             self._add_file(file.name, "the model as ONNX" if file == path else "the weights of the ONNX file")
         self.compared.append(compared)
         names = [ONNX]
         if options.int8:
             names += self._quantize(path, export)
-        paths.write_atomically(self.folder / SCRIPT, script_for(self.model).encode())
+        paths.write_atomically(self.folder / SCRIPT, write_script_source(self.model).encode())
         self._add_file(SCRIPT, "a script that predicts with it")
         if self.request.packed:
             example = write_example(self.folder, self.model, self.samples, export)
@@ -300,7 +300,7 @@ class _Conversion:
 
         Detectors are only loaded, since their inputs and post-processing differ.
         """
-        predict = library_outputs(library, self.folder)
+        predict = make_library_runner(library, self.folder)
         differences: tuple[Difference, ...] = ()
         if self.model.task.entry.predicts != "objects":
             # The library takes the inputs of the model unchanged.
@@ -310,15 +310,15 @@ class _Conversion:
             name=WEIGHTS, runtime=library.version, compared_on=self.samples.kind, differences=differences
         )
         if not comparison.is_equivalent(differences, detections=0):
-            raise CannotConvert(_difference_problem(compared))
+            raise CannotConvert(_create_difference_problem(compared))
         return compared
 
     def _add_file(self, name: str, what: str) -> None:
         """Add the written file `name` to the list of files in the description. `what` describes its content."""
-        self.files.append(written_file(self.folder / name, what))
+        self.files.append(describe_written_file(self.folder / name, what))
 
 
-def _difference_problem(compared: ComparedFile) -> Problem:
+def _create_difference_problem(compared: ComparedFile) -> Problem:
     """Return the problem for a file whose outputs differ too much from those of the model."""
     worst = max(compared.differences, key=lambda each: (each.unmatched, each.difference))
     beginning = f"{compared.name} does not give what the model gives, and was not kept:"
@@ -341,7 +341,7 @@ def _report_int8_losses(model: TrainedModel, compared: ComparedFile) -> list[Pro
     return problems
 
 
-def _environment() -> dict[str, str]:
+def _describe_environment() -> dict[str, str]:
     """Return the number of CPU threads, and the versions of Python and of packages that affect the converted files."""
     packages = ("footplate", "torch", "torchvision", "timm", "onnx", "onnxscript", "onnxruntime", "safetensors")
     settings = {"python": platform.python_version(), "cpu_threads": str(torch.get_num_threads())}
@@ -392,10 +392,10 @@ def write_zip(written: Path, target: Path) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def written_file(path: Path, what: str) -> WrittenFile:
-    """Restrict access to a converted file to its owner, and return its description. Raises OSError.
+def describe_written_file(path: Path, what: str) -> WrittenFile:
+    """Return the description of a converted file, after restricting access to its owner. Raises OSError.
 
-    `what` describes its content in a few words.
+    `what` describes the content in a few words.
     """
     path.chmod(0o600)
     digest = hashlib.sha256()

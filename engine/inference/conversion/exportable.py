@@ -41,8 +41,8 @@ def prepare_for_export(model: TrainedModel, options: OnnxOptions) -> Exportable:
 
     Raises CannotConvert for a detector that is not from torchvision.
     """
-    core: nn.Module = _ExportedModel(_exportable_module(model), model.objective)
-    input_layer = _input_layer(model) if options.preprocessing else None
+    core: nn.Module = _ExportedModel(_create_exportable_module(model), model.objective)
+    input_layer = _create_input_layer(model) if options.preprocessing else None
     # Dimensions of any size. An input layer takes images [n, h, w, C], the model itself [n, C, h, w].
     axes = {0: BATCH}
     if options.dynamic_size:
@@ -78,15 +78,15 @@ class _ExportedModel(nn.Module):
         return self.objective.exported_outputs(self.core(inputs), inputs)
 
 
-def _exportable_module(model: TrainedModel) -> nn.Module:
+def _create_exportable_module(model: TrainedModel) -> nn.Module:
     """Return the module to export. Torchvision's detectors get a version with fixed shapes. Raises CannotConvert."""
     if model.task.entry.predicts != "objects":
         return model.module
-    from engine.inference.conversion.static_detectors import static_detector
+    from engine.inference.conversion.static_detectors import create_static_detector
 
     if isinstance(model.module, LoadableDetector):
         return model.module
-    static = static_detector(model.module, model.channels, model.size)
+    static = create_static_detector(model.module, model.channels, model.size)
     if static is None:
         kind = type(model.module).__name__
         message = f"The post-processing of {kind} can't be written into a file."
@@ -95,7 +95,7 @@ def _exportable_module(model: TrainedModel) -> nn.Module:
     return static
 
 
-def _input_layer(model: TrainedModel) -> _InputLayer | None:
+def _create_input_layer(model: TrainedModel) -> _InputLayer | None:
     """Return the module that preprocesses images or points for the model, or None for other samples."""
     mean, std = (torch.tensor(each) for each in (model.preprocessing.mean, model.preprocessing.std))
     if model.task.entry.predicts == "points":

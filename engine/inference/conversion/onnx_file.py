@@ -66,7 +66,7 @@ def write_onnx(
     return sorted(path.parent.glob(f"{path.name}*"))
 
 
-def metadata_of(model: TrainedModel, export: Exportable) -> dict[str, str]:
+def collect_metadata(model: TrainedModel, export: Exportable) -> dict[str, str]:
     """Return the metadata that other programs need to use the ONNX file.
 
     Values other than strings are encoded as JSON.
@@ -117,7 +117,7 @@ class OnnxSession:
                 str(path), sess_options=options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # onnxruntime's errors have no common base class
-            raise CannotConvert(_runtime_problem("opened", error)) from error
+            raise CannotConvert(_create_runtime_problem("opened", error)) from error
         self._input = self._session.get_inputs()[0].name
         self.runtime = f"onnxruntime {onnxruntime.__version__}"
 
@@ -126,11 +126,11 @@ class OnnxSession:
         try:
             (output,) = self._session.run(None, {self._input: batch.numpy()})
         except Exception as error:
-            raise CannotConvert(_runtime_problem(f"run on {list(batch.shape)}", error)) from error
+            raise CannotConvert(_create_runtime_problem(f"run on {list(batch.shape)}", error)) from error
         return torch.from_numpy(output)
 
 
-def _runtime_problem(action: str, error: Exception) -> Problem:
+def _create_runtime_problem(action: str, error: Exception) -> Problem:
     """Return the problem for an error of onnxruntime. `action` is what failed, such as "opened"."""
     message = f"The written file can't be {action} in onnxruntime: {first_line(error)}"
     return Problem("model", message, "Convert into safetensors, or try another opset.")

@@ -38,7 +38,7 @@ _DOCSTRING = re.compile(r'\A"""(.*?)"""\n', re.DOTALL)
 _IMPORT = re.compile(r"^(?:import|from) .*\n", re.MULTILINE)
 
 
-def script_for(model: TrainedModel) -> str:
+def write_script_source(model: TrainedModel) -> str:
     """Return the source of the script that runs the ONNX file, depending on the model's task.
 
     Scripts for images share a helper module, whose code is copied into them.
@@ -63,12 +63,12 @@ def _merge_imports(imports: set[str]) -> str:
     A line is dropped if another line imports more from the same module.
     """
     lines = {line for line in imports if not any(other.startswith(f"{line.strip()},") for other in imports)}
-    ordered = sorted(lines, key=_import_order)
+    ordered = sorted(lines, key=_sort_key)
     groups = [[line for line in ordered if _is_third_party(line) == third_party] for third_party in (False, True)]
     return "\n".join("".join(group) for group in groups)
 
 
-def _import_order(line: str) -> tuple[bool, str]:
+def _sort_key(line: str) -> tuple[bool, str]:
     """Return the sort key of an import line. Lines that begin with "import" come first."""
     return line.startswith("from "), line
 
@@ -97,7 +97,7 @@ def write_example(folder: Path, model: TrainedModel, samples: Samples, export: E
     """
     if samples.val is None:
         return None
-    original = _first_image(samples.val, model.channels)
+    original = _read_first_image(samples.val, model.channels)
     if original is not None:
         return _write_png(folder, original)
     sample = export.to_input(samples.inputs[:1])[0].numpy()
@@ -109,7 +109,7 @@ def write_example(folder: Path, model: TrainedModel, samples: Samples, export: E
     return path
 
 
-def _first_image(val: ImageSet | SampleSet, channels: int) -> np.ndarray | None:
+def _read_first_image(val: ImageSet | SampleSet, channels: int) -> np.ndarray | None:
     """Return the first validation image, reduced to `EXAMPLE_SIDE`, or None if it can't be converted to a PNG image.
 
     Images with selected bands can't be converted, since their values don't fit into a PNG image.

@@ -79,7 +79,7 @@ class _Candidates(NamedTuple):
     classes: Tensor
 
 
-def static_detector(plain: nn.Module, channels: int, size: int) -> nn.Module | None:
+def create_static_detector(plain: nn.Module, channels: int, size: int) -> nn.Module | None:
     """Return a module that computes the outputs of `plain` with fixed shapes, or None for an unsupported detector.
 
     `plain` must be a torchvision detector in evaluation mode, created by `convert_to_tensor_detector`. The module
@@ -265,7 +265,7 @@ class _AnchorDetector(_StaticDetector):
             level_boxes.append(_Candidates(boxes, top_scores, indices % classes))
             first_anchor += count
         candidates = self._select_best(_concatenate_levels(level_boxes), plain.nms_thresh, plain.detections_per_img)
-        return self._concatenate(_without_background(candidates))
+        return self._concatenate(_drop_background(candidates))
 
     def _scores(self, outputs: dict[str, Tensor]) -> Tensor:
         """Return the score of each class at each anchor, [n, anchors, classes], given the outputs of the head."""
@@ -322,6 +322,6 @@ def _concatenate_levels(level_boxes: list[_Candidates]) -> _Candidates:
     return _Candidates(*(torch.cat(each, 1) for each in zip(*level_boxes, strict=True)))
 
 
-def _without_background(candidates: _Candidates) -> _Candidates:
+def _drop_background(candidates: _Candidates) -> _Candidates:
     """Renumber the classes from 0 for detectors whose first class is the background."""
     return candidates._replace(classes=(candidates.classes - 1) * (candidates.scores > 0))

@@ -76,7 +76,7 @@ def write_weights(folder: Path, model: TrainedModel) -> tuple[Library | None, Pr
     return library, None
 
 
-def library_outputs(library: Library, folder: Path) -> Callable[[Tensor], Tensor]:
+def make_library_runner(library: Library, folder: Path) -> Callable[[Tensor], Tensor]:
     """Return a function that runs the model loaded by a library on a batch.
 
     Raises CannotConvert if it can't be loaded.
@@ -104,7 +104,7 @@ def _find_library(model: TrainedModel) -> tuple[Library | None, dict[str, Any]]:
     """
     job = model.job
     if job.model.name.startswith(TIMM):
-        return Library(TIMM_LIBRARY, _timm_code(model), _load_timm), _timm_config(model)
+        return Library(TIMM_LIBRARY, _timm_code(model), _load_timm), _create_timm_config(model)
     if hasattr(model.module, "save_pretrained") and hasattr(model.module, "config"):  # a model of SMP
         code = f'import {SMP} as smp\n\nmodel = smp.from_pretrained(".").eval()'
         module: Any = model.module
@@ -130,7 +130,7 @@ def _preprocessing_config(model: TrainedModel) -> dict[str, Any]:
     return config
 
 
-def _timm_config(model: TrainedModel) -> dict[str, Any]:
+def _create_timm_config(model: TrainedModel) -> dict[str, Any]:
     """Return the content of the config.json that timm needs to load the model, in the format of its `save_for_hf`."""
     from timm.models._hub import save_config_for_hf
 

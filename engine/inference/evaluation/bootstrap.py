@@ -69,16 +69,16 @@ def resample(
         results.append(compute_values(resample_weights(len(results), samples)))
     measures = {
         name: np.array([_nan_if_none(result.measures.get(name)) for result in results])
-        for name in _all_keys(result.measures for result in results)
+        for name in _collect_keys(result.measures for result in results)
     }
     per_class = {
         title: np.array([[_nan_if_none(value) for value in result.per_class[title]] for result in results])
-        for title in _all_keys(result.per_class for result in results)
+        for title in _collect_keys(result.per_class for result in results)
     }
     return ResampledValues(len(results), measures, per_class)
 
 
-def _all_keys(mappings: Iterable[Mapping[str, object]]) -> list[str]:
+def _collect_keys(mappings: Iterable[Mapping[str, object]]) -> list[str]:
     """Return the keys that occur in any of the mappings, in the order of their first occurrence."""
     return list(dict.fromkeys(key for mapping in mappings for key in mapping))
 
@@ -87,7 +87,7 @@ def _nan_if_none(value: float | None) -> float:
     return value if value is not None else math.nan
 
 
-def interval(value: float, draws: npt.NDArray[np.float64] | None) -> Interval:
+def find_interval(value: float, draws: npt.NDArray[np.float64] | None) -> Interval:
     """Return `value` with its 95% interval from the percentiles of `draws`, its values in the bootstrap resamples.
 
     There is no interval if too few of them are finite, or if `draws` is None.
@@ -99,7 +99,7 @@ def interval(value: float, draws: npt.NDArray[np.float64] | None) -> Interval:
     return Interval(value, low, high)
 
 
-def intervals_of(
+def find_intervals(
     values: Values, draws: ResampledValues
 ) -> tuple[dict[str, Interval], dict[str, tuple[Interval | None, ...]]]:
     """Return the bootstrap intervals of metrics, keyed by id, and of per-class values, keyed by column title.
@@ -107,7 +107,7 @@ def intervals_of(
     Metrics that are not finite are left out.
     """
     measures = {
-        name: interval(value, draws.measures.get(name))
+        name: find_interval(value, draws.measures.get(name))
         for name, value in values.measures.items()
         if math.isfinite(value)
     }
@@ -115,7 +115,7 @@ def intervals_of(
     for title, class_values in values.per_class.items():
         class_draws = draws.per_class.get(title)
         per_class[title] = tuple(
-            None if value is None else interval(value, class_draws[:, index] if class_draws is not None else None)
+            None if value is None else find_interval(value, class_draws[:, index] if class_draws is not None else None)
             for index, value in enumerate(class_values)
         )
     return measures, per_class

@@ -6,7 +6,7 @@ They are a split of the model's dataset, or of another folder whose classes are 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -59,14 +59,14 @@ def open_data(training: TrainingFacts | TrainedModel, dataset: str, split: Evalu
     folder = os.path.abspath(os.path.expanduser(dataset or training.job.data.dataset))
     trained_on = os.path.expanduser(training.job.data.dataset)
     is_trained_on = not dataset or os.path.realpath(folder) == os.path.realpath(trained_on)
-    with errors_as_cannot_load():
+    with convert_errors():
         splits, mapping = _open_splits(training, folder, is_trained_on=is_trained_on)
         splits = splits.with_each(lambda samples: _prepare_for_evaluation(samples, training))
     splits_by_name = {
         name: samples for name in _SPLIT_NAMES if (samples := getattr(splits, name)) is not None and len(samples)
     }
     chosen_split, included = _choose_split(splits_by_name, folder, split, is_trained_on=is_trained_on)
-    warnings = [*_mapping_warnings(mapping)]
+    warnings = [*_warn_about_mapping(mapping)]
     if splits.test is splits.val and chosen_split == "test":
         warnings.append("The test split was the validation split in training: these samples chose the best checkpoint.")
     if is_trained_on and chosen_split in ("train", "all"):
@@ -85,7 +85,9 @@ def _open_splits(
     has_fixed_classes = task.entry.predicts == "lines"  # their classes are the same, whatever their names in the folder
     is_user_defined = task.entry.file  # the user's Python file reads the folder
     kinds = accepted_kinds(task.entry.id, task.entry.annotations)
-    format = job.data.format if is_trained_on or is_user_defined else readable_format(folder, job.data.format, kinds)
+    format = (
+        job.data.format if is_trained_on or is_user_defined else find_readable_format(folder, job.data.format, kinds)
+    )
     if is_trained_on or has_fixed_classes or is_user_defined:
         splits = task.splits(job.with_fields(dataset=folder, format=format))
         if has_fixed_classes or splits.classes == training.classes:
@@ -120,7 +122,7 @@ def _open_splits(
     return task.prepare_splits(plain_job, splits), mapping
 
 
-def readable_format(folder: str, format: str, kinds: Sequence[str]) -> str:
+def find_readable_format(folder: str, format: str, kinds: Sequence[str]) -> str:
     """Return the `format` used for training if the folder can be read in it as one of `kinds`, otherwise ""."""
     names = dict.fromkeys((format, format.partition(":")[0])) if format else ()
     return next(
@@ -176,15 +178,14 @@ def _choose_split(
 
     `split` is the requested split, or None for a default. `is_trained_on` is True for the dataset used for training.
     """
+    # A folder without splits is read as a single split "train", which then is only offered as "all".
     has_splits = is_trained_on or set(splits_by_name) != {"train"}
-    if split is None and is_trained_on:
-        split = "val"
-    elif split is None:
-        split = "test" if "test" in splits_by_name else "val" if "val" in splits_by_name else "all"
+    if split is None:
+        split = _choose_default_split(splits_by_name, is_trained_on=is_trained_on)
     splits: dict[SplitName, ImageSet | SampleSet]
     if split == "all":
         splits = dict(splits_by_name)
-        if splits.get("test") is splits.get("val"):
+        if splits.get("test") is splits.get("val"):  # one split serves both purposes, and must count once
             splits.pop("test", None)
     else:
         splits = {name: samples for name, samples in splits_by_name.items() if name == split and has_splits}
@@ -198,7 +199,14 @@ def _choose_split(
     return split, splits
 
 
-def _mapping_warnings(mapping: ClassMapping) -> Iterator[str]:
+def _choose_default_split(splits: Collection[SplitName], *, is_trained_on: bool) -> EvaluationSplit:
+    """Return the validation split of the dataset used for training, or the best split of another folder."""
+    if is_trained_on or ("val" in splits and "test" not in splits):
+        return "val"
+    return "test" if "test" in splits else "all"
+
+
+def _warn_about_mapping(mapping: ClassMapping) -> Iterator[str]:
     """Yield warnings about classes that do not exist in the folder or in the model."""
     if mapping.missing:
         yield f"The folder has no {shorten_list(mapping.missing)}: the evaluation can't tell how well the model recognizes it."

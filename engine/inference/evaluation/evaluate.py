@@ -30,15 +30,15 @@ from engine.contract.inference.evaluation import (
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.inference.devices import OnProgress, run_on_devices
-from engine.inference.evaluation.bootstrap import ResampledValues, intervals_of, resample
+from engine.inference.evaluation.bootstrap import ResampledValues, find_intervals, resample
 from engine.inference.evaluation.dataset import EvaluationData, open_data
-from engine.inference.evaluation.measure import MergedResults, merge_results, results_file
-from engine.inference.trained_model import CannotLoad, TrainingFacts, checkpoint_path, read_training
+from engine.inference.evaluation.measure import MergedResults, merge_results, name_results_file
+from engine.inference.trained_model import CannotLoad, TrainingFacts, find_checkpoint, read_training
 from engine.runs.evaluations import FOLDER
 from engine.runs.folder import RunFolder
 from engine.system import paths
 from engine.system.format import counted
-from engine.tasks.analysis import Intervals, Measured, Values
+from engine.tasks.analysis import EvaluatedMetrics, Intervals, Values
 from engine.training.checkpointing.checkpoint_files import DamagedCheckpoint, verify_checkpoint
 
 WORK = "engine.inference.evaluation.measure:run"
@@ -51,7 +51,7 @@ def evaluate(request: EvaluateRequest, on_progress: OnProgress) -> Path:
     """
     run = RunFolder(request.run)
     training = read_training(run)
-    checkpoint = checkpoint_path(run, request.checkpoint)
+    checkpoint = find_checkpoint(run, request.checkpoint)
     on_progress(Progress(fraction=0.0, what="Opening the dataset"))
     data = open_data(training, request.dataset, request.split)
     on_progress(Progress(fraction=0.0, what="Opening the dataset", warnings=data.warnings))
@@ -60,7 +60,7 @@ def evaluate(request: EvaluateRequest, on_progress: OnProgress) -> Path:
         title = f"Evaluating {counted(len(data), 'sample')}"
         run_on_devices(request, folder, WORK, on_progress, total=len(data), what=title)
         on_progress(Progress(fraction=0.0, what="Computing metrics"))
-        files = [folder / results_file(rank) for rank in range(len(request.devices))]
+        files = [folder / name_results_file(rank) for rank in range(len(request.devices))]
         results = merge_results(files)
         if not len(results.samples):
             raise CannotLoad(Problem("dataset", "None of the samples can be read.", "Choose a folder of intact files."))
@@ -82,7 +82,7 @@ def evaluate(request: EvaluateRequest, on_progress: OnProgress) -> Path:
         contents = _compute_results(evaluation, training, results, on_progress)
         for path in (*files, *folder.iterdir()):
             path.unlink(missing_ok=True)
-        contents[SAMPLES_FILE] = msgspec.msgpack.encode(_sample_results(data, results))
+        contents[SAMPLES_FILE] = msgspec.msgpack.encode(_convert_sample_results(data, results))
         return _save_evaluation(folder, contents, data.split)
 
 
@@ -99,18 +99,18 @@ def _work_folder(run: RunFolder) -> Iterator[Path]:
             raise NotADirectoryError(errno.ENOTDIR, "it is a link", str(parent))
         folder = Path(tempfile.mkdtemp(prefix=".part-", dir=parent))
     except OSError as error:
-        raise _write_error(run.path, error) from error
+        raise _create_write_error(run.path, error) from error
     try:
         yield folder
     except DamagedCheckpoint as error:
         raise CannotLoad(Problem("checkpoint", f"A file is damaged: {error}.", "Choose another checkpoint.")) from error
     except OSError as error:
-        raise _write_error(parent, error) from error
+        raise _create_write_error(parent, error) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write_error(folder: Path, error: OSError) -> CannotLoad:
+def _create_write_error(folder: Path, error: OSError) -> CannotLoad:
     """Create the error for an evaluation that can't be saved in a folder."""
     message = f"The evaluation can't be saved in {folder}: {error.strerror or error}."
     return CannotLoad(Problem("run", message, "Free some space there, or give yourself permission to write to it."))
@@ -128,11 +128,11 @@ def _compute_results(
     analysis.prepare(results.columns)
     count = len(results.samples)
 
-    def fill_metrics(weights: np.ndarray) -> Measured:
+    def fill_metrics(weights: np.ndarray) -> EvaluatedMetrics:
         """Return the metrics as if each sample had been evaluated as often as its weight."""
         new_metrics = analysis.metrics(1.0)  # the scale only affects updates
         metrics = {name: results.states[name].fill(metric, weights) for name, metric in new_metrics.items()}
-        return Measured(metrics, weights, results.columns)
+        return EvaluatedMetrics(metrics, weights, results.columns)
 
     def compute_values(weights: np.ndarray) -> Values:
         return analysis.values(fill_metrics(weights))
@@ -142,7 +142,7 @@ def _compute_results(
     draws = resample(
         count, compute_values, lambda fraction: on_progress(Progress(fraction=fraction, what="Computing intervals"))
     )
-    intervals = Intervals(*intervals_of(values_of_all, draws))
+    intervals = Intervals(*find_intervals(values_of_all, draws))
     # The task's metrics, then those that only the analysis has. Metrics that are not finite have no interval.
     known_ids = {entry.id for entry in objective.entry.metrics}
     analysis_entries = (entry for entry in analysis.entries if entry.id not in known_ids)
@@ -185,7 +185,7 @@ def _encode_resamples(evaluation: Evaluation, draws: ResampledValues) -> bytes:
     return msgspec.msgpack.encode(Resamples(measures=measures))
 
 
-def _sample_results(data: EvaluationData, results: MergedResults) -> Samples:
+def _convert_sample_results(data: EvaluationData, results: MergedResults) -> Samples:
     """Convert the evaluation results of each sample to the type that is saved."""
     split_names, split_samples = zip(*data.splits, strict=True)
     first_numbers = np.cumsum([0, *map(len, split_samples)])

@@ -126,7 +126,7 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:
     return serve(spec, channel, EvaluateRequest, _evaluate_shard)
 
 
-def results_file(rank: int) -> str:
+def name_results_file(rank: int) -> str:
     """Return the name of the file with the results of the evaluation worker with this rank."""
     return f"results-{rank}.pt"
 
@@ -148,7 +148,7 @@ def _evaluate_shard(request: EvaluateRequest, model: TrainedModel, shard: Shard)
             shard.advance(len(batch.samples))
         first_number += len(samples)
     try:
-        recorder.results.write(shard.folder / results_file(shard.rank))
+        recorder.results.write(shard.folder / name_results_file(shard.rank))
     except CheckpointError as error:
         raise TaskError("", error.why, "Free some space, or move the run to another disk.") from error
 
@@ -181,7 +181,7 @@ class _SampleRecorder:
         columns = self._analysis.columns(outputs, targets)
         self.results.add(
             [first_number + number for number in numbers],
-            _sample_losses(self._model.objective, outputs, targets),
+            _compute_sample_losses(self._model.objective, outputs, targets),
             columns,
         )
         for number, output, target in zip(numbers, outputs.split(1), targets.split(1), strict=True):
@@ -200,7 +200,7 @@ class _SampleRecorder:
         return max(size) / self._model.size if size is not None else 1.0
 
 
-def _sample_losses(objective: Objective, outputs: Tensor, targets: Tensor) -> Tensor | None:
+def _compute_sample_losses(objective: Objective, outputs: Tensor, targets: Tensor) -> Tensor | None:
     """Return the loss of each sample in a batch, [n], or None if only the model itself can compute losses.
 
     If memory runs out, the losses are computed in several parts.

@@ -41,13 +41,13 @@ from engine.inference.devices import OnProgress, run_on_devices
 from engine.inference.explanation.explainer import Explainer, TargetHeatMap
 from engine.inference.explanation.feature_maps import NoFeatureMap
 from engine.inference.prediction.sources import find_files
-from engine.inference.trained_model import CannotLoad, TrainedModel, checkpoint_path
+from engine.inference.trained_model import CannotLoad, TrainedModel, find_checkpoint
 from engine.inference.worker import Shard, serve
 from engine.runs.folder import RunFolder
 from engine.system import paths
 from engine.tasks.custom.task import as_image
 
-WORKER = "engine.inference.explanation.explain:worker"
+WORKER = "engine.inference.explanation.explain:run_worker"
 
 
 def explain(request: ExplainRequest, on_progress: OnProgress) -> Path:
@@ -70,17 +70,17 @@ def explain(request: ExplainRequest, on_progress: OnProgress) -> Path:
         problems += error.problems
     if problems:
         raise CannotLoad(*problems)
-    checkpoint_path(RunFolder(request.run), request.checkpoint)  # raises CannotLoad if there is none
+    find_checkpoint(RunFolder(request.run), request.checkpoint)  # raises CannotLoad if there is none
     try:
         paths.make_folder(out)
     except OSError as error:
-        raise CannotLoad(_cannot_use(out, error)) from error
+        raise CannotLoad(_create_write_problem(out, error)) from error
     with tempfile.TemporaryDirectory() as folder:
         run_on_devices(request, Path(folder), WORKER, on_progress, total=len(files), what="Explaining images")
     return out / EXPLANATION_FILE
 
 
-def worker(spec: WorkerSpec, channel: socket.socket) -> int:
+def run_worker(spec: WorkerSpec, channel: socket.socket) -> int:
     """Run this process as the worker for the request in its folder, and return the exit code."""
     return serve(spec, channel, ExplainRequest, explain_images)
 
@@ -205,11 +205,11 @@ class _Writer:
                     note=target.note,
                     empty=not projected.any(),
                     overlay=self._save(f"{name_prefix}-{index}.png", drawing),
-                    raw=self._save(f"{name_prefix}-{index}-raw.png", raw_map(projected)),
+                    raw=self._save(f"{name_prefix}-{index}-raw.png", to_gray_levels(projected)),
                 )
             )
         name = f"{name_prefix}-side-by-side.png"
-        side_by_side_file = self._save(name, side_by_side(drawings)) if len(maps) > 1 else ""
+        side_by_side_file = self._save(name, join_side_by_side(drawings)) if len(maps) > 1 else ""
         return ExplainedImage(
             path=printable(path),
             maps=tuple(maps),
@@ -254,11 +254,11 @@ def _find_problems(request: ExplainRequest) -> list[Problem]:
         if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / EXPLANATION_FILE).exists())):
             problems.append(Problem("out", f"{out} already exists and contains other files.", "Choose a new folder."))
     except OSError as error:
-        problems.append(_cannot_use(out, error))
+        problems.append(_create_write_problem(out, error))
     return problems
 
 
-def _cannot_use(out: Path, error: OSError) -> Problem:
+def _create_write_problem(out: Path, error: OSError) -> Problem:
     """Return the problem that heat maps can't be written to the folder `out`."""
     return Problem("out", f"The folder {out} can't be used: {error.strerror}.", "Choose another folder.")
 
@@ -326,7 +326,7 @@ def project(
     return (maps[0, 0] * is_visible).numpy(), is_visible.numpy()
 
 
-def raw_map(heat: Floats) -> Bytes:
+def to_gray_levels(heat: Floats) -> Bytes:
     """Convert a heat map with values in 0..1 to gray levels, uint8."""
     return np.rint(heat * 255).astype(np.uint8)
 
@@ -343,7 +343,7 @@ def overlay(image: Bytes, heat: Floats, is_visible: npt.NDArray[np.bool_]) -> By
     return np.rint(blended).astype(np.uint8)
 
 
-def side_by_side(images: list[Bytes]) -> Bytes:
+def join_side_by_side(images: list[Bytes]) -> Bytes:
     """Concatenate images of equal height with a white gap between them."""
     gap = np.full((images[0].shape[0], max(2, images[0].shape[1] // 50), 3), 255, np.uint8)
     images_and_gaps = [each for image in images for each in (image, gap)]

@@ -15,9 +15,9 @@ from engine.inference.explanation.feature_maps import (
     Layer,
     NoFeatureMap,
     choose_layer,
-    maps_of,
+    collect_maps,
+    collect_tensors,
     record_outputs,
-    tensors_of,
 )
 from engine.inference.trained_model import TrainedModel
 from engine.tasks.explanation import Target
@@ -81,14 +81,16 @@ class Explainer:
 
     def _gradient_heat_map(self, output: Any, target: Target, side: int) -> Tensor:
         """Compute the heat map of a target, [side, side], from its gradients at the output of the layer."""
-        tensors = tensors_of(output)
+        tensors = collect_tensors(output)
         gradients = torch.autograd.grad(target.value, tensors, retain_graph=True, allow_unused=True)
         compute_map = local_grad_cam if self._is_detector else grad_cam
         levels = [
             compute_map(activations, slopes)
             for tensor, gradient in zip(tensors, gradients, strict=True)
             if gradient is not None
-            for activations, slopes in zip(maps_of(tensor.detach(), side), maps_of(gradient, side), strict=True)
+            for activations, slopes in zip(
+                collect_maps(tensor.detach(), side), collect_maps(gradient, side), strict=True
+            )
         ]
         return combine_maps(levels, side) if levels else torch.zeros(side, side)
 
@@ -97,7 +99,7 @@ class Explainer:
 
         If the layer outputs a pyramid, the coarsest map with enough cells is used.
         """
-        levels = maps_of(output, side)
+        levels = collect_maps(output, side)
         large_enough = [level for level in levels if level.shape[1] >= MIN_CELLS]
         level = large_enough[-1] if large_enough else levels[0]
         best_target = targets[0] if targets else Target("", torch.zeros(()))
@@ -120,7 +122,7 @@ class Explainer:
         pyramid: str = getattr(module, "pyramid", PYRAMID_MODULE)
         with record_outputs(module, [pyramid]) as outputs, torch.no_grad():
             self._forward(inputs)
-        levels = maps_of(outputs[pyramid], inputs.shape[-1])
+        levels = collect_maps(outputs[pyramid], inputs.shape[-1])
         if not levels:
             raise NoFeatureMap("The detector's backbone gives no maps of features.")
         return Layer(pyramid, (levels[0].shape[1], levels[0].shape[2]))

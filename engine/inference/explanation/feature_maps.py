@@ -40,7 +40,7 @@ class _RecordedLayer(NamedTuple):
     grid: tuple[int, int]
 
 
-def as_map(values: Tensor, side: int) -> Tensor | None:
+def convert_to_map(values: Tensor, side: int) -> Tensor | None:
     """Convert the output of a layer to a feature map [C, h, w], or return None if it has another form.
 
     The model's input was a square image of `side` pixels. Accepted forms are [1, C, s, s], [1, s, s, C] as in Swin, and
@@ -58,21 +58,21 @@ def as_map(values: Tensor, side: int) -> Tensor | None:
     return None
 
 
-def tensors_of(output: Any) -> list[Tensor]:
+def collect_tensors(output: Any) -> list[Tensor]:
     """Return the floating-point tensors in the output of a layer, including those in nested mappings and sequences."""
     if isinstance(output, Tensor):
         return [output] if output.is_floating_point() else []
     if isinstance(output, Mapping):
         output = list(output.values())
-    return [tensor for each in output for tensor in tensors_of(each)] if isinstance(output, Sequence) else []
+    return [tensor for each in output for tensor in collect_tensors(each)] if isinstance(output, Sequence) else []
 
 
-def maps_of(output: Any, side: int) -> list[Tensor]:
+def collect_maps(output: Any, side: int) -> list[Tensor]:
     """Return the feature maps [C, h, w] in the output of a layer.
 
     There is one map, or all maps of a pyramid, finest first. `side` is the side length of the model's input in pixels.
     """
-    levels = [found for each in tensors_of(output) if (found := as_map(each, side)) is not None]
+    levels = [found for each in collect_tensors(output) if (found := convert_to_map(each, side)) is not None]
     return sorted(levels, key=lambda level: -level.shape[1])
 
 
@@ -113,7 +113,7 @@ def choose_layer(module: nn.Module, score: Callable[[Tensor], Tensor], example: 
         layers = [
             _RecordedLayer(name, output, (maps[0].shape[1], maps[0].shape[2]))
             for name, output in outputs.items()
-            if isinstance(output, Tensor) and (maps := maps_of(output, side))
+            if isinstance(output, Tensor) and (maps := collect_maps(output, side))
         ]
         if is_dense:
             layers = _select_deepest(layers, output.shape[1], side)
@@ -134,7 +134,9 @@ def _select_deepest(layers: Sequence[_RecordedLayer], scores: int, side: int) ->
     encoder_layers = [each for each in layers if each.name.partition(".")[0] in _ENCODERS]
     # A map with more channels than the output holds features rather than scores.
     features = (
-        encoder_layers or [each for each in layers if maps_of(each.output, side)[0].shape[0] > scores] or list(layers)
+        encoder_layers
+        or [each for each in layers if collect_maps(each.output, side)[0].shape[0] > scores]
+        or list(layers)
     )
     coarsest = min((each.grid for each in features if min(each.grid) >= MIN_CELLS), default=None)
     return sorted(
@@ -154,5 +156,5 @@ def _select_affecting(layers: Sequence[_RecordedLayer], score: Tensor, side: int
     return [
         each
         for each, gradient in zip(differentiable, gradients, strict=True)
-        if gradient is not None and any(gradient_map.any() for gradient_map in maps_of(gradient, side))
+        if gradient is not None and any(gradient_map.any() for gradient_map in collect_maps(gradient, side))
     ]

@@ -112,13 +112,13 @@ def write_tables(
     if "coco" in formats:
         write_table(COCO, "coco", lambda stream: _write_coco(stream, classes, completed))
     if "yolo" in formats:
-        write_table(YAML, "yolo", lambda stream: stream.write(_yolo_names(classes)))
+        write_table(YAML, "yolo", lambda stream: stream.write(_format_yolo_names(classes)))
     if "json" in formats:
         write_table(JSON_LINES, "json", lambda stream: _write_json_lines(stream, completed))
     return summary, [*written_files, *summary.written()]
 
 
-def _predicted_entries(completed: CompletedSamples) -> Iterator[Entry]:
+def _iterate_predicted(completed: CompletedSamples) -> Iterator[Entry]:
     """Yield the journal entries of all samples that have a result."""
     return (entry for entry in completed.entries() if not entry.skipped)
 
@@ -130,7 +130,7 @@ def _write_csv(stream: TextIO, classes: tuple[str, ...], completed: CompletedSam
     """
     table = CsvWriter(stream)
     table.row(["path", "predicted", "probability", *classes])
-    for entry in _predicted_entries(completed):
+    for entry in _iterate_predicted(completed):
         class_names = _CLASS_SEPARATOR.join(classes[number] for number in entry.classes)
         probability_text = f"{entry.scores[0]:.6f}" if entry.scores else ""
         table.row([entry.path, class_names, probability_text, *(f"{value:.6f}" for value in entry.probabilities)])
@@ -139,12 +139,12 @@ def _write_csv(stream: TextIO, classes: tuple[str, ...], completed: CompletedSam
 def _write_coco(stream: TextIO, classes: tuple[str, ...], completed: CompletedSamples) -> None:
     """Write COCO's object detection format (cocodataset.org, "Data format") with scores. Categories start from 1."""
     stream.write('{"images": [')
-    for number, entry in enumerate(_predicted_entries(completed), 1):
+    for number, entry in enumerate(_iterate_predicted(completed), 1):
         image = {"id": number, "file_name": entry.path, "height": entry.height, "width": entry.width}
         stream.write(("," if number > 1 else "") + "\n" + json.dumps(image, ensure_ascii=False))
     stream.write('\n],\n"annotations": [')
     annotation_count = 0
-    for number, entry in enumerate(_predicted_entries(completed), 1):
+    for number, entry in enumerate(_iterate_predicted(completed), 1):
         for predicted_object in entry.objects:
             annotation_count += 1
             left, top, right, bottom = predicted_object.box
@@ -164,7 +164,7 @@ def _write_coco(stream: TextIO, classes: tuple[str, ...], completed: CompletedSa
     stream.write('\n],\n"categories": ' + json.dumps(categories, ensure_ascii=False) + "}\n")
 
 
-def _yolo_names(classes: tuple[str, ...]) -> str:
+def _format_yolo_names(classes: tuple[str, ...]) -> str:
     """Return a YAML text that maps the class numbers in label files to class names."""
     import yaml
 
@@ -173,5 +173,5 @@ def _yolo_names(classes: tuple[str, ...]) -> str:
 
 def _write_json_lines(stream: TextIO, completed: CompletedSamples) -> None:
     """Write a line with the path and the model's output for each sample."""
-    for entry in _predicted_entries(completed):
+    for entry in _iterate_predicted(completed):
         stream.write(msgspec.json.encode({"path": entry.path, "output": entry.output}).decode() + "\n")

@@ -48,7 +48,7 @@ def _encode_counts(counts: list[int]) -> str:
     return text.decode()
 
 
-def polygons(window: Window) -> Outlines:
+def trace_polygons(window: Window) -> Outlines:
     """Return the outer boundary of each connected component of a mask, along pixel edges.
 
     A boundary alternates x and y coordinates in pixels of the image.
@@ -64,8 +64,8 @@ def polygons(window: Window) -> Outlines:
     return tuple(outlines)
 
 
-def boundary_length(outline: tuple[float, ...]) -> float:
-    """Return the length in pixels of a boundary from `polygons`."""
+def measure_boundary(outline: tuple[float, ...]) -> float:
+    """Return the length in pixels of a boundary from `trace_polygons`."""
     corners = np.array(outline).reshape(-1, 2)
     return float(np.abs(corners - np.roll(corners, 1, 0)).sum())
 

@@ -71,15 +71,15 @@ class PlanFolder:
             np.save(stream, remaining)
         paths.write_atomically(self.folder / _PLAN, msgspec.json.encode(plan))
 
-    def plan(self) -> Plan:
+    def read_plan(self) -> Plan:
         """Read the plan of the prediction that the workers follow."""
         return msgspec.json.decode(read_file(self.folder / _PLAN, MAX_RESULT_BYTES), type=Plan)
 
-    def sources(self) -> Sources:
+    def read_sources(self) -> Sources:
         """Read the files, with names for their results, for which predictions are made."""
-        return Sources(self.plan().kind, *(self._names(name) for name in (_FILES, _NAMES)))
+        return Sources(self.read_plan().kind, *(self._read_names(name) for name in (_FILES, _NAMES)))
 
-    def remaining(self) -> Labels:
+    def read_remaining(self) -> Labels:
         """Read the indices of the samples to process, int64 [n]."""
         with open_file(self.folder / _REMAINING) as stream:
             remaining: Labels = np.load(stream)
@@ -88,7 +88,7 @@ class PlanFolder:
     def write_model(self, facts: ModelFacts) -> None:
         paths.write_atomically(self.folder / _MODEL, msgspec.json.encode(facts))
 
-    def model(self) -> ModelFacts:
+    def read_model(self) -> ModelFacts:
         """Read the facts about the model, such as its classes, that a worker has reported."""
         return msgspec.json.decode(read_file(self.folder / _MODEL, MAX_RESULT_BYTES), type=ModelFacts)
 
@@ -100,7 +100,7 @@ class PlanFolder:
     def write_state(self, state: RequestState) -> None:
         paths.write_atomically(self.folder / _STATE, msgspec.json.encode(state))
 
-    def state(self) -> RequestState | None:
+    def read_state(self) -> RequestState | None:
         """Return the state that the results belong to, or None if the folder is new or the state is unreadable."""
         try:
             return msgspec.json.decode(read_file(self.folder / _STATE, MAX_RESULT_BYTES), type=RequestState)
@@ -113,7 +113,7 @@ class PlanFolder:
             if path.name not in (_STATE, LOCK):
                 path.unlink(missing_ok=True)
 
-    def _names(self, name: str) -> Files:
+    def _read_names(self, name: str) -> Files:
         """Read a list of paths or names from the file `name`."""
         content = read_file(self.folder / name, MAX_RESULT_BYTES)
         return Files.of([Listing("", content, content.count(b"\0"))])

@@ -34,9 +34,9 @@ from engine.inference.prediction.journal import WORK_FOLDER, CompletedSamples
 from engine.inference.prediction.plan import LOCK, ModelFacts, Plan, PlanFolder, RequestState
 from engine.inference.prediction.samples import open_folder_samples
 from engine.inference.prediction.sources import Kind, Sources, list_sources
-from engine.inference.prediction.work import cannot_write
+from engine.inference.prediction.work import create_write_problem
 from engine.inference.run import Run
-from engine.inference.trained_model import CannotLoad, checkpoint_path
+from engine.inference.trained_model import CannotLoad, find_checkpoint
 from engine.inference.video import is_video
 from engine.runs.folder import RunFolder
 from engine.system import file_locks, paths
@@ -46,7 +46,7 @@ from engine.tasks.registry import TASKS
 
 MAX_OVERLAP = 0.9
 MIN_TILE = 16
-WORKER = "engine.inference.prediction.work:work"
+WORKER = "engine.inference.prediction.work:run_worker"
 
 
 def predict(request: PredictRequest, on_progress: OnProgress) -> Path:
@@ -55,13 +55,15 @@ def predict(request: PredictRequest, on_progress: OnProgress) -> Path:
     If an earlier request was the same, its work is resumed or, if finished, used. Raises CannotLoad.
     """
     run = Run(request.run)
-    checkpoint = checkpoint_path(RunFolder(run.folder), request.checkpoint)
-    files = tuple(map(_absolute_path, request.paths))
+    checkpoint = find_checkpoint(RunFolder(run.folder), request.checkpoint)
+    files = tuple(map(_make_absolute, request.paths))
     request = structs.replace(request, paths=files, out=os.path.abspath(request.out))
-    problems = _request_problems(request, run.job)
+    problems = _find_request_problems(request, run.job)
     try:
-        sources = list_sources(request.paths, _source_kind(run.job, run.folder), request.out, TASKS[run.job.task].files)
-        problems += _video_problems(sources)
+        sources = list_sources(
+            request.paths, _find_source_kind(run.job, run.folder), request.out, TASKS[run.job.task].files
+        )
+        problems += _find_video_problems(sources)
     except CannotLoad as error:
         problems += error.problems
     if problems:
@@ -78,7 +80,7 @@ def predict(request: PredictRequest, on_progress: OnProgress) -> Path:
         with _FolderLock(folder.folder, out):
             return _predict_or_resume(request, run, sources, state, folder=folder, on_progress=on_progress)
     except OSError as error:
-        raise CannotLoad(cannot_write(out, error)) from error
+        raise CannotLoad(create_write_problem(out, error)) from error
 
 
 def _predict_or_resume(
@@ -95,14 +97,14 @@ def _predict_or_resume(
     Nothing is predicted if the summary is complete. Raises CannotLoad if no sample can be read.
     """
     summary_file = Path(request.out, PREDICTIONS_FILE)
-    if folder.state() == state and summary_file.is_file():
+    if folder.read_state() == state and summary_file.is_file():
         with suppress(OSError, msgspec.DecodeError):
             PREDICTED.decode(read_file(summary_file, MAX_RESULT_BYTES))
             return summary_file
     folder.write_state(state)
     started, speed = time.monotonic(), _SpeedRecorder(on_progress)
     completed = _run_workers(request, run, sources, folder, speed.forward)
-    model = folder.model()
+    model = folder.read_model()
     summary, files = joining.write_tables(request, run.job.task, model.classes, completed)
     if not summary.predicted:
         first = summary.skipped[0]
@@ -122,7 +124,7 @@ def _create_summary(
     """Return the summary of a prediction's results, without the duration and the speed."""
     return Predicted(
         run=str(run.folder),
-        checkpoint=checkpoint_path(RunFolder(run.folder), request.checkpoint).name,
+        checkpoint=find_checkpoint(RunFolder(run.folder), request.checkpoint).name,
         sha256=model.sha256,
         task=run.job.task,
         classes=model.classes,
@@ -168,12 +170,12 @@ class _SpeedRecorder:
         self._on_progress(message)
 
 
-def _absolute_path(path: str) -> str:
+def _make_absolute(path: str) -> str:
     """Return the absolute path of a file. The name of a camera is returned unchanged."""
     return path if path.startswith(CAMERA) else os.path.abspath(path)
 
 
-def _source_kind(job: Job, run: Path) -> Kind:
+def _find_source_kind(job: Job, run: Path) -> Kind:
     """Return the kind of samples that the model of a run receives: images, point clouds, or those of a custom task."""
     if TASKS[job.task].files is not None:
         return "clouds"
@@ -189,7 +191,7 @@ def _count_samples(sources: Sources, job: Job) -> int:
     return len(sources.files)
 
 
-def _request_problems(request: PredictRequest, job: Job) -> list[Problem]:
+def _find_request_problems(request: PredictRequest, job: Job) -> list[Problem]:
     """Return the problems with the settings of a prediction, whatever files it is for."""
     problems: list[Problem] = []
     formats = formats_of(job.task)
@@ -212,7 +214,7 @@ def _request_problems(request: PredictRequest, job: Job) -> list[Problem]:
     return problems
 
 
-def _video_problems(sources: Sources) -> list[Problem]:
+def _find_video_problems(sources: Sources) -> list[Problem]:
     """Return a problem if there are videos or cameras, but OpenCV is not installed."""
     has_videos = sources.kind == "images" and any(map(is_video, sources.files))
     if not has_videos or importlib.util.find_spec("cv2") is not None:
@@ -230,7 +232,7 @@ def _open_folder(out: Path, state: RequestState) -> PlanFolder:
     if out.exists() and not out.is_dir():
         raise CannotLoad(Problem("out", f"{folder_text} is a file.", "Choose a folder."))
     folder = PlanFolder(out / WORK_FOLDER)
-    saved_state = folder.state() if out.is_dir() else None
+    saved_state = folder.read_state() if out.is_dir() else None
     if saved_state is not None and saved_state != state:
         message = f"{folder_text} holds the results of other predictions: {_describe_difference(saved_state, state)}."
         raise CannotLoad(

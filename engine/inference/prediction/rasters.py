@@ -71,7 +71,7 @@ def write_tiff(
     if colors is not None and georeference is not None:
         # Code, type, number of values (0 for text, whose length is known), value, and True for the first page only.
         tags.append((NO_DATA_TAG, _TIFF_ASCII, 0, str(NO_CLASS), True))
-    strips = (zlib.compress(strip.tobytes(), _ZLIB_LEVEL) for strip in _strips(rows))
+    strips = (zlib.compress(strip.tobytes(), _ZLIB_LEVEL) for strip in _divide_into_strips(rows))
 
     def write_to(temporary: Path) -> None:
         with TiffWriter(temporary, bigtiff=sides[0] * sides[1] > 1 << 31) as writer:
@@ -91,7 +91,7 @@ def write_tiff(
     write_file(path, write_to)
 
 
-def _strips(rows: Iterable[Bytes]) -> Iterator[Bytes]:
+def _divide_into_strips(rows: Iterable[Bytes]) -> Iterator[Bytes]:
     """Divide `rows`, which arrive in chunks, into strips of `STRIP_ROWS` rows. The last one may be shorter."""
     chunks: list[Bytes] = []
     row_count = 0

@@ -19,9 +19,9 @@ from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.decoding.tiff import ENDINGS
 from engine.data.decoding.tiff_rows import Georeference, TiffRows, open_rows, read_georeference
 from engine.data.drawing import overlay_mask
-from engine.inference.placing import most_likely_classes, project_in_bands
+from engine.inference.placing import find_likely_classes, project_in_bands
 from engine.inference.prediction.journal import Entry, ObjectEntry
-from engine.inference.prediction.outlines import boundary_length, encode_runs, polygons
+from engine.inference.prediction.outlines import encode_runs, measure_boundary, trace_polygons
 from engine.inference.prediction.rasters import write_file, write_png, write_tiff
 from engine.inference.trained_model import TrainedModel
 from engine.system import paths
@@ -34,9 +34,9 @@ from engine.tasks.predictions import (
     PointClasses,
     Prediction,
     Raw,
-    class_fractions,
-    fractions_text,
-    line_text,
+    compute_class_fractions,
+    format_fractions,
+    format_line_fraction,
     palette,
 )
 
@@ -103,7 +103,7 @@ class Results:
                 probabilities = np.round(prediction.probabilities.astype(np.float64), 6)
                 entry = structs.replace(entry, probabilities=tuple(probabilities.tolist()))
             case Objects():
-                entry = structs.replace(entry, objects=self._object_entries(prediction))
+                entry = structs.replace(entry, objects=self._make_object_entries(prediction))
                 if "yolo" in self._requested_formats():
                     files["yolo"] = self._write_yolo(sample, prediction)
             case PointClasses():
@@ -134,8 +134,8 @@ class Results:
         files: dict[str, str] = {}
         has_overlay = self._request.overlays and self._can_draw(sample)
         with ExitStack() as stack:
-            no_data = self._no_data_reader(sample, geo_position, stack)
-            mask_bands = self._mask_bands(maps, counts, no_data)  # fills `counts` while it is iterated
+            no_data = self._open_no_data(sample, geo_position, stack)
+            mask_bands = self._iterate_mask_bands(maps, counts, no_data)  # fills `counts` while it is iterated
             # Only a GeoTIFF can be written row by row. All other results need the whole plane.
             if formats != ("geotiff",) or has_overlay:
                 plane = np.concatenate(list(mask_bands))
@@ -153,16 +153,18 @@ class Results:
             line_fraction = float(counts[1] / max(1, counts.sum()))
             return self._create_entry(
                 sample,
-                line_text(line_fraction),
+                format_line_fraction(line_fraction),
                 classes=(0,) if line_fraction else (),
                 scores=(line_fraction,) if line_fraction else (),
                 files=files,
             )
-        classes, fractions = class_fractions(counts)
-        words = fractions_text(self._model.classes, classes, fractions)
+        classes, fractions = compute_class_fractions(counts)
+        words = format_fractions(self._model.classes, classes, fractions)
         return self._create_entry(sample, words, classes, fractions, files)
 
-    def _mask_bands(self, maps: Iterable[Tensor], counts: np.ndarray, no_data: TiffRows | None) -> Iterator[Bytes]:
+    def _iterate_mask_bands(
+        self, maps: Iterable[Tensor], counts: np.ndarray, no_data: TiffRows | None
+    ) -> Iterator[Bytes]:
         """Yield bands of the output plane, uint8 [n, w], and count its pixels in `counts`.
 
         `counts[c]` is the number of pixels of class c. If the model predicts lines, `counts[1]` is the number of pixels
@@ -175,14 +177,14 @@ class Results:
                 counts[:2] += np.array([int((~is_line).sum()), int(is_line.sum())])
                 plane: Bytes = (band[0] * _LEVELS).round().byte().numpy()
             else:
-                plane, _ = most_likely_classes(band)
+                plane, _ = find_likely_classes(band)
                 if no_data is not None:
                     plane[no_data.blank(first, first + len(plane))] = NO_CLASS
                 counts += np.bincount(plane.ravel(), minlength=len(counts))
             first += len(plane)
             yield plane
 
-    def _no_data_reader(self, sample: Sample, geo_position: Georeference | None, stack: ExitStack) -> TiffRows | None:
+    def _open_no_data(self, sample: Sample, geo_position: Georeference | None, stack: ExitStack) -> TiffRows | None:
         """Return a reader for the mask of pixels without data, or None if no pixel is masked.
 
         No pixel is masked if the image declares no such value, if it can't be read row by row, or if the model predicts
@@ -209,7 +211,7 @@ class Results:
         """Return True if the image of a sample is small enough to draw the prediction on it."""
         return sample.sides[0] * sample.sides[1] <= MAX_DRAWN_PIXELS
 
-    def _object_entries(self, prediction: Objects) -> tuple[ObjectEntry, ...]:
+    def _make_object_entries(self, prediction: Objects) -> tuple[ObjectEntry, ...]:
         """Convert objects to journal entries. Without masks, the area is that of the box."""
         entries = []
         for index in range(len(prediction)):
@@ -242,10 +244,10 @@ class Results:
                 (bottom - top) / height,
             ]
             if prediction.windows is not None:
-                outlines = polygons(prediction.windows[index])
+                outlines = trace_polygons(prediction.windows[index])
                 if not outlines:
                     continue
-                longest = max(outlines, key=boundary_length)
+                longest = max(outlines, key=measure_boundary)
                 values = [each / (height if number % 2 else width) for number, each in enumerate(longest)]
             print(int(prediction.numbers[index]), *(f"{value:.8f}" for value in values), file=text)
         name = f"labels/{sample.name}.txt"

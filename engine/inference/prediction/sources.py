@@ -68,14 +68,14 @@ def list_sources(paths: Sequence[str], kind: Kind, out: str, files_of_task: Samp
 def find_files(paths: Sequence[str], is_accepted: Callable[[str], bool], noun: str, out: str) -> list[tuple[str, str]]:
     """Return the accepted files in `paths` and their subfolders, with their names relative to the path.
 
-    A file that is given directly, or a camera, is always accepted. Hidden files and the folder `out` are left out. `noun`
-    names the expected files in messages. Raises CannotLoad with all problems.
+    A file that is given directly, or a camera, is always accepted. Hidden files and the folder `out` are left out.
+    `noun` names the expected files in messages. Raises CannotLoad with all problems.
     """
     problems: list[Problem] = []
     files: list[tuple[str, str]] = []
     for path in paths:
         try:
-            found = list(_files_at(path, is_accepted, os.path.abspath(out)))
+            found = list(_iterate_files(path, is_accepted, os.path.abspath(out)))
         except OSError as error:
             message = f"{printable(str(error.filename))} can't be read: {error.strerror}."
             problems.append(_problem(message, "Check its permissions, or choose another folder."))
@@ -92,7 +92,7 @@ def find_files(paths: Sequence[str], is_accepted: Callable[[str], bool], noun: s
     return files
 
 
-def _files_at(path: str, is_accepted: Callable[[str], bool], out: str) -> Iterator[tuple[str, str]]:
+def _iterate_files(path: str, is_accepted: Callable[[str], bool], out: str) -> Iterator[tuple[str, str]]:
     """Yield the accepted files at one path, with their names relative to it.
 
     Raises OSError for an unreadable folder.

@@ -29,9 +29,9 @@ from engine.inference.prediction.results import Results, Sample
 from engine.inference.prediction.samples import RecordedImages, RecordedSamples, open_folder_samples
 from engine.inference.prediction.sources import Sources
 from engine.inference.sweep import ALL_SAMPLES, predict_batches
-from engine.inference.tiles import ImageInMemory, RowReader, Tiling, tiled_maps, tiled_objects
+from engine.inference.tiles import ImageInMemory, RowReader, Tiling, detect_in_tiles, iterate_tiled_maps
 from engine.inference.trained_model import TrainedModel
-from engine.inference.video import NoVideo, VideoWriter, frames, is_video, rate_of
+from engine.inference.video import NoVideo, VideoWriter, frames, is_video, read_frame_rate
 from engine.inference.worker import Shard, serve
 from engine.models.base import TaskError
 from engine.system import paths
@@ -40,7 +40,7 @@ from engine.tasks.predictions import PointClasses, PointScores
 DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 
 
-def work(spec: WorkerSpec, channel: socket.socket) -> int:
+def run_worker(spec: WorkerSpec, channel: socket.socket) -> int:
     """Run this process as the worker for the request in its folder, and return the exit code."""
     return serve(spec, channel, PredictRequest, _predict_shard)
 
@@ -48,12 +48,12 @@ def work(spec: WorkerSpec, channel: socket.socket) -> int:
 def _predict_shard(request: PredictRequest, model: TrainedModel, shard: Shard) -> None:
     """Make predictions for this rank's part of the planned samples, and record them in a journal. Raises TaskError."""
     folder = PlanFolder(shard.folder)
-    plan = folder.plan()
+    plan = folder.read_plan()
     if shard.rank == 0:
         folder.write_model(ModelFacts(classes=model.classes, sha256=model.sha256, legend=tuple(model.objective.legend)))
     try:
         with Journal(folder.folder, plan.start, shard.rank) as journal:
-            sources, remaining = folder.sources(), folder.remaining()
+            sources, remaining = folder.read_sources(), folder.read_remaining()
             predictor = Predictor(request, model, shard, journal, sources=sources, remaining=remaining)
             match plan.kind:
                 case "images":
@@ -63,10 +63,10 @@ def _predict_shard(request: PredictRequest, model: TrainedModel, shard: Shard) -
                 case "folder":
                     predictor.predict_folder()
     except (OSError, NoVideo) as error:
-        raise TaskError.of(cannot_write(Path(request.out), error)) from error
+        raise TaskError.of(create_write_problem(Path(request.out), error)) from error
 
 
-def cannot_write(out: Path, error: Exception) -> Problem:
+def create_write_problem(out: Path, error: Exception) -> Problem:
     """Return a problem which says that results can't be written to the folder `out` because of `error`."""
     if isinstance(error, OSError) and error.errno in DISK_FULL_ERRORS:
         remedy = "Free some space, then start it again with the same arguments: it continues."
@@ -128,14 +128,16 @@ class Predictor:
             for batch in predict_batches(
                 self._model, remaining_samples, batch_size=self._batch_size, partition=self._shard.partition
             ):
-                batch_samples = [self._folder_sample(samples, int(self._remaining[index])) for index in batch.samples]
+                batch_samples = [
+                    self._describe_folder_sample(samples, int(self._remaining[index])) for index in batch.samples
+                ]
                 writers.submit(self._results.write_output, batch_samples, batch.outputs.cpu(), batch.inputs.cpu())
                 self._record_skipped(remaining_samples.failed)
             self._record_skipped(remaining_samples.failed)
 
-    def _folder_sample(self, samples: SampleSet, number: int) -> Sample:
+    def _describe_folder_sample(self, samples: SampleSet, number: int) -> Sample:
         """Describe a sample that a user-defined task reads from a folder. It has no image file."""
-        return Sample(number, f"{number:06}", printable(samples.path(number)), "", (0, 0), _no_image)
+        return Sample(number, f"{number:06}", printable(samples.path(number)), "", (0, 0), _refuse_image)
 
     def _predict_resized(self, numbers: Labels, *, is_distributed: bool) -> None:
         """Predict images that are resized to the model's square input, as in training, and write the results.
@@ -151,14 +153,14 @@ class Predictor:
         with Writers(self._journal, self._shard.advance) as writers:
             for batch in predict_batches(self._model, images, batch_size=self._batch_size, partition=partition):
                 batch_samples = [
-                    self._create_sample(int(numbers[index]), self._drawn_sides(images, index))
+                    self._create_sample(int(numbers[index]), self._find_drawn_sides(images, index))
                     for index in batch.samples
                 ]
                 writers.submit(self._results.write_output, batch_samples, batch.outputs.cpu(), batch.inputs)
                 self._record_skipped(images.failed)
             self._record_skipped(images.failed)
 
-    def _drawn_sides(self, images: UnlabeledImages, index: int) -> tuple[int, int]:
+    def _find_drawn_sides(self, images: UnlabeledImages, index: int) -> tuple[int, int]:
         """Return the height and width of the image on which the prediction for an image is drawn.
 
         If the image was cropped while it was decoded, these are the height and width of the model's input.
@@ -214,10 +216,10 @@ class Predictor:
         tiling = Tiling(self._tile, self._request.overlap, self._batch_size)
         sample = self._create_sample(number, picture.sides)
         if self._model.task.entry.predicts == "objects":
-            prediction = tiled_objects(self._model, picture, tiling, self._request.threshold)
+            prediction = detect_in_tiles(self._model, picture, tiling, self._request.threshold)
             self._journal.add(self._results.write_prediction(sample, prediction))
         else:
-            self._journal.add(self._results.write_maps(sample, tiled_maps(self._model, picture, tiling)))
+            self._journal.add(self._results.write_maps(sample, iterate_tiled_maps(self._model, picture, tiling)))
 
     def _decode(self, file: str) -> ImageInMemory:
         """Decode an image to memory, in its full size. Raises UnreadableImage."""
@@ -245,13 +247,13 @@ class Predictor:
         """
         file, name = self._sources.files[number], self._sources.names[number]
         try:
-            rate = rate_of(file)
+            rate = read_frame_rate(file)
             video_frames = islice(frames(file, 3), self._request.max_frames)  # in color
             overlay = Path(self._request.out, "overlays", f"{name}.mp4")
             if self._request.overlays:
                 paths.make_folder(overlay.parent)
             with VideoWriter(overlay, rate) as video:
-                results = Results(self._request, self._model, self._video_drawer(video, overlay))
+                results = Results(self._request, self._model, self._make_video_drawer(video, overlay))
                 first_frame = 0
                 batch = list(islice(video_frames, self._batch_size))
                 while batch:
@@ -262,7 +264,7 @@ class Predictor:
         except NoVideo as error:
             raise UnreadableImage(printable(file), str(error)) from error
 
-    def _video_drawer(self, video: VideoWriter, path: Path) -> Callable[[Sample, Bytes], str]:
+    def _make_video_drawer(self, video: VideoWriter, path: Path) -> Callable[[Sample, Bytes], str]:
         """Return a function that appends a drawn frame to `video` and returns the video's path in the results."""
 
         def draw(_: Sample, drawn: Bytes) -> str:
@@ -354,6 +356,9 @@ def _read_rgb(file: str) -> Bytes:
     return np.asarray(read_to_show(file).convert("RGB"))
 
 
-def _no_image() -> Bytes:
-    """Raise AssertionError. This is the image of samples that are not files, which are never drawn on."""
+def _refuse_image() -> Bytes:
+    """Raise AssertionError, in place of returning an image of a sample that is not a file.
+
+    Nothing is drawn on such samples.
+    """
     raise AssertionError("samples that are not files are not drawn on")

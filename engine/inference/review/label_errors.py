@@ -34,18 +34,18 @@ def estimate_joint(probabilities: Probabilities, labels: Labels) -> npt.NDArray[
     return joint / joint.sum(1, keepdims=True) * counts[:, None]
 
 
-def expected_errors(probabilities: Probabilities, labels: Labels) -> float:
+def estimate_error_count(probabilities: Probabilities, labels: Labels) -> float:
     """Estimate the number of wrong labels, given `probabilities` [n, K] and `labels` [n]."""
     joint = estimate_joint(probabilities, labels)
     return float(joint.sum() - joint.trace())
 
 
-def wrong_labels(probabilities: Probabilities, labels: Labels) -> Bools:
-    """Return True for each label that is probably wrong, [n] (Northcutt et al.
+def find_wrong_labels(probabilities: Probabilities, labels: Labels) -> Bools:
+    """Return True for each label that is probably wrong, [n].
 
-    2021, section 3.2, "Prune by Noise Rate"). For each label and each other class, the joint distribution of
-    `estimate_joint` gives the number of labels to mark. Labels whose probability is furthest below that of the other
-    class are marked first.
+    This is "Prune by Noise Rate" (Northcutt et al. 2021, section 3.2). For each label and each other class, the joint
+    distribution of `estimate_joint` gives the number of labels to mark. Labels whose probability is furthest below that
+    of the other class are marked first.
     """
     joint = np.rint(estimate_joint(probabilities, labels)).astype(int)
     is_wrong = np.zeros(len(labels), bool)
@@ -58,7 +58,7 @@ def wrong_labels(probabilities: Probabilities, labels: Labels) -> Bools:
     return is_wrong & (probabilities.argmax(1) != labels)
 
 
-def label_margins(probabilities: Probabilities, labels: Labels) -> npt.NDArray[np.float64]:
+def compute_label_margins(probabilities: Probabilities, labels: Labels) -> npt.NDArray[np.float64]:
     """Return the probability of each label minus that of the most likely other class, [n].
 
     The lower it is, the more likely the label is wrong.

@@ -21,8 +21,13 @@ from engine.data.splits import Labels
 from engine.inference.devices import OnProgress
 from engine.inference.evaluation.dataset import EvaluationData, open_data
 from engine.inference.review.duplicates import MAX_IMAGES, Pair, compute_fingerprints, find_pairs
-from engine.inference.review.label_errors import Probabilities, expected_errors, label_margins, wrong_labels
-from engine.inference.review.samples import ReviewedData, collect_samples, displayed_file
+from engine.inference.review.label_errors import (
+    Probabilities,
+    compute_label_margins,
+    estimate_error_count,
+    find_wrong_labels,
+)
+from engine.inference.review.samples import ReviewedData, collect_samples, find_displayed_file
 from engine.inference.trained_model import CannotLoad, read_training
 from engine.runs.folder import RunFolder
 from engine.system import paths
@@ -56,8 +61,8 @@ def review(request: ReviewRequest, on_progress: OnProgress) -> Path:
         samples=len(reviewed.samples),
         checked_samples=int(reviewed.held_out.sum()),
         held_out=bool(reviewed.held_out.all()),
-        origin=_origin_text(reviewed),
-        worst=tuple(_worst_samples(reviewed.samples, request)),
+        origin=_describe_origin(reviewed),
+        worst=tuple(_select_worst_samples(reviewed.samples, request)),
         label_issues=tuple(issues),
         expected_errors=expected,
         duplicates=tuple(pairs),
@@ -83,7 +88,7 @@ def _check_classes(request: ReviewRequest, classes: Sequence[str]) -> None:
         raise CannotLoad(*problems)
 
 
-def _origin_text(reviewed: ReviewedData) -> str:
+def _describe_origin(reviewed: ReviewedData) -> str:
     """Return a text about the samples that the predictions cover, and the models that made the predictions."""
     splits = sorted({sample.split for sample in reviewed.samples})
     if len(reviewed.evaluations) > 1:
@@ -100,7 +105,7 @@ def _origin_text(reviewed: ReviewedData) -> str:
     )
 
 
-def _worst_samples(samples: Sequence[ReviewedSample], request: ReviewRequest) -> list[ReviewedSample]:
+def _select_worst_samples(samples: Sequence[ReviewedSample], request: ReviewRequest) -> list[ReviewedSample]:
     """Return the worst samples among those with the requested true and predicted class.
 
     They are sorted by descending loss, or by ascending correctness if there are no losses.
@@ -147,18 +152,18 @@ def _find_label_issues(reviewed: ReviewedData) -> tuple[list[LabelIssue], int]:
     expected_count = 0.0
     if predictions_of(reviewed.evaluations[0].evaluation.task) == "class":
         labels = np.array([numbers[0] for numbers in true], np.int64)
-        expected_count = expected_errors(probabilities, labels)
-        issues_by_margin += _issues_of_classes(samples, probabilities, labels, classes)
+        expected_count = estimate_error_count(probabilities, labels)
+        issues_by_margin += _find_class_issues(samples, probabilities, labels, classes)
     else:  # each label separately, as a binary classification
         for number, name in enumerate(classes):
             absent_or_present = np.stack([1 - probabilities[:, number], probabilities[:, number]], 1)
             labels = np.array([number in numbers for numbers in true], np.int64)
-            expected_count += expected_errors(absent_or_present, labels)
-            issues_by_margin += _issues_of_classes(samples, absent_or_present, labels, ("", name))
+            expected_count += estimate_error_count(absent_or_present, labels)
+            issues_by_margin += _find_class_issues(samples, absent_or_present, labels, ("", name))
     return [issue for _, issue in sorted(issues_by_margin, key=lambda each: each[0])], round(expected_count)
 
 
-def _issues_of_classes(
+def _find_class_issues(
     samples: Sequence[ReviewedSample], probabilities: Probabilities, labels: Labels, names: Sequence[str]
 ) -> Iterator[tuple[float, LabelIssue]]:
     """Yield each label that is probably wrong, with the margin by which it is more likely than other classes.
@@ -166,8 +171,8 @@ def _issues_of_classes(
     A lower margin means a more likely error. `probabilities` [n, K] and `labels` [n] are those of the samples, and
     `names` are the names of the K classes.
     """
-    margins = label_margins(probabilities, labels)
-    for row in np.flatnonzero(wrong_labels(probabilities, labels)).tolist():
+    margins = compute_label_margins(probabilities, labels)
+    for row in np.flatnonzero(find_wrong_labels(probabilities, labels)).tolist():
         given, suggested = int(labels[row]), int(probabilities[row].argmax())
         yield (
             float(margins[row]),
@@ -208,7 +213,7 @@ def _find_duplicates(run: RunFolder, reviewed: ReviewedData, on_progress: OnProg
     if unread_count := int((~prints.is_readable).sum()):
         reviewed.missing.append(f"{counted(unread_count, 'image')} can't be read and were not compared.")
     evaluation = reviewed.evaluations[0].evaluation
-    samples = _all_samples(data, predictions_of(evaluation.task), evaluation.classes)
+    samples = _list_samples(data, predictions_of(evaluation.task), evaluation.classes)
     pairs = [_describe_pair(samples, pair) for pair in find_pairs(prints)]
     pairs.sort(key=lambda each: (each.first.split == each.second.split, not each.labels_differ, each.distance))
     if len(pairs) > MAX_PAIRS:
@@ -216,7 +221,7 @@ def _find_duplicates(run: RunFolder, reviewed: ReviewedData, on_progress: OnProg
     return [msgspec.structs.replace(each, exact=_are_identical(each)) for each in pairs[:MAX_PAIRS]]
 
 
-def _all_samples(data: EvaluationData, predicts: PredictionKind, classes: Sequence[str]) -> list[ReviewedSample]:
+def _list_samples(data: EvaluationData, predicts: PredictionKind, classes: Sequence[str]) -> list[ReviewedSample]:
     """Return the samples of all splits. Their classes are included if the task predicts classes or labels."""
     all_samples = []
     for split, samples in data.splits:
@@ -228,7 +233,7 @@ def _all_samples(data: EvaluationData, predicts: PredictionKind, classes: Sequen
             elif predicts == "labels":
                 true = tuple(classes[number] for number in samples.targets[index].nonzero().flatten().tolist())
             path = samples.path(index)
-            file = displayed_file(samples, index, path) or ""
+            file = find_displayed_file(samples, index, path) or ""
             all_samples.append(ReviewedSample(path=path, file=file, split=split, true=true))
     return all_samples
 

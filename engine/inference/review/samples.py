@@ -63,9 +63,9 @@ def collect_samples(run: RunFolder, folders: Sequence[str]) -> ReviewedData:
         data_of_evaluation = _open_samples(evaluated, missing)
         data = data or data_of_evaluation
         results = evaluated.samples()
-        is_training_data = os.path.realpath(evaluated.evaluation.dataset) == _dataset_of(evaluated)
+        is_training_data = os.path.realpath(evaluated.evaluation.dataset) == _get_dataset(evaluated)
         held_out += [not is_training_data or split != "train" for split in results.splits]
-        samples += _review_rows(evaluated, data_of_evaluation, missing)
+        samples += _list_reviewed(evaluated, data_of_evaluation, missing)
         true += results.true or ()
         if evaluated.probabilities_file.exists():
             probabilities.append(np.load(evaluated.probabilities_file))
@@ -92,14 +92,14 @@ def _read_evaluations(run: RunFolder, folders: Sequence[str]) -> list[SavedEvalu
     return saved
 
 
-def _run_of(saved: SavedEvaluation) -> RunFolder:
+def _get_run(saved: SavedEvaluation) -> RunFolder:
     """Return the folder of the run whose evaluation this is."""
     return RunFolder(saved.folder.parent.parent)
 
 
-def _dataset_of(saved: SavedEvaluation) -> str:
+def _get_dataset(saved: SavedEvaluation) -> str:
     """Return the real path of the dataset that the evaluated run was trained on, or "" if its job can't be read."""
-    job = _run_of(saved).job()
+    job = _get_run(saved).job()
     return os.path.realpath(os.path.expanduser(job.data.dataset)) if job is not None else ""
 
 
@@ -107,13 +107,13 @@ def _open_samples(saved: SavedEvaluation, missing: list[str]) -> EvaluationData 
     """Open the dataset of an evaluation. If that fails, add the reason to `missing` and return None."""
     evaluation = saved.evaluation
     try:
-        return open_data(read_training(_run_of(saved)), evaluation.dataset, evaluation.split)
+        return open_data(read_training(_get_run(saved)), evaluation.dataset, evaluation.split)
     except CannotLoad as error:
         missing.append(f"The dataset of {evaluation.id} can't be opened, so no sample has a file: {error}")
         return None
 
 
-def _review_rows(saved: SavedEvaluation, data: EvaluationData | None, missing: list[str]) -> list[ReviewedSample]:
+def _list_reviewed(saved: SavedEvaluation, data: EvaluationData | None, missing: list[str]) -> list[ReviewedSample]:
     """Return the samples of an evaluation with their files.
 
     If the dataset has changed, the number of affected samples is reported in `missing`.
@@ -123,7 +123,7 @@ def _review_rows(saved: SavedEvaluation, data: EvaluationData | None, missing: l
     reviewed = []
     changed_count = 0
     for row, (path, split, index) in enumerate(zip(columns.paths, columns.splits, columns.indices, strict=True)):
-        file = displayed_file(samples_of_split.get(split), index, path)
+        file = find_displayed_file(samples_of_split.get(split), index, path)
         changed_count += file is None
         reviewed.append(
             ReviewedSample(
@@ -144,10 +144,11 @@ def _review_rows(saved: SavedEvaluation, data: EvaluationData | None, missing: l
     return reviewed
 
 
-def displayed_file(samples: ImageSet | SampleSet | None, index: int, path: str) -> str | None:
-    """Return the path of a sample's file for display, or "" if the sample has no file.
+def find_displayed_file(samples: ImageSet | SampleSet | None, index: int, path: str) -> str | None:
+    """Return the path of a sample's file for display.
 
-    `path` is the path recorded in the evaluation. Returns None if the sample at this index has another path now.
+    Return "" if the sample has no file, and None if the sample at this index has another path than `path`, which the
+    evaluation has recorded. The dataset has then changed.
     """
     if samples is None or index >= len(samples) or samples.path(index) != path:
         return None

@@ -20,22 +20,22 @@ from engine.data.drawing import encode_png
 from engine.data.loading.base_loader import Batch
 from engine.inference.devices import OnProgress, run_on_devices
 from engine.inference.evaluation.dataset import open_data
-from engine.inference.review.samples import displayed_file
+from engine.inference.review.samples import find_displayed_file
 from engine.inference.sweep import iterate_batches
-from engine.inference.trained_model import CannotLoad, TrainedModel, checkpoint_path
+from engine.inference.trained_model import CannotLoad, TrainedModel, find_checkpoint
 from engine.inference.worker import Shard, serve
 from engine.runs.evaluations import DamagedEvaluation, SavedEvaluation, read_evaluation
 from engine.runs.folder import RunFolder
 from engine.system import paths
 from engine.system.format import counted
 
-WORKER = "engine.inference.showing.show:worker"
+WORKER = "engine.inference.showing.show:run_worker"
 _BATCH_SIZE = 4
 
 
 def show(request: ShowRequest, on_progress: OnProgress) -> Path:
     """Draw the requested samples, and return the path of the file with the `SampleDrawings`. Raises CannotLoad."""
-    checkpoint_path(RunFolder(request.run), request.checkpoint)  # raises CannotLoad if there is none
+    find_checkpoint(RunFolder(request.run), request.checkpoint)  # raises CannotLoad if there is none
     saved, samples = _read_evaluation(request)
     unknown = [number for number in request.samples if not 0 <= number < len(samples.paths)]
     if unknown or not request.samples:
@@ -50,7 +50,7 @@ def show(request: ShowRequest, on_progress: OnProgress) -> Path:
     return out / DRAWINGS_FILE
 
 
-def worker(spec: WorkerSpec, channel: socket.socket) -> int:
+def run_worker(spec: WorkerSpec, channel: socket.socket) -> int:
     """Run this process as the worker for the request in its folder, and return the exit code."""
     return serve(spec, channel, ShowRequest, draw_samples)
 
@@ -65,7 +65,7 @@ def draw_samples(request: ShowRequest, model: TrainedModel, shard: Shard) -> Non
     samples_by_split = dict(open_data(model, evaluation.dataset, evaluation.split).splits)
     for number in request.samples:
         split = samples_by_split.get(samples.splits[number])
-        if displayed_file(split, samples.indices[number], samples.paths[number]) is None:
+        if find_displayed_file(split, samples.indices[number], samples.paths[number]) is None:
             message = f"{evaluation.dataset} has changed since the evaluation."
             raise CannotLoad(Problem("evaluation", message, "Evaluate the model again."))
     drawings = []

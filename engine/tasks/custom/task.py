@@ -48,6 +48,8 @@ LOSS_METRIC = TASK.entry.metrics[0]
 
 
 class Custom(Task):
+    """Task that a user's Python file defines. It has no built-in models."""
+
     entry = TASK.entry
 
     def model_names(self) -> tuple[str, ...]:
@@ -84,7 +86,11 @@ class Custom(Task):
         return model
 
     def image_size(self, job: Job) -> int:
-        """Return the side in the job or the custom task, or the width of a training sample (0 if not an image)."""
+        """Return the side of the model's images in pixels, or 0 if samples are not images.
+
+        It is the size that the job sets, or else that of the user's task. If the user's code reads the data, it is the
+        width of a training sample instead of the latter.
+        """
         if job.data.image_size is not None:
             return job.data.image_size
         loaded = load_task(job)
@@ -94,7 +100,10 @@ class Custom(Task):
         return shape[-1] if len(shape) == 3 else 0
 
     def normalization(self, job: Job, channels: int) -> Statistics:
-        """Return the custom task's mean and standard deviation, averaged if it names another number of channels."""
+        """Return the mean and standard deviation of each channel that the user's task names, or those of ImageNet.
+
+        If they are for another number of channels, each channel gets their average.
+        """
         mean, std = load_task(job).task.statistics or IMAGENET
         if len(mean) == channels:
             return mean, std

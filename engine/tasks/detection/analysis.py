@@ -28,7 +28,7 @@ from engine.metrics.average_precision import (
 from engine.metrics.base import Metric
 from engine.metrics.detection_errors import COLUMNS, ImageErrors, error_costs, find_errors
 from engine.metrics.label_curves import Counts, class_curves, threshold_rows
-from engine.tasks.analysis import TASK_METRIC, Analysis, Columns, Intervals, Measured
+from engine.tasks.analysis import TASK_METRIC, Analysis, Columns, EvaluatedMetrics, Intervals
 from engine.tasks.detection.objects import SCORE_THRESHOLD, Detections, read_detections, read_objects
 
 SIZES: tuple[SizeName, ...] = get_args(SizeName)
@@ -186,7 +186,7 @@ class ObjectAnalysis(Analysis):
             columns.confidence.append(float(scores.mean()) if len(scores) else 0.0)  # type: ignore[union-attr]
         return columns
 
-    def details(self, measured: Measured, intervals: Intervals) -> dict[str, Any]:
+    def details(self, measured: EvaluatedMetrics, intervals: Intervals) -> dict[str, Any]:
         """Return the fields of the `Evaluation` about thresholds, kinds of errors, and object sizes, by field name."""
         metric = measured.metrics["objects"]
         rows = metric.rows.numpy()  # class, score, outcome and others of each prediction (see `find_errors`)
@@ -209,7 +209,7 @@ class ObjectAnalysis(Analysis):
             ),
         }
 
-    def curves(self, measured: Measured, intervals: Intervals) -> tuple[ClassCurves, ...]:
+    def curves(self, measured: EvaluatedMetrics, intervals: Intervals) -> tuple[ClassCurves, ...]:
         """Return the precision-recall curve of each class at an IoU of 0.5."""
         metric = measured.metrics["objects"]
         rows, counts = metric.rows.numpy(), metric.counters.numpy()[0]

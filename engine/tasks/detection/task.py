@@ -31,7 +31,7 @@ from engine.tasks.detection.analysis import ObjectAnalysis
 from engine.tasks.detection.entry import TASK
 from engine.tasks.detection.objects import SCORE_THRESHOLD, Detections, read_detections, read_objects
 from engine.tasks.explanation import Target
-from engine.tasks.predictions import ObjectScores, Scores, counts_text, percent_labels
+from engine.tasks.predictions import ObjectScores, Scores, format_counts, format_percentages
 
 MAX_EXPLAINED = 3
 """Maximum number of detections that are explained if no class is requested."""
@@ -100,11 +100,11 @@ class InstanceMetric(Metric):
         columns: dict[str, tuple[float | None, ...]] = {}
         for kind, precisions in self.precisions().items():
             name = f"{kind.rstrip('_').capitalize()} AP".strip()
-            columns |= {name: _none_for_nan(precisions.mean(1)), f"{name}50": _none_for_nan(precisions[:, 0])}
+            columns |= {name: _replace_nan(precisions.mean(1)), f"{name}50": _replace_nan(precisions[:, 0])}
         return columns
 
 
-def _none_for_nan(values: Floats) -> tuple[float | None, ...]:
+def _replace_nan(values: Floats) -> tuple[float | None, ...]:
     """Convert values to a tuple in which None replaces NaN."""
     return tuple(None if np.isnan(value) else float(value) for value in values)
 
@@ -221,11 +221,11 @@ class BoxObjective(DetectionObjective):
         detections = read_detections(output, SCORE_THRESHOLD)
         if not len(detections.boxes):
             return Visualization(image, self.describe_no_detections(output))
-        labels = percent_labels(self._classes, detections.classes.tolist(), detections.scores.tolist())
+        labels = format_percentages(self._classes, detections.classes.tolist(), detections.scores.tolist())
         return self._visualize(image, detections.boxes, detections.classes, labels)
 
     def _visualize(self, image: Bytes, boxes: Floats, classes: Ints, labels: Sequence[str]) -> Visualization:
         """Draw boxes [n, 4] with their classes [n] and labels on the image."""
         numbers: list[int] = classes.tolist()
         drawn = draw_boxes(image, boxes, numbers, labels)
-        return Visualization(drawn, counts_text(self._classes, numbers), tuple(sorted(set(numbers))))
+        return Visualization(drawn, format_counts(self._classes, numbers), tuple(sorted(set(numbers))))

@@ -70,9 +70,9 @@ def _assess_candidate(candidate: Candidate, variant: str) -> Detection:
     """
     pairs = candidate.pairs
     edge_files = [path for _, path in pairs.matched]
-    sampled = [_edges_or_none(edge_files[index]) for index in spread_evenly(len(edge_files), _SAMPLE)]
+    sampled = [_try_read_edges(edge_files[index]) for index in spread_evenly(len(edge_files), _SAMPLE)]
     readable = [each for each in sampled if each is not None]
-    lines = [mask for mask in map(_line_mask, readable) if mask.any()]
+    lines = [mask for mask in map(_make_line_mask, readable) if mask.any()]
     is_matlab = edge_files[0].lower().endswith(_MATLAB)
     objections = []
     if not readable:
@@ -88,7 +88,7 @@ def _assess_candidate(candidate: Candidate, variant: str) -> Detection:
     return Detection(("edges",), confidence, evidence, tuple(objections), variant, source=candidate)
 
 
-def _edges_or_none(path: str) -> AnnotatedEdges | None:
+def _try_read_edges(path: str) -> AnnotatedEdges | None:
     """Read the edges from a file, or return None if that fails."""
     try:
         return read_edges(path, read_image(path))
@@ -96,7 +96,7 @@ def _edges_or_none(path: str) -> AnnotatedEdges | None:
         return None
 
 
-def _line_mask(drawn: AnnotatedEdges) -> npt.NDArray[np.bool_]:
+def _make_line_mask(drawn: AnnotatedEdges) -> npt.NDArray[np.bool_]:
     """Return a mask of the edge pixels, bool [h, w]. Edges may be black on white or white on black."""
     return np.logical_xor(drawn.layers.any(0), drawn.is_inverted)
 

@@ -39,7 +39,7 @@ MAX_DECODED = 512
 _EDGE_COLOR = np.array([255, 64, 64], np.uint8)
 
 
-class _Checked(NamedTuple):
+class _EdgeFacts(NamedTuple):
     """Facts about the edges in an image, with the same meaning as in `AnnotatedEdges`."""
 
     edge_fraction: float
@@ -71,7 +71,7 @@ def list_edges(dataset: RecognizedDataset, split: EdgeSplit, index: int) -> dict
     return {"pixels": {"edge": int(_read_annotated(split, index).layers.any(0).sum())}}
 
 
-def _check_pair(split: EdgeSplit, sampled: set[int], index: int) -> _Checked | None:
+def _check_pair(split: EdgeSplit, sampled: set[int], index: int) -> _EdgeFacts | None:
     """Check an image and its edges. Returns facts about the edges if the image is `sampled`, otherwise None.
 
     Raises Unfit, or any exception of the decoder, if the pair is unusable.
@@ -82,7 +82,7 @@ def _check_pair(split: EdgeSplit, sampled: set[int], index: int) -> _Checked | N
         return None
     drawn = _read_annotated(split, index).rotated_with(split.files[index], (height, width))
     require_size("its edges have", drawn.sides, (height, width))
-    return _Checked(drawn.edge_fraction, drawn.is_inverted)
+    return _EdgeFacts(drawn.edge_fraction, drawn.is_inverted)
 
 
 def _read_annotated(split: EdgeSplit, index: int) -> AnnotatedEdges:
@@ -90,7 +90,7 @@ def _read_annotated(split: EdgeSplit, index: int) -> AnnotatedEdges:
     return read_edges(split.edges[index], read_image(split.edges[index]))
 
 
-def _describe_problems(name: str, decoded: Sequence[_Checked], has_usable: bool) -> list[Problem]:
+def _describe_problems(name: str, decoded: Sequence[_EdgeFacts], has_usable: bool) -> list[Problem]:
     """Return the problems with the edges in a split, for example images without edges, or inverted edges.
 
     `has_usable` is False if no image in the split can be used.

@@ -82,7 +82,7 @@ class EdgeMetric(Metric):
             thinned = np.where(agreement[region] == OUTSIDE, 0, thin_maxima(likelihood[region]))
             image_counts = count_matches(thinned, [layer for layer in layers if layer.any()])
             total_counts += image_counts
-            at_best += counts_at_best_threshold(image_counts)
+            at_best += select_best_counts(image_counts)
         sums = np.concatenate([[float(losses.double().sum()), len(losses)], total_counts.ravel(), at_best])
         self.counters = self.counters.to(outputs.device) + torch.from_numpy(sums).to(outputs.device)
 
@@ -100,7 +100,7 @@ class EdgeMetric(Metric):
 
     def curve(self) -> tuple[Floats, Floats]:
         """Return the recall and precision over all images at each of `THRESHOLDS`."""
-        return recall_and_precision(self._counts)
+        return compute_recall_and_precision(self._counts)
 
     @property
     def annotated_pixels(self) -> int:
@@ -150,7 +150,9 @@ def thin_maxima(strengths: Floats) -> Floats:
         neighbor = map_coordinates(edges, positions, order=1, mode="nearest")
         is_maximum &= edges * _NEIGHBOR_TOLERANCE >= neighbor
     border = min(round(_BORDER_FRACTION * float(np.hypot(height, width))), height // 2, width // 2)
-    return np.where(is_maximum, edges, 0) * np.outer(_border_weights(height, border), _border_weights(width, border))
+    return np.where(is_maximum, edges, 0) * np.outer(
+        _create_border_weights(height, border), _create_border_weights(width, border)
+    )
 
 
 def _triangle_filter(values: Floats, radius: int) -> Floats:
@@ -162,7 +164,7 @@ def _triangle_filter(values: Floats, radius: int) -> Floats:
     return smooth
 
 
-def _border_weights(length: int, border: int) -> Floats:
+def _create_border_weights(length: int, border: int) -> Floats:
     """Return weights [length] that are 1 in the middle and decrease to 0 over `border` values at both ends."""
     from_end = np.minimum(np.arange(length), np.arange(length)[::-1])
     faded: Floats = np.minimum(from_end / border, 1) if border else np.ones(length)
@@ -203,7 +205,7 @@ def _match_pixels(rows: Counts, columns: Counts, drawn: Plane) -> Plane:
     the pixels on its search path can't help others. Therefore later pixels are never matched at the cost of earlier
     ones.
     """
-    near = _reachable_pixels(rows, columns, drawn)
+    near = _find_reachable_pixels(rows, columns, drawn)
     taken_by = [-1] * int(drawn.sum())
     partner: dict[int, int] = {}  # drawn pixel of each matched predicted pixel
     exhausted: set[int] = set()
@@ -250,7 +252,7 @@ def _search_path(
     return -1
 
 
-def _reachable_pixels(rows: Counts, columns: Counts, drawn: Plane) -> list[list[int]]:
+def _find_reachable_pixels(rows: Counts, columns: Counts, drawn: Plane) -> list[list[int]]:
     """Return, for each predicted pixel, the indices of the drawn pixels within the tolerance, nearest first."""
     height, width = drawn.shape
     distance = TOLERANCE * float(np.hypot(height, width))
@@ -265,7 +267,7 @@ def _reachable_pixels(rows: Counts, columns: Counts, drawn: Plane) -> list[list[
     return [all_reachable[start:end] for start, end in pairwise([0, *ends])]
 
 
-def counts_at_best_threshold(counts: Counts) -> Counts:
+def select_best_counts(counts: Counts) -> Counts:
     """Return the counts [4] of an image at the threshold with its best F measure."""
     best: Counts = counts[int(np.argmax(_f_measure(counts)))]
     return best
@@ -288,7 +290,7 @@ def compute_scores(counts: npt.ArrayLike, at_best: npt.ArrayLike) -> Scores:
     )
 
 
-def recall_and_precision(counts: Floats | Counts) -> tuple[Floats, Floats]:
+def compute_recall_and_precision(counts: Floats | Counts) -> tuple[Floats, Floats]:
     """Return the recall and precision at each threshold, given counts [thresholds, 4]."""
     recall = counts[:, MATCHED_ANNOTATED] / np.maximum(counts[:, ANNOTATED], 1)
     precision = counts[:, MATCHED_PREDICTED] / np.maximum(counts[:, PREDICTED], 1)
@@ -297,14 +299,14 @@ def recall_and_precision(counts: Floats | Counts) -> tuple[Floats, Floats]:
 
 def _f_measure(counts: Floats | Counts) -> Floats:
     """Return the F measure at each threshold, given counts [thresholds, 4]."""
-    recall, precision = recall_and_precision(counts)
+    recall, precision = compute_recall_and_precision(counts)
     f_measure: Floats = 2 * recall * precision / np.maximum(recall + precision, 1e-12)
     return f_measure
 
 
 def _average_precision(counts: Floats | Counts) -> float:
     """Return the area under the precision-recall curve, computed in steps of 0.01 as in the benchmark."""
-    recall, precision = recall_and_precision(counts)
+    recall, precision = compute_recall_and_precision(counts)
     recalls, first = np.unique(recall, return_index=True)
     if len(recalls) < 2:
         return 0.0

@@ -25,7 +25,7 @@ ON_ENCODER = frozenset({HED_ON_ENCODER})
 _TITLE_ON_ENCODER = "HED on any encoder"
 
 
-class _OnVgg(NamedTuple):
+class _VggModel(NamedTuple):
     """Properties of an edge detection model with VGG16 as backbone."""
 
     title: str
@@ -42,10 +42,10 @@ class _OnVgg(NamedTuple):
 
 
 _ON_VGG = {
-    "hed": _OnVgg("HED", Hed),
-    "hed_bn": _OnVgg("HED, batch norm", Hed, batch_norm=True),
-    "bdcn": _OnVgg("BDCN", Bdcn),
-    "bdcn_bn": _OnVgg("BDCN, batch norm", Bdcn, batch_norm=True),
+    "hed": _VggModel("HED", Hed),
+    "hed_bn": _VggModel("HED, batch norm", Hed, batch_norm=True),
+    "bdcn": _VggModel("BDCN", Bdcn),
+    "bdcn_bn": _VggModel("BDCN, batch norm", Bdcn, batch_norm=True),
 }
 """Models with VGG16 as backbone.
 

@@ -16,7 +16,7 @@ from engine.data.datasets.images import MaskedImages
 from engine.data.datasets.open_splits import Splits
 from engine.data.decoding.idx import Bytes
 from engine.metrics.base import Metric
-from engine.tasks.analysis import Analysis, Intervals, Measured
+from engine.tasks.analysis import Analysis, EvaluatedMetrics, Intervals
 from engine.tasks.base import DatasetInfo, ImageTask, Objective, Visualization
 from engine.tasks.edges import models
 from engine.tasks.edges.decoding import EDGE_AGREEMENT, FULL, OUTSIDE
@@ -47,7 +47,7 @@ class EdgeDetection(ImageTask):
 class EdgeAnalysis(Analysis):
     """Analysis of edges, with the precision-recall curve."""
 
-    def curves(self, measured: Measured, intervals: Intervals) -> tuple[ClassCurves, ...]:
+    def curves(self, measured: EvaluatedMetrics, intervals: Intervals) -> tuple[ClassCurves, ...]:
         """Return one precision-recall curve over the benchmark's thresholds, from high to low."""
         metric = measured.task_metric
         recall, precision = metric.curve()
@@ -91,7 +91,7 @@ class EdgesOfImage(Objective):
         self._background_factor = balance
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return each image's weighted cross-entropy, summed over the side maps and the fused (last) map."""
+        """Return the loss of each image, [n]: the weighted sum of the losses of its side maps and its fused map."""
         agreement = targets[:, :1]
         is_edge = (agreement > EDGE_AGREEMENT * FULL) & (agreement != OUTSIDE)
         is_background = agreement == 0

@@ -24,7 +24,7 @@ from engine.tasks.detection.analysis import Comparison, ObjectAnalysis, ObjectMe
 from engine.tasks.detection.objects import SCORE_THRESHOLD, Detections, read_detections
 from engine.tasks.detection.task import Detection, DetectionObjective, InstanceMetric
 from engine.tasks.instances.entry import TASK
-from engine.tasks.predictions import MASK_THRESHOLD, ObjectScores, Scores, counts_text
+from engine.tasks.predictions import MASK_THRESHOLD, ObjectScores, Scores, format_counts
 
 
 def _masks_in_boxes(detections: Detections) -> Floats:
@@ -158,6 +158,6 @@ class MasksOfImage(DetectionObjective):
         drawn = overlay_mask(image, object_colors)
         numbers: list[int] = classes.tolist()
         if not self.legend:
-            return Visualization(drawn, counts_text(self._classes, numbers))
+            return Visualization(drawn, format_counts(self._classes, numbers))
         drawn = draw_boxes(drawn, boxes, numbers, [self._classes[number] for number in numbers])
-        return Visualization(drawn, counts_text(self._classes, numbers), tuple(sorted(set(numbers))))
+        return Visualization(drawn, format_counts(self._classes, numbers), tuple(sorted(set(numbers))))

@@ -21,7 +21,7 @@ from engine.data.splits import Labels, MaskCode, dataset_error, dataset_warning
 from engine.system.format import listed
 from engine.tasks.points.decoding import rooms
 from engine.tasks.points.decoding.clouds import is_las
-from engine.tasks.points.semantic_kitti import KittiClasses, kitti_classes
+from engine.tasks.points.semantic_kitti import KittiClasses, find_kitti_classes
 
 _REMEDY = "Save a whole number per point as its label, and list the names in classes.txt, one per line."
 _NAME_LABELS_REMEDY = "If they are a class, list the names of all labels in classes.txt, one per line, label 0 first."
@@ -95,36 +95,36 @@ def learn_classes(folder: str, files: Sequence[str], counts: Mapping[int, int]) 
     if named is not None:
         if named.code is None:
             return PointMeaning(problems=[dataset_error(named.failure, _REMEDY)])
-        return _classes_of_list(named.classes, named.code, counts)
+        return _use_listed_classes(named.classes, named.code, counts)
     if all(map(rooms.is_room, files)):
         names = rooms.CLASSES
         return PointMeaning(names, MaskCode(tuple(range(len(names)))))
-    kitti = kitti_classes(folder, files, counts)
+    kitti = find_kitti_classes(folder, files, counts)
     if kitti is not None:
-        return _classes_of_kitti(kitti, counts)
+        return _use_kitti_classes(kitti, counts)
     if _are_semantic3d(files) and counts.keys() <= {0, *range(1, len(_SEMANTIC3D) + 1)}:
-        return _classes_of_semantic3d(counts)
-    return _classes_of_labels(counts, is_survey=all(map(is_las, files)))
+        return _use_semantic3d_classes(counts)
+    return _make_class_per_label(counts, is_survey=all(map(is_las, files)))
 
 
-def _classes_of_list(names: tuple[str, ...], code: MaskCode, counts: Counter[int]) -> PointMeaning:
+def _use_listed_classes(names: tuple[str, ...], code: MaskCode, counts: Counter[int]) -> PointMeaning:
     """Return the classes of a list in the folder, with a warning if there are points of labels that it lacks."""
     unnamed = [value for value in sorted(counts) if value not in code.values]
     code = MaskCode(code.values, ignored=tuple(dict.fromkeys((*code.ignored, *unnamed))))
     problems = []
     if unnamed:
-        message = f"{_labels_text(unnamed, counts)} not in the list of classes, so these points are of no class."
+        message = f"{_format_labels(unnamed, counts)} not in the list of classes, so these points are of no class."
         problems.append(dataset_warning(message, "Add the names to the list if they are classes."))
     return PointMeaning(names, code, problems)
 
 
-def _classes_of_kitti(kitti: KittiClasses, counts: Counter[int]) -> PointMeaning:
+def _use_kitti_classes(kitti: KittiClasses, counts: Counter[int]) -> PointMeaning:
     """Return the classes of SemanticKITTI, with a warning if there are points of labels that it leaves out."""
     code = PointCode(kitti.values, ignored=kitti.ignored, merged=kitti.merged)
     left_out = [value for value in sorted(counts) if value in kitti.ignored]
     problems = []
     if left_out:
-        message = f"{_labels_text(left_out, counts)} of no class in SemanticKITTI, so these points are left out."
+        message = f"{_format_labels(left_out, counts)} of no class in SemanticKITTI, so these points are left out."
         problems.append(
             dataset_warning(
                 message, "This is the custom of the benchmark; semantic-kitti.yaml in the folder changes it."
@@ -133,16 +133,16 @@ def _classes_of_kitti(kitti: KittiClasses, counts: Counter[int]) -> PointMeaning
     return PointMeaning(kitti.names, code, problems)
 
 
-def _classes_of_semantic3d(counts: Counter[int]) -> PointMeaning:
+def _use_semantic3d_classes(counts: Counter[int]) -> PointMeaning:
     """Return the classes of Semantic3D, with a warning if there are points of the label 0, which it leaves out."""
     problems = []
     if counts[0]:
-        message = f"{_labels_text([0], counts)} of no class in Semantic3D, so these points are left out."
+        message = f"{_format_labels([0], counts)} of no class in Semantic3D, so these points are left out."
         problems.append(dataset_warning(message, _NAME_LABELS_REMEDY))
     return PointMeaning(_SEMANTIC3D, MaskCode(tuple(range(1, len(_SEMANTIC3D) + 1)), ignored=(0,)), problems)
 
 
-def _classes_of_labels(counts: Counter[int], *, is_survey: bool) -> PointMeaning:
+def _make_class_per_label(counts: Counter[int], *, is_survey: bool) -> PointMeaning:
     """Make a class of each label, except labels below 0 and the label 255.
 
     If `is_survey` is True, the files are LAS files, and the classes get the standard names if the labels can be those
@@ -152,7 +152,7 @@ def _classes_of_labels(counts: Counter[int], *, is_survey: bool) -> PointMeaning
     ignored = [value for value in sorted(counts) if value < 0 or value == NO_CLASS]
     values = [value for value in sorted(counts) if value not in ignored]
     if ignored:
-        message = f"{_labels_text(ignored, counts)} below 0 or 255, so these points are of no class."
+        message = f"{_format_labels(ignored, counts)} below 0 or 255, so these points are of no class."
         problems.append(dataset_warning(message, _NAME_LABELS_REMEDY))
     names = {value: f"class {value}" for value in values}
     if is_survey and _are_standard(values):
@@ -160,13 +160,13 @@ def _classes_of_labels(counts: Counter[int], *, is_survey: bool) -> PointMeaning
         if 0 in values and len(values) > 1:
             values.remove(0)
             ignored.append(0)
-            message = f"{_labels_text([0], counts)} “{_ASPRS[0]}” in LAS files, so these points are of no class."
+            message = f"{_format_labels([0], counts)} “{_ASPRS[0]}” in LAS files, so these points are of no class."
             problems.append(dataset_warning(message, _NAME_LABELS_REMEDY))
     elif is_survey and 0 in values:
-        message = f"{_labels_text([0], counts)} kept as a class, because the labels are numbered from 0."
+        message = f"{_format_labels([0], counts)} kept as a class, because the labels are numbered from 0."
         remedy = "If these points were never classified, set the label 0 as the value to ignore."
         problems.append(dataset_warning(message, remedy))
-    return _validated_meaning([names[value] for value in values], values, ignored, counts, problems)
+    return _validate_meaning([names[value] for value in values], values, ignored, counts, problems)
 
 
 def _are_standard(values: Sequence[int]) -> bool:
@@ -183,7 +183,7 @@ def _are_semantic3d(files: Iterable[str]) -> bool:
     return all(os.path.splitext(path)[0].endswith(_SEMANTIC3D_NAME) for path in files)
 
 
-def _validated_meaning(
+def _validate_meaning(
     names: Sequence[str],
     values: Sequence[int],
     ignored: Sequence[int],
@@ -201,7 +201,7 @@ def _validated_meaning(
     return PointMeaning(tuple(names), MaskCode(tuple(values), ignored=tuple(ignored)), problems)
 
 
-def _labels_text(values: Sequence[int], counts: Counter[int]) -> str:
+def _format_labels(values: Sequence[int], counts: Counter[int]) -> str:
     """Format labels with their fraction of the points, e.g. "Labels -1 and 255 (0.2% of the points) are"."""
     share = sum(counts[value] for value in values) / max(counts.total(), 1)
     noun, verb = ("Label", "is") if len(values) == 1 else ("Labels", "are")

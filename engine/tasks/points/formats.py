@@ -27,7 +27,7 @@ from engine.tasks.points.decoding.clouds import (
 from engine.tasks.points.decoding.fields import Fields, Head
 from engine.tasks.points.decoding.tables import read_table
 from engine.tasks.points.drawing import point_legend
-from engine.tasks.points.semantic_kitti import VAL_SEQUENCES, sequence_of
+from engine.tasks.points.semantic_kitti import VAL_SEQUENCES, find_sequence
 
 LAYOUT = (
     "Choose a folder of point clouds (PLY, LAS, LAZ, PCD, tables in XYZ, TXT, CSV or ASC, scans of KITTI), optionally "
@@ -65,9 +65,9 @@ def detect(tree: Tree) -> list[Detection]:
     must also have names.
     """
     unambiguous, folders, has_images = _find_clouds(tree)
-    sampled_fields = {name: _fields_or_none(tree.path(name)) for name in _sample(unambiguous)}
+    sampled_fields = {name: _try_read_fields(tree.path(name)) for name in _sample(unambiguous)}
     labeled = [name for name, fields in sampled_fields.items() if fields is not None and fields.has_labels]
-    ambiguous_fields = {name: _fields_or_none(tree.path(name)) for name in _sample_ambiguous(tree, folders)}
+    ambiguous_fields = {name: _try_read_fields(tree.path(name)) for name in _sample_ambiguous(tree, folders)}
     ambiguous_labeled = [name for name, fields in ambiguous_fields.items() if fields is not None and fields.has_labels]
     with_column_names = [name for name in ambiguous_labeled if not _has_guessed_columns(tree.path(name))]
     if has_images:
@@ -77,7 +77,7 @@ def detect(tree: Tree) -> list[Detection]:
     accepted_extensions = {suffix(name) for name in ambiguous_labeled}
     names = list(unambiguous)
     if accepted_extensions:
-        names += [name for folder in folders for name in _ambiguous_files(tree, folder, accepted_extensions)]
+        names += [name for folder in folders for name in _list_ambiguous_files(tree, folder, accepted_extensions)]
     types = sorted({suffix(name)[1:].upper() for name in names})
     evidence = [f"{counted(len(names), 'file')} of points ({', '.join(types)})"]
     objections = []
@@ -140,7 +140,7 @@ def _find_clouds(tree: Tree) -> tuple[list[str], list[str], bool]:
     return unambiguous, folders, has_images
 
 
-def _ambiguous_files(tree: Tree, folder: str, extensions: Iterable[str]) -> list[str]:
+def _list_ambiguous_files(tree: Tree, folder: str, extensions: Iterable[str]) -> list[str]:
     """Return the files in a folder with one of the extensions `extensions`, except texts such as readme.txt."""
     names = tree.files(folder, sorted(extensions))
     return [os.path.join(folder, name) for name in names if os.path.splitext(name)[0].lower() not in _OTHER_TEXTS]
@@ -152,7 +152,7 @@ def _sample_ambiguous(tree: Tree, folders: Sequence[str]) -> list[str]:
     files_per_folder = max(1, _SAMPLED // max(len(sampled_folders), 1))
     found: list[str] = []
     for folder in sampled_folders:
-        names = _ambiguous_files(tree, folder, AMBIGUOUS)
+        names = _list_ambiguous_files(tree, folder, AMBIGUOUS)
         found += [names[index] for index in spread_evenly(len(names), files_per_folder)]
     return found
 
@@ -162,7 +162,7 @@ def _sample(names: Sequence[str]) -> list[str]:
     return [names[index] for index in spread_evenly(len(names), _SAMPLED)]
 
 
-def _fields_or_none(path: str) -> Fields | None:
+def _try_read_fields(path: str) -> Fields | None:
     """Return the fields of the points in a file, or None if it can't be read as a point cloud."""
     try:
         return read_fields(path)
@@ -186,7 +186,7 @@ def _select_usable(tree: Tree, names: Iterable[str], problems: list[Problem]) ->
 
     The fields are None for an unreadable cloud. The result is empty if no labeled cloud can be read.
     """
-    files = {tree.path(name): _fields_or_none(tree.path(name)) for name in names}
+    files = {tree.path(name): _try_read_fields(tree.path(name)) for name in names}
     unlabeled = [path for path, fields in files.items() if fields is not None and not fields.has_labels]
     no_clouds = [path for path, fields in files.items() if fields is None and suffix(path) in AMBIGUOUS]
     usable = {path: fields for path, fields in files.items() if path not in {*unlabeled, *no_clouds}}
@@ -195,17 +195,17 @@ def _select_usable(tree: Tree, names: Iterable[str], problems: list[Problem]) ->
         problems.append(dataset_error(message, LAYOUT))
         return {}
     if unlabeled:
-        message = f"{_count_text(unlabeled, files)} without labels ({first_names(unlabeled)}) and not used."
+        message = f"{_format_count(unlabeled, files)} without labels ({first_names(unlabeled)}) and not used."
         problems.append(dataset_warning(message, "Add labels to them, or remove them."))
     if no_clouds:
-        message = f"{_count_text(no_clouds, files)} no point clouds ({first_names(no_clouds)}) and not used."
+        message = f"{_format_count(no_clouds, files)} no point clouds ({first_names(no_clouds)}) and not used."
         problems.append(
             dataset_warning(message, "Remove them, or write a point per line: x, y, z, and the label last.")
         )
     return usable
 
 
-def _count_text(chosen: Sequence[str], files: Mapping[str, object]) -> str:
+def _format_count(chosen: Sequence[str], files: Mapping[str, object]) -> str:
     """Format the beginning of a sentence about the `chosen` ones of some `files`, e.g. "2 of 10 files are"."""
     return f"{len(chosen):,} of {len(files):,} files {'is' if len(chosen) == 1 else 'are'}"
 
@@ -223,9 +223,9 @@ def _divide(tree: Tree, files: Sequence[str], problems: list[Problem]) -> dict[s
         splits.setdefault(split, []).append(path)
     without_split = splits.get("", [])
     if without_split and set(splits) == {""}:
-        held_out = [path for path in without_split if sequence_of(path) in VAL_SEQUENCES]
+        held_out = [path for path in without_split if find_sequence(path) in VAL_SEQUENCES]
         rest = [path for path in without_split if path not in set(held_out)]
-        is_kitti = all(map(sequence_of, without_split)) and held_out and rest
+        is_kitti = all(map(find_sequence, without_split)) and held_out and rest
         return {"train": rest, "val": held_out} if is_kitti else splits
     if without_split and "train" not in splits:
         splits["train"] = splits.pop("")
@@ -273,7 +273,7 @@ def _report_objects(files: Sequence[str], problems: list[Problem]) -> None:
         os.path.join(os.path.basename(os.path.dirname(path)), rooms.ANNOTATIONS, name)
         for path in files
         if suffix(path) in TABLE_EXTENSIONS and rooms.is_room(path)
-        for name in rooms.unknown_objects(path)
+        for name in rooms.find_unknown_objects(path)
     ]
     if unknown:
         objects = "1 object is" if len(unknown) == 1 else f"{len(unknown):,} objects are"

@@ -106,7 +106,7 @@ class PointCNN(nn.Module):
             representative = points
             if level.fraction < 1:
                 count = max(1, round(level.fraction * inputs.shape[2]))
-                representative = take(points, farthest_points(points, count))
+                representative = take(points, select_farthest_points(points, count))
             features = layer(points, features, representative)
             points = representative
             positions.append(points)
@@ -171,7 +171,7 @@ class XConv(nn.Module):
 
     def forward(self, points: Tensor, features: Tensor | None, representative: Tensor) -> Tensor:
         """Return the features [n, p, out] of the `representative` points. `features` is None in the first layer."""
-        nearest = neighbors_of(representative, points, self.neighbors, self.dilation)
+        nearest = find_neighbors(representative, points, self.neighbors, self.dilation)
         local = take(points, nearest) - representative[:, :, None]  # line 1: P' = P - p
         local = _apply_norm(self.norm, local)
         gathered = self.lift(local)  # line 2: F_delta = MLP_delta(P')
@@ -237,7 +237,7 @@ def _apply_norm(norm: nn.Module, features: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def farthest_points(points: Tensor, count: int) -> Tensor:
+def select_farthest_points(points: Tensor, count: int) -> Tensor:
     """Return the indices of representative points among [n, m, 3], int64 [n, count], by farthest point sampling.
 
     The first point is always chosen. Then the point farthest from all chosen points is added repeatedly (PointCNN,
@@ -246,7 +246,7 @@ def farthest_points(points: Tensor, count: int) -> Tensor:
     rows = torch.arange(points.shape[0], device=points.device)
     points = points.float()
     if torch.compiler.is_exporting():
-        return _farthest_by_scan(points, count)
+        return _select_farthest_by_scan(points, count)
     chosen = torch.zeros((points.shape[0], count), dtype=torch.int64, device=points.device)
     chosen_distances = torch.full(points.shape[:2], torch.inf, device=points.device)
     for index in range(1, count):
@@ -256,8 +256,8 @@ def farthest_points(points: Tensor, count: int) -> Tensor:
     return chosen
 
 
-def _farthest_by_scan(points: Tensor, count: int) -> Tensor:
-    """Return the same indices as `farthest_points` with a loop that is a single operation in an exported graph."""
+def _select_farthest_by_scan(points: Tensor, count: int) -> Tensor:
+    """Return the same indices as `select_farthest_points` with a loop that is a single operation in an exported graph."""
 
     def step(state: tuple[Tensor, Tensor], _: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
         """Add the last chosen point to the chosen points, and choose the point that is farthest from all of them."""
@@ -274,7 +274,7 @@ def _farthest_by_scan(points: Tensor, count: int) -> Tensor:
 
 
 @torch.no_grad()
-def neighbors_of(representative: Tensor, points: Tensor, count: int, dilation: int) -> Tensor:
+def find_neighbors(representative: Tensor, points: Tensor, count: int, dilation: int) -> Tensor:
     """Return the indices of the neighbors of each representative point, int64 [n, p, count].
 
     `representative` are [n, p, 3], and the neighbors are chosen among `points` [n, m, 3]. They are every `dilation`-th
@@ -283,14 +283,14 @@ def neighbors_of(representative: Tensor, points: Tensor, count: int, dilation: i
     """
     available = points.shape[1]
     dilation = max(1, min(dilation, available // count))
-    distances = _distances(representative.float(), points.float())
+    distances = _compute_distances(representative.float(), points.float())
     indices = distances.topk(min(count * dilation, available), largest=False).indices[:, :, ::dilation]
     if indices.shape[2] < count:
         indices = indices[:, :, torch.arange(count, device=indices.device) % indices.shape[2]]
     return indices
 
 
-def _distances(first: Tensor, second: Tensor) -> Tensor:
+def _compute_distances(first: Tensor, second: Tensor) -> Tensor:
     """Return the distances between points [n, p, 3] and [n, m, 3], as [n, p, m].
 
     Computing them from products would be faster, but would lose the small differences between close points.

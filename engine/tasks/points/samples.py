@@ -97,7 +97,7 @@ class PointBlocks(FileSamples):
         samples = [
             (cloud, block, number)
             for cloud, (count, blocks) in enumerate(zip(self._point_counts, self._block_counts, strict=True))
-            for block, block_points in enumerate(_even_sizes(count, blocks))
+            for block, block_points in enumerate(_divide_evenly(count, blocks))
             for number in range(math.ceil(block_points / points))
         ]
         self._samples = np.array(samples, np.int64).reshape(-1, 3)  # cloud, block, and number of the sample in it
@@ -221,13 +221,13 @@ class PointBlocks(FileSamples):
         """
         first, last = points.starts[block : block + 2]
         block_samples = math.ceil(
-            _even_sizes(self._point_counts[cloud], self._block_counts[cloud])[block] / self.points
+            _divide_evenly(self._point_counts[cloud], self._block_counts[cloud])[block] / self.points
         )
         # Number of each point within the split, in bits: cloud, 16 for the block, 24 for the point.
         point_numbers = (cloud << 40) + (block << 24) + np.arange(last - first, dtype=np.int64)
         random = self.streams.draw(Purpose.POINTS, epoch, point_numbers, 1)[0]
         order = first + np.argsort(random, kind="stable")
-        sizes = _even_sizes(len(order), block_samples)
+        sizes = _divide_evenly(len(order), block_samples)
         # The points of the following samples fill up the sample. After the last point, they start again with the first.
         rows = np.resize(np.roll(order, -sum(sizes[:number])), self.points)
         return rows, np.arange(self.points) < sizes[number]
@@ -243,10 +243,10 @@ class PointBlocks(FileSamples):
             self.streams.draw(Purpose.ROTATE, epoch, np.array([index]), 4)[:, 0] - 0.5
         ).tolist()
         if upright:
-            rotation = _axis_rotation(2, 2 * math.pi * angle_factors[0])
+            rotation = _create_axis_rotation(2, 2 * math.pi * angle_factors[0])
         else:
             rotation = np.linalg.multi_dot(
-                [_axis_rotation(axis, 2 * MAX_TILT_RAD * factor) for axis, factor in enumerate(angle_factors)]
+                [_create_axis_rotation(axis, 2 * MAX_TILT_RAD * factor) for axis, factor in enumerate(angle_factors)]
             )
         return (rotation * np.array([1.0 if reflection < 0 else -1.0, 1, 1])).astype(np.float32)
 
@@ -276,7 +276,7 @@ class PointBlocks(FileSamples):
             raise Unfit("nearly all of its points lack valid coordinates")
         order = np.arange(len(classes))
         _halve(file.positions, order, blocks)
-        starts = (0, *np.cumsum(_even_sizes(len(classes), blocks)).tolist())
+        starts = (0, *np.cumsum(_divide_evenly(len(classes), blocks)).tolist())
         return _BlockedCloud(file.positions[order], file.features[order], classes[order], starts, file.rows[order])
 
 
@@ -303,7 +303,7 @@ def open_points(dataset: RecognizedDataset, folder: str) -> Splits:
     return Splits(dataset.classes, train.channels, dataset.format, train, val, test=test)
 
 
-def _even_sizes(count: int, parts: int) -> list[int]:
+def _divide_evenly(count: int, parts: int) -> list[int]:
     """Return the sizes of `parts` nearly equal parts of `count` items, like np.array_split."""
     size, remainder = divmod(count, parts)
     return [size + (number < remainder) for number in range(parts)]
@@ -317,7 +317,7 @@ def _halve(positions: Points, order: Labels, block_count: int) -> None:
     if block_count == 1:
         return
     first_half_blocks = block_count // 2
-    first_half_points = sum(_even_sizes(len(order), block_count)[:first_half_blocks])
+    first_half_points = sum(_divide_evenly(len(order), block_count)[:first_half_blocks])
     ordered = positions[order]
     axis = int(np.argmax(np.ptp(ordered, 0)))
     order[:] = order[np.argpartition(ordered[:, axis], first_half_points)]
@@ -325,7 +325,7 @@ def _halve(positions: Points, order: Labels, block_count: int) -> None:
     _halve(positions, order[first_half_points:], block_count - first_half_blocks)
 
 
-def _axis_rotation(axis: int, angle: float) -> npt.NDArray[np.float64]:
+def _create_axis_rotation(axis: int, angle: float) -> npt.NDArray[np.float64]:
     """Return the matrix [3, 3] that rotates by `angle` radians about the axis with the index `axis`."""
     first, second = (index for index in range(3) if index != axis)
     rotation = np.eye(3)

@@ -62,13 +62,13 @@ _DEFAULT = KittiClasses(
 )
 
 
-def kitti_classes(folder: str, files: Sequence[str], labels: Iterable[int]) -> KittiClasses | None:
+def find_kitti_classes(folder: str, files: Sequence[str], labels: Iterable[int]) -> KittiClasses | None:
     """Return the classes of a folder in the layout of SemanticKITTI, or None if the folder has another layout.
 
     The classes are those in a semantic-kitti.yaml, or else the default ones. The result also is None if there is no
     such file and some of the `labels` are unknown.
     """
-    sequences = [sequence_of(path) for path in files]
+    sequences = [find_sequence(path) for path in files]
     if not all(sequences):
         return None
     labels_found = set(labels)
@@ -80,7 +80,7 @@ def kitti_classes(folder: str, files: Sequence[str], labels: Iterable[int]) -> K
     return _DEFAULT if labels_found <= known and len(labels_found - set(_UNLABELED)) >= 2 else None
 
 
-def sequence_of(path: str) -> str:
+def find_sequence(path: str) -> str:
     """Return the number of the sequence that contains a scan ("08"), or "" if its path has no sequences/NN/velodyne."""
     parts = os.path.normpath(path).split(os.sep)
     if len(parts) < 4 or parts[-2].lower() != "velodyne" or parts[-4].lower() != "sequences":

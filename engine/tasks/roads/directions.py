@@ -41,7 +41,7 @@ Blocks are made larger for wider lines, since the steps in their borders are far
 Mask = npt.NDArray[np.bool_]
 
 
-def orientation_plane(plane: Bytes) -> Bytes:
+def compute_orientation_plane(plane: Bytes) -> Bytes:
     """Return the direction class of each pixel, uint8 [h, w], given the mask classes `plane`, uint8 [h, w].
 
     Pixels outside of lines get `BACKGROUND`. Pixels without a class, and dots, which have no direction, get `NO_CLASS`.
@@ -54,11 +54,11 @@ def orientation_plane(plane: Bytes) -> Bytes:
         # Half of the pixels on a line are farther from its border than a quarter of its width.
         median_distance = float(np.median(distance_transform_edt(np.pad(is_line, 1))[1:-1, 1:-1][is_line]))
         step = max(1, round(2 * median_distance / MAX_CENTER_DISTANCE))
-        center = center_lines(_combine_blocks(is_line, step))
+        center = find_center_lines(_combine_blocks(is_line, step))
         # Pixels of a line have the direction of its center line.
         nearest_center = distance_transform_edt(~center, return_distances=False, return_indices=True)
         rows, columns = np.nonzero(is_line)
-        directions[is_line] = _line_directions(center)[tuple(nearest_center[:, rows // step, columns // step])]
+        directions[is_line] = _find_line_directions(center)[tuple(nearest_center[:, rows // step, columns // step])]
     directions[plane == NO_CLASS] = NO_CLASS
     return directions
 
@@ -71,7 +71,7 @@ def _combine_blocks(mask: Mask, step: int) -> Mask:
     return blocks
 
 
-def center_lines(mask: Mask) -> Mask:
+def find_center_lines(mask: Mask) -> Mask:
     """Return the center lines of `mask`, bool [h, w], one pixel wide and connected like the mask.
 
     The algorithm is that of Rosenfeld 1975 (A characterization of parallel thinning algorithms). Pixels at the upper
@@ -106,7 +106,7 @@ _SIDES = (0, 4, 2, 6)
 _BITS = (1 << np.arange(8)).astype(np.uint8)
 
 
-def _removable_table() -> Mask:
+def _create_removable_table() -> Mask:
     """Return a table [256] that is True for each combination of neighbors whose center pixel may be removed.
 
     The index of a combination has a bit for each neighbor. After the removal, the neighbors must still be connected,
@@ -118,10 +118,10 @@ def _removable_table() -> Mask:
     return removable
 
 
-_REMOVABLE = _removable_table()
+_REMOVABLE = _create_removable_table()
 
 
-def _line_directions(center: Mask) -> Bytes:
+def _find_line_directions(center: Mask) -> Bytes:
     """Return the direction class of each pixel on center lines, uint8 [h, w].
 
     The direction is the axis along which nearby line pixels vary most, computed from their second moments. All other

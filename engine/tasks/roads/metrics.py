@@ -11,7 +11,7 @@ from torch import Tensor
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.metrics.base import Metric
 from engine.metrics.class_counts import ClassValues, ratios
-from engine.tasks.roads.directions import DIRECTIONS, LINE, STEP, Mask, center_lines
+from engine.tasks.roads.directions import DIRECTIONS, LINE, STEP, Mask, find_center_lines
 
 SLACK = 3
 """Tolerance between predicted and true center lines, in rows and columns of the image that the model receives.
@@ -69,7 +69,7 @@ class RoadMetric(Metric):
         loss_sum, images = self.counters[:2].tolist()
         if not images:
             return {}
-        precision, recall = self.relaxed()
+        precision, recall = self.relaxed_scores()
         with_direction, correct = self.counters[_DIRECTIONS].tolist()
         per_class = self.per_class()
         return {
@@ -80,7 +80,7 @@ class RoadMetric(Metric):
             "loss": loss_sum / images,
         }
 
-    def relaxed(self) -> tuple[float, float]:
+    def relaxed_scores(self) -> tuple[float, float]:
         """Return the precision and recall of center lines.
 
         These are the fraction of predicted center lines near a true one, and the fraction of true ones near a predicted
@@ -119,7 +119,7 @@ def _count_center_lines(predicted: Mask, true: Mask) -> Tensor:
     counts = np.zeros(4)
     tolerance = np.ones((2 * SLACK + 1, 2 * SLACK + 1), bool)
     for predicted_lines, true_lines in zip(predicted, true, strict=True):
-        lines = center_lines(predicted_lines), center_lines(true_lines)
+        lines = find_center_lines(predicted_lines), find_center_lines(true_lines)
         for index, (line, reference) in enumerate((lines, lines[::-1])):
             near = line & binary_dilation(reference, tolerance)
             counts[2 * index : 2 * index + 2] += line.sum(), near.sum()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 from torch import nn
 
@@ -22,19 +23,28 @@ IMAGE_SIZE = 256
 HOURGLASS = "hourglass_mtl"
 LINKNET = "linknet_mtl"
 ON_ENCODER = frozenset({LINKNET})
-_TITLES = {
-    LINKNET: ("LinkNet, roads and directions", "LinkNet"),
-    HOURGLASS: ("Stacked hourglass, roads and directions", "Hourglass"),
+
+
+class _Names(NamedTuple):
+    """Title and family of a model in the catalogue."""
+
+    title: str
+    family: str
+
+
+_NAMES = {
+    LINKNET: _Names("LinkNet, roads and directions", "LinkNet"),
+    HOURGLASS: _Names("Stacked hourglass, roads and directions", "Hourglass"),
 }
 
 
 def names() -> tuple[str, ...]:
-    return tuple(_TITLES)
+    return tuple(_NAMES)
 
 
 def model_info(name: str) -> ModelInfo:
     """Describe a model for the catalogue, without building it."""
-    title, family = _TITLES[name]
+    title, family = _NAMES[name]
     return ModelInfo(title, family, IMAGE_SIZE, 2 * STRIDE, CLASSES, encoder=name == LINKNET, image_size_step=STRIDE)
 
 
@@ -44,14 +54,14 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     The model accepts [n, channels, s, s] and returns [n, SCORES, pixels] (see `networks.unpack`). New weights depend
     only on the job's seed. Raises TaskError.
     """
-    # The table holds titles and families. A model from outside Footplate is called by its name.
-    title = _TITLES.get(job.model.name, (job.model.name,))[0]
+    title = _NAMES[job.model.name].title if job.model.name in _NAMES else job.model.name
     has_encoder = job.model.name in ON_ENCODER
     if not has_encoder and job.model.freeze_epochs:
         message = f"{title} has no pretrained backbone that could be frozen."
         raise TaskError("freeze_epochs", message, "Train all layers.")
     model = build_seeded(job, names(), lambda: _construct(job, title, channels, size))
-    encoders.load_initial(job, model, None, channels, title=title, has_encoder=has_encoder)
+    encoders.load_initial(job, model, head=None, channels=channels, title=title, has_encoder=has_encoder)
+    # Without an encoder, no part is frozen or has another learning rate, so that no head is marked.
     heads = [name for name, _ in model.named_children() if name != "encoder"] if has_encoder else []
     set_heads(model, heads, freeze=bool(job.model.freeze_epochs))
     return model.train()

@@ -73,7 +73,10 @@ class LinkNetDecoder(nn.Module):
         initialize_weights(self)
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
-        """Decode the features, finest first, adding each to the output of its block, and return scores [n, s, H, W]."""
+        """Return scores [n, scores, H, W] for encoder features, finest first.
+
+        Each block doubles the size of the coarser features, and the next finer features are added to the result.
+        """
         *skips, x = features
         for block, skip in zip(self.blocks, reversed(skips), strict=False):
             x = block(x) + skip

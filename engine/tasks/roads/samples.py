@@ -11,11 +11,12 @@ from engine.contract.images import Framing
 from engine.data.datasets.images import ImageSet
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.transforms.device_transforms import Placement
-from engine.tasks.roads.directions import DIRECTIONS, STEP, VERSION, orientation_plane
+from engine.tasks.roads.directions import DIRECTIONS, STEP, VERSION, compute_orientation_plane
 
 
 class OrientedImages(ImageSet):
-    """Split of images with masks that adds a second plane with directions to each mask (see `orientation_plane`).
+    """Split of images with masks that adds a second plane with directions to each mask (see
+    `compute_orientation_plane`).
 
     The plane is computed from the mask at the requested size and cached with the image. Targets are int64 [n, 2, size,
     size].
@@ -35,7 +36,7 @@ class OrientedImages(ImageSet):
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
         pixels = self._images.load(index, size, channels)
-        return torch.cat([pixels, torch.from_numpy(orientation_plane(pixels[-1].numpy()))[None]])
+        return torch.cat([pixels, torch.from_numpy(compute_orientation_plane(pixels[-1].numpy()))[None]])
 
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
         """Return the targets, with directions adapted to the augmentation of the images.
@@ -45,7 +46,7 @@ class OrientedImages(ImageSet):
         assert planes is not None
         targets = planes.long()
         if placement is not None:
-            moved_classes = _transformed_classes(placement.maps()[0])
+            moved_classes = _transform_classes(placement.maps()[0])
             targets[:, 1] = moved_classes.gather(1, targets[:, 1].flatten(1)).view_as(targets[:, 1])
         return targets
 
@@ -53,7 +54,7 @@ class OrientedImages(ImageSet):
         return self._images.class_counts(classes)
 
 
-def _transformed_classes(linear: Tensor) -> Tensor:
+def _transform_classes(linear: Tensor) -> Tensor:
     """Return the class of each direction class after its image is transformed, int64 [n, 256].
 
     `linear` [n, 2, 2] holds the matrix that transforms (x, y) in each image. Classes that are not directions are

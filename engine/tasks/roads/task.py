@@ -20,10 +20,10 @@ from engine.data.decoding.idx import Bytes
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.drawing import color_legend
 from engine.metrics.base import Metric
-from engine.tasks.analysis import Analysis, Measured, Values
+from engine.tasks.analysis import Analysis, EvaluatedMetrics, Values
 from engine.tasks.base import DatasetInfo, ImageTask, Objective, Visualization
 from engine.tasks.explanation import Target, pixel_targets
-from engine.tasks.predictions import LineScores, Scores, line_text
+from engine.tasks.predictions import LineScores, Scores, format_line_fraction
 from engine.tasks.roads import models
 from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, LINE
 from engine.tasks.roads.entry import TASK
@@ -61,9 +61,9 @@ class RoadAnalysis(Analysis):
         Measure("relaxed_recall", "Relaxed recall", higher_is_better=True, percent=True),
     )
 
-    def values(self, measured: Measured) -> Values:
+    def values(self, measured: EvaluatedMetrics) -> Values:
         measures, per_class = super().values(measured)
-        precision, recall = measured.task_metric.relaxed()
+        precision, recall = measured.task_metric.relaxed_scores()
         return Values({**measures, "relaxed_precision": precision, "relaxed_recall": recall}, per_class)
 
 
@@ -142,7 +142,9 @@ class LinesAndDirections(Objective):
         """Draw lines in the colors of their directions, with the fraction of the counted pixels that they cover."""
         fraction = is_line[has_class].mean() if has_class.any() else 0
         legend = tuple(range(len(self.legend))) if is_line.any() else ()
-        return Visualization(_draw_directions(image, is_line, directions), line_text(float(fraction)), legend)
+        return Visualization(
+            _draw_directions(image, is_line, directions), format_line_fraction(float(fraction)), legend
+        )
 
 
 def _split_full_size_scores(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

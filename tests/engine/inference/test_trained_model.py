@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from engine.contract.job import save_job
 from engine.inference.conversion.comparison import BATCH_SIZES, load_samples
 from engine.inference.sweep import Partition, predict_batches
-from engine.inference.trained_model import CannotLoad, checkpoint_path, load, read_training
+from engine.inference.trained_model import CannotLoad, find_checkpoint, load, read_training
 from engine.runs.folder import RunFolder
 from engine.training.checkpointing.checkpoint_files import write_checkpoint
 from tests.support.cases import mark_long_cases
@@ -137,9 +137,9 @@ def test_checkpoints_are_found_by_name_and_epoch(tmp_path: Path, checkpoint: str
     run.checkpoints.mkdir()
     for name in ("last.pt", "epoch-3-step-12.pt", "epoch-4-step-16.pt"):
         (run.checkpoints / name).touch()
-    assert checkpoint_path(run, checkpoint) == run.checkpoints / file
+    assert find_checkpoint(run, checkpoint) == run.checkpoints / file
     with pytest.raises(CannotLoad) as refused:
-        checkpoint_path(run, "best")
+        find_checkpoint(run, "best")
     (problem,) = refused.value.problems
     assert (problem.field, problem.remedy) == ("checkpoint", "It has: last, 3, 4.")
 

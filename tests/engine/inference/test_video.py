@@ -34,7 +34,7 @@ def video(tmp_path: Path) -> Path:
 
 
 def test_frames_of_a_video_are_read(video: Path) -> None:
-    assert rate_of(str(video)) == pytest.approx(RATE)
+    assert read_frame_rate(str(video)) == pytest.approx(RATE)
     for channels, expected in ((3, np.array(COLORS)), (1, np.array(COLORS).mean(1, keepdims=True))):
         read = np.stack(list(frames(video, channels)))
         assert read.shape == (len(COLORS), 48, 64, channels)

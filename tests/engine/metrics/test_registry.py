@@ -47,7 +47,7 @@ def test_added_metrics_follow_those_of_the_task(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(base, "plugin_metrics_of", lambda _task, _metrics: {"confidence": CONFIDENCE})
     given = [measure.id for measure in class_of_image().entry.metrics]
     assert given
-    extended = base.with_added_metrics(class_of_image())
+    extended = base.add_plugin_metrics(class_of_image())
     assert [measure.id for measure in extended.entry.metrics] == [*given, "confidence"]
 
 

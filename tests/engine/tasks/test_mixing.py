@@ -73,7 +73,7 @@ def test_cutmix_windows_fit_the_image() -> None:
     random = np.random.default_rng(0)
     areas, lefts = [], []
     for _ in range(300):
-        window = cut_window(20, 30, 0.75, random)
+        window = choose_window(20, 30, 0.75, random)
         assert 0 <= window.top <= window.bottom <= 20
         assert 0 <= window.left <= window.right <= 30
         lefts.append(window.left)

@@ -10,7 +10,7 @@ from engine.contract.inference.evaluation import Interval
 from engine.contract.job import Job
 from engine.metrics.average_precision import Floats, box_overlaps
 from engine.metrics.detection_errors import KINDS, error_costs, find_errors
-from engine.tasks.analysis import Intervals, Measured
+from engine.tasks.analysis import EvaluatedMetrics, Intervals
 from engine.tasks.detection.analysis import SIZES, BoxObjects
 from engine.tasks.registry import TASKS
 from tests.support.coco_reference import CLASSES, compute_precisions, make_images
@@ -78,7 +78,7 @@ def test_analysis_counts_objects_by_size_and_image() -> None:
     shifted = analysis.metrics(2.0)["objects"]
     shifted.update(found + torch.tensor([8.0, 0, 8, 0, 0, 0]), true)
     assert shifted.compute()["ap50_large"] > 0.99 > shifted.compute()["ap_large"] > 0
-    measured = Measured(metrics, np.ones(3, np.int64), columns)
+    measured = EvaluatedMetrics(metrics, np.ones(3, np.int64), columns)
     details = analysis.details(measured, Intervals({"ap_small": Interval(0.5), "ap50_large": Interval(1.0)}))
     assert [(each.size, each.objects, each.ap, each.ap50) for each in details["sizes"]] == [
         ("small", 3, Interval(0.5), None), ("medium", 3, None, None), ("large", 1, None, Interval(1.0))

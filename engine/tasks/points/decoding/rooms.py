@@ -33,9 +33,9 @@ def is_room(path: str) -> bool:
     return os.path.splitext(name)[0] == os.path.basename(folder) and os.path.isdir(os.path.join(folder, ANNOTATIONS))
 
 
-def unknown_objects(path: str) -> list[str]:
+def find_unknown_objects(path: str) -> list[str]:
     """Return the object files of an S3DIS room whose names match no class."""
-    return [name for name in _object_files(path) if _class_number(name) is None]
+    return [name for name in _list_object_files(path) if _parse_class_number(name) is None]
 
 
 def read_fields(path: str) -> Fields:
@@ -58,14 +58,14 @@ def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterat
     if not with_labels:
         yield from read_chunks_with_layout(path, _TABLE, features, False)
         return
-    for name in _object_files(path):
-        label = _class_number(name)
+    for name in _list_object_files(path):
+        label = _parse_class_number(name)
         number = NO_LABEL if label is None else label
         for positions, columns, _ in read_chunks_with_layout(_annotation_path(path, name), _TABLE, features, False):
             yield positions, columns, np.full(len(positions), number, np.int64)
 
 
-def _object_files(path: str) -> list[str]:
+def _list_object_files(path: str) -> list[str]:
     """Return the sorted names of the files with the objects of the S3DIS room at `path`."""
     names = os.listdir(_annotation_path(path))
     return sorted(name for name in names if name.lower().endswith(".txt") and not name.startswith("."))
@@ -76,7 +76,7 @@ def _annotation_path(path: str, *names: str) -> str:
     return os.path.join(os.path.dirname(path), ANNOTATIONS, *names)
 
 
-def _class_number(name: str) -> int | None:
+def _parse_class_number(name: str) -> int | None:
     """Return the number of the class in the name of an object file, such as chair_1.txt, or None if it is unknown."""
     class_name = re.sub(r"_\d+$", "", os.path.splitext(name)[0]).lower()
     class_name = _SYNONYMS.get(class_name, class_name)

@@ -66,7 +66,7 @@ class Table(NamedTuple):
         return Fields(tuple(name for name in FEATURES if name in self.columns), "label" in self.columns)
 
 
-def labels_file(path: str) -> str | None:
+def find_labels_file(path: str) -> str | None:
     """Return the path of the file with the points' labels next to a table, or None if it is missing."""
     name = os.path.splitext(path)[0] + ".labels"
     return name if os.path.isfile(name) else None
@@ -96,14 +96,14 @@ def read_table(path: str) -> Table:
             if not names and any(_parse_number(cell) is None for cell in cells):
                 raise Unfit(f"line {number + 1} holds neither numbers nor the names of columns x, y and z")
             if len(cells) > 1 or _parse_number(cells[0]) is None:  # a single number is the number of points
-                return _detect_layout(names, lines[number:], number, labels_file(path) is not None)
+                return _detect_layout(names, lines[number:], number, find_labels_file(path) is not None)
     raise Unfit("it holds no points")
 
 
 def read_fields(path: str) -> Fields:
     """Return the fields of the points in a table without counting the points. Raises Unfit."""
     fields = read_table(path).fields
-    return fields._replace(has_labels=fields.has_labels or labels_file(path) is not None)
+    return fields._replace(has_labels=fields.has_labels or find_labels_file(path) is not None)
 
 
 def read_head(path: str) -> Head:
@@ -115,18 +115,18 @@ def read_head(path: str) -> Head:
 def count_points(path: str, table: Table) -> int:
     """Return the number of lines in a table that contain points."""
     with _open_text(path) as text:
-        return sum(1 for _ in _data_lines(text, table.skipped_lines))
+        return sum(1 for _ in _iterate_data_lines(text, table.skipped_lines))
 
 
 def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
     """Yield positions, features and labels of a table's points in chunks. Raises Unfit."""
     require_fields(read_fields(path), features, with_labels)
-    table, labels_path = read_table(path), labels_file(path) if with_labels else None
+    table, labels_path = read_table(path), find_labels_file(path) if with_labels else None
     if labels_path is None:
         yield from read_chunks_with_layout(path, table, features, with_labels)
         return
     with _open_text(labels_path) as text:
-        rows = _data_lines(text, 0)
+        rows = _iterate_data_lines(text, 0)
         for positions, columns, _ in read_chunks_with_layout(path, table, features, False):
             yield positions, columns, _parse_labels(list(islice(rows, len(positions))), len(positions), labels_path)
         if next(rows, None) is not None:
@@ -142,7 +142,7 @@ def read_chunks_with_layout(path: str, table: Table, features: Sequence[str], wi
     columns = [table.columns.index(name) for name in used]
     label_column = 3 + len(features)
     with _open_text(path) as text:
-        for numbers in read_numbers(_data_lines(text, table.skipped_lines), columns, table.delimiter):
+        for numbers in read_numbers(_iterate_data_lines(text, table.skipped_lines), columns, table.delimiter):
             labels = integer_labels(numbers[:, label_column]) if with_labels else np.zeros(len(numbers), np.int64)
             yield numbers[:, :3], stack_columns(list(numbers[:, 3:label_column].T), len(numbers)), labels
 
@@ -201,7 +201,7 @@ def _open_text(path: str) -> TextIOWrapper:
     return TextIOWrapper(open_regular(path), "utf-8-sig", "replace")
 
 
-def _data_lines(text: TextIOWrapper, skipped_lines: int) -> Iterator[str]:
+def _iterate_data_lines(text: TextIOWrapper, skipped_lines: int) -> Iterator[str]:
     """Yield the lines of a text after the first `skipped_lines` ones, without blank lines and comments."""
     for line in islice(text, skipped_lines, None):
         if not line.isspace() and not line.startswith(_COMMENTS):

@@ -32,7 +32,7 @@ from engine.data.datasets.images import ImageSet
 from engine.inference.conversion.comparison import Samples
 from engine.inference.conversion.convert import convert
 from engine.inference.conversion.exportable import Exportable
-from engine.inference.conversion.onnx_file import metadata_of
+from engine.inference.conversion.onnx_file import collect_metadata
 from engine.inference.conversion.script import write_example
 from engine.inference.trained_model import CannotLoad, load
 from engine.runs.folder import RunFolder
@@ -64,7 +64,7 @@ def test_metadata_describes_the_model(task: str) -> None:
     model.job = model.job.with_fields(val_crop=0.5)
     for name in ("images", "inputs"):
         export = Exportable(model.module, name, "outputs", {}, torch.Tensor.contiguous)
-        metadata = metadata_of(model, export)
+        metadata = collect_metadata(model, export)
         plain = {
             key: metadata.pop(key)
             for key in ("task", "framing", "run", "model", "checkpoint", "checkpoint_sha256", "made_by")

@@ -80,10 +80,10 @@ def test_mask_of_selected_boxes_leaves_out_rejected_ones() -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["maskrcnn", "retinanet", "fcos"])
 def test_static_detector_matches_the_model(name: str) -> None:
-    from engine.inference.conversion.static_detectors import static_detector
+    from engine.inference.conversion.static_detectors import create_static_detector
 
     model, images = detector("instance_segmentation" if name == "maskrcnn" else "detection", name, 64)
-    static = static_detector(model, 3, 64)
+    static = create_static_detector(model, 3, 64)
     assert static is not None
     expected = model(images[:1])
     assert (expected[..., 4] > 0).sum() >= 50
@@ -104,10 +104,10 @@ def test_static_detector_matches_the_model(name: str) -> None:
     ],
 )
 def test_converted_detector_matches_the_model(task: str, name: str, size: int, tmp_path: Path) -> None:
-    from engine.inference.conversion.static_detectors import TRANSLATIONS, static_detector
+    from engine.inference.conversion.static_detectors import TRANSLATIONS, create_static_detector
 
     model, images = detector(task, name, size)
-    static = static_detector(model, 3, size)
+    static = create_static_detector(model, 3, size)
     assert static is not None
     with suppress_output():
         program = torch.onnx.export(

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from engine.contract.inference.evaluation import Interval
 from engine.inference.evaluation import bootstrap
-from engine.inference.evaluation.bootstrap import intervals_of, resample, resample_weights
+from engine.inference.evaluation.bootstrap import find_intervals, resample, resample_weights
 from engine.inference.evaluation.sample_states import SampleStates, StateRecorder
 from engine.metrics.base import Metric
 from engine.tasks.analysis import Values
@@ -63,7 +63,7 @@ def test_intervals_match_a_plain_bootstrap(monkeypatch: pytest.MonkeyPatch) -> N
         return Values(computed, {"sums": (40 * computed["rows"], None, -computed["rows"], 0.0)})
 
     draws = resample(40, of, lambda share: None)
-    found, per_class = intervals_of(of(np.ones(40, np.int64)), draws)
+    found, per_class = find_intervals(of(np.ones(40, np.int64)), draws)
     plain = values.numpy()
     means = [np.repeat(plain, resample_weights(number, 40)).mean() for number in range(200)]
     low, high = np.percentile(means, [2.5, 97.5])

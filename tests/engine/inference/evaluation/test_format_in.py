@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.data.formats.registry import recognize
-from engine.inference.evaluation.dataset import readable_format
+from engine.inference.evaluation.dataset import find_readable_format
 from tests.support.dataset_formats import coco, voc, yolo
 from tests.support.dataset_formats.truth import TRUTH
 
@@ -15,11 +15,11 @@ from tests.support.dataset_formats.truth import TRUTH
 @pytest.mark.parametrize("chosen", ["coco", "voc", "yolo"])
 def test_format_in_is_the_chosen_one_if_the_folder_has_it(chosen: str, tmp_path: Path) -> None:
     (coco.write if chosen == "coco" else voc.write if chosen == "voc" else yolo.write)(TRUTH, tmp_path)
-    assert readable_format(str(tmp_path), chosen, ("boxes",)) == chosen
-    assert readable_format(str(tmp_path), f"{chosen}:variant", ("boxes",)) == chosen
-    assert readable_format(str(tmp_path), "", ("boxes",)) == ""
-    assert readable_format(str(tmp_path), chosen, ("points",)) == ""
-    assert readable_format(str(tmp_path), "kitti", ("boxes",)) == ""
+    assert find_readable_format(str(tmp_path), chosen, ("boxes",)) == chosen
+    assert find_readable_format(str(tmp_path), f"{chosen}:variant", ("boxes",)) == chosen
+    assert find_readable_format(str(tmp_path), "", ("boxes",)) == ""
+    assert find_readable_format(str(tmp_path), chosen, ("points",)) == ""
+    assert find_readable_format(str(tmp_path), "kitti", ("boxes",)) == ""
 
 
 def test_format_in_settles_a_question_as_in_the_training(tmp_path: Path) -> None:
@@ -30,5 +30,5 @@ def test_format_in_settles_a_question_as_in_the_training(tmp_path: Path) -> None
     (problem,) = recognized.problems
     for choice in problem.choices:
         chosen = str(choice.values["format"])
-        assert readable_format(str(tmp_path), chosen, ("classes",)) == chosen
+        assert find_readable_format(str(tmp_path), chosen, ("classes",)) == chosen
     assert len(problem.choices) >= 2

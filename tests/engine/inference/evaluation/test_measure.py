@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from engine.contract.inference.evaluation import Skipped
-from engine.inference.evaluation.measure import WorkerResults, merge_results, results_file
+from engine.inference.evaluation.measure import WorkerResults, merge_results, name_results_file
 from engine.tasks.analysis import Columns
 
 
 @pytest.mark.parametrize("without_losses", [False, True])
 def test_results_of_workers_are_merged_in_order(tmp_path: Path, without_losses: bool) -> None:
-    paths = [tmp_path / results_file(rank) for rank in range(3)]
+    paths = [tmp_path / name_results_file(rank) for rank in range(3)]
     for path, batches in zip(paths, ([(4, 1), (3,)], [], [(0,), (2, 5)]), strict=True):
         results = WorkerResults(skipped=[(f"{path.name}.png", "gone")])
         for number, samples in enumerate(batches):

@@ -8,7 +8,13 @@ from torch import Tensor, nn
 
 from engine.contract.job import Job
 from engine.inference.explanation.explainer import combine_maps, eigen_cam, grad_cam, local_grad_cam
-from engine.inference.explanation.feature_maps import NoFeatureMap, as_map, choose_layer, maps_of, record_outputs
+from engine.inference.explanation.feature_maps import (
+    NoFeatureMap,
+    choose_layer,
+    collect_maps,
+    convert_to_map,
+    record_outputs,
+)
 from engine.tasks.registry import TASKS
 
 SIDE = 64
@@ -67,27 +73,31 @@ def test_map_cells_match_image_positions(model: str, layer: str, row: int, colum
     for given in (image, changed):
         with record_outputs(module, [layer]) as outputs, torch.no_grad():
             module(given)
-        maps += maps_of(outputs[layer], SIDE)
+        maps += collect_maps(outputs[layer], SIDE)
     difference = (maps[0] - maps[1]).abs().sum(0)
     quarters = nn.functional.adaptive_avg_pool2d(difference[None], 4)[0]
     assert divmod(int(quarters.argmax()), 4) == (row, column)
 
 
 def test_shapes_are_recognized_as_maps() -> None:
-    assert as_map(torch.zeros(1, 8, 7, 7), 224).shape == (8, 7, 7)  # type: ignore[union-attr]
-    assert as_map(torch.zeros(1, 7, 7, 8), 224).shape == (8, 7, 7)  # type: ignore[union-attr]
-    assert as_map(torch.zeros(1, 197, 8), 224).shape == (8, 14, 14)  # type: ignore[union-attr]
-    assert as_map(torch.zeros(1, 201, 8), 224).shape == (8, 14, 14)  # type: ignore[union-attr]
-    assert as_map(torch.zeros(1, 2, 8, 8), 8).shape == as_map(torch.zeros(1, 8, 8, 2), 8).shape == (2, 8, 8)  # type: ignore[union-attr]
+    assert convert_to_map(torch.zeros(1, 8, 7, 7), 224).shape == (8, 7, 7)  # type: ignore[union-attr]
+    assert convert_to_map(torch.zeros(1, 7, 7, 8), 224).shape == (8, 7, 7)  # type: ignore[union-attr]
+    assert convert_to_map(torch.zeros(1, 197, 8), 224).shape == (8, 14, 14)  # type: ignore[union-attr]
+    assert convert_to_map(torch.zeros(1, 201, 8), 224).shape == (8, 14, 14)  # type: ignore[union-attr]
+    assert (
+        convert_to_map(torch.zeros(1, 2, 8, 8), 8).shape
+        == convert_to_map(torch.zeros(1, 8, 8, 2), 8).shape
+        == (2, 8, 8)
+    )  # type: ignore[union-attr]
     for shape in ((1, 8, 1, 1), (1, 1000), (4, 49, 8), (1, 120, 8), (1, 8, 7, 5)):
-        assert as_map(torch.zeros(shape), 224) is None
+        assert convert_to_map(torch.zeros(shape), 224) is None
     tokens = torch.arange(10.0).reshape(1, 5, 2)  # a class token, and 2 x 2 cells
-    assert as_map(tokens, 8).tolist() == [[[2, 4], [6, 8]], [[3, 5], [7, 9]]]  # type: ignore[union-attr]
+    assert convert_to_map(tokens, 8).tolist() == [[[2, 4], [6, 8]], [[3, 5], [7, 9]]]  # type: ignore[union-attr]
     pyramid = {
         "top": torch.zeros(1, 8, 4, 4),
         "more": [torch.zeros(1, 4, 8, 8), None, torch.zeros(1, 8, 16, 16).long()],
     }
-    assert [level.shape for level in maps_of(pyramid, 64)] == [(4, 8, 8), (8, 4, 4)]
+    assert [level.shape for level in collect_maps(pyramid, 64)] == [(4, 8, 8), (8, 4, 4)]
 
 
 def test_outputs_are_recorded_in_the_order_of_the_last_calls() -> None:

@@ -12,7 +12,7 @@ from engine.data.decoding.outlines import Window
 from engine.data.decoding.view import View
 from engine.inference import placing
 from engine.inference.placing import project_in_bands, to_objects
-from engine.inference.prediction.outlines import boundary_length, encode_runs, polygons
+from engine.inference.prediction.outlines import encode_runs, measure_boundary, trace_polygons
 from engine.tasks.predictions import ObjectScores
 
 SIDES = (20, 40)
@@ -68,7 +68,7 @@ def test_runs_and_outlines_describe_the_mask() -> None:
         assert runs == pycocotools.mask.encode(np.asfortranarray(mask.astype(np.uint8)))["counts"].decode()
     ring = np.ones((5, 6), bool)
     ring[1:4, 1:3], ring[:, 4], ring[0, 5] = False, False, False
-    outer, right = polygons(Window(10, 20, ring))
+    outer, right = trace_polygons(Window(10, 20, ring))
     assert outer == (20, 10, 24, 10, 24, 15, 20, 15)
     assert right == (25, 11, 26, 11, 26, 15, 25, 15)
-    assert [boundary_length(each) for each in (outer, right)] == [18, 10]
+    assert [measure_boundary(each) for each in (outer, right)] == [18, 10]

@@ -21,7 +21,7 @@ from engine.data.decoding.tiff_rows import GEO_TAGS, NO_DATA_TAG, Georeference
 from engine.inference import Run
 from engine.inference.prediction.predict import predict
 from engine.inference.prediction.rasters import STRIP_ROWS, write_tiff
-from engine.inference.tiles import tile_starts
+from engine.inference.tiles import place_tiles
 from engine.tasks.predictions import Lines, Mask, Objects
 from tests.engine.cli.terminal import command
 from tests.support.plain_models import plain_model
@@ -37,11 +37,11 @@ def noise(height: int, width: int) -> np.ndarray:
 
 def test_tiles_cover_with_minimum_overlap() -> None:
     for length, side, overlap in ((100, 32, 0.2), (1000, 256, 0.5), (33, 32, 0.0), (20, 32, 0.2), (64, 32, 0.0)):
-        begins = tile_starts(length, side, overlap)
+        begins = place_tiles(length, side, overlap)
         assert (begins[0], begins[-1]) == (0, max(0, length - side))
         assert all(side - (after - before) >= int(side * overlap) for before, after in pairwise(begins))
-    assert tile_starts(64, 32, 0.0) == [0, 32]
-    assert tile_starts(100, 32, 0.2) == [0, 23, 45, 68]
+    assert place_tiles(64, 32, 0.0) == [0, 32]
+    assert place_tiles(100, 32, 0.2) == [0, 23, 45, 68]
 
 
 @pytest.mark.parametrize("overlap", [0.0, 0.2, 0.7])

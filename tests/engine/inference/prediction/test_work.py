@@ -20,7 +20,7 @@ from engine.data.decoding.outlines import Window
 from engine.inference.prediction.journal import CompletedSamples, Entry, Journal
 from engine.inference.prediction.results import MAX_DRAWN_PIXELS, Results, Sample
 from engine.inference.prediction.sources import list_sources
-from engine.inference.prediction.work import Predictor, cannot_write
+from engine.inference.prediction.work import Predictor, create_write_problem
 from engine.inference.trained_model import TrainedModel
 from engine.inference.video import VideoWriter, frames
 from engine.tasks.predictions import Objects, Raw
@@ -286,5 +286,5 @@ def test_huge_images_are_not_drawn(tmp_path: Path) -> None:
     ],
 )
 def test_unwritable_results_have_a_reason(error: Exception, field: str, text: str) -> None:
-    problem = cannot_write(Path("/results"), error)
+    problem = create_write_problem(Path("/results"), error)
     assert (problem.field, text in problem.message, "/results" in problem.message) == (field, True, True)

@@ -7,7 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.inference.review.label_errors import estimate_joint, expected_errors, label_margins, wrong_labels
+from engine.inference.review.label_errors import (
+    compute_label_margins,
+    estimate_error_count,
+    estimate_joint,
+    find_wrong_labels,
+)
 from tests.benchmarks.label_errors import AIM, IMAGES, measure
 
 
@@ -25,11 +30,11 @@ def make_predictions(count: int, classes: int, flipped: float) -> tuple[np.ndarr
 
 def test_flipped_labels_rank_first() -> None:
     probabilities, labels, wrong = make_predictions(1000, 5, 0.1)
-    found = wrong_labels(probabilities, labels)
+    found = find_wrong_labels(probabilities, labels)
     assert (found & wrong).sum() / wrong.sum() > 0.8
     assert (found & wrong).sum() / found.sum() > 0.8
-    assert expected_errors(probabilities, labels) == pytest.approx(wrong.sum(), rel=0.35)
-    first = np.argsort(label_margins(probabilities, labels), kind="stable")[:150]
+    assert estimate_error_count(probabilities, labels) == pytest.approx(wrong.sum(), rel=0.35)
+    first = np.argsort(compute_label_margins(probabilities, labels), kind="stable")[:150]
     assert wrong[first].sum() / wrong.sum() > 0.8
 
 
@@ -55,7 +60,7 @@ def test_correct_labels_are_not_suspected() -> None:
     probabilities = np.full((60, 3), 0.05)
     labels = np.arange(60) % 3
     probabilities[np.arange(60), labels] = 0.9
-    assert not wrong_labels(probabilities, labels).any()
+    assert not find_wrong_labels(probabilities, labels).any()
 
 
 @pytest.mark.long

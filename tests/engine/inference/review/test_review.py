@@ -19,7 +19,7 @@ from engine.contract.job import save_job
 from engine.inference.evaluation import bootstrap
 from engine.inference.evaluation.evaluate import evaluate
 from engine.inference.review.review import review
-from engine.inference.review.samples import displayed_file
+from engine.inference.review.samples import find_displayed_file
 from engine.inference.trained_model import CannotLoad
 from engine.runs.folder import RunFolder
 from tests.engine.cli.terminal import footplate, footplate_here
@@ -56,14 +56,14 @@ def test_file_of_a_sample_that_the_dataset_has_lost() -> None:
             return f"{index}.png"
 
     samples: Any = Files("/data/0.png", "/data/1.png")
-    assert [displayed_file(samples, index, f"{index}.png") for index in range(3)] == [
+    assert [find_displayed_file(samples, index, f"{index}.png") for index in range(3)] == [
         "/data/0.png",
         "/data/1.png",
         None,
     ]
-    assert displayed_file(samples, 1, "0.png") is None
-    assert displayed_file(None, 0, "0.png") is None
-    assert displayed_file(cast(Any, Files()), 0, "0.png") == ""
+    assert find_displayed_file(samples, 1, "0.png") is None
+    assert find_displayed_file(None, 0, "0.png") is None
+    assert find_displayed_file(cast(Any, Files()), 0, "0.png") == ""
 
 
 @pytest.mark.parametrize(

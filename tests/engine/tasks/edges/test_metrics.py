@@ -18,7 +18,7 @@ from engine.tasks.edges.metrics import (
     THRESHOLDS,
     compute_scores,
     count_matches,
-    counts_at_best_threshold,
+    select_best_counts,
     thin_maxima,
 )
 from tests.support.edges import make_edged
@@ -99,7 +99,7 @@ def test_matches_are_one_to_one() -> None:
 
 def test_scores_match_their_definitions() -> None:
     images = [count_matches(draw_detection(lines(seed), seed + 20), [lines(seed)]) for seed in range(4)]
-    scores = compute_scores(sum(images), sum(map(counts_at_best_threshold, images)))
+    scores = compute_scores(sum(images), sum(map(select_best_counts, images)))
 
     def f_measure(rows: np.ndarray) -> float:
         recall, precision = rows[0] / rows[1], rows[2] / max(rows[3], 1)
@@ -117,9 +117,9 @@ def test_perfect_edges_score_one_and_none_zero() -> None:
     drawn = lines(5)
     counts = count_matches(drawn * 0.995, [drawn])
     # As in the benchmark, a single recall has no area.
-    assert compute_scores(counts, counts_at_best_threshold(counts)) == (1, 1, 0, 0.01)
+    assert compute_scores(counts, select_best_counts(counts)) == (1, 1, 0, 0.01)
     counts = count_matches(np.zeros(SIDES), [drawn])
-    assert compute_scores(counts, counts_at_best_threshold(counts))[:3] == (0, 0, 0)
+    assert compute_scores(counts, select_best_counts(counts))[:3] == (0, 0, 0)
 
 
 @pytest.mark.parametrize("middle_px", [40, 40.5])

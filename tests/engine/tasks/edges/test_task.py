@@ -14,7 +14,7 @@ from torchvision.models import vgg
 
 from engine.contract.job import Job
 from engine.tasks.edges.decoding import FULL, OUTSIDE
-from engine.tasks.edges.metrics import compute_scores, count_matches, counts_at_best_threshold, thin_maxima
+from engine.tasks.edges.metrics import compute_scores, count_matches, select_best_counts, thin_maxima
 from engine.tasks.edges.networks import Bdcn, Hed, HedHead, HedOnEncoder
 from engine.tasks.edges.task import EdgeDetection, EdgesOfImage
 from tests.support.dataset_infos import dataset_info
@@ -113,7 +113,7 @@ def test_edge_metrics_are_independent_of_the_partition(ranks: int) -> None:
         )
         for some, target in zip(outputs, targets, strict=True)
     ]
-    expected = compute_scores(sum(counts), sum(map(counts_at_best_threshold, counts)))
+    expected = compute_scores(sum(counts), sum(map(select_best_counts, counts)))
     assert (found["ods"], found["ois"], found["ap"]) == pytest.approx(expected[:3])
     assert 0.2 < found["ods"] < 1
     assert found["loss"] == pytest.approx(objective.loss(outputs, targets).mean().item(), rel=1e-6)

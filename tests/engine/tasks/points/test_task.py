@@ -36,7 +36,7 @@ def cloud(count: int = 2, points: int = 64, channels: int = 3, seed: int = 0) ->
 
 def test_farthest_point_sampling() -> None:
     points = cloud(3, 40).transpose(1, 2)
-    found = farthest_points(points, 12)
+    found = select_farthest_points(points, 12)
     for number in range(3):
         chosen = [0]
         while len(chosen) < 12:
@@ -47,15 +47,15 @@ def test_farthest_point_sampling() -> None:
 
 def test_neighbors_are_dilated_and_repeated() -> None:
     points = cloud(2, 30).transpose(1, 2)
-    found = neighbors_of(points[:, :5], points, 4, 2)
+    found = find_neighbors(points[:, :5], points, 4, 2)
     for number in range(2):
         for place in range(5):
             order = (points[number] - points[number, place]).norm(dim=1).argsort()
             assert found[number, place].tolist() == order[:8:2].tolist()
     for dilation in (2, 8):  # of ten points, each second one at most
-        near = neighbors_of(points[:, :5], points[:, :10], 4, dilation)
-        assert torch.equal(near, neighbors_of(points[:, :5], points[:, :10], 10, 1)[..., :8:2])
-    few = neighbors_of(points[:, :5], points[:, :3], 8, 4)
+        near = find_neighbors(points[:, :5], points[:, :10], 4, dilation)
+        assert torch.equal(near, find_neighbors(points[:, :5], points[:, :10], 10, 1)[..., :8:2])
+    few = find_neighbors(points[:, :5], points[:, :3], 8, 4)
     assert few.shape == (2, 5, 8)
     assert torch.equal(few[..., :3], few[..., 3:6])
     assert torch.equal(few[..., :3].sort().values, torch.arange(3).expand(2, 5, 3))

@@ -7,7 +7,7 @@ import pytest
 from scipy import ndimage
 
 from engine.data.decoding.mask_values import NO_CLASS
-from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, STEP, center_lines, orientation_plane
+from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, STEP, compute_orientation_plane, find_center_lines
 
 SIDE = 96
 
@@ -38,7 +38,7 @@ def test_center_lines_are_thin_and_connected() -> None:
     touching = np.ones((3, 3))
     for seed in range(12):
         mask = blobs(seed)
-        middle = center_lines(mask)
+        middle = find_center_lines(mask)
         assert not (middle & ~mask).any()
         assert ndimage.label(middle, touching)[1] == ndimage.label(mask, touching)[1]
         assert ndimage.label(~np.pad(middle, 1))[1] == ndimage.label(~np.pad(mask, 1))[1]
@@ -53,16 +53,16 @@ def test_center_lines_are_thin_and_connected() -> None:
 def test_band_becomes_its_center_line() -> None:
     mask = np.zeros((20, 40), bool)
     mask[7:12, 5:35] = True
-    middle = center_lines(mask)
+    middle = find_center_lines(mask)
     assert set(np.nonzero(middle)[0]) == {9}
     assert middle.sum() >= 24
-    assert not center_lines(np.zeros((5, 5), bool)).any()
+    assert not find_center_lines(np.zeros((5, 5), bool)).any()
 
 
 @pytest.mark.parametrize("degrees", range(0, 180, 13))
 def test_straight_line_has_one_direction(degrees: int) -> None:
     mask = band(degrees)
-    found = orientation_plane(mask.astype(np.uint8))
+    found = compute_orientation_plane(mask.astype(np.uint8))
     assert (found[~mask] == BACKGROUND).all()
     inside = mask & (np.hypot(*(np.mgrid[:SIDE, :SIDE] - SIDE / 2)) < SIDE / 2 - 8)
     assert (found[inside] < DIRECTIONS).all()
@@ -75,7 +75,7 @@ def test_straight_line_has_one_direction(degrees: int) -> None:
 def test_rough_line_keeps_its_direction(degrees: int) -> None:
     mask = band(degrees, width=24, side=192, rough=1)
     inside = mask & (np.hypot(*(np.mgrid[:192, :192] - 96)) < 96 - 30)
-    off = angle_difference(orientation_plane(mask.astype(np.uint8))[inside], degrees)
+    off = angle_difference(compute_orientation_plane(mask.astype(np.uint8))[inside], degrees)
     assert (off <= 10).mean() > 0.97
 
 
@@ -83,20 +83,20 @@ def test_narrow_line_keeps_its_direction() -> None:
     plane = np.zeros((SIDE, SIDE), np.uint8)
     plane[10:34, 8:88] = 1
     plane[50:90, 70:72] = 1
-    found = orientation_plane(plane)
+    found = compute_orientation_plane(plane)
     assert (angle_difference(found[12:32, 24:72], 0) <= STEP).all()
     assert (angle_difference(found[56:84, 70:72], 90) <= STEP).all()
 
 
 def test_filled_plane_follows_its_longer_side() -> None:
-    found = orientation_plane(np.ones((24, 200), np.uint8))
+    found = compute_orientation_plane(np.ones((24, 200), np.uint8))
     assert (angle_difference(found[:, 40:-40], 0) <= STEP).all()
 
 
 def test_bend_has_local_directions() -> None:
     rows, columns = np.mgrid[:SIDE, :SIDE] - SIDE / 2
     ring = np.abs(np.hypot(rows, columns) - 30) < 3
-    found = orientation_plane(ring.astype(np.uint8))
+    found = compute_orientation_plane(ring.astype(np.uint8))
     along = np.degrees(np.arctan2(-rows, columns)) + 90
     assert (angle_difference(found, along)[ring] <= 10).mean() > 0.97
 
@@ -106,7 +106,7 @@ def test_dot_has_no_direction() -> None:
     plane[5, 5] = 1
     plane[20:23, 10:35] = 1
     plane[30:] = NO_CLASS
-    found = orientation_plane(plane)
+    found = compute_orientation_plane(plane)
     assert found[5, 5] == NO_CLASS
     assert set(np.unique(found[20:23, 12:33])) == {0}
     assert (found[30:] == NO_CLASS).all()

@@ -17,7 +17,7 @@ from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
 from engine.data.transforms.augmentation import draw_crops
 from engine.data.transforms.device_transforms import CropPlacement
-from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, STEP, orientation_plane
+from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, STEP, compute_orientation_plane
 from engine.tasks.roads.samples import OrientedImages
 from tests.support.lines import make_line, make_lined
 from tests.support.loaders import make_loader
@@ -47,7 +47,7 @@ def test_road_images_have_mask_and_directions(folder: Path) -> None:
         assert loaded.shape == (5, SIDE, SIDE)
         assert (loaded[:3] == pixels.transpose(2, 0, 1)).all()
         assert (loaded[3] == (mask > 0)).all()
-        assert (loaded[4] == orientation_plane((mask > 0).astype(np.uint8))).all()
+        assert (loaded[4] == compute_orientation_plane((mask > 0).astype(np.uint8))).all()
         assert np.median(angle_difference(loaded[4][mask > 0], degrees)) <= STEP
 
 
@@ -64,7 +64,7 @@ def test_directions_follow_mirroring(folder: Path) -> None:
             assert batch.targets.dtype == torch.int64
             for mask, along in batch.targets.numpy():
                 assert ((along == BACKGROUND) == (mask == 0)).all()
-                fresh = orientation_plane(mask.astype(np.uint8)).astype(np.int64)
+                fresh = compute_orientation_plane(mask.astype(np.uint8)).astype(np.int64)
                 directed = (mask == 1) & (fresh < DIRECTIONS) & (along < DIRECTIONS)
                 off = np.abs(fresh - along)[directed]
                 close.append(np.minimum(off, DIRECTIONS - off) <= 1)

@@ -17,7 +17,7 @@ from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.tasks.analysis import TASK_METRIC, Columns, Measured
 from engine.tasks.registry import TASKS
-from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, STEP, center_lines, orientation_plane
+from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, STEP, compute_orientation_plane, find_center_lines
 from engine.tasks.roads.models import SCORES
 from tests.support.dataset_infos import dataset_info
 from tests.support.lines import make_line, make_lined
@@ -41,7 +41,7 @@ def make_targets(count: int) -> torch.Tensor:
     for seed in range(count):
         mask = (make_line(SIDE, seed)[1] > 0).astype(np.uint8)
         mask[0] = NO_CLASS
-        planes.append(np.stack([mask, orientation_plane(mask)]))
+        planes.append(np.stack([mask, compute_orientation_plane(mask)]))
     return torch.from_numpy(np.stack(planes)).long()
 
 
@@ -76,7 +76,7 @@ def by_hand(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
         union += (found_line | true_line).sum()
         found_lines += found_line.sum()
         true_lines += true_line.sum()
-        middles = center_lines(found_line), center_lines(true_line)
+        middles = find_center_lines(found_line), find_center_lines(true_line)
         for place in range(2):
             other = np.argwhere(middles[1 - place])
             for row, column in np.argwhere(middles[place]):
