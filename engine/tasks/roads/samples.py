@@ -15,11 +15,10 @@ from engine.tasks.roads.directions import DIRECTIONS, STEP, VERSION, compute_ori
 
 
 class OrientedImages(ImageSet):
-    """Split of images with masks that adds a second plane with directions to each mask (see
-    `compute_orientation_plane`).
+    """Split of images with masks that adds a plane with the directions of lines to each mask.
 
-    The plane is computed from the mask at the requested size and cached with the image. Targets are int64 [n, 2, size,
-    size].
+    The plane is computed from the mask at the requested size (see `compute_orientation_plane`) and cached with the
+    image. Targets are int64 [n, 2, size, size].
     """
 
     framing: Framing = "whole"

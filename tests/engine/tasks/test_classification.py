@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from engine.contract.inference.evaluation import ClassCurves, Interval
 from engine.contract.job import Job
-from engine.tasks.analysis import TASK_METRIC, Intervals, Measured
+from engine.tasks.analysis import TASK_METRIC, EvaluatedMetrics, Intervals
 from engine.tasks.base import DatasetInfo
 from engine.tasks.registry import TASKS
 from tests.support.dataset_infos import dataset_info
@@ -148,12 +148,12 @@ def test_analysis_matches_its_definitions() -> None:
     metrics = analysis.metrics(1.0)
     metrics[TASK_METRIC].update(shares.log(), torch.tensor([0, 1, 0, 1]))
     for weights, ece, precision_b, area_b in (([1, 1, 1, 1], 0.4, 5 / 6, 3 / 4), ([2, 1, 0, 1], 0.35, 1.0, 1.0)):
-        values = analysis.values(Measured(metrics, np.array(weights), columns))
+        values = analysis.values(EvaluatedMetrics(metrics, np.array(weights), columns))
         expected = {"map": (1 + precision_b) / 2, "auc": (1 + area_b) / 2, "ece": ece, "top1": 0.5}
         assert {name: values.measures[name] for name in expected} == pytest.approx(expected)
         assert values.per_class["AP"] == (1, pytest.approx(precision_b), None)
         assert values.per_class["AUC"][:2] == (1, pytest.approx(area_b))
-    measured = Measured(metrics, np.ones(4, np.int64), columns)
+    measured = EvaluatedMetrics(metrics, np.ones(4, np.int64), columns)
     half = Interval(0.5, 0.25, 0.75)
     intervals = Intervals({"ece": half}, {"AP": (half, half, None), "AUC": (half, None, None)})
     details = analysis.details(measured, intervals)

@@ -17,7 +17,7 @@ from engine.data.decoding.mask_values import NO_CLASS, class_colors
 from engine.models.base import TaskError
 from engine.tasks.base import DatasetInfo
 from engine.tasks.points.drawing import draw_points, encode_points
-from engine.tasks.points.networks import PointCNN, XConv, XTransform, farthest_points, neighbors_of, take
+from engine.tasks.points.networks import PointCNN, XConv, XTransform, find_neighbors, select_farthest_points, take
 from engine.tasks.points.samples import PointBlocks
 from engine.tasks.registry import TASKS
 from tests.support.clouds import make_clouds
