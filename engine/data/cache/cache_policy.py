@@ -53,6 +53,7 @@ def open_store(
     planes = channels + images.planes
     needed = len(images) * planes * size * size
     free = psutil.virtual_memory().available
+    # Unless the job requests this cache, most of the memory is left for other workers and programs.
     limit = free // 2 if mode == "memory" else min(MEMORY_LIMIT_BYTES, free // 8)
     if needed <= limit:
         on_chosen("memory", f"{refusal}Decoded once, for this run: {format_bytes(needed)} for each worker.")

@@ -108,10 +108,10 @@ class StepProfile(Callback):
         if times is None:
             return
         since, self._has_emitted, self._emitted_at = now - self._emitted_at, True, now
-        advice = find_bottleneck(self._run_profile(times, end.epoch - self._first_epoch, since))
+        advice = find_bottleneck(self._create_run_profile(times, end.epoch - self._first_epoch, since))
         self._emit(TimeSpent(step=end.step, step_s=times.step_s, parts=times.parts, advice=advice))
 
-    def _run_profile(self, times: Times, epochs_before: int, since_s: float) -> RunProfile:
+    def _create_run_profile(self, times: Times, epochs_before: int, since_s: float) -> RunProfile:
         """Collect the facts that advice is based on from `times` and other measurements.
 
         `since_s` is the time since the last report in seconds, and `epochs_before` the number of epochs that this
@@ -123,6 +123,7 @@ class StepProfile(Callback):
         decoded_before_s, self._decoded_s = self._decoded_s, self._split_loader.decoding_s
         waited_before_s, self._waited_for_core_s = self._waited_for_core_s, linux.waited_for_core_s()
         newest = {part: seconds / times.step_s for part, seconds in times.parts.items()} if times.step_s else {}
+        # A running average, so that advice does not follow single slow steps.
         old = self._fractions or newest
         self._fractions = {
             part: NEWEST * newest.get(part, 0.0) + (1 - NEWEST) * old.get(part, 0.0) for part in {**old, **newest}

@@ -61,7 +61,7 @@ def divide(
         )
         present["val"] = present["test"]
     samples = present.get("train") or present.get("")
-    if samples is None and present and not val_fraction:
+    if samples is None and present and not val_fraction:  # not for training, such as a folder to evaluate
         other = next(iter(present.values()))
         samples = select_samples(other, np.zeros(count_samples(other), bool))  # an empty split
     if samples is None:

@@ -127,7 +127,7 @@ def test_found_images_take_no_memory_until_the_end(dataset: Path, cached: Open) 
 @pytest.mark.parametrize("other", [{"size": 9}, {"channels": 1}, {"version": 2}])
 def test_caches_of_other_settings_are_separate(dataset: Path, cached: Open, other: dict[str, int]) -> None:
     use(cached(dataset), dataset)
-    assert not any(map(cached(dataset, **other).find, range(COUNT)))
+    assert not any(map(cached(dataset, **other).prepare, range(COUNT)))
 
 
 def test_files_with_equal_names_have_separate_rows(dataset: Path, cached: Open) -> None:

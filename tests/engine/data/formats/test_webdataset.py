@@ -182,8 +182,8 @@ def test_unpacked_unpacks_once_for_several_ranks(tmp_path: Path) -> None:
 def test_unpacked_removes_what_an_ended_process_left(tmp_path: Path, cache: Path) -> None:
     archive = str(write(tmp_path / "x-0.tar", {"a.cls": b"0"}))
     program = (
-        "import os, sys; from engine.data.formats.shared.unpacking import unpacked; "
-        "unpacked([sys.argv[1]], lambda folder: ((folder / 'x').touch(), os._exit(9)))"
+        "import os, sys; from engine.data.formats.shared.unpacking import unpack_once; "
+        "unpack_once([sys.argv[1]], lambda folder: ((folder / 'x').touch(), os._exit(9)))"
     )
     assert subprocess.run([sys.executable, "-c", program, archive], check=False).returncode == 9
     assert list((cache / "unpacked").glob(".unpacking-*"))
