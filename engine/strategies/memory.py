@@ -64,7 +64,7 @@ def run_in_parts(
         try:
             return process(parts), parts
         except (RuntimeError, MemoryError, ValueError) as error:
-            if failed_size and _SINGLE_VALUE in str(error):  # BatchNorm needs several values, so more parts can't help
+            if failed_size and _SINGLE_VALUE in str(error):  # BatchNorm needs several values per part
                 raise DoesNotFit(failed_size) from error
             if not is_out_of_memory(error) or not can_retry():
                 raise

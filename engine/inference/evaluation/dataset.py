@@ -20,7 +20,7 @@ from engine.data.datasets.unlabeled_images import get_bands
 from engine.data.formats.registry import accepted_kinds, find_readings, recognize
 from engine.data.splits import printable
 from engine.inference.evaluation.class_mapping import map_classes
-from engine.inference.trained_model import CannotLoad, TrainedModel, TrainingFacts, errors_as_cannot_load
+from engine.inference.trained_model import CannotLoad, TrainedModel, TrainingFacts, convert_errors
 from engine.system.format import shorten_list
 
 SplitName = Literal["train", "val", "test"]

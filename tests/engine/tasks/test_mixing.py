@@ -8,7 +8,7 @@ import torch
 
 from engine.contract.job import Job
 from engine.data.randomness import Purpose, RandomStreams
-from engine.tasks.mixing import Mixing, OneHot, cut_window, mixing_transform
+from engine.tasks.mixing import Mixing, OneHot, choose_window, mixing_transform
 from engine.tasks.registry import TASKS
 
 CLASSES = 4
@@ -61,7 +61,7 @@ def test_mixup_and_cutmix_are_combined() -> None:
         random = RandomStreams(0).generator(Purpose.MIX, epoch=1, batch=place)
         expected, other = inputs.clone(), inputs.roll(1, 0)
         if random.random() < 0.5:
-            window = cut_window(16, 12, random.beta(0.7, 0.7), random)
+            window = choose_window(16, 12, random.beta(0.7, 0.7), random)
             rows, columns = slice(window.top, window.bottom), slice(window.left, window.right)
             expected[..., rows, columns] = other[..., rows, columns]
         else:

@@ -101,8 +101,8 @@ def test_resamples_contain_all_samples_in_the_time(
     assert {int(weights.sum()) for weights in drawn} == {3}
     values = Values({"known": 5.0, "finite": 3.0, "infinite": float("inf")}, {"class": (7.0,)})
     found = ({"known": Interval(5, 5, 5), "finite": Interval(3, 3, 3)}, {"class": (Interval(7, 7, 7),)})
-    assert intervals_of(values, draws) == found
+    assert find_intervals(values, draws) == found
     assert resample(2, lambda weights: Values({}, {}), fractions.append).resamples == resamples
     single = Values({"x": 1.0}, {"y": (None, 0.5)})
-    of_single = intervals_of(single, resample(1, lambda weights: single, fractions.append))
+    of_single = find_intervals(single, resample(1, lambda weights: single, fractions.append))
     assert of_single == ({"x": Interval(1.0)}, {"y": (None, Interval(0.5))})

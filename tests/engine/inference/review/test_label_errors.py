@@ -43,9 +43,9 @@ def test_estimates_match_the_definition() -> None:
     probabilities, labels = np.stack([first, 1 - first], 1), np.array([0, 0, 0, 1, 1, 1, 1])
     # Samples are confident from 0.6333 (class 0) and 0.3825 (class 1) on: 0.6 of class 0 is not, but 0.4 of class 1 is.
     assert estimate_joint(probabilities, labels) == pytest.approx(np.array([[2, 1], [4 / 3, 8 / 3]]))
-    assert expected_errors(probabilities, labels) == pytest.approx(7 / 3)
-    assert np.flatnonzero(wrong_labels(probabilities, labels)).tolist() == [2, 5]
-    assert label_margins(probabilities, labels) == pytest.approx([0.8, 0.6, -0.6, 0.4, -0.2, -0.9, -0.24])
+    assert estimate_error_count(probabilities, labels) == pytest.approx(7 / 3)
+    assert np.flatnonzero(find_wrong_labels(probabilities, labels)).tolist() == [2, 5]
+    assert compute_label_margins(probabilities, labels) == pytest.approx([0.8, 0.6, -0.6, 0.4, -0.2, -0.9, -0.24])
 
 
 def test_joint_counts_sum_to_the_labels() -> None:

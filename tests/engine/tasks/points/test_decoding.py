@@ -22,7 +22,7 @@ from engine.tasks.points.decoding.clouds import count_labels, is_cloud, is_uprig
 from engine.tasks.points.decoding.fields import find_fields
 from engine.tasks.points.formats import FORMAT, PointSplit
 from engine.tasks.points.samples import PointBlocks
-from engine.tasks.points.semantic_kitti import kitti_classes
+from engine.tasks.points.semantic_kitti import find_kitti_classes
 from tests.support.clouds import (
     compress_lzf,
     make_clouds,
@@ -186,7 +186,7 @@ def test_truncated_las_is_refused_by_its_header(tmp_path: Path, lost_bytes: int)
 
 def test_semantic_kitti_is_recognized_by_paths_and_labels(tmp_path: Path) -> None:
     files = [str(tmp_path / "Sequences/00/Velodyne/0.bin")]
-    default = kitti_classes(str(tmp_path), files, (0, 10, 40))
+    default = find_kitti_classes(str(tmp_path), files, (0, 10, 40))
     assert default is not None
     assert (len(default.names), default.values[0]) == (19, 10)
     for paths, labels in (
@@ -195,11 +195,11 @@ def test_semantic_kitti_is_recognized_by_paths_and_labels(tmp_path: Path) -> Non
         ([*files, str(tmp_path / "0.bin")], (10, 40)),
         (["Velodyne/0.bin"], (10, 40)),
     ):
-        assert kitti_classes(str(tmp_path), paths, labels) is None
+        assert find_kitti_classes(str(tmp_path), paths, labels) is None
     (tmp_path / "semantic-kitti.yaml").write_text(
         "labels:\n  1: tree\n  2: wall\nlearning_map:\n  1: 1\n  2: 2\nlearning_map_inv:\n  1: 1\n  2: 2\nlearning_ignore:\n  1: False\n  2: False\n"
     )
-    found = kitti_classes(str(tmp_path / "Sequences/"), files, (1,))
+    found = find_kitti_classes(str(tmp_path / "Sequences/"), files, (1,))
     assert found is not None
     assert (found.names, found.values) == (("tree", "wall"), (1, 2))
 

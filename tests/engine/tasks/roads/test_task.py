@@ -15,7 +15,7 @@ from engine.contract.job import Job
 from engine.data.datasets.images import DatasetError, ImageSet
 from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.decoding.mask_values import NO_CLASS
-from engine.tasks.analysis import TASK_METRIC, Columns, Measured
+from engine.tasks.analysis import TASK_METRIC, Columns, EvaluatedMetrics
 from engine.tasks.registry import TASKS
 from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, STEP, compute_orientation_plane, find_center_lines
 from engine.tasks.roads.models import SCORES
@@ -106,7 +106,7 @@ def test_metrics_match_their_definitions(ranks: int) -> None:
     found = total.compute()
     assert found.keys() == {measure.id for measure in TASK.entry.metrics}
     values = OBJECTIVE.analysis(("background", "road")).values(
-        Measured({TASK_METRIC: total}, np.ones(7, np.int64), Columns())
+        EvaluatedMetrics({TASK_METRIC: total}, np.ones(7, np.int64), Columns())
     )
     for name, value in by_hand(outputs, targets).items():
         assert 0.1 < value <= 1
