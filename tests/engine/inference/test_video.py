@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.inference.video import VIDEO_EXTENSIONS, NoVideo, VideoWriter, frames, is_video, rate_of
+from engine.inference.video import VIDEO_EXTENSIONS, NoVideo, VideoWriter, frames, is_video, read_frame_rate
 
 pytest.importorskip("cv2")
 
