@@ -26,7 +26,7 @@ def filled_cache(tmp_path: Path) -> CachedImages:
     cache = CachedImages(
         str(tmp_path / "set"), list(map(str, paths)), size=8, channels=1, version=1, on_failure=lambda reason: None
     )
-    assert not cache.find(0)
+    assert not cache.prepare(0)
     assert cache.put(0, np.ones((1, 8, 8), np.uint8), 1.0)
     return cache
 
@@ -47,7 +47,7 @@ def test_cache_lists_its_contents(filled_cache: CachedImages, tmp_path: Path) ->
 def test_cache_clear_keeps_used_images(filled_cache: CachedImages) -> None:
     answer = footplate_here("cache", "--clear")
     assert answer.err == "Removed 0. 1 remain, in use by runs.\n"
-    assert filled_cache.find(0)
+    assert filled_cache.prepare(0)
     filled_cache.close()
     assert footplate_here("cache", "--clear").err == "Removed 1.\n"
     assert cache_space.list_sets() == []
