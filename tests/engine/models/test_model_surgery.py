@@ -11,9 +11,11 @@ from safetensors.torch import save_file
 from torch import nn
 from torchvision import models
 
+from engine.contract.job import Job
 from engine.models.base import TaskError
 from engine.models.blocks import blocks
 from engine.models.model_surgery import adapt_first_conv, match_channels, reset_large_head, set_heads
+from engine.models.registry import MODELS, image_size, mark_heads, statistics
 from engine.models.weights import (
     InitialWeights,
     load,
@@ -39,6 +41,21 @@ def test_set_heads_freezes_all_other_layers() -> None:
         trained = {name for name, parameter in each.named_parameters() if parameter.requires_grad}
         assert trained == {f"head.{layer}.{kind}" for layer in (0, 1) for kind in ("weight", "bias")}
         assert (each.body[1].training, each.head[1].training) == (False, True)
+
+
+def test_mark_heads_needs_a_head_only_to_freeze_the_rest() -> None:
+    mark_heads(Job.from_fields(), Net(), [], "Net", 5)
+    with pytest.raises(TaskError, match="no layer with 5 outputs"):
+        mark_heads(Job.from_fields(freeze_epochs=2), Net(), [], "Net", 5)
+
+
+def test_registered_models_have_a_size_and_statistics_of_their_own() -> None:
+    default = ((0.1,) * 3, (0.2,) * 3)
+    for name, model in MODELS.items():
+        assert image_size(Job.from_fields(model=name, task=model.task), 1) == model.image_size
+        assert statistics(name, default) == (model.statistics or default)
+    assert {model.statistics for model in MODELS.values()} - {None}
+    assert (image_size(Job.from_fields(), 1), image_size(Job.from_fields(image_size=77), 1)) == (1, 77)
 
 
 @pytest.mark.parametrize(("given", "channels", "is_adapted"), [(1, 5, True), (3, 5, True), (3, 3, True), (2, 5, False)])

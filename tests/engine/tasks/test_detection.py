@@ -147,6 +147,7 @@ def test_detectors_accept_other_channels(channels: int) -> None:
 
 def test_detector_on_encoder_normalizes_other_channels_by_the_average() -> None:
     model: Any = build_on_meta(lambda: pyramid_detectors.construct("retinanet", "resnet18", 3, 2, 64))
+    assert (model.transform.min_size, model.transform.max_size) == ((64,), 64)
     assert model.transform.image_mean == pytest.approx([(0.485 + 0.456 + 0.406) / 3] * 2)
     assert model.transform.image_std == pytest.approx([(0.229 + 0.224 + 0.225) / 3] * 2)
 
