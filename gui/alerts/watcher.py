@@ -330,7 +330,7 @@ class Alerts(QObject):
             return
         previous = self._alerts[watch.alert]
         severity: Severity = "error" if "error" in (previous.severity, event.severity) else "warning"
-        repeated = replace(previous, text=event.text, severity=severity, times=previous.times + 1, acknowledged=False)
+        repeated = replace(previous, text=event.text, severity=severity, times=previous.times + 1)
         self._alerts[watch.alert] = repeated
         self.raised.emit(repeated)
         self.changed.emit()

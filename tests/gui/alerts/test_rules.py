@@ -47,6 +47,8 @@ def test_problems_of_invalid_rule(kind: KindId, changes: dict[str, Any]) -> None
         (DEFAULTS["idle"], "below 5% for 10 min"),
         (Rule(kind="xid", notify=False), "as soon as it happens · no notification"),
         (Rule(kind="xid", devices=("a",)), "as soon as it happens · 1 device only"),
+        (Rule(kind="not_answering", devices=("a",)), "as soon as it happens"),
+        (Rule(kind="xid", on=False, notify=False), "as soon as it happens"),
         (
             Rule(kind="lost", devices=("a", "b"), notify=False),
             "as soon as it happens · 2 devices only · no notification",

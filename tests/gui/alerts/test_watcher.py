@@ -149,6 +149,8 @@ def test_repeated_xid_is_counted(watched: Watched) -> None:
     ]
     assert len(watched.alerts.active_alerts) == 1
     assert watched.alerts.active_alerts[0].text.startswith("Xid 94")
+    watched.feed(gpu(0, xids=(first, second, Xid(START + 6, 13))))
+    assert watched.raised[-1].severity == "error"
 
 
 def test_memory_errors_alert_on_increase(watched: Watched) -> None:
@@ -177,6 +179,8 @@ def test_silent_nvml_alert(watched: Watched) -> None:
     watched.feed(seconds=40, status="not_answering", message="NVML has not answered for 40 s.")
     assert watched.kinds == ["not_answering", "temperature"]
     assert watched.alerts.active_alerts[0].text == "NVML has not answered for 40 s."
+    watched.feed(status="not_answering", message="NVML has not answered for 41 s.")
+    assert watched.alerts.active_alerts[0].text == "NVML has not answered for 41 s."
     watched.feed(make_hot_gpu(60), seconds=CALM)
     assert watched.kinds == []
 
@@ -261,6 +265,15 @@ def test_time_gap_restarts_condition(watched: Watched, jump_s: float) -> None:
     assert watched.kinds == ["temperature"]
 
 
+def test_gap_of_another_host_restarts_no_condition(watched: Watched) -> None:
+    watched.feed(gpu(0), host="box")
+    watched.feed(gpu(0), seconds=int(GAP_S) + 1)
+    watched.feed(make_hot_gpu(), seconds=5)
+    watched.feed(gpu(0), host="box")
+    watched.feed(make_hot_gpu(), seconds=6)
+    assert watched.kinds == ["temperature"]
+
+
 def test_acknowledged_alert_stays_active(watched: Watched) -> None:
     watched.feed(make_hot_gpu(), seconds=11)
     watched.alerts.acknowledge_all()
@@ -284,7 +297,7 @@ def test_history_is_limited(watched: Watched) -> None:
         watched.alerts.acknowledge(watched.alerts.active_alerts[0].number)
     history = watched.alerts.history
     assert len(history) == CAPACITY
-    assert history[0].since == START + CAPACITY + 29
+    assert [alert.since for alert in history[:2]] == [START + CAPACITY + 29, START + CAPACITY + 28]
     assert history[-1].kind == "lost"  # active alerts are never dropped
 
 
@@ -307,6 +320,17 @@ def test_unsaved_rule_applies(qapp: QApplication, tmp_path: Path, qtbot: QtBot) 
         watched.set("temperature", threshold=77.0)
     assert "can't be saved" in message.args[0]
     assert watched.alerts.rules["temperature"].threshold == 77.0
+    (tmp_path / "file").unlink()
+    with qtbot.waitSignal(watched.alerts.message) as message:
+        watched.set("temperature", threshold=78.0)
+    assert message.args == [""]
+
+
+def test_hot_and_throttled_gpu_warns_twice_but_not_of_power(watched: Watched) -> None:
+    watched.set("power", on=True)
+    watched.feed(make_hot_gpu(throttled=("thermal",), power_w=701.0, power_limit_w=700.0), seconds=70)
+    assert set(watched.kinds) == {"temperature", "throttled", "power"}
+    assert len(watched.alerts.device_warnings[UUIDS[0]]) == 2
 
 
 @pytest.mark.parametrize(("holding", "warned"), [({}, True), ({UUIDS[0]: "run"}, False)])
