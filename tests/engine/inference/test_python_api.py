@@ -100,17 +100,6 @@ def test_results_are_in_image_pixels(task: str, trained: Callable[[str], Trained
         assert drawn is None if isinstance(result, Labels) else drawn is not None and drawn.shape == image.shape
 
 
-def test_single_tile_changes_nothing(trained: Callable[[str], Trained]) -> None:
-    model = Run(trained("segmentation").run.path).load("last", device="cpu")
-    image = noise(50, 64)
-    (complete,) = model.predict([image])
-    (tiled,) = model.predict([image], tile=64)
-    assert isinstance(complete, Mask)
-    assert isinstance(tiled, Mask)
-    assert (complete.plane == tiled.plane).all()
-    assert (complete.probability == tiled.probability).all()
-
-
 def test_unreadable_input_is_named(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     with pytest.raises(CannotLoad, match="There is no run"):
         Run(tmp_path / "none")

@@ -326,14 +326,6 @@ def test_semantic3d_takes_labels_from_second_file(tmp_path: Path) -> None:
             read_cloud(split.files[0], ())
 
 
-def test_labels_next_to_other_tables_are_numbered(tmp_path: Path) -> None:
-    for name in ("a.txt", "b.txt", "c.xyz"):
-        places, classes = make_scene(len(name), 100)
-        write_table(tmp_path / name, places)
-        (tmp_path / name).with_suffix(".labels").write_text("".join(f"{label}\n" for label in classes))
-    assert read(tmp_path).classes == ("class 0", "class 1")
-
-
 def test_rooms_take_labels_from_objects(tmp_path: Path) -> None:
     places, _ = make_scene(0, 300)
     for room in ("Area_1/office_1", "Area_1/office_2", "Area_5/hallway_1"):
