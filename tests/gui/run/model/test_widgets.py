@@ -33,7 +33,7 @@ def test_format_classes_counts_repeated_ones(indices: tuple[int, ...], text: str
     assert format_classes(("ash", "birch", "cedar"), indices, "nothing") == text
 
 
-@pytest.mark.parametrize("change", ["first", "second", "sample", "evaluation"])
+@pytest.mark.parametrize("change", ["first", "second", "both", "same", "sample", "evaluation"])
 def test_heat_maps_of_something_else_are_discarded(
     show_widget: ShowWidget, qtbot: QtBot, run: RunFolder, dataset: Path, change: str
 ) -> None:
@@ -51,7 +51,10 @@ def test_heat_maps_of_something_else_are_discarded(
         elif change == "evaluation":
             maps.show_evaluation(opened, ("cpu",))
         else:
-            {"first": maps.first, "second": maps.second}[change].set_value("1")
+            first, second = {"first": "1 ", "second": " 1", "both": "23", "same": "11"}[change]
+            for editor, value in ((maps.first, first), (maps.second, second)):
+                if value != " ":
+                    editor.set_value(value)
     assert maps.maps == []
     assert maps._delay.isActive() == (change != "evaluation")
     if change != "evaluation":
@@ -59,5 +62,6 @@ def test_heat_maps_of_something_else_are_discarded(
         (request,) = requests
         assert (request.run, request.devices) == (str(run.path), ("cpu",))
         assert request.paths == (str(dataset / ("b.png" if change == "sample" else "a.png")),)
-        assert request.classes == {"first": ("ash",), "second": ("cedar", "ash"), "sample": ()}[change]
+        classes = {"first": ("ash",), "second": ("cedar", "ash"), "both": ("birch", "cedar"), "same": ("ash",)}
+        assert request.classes == classes.get(change, ())
     maps.close_work()
