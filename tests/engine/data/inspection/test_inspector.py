@@ -295,9 +295,11 @@ def test_inspection_is_fast(tmp_path: Path, kind: str) -> None:
 
 
 def test_process_prints_progress_then_report(mixed: Path) -> None:
-    progress, report, complaints = ask(mixed, "--val-fraction", "0.3", "--seed", "4")
+    options = ("--val-fraction", "0.3", "--seed", "4", "--samples", "2")
+    progress, report, complaints = ask(mixed, *options)
     assert progress[0] == InspectionProgress(0, 0)
-    assert report == msgspec.structs.replace(inspect_folder(mixed, 4), seconds=report.seconds)
+    expected = inspect(str(mixed), val_fraction=0.3, seed=4, samples=2, progress=lambda *_: None)
+    assert report == msgspec.structs.replace(expected, seconds=report.seconds)
     assert complaints == ""
 
 
