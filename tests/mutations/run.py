@@ -160,6 +160,9 @@ def try_fault(tree: Path, fault: Path, executed: ExecutedLines | None, *, comple
             groups += [["-n", "3"]] if complete else []
         for group in groups:
             exit_code, output = run_tests(tree, ["-x", *group])
+            if exit_code == pytest.ExitCode.USAGE_ERROR:  # recorded parameters don't exist any more
+                functions = dict.fromkeys(test.partition("[")[0] for test in group)
+                exit_code, output = run_tests(tree, ["-x", *functions])
             if failed := first_failure(output):
                 return f"noticed by {failed}"
             if exit_code:
