@@ -30,7 +30,7 @@ import gc, json, os, re, shutil, sys, time, traceback
 from pathlib import Path
 from engine.data.inspection.inspector import inspect
 from engine.data.memory_limit import limit_memory
-from tests.attacks.mutation import KINDS, Honest, damage
+from tests.attacks.mutation import KINDS, ValidFolders, damage
 
 DONE = {"subprocess.Popen", "os.system", "os.exec", "os.fork", "os.posix_spawn", "socket.connect", "pickle.find_class"}
 looking, done = False, []
@@ -43,7 +43,7 @@ def there():
     return len(os.listdir("/proc/self/fd")), sorted(map(str, folder.rglob("*")))
 
 place, first, last = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-honest = Honest(place / "honest")
+honest = ValidFolders(place / "honest")
 limit_memory()
 sys.dont_write_bytecode = True
 sys.addaudithook(watch)

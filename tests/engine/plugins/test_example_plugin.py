@@ -30,7 +30,7 @@ BROKEN = {
 CUSTOM_PLAN = """
 from engine.contract.catalogue import TaskEntry
 from engine.contract.job import Job
-from engine.contract.options import declared, option, options_of
+from engine.contract.options import list_options, option, options_of
 from engine.strategies.single import SingleDevice
 from engine.tasks.classification.task import Classification, ClassOfImage
 from typing import Annotated
@@ -48,7 +48,7 @@ class Sharp(Classification):
         title="Sharp classification",
         annotations=("classes",),
         models="classification",
-        options=declared(Options),
+        options=list_options(Options),
     )
 
     def model_names(self):

@@ -47,8 +47,8 @@ def test_best_epoch_and_early_stopping_follow_rank_0(job: Make, start: Start) ->
     group = start(
         job(cpus=2, strategy="fsdp", patience=2, epochs=6), prepare="tests.support.unequal_machines:prepare"
     ).completed()
-    values = [event.measures["top1"] for event in group.of(Validation, 0)]
-    assert group.done.best_epoch == 1 + max(range(len(values)), key=values.__getitem__)
+    best = min(group.of(Validation, 0), key=lambda event: (-event.measures["top1"], event.measures["loss"]))
+    assert group.done.best_epoch == best.epoch
 
 
 def test_tensor_parallel_refuses_dropout_on_unequal_gpus(job: Make, start: Start) -> None:
