@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from engine.advisor.batch_search import Probe
-from engine.advisor.memory import MainMemory, gpu_peaks
+from engine.advisor.memory import MainMemoryLimit, gpu_peaks
 from engine.advisor.trial_batches import repeated_batches, reserve_prefetched
 from engine.advisor.trial_results import write_result
 from engine.contract.devices import CPU
@@ -42,7 +42,7 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:
 def _time_steps(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     """Time training steps with repeated batches, and write a `Probe` with speed and used memory to the run folder."""
     on_cpu = CPU in spec.devices
-    memory = MainMemory(spec.devices.count(CPU)) if on_cpu else None
+    memory = MainMemoryLimit(spec.devices.count(CPU)) if on_cpu else None
     prepared = worker.prepare(spec, reporter)
     strategy = prepared.strategy
     batches, prefetched = repeated_batches(prepared, reporter), reserve_prefetched(prepared)

@@ -20,12 +20,12 @@ The third entry is the field of `memory.stat` that counts reclaimable memory.
 _ROOT = Path("/sys/fs/cgroup")
 
 
-class MainMemory:
-    """Main memory that this process may use, minus the fraction `reserve`.
+class MainMemoryLimit:
+    """Limit on the main memory of this process, which is set when the object is created.
 
-    The process is one of `workers` processes that share the memory. Create this before allocating anything large. On
-    Linux, allocations beyond the limit then fail, so that a trial that needs too much memory stops before the kernel
-    kills a process.
+    The limit is an equal share of the free memory for each of `workers` processes, minus the fraction `reserve`. Create
+    it before allocating anything large. On Linux, allocations beyond the limit fail, so that a trial that needs too
+    much memory stops before the kernel kills a process.
     """
 
     def __init__(self, workers: int, reserve: float = 0.0) -> None:

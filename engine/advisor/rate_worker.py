@@ -109,14 +109,17 @@ def _record_curve(rate_steps: _RateSteps, spec: WorkerSpec, reporter: Reporter) 
         losses.append(loss)
         running.add(loss)
         if spec.rank == 0:
-            reporter.send(_step_metrics(rate_steps.step_count, rate, loss))
+            reporter.send(_make_step_metrics(rate_steps.step_count, rate, loss))
         if rate_steps.collectives.all_reduce_max([int(running.diverged)])[0]:
             break
     return Curve(tuple(losses), steps, running.diverged)
 
 
-def _step_metrics(step: int, rate: float, loss: float) -> StepMetrics:
-    """Return the event that reports a step to the finder, which needs only the learning rate."""
+def _make_step_metrics(step: int, rate: float, loss: float) -> StepMetrics:
+    """Create the event that reports a step with its learning rate and loss.
+
+    The times and the throughput are 0, because the finder ignores them. A loss that isn't finite becomes 0.
+    """
     return StepMetrics(
         epoch=1,
         step=step,

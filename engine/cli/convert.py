@@ -90,7 +90,7 @@ def convert(options: argparse.Namespace) -> int:
     assert job is not None  # checked by model_values
     _check(request, job)
     converted = read_converted(inference.run_request(request))
-    print_lines(*([msgspec.json.encode(converted).decode()] if options.json else _lines(converted)))
+    print_lines(*([msgspec.json.encode(converted).decode()] if options.json else _format_lines(converted)))
     return COMPLETED
 
 
@@ -109,7 +109,7 @@ def _check(request: ConvertRequest, job: Job) -> None:
         raise CommandError(report(found))
 
 
-def _lines(converted: Converted) -> list[str]:
+def _format_lines(converted: Converted) -> list[str]:
     """Format the result of a conversion as lines of text."""
     lines = [f"Wrote {converted.out} in {duration(converted.seconds)}:"]
     lines += [f"  {each.name}, {size(each.size_bytes)}: {each.what}" for each in converted.files]

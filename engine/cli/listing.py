@@ -16,7 +16,7 @@ from engine.contract.recipes import load_recipes
 from engine.runs.folder import ENDED, RunFolder, RunSummary
 from engine.runs.index import RunIndex
 from engine.runs.metrics import best_words
-from engine.runs.slurm import refresh
+from engine.runs.slurm import refresh_slurm_states
 from engine.system import paths
 from engine.system.files import read_file
 from engine.system.format import duration
@@ -28,7 +28,8 @@ def runs(options: argparse.Namespace) -> int:
     summaries = list(
         index.summaries(lambda run_id, error: print_lines(f"{run_id} can't be read: {error}", to=sys.stderr))
     )
-    if refresh(RunFolder(run.folder) for run in summaries if run.slurm and run.state not in ENDED):
+    # Jobs may have ended since their states were recorded. If so, the summaries above are outdated.
+    if refresh_slurm_states(RunFolder(run.folder) for run in summaries if run.slurm and run.state not in ENDED):
         summaries = list(index.summaries())
     if options.json:
         print_lines(*(ENCODE.encode(summary).decode() for summary in summaries))

@@ -25,7 +25,7 @@ from engine.runs.folder import ENDED, RunFolder, list_runs
 from engine.runs.index import find_run
 from engine.runs.interruptions import explain_interruption
 from engine.runs.resume import last_execution
-from engine.runs.slurm import POLL_S, find_job_elsewhere, refresh, send
+from engine.runs.slurm import POLL_S, find_job_elsewhere, refresh_slurm_states, send
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import complete_lines, open_file
 from engine.system.plain_text import encodable
@@ -136,7 +136,7 @@ class Watcher:
         if now > self._poll_at:
             self._poll_at = now + POLL_S
             with suppress(OSError):
-                refresh([self._run])
+                refresh_slurm_states([self._run])
         if now > self._retry_at:
             self._retry_at = now + _REFUSED_S
             self._read_log()

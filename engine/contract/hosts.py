@@ -138,24 +138,24 @@ def host(name: str) -> Host | None:
 
 def put_host(new: Host) -> None:
     """Add a machine to the user's list, or replace the one with the same name. Raises OSError."""
-    found = _hosts_to_change()
+    found = _read_hosts_for_update()
     is_known = any(each.name == new.name for each in found)
     save_hosts(tuple(new if each.name == new.name else each for each in found) if is_known else (*found, new))
 
 
 def remove_host(name: str) -> bool:
     """Remove a machine from the user's list, or return False if there is none with this name. Raises OSError."""
-    found = _hosts_to_change()
+    found = _read_hosts_for_update()
     remaining = tuple(each for each in found if each.name != name)
     if len(remaining) < len(found):
         save_hosts(remaining)
     return len(remaining) < len(found)
 
 
-def _hosts_to_change() -> tuple[Host, ...]:
-    """Read the list of machines before changing it.
+def _read_hosts_for_update() -> tuple[Host, ...]:
+    """Read all machines in the list, so that it can be changed and written back.
 
-    Raises OSError if the list can't be read, so that it isn't overwritten.
+    Raises OSError if the list can't be read. It must not be overwritten then.
     """
     found, problem = read_hosts()
     if problem is not None:

@@ -282,8 +282,8 @@ FIELDS: dict[str, Field] = {
 """All fields of `Job` by flat name, in the order of the form, except the version and the options."""
 
 
-def fields_with(trait: Trait) -> tuple[str, ...]:
-    """Return the names of the job fields that have a trait, such as "resume"."""
+def fields_with_trait(trait: Trait) -> tuple[str, ...]:
+    """Return the names of the job fields with a trait. The trait "resume", for example, marks what a resume may change."""
     return tuple(name for name, field in FIELDS.items() if trait in field.traits)
 
 

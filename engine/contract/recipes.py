@@ -43,7 +43,7 @@ import tomli_w
 from engine.contract.catalogue import Catalogue, ModelEntry, suggest_name, weights_of
 from engine.contract.dataset import DatasetReport
 from engine.contract.idle_fields import idle_by_entries, idle_by_needs
-from engine.contract.job import FIELDS, Job, fields_with, job_from_values, read_toml
+from engine.contract.job import FIELDS, Job, fields_with_trait, job_from_values, read_toml
 from engine.contract.problems import Problem
 from engine.contract.weights import WeightsDisk, is_available
 from engine.system import paths
@@ -63,7 +63,7 @@ SHIPPED = (
 )  # fmt: skip
 """Ids of the built-in recipes, in their order in lists."""
 
-SETTABLE = fields_with("recipe")
+SETTABLE = fields_with_trait("recipe")
 """Fields that a recipe may set, in the order of the form."""
 
 _TRANSFORMERS = re.compile(

@@ -217,19 +217,20 @@ def merge_lost(known: tuple[Gpu, ...], listed: tuple[Gpu, ...]) -> tuple[Gpu, ..
 
 
 def _restore_earlier_values(known: tuple[Gpu, ...], listed: tuple[Gpu, ...], now: float) -> tuple[Gpu, ...]:
-    """Return the GPUs in `listed`. Lost ones without values get those that they have in `known`.
+    """Return the GPUs in `listed`, in which newly lost GPUs have their last values from `known`.
 
-    `now` is in seconds since the epoch.
+    A lost GPU may report no UUID or another one. It is then found by its NVML index among the GPUs that are missing in
+    `listed`. `now` is in seconds since the epoch.
     """
     uuids = {gpu.uuid for gpu in listed}
     known_by_uuid = {gpu.uuid: gpu for gpu in known}
     missing_by_index = {gpu.nvml_index: gpu for gpu in known if gpu.uuid not in uuids and gpu.mig is None}
-    rows = []
+    restored = []
     for gpu in listed:
         has_no_values = gpu.lost and gpu.lost_since is None
         earlier = (known_by_uuid.get(gpu.uuid) or missing_by_index.get(gpu.nvml_index)) if has_no_values else None
-        rows.append(gpu if earlier is None else _mark_lost(earlier, now))
-    return tuple(rows)
+        restored.append(gpu if earlier is None else _mark_lost(earlier, now))
+    return tuple(restored)
 
 
 def _mark_lost(gpu: Gpu, now: float) -> Gpu:

@@ -166,17 +166,24 @@ class NodeLink(SelectedOutput[IO[bytes]]):
         self._outbox.put(None)
 
     def finish(self, timeout_s: float) -> None:
-        """Close the command's input, and wait until the command exits. Kill it after `timeout_s`."""
+        """Close the command's input, and wait until the command exits. Kill it after `timeout_s`.
+
+        If its output has ended before the call, kill it at once.
+        """
         self.close()
         deadline = time.monotonic() + timeout_s
         while self._output is not None and time.monotonic() < deadline:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(0.02)
                 break
-            with suppress(OSError):  # a full pipe would block the command
-                while os.read(self._output.fileno(), _CHUNK_BYTES):
-                    pass
+            self._drain_output(self._output)
         self.kill()
+
+    def _drain_output(self, output: IO[bytes]) -> None:
+        """Read and discard the available output, because a full pipe would block the command."""
+        with suppress(OSError):  # BlockingIOError if nothing is available
+            while os.read(output.fileno(), _CHUNK_BYTES):
+                pass
 
     def kill(self) -> None:
         """Kill the command, and close the connection without a call of `on_end`."""

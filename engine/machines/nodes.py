@@ -255,7 +255,7 @@ class Nodes:
             self._on_event(PhaseChanged(phase="starting"))
         self._stage = _Stage.COPYING
         if self._attempt and any(node_facts.lost_gpus for node_facts in facts):
-            self._fail(self._lost_gpus())
+            self._fail(self._create_gpu_loss_failure())
         elif problems:
             self._fail(Failed(cause=" ".join(map(str, problems))))
         else:
@@ -277,8 +277,8 @@ class Nodes:
             problems += machine_problems(without_problem, node.title, {}, first, self.nodes[0].title)
         return problems
 
-    def _lost_gpus(self) -> Failed:
-        """Create the failure that makes the run restart without the GPUs that machines have lost."""
+    def _create_gpu_loss_failure(self) -> Failed:
+        """Create the failure for GPUs lost by machines. The run then restarts without these GPUs."""
         lost = [
             device
             for node in self.nodes

@@ -146,7 +146,7 @@ def error_costs(rows: Floats, counts: Floats, missed: Floats) -> dict[ErrorKind,
         counts: Number of objects of each class, [classes].
         missed: Number of missed objects of each class, [classes].
     """
-    base = _ap50(rows, counts)
+    base = _compute_ap50(rows, counts)
     cost_of_kind: dict[ErrorKind, tuple[int, float]] = {}
     for number, kind in enumerate(KINDS):
         is_wrong = rows[:, 3] == number
@@ -154,13 +154,16 @@ def error_costs(rows: Floats, counts: Floats, missed: Floats) -> dict[ErrorKind,
         is_correctable = is_wrong & (rows[:, 4] >= 0)
         corrected[is_correctable, 0], corrected[is_correctable, 2] = rows[is_correctable, 4], CORRECT
         corrected[is_wrong & ~is_correctable, 2] = LEFT_OUT
-        cost_of_kind[kind] = int(is_wrong.sum()), _ap50(corrected, counts) - base
-    cost_of_kind["missed"] = int(missed.sum()), _ap50(rows, counts - missed) - base
+        cost_of_kind[kind] = int(is_wrong.sum()), _compute_ap50(corrected, counts) - base
+    cost_of_kind["missed"] = int(missed.sum()), _compute_ap50(rows, counts - missed) - base
     return cost_of_kind
 
 
-def _ap50(rows: Floats, counts: Floats) -> float:
-    """Return the mean average precision at an IoU of 0.5 over the classes that have objects."""
+def _compute_ap50(rows: Floats, counts: Floats) -> float:
+    """Return the mean average precision at an IoU of 0.5 over the classes that have objects, or 0 if none has.
+
+    The arguments are those of `error_costs`. Only the first three columns of `rows` are used.
+    """
     precisions = average_precisions(rows[:, :3], counts)[:, 0]
     of_present_classes = precisions[~np.isnan(precisions)]
     return float(of_present_classes.mean()) if len(of_present_classes) else 0.0

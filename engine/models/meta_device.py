@@ -89,22 +89,22 @@ def largest_single_value_size(model: nn.Module, channels: int, *, smallest: int,
     """
     if not any(isinstance(layer, BatchNorm) for layer in model.modules()):
         return 0
-    single_value_layers = {layer for layer, side in _map_sides(model, channels, smallest).items() if side == 1}
+    single_value_layers = {layer for layer, side in _measure_map_sides(model, channels, smallest).items() if side == 1}
     if not single_value_layers:
         return 0
-    sides = _map_sides(model, channels, usual)
+    sides = _measure_map_sides(model, channels, usual)
     pooled = {layer for layer in single_value_layers if sides.get(layer, 1) == 1}
     if pooled:
-        sides_of_large = _map_sides(model, channels, 4 * usual)
+        sides_of_large = _measure_map_sides(model, channels, 4 * usual)
         return ANY_SIZE if any(sides_of_large.get(layer, 1) == 1 for layer in pooled) else usual
     size = max(usual // sides[layer] for layer in single_value_layers)
     if size % 32 == 0:  # the usual stride, which divides the image size
         return size
     candidates = range(size, max(smallest, size - _MAX_TRIED_SIZES), -1)
-    return next((each for each in candidates if 1 in _map_sides(model, channels, each).values()), smallest)
+    return next((each for each in candidates if 1 in _measure_map_sides(model, channels, each).values()), smallest)
 
 
-def _map_sides(model: nn.Module, channels: int, image_size: int) -> dict[int, int]:
+def _measure_map_sides(model: nn.Module, channels: int, image_size: int) -> dict[int, int]:
     """Return the longer side of the smallest feature map that each BatchNorm normalizes, by the index of the layer.
 
     The images have sides of `image_size` px.

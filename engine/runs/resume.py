@@ -12,7 +12,7 @@ import msgspec
 
 from engine.contract.catalogue import load_catalogue
 from engine.contract.events import RunFinished
-from engine.contract.job import FIELDS, Job, fields_with, job_from_values, load_job, save_job
+from engine.contract.job import FIELDS, Job, fields_with_trait, job_from_values, load_job, save_job
 from engine.contract.job_fields import Field
 from engine.contract.problems import Problem
 from engine.runs.folder import ENDED, RunFolder, State
@@ -21,7 +21,7 @@ from engine.runs.notes import change_notes, read_notes
 from engine.runs.slurm_job import SCRIPT, read_slurm
 from engine.system.format import counted
 
-CHANGEABLE = frozenset(fields_with("resume"))
+CHANGEABLE = frozenset(fields_with_trait("resume"))
 """Job fields that may change when a run is resumed."""
 
 _NO_CHANGES: Mapping[str, Any] = MappingProxyType({})

@@ -80,7 +80,7 @@ def _recorded_hosts() -> list[str]:
         return []
 
 
-def _run_known(host: str, *command: str) -> str:
+def _run_on_known_host(host: str, *command: str) -> str:
     """Run a SLURM command on `host`, if the user has submitted runs there. Returns its output.
 
     The check is needed because run folders, which name the host, may come from other people.
@@ -99,7 +99,7 @@ def _invisible_folder_error(run: RunFolder, host: str) -> str:
     return f"{host} does not see {run.path}. Set FOOTPLATE_HOME to a folder that both machines and the nodes share"
 
 
-def refresh(runs: Iterable[RunFolder]) -> bool:
+def refresh_slurm_states(runs: Iterable[RunFolder]) -> bool:
     """Query the states of all active SLURM jobs of `runs`, and record them in the run folders.
 
     Returns True if any state has changed. Raises OSError.
@@ -122,13 +122,13 @@ def refresh(runs: Iterable[RunFolder]) -> bool:
 def _query(host: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
     """Query the current states of SLURM jobs on a host. The jobs are keyed by their ids."""
     try:
-        found = parse_squeue(_run_known(host, *_SQUEUE), jobs)
+        found = parse_squeue(_run_on_known_host(host, *_SQUEUE), jobs)
     except SlurmFailed as error:
         return {number: msgspec.structs.replace(job, query_error=str(error)) for number, job in jobs.items()}
     missing = {number: job for number, job in jobs.items() if number not in found}
     if missing:
         try:
-            output = _run_known(host, *_SACCT, f"--jobs={','.join(map(str, missing))}")
+            output = _run_on_known_host(host, *_SACCT, f"--jobs={','.join(map(str, missing))}")
         except SlurmFailed:
             output = ""  # many clusters have no accounting
         found |= parse_sacct(output, missing)
@@ -208,13 +208,13 @@ def send(run: RunFolder, *commands: Command) -> bool:
     if not any(isinstance(command, Stop) for command in commands):
         raise NotAnswering(explain_no_pause(run))
     try:
-        refresh([run])
+        refresh_slurm_states([run])
         now = read_slurm(run.path) or job
         if now.is_pending:
-            _run_known(job.host, "scancel", "--state=PENDING", str(job.job_id))
-            refresh([run])
+            _run_on_known_host(job.host, "scancel", "--state=PENDING", str(job.job_id))
+            refresh_slurm_states([run])
         elif now.is_active:
-            _run_known(job.host, "scancel", "--batch", "--signal=TERM", str(job.job_id))
+            _run_on_known_host(job.host, "scancel", "--batch", "--signal=TERM", str(job.job_id))
     except (SlurmFailed, OSError) as error:
         raise NotAnswering(str(error)) from error
     return True

@@ -224,7 +224,8 @@ class Supervisor:
         if self._state is RunState.IDENTIFYING:
             is_pending = self._on_gpus and self._sampler.latest is None
             if not is_pending or time.monotonic() > self._state_since + GPU_NAMES_TIMEOUT_S:
-                self._log_start()
+                self._record_start()
+                self._transition(Trigger.IDENTIFIED)
         if self._state in USES_GATE:
             self._step_gate()
         if self._nodes is not None:
@@ -244,8 +245,8 @@ class Supervisor:
             self._await_free_memory()
         self._server.tick()
 
-    def _log_start(self) -> None:
-        """Log the start of the run, with the names of the devices as far as they are known."""
+    def _record_start(self) -> None:
+        """Log the start of the run, with the names of those devices that are known by now."""
         world_size = self._restart_policy.world_size
         self._record(
             RunStarted(
@@ -264,7 +265,6 @@ class Supervisor:
             why = "the run has one device" if is_alone else "the run has several devices, and it trains every model"
             self._record(Chosen(field="strategy", choice=self._job.resolved_strategy, why=why))
         self._record(PhaseChanged(phase="starting"))
-        self._transition(Trigger.IDENTIFIED)
 
     def _step_gate(self) -> None:
         """Poll the start gate, log its events, and start the workers once it is open."""
@@ -433,7 +433,8 @@ class Supervisor:
         if self._state not in BEFORE_END:
             return
         if self._state is RunState.IDENTIFYING:
-            self._log_start()  # the log must begin with the start
+            self._record_start()  # the log must begin with the start
+            self._transition(Trigger.IDENTIFIED)
         if command:
             self._record(CommandReceived(command=command))
         previous = self._requested_outcome

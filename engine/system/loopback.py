@@ -54,11 +54,24 @@ def same_user_only() -> Iterator[None]:
     if sys.platform != "linux":
         yield
         return
-    before = _socket_descriptors().keys()
+    existing_inodes = _socket_descriptors().keys()
     yield
-    descriptors = {inode: fd for inode, fd in _socket_descriptors().items() if inode not in before}
+    descriptors = {inode: fd for inode, fd in _socket_descriptors().items() if inode not in existing_inodes}
     sockets = _read_tcp_sockets()
     opened = [each for each in sockets if each.inode in descriptors]
+    _refuse_foreign_peers(opened, sockets)
+    for each in opened:
+        if each.state == _LISTENING:
+            with suppress(PermissionError):  # hardened kernels allow socket filters only for root
+                refuse_connections(descriptors[each.inode])
+
+
+def _refuse_foreign_peers(opened: list[_TcpSocket], sockets: list[_TcpSocket]) -> None:
+    """Raise ForeignPeerError if the peer of an established connection in `opened` belongs to another user.
+
+    `sockets` are all sockets of this machine. The user of a peer that isn't among them, such as one on another machine,
+    is unknown. Such peers are accepted.
+    """
     users = {(each.local, each.remote): each.uid for each in sockets}
     for each in opened:
         uid = users.get((each.remote, each.local), os.getuid())  # of the peer, whose addresses are swapped
@@ -67,10 +80,6 @@ def same_user_only() -> Iterator[None]:
                 f"Another user of this machine (user id {uid}) has connected to the run. It stops, since that user could "
                 "read or change the training. Ask the machine's administrator."
             )
-    for each in opened:
-        if each.state == _LISTENING:
-            with suppress(PermissionError):  # hardened kernels allow socket filters only for root
-                refuse_connections(descriptors[each.inode])
 
 
 def refuse_connections(listener: int) -> None:

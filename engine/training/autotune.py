@@ -20,7 +20,7 @@ from torch import nn
 
 from engine.contract.events import Chosen
 from engine.contract.images import varying_size_fields
-from engine.contract.job import Job, fields_with
+from engine.contract.job import Job, fields_with_trait
 from engine.strategies.base import Strategy, StrategyError, find_device_without_bf16
 from engine.strategies.single import SingleDevice
 from engine.strategies.speed import Rehearsal
@@ -356,7 +356,7 @@ def can_reuse_choices(resumed_job: Mapping[str, Any], job: Job) -> bool:
     That requires the same devices and the same settings that affect the speed. `resumed_job` has the fields of the
     resumed job.
     """
-    return all(resumed_job.get(name) == job.value(name) for name in fields_with("speed")) and (
+    return all(resumed_job.get(name) == job.value(name) for name in fields_with_trait("speed")) and (
         tuple(resumed_job.get("devices", ())) == job.parallel.devices
     )
 

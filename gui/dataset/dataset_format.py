@@ -181,8 +181,8 @@ def counts(report: DatasetReport) -> str:
     )
 
 
-def unreadable(report: DatasetReport) -> str:
-    """Return the unreadable files, one per line, or "" if there are none."""
+def list_unreadable_files(report: DatasetReport) -> str:
+    """Return the first unreadable files with the reasons, one per line, or "" if there are none."""
     return "\n".join(f"{bad.path}: {bad.reason}" for bad in report.unreadable[:NAMED_UNREADABLE])
 
 

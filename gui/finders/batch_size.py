@@ -94,7 +94,7 @@ class BatchPage(FinderPage):
         job, size = self._tried_job, self.chosen()
         text = ""
         if job and size:
-            text = scaled_rate(job.optimizer.name, job.optimizer.learning_rate, job.training.batch_size, size)
+            text = describe_scaled_rate(job.optimizer.name, job.optimizer.learning_rate, job.training.batch_size, size)
         self.rate.setText(text)
 
     def _draw(self) -> None:
@@ -118,7 +118,7 @@ class BatchPage(FinderPage):
         self.plot.setYRange(0, max((trial.images_per_second or 0 for trial in fitting), default=1), padding=0.05)
 
 
-def scaled_rate(optimizer: str, rate: float, before: int, size: int) -> str:
+def describe_scaled_rate(optimizer: str, rate: float, before: int, size: int) -> str:
     """Describe how the learning rate usually scales from batch size `before` to `size`.
 
     Returns "" if they are equal.

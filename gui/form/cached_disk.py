@@ -69,7 +69,7 @@ class CachedDisk(QObject):
         The start of a run doesn't wait for the network.
         """
         questions = (question for question in self._questions if question not in self._answers)
-        return [_path_text(question) for question in questions if question[0] != _NETWORK]
+        return [_format_subject(question) for question in questions if question[0] != _NETWORK]
 
     def kind(self, path: str) -> Kind | None:
         """Return what is at `path`, such as a folder, or None until it is known."""
@@ -169,8 +169,8 @@ class CachedDisk(QObject):
             self.changed.emit()
 
 
-def _path_text(question: _Question) -> str:
-    """Return the path or the host that a question is about."""
+def _format_subject(question: _Question) -> str:
+    """Return the path or the host that a question to the disk is about, as text."""
     subject = question[1]
     return str(cached_path(subject) if isinstance(subject, Weights) else subject)
 

@@ -101,7 +101,7 @@ class DatasetCard(QFrame):
         self._detail.setText(" · ".join(detail.splitlines()))
         self._detail.setToolTip(detail)
         self._detail.setVisible(bool(detail))
-        self._unreadable = dataset_format.unreadable(report) if report is not None else ""
+        self._unreadable = dataset_format.list_unreadable_files(report) if report is not None else ""
         self._listing.setPlainText(self._unreadable)
         self.bars.show_report(report)
         self._bars_area.setFixedHeight(min(_BARS_HEIGHT, self.bars.height() + 2))

@@ -271,7 +271,7 @@ class JobForm(JobSignals):
         for source in (self.options, self.body.devices_problems, self.card):
             source.chosen.connect(self.choice_made)
         self.options.edited.connect(self._on_edited)
-        self.fields.model.facts_requested.connect(self._list_models)
+        self.fields.model.facts_requested.connect(self._request_model_facts)
         self.split_points.requested.connect(self._request_split_points)
         for name, button in self.find_buttons.items():
             button.clicked.connect(partial(self._request_finder, name))
@@ -389,8 +389,8 @@ class JobForm(JobSignals):
         if self._is_current:
             self.readiness.show_estimate(self.estimator.request, self.estimator.estimate)
 
-    def _list_models(self) -> None:
-        """Look up weights and estimates for all models of the task, because the model list was opened."""
+    def _request_model_facts(self) -> None:
+        """Request weights and estimates for all models of the task. It is called when the model list is opened."""
         models, estimate = (
             self.catalogue.models_of(str(self.field_value("task"))),
             self.estimator.prepare_estimates_by_model,

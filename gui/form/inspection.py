@@ -8,13 +8,13 @@ from typing import Any
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from engine.contract.dataset import DatasetReport
-from engine.contract.job import fields_with, job_from_values
+from engine.contract.job import fields_with_trait, job_from_values
 from gui.form.cached_disk import CachedDisk
 from gui.form.dataset_card import DatasetCard
 from gui.form.field_row import FieldRow
 from gui.translation import tr
 
-_FIELDS = fields_with("report")
+_FIELDS = fields_with_trait("report")
 _TYPING_MS = 250
 """Milliseconds without typing after which a folder is looked up."""
 

@@ -133,7 +133,10 @@ class Readiness:
         return EstimateRequest(job, image_size, kinds, (counts["train"], counts.get("val", 0)))
 
     def show_estimate(self, request: EstimateRequest | None, estimate: Estimate | None) -> None:
-        """Show the estimate for a request. Show nothing without a request."""
+        """Show the estimated time and memory of the run in `request`, or clear it if `request` is None.
+
+        `estimate` is None if the measured runs don't allow one.
+        """
         if request is None:
             self._bar.show_estimate("", "")
         elif estimate is None:

@@ -11,7 +11,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QLabel, QPushButton, QSizePolicy, QToolButton, QWidget
 
 from engine.contract.devices import CPU
-from engine.contract.job import FIELDS, fields_with
+from engine.contract.job import FIELDS, fields_with_trait
 from engine.contract.problems import Problem
 from engine.system.format import listed
 from gui.actions import Actions, bind
@@ -157,7 +157,7 @@ _ICONS: dict[StepState, tuple[str, str]] = {
     "to do": ("info", "muted"),
 }
 _SPOKEN: dict[StepState, str] = {"done": "done", "attention": "needs attention", "working": "working", "to do": "to do"}
-_DATA_FIELDS = {"dataset", *fields_with("report")}
+_DATA_FIELDS = {"dataset", *fields_with_trait("report")}
 _DEVICE_FIELDS = {name for name, field in FIELDS.items() if field.group == "parallel"} | {"devices", "strategy"}
 
 

@@ -14,7 +14,7 @@ import msgspec
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from engine.contract.advice import ESTIMATING, MemoryEstimate
-from engine.contract.job import Job, fields_with
+from engine.contract.job import Job, fields_with_trait
 from engine.runs.estimates import Estimate, PastRun, estimate, past_runs
 from engine.runs.folder import RunSummary
 from gui.sources.background import SingleFlight, ignore_os_error
@@ -150,7 +150,15 @@ class Estimator(QObject):
             self._typing_timer.start()
 
 
-_MEMORY_FIELDS = ("dataset", "devices", "optimizer", "ema_decay", "accumulation", "precision", *fields_with("memory"))
+_MEMORY_FIELDS = (
+    "dataset",
+    "devices",
+    "optimizer",
+    "ema_decay",
+    "accumulation",
+    "precision",
+    *fields_with_trait("memory"),
+)
 
 
 def _memory_key(job: Job) -> tuple[Any, ...]:

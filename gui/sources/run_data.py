@@ -283,7 +283,7 @@ class RunData:
                 self.failure = self.failure or event
                 self._add_line(event, "error", event.cause)
             case Restarting():
-                self._restart(event)
+                self._apply_restart(event)
             case CommandReceived():
                 if event.command in ("pause", "stop") and self.end_request != "stop":
                     self.end_request = "stop" if event.command == "stop" else "pause"
@@ -329,7 +329,7 @@ class RunData:
                 ),
             )
 
-    def _restart(self, event: Restarting) -> None:
+    def _apply_restart(self, event: Restarting) -> None:
         """Record a restart of the workers, which may have fewer devices or another strategy."""
         self.restarting, self.failure, self.unsaved = event, None, False
         if event.devices and self.started is not None:

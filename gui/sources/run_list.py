@@ -15,7 +15,7 @@ from PySide6.QtCore import QObject, QTimer, Signal, SignalInstance
 from engine.contract.job import Job
 from engine.runs.folder import ENDED, RunFolder, RunSummary
 from engine.runs.index import RunIndex
-from engine.runs.slurm import POLL_S, refresh
+from engine.runs.slurm import POLL_S, refresh_slurm_states
 from engine.system import paths
 from gui.sources.active_runs import QueuedRun, device_queues
 from gui.sources.background import CLOSE_S, SingleFlight, describe_error, emit_safely, ignore_os_error
@@ -188,7 +188,7 @@ class SlurmWatch(QObject):
         super().__init__(parent)
         self._runs: list[RunFolder] = []
         self._next_at = 0.0
-        self._flight = SingleFlight(self, lambda: partial(refresh, self._runs), self._on_polled)
+        self._flight = SingleFlight(self, lambda: partial(refresh_slurm_states, self._runs), self._on_polled)
 
     def poll(self, read: RunsRead) -> None:
         """Query SLURM for the active runs in `read`, at most every `POLL_S` seconds."""

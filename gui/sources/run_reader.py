@@ -124,8 +124,8 @@ class RunReader:
         """Return a poll with only the version of the run's files, which changes if the run is resumed."""
         return Poll(version=self._read_version())
 
-    def read_users(self, run_ids: Iterable[str]) -> Poll:
-        """Return a poll with what uses the devices that a queued run waits for, by run id. Raises OSError."""
+    def read_device_users(self, run_ids: Iterable[str]) -> Poll:
+        """Return a poll with the user of the requested devices of each queued run, by run id. Raises OSError."""
         folder = paths.runs_folder()
         return Poll(users={run_id: user_of_devices(RunFolder(folder / run_id)) for run_id in run_ids})
 

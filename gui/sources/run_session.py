@@ -225,7 +225,7 @@ class RunSession(QObject):
             return reader.poll_version
         if self._stage is Stage.LIVE:
             behind = self.data.waiting.behind if self.data.waiting is not None else ()
-            return partial(reader.read_users, behind)
+            return partial(reader.read_device_users, behind)
         return partial(reader.read, SLICE_S if self._facts.state is not None else 0.0, self.data.last_number)
 
     def _on_polled(self, poll: Poll) -> None:

@@ -105,8 +105,8 @@ def _number(drawn: random.Random, content: bytearray) -> bytes:
     return bytes(content)
 
 
-def _value(drawn: random.Random, content: bytearray) -> bytes:
-    """Replace a random word in `content` and return the new content."""
+def _replace_word(drawn: random.Random, content: bytearray) -> bytes:
+    """Replace a random piece between two spaces, or between two quotation marks. Return the new content."""
     pieces = bytes(content).split(b" ") if drawn.random() < 0.5 else bytes(content).split(b'"')
     mark = b" " if len(bytes(content).split(b" ")) == len(pieces) else b'"'
     pieces[drawn.randrange(len(pieces))] = drawn.choice(_VALUES)
@@ -128,7 +128,7 @@ def _nothing(drawn: random.Random, content: bytearray) -> bytes:
     return b""
 
 
-_DAMAGE = (_cut, _flip, _flip, _number, _number, _number, _value, _insert, _repeat, _nothing)
+_DAMAGE = (_cut, _flip, _flip, _number, _number, _number, _replace_word, _insert, _repeat, _nothing)
 
 
 class ValidFolders:

@@ -196,8 +196,12 @@ def has(python: str, recipe: str) -> bool:
     return subprocess.run((python, "-c", test), check=False).returncode == 0
 
 
-def train_side(name: str, options: argparse.Namespace, results: Results, folder: Path) -> Iterator[tuple[str, Any]]:
-    """Yield each side of a comparison with its results, one per seed. A failed training has the result None."""
+def train_sides(name: str, options: argparse.Namespace, results: Results, folder: Path) -> Iterator[tuple[str, Any]]:
+    """Train each side (Footplate or another library) of the comparison `name`, unless its results are saved.
+
+    Yields the name of the side with its results, one per seed. A failed training has the result None. Sides that the
+    options exclude or whose library is missing are skipped.
+    """
     comparison = COMPARISONS[name]
     size, epochs = options.size or comparison.size, options.epochs or comparison.epochs
     for side in ("footplate", *comparison.others):
@@ -248,7 +252,7 @@ def compare(name: str, options: argparse.Namespace, results: Results, folder: Pa
 
     Returns True if Footplate is as good as the best recipe (within the noise) and no training failed.
     """
-    rows = dict(train_side(name, options, results, folder))
+    rows = dict(train_sides(name, options, results, folder))
     complete = {side: cells for side, cells in rows.items() if cells and None not in cells}
     best = {side: [max(cell["values"]) for cell in cells] for side, cells in complete.items()}
     others = {side: statistics.mean(values) for side, values in best.items() if side != options.label}

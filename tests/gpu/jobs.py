@@ -39,8 +39,11 @@ def model_file(text: str, folder: Path) -> Fields:
     return {"model": str(file), "model_file_sha256": permit_model_file(file)}
 
 
-def custom_task(folder: Path, counts: dict[str, int]) -> Path:
-    """Write the data of a custom task, without a validation split."""
+def write_custom_task(folder: Path, counts: dict[str, int]) -> Path:
+    """Write a custom task's data for `counts["train"]` training samples, and return its path.
+
+    The data have no validation split: a run takes it from them, so that more samples are written.
+    """
     return make_things(folder, round(counts["train"] / (1 - Job().data.val_fraction)))
 
 
@@ -93,7 +96,7 @@ TASKS: dict[str, tuple[Make, Fields]] = {
         {"task": "point_segmentation", "model": "pointcnn_x1", "points": 150, "augmentation": "light"},
     ),
     "a task of one's own": (
-        custom_task,
+        write_custom_task,
         {
             "task": "custom",
             "model": str(COUNTING),

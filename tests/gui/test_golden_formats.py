@@ -135,7 +135,7 @@ def describe_datasets() -> Iterator[str]:
         yield dataset_format.summary(report)
         yield dataset_format.describe(report)
         yield dataset_format.counts(report)
-        yield dataset_format.unreadable(report)
+        yield dataset_format.list_unreadable_files(report)
         yield from map(dataset_format.objects, report.splits)
     example = structs.replace(UNCERTAIN.examples[0], class_name="crate, pallet")
     several = structs.replace(UNCERTAIN, examples=(example, structs.replace(example, class_name="pallet, box")))

@@ -16,7 +16,7 @@ from torch.func import functional_call
 
 from engine.advisor.advice.machines import last_bucket_bytes
 from engine.advisor.advice.trial_files import Activations, Footprint
-from engine.advisor.memory import MainMemory, gpu_peaks
+from engine.advisor.memory import MainMemoryLimit, gpu_peaks
 from engine.advisor.trial_results import write_result
 from engine.contract.devices import CPU
 from engine.contract.job import Job
@@ -46,7 +46,7 @@ def _measure(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     torch.set_num_threads(1)
     on_cpu = CPU in spec.devices
     base = psutil.Process().memory_info().rss if on_cpu else 0
-    limits = MainMemory(1).peak() if on_cpu else gpu_peaks([torch.device("cuda", 0)])
+    limits = MainMemoryLimit(1).peak() if on_cpu else gpu_peaks([torch.device("cuda", 0)])
     footprint = footprint_of(spec.job, base, tuple(limit for _, limit in limits.values()))
     write_result(spec.run_folder, spec.rank, footprint)
     return WorkerDone(stopped=False)

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from engine.advisor.advice.trial_files import Link, Measured, Rehearsal, TrialRequest, read_request
-from engine.advisor.memory import MainMemory, gpu_peaks
+from engine.advisor.memory import MainMemoryLimit, gpu_peaks
 from engine.advisor.trial_batches import repeated_batches, reserve_prefetched
 from engine.advisor.trial_results import write_result
 from engine.contract.devices import CPU, is_gpu
@@ -130,7 +130,7 @@ def _run_trial(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     """Make the measurements that the trial's `TrialRequest` requests, and write the results to the run folder."""
     request = read_request(spec.run_folder)
     on_cpu = CPU in spec.devices
-    memory = MainMemory(spec.devices.count(CPU), SPARE_MEMORY) if on_cpu else None
+    memory = MainMemoryLimit(spec.devices.count(CPU), SPARE_MEMORY) if on_cpu else None
     trial = _Trial(spec, reporter, request)
     strategy, batch_size = trial.strategy, trial.strategy.job.training.batch_size
     prepared_at = time.perf_counter()

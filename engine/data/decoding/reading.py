@@ -202,7 +202,7 @@ def refuse_unusable(path: str | os.PathLike[str]) -> Iterator[None]:
 def open_image(path: str) -> Iterator[Image.Image]:
     """Open the image at `path` and read its header. Raises UnusableFile, Unfit, and any exception of Pillow."""
     with open_regular(path) as stream, open_header(stream) as image:
-        check_kind(image)
+        refuse_postscript(image)
         yield image
 
 
@@ -214,12 +214,12 @@ def decode_header(content: bytes) -> Image.Image:
     if not content:
         raise Unfit("it is empty")
     image = open_header(BytesIO(content))
-    check_kind(image)
+    refuse_postscript(image)
     check_size(image)
     return image
 
 
-def check_kind(image: Image.Image) -> None:
+def refuse_postscript(image: Image.Image) -> None:
     """Raise Unfit for PostScript files, which are programs that Pillow would run with Ghostscript."""
     if image.format == "EPS":
         raise Unfit("it is PostScript, not an image")

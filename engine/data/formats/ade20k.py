@@ -67,8 +67,10 @@ def _detect_full(tree: Tree) -> list[Detection]:
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with their masks. The value 0 in masks means no class."""
+    base: str
+    pairs: dict[str, Pairs]  # by split
     base, pairs = detection.source
-    problems = Pairs.joined(pairs.values()).problems("a mask", "masks")
+    problems = Pairs.joined(pairs.values()).describe_unpaired("a mask", "masks")
     names = _read_names(tree, base)
     if len(names) < COUNT:
         message = f"{_NAMES} does not name all {COUNT} classes, so that some are numbered."

@@ -93,7 +93,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _problems(splits: Mapping[str, Pairs]) -> list[Problem]:
-    return Pairs.joined(splits.values()).problems("a mask", "masks")
+    return Pairs.joined(splits.values()).describe_unpaired("a mask", "masks")
 
 
 def _find_cityscapes_files(tree: Tree, base: str, name: str) -> _Files:

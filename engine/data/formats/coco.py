@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,7 +130,7 @@ def detect(tree: Tree) -> list[Detection]:
     Usually, only the beginning of each file is read.
     """
     files: list[str] = []
-    annotations: list[tuple[str, Any]] = []  # names of files with annotations in them
+    annotations: list[tuple[str, Any]] = []  # with the name of its file
     for names in find_json_files(tree).values():
         samples = {name: _sample(tree.path(name)) for name in names[:MAX_FILES]}
         fitting = [name for name, sample in samples.items() if sample is not None]
@@ -139,14 +139,22 @@ def detect(tree: Tree) -> list[Detection]:
     if not files:
         return []
     if annotations and not any(_has_shape(each) for _, each in annotations):
-        image_counts = Counter((name, str(each["image_id"])) for name, each in annotations)
-        kinds: tuple[str, ...] = ("labels",) if max(image_counts.values()) > 1 else ("classes", "labels")
+        kinds = _find_label_kinds(annotations)
     else:
         texts = (text for name in files[:MAX_FILES] for text in text_windows(tree.path(name)))
         kinds = ("instances", "boxes") if any(map(_OUTLINE.search, texts)) else ("boxes",)
     return [
         Detection(kinds, Confidence.CERTAIN, (f"annotations in COCO's format: {first_names(files)}",), source=files)
     ]
+
+
+def _find_label_kinds(annotations: Sequence[tuple[str, Any]]) -> tuple[str, ...]:
+    """Return the kinds of data that annotations without shapes allow. Each comes with the name of its file.
+
+    Such annotations are labels of images. An image with several labels rules out a single class per image.
+    """
+    image_counts = Counter((name, str(each["image_id"])) for name, each in annotations)
+    return ("labels",) if max(image_counts.values()) > 1 else ("classes", "labels")
 
 
 def _sample(path: str) -> list[Any] | None:

@@ -37,7 +37,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    problems = Pairs.joined(detection.source.values()).problems("a mask", "masks")
+    problems = Pairs.joined(detection.source.values()).describe_unpaired("a mask", "masks")
     return Content(CLASSES, make_mask_splits(detection.source), problems, CODE)
 
 

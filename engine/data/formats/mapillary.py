@@ -117,7 +117,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     version, pairs = detection.source
     labels: tuple[_Label, ...] = version.labels
     of_kind = pairs["labels" if kind == "masks" else "instances"]
-    problems = Pairs.joined(of_kind.values()).problems("a mask", "masks")
+    problems = Pairs.joined(of_kind.values()).describe_unpaired("a mask", "masks")
     if kind == "instances":
         things = [value for value, label in enumerate(labels) if label.has_instances and label.is_evaluated]
         classes = {value: number for number, value in enumerate(things)}

@@ -187,7 +187,7 @@ def _find_doubts(candidate: Candidate, sample: MaskSample, variants: Sequence[st
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with their masks, or with the objects that their masks number."""
     candidate, sample, class_name = detection.source
-    problems = candidate.pairs.problems("a mask", "masks")
+    problems = candidate.pairs.describe_unpaired("a mask", "masks")
     if candidate.folders_without_pairs:
         message = f"The images in {abbreviate_names(candidate.folders_without_pairs)} have no masks."
         problems.append(dataset_warning(message, "They are left out; add their masks to use them."))

@@ -38,8 +38,10 @@ def detect(tree: Tree) -> list[Detection]:
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with their trimaps, divided into splits by the lists in the dataset."""
+    base: str
+    pairs: Pairs
     base, pairs = detection.source
-    problems = pairs.problems("a trimap", "trimaps")
+    problems = pairs.describe_unpaired("a trimap", "trimaps")
     splits: dict[str, Pairs] = {}
     listed: set[str] = set()
     for split, files in _LISTS.items():
@@ -51,7 +53,9 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     if "train" not in splits:
         return Content(CLASSES, make_mask_splits({"": pairs}), problems, CODE)
     rest = Pairs(unmatched_images=[image for image in pairs.images if stem(image) not in listed])
-    return Content(CLASSES, make_mask_splits(splits), problems + rest.problems("a split in annotations", "names"), CODE)
+    return Content(
+        CLASSES, make_mask_splits(splits), problems + rest.describe_unpaired("a split in annotations", "names"), CODE
+    )
 
 
 def _read_list(tree: Tree, base: str, name: str) -> set[str]:

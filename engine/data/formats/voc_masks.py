@@ -90,7 +90,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     if kind == "instances":
         return _read_instances(tree, source)
     splits, left_out = _divide_by_lists(tree, source.base, source.masks)
-    masks, problems = make_mask_splits(splits), left_out.problems("a mask", "masks")
+    masks, problems = make_mask_splits(splits), left_out.describe_unpaired("a mask", "masks")
     if source.is_voc:
         return Content(VOC_CLASSES, masks, problems, VOC_CODE)
     folders = dict.fromkeys(map(os.path.dirname, source.masks.files))
@@ -104,7 +104,7 @@ def _read_instances(tree: Tree, source: _Source) -> Content:
     both = [pair for pair in masks.matched if pair[0] in objects]
     pairs = Pairs(both, sorted([*masks.unmatched_images, *without]), source.objects.unmatched_files)
     splits, left_out = _divide_by_lists(tree, source.base, pairs)
-    problems = left_out.problems("a mask of objects", "masks")
+    problems = left_out.describe_unpaired("a mask of objects", "masks")
     classes, code, reason = _learn_meaning(tree, source)
     if code is None:
         problems.append(dataset_error(reason, "Save masks as PNG with a number, or a color, for each class."))

@@ -64,13 +64,12 @@ def _report_leaks(
 
 def find_same_files(train: Sequence[str], val: Sequence[str], contents: Contents | None = None) -> list[Pair]:
     """Return the files in `val` that are identical to a file in `train`, each together with that file."""
-    groups = np.repeat(np.array([0, 1]), [len(train), len(val)])
-    pairs = [
-        (index - len(train), indices[0])
-        for indices in (contents or Contents()).find_equal([train, val], groups)
-        for index in indices
-        if index >= len(train)
-    ]
+    splits = np.repeat(np.array([0, 1]), [len(train), len(val)])
+    pairs: list[tuple[int, int]] = []
+    for indices in (contents or Contents()).find_equal([train, val], splits):
+        # The indices ascend and count the files of train, then those of val. Each list has at least one of both.
+        train_row = indices[0]
+        pairs += [(index - len(train), train_row) for index in indices if index >= len(train)]
     return [(val[val_row], train[train_row]) for val_row, train_row in sorted(pairs)]
 
 

@@ -131,9 +131,9 @@ class Loader(ABC, Generic[SlotT]):
 
     @property
     def _needs_preparation(self) -> bool:
-        """True until `_prepare` has decided if a background thread reads the batches.
+        """True until `_prepare` has decided whether a background thread reads the batches.
 
-        Before, no epoch may be prefetched.
+        Until then, no epoch may be prefetched.
         """
         return False
 

@@ -100,10 +100,10 @@ MIX_CHAINS, MIX_DEPTH = 3, 3
 
 
 @dataclass(frozen=True)
-class Round:
-    """Random choice of one operation for each sample in a batch.
+class OperationDraw:
+    """Operation drawn for each sample of a batch, in one round of a policy such as RandAugment.
 
-    `operations`, int64 [n], are indices in `OPERATIONS`. `column` is the column of `Draws.numbers` with the magnitudes.
+    A policy has one round for each operation that it applies to an image. `operations`, int64 [n], are indices in `OPERATIONS`. `column` is the column of `Draws.numbers` with the magnitudes.
     """
 
     operations: Labels
@@ -119,7 +119,7 @@ class Chain:
     """
 
     column: int
-    rounds: tuple[Round, ...]
+    rounds: tuple[OperationDraw, ...]
 
 
 class Draws(NamedTuple):
@@ -137,7 +137,7 @@ class Draws(NamedTuple):
     numbers: npt.NDArray[np.float32]
     tiles: int
     blurred: list[int]
-    rounds: tuple[Round, ...]
+    rounds: tuple[OperationDraw, ...]
     chains: tuple[Chain, ...]
 
 
@@ -240,7 +240,7 @@ class _BatchDraws:
         self._offset = np.zeros((self._count, augmentation.channels))
         self._erased = np.zeros((self._count, 4))  # top, left, bottom and right as fractions of the side
         self._sigma = np.zeros(self._count)  # of the blur, or 0 for none
-        self._rounds: list[Round] = []
+        self._rounds: list[OperationDraw] = []
         self._chains: list[Chain] = []
         self._policies: list[Numbers] = []  # columns from `policies_from` on, [n] each
 
@@ -374,7 +374,7 @@ class _BatchDraws:
         self._matrix = matrices @ self._matrix
 
     def _color(self, amount: float) -> None:
-        """Scale brightness, contrast and saturation, each by a random factor from 1 - amount to 1 + amount.
+        """Draw factors from 1 - amount to 1 + amount for brightness, contrast and saturation.
 
         Contrast is scaled around the middle of the range, so that the transform is linear (as NVIDIA DALI's
         ColorTwist).
@@ -465,7 +465,7 @@ class _BatchDraws:
                 fraction = np.floor(uniform_magnitude * severity) / (MIX_BINS - 1)
                 magnitudes = self._magnitudes(operations, MIX, fraction, sign)
                 affine = _affine_maps(operations, magnitudes) @ affine
-                rounds.append(Round(operations, self._add_column(magnitudes)))
+                rounds.append(OperationDraw(operations, self._add_column(magnitudes)))
             # The map and the weight are stored in seven consecutive columns.
             columns = [self._add_column(values) for values in (*_flatten_affine(np.linalg.inv(affine)).T, weight)]
             self._chains.append(Chain(columns[0], tuple(rounds)))
@@ -494,7 +494,7 @@ class _BatchDraws:
         """
         magnitudes = self._magnitudes(operations, policy, fraction, sign)
         self._compose(_affine_maps(operations, magnitudes))
-        self._rounds.append(Round(operations, self._add_column(magnitudes)))
+        self._rounds.append(OperationDraw(operations, self._add_column(magnitudes)))
 
 
 def _operation_indices(uniform: Numbers) -> Labels:

@@ -77,8 +77,8 @@ class Summary:
     def class_counts(self) -> tuple[int, ...]:
         return tuple(self.counts[number] for number in range(self._classes))
 
-    def written(self) -> Iterator[Written]:
-        """Yield a description of each folder that contains files of single samples."""
+    def describe_sample_folders(self) -> Iterator[Written]:
+        """Yield a description of each output folder that contains one file per sample."""
         for name, files in self._files.items():
             yield Written(path=FOLDERS[name], format=name, count=len(files))  # type: ignore[arg-type]
 
@@ -115,7 +115,7 @@ def write_tables(
         write_table(YAML, "yolo", lambda stream: stream.write(_format_yolo_names(classes)))
     if "json" in formats:
         write_table(JSON_LINES, "json", lambda stream: _write_json_lines(stream, completed))
-    return summary, [*written_files, *summary.written()]
+    return summary, [*written_files, *summary.describe_sample_folders()]
 
 
 def _iterate_predicted(completed: CompletedSamples) -> Iterator[Entry]:

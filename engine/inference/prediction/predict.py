@@ -192,7 +192,7 @@ def _count_samples(sources: Sources, job: Job) -> int:
 
 
 def _find_request_problems(request: PredictRequest, job: Job) -> list[Problem]:
-    """Return the problems with the settings of a prediction, whatever files it is for."""
+    """Return the problems with the settings of a prediction. Its input files are not checked."""
     problems: list[Problem] = []
     formats = formats_of(job.task)
     unknown = [name for name in request.formats if name not in formats]

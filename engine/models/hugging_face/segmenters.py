@@ -135,22 +135,24 @@ class InstanceSegmenter(HubSegmenter):
         best = probabilities.flatten(1).topk(min(self.max_detections, probabilities[0].numel()))
         selected = (outputs.masks_queries_logits.float(), best.values, best.indices)
         if torch.compiler.is_exporting():
-            return self._detection_rows(inputs, probabilities.shape[-1], *selected)
+            return self._make_detection_rows(inputs, probabilities.shape[-1], *selected)
         # One image at a time, since masks of the images' size take much memory.
         images = zip(*(tensor.split(1) for tensor in selected), strict=True)
-        return torch.cat([self._detection_rows(inputs, probabilities.shape[-1], *image) for image in images])
+        return torch.cat([self._make_detection_rows(inputs, probabilities.shape[-1], *image) for image in images])
 
-    def _detection_rows(
+    def _make_detection_rows(
         self, inputs: Tensor, classes: int, logits: Tensor, class_scores: Tensor, positions: Tensor
     ) -> Tensor:
         """Return detections as rows of a tensor, [n, k, 6 + s * s].
+
+        The columns are the box, the score, the class, and the mask inside the box, which is scaled to s = 56 px.
 
         Args:
             inputs: Images.
             classes: Number of classes.
             logits: Masks of all queries, [n, q, h, w].
-            class_scores: Highest probabilities of a class, [n, k].
-            positions: Their positions among the classes of all queries, [n, k].
+            class_scores: The k highest class probabilities over all queries, [n, k].
+            positions: Indices of these probabilities in the flattened [queries, classes], [n, k].
         """
         queries = (positions // classes)[..., None, None].expand(-1, -1, *logits.shape[-2:])
         masks = _mask_probabilities(logits.gather(1, queries), inputs).flatten(0, 1)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.contract.catalogue import suggest_name
-from engine.contract.job import FIELDS, Job, fields_with
+from engine.contract.job import FIELDS, Job, fields_with_trait
 from engine.data.datasets.images import DatasetError, UnreadableImage
 from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.datasets.samples import SampleSet
@@ -315,7 +315,7 @@ class LoadedTask:
 
 def load_task(job: Job) -> LoadedTask:
     """Load the task from a job's file. The most recently loaded task is cached. Raises TaskError."""
-    key = job.with_fields(**{name: FIELDS[name].default for name in fields_with("resolved")})
+    key = job.with_fields(**{name: FIELDS[name].default for name in fields_with_trait("resolved")})
     if key not in _cached:
         _cached.clear()
         _cached[key] = LoadedTask(job)

@@ -217,7 +217,7 @@ class BoxObjective(DetectionObjective):
         return self._visualize(image, objects.boxes, objects.classes, labels)
 
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
-        """Draw the detections above the score threshold, or describe that there are none."""
+        """Return the image with the detections above the score threshold, or with a message if there are none."""
         detections = read_detections(output, SCORE_THRESHOLD)
         if not len(detections.boxes):
             return Visualization(image, self.describe_no_detections(output))

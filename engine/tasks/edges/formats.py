@@ -64,9 +64,9 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _assess_candidate(candidate: Candidate, variant: str) -> Detection:
-    """Return a detection for a folder of edge files that may belong to images, with evidence from some of its files.
+    """Return a format `Detection` for a folder of edge files. Its evidence comes from a sample of the files.
 
-    `variant` is the name that distinguishes it from other such folders.
+    `variant` is the name that distinguishes the folder from other folders of edge files.
     """
     pairs = candidate.pairs
     edge_files = [path for _, path in pairs.matched]
@@ -112,7 +112,7 @@ def _is_thin(layer: npt.NDArray[np.bool_]) -> bool:
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the pairs of images and edge files in the detected folders, by split. Unpaired files are reported."""
     candidate: Candidate = detection.source
-    problems = candidate.pairs.problems("edges", "edges")
+    problems = candidate.pairs.describe_unpaired("edges", "edges")
     splits = {
         split: EdgeSplit(pairs.images, pairs.files)
         for split, pairs in select_splits(candidate.splits, problems).items()

@@ -268,7 +268,10 @@ def _find_reachable_pixels(rows: Counts, columns: Counts, drawn: Plane) -> list[
 
 
 def select_best_counts(counts: Counts) -> Counts:
-    """Return the counts [4] of an image at the threshold with its best F measure."""
+    """Return the counts [4] of an image at the threshold with the best F-measure.
+
+    `counts` [thresholds, 4] are the results of `count_matches` for the image.
+    """
     best: Counts = counts[int(np.argmax(_f_measure(counts)))]
     return best
 

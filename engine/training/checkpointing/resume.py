@@ -13,7 +13,7 @@ import msgspec
 from torch import Tensor
 
 from engine.contract.events import Warned
-from engine.contract.job import FIELDS, Job, fields_with
+from engine.contract.job import FIELDS, Job, fields_with_trait
 from engine.contract.model_split import ModelSplit
 from engine.models.base import TaskError
 from engine.optim.optimizer_step import OptimizerStep
@@ -90,7 +90,7 @@ class Checkpoint:
     def _has_same_order(self, steps: int) -> bool:
         """Return True if the job, with `steps` steps per epoch, orders the samples as the resumed run did."""
         is_equal = all(
-            self.job.get(name, FIELDS[name].default) == self._job.value(name) for name in fields_with("order")
+            self.job.get(name, FIELDS[name].default) == self._job.value(name) for name in fields_with_trait("order")
         )
         return is_equal and self._content["steps"] == steps
 
@@ -224,7 +224,7 @@ class Checkpoint:
 
 def _needs_same_memory(before: dict[str, Any], job: Job) -> bool:
     """Return True if `job` needs as much memory on each device as the job `before`."""
-    is_alike = all(before.get(name, FIELDS[name].default) == job.value(name) for name in fields_with("memory"))
+    is_alike = all(before.get(name, FIELDS[name].default) == job.value(name) for name in fields_with_trait("memory"))
     return (
         is_alike and tuple(before["devices"]) == job.parallel.devices and before["precision"] == resolve_precision(job)
     )

@@ -47,9 +47,7 @@ class RunCharts(QWidget):
         )
         self.devices = _device_plots(self.group)
         self._data = RunData()
-        self._rollbacks = (
-            0  # number of times that the visible data was cut off, because the run went back to a checkpoint
-        )
+        self._rollbacks = 0  # how often the visible data was cut off because the run went back to a checkpoint
         self._smoothing = 0.0
         self._add_lines()
         named = {"loss": self.loss, "accuracy": self.accuracy, **self.devices, "speed": self.speed, "times": self.times}

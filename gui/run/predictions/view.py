@@ -182,7 +182,10 @@ class PredictionsView(ValidationsView):
 
 
 def _read_sample(folder: Path, sample: PredictedSample) -> _SamplePngs:
-    """Read both images of a sample of the run in `folder`."""
+    """Return the sample with its ground-truth and prediction images, or the reasons why they can't be read.
+
+    The paths of the images are relative to the run folder `folder`.
+    """
     return sample, read_image(folder, sample.truth_png), read_image(folder, sample.prediction_png)
 
 

@@ -147,7 +147,7 @@ class LivePrediction(QFrame):
         checkpoint: CheckpointSaved | None,
         predicted: Predicted,
     ) -> None:
-        """Show the result in `folder`, or why there is none. Continue with a newer checkpoint.
+        """Show the result in `folder`, or why there is none. Predict with a newer checkpoint if there is one.
 
         Do nothing if the image has been closed or replaced in the meantime.
         """
@@ -165,8 +165,8 @@ class LivePrediction(QFrame):
         elif predicted.skipped:
             skipped = predicted.skipped[0]
             self._show_problems((Problem("", f"{Path(skipped.path).name}: {skipped.reason}."),))
-            return
-        self._continue()
+            return  # `_show_problems` has started the next prediction
+        self._predict_if_newer()
 
     def _show_error(self, folder: tempfile.TemporaryDirectory[str] | None, error: Exception) -> None:
         """Show why the result in `folder` can't be read, unless the image has been closed or replaced."""
@@ -174,12 +174,12 @@ class LivePrediction(QFrame):
             self._show_problems((Problem("", f"{describe_error(error)}.", tr("Drop the image again.")),))
 
     def _show_problems(self, problems: tuple[Problem, ...]) -> None:
-        """Show why the last prediction failed. Continue with a newer checkpoint."""
+        """Show why the last prediction failed. Predict with a newer checkpoint if there is one."""
         self.state.setText("")
         self.failure.show_problems(problems)
-        self._continue()
+        self._predict_if_newer()
 
-    def _continue(self) -> None:
+    def _predict_if_newer(self) -> None:
         """Predict again if a newer checkpoint was saved while the last prediction was running."""
         if self._newest_checkpoint is not self._used_checkpoint:
             self._predict()

@@ -162,6 +162,7 @@ def _xid_states(gpu: Gpu, now: float) -> list[State]:
 
 
 def _memory_error_states(gpu: Gpu) -> list[State]:
+    """Return a state for each kind of memory error that a GPU reports, the most severe first."""
     ecc, retired = gpu.ecc, gpu.retired
     found = []
     if ecc.uncorrected:

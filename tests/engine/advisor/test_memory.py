@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from engine.advisor import memory
-from engine.advisor.memory import MainMemory
+from engine.advisor.memory import MainMemoryLimit
 
 V2 = {"memory.max": "1000\n", "memory.current": "600\n", "memory.stat": "anon 300\ninactive_file 250\n"}
 V1 = {
@@ -27,7 +27,7 @@ def test_peak_counts_memory_that_was_freed(monkeypatch: pytest.MonkeyPatch) -> N
     with mmap.mmap(-1, 64 << 20) as block:  # malloc may keep freed memory
         block.write(b"x" * len(block))
     used_bytes = psutil.Process().memory_info().rss  # afterwards, so that a garbage collection can only lower it
-    main = MainMemory.__new__(MainMemory)  # without the limit that it sets for this process
+    main = MainMemoryLimit.__new__(MainMemoryLimit)  # without the limit that it sets for this process
     main._limit = 1 << 50
     for soft, names in ((resource.RLIM_INFINITY, ["memory"]), (1 << 40, ["memory", "address space"])):
         monkeypatch.setattr(resource, "getrlimit", lambda _kind, soft=soft: (soft, -1))

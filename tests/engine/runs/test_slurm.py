@@ -15,7 +15,7 @@ from engine.runs.connection import NotAnswering
 from engine.runs.folder import RunFolder, SupervisorFile, create_run
 from engine.runs.interruptions import explain_interruption
 from engine.runs.resume import job_to_resume
-from engine.runs.slurm import parse_sacct, parse_squeue, refresh, send, submit_new
+from engine.runs.slurm import parse_sacct, parse_squeue, refresh_slurm_states, send, submit_new
 from engine.runs.slurm_job import SlurmJob, read_slurm, write_slurm
 from engine.supervisor.event_log import EventLog
 from engine.system.slurm import SlurmFailed, run_slurm
@@ -57,18 +57,18 @@ def test_squeue_and_sacct_output_is_parsed() -> None:
 
 
 def test_refresh_updates_all_jobs_of_a_host(job: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.runs.slurm._run_known", lambda _host, *_command: SQUEUE)
+    monkeypatch.setattr("engine.runs.slurm._run_on_known_host", lambda _host, *_command: SQUEUE)
     runs = [create_run(job(2, strategy="ddp")) for _ in range(3)]
     for number, run in enumerate(runs, 5):
         write_slurm(run.path, SlurmJob(job_id=number))
-    assert refresh(runs)
+    assert refresh_slurm_states(runs)
     found = [read_slurm(run.path) for run in runs]
     assert [(one.job_id, one.state, one.place) for one in found if one is not None] == [
         (5, "RUNNING", None),
         (6, "PENDING", 1),
         (7, "PENDING", 2),
     ]
-    assert not refresh(runs)
+    assert not refresh_slurm_states(runs)
 
 
 def test_state_of_slurm_run(job: Callable[..., Job]) -> None:
@@ -111,11 +111,11 @@ def test_missing_slurm_is_reported(
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/sh").symlink_to("/bin/sh")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert refresh([run])
+    assert refresh_slurm_states([run])
     known = read_slurm(run.path)
     assert known is not None
     assert "Is SLURM installed here?" in known.text
-    assert not refresh([run])
+    assert not refresh_slurm_states([run])
     with pytest.raises(NotAnswering, match="can only be stopped"):
         send(run, Pause())
     with pytest.raises(NotAnswering, match="scancel can't be started"):
@@ -159,7 +159,7 @@ def test_host_that_only_the_run_folder_names_is_not_contacted(
     ssh.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}")
     run = _run(job, state="RUNNING", host="login")
-    refresh([run])
+    refresh_slurm_states([run])
     with pytest.raises(NotAnswering, match="not among your hosts"):
         send(run, Stop())
     known = read_slurm(run.path)
@@ -169,12 +169,12 @@ def test_host_that_only_the_run_folder_names_is_not_contacted(
     for host in ("login", "other"):
         assert read_slurm(submit_new(job(2), "#!/bin/sh\n", host).path) == SlurmJob(job_id=12, host=host)
     called.unlink()
-    refresh([run])
+    refresh_slurm_states([run])
     assert called.exists()
     for state, expected in (("PENDING", "--state=PENDING 7"), ("RUNNING", "--batch --signal=TERM 7"), ("FAILED", "")):
         called.unlink()
         monkeypatch.setattr(
-            "engine.runs.slurm.refresh",
+            "engine.runs.slurm.refresh_slurm_states",
             lambda runs, state=state: write_slurm(run.path, SlurmJob(job_id=7, host="login", state=state)),
         )
         write_slurm(run.path, SlurmJob(job_id=7, host="login", state="RUNNING"))

@@ -9,7 +9,7 @@ from pytestqt.qtbot import QtBot
 from engine.contract.advice import BatchFound, BatchTrial
 from engine.contract.job import Job
 from engine.system import paths
-from gui.finders.batch_size import BatchPage, scaled_rate
+from gui.finders.batch_size import BatchPage, describe_scaled_rate
 from tests.support.widgets import ShowWidget
 
 JOB = Job.from_fields(
@@ -88,6 +88,6 @@ def test_batch_page_is_outdated_by_model_not_batch_size(page: BatchPage) -> None
 
 
 def test_scaled_rate_depends_on_optimizer() -> None:
-    assert "0.002" in scaled_rate("adamw", 0.001, 32, 128)
-    assert "0.004" in scaled_rate("sgd", 0.001, 32, 128)
-    assert scaled_rate("sgd", 0.001, 32, 32) == ""
+    assert "0.002" in describe_scaled_rate("adamw", 0.001, 32, 128)
+    assert "0.004" in describe_scaled_rate("sgd", 0.001, 32, 128)
+    assert describe_scaled_rate("sgd", 0.001, 32, 32) == ""

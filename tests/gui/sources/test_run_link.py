@@ -41,6 +41,6 @@ def test_stop_replaces_a_requested_pause_only() -> None:
 def test_run_reader_notices_end_of_run_in_the_queue() -> None:
     waiting, other = create_run(job()), supervise_here(write_run(8, None, name="one"))
     reader = RunReader(waiting)
-    assert reader.read_users([other.run_id]).users == {other.run_id: "“one”"}
+    assert reader.read_device_users([other.run_id]).users == {other.run_id: "“one”"}
     append(other, RunFinished(time=time.time(), outcome="completed"))
-    assert reader.read_users([other.run_id]).users == {other.run_id: "the use of “one”’s model"}
+    assert reader.read_device_users([other.run_id]).users == {other.run_id: "the use of “one”’s model"}

@@ -13,11 +13,11 @@ from engine.data.decoding.reading import parse_finite
 from engine.data.formats.shared.tables import (
     FILE_COLUMNS,
     INDEX_COLUMNS,
+    ITEM_PREFIX,
     NO,
     SPLIT_COLUMNS,
     TESTING_COLUMNS,
     TRAINING_COLUMNS,
-    UNIT,
     VALIDATION_COLUMNS,
     YES,
     Table,
@@ -266,9 +266,9 @@ def _lists_values(cells: Profile) -> bool:
     All lists must have the same length.
     """
     sampled = list(cells.cells)[:_SAMPLED_LISTS]
-    if len(sampled) < 2 or not all(cell.startswith(UNIT) for cell in sampled):
+    if len(sampled) < 2 or not all(cell.startswith(ITEM_PREFIX) for cell in sampled):
         return False
-    lists = [[parse_finite(number) for number in cell.split(UNIT)[1:]] for cell in sampled]
+    lists = [[parse_finite(number) for number in cell.split(ITEM_PREFIX)[1:]] for cell in sampled]
     numbers = {number for each in lists for number in each}
     if None in numbers or len({len(each) for each in lists}) > 1:
         return False
@@ -343,8 +343,8 @@ def _find_separator(name: str, cells: Profile) -> str:
     texts = list(cells.cells)
     if cells.is_numbers:
         return ""
-    if any(UNIT in text for text in texts):
-        return UNIT
+    if any(ITEM_PREFIX in text for text in texts):
+        return ITEM_PREFIX
     if all(text.startswith("[") and text.endswith("]") for text in texts):
         return "["
     for mark in ("|", ";"):

@@ -150,7 +150,7 @@ def _divide_alternatives(files: list[tuple[TableFile, float]]) -> list[list[tupl
 
 
 def _read_image_names(table: Table) -> set[str]:
-    """Return the image names in the first lines of a table, as far as they were read."""
+    """Return the image names in the first lines of a table, which are the only ones that detection reads."""
     column = find_file_column(table)
     return set() if column is None else {row[column] for row in table.rows()}
 

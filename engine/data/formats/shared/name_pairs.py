@@ -76,7 +76,7 @@ class Pairs:
         """Number of annotation files, with or without an image."""
         return len(self.matched) + len(self.unmatched_files)
 
-    def problems(self, one: str, many: str) -> list[Problem]:
+    def describe_unpaired(self, one: str, many: str) -> list[Problem]:
         """Return warnings about images and files without a counterpart.
 
         `one` and `many` name the annotations in messages, such as "a mask" and "masks".

@@ -158,17 +158,17 @@ def find_candidates(tree: Tree, roles: Roles) -> list[Candidate]:
     folders = list(_folders_with_files(tree, roles))
     images = [folder for folder in folders if folder.role == "images" and tree.has_images(folder.path)]
     others = [folder for folder in folders if folder.role == "" and tree.has_images(folder.path)]
-    search = _Search(tree, roles)
+    collector = _CandidateCollector(tree, roles)
     index = _Index(images, others)
     for folder in folders:
         if folder.role == "annotations" and tree.has(roles.endings, folder.path):
-            search.join(folder, index)
+            collector.pair_folder(folder, index)
     if roles.excluded_words is not None:
         for folder, partner in _pair_siblings(images, others, roles.excluded_words):
-            search.add(_find_differing_name(folder, partner), folder, [partner], is_named=False)
-    candidates = [*search.found.values(), *_find_in_image_folders(tree, roles, [*images, *others])]
+            collector.add(_find_differing_name(folder, partner), folder, [partner], is_named=False)
+    candidates = [*collector.found.values(), *_find_in_image_folders(tree, roles, [*images, *others])]
     for candidate in candidates:
-        taken = search.used.get(candidate.variant, set())
+        taken = collector.used.get(candidate.variant, set())
         if taken:
             candidate.folders_without_pairs = [folder.path for folder in images if folder.path not in taken]
     return sorted(candidates, key=lambda each: (not each.is_named, -len(each.pairs.matched), each.variant))
@@ -213,8 +213,12 @@ class _Index:
         return self._inside.get(os.path.dirname(folder.path), ())[:MAX_SIBLINGS]
 
 
-class _Search:
-    """Collector of candidates, keyed by variant and `is_named`, and of the image folders that each variant uses."""
+class _CandidateCollector:
+    """Collector of candidates, and of the image folders that they use.
+
+    Candidates are keyed by their variant (the name of the annotations) and by `is_named`, which is True if the
+    annotation folder has a usual name.
+    """
 
     def __init__(self, tree: Tree, roles: Roles) -> None:
         self.found: dict[tuple[str, bool], Candidate] = {}  # by variant and `is_named`
@@ -222,7 +226,7 @@ class _Search:
         self._tree = tree
         self._roles = roles
 
-    def join(self, folder: _Folder, index: _Index) -> None:
+    def pair_folder(self, folder: _Folder, index: _Index) -> None:
         """Pair an annotation folder with image folders and add the result to the candidates.
 
         Of the folders that may contain the images, the first ones with matching files are used. If there are none, a
@@ -240,7 +244,7 @@ class _Search:
     def add(self, variant: str, folder: _Folder, partners: Sequence[_Folder], *, is_named: bool) -> bool:
         """Add the pairs of an annotation folder and the image folders `partners` to the candidate `variant`.
 
-        `is_named` is True if the annotation folder has a usual name. Returns False if no file names match.
+        Returns False if no file names match.
         """
         pairs = self._pair(partners, folder)
         if not pairs.matched:

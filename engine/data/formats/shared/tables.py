@@ -22,7 +22,7 @@ from engine.data.splits import dataset_warning, printable, spread_evenly
 from engine.system.regular_files import UnusableFile, open_regular
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".txt")
-UNIT = "\x1f"
+ITEM_PREFIX = "\x1f"
 """Separator before each list item in a cell. It is a control character that does not occur in text."""
 FILE_COLUMNS = (
     "file", "filename", "file_name", "fname", "image", "image_name", "imagename", "image_file", "image_filename", "img",
@@ -366,7 +366,8 @@ def _make_cells(record: Mapping[str, Any]) -> dict[str, str]:
 def _make_cell(value: Any) -> str:
     """Convert a JSON value to the text of a cell.
 
-    The items of a list are each preceded by `UNIT`. Objects and nested lists become "".
+    A list becomes its items, each preceded by the separator `ITEM_PREFIX`, which marks the cell as a list. Objects and
+    nested lists become "".
     """
     match value:
         case None:
@@ -374,7 +375,7 @@ def _make_cell(value: Any) -> str:
         case bool():
             return str(int(value))
         case list() if not any(isinstance(each, dict | list) for each in value):
-            return UNIT.join(["", *map(_make_cell, value)])
+            return ITEM_PREFIX.join(["", *map(_make_cell, value)])
         case list() | dict():
             return ""
     return str(value).strip()

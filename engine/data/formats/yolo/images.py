@@ -68,7 +68,7 @@ class ImageSearch:
         definition = self._definition
         path = resolve(self._tree, entry, os.path.dirname(definition.file), definition.base, split)
         if path is None:
-            self.problems.append(self._warn_about_missing(entry, split))
+            self.problems.append(self._make_missing_warning(entry, split))
             return []
         where = self._tree.path(path)
         if os.path.isdir(where):
@@ -96,7 +96,7 @@ class ImageSearch:
         folder, name = os.path.split(image)
         return Pair(image, self._texts.find(self._tree.within(folder), name))
 
-    def _warn_about_missing(self, entry: str, split: str) -> Problem:
+    def _make_missing_warning(self, entry: str, split: str) -> Problem:
         """Return a warning that data.yaml or obj.data names a path for `split` that doesn't exist."""
         file = printable(self._definition.file)
         message = f"{file} names {printable(entry)} for {split}, which does not exist"

@@ -116,7 +116,7 @@ class Drawings(QObject):
         return self.child.running and isinstance(request, ShowRequest) and row in request.samples
 
     def _request_drawings(self) -> None:
-        """Start the process that draws the requested samples without a drawing, in a new folder."""
+        """Start a process that draws the requested samples that have no drawing yet. It writes to a new folder."""
         opened = self._opened
         if opened is None or not self._requested:
             return

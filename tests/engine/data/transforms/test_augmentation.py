@@ -36,7 +36,7 @@ from engine.data.transforms.augmentation import (
     Augmentation,
     Chain,
     Draws,
-    Round,
+    OperationDraw,
     rotation,
     shear,
     shift,
@@ -796,7 +796,7 @@ def test_paint_mixes_all_operations_of_a_chain() -> None:
     identity, brightness = (np.array([OPERATIONS.index(name)]) for name in ("identity", "brightness"))
     numbers = np.zeros((1, COLOR + 9), np.float32)
     numbers[0, COLOR:] = 1, 0, 0, 0, 1, 0, 0.25, 0, -1  # an affine map, the weight, and two magnitudes
-    chain = Chain(COLOR, (Round(identity, COLOR + 7), Round(brightness, COLOR + 8)))
+    chain = Chain(COLOR, (OperationDraw(identity, COLOR + 7), OperationDraw(brightness, COLOR + 8)))
     found = apply_augmentation(augmentation, torch.full((1, 3, SIZE, SIZE), 80.0), Draws(numbers, 1, [], (), (chain,)))
     torch.testing.assert_close(found, torch.full((1, 3, SIZE, SIZE), 60.0))
 
