@@ -168,16 +168,20 @@ def clock(seconds: float, now: float | None = None) -> str:
     """Format a time (seconds since the epoch), as in "14:02:31", with the date if it isn't today."""
     local_time, today = time.localtime(seconds), time.localtime(now)
     if _style.locale is not None and local_time[:3] != today[:3]:
-        return _written(seconds)
+        return _format_date_and_time(seconds)
     return time.strftime("%H:%M:%S" if local_time[:3] == today[:3] else "%d %b %H:%M:%S", local_time)
 
 
 def format_date_and_time(seconds: float) -> str:
     """Format a time (seconds since the epoch), as in "2026-11-21 14:05"."""
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)) if _style.locale is None else _written(seconds)
+    return (
+        time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+        if _style.locale is None
+        else _format_date_and_time(seconds)
+    )
 
 
-def _written(seconds: float) -> str:
+def _format_date_and_time(seconds: float) -> str:
     """Format a date and time in the desktop's short format."""
     assert _style.locale is not None
     return _style.locale.toString(QDateTime.fromSecsSinceEpoch(int(seconds)), QLocale.FormatType.ShortFormat)

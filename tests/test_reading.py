@@ -81,7 +81,7 @@ def test_only_bounded_readers_open_files() -> None:
     assert found == set()
 
 
-def captured(tree: ast.AST) -> Iterator[ast.Call]:
+def find_captured_calls(tree: ast.AST) -> Iterator[ast.Call]:
     """Yield calls that capture the output of a command."""
     for node in ast.walk(tree):
         match node:
@@ -94,7 +94,9 @@ def captured(tree: ast.AST) -> Iterator[ast.Call]:
 
 def test_only_bounded_reader_captures_output() -> None:
     found = {
-        f"{file.relative_to(ROOT)}:{call.lineno}" for file in FILES for call in captured(ast.parse(file.read_text()))
+        f"{file.relative_to(ROOT)}:{call.lineno}"
+        for file in FILES
+        for call in find_captured_calls(ast.parse(file.read_text()))
     }
     assert found == set()
 
@@ -105,5 +107,5 @@ def test_rule_finds_unbounded_captures() -> None:
         "subprocess.run(x, stderr=subprocess.PIPE)",
         "p.communicate()",
     ):
-        assert list(captured(ast.parse(code)))
-    assert not list(captured(ast.parse("subprocess.run(x, check=False)")))
+        assert list(find_captured_calls(ast.parse(code)))
+    assert not list(find_captured_calls(ast.parse("subprocess.run(x, check=False)")))

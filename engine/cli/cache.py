@@ -40,7 +40,7 @@ def cache(options: argparse.Namespace) -> int:
         return fail(str(refused))
     sets = cache_space.list_sets()
     if options.json:
-        print_lines(*(ENCODE.encode(_values(cached)).decode() for cached in sets))
+        print_lines(*(ENCODE.encode(_describe_cached_set(cached)).decode() for cached in sets))
     else:
         if sets:
             head = ("DATASET", "IMAGES", "OF", "ON DISK", "LAST USED")
@@ -57,7 +57,7 @@ def _images(cached: CachedSet) -> int:
     return count_filled_rows(cached.folder)
 
 
-def _values(cached: CachedSet) -> dict[str, object]:
+def _describe_cached_set(cached: CachedSet) -> dict[str, object]:
     """Return the facts about the cached images of a dataset that `--json` prints."""
     return msgspec.to_builtins(cached.about) | {
         "pictures": _images(cached),

@@ -88,7 +88,7 @@ def _lines(saved: SavedEvaluation) -> Iterator[str]:
         yield f"Skipped {counted(len(evaluation.skipped), 'file')} that can't be read."
     yield ""
     rows = [
-        (entry.title, _value(each.value, percent=entry.percent), _range(each, percent=entry.percent))
+        (entry.title, _format_metric(each.value, percent=entry.percent), _range(each, percent=entry.percent))
         for entry in evaluation.entries
         for each in [evaluation.measures[entry.id]]
     ]
@@ -100,7 +100,7 @@ def _lines(saved: SavedEvaluation) -> Iterator[str]:
         yield ""
         yield (
             f"Temperature {calibration.temperature:.2f} would bring the calibration error from "
-            f"{_value(calibration.ece_before, percent=True)} to {_value(calibration.ece_after, percent=True)}."
+            f"{_format_metric(calibration.ece_before, percent=True)} to {_format_metric(calibration.ece_after, percent=True)}."
         )
     yield ""
     yield f"Saved in {saved.folder}."
@@ -154,9 +154,9 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
     rows = [
         (
             each.entry.title,
-            _value(each.first, percent=each.entry.percent),
-            _value(each.second, percent=each.entry.percent),
-            _value(each.difference.value, percent=each.entry.percent, signed=True),
+            _format_metric(each.first, percent=each.entry.percent),
+            _format_metric(each.second, percent=each.entry.percent),
+            _format_metric(each.difference.value, percent=each.entry.percent, signed=True),
             _range(each.difference, percent=each.entry.percent, signed=True),
         )
         for each in comparison.differences
@@ -183,19 +183,19 @@ def _class_value(value: Interval | None, *, with_range: bool = False) -> str:
     if value is None:
         return NOT_KNOWN
     interval = f" ({_range(value, percent=True)})" if with_range and value.low is not None else ""
-    return f"{_value(value.value, percent=True)}{interval}"
+    return f"{_format_metric(value.value, percent=True)}{interval}"
 
 
-def _value(value: float | None, *, percent: bool, signed: bool = False) -> str:
+def _format_metric(value: float | None, *, percent: bool, signed: bool = False) -> str:
     """Format a metric, or return a dash for None. A difference is `signed`."""
     return NOT_KNOWN if value is None else metric_value(value, percent=percent, sign="+" if signed else "")
 
 
 def _range(value: Interval, *, percent: bool, signed: bool = False) -> str:
-    """Format the interval of a metric, as in "71.2 to 75.0%". See `_value` for the arguments."""
+    """Format the interval of a metric, as in "71.2 to 75.0%". See `_format_metric` for the arguments."""
     if value.low is None or value.high is None:
         return NOT_KNOWN
-    low, high = (_value(end, percent=percent, signed=signed) for end in (value.low, value.high))
+    low, high = (_format_metric(end, percent=percent, signed=signed) for end in (value.low, value.high))
     return f"{low.removesuffix('%')} to {high}"
 
 

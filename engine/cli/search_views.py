@@ -35,7 +35,7 @@ def progress_line(search: Search, state: SearchState) -> str:
 
 def trial_line(search: Search, row: TrialRow) -> str:
     """Format a finished trial as a line."""
-    values = ", ".join(f"{goal.title} {_value(goal, value)}" for goal, value in _pairs(search, row))
+    values = ", ".join(f"{goal.title} {_format_goal_value(goal, value)}" for goal, value in _pairs(search, row))
     why = f": {row.cause}" if row.state == "failed" and row.cause else ""
     return f"Trial {row.title} {row.state} after {counted(row.epoch, 'epoch')}: {values}; {settings(row)}{why}"
 
@@ -62,8 +62,8 @@ def lines(search: Search, state: SearchState, status: Status) -> list[str]:
     best = state.row(state.best)
     if best is not None:
         first_goal, *_ = search.goals
-        confirmed_by = confirmed_words(state, lambda value: _value(first_goal, value))
-        best_text = f"Best: trial {best.number}, {_value(first_goal, best.values[0])}"
+        confirmed_by = confirmed_words(state, lambda value: _format_goal_value(first_goal, value))
+        best_text = f"Best: trial {best.number}, {_format_goal_value(first_goal, best.values[0])}"
         text.append("; ".join(filter(None, (best_text, confirmed_by))))
         text.append(f"Its settings: {settings(best)}")
     elif len(search.goals) > 1 and state.front:
@@ -80,8 +80,8 @@ def lines(search: Search, state: SearchState, status: Status) -> list[str]:
 def _row(search: Search, state: SearchState, row: TrialRow) -> tuple[str, ...]:
     """Return the cells of a trial in the table of a search."""
     mark = " ★" if row.number in state.front else ""
-    values = [_value(goal, value) for goal, value in _pairs(search, row)]
-    values += [_value(search.goals[0], row.mean)] if _has_confirmed(state) else []
+    values = [_format_goal_value(goal, value) for goal, value in _pairs(search, row)]
+    values += [_format_goal_value(search.goals[0], row.mean)] if _has_confirmed(state) else []
     params = (_setting(row.params.get(name)) for name in search.space)
     return (f"{row.title}{mark}", row.run_id, row.state, f"{row.epoch}/{row.epochs}", *values, *params)
 
@@ -101,7 +101,7 @@ def _best(search: Search, state: SearchState) -> str:
     """Format the best result until now, or the number of trials on the Pareto front."""
     if state.best is None and state.front:
         return f"{len(state.front)} on the front"
-    return _value(search.goals[0], state.reached)
+    return _format_goal_value(search.goals[0], state.reached)
 
 
 def _pairs(search: Search, row: TrialRow) -> list[tuple[Goal, float | None]]:
@@ -109,7 +109,7 @@ def _pairs(search: Search, row: TrialRow) -> list[tuple[Goal, float | None]]:
     return list(zip(search.goals, row.values, strict=True))
 
 
-def _value(goal: Goal, value: float | None) -> str:
+def _format_goal_value(goal: Goal, value: float | None) -> str:
     """Format a value of a goal: as a percentage, a duration or a number."""
     if value is None:
         return NOT_KNOWN

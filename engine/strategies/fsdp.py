@@ -70,7 +70,7 @@ class FullySharded(Distributed, SingleDevice):
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
         """Shard the model over the ranks.
 
-        Before, activation checkpointing and the balancing of the ranks' speeds are applied if the job requests them.
+        If the job requests activation checkpointing or balancing of the ranks' speeds, these are applied first.
         """
         Strategy.wrap(self, model, objective, shape, resolved)
         self._check_model(model)

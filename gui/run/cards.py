@@ -243,7 +243,7 @@ class AdviceView(QWidget):
         self._reserve_height()
 
     def show_data(self, data: RunData, status: RunStatus) -> None:
-        """Show the run's cause of failure, its verdict, or its bottleneck, as far as they are known."""
+        """Show the run's cause of failure, its verdict and its bottleneck. Unknown ones are hidden."""
         cause = status.text if status.label in FAILED_LABELS else ""
         self.cause.setText(cause)
         self.cause.setVisible(bool(cause))

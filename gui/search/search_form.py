@@ -123,7 +123,7 @@ class SearchForm(QWidget):
         if not self.dimensions:
             self.vary(_FIRST_FIELD)
         if not self.rows["name"].value() or self.rows["name"].value() in taken:
-            self.rows["name"].set_value(_unused("search", taken))
+            self.rows["name"].set_value(_make_unused_name("search", taken))
         self.start.set_appearance(
             tr("Start the search"), tr("Start it in separate processes; you can close the window")
         )
@@ -411,7 +411,7 @@ def _add_section(layout: QVBoxLayout, title: str, *widgets: QWidget) -> None:
         layout.addWidget(widget)
 
 
-def _unused(name: str, taken: Collection[str]) -> str:
+def _make_unused_name(name: str, taken: Collection[str]) -> str:
     """Return `name`, with a number appended if it is in `taken`."""
     number, unused = 1, name
     while unused in taken:

@@ -69,7 +69,7 @@ def damage_text(text: str, drawn: random.Random, times: int) -> str:
     root = [json.loads(text, object_pairs_hook=Pairs)]
     for _ in range(times):
         drawn.choice(_OF_JSON)(drawn, root)
-    return _written(root[0])
+    return _write_node(root[0])
 
 
 # JSON, a subset of YAML
@@ -81,14 +81,14 @@ def _as_json(text: str) -> str:
     return json.dumps(yaml.safe_load(text))
 
 
-def _written(node: Any) -> str:
+def _write_node(node: Any) -> str:
     match node:
         case Raw():
             return str(node)
         case Pairs():
-            return "{" + ",".join(f"{json.dumps(key)}:{_written(value)}" for key, value in node) + "}"
+            return "{" + ",".join(f"{json.dumps(key)}:{_write_node(value)}" for key, value in node) + "}"
         case list():
-            return "[" + ",".join(map(_written, node)) + "]"
+            return "[" + ",".join(map(_write_node, node)) + "]"
     return json.dumps(node)
 
 

@@ -49,7 +49,7 @@ def answer(tmp_path: Path, separate_home: Path, monkeypatch: pytest.MonkeyPatch)
     return set_up
 
 
-def encoded(*messages: Message) -> list[bytes]:
+def encode_messages(*messages: Message) -> list[bytes]:
     return [ENCODE.encode(message) for message in messages]
 
 
@@ -81,7 +81,7 @@ def follow() -> tuple[FollowResult, str]:
     ids=["long_id", "path_as_id", "log_first", "state_first", "far_time", "endless_line"],
 )
 def test_follower_ends_with_a_reason_after_invalid_messages(answer: Answer, messages: Sequence[Message]) -> None:
-    answer(*encoded(*messages))
+    answer(*encode_messages(*messages))
     result, errors = follow()
     assert HOST in result.problem
     assert "Traceback" not in errors
@@ -89,7 +89,7 @@ def test_follower_ends_with_a_reason_after_invalid_messages(answer: Answer, mess
 
 
 def test_follower_limits_log_of_standard_error(answer: Answer) -> None:
-    answer(*encoded(RUN, STATE), error_bytes=2 * MAX_LOG_BYTES)
+    answer(*encode_messages(RUN, STATE), error_bytes=2 * MAX_LOG_BYTES)
     follow()
     assert (mirrors_of(HOST) / "relay.log").stat().st_size <= MAX_LOG_BYTES
 

@@ -270,7 +270,7 @@ def a_run(name: str, outcome: Outcome | None) -> RunFolder:
     """Create a run whose texts all contain `name`, with images of its predictions."""
     chosen = job(name=name[:120], dataset=f"/data/{name}"[:MAX_PATH_BYTES])  # runs with longer names can't be read
     run = create_run(chosen)
-    renamed = [_named(event, name, outcome) for event in events(chosen, STEPS)]
+    renamed = [_rename_event(event, name, outcome) for event in events(chosen, STEPS)]
     write(run.events_file, [event for event in renamed if event is not None])
     os.utime(run.job_file, (0, 0))  # an old run without a final event doesn't count as starting
     for event in renamed:
@@ -280,7 +280,7 @@ def a_run(name: str, outcome: Outcome | None) -> RunFolder:
     return run
 
 
-def _named(event: AnyEvent, name: str, outcome: Outcome | None) -> AnyEvent | None:  # noqa: PLR0911  (one an event)
+def _rename_event(event: AnyEvent, name: str, outcome: Outcome | None) -> AnyEvent | None:  # noqa: PLR0911  (one an event)
     match event:
         case RunStarted():
             devices = tuple(structs.replace(device, name=name) for device in event.devices)

@@ -113,7 +113,7 @@ def is_written(text: ast.AST) -> bool:
     return isinstance(text, ast.Constant)
 
 
-def found(tree: ast.AST, plots: bool) -> Iterator[str]:
+def find_rich_texts(tree: ast.AST, plots: bool) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute | ast.Name):
             name = node.attr if isinstance(node, ast.Attribute) else node.id
@@ -133,6 +133,6 @@ def test_gui_code_enables_no_rich_text() -> None:
     for path in sorted((root / "gui").rglob("*.py")):
         text, name = path.read_text(encoding="utf-8"), path.relative_to(root).as_posix()
         if name not in ALLOWED | {"gui/plots/view_box.py"}:
-            texts[name] = list(found(ast.parse(text), "pyqtgraph" in text))
+            texts[name] = list(find_rich_texts(ast.parse(text), "pyqtgraph" in text))
     assert {name: lines for name, lines in texts.items() if lines} == {}
     assert len(texts) > 150

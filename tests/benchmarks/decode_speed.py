@@ -50,7 +50,7 @@ def by_pillow(content: bytes) -> np.ndarray:
         return np.asarray(image.convert("RGB"))
 
 
-def fitted(pixels: np.ndarray, size: int) -> np.ndarray:
+def fit_image(pixels: np.ndarray, size: int) -> np.ndarray:
     return fit(torch.from_numpy(pixels).permute(2, 0, 1)[None], size)[0].numpy()
 
 
@@ -68,7 +68,7 @@ def sized_sides(size: int) -> dict[str, Side]:
 
     return {
         f"torchvision, to {size} px": torchvision,
-        f"Pillow, to {size} px": lambda content, _: fitted(np.array(by_pillow(content)), size),
+        f"Pillow, to {size} px": lambda content, _: fit_image(np.array(by_pillow(content)), size),
         f"Footplate, to {size} px": lambda content, _: decode(content, size, 3),
     }
 

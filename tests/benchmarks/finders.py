@@ -81,7 +81,7 @@ def run_finder(job: Job) -> dict[str, Any]:
 def compare(forker: Forker, name: str, job: Job, results: Results, seeds: int) -> float:
     """Print a row. Return the mean metric with suggested learning rates as a fraction of the best mean metric."""
 
-    def cached(job: Job, cell: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def load_or_make(job: Job, cell: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         settings = {"row": name, "job": msgspec.to_builtins(job.values()), "commit": commit()} | cell
         if (known := results.get(settings)) is None:
             results.add(settings, {**make(), "machine": describe_environment()})
@@ -90,12 +90,14 @@ def compare(forker: Forker, name: str, job: Job, results: Results, seeds: int) -
         return known
 
     def value(job: Job, rate: float) -> float:
-        return float(cached(job, {"trained_at": rate}, lambda: {"value": train_with_rate(forker, job, rate)})["value"])
+        return float(
+            load_or_make(job, {"trained_at": rate}, lambda: {"value": train_with_rate(forker, job, rate)})["value"]
+        )
 
     suggestions = []
     seeded = [job.with_fields(seed=seed) for seed in range(seeds)]
     for each in seeded:
-        found = cached(each, {"finder": "rate"}, lambda: run_finder(each))  # noqa: B023 - called at once
+        found = load_or_make(each, {"finder": "rate"}, lambda: run_finder(each))  # noqa: B023 - called at once
         if found["rate"] is None:
             print(f"{name}: the finder suggests none: {found['why']}", flush=True)
             return 0.0

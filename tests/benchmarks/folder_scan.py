@@ -88,7 +88,7 @@ def measure(scan: str, folder: str) -> None:
     print(json.dumps([taken, busy, 1024 * grown]))
 
 
-def measured(scan: str, folder: Path) -> tuple[float, float, int]:
+def measure_scan(scan: str, folder: Path) -> tuple[float, float, int]:
     command = [sys.executable, __file__, "--measure", scan, str(folder)]
     for _ in range(2):
         seconds, busy, grown = json.loads(subprocess.check_output(command, text=True))
@@ -114,7 +114,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="folder_scan") as folder:
             make(Path(folder), files, options.separate)
             for scan in SCANS:
-                seconds, busy, grown = measured(scan, Path(folder))
+                seconds, busy, grown = measure_scan(scan, Path(folder))
                 few, little = baseline.setdefault(scan, (files, grown))
                 each = f"{(grown - little) / (files - few):10.0f}" if files > few else f"{'-':>10}"
                 print(

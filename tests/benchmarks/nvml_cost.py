@@ -68,7 +68,7 @@ def time_calls() -> list[dict[str, Any]]:
 
     spent: dict[str, list[float]] = defaultdict(list)
 
-    def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap_with_timer(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:
             start = time.perf_counter()
             try:
@@ -80,7 +80,7 @@ def time_calls() -> list[dict[str, Any]]:
 
     for name in dir(pynvml):
         if name.startswith(("nvmlDevice", "nvmlGpm", "nvmlEvent", "nvmlSystem")) and callable(getattr(pynvml, name)):
-            setattr(pynvml, name, timed(name, getattr(pynvml, name)))
+            setattr(pynvml, name, wrap_with_timer(name, getattr(pynvml, name)))
     reader = NvmlReader()
     for number in range(READINGS):
         reader.read(SnapshotRequest())

@@ -62,16 +62,16 @@ def main() -> int:
         for number in range(chosen.rounds):
             place = folder / str(number)
 
-            def timed(job: Job, side: str, place: Path = place) -> TimedRun:
+            def run_and_record(job: Job, side: str, place: Path = place) -> TimedRun:
                 run = TimedRun(first, job, place / side, **window)
                 rates.setdefault(side, []).append(run.rate)
                 return run
 
-            timed(single, "alone")
+            run_and_record(single, "alone")
             together = run_side_by_side((first, second), single, place / "side", **window)
             rates.setdefault("side by side", []).append(together)
             for schedule in chosen.schedules:
-                run = timed(
+                run = run_and_record(
                     Job.from_fields(
                         **pair, strategy="pipeline", pipeline_schedule=schedule, microbatches=MICROBATCHES,
                         split_points=points.get(SPLIT_OF[schedule], ()),
@@ -85,7 +85,7 @@ def main() -> int:
                 job = Job.from_fields(
                     **pair, strategy="model_parallel", accumulation=MICROBATCHES, split_points=points.get(kind, ())
                 )
-                timed(job, f"model parallel, split of {kind}")
+                run_and_record(job, f"model parallel, split of {kind}")
     print(describe_environment())
     print(
         f"{chosen.model}, {chosen.image_size} px, batch {chosen.batch_size}, {MICROBATCHES} microbatches, two workers "

@@ -55,7 +55,7 @@ def instrumented(spec: WorkerSpec, channel: socket.socket) -> int:
     spent = dict.fromkeys(("telling", "channel", "checkpoints"), 0.0)
     counting = False
 
-    def timed(owner: type, name: str, consumer: str) -> None:
+    def time_method(owner: type, name: str, consumer: str) -> None:
         function = getattr(owner, name)
 
         @functools.wraps(function)
@@ -72,13 +72,13 @@ def instrumented(spec: WorkerSpec, channel: socket.socket) -> int:
 
         replace(owner, **{name: call})
 
-    timed(trainer.Trainer, "_emit", "telling")
+    time_method(trainer.Trainer, "_emit", "telling")
     for callback in (StepReport, StepProfile):
-        timed(callback, "on_step_end", "telling")
+        time_method(callback, "on_step_end", "telling")
     for name in ("add", "take"):
-        timed(metric_buffer.MetricBuffer, name, "telling")
+        time_method(metric_buffer.MetricBuffer, name, "telling")
     for name in ("save", "wait"):
-        timed(checkpointer.Checkpointer, name, "checkpoints")
+        time_method(checkpointer.Checkpointer, name, "checkpoints")
     ends_with(report.Reporter, "close", lambda: add_threads(spent, "channel", ("report", "commands")))
     ends_with(checkpointer.Checkpointer, "__exit__", lambda: add_threads(spent, "checkpoints", ("checkpoint_0",)))
     marks = 0
@@ -96,7 +96,7 @@ def instrumented(spec: WorkerSpec, channel: socket.socket) -> int:
 
     replace(stopwatch.Stopwatch, mark=counted_mark)
     ends_with(report.Reporter, "close", add_marks)
-    return counted(spec, channel, run, spent)
+    return run_and_measure(spec, channel, run, spent)
 
 
 def ends_with(owner: type, name: str, first: Callable[[], None]) -> None:
@@ -132,10 +132,10 @@ def silent(spec: WorkerSpec, channel: socket.socket) -> int:
     step_metrics.REPORT_S = float("inf")
     replace(checkpointer.Checkpointer, save=lambda *_, **__: None)
     replace(stopwatch.Stopwatch, resume=lambda _: None)
-    return counted(spec, channel, run, {})
+    return run_and_measure(spec, channel, run, {})
 
 
-def counted(spec: WorkerSpec, channel: socket.socket, run: Callable[..., int], spent: dict[str, float]) -> int:
+def run_and_measure(spec: WorkerSpec, channel: socket.socket, run: Callable[..., int], spent: dict[str, float]) -> int:
     start = time.process_time()
     code = run(spec, channel)
     result = {"worker": time.process_time() - start, **spent}

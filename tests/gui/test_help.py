@@ -22,7 +22,7 @@ def window(show_widget: ShowWidget, qtbot: QtBot) -> HelpWindow:
     return window
 
 
-def listed(window: HelpWindow) -> list[str]:
+def list_titles(window: HelpWindow) -> list[str]:
     return [window.list.item(row).text() for row in range(window.list.count())]
 
 
@@ -36,7 +36,7 @@ def click_link(window: HelpWindow, qtbot: QtBot, text: str) -> None:
     qtbot.mouseClick(window.browser.viewport(), Qt.MouseButton.LeftButton, pos=at)
 
 
-def selected(window: HelpWindow) -> str:
+def read_selection(window: HelpWindow) -> str:
     return window.browser.textCursor().selectedText()
 
 
@@ -116,8 +116,8 @@ def test_external_links_open_outside(window: HelpWindow, qtbot: QtBot, tmp_path:
 
 
 def test_all_pages_are_in_the_list(window: HelpWindow) -> None:
-    assert listed(window)[0] == "Footplate: the user's guide"
-    assert len(listed(window)) == len(list(helping.folder().glob("*.md")))
+    assert list_titles(window)[0] == "Footplate: the user's guide"
+    assert len(list_titles(window)) == len(list(helping.folder().glob("*.md")))
 
 
 def test_list_opens_pages(window: HelpWindow, qtbot: QtBot) -> None:
@@ -131,13 +131,13 @@ def test_search_covers_all_pages(window: HelpWindow, qtbot: QtBot) -> None:
     qtbot.keySequence(window, QKeySequence(QKeySequence.StandardKey.Find))
     assert window.search.hasFocus()
     qtbot.keyClicks(window.search, "zb1p")
-    assert listed(window) == ["Strategies (1)"]
+    assert list_titles(window) == ["Strategies (1)"]
     assert window.page == "strategies.md"
-    assert selected(window) == "ZB1P"
+    assert read_selection(window) == "ZB1P"
     assert window.browser.viewport().rect().contains(window.browser.cursorRect().center())
     assert [each.cursor.selectedText() for each in window.browser.extraSelections()] == ["ZB1P"]
     window.search.clear()
-    assert listed(window) == list(pages().values())
+    assert list_titles(window) == list(pages().values())
     assert window.browser.extraSelections() == []
 
 
@@ -145,7 +145,7 @@ def test_search_reports_no_matches(window: HelpWindow, qtbot: QtBot) -> None:
     qtbot.keyClicks(window.search, "<b>wombat")
     assert window.found.isVisible()
     assert window.found.text() == "No page mentions “<b>wombat”."
-    assert listed(window) == []
+    assert list_titles(window) == []
     qtbot.keyClick(window.search, Qt.Key.Key_Return)
     window.search.clear()
     assert not window.found.isVisible()
@@ -159,7 +159,7 @@ def test_return_key_cycles_through_matches(window: HelpWindow, qtbot: QtBot) -> 
     positions = []
     for _ in range(sum(counts.values())):
         positions.append((window.page, window.browser.textCursor().position()))
-        assert selected(window).lower() == "pipeline"
+        assert read_selection(window).lower() == "pipeline"
         qtbot.keyClick(window.search, Qt.Key.Key_Return)
     assert [page for page, _ in positions] == [name for name, count in counts.items() for _ in range(count)]
     assert len(set(positions)) == len(positions)

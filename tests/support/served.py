@@ -63,8 +63,8 @@ class Served:
 
     def line(self, client: socket.socket) -> object:
         """Wait until the server has sent a full line, and decode it without removing it from the socket."""
-        self.poll_until_true(lambda: _peeked(client).count(b"\n"))
-        return SERVER_MESSAGE.decode(_peeked(client).partition(b"\n")[0])
+        self.poll_until_true(lambda: _peek(client).count(b"\n"))
+        return SERVER_MESSAGE.decode(_peek(client).partition(b"\n")[0])
 
     def receive(self, client: socket.socket, until: Callable[[bytes], object]) -> bytes:
         """Read from a client's connection until the received bytes meet a condition, and return them."""
@@ -85,7 +85,7 @@ class Served:
         self._selector.close()
 
 
-def _peeked(client: socket.socket) -> bytes:
+def _peek(client: socket.socket) -> bytes:
     try:
         return client.recv(1 << 16, socket.MSG_PEEK)
     except BlockingIOError:

@@ -114,13 +114,13 @@ class Walker:
             if popup not in before:
                 self.effects.append(f"opens {type(popup).__name__} “{popup.windowTitle()}”{_file_mode(popup)}")
                 popup.close()
-        self.effects += _shortened(
+        self.effects += _shorten_effects(
             [f"job {name} = {value}" for name, value in self._job().items() if job[name] != value]
         )
         if self._state() != state:
             self.effects.append(f"shows {self._state()}")
         elif isValid(self._page):
-            self.effects += _shortened([f"displays {line}" for line in self._new_lines(lines)])
+            self.effects += _shorten_effects([f"displays {line}" for line in self._new_lines(lines)])
         if clipboard.text():
             self.effects.append(f"copies {_summary(clipboard.text())}")
         return list(dict.fromkeys(self.effects))
@@ -359,7 +359,7 @@ def timers(window: QWidget) -> list[str]:
     return sorted(found)
 
 
-def _shortened(effects: list[str]) -> list[str]:
+def _shorten_effects(effects: list[str]) -> list[str]:
     return effects[:MAX_CHANGES] + ([f"{len(effects) - MAX_CHANGES} more"] if len(effects) > MAX_CHANGES else [])
 
 

@@ -23,7 +23,7 @@ def candidates(rows: Iterable[TrialRow], goal: Goal, baseline: int | None) -> tu
     values are equal, earlier trials come first.
     """
     values = {row.number: row.values[0] for row in rows if row.state == "completed" and row.values[0] is not None}
-    best = _ranked(values, goal)[:CONFIRMED]
+    best = _rank_trials(values, goal)[:CONFIRMED]
     return (*best, baseline) if baseline in values and baseline not in best else best
 
 
@@ -67,10 +67,10 @@ def find_best_mean(values: Mapping[int, Sequence[float]], goal: Goal) -> int | N
     If several means are equal, the earliest trial is returned.
     """
     means = {number: sum(each) / len(each) for number, each in values.items()}
-    return next(iter(_ranked(means, goal)), None)
+    return next(iter(_rank_trials(means, goal)), None)
 
 
-def _ranked(values: Mapping[int, float], goal: Goal) -> tuple[int, ...]:
+def _rank_trials(values: Mapping[int, float], goal: Goal) -> tuple[int, ...]:
     """Return the numbers of the trials, best first, given a value for each number."""
     sign = -1 if goal.higher_is_better else 1
     return tuple(sorted(values, key=lambda number: (sign * values[number], number)))

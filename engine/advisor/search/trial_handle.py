@@ -81,7 +81,7 @@ class TrialLog:
             state=self._state(trial, alive),
             params=trial.params,
             values=self._values(),
-            reported=self._reported(),
+            reported=self._read_reported_values(),
             epoch=max(self._measures, default=0),
             epochs=self._epochs,
             seconds=round(self._seconds, 3),
@@ -123,7 +123,7 @@ class TrialLog:
         state = _OUTCOMES.get(self.finished.outcome, "failed")
         return "pruned" if trial.pruned and state == "stopped" else state
 
-    def _reported(self) -> dict[int, float]:
+    def _read_reported_values(self) -> dict[int, float]:
         """Return the values of the first goal by epoch, without values that are not finite."""
         first = self._goals[0].measure
         values = {epoch: measures[first] for epoch, measures in self._measures.items() if first in measures}

@@ -98,14 +98,14 @@ class RunProfile:
 
 def find_bottleneck(profile: RunProfile) -> Advice:
     """Return advice on what slows the run down most, or advice that states that nothing does."""
-    cost, advice = max(_costs(profile), key=lambda cost_and_advice: cost_and_advice[0])
+    cost, advice = max(_find_bottlenecks(profile), key=lambda cost_and_advice: cost_and_advice[0])
     if cost >= MIN_LOSS:
         return advice
     busy = percent(max(0.0, 1.0 - profile.fraction(*WAITING)))
     return Advice(sentence=f"{profile.devices_with_verb('are')} busy {busy} of the time; there is no bottleneck.")
 
 
-def _costs(profile: RunProfile) -> Iterator[tuple[float, Advice]]:
+def _find_bottlenecks(profile: RunProfile) -> Iterator[tuple[float, Advice]]:
     """Yield possible bottlenecks, each as the fraction of the training time that it costs and advice on it."""
     yield profile.fraction("data"), _check_data(profile)
     is_decoding = profile.decoding_s >= DECODING_LOAD * profile.step_s

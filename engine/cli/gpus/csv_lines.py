@@ -27,7 +27,9 @@ def lines(snapshot: Snapshot) -> list[str]:
     moment = datetime.fromtimestamp(snapshot.time, UTC).isoformat(timespec="milliseconds")
     is_current = snapshot.nvml.status == "ok"
     return [
-        _line((moment, snapshot.host, gpu.nvml_index, gpu.uuid, gpu.name, _state(gpu), *_values(gpu, is_current)))
+        _line(
+            (moment, snapshot.host, gpu.nvml_index, gpu.uuid, gpu.name, _state(gpu), *_format_readings(gpu, is_current))
+        )
         for gpu in snapshot.gpus
     ]
 
@@ -36,7 +38,7 @@ def _state(gpu: Gpu) -> str:
     return "lost" if gpu.lost else "asleep" if gpu.asleep else "ok"
 
 
-def _values(gpu: Gpu, is_current: bool) -> Iterable[str]:
+def _format_readings(gpu: Gpu, is_current: bool) -> Iterable[str]:
     """Yield the readings of a GPU as text, or "" for each if the GPU is lost or `is_current` is False."""
     is_known = is_current and not gpu.lost
     for quantity in QUANTITIES:

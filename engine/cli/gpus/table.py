@@ -146,7 +146,7 @@ def _processes(snapshot: Snapshot, numbers: Mapping[str, str], width: int) -> It
         Column("SM", [_percent(process.sm_percent) for _, process in rows]),
         Column("CPU", [_percent(process.cpu_percent) for _, process in rows]),
         Column("Host memory", [_size(process.host_memory_bytes) for _, process in rows]),
-        Column("Time", [_running(process, snapshot.time) for _, process in rows]),
+        Column("Time", [_format_running_time(process, snapshot.time) for _, process in rows]),
         Column("Command", [process.command or process.name for _, process in rows], name=True),
     )
     yield Text()
@@ -157,7 +157,7 @@ def _processes(snapshot: Snapshot, numbers: Mapping[str, str], width: int) -> It
         )
 
 
-def _running(process: GpuProcess, now: float) -> str | None:
+def _format_running_time(process: GpuProcess, now: float) -> str | None:
     """Format how long a process has been running at the time `now`, or return None if that is unknown."""
     return None if process.started is None else duration(now - process.started)
 

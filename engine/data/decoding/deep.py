@@ -227,7 +227,7 @@ def make_image(values: Values) -> Image.Image:
     """
     values = values[:, :, 0] if values.shape[2] == 1 else values
     if values.dtype != np.uint8 and values.ndim == 3:
-        raise Unfit(f"its values are {described(values.dtype)}, which no color image of 8 bits can hold")
+        raise Unfit(f"its values are {describe_number_type(values.dtype)}, which no color image of 8 bits can hold")
     if values.ndim == 3 and values.shape[2] > _MAX_CHANNELS:
         raise Unfit(f"it has {values.shape[2]} bands")
     if values.dtype.kind == "f":
@@ -254,7 +254,7 @@ def choose_mode(facts: Facts) -> str:
     return MODES[min(facts.bands, len(MODES)) - 1]
 
 
-def described(kind: np.dtype[Any]) -> str:
+def describe_number_type(kind: np.dtype[Any]) -> str:
     """Describe a number type for users, for example "16-bit numbers"."""
     bits = 8 * kind.itemsize
     return f"{bits}-bit floating-point numbers" if kind.kind == "f" else f"{bits}-bit numbers"
@@ -267,7 +267,7 @@ def to_levels(values: Values, largest: int | None) -> npt.NDArray[np.uint8]:
     unknown or the values use only a small part of it, since wrong levels would mislead the model.
     """
     remedy = "Convert it to 8 bits with the same range for all images."
-    kind = described(values.dtype)
+    kind = describe_number_type(values.dtype)
     low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
     if values.dtype.kind == "f":
         if not (low >= 0 and 1 / 255 < high <= 1):

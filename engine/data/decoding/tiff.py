@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFile
 
-from engine.data.decoding.deep import Facts, Values, described, read_deep, read_deep_facts
+from engine.data.decoding.deep import Facts, Values, describe_number_type, read_deep, read_deep_facts
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.limits import Unfit
 from engine.data.decoding.reading import MAX_TEXT_BYTES, open_image, read_image, read_json, refuse_unusable
@@ -98,7 +98,7 @@ def learn_bands(folder: str, files: Sequence[str]) -> LearnedBands | None:
     if not pixels:
         return None
     is_8_bits = all(each.dtype == np.uint8 for each in pixels)
-    kind = described(pixels[0].dtype)
+    kind = describe_number_type(pixels[0].dtype)
     statistics = _read_statistics(folder, files[0])
     if statistics is not None and len(statistics) >= count:
         bands = _learn_from_statistics(statistics[:count], pixels[0].dtype, is_8_bits)

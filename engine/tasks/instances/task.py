@@ -140,7 +140,7 @@ class MasksOfImage(DetectionObjective):
         return self._visualize(image, masks.numpy(), boxes.double().numpy(), classes.numpy())
 
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
-        """Draw the objects above the score threshold, or describe that there are none."""
+        """Return the image with the objects above the score threshold, or with a message if there are none."""
         detections = read_detections(output, SCORE_THRESHOLD)
         if not len(detections.boxes):
             return Visualization(image, self.describe_no_detections(output))

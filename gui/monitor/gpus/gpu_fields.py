@@ -106,7 +106,9 @@ def tile_figures(watched: WatchedGpu, read: Read, used: Used | None) -> list[Lab
     sm_key = watched.key if read("utilization_percent") is None else ""  # the graph then shows SM activity instead
     figures = [
         _quantity(tr("Utilization"), "utilization_percent", read, key=watched.key),
-        _value_with_maximum(tr("Memory"), "memory_used_bytes", gpu, read, key=watched.key, more=_reserved(gpu)),
+        _value_with_maximum(
+            tr("Memory"), "memory_used_bytes", gpu, read, key=watched.key, more=_describe_reserved_memory(gpu)
+        ),
         _temperature(tr("GPU temp."), "temperature_c", read, gpu.slowdown_c, key=watched.key, more=_limits(gpu)),
         _value_with_maximum(tr("Power"), "power_w", gpu, read, key=watched.key),
         _temperature(tr("Memory temp."), "memory_temperature_c", read, gpu.memory_max_c),
@@ -358,7 +360,7 @@ def _flag(
     return None if value is None else LabeledValue(name, label, texts[not value], meaning, alarming=bad and value)
 
 
-def _reserved(gpu: Gpu) -> str:
+def _describe_reserved_memory(gpu: Gpu) -> str:
     """Return a sentence about the memory that the driver reserves, or "" if it is unknown."""
     if gpu.memory_reserved_bytes is None:
         return ""

@@ -119,10 +119,10 @@ class LastSnapshots:
 
     def fill(self, latest: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
         """Return `latest` with the previous GPUs of hosts whose NVML hasn't responded."""
-        self._snapshots = {host: self._filled(host, snapshot) for host, snapshot in latest.items()}
+        self._snapshots = {host: self._fill_from_previous(host, snapshot) for host, snapshot in latest.items()}
         return self._snapshots
 
-    def _filled(self, host: str, snapshot: Snapshot) -> Snapshot:
+    def _fill_from_previous(self, host: str, snapshot: Snapshot) -> Snapshot:
         """Return `snapshot`, with the GPUs of the previous one while NVML hasn't responded and lists none."""
         previous = self._snapshots.get(host)
         if snapshot.gpus or snapshot.nvml.status != "not_answering" or previous is None:

@@ -205,7 +205,7 @@ def _stop_question(process: ProcessRow) -> str:
 
 
 def _end_question(process: ProcessRow) -> str:
-    """Return the question "End …?" with the process's user, memory, GPUs and duration, as far as known."""
+    """Return the question "End …?" with the known ones of the process's user, memory, GPUs and duration."""
     whose = "" if process.mine or process.user is None else f" of {process.user}"
     memory = f"{size(process.memory_used_bytes)} of " if process.memory_used_bytes is not None else ""
     since = f" and has run for {duration(process.running_s)}" if process.running_s is not None else ""

@@ -62,7 +62,7 @@ class ClassesPage(QWidget):
         threshold = self.threshold.value()
         if threshold > 0:
             confusion = confusion_at(self._opened.samples, len(evaluation.classes), threshold)
-        measures = {title: _values(column) for title, column in evaluation.per_class.items()}
+        measures = {title: _collect_values(column) for title, column in evaluation.per_class.items()}
         intervals = {title: _bounds(column) for title, column in evaluation.per_class.items()}
         self.figures.show_figures(
             evaluation.classes,
@@ -83,7 +83,7 @@ def confusion_of(evaluation: Evaluation) -> np.ndarray | None:
     return np.array(evaluation.confusion, np.int64) if is_square else None
 
 
-def _values(column: Sequence[Interval | None]) -> Floats:
+def _collect_values(column: Sequence[Interval | None]) -> Floats:
     """Return the values of a metric by class, float64 [n], with NaN for unknown ones."""
     return np.array([np.nan if each is None else each.value for each in column], np.float64)
 

@@ -87,7 +87,7 @@ class Timeline:
         self._add(x, values)
 
     def prepend(self, x: Floats, columns: Mapping[Hashable, Values], gap_s: float) -> None:
-        """Insert older rows before the first one, as far as there is room.
+        """Insert older rows before the first one. The oldest ones are dropped if there is no room.
 
         The times `x` ascend. `gap_s` is the minimum distance between two rows that is shown as a gap.
         """

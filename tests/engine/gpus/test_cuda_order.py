@@ -33,7 +33,7 @@ def gpu(index: int) -> Gpu:
     return Gpu(uuid=uuid_of(index), name="NVIDIA H200", nvml_index=index)
 
 
-def answered(order: CudaOrder, news: threading.Event, gpus: list[Gpu]) -> None:
+def poll_until_answered(order: CudaOrder, news: threading.Event, gpus: list[Gpu]) -> None:
     deadline = time.monotonic() + 120
     order.poll(gpus)
     while order.pending:
@@ -57,7 +57,7 @@ def test_cuda_index_ignores_visible_devices(stub_here: NvmlStub, monkeypatch: py
     news = threading.Event()
     order = CudaOrder(news)
     gpus = [gpu(0), gpu(1), gpu(2)]
-    answered(order, news, gpus)
+    poll_until_answered(order, news, gpus)
     assert [numbered.cuda_index for numbered in order.with_cuda_index(gpus)] == [1, None, 0]
 
 
@@ -66,7 +66,7 @@ def test_hanging_cuda_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOOTPLATE_CUDA_HANG", "1")
     news = threading.Event()
     order = CudaOrder(news, deadline_s=0.5)
-    answered(order, news, [gpu(0)])
+    poll_until_answered(order, news, [gpu(0)])
     assert order.with_cuda_index([gpu(0)])[0].cuda_index is None
     order.poll([gpu(0)])
     assert not order.pending  # queried only once
@@ -75,8 +75,8 @@ def test_hanging_cuda_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_new_gpu_is_requested_at_cuda(stub_here: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> None:
     news = threading.Event()
     order = CudaOrder(news)
-    answered(order, news, [gpu(0)])
+    poll_until_answered(order, news, [gpu(0)])
     for name, value in stub_here.cuda_order(1, 0).items():
         monkeypatch.setenv(name, value)
-    answered(order, news, [gpu(0), gpu(1)])
+    poll_until_answered(order, news, [gpu(0), gpu(1)])
     assert [numbered.cuda_index for numbered in order.with_cuda_index([gpu(0), gpu(1)])] == [1, 0]

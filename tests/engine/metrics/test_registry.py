@@ -21,13 +21,13 @@ CONFIDENCE = AddedMetric(
 )
 
 
-def measured() -> MetricWithPlugins:
+def make_metric() -> MetricWithPlugins:
     return MetricWithPlugins(ClassificationMetric(3), {"confidence": CONFIDENCE})
 
 
 def test_added_metrics_sum_over_ranks() -> None:
     outputs, targets = torch.randn(10, 3, generator=torch.Generator().manual_seed(0)), torch.arange(10) % 3
-    alone, first, second, without = measured(), measured(), measured(), ClassificationMetric(3)
+    alone, first, second, without = make_metric(), make_metric(), make_metric(), ClassificationMetric(3)
     alone.update(outputs, targets)
     without.update(outputs, targets)
     first.update(outputs[:4], targets[:4])
@@ -53,7 +53,7 @@ def test_added_metrics_follow_those_of_the_task(monkeypatch: pytest.MonkeyPatch)
 
 def test_added_metrics_reset() -> None:
     outputs, targets = torch.randn(10, 3, generator=torch.Generator().manual_seed(1)), torch.arange(10) % 3
-    again, once = measured(), measured()
+    again, once = make_metric(), make_metric()
     again.update(outputs.flip(0), targets)
     again.reset()
     assert again.compute() == {}
@@ -63,7 +63,7 @@ def test_added_metrics_reset() -> None:
 
 
 def test_added_metrics_without_samples_are_missing() -> None:
-    assert measured().compute() == {}
+    assert make_metric().compute() == {}
     assert CONFIDENCE.entry("confidence").title == "Confidence"
 
 

@@ -162,10 +162,10 @@ def test_host_timer_counts_only_its_own_step() -> None:
 
 
 def test_straggler_is_the_rank_that_all_others_wait_for() -> None:
-    def waiting(*seconds: float) -> list[RankTimes]:
+    def make_rank_times(*seconds: float) -> list[RankTimes]:
         return [RankTimes(compute_s=1.0, communication_s=0.1, waiting_s=each) for each in seconds]
 
-    assert find_straggler(waiting(0.2, 0.0, 0.3), 2.0) == 1
-    assert find_straggler(waiting(0.2, 0.0, 0.05), 2.0) is None
-    assert find_straggler(waiting(0.2, 0.0, 0.0), 2.0) is None
-    assert find_straggler(waiting(0.0), 2.0) is None
+    assert find_straggler(make_rank_times(0.2, 0.0, 0.3), 2.0) == 1
+    assert find_straggler(make_rank_times(0.2, 0.0, 0.05), 2.0) is None
+    assert find_straggler(make_rank_times(0.2, 0.0, 0.0), 2.0) is None
+    assert find_straggler(make_rank_times(0.0), 2.0) is None

@@ -42,7 +42,7 @@ def test_sharded_layers_move_only_if_used(mesh: DeviceMesh) -> None:
     reduce_unused_parameters(group)
     used = UsedParameters(model, [group], Collectives())
 
-    def trained(uses_optional: bool) -> set[str]:
+    def train_and_list_modules(uses_optional: bool) -> set[str]:
         model.zero_grad()
         model(torch.ones(2, 4), uses_optional).sum().backward()
         joined = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
@@ -50,9 +50,9 @@ def test_sharded_layers_move_only_if_used(mesh: DeviceMesh) -> None:
         used.drop_unused()
         return {name.partition(".")[0] for name, parameter in model.named_parameters() if parameter.grad is not None}
 
-    assert trained(uses_optional=True) == {"always", "optional"}
-    assert trained(uses_optional=False) == {"always"}
-    assert trained(uses_optional=True) == {"always", "optional"}
+    assert train_and_list_modules(uses_optional=True) == {"always", "optional"}
+    assert train_and_list_modules(uses_optional=False) == {"always"}
+    assert train_and_list_modules(uses_optional=True) == {"always", "optional"}
 
 
 def test_tied_views_overlap() -> None:

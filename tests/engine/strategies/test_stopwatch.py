@@ -61,7 +61,7 @@ def test_stopwatch_excludes_pauses(clock: Clock) -> None:
     assert (times.steps, times.step_s) == (2, pytest.approx(2.0))
 
 
-def timed(**rank_0: float) -> RanksTimed:
+def make_ranks_timed(**rank_0: float) -> RanksTimed:
     other = RankTimes(compute_s=1.0, communication_s=0.0, waiting_s=0.0)
     return RanksTimed(step=1, ranks=(RankTimes(**rank_0), other))
 
@@ -93,7 +93,7 @@ def test_stopwatch_counts_waiting_as_communication(
     watch = Stopwatch()
     watch.start()
     names = ("compute_s", "communication_s", "waiting_s")
-    watch.learn_fractions(timed(**dict(zip(names, learned, strict=True))), reducing)
+    watch.learn_fractions(make_ranks_timed(**dict(zip(names, learned, strict=True))), reducing)
     make_step(watch, clock, **spent)
     times = watch.take()
     assert times is not None

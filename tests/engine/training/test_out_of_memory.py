@@ -54,7 +54,7 @@ def build_model(num_classes):
 """
 
 
-def _limited(max_images: int, *, training: bool = True, since: int = 1, how: str = "_as_the_cpu") -> str:
+def _format_limited_source(max_images: int, *, training: bool = True, since: int = 1, how: str = "_as_the_cpu") -> str:
     return LIMITED.format(most=max_images, training=training, since=since, how=how)
 
 
@@ -71,7 +71,7 @@ def _assert_same_end(actual: Any, expected: Any) -> None:
 
 @pytest.mark.parametrize("how", ["_as_the_cpu", pytest.param("_as_a_gpu", marks=pytest.mark.long)])
 def test_oom_in_first_step_equals_accumulation(job: Make, start: Start, model_file: Write, how: str) -> None:
-    fields = {"epochs": 2, "optimizer": "adamw", "ema_decay": 0.5, **model_file(_limited(3, how=how))}
+    fields = {"epochs": 2, "optimizer": "adamw", "ema_decay": 0.5, **model_file(_format_limited_source(3, how=how))}
     group = start(job(**fields), every_step=True).completed()
     from_the_start = start(job(accumulation=4, **fields), every_step=True).completed()
     assert _messages(from_the_start) == []
@@ -103,7 +103,7 @@ def test_oom_on_gpu_raises_accumulation(job: Make, start: Start, model_file: Wri
     gpu = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
     fields = {"devices": (gpu,), "epochs": 2, "precision": "fp32", "compile": "off"}
     # BatchNorm and dropout would differ between a batch and its parts.
-    network = _limited(3, since=3, how="_for_real").replace("nn.Dropout(0.3)", "nn.Identity()")
+    network = _format_limited_source(3, since=3, how="_for_real").replace("nn.Dropout(0.3)", "nn.Identity()")
     fields |= model_file(network.replace("nn.BatchNorm2d(4)", "nn.Identity()"))
     group = start(job(**fields), every_step=True).completed()
     (message,) = _messages(group)
@@ -115,7 +115,7 @@ def test_oom_on_gpu_raises_accumulation(job: Make, start: Start, model_file: Wri
 
 
 def test_oom_in_later_step_equals_resumed_run(job: Make, start: Start, model_file: Write) -> None:
-    fields = {"epochs": 2, "clip_norm": 0.5, **model_file(_limited(3, since=9))}
+    fields = {"epochs": 2, "clip_norm": 0.5, **model_file(_format_limited_source(3, since=9))}
     checkpoints = {"checkpoint_steps": 8, "keep_checkpoints": 10}
     group = start(job(**fields, **checkpoints), every_step=True).completed()
     (message,) = _messages(group)
@@ -130,12 +130,12 @@ def test_oom_in_later_step_equals_resumed_run(job: Make, start: Start, model_fil
 
 
 def test_oom_in_validation_divides_batches(job: Make, start: Start, model_file: Write) -> None:
-    limited = start(job(epochs=2, **model_file(_limited(3, training=False))), every_step=True).completed()
+    limited = start(job(epochs=2, **model_file(_format_limited_source(3, training=False))), every_step=True).completed()
     assert _messages(limited) == [
         "The CPU ran out of memory during validation after step 6: each validation batch is now processed in 4 parts, "
         "which gives the same metrics."
     ]
-    single = start(job(epochs=2, **model_file(_limited(100))), every_step=True).completed()
+    single = start(job(epochs=2, **model_file(_format_limited_source(100))), every_step=True).completed()
     assert limited.losses == single.losses
     assert [event.images for event in limited.of(Validation)] == [21, 21]
     for actual, expected in zip(limited.of(Validation), single.of(Validation), strict=True):
@@ -144,7 +144,7 @@ def test_oom_in_validation_divides_batches(job: Make, start: Start, model_file: 
 
 
 def test_oom_of_single_image_fails(job: Make, start: Start, model_file: Write) -> None:
-    group = start(job(**model_file(_limited(0, since=3))), every_step=True)
+    group = start(job(**model_file(_format_limited_source(0, since=3))), every_step=True)
     assert group.finish() == [1]
     (failed,) = group.of(Failed)
     assert (failed.kind, failed.step) == ("out_of_memory", 3)
@@ -161,7 +161,7 @@ def test_oom_of_single_image_fails(job: Make, start: Start, model_file: Write) -
 def test_oom_of_one_rank_fails_with_remedy(
     job: Make, start: Start, model_file: Write, *, strategy: str, training: bool
 ) -> None:
-    fields = {"cpus": 2, "strategy": strategy, **model_file(_limited(3, training=training))}
+    fields = {"cpus": 2, "strategy": strategy, **model_file(_format_limited_source(3, training=training))}
     group = start(job(**fields), every_step=True)
     assert group.finish() == [1, 1]
     assert {failed.step for failed in group.of(Failed)} == {1 if training else 6}

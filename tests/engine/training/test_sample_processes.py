@@ -104,7 +104,7 @@ def started_server(made: Job, logged: list[str]) -> Iterator[SampleProcesses]:
         yield processes
 
 
-def loading(rank: int) -> list[psutil.Process]:
+def find_loading_processes(rank: int) -> list[psutil.Process]:
     """Return the server and the processes that load samples for the process `rank`."""
     found = []
     for process in psutil.process_iter():
@@ -116,7 +116,7 @@ def loading(rank: int) -> list[psutil.Process]:
 
 
 def wait_until_gone(rank: int) -> None:
-    until(lambda: not loading(rank), 30, "processes that load samples remain")
+    until(lambda: not find_loading_processes(rank), 30, "processes that load samples remain")
 
 
 class ForkedServer:
@@ -221,7 +221,7 @@ with started_server(job(Path({str(tmp_path / "data")!r})), []) as processes:
         assert rank.stdout is not None
         try:
             assert rank.stdout.readline() == b"loaded\n"
-            assert len(loading(rank.pid)) == 2
+            assert len(find_loading_processes(rank.pid)) == 2
         finally:
             rank.kill()
         wait_until_gone(rank.pid)

@@ -45,7 +45,7 @@ def test_inspect_stack_finds_working_thread() -> None:
     assert location.startswith(f"forward ({Path(__file__).name}, line ")
 
 
-def blocking(file: Path, function: str) -> Callable[[threading.Event], None]:
+def make_blocking_function(file: Path, function: str) -> Callable[[threading.Event], None]:
     """Return a function that blocks until an event is set. Its stack frame is in the function `function` of `file`."""
     names: dict[str, Callable[[threading.Event], None]] = {}
     exec(compile(f"def {function}(end): end.wait()", str(file), "exec"), names)
@@ -76,7 +76,7 @@ def test_inspect_stack_distinguishes_waiting_and_working(
 ) -> None:
     for is_gpu, state in ((False, on_cpu), (True, on_gpu)):
         monkeypatch.setattr(torch.cuda, "is_initialized", lambda is_gpu=is_gpu: is_gpu)
-        with thread_in(blocking(file, function)) as thread:
+        with thread_in(make_blocking_function(file, function)) as thread:
             assert inspect_inside(thread, function)[0] == state
 
 

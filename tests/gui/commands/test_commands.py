@@ -99,13 +99,13 @@ def test_palette_offers_gpus_datasets_and_models_of_tasks(open_window: OpenWindo
     window.acts.palette.trigger()
     palette = window.findChild(Palette)
 
-    def found(text: str) -> list[tuple[str, str]]:
+    def search_commands(text: str) -> list[tuple[str, str]]:
         palette.field.setText(text)
         return [(entry.kind, entry.title) for entry in palette.model.matches]
 
-    assert [title for kind, title in found("monitor") if kind == "GPU"] == ["GPU 1"]
-    assert ("Dataset", "lilies") in found("lilies")
-    assert found("mask r-cnn")[0][0] == "Model"
+    assert [title for kind, title in search_commands("monitor") if kind == "GPU"] == ["GPU 1"]
+    assert ("Dataset", "lilies") in search_commands("lilies")
+    assert search_commands("mask r-cnn")[0][0] == "Model"
     assert window.form.field_value("task") == "classification"
     qtbot.keyClick(palette.field, Qt.Key.Key_Return)
     model = window.form.catalogue.model(window.form.field_value("model"))

@@ -16,7 +16,7 @@ from gui.form.form import JobForm
 from tests.gui.form.test_form import problem_at
 
 
-def offered(form: JobForm) -> list[str]:
+def list_offered(form: JobForm) -> list[str]:
     box = form.rows["best_by"].editor.control
     return [box.itemText(place) for place in range(box.count())]
 
@@ -24,10 +24,10 @@ def offered(form: JobForm) -> list[str]:
 def test_best_checkpoint_uses_the_tasks_metrics(form: JobForm) -> None:
     form.set_field("task", "segmentation")
     form.set_field("best_by", "miou")
-    assert offered(form)[:2] == ["Task default (Mean IoU)", "Mean IoU"]
+    assert list_offered(form)[:2] == ["Task default (Mean IoU)", "Mean IoU"]
     form.set_field("task", "classification")
     assert form.field_value("best_by") == ""
-    assert offered(form)[:2] == ["Task default (Top-1 accuracy)", "Top-1 accuracy"]
+    assert list_offered(form)[:2] == ["Task default (Top-1 accuracy)", "Top-1 accuracy"]
 
 
 def test_fields_depend_on_the_task(form: JobForm) -> None:
@@ -137,13 +137,13 @@ def test_custom_task_needs_consent(form: JobForm, images: Path, qtbot: QtBot) ->
 
 def test_best_checkpoint_uses_the_files_metrics(form: JobForm, tmp_path: Path, qtbot: QtBot) -> None:
     form.set_field("task", "custom")
-    assert offered(form) == ["Task default", "Validation loss"]
+    assert list_offered(form) == ["Task default", "Validation loss"]
     form.set_field("model", str(EXAMPLE))
     metrics = ["Task default (Mean error)", "Mean error", "Counted exactly", "Validation loss"]
-    qtbot.waitUntil(lambda: offered(form) == metrics)
+    qtbot.waitUntil(lambda: list_offered(form) == metrics)
     form.set_field("best_by", "exact")
     form.set_field("model", str(tmp_path / "none.py"))
-    qtbot.waitUntil(lambda: offered(form)[0] == "Task default")
+    qtbot.waitUntil(lambda: list_offered(form)[0] == "Task default")
     assert form.field_value("best_by") == "exact"
 
 
@@ -153,9 +153,9 @@ def test_changed_file_updates_its_metrics(form: JobForm, tmp_path: Path, qtbot: 
     form.set_field("task", "custom")
     form.set_field("model", str(file))
     qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
-    assert offered(form) == ["Task default", "Validation loss"]
+    assert list_offered(form) == ["Task default", "Validation loss"]
     file.write_text("class Mine(CustomTask):\n    metrics = (Measure('error', 'Error', higher_is_better=False),)")
     form.validate()  # as every change in the form does
     qtbot.waitUntil(lambda: "has just changed" in form.consent._question.text())
     form.consent._allow.click()
-    qtbot.waitUntil(lambda: offered(form) == ["Task default (Error)", "Error", "Validation loss"])
+    qtbot.waitUntil(lambda: list_offered(form) == ["Task default (Error)", "Error", "Validation loss"])

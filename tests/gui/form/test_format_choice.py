@@ -27,23 +27,23 @@ def inspected(form: JobForm, images: Path, qtbot: QtBot) -> JobForm:
     return form
 
 
-def offered(form: JobForm) -> dict[str, str]:
+def list_offered(form: JobForm) -> dict[str, str]:
     editor = form.rows["format"].editor
     assert isinstance(editor, ChoiceEditor)
     return {editor.box.itemData(n): editor.box.itemText(n) for n in range(editor.box.count())}
 
 
 def test_format_offers_the_readings(inspected: JobForm) -> None:
-    assert offered(inspected) == {"": "Recognize"}
+    assert list_offered(inspected) == {"": "Recognize"}
     inspected.set_report(UNCLEAR)
-    assert offered(inspected) == {"": "Recognize", "coco": "COCO JSON", "imagefolder": "Class folders"}
+    assert list_offered(inspected) == {"": "Recognize", "coco": "COCO JSON", "imagefolder": "Class folders"}
     assert inspected.field_value("format") == ""
 
 
 def test_format_shows_what_was_recognized(inspected: JobForm) -> None:
     other = Problem("dataset", "It also holds class folders.", severity="warning", choices=(CLASSES,))
     inspected.set_report(msgspec.structs.replace(UNCERTAIN, problems=(other,)))
-    assert offered(inspected) == {"": "Recognize", "coco": "COCO JSON", "imagefolder": "Class folders"}
+    assert list_offered(inspected) == {"": "Recognize", "coco": "COCO JSON", "imagefolder": "Class folders"}
     assert "COCO JSON" in inspected.rows["format"].note.text()
     inspected.set_field("format", "coco")
     assert inspected.rows["format"].note.text() == ""
@@ -53,7 +53,7 @@ def test_format_keeps_other_readings_after_a_choice(inspected: JobForm) -> None:
     inspected.set_report(UNCLEAR)
     inspected.set_field("format", "coco")
     inspected.set_report(UNCERTAIN)
-    assert list(offered(inspected)) == ["", "coco", "imagefolder"]
+    assert list(list_offered(inspected)) == ["", "coco", "imagefolder"]
     assert inspected.field_value("format") == "coco"
 
 
@@ -62,19 +62,19 @@ def test_format_is_reset_with_another_folder(inspected: JobForm, tmp_path: Path)
     inspected.set_field("format", "coco")
     inspected.set_field("dataset", str(tmp_path / "other"))
     assert inspected.field_value("format") == ""
-    assert offered(inspected) == {"": "Recognize"}
+    assert list_offered(inspected) == {"": "Recognize"}
 
 
 def test_format_comes_with_a_job(form: JobForm, images: Path) -> None:
     form.set_job(Job.from_fields(dataset=str(images), format="coco:train.json", task="detection"))
     assert form.values()["format"] == "coco:train.json"
     form.set_report(msgspec.structs.replace(UNCERTAIN, format="coco:train.json", title="COCO JSON (train.json)"))
-    assert offered(form)["coco:train.json"] == "COCO JSON (train.json)"
+    assert list_offered(form)["coco:train.json"] == "COCO JSON (train.json)"
     form.set_job(Job.from_fields(dataset=str(images)))
     assert form.values()["format"] == ""
     form.set_job(Job.from_fields(dataset=str(images), format="coco", task="detection"))
     form.set_report(msgspec.structs.replace(UNCERTAIN, format="coco:train.json"))
-    assert offered(form)["coco"] == "COCO JSON"
+    assert list_offered(form)["coco"] == "COCO JSON"
 
 
 def test_format_comes_with_a_prefill_and_goes_with_it(job_panel: JobPanel, inspected: JobForm, images: Path) -> None:

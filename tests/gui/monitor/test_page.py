@@ -140,7 +140,7 @@ def test_page_marks_runs_on_their_devices(watching: Watching, qtbot: QtBot) -> N
     watching.intervals.changed.emit()
     watching.page.refresh()
 
-    def marked(plot: LinePlot) -> tuple[list[str], list[str]]:
+    def read_markers(plot: LinePlot) -> tuple[list[str], list[str]]:
         """Return the labels of all markers in a plot, and the labels that are visible."""
         plot.redraw()
         annotations = plot._view.annotations
@@ -148,14 +148,14 @@ def test_page_marks_runs_on_their_devices(watching: Watching, qtbot: QtBot) -> N
 
     tiles = watching.page.gpus.tiles.tiles
     assert watching.page.group.marks[-1].color() == theme.colors().accent  # cars, on two GPUs
-    assert marked(tiles[full_gpu(0).uuid].plot) == (["cars"], ["cars"])
-    assert marked(tiles[full_gpu(1).uuid].plot) == (["flowers", "cars"], ["flowers"])
-    assert marked(tiles[device_key("ws2", full_gpu(0).uuid)].plot) == ([], [])
+    assert read_markers(tiles[full_gpu(0).uuid].plot) == (["cars"], ["cars"])
+    assert read_markers(tiles[full_gpu(1).uuid].plot) == (["flowers", "cars"], ["flowers"])
+    assert read_markers(tiles[device_key("ws2", full_gpu(0).uuid)].plot) == ([], [])
     watching.page.show_view(GRAPHS)
     plots = watching.page.graphs.plots
     qtbot.waitUntil(plots["power_w"].isVisible)
-    assert marked(plots["utilization_percent"]) == (["flowers", "birds", "cars"], ["birds", "cars", "flowers"])
-    assert marked(plots["power_w"]) == (["flowers", "cars"], [])
+    assert read_markers(plots["utilization_percent"]) == (["flowers", "birds", "cars"], ["birds", "cars", "flowers"])
+    assert read_markers(plots["power_w"]) == (["flowers", "cars"], [])
 
 
 def test_page_reports_unreadable_run(watching: Watching) -> None:

@@ -391,19 +391,19 @@ def test_dragged_runs_are_compared(open_window: OpenWindow, qtbot: QtBot) -> Non
     page = window.workspace.runs
     qtbot.waitUntil(lambda: page.model.rowCount() == 3)
 
-    def dragged(run: RunFolder) -> QMimeData:
+    def make_drag_data(run: RunFolder) -> QMimeData:
         row = page.model.position(run.run_id)
         assert row is not None
         index = page.model.index(row, 0)
         assert page.model.flags(index) & Qt.ItemFlag.ItemIsDragEnabled
         return page.model.mimeData([index, page.model.index(row, 1)])
 
-    assert [url.toLocalFile() for url in dragged(runs[0]).urls()] == [str(runs[0].path)]
+    assert [url.toLocalFile() for url in make_drag_data(runs[0]).urls()] == [str(runs[0].path)]
     dataset = window.form.field_value("dataset")
-    drop(window, dragged(runs[0]))
+    drop(window, make_drag_data(runs[0]))
     (zone,) = page.findChildren(RunDrop)
-    drop(zone, dragged(runs[0]))
-    drop(zone, dragged(runs[1]))
+    drop(zone, make_drag_data(runs[0]))
+    drop(zone, make_drag_data(runs[1]))
     comparison = window.workspace.page("compare")
     assert window.pages.currentWidget() is comparison
     by_file_manager = QMimeData()

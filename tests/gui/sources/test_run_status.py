@@ -45,7 +45,7 @@ def phase(name: str, detail: str = "") -> PhaseChanged:
     return PhaseChanged(time=NOW, phase=name, detail=detail)  # type: ignore[arg-type]
 
 
-def ended(outcome: str, cause: str = "") -> RunFinished:
+def make_run_finished(outcome: str, cause: str = "") -> RunFinished:
     return RunFinished(time=NOW, outcome=outcome, cause=cause)  # type: ignore[arg-type]
 
 
@@ -76,21 +76,21 @@ def test_status_of_active_run_names_rejection(state: State, rejection: str, suff
         ([command("pause")], "running", "stop", "Stopping", "after 25 steps"),
         ([], "running", "stop", "Stopping", "after 25 steps"),
         ([command("stop")], "running", "pause", "Stopping", "after 25 steps"),
-        ([command("pause"), ended("paused")], "starting", "", "Starting", ""),
+        ([command("pause"), make_run_finished("paused")], "starting", "", "Starting", ""),
         ([*restart_events(20, NOW)[:2], Waiting(time=NOW, position=1)], "running", "", "Restarting", "attempt 1 of 3"),
-        ([FREE, ended("paused")], "paused", "", "Paused", "after 25 steps · devices are free"),
-        ([FREE, ended("stopped")], "stopped", "stop", "Stopped", "after 25 steps · devices are free"),
+        ([FREE, make_run_finished("paused")], "paused", "", "Paused", "after 25 steps · devices are free"),
+        ([FREE, make_run_finished("stopped")], "stopped", "stop", "Stopped", "after 25 steps · devices are free"),
         ([DevicesFree(time=NOW, seconds=1, verified=False)], "stopped", "", "Stopped", "after 25 steps · the workers have exited"),
         ([KILLED], "running", "", "Stopping", ": gloo: connection closed by peer"),
         ([KILLED, Failed(time=NOW, cause="another", rank=1)], "failed", "", "Failed", ": gloo: connection closed by peer"),
-        ([KILLED, ended("failed", "Out of memory")], "failed", "", "Failed", ": Out of memory"),
-        ([ended("unsaved", "last.pt could not be saved.")], "unsaved", "", "Unsaved", ": last.pt could not be saved."),
+        ([KILLED, make_run_finished("failed", "Out of memory")], "failed", "", "Failed", ": Out of memory"),
+        ([make_run_finished("unsaved", "last.pt could not be saved.")], "unsaved", "", "Unsaved", ": last.pt could not be saved."),
         ([], "interrupted", "", "Interrupted", "after 25 steps: the run's process exited without reporting an error"),
         (restart_events(20, NOW)[:2], "running", "", "Restarting", "attempt 1 of 3, after: Rank 1 was killed by signal 9 (SIGKILL)"),
         ([*restart_events(20, NOW)[:2], KILLED], "running", "", "Stopping", ": gloo: connection closed by peer"),
-        ([command("stop"), KILLED, ended("failed", "a fault")], "starting", "", "Starting", ""),
-        ([KILLED, ended("failed"), *second_execution(20)[:1]], "running", "", "Starting", ""),
-        ([KILLED, ended("failed"), *second_execution(20, 30)], "running", "", "Running", "epoch 3 of 4"),
+        ([command("stop"), KILLED, make_run_finished("failed", "a fault")], "starting", "", "Starting", ""),
+        ([KILLED, make_run_finished("failed"), *second_execution(20)[:1]], "running", "", "Starting", ""),
+        ([KILLED, make_run_finished("failed"), *second_execution(20, 30)], "running", "", "Running", "epoch 3 of 4"),
     ],
 )  # fmt: skip
 def test_status_after_events(events: list[AnyEvent], state: State, pending: str, label: str, text: str) -> None:

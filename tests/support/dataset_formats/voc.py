@@ -21,7 +21,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         image.save(folder / image_at)
         path = folder / xml_at
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(_encoded(_xml(image, variant), variant))
+        path.write_bytes(_encode_text(_xml(image, variant), variant))
     if variant in ("flat", "splits", "nested", "renamed"):
         return
     lists = folder / {"devkit": "VOC2012/ImageSets/Main", "paths": ""}.get(variant, "ImageSets/Main")
@@ -88,6 +88,6 @@ def _box(left: int, top: int, right: int, bottom: int, more: str = "") -> str:
     )
 
 
-def _encoded(text: str, variant: str) -> bytes:
+def _encode_text(text: str, variant: str) -> bytes:
     encoding = {"utf16": "utf-16", "false_utf16": "utf-8-sig", "floats": "gbk"}.get(variant, "utf-8")
     return text.encode(encoding)

@@ -207,7 +207,7 @@ def full_caption(opened: OpenedEvaluation, row: int, truth: str = "", prediction
 
 
 def _figures(opened: OpenedEvaluation, row: int, short: bool = True) -> list[str]:
-    """Describe loss, confidence and correct fraction of a sample, as far as they are known."""
+    """Describe loss, confidence and correct fraction of a sample. Unknown ones are left out."""
     samples = opened.samples
     parts = []
     if samples.losses is not None and not math.isnan(samples.losses[row]):

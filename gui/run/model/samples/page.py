@@ -18,7 +18,7 @@ from gui.run.model.samples.review import (
     Choice,
     ReviewBar,
     Sort,
-    marked_csv,
+    make_csv_rows,
     marks_of,
     rank_samples,
     read_marks,
@@ -339,7 +339,7 @@ class MarkedButton(QPushButton):
         if self._opened is not None:
             marks = marks_of(self._opened, self._rows, self._suggested, is_model_weak=self._is_model_weak)
             saved = counted(len(marks), "marked sample") + tr(" saved to {path}.")
-            save_in_background(partial(write_csv, path, marked_csv(marks)), self.message, saved, self)
+            save_in_background(partial(write_csv, path, make_csv_rows(marks)), self.message, saved, self)
 
     def _choose_file(self) -> None:
         """Open a dialog for the CSV file of the marked samples, and write it."""

@@ -275,7 +275,7 @@ def marks_of(
     return tuple(marks)
 
 
-def marked_csv(marks: Sequence[Mark]) -> Iterator[list[str]]:
+def make_csv_rows(marks: Sequence[Mark]) -> Iterator[list[str]]:
     """Yield CSV rows with the marks of samples."""
     yield [*Mark.__struct_fields__]
     for mark in marks:

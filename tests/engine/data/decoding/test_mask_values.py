@@ -200,7 +200,7 @@ def test_merge_counts_adds_pixels_and_masks() -> None:
 # Surveys
 
 
-def sampled(values: list[int], no_data: int | None = None, palette: list[int] | None = None) -> MaskSample:
+def make_mask_sample(values: list[int], no_data: int | None = None, palette: list[int] | None = None) -> MaskSample:
     found = np.array(values)
     mode = "gray" if palette is None else "palette"
     colors = None if palette is None else np.array(palette)
@@ -210,9 +210,9 @@ def sampled(values: list[int], no_data: int | None = None, palette: list[int] | 
 @pytest.mark.parametrize(
     ("masks", "missing"),
     [
-        ([sampled([0, 1], 0), sampled([1, 2])], (0,)),
-        ([sampled([0, 1], 0), sampled([0, 2])], ()),
-        ([sampled([0, 9], 9), sampled([0, 1], 0)], (9,)),
+        ([make_mask_sample([0, 1], 0), make_mask_sample([1, 2])], (0,)),
+        ([make_mask_sample([0, 1], 0), make_mask_sample([0, 2])], ()),
+        ([make_mask_sample([0, 9], 9), make_mask_sample([0, 1], 0)], (9,)),
     ],
 )
 def test_missing_data_is_declared_by_each_mask_with_it(masks: list[MaskSample], missing: tuple[int, ...]) -> None:
@@ -220,13 +220,13 @@ def test_missing_data_is_declared_by_each_mask_with_it(masks: list[MaskSample], 
 
 
 def test_indices_beyond_the_palette_have_its_last_color() -> None:
-    colors = Survey([sampled([0, 1, 4], palette=[7, 8, 9])]).count_colors()
+    colors = Survey([make_mask_sample([0, 1, 4], palette=[7, 8, 9])]).count_colors()
     assert (colors.values.tolist(), colors.pixels.tolist()) == ([7, 8, 9], [1, 1, 1])
 
 
 @pytest.mark.parametrize(("odd", "palette"), [(0, {0: 7, 1: 8}), (1, {0: 7, 1: 8}), (2, None)])
 def test_palettes_may_differ_in_few_masks(odd: int, palette: dict[int, int] | None) -> None:
-    masks = [sampled([0, 1], palette=[7, 8])] * (11 - odd) + [sampled([0, 1], palette=[7, 5])] * odd
+    masks = [make_mask_sample([0, 1], palette=[7, 8])] * (11 - odd) + [make_mask_sample([0, 1], palette=[7, 5])] * odd
     assert Survey(masks).palette() == palette
 
 

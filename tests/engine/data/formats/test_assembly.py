@@ -17,7 +17,7 @@ from engine.data.splits import FileSplit, LabelSplit, RecognizedDataset, dataset
 FORM = Format("form", "Form", (), "", lambda tree: ())
 
 
-def assembled(
+def assemble_dataset(
     kind: str, splits: dict[str, Any], classes: tuple[str, ...], val_fraction: float = 0.2
 ) -> RecognizedDataset:
     content = Content(classes, splits, [dataset_warning("Odd.")])
@@ -41,7 +41,7 @@ def make_label_split(*rows: tuple[bool, ...]) -> LabelSplit:
     ],
 )
 def test_assemble_limits_class_names(classes: tuple[str, ...], usable: bool) -> None:
-    found = assembled("classes", {"train": make_class_split(0, 1), "val": make_class_split(0, 1)}, classes)
+    found = assemble_dataset("classes", {"train": make_class_split(0, 1), "val": make_class_split(0, 1)}, classes)
     assert (bool(errors(found.problems)), found.train is not None) == (not usable, usable)
     assert found.problems[0].message == "Odd."
 
@@ -62,12 +62,12 @@ def test_assemble_compares_classes_of_splits(
     train: tuple[int, ...], val: tuple[int, ...], test: tuple[int, ...], severities: list[str]
 ) -> None:
     splits = {name: make_class_split(*labels) for name, labels in (("train", train), ("val", val), ("test", test))}
-    found = assembled("classes", splits, ("a", "b", "c", "d"))
+    found = assemble_dataset("classes", splits, ("a", "b", "c", "d"))
     assert [problem.severity for problem in found.problems[1:]] == severities
 
 
 def test_assemble_renumbers_trained_classes() -> None:
-    found = assembled(
+    found = assemble_dataset(
         "classes", {"train": make_class_split(3, 1, 3), "test": make_class_split(0, 3, 1)}, ("a", "b", "c", "d")
     )
     train: Any = found.train
@@ -75,7 +75,7 @@ def test_assemble_renumbers_trained_classes() -> None:
     assert (found.classes, found.val) == (("b", "d"), found.test)
     assert (train.labels.tolist(), test.labels.tolist()) == ([1, 0, 1], [1, 0])
     assert list(test.files) == ["/data/1.png", "/data/2.png"]
-    untrained = assembled(
+    untrained = assemble_dataset(
         "classes", {"train": make_class_split(3, 1), "test": make_class_split(0)}, ("a", "b", "c", "d"), 0
     )
     assert untrained.classes == ("a", "b", "c", "d")
@@ -83,10 +83,10 @@ def test_assemble_renumbers_trained_classes() -> None:
 
 def test_assemble_reports_missing_labels() -> None:
     split = make_label_split((True, False, False), (True, True, False), (True, False, False))
-    found = assembled("labels", {"train": split, "val": make_label_split((False, True, True))}, ("x", "y", "z"))
+    found = assemble_dataset("labels", {"train": split, "val": make_label_split((False, True, True))}, ("x", "y", "z"))
     named = [{name for name in "xyz" if f"label {name}," in each.message} for each in found.problems[1:]]
     assert named == [{"z"}, {"x"}]
-    assert len(assembled("labels", {"train": split}, ("x", "y", "z"), 0).problems) == 2
+    assert len(assemble_dataset("labels", {"train": split}, ("x", "y", "z"), 0).problems) == 2
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_assemble_limits_number_of_classes(kind: str, classes: int, failures: in
     names = tuple(map(str, range(classes)))
     split = InstanceSplit([], []) if kind == "instances" else make_label_split((), ())
     splits = {"train": split, "val": split} if kind == "labels" else {}
-    found = assembled(kind, splits, names)
+    found = assemble_dataset(kind, splits, names)
     assert len(errors(found.problems)) == failures + (kind == "instances")
 
 
@@ -104,7 +104,7 @@ def test_assemble_limits_labels_of_the_largest_split() -> None:
     many = LabelSplit(range(1 << 13), np.zeros((1 << 13, 0), bool))  # type: ignore[arg-type]
     names = tuple(map(str, range(10**5)))
     few = LabelSplit(["a.png"], np.ones((1, len(names)), bool))
-    found = assembled("labels", {"train": few, "test": few}, names)
+    found = assemble_dataset("labels", {"train": few, "test": few}, names)
     assert not errors(found.problems)
     with_many = Content(names, {"train": few, "val": few, "test": many})
     assert errors(assemble(with_many, "labels", "", FORM, val_fraction=0.2, seed=0).problems)

@@ -47,13 +47,13 @@ def one_thread() -> Iterator[None]:
 ROOT = Path(__file__).parents[4]
 
 
-def _measured(model: nn.Module, *shape: int, precision: str = "fp32") -> list[SegmentMeasurement]:
+def _measure_segments(model: nn.Module, *shape: int, precision: str = "fp32") -> list[SegmentMeasurement]:
     context = partial(autocast, CPU, precision)
     inputs = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     return measure(model, trace(model), inputs, clock=time.perf_counter, autocast=context)
 
 
-def _mixed() -> nn.Sequential:
+def _make_mixed_model() -> nn.Sequential:
     """Return a model that contains BatchNorm, random layers and frozen layers."""
     model = nn.Sequential(
         nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Dropout(0.5), nn.Flatten(), nn.Linear(288, 4)
@@ -64,14 +64,14 @@ def _mixed() -> nn.Sequential:
 
 
 def test_measure_has_no_side_effects() -> None:
-    model = _mixed()
+    model = _make_mixed_model()
     model[5].weight.grad = torch.ones_like(model[5].weight)
     names = [name for name, _ in model.named_parameters()]
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     addresses = {name: tensor.data_ptr() for name, tensor in model.state_dict().items()}
     modes = [module.training for module in model.modules()]
     state = torch.get_rng_state()
-    _measured(model, 2, 3, 8, 8)
+    _measure_segments(model, 2, 3, 8, 8)
     assert torch.equal(torch.get_rng_state(), state)
     assert [name for name, _ in model.named_parameters()] == names
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
@@ -83,7 +83,7 @@ def test_measure_has_no_side_effects() -> None:
 
 def test_measure_times_both_passes() -> None:
     model = models.resnet18()
-    found = _measured(model, 2, 3, 64, 64)
+    found = _measure_segments(model, 2, 3, 64, 64)
     assert len(found) == len(trace(model).points) + 1
     assert all(segment.forward_s > 0 and segment.backward_s > 0 for segment in found)
     # A 7x7 convolution of a large image takes longer than the pooling at the end.
@@ -104,9 +104,9 @@ def test_run_takes_the_fastest_forward_and_backward_pass() -> None:
 
 
 def test_measure_of_frozen_segments() -> None:
-    model = _mixed()
+    model = _make_mixed_model()
     model[1].requires_grad_(False)
-    found = _measured(model, 2, 3, 8, 8)
+    found = _measure_segments(model, 2, 3, 8, 8)
     assert found[0].backward_s == 0.0
     assert found[0].activation_bytes == found[0].output_bytes  # includes the output
     assert found[-1].backward_s > 0.0
@@ -115,7 +115,7 @@ def test_measure_of_frozen_segments() -> None:
 def test_measure_counts_activations_once() -> None:
     model = nn.Sequential(nn.Linear(16, 32), nn.Sigmoid(), nn.Linear(32, 8))
     images, real = 4, 4  # a float has four bytes
-    found = _measured(model, images, 16)
+    found = _measure_segments(model, images, 16)
     # A layer saves its input, which the previous segment has counted; the sigmoid saves its output.
     assert [segment.activation_bytes for segment in found] == [images * 32 * real, images * 32 * real, 8 * 16]
     assert [segment.output_bytes for segment in found] == [images * 32 * real, images * 32 * real, 8 * 16]
@@ -136,14 +136,14 @@ def test_measure_counts_what_autograd_saves() -> None:
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         output = model(inputs)
     total = sum(size for size, _ in saved.values()) + output.nbytes
-    parts = sum(segment.activation_bytes for segment in _measured(model, 2, 3, 64, 64))
+    parts = sum(segment.activation_bytes for segment in _measure_segments(model, 2, 3, 64, 64))
     # Segments count the outputs that they send, even if autograd doesn't need them.
     assert total <= parts <= 1.25 * total
 
 
 def test_measure_with_bf16_halves_outputs() -> None:
     model = nn.Sequential(nn.Linear(16, 32), nn.Linear(32, 8))
-    found = _measured(model, 4, 16, precision="bf16")
+    found = _measure_segments(model, 4, 16, precision="bf16")
     assert [segment.output_bytes for segment in found] == [4 * 32 * 2, 4 * 8 * 2]
 
 
@@ -175,7 +175,10 @@ def test_measure_holds_one_segment_on_device() -> None:
 
 
 def test_measure_needs_no_weights() -> None:
-    on_cpu, on_meta = _measured(_mixed(), 2, 3, 8, 8), _measured(_mixed().to("meta"), 2, 3, 8, 8)
+    on_cpu, on_meta = (
+        _measure_segments(_make_mixed_model(), 2, 3, 8, 8),
+        _measure_segments(_make_mixed_model().to("meta"), 2, 3, 8, 8),
+    )
     assert [each[2:] for each in on_meta] == [each[2:] for each in on_cpu]
     assert all(each.forward_s > 0 for each in on_meta)
 

@@ -219,15 +219,15 @@ def test_largest_map_is_exported_and_explained() -> None:
 
 
 def test_masks_must_have_two_classes(tmp_path: Path) -> None:
-    def prepared(folder: Path, ignored: int | None = None) -> Splits:
+    def open_prepared_splits(folder: Path, ignored: int | None = None) -> Splits:
         splits = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=TASK.entry.annotations)
         return TASK.prepare_splits(Job.from_fields(task="road_extraction", ignore_value=ignored), splits)
 
     discs = make_masked(tmp_path / "discs", {"train": 2, "val": 2})
-    assert prepared(make_lined(tmp_path / "lines", {"train": 2, "val": 2})).train.planes == 2
+    assert open_prepared_splits(make_lined(tmp_path / "lines", {"train": 2, "val": 2})).train.planes == 2
     with pytest.raises(DatasetError, match=r"The masks have 3 classes.*choose the task Semantic segmentation"):
-        prepared(discs)
-    splits = prepared(discs, ignored=2)
+        open_prepared_splits(discs)
+    splits = open_prepared_splits(discs, ignored=2)
     assert len(splits.classes) == 2
     of_class_2 = np.asarray(Image.open(discs / "masks/train/000.png")) == 2
     assert of_class_2.any()
