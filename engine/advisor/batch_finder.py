@@ -141,7 +141,7 @@ def is_out_of_memory(failed: Failed) -> bool:
 
 
 def merge_probes(probes: Sequence[Probe]) -> Probe:
-    """Combine the measurements of all ranks, in order of ranks. Their speeds are equal."""
+    """Combine the measurements of all ranks, in order of ranks. All ranks have measured the same speed."""
     memory = {
         f"{name} of rank {rank}": used for rank, probe in enumerate(probes) for name, used in probe.memory.items()
     }

@@ -57,7 +57,7 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     host: str = ""
 
     def problems(self) -> list[Problem]:
-        """Return the problems with the sbatch options. Their fields are the flags of the command line."""
+        """Return the problems with the sbatch options. The field of each problem is a command-line flag."""
         found = [
             Problem(f"--{field}", f"“{value}” is not the name of {article} {field}.", remedy)
             for field, article, value, remedy in (

@@ -250,7 +250,7 @@ class Nodes:
         facts = [node.facts for node in self.nodes if node.facts is not None]
         if len(facts) < len(self.nodes) or not self._inputs.done() or self._group.failure is not None:
             return
-        problems = self._differences(facts, self._inputs.result())
+        problems = self._find_differences(facts, self._inputs.result())
         if self._has_waited:
             self._on_event(PhaseChanged(phase="starting"))
         self._stage = _Stage.COPYING
@@ -261,7 +261,7 @@ class Nodes:
         else:
             self._copy_files()
 
-    def _differences(self, facts: Sequence[NodeFacts], local_inputs: Mapping[str, DatasetDigest]) -> list[Problem]:
+    def _find_differences(self, facts: Sequence[NodeFacts], local_inputs: Mapping[str, DatasetDigest]) -> list[Problem]:
         """Return the differences between the machines that would break the run, given the facts of each machine.
 
         Footplate's version and the job's inputs are compared with this machine, and all other versions with the first
@@ -397,13 +397,13 @@ class Nodes:
             return
         encoded = bytes(message.message)
         event = FROM_WORKER.decode(encoded) if encoded.startswith(_EVENTS_WITH_FILES) else None
-        others = [each for each in self.nodes if not each.shares_folder]
-        if isinstance(event, CheckpointSaved) and node in others:
+        without_folder = [each for each in self.nodes if not each.shares_folder]  # don't see the run folder
+        if isinstance(event, CheckpointSaved) and node in without_folder:
             self._fetch_then_forward(node, worker, event, [event.path], [node])
-        elif isinstance(event, Predicted) and others:
+        elif isinstance(event, Predicted) and without_folder:
             images = (path for sample in event.samples for path in (sample.truth_png, sample.prediction_png) if path)
             missing = [path for path in dict.fromkeys(images) if not (self._run.path / path).exists()]
-            self._fetch_then_forward(node, worker, event, missing, others)
+            self._fetch_then_forward(node, worker, event, missing, without_folder)
         else:
             worker.on_message(encoded)
 

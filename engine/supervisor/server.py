@@ -322,7 +322,7 @@ class Server:
         return False
 
     def _set_writing(self, client: Client, is_writing: bool) -> None:
-        """Make the selector report when the client's socket accepts data if `is_writing` is True, else no longer."""
+        """Turn on or off, by `is_writing`, that the selector reports when the client's socket accepts data."""
         if client.is_writing != is_writing:
             client.is_writing = is_writing
             mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if is_writing else 0)

@@ -126,8 +126,8 @@ def make_folder(folder: Path) -> None:
 def trusted_folder(folder: Path) -> Path:
     """Return the resolved path of `folder`, after checking that no other user can change or replace it.
 
-    The folder is created if it is missing. Code and the user's consent are read from such folders. If a group can write
-    to a parent folder, it is trusted.
+    The folder is created if it is missing. Code and the user's consent are read from such folders. A group that can
+    write to a parent folder is trusted.
 
     Raises:
         PermissionError: Another user can change the folder that the message names.

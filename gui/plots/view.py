@@ -22,7 +22,7 @@ from gui.style import theme
 class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]
     """GraphicsView with one box and two axes.
 
-    It lacks those features of pyqtgraph's PlotWidget that cost most of its time: menus, buttons and hidden axes.
+    It omits the slow features of pyqtgraph's PlotWidget: menus, buttons and hidden axes.
 
     Signals:
         double_clicked(): the user has double-clicked.

@@ -238,7 +238,7 @@ class Driver:
             self._create(*found)
 
     def _are_originals_done(self) -> bool:
-        """Return True if all original trials have ended and no more will start, so that the best can be repeated."""
+        """Return True if all original trials have ended and no more will start, so that the best trials can be repeated."""
         return all(handle.ended for handle in self._originals) and not self._may_start() and not self._end_cause
 
     def _missing_repeats(self) -> list[tuple[int, int]]:

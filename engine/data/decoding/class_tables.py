@@ -203,7 +203,7 @@ def _parse_row(row: Sequence[str]) -> Entry | None:
         return None
     if len(numbers) == 1:
         return names[0], numbers[0], False
-    color = _parse_color(numbers[-3:])
+    color = _parse_color(numbers[-3:])  # without the id, if there is one
     return None if color is None else (names[0], color, True)
 
 

@@ -166,7 +166,7 @@ def compare_metrics(
             break
     computed = [dict(metric.compute()) for metric in (expected, actual)]
     for each in computed:
-        if not model.objective.exports_all_outputs:
+        if not model.objective.exports_all_outputs:  # the loss needs the outputs that the file lacks
             each.pop("loss", None)
     return ComparedMetrics(computed[0], computed[1], processed)
 

@@ -112,7 +112,7 @@ class Journal:
 class Writers:
     """Threads that write the results of batches while the model computes the next ones.
 
-    Their queue is bounded. `on_written` is called after each batch with its number of samples.
+    The queue of waiting batches is bounded. `on_written` is called after each batch with its number of samples.
     """
 
     def __init__(self, journal: Journal, on_written: Callable[[int], None]) -> None:

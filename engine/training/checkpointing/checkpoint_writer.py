@@ -106,8 +106,7 @@ class CheckpointWriter:
         refusal: Reason why the disk refused the latest snapshot, or "" if it didn't.
         unwritten: Part of the latest snapshot that the disk refused, or None.
         caller_reports_refusals: True if the writer sends no warning when the disk refuses a snapshot, because the
-            caller
-            retries and reports it.
+            caller retries and reports it.
         next_epoch_end: Time (of `time.monotonic`) before which the checkpoint at the end of an epoch may be skipped.
     """
 

@@ -264,7 +264,7 @@ class Checkpointer:
         self._reporter.set_activity("save")
         timeout_s = RETRY_STOPPED_S if stopped else RETRY_COMPLETED_S
         writer, deadline = self.writer, time.monotonic() + timeout_s
-        writer.caller_reports_refusals = True
+        writer.caller_reports_refusals = True  # the returned explanation replaces a warning for each attempt
         if writer.unwritten is not None:
             message = (
                 f"{writer.refusal} The final state is kept in memory, and saving is retried for {timeout_s:.0f} "
@@ -280,6 +280,7 @@ class Checkpointer:
             while writer.unwritten is not None and copy is None and folders:
                 copy = writer.save_elsewhere(Path(folders.popleft()))
                 best_saved |= copy is not None and writer.unwritten.best is not None
+        # Only rank 0 writes, but all ranks must agree on the best epoch.
         if self._strategy.collectives.all_reduce_max([int(best_saved)])[0]:
             self._set_best(self._unsaved_best)
             self._unsaved_best = None

@@ -52,7 +52,7 @@ class RunCharts(QWidget):
         self._add_lines()
         named = {"loss": self.loss, "accuracy": self.accuracy, **self.devices, "speed": self.speed, "times": self.times}
         self.rows = PlotRows(named, settings or Settings())
-        self._hide_power_and_temperature(True)
+        self._hide_power_and_temperature(is_hidden=True)
         self.setLayout(vbox(self.rows))
 
     @property
@@ -65,7 +65,7 @@ class RunCharts(QWidget):
             plot.remove_lines()
         self.accuracy.set_title(tr("Accuracy"))
         self.rows.set_empty("accuracy", False)
-        self._hide_power_and_temperature(True)  # until a device reports them
+        self._hide_power_and_temperature(is_hidden=True)  # until a device reports them
         self._restart_plots()
         self.group.set_axis(self.group.axis)  # shows all data again if the user has zoomed
 
@@ -117,7 +117,7 @@ class RunCharts(QWidget):
             if column is not None:
                 plot.set_data(name, x_values, column.values)
 
-    def _hide_power_and_temperature(self, is_hidden: bool) -> None:
+    def _hide_power_and_temperature(self, *, is_hidden: bool) -> None:
         """Hide the plots of power and temperature if `is_hidden`. Most CPUs report neither."""
         for quantity in ("power_w", "temperature_c"):
             self.rows.set_empty(quantity, is_hidden)
@@ -137,7 +137,7 @@ class RunCharts(QWidget):
                 column: Column = getattr(columns, quantity)
                 plot.set_data(device, self._x_values(columns), column.values)
         if any(np.isfinite(d.power_w.last) or np.isfinite(d.temperature_c.last) for d in data.devices.values()):
-            self._hide_power_and_temperature(False)
+            self._hide_power_and_temperature(is_hidden=False)
 
     def _x_values(self, columns: Steps | Validations | DeviceColumns) -> Floats:
         """Return the x values of logged values: their steps or their times, depending on the axis."""

@@ -202,7 +202,7 @@ def _difference_row(each: Difference) -> tuple[str, ...]:
     percent, difference = each.entry.percent, each.difference
     return (
         each.entry.title,
-        format_value(each.second, percent),
+        format_value(each.second, percent),  # this evaluation
         format_value(each.first, percent),
         _format_difference(difference.value, percent),
         f"{_format_difference(difference.low, percent)} to {_format_difference(difference.high, percent)}"

@@ -236,7 +236,7 @@ class SamplesPage(QWidget):
         return partial(write_marks, saved, rows)
 
     def _on_write_failed(self, error: Exception) -> None:
-        """Report that marks couldn't be saved, and save those of the other evaluations."""
+        """Report that marks couldn't be saved, and save the marks of the other evaluations."""
         self._marks_writer.request()
         self.message.emit(tr("Couldn't save the marks: {error}.").format(error=describe_error(error)), "warning")
 
