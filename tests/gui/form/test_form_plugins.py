@@ -17,7 +17,7 @@ from gui.sources.inspector import PluginReader
 from gui.sources.resume_fork import Prefill
 from tests.engine.contract.test_options import FIELDS
 from tests.gui.form.test_form import problem_at
-from tests.gui.form.test_form_tasks import offered
+from tests.gui.form.test_form_tasks import list_offered
 from tests.support.installed import install
 
 LEFT_OUT = Problem("dataset", "The plug-in “elm” is left out.", "Uninstall trees.", "warning")
@@ -46,7 +46,7 @@ def test_plugins_appear_when_read(form: JobForm, catalogue: Catalogue, images: P
     with qtbot.waitSignal(form.folder_chosen):  # the folder may have the format of a plug-in
         form.set_catalogue(catalogue)
     assert problem_at(form, "model") == ""
-    assert "Calibration error" in offered(form)
+    assert "Calibration error" in list_offered(form)
     assert "The plug-in “elm” is left out." in problem_at(form, "dataset")
     assert list(form.options.rows) == ["width", "slope", "pooling", "bias", "note"]
     assert not form.options.isHidden()
