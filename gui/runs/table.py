@@ -9,7 +9,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QMimeData, QModelIndex, QObject, Qt, Signal
+from PySide6.QtCore import QItemSelectionModel, QMimeData, QModelIndex, QObject, Qt, Signal
 from PySide6.QtGui import QFocusEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QLineEdit
 
@@ -280,7 +280,9 @@ class RunsTable(RowTable):
         super().focusInEvent(event)
         is_by_tab = event.reason() in (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason)
         if is_by_tab and self.currentIndex().isValid() and not self.selectionModel().hasSelection():
-            self.selectRow(self.currentIndex().row())
+            # `selectRow` would depend on the modifier keys that are pressed.
+            flag = QItemSelectionModel.SelectionFlag
+            self.selectionModel().select(self.currentIndex(), flag.Select | flag.Rows)
 
     def _on_section_resized(self, column: int, _before: int, _now: int) -> None:
         if not self._is_fitting and column < self._model.columnCount() - 1:  # the last column stretches

@@ -48,7 +48,7 @@ def complete_and_close(window):
     modules_of_first_frame = sorted(sys.modules)
     complete(window)
     sizes = [part.font().pointSizeF() for part in (QApplication.instance(), window.menuBar(), window.form.train)]
-    facts = locale.localeconv()["decimal_point"], sizes.count(sizes[0]), theme.scaled(100)
+    facts = locale.localeconv()["decimal_point"], sizes.count(sizes[0]), theme.scale_pixels(100)
     print(*facts)
     print(*modules_of_first_frame)
     print(*sorted(sys.modules))
