@@ -127,7 +127,7 @@ def torch_obstacles(gpus: Sequence[tuple[Gpu, Numbers | None]], nvml: Nvml, torc
         message = f"torch {torch.version} is built without CUDA, which NVIDIA GPUs need."
         yield Obstacle(all_gpus, message, _torch_remedy(nvml, capabilities))
         return
-    cuda = _numbers(torch.cuda)
+    cuda = _parse_numbers(torch.cuda)
     if not driver_supports(nvml, cuda):
         message = (
             f"torch {torch.version} is built for CUDA {torch.cuda}, for which NVIDIA driver {nvml.driver_version} is "
@@ -138,7 +138,7 @@ def torch_obstacles(gpus: Sequence[tuple[Gpu, Numbers | None]], nvml: Nvml, torc
         (gpu, capability) for gpu, capability in gpus if capability is not None and not _has_code_for(torch, capability)
     ]
     if unsupported:
-        built_for = [capability for _, capability in map(_architecture, torch.architectures)]
+        built_for = [capability for _, capability in map(_parse_architecture, torch.architectures)]
         supported = listed(dict.fromkeys(map(_dotted, built_for)))
         names = [f"{gpu_title(gpu)} ({gpu.name}, {_dotted(capability)})" for gpu, capability in unsupported]
         message = f"torch {torch.version} is built for compute capabilities {supported}, not for {listed(names)}."
@@ -153,9 +153,9 @@ def driver_supports(nvml: Nvml, cuda: Numbers) -> bool:
     (nvmlSystemGetCudaDriverVersion_v2), which includes NVIDIA's forward compatibility packages for older drivers.
     """
     if nvml.cuda_version:
-        return cuda[0] <= _numbers(nvml.cuda_version)[0]
+        return cuda[0] <= _parse_numbers(nvml.cuda_version)[0]
     oldest = OLDEST_DRIVERS.get(cuda[0])
-    return oldest is None or not nvml.driver_version or _numbers(nvml.driver_version) >= _numbers(oldest)
+    return oldest is None or not nvml.driver_version or _parse_numbers(nvml.driver_version) >= _parse_numbers(oldest)
 
 
 def _has_code_for(torch: TorchBuild, capability: Numbers) -> bool:
@@ -166,7 +166,7 @@ def _has_code_for(torch: TorchBuild, capability: Numbers) -> bool:
     """
     return not torch.architectures or any(
         architecture <= capability and (kind == "compute" or architecture[0] == capability[0])
-        for kind, architecture in map(_architecture, torch.architectures)
+        for kind, architecture in map(_parse_architecture, torch.architectures)
     )
 
 
@@ -200,7 +200,7 @@ def _fitting_build(nvml: Nvml, capabilities: Sequence[Numbers]) -> PublishedBuil
 
     Among builds of the same torch version, one whose CUDA version the driver fully supports is preferred.
     """
-    driver_cuda = _numbers(nvml.cuda_version or "")  # () if it is unknown
+    driver_cuda = _parse_numbers(nvml.cuda_version or "")  # () if it is unknown
     fitting = (
         build
         for build in PUBLISHED
@@ -215,13 +215,13 @@ def _fitting_build(nvml: Nvml, capabilities: Sequence[Numbers]) -> PublishedBuil
     return max(fitting, key=preference, default=None)
 
 
-def _architecture(name: str) -> tuple[str, Numbers]:
+def _parse_architecture(name: str) -> tuple[str, Numbers]:
     """Convert "sm_90a" to ("sm", (9, 0))."""
     kind, _, number = name.partition("_")
-    return kind, divmod(_numbers(number)[0], 10)
+    return kind, divmod(_parse_numbers(number)[0], 10)
 
 
-def _numbers(version: str) -> Numbers:
+def _parse_numbers(version: str) -> Numbers:
     """Convert "13.2" to (13, 2)."""
     return tuple(map(int, re.findall(r"\d+", version)))
 

@@ -62,7 +62,7 @@ def advise(options: argparse.Namespace) -> int:
         job=job, seconds=options.seconds, remeasure=options.again, machines=options.machines, network=network
     )
     answer: Advice = children.carry_out(request, refused=FAILED)
-    print_lines(*([msgspec.json.encode(answer).decode()] if options.json else _lines(answer)))
+    print_lines(*([msgspec.json.encode(answer).decode()] if options.json else _format_lines(answer)))
     if options.save is not None and answer.fits:
         return _save(apply_candidate(job, answer.table[0]), options.save, quiet=options.json)
     return COMPLETED if answer.fits else FAILED
@@ -95,7 +95,7 @@ def _parse_network(options: argparse.Namespace) -> tuple[Network | None, list[Pr
     return Network(rate, latency_s), wrong
 
 
-def _lines(answer: Advice) -> list[str]:
+def _format_lines(answer: Advice) -> list[str]:
     """Format the advisor's answer as lines of text: table of candidates, explanations and flags."""
     lines = table(_HEAD, [_cells(row) for row in answer.table]) if answer.table else []
     lines += [answer.sentence, *answer.remedies, *answer.what_would_change]

@@ -54,7 +54,10 @@ def snapshot_lines(
     listens = request is not None and not once
     if listens:
         arguments.append("--listen")
-    with _child("engine.gpus", *arguments, stdin=subprocess.PIPE if listens else subprocess.DEVNULL) as (process, log):
+    with _start_child("engine.gpus", *arguments, stdin=subprocess.PIPE if listens else subprocess.DEVNULL) as (
+        process,
+        log,
+    ):
         assert process.stdout is not None
         try:
             if process.stdin is not None:  # stays open: the sampler exits at its end
@@ -65,7 +68,7 @@ def snapshot_lines(
                 has_answered = True
                 yield line
             if not (once and has_answered):
-                raise ChildFailed(_last_error(process, log))
+                raise ChildFailed(_await_last_error(process, log))
         finally:
             process.terminate()
 
@@ -189,7 +192,7 @@ def _messages(
     """
     stdin = subprocess.DEVNULL if request is None else subprocess.PIPE
     with (
-        _child(module, *arguments, stdin=stdin) as (process, log),
+        _start_child(module, *arguments, stdin=stdin) as (process, log),
         _terminate_on_interrupt(process) if answers_interrupt else nullcontext(),
     ):
         assert process.stdout is not None
@@ -200,7 +203,7 @@ def _messages(
                     process.stdin.close()
             for line in process.stdout:
                 yield decoder.decode(line)
-            raise ChildFailed(_last_error(process, log))
+            raise ChildFailed(_await_last_error(process, log))
         finally:
             process.terminate()
             process.wait()  # also after Ctrl+C: it ends its workers first
@@ -223,7 +226,7 @@ def _terminate_on_interrupt(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 @contextmanager
-def _child(
+def _start_child(
     module: str, *arguments: str, stdin: int = subprocess.DEVNULL
 ) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
     """Start a module in a child process. Yields the process and a file that receives its standard error.
@@ -243,7 +246,7 @@ def _child(
         yield process, log
 
 
-def _last_error(process: subprocess.Popen[bytes], log: IO[bytes]) -> str:
+def _await_last_error(process: subprocess.Popen[bytes], log: IO[bytes]) -> str:
     """Wait for the child to exit. Returns the last line of its standard error, or its exit status."""
     process.wait()
     log.seek(max(0, log.seek(0, os.SEEK_END) - _MAX_STDERR_BYTES))

@@ -44,7 +44,7 @@ def evaluate(options: argparse.Namespace) -> int:
         result = msgspec.to_builtins(saved.evaluation) | {"path": str(saved.folder)}
         print_lines(msgspec.json.encode(result).decode())
     else:
-        print_lines(*_lines(saved))
+        print_lines(*_format_lines(saved))
     return COMPLETED
 
 
@@ -77,7 +77,7 @@ def _evaluate_run(options: argparse.Namespace) -> SavedEvaluation:
         raise CommandError(fail(str(error), FAILED)) from error
 
 
-def _lines(saved: SavedEvaluation) -> Iterator[str]:
+def _format_lines(saved: SavedEvaluation) -> Iterator[str]:
     """Yield the lines of text that describe an evaluation: metrics, classes, box errors and calibration."""
     evaluation = saved.evaluation
     yield (

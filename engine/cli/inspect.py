@@ -50,7 +50,7 @@ def inspect(options: argparse.Namespace) -> int:
     if options.json:
         print_lines(msgspec.json.encode(_to_plain_values(report, task)).decode())
     else:
-        print_lines(*_lines(report, task))
+        print_lines(*_format_lines(report, task))
     return BAD_REQUEST if errors(report.problems) else COMPLETED
 
 
@@ -90,7 +90,7 @@ def _to_plain_values(report: DatasetReport, task: str) -> dict[str, Any]:
     }
 
 
-def _lines(report: DatasetReport, task: str) -> Iterator[str]:
+def _format_lines(report: DatasetReport, task: str) -> Iterator[str]:
     """Format a dataset's format, classes, samples and problems as lines of text."""
     if report.format:
         entry = load_catalogue().task(task)

@@ -12,7 +12,7 @@ from typing import Any
 from engine.system.stdio import exit_now
 
 
-def _cuda_error(torch: ModuleType) -> str:
+def _try_cuda(torch: ModuleType) -> str:
     """Start CUDA, and return PyTorch's error message if that fails, otherwise ""."""
     try:
         torch.cuda.init()
@@ -41,7 +41,7 @@ def probe() -> dict[str, Any]:
         if facts["cuda"]:
             facts["cuda_sum"] = float(torch.ones(2, device="cuda").sum())
         elif facts["built_for_cuda"]:
-            facts["cuda_error"] = _cuda_error(torch)
+            facts["cuda_error"] = _try_cuda(torch)
         facts["weights_folder"] = torch.hub.get_dir()
     except Exception as error:
         facts["error"] = f"{type(error).__name__}: {error}"

@@ -68,7 +68,7 @@ def review(options: argparse.Namespace) -> int:
     if options.json:
         print_lines(msgspec.json.encode(found).decode())
     else:
-        print_lines(*_lines(found, options))
+        print_lines(*_format_lines(found, options))
     if options.csv is not None:
         marks = tuple(_samples_to_mark(found))
         write_csv(options.csv, [_COLUMNS, *([getattr(each, name) for name in _COLUMNS] for each in marks)])
@@ -99,7 +99,7 @@ def _review(options: argparse.Namespace, values: dict[str, Any]) -> Review:
     return decode_review(read_file(inference.run_request(request), MAX_RESULT_BYTES))
 
 
-def _lines(found: Review, options: argparse.Namespace) -> Iterator[str]:
+def _format_lines(found: Review, options: argparse.Namespace) -> Iterator[str]:
     """Format the requested parts of a review as text: worst samples, label issues and duplicates."""
     shows_all = not (options.labels or options.duplicates)
     yield found.origin

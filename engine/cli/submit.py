@@ -83,7 +83,7 @@ def submit(options: argparse.Namespace) -> int:
         host=options.slurm_host,
     )
     found = slurm.problems()
-    text = _script(options.script, found)
+    text = _read_script(options.script, found)
     if options.devices is not None:
         found.append(
             Problem("devices", "SLURM chooses the devices.", "Set their number with --nodes and --gpus-per-node.")
@@ -107,7 +107,7 @@ def submit(options: argparse.Namespace) -> int:
     return COMPLETED
 
 
-def _script(file: str | None, found: list[Problem]) -> str:
+def _read_script(file: str | None, found: list[Problem]) -> str:
     """Read a script file and return its text, or "" if `file` is None. Problems with it are appended to `found`."""
     if file is None:
         return ""

@@ -60,7 +60,7 @@ def validate(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
         found += arguments.resolve_devices(values, machine)
     found += job_from_values(values)[1]
     invalid = {problem.field for problem in found}
-    draft = _valid_part(values, invalid)
+    draft = _make_job_without_invalid(values, invalid)
     if draft is None:
         return None, found
     dataset = _inspect(draft, found)
@@ -70,7 +70,7 @@ def validate(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
     if chooses_recipe or options.recipe:
         recipe, wrong = _apply_recipe(values, dataset)
         found += wrong
-    draft = _valid_part(values, invalid) or draft
+    draft = _make_job_without_invalid(values, invalid) or draft
     wrong = problems(draft, load_catalogue(), machine, dataset, chosen=given if recipe is not None else None)
     wrong += gpu_problems(draft, machine, installed_torch(), os.environ)
     if machine is not None:
@@ -105,7 +105,7 @@ def read_machine(found: list[Problem]) -> Snapshot | None:
         return None
 
 
-def _valid_part(values: dict[str, Any], invalid: set[str]) -> Job | None:
+def _make_job_without_invalid(values: dict[str, Any], invalid: set[str]) -> Job | None:
     """Create a job from `values`. If that fails, leave out the `invalid` fields.
 
     In this way, problems that depend on a job are reported together with those of the invalid fields. Returns None if

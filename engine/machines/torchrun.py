@@ -92,7 +92,7 @@ def main(arguments: Sequence[str]) -> int:
         return _refuse([Problem("", "torchrun did not start this process.", "See `footplate torchrun`.")])
     job, problems = _read_job(arguments[0])
     if job is not None:
-        problems += _mismatches(job, process)
+        problems += _find_mismatches(job, process)
     if job is None or errors(problems):
         return _refuse(problems if process.local_rank == 0 else [])
     if job.model.model_file_sha256:
@@ -124,7 +124,7 @@ def _read_job(text: str) -> tuple[Job | None, list[Problem]]:
         return None, [Problem("", f"The job is not JSON: {error}.", "Copy the whole line of `footplate torchrun`.")]
 
 
-def _mismatches(job: Job, process: TorchrunProcess) -> list[Problem]:
+def _find_mismatches(job: Job, process: TorchrunProcess) -> list[Problem]:
     """Return the problems that occur if a job does not match the processes that torchrun has started."""
     found = []
     if world_size(job) != process.world_size:

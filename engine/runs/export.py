@@ -67,7 +67,7 @@ def export_folder(run: RunFolder, target: Path, texts: Mapping[str, str], *, che
         names = sorted(path.relative_to(temporary).as_posix() for path in temporary.rglob("*") if path.is_file())
         temporary.rename(target)
     except OSError as error:
-        raise _refusal(target, error) from error
+        raise _make_refusal(target, error) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return names
@@ -96,7 +96,7 @@ def export_zip(
             names = sorted(name.removeprefix(f"{run.run_id}/") for name in archive.namelist())
         os.replace(temporary, target)
     except OSError as error:
-        raise _refusal(target, error) from error
+        raise _make_refusal(target, error) from error
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -139,7 +139,7 @@ def _temporary_path(target: Path) -> Path:
     return target.with_name(f".{target.name}.{os.getpid()}.part")
 
 
-def _refusal(target: Path, error: OSError) -> ExportRefused:
+def _make_refusal(target: Path, error: OSError) -> ExportRefused:
     """Create the exception for an export to `target` that has failed with `error`."""
     location = f" ({error.filename})" if error.filename else ""
     return ExportRefused(

@@ -33,10 +33,10 @@ def usable_cores() -> int:
     It is limited by the process's CPU affinity and the quotas of its control groups.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min([cores, *map(math.ceil, _quotas())]))
+    return max(1, min([cores, *map(math.ceil, _read_quotas())]))
 
 
-def _quotas() -> Iterator[float]:
+def _read_quotas() -> Iterator[float]:
     """Yield the CPU quotas of this process's control groups, in cores.
 
     Sources: "Control Group v2", cpu.max; cpu.cfs_* in version 1.

@@ -105,7 +105,9 @@ class RunCommands(QObject):
     def send(self, command: Command) -> None:
         if self._run is not None:
             run = self._run
-            in_background(partial(_deliver, run, command), self, self._on_sent, partial(self._on_not_sent, run))
+            in_background(
+                partial(_send_to_supervisor, run, command), self, self._on_sent, partial(self._on_not_sent, run)
+            )
 
     def finish(self) -> None:
         """Wait until pending commands have been sent, when the program exits."""
@@ -124,6 +126,6 @@ class RunCommands(QObject):
         self.failed.emit(run)
 
 
-def _deliver(run: RunFolder, command: Command) -> str:
+def _send_to_supervisor(run: RunFolder, command: Command) -> str:
     """Send `command` to the run's supervisor. Return a message if it doesn't answer. Raises NotRunning, OSError."""
     return "" if send(run, command) else describe_silence(run)

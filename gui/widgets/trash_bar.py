@@ -50,13 +50,13 @@ class TrashBar(QuestionBar):
             return
         self.show_note(tr("Moving {title} to the trash…").format(title=title))
         self.no.setFocus()
-        self.work(partial(_attempt, trash, items), partial(self._on_moved, title, len(items)))
+        self.work(partial(_call_for_each, trash, items), partial(self._on_moved, title, len(items)))
 
     def undo(self) -> None:
         """Move back the items that were moved last, even if the bar has been closed."""
         if not self.is_busy and self._trashed:
             self.show_note(tr("Putting back…"))
-            self.work(partial(_attempt, put_back, self._trashed), self._on_restored)
+            self.work(partial(_call_for_each, put_back, self._trashed), self._on_restored)
 
     def accept(self) -> None:
         """Undo the last move. The left button calls this."""
@@ -112,7 +112,7 @@ class TrashBar(QuestionBar):
         self.changed.emit()
 
 
-def _attempt(function: Callable[[Any], Any], items: Sequence[Any]) -> _Outcome:
+def _call_for_each(function: Callable[[Any], Any], items: Sequence[Any]) -> _Outcome:
     """Call `function` for each item. Return the results, and the messages of the calls that raised CannotTrash."""
     results, problems = [], []
     for item in items:

@@ -66,7 +66,7 @@ def list_setups(requested: Job, catalogue: Catalogue) -> list[Setup]:
     for setup in (first, *_base_setups(requested, catalogue)):
         setups.setdefault(setup.job, setup)
     for setup in list(setups.values()):
-        for varied in () if setup.refusal or setup.base_name else _vary(setup, requested, catalogue):
+        for varied in () if setup.refusal or setup.base_name else _make_variants(setup, requested, catalogue):
             setups.setdefault(varied.job, varied)
     return list(setups.values())
 
@@ -113,7 +113,7 @@ def _strategy_settings(base: Job, strategy: StrategyEntry, count: int) -> Iterat
             yield settings | {"pipeline_schedule": schedule, "microbatches": None, "stages_per_device": None}
 
 
-def _vary(setup: Setup, requested: Job, catalogue: Catalogue) -> Iterator[Setup]:
+def _make_variants(setup: Setup, requested: Job, catalogue: Catalogue) -> Iterator[Setup]:
     """Yield variants of `setup`, each with one changed setting that may make it faster."""
     job, strategy = setup.job, catalogue.strategy(setup.job.resolved_strategy)
     assert strategy is not None

@@ -101,7 +101,7 @@ def _columns(snapshot: Snapshot, numbers: Mapping[str, str]) -> list[Column]:
         Column("Use", [_format_fixed_width(load, "%", 3) for load in loads], [_fraction(load, 100) for load in loads]),
         Column("Memory", [gib_of(*pair) for pair in memory], [_fraction(*pair) for pair in memory]),
         Column("Temp", [_format_fixed_width(value, "°C", 2) for value in temperatures]),
-        Column("Power", [*(_power(gpu) for gpu in gpus), ""]),
+        Column("Power", [*(_format_power(gpu) for gpu in gpus), ""]),
         Column("NVML", [*(str(gpu.nvml_index) for gpu in gpus), ""] if orders_differ else []),
         Column("Clock", [*(_format_fixed_width(gpu.sm_clock_mhz, "MHz", 4) for gpu in gpus), ""]),
         Column("Fan", [*(_format_fixed_width(gpu.fan_percent, "%", 3) for gpu in gpus), ""]),
@@ -119,7 +119,7 @@ def _format_fixed_width(value: float | None, unit: str, digits: int) -> str | No
     return None if value is None else with_unit(f"{value:{digits}.0f}", unit)
 
 
-def _power(gpu: Gpu) -> str | None:
+def _format_power(gpu: Gpu) -> str | None:
     """Format the power of a GPU with its limit, or return None if the power is unknown."""
     if gpu.power_w is None:
         return None

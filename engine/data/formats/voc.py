@@ -71,9 +71,9 @@ class _File:
 def detect(tree: Tree) -> list[Detection]:
     """Detect XML files in VOC's format, in a sample, or in a larger one if the first one contains no objects."""
     paths = _find_files(tree)
-    valid, others, boxes, objects = _survey(tree, sample(paths))
+    valid, others, boxes, objects = _count_files_and_objects(tree, sample(paths))
     if valid and not objects and len(paths) > valid + others:
-        valid, others, boxes, objects = _survey(tree, sample(paths, MAX_FILES_SAMPLED))
+        valid, others, boxes, objects = _count_files_and_objects(tree, sample(paths, MAX_FILES_SAMPLED))
     if not valid or (objects and not boxes):
         return []
     confidence = Confidence.CERTAIN if valid >= others and boxes else Confidence.LIKELY
@@ -123,7 +123,7 @@ def _find_files(tree: Tree) -> list[str]:
     return [path for path in tree.find(".xml") if not path.lower().endswith(".aux.xml")]
 
 
-def _survey(tree: Tree, paths: Iterable[str]) -> tuple[int, int, int, int]:
+def _count_files_and_objects(tree: Tree, paths: Iterable[str]) -> tuple[int, int, int, int]:
     """Count the files in this format, other files, the objects with a box, and all objects.
 
     Raises UnusableFile if a file is malformed and no other file can be read.

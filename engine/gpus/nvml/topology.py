@@ -73,7 +73,7 @@ def _read_link(nvml: ModuleType, handle: Any, number: int, *, active: bool) -> N
         link=number,
         active=True,
         version=GENERATIONS.get(_try(nvml, lambda: nvml.nvmlDeviceGetNvLinkVersion(handle, number)) or 0),
-        peer=_bus_id(peer),
+        peer=_normalize_bus_id(peer),
     )
 
 
@@ -91,7 +91,7 @@ class _Links:
 
     def direct_to(self, node: Node) -> int:
         """Return the number of links whose other end is the GPU `node`."""
-        return self._peers.count(_bus_id(node.bus_id)) if node.bus_id else 0
+        return self._peers.count(_normalize_bus_id(node.bus_id)) if node.bus_id else 0
 
 
 def _read_pair(nvml: ModuleType, links: dict[int, _Links], one: Node, other: Node) -> GpuPair:
@@ -157,7 +157,7 @@ def ranges(numbers: Sequence[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
 
 
-def _bus_id(value: str | bytes | None) -> str:
+def _normalize_bus_id(value: str | bytes | None) -> str:
     """Convert a PCI bus id from NVML to upper case, so that two can be compared. Returns "" for None."""
     return decode_text(value or "").upper()
 

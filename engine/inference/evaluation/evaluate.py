@@ -55,7 +55,7 @@ def evaluate(request: EvaluateRequest, on_progress: OnProgress) -> Path:
     on_progress(Progress(fraction=0.0, what="Opening the dataset"))
     data = open_data(training, request.dataset, request.split)
     on_progress(Progress(fraction=0.0, what="Opening the dataset", warnings=data.warnings))
-    with _work_folder(run) as folder:
+    with _make_work_folder(run) as folder:
         sha256 = verify_checkpoint(checkpoint)
         title = f"Evaluating {counted(len(data), 'sample')}"
         run_on_devices(request, folder, WORK, on_progress, total=len(data), what=title)
@@ -87,7 +87,7 @@ def evaluate(request: EvaluateRequest, on_progress: OnProgress) -> Path:
 
 
 @contextmanager
-def _work_folder(run: RunFolder) -> Iterator[Path]:
+def _make_work_folder(run: RunFolder) -> Iterator[Path]:
     """Create a temporary folder next to the run's evaluations. At the end, delete it unless it was moved.
 
     Raises CannotLoad.

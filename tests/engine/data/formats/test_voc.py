@@ -11,7 +11,7 @@ from engine.contract.problems import errors
 from engine.data.formats.format import Confidence, Content
 from engine.data.formats.registry import recognize
 from engine.data.formats.tree import Tree
-from engine.data.formats.voc import FORMAT, _survey
+from engine.data.formats.voc import FORMAT, _count_files_and_objects
 from engine.data.splits import RecognizedDataset
 from engine.system.regular_files import UnusableFile
 from tests.support import boxed
@@ -247,9 +247,9 @@ def test_voc_survey_refuses_a_special_file_only_without_others(tmp_path: Path) -
     os.mkfifo(tmp_path / "broken.xml")
     text(tmp_path / "other.xml", "<project/>")
     tree = Tree(str(tmp_path))
-    assert _survey(tree, ["broken.xml", "other.xml"]) == (0, 1, 0, 0)
+    assert _count_files_and_objects(tree, ["broken.xml", "other.xml"]) == (0, 1, 0, 0)
     with pytest.raises(UnusableFile, match="FIFO"):
-        _survey(tree, ["broken.xml"])
+        _count_files_and_objects(tree, ["broken.xml"])
 
 
 def test_voc_detection_reads_several_files(tmp_path: Path) -> None:

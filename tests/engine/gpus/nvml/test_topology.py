@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from engine.contract.devices import GpuAffinity, GpuPair, NvLink, Topology
-from engine.gpus.nvml.topology import _bus_id, bits, ranges, read_nvlinks
+from engine.gpus.nvml.topology import _normalize_bus_id, bits, ranges, read_nvlinks
 from tests.engine.gpus.conftest import Start
 from tests.support import nvml_stub as stubs
 from tests.support.nvml_stub import NvmlStub, Profile, gpu_profile
@@ -127,8 +127,8 @@ def test_nvlinks_after_an_unreadable_one_are_read() -> None:
     states = {0: 0, 1: 1, 3: 1, 4: 0}
     assert read_nvlinks(nvml, None) == (
         NvLink(link=0),
-        NvLink(link=1, active=True, version=4, peer=_bus_id("00000000:01:00.0")),
-        NvLink(link=3, active=True, version=6, peer=_bus_id("00000000:03:00.0")),
+        NvLink(link=1, active=True, version=4, peer=_normalize_bus_id("00000000:01:00.0")),
+        NvLink(link=3, active=True, version=6, peer=_normalize_bus_id("00000000:03:00.0")),
         NvLink(link=4),
     )
     states = {3: 1}
