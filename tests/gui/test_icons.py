@@ -92,7 +92,7 @@ def test_icon_is_sharp_at_double_density() -> None:
 def test_icons_outlive_their_engine() -> None:
     copies = [QIcon(icons.icon("stop", "error")) for _ in range(1000)]
     gc.collect()
-    assert len({bytes(draw_icon(copy).constBits()) for copy in copies}) == 1
+    assert all(draw_icon(copy) == draw_icon(copies[0]) for copy in copies[1:])
 
 
 def test_visible_icons_follow_the_theme(repainted: QApplication, scheme: pytest.MonkeyPatch, qtbot: QtBot) -> None:

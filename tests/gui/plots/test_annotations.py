@@ -127,7 +127,8 @@ def test_marks_are_in_every_plot(two: Two) -> None:
 
 def find_extent(image: QImage, color: str) -> tuple[int, int, int, int]:
     """Return the lowest and highest column, and the lowest and highest row, with pixels close to a color."""
-    pixels = np.frombuffer(image.convertToFormat(QImage.Format.Format_RGB32).constBits(), np.uint8)
+    image = image.convertToFormat(QImage.Format.Format_RGB32)  # owns the memory of its bits
+    pixels = np.frombuffer(image.constBits(), np.uint8)
     pixels = pixels.reshape(image.height(), image.width(), 4)[..., 2::-1].astype(int)
     rows, columns = np.nonzero(np.abs(pixels - QColor(color).getRgb()[:3]).sum(2) < 200)
     return int(columns.min()), int(columns.max()), int(rows.min()), int(rows.max())
