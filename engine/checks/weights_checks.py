@@ -187,7 +187,7 @@ def _missed_weights_warning(job: Job, weights: Weights, catalogue: Catalogue, di
 
 
 def _why_missing(weights: Weights, subject: str) -> str:
-    """Return a clause that explains why weights are unavailable. `subject` stands for the weights, as in "they"."""
+    """Return a clause with the reason why weights are unavailable. `subject` is the word for them, such as "they"."""
     why = why_unavailable(weights)
     return why if weights.is_included else f"{why} and {subject} aren't on this machine"
 

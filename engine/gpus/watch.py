@@ -217,7 +217,7 @@ def merge_lost(known: tuple[Gpu, ...], listed: tuple[Gpu, ...]) -> tuple[Gpu, ..
 
 
 def _restore_earlier_values(known: tuple[Gpu, ...], listed: tuple[Gpu, ...], now: float) -> tuple[Gpu, ...]:
-    """Return the GPUs in `listed`, in which newly lost GPUs have their last values from `known`.
+    """Return the GPUs in `listed`. Newly lost GPUs get their last values from `known`.
 
     The UUID of a lost GPU may be unknown. The GPU is then found by its NVML index among the GPUs that are missing in
     `listed`. `now` is in seconds since the epoch.

@@ -40,7 +40,7 @@ class Facts(NamedTuple):
     """Facts about an image file from its header: size, number of bands, and number type of the values (`kind`).
 
     `largest` is the value for white, or None if the header does not determine it. `has_alpha` is True if the header
-    declares the last band as opacity.
+    declares the last band as opacity, and `is_white_zero` is True for gray values whose 0 is white (TIFF 6.0).
     """
 
     height: int
@@ -49,6 +49,7 @@ class Facts(NamedTuple):
     kind: np.dtype[Any]
     largest: int | None = None
     has_alpha: bool = False
+    is_white_zero: bool = False
 
     @property
     def is_deep(self) -> bool:

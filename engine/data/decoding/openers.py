@@ -10,7 +10,7 @@ from PIL import Image, ImageFile, UnidentifiedImageError
 
 from engine.data.decoding.deep import choose_mode, is_array, make_image, read_deep, read_deep_facts
 from engine.data.decoding.limits import Unfit
-from engine.data.decoding.tiff_pages import is_tiff, is_white_zero, read_tiff, read_tiff_facts
+from engine.data.decoding.tiff_pages import is_tiff, read_tiff, read_tiff_facts
 from engine.system.plugins import install_command
 
 _HEIF = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1")
@@ -84,8 +84,7 @@ class ArrayImage(ImageFile.ImageFile):
             self.fp.seek(0)
             if self._is_tiff:
                 values, self.no_data = read_tiff(self.fp)
-                self.fp.seek(0)
-                if values.dtype == np.uint8 and is_white_zero(self.fp):  # Pillow inverts 8 bits, too
+                if values.dtype == np.uint8 and self._facts.is_white_zero:  # Pillow inverts 8 bits, too
                     values = np.concatenate([255 - values[:, :, :1], values[:, :, 1:]], 2)
             else:
                 values = read_deep(self.fp.read(), self._facts)

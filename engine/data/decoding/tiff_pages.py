@@ -69,13 +69,14 @@ def read_tiff_facts(source: Any) -> Facts | None:
         lengths = dict(zip(axes, image.shape, strict=True))
         page = file.pages.first
         kind, needs_pillow, alpha = image.dtype, page.photometric in _PILLOWS, find_alpha(page)
+        is_white_zero = int(page.photometric) == 0
     if kind is not None and kind.kind == "c":
         raise Unfit(OF_COMPLEX)
     bands = lengths.get("S", 1)
     if kind is None or kind.kind not in "uifb" or needs_pillow or bands > MAX_BANDS:
         return None
     largest = int(np.iinfo(kind).max) if kind in (np.uint8, np.uint16) else None
-    return Facts(lengths["Y"], lengths["X"], bands, kind, largest, alpha is not None)
+    return Facts(lengths["Y"], lengths["X"], bands, kind, largest, alpha is not None, is_white_zero)
 
 
 def find_alpha(page: TiffPage) -> int | None:
@@ -107,14 +108,6 @@ def read_tiff(source: Any) -> tuple[Values, float | None]:
     elif axes[0] == "S":
         values = np.moveaxis(values, 0, 2)
     return values.astype(np.uint8) * np.uint8(255) if values.dtype == bool else values, parse_no_data(tag)
-
-
-def is_white_zero(source: Any) -> bool:
-    """Return True if the first page of a TIFF is gray and has white for the value 0 (TIFF 6.0, WhiteIsZero)."""
-    from tifffile import TiffFile
-
-    with TiffFile(source) as file:
-        return int(file.pages.first.photometric) == 0
 
 
 def parse_no_data(tag: TiffTag | None) -> float | None:

@@ -74,7 +74,7 @@ class ReadRequest(NamedTuple):
 
     @property
     def visible(self) -> tuple[bool, bool, bool]:
-        """The flags `processes`, `activity` and `details`, which tell what is visible to the user."""
+        """The flags of what the user sees: `processes`, `activity` and `details`."""
         return (self.processes, self.activity, self.details)
 
 
