@@ -191,12 +191,16 @@ def test_commands_reach_workers_and_those_after_a_restart(start: Start) -> None:
     supervised = start("echo", 1, restarts=1, loader_workers=4)
     with supervised.connect() as connection:
         stream = events(connection)
-        texts = (event.text for event in stream if isinstance(event, LogLine))
+        texts = (
+            event.text if isinstance(event, LogLine) else event.code
+            for event in stream
+            if isinstance(event, LogLine | Warned)
+        )
         assert next(texts) == "4 loader workers"
         for command, answers in (
-            (SaveElsewhere(folder="/x"), ()),
+            (SaveElsewhere(folder="/x"), ("not_saved_elsewhere",)),
             (Adjust(loader_workers=7), ("Adjust", "7 loader workers")),
-            (CheckpointNow(), ("CheckpointNow",)),
+            (CheckpointNow(), ("CheckpointNow", "unsaved")),
             (SaveElsewhere(folder="/y"), ("SaveElsewhere",)),
         ):
             connection.send(command)
