@@ -31,7 +31,7 @@ from gui.sources.launcher import Launcher
 from gui.sources.settings import Settings
 from gui.style import theme
 from tests.support.clipping import find_clipped_texts
-from tests.support.contrast import MIN_RATIO, contrast
+from tests.support.contrast import MIN_RATIO, compute_contrast
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import compile_stub
 from tests.support.stage import SECOND, Stage, until
@@ -57,7 +57,7 @@ def faint(page: QWidget, image: QImage) -> Iterator[str]:
         if not text.strip() or ground is None:
             continue
         ink = widget.palette().color(widget.foregroundRole())
-        if (found := contrast(ink, ground)) < MIN_RATIO:
+        if (found := compute_contrast(ink, ground)) < MIN_RATIO:
             yield f"{found:.2f} to 1: {text[:60]!r}, {ink.name()} on {ground.name()}"
 
 

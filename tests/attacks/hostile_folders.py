@@ -20,7 +20,7 @@ import numpy as np
 from PIL import Image
 
 from tests.support.clouds import make_scene, write_las, write_ply
-from tests.support.images import image, noise, write_idx
+from tests.support.images import write_idx, write_image, write_noise
 
 GIB = 1 << 30
 
@@ -43,18 +43,18 @@ class Hostile(NamedTuple):
 def by_class(folder: Path) -> None:
     for name, color in (("cats", (200, 30, 30)), ("dogs", (30, 30, 200))):
         for number in range(4):
-            image(folder / name / f"{number}.png", color)
+            write_image(folder / name / f"{number}.png", color)
 
 
 def with_jpegs(folder: Path) -> None:
     for name in ("cats", "dogs"):
         for number in range(4):
-            noise(folder / name / f"{number}.jpg", number)
+            write_noise(folder / name / f"{number}.jpg", number)
 
 
 def with_masks(folder: Path) -> None:
     for number in range(4):
-        image(folder / "images" / f"{number}.png")
+        write_image(folder / "images" / f"{number}.png")
         mask = np.zeros((16, 20), np.uint8)
         mask[:8] = 1 + number % 2
         _mask(folder / "masks" / f"{number}.png", mask)
@@ -67,7 +67,7 @@ def _mask(path: Path, values: np.ndarray) -> None:
 
 def with_yolo(folder: Path) -> None:
     for number in range(4):
-        image(folder / "images" / f"{number}.png")
+        write_image(folder / "images" / f"{number}.png")
         path = folder / "labels" / f"{number}.txt"
         path.parent.mkdir(exist_ok=True)
         path.write_text("0 0.5 0.5 0.2 0.2\n1 0.3 0.3 0.2 0.2\n")
@@ -75,7 +75,7 @@ def with_yolo(folder: Path) -> None:
 
 def with_voc(folder: Path) -> None:
     for number in range(4):
-        image(folder / "images" / f"{number}.png")
+        write_image(folder / "images" / f"{number}.png")
         path = folder / "annotations" / f"{number}.xml"
         path.parent.mkdir(exist_ok=True)
         box = "<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
@@ -84,7 +84,7 @@ def with_voc(folder: Path) -> None:
 
 def with_kitti(folder: Path) -> None:
     for number in range(4):
-        image(folder / "images" / f"{number}.png")
+        write_image(folder / "images" / f"{number}.png")
         path = folder / "labels" / f"{number}.txt"
         path.parent.mkdir(exist_ok=True)
         path.write_text("Car 0 0 0 1 1 9 9 0 0 0 0 0 0 0\n")
@@ -103,7 +103,7 @@ def coco_content() -> dict[str, list[dict[str, object]]]:
 
 def with_coco(folder: Path) -> None:
     for number in range(4):
-        image(folder / "images" / f"{number}.png")
+        write_image(folder / "images" / f"{number}.png")
     (folder / "annotations.json").write_text(json.dumps(coco_content()))
 
 
@@ -117,7 +117,7 @@ def with_coco_runs(folder: Path) -> None:
         content["categories"] += [{"id": 2, "name": "dog", "supercategory": "cat"}]
         content |= {"info": {"year": 2017}, "licenses": [{"id": 1, "name": "none"}]}
         for number in range(4):
-            image(folder / split / f"{number}.png")
+            write_image(folder / split / f"{number}.png")
         (folder / split / "_annotations.coco.json").write_text(json.dumps(content))
 
 
@@ -131,7 +131,7 @@ def with_yaml(folder: Path) -> None:
 
 def with_edges(folder: Path) -> None:
     for number in range(4):
-        image(folder / "images" / f"{number}.png")
+        write_image(folder / "images" / f"{number}.png")
         edges = np.zeros((16, 20), np.uint8)
         edges[8] = 255
         _mask(folder / "edges" / f"{number}.png", edges)
@@ -142,7 +142,7 @@ def with_mats(folder: Path) -> None:
     from scipy.io import savemat
 
     for number in range(4):
-        image(folder / "images" / f"{number}.png")
+        write_image(folder / "images" / f"{number}.png")
         boundaries = np.zeros((16, 20), np.uint8)
         boundaries[8] = 1
         cells = np.empty((1, 2), object)
@@ -155,7 +155,7 @@ def with_mats(folder: Path) -> None:
 
 def with_json_table(folder: Path) -> None:
     for number in range(4):
-        image(folder / f"{number}.png")
+        write_image(folder / f"{number}.png")
     (folder / "labels.json").write_text(json.dumps({f"{n}.png": ["a", "b"] if n % 2 else ["a"] for n in range(4)}))
 
 
@@ -170,7 +170,7 @@ def with_json_rows(folder: Path) -> None:
         for n in range(4)
     ]
     for number in range(4):
-        image(folder / f"{number}.png")
+        write_image(folder / f"{number}.png")
     (folder / "labels.json").write_text(json.dumps(rows))
 
 
@@ -180,7 +180,7 @@ _DEFINITION = "esri_model_definition.emd"
 def with_tiles(folder: Path) -> None:
     """Create a dataset of tiles as ArcGIS exports them in the format MultiLabeled_Tiles."""
     for number in range(4):
-        image(folder / "images" / f"{number}.png")
+        write_image(folder / "images" / f"{number}.png")
         path = folder / "labels" / f"{number}.xml"
         path.parent.mkdir(exist_ok=True)
         objects = "".join(f"<object><name>{name}</name></object>" for name in range(1, 2 + number % 2))
@@ -207,7 +207,7 @@ def with_statistics(folder: Path) -> None:
 
 def with_table(folder: Path) -> None:
     for number in range(4):
-        image(folder / f"{number}.png")
+        write_image(folder / f"{number}.png")
     (folder / "labels.csv").write_text(
         "file,labels\n" + "".join(f"{n}.png,{'a;b' if n % 2 else 'a'}\n" for n in range(4))
     )
@@ -460,7 +460,7 @@ def _scribbled_masks(folder: Path) -> None:
     with_masks(folder)
     values = np.random.default_rng(0).permutation(np.resize(np.arange(1, 65_536), 1400 * 1400))
     for number in range(4):
-        image(folder / "images" / f"{number}.png", size=(1400, 1400))
+        write_image(folder / "images" / f"{number}.png", size=(1400, 1400))
         _mask(folder / "masks" / f"{number}.png", values.reshape(1400, 1400).astype(np.uint16))
 
 
@@ -485,7 +485,7 @@ def _zigzag(points: int) -> list[list[float]]:
 def _tall_zigzag(folder: Path) -> None:
     """Write a polygon with 100,000 edges, each of which crosses the full height of 8,000 rows."""
     with_coco(folder)
-    image(folder / "images" / "0.png", size=(20, 8000))
+    write_image(folder / "images" / "0.png", size=(20, 8000))
     content = coco_content()
     content["images"][0] |= {"height": 8000}
     content["annotations"][0] |= {"segmentation": _zigzag(100_000)}
@@ -540,7 +540,7 @@ def _link_farm(folder: Path) -> None:
         if number:
             for name in ("a", "b"):
                 (farm / str(number - 1) / name).symlink_to(f"../{number}")
-    image(farm / "26" / "last.png", (200, 30, 30))
+    write_image(farm / "26" / "last.png", (200, 30, 30))
 
 
 def _link_farm_of_a_table(folder: Path) -> None:

@@ -11,7 +11,7 @@ from tests.attacks import hostile_folders as honest
 from tests.attacks.bounds import inspect_folder
 from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import ROOT
-from tests.support.images import image
+from tests.support.images import write_image
 
 pytestmark = [
     pytest.mark.attacks,
@@ -53,7 +53,7 @@ def test_image_that_crashes_decoder_is_named(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("PYTHONPATH", f"{site}:{ROOT}")
     folder = tmp_path / "set"
     honest.by_class(folder)
-    image(folder / "dogs" / "torn.png", size=(13, 13))
+    write_image(folder / "dogs" / "torn.png", size=(13, 13))
 
     inspection = inspect_folder(folder, "classes")
 

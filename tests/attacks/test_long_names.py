@@ -18,7 +18,7 @@ from engine.gpus import host
 from engine.gpus.host import HostProcesses
 from engine.system.plain_text import MAX_SHOWN_CHARS, shorten_texts, shortened
 from tests.gui.sources.devices.snapshots import snapshot
-from tests.support.images import image
+from tests.support.images import write_image
 
 pytestmark = [
     pytest.mark.attacks,
@@ -54,7 +54,7 @@ def test_long_class_names_stay_distinct(tmp_path: Path) -> None:
     names = ("x" * 254 + "a", "x" * 254 + "b")
     for name in names:
         for number in range(4):
-            image(tmp_path / name / f"{number}.png")
+            write_image(tmp_path / name / f"{number}.png")
     report = inspect_folder(tmp_path)
     assert report.classes == names
     assert [set(split.counts) for split in report.splits] == [set(names)] * 2
@@ -63,7 +63,7 @@ def test_long_class_names_stay_distinct(tmp_path: Path) -> None:
 def test_long_path_is_shortened(tmp_path: Path) -> None:
     for name in ("cats", "dogs"):
         for number in range(4):
-            image(tmp_path / name / f"{number}.png")
+            write_image(tmp_path / name / f"{number}.png")
     here = os.getcwd()
     try:
         os.chdir(tmp_path / "cats")

@@ -34,7 +34,7 @@ import psutil
 
 from engine.contract.devices import Gpu, Snapshot
 from tests.benchmarks.frame import ROOT, describe_environment, make_parser
-from tests.support.gpu_watch import gpu_name
+from tests.support.gpu_watch import describe_gpu
 
 SCREEN = (40, 120)
 """Rows and columns of the terminals."""
@@ -242,7 +242,7 @@ def main() -> int:
     os.environ.setdefault("TERM", "xterm-256color")
     print(describe_environment())
     try:
-        print(f"GPU: {gpu_name()}")
+        print(f"GPU: {describe_gpu()}")
     except Exception as error:  # any error of NVML
         print(f"no NVIDIA GPU answers here ({error}): nothing to measure")
         return 0

@@ -32,9 +32,9 @@ LINKS = 60_000
 
 
 def make(folder: Path, files: int, separate: bool) -> Path:
-    from tests.support.images import noise
+    from tests.support.images import write_noise
 
-    content = noise(folder / ".image.jpg", size=(32, 32)).read_bytes()
+    content = write_noise(folder / ".image.jpg", size=(32, 32)).read_bytes()
     for number in range(CLASSES):
         (folder / f"class{number:03}").mkdir()
     linked = ""

@@ -20,7 +20,7 @@ from engine.contract.events import TimeSpent
 from engine.models.mnist_cnn import MnistCnn
 from engine.runs.folder import RunFolder
 from tests.benchmarks.frame import describe_environment, machines
-from tests.support.machines import step_s
+from tests.support.machines import measure_step_s
 from tests.support.timed_runs import make_images
 
 SIZE, BATCH, STEPS, WARM, ROUNDS, HELD_OUT = 28, 512, 12, 2, 3, 8
@@ -37,17 +37,17 @@ def main() -> int:
     with machines() as pair:
         data = make_images(pair.folder / "data", STEPS * BATCH + HELD_OUT, SIZE, held_out=HELD_OUT, distinct=512)
         for _ in range(ROUNDS):
-            alone = pair.trained(*(flags(data, BATCH, "single", f"{host}:cpu") for host in pair.names))
-            halves = pair.trained(*(flags(data, BATCH // 2, "single", f"{host}:cpu") for host in pair.names))
-            one += [step_s(run, WARM) for run in alone]
-            half += [step_s(run, WARM) for run in halves]
+            alone = pair.run_trainings(*(flags(data, BATCH, "single", f"{host}:cpu") for host in pair.names))
+            halves = pair.run_trainings(*(flags(data, BATCH // 2, "single", f"{host}:cpu") for host in pair.names))
+            one += [measure_step_s(run, WARM) for run in alone]
+            half += [measure_step_s(run, WARM) for run in halves]
             shares += map(backward_share, halves)
             for mbit in MBITS:
-                pair.slow(mbit, DELAY_S)
-                carried[mbit].append(pair.payload_rate(sum(GRADIENTS) // 2))
-                (run,) = pair.trained(flags(data, BATCH, "ddp", "node1:cpu,node2:cpu"))
-                together[mbit].append(step_s(run, WARM))
-            pair.unshape()
+                pair.limit_network(mbit, DELAY_S)
+                carried[mbit].append(pair.measure_payload_rate(sum(GRADIENTS) // 2))
+                (run,) = pair.run_trainings(flags(data, BATCH, "ddp", "node1:cpu,node2:cpu"))
+                together[mbit].append(measure_step_s(run, WARM))
+            pair.remove_network_limits()
     print(f"{describe_environment()}; {1000 * DELAY_S:g} ms each way")
     full_s, half_s = statistics.median(one), statistics.median(half)
     last = last_bucket_bytes(reversed(GRADIENTS))

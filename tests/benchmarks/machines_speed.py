@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.benchmarks.frame import describe_environment, machines, print_rates
 from tests.support import tutorials
-from tests.support.machines import Machines, step_s
+from tests.support.machines import Machines, measure_step_s
 from tests.support.sides import Setting
 from tests.support.timed_runs import make_images
 
@@ -26,7 +26,7 @@ AIM = 0.95
 
 def footplate(pair: Machines, data: Path) -> float:
     """Return the images per second in the third epoch of a Footplate run on both machines."""
-    (run,) = pair.trained(
+    (run,) = pair.run_trainings(
         (
             str(data),
             *("--model", "resnet18", "--image-size", str(SIZE), "--batch-size", str(BATCH)),
@@ -34,7 +34,7 @@ def footplate(pair: Machines, data: Path) -> float:
             *("--loader-workers", "1", "--precision", "fp32", "--learning-rate", "0.01", "--cpu-threads", "1"),
         )
     )
-    return BATCH / step_s(run, WARM)
+    return BATCH / measure_step_s(run, WARM)
 
 
 def script(pair: Machines, data: Path) -> float:
@@ -64,7 +64,7 @@ def main() -> int:
     rates: dict[str, list[float]] = {name: [] for name in sides}
     with machines() as pair:
         data = make_images(pair.folder / "data", STEPS * BATCH + HELD_OUT, SIZE, held_out=HELD_OUT)
-        pair.slow(MBITS, DELAY_S)
+        pair.limit_network(MBITS, DELAY_S)
         for _ in range(ROUNDS):
             for side, measure in sides.items():
                 rates[side].append(measure(pair, data))

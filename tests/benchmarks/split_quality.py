@@ -31,7 +31,7 @@ from engine.strategies.pipeline import Pipeline
 from engine.strategies.pipelining.model_split import Traces
 from engine.tasks.registry import TASKS
 from tests.benchmarks.frame import describe_environment, make_parser
-from tests.support.dataset_infos import dataset_info
+from tests.support.dataset_infos import make_dataset_info
 from tests.support.specs import spec_of
 
 AIM = 0.95
@@ -105,7 +105,7 @@ class Trial:
     def automatic(self) -> ModelSplit:
         self.strategy.wrap(
             copy.deepcopy(self.plain),
-            self.task.objective(self.job, dataset_info(CLASSES)),
+            self.task.objective(self.job, make_dataset_info(CLASSES)),
             self.shape,
             ResolvedJob(self.job),
         )
@@ -121,7 +121,7 @@ class Trial:
         strategy.given = msgspec.structs.replace(split, split_points=(place,))
         strategy.wrap(
             copy.deepcopy(self.plain),
-            self.task.objective(self.job, dataset_info(CLASSES)),
+            self.task.objective(self.job, make_dataset_info(CLASSES)),
             self.shape,
             ResolvedJob(self.job),
         )

@@ -25,7 +25,7 @@ from engine.strategies import STRATEGIES
 from engine.strategies.base import ResolvedJob
 from engine.training.oom_retry import ResilientStep
 from tests.benchmarks.frame import describe_environment, make_parser
-from tests.support.dataset_infos import class_of_image
+from tests.support.dataset_infos import make_classification_objective
 from tests.support.specs import spec_of
 
 AIM = 0.01
@@ -54,7 +54,7 @@ def footplates(
     spec = spec_of(job)
     strategy = STRATEGIES["single"](spec)
     strategy.setup()
-    strategy.wrap(resnet18(num_classes=CLASSES), class_of_image(), (3, SIZE, SIZE), ResolvedJob(job))
+    strategy.wrap(resnet18(num_classes=CLASSES), make_classification_objective(), (3, SIZE, SIZE), ResolvedJob(job))
     optimizer_step = OptimizerStep(strategy.parameters(), job, 1000, strategy.device, strategy.sum_over_shards)
     stepper = ResilientStep(strategy, optimizer_step, print, lambda: False)
     batch = Batch(inputs, targets, IMAGES, 0.0)

@@ -42,7 +42,7 @@ from engine.supervisor.environment import usable_cores
 from engine.tasks.registry import TASKS
 from tests.benchmarks.frame import DATASETS, describe_environment, empty_home, make_parser
 from tests.support import sides, tutorials
-from tests.support.gpu_watch import GpuWatch, Usage, gpu_name
+from tests.support.gpu_watch import GpuWatch, Usage, describe_gpu
 from tests.support.sides import Rates, Setting, run_in_process
 from tests.support.timed_runs import WatchedRun, make_images
 from tests.support.worker_group import Forker
@@ -264,7 +264,7 @@ class Bench:
                 self._on_result(name, rates)
                 found.rates[name].append(rates)
                 if watch is not None:
-                    found.gpu[name].append(watch.during(rates.window))
+                    found.gpu[name].append(watch.measure(rates.window))
                 print(f"  round {number + 1}, {name}: {rates.first:,.1f}, {rates.later:,.1f} images/s", flush=True)
         found.print()
         return found
@@ -310,7 +310,7 @@ def main() -> int:
                 fields = {"dataset": str(chosen.datasets / dataset), "epochs": 1000, "devices": ("cpu",)}
                 bench.of_task(dataset, job.with_fields(**fields))
         if "gpu" in chosen.only and torch.cuda.is_available():
-            print(f"\n{gpu_name()}")
+            print(f"\n{describe_gpu()}")
             like_imagenet = make_images(folder / "gpu", 20_000, 500, held_out=500, distinct=500)
             bench.images("gpu", like_imagenet, 224, "cuda", model="resnet50", batch=256)
     print("\nall aims are met" if bench.verdicts.met else "\nan aim is missed")

@@ -29,8 +29,8 @@ def cuda_stub(tmp_path_factory: pytest.TempPathFactory) -> CudaStub:
 
 @pytest.fixture
 def machine(cuda_stub: CudaStub, tmp_path: Path) -> Machine:
-    """Return a function that creates a simulated machine. It takes the arguments of `CudaStub.machine`."""
-    return lambda gpus=1, **values: cuda_stub.machine(tmp_path / "machine", gpus, **values)
+    """Return a function that creates a simulated machine. It takes the arguments of `CudaStub.create_machine`."""
+    return lambda gpus=1, **values: cuda_stub.create_machine(tmp_path / "machine", gpus, **values)
 
 
 @pytest.fixture(scope="session")

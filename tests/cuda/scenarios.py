@@ -24,7 +24,7 @@ from engine.strategies import STRATEGIES, base, speed
 from engine.strategies.base import ResolvedJob, Strategy
 from engine.strategies.collectives import Collectives
 from engine.training.randomness import random_state, set_random_state
-from tests.support.dataset_infos import class_of_image
+from tests.support.dataset_infos import make_classification_objective
 from tests.support.specs import spec_of
 
 
@@ -160,7 +160,7 @@ def straggler_on_another_machine(devices: list[str]) -> list[str]:
     strategy = _rank(0, devices)
     strategy.resolved_job, strategy.collectives = ResolvedJob(strategy.spec.job), _SlowPeer()
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 2)).to(strategy.device)
-    speed.balance(strategy, model, class_of_image(), (3, 2, 2))
+    speed.balance(strategy, model, make_classification_objective(), (3, 2, 2))
     return [remark.message for remark in strategy.remarks if isinstance(remark, Warned)]
 
 

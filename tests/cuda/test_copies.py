@@ -16,7 +16,7 @@ def test_slot_is_reused_after_its_batch_was_read(machine: Machine, call: Call) -
     assert call(host, scenarios.batches_by_two_slots) == [
         [[1, number], [2, 10 * number + 3], [2, number + 0.5], [2, number]] for number in range(1, 7)
     ]
-    assert {note.gpu for note in host.notes()} == {1}
+    assert {note.gpu for note in host.read_events()} == {1}
 
 
 @pytest.mark.long

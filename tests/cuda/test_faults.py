@@ -22,12 +22,12 @@ def test_single_gpu_splits_a_batch_without_memory(machine: Machine, job: Make, s
     fields = {"batch_size": 64, "image_size": 128, "model": "resnet18", "precision": "fp32"}
     roomy = machine(memory_mib=16384)
     start(roomy, job(roomy, **fields)).completed()
-    given = [int(note.what.split()[1]) for note in roomy.notes("memory") if note.what.startswith("given")]
+    given = [int(note.details.split()[1]) for note in roomy.read_events("memory") if note.details.startswith("given")]
     tight = machine(memory_mib=64 + sum(given) // MIB * 6 // 10)
     group = start(tight, job(tight, **fields)).completed()
     (warned,) = (event for event in group.of(Warned) if event.code == "out_of_memory")
     assert "each batch is now processed in 2 parts" in warned.message or "4 parts" in warned.message
-    assert any(note.what.startswith("refused") for note in tight.notes("memory"))
+    assert any(note.details.startswith("refused") for note in tight.read_events("memory"))
 
 
 @pytest.mark.parametrize(("strategy", "gpus"), [("single", 1), pytest.param("ddp", 2, marks=pytest.mark.long)])
@@ -36,7 +36,7 @@ def test_rank_with_a_hung_gpu_is_reported(machine: Machine, job: Make, start: St
     host = machine(gpus)
     group = start(host, job(host, strategy=strategy, epochs=1000))
     group.read_steps(3)
-    host.state.set(0, hangs=True)
+    host.state.set_fault(0, hangs=True)
     heartbeat = group.read(
         lambda rank, message: rank == 0 and isinstance(message, Heartbeat) and bool(message.thread_state)
     )
@@ -56,7 +56,7 @@ def test_lost_gpu_is_named(machine: Machine, job: Make, start: Start) -> None:
     host = machine()
     group = start(host, job(host, epochs=1000))
     group.read_steps(3)
-    host.state.set(0, error=UNSPECIFIED_LAUNCH_FAILURE)
+    host.state.set_fault(0, error=UNSPECIFIED_LAUNCH_FAILURE)
     codes = group.finish()
     assert codes in ([1], [None])
     if codes == [1]:
@@ -76,7 +76,7 @@ def test_exited_workers_free_memory_and_pinned_memory_is_bounded(
 ) -> None:
     host = machine(gpus)
     start(host, job(host, strategy=strategy, epochs=6, keep_checkpoints=2)).completed()
-    assert [host.state.held(gpu) for gpu in range(gpus)] == [{}] * gpus
-    for pid in {note.pid for note in host.notes()}:
-        pinned = [int(note.what.split()[1]) for note in host.notes("pinned") if note.pid == pid]
+    assert [host.state.read_allocated_bytes(gpu) for gpu in range(gpus)] == [{}] * gpus
+    for pid in {note.pid for note in host.read_events()}:
+        pinned = [int(note.details.split()[1]) for note in host.read_events("pinned") if note.pid == pid]
         assert sum(pinned) < 64 * MIB

@@ -23,8 +23,8 @@ def test_machine_has_ordered_gpus_with_limited_memory(machine: Machine, call: Ca
         "beyond": "OutOfMemoryError",
         "free_then": 860 * MIB,
     }
-    assert [note.gpu for note in host.notes("context")] == [0]
-    wait_until(lambda: not any(map(host.state.held, range(3))), "the process gives the memory back")
+    assert [note.gpu for note in host.read_events("context")] == [0]
+    wait_until(lambda: not any(map(host.state.read_allocated_bytes, range(3))), "the process gives the memory back")
 
 
 @pytest.mark.long

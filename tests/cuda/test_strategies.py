@@ -36,12 +36,14 @@ def test_process_has_contexts_on_its_gpus_only(
     """Use GPUs in exclusive mode, in which a CUDA context of a second process would be an error."""
     host = machine(gpus, exclusive=True)
     start(host, job(host, strategy=strategy, epochs=2)).completed()
-    contexts = Counter((note.pid, note.gpu) for note in host.notes("context"))
+    contexts = Counter((note.pid, note.gpu) for note in host.read_events("context"))
     assert len(contexts) == gpus
     assert set(contexts.values()) == {1}
     assert Counter(gpu for _, gpu in contexts) == dict.fromkeys(range(gpus), 1)
     first = next(pid for pid, gpu in contexts if gpu == 0)
-    assert {note.gpu for note in host.notes() if note.pid == first} <= {gpu for pid, gpu in contexts if pid == first}
+    assert {note.gpu for note in host.read_events() if note.pid == first} <= {
+        gpu for pid, gpu in contexts if pid == first
+    }
 
 
 @pytest.mark.parametrize(
@@ -76,7 +78,7 @@ def test_split_is_resident_from_the_second_epoch(machine: Machine, job: Make, st
 
 
 def test_random_state_moves_to_a_machine_with_fewer_gpus(cuda_stub: CudaStub, call: Call, tmp_path: Path) -> None:
-    two, one = (cuda_stub.machine(tmp_path / str(gpus), gpus) for gpus in (2, 1))
+    two, one = (cuda_stub.create_machine(tmp_path / str(gpus), gpus) for gpus in (2, 1))
     file = str(tmp_path / "random.pt")
     assert call(two, scenarios.state_of_rank_1, list(two.uuids), file) == 1
     assert call(one, scenarios.restored_by_rank_1, [f"first:{two.uuids[1]}", f"second:{one.uuids[0]}"], file)

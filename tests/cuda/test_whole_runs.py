@@ -70,7 +70,7 @@ def start_run(cuda_starter: Starter) -> Iterator[StartRun]:
 
 
 def free(host: CudaMachine) -> bool:
-    return not any(host.state.held(gpu) for gpu in range(len(host.uuids)))
+    return not any(host.state.read_allocated_bytes(gpu) for gpu in range(len(host.uuids)))
 
 
 DIVISIBLE = {"model": "mobilenet_v3_small", "image_size": 32, "batch_size": 36}
@@ -106,7 +106,7 @@ def test_run_frees_its_gpus_under_every_strategy(use: Use, job: Make, start_run:
     host = use(gpus, exclusive=True)
     run = start_run(job(host, epochs=2, **fields)).completed()
     assert not run.all(Failed)
-    contexts = Counter(note.gpu for note in host.notes("context"))
+    contexts = Counter(note.gpu for note in host.read_events("context"))
     assert contexts == dict.fromkeys(range(gpus), 1)
     assert free(host)
 
@@ -116,7 +116,7 @@ def test_job_uses_its_gpus_in_order_and_in_one_network(use: Use, job: Make, star
     run = start_run(job(host, strategy="ddp", devices=(host.uuids[3], host.uuids[1]), epochs=1000))
     run.wait_for_step(2)
     ranks = {process.pid: rank for rank, process in run.workers().items()}
-    assert [[ranks[pid] for pid in host.state.held(gpu)] for gpu in range(4)] == [[], [1], [], [0]]
+    assert [[ranks[pid] for pid in host.state.read_allocated_bytes(gpu)] for gpu in range(4)] == [[], [1], [], [0]]
     networks = {os.readlink(f"/proc/{pid}/ns/net") for pid in ranks}
     is_private = any(line.text == PRIVATE_NETWORK for line in run.all(LogLine))
     assert len(networks) == 1
@@ -150,7 +150,7 @@ def test_killed_rank_frees_memory_and_the_run_restarts(use: Use, job: Make, star
     restarting = run.wait_for(Restarting)
     assert restarting.rank == 1
     run.wait_for_step(4, since=restarting.n)
-    assert all(killed not in host.state.held(gpu) for gpu in range(2))
+    assert all(killed not in host.state.read_allocated_bytes(gpu) for gpu in range(2))
     run.send(Stop())
     run.finished()
     assert free(host)
@@ -171,7 +171,7 @@ def test_hung_gpu_ends_the_attempt_within_the_timeout(use: Use, job: Make, start
     host = use(2)
     run = start_run(job(host, strategy="ddp", epochs=1000, restarts=0), limits=Limits(stuck=2.0, first_step=600.0))
     run.wait_for_step(5)
-    host.state.set(0, hangs=True)
+    host.state.set_fault(0, hangs=True)
     finished = run.finished()
     assert finished.outcome == "failed"
     assert "No progress for" in finished.cause or "Rank 0 blocks the run" in finished.cause
@@ -207,7 +207,7 @@ def use_gpus_that_can_be_lost(use: Use, gpus: int) -> tuple[CudaMachine, Callabl
 
     def lose(number: int) -> None:
         files[number].touch()
-        host.state.set(number, error=UNSPECIFIED_LAUNCH_FAILURE)
+        host.state.set_fault(number, error=UNSPECIFIED_LAUNCH_FAILURE)
 
     return host, lose
 

@@ -41,7 +41,7 @@ def test_train_and_stop_in_the_window_on_two_gpus(
     assert window.workspace.devices.selection() == host.uuids
     run = press_train(wait_until_ready(window, qtbot), qtbot, epochs=1000)
     qtbot.waitUntil(lambda: points(window) > 0)
-    assert all(host.state.held(gpu) for gpu in range(2))
+    assert all(host.state.read_allocated_bytes(gpu) for gpu in range(2))
     window.acts.stop.trigger()
     wait_for_status(window, "Stopped", qtbot)
     (started,) = (event for event in run.events() if isinstance(event, RunStarted))
@@ -49,4 +49,4 @@ def test_train_and_stop_in_the_window_on_two_gpus(
     assert (started.job.parallel.strategy, started.job.resolved_strategy) == ("auto", "ddp")
     (free,) = (event for event in run.events() if isinstance(event, DevicesFree))
     assert free.verified
-    assert not any(map(host.state.held, range(2)))
+    assert not any(map(host.state.read_allocated_bytes, range(2)))

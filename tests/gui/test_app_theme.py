@@ -15,7 +15,7 @@ from gui.main_window import MainWindow
 from gui.style import theme
 from gui.style.theme import DARK, LIGHT, Colors
 from gui.widgets.layouts import vbox
-from tests.support.contrast import MIN_RATIO, contrast
+from tests.support.contrast import MIN_RATIO, compute_contrast
 from tests.support.widgets import ShowWidget
 
 
@@ -23,10 +23,10 @@ from tests.support.widgets import ShowWidget
 def test_texts_have_enough_contrast(scheme: Colors) -> None:
     for text in (scheme.text, scheme.muted, scheme.ok, scheme.warning, scheme.error):
         for ground in (scheme.window, scheme.panel, scheme.raised):
-            assert contrast(text, ground) >= MIN_RATIO, (text, ground)
-    assert contrast(scheme.accent_text, scheme.accent) >= MIN_RATIO
+            assert compute_contrast(text, ground) >= MIN_RATIO, (text, ground)
+    assert compute_contrast(scheme.accent_text, scheme.accent) >= MIN_RATIO
     for ground in (scheme.panel, scheme.raised):  # headings of the settings, and buttons that are held down
-        assert contrast(scheme.accent, ground) >= MIN_RATIO
+        assert compute_contrast(scheme.accent, ground) >= MIN_RATIO
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_texts_have_enough_contrast(scheme: Colors) -> None:
 )
 def test_device_colors_are_distinct(scheme: Colors, wheel: tuple[str, ...]) -> None:
     for color in wheel:
-        assert contrast(color, scheme.panel) >= 3, color
+        assert compute_contrast(color, scheme.panel) >= 3, color
     for one, other in combinations(wheel, 2):
         assert one != other
 

@@ -25,20 +25,20 @@ class Rectangle(NamedTuple):
     name: str
 
 
-class Drawn(NamedTuple):
-    """Image to draw: its size in pixels and its rectangles. Later rectangles cover earlier ones."""
+class DrawnImage(NamedTuple):
+    """Drawn image: its size in pixels and its rectangles. Later rectangles cover earlier ones."""
 
     height: int
     width: int
     rectangles: tuple[Rectangle, ...]
 
 
-TWO = Drawn(60, 80, (Rectangle(8, 4, 40, 28, "dog"), Rectangle(50, 30, 74, 56, "cat")))
-ONE = Drawn(80, 60, (Rectangle(10, 20, 30, 70, "cat"),))
-NONE = Drawn(64, 64, ())
-SPLITS: dict[str, dict[str, Drawn]] = {"train": {"a": TWO, "b": ONE}, "val": {"c": ONE, "d": TWO}}
+TWO = DrawnImage(60, 80, (Rectangle(8, 4, 40, 28, "dog"), Rectangle(50, 30, 74, 56, "cat")))
+ONE = DrawnImage(80, 60, (Rectangle(10, 20, 30, 70, "cat"),))
+NONE = DrawnImage(64, 64, ())
+SPLITS: dict[str, dict[str, DrawnImage]] = {"train": {"a": TWO, "b": ONE}, "val": {"c": ONE, "d": TWO}}
 
-Write = Callable[[Path, Mapping[str, Mapping[str, Drawn]]], Path]
+Write = Callable[[Path, Mapping[str, Mapping[str, DrawnImage]]], Path]
 
 
 COCO_PLACES = (
@@ -53,7 +53,7 @@ COCO_PLACES = (
 """Layouts with one COCO file: path of the file, path of an image, and the image's name in the file."""
 
 
-def draw(path: Path, drawn: Drawn) -> Path:
+def draw(path: Path, drawn: DrawnImage) -> Path:
     pixels = np.full((drawn.height, drawn.width, 3), GRAY, np.uint8)
     for left, top, right, bottom, name in drawn.rectangles:
         pixels[top:bottom, left:right] = COLORS[name]
@@ -68,7 +68,7 @@ def text(path: Path, content: str) -> Path:
     return path
 
 
-def voc_xml(drawn: Drawn, *, name_of: Callable[[str], str] = str, size: bool = True, more: str = "") -> str:
+def voc_xml(drawn: DrawnImage, *, name_of: Callable[[str], str] = str, size: bool = True, more: str = "") -> str:
     size_element = (
         f"<size><width>{drawn.width}</width><height>{drawn.height}</height><depth>3</depth></size>" if size else ""
     )
@@ -80,7 +80,7 @@ def voc_xml(drawn: Drawn, *, name_of: Callable[[str], str] = str, size: bool = T
     return f"<annotation>{size_element}{objects}{more}</annotation>"
 
 
-def yolo_txt(drawn: Drawn) -> str:
+def yolo_txt(drawn: DrawnImage) -> str:
     lines = []
     for left, top, right, bottom, name in drawn.rectangles:
         middle = (left + right) / 2 / drawn.width, (top + bottom) / 2 / drawn.height
@@ -89,7 +89,7 @@ def yolo_txt(drawn: Drawn) -> str:
     return "\n".join(lines)
 
 
-def kitti_txt(drawn: Drawn, *, name_of: Callable[[str], str] = str, more: Sequence[str] = ()) -> str:
+def kitti_txt(drawn: DrawnImage, *, name_of: Callable[[str], str] = str, more: Sequence[str] = ()) -> str:
     lines = [
         f"{name_of(name)} 0.0 0 0.0 {left}.0 {top}.0 {right}.0 {bottom}.0 0 0 0 0 0 0 0"
         for left, top, right, bottom, name in drawn.rectangles
@@ -97,7 +97,7 @@ def kitti_txt(drawn: Drawn, *, name_of: Callable[[str], str] = str, more: Sequen
     return "\n".join([*lines, *more])
 
 
-def coco_json(images: Mapping[str, Drawn], *, file_name: str = "{}.png", outlines: bool = True) -> dict:
+def coco_json(images: Mapping[str, DrawnImage], *, file_name: str = "{}.png", outlines: bool = True) -> dict:
     entries, annotations = [], []
     for number, (stem, drawn) in enumerate(images.items(), 10):
         entries.append(
@@ -130,7 +130,7 @@ def value_of(name: str) -> str:
 # The same images as a dataset in each format
 
 
-def voc(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
+def voc(root: Path, splits: Mapping[str, Mapping[str, DrawnImage]]) -> Path:
     for split, images in splits.items():
         for stem, drawn in images.items():
             draw(root / f"JPEGImages/{stem}.png", drawn)
@@ -139,7 +139,7 @@ def voc(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
     return root
 
 
-def voc_side_by_side(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
+def voc_side_by_side(root: Path, splits: Mapping[str, Mapping[str, DrawnImage]]) -> Path:
     for split, images in splits.items():
         for stem, drawn in images.items():
             draw(root / f"{split}/{stem}.png", drawn)
@@ -147,7 +147,7 @@ def voc_side_by_side(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> P
     return root
 
 
-def coco(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
+def coco(root: Path, splits: Mapping[str, Mapping[str, DrawnImage]]) -> Path:
     for split, images in splits.items():
         for stem, drawn in images.items():
             draw(root / f"{split}2017/{stem}.png", drawn)
@@ -155,7 +155,7 @@ def coco(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
     return root
 
 
-def yolo(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
+def yolo(root: Path, splits: Mapping[str, Mapping[str, DrawnImage]]) -> Path:
     for split, images in splits.items():
         for stem, drawn in images.items():
             draw(root / f"images/{split}/{stem}.png", drawn)
@@ -167,7 +167,7 @@ def yolo(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
     return root
 
 
-def yolo_coco(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
+def yolo_coco(root: Path, splits: Mapping[str, Mapping[str, DrawnImage]]) -> Path:
     for split, images in splits.items():
         for stem, drawn in images.items():
             draw(root / f"images/{split}2017/{stem}.png", drawn)
@@ -176,7 +176,7 @@ def yolo_coco(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
     return root
 
 
-def yolo_darknet(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
+def yolo_darknet(root: Path, splits: Mapping[str, Mapping[str, DrawnImage]]) -> Path:
     for split, images in splits.items():
         for stem, drawn in images.items():
             draw(root / f"obj_train_data/{stem}.png", drawn)
@@ -186,7 +186,7 @@ def yolo_darknet(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
     return root
 
 
-def kitti(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
+def kitti(root: Path, splits: Mapping[str, Mapping[str, DrawnImage]]) -> Path:
     for split, images in splits.items():
         for stem, drawn in images.items():
             draw(root / f"training/image_2/{stem}.png", drawn)
@@ -195,21 +195,21 @@ def kitti(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
     return root
 
 
-def arcgis_voc(root: Path, images: Mapping[str, Drawn]) -> Path:
+def arcgis_voc(root: Path, images: Mapping[str, DrawnImage]) -> Path:
     for stem, drawn in images.items():
         draw(root / f"images/{stem}.tif", drawn)
         text(root / f"labels/{stem}.xml", voc_xml(drawn, name_of=value_of))
     return arcgis_definition(root, "PASCAL_VOC_rectangles").parent
 
 
-def arcgis_kitti(root: Path, images: Mapping[str, Drawn]) -> Path:
+def arcgis_kitti(root: Path, images: Mapping[str, DrawnImage]) -> Path:
     for stem, drawn in images.items():
         draw(root / f"images/{stem}.tif", drawn)
         text(root / f"labels/{stem}.txt", kitti_txt(drawn, name_of=value_of))
     return arcgis_definition(root, "KITTI_rectangles").parent
 
 
-def write_numbered_mask(path: Path, drawn: Drawn) -> Path:
+def write_numbered_mask(path: Path, drawn: DrawnImage) -> Path:
     """Write a mask in which the pixels of the first rectangle are 1, those of the second are 2, and so on."""
     values = np.zeros((drawn.height, drawn.width), np.uint8 if len(drawn.rectangles) < 256 else np.uint16)
     for number, (left, top, right, bottom, _) in enumerate(drawn.rectangles, 1):
@@ -227,7 +227,7 @@ def write_images_with_labels(root: Path, files: Mapping[str, str | None], yaml: 
     "" to write no such file.
     """
     for path, content in files.items():
-        draw(root / path, Drawn(60, 80, ()))
+        draw(root / path, DrawnImage(60, 80, ()))
         if content is not None:
             text((root / path.replace("images", "labels")).with_suffix(".txt"), content)
     if yaml:

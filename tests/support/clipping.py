@@ -37,25 +37,25 @@ def find_clipped_texts(page: QWidget) -> Iterator[str]:
     """Yield a message for each text that is cut off and shown nowhere else, and for each horizontal scroll bar."""
     page.grab()  # plots place their numbers while they are painted
     for widget in (page, *page.findChildren(QWidget)):
-        if isValid(widget) and widget.isVisible() and not _shown_part(widget).isEmpty():
-            for fault in _faults(widget):
+        if isValid(widget) and widget.isVisible() and not _get_visible_part(widget).isEmpty():
+            for fault in _find_faults(widget):
                 yield f"{type(widget).__name__} {_name(widget)!r}: {fault}"
 
 
-def _faults(widget: QWidget) -> Iterator[str]:
+def _find_faults(widget: QWidget) -> Iterator[str]:
     if isinstance(widget, ElidedLabel):
         yield from _find_elided_texts(widget)
     elif isinstance(widget, QTabBar):
         if widget.usesScrollButtons() and widget.sizeHint().width() > widget.width() + SLACK:
             yield f"tabs need {widget.sizeHint().width()} of {widget.width()} pixels"
     elif isinstance(widget, QComboBox):
-        yield from _popup(widget)
+        yield from _check_popup(widget)
     elif isinstance(widget, PlotView):
-        yield from _axes(widget)
+        yield from _check_axes(widget)
     if isinstance(widget, QTableView | QTreeView | QListView):
-        yield from _cells(widget)
+        yield from _check_cells(widget)
     if isinstance(widget, QHeaderView):
-        yield from _sections(widget)
+        yield from _check_sections(widget)
     elif isinstance(widget, QAbstractScrollArea) and not isinstance(widget, _MAY_SCROLL):
         bar = widget.horizontalScrollBar()
         if bar.isVisible() and bar.maximum() > 0:
@@ -71,7 +71,7 @@ def _find_elided_texts(label: ElidedLabel) -> Iterator[str]:
         yield "is elided and its tool tip doesn't contain the text"
 
 
-def _popup(box: QComboBox) -> Iterator[str]:
+def _check_popup(box: QComboBox) -> Iterator[str]:
     """Open the list of a combo box and yield a message if it is too narrow or too short."""
     view = box.view()
     box.showPopup()
@@ -95,7 +95,7 @@ def _ends_between_rows(view: QAbstractItemView) -> bool:
     return not last.isValid() or view.visualRect(last).bottom() <= view.viewport().height() + SLACK
 
 
-def _axes(view: PlotView) -> Iterator[str]:
+def _check_axes(view: PlotView) -> Iterator[str]:
     for axis in (view.bottom_axis, view.left_axis):
         assert isinstance(axis, Axis)
         texts = [axis.mapRectToScene(rect) for rect in axis.label_rects()]
@@ -108,7 +108,7 @@ def _axes(view: PlotView) -> Iterator[str]:
             yield f"{len(outside)} numbers of {type(axis).__name__} are cut"
 
 
-def _cells(view: QTableView | QTreeView | QListView) -> Iterator[str]:
+def _check_cells(view: QTableView | QTreeView | QListView) -> Iterator[str]:
     model = view.model()
     if model is None or isinstance(view.parent(), QComboBox):
         return
@@ -134,7 +134,7 @@ def _is_cut(view: QAbstractItemView, text: str, rect: QRect) -> bool:
     return view.fontMetrics().horizontalAdvance(max(text.splitlines() or [""], key=len)) > rect.width() + SLACK
 
 
-def _sections(header: QHeaderView) -> Iterator[str]:
+def _check_sections(header: QHeaderView) -> Iterator[str]:
     model = header.model()
     if model is None or header.orientation() == Qt.Orientation.Vertical:
         return
@@ -149,7 +149,7 @@ def _sections(header: QHeaderView) -> Iterator[str]:
         yield f"is {header.height()} pixels high"
 
 
-def _shown_part(widget: QWidget) -> QRect:
+def _get_visible_part(widget: QWidget) -> QRect:
     """Return the part of a widget that its parents don't clip, in window coordinates."""
     rect, holder = widget.rect(), widget
     while not holder.isWindow() and (parent := holder.parentWidget()) is not None:

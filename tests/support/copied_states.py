@@ -12,7 +12,7 @@ from engine.contract.worker import WorkerSpec
 from engine.optim.optimizer_step import OptimizerStep
 
 
-def prepare(spec: WorkerSpec) -> None:
+def record_copied_bytes(spec: WorkerSpec) -> None:
     """Make the worker record how many bytes of optimizer state it copies for a checkpoint."""
     state_dict = OptimizerStep.state_dict
 
@@ -26,7 +26,7 @@ def prepare(spec: WorkerSpec) -> None:
     OptimizerStep.state_dict = noted  # type: ignore[method-assign, assignment]
 
 
-def copied_bytes(folder: Path, rank: int) -> int:
+def read_copied_bytes(folder: Path, rank: int) -> int:
     """Return the number of bytes that a rank copied for the latest checkpoint, or 0 if it copied none."""
     file = _file(folder, rank)
     return int(file.read_text()) if file.exists() else 0

@@ -51,11 +51,11 @@ class CudaState:
         exact: bool = False,
         exclusive: bool = False,
     ) -> None:
-        """Write the state of a machine whose GPUs, `uuids` in CUDA's order, are unused.
+        """Write the state of a machine whose GPUs are unused. `uuids` lists them in CUDA's order.
 
-        `memory_mib` is the memory of each GPU, of which a process's CUDA context takes `context_mib`. Each copy takes
-        `copy_ms` and each kernel `kernel_ms`. Unless `exact`, floats that aren't finite are read as 0, because kernels
-        leave their output unwritten. If `exclusive`, only one process can use a GPU.
+        `memory_mib` is the memory of each GPU. A process's CUDA context takes `context_mib` of it. Each copy takes
+        `copy_ms` and each kernel `kernel_ms`. If `exclusive`, only one process can use a GPU. Unless `exact`, copies to
+        the host replace floats that aren't finite by 0, because simulated kernels leave their output uninitialized.
         """
         rows = [
             _GPU.pack(
@@ -73,13 +73,13 @@ class CudaState:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_bytes((header + b"".join(rows)).ljust(_HEADER.size + _GPUS * _GPU_BYTES, b"\0"))
 
-    def set(self, gpu: int, *, hangs: bool = False, error: int = 0) -> None:
-        """Make every later call on GPU `gpu` hang, or fail with `error`."""
+    def set_fault(self, gpu: int, *, hangs: bool = False, error: int = 0) -> None:
+        """Make every later call on GPU `gpu` hang, or fail with the CUDA error code `error` (0 for success)."""
         with self.path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as shared:
             _FAULTS.pack_into(shared, _HEADER.size + gpu * _GPU_BYTES + _FAULTS_AT, hangs, error)
 
-    def held(self, gpu: int) -> dict[int, int]:
-        """Return the bytes that each process has allocated on `gpu`, without those of its CUDA context."""
+    def read_allocated_bytes(self, gpu: int) -> dict[int, int]:
+        """Return the bytes that each process, given by its id, has allocated on `gpu` in addition to its CUDA context."""
         content = self.path.read_bytes()
         first = _HEADER.size + gpu * _GPU_BYTES + _GPU.size
         users = _USER.iter_unpack(content[first : first + _USERS * _USER.size])

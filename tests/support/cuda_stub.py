@@ -1,10 +1,10 @@
 """Stub of CUDA, compiled from C, behind PyPI's CUDA build of torch.
 
     cuda = CudaStub.compiled(folder)
-    machine = cuda.machine(tmp_path, gpus=2)
+    machine = cuda.create_machine(tmp_path, gpus=2)
     group = WorkerGroup(forker, job, folder, environment=machine.environment)  # workers that see two GPUs
-    machine.state.set(0, hangs=True)  # while processes run
-    assert machine.notes("context") == [...]
+    machine.state.set_fault(0, hangs=True)  # while processes run
+    assert machine.read_events("context") == [...]
 
 tests/engine/gpus/stub/cuda_stub.h lists what is real. Kernels do nothing, so computed values are meaningless. The NVML
 stub sees the same GPUs, memory and processes.
@@ -23,8 +23,11 @@ from tests.support.cuda_state import MIB, CudaState
 from tests.support.nvml_stub import NvmlStub, compile_library, compile_stub, gpu_profile, uuid_of
 
 
-class Note(NamedTuple):
-    """Recorded event: the process and thread that caused it, its GPU, kind and details."""
+class RecordedEvent(NamedTuple):
+    """Event that the stub recorded: process and thread that caused it, index of the GPU, kind and details.
+
+    The kinds and their details are described in tests/engine/gpus/stub/cuda_stub.h.
+    """
 
     pid: int
     thread: int
@@ -35,7 +38,7 @@ class Note(NamedTuple):
 
 def find_obstacle() -> str | None:
     """Return the reason why the stub can't be used on this system, or None if it can."""
-    if _headers() is None:
+    if _find_headers() is None:
         return "torch is no CUDA build: CUDA's headers, which Triton brings along, are missing"
     return nvml_stub.find_obstacle()
 
@@ -48,7 +51,7 @@ class CudaStub:
 
     @classmethod
     def compiled(cls, folder: Path) -> CudaStub:
-        headers = _headers()
+        headers = _find_headers()
         assert headers is not None, find_obstacle()
         compile_stub(folder)
         parts = [f"cuda_{piece}.c" for piece in ("devices", "streams", "math", "nccl")]
@@ -68,8 +71,8 @@ class CudaStub:
             "TORCH_CUDNN_V8_API_DISABLED": "1",
         }
 
-    def machine(self, folder: Path, gpus: int = 1, *, memory_mib: int = 8192, **values: Any) -> CudaMachine:
-        """Return a machine with the first `gpus` GPUs of the NVML stub. `values` are passed to `CudaState.write`."""
+    def create_machine(self, folder: Path, gpus: int = 1, *, memory_mib: int = 8192, **values: Any) -> CudaMachine:
+        """Create a machine with the first `gpus` GPUs of the NVML stub. `values` are passed to `CudaState.write`."""
         folder.mkdir(parents=True, exist_ok=True)
         uuids = tuple(map(uuid_of, range(gpus)))
         nvml = NvmlStub(self.folder, folder / "nvml-profile")
@@ -82,7 +85,7 @@ class CudaStub:
 
 @dataclass(frozen=True)
 class CudaMachine:
-    """Simulated machine whose GPUs are visible to processes started with `environment`. Records their CUDA calls."""
+    """Simulated machine with GPUs. It records the CUDA calls of processes that are started with `environment`."""
 
     stub: CudaStub
     folder: Path
@@ -104,19 +107,19 @@ class CudaMachine:
     def _notes(self) -> Path:
         return self.folder / "cuda-notes"
 
-    def notes(self, kind: str | None = None) -> list[Note]:
+    def read_events(self, kind: str | None = None) -> list[RecordedEvent]:
         """Return the recorded events of one kind, or all events, in order."""
         lines = self._notes.read_text().splitlines() if self._notes.exists() else []
-        return [note for note in map(_note, lines) if kind in (None, note.kind)]
+        return [note for note in map(_parse_event, lines) if kind in (None, note.kind)]
 
 
-def _note(line: str) -> Note:
+def _parse_event(line: str) -> RecordedEvent:
     pid, thread, gpu, kind, what = line.split(" ", 4)
-    return Note(int(pid), int(thread), int(gpu), kind, what)
+    return RecordedEvent(int(pid), int(thread), int(gpu), kind, what)
 
 
 @functools.cache
-def _headers() -> Path | None:
+def _find_headers() -> Path | None:
     """Return the folder of cuda_runtime_api.h, which Triton includes, or None if Triton isn't installed."""
     for folder in map(Path, sys.path):
         found = folder / "triton/backends/nvidia/include"

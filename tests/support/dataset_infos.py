@@ -5,10 +5,10 @@ from engine.tasks.base import DatasetInfo, Objective
 from engine.tasks.registry import TASKS
 
 
-def dataset_info(classes: int) -> DatasetInfo:
-    """Return the description of a dataset in which all `classes` classes are equally frequent."""
+def make_dataset_info(classes: int) -> DatasetInfo:
+    """Make the description of a dataset in which all `classes` classes are equally frequent."""
     return DatasetInfo(tuple(f"class {number}" for number in range(classes)), class_counts=lambda: [1.0] * classes)
 
 
-def class_of_image(classes: int = 2) -> Objective:
-    return TASKS["classification"].objective(Job(), dataset_info(classes))
+def make_classification_objective(classes: int = 2) -> Objective:
+    return TASKS["classification"].objective(Job(), make_dataset_info(classes))

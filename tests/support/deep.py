@@ -26,8 +26,8 @@ def build_model(num_classes):
 """
 
 
-def deep_model(folder: Path) -> dict[str, str]:
-    """Write the model file into `folder` and return the job fields that select it and permit its execution."""
+def write_deep_model(folder: Path) -> dict[str, str]:
+    """Write deep.py, the file of a custom model, and return the job fields that select it and permit its execution."""
     file = folder / "deep.py"
     file.write_text(_DEEP)
     return {"model": str(file), "model_file_sha256": permit_model_file(file)}

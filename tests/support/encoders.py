@@ -17,8 +17,8 @@ def make_classifier(encoder: str) -> nn.Module:
     return torchvision.models.get_model(encoder, weights=None)
 
 
-def deepest_features(classifier: nn.Module, inputs: Tensor) -> Tensor:
-    """Return the features from the last stage of `classifier` (a timm model or a torchvision ResNet)."""
+def compute_deepest_features(classifier: nn.Module, inputs: Tensor) -> Tensor:
+    """Compute the features after the last stage of `classifier` (a timm model or a torchvision ResNet)."""
     if hasattr(classifier, "forward_intermediates"):
         features: Tensor = classifier.forward_intermediates(inputs, intermediates_only=True)[-1]
         return features

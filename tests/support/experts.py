@@ -33,7 +33,7 @@ MNIST_CNN = "mnist_cnn"
 
 @dataclass(frozen=True)
 class Setting:
-    """Configuration of one comparison.
+    """Configuration of a training recipe.
 
     Attributes:
         data: Dataset folder: class folders or `images` and `masks` below `train` and `val`, the MNIST files, or a folder
@@ -55,11 +55,11 @@ class Setting:
     ignored: int | None = None
 
 
-def fastai(setting: Setting) -> list[float]:
-    """Train with fastai's defaults: `vision_learner` and `fine_tune`, with the presizing of its book (chapter 5).
+def train_with_fastai(setting: Setting) -> list[float]:
+    """Train with fastai's defaults, and return the accuracy after each epoch.
 
-    `fine_tune` trains only the head in the first epoch. Without pretrained weights, `Learner` and `fit_one_cycle` are
-    used.
+    These are `vision_learner` and `fine_tune`, with the presizing of its book (chapter 5). `fine_tune` trains only the
+    head in the first epoch. Without pretrained weights, `Learner` and `fit_one_cycle` are used.
     """
     from fastai.vision import all as vision
 
@@ -72,12 +72,12 @@ def fastai(setting: Setting) -> list[float]:
         def after_epoch(self) -> None:
             accuracies.append(float(self.learn.recorder.values[-1][-1]))
 
-    dls, values = fastai_loaders(setting), {"metrics": vision.accuracy, "cbs": SavedMetrics()}
+    dls, values = create_fastai_loaders(setting), {"metrics": vision.accuracy, "cbs": SavedMetrics()}
     if setting.weights:
         overlay = {"file": setting.weights}
         learner = vision.vision_learner(dls, setting.model, pretrained_cfg_overlay=overlay, **values)
     else:
-        learner = vision.Learner(dls, fresh_model(setting), loss_func=nn.CrossEntropyLoss(), **values)
+        learner = vision.Learner(dls, create_random_model(setting), loss_func=nn.CrossEntropyLoss(), **values)
     with learner.no_bar(), learner.no_logging():
         if setting.weights:
             learner.fine_tune(setting.epochs - 1)
@@ -86,12 +86,12 @@ def fastai(setting: Setting) -> list[float]:
     return accuracies
 
 
-def fastai_loaders(setting: Setting) -> Any:
-    """Return fastai's `DataLoaders` with its default augmentation. Digits are not augmented."""
+def create_fastai_loaders(setting: Setting) -> Any:
+    """Create fastai's `DataLoaders` with its default augmentation. MNIST is not augmented."""
     from fastai.vision import all as vision
 
     if setting.model == MNIST_CNN:
-        loaders = (DataLoader(digits(setting, split), setting.batch, shuffle=split == "train") for split in SPLITS)
+        loaders = (DataLoader(load_digits(setting, split), setting.batch, shuffle=split == "train") for split in SPLITS)
         return vision.DataLoaders(*loaders)
     changes = vision.aug_transforms(size=setting.size, min_scale=0.75)
     if not setting.weights:  # with weights, `vision_learner` normalizes as they require
@@ -102,11 +102,11 @@ def fastai_loaders(setting: Setting) -> Any:
     )  # fmt: skip
 
 
-def timm(setting: Setting) -> list[float]:
-    """Train with the defaults of timm's train.py.
+def train_with_timm(setting: Setting) -> list[float]:
+    """Train with the defaults of timm's train.py, and return the accuracy after each epoch.
 
-    They are SGD with a learning rate of 0.1 for a batch of 256, cosine decay and label smoothing of 0.1. Because the
-    run is short, it warms up for one epoch instead of five, and updates the learning rate at every step
+    The defaults are SGD with a learning rate of 0.1 for a batch of 256, cosine decay and label smoothing of 0.1.
+    Because the run is short, it warms up for one epoch instead of five, and updates the learning rate at every step
     (`--sched-on-updates`).
     """
     from timm.data import create_transform, resolve_data_config
@@ -114,11 +114,11 @@ def timm(setting: Setting) -> list[float]:
     from timm.optim import create_optimizer_v2
     from timm.scheduler import create_scheduler_v2
 
-    model = classifier(setting)
+    model = create_classifier(setting)
     config = resolve_data_config({}, model=model)
     shape = (3, setting.size, setting.size)
     of_both = {"mean": config["mean"], "std": config["std"]}
-    train, val = folder_loaders(
+    train, val = create_folder_loaders(
         setting,
         create_transform(shape, is_training=True, color_jitter=0.4, interpolation="random", **of_both),
         create_transform(shape, interpolation=config["interpolation"], crop_pct=config["crop_pct"], **of_both),
@@ -130,25 +130,25 @@ def timm(setting: Setting) -> list[float]:
         optimizer, sched="cosine", num_epochs=setting.epochs, warmup_epochs=1, warmup_lr=1e-5, step_on_epochs=False,
         updates_per_epoch=len(train),
     )  # fmt: skip
-    return fit(
+    return train_model(
         model, train, LabelSmoothingCrossEntropy(0.1), optimizer, setting.epochs,
-        after_update=scheduler.step_update, measure=lambda: accuracy(model, val),
+        after_update=scheduler.step_update, measure=lambda: measure_accuracy(model, val),
     )  # fmt: skip
 
 
-def torchvision(setting: Setting) -> list[float]:
-    """Train with the defaults of torchvision's references/classification/train.py.
+def train_with_torchvision(setting: Setting) -> list[float]:
+    """Train with the defaults of torchvision's references/classification/train.py. Return the accuracy after each epoch.
 
-    They are SGD with a learning rate of 0.1 for a batch of 256, i.e. 8 GPUs with 32 images each. The learning rate is
-    divided by 10 after each third of the run. The reference does so after 30 and 60 of its 90 epochs.
+    The defaults are SGD with a learning rate of 0.1 for a batch of 256, i.e. 8 GPUs with 32 images each. The learning
+    rate is divided by 10 after each third of the run. The reference does so after 30 and 60 of its 90 epochs.
     """
     from timm.data import resolve_data_config
     from torchvision import transforms
 
-    model = classifier(setting)
+    model = create_classifier(setting)
     config = resolve_data_config({}, model=model)
     to_input = [transforms.ToTensor(), transforms.Normalize(config["mean"], config["std"])]
-    train, val = folder_loaders(
+    train, val = create_folder_loaders(
         setting,
         transforms.Compose([
             transforms.RandomResizedCrop(setting.size), transforms.RandomHorizontalFlip(), *to_input,
@@ -162,42 +162,42 @@ def torchvision(setting: Setting) -> list[float]:
 
     def measure() -> float:
         scheduler.step()
-        return accuracy(model, val)
+        return measure_accuracy(model, val)
 
-    return fit(model, train, nn.CrossEntropyLoss(), optimizer, setting.epochs, measure=measure)
+    return train_model(model, train, nn.CrossEntropyLoss(), optimizer, setting.epochs, measure=measure)
 
 
-def pytorch(setting: Setting) -> list[float]:
-    """Train with the defaults of PyTorch's examples/mnist/main.py.
+def train_with_pytorch(setting: Setting) -> list[float]:
+    """Train with the defaults of PyTorch's examples/mnist/main.py, and return the accuracy after each epoch.
 
-    They are Adadelta with a learning rate of 1.0, which is multiplied by 0.7 after each epoch.
+    The defaults are Adadelta with a learning rate of 1.0, which is multiplied by 0.7 after each epoch.
     """
-    model = fresh_model(setting)
-    train = DataLoader(digits(setting, "train"), setting.batch, shuffle=True)
-    val = DataLoader(digits(setting, "val"), 1000)
+    model = create_random_model(setting)
+    train = DataLoader(load_digits(setting, "train"), setting.batch, shuffle=True)
+    val = DataLoader(load_digits(setting, "val"), 1000)
     optimizer = torch.optim.Adadelta(model.parameters(), lr=1.0)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.7)
 
     def measure() -> float:
         scheduler.step()
-        return accuracy(model, val)
+        return measure_accuracy(model, val)
 
-    return fit(model, train, nn.CrossEntropyLoss(), optimizer, setting.epochs, measure=measure)
+    return train_model(model, train, nn.CrossEntropyLoss(), optimizer, setting.epochs, measure=measure)
 
 
-def smp(setting: Setting) -> list[float]:
-    """Train like segmentation_models_pytorch's examples/camvid_segmentation_multiclass.ipynb.
+def train_with_smp(setting: Setting) -> list[float]:
+    """Train like segmentation_models_pytorch's notebook, and return the mean IoU after each epoch.
 
-    It uses the Dice loss, Adam, and a cosine decay of the learning rate from 0.0002 to 0.00001 over all steps.
-    Torchvision's transforms replace its augmentations. The result is the mean IoU over the classes, from the pixels of
-    all validation images together.
+    The notebook is examples/camvid_segmentation_multiclass.ipynb. It uses the Dice loss, Adam, and a cosine decay of
+    the learning rate from 0.0002 to 0.00001 over all steps. Torchvision's transforms replace its augmentations. The
+    IoU of a class is computed from the pixels of all validation images together.
     """
     import segmentation_models_pytorch as models
     from safetensors.torch import load_file
     from torchvision.transforms import v2
     from torchvision.tv_tensors import Image, Mask
 
-    train_set, val_set = (Masks(setting, split) for split in ("train", "val"))
+    train_set, val_set = (MaskDataset(setting, split) for split in ("train", "val"))
     train_set.changes = v2.Compose([
         v2.RandomHorizontalFlip(),
         v2.RandomAffine(0, translate=(0.1, 0.1), scale=(0.5, 1.5), fill={Image: 0, Mask: IGNORED}),
@@ -227,15 +227,16 @@ def smp(setting: Setting) -> list[float]:
         either = counts.sum(0) + counts.sum(1) - both
         return float((both / either)[either > 0].mean())
 
-    return fit(
+    return train_model(
         model, train, criterion, optimizer, setting.epochs, after_update=lambda _: scheduler.step(), measure=measure
     )
 
 
-def ultralytics(setting: Setting) -> list[dict[str, float]]:
-    """Train a randomly initialized network with Ultralytics' defaults. Return AP and AP50 after each epoch.
+def train_with_ultralytics(setting: Setting) -> list[dict[str, float]]:
+    """Train a randomly initialized network with Ultralytics' defaults.
 
-    The dataset has boxes in the format of Pascal VOC. Its `val` list is the validation split.
+    The dataset has boxes in the format of Pascal VOC. Its `val` list is the validation split. Returns the average
+    precision after each epoch: "map" (over all IoU thresholds) and "ap50" (at the IoU threshold 0.5).
     """
     import tempfile
 
@@ -252,15 +253,15 @@ def ultralytics(setting: Setting) -> list[dict[str, float]]:
         model = YOLO(f"{setting.model}.yaml")
         model.add_callback("on_fit_epoch_end", save_metrics)
         model.train(
-            data=yolo_dataset(Path(setting.data), Path(folder)), epochs=setting.epochs, imgsz=setting.size,
+            data=convert_to_yolo(Path(setting.data), Path(folder)), epochs=setting.epochs, imgsz=setting.size,
             batch=setting.batch, seed=setting.seed, device=DEVICE.type, workers=0, pretrained=False, plots=False,
             project=folder, verbose=False, amp=DEVICE.type != "cpu",
         )  # fmt: skip
     return values
 
 
-def yolo_dataset(voc: Path, folder: Path) -> str:
-    """Convert a dataset from Pascal VOC's format to Ultralytics' in `folder`. Return the path of the description file."""
+def convert_to_yolo(voc: Path, folder: Path) -> str:
+    """Convert a dataset from Pascal VOC's format to YOLO's in `folder`. Return the path of its data.yaml."""
     from xml.etree import ElementTree
 
     classes: list[str] = []
@@ -289,23 +290,23 @@ def yolo_dataset(voc: Path, folder: Path) -> str:
     return str(path)
 
 
-def classifier(setting: Setting) -> nn.Module:
-    """Return the classification model `setting.model`, with the pretrained weights if `setting.weights` is a file."""
-    return timm_model(setting) if setting.weights else fresh_model(setting)
+def create_classifier(setting: Setting) -> nn.Module:
+    """Create the classification model `setting.model`. Its weights are random if `setting.weights` is ""."""
+    return create_timm_model(setting) if setting.weights else create_random_model(setting)
 
 
-def timm_model(setting: Setting) -> nn.Module:
+def create_timm_model(setting: Setting) -> nn.Module:
     import timm as models
 
     torch.manual_seed(setting.seed)
     overlay = {"file": setting.weights}
     return models.create_model(
-        setting.model, pretrained=True, pretrained_cfg_overlay=overlay, num_classes=class_count(setting)
+        setting.model, pretrained=True, pretrained_cfg_overlay=overlay, num_classes=count_classes(setting)
     )
 
 
-def fresh_model(setting: Setting) -> nn.Module:
-    """Return the model of the setting with random weights."""
+def create_random_model(setting: Setting) -> nn.Module:
+    """Create the classification model `setting.model` with random weights."""
     from torchvision import models
 
     torch.manual_seed(setting.seed)
@@ -314,15 +315,15 @@ def fresh_model(setting: Setting) -> nn.Module:
             nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.25),
             nn.Flatten(), nn.Linear(9216, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, 10),
         )  # fmt: skip
-    return models.get_model(setting.model, num_classes=class_count(setting))
+    return models.get_model(setting.model, num_classes=count_classes(setting))
 
 
-def class_count(setting: Setting) -> int:
+def count_classes(setting: Setting) -> int:
     return sum(path.is_dir() for path in (Path(setting.data) / "train").iterdir())
 
 
-def digits(setting: Setting, split: str) -> TensorDataset:
-    """Return a split of MNIST: images, normalized as in PyTorch's example, and their classes."""
+def load_digits(setting: Setting, split: str) -> TensorDataset:
+    """Load a split of MNIST: images, normalized as in PyTorch's example, and their classes."""
     name = "train" if split == "train" else "t10k"
 
     def values(file: str, header: int) -> Tensor:
@@ -333,7 +334,7 @@ def digits(setting: Setting, split: str) -> TensorDataset:
     return TensorDataset((images / 255 - 0.1307) / 0.3081, values("labels-idx1", 8).long())
 
 
-def folder_loaders(
+def create_folder_loaders(
     setting: Setting, train: Any, val: Any, *, drop_last: bool = False
 ) -> tuple[DataLoader[Any], DataLoader[Any]]:
     from torchvision.datasets import ImageFolder
@@ -342,7 +343,7 @@ def folder_loaders(
     return DataLoader(train_set, setting.batch, shuffle=True, drop_last=drop_last), DataLoader(val_set, setting.batch)
 
 
-class Masks(Dataset[tuple[Tensor, Tensor]]):
+class MaskDataset(Dataset[tuple[Tensor, Tensor]]):
     """Dataset of images and masks, both resized and cropped to squares of `size` pixels.
 
     Images are normalized as EfficientNet-Lite expects them.
@@ -378,13 +379,13 @@ def read_image(path: Path, mode: str) -> Tensor:
     return pil_to_tensor(Image.open(path).convert(mode))
 
 
-def fit(
+def train_model(
     model: nn.Module, train: DataLoader[Any], criterion: nn.Module, optimizer: torch.optim.Optimizer, epochs: int, *,
     measure: Callable[[], float], after_update: Callable[[int], object] = lambda _: None,
 ) -> list[float]:  # fmt: skip
-    """Train with a plain loop and return the result of `measure` after each epoch.
+    """Train with a plain loop, call `measure` after each epoch, and return its results.
 
-    `after_update` is called with the number of updates.
+    After each step, `after_update` is called with the number of steps.
     """
     model.to(DEVICE)
     values = []
@@ -402,7 +403,7 @@ def fit(
 
 
 @torch.no_grad()
-def accuracy(model: nn.Module, val: DataLoader[Any]) -> float:
+def measure_accuracy(model: nn.Module, val: DataLoader[Any]) -> float:
     """Return the fraction of correctly classified validation images."""
     model.eval()
     right = sum(int((model(inputs.to(DEVICE)).argmax(1).cpu() == labels).sum()) for inputs, labels in val)
@@ -410,7 +411,7 @@ def accuracy(model: nn.Module, val: DataLoader[Any]) -> float:
 
 
 RECIPES: dict[str, Callable[[Setting], list[Any]]] = {
-    "fastai": fastai, "timm": timm, "torchvision": torchvision, "pytorch": pytorch, "smp": smp, "ultralytics": ultralytics,
+    "fastai": train_with_fastai, "timm": train_with_timm, "torchvision": train_with_torchvision, "pytorch": train_with_pytorch, "smp": train_with_smp, "ultralytics": train_with_ultralytics,
 }  # fmt: skip
 PACKAGES = {"smp": "segmentation_models_pytorch", "pytorch": "torch"}
 

@@ -9,21 +9,22 @@ from engine.contract.weights import OnDisk, Weights, find_weights
 
 
 class FixedDisk(RealDisk):
-    """Disk that holds only the weights in `here` (by title) and reaches only the servers in `reachable`.
+    """Replacement for `RealDisk` with predetermined answers.
 
-    `reachable` can also be True or False for all servers, or None if that is unknown. `asked` collects the names of all
-    servers that were looked up. Weights that are part of the installation are found as on the real disk.
+    Only the weights with the titles `downloaded`, and those that are part of the installation, are on the disk. The
+    servers in `reachable` can be reached: True for all servers, False for none, or None if that is unknown.
+    `requested_hosts` collects the names of the servers passed to `reaches`.
     """
 
-    def __init__(self, *here: str, reachable: Collection[str] | bool | None = False) -> None:
-        self._here, self._reachable = here, reachable
-        self.asked: list[str] = []
+    def __init__(self, *downloaded: str, reachable: Collection[str] | bool | None = False) -> None:
+        self._downloaded, self._reachable = downloaded, reachable
+        self.requested_hosts: list[str] = []
 
     def weights(self, weights: Weights) -> OnDisk:
         if weights.is_included:
             return find_weights(weights)
-        return OnDisk("/weights", 1 << 20) if weights.title in self._here else OnDisk()
+        return OnDisk("/weights", 1 << 20) if weights.title in self._downloaded else OnDisk()
 
     def reaches(self, host: str) -> bool | None:
-        self.asked.append(host)
+        self.requested_hosts.append(host)
         return host in self._reachable if isinstance(self._reachable, Collection) else self._reachable

@@ -9,13 +9,13 @@ from engine.contract.worker import WorkerSpec
 from engine.system import paths
 from engine.training.report import Reporter
 
-ONCE_ASKED = "tests.support.gates:open_once_asked"
+ON_COMMAND = "tests.support.gates:open_gate_on_command"
 FOR_READERS = "tests.support.gates:wait_for_readers"
 """Value for `prepare` of a `WorkerGroup` whose checkpoint writers should block until a pipe is read."""
 
 
-def open_once_asked(spec: WorkerSpec) -> None:
-    """Create the file "gate" next to the run folder as soon as the worker receives a command."""
+def open_gate_on_command(spec: WorkerSpec) -> None:
+    """Make the worker create the file "gate" next to the run folder as soon as it receives a command."""
 
     def set_attribute(reporter: Reporter, name: str, value: object) -> None:
         object.__setattr__(reporter, name, value)
@@ -26,5 +26,5 @@ def open_once_asked(spec: WorkerSpec) -> None:
 
 
 def wait_for_readers(_spec: WorkerSpec) -> None:
-    """Make the worker block when it writes to a pipe without a reader. It would normally raise an error."""
+    """Make the worker wait for a reader when it opens a pipe for writing. Normally, this would raise an error."""
     paths.open_private = lambda path, flags: os.open(path, flags, 0o600)

@@ -14,7 +14,7 @@ from engine.contract.problems import Problem
 def check_file(golden: Path, text: str) -> None:
     """Compare a text with a golden file line by line.
 
-    With FOOTPLATE_WRITE_TEXTS in the environment, the file is written before. Review its diff.
+    If the environment variable FOOTPLATE_WRITE_TEXTS is set, write the text to the file first.
     """
     if "FOOTPLATE_WRITE_TEXTS" in os.environ:
         golden.write_text(text, encoding="utf-8")
@@ -24,7 +24,7 @@ def check_file(golden: Path, text: str) -> None:
 def check_section(golden: Path, name: str, text: str) -> None:
     """Compare a text with the section `name` of a golden file.
 
-    With FOOTPLATE_WRITE_TEXTS in the environment, the section is written instead. Review the diff of the file.
+    If the environment variable FOOTPLATE_WRITE_TEXTS is set, write the section instead.
     """
     current = f"[{name}]\n{text.rstrip()}\n\n"
     content = golden.read_text(encoding="utf-8") if golden.exists() else ""
@@ -39,9 +39,10 @@ def check_section(golden: Path, name: str, text: str) -> None:
 
 
 def check_problems(golden: Path, name: str, cases: Mapping[str, Iterable[Problem]], folder: Path) -> None:
-    """Compare the problems of several cases, by their descriptions, with the section `name` of a golden file.
+    """Compare the problems of several cases with the section `name` of a golden file.
 
-    The paths of `folder`, of the source tree and of Python, which differ between machines, are replaced.
+    `cases` maps a description of each case to its problems. The paths of `folder`, of the source tree and of the Python
+    interpreter are replaced by placeholders, because they differ between machines.
     """
     lines: list[str] = []
     for case, problems in cases.items():

@@ -32,8 +32,8 @@ class Usage(NamedTuple):
         return f"GPU {self.utilization:.0%} busy{active}, {self.memory_bytes / 2**30:.1f} GiB"
 
 
-def gpu_name(index: int = 0) -> str:
-    """Return the name of GPU `index` (in NVML's order) and its driver version."""
+def describe_gpu(index: int = 0) -> str:
+    """Return the name of GPU `index` (in NVML's order) and the driver version as one text."""
     import pynvml
 
     pynvml.nvmlInit()
@@ -61,7 +61,7 @@ class GpuWatch:
         self._ending.set()
         self._thread.join()
 
-    def during(self, window: tuple[float, float]) -> Usage:
+    def measure(self, window: tuple[float, float]) -> Usage:
         """Return the usage of the GPU within `window`, a pair of times from `time.monotonic`."""
         inside = [sample for sample in self._samples if window[0] <= sample[0] <= window[1]]
         active = [sm / 100 for _, _, sm, _ in inside if sm is not None]

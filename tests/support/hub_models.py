@@ -18,7 +18,7 @@ from tests.support.installed import install
 
 NEEDS_TRANSFORMERS = pytest.mark.skipif(find_spec("transformers") is None, reason="needs footplate[transformers]")
 """Mark of tests that need the package, without importing it while tests are collected, which takes a second."""
-INSTALL = f"{__name__}:install_tiny"
+INSTALL = f"{__name__}:register_tiny_models"
 """Value for `prepare` of workers that train the tiny models."""
 
 _HGNET = {
@@ -135,24 +135,24 @@ PIXELS: dict[str, tuple[str, dict[str, Any]]] = {
 ALL = CONFIGS | MASKS | PIXELS
 
 
-def tiny(name: str, **changed: Any) -> Model:
-    """Return the tiny model `name`. `changed` replaces values of its configuration in `ALL`."""
+def make_tiny_model(name: str, **changed: Any) -> Model:
+    """Make the tiny model `name`, a key of `ALL`. `changed` replaces values of its configuration."""
     kind, config = ALL[name]
     build = partial(build_segmenter if name in PIXELS else build_detector, kind, config | changed)
     task = "detection" if name in CONFIGS else "instance_segmentation" if name in MASKS else "segmentation"
     return Model(name, task, build, image_size=128, statistics=UNCHANGED, own_loss=name in PIXELS, extra="transformers")
 
 
-TINY: dict[str, Model] = {name: tiny(name) for name in ALL} | {
+TINY: dict[str, Model] = {name: make_tiny_model(name) for name in ALL} | {
     # Training uses no random numbers.
-    "still_rtdetrv2": tiny("tiny_rtdetrv2", num_denoising=0),
-    "still_rfdetr": tiny("tiny_rfdetr", group_detr=1),
-    "still_rfdetr_masks": tiny("tiny_rfdetr_masks", group_detr=1),
+    "still_rtdetrv2": make_tiny_model("tiny_rtdetrv2", num_denoising=0),
+    "still_rfdetr": make_tiny_model("tiny_rfdetr", group_detr=1),
+    "still_rfdetr_masks": make_tiny_model("tiny_rfdetr_masks", group_detr=1),
 }
 globals().update({name.upper(): model for name, model in TINY.items()})  # entry points name attributes
 
 
-def install_tiny(_spec: Any = None) -> None:
+def register_tiny_models(_spec: Any = None) -> None:
     """Register the tiny models in this process through the entry points of a temporary package."""
     folder = Path(tempfile.mkdtemp(prefix="hub-models-"))
     install(folder, "hub-models", {"footplate.models": {name: f"{__name__}:{name.upper()}" for name in TINY}})

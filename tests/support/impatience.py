@@ -17,10 +17,10 @@ def give_up_at_once(_spec: WorkerSpec) -> None:
     checkpointer.RETRY_COMPLETED_S = checkpointer.RETRY_STOPPED_S = 0.0
 
 
-def compile_for_an_hour(_spec: WorkerSpec) -> None:
+def assume_slow_comparison(_spec: WorkerSpec) -> None:
     """Make the worker assume that comparing implementations of depthwise convolutions takes an hour.
 
-    This is more than it may take in a run of any length in the tests.
+    No run of the tests is long enough for such a comparison.
     """
     autotune.DEPTHWISE_S = 3600.0
 
@@ -30,8 +30,8 @@ def report_times_at_the_end(_spec: WorkerSpec) -> None:
     step_profile.EMIT_S = 3600.0
 
 
-def load_in_processes(_spec: WorkerSpec) -> None:
-    """Load the samples of user-defined classes in processes, from the first sample on."""
+def load_samples_in_processes(_spec: WorkerSpec) -> None:
+    """Make the worker load samples of user-defined dataset classes in child processes, even if they load quickly."""
     sample_processes.SLOW_S = sample_processes.WORTHWHILE_S = 0.0
     sample_processes.MEASURED_S = 0.0  # only the first sample, since a later one may kill its process
     sample_processes.BLOCKED = -math.inf

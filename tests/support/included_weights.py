@@ -11,7 +11,7 @@ from engine.contract.catalogue import load_catalogue, timm_weights
 from engine.contract.weights import Weights
 
 
-def included_weights() -> Weights:
+def find_included_weights() -> Weights:
     """Return the catalogue's entry for the weights that come with the installation."""
     weights = timm_weights("tf_efficientnet_lite0", load_catalogue())
     assert weights is not None
@@ -25,7 +25,7 @@ def replace_package(folder: Path, patch: pytest.MonkeyPatch, content: bytes | No
     This process and its children find the replacement instead of the installed package. The weights file has this
     `content`, or doesn't exist if it is None. Importing the replacement raises an error.
     """
-    weights = included_weights()
+    weights = find_included_weights()
     file = folder / weights.package / weights.path
     file.parent.mkdir(parents=True)
     (folder / weights.package / "__init__.py").write_text("raise RuntimeError('nobody needs to import this')\n")

@@ -41,9 +41,9 @@ def find_obstacle() -> str:
 
 
 class Machines:
-    """Simulated machines with the given names.
+    """Simulated machines with the given names, and the head, a machine on which the tests run commands.
 
-    Their addresses start at 10.77.0.11. The head, on which the tests run commands, has the address 10.77.0.10.
+    The head has the address 10.77.0.10. The addresses of the others start at 10.77.0.11.
     """
 
     def __init__(self, folder: Path, names: tuple[str, ...] = ("node1", "node2")) -> None:
@@ -61,7 +61,7 @@ class Machines:
         self._keygen("user")
         for number, name in enumerate(("head", *names)):
             self._plug_in(name, number)
-        self._write_client()
+        self._write_commands()
         for name in names:
             self.boot(name)
 
@@ -100,27 +100,28 @@ class Machines:
             check=False,
         )
 
-    def trained(self, *runs: Sequence[str]) -> list[RunFolder]:
-        """Start `footplate train` on the head once per argument list, wait for all runs, and return them."""
+    def run_trainings(self, *runs: Sequence[str]) -> list[RunFolder]:
+        """Run `footplate train` on the head once per argument list, all at the same time, and return the runs."""
         running = [self.start("train", *arguments) for arguments in runs]
         outputs = [each.communicate(timeout=900)[0] for each in running]
         if any(each.returncode for each in running):
             raise SystemExit("\n".join(outputs))
         return [RunFolder(folder) for folder in sorted((self.home / "runs").iterdir())[-len(runs) :]]
 
-    def payload_rate(self, nbytes: int, rounds: int = 9) -> float:
-        """Measure the network speed between the first two machines: the bits per second in each direction.
+    def measure_payload_rate(self, nbytes: int, rounds: int = 9) -> float:
+        """Measure the network speed between the first two machines, in bits per second and direction.
 
-        Both machines send `nbytes` to each other over TCP at the same time, `rounds` times.
+        Both machines send `nbytes` to each other over TCP at the same time, `rounds` times. The result is the speed of
+        the slower machine.
         """
         arguments = (self.address(self.names[0]), str(nbytes), str(rounds))
         script = str(Path(__file__).parent / "sending.py")
         with ThreadPoolExecutor() as pool:
-            asked = [
+            pending = [
                 pool.submit(_in, self.space(name), sys.executable, script, *arguments, *last)
                 for name, last in zip(self.names[:2], (("--first",), ()), strict=True)
             ]
-            return min(float(each.result()) for each in asked)
+            return min(float(each.result()) for each in pending)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -146,8 +147,8 @@ class Machines:
     def _on_head(self, *arguments: str) -> list[str]:
         return ["ip", "netns", "exec", self.space("head"), "footplate", *arguments]
 
-    def processes(self, name: str) -> list[psutil.Process]:
-        """Return the Footplate processes on a machine, including their Python children."""
+    def find_processes(self, name: str) -> list[psutil.Process]:
+        """Return the running Python processes on a machine."""
         found = []
         for pid in _ip("netns", "pids", self.space(name)).split():
             try:
@@ -160,7 +161,7 @@ class Machines:
                 continue
         return found
 
-    def listeners(self, name: str) -> set[str]:
+    def find_listening_addresses(self, name: str) -> set[str]:
         """Return the TCP addresses on which a machine listens, except the one of its ssh server."""
         lines = _in(self.space(name), "ss", "-Hltn").splitlines()
         return {line.split()[3] for line in lines if not line.split()[3].endswith(":22")}
@@ -200,7 +201,9 @@ class Machines:
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL,
                 env={"PATH": os.environ["PATH"]},  # the process outlives the test
             )  # fmt: skip
-        until(lambda: f"{self.address(name)}:22" in _in(self.space(name), "ss", "-Hltn"), _START_S, f"{name}: no sshd")
+        wait_until(
+            lambda: f"{self.address(name)}:22" in _in(self.space(name), "ss", "-Hltn"), _START_S, f"{name}: no sshd"
+        )
 
     def power_off(self, name: str) -> None:
         """Kill all processes on a machine at once."""
@@ -212,22 +215,22 @@ class Machines:
                 os.kill(int(pid), signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        until(lambda: not _ip("netns", "pids", self.space(name)).split(), _START_S, f"{name} is not off")
+        wait_until(lambda: not _ip("netns", "pids", self.space(name)).split(), _START_S, f"{name} is not off")
 
     def unplug(self, name: str) -> None:
-        _ip("-n", self._switch, "link", "set", self._port(name), "nomaster")
+        _ip("-n", self._switch, "link", "set", self._get_interface(name), "nomaster")
 
     def plug_in(self, name: str) -> None:
-        _ip("-n", self._switch, "link", "set", self._port(name), "master", "br0")
+        _ip("-n", self._switch, "link", "set", self._get_interface(name), "master", "br0")
 
-    def forbid(self, name: str, other: str) -> None:
+    def block_traffic(self, name: str, other: str) -> None:
         """Block all traffic from machine `name` to machine `other`."""
         _ip("-n", self.space(name), "route", "add", "prohibit", f"{self.address(other)}/32")
 
     def block_chosen_ports(self, name: str) -> None:
-        """Drop packets from a machine to ephemeral ports.
+        """Drop the TCP packets that a machine sends to ephemeral ports.
 
-        Replies from its ssh port and from its ports for a run still pass.
+        Packets from its ssh port and from the ports of Footplate's runs still pass.
         """
         rules = (
             ("sport", "22", "lookup", "main"),
@@ -241,7 +244,7 @@ class Machines:
         for preference in range(10, 13):
             _ip("-n", self.space(name), "rule", "delete", "pref", str(preference))
 
-    def allow(self, name: str, other: str) -> None:
+    def unblock_traffic(self, name: str, other: str) -> None:
         _ip("-n", self.space(name), "route", "delete", "prohibit", f"{self.address(other)}/32")
 
     def reboot(self, name: str, **how: Any) -> None:
@@ -249,12 +252,12 @@ class Machines:
         self.plug_in(name)
         self.boot(name, **how)
 
-    def slow(self, mbits: float, delay_s: float) -> None:
-        """Limit the network of every machine to `mbits` Mbit/s and delay packets by `delay_s`.
+    def limit_network(self, mbits: float, delay_s: float) -> None:
+        """Limit the network of every machine to `mbits` Mbit/s and delay its packets by `delay_s` seconds.
 
-        It needs a C compiler.
+        This requires a C compiler.
         """
-        self.unshape()
+        self.remove_network_limits()
         program = self.folder / "slow_wire"
         if not program.exists():
             source = Path(__file__).parent / "slow_wire.c"
@@ -275,8 +278,8 @@ class Machines:
             self.plug_in(name)
             _ip("-n", self._switch, "link", "set", f"x{space}", "up")
 
-    def unshape(self) -> None:
-        """Remove the limits that `slow` set."""
+    def remove_network_limits(self) -> None:
+        """Remove the limits that `limit_network` set."""
         for name, wire in self._wires.items():
             with wire:
                 wire.kill()
@@ -284,12 +287,12 @@ class Machines:
         while self._wires:
             self.plug_in(self._wires.popitem()[0])
 
-    def _port(self, name: str) -> str:
-        """Return the network interface that connects a machine."""
+    def _get_interface(self, name: str) -> str:
+        """Return the name of the network interface that connects a machine to the bridge."""
         return f"{'x' if name in self._wires else 'v'}{self.space(name)}"
 
     def close(self) -> None:
-        self.unshape()
+        self.remove_network_limits()
         for name in (*self.names, "head"):
             for pid in _ip("netns", "pids", self.space(name)).split():
                 try:
@@ -300,7 +303,7 @@ class Machines:
             server.kill()
             server.wait()
         for space in (*map(self.space, (*self.names, "head")), self._switch):
-            until(lambda space=space: not _ip("netns", "pids", space).split(), _START_S, f"{space} is in use")  # type: ignore[misc]
+            wait_until(lambda space=space: not _ip("netns", "pids", space).split(), _START_S, f"{space} is in use")  # type: ignore[misc]
             _ip("netns", "delete", space)
         for name in ("head", *self.names):
             shutil.rmtree(self._runtime(name), ignore_errors=True)
@@ -327,8 +330,11 @@ class Machines:
         if number:
             self._keygen(f"{name}-key")
 
-    def _write_client(self) -> None:
-        """Write an ssh client with a separate config, because ssh takes the home folder from the system's user list."""
+    def _write_commands(self) -> None:
+        """Write the commands of the head: `footplate`, `torchrun`, and an `ssh` with a separate configuration.
+
+        A changed HOME would have no effect, because ssh reads the home folder from the system's list of users.
+        """
         folder = self.folder / "bin"
         folder.mkdir()
         known = [f"{self.address(name)} {(self.folder / f'{name}-key.pub').read_text()}" for name in self.names]
@@ -345,7 +351,7 @@ class Machines:
         _script(folder / "torchrun", f'exec {sys.executable} -m torch.distributed.run "$@"')
 
 
-def until(met: Callable[[], bool], patience_s: float, otherwise: str) -> None:
+def wait_until(met: Callable[[], bool], patience_s: float, otherwise: str) -> None:
     """Wait until `met` returns True. After `patience_s` seconds, fail with the message `otherwise`."""
     deadline = time.monotonic() + patience_s
     while not met():
@@ -358,7 +364,7 @@ def _script(path: Path, command: str) -> None:
     path.chmod(0o755)
 
 
-def step_s(run: RunFolder, warm: int) -> float:
+def measure_step_s(run: RunFolder, warm: int) -> float:
     """Return the mean seconds per step of a run, ignoring the first `warm` steps."""
     steps = [event for event in run.events() if isinstance(event, StepMetrics) and event.step > warm]
     return (steps[-1].time - steps[0].time) / (steps[-1].step - steps[0].step)

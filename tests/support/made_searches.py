@@ -24,16 +24,16 @@ SPACE = {
 }
 
 
-def a_search(name: str = "flowers", trials: int = 40, *, goals: int = 1, **fields: Any) -> Search:
+def make_search_config(name: str = "flowers", trials: int = 40, *, goals: int = 1, **fields: Any) -> Search:
     job = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, epochs=EPOCHS)
     of = {"job": job, "space": SPACE, "goals": (TOP1, SECONDS)[:goals], "budget": Budget(trials=max(1, trials))}
     return Search(name=name, **(of | fields))  # type: ignore[arg-type]
 
 
-def a_trial(number: int, state: TrialState = "completed", goals: int = 1) -> TrialRow:
-    """Return a trial of a search with `goals` objectives: accuracy and, as the second one, time.
+def make_trial(number: int, state: TrialState = "completed", goals: int = 1) -> TrialRow:
+    """Make a trial of a search for accuracy or, with two `goals`, for accuracy and training time.
 
-    Its settings and its learning curve are derived from `number`.
+    The settings and the learning curve are derived from `number`.
     """
     chance = random.Random(number)
     rate, decay = 10 ** chance.uniform(-4, -1), 10 ** chance.uniform(-6, -2)
@@ -65,11 +65,11 @@ def a_trial(number: int, state: TrialState = "completed", goals: int = 1) -> Tri
     )
 
 
-def a_state(count: int, *, running: int = 0, goals: int = 1, **fields: Any) -> SearchState:
-    """Return the state of a search with `count` trials and `goals` objectives.
+def make_state(count: int, *, running: int = 0, goals: int = 1, **fields: Any) -> SearchState:
+    """Make the state of a search with `count` trials and `goals` objectives.
 
-    The last `running` trials are still running; if they are several, the last one waits. In a search with one
-    objective, every third of the other trials was pruned.
+    The last `running` trials have not finished: if there are several, the last one is waiting, and the others are
+    running. In a search with one objective, every third of the finished trials was pruned.
     """
 
     def state(number: int) -> TrialState:
@@ -77,7 +77,7 @@ def a_state(count: int, *, running: int = 0, goals: int = 1, **fields: Any) -> S
             return "waiting" if number == count - 1 and running > 1 else "running"
         return "pruned" if goals == 1 and number % 3 == 2 else "failed" if number % 17 == 13 else "completed"
 
-    rows = tuple(a_trial(number, state(number), goals) for number in range(count))
+    rows = tuple(make_trial(number, state(number), goals) for number in range(count))
     done = [row for row in rows if row.state == "completed" and row.values[0] is not None]
     best = max(done, key=lambda row: row.values[0] or 0, default=None)
     front = [
@@ -115,8 +115,8 @@ _BETTER = (lambda a, b: a >= b, lambda a, b: a <= b)
 def make_search(name: str, count: int, *, running: int = 0, goals: int = 1) -> SearchFolder:
     """Create the folder of a search with `count` trials and `goals` objectives.
 
-    The last `running` trials are still running.
+    The last `running` trials have not finished.
     """
-    folder = create_search(a_search(name, count, goals=goals))
-    folder.save_state(a_state(count, running=running, goals=goals))
+    folder = create_search(make_search_config(name, count, goals=goals))
+    folder.save_state(make_state(count, running=running, goals=goals))
     return folder

@@ -86,8 +86,8 @@ def measure_class_fractions(folder: Path) -> dict[str, float]:
     return {name: round(share, 2) for name, share in report.splits[0].shares.items()}
 
 
-def code_of(recognized: RecognizedDataset) -> MaskCode:
-    """Return the recognized meaning of the mask values and check that there is one."""
+def get_mask_code(recognized: RecognizedDataset) -> MaskCode:
+    """Return the recognized meaning of the mask values. Fail if it was not recognized."""
     assert recognized.code is not None, recognized.problems
     return recognized.code
 

@@ -34,9 +34,9 @@ def run_as_nobody(code: str, *arguments: str, uid: int = NOBODY, before: str = "
 
 
 def find_files_as_nobody(folder: str) -> tuple[list[tuple[str, str]], bool]:
-    """Act as another user from now on, and look for images and for a run in `folder`.
+    """Change the user of this process permanently, and search `folder` for images and for a run.
 
-    Returns fields and messages of the problems, and True if there is no run.
+    Returns (field, message) of each problem with the images, and True if `folder` is no run that the user can read.
     """
     os.setgroups([])
     os.setgid(NOBODY)

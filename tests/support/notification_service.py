@@ -16,8 +16,8 @@ PATH = "/org/freedesktop/Notifications"
 
 
 @ClassInfo({"D-Bus Interface": SERVICE})
-class Service(QObject):
-    """Notification service with the part of the specification that Footplate uses."""
+class NotificationService(QObject):
+    """Desktop notification service that prints notifications. It has only the methods that Footplate calls."""
 
     @Slot(result="QStringList")
     def GetServerInformation(self) -> list[str]:  # noqa: N802
@@ -35,7 +35,7 @@ class Service(QObject):
 def main() -> None:
     app = QCoreApplication(sys.argv)
     bus = QDBusConnection.connectToBus(sys.argv[1], "service")
-    service = Service()
+    service = NotificationService()
     assert bus.registerObject(PATH, service, QDBusConnection.RegisterOption.ExportAllSlots)
     assert bus.registerService(SERVICE)
     print("ready", flush=True)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.machines import ROOT, until
+from tests.support.machines import ROOT, wait_until
 
 NODES = ("n1", "n2")
 _START_S = 30.0
@@ -115,12 +115,12 @@ class Slurm:
             f"--seed-file={self.folder}/seed",
             f"--log-file={self.folder}/munged.log",
         )
-        until(munge.exists, _START_S, "munged does not start")
+        wait_until(munge.exists, _START_S, "munged does not start")
         self._start("slurmctld", "-D", "-c")
         for node in NODES:
             (self.folder / f"spool-{node}").mkdir()
             self._start("slurmd", "-D", "-N", node, name=f"slurmd-{node}")
-        until(
+        wait_until(
             lambda: self.ask("sinfo", "-h", "-N", "-o", "%T").split()[:2] == ["idle", "idle"],
             _START_S,
             "the nodes do not come up",
@@ -149,7 +149,7 @@ class Slurm:
         sshd = shutil.which("sshd", path=_path())
         assert sshd is not None
         self._start(sshd, "-D", "-e", "-f", str(self.folder / "sshd"), name="sshd")
-        until(
+        wait_until(
             lambda: self.ask("ssh", "login", "squeue", "-h", "-o", "%i", "&&", "echo", "on") != "", _START_S, "no login"
         )
 

@@ -17,14 +17,14 @@ Fault = Literal["", "truncated", "damaged", "html", "gated", "missing", "broken"
 class WeightsServer:
     """HTTP server that offers `files` by name in every repository.
 
-    `fault` selects a misbehavior. `asked` lists the requests. With the fault "held", it sends half of a file and waits
-    for `release`.
+    `requests` lists the method and path of each request. `fault` selects a misbehavior, or none if it is "". With the
+    fault "held", the server sends half of a file, sets `holding`, and waits for `release`.
     """
 
     def __init__(self, files: dict[str, bytes], fault: Fault = "") -> None:
         self.files = files
         self.fault = fault
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.release = threading.Event()
         self.holding = threading.Event()
         server = self
@@ -36,10 +36,10 @@ class WeightsServer:
                 """Suppress the request log."""
 
             def do_HEAD(self) -> None:
-                server.answer(self, body=False)
+                server._answer(self, body=False)
 
             def do_GET(self) -> None:
-                server.answer(self, body=True)
+                server._answer(self, body=True)
 
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._http.daemon_threads = False
@@ -57,8 +57,8 @@ class WeightsServer:
             self._http.server_close()
             thread.join()
 
-    def answer(self, request: BaseHTTPRequestHandler, *, body: bool) -> None:
-        self.asked.append(f"{request.command} {request.path}")
+    def _answer(self, request: BaseHTTPRequestHandler, *, body: bool) -> None:
+        self.requests.append(f"{request.command} {request.path}")
         content = self.files.get(PurePosixPath(request.path.partition("?")[0]).name)
         if self.fault == "html":
             self._send(request, 200, b"<html>Please log in.</html>", {"Content-Type": "text/html"}, body)

@@ -20,7 +20,7 @@ from engine.contract.advice import FINDING, BatchFound, FinderRequest
 from engine.contract.job import Job
 from engine.contract.messages import Progress
 from engine.system import paths
-from tests.support.deep import deep_model
+from tests.support.deep import write_deep_model
 
 ROOT = Path(__file__).parents[3]
 TRAINING = "engine.training.worker:run"
@@ -37,7 +37,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="caps of address
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
     """Return a job whose model needs 5 MB for each image."""
-    return Job.from_fields(dataset=str(paths.sample_dataset()), image_size=256, cpu_threads=1, **deep_model(tmp_path))
+    return Job.from_fields(
+        dataset=str(paths.sample_dataset()), image_size=256, cpu_threads=1, **write_deep_model(tmp_path)
+    )
 
 
 def run_limited(arguments: list[str], given: bytes, cap: int, folder: Path, kind: int = resource.RLIMIT_AS) -> bytes:

@@ -24,7 +24,7 @@ from engine.parallel.split_points import compute_stages
 from engine.processes.requests import RequestError
 from tests.engine.supervisor.supervised import wait_until, wait_until_exited
 from tests.support.consent import permit_model_file
-from tests.support.images import image
+from tests.support.images import write_image
 
 ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "engine.advisor.planning"]
@@ -109,7 +109,7 @@ def test_planner_reports_progress_then_split() -> None:
 def test_planner_uses_classes_of_dataset(tmp_path: Path) -> None:
     for split in ("train", "val"):
         for name in ("one", "two", "three"):
-            image(tmp_path / split / name / "a.png")
+            write_image(tmp_path / split / name / "a.png")
     split = planned(dataset=str(tmp_path), model="squeezenet1_1", image_size=32)
     assert sum(stage.parameters for stage in compute_stages(split)) == 722_496 + 513 * 3
 

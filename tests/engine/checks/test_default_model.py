@@ -59,7 +59,7 @@ def test_choose_model_asks_no_server_unless_the_answer_matters() -> None:
     on_cpu, with_file = FixedDisk(reachable=True), FixedDisk(RESNET)
     choose_model(task("classification"), CATALOGUE, on_cpu, uses_gpu=False)
     choose_model(task("classification"), CATALOGUE, with_file, uses_gpu=True)
-    assert on_cpu.asked == with_file.asked == []
+    assert on_cpu.requested_hosts == with_file.requested_hosts == []
 
 
 def test_choose_model_honors_the_users_ban_on_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_choose_model_honors_the_users_ban_on_downloads(monkeypatch: pytest.Monk
     choice = choose_model(task("segmentation"), CATALOGUE, disk, uses_gpu=True)
     assert (choice.model, choice.encoder) == ("unet", "tu-tf_efficientnet_lite0")
     assert choice.reason.endswith("because HF_HUB_OFFLINE forbids downloads")
-    assert disk.asked == []
+    assert disk.requested_hosts == []
 
 
 def test_choose_model_sets_the_encoder(monkeypatch: pytest.MonkeyPatch) -> None:

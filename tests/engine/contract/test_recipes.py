@@ -120,7 +120,7 @@ def test_collect_facts_asks_no_server_after_a_choice(wish: dict[str, Any]) -> No
     disk = FixedDisk(reachable=False)
     job = {"task": "classification", "model": "resnet18"} | wish
     assert recipes.initial_recipe(collect_facts(job, CATALOGUE, None, job, disk)) == "fine-tune"
-    assert disk.asked == []
+    assert disk.requested_hosts == []
 
 
 def test_fine_tune_depends_on_model_classes_and_steps() -> None:

@@ -6,13 +6,15 @@ import msgspec
 import pytest
 
 from engine.contract.search import Search, SearchState, Trial, TrialRow
-from tests.support.made_searches import a_search, a_state
+from tests.support.made_searches import make_search_config, make_state
 
 NEW = ("confirm", "repeat_of", "confirmed", "candidates", "baseline", "repeats", "confirming_s")
 TRIAL = Trial(search="flowers", number=3, params={"learning_rate": 0.1}, seed=3)
 
 
-@pytest.mark.parametrize("content", [a_search(), a_state(5), TRIAL], ids=["search.json", "state.json", "trial.json"])
+@pytest.mark.parametrize(
+    "content", [make_search_config(), make_state(5), TRIAL], ids=["search.json", "state.json", "trial.json"]
+)
 def test_search_file_without_confirmation_is_read(content: Search | SearchState | Trial) -> None:
     plain = msgspec.to_builtins(content)
     for table in (plain, *plain.get("trials", ())):
@@ -24,5 +26,5 @@ def test_search_file_without_confirmation_is_read(content: Search | SearchState 
 def test_repeat_title_names_trial_and_seed() -> None:
     row = TrialRow(number=41, run_id="", state="running", params={"seed": 2}, values=(None,), epochs=3, repeat_of=7)
     assert row.title == "7, seed 2"
-    assert a_state(3).trials[2].title == "2"
+    assert make_state(3).trials[2].title == "2"
     assert SearchState(time=0.0, trials=(row,), total=45, repeats=4).originals_total == 41

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.images import image, write_idx
+from tests.support.images import write_idx, write_image
 
 DATASETS = Path(__file__).parents[4] / "shared/datasets"
 
@@ -25,7 +25,7 @@ def tree(tmp_path: Path) -> Callable[..., Path]:
         root.mkdir(exist_ok=True)
         for number, folder in enumerate(folders):
             for place in range(count):
-                image(root / folder / f"{place}.png", (10 * place, 40 * number % 256, 90))
+                write_image(root / folder / f"{place}.png", (10 * place, 40 * number % 256, 90))
         return root
 
     return make

@@ -31,7 +31,7 @@ from engine.system.plugins import Registry
 from engine.tasks.predictions import Mask, Objects
 from tests.engine.inference.explanation.test_explain import explained, first_image
 from tests.support.cases import mark_long_cases
-from tests.support.hub_models import ALL, CONFIGS, INSTALL, NEEDS_TRANSFORMERS, TINY, tiny
+from tests.support.hub_models import ALL, CONFIGS, INSTALL, NEEDS_TRANSFORMERS, TINY, make_tiny_model
 from tests.support.trained_runs import Trained, train
 from tests.support.worker_group import Forker
 
@@ -122,7 +122,7 @@ def test_exported_file_gives_the_same_results_for_any_batch(
 
     monkeypatch.setattr(tqdm, "monitor_interval", 0)  # the progress bars of the exporter would leave a thread running
     torch.manual_seed(0)
-    model: Any = tiny(name).build(4, 3)
+    model: Any = make_tiny_model(name).build(4, 3)
     model.adapt_to_size(name, 2 * SIDE)
     if name in CONFIGS:
         _learn_statistics(model)

@@ -15,7 +15,7 @@ from engine.contract.events import Event, StepMetrics, Validation
 from engine.runs.folder import RunFolder
 from engine.training.checkpointing.checkpoint_files import read_checkpoint
 from tests.engine.conftest import SIDE, make_images
-from tests.support.machines import Machines, find_obstacle, until
+from tests.support.machines import Machines, find_obstacle, wait_until
 
 LIMIT = 1e-6
 Kind = TypeVar("Kind", bound=Event)
@@ -53,12 +53,12 @@ class Bed(Machines):
         )
         assert done.returncode == 0, done.stderr
         run = next(run for run in self.runs() if run.run_id == done.stdout.strip())
-        until(lambda: len(events_of(run, "checkpoint")) > 2, 240, f"no checkpoints: {list(run.events())}")
+        wait_until(lambda: len(events_of(run, "checkpoint")) > 2, 240, f"no checkpoints: {list(run.events())}")
         return run
 
     def stop(self, run: RunFolder) -> None:
         self.footplate("stop", run.run_id)
-        until(lambda: run.state() != "running", 30, "it does not stop")
+        wait_until(lambda: run.state() != "running", 30, "it does not stop")
 
     def move_here(self, folder: Path) -> RunFolder:
         """Move a run folder from another machine to the head."""
@@ -66,8 +66,8 @@ class Bed(Machines):
 
     def left(self) -> list[str]:
         """Return descriptions of the processes, listening sockets and run files that remain on the machines."""
-        processes = [f"{name}: {process.cmdline()}" for name in self.names for process in self.processes(name)]
-        listening = [f"{name}: {one}" for name in self.names for one in self.listeners(name)]
+        processes = [f"{name}: {process.cmdline()}" for name in self.names for process in self.find_processes(name)]
+        listening = [f"{name}: {one}" for name in self.names for one in self.find_listening_addresses(name)]
         files = [str(path) for name in self.names for path in self.home_of(name).rglob("*") if path.is_file()]
         return processes + listening + files
 

@@ -24,7 +24,7 @@ from engine.contract.events import RunFinished
 from engine.runs.folder import ENDED, RunFolder
 from engine.training.checkpointing.checkpoint_files import read_checkpoint
 from tests.engine.machines.conftest import LIMIT, QUICK, Bed, events_of
-from tests.support.machines import until
+from tests.support.machines import wait_until
 
 Kind = Literal["node", "agent", "worker", "power", "cut", "disk"]
 KINDS: tuple[Kind, ...] = ("node", "agent", "worker", "power", "cut", "disk")
@@ -84,7 +84,7 @@ class FaultyBed(Bed):
 
     def _run_to_end(self) -> RunFolder:
         run = self.start_run()
-        until(lambda: run.state() in ENDED, END_S, "it does not end")
+        wait_until(lambda: run.state() in ENDED, END_S, "it does not end")
         assert run.state() == "completed", events_of(run, "failed")
         return run
 
@@ -131,7 +131,7 @@ class FaultyBed(Bed):
         """
         start = {"node": "footplate-node", "agent": "footplate-agent", "worker": "footplate-w"}[fault.kind]
         while run.state() not in ENDED:
-            for process in self.processes(fault.machine):
+            for process in self.find_processes(fault.machine):
                 try:
                     if process.name().startswith(start):
                         process.kill()
@@ -146,7 +146,7 @@ class FaultyBed(Bed):
         if fault.kind == "power" and not fault.passes:
             shutil.rmtree(self.home_of(fault.machine) / "nodes", ignore_errors=True)
         scratch = [str(path) for name in self.names for path in self._runtime(name).rglob("node-*")]
-        head = [" ".join(process.cmdline()) for process in self.processes("head")]
+        head = [" ".join(process.cmdline()) for process in self.find_processes("head")]
         return left + head + (scratch if fault.kind not in ("node", "power") else [])
 
 
@@ -194,14 +194,14 @@ def train_with_fault(bed: FaultyBed, fault: Fault) -> str:
     at_step = len(events_of(run, "step"))
     done = bed.befall(run, fault)
     try:
-        until(lambda: run.state() in ENDED, END_S, f"the run does not end: {list(run.events())[-3:]}")
+        wait_until(lambda: run.state() in ENDED, END_S, f"the run does not end: {list(run.events())[-3:]}")
     finally:
         if not fault.passes:
             bed.mend(fault)
     end = run.last_event()
     assert isinstance(end, RunFinished)
     try:
-        until(lambda: not bed.what_is_left(fault), LEFT_S, "")
+        wait_until(lambda: not bed.what_is_left(fault), LEFT_S, "")
     except AssertionError:
         raise AssertionError(f"left: {bed.what_is_left(fault)}, after {end.outcome}: {end.cause}") from None
     if end.outcome != "completed":

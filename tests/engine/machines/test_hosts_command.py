@@ -32,7 +32,7 @@ def test_hosts_check_reports_all_differences(bed: Bed, tmp_path: Path) -> None:
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: footplate\nVersion: 9.9\n")
     root = Path(__file__).parents[3]
     bed.reboot("node2", over=(other, bed.images), PYTHONPATH=f"{package.parent}:{root}")
-    bed.forbid("node1", "node2")
+    bed.block_traffic("node1", "node2")
     try:
         done = bed.footplate("hosts", "check", "--dataset", str(bed.images))
         assert done.returncode == 2
@@ -49,7 +49,7 @@ def test_hosts_check_reports_all_differences(bed: Bed, tmp_path: Path) -> None:
         assert "node2 has Footplate 9.9" in str(failed)
         assert "node2 has a different dataset" in str(failed)
     finally:
-        bed.allow("node1", "node2")
+        bed.unblock_traffic("node1", "node2")
         bed.reboot("node2")
     assert bed.left() == []
 

@@ -18,7 +18,7 @@ from engine.contract.events import LogLine, Planned, Restarting, StepMetrics, Va
 from engine.runs.folder import RunFolder
 from engine.training.checkpointing.checkpoint_files import read_checkpoint
 from tests.engine.machines.conftest import QUICK, Bed, assert_same_training, events_of
-from tests.support.machines import until
+from tests.support.machines import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -66,11 +66,11 @@ def test_run_listens_only_on_chosen_address(bed: Bed) -> None:
         bed.reboot(name, over=(as_debian, Path("/etc/hosts")))
     run = bed.begin("node1:cpu,node2:cpu", "--strategy", "ddp")
     for name in bed.names:
-        assert {one.rpartition(":")[0] for one in bed.listeners(name)} == {bed.address(name)}
-    assert bed.listeners("head") == set()
+        assert {one.rpartition(":")[0] for one in bed.find_listening_addresses(name)} == {bed.address(name)}
+    assert bed.find_listening_addresses("head") == set()
     [text] = [event.text for event in events_of(run, "log") if isinstance(event, LogLine) and "meet" in event.text]
     port = text.split("port ")[1].split(",")[0]
-    assert f"{bed.address('node1')}:{port}" in bed.listeners("node1")
+    assert f"{bed.address('node1')}:{port}" in bed.find_listening_addresses("node1")
     bed.stop(run)
     assert bed.left() == []
     for name in bed.names:
@@ -80,10 +80,10 @@ def test_run_listens_only_on_chosen_address(bed: Bed) -> None:
 def test_run_restarts_after_killed_node_or_worker(bed: Bed) -> None:
     run = bed.begin("node1:cpu,node2:cpu", "--strategy", "ddp")
     for number, (name, target) in enumerate((("node2", "node"), ("node1", "worker"))):
-        victims = {process.name(): process for process in bed.processes(name)}
+        victims = {process.name(): process for process in bed.find_processes(name)}
         started = time.time()
         victims["footplate-node" if target == "node" else "footplate-w0"].kill()
-        until(lambda n=number: len(events_of(run, "restarting")) > n, NAMED_S, "it is not noticed")  # type: ignore[misc]
+        wait_until(lambda n=number: len(events_of(run, "restarting")) > n, NAMED_S, "it is not noticed")  # type: ignore[misc]
         event = events_of(run, "restarting")[-1]
         assert isinstance(event, Restarting)
         assert ("node2" if target == "node" else "Rank 0") in event.cause
@@ -98,7 +98,7 @@ def test_devices_of_a_machine_belong_to_one_run(bed: Bed) -> None:
     line = f"footplate train {bed.images} {shlex.join(QUICK)} --devices cpu --epochs 1"
     with bed.start_on("node1", line) as local:
         assert local.stdout is not None
-        until(lambda: run.run_id in local.stdout.readline(), 60, "it does not wait for the other run")
+        wait_until(lambda: run.run_id in local.stdout.readline(), 60, "it does not wait for the other run")
         assert run.state() == "running"
         bed.stop(run)
         assert local.wait(120) == 0
@@ -111,7 +111,7 @@ def test_short_network_failure_is_tolerated(bed: Bed) -> None:
     time.sleep(5)  # duration of the network failure, which can't be awaited
     bed.plug_in("node2")
     step = _step(run)
-    until(lambda: _step(run) > step + 20, 30, "it does not go on")
+    wait_until(lambda: _step(run) > step + 20, 30, "it does not go on")
     assert not events_of(run, "restarting")
     bed.stop(run)
     assert bed.left() == []
@@ -125,17 +125,17 @@ def test_run_restarts_when_lost_machine_returns(bed: Bed, how: str) -> None:
         bed.power_off("node2")
     else:
         bed.unplug("node2")
-    until(lambda: bool(events_of(run, "restarting")), NAMED_S, "it is not noticed")
+    wait_until(lambda: bool(events_of(run, "restarting")), NAMED_S, "it is not noticed")
     event = events_of(run, "restarting")[0]
     assert isinstance(event, Restarting)
     assert "node2" in event.cause
     assert event.time - started < NAMED_S
-    until(lambda: not bed.processes("node1"), 15, "node1 goes on alone")
-    until(
+    wait_until(lambda: not bed.find_processes("node1"), 15, "node1 goes on alone")
+    wait_until(
         lambda: any("node2" in getattr(one, "message", "") for one in events_of(run, "warning")), 40, "it does not wait"
     )
     if how == "network":
-        until(lambda: not bed.processes("node2"), 40, "node2 goes on alone")
+        wait_until(lambda: not bed.find_processes("node2"), 40, "node2 goes on alone")
     bed.plug_in("node2")
     if how == "power":
         bed.boot("node2")
@@ -149,7 +149,7 @@ def test_fewer_machines_train_like_fewer_devices(bed: Bed) -> None:
     flags = ("--strategy", "ddp", "--epochs", "120", "--learning-rate", "0.0005")
     run = bed.begin(ON_TWO, *flags, "--on-lost-device", "fewer")
     bed.power_off("node2")
-    until(lambda: run.state() != "running", 300, f"it does not go on: {list(run.events())[-5:]}")
+    wait_until(lambda: run.state() != "running", 300, f"it does not go on: {list(run.events())[-5:]}")
     assert run.state() == "completed"
     event = events_of(run, "restarting")[-1]
     assert isinstance(event, Restarting)
@@ -174,7 +174,7 @@ def test_fewer_machines_train_like_fewer_devices(bed: Bed) -> None:
 def test_run_waits_for_required_machine(bed: Bed) -> None:
     run = bed.begin(ON_TWO, *SETTINGS["hsdp"], "--on-lost-device", "fewer")
     bed.power_off("node2")
-    until(lambda: any("It is needed:" in one.message for one in _warnings(run)), 120, "it does not wait")
+    wait_until(lambda: any("It is needed:" in one.message for one in _warnings(run)), 120, "it does not wait")
     bed.plug_in("node2")
     bed.boot("node2")
     _assert_resumes(run)
@@ -185,7 +185,7 @@ def test_run_waits_for_required_machine(bed: Bed) -> None:
 def _assert_resumes(run: RunFolder) -> None:
     """Wait for steps after the last restart, and check that they continue near the last checkpoint."""
     at = events_of(run, "restarting")[-1].time
-    until(
+    wait_until(
         lambda: any(event.time > at for event in events_of(run, "step")),
         240,
         f"it does not go on: {list(run.events())[-5:]}",

@@ -11,7 +11,7 @@ import pytest
 
 from engine.contract.events import CheckpointSaved
 from tests.engine.machines.conftest import QUICK, Bed, events_of
-from tests.support.machines import until
+from tests.support.machines import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -25,11 +25,11 @@ def slow_bed(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
     subprocess.run(["cc", "-O2", "-fPIC", "-shared", "-o", library, source, "-ldl"], check=True)
     monkeypatch.setenv("LD_PRELOAD", str(library))  # the head's processes inherit it; the machines' don't
     yield bed
-    bed.unshape()
+    bed.remove_network_limits()
 
 
 def test_checkpoint_may_take_longer_than_silence(slow_bed: Bed) -> None:
-    slow_bed.slow(20, 0.0005)  # 90 MB take 36 s
+    slow_bed.limit_network(20, 0.0005)  # 90 MB take 36 s
     larger = ("--model", "resnet18", "--image-size", "32", "--epochs", "1")
     run = slow_bed.train("node1:cpu,node1:cpu", "--strategy", "ddp", "--restarts", "0", *larger)
     [saved] = {event.path: event for event in events_of(run, "checkpoint") if isinstance(event, CheckpointSaved)
@@ -56,7 +56,7 @@ def test_digest_of_dataset_may_take_longer_than_silence(slow_bed: Bed, monkeypat
 def test_slow_disk_of_head_loses_no_machine(slow_bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLOW_SYNC_US", "9000000")
     run = slow_bed.begin("node1:cpu,node2:cpu", *ON_TWO[2:], "--checkpoint-minutes", "0.2")
-    until(lambda: len(events_of(run, "checkpoint")) > 4, 120, f"no checkpoints: {list(run.events())[-5:]}")
+    wait_until(lambda: len(events_of(run, "checkpoint")) > 4, 120, f"no checkpoints: {list(run.events())[-5:]}")
     assert run.state() == "running"
     slow_bed.stop(run)
     assert not events_of(run, "restarting")

@@ -21,7 +21,7 @@ from engine.runs.slurm_job import read_slurm
 from engine.training.checkpointing.checkpoint_files import read_checkpoint
 from tests.engine.conftest import make_images
 from tests.engine.machines.conftest import QUICK, assert_same_training, events_of
-from tests.support.machines import until
+from tests.support.machines import wait_until
 from tests.support.slurm import NODES, Slurm, find_obstacle
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
@@ -57,14 +57,14 @@ class Bed(Slurm):
         self.ask("scontrol", "update", f"jobid={self.number(run)}", f"timelimit={minutes}")
 
     def until_over(self, run: RunFolder, patience_s: float = 240) -> None:
-        until(
+        wait_until(
             lambda: self.state(run) not in ("PENDING", "RUNNING", "CONFIGURING", "COMPLETING"),
             patience_s,
             f"{self.state(run)}: {list(run.events())[-3:]} {self.log_of(run)}",
         )
 
     def until_training(self, run: RunFolder, execution: int = 1, patience_s: float = 180) -> None:
-        until(
+        wait_until(
             lambda: len(events_of(run, "run_started")) >= execution and bool(events_of(run, "checkpoint")),
             patience_s,
             self.log_of(run),
@@ -127,7 +127,7 @@ def test_pending_run_shows_reason_and_can_be_stopped(bed: Bed, host: str) -> Non
     bed.ask("scontrol", "update", f"nodename={','.join(NODES)}", "state=drain", "reason=test")
     run = bed.submit(*LONG, "--slurm-host", host)
     assert run.state() == "waiting"
-    until(lambda: "is pending: " in bed.footplate("runs").stdout, 30, "no reason")
+    wait_until(lambda: "is pending: " in bed.footplate("runs").stdout, 30, "no reason")
     listed = bed.footplate("runs").stdout
     assert f"waiting (job {bed.number(run)} is pending: " in listed
     assert "place 1" in listed
@@ -168,11 +168,11 @@ def test_warned_run_is_requeued_and_continues_exactly(bed: Bed, undisturbed: Run
     else:
         minutes = bed.ask("squeue", "-h", "-j", str(bed.number(run)), "-o", "%M").partition(":")[0]
         bed.limit(run, int(minutes) + 2)
-    until(lambda: bool(events_of(run, "run_finished")), 240, f"it is not warned: {bed.log_of(run)}")
+    wait_until(lambda: bool(events_of(run, "run_finished")), 240, f"it is not warned: {bed.log_of(run)}")
     first = events_of(run, "run_finished")[0]
     assert isinstance(first, RunFinished)
     assert (first.outcome, first.execution) == ("paused", 1)
-    until(lambda: bed.state(run) == "PENDING", 60, bed.log_of(run))
+    wait_until(lambda: bed.state(run) == "PENDING", 60, bed.log_of(run))
     assert run.state() == "waiting"
     bed.limit(run, 60)
     bed.until_over(run, 600)

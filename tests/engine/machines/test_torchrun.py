@@ -70,4 +70,4 @@ def test_torchrun_trains_like_footplate(bed: Bed, devices: str) -> None:
     assert_same_training(remote, here, steps=12)
     assert {path.name for path in remote.checkpoints.iterdir()} == {path.name for path in here.checkpoints.iterdir()}
     assert "last.pt" in bed.footplate("attach", remote.run_id).stdout
-    assert not any(bed.processes(name) for name in bed.names)
+    assert not any(bed.find_processes(name) for name in bed.names)

@@ -9,7 +9,7 @@ from torch import Tensor
 from engine.metrics.registry import METRICS, AddedMetric, MetricWithPlugins, plugin_metrics_of
 from engine.tasks import base
 from engine.tasks.classification.task import ClassificationMetric
-from tests.support.dataset_infos import class_of_image
+from tests.support.dataset_infos import make_classification_objective
 
 
 def _sums(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -45,9 +45,9 @@ def test_added_metrics_sum_over_ranks() -> None:
 
 def test_added_metrics_follow_those_of_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "plugin_metrics_of", lambda _task, _metrics: {"confidence": CONFIDENCE})
-    given = [measure.id for measure in class_of_image().entry.metrics]
+    given = [measure.id for measure in make_classification_objective().entry.metrics]
     assert given
-    extended = base.add_plugin_metrics(class_of_image())
+    extended = base.add_plugin_metrics(make_classification_objective())
     assert [measure.id for measure in extended.entry.metrics] == [*given, "confidence"]
 
 

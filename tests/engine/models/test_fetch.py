@@ -85,9 +85,9 @@ def test_weights_are_downloaded_once(serve: Callable[..., WeightsServer], of_hub
     here = find_weights(weights)
     assert Path(here.path).read_bytes() == CONTENT
     assert here.bytes == len(CONTENT)
-    server.asked.clear()
+    server.requests.clear()
     assert run_download(weights) == (0, [])
-    assert server.asked == []
+    assert server.requests == []
 
 
 @pytest.mark.long

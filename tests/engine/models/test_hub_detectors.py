@@ -25,7 +25,7 @@ from engine.tasks.detection.objects import read_detections
 from engine.tasks.instances.task import paste_masks as pasted_masks
 from engine.tasks.registry import TASKS
 from tests.support.cases import mark_long_cases
-from tests.support.hub_models import ALL, CONFIGS, MASKS, NEEDS_TRANSFORMERS, PIXELS, VIT, tiny
+from tests.support.hub_models import ALL, CONFIGS, MASKS, NEEDS_TRANSFORMERS, PIXELS, VIT, make_tiny_model
 from tests.support.waits import Waits
 
 pytestmark = NEEDS_TRANSFORMERS
@@ -37,7 +37,7 @@ BOXES = [[(10, 10, 60, 60, 0), (70, 20, 100, 90, 1)], [(20, 30, 50, 90, 1)]]
 
 def build(name: str, classes: int = CLASSES, channels: int = 3, **changed: Any) -> Any:
     torch.manual_seed(0)
-    return tiny(name, **changed).build(classes + (name not in PIXELS), channels)
+    return make_tiny_model(name, **changed).build(classes + (name not in PIXELS), channels)
 
 
 def targets_of(boxes: list[list[tuple[int, ...]]]) -> torch.Tensor:

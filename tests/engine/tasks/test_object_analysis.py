@@ -14,7 +14,7 @@ from engine.tasks.analysis import EvaluatedMetrics, Intervals
 from engine.tasks.detection.analysis import SIZES, BoxObjects
 from engine.tasks.registry import TASKS
 from tests.support.coco_reference import CLASSES, compute_precisions, make_images
-from tests.support.dataset_infos import dataset_info
+from tests.support.dataset_infos import make_dataset_info
 
 SCALE = 5.0
 
@@ -40,7 +40,9 @@ def test_ap_by_size_matches_pycocotools(seed: int) -> None:
 
 
 def test_analysis_counts_objects_by_size_and_image() -> None:
-    analysis = TASKS["detection"].objective(Job.from_fields(task="detection"), dataset_info(CLASSES)).analysis("abc")
+    analysis = (
+        TASKS["detection"].objective(Job.from_fields(task="detection"), make_dataset_info(CLASSES)).analysis("abc")
+    )
     true = torch.tensor(
         [
             [[0, 0, 16, 16, 0, 0], [20, 0, 68, 48, 1, 0], [0, 50, 8, 58, 1, 1], [70, 0, 86, 16, 2, 0]],

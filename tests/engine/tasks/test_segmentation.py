@@ -24,7 +24,7 @@ from engine.models.base import TaskError
 from engine.models.meta_device import build_on_meta
 from engine.tasks.base import DatasetInfo
 from engine.tasks.registry import TASKS
-from tests.support.dataset_infos import dataset_info
+from tests.support.dataset_infos import make_dataset_info
 from tests.support.metrics import compute_on_ranks
 
 TASK = TASKS["segmentation"]
@@ -54,7 +54,7 @@ def by_hand(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_metrics_match_their_definitions(ranks: int) -> None:
-    objective = TASK.objective(Job.from_fields(task="segmentation"), dataset_info(CLASSES))
+    objective = TASK.objective(Job.from_fields(task="segmentation"), make_dataset_info(CLASSES))
     outputs, targets = sample(7)
     found = compute_on_ranks(objective, outputs, targets, ranks, 2).compute()
     assert found.keys() == {measure.id for measure in TASK.entry.metrics}
@@ -65,7 +65,7 @@ def test_metrics_match_their_definitions(ranks: int) -> None:
 
 
 def test_class_metrics_match_their_definitions() -> None:
-    measures = TASK.objective(Job.from_fields(task="segmentation"), dataset_info(CLASSES)).metric()
+    measures = TASK.objective(Job.from_fields(task="segmentation"), make_dataset_info(CLASSES)).metric()
     outputs, targets = sample(7)
     outputs[:, 3] = -9.0  # the class neither occurs nor is predicted
     for some, truth in zip(outputs.split(2), targets.split(2), strict=True):
@@ -117,7 +117,7 @@ def test_balanced_weights_follow_enet(kind: str) -> None:
 
 def test_cross_entropy_ignores_unlabeled_pixels() -> None:
     outputs, targets = sample(3)
-    losses = TASK.objective(Job.from_fields(task="segmentation"), dataset_info(CLASSES)).loss(outputs, targets)
+    losses = TASK.objective(Job.from_fields(task="segmentation"), make_dataset_info(CLASSES)).loss(outputs, targets)
     for number in range(3):
         expected = functional.cross_entropy(
             outputs[number : number + 1], targets[number : number + 1], ignore_index=NO_CLASS
@@ -127,7 +127,7 @@ def test_cross_entropy_ignores_unlabeled_pixels() -> None:
 
 @pytest.mark.parametrize("kind", ["cross_entropy", "focal", "dice", "cross_entropy_dice"])
 def test_losses_vanish_for_perfect_outputs(kind: str) -> None:
-    objective = TASK.objective(Job.from_fields(task="segmentation", loss=kind), dataset_info(CLASSES))  # type: ignore[arg-type]
+    objective = TASK.objective(Job.from_fields(task="segmentation", loss=kind), make_dataset_info(CLASSES))  # type: ignore[arg-type]
     outputs, targets = sample(3)
     targets[2] = NO_CLASS
     sure = 50.0 * functional.one_hot(targets.where(targets != NO_CLASS, 0), CLASSES).permute(0, 3, 1, 2).float()
@@ -146,7 +146,7 @@ def test_losses_vanish_for_perfect_outputs(kind: str) -> None:
 def test_focal_loss_matches_the_paper() -> None:
     outputs = torch.tensor([[[[2.0]], [[0.0]]]])
     likely = torch.sigmoid(torch.tensor(2.0)).item()
-    loss = TASK.objective(Job.from_fields(task="segmentation", loss="focal"), dataset_info(2)).loss(
+    loss = TASK.objective(Job.from_fields(task="segmentation", loss="focal"), make_dataset_info(2)).loss(
         outputs, torch.zeros(1, 1, 1, dtype=torch.int64)
     )
     assert loss.item() == pytest.approx(-((1 - likely) ** 2) * np.log(likely), rel=1e-5)

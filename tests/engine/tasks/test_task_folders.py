@@ -14,7 +14,7 @@ import pytest
 
 from engine.contract.catalogue import shipped_catalogue
 from engine.data.formats.declarations import task_declarations
-from tests.support.images import image
+from tests.support.images import write_image
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = {
@@ -85,7 +85,7 @@ def test_deleted_folder_removes_task(folder: str, tmp_path: Path) -> None:
     assert not _mentions(tmp_path, [task, f"engine.tasks.{folder}"])
     images = tmp_path / "dataset"
     for number in range(8):
-        image(images / ("cat", "dog")[number % 2] / f"{number}.png")
+        write_image(images / ("cat", "dog")[number % 2] / f"{number}.png")
     _run(tmp_path, WRITE, "reuse" if folder == DAILY else "describe")
     found: dict[str, Any] = json.loads(_run(tmp_path, SURVEY, str(images), task))
     expected = [each.id for each in shipped_catalogue().tasks if each.id != task]

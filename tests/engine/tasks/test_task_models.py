@@ -15,8 +15,8 @@ from engine.models.base import TaskError
 from engine.models.encoders import IMAGENET
 from engine.tasks.registry import TASKS
 from tests.support.consent import permit_model_file
-from tests.support.dataset_infos import dataset_info
-from tests.support.encoders import deepest_features, make_classifier
+from tests.support.dataset_infos import make_dataset_info
+from tests.support.encoders import compute_deepest_features, make_classifier
 
 EDGES, ROADS, MASKS = "edge_detection", "road_extraction", "segmentation"
 BOXES, INSTANCES, POINTS = "detection", "instance_segmentation", "point_segmentation"
@@ -88,7 +88,7 @@ def test_model_loads_the_weights_of_its_encoder(task: str, model: str, encoder: 
     loaded = build(job(task, model=model, encoder=encoder, weights_file=str(path))).get_submodule("encoder").eval()
     inputs = torch.rand(1, 3, 64, 64)
     with torch.no_grad():
-        torch.testing.assert_close(loaded(inputs)[-1], deepest_features(classifier, inputs))
+        torch.testing.assert_close(loaded(inputs)[-1], compute_deepest_features(classifier, inputs))
 
 
 @pytest.mark.parametrize(("task", "model"), ON_ENCODER)
@@ -123,7 +123,7 @@ def test_model_file_is_validated_and_learns(tmp_path: Path, task: str, valid: st
         return job(task, model=str(path), model_file_sha256=permit_model_file(path))
 
     valid_job, channels = given(valid), 1 if task == MASKS else 3
-    objective = TASKS[task].objective(valid_job, dataset_info(3))
+    objective = TASKS[task].objective(valid_job, make_dataset_info(3))
     inputs = torch.rand(2, *TASKS[task].example_shape(valid_job, channels))
     assert objective.loss(build(valid_job, channels)(inputs), objective.blank_targets(inputs)).shape == (2,)
     with pytest.raises(TaskError, match=message):

@@ -22,8 +22,8 @@ from engine.strategies import STRATEGIES
 from engine.strategies.base import ResolvedJob, Strategy, resolve_precision
 from engine.torch_compat import is_compiled
 from engine.training.autotune import Autotuner
-from tests.support.dataset_infos import class_of_image
-from tests.support.gates import ONCE_ASKED
+from tests.support.dataset_infos import make_classification_objective
+from tests.support.gates import ON_COMMAND
 from tests.support.specs import spec_of
 from tests.support.worker_group import WorkerGroup
 
@@ -82,7 +82,7 @@ class AutotuneResult:
         spec = spec_of(Job.from_fields(**fields), rank=rank, world_size=1, devices=("cpu",) * (rank + 1))
         self.strategy: Strategy = STRATEGIES[spec.job.resolved_strategy](spec)
         self.trials = Autotuner(
-            self.strategy, class_of_image(), SHAPE, steps=steps, emit=self._emit, is_stopped=is_stopped
+            self.strategy, make_classification_objective(), SHAPE, steps=steps, emit=self._emit, is_stopped=is_stopped
         )
         self.trials.decide(spec.job, model.train(), before or {})
 
@@ -238,7 +238,7 @@ def test_precision_is_bf16_if_all_gpus_support_it(
 def test_autotune_compiles_on_cpu_only_if_requested(fields: dict[str, Any], why: str) -> None:
     model = SlowWhen(lambda _: False)
     decided = AutotuneResult(model, memory_format="contiguous", **fields)
-    decided.strategy.wrap(model, class_of_image(), SHAPE, ResolvedJob(decided.job))
+    decided.strategy.wrap(model, make_classification_objective(), SHAPE, ResolvedJob(decided.job))
     decided.trials.compile()
     assert decided.job.precision.compile == decided.strategy.job.precision.compile == "off"
     assert decided.choices["compile"][1].startswith(why)
@@ -277,7 +277,7 @@ def test_autotune_compiles_if_the_best_mode_pays_off(
     monkeypatch.setattr(nn.Module, "compile", compile_model)
     model = SlowWhen(lambda _: False)
     decided = AutotuneResult(model, memory_format="contiguous", **fields)
-    decided.strategy.wrap(model, class_of_image(), SHAPE, ResolvedJob(decided.job))
+    decided.strategy.wrap(model, make_classification_objective(), SHAPE, ResolvedJob(decided.job))
     try:
         decided.trials.compile()
     finally:
@@ -358,7 +358,7 @@ def test_pause_ends_trial_of_memory_formats(
     file = model_file(GATED_PASSES)
     passes = Path(file["model"]).with_name("passes")
     given = job(cpus=cpus, strategy="single" if cpus == 1 else "ddp", epochs=1000, memory_format="auto", **file)
-    group = start(given, prepare=ONCE_ASKED)
+    group = start(given, prepare=ON_COMMAND)
     group.read(lambda _, _message: passes.exists())  # heartbeats are messages, too
     group.send(Pause(), rank=cpus - 1)
     assert group.finish() == [0] * cpus
@@ -387,7 +387,7 @@ def test_stop_ends_trial_of_compiling(monkeypatch: pytest.MonkeyPatch, stop: str
         return is_compiled(model) if stop == "after compiling" else model.calls >= 2
 
     decided = AutotuneResult(model, memory_format="contiguous", compile="auto", is_stopped=is_stopped)
-    decided.strategy.wrap(model, class_of_image(), SHAPE, ResolvedJob(decided.job))
+    decided.strategy.wrap(model, make_classification_objective(), SHAPE, ResolvedJob(decided.job))
     decided.trials.compile()
     assert not is_compiled(model)
     assert decided.strategy.job.precision.compile == "auto"
@@ -543,7 +543,7 @@ def test_autotune_keeps_compile_only_if_faster(
     monkeypatch.setattr("torch.hub.tqdm.monitor_interval", 0, raising=False)
     model = SlowInOneWay(compiled=choice == "off")
     decided = AutotuneResult(model, memory_format="contiguous")
-    decided.strategy.wrap(model, class_of_image(), SHAPE, ResolvedJob(decided.job))
+    decided.strategy.wrap(model, make_classification_objective(), SHAPE, ResolvedJob(decided.job))
     try:
         decided.trials.compile()
         assert decided.job.precision.compile == choice

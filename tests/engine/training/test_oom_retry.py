@@ -17,7 +17,7 @@ from engine.strategies.base import ResolvedJob
 from engine.strategies.single import SingleDevice
 from engine.training.metric_buffer import NotFinite
 from engine.training.oom_retry import SKIPS, ResilientStep
-from tests.support.dataset_infos import class_of_image
+from tests.support.dataset_infos import make_classification_objective
 from tests.support.specs import spec_of
 
 
@@ -28,7 +28,7 @@ def make_stepper(job: Job, *layers: nn.Module) -> tuple[ResilientStep, list[Even
     """
     strategy = SingleDevice(spec_of(job))
     model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(12, 2))
-    strategy.wrap(model, class_of_image(), (3, 2, 2), ResolvedJob(job))
+    strategy.wrap(model, make_classification_objective(), (3, 2, 2), ResolvedJob(job))
     events: list[Event] = []
     optimizer_step = OptimizerStep(strategy.parameters(), job, 100, strategy.device)
     return ResilientStep(strategy, optimizer_step, events.append, lambda: False), events, model

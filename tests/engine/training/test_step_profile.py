@@ -23,7 +23,7 @@ from engine.training.callbacks.step_profile import StepProfile
 from engine.training.split_loader import SplitLoader
 from tests.gui.split_points.example import make_step_times
 from tests.support.clock import Clock
-from tests.support.gates import ONCE_ASKED
+from tests.support.gates import ON_COMMAND
 from tests.support.specs import spec_of
 
 Make = Callable[..., Job]
@@ -77,7 +77,7 @@ def test_loader_workers_change_during_run(
 ) -> None:
     gate = tmp_path / "gate"
     fields = {"cpus": cpus, "strategy": "ddp" if cpus > 1 else "single"} | model_file(SLOW.format(gate=str(gate)))
-    group = start(job(**fields), prepare=ONCE_ASKED)
+    group = start(job(**fields), prepare=ON_COMMAND)
     group.read(lambda _rank, message: isinstance(message, StepMetrics))
     for rank in range(cpus):
         group.send(Adjust(loader_workers=4), rank)

@@ -30,7 +30,7 @@ from engine.contract.worker import WorkerDone
 from engine.tasks.registry import TASKS
 from engine.training.randomness import seed
 from tests.engine.strategies.comparison import is_statistic
-from tests.support.gates import ONCE_ASKED
+from tests.support.gates import ON_COMMAND
 
 Make = Callable[..., Job]
 Start = Callable[..., Any]
@@ -220,7 +220,7 @@ def test_stop_ends_all_ranks_at_the_same_step(
     gate = tmp_path / "gate"
     fields = model_file(GATED.format(gate=str(gate)))
     run_job = job(cpus=cpus, strategy=strategy, epochs=1000, **fields)
-    group = start(run_job, prepare=ONCE_ASKED)
+    group = start(run_job, prepare=ON_COMMAND)
     group.read_steps(1)
     group.send(command, rank=cpus - 1)  # only one rank gets the command
     assert group.finish() == [0] * cpus
@@ -235,7 +235,7 @@ def test_stop_ends_all_ranks_at_the_same_step(
 def test_stop_interrupts_validation(job: Make, start: Start, model_file: Write, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     fields = model_file(GATED.format(gate=str(gate)).replace("if self.training:", "if not self.training:"))
-    group = start(job(cpus=2, strategy="ddp", batch_size=3, epochs=1000, **fields), prepare=ONCE_ASKED)
+    group = start(job(cpus=2, strategy="ddp", batch_size=3, epochs=1000, **fields), prepare=ON_COMMAND)
     group.read(lambda _, message: isinstance(message, PhaseChanged) and message.phase == "validating")
     group.send(Stop(), rank=0)
     assert group.finish() == [0, 0]
@@ -257,7 +257,7 @@ def test_stop_ends_pipeline(job: Make, start: Start) -> None:
 
 def test_checkpoint_command_saves(job: Make, start: Start, model_file: Write, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    group = start(job(epochs=2, **model_file(GATED.format(gate=str(gate)))), every_step=True, prepare=ONCE_ASKED)
+    group = start(job(epochs=2, **model_file(GATED.format(gate=str(gate)))), every_step=True, prepare=ON_COMMAND)
     group.read_steps(3)
     group.send(CheckpointNow(), rank=0)
     saved = group.read(lambda _, message: isinstance(message, CheckpointSaved))

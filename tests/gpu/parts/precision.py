@@ -11,7 +11,7 @@ from engine.strategies import STRATEGIES
 from engine.strategies.base import NATIVE_BF16, ResolvedJob, Strategy, resolve_precision
 from tests.gpu.jobs import by_class, model_file
 from tests.gpu.proof import CheckContext, prove
-from tests.support.dataset_infos import class_of_image
+from tests.support.dataset_infos import make_classification_objective
 from tests.support.specs import spec_of
 
 LOUD = """
@@ -85,7 +85,7 @@ def _set_up(proof: CheckContext) -> tuple[Strategy, OptimizerStep]:
     strategy = STRATEGIES["single"](spec)
     strategy.setup()
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.Tanh(), torch.nn.Flatten(), torch.nn.Linear(1568, 3))
-    strategy.wrap(model, class_of_image(3), (3, 16, 16), ResolvedJob(job))
+    strategy.wrap(model, make_classification_objective(3), (3, 16, 16), ResolvedJob(job))
     return strategy, OptimizerStep(strategy.parameters(), job, 100, strategy.device)
 
 

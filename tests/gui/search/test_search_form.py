@@ -17,7 +17,7 @@ from engine.system import paths
 from gui.search.search_file import values_of
 from gui.search.search_form import SearchForm
 from gui.widgets.editors import ComboBox
-from tests.support.made_searches import a_search
+from tests.support.made_searches import make_search_config
 
 JOB = Job.from_fields(
     name="run 7",
@@ -216,7 +216,7 @@ def test_search_form_opens_written_space_file(form: SearchForm, qtbot: QtBot, tm
 
 
 def test_search_form_changes_existing_search(form: SearchForm, qtbot: QtBot) -> None:
-    search = a_search("old", 5, devices=("cpu", "cpu"))
+    search = make_search_config("old", 5, devices=("cpu", "cpu"))
     form.reset(("old", "search"))
     title = form.start.text()
     form.change(search)

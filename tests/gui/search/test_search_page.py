@@ -20,7 +20,7 @@ from gui.pages import SEARCHES
 from gui.search.page import COLUMNS, FORM, LIST, NONE, SEARCH, SearchPage
 from gui.sources.searches import data_of, goal_words
 from tests.gui.test_app_names import list_focusable_widgets, spoken_name
-from tests.support.made_searches import SPACE, TOP1, a_search, a_state, make_search
+from tests.support.made_searches import SPACE, TOP1, make_search, make_search_config, make_state
 from tests.support.widgets import OpenWindow, button, is_right_of
 
 JOB = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, batch_size=8, epochs=1)
@@ -132,7 +132,7 @@ def test_trials_stay_sorted_and_selected(page: SearchPage, qtbot: QtBot, qtmodel
     view.table.select([3])
     selected = view.model.rows[3].number
     with qtbot.waitSignal(page.source.loaded):
-        folder.save_state(a_state(15, running=3))
+        folder.save_state(make_state(15, running=3))
         page.source.refresh()
     assert view.model.rowCount() == 15
     scores = [trial.values[0] for trial in view.model.rows if trial.values[0] is not None]
@@ -180,7 +180,7 @@ def test_search_view_shows_confirmed_results(page: SearchPage, qtbot: QtBot) -> 
     state = folder.state()
     assert state.best is not None
     best, total = state.row(state.best), len(state.trials)
-    folder.save(a_search("confirmed", total, confirm=2))
+    folder.save(make_search_config("confirmed", total, confirm=2))
     repeats = [
         structs.replace(
             best, number=total + k, run_id=f"repeat-{k}", repeat_of=best.number, params=best.params | {"seed": k + 1}
@@ -215,13 +215,13 @@ def test_search_view_shows_confirmed_results(page: SearchPage, qtbot: QtBot) -> 
 
 
 def test_search_plots_without_results_are_empty(page: SearchPage, qtbot: QtBot) -> None:
-    folder = create_search(a_search("new"))
+    folder = create_search(make_search_config("new"))
     plots = show_search(page, qtbot, "new").view.plots
     qtbot.waitUntil(lambda: not plots.pending)
     assert not plots.curves.has_content
     assert not page.view.train.ready
-    state = a_state(1, running=1)
-    assert data_of(folder, a_search("new"), state, "running").best is None
+    state = make_state(1, running=1)
+    assert data_of(folder, make_search_config("new"), state, "running").best is None
 
 
 def test_columns_of_trials_fit_titles_and_states(page: SearchPage, qtbot: QtBot) -> None:
@@ -230,7 +230,7 @@ def test_columns_of_trials_fit_titles_and_states(page: SearchPage, qtbot: QtBot)
     columns = range(table.model().columnCount())
     assert all(table.columnWidth(column) >= table.content_width(column) for column in columns)
     for running, state in ((1, "running"), (0, "completed")):
-        folder.save_state(a_state(1, running=running))
+        folder.save_state(make_state(1, running=running))
         page.source.refresh()
         qtbot.waitUntil(lambda state=state: [row.state for row in page.view.model.rows] == [state])
         assert all(table.columnWidth(column) >= table.content_width(column) for column in columns)

@@ -29,7 +29,7 @@ from gui.search.plots import (
 )
 from gui.search.search_view import SearchView
 from gui.sources.searches import SearchData, data_of
-from tests.support.made_searches import SECONDS, TOP1, a_search
+from tests.support.made_searches import SECONDS, TOP1, make_search_config
 from tests.support.widgets import ShowWidget
 
 LOSS = Goal(measure="loss", title="Loss", higher_is_better=False)
@@ -64,7 +64,7 @@ def make_data(*goals: Goal, status: Status = "running", space: dict[str, Any] = 
     """Return the data of a search with these goals. `fields` overrides the state."""
     rows = [structs.replace(row, values=row.values[: len(goals)]) for row in fields.pop("trials", TRIALS)]
     state = structs.replace(STATE, trials=tuple(rows), **fields)
-    search = structs.replace(a_search(space=space), goals=goals)
+    search = structs.replace(make_search_config(space=space), goals=goals)
     return data_of(SearchFolder(Path("/searches/small")), search, state, status)
 
 

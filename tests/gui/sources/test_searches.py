@@ -12,7 +12,7 @@ import pytest
 from engine.contract.search import Choices, Dimension, Goal, Range, TrialRow
 from engine.runs.searches import SearchFolder
 from gui.sources.searches import SearchData, data_of, goal_words, value_words
-from tests.support.made_searches import SECONDS, TOP1, a_search, a_state
+from tests.support.made_searches import SECONDS, TOP1, make_search_config, make_state
 
 COUNT = Goal(measure="parameters", title="Parameters", higher_is_better=False)
 LOSS = Goal(measure="loss", title="Validation loss", higher_is_better=False)
@@ -26,9 +26,12 @@ def trial(number: int, *values: float | None, **fields: Any) -> TrialRow:
 def make_search_data(
     *trials: TrialRow, space: dict[str, Dimension] | None = None, goals: int = 1, **state: Any
 ) -> SearchData:
-    search = a_search(goals=goals, confirm=0, **({"space": space} if space else {}))
+    search = make_search_config(goals=goals, confirm=0, **({"space": space} if space else {}))
     return data_of(
-        SearchFolder(Path("/searches/a")), search, a_state(0, goals=goals, **({"trials": trials} | state)), "completed"
+        SearchFolder(Path("/searches/a")),
+        search,
+        make_state(0, goals=goals, **({"trials": trials} | state)),
+        "completed",
     )
 
 

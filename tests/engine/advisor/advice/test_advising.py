@@ -18,7 +18,7 @@ from engine.contract.advice import ADVISING, AdviceProgress, AdviceRequest, appl
 from engine.contract.job import Job
 from engine.contract.messages import Done, Refused
 from engine.system import paths
-from tests.support.deep import deep_model
+from tests.support.deep import write_deep_model
 
 ROOT = Path(__file__).parents[4]
 COMMAND = [sys.executable, "-m", "engine.advisor.advice"]
@@ -113,7 +113,7 @@ def test_advisor_stopped_by_signal_answers(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux enforces memory limits")
 def test_advisor_lists_remedies_for_too_large_job(tmp_path: Path) -> None:
     fields = {"image_size": 256, "batch_size": 320, "devices": ("cpu",), "strategy": "single"}
-    job = SMALL.with_fields(**deep_model(tmp_path), **fields)
+    job = SMALL.with_fields(**write_deep_model(tmp_path), **fields)
     *_, last = answers(tmp_path / "t", AdviceRequest(job=job, seconds=60), cap=2_200_000_000)
     found = last.answer
     assert found.fits

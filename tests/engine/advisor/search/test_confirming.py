@@ -7,7 +7,7 @@ from typing import Any
 from engine.advisor.search import confirming
 from engine.advisor.search.budget import seconds_left
 from engine.contract.search import Budget, TrialRow, TrialState
-from tests.support.made_searches import SECONDS, TOP1, a_search
+from tests.support.made_searches import SECONDS, TOP1, make_search_config
 
 JOB_SETTINGS = {"learning_rate": 0.01}
 
@@ -75,7 +75,7 @@ def test_winner_has_best_mean_of_repeats() -> None:
 
 
 def test_seconds_left_counts_repeats_as_full_trainings() -> None:
-    search = a_search(budget=Budget(trials=10), devices=("cpu", "cpu"))
+    search = make_search_config(budget=Budget(trials=10), devices=("cpu", "cpu"))
     originals = [a_row(0, 0.5), a_row(1, 0.6, "pruned", epoch=2, seconds=4.0)]
     assert seconds_left(search, originals[:0], [], worked_s=1.0, repeat_count=4, is_done=False) is None
     assert seconds_left(search, originals, [], worked_s=30.0, repeat_count=0, is_done=False) == 120.0

@@ -42,10 +42,10 @@ from engine.supervisor.environment import usable_cores
 from engine.system import paths
 from tests.conftest import MARK
 from tests.support.clock import Clock
-from tests.support.made_searches import a_search, a_state
+from tests.support.made_searches import make_search_config, make_state
 from tests.support.searches import SPACE, small_job, small_search, wait_for
 
-TRAINED = sum(row.epoch for row in a_state(3).trials)
+TRAINED = sum(row.epoch for row in make_state(3).trials)
 RANGES = {name: SPACE[name] for name in ("learning_rate", "optimizer")}
 
 
@@ -222,11 +222,11 @@ def test_driver_ends_if_all_trials_fail() -> None:
     ],
 )
 def test_driver_ends_with_budget(budget: Budget, may_start: bool) -> None:
-    folder = create_search(a_search(budget=budget))
-    folder.save_state(a_state(3))
-    driver = Driver(folder, a_search(budget=budget), Preloader())
+    folder = create_search(make_search_config(budget=budget))
+    folder.save_state(make_state(3))
+    driver = Driver(folder, make_search_config(budget=budget), Preloader())
     trial = SimpleNamespace(repeat_of=None)
-    driver._handles = {row.number: SimpleNamespace(row=row, trial=trial) for row in a_state(3).trials}  # type: ignore[assignment]
+    driver._handles = {row.number: SimpleNamespace(row=row, trial=trial) for row in make_state(3).trials}  # type: ignore[assignment]
     assert driver._may_start() is may_start
 
 
@@ -494,8 +494,8 @@ def checkpoints(run_id: str) -> list[Path]:
 
 
 def test_driver_ends_if_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = create_search(a_search())
-    driver = Driver(folder, a_search(), Preloader())
+    folder = create_search(make_search_config())
+    driver = Driver(folder, make_search_config(), Preloader())
     usage = shutil.disk_usage(folder.path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=MIN_FREE_BYTES - 1))
     assert driver._poll_once()
@@ -511,7 +511,7 @@ def test_driver_retries_to_save_the_final_state(
 ) -> None:
     monkeypatch.setattr(driver_module, "SAVE_S", 0.01)
     monkeypatch.setattr(driver_module, "FINAL_SAVE_S", limit_s)
-    folder = create_search(a_search())
+    folder = create_search(make_search_config())
     saved: list[str] = []
 
     def save(folder: SearchFolder, state: SearchState) -> None:
@@ -522,7 +522,7 @@ def test_driver_retries_to_save_the_final_state(
 
     save_state = SearchFolder.save_state
     monkeypatch.setattr(SearchFolder, "save_state", save)
-    driver = Driver(folder, a_search(), Preloader())
+    driver = Driver(folder, make_search_config(), Preloader())
     driver._end_cause = "the disk is full"
     assert driver._poll_once()
     assert saved == ["failed"] * attempts

@@ -21,7 +21,7 @@ from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
 from engine.data.transforms.device_transforms import AffinePlacement, CropPlacement, Placement
 from tests.support import boxed
-from tests.support.boxed import SPLITS, TWO, Drawn, Rectangle, draw, write_numbered_mask
+from tests.support.boxed import SPLITS, TWO, DrawnImage, Rectangle, draw, write_numbered_mask
 from tests.support.from_the_host import HostTensorRecorder
 from tests.support.loaders import make_loader
 
@@ -141,7 +141,7 @@ def test_batch_targets_keep_stored_targets(tmp_path: Path) -> None:
 
 def test_rank_gets_boxes_of_its_images_only(tmp_path: Path) -> None:
     cat = Rectangle(2, 2, 20, 20, "cat")
-    one, many = Drawn(40, 40, (cat,)), Drawn(40, 40, (cat,) * 30)
+    one, many = DrawnImage(40, 40, (cat,)), DrawnImage(40, 40, (cat,) * 30)
     images = open_training_split(
         boxed.coco(tmp_path, {"train": {"a": one, "b": many, "c": TWO, "d": one}, "val": {"e": one}})
     )
@@ -174,7 +174,7 @@ def test_batch_targets_do_not_synchronize(tmp_path: Path, augmentation: str) -> 
 
 
 def test_images_without_boxes_have_empty_targets(tmp_path: Path) -> None:
-    nothing = Drawn(20, 30, ())
+    nothing = DrawnImage(20, 30, ())
     images = open_training_split(boxed.yolo(tmp_path, {"train": {"a": nothing, "b": nothing}, "val": {"c": TWO}}))
     assert images.targets_of(np.arange(2)).shape == (2, 0, 6)
     (_, targets), *_ = batches(images, epochs=1)

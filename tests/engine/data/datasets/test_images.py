@@ -13,7 +13,7 @@ from PIL import Image
 
 from engine.data.datasets.images import DatasetError, UnreadableImage, fit
 from engine.data.datasets.open_splits import open_splits
-from tests.support.images import image, noise, write_idx
+from tests.support.images import write_idx, write_image, write_noise
 
 Tree = Callable[..., Path]
 
@@ -21,9 +21,9 @@ Tree = Callable[..., Path]
 def load_image(path: Path, size: int, channels: int) -> torch.Tensor:
     """Return the image at `path` after the complete loading pipeline: [channels, size, size]."""
     root = path.parent.parent
-    image(path.parent / "zzz.png")
-    image(root / "other/1.png")
-    image(root / "other/2.png")
+    write_image(path.parent / "zzz.png")
+    write_image(root / "other/1.png")
+    write_image(root / "other/2.png")
     splits = open_splits(str(root), val_fraction=0.4, seed=0)
     for split in (splits.train, splits.val):
         for index in range(len(split)):
@@ -34,7 +34,7 @@ def load_image(path: Path, size: int, channels: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("ending", ["jpg", "JPEG", "png", "bmp", "webp", "tif", "tiff", "gif", "ppm"])
 def test_every_format_is_decoded_in_color(tmp_path: Path, ending: str) -> None:
-    decoded = load_image(image(tmp_path / f"set/a/image.{ending}", (200, 30, 90)), 8, 3)
+    decoded = load_image(write_image(tmp_path / f"set/a/image.{ending}", (200, 30, 90)), 8, 3)
     assert (decoded.dtype, tuple(decoded.shape)) == (torch.uint8, (3, 8, 8))
     assert torch.allclose(decoded.float().mean((1, 2)), torch.tensor([200.0, 30.0, 90.0]), atol=4)
 
@@ -56,7 +56,7 @@ def test_every_format_is_decoded_in_color(tmp_path: Path, ending: str) -> None:
 def test_gray_images_keep_their_level(
     tmp_path: Path, *, ending: str, mode: str, color: object, expected: int, channels: int
 ) -> None:
-    decoded = load_image(image(tmp_path / f"set/a/image.{ending}", color, mode=mode), 8, channels)
+    decoded = load_image(write_image(tmp_path / f"set/a/image.{ending}", color, mode=mode), 8, channels)
     assert decoded.shape[0] == channels
     assert torch.allclose(decoded.float(), torch.tensor(float(expected)), atol=1)
 
@@ -71,7 +71,7 @@ def test_palette_transparency_and_cmyk_become_rgb(tmp_path: Path, ending: str, m
     if mode == "P":
         Image.new("RGB", (20, 16), (200, 30, 90)).quantize(4).save(path)
     else:
-        image(path, color, mode=mode)
+        write_image(path, color, mode=mode)
     assert torch.allclose(load_image(path, 8, 3).float().mean((1, 2)), torch.tensor([200.0, 30.0, 90.0]), atol=6)
 
 
@@ -99,7 +99,7 @@ def test_image_is_center_cropped_to_size(shape: tuple[int, int], size: int) -> N
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.webp", "a.bmp", "a.tif", "a.gif"])
 def test_truncated_image_is_unreadable(tmp_path: Path, name: str) -> None:
-    path = noise(tmp_path / "set/a" / name)
+    path = write_noise(tmp_path / "set/a" / name)
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
     with pytest.raises(UnreadableImage, match=r"a/a\.\w+: it is .*(truncated|damaged|not an image)"):
@@ -131,7 +131,7 @@ def test_one_color_image_makes_dataset_colored(tree: Tree) -> None:
     root = tree("a", "b")
     assert open_splits(str(root), val_fraction=0.5, seed=0).channels == 3
     for path in root.glob("*/*.png"):
-        image(path, 80, mode="L")
+        write_image(path, 80, mode="L")
     assert open_splits(str(root), val_fraction=0.5, seed=0).channels == 1
 
 

@@ -16,7 +16,7 @@ from engine.data.files import Files, make_files
 from engine.data.formats.registry import recognize
 from engine.data.formats.shared.splitting import sample_keys
 from engine.data.splits import FileSplit, IdxSplit, MaskCode, MaskSplit, order_by_hash
-from tests.support.images import image
+from tests.support.images import write_image
 from tests.support.trained_runs import make_colors
 
 
@@ -46,7 +46,7 @@ def test_test_images_serve_for_validation_and_channels(tmp_path: Path) -> None:
     opened = open_splits(str(folder), val_fraction=0.2, seed=0)
     assert opened.test is opened.val
     for number in range(4):
-        image(tmp_path / "gray/test" / "ab"[number % 2] / f"{number}.png", 40 * number, mode="L")
+        write_image(tmp_path / "gray/test" / "ab"[number % 2] / f"{number}.png", 40 * number, mode="L")
     found = recognize(str(tmp_path / "gray"), val_fraction=0.0, seed=0)
     assert open_recognized(found, str(tmp_path / "gray")).channels == 1
 
@@ -113,7 +113,7 @@ def test_idx_file_is_mapped_in_its_size_only(shape: tuple[int, ...], is_mapped: 
 
 
 def test_stretched_images_have_a_cache_of_their_own(tmp_path: Path) -> None:
-    path = str(image(tmp_path / "a.png"))
+    path = str(write_image(tmp_path / "a.png"))
     images = FileImages(FileSplit(make_files([path]), np.zeros(1, int), Files.of()), str(tmp_path))
     folders = []
     for stretched in (False, True, False):

@@ -12,21 +12,21 @@ from PIL import Image
 
 from engine.data.decoding.header_check import HEAD_BYTES, seems_complete
 from engine.data.decoding.limits import MAX_PIXELS
-from tests.support.images import image, noise
+from tests.support.images import write_image, write_noise
 
 
 @pytest.mark.parametrize("ending", ["jpg", "png", "gif"])
 @pytest.mark.parametrize("mode", ["L", "RGB"])
 def test_complete_images_seem_complete(tmp_path: Path, ending: str, mode: str) -> None:
     color = 80 if mode == "L" else (80, 90, 100)
-    assert seems_complete(str(image(tmp_path / f"a.{ending}", color, mode=mode)))
+    assert seems_complete(str(write_image(tmp_path / f"a.{ending}", color, mode=mode)))
 
 
 @pytest.mark.parametrize(
     "options", [{"progressive": True}, {"exif": b"Exif\0\0" + bytes(60_000)}, {"comment": bytes(9)}]
 )
 def test_jpeg_with_any_segments_seems_complete(tmp_path: Path, options: dict[str, object]) -> None:
-    with Image.open(noise(tmp_path / "a.png")) as image:
+    with Image.open(write_noise(tmp_path / "a.png")) as image:
         image.save(tmp_path / "a.jpg", icc_profile=bytes(100_000), **options)  # type: ignore[arg-type]
     assert (tmp_path / "a.jpg").stat().st_size > 100_000
     assert seems_complete(str(tmp_path / "a.jpg"))
@@ -34,7 +34,7 @@ def test_jpeg_with_any_segments_seems_complete(tmp_path: Path, options: dict[str
 
 @pytest.mark.parametrize("ending", ["jpg", "png", "gif"])
 def test_truncated_image_does_not_seem_complete(tmp_path: Path, ending: str) -> None:
-    path = noise(tmp_path / f"a.{ending}", size=(16, 16))
+    path = write_noise(tmp_path / f"a.{ending}", size=(16, 16))
     content = path.read_bytes()
     seemed = []
     for length in reversed(range(len(content))):
@@ -48,7 +48,7 @@ def test_truncated_image_does_not_seem_complete(tmp_path: Path, ending: str) -> 
 @pytest.mark.parametrize("ending", ["jfif", "avif", "jp2", "ppm", "pgm", "npy"])
 def test_images_of_other_suffixes_seem_complete_until_truncated(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"a.{ending}"
-    with Image.open(noise(tmp_path / "a.png", size=(16, 16))) as opened:
+    with Image.open(write_noise(tmp_path / "a.png", size=(16, 16))) as opened:
         if ending == "npy":
             np.save(path, np.asarray(opened))
         else:
@@ -63,7 +63,7 @@ def test_images_of_other_suffixes_seem_complete_until_truncated(tmp_path: Path, 
 
 def test_heif_seems_complete_until_truncated(tmp_path: Path) -> None:
     pillow_heif = pytest.importorskip("pillow_heif")
-    with Image.open(noise(tmp_path / "a.png")) as opened:
+    with Image.open(write_noise(tmp_path / "a.png")) as opened:
         pillow_heif.from_pillow(opened).save(tmp_path / "a.heic")
     assert seems_complete(str(tmp_path / "a.heic"))
     for length in range(0, (tmp_path / "a.heic").stat().st_size, 7)[::-1]:
@@ -72,13 +72,13 @@ def test_heif_seems_complete_until_truncated(tmp_path: Path) -> None:
 
 
 def test_unknown_and_missing_files_do_not_seem_complete(tmp_path: Path) -> None:
-    assert not seems_complete(str(image(tmp_path / "a.bmp")))
+    assert not seems_complete(str(write_image(tmp_path / "a.bmp")))
     assert not seems_complete(str(tmp_path / "nothing.jpg"))
     assert not seems_complete(str(tmp_path))
 
 
 def test_too_large_image_does_not_seem_complete(tmp_path: Path) -> None:
-    path = image(tmp_path / "a.png")
+    path = write_image(tmp_path / "a.png")
     content = path.read_bytes()
     path.write_bytes(content[:16] + struct.pack(">II", MAX_PIXELS, 1) + content[24:])
     assert seems_complete(str(path))
@@ -94,7 +94,7 @@ def test_jpeg_of_many_segments_is_checked_quickly(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("position", range(HEAD_BYTES - 10, HEAD_BYTES + 3, 2))
 def test_jpeg_frame_may_be_anywhere(tmp_path: Path, position: int) -> None:
-    with Image.open(noise(tmp_path / "a.png")) as image:
+    with Image.open(write_noise(tmp_path / "a.png")) as image:
         image.save(tmp_path / "a.jpg")
     content = (tmp_path / "a.jpg").read_bytes()
     length = position - content.index(b"\xff\xc0") - 2

@@ -9,12 +9,12 @@ import pytest
 from engine.data.formats.shared.annotation_files import AnnotationReader
 from engine.data.formats.shared.shapes import ShapedImage
 from engine.data.formats.tree import Tree
-from tests.support.images import image
+from tests.support.images import write_image
 
 
 def reader(folder: Path, names: list[str], *images: str, preferred: str = "") -> AnnotationReader[ShapedImage]:
     for name in images:
-        image(folder / name)
+        write_image(folder / name)
     return AnnotationReader(Tree(str(folder)), names, preferred)
 
 

@@ -12,12 +12,12 @@ from engine.data.formats.registry import FORMATS, detect_kind, recognize
 from engine.data.formats.tree import Tree
 from engine.data.splits import AnySplit
 from tests.support.clouds import make_clouds
-from tests.support.images import noise
+from tests.support.images import write_noise
 
 
 def test_files_are_detected_weakly_and_never_chosen_alone(tmp_path: Path) -> None:
     make_clouds(tmp_path / "clouds", {"train": 2, "val": 1}, 40)
-    noise(tmp_path / "images/cat/a.png", seed=0)
+    write_noise(tmp_path / "images/cat/a.png", seed=0)
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes/a.dat").write_text("x")
     for name in ("clouds", "images", "notes"):

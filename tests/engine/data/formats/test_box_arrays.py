@@ -12,7 +12,7 @@ from engine.contract.problems import Problem
 from engine.data.formats.shared.box_units import check_units
 from engine.data.formats.shared.boxes import ANY_CLASS, Box, BoxedImage, BoxFaults, find_image_sizes, gather
 from engine.data.formats.shared.shapes import Edges, ShapedImage, make_box_shape
-from tests.support.images import image
+from tests.support.images import write_image
 
 BEYOND, INSIDE = (60, 60, 150, 150), (10, 10, 30, 30)
 """Boxes whose edges were read as a corner and a size. The first one then extends beyond an image of 100 x 100 pixels."""
@@ -68,6 +68,6 @@ def test_gather_leaves_out_and_clips_boxes(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("size", [None, (0, 5), (5, -1), (1 << 40, 5)])
 def test_image_sizes_are_read_unless_annotated(tmp_path: Path, size: tuple[int, int] | None) -> None:
-    path = str(image(tmp_path / "a.png", size=(20, 16)))
+    path = str(write_image(tmp_path / "a.png", size=(20, 16)))
     sizes = find_image_sizes([BoxedImage(path, size=size), BoxedImage(path, size=(7, 9)), BoxedImage("gone.png")])
     assert sizes.tolist() == [[16, 20], [7, 9], [0, 0]]

@@ -10,7 +10,7 @@ from engine.data.formats.registry import recognize
 from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.splits import RecognizedDataset
 from tests.support import boxed
-from tests.support.boxed import NONE, ONE, SPLITS, TWO, Drawn, draw, text
+from tests.support.boxed import NONE, ONE, SPLITS, TWO, DrawnImage, draw, text
 
 Rows = dict[str, list[tuple[str, tuple[float, ...], bool]]]
 
@@ -35,7 +35,7 @@ def list_rows(recognized: RecognizedDataset, split: object) -> Rows:
     return found
 
 
-def list_drawn_rows(images: dict[str, Drawn]) -> Rows:
+def list_drawn_rows(images: dict[str, DrawnImage]) -> Rows:
     return {
         stem: [(each.name, tuple(map(float, each[:4])), False) for each in drawn.rectangles]
         for stem, drawn in images.items()

@@ -17,7 +17,7 @@ from engine.data.decoding.reading import Unfit
 from engine.data.formats.coco import FORMAT
 from engine.data.formats.shared.json_files import sample_lists
 from tests.support import boxed
-from tests.support.boxed import ONE, SPLITS, TWO, Drawn, Rectangle, draw, text
+from tests.support.boxed import ONE, SPLITS, TWO, DrawnImage, Rectangle, draw, text
 from tests.support.dataset_formats import coco
 from tests.support.dataset_formats.truth import TRUTH
 from tests.support.read_formats import boxes, detect, instances, list_ignored_flags, merge_splits, read, true_boxes
@@ -26,7 +26,7 @@ Edit = Callable[[dict[str, Any]], None]
 SIZES = {"a": (60, 80), "b": (80, 60), "c": (80, 60), "d": (60, 80)}
 
 
-def list_drawn_boxes(images: dict[str, Drawn]) -> dict[str, list[tuple[str, float, float, float, float]]]:
+def list_drawn_boxes(images: dict[str, DrawnImage]) -> dict[str, list[tuple[str, float, float, float, float]]]:
     return {name: [(each.name, *map(float, each[:4])) for each in drawn.rectangles] for name, drawn in images.items()}
 
 
@@ -315,7 +315,7 @@ def test_too_many_instances_are_reported(tmp_path: Path) -> None:
     rectangles = tuple(
         Rectangle(4 * column, 4 * row, 4 * column + 2, 4 * row + 2, "cat") for row in range(15) for column in range(20)
     )
-    root = boxed.coco(tmp_path, {"train": {"a": Drawn(60, 80, rectangles), "b": ONE}, "val": {"c": ONE}})
+    root = boxed.coco(tmp_path, {"train": {"a": DrawnImage(60, 80, rectangles), "b": ONE}, "val": {"c": ONE}})
     (problem,) = read(FORMAT, root, "instances").problems
     assert "1 image with more than 255 instances: a.png" in problem.message
 
@@ -374,7 +374,7 @@ def test_numbers_that_mean_something_else_are_refused(
     tmp_path: Path, write: Callable[[Rectangle], list[float]], phrase: str
 ) -> None:
     rectangles = tuple(Rectangle(10 + step, 20 + step, 60 + 2 * step, 55, "cat") for step in range(5))
-    drawn = Drawn(60, 80, rectangles)
+    drawn = DrawnImage(60, 80, rectangles)
     draw(tmp_path / "a.png", drawn)
     content = boxed.coco_json({"a": drawn}, outlines=False)
     text(tmp_path / "annotations.json", json.dumps(content))

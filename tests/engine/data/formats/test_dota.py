@@ -8,14 +8,14 @@ import pytest
 
 from engine.data.formats.dota import FORMAT
 from engine.data.formats.tree import Tree
-from tests.support.boxed import ONE, Drawn, draw, text
+from tests.support.boxed import ONE, DrawnImage, draw, text
 from tests.support.read_formats import boxes_in, content_of, warnings_of
 
 PLANE = "10 20 30 10 40 30 20 40 large-vehicle 0"
 
 
 def test_dota_reads_rotated_and_difficult_objects(tmp_path: Path) -> None:
-    draw(tmp_path / "images/a.png", Drawn(60, 80, ()))
+    draw(tmp_path / "images/a.png", DrawnImage(60, 80, ()))
     text(
         tmp_path / "labelTxt/a.txt",
         f"ImageSource:x\ngsd:null\n{PLANE}\n{PLANE[:-1].replace('10', '12')}1\n{PLANE[:-2]}",
@@ -33,7 +33,7 @@ def test_dota_reads_rotated_and_difficult_objects(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", ["1 2 3 plane 0", "10 20 30 10 40 30 20 x plane 0", "10 20 30 10 40 30 20 40 5 0"])
 def test_dota_leaves_out_bad_lines_one_by_one(tmp_path: Path, line: str) -> None:
-    draw(tmp_path / "images/a.png", Drawn(60, 80, ()))
+    draw(tmp_path / "images/a.png", DrawnImage(60, 80, ()))
     text(tmp_path / "labelTxt/a.txt", f"{PLANE}\n{line}")
     content = content_of(FORMAT, tmp_path)
     assert len(boxes_in(content)[""]["a"]) == 1

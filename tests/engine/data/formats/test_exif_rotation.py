@@ -18,14 +18,14 @@ from engine.data.formats.shared.exif_rotation import RotatedSource, RotationRepo
 from engine.data.formats.shared.instances import InstanceSplit, Polygons
 from engine.data.inspection.inspector import inspect
 from engine.data.splits import RecognizedDataset
-from tests.support.boxed import COLORS, Drawn, Rectangle, draw, text, voc_xml
+from tests.support.boxed import COLORS, DrawnImage, Rectangle, draw, text, voc_xml
 
-RAW = Drawn(60, 80, (Rectangle(8, 4, 40, 28, "dog"), Rectangle(50, 30, 74, 56, "cat")))
+RAW = DrawnImage(60, 80, (Rectangle(8, 4, 40, 28, "dog"), Rectangle(50, 30, 74, 56, "cat")))
 SPLITS = {"train": 4, "val": 2}
 QUARTERS = (5, 6, 7, 8)
 
 
-def write_turned_image(path: Path, orientation: int, drawn: Drawn = RAW) -> Path:
+def write_turned_image(path: Path, orientation: int, drawn: DrawnImage = RAW) -> Path:
     """Write an image with an EXIF orientation, whose pixels aren't rotated."""
     with Image.open(draw(path.with_suffix(".png"), drawn)) as image:
         exif = Image.Exif()
@@ -36,7 +36,7 @@ def write_turned_image(path: Path, orientation: int, drawn: Drawn = RAW) -> Path
 
 
 def voc(
-    folder: Path, orientation: int, *, size: bool = True, drawn: Drawn = RAW, annotated: Drawn | None = None
+    folder: Path, orientation: int, *, size: bool = True, drawn: DrawnImage = RAW, annotated: DrawnImage | None = None
 ) -> Path:
     for split, count in SPLITS.items():
         for number in range(count):
@@ -125,7 +125,9 @@ def test_boxes_of_the_upright_size_stay(tmp_path: Path, orientation: int) -> Non
     raw = np.array([each[:4] for each in RAW.rectangles], np.float64)
     edges = turn_edges_upright(raw, orientation, RAW.height, RAW.width).astype(int).tolist()
     rectangles = [Rectangle(*row, each.name) for row, each in zip(edges, RAW.rectangles, strict=True)]
-    recognized = recognize_folder(voc(tmp_path, orientation, annotated=Drawn(RAW.width, RAW.height, tuple(rectangles))))
+    recognized = recognize_folder(
+        voc(tmp_path, orientation, annotated=DrawnImage(RAW.width, RAW.height, tuple(rectangles)))
+    )
     assert boxes_match_colors(recognized)
     assert "EXIF" not in texts(recognized)
 

@@ -16,7 +16,7 @@ from engine.data.formats.format import Confidence
 from engine.data.formats.idx import FORMAT, open_idx_images
 from engine.data.formats.tree import Tree
 from engine.data.splits import IdxSplit
-from tests.support.images import idx_bytes, write_idx
+from tests.support.images import encode_idx, write_idx
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_open_idx_images_checks_the_shape(
     assert (open_idx_images(split, problems) is not None, problems == []) == (is_usable, is_usable)
 
 
-@pytest.mark.parametrize("content", [b"", b"no idx file", b"\0\0\x08\x01\0\0\0\x09ab", idx_bytes(np.zeros(0))])
+@pytest.mark.parametrize("content", [b"", b"no idx file", b"\0\0\x08\x01\0\0\0\x09ab", encode_idx(np.zeros(0))])
 def test_idx_names_damaged_labels(digits: Path, content: bytes) -> None:
     (digits / "train-labels-idx1-ubyte").write_bytes(content)
     tree = Tree(str(digits))
@@ -162,7 +162,7 @@ def test_idx_prefers_plain_files_with_fitting_dimensions(digits: Path) -> None:
 
 @pytest.mark.parametrize("change", [b"x", None])
 def test_idx_checks_the_length_of_unpacked_files(tmp_path: Path, change: bytes | None) -> None:
-    content = idx_bytes(np.arange(6))
+    content = encode_idx(np.arange(6))
     packed = tmp_path / "a.gz"
     packed.write_bytes(gzip.compress(content))
     assert read_idx(str(packed)).tolist() == list(range(6))

@@ -16,7 +16,7 @@ from engine.data.formats.format import Confidence, Detection
 from engine.data.formats.registry import recognize
 from engine.data.formats.shared.class_evidence import find_evidence_against
 from engine.data.formats.tree import Tree
-from tests.support.images import noise
+from tests.support.images import write_noise
 from tests.support.read_formats import names_of
 
 
@@ -27,7 +27,7 @@ def detect_once(folder: Path) -> Detection:
 
 def photos(folder: Path, *names: str) -> None:
     for seed, name in enumerate(names):
-        noise(folder / name, seed=seed)
+        write_noise(folder / name, seed=seed)
 
 
 def masks(folder: Path, *names: str) -> None:

@@ -16,7 +16,7 @@ from engine.data.formats.registry import recognize
 from engine.data.formats.shared.instances import Instance, InstanceSplit, paint
 from engine.data.splits import RecognizedDataset
 from tests.support import boxed
-from tests.support.boxed import ONE, SPLITS, TWO, Drawn, draw, text, write_numbered_mask
+from tests.support.boxed import ONE, SPLITS, TWO, DrawnImage, draw, text, write_numbered_mask
 
 
 def recognize_folder(folder: Path, *formats: str) -> RecognizedDataset:
@@ -43,7 +43,7 @@ def list_things(recognized: RecognizedDataset, split: object) -> dict[str, set[t
     return found
 
 
-def list_drawn_things(images: dict[str, Drawn], name: str = "") -> dict[str, set[tuple[str, int, int, int, int]]]:
+def list_drawn_things(images: dict[str, DrawnImage], name: str = "") -> dict[str, set[tuple[str, int, int, int, int]]]:
     return {stem: {(name or each.name, *each[:4]) for each in drawn.rectangles} for stem, drawn in images.items()}
 
 

@@ -14,9 +14,9 @@ from engine.data.datasets.open_splits import open_splits
 from engine.data.decoding.masks import learn_meaning
 from engine.data.splits import MaskCode
 from tests.support.mask_folders import (
-    code_of,
     color_mask,
     encode_mask,
+    get_mask_code,
     join_errors,
     make_disc,
     make_folder,
@@ -43,7 +43,7 @@ def test_gray_masks_in_color_equal_gray_masks(tmp_path: Path, values: tuple[int,
     gray = make_folder(tmp_path / "gray", [make_striped_mask(*values)] * 4)
     color = make_folder(tmp_path / "color", [in_color(make_striped_mask(*values))] * 4)
     assert recognize_folder(color).classes == recognize_folder(gray).classes
-    assert code_of(recognize_folder(color)) == code_of(recognize_folder(gray))
+    assert get_mask_code(recognize_folder(color)) == get_mask_code(recognize_folder(gray))
     assert measure_class_fractions(color) == measure_class_fractions(gray)
 
 
@@ -101,10 +101,10 @@ def test_equal_palettes_give_indices_and_names_by_color(tmp_path: Path) -> None:
         with_palette(make_striped_mask(0, 2), 0, RED, GREEN),
     ]
     folder = make_folder(tmp_path, masks * 4)
-    assert code_of(recognize_folder(folder)) == MaskCode((0, 1, 2), ignored=(255,), palette=(0, RED, GREEN))
+    assert get_mask_code(recognize_folder(folder)) == MaskCode((0, 1, 2), ignored=(255,), palette=(0, RED, GREEN))
     (tmp_path / "class_dict.csv").write_text("name,r,g,b\ntree,0,255,0\nground,0,0,0\nroof,255,0,0\n")
     assert recognize_folder(folder).classes == ("tree", "ground", "roof")
-    assert code_of(recognize_folder(folder)).values == (2, 0, 1)
+    assert get_mask_code(recognize_folder(folder)).values == (2, 0, 1)
 
 
 @pytest.mark.parametrize("first", [0, 1, 2])
@@ -129,13 +129,13 @@ def test_gray_palettes_that_differ_give_levels(tmp_path: Path) -> None:
 def test_unused_entries_of_palettes_may_differ(tmp_path: Path) -> None:
     masks = [with_palette(make_striped_mask(0, 1), 0, RED), with_palette(make_striped_mask(0, 1), 0, RED, GREEN)]
     masks += [with_palette(make_striped_mask(0, 1), 0, RED, BLUE)]
-    assert code_of(recognize_folder(make_folder(tmp_path, masks * 2))).values == (0, 1)
+    assert get_mask_code(recognize_folder(make_folder(tmp_path, masks * 2))).values == (0, 1)
 
 
 def test_gray_masks_next_to_palettes_are_indices_or_levels(tmp_path: Path) -> None:
     indexed = with_palette(make_striped_mask(0, 1), 0, WHITE)
     by_index = make_folder(tmp_path / "index", [indexed, make_striped_mask(0, 1)] * 4)
-    assert code_of(recognize_folder(by_index)).values == (0, 1)
+    assert get_mask_code(recognize_folder(by_index)).values == (0, 1)
     by_level = make_folder(tmp_path / "level", [indexed, make_striped_mask(0, 255)] * 4)
     assert measure_class_fractions(by_level) == HALF
 
@@ -155,7 +155,7 @@ def test_gray_masks_next_to_palettes_are_indices_or_levels(tmp_path: Path) -> No
 def test_values_with_gaps_are_classes(tmp_path: Path, values: tuple[int, ...], expected: tuple[int, ...]) -> None:
     report = report_on(make_folder(tmp_path, [make_striped_mask(*values)] * 4))
     assert report.classes == tuple(f"value {value}" for value in expected)
-    assert code_of(recognize_folder(tmp_path)).values == expected
+    assert get_mask_code(recognize_folder(tmp_path)).values == expected
     assert any("255 too" in problem.message for problem in report.problems) == (255 in values)
 
 
@@ -167,7 +167,7 @@ def test_ignored_value_leaves_the_other_values(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("values", [(0, 1, 255), (0, 1, 2, 3, 255), (0, 4, 11, 255), tuple(range(34))])
 def test_class_numbers_are_filled_and_255_is_void(tmp_path: Path, values: tuple[int, ...]) -> None:
-    code = code_of(recognize_folder(make_folder(tmp_path, [np.resize(values, (40, 40)).astype(np.uint8)] * 4)))
+    code = get_mask_code(recognize_folder(make_folder(tmp_path, [np.resize(values, (40, 40)).astype(np.uint8)] * 4)))
     top = max(value for value in values if value != 255)
     assert (code.values, code.ignored) == (tuple(range(top + 1)), (255,))
 
@@ -177,7 +177,7 @@ def test_masks_of_0_1_next_to_0_255_are_ambiguous(tmp_path: Path) -> None:
     assert "Ignored mask value" in join_errors(make_folder(tmp_path, masks))
     assert report_on(tmp_path, ignored=None).classes == ()
     both = make_folder(tmp_path / "both", [*masks, make_striped_mask(0, 1, 255)])
-    assert code_of(recognize_folder(both)).ignored == (255,)
+    assert get_mask_code(recognize_folder(both)).ignored == (255,)
 
 
 def blur(mask: np.ndarray) -> Image.Image:

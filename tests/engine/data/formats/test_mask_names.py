@@ -10,8 +10,8 @@ from PIL import Image
 
 from engine.inference.evaluation.class_mapping import map_classes
 from tests.support.mask_folders import (
-    code_of,
     color_mask,
+    get_mask_code,
     join_errors,
     make_disc,
     make_folder,
@@ -51,7 +51,7 @@ def test_class_table_in_the_folder_of_masks_is_read(tmp_path: Path) -> None:
 def test_missing_numbers_need_no_warning(tmp_path: Path) -> None:
     mask = make_striped_mask(0, 1, 2, 3).astype(np.float32)
     mask[mask == 3] = np.nan
-    code = code_of(recognize_folder(make_folder(tmp_path, [mask] * 4, "tif")))
+    code = get_mask_code(recognize_folder(make_folder(tmp_path, [mask] * 4, "tif")))
     assert (code.values, code.notes) == ((0, 1, 2), ())
 
 
@@ -59,20 +59,20 @@ def test_gray_masks_may_mark_void_next_to_palettes(tmp_path: Path) -> None:
     masks = [with_palette(make_striped_mask(0, 1, 2), 0, RED, GREEN)] * 5 + [
         Image.fromarray(make_striped_mask(0, 1, 255))
     ]
-    code = code_of(recognize_folder(make_folder(tmp_path, masks)))
+    code = get_mask_code(recognize_folder(make_folder(tmp_path, masks)))
     assert (code.values, code.colors, code.palette) == ((0, 1, 2), False, (0, RED, GREEN))
 
 
 @pytest.mark.parametrize("values", [(0, 15, 255), (0, 7, 30, 255), (5, 33, 255)])
 def test_void_next_to_few_small_numbers_is_no_class(tmp_path: Path, values: tuple[int, ...]) -> None:
-    code = code_of(recognize_folder(make_folder(tmp_path, [make_striped_mask(*values)] * 4)))
+    code = get_mask_code(recognize_folder(make_folder(tmp_path, [make_striped_mask(*values)] * 4)))
     assert (code.values, code.ignored) == (values[:-1], (255,))
 
 
 def test_missing_number_is_dropped_from_the_classes(tmp_path: Path) -> None:
     tags = [(42113, "s", 0, "0", True)]
     folder = make_folder(tmp_path, [make_striped_mask(0, 1, 2, 3)] * 4, "tif", extratags=tags)
-    assert (recognize_folder(folder).classes, code_of(recognize_folder(folder)).values) == (
+    assert (recognize_folder(folder).classes, get_mask_code(recognize_folder(folder)).values) == (
         ("class 1", "class 2", "class 3"),
         (1, 2, 3),
     )
@@ -87,7 +87,7 @@ def test_few_odd_palettes_leave_the_indices(tmp_path: Path) -> None:
         with_palette(make_striped_mask(0, 1, 2), 0, BLUE, GREEN),
     ]
     report = report_on(make_folder(tmp_path, [*masks, *masks, *odd]))
-    assert code_of(recognize_folder(tmp_path)).palette == (0, RED, GREEN)
+    assert get_mask_code(recognize_folder(tmp_path)).palette == (0, RED, GREEN)
     assert report.unreadable_count == 1
     assert "#0000ff" in report.unreadable[0].reason
 
@@ -118,7 +118,7 @@ def test_two_names_fit_black_and_white_masks(tmp_path: Path) -> None:
         folder = make_folder(tmp_path / str(number), [make_striped_mask(0, 255)] * 4)
         (folder / name).write_text(text)
         assert measure_class_fractions(folder) == {"sky": 0.5, "road": 0.5}
-        assert not code_of(recognize_folder(folder)).colors
+        assert not get_mask_code(recognize_folder(folder)).colors
 
 
 def test_two_names_fit_noisy_masks(tmp_path: Path) -> None:
@@ -170,14 +170,14 @@ def test_cityscapes_numbers_are_classes(tmp_path: Path) -> None:
     train_ids = make_folder(
         tmp_path / "train_ids", [make_striped_mask(*range(start, start + 9), 255) for start in (0, 5, 10)] * 3
     )
-    code = code_of(recognize_folder(train_ids))
+    code = get_mask_code(recognize_folder(train_ids))
     assert (code.values, code.ignored) == (tuple(range(19)), (255,))
 
 
 def test_ade20k_numbers_start_with_other(tmp_path: Path) -> None:
     masks = [np.resize(np.arange(start, start + 40), (40, 40)).astype(np.uint8) for start in (0, 30, 60, 90, 111)]
     folder = make_folder(tmp_path, [np.kron(mask, np.ones((4, 4))).astype(np.uint8) for mask in masks * 3])
-    assert code_of(recognize_folder(folder)).values == tuple(range(151))
+    assert get_mask_code(recognize_folder(folder)).values == tuple(range(151))
 
 
 def test_drive_gifs_have_two_classes(tmp_path: Path) -> None:
@@ -195,11 +195,11 @@ def test_map_classes_maps_values_by_number(tmp_path: Path) -> None:
     assert few.classes == ("value 0", "value 20", "value 100")
     mapped, mapping = map_classes(few, [f"class {number}" for number in range(101)])
     assert mapping.unknown == ()
-    assert code_of(mapped).values[20] == 20
+    assert get_mask_code(mapped).values[20] == 20
     two = recognize_folder(make_folder(tmp_path / "two", [make_striped_mask(0, 255)] * 4))
     mapped, mapping = map_classes(two, ["value 0", "value 128", "value 255"])
     assert (mapping.missing, mapping.unknown) == (("value 128",), ())
-    assert code_of(mapped).values[::2] == (0, 255)
+    assert get_mask_code(mapped).values[::2] == (0, 255)
 
 
 def test_mask_values_report_shares_and_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from engine.system.regular_files import UnusableFile
 from tests.engine.conftest import make_images
 from tests.support.clouds import make_clouds
 from tests.support.edges import make_edged
-from tests.support.images import image, write_idx
+from tests.support.images import write_idx, write_image
 from tests.support.masks import make_masked
 from tests.support.outlined import make_outlined
 from tests.support.trained_runs import make_labeled
@@ -182,7 +182,7 @@ def test_empty_folder_is_reported(tmp_path: Path) -> None:
 
 
 def test_images_without_class_folders_are_reported(tmp_path: Path) -> None:
-    image(tmp_path / "set/a.png")
+    write_image(tmp_path / "set/a.png")
     for name in ("b.md", "c.md", "notes", "x.bin"):
         (tmp_path / "set" / name).touch()
     assert "it has 2 .md files, a.png, 1 other file and no folders" in join_errors(recognize_folder(tmp_path / "set"))
@@ -207,12 +207,12 @@ def test_images_without_class_folders_are_reported(tmp_path: Path) -> None:
     ],
 )
 def test_damaged_annotation_file_is_named(tmp_path: Path, name: str, text: str, cause: str) -> None:
-    image(tmp_path / "set/a.png")
+    write_image(tmp_path / "set/a.png")
     (tmp_path / "set" / name).parent.mkdir(exist_ok=True)
     (tmp_path / "set" / name).write_text(text)
     assert f"{name} can't be read: {cause}" in join_errors(recognize_folder(tmp_path / "set"))
     (tmp_path / "set/a.png").rename(tmp_path / "a.png")
-    image(tmp_path / "set/images/b.png")  # then there is evidence against folders of classes
+    write_image(tmp_path / "set/images/b.png")  # then there is evidence against folders of classes
     assert f"{name} can't be read: {cause}" in join_errors(recognize_folder(tmp_path / "set"))
 
 

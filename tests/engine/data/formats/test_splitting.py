@@ -25,7 +25,7 @@ from engine.data.splits import (
     make_unrecognized,
     warn_unreadable,
 )
-from tests.support.images import image, noise
+from tests.support.images import write_image, write_noise
 
 
 def split(count: int) -> FileSplit:
@@ -118,7 +118,7 @@ def test_sample_masks_counts_properties(tmp_path: Path) -> None:
     few = np.where(
         generator.random((40, 40)) < 0.8, generator.integers(0, 16, (40, 40)), np.arange(1600).reshape(40, 40)
     )
-    photo = str(image(tmp_path / "a.png", size=(40, 40)))
+    photo = str(write_image(tmp_path / "a.png", size=(40, 40)))
     masks = [
         save(tmp_path / "few.png", few % 256),
         save(tmp_path / "noise.png", generator.integers(0, 256, (40, 40))),
@@ -137,14 +137,14 @@ def test_sample_masks_counts_properties(tmp_path: Path) -> None:
 def test_sample_masks_may_have_the_size_of_the_turned_image(
     tmp_path: Path, size: tuple[int, int], fitting: int
 ) -> None:
-    pair = str(image(tmp_path / "a.png", size=(20, 16))), save(tmp_path / "b.png", np.ones(size))
+    pair = str(write_image(tmp_path / "a.png", size=(20, 16))), save(tmp_path / "b.png", np.ones(size))
     assert sample_masks([pair]).fitting == fitting
 
 
 def test_label_images_are_a_majority_of_the_clear_ones(tmp_path: Path) -> None:
     mask = save(tmp_path / "mask.png", np.kron(np.eye(4), np.ones((9, 9))))
-    photos = [str(noise(tmp_path / f"{seed}.png", seed)) for seed in range(2)]
-    plain = str(image(tmp_path / "plain.png", (1, 2, 3)))
+    photos = [str(write_noise(tmp_path / f"{seed}.png", seed)) for seed in range(2)]
+    plain = str(write_image(tmp_path / "plain.png", (1, 2, 3)))
     votes = [
         are_label_images(paths) for paths in ([mask, *photos], [mask, mask, photos[0]], [mask, plain], [plain], [])
     ]

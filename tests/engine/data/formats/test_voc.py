@@ -15,7 +15,7 @@ from engine.data.formats.voc import FORMAT, _count_files_and_objects
 from engine.data.splits import RecognizedDataset
 from engine.system.regular_files import UnusableFile
 from tests.support import boxed
-from tests.support.boxed import ONE, SPLITS, TWO, Drawn, Rectangle, draw, text
+from tests.support.boxed import ONE, SPLITS, TWO, DrawnImage, Rectangle, draw, text
 from tests.support.read_formats import boxes_in, warnings_of
 
 OBJECT = (
@@ -287,7 +287,7 @@ def test_voc_classes_of_arcgis_have_its_names_and_order(tmp_path: Path) -> None:
 
 
 def test_voc_boxes_without_area_or_beyond_the_image_are_reported(tmp_path: Path) -> None:
-    odd = Drawn(
+    odd = DrawnImage(
         60,
         80,
         (

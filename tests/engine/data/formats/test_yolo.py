@@ -12,7 +12,7 @@ from engine.data.formats.format import Confidence
 from engine.data.formats.tree import Tree
 from engine.data.formats.yolo import FORMAT
 from tests.support import boxed
-from tests.support.boxed import NONE, ONE, SPLITS, TWO, Drawn, Rectangle, text, write_images_with_labels
+from tests.support.boxed import NONE, ONE, SPLITS, TWO, DrawnImage, Rectangle, text, write_images_with_labels
 from tests.support.dataset_formats import yolo
 from tests.support.dataset_formats.truth import TRUTH
 from tests.support.read_formats import boxes_in, content_of, detect_once, instances_in, warnings_of
@@ -324,6 +324,6 @@ def test_yolo_reports_outlines_that_reach_out(tmp_path: Path) -> None:
 
 
 def test_yolo_reads_many_boxes_of_an_image(tmp_path: Path) -> None:
-    many = Drawn(60, 80, tuple(Rectangle(x, x % 50, x + 4, x % 50 + 6, "cat") for x in range(70)))
+    many = DrawnImage(60, 80, tuple(Rectangle(x, x % 50, x + 4, x % 50 + 6, "cat") for x in range(70)))
     content = content_of(FORMAT, boxed.yolo(tmp_path, {"train": {"a": many}, "val": {"b": ONE}}))
     assert len(boxes_in(content)["train"]["a"]) == 70

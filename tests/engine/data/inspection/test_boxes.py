@@ -16,7 +16,7 @@ from engine.data.datasets.open_splits import open_splits
 from engine.data.formats.registry import recognize
 from engine.data.inspection.inspector import inspect
 from tests.support import boxed
-from tests.support.boxed import NONE, ONE, SPLITS, TWO, Drawn, Rectangle, draw, text, write_numbered_mask
+from tests.support.boxed import NONE, ONE, SPLITS, TWO, DrawnImage, Rectangle, draw, text, write_numbered_mask
 
 DATASETS = Path(__file__).parents[5] / "shared/datasets"
 
@@ -56,13 +56,13 @@ def test_objects_and_their_images_are_counted(tmp_path: Path, format_: str) -> N
 
 
 def test_image_counts_once_per_class(tmp_path: Path) -> None:
-    two_cats = Drawn(60, 80, (*TWO.rectangles, Rectangle(60, 4, 76, 20, "cat")))
+    two_cats = DrawnImage(60, 80, (*TWO.rectangles, Rectangle(60, 4, 76, 20, "cat")))
     train = inspect_folder(boxed.coco(tmp_path, {"train": {"a": two_cats, "b": ONE}, "val": {"c": ONE}})).splits[0]
     assert (train.counts, train.objects) == ({"cat": 2, "dog": 1}, {"cat": 3, "dog": 1})
 
 
 def test_examples_show_boxes_of_objects(tmp_path: Path) -> None:
-    one = Drawn(96, 96, (Rectangle(20, 30, 60, 70, "cat"),))
+    one = DrawnImage(96, 96, (Rectangle(20, 30, 60, 70, "cat"),))
     report = inspect_folder(boxed.yolo(tmp_path, {"train": {"a": one}, "val": {"b": one}}))
     (example,) = report.examples
     assert (example.class_name, example.split, example.sample) == ("cat", "train", 0)
@@ -74,7 +74,7 @@ def test_examples_show_boxes_of_objects(tmp_path: Path) -> None:
 
 
 def test_examples_show_objects_in_different_colors(tmp_path: Path) -> None:
-    pair = Drawn(60, 80, (Rectangle(5, 5, 35, 55, "cat"), Rectangle(45, 5, 75, 55, "cat")))
+    pair = DrawnImage(60, 80, (Rectangle(5, 5, 35, 55, "cat"), Rectangle(45, 5, 75, 55, "cat")))
     report = inspect_folder(boxed.coco(tmp_path, {"train": {"a": pair}, "val": {"b": pair}}), "instances")
     (example,) = report.examples
     pixels = np.asarray(Image.open(BytesIO(example.png)).convert("RGB")).astype(int)
@@ -115,7 +115,7 @@ def test_unusable_images_are_left_out_with_reason(tmp_path: Path) -> None:
 
 
 def test_too_small_objects_are_reported(tmp_path: Path) -> None:
-    tiny = Drawn(400, 600, (Rectangle(5, 5, 11, 11, "cat"), Rectangle(50, 50, 56, 58, "dog")))
+    tiny = DrawnImage(400, 600, (Rectangle(5, 5, 11, 11, "cat"), Rectangle(50, 50, 56, 58, "dog")))
     report = inspect_folder(boxed.yolo(tmp_path, {"train": {"a": tiny}, "val": {"b": tiny}}))
     assert (
         "Half of the boxes are smaller than 1.1% of their image's longer side. Choose a larger image size"
@@ -137,7 +137,7 @@ def test_masks_with_too_many_objects_are_reported_once(tmp_path: Path) -> None:
         Rectangle(3 * (number % 20), 3 * (number // 20), 3 * (number % 20) + 2, 3 * (number // 20) + 2, "cat")
         for number in range(300)
     ]
-    crowded = Drawn(60, 80, tuple(many))
+    crowded = DrawnImage(60, 80, tuple(many))
     for split in ("train", "val"):
         draw(tmp_path / f"images/{split}/a.png", crowded)
         write_numbered_mask(tmp_path / f"masks/{split}/a.png", crowded)
@@ -149,7 +149,7 @@ def test_masks_with_too_many_objects_are_reported_once(tmp_path: Path) -> None:
 
 def test_empty_boxes_are_reported(tmp_path: Path) -> None:
     """Use more images than a report has examples."""
-    flat = Drawn(80, 60, (*ONE.rectangles, Rectangle(20, 20, 20, 40, "dog")))
+    flat = DrawnImage(80, 60, (*ONE.rectangles, Rectangle(20, 20, 20, 40, "dog")))
     named = {f"{number:02}": (TWO, flat)[number % 2] for number in range(16)}
     folder = boxed.voc(tmp_path, {"train": named, "val": {"c": ONE, "d": TWO}})
     report = inspect_folder(folder)

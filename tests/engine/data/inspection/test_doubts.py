@@ -19,7 +19,7 @@ from engine.data.inspection.inspector import inspect
 from engine.data.splits import FileSplit, MaskSplit, RecognizedDataset
 from engine.tasks.edges.formats import EdgeSplit
 from tests.support.boxed import ONE, TWO, draw, voc, yolo
-from tests.support.images import image, noise
+from tests.support.images import write_image, write_noise
 from tests.support.masks import make_masked
 from tests.support.outlined import make_outlined
 from tests.support.trained_runs import make_labeled
@@ -36,7 +36,7 @@ def write_class_folders(folder: Path, *names: str, count: int = 8) -> Path:
     """Write random images into folders with these names, all different."""
     for label, name in enumerate(names):
         for number in range(count):
-            noise(folder / name / f"{number}.png", seed=100 * label + number)
+            write_noise(folder / name / f"{number}.png", seed=100 * label + number)
     return folder
 
 
@@ -73,13 +73,13 @@ def test_images_of_one_name_with_one_mask_are_reported(tmp_path: Path) -> None:
     for name, counts in {"one": {"train": 4, "val": 2}, "two": {"train": 6, "val": 3}}.items():
         folder = make_masked(tmp_path / name, counts)
         assert find_warnings(folder, "masks", "without a mask") == []
-        noise(folder / "images/train/001.bmp", size=(32, 32))
+        write_noise(folder / "images/train/001.bmp", size=(32, 32))
         (problem,) = find_warnings(folder, "masks", "of the same name as another")
         assert "001.bmp, 001.png" in problem.message
 
 
 def test_masks_and_edges_of_several_images_are_reported(tmp_path: Path) -> None:
-    files = [noise(tmp_path / f"{number}/a.png", seed=number) for number in range(3)]
+    files = [write_noise(tmp_path / f"{number}/a.png", seed=number) for number in range(3)]
     first, second, third = map(str, files)
     masks = RecognizedDataset("", train=MaskSplit([first, second], ["m", "m"]), val=MaskSplit([third], ["n"]))
     edges = RecognizedDataset("", train=EdgeSplit([first, second], ["m", "n"]), val=EdgeSplit([third], ["n"]))
@@ -123,8 +123,8 @@ def make_box_split(files: list[Path], *labels: list[int]) -> BoxSplit:
 def test_images_of_one_name_are_reported_if_their_boxes_are_equal(
     tmp_path: Path, names: tuple[str, str], labels: tuple[list[int], list[int]], is_reported: bool
 ) -> None:
-    files = [noise(tmp_path / name, seed=number) for number, name in enumerate(names)]
-    split = make_box_split([noise(tmp_path / "first.png"), *files], [0], *labels)
+    files = [write_noise(tmp_path / name, seed=number) for number, name in enumerate(names)]
+    split = make_box_split([write_noise(tmp_path / "first.png"), *files], [0], *labels)
     found = find_doubts(RecognizedDataset("", ("ant", "bee"), train=split), str(tmp_path), Contents())
     assert [f"({names[0]} and {names[1]})" in problem.message for problem in found] == [True] * is_reported
 
@@ -133,7 +133,7 @@ def test_images_of_one_name_are_reported_if_their_boxes_are_equal(
 
 
 def test_examples_of_spellings_contain_the_class(tmp_path: Path) -> None:
-    files = [noise(tmp_path / f"{number}.png", seed=number) for number in range(5)]
+    files = [write_noise(tmp_path / f"{number}.png", seed=number) for number in range(5)]
     split = make_box_split(files, [2], [0, 0], [], [1], [1])
     (problem,) = find_doubts(RecognizedDataset("", ("cat", "Cat", "dog"), train=split), str(tmp_path), Contents())
     assert "“cat” (1.png)" in problem.message
@@ -206,7 +206,7 @@ def test_spelling_key_is_the_same_for_spellings(one: str, other: str, same: bool
 def _in_split(folder: Path) -> Path:
     write_class_folders(folder, "train/cat", "train/dog", "val/cat", "val/dog")
     for number, path in enumerate(sorted(folder.glob("val/*/*.png"))):
-        noise(path, seed=1000 + number)
+        write_noise(path, seed=1000 + number)
     (folder / "train/dog/copy.png").write_bytes((folder / "train/cat/3.png").read_bytes())
     return folder
 
@@ -254,7 +254,7 @@ def test_copies_of_one_class_are_no_conflict(tmp_path: Path) -> None:
 
 
 def test_copies_in_different_classes_are_named_in_pairs(tmp_path: Path) -> None:
-    files = [noise(tmp_path / f"{number}.png", seed=min(number, 1)) for number in range(4)]
+    files = [write_noise(tmp_path / f"{number}.png", seed=min(number, 1)) for number in range(4)]
     split = FileSplit(
         Files.of([Listing.of(str(tmp_path), [path.name for path in files])]), np.array([0, 1, 1, 0]), Files.of()
     )
@@ -304,12 +304,12 @@ def test_images_that_are_all_gray_or_all_colored_are_fine(tmp_path: Path) -> Non
         for name in ("cat", "dog"):
             for number in range(6):
                 color = int(random.integers(0, 255)) if mode != "RGB" else tuple(random.integers(0, 255, 3).tolist())
-                image(tmp_path / mode / name / f"{number}.png", color, mode=mode)
+                write_image(tmp_path / mode / name / f"{number}.png", color, mode=mode)
         assert find_warnings(tmp_path / mode, "classes", "in color") == []
 
 
 def test_images_with_bands_are_neither_gray_nor_colored(tmp_path: Path) -> None:
-    files = [image(tmp_path / "a.png", 9, mode="L"), image(tmp_path / "b.png")]
+    files = [write_image(tmp_path / "a.png", 9, mode="L"), write_image(tmp_path / "b.png")]
     split = MaskSplit([*map(str, files)], ["m", "n"])
     for has_bands in (False, True):
         found = find_doubts(RecognizedDataset("", train=split), str(tmp_path), Contents(), has_bands=has_bands)

@@ -15,7 +15,7 @@ from engine.data.inspection import imagefolder, inspector
 from engine.data.inspection.imagefolder import ImageCheck, inspect_files, inspect_idx
 from engine.data.inspection.inspector import find_candidate_readings, inspect
 from engine.data.splits import FileSplit, IdxSplit, RecognizedDataset
-from tests.support.images import noise, write_idx
+from tests.support.images import write_idx, write_noise
 from tests.support.trained_runs import make_labeled
 
 
@@ -26,7 +26,7 @@ def by_class(folder: Path, names: list[str], labels: list[int]) -> FileSplit:
 def test_sample_is_spread_over_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imagefolder, "SAMPLE", 10)
     monkeypatch.setattr(imagefolder, "CHUNK", 6)
-    paths = [noise(tmp_path / f"{number}.png", number, (16, 12)) for number in range(40)]
+    paths = [write_noise(tmp_path / f"{number}.png", number, (16, 12)) for number in range(40)]
     for number in (0, 5, 8, 32, 33):
         content = paths[number].read_bytes()
         paths[number].write_bytes(content[:60] + bytes(len(content) - 80) + content[-20:])
@@ -39,7 +39,7 @@ def test_sample_is_spread_over_the_folder(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_classes_and_splits_without_images_are_not_called_unreadable(tmp_path: Path) -> None:
     for number in range(3):
-        noise(tmp_path / f"{number}.png", number)
+        write_noise(tmp_path / f"{number}.png", number)
     train, val = by_class(tmp_path, ["0.png", "1.png", "2.png"], [0, 2, 2]), by_class(tmp_path, [], [])
     done: list[tuple[int, int]] = []
     found = RecognizedDataset("", ("ant", "bee", "cow"), train=train, val=val)
@@ -75,7 +75,7 @@ def test_examples_of_idx_files_are_the_rows_of_the_split(tmp_path: Path) -> None
 def test_number_of_listed_unreadable_files_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspector, "MAX_UNREADABLE_LISTED", 4)
     for number in range(20):
-        noise(tmp_path / "ab"[number % 2] / f"{number}.png", number)
+        write_noise(tmp_path / "ab"[number % 2] / f"{number}.png", number)
     for number in range(6):
         (tmp_path / "a" / f"{number}.jpg").write_bytes(b"")
     report = inspect(str(tmp_path), val_fraction=0.2, seed=0, progress=lambda done, total: None)
@@ -89,7 +89,7 @@ def test_number_of_listed_unreadable_files_is_limited(tmp_path: Path, monkeypatc
 def test_readings_show_evenly_spaced_training_images(tmp_path: Path) -> None:
     for name in ("images", "depth"):
         for number in range(15):
-            noise(tmp_path / name / f"{number:02}.png", number + len(name) * 20)
+            write_noise(tmp_path / name / f"{number:02}.png", number + len(name) * 20)
     drawn: list[RecognizedDataset] = []
 
     def draw(found: RecognizedDataset) -> tuple[Example, ...]:

@@ -29,7 +29,7 @@ from engine.data.inspection import imagefolder
 from engine.data.inspection.inspector import image_sizes, inspect
 from engine.system.paths import sample_dataset
 from tests.engine.supervisor.supervised import wait_until_exited
-from tests.support.images import image, noise, write_idx
+from tests.support.images import write_idx, write_image, write_noise
 
 ROOT = Path(__file__).parents[4]
 COMMAND = (sys.executable, "-m", "engine.data")
@@ -83,7 +83,7 @@ def test_report_has_counts_classes_and_examples(tree: Tree) -> None:
 def test_examples_are_small_pngs(tmp_path: Path) -> None:
     for name in ("a", "b"):
         for place in range(3):
-            noise(tmp_path / "set" / name / f"{place}.jpg", place, size=(800, 300))
+            write_noise(tmp_path / "set" / name / f"{place}.jpg", place, size=(800, 300))
     for example in inspect_folder(tmp_path / "set").examples:
         with Image.open(BytesIO(example.png)) as image:
             assert (image.format, image.size) == ("PNG", (384, 144))
@@ -98,7 +98,7 @@ def mixed(tree: Tree) -> Path:
     (root / "train/a/text.jpg").write_text("no image")
     (root / "train/a/huge.pgm").write_bytes(b"P5 20000 20000 255\n")
     for place, ending in enumerate(("jpg", "png", "webp", "bmp", "tif", "gif")):
-        path = noise(root / f"train/b/cut.{ending}", place)
+        path = write_noise(root / f"train/b/cut.{ending}", place)
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     (root / "val/b/gone.png").symlink_to(root / "nowhere.png")
     return root
@@ -136,8 +136,8 @@ def test_training_and_inspection_read_same_files(mixed: Path) -> None:
 def test_truncated_large_photo_is_found(tmp_path: Path) -> None:
     for name in ("a", "b"):
         for place in range(3):
-            image(tmp_path / "set" / name / f"{place}.jpg")
-    path = noise(tmp_path / "set/a/photo.jpg", size=(1200, 900))
+            write_image(tmp_path / "set" / name / f"{place}.jpg")
+    path = write_noise(tmp_path / "set/a/photo.jpg", size=(1200, 900))
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * 0.97)])
     assert [item.path for item in inspect_folder(tmp_path / "set").unreadable] == ["a/photo.jpg"]
 
@@ -150,9 +150,9 @@ def damage_within(path: Path) -> None:
 
 def test_small_folder_is_decoded_completely(tmp_path: Path) -> None:
     for place in range(40):
-        noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.png", place)
+        write_noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.png", place)
     damage_within(tmp_path / "set/b/39.png")
-    image(tmp_path / "set/a/odd.bmp")
+    write_image(tmp_path / "set/a/odd.bmp")
     report = inspect_folder(tmp_path / "set")
     assert [item.path for item in report.unreadable] == ["b/39.png"]
     assert "sample" not in texts(report, "warning")
@@ -162,7 +162,7 @@ def test_large_folder_is_sampled_with_warning(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(imagefolder, "SAMPLE", 10)
     for place in range(40):
         damage_within(
-            noise(tmp_path / "set" / ("train", "val")[place % 2] / "ab"[place // 2 % 2] / f"{place}.png", place)
+            write_noise(tmp_path / "set" / ("train", "val")[place % 2] / "ab"[place // 2 % 2] / f"{place}.png", place)
         )
     report = inspect_folder(tmp_path / "set")
     assert report.unreadable_count == 10
@@ -172,7 +172,7 @@ def test_large_folder_is_sampled_with_warning(tmp_path: Path, monkeypatch: pytes
 def test_number_of_decoded_odd_files_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imagefolder, "ODD_DECODED", 4)
     for place in range(10):
-        path = noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.bmp", place)
+        path = write_noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.bmp", place)
         path.write_bytes(path.read_bytes()[:2000])
     for name in "ab":
         (tmp_path / "set" / name / "text.bmp").write_text("no image")
@@ -204,9 +204,9 @@ def test_class_without_readable_image_is_named(tree: Tree) -> None:
 def test_channels_match_training(tree: Tree) -> None:
     root = tree("a", "b")
     for path in root.glob("*/*.png"):
-        image(path, 80, mode="L")
+        write_image(path, 80, mode="L")
     assert inspect_folder(root).channels == open_splits(str(root), val_fraction=0.25, seed=0).channels == 1
-    path = noise(root / "a/color.png")
+    path = write_noise(root / "a/color.png")
     path.write_bytes(path.read_bytes()[:500])  # the header of the truncated file still has the color
     assert inspect_folder(root).channels == open_splits(str(root), val_fraction=0.25, seed=0).channels == 3
 
@@ -222,8 +222,8 @@ class Asked(list[str]):
 
 
 def test_channels_are_read_from_few_images(tmp_path: Path) -> None:
-    gray = str(image(tmp_path / "gray.png", 80, mode="L"))
-    color = str(image(tmp_path / "color.png"))
+    gray = str(write_image(tmp_path / "gray.png", 80, mode="L"))
+    color = str(write_image(tmp_path / "color.png"))
     many = Asked([gray] * 100_000)
     assert count_folder_channels(many) == 1
     assert 100 < many.asked <= 512
@@ -284,7 +284,7 @@ def test_inspection_is_fast(tmp_path: Path, kind: str) -> None:
             write_idx(tmp_path / f"{name}-labels-idx1-ubyte", np.arange(digits) % 10)
             continue
         for number in range(count):
-            noise(
+            write_noise(
                 tmp_path / split / ("ants", "bees")[number % 2] / f"{number}.jpg", 2 * number + digits, size=(160, 120)
             )
     _, report, complaints = ask(tmp_path)
@@ -305,7 +305,7 @@ def test_process_prints_progress_then_report(mixed: Path) -> None:
 
 def test_progress_is_rate_limited(tmp_path: Path) -> None:
     for place in range(300):
-        noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.bmp", place, size=(8, 8))
+        write_noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.bmp", place, size=(8, 8))
     progress, report, _ = ask(tmp_path / "set")
     assert len(progress) <= report.seconds * 10 + 2
 
@@ -313,7 +313,7 @@ def test_progress_is_rate_limited(tmp_path: Path) -> None:
 @pytest.fixture
 def endless(tmp_path: Path) -> Path:
     """Return a folder whose inspection takes very long."""
-    first = noise(tmp_path / "set/a/0.png", size=(1500, 1500))
+    first = write_noise(tmp_path / "set/a/0.png", size=(1500, 1500))
     (tmp_path / "set/b").mkdir()
     for place in range(1, 2000):
         os.link(first, tmp_path / "set" / "ab"[place % 2] / f"{place}.png")

@@ -19,7 +19,7 @@ from engine.data.inspection.leaks import find_leaks, find_same_files, find_same_
 from engine.data.splits import IdxSplit
 from tests.support.clouds import make_clouds
 from tests.support.edges import make_edged
-from tests.support.images import noise, write_idx
+from tests.support.images import write_idx, write_noise
 from tests.support.masks import make_masked
 from tests.support.outlined import make_outlined
 from tests.support.trained_runs import make_labeled
@@ -33,7 +33,7 @@ def classes(folder: Path) -> Path:
     """Write two classes with six training and two validation images each, all different."""
     for number in range(16):
         split = "train" if number < 12 else "val"
-        noise(folder / split / ("ant", "bee")[number % 2] / f"{number}.png", seed=number)
+        write_noise(folder / split / ("ant", "bee")[number % 2] / f"{number}.png", seed=number)
     return folder
 
 
@@ -50,7 +50,7 @@ def test_renamed_copy_is_found(tmp_path: Path) -> None:
 
 def test_copies_separated_by_drawn_split_are_reported(tmp_path: Path) -> None:
     for number in range(20):
-        noise(tmp_path / ("ant", "bee")[number % 2] / f"{number}.png", seed=number // 4)
+        write_noise(tmp_path / ("ant", "bee")[number % 2] / f"{number}.png", seed=number // 4)
     (problem,) = leaks_in(tmp_path)
     assert "are copies of training ones" in problem.message
     assert "the random split puts some of them" in problem.remedy
@@ -121,7 +121,7 @@ def test_rows_of_one_idx_file_are_compared_by_split(tmp_path: Path) -> None:
 
 
 def test_first_files_are_compared_too(tmp_path: Path) -> None:
-    paths = [str(noise(tmp_path / f"{number}.png", seed=number // 2)) for number in range(4)]
+    paths = [str(write_noise(tmp_path / f"{number}.png", seed=number // 2)) for number in range(4)]
     assert find_same_files(paths[::2], paths[1::2]) == [(paths[1], paths[0]), (paths[3], paths[2])]
     assert find_same_files(paths[:2], paths[2:]) == []
 
@@ -146,7 +146,7 @@ def test_inspection_reports_copies_in_every_format(tmp_path: Path, kind: str) ->
     else:
         for number in range(24):
             name = "ant" if number % 12 else "bee"
-            noise(tmp_path / ("train" if number < 12 else "val") / name / f"{number}.png", seed=number % 23)
+            write_noise(tmp_path / ("train" if number < 12 else "val") / name / f"{number}.png", seed=number % 23)
     report = inspect(str(tmp_path), val_fraction=0.2, seed=0, kinds=(kind,), progress=lambda done, total: None)
     messages = [problem.message for problem in report.problems]
     assert sum("1 is a copy of a training one" in message for message in messages) == 1

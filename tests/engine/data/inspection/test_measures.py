@@ -23,7 +23,7 @@ from engine.data.inspection.objects import (
     select_examples,
 )
 from engine.data.splits import MaskCode, MaskSplit, RecognizedDataset
-from tests.support.images import noise
+from tests.support.images import write_noise
 
 CLASSES = ("ant", "bee", "cow")
 
@@ -69,7 +69,7 @@ def test_examples_prefer_images_with_objects() -> None:
 
 
 def test_boxes_are_measured_in_usable_images_alone(tmp_path: Path) -> None:
-    files = [str(noise(tmp_path / f"{number}.png", number, (80, 40))) for number in range(3)]
+    files = [str(write_noise(tmp_path / f"{number}.png", number, (80, 40))) for number in range(3)]
     Path(files[1]).write_bytes(b"torn")
     boxes = np.array([[0, 0, 4, 9], [0, 0, 8, 8], [0, 0, 50, 30], [0, 0, 8, 2], [0, 0, 40, 40]], np.float32)
     sizes = np.array([[40, 80]] * 3)
@@ -87,7 +87,7 @@ def test_boxes_are_measured_in_usable_images_alone(tmp_path: Path) -> None:
 
 
 def test_sizes_of_annotations_must_be_those_of_the_image(tmp_path: Path) -> None:
-    path = str(noise(tmp_path / "a.png", 0, (30, 20)))
+    path = str(write_noise(tmp_path / "a.png", 0, (30, 20)))
     assert check_image(path, [(20, 30), (20, 30)], "boxes", decode=True) == (20, 30)
     with pytest.raises(Unfit, match="it has 30 x 20 pixels, but its boxes belong to an image of 20 x 30"):
         check_image(path, [(20, 30), (30, 20)], "boxes", decode=False)
@@ -96,7 +96,7 @@ def test_sizes_of_annotations_must_be_those_of_the_image(tmp_path: Path) -> None
 def test_masks_are_measured_by_value_and_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     masks = []
     for number, rows in enumerate(([0, 100, 90, 110], [0, 0, 0, 110], [0] * 4)):
-        noise(tmp_path / f"{number}.png", number, (10, 4))
+        write_noise(tmp_path / f"{number}.png", number, (10, 4))
         masks.append(str(tmp_path / f"mask{number}.png"))
         Image.fromarray(np.repeat(np.array(rows, np.uint8)[:, None], 10, 1)).save(masks[-1])
     split = MaskSplit([str(tmp_path / f"{number}.png") for number in range(3)], masks)
@@ -120,7 +120,7 @@ def test_masks_are_measured_by_value_and_class(tmp_path: Path, monkeypatch: pyte
 
 
 def test_rare_classes_are_reported_for_training_alone(tmp_path: Path) -> None:
-    paths = [str(noise(tmp_path / "a.png", 0, (100, 20))), str(tmp_path / "mask.png")]
+    paths = [str(write_noise(tmp_path / "a.png", 0, (100, 20))), str(tmp_path / "mask.png")]
     values = np.zeros((20, 100), np.uint8)
     values[0, 0] = 1
     values[1, :2] = 2

@@ -14,7 +14,7 @@ from engine.data.cache import cache_policy
 from engine.data.datasets.images import FileImages, ImageSet
 from engine.data.datasets.open_splits import open_splits
 from engine.data.loading.decode_pool import DecodePool, ImageSource
-from tests.support.images import noise
+from tests.support.images import write_noise
 
 Make = Callable[..., ImageSource]
 
@@ -47,7 +47,7 @@ def make() -> Iterator[Make]:
 def images(tmp_path: Path) -> ImageSet:
     """Return a training split of eleven JPEGs."""
     for number in range(13):
-        noise(tmp_path / "set" / "ab"[number % 2] / f"{number}.jpg", number, size=(40, 20 + number))
+        write_noise(tmp_path / "set" / "ab"[number % 2] / f"{number}.jpg", number, size=(40, 20 + number))
     return open_splits(str(tmp_path / "set"), val_fraction=0.2, seed=0).train
 
 

@@ -22,7 +22,7 @@ from engine.data.loading.staging import Slot
 from engine.data.randomness import Purpose, RandomStreams
 from engine.data.transforms.augmentation import draw_crops
 from engine.data.transforms.device_transforms import crop
-from tests.support.images import noise
+from tests.support.images import write_noise
 from tests.support.loaders import make_loader
 
 Tree = Callable[..., Path]
@@ -62,7 +62,7 @@ def make() -> Iterator[Make]:
 def images(tmp_path: Path) -> ImageSet:
     """Return a training split of eleven images."""
     for number in range(14):
-        noise(tmp_path / "set" / "ab"[number % 2] / f"{number}.png", number, size=(30, 20 + number))
+        write_noise(tmp_path / "set" / "ab"[number % 2] / f"{number}.png", number, size=(30, 20 + number))
     return open_splits(str(tmp_path / "set"), val_fraction=0.2, seed=0).train
 
 

@@ -17,7 +17,7 @@ from engine.data.loading.image_loader import BatchLoader
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
 from tests.support import boxed
-from tests.support.images import noise
+from tests.support.images import write_noise
 from tests.support.loaders import make_loader
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU on this machine")
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is 
 def images(tmp_path: Path) -> ImageSet:
     for number in range(60):
         split = "train" if number < 56 else "val"
-        noise(tmp_path / "set" / split / "ab"[number % 2] / f"{number}.png", number, size=(40, 40))
+        write_noise(tmp_path / "set" / split / "ab"[number % 2] / f"{number}.png", number, size=(40, 40))
     return open_splits(str(tmp_path / "set"), val_fraction=0.2, seed=0).train
 
 

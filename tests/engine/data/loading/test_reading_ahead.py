@@ -20,7 +20,7 @@ from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.loading.staging import Slot
 from engine.data.randomness import RandomStreams
 from engine.training.split_loader import SplitLoader, chain_prefetching
-from tests.support.images import noise
+from tests.support.images import write_noise
 from tests.support.loaders import make_loader
 
 Make = Callable[..., BatchLoader]
@@ -47,7 +47,7 @@ def splits(tmp_path: Path) -> Splits:
     """Create 40 training and 12 validation images."""
     for number in range(52):
         split = "train" if number < 40 else "val"
-        noise(tmp_path / "set" / split / "ab"[number % 2] / f"{number}.png", number, size=(20, 20))
+        write_noise(tmp_path / "set" / split / "ab"[number % 2] / f"{number}.png", number, size=(20, 20))
     return open_splits(str(tmp_path / "set"), val_fraction=0.2, seed=0)
 
 

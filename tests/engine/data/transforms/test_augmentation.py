@@ -52,7 +52,7 @@ from engine.data.transforms.device_transforms import (
 )
 from tests.support import boxed
 from tests.support.from_the_host import HostTensorRecorder
-from tests.support.images import noise
+from tests.support.images import write_noise
 from tests.support.loaders import make_loader
 from tests.support.masks import make_masked
 
@@ -99,7 +99,7 @@ def loaders() -> Iterator[Loaders]:
 @pytest.fixture
 def photographs(tmp_path: Path) -> ImageSet:
     for number in range(20):
-        noise(tmp_path / "set" / "ab"[number % 2] / f"{number}.png", number, size=(40, 40 + number))
+        write_noise(tmp_path / "set" / "ab"[number % 2] / f"{number}.png", number, size=(40, 40 + number))
     return open_splits(str(tmp_path / "set"), val_fraction=0.2, seed=0).train
 
 

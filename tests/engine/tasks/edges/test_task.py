@@ -17,7 +17,7 @@ from engine.tasks.edges.decoding import FULL, OUTSIDE
 from engine.tasks.edges.metrics import compute_scores, count_matches, select_best_counts, thin_maxima
 from engine.tasks.edges.networks import Bdcn, Hed, HedHead, HedOnEncoder
 from engine.tasks.edges.task import EdgeDetection, EdgesOfImage
-from tests.support.dataset_infos import dataset_info
+from tests.support.dataset_infos import make_dataset_info
 from tests.support.metrics import compute_on_ranks
 
 TASK = EdgeDetection()
@@ -78,7 +78,7 @@ def test_fusion_begins_as_the_mean_of_the_sides() -> None:
 @pytest.mark.parametrize(("model", "side", "fused", "balance"), [("hed", 1, 1, 1), ("bdcn", 0.5, 1.1, 1.1)])
 def test_loss_matches_the_paper(model: str, side: float, fused: float, balance: float) -> None:
     outputs, targets = sample(2, 3)
-    losses = TASK.objective(job(model=model), dataset_info(1)).loss(outputs, targets)
+    losses = TASK.objective(job(model=model), make_dataset_info(1)).loss(outputs, targets)
     for found, some, target in zip(losses, outputs, targets, strict=True):
         expected = loss_by_hand(some.numpy(), target[0].numpy(), side, fused, balance)
         assert found.item() == pytest.approx(expected, rel=1e-5)
@@ -99,7 +99,7 @@ def test_loss_ignores_borders_and_disagreement() -> None:
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_edge_metrics_are_independent_of_the_partition(ranks: int) -> None:
-    objective = TASK.objective(job(), dataset_info(1))
+    objective = TASK.objective(job(), make_dataset_info(1))
     outputs, targets = sample(5, 2)
     metric = compute_on_ranks(objective, outputs, targets, ranks)
     found = metric.compute()
@@ -218,7 +218,7 @@ def test_a_frozen_backbone_leaves_the_head_to_learn(model_id: str) -> None:
 
 def test_edges_are_drawn_white_on_black() -> None:
     outputs, targets = sample(1, 2)
-    objective = TASK.objective(job(), dataset_info(1))
+    objective = TASK.objective(job(), make_dataset_info(1))
     image = np.full((SIDE, SIDE, 3), 90, np.uint8)
     truth = objective.show_truth(image, targets[0]).image
     assert truth.shape == (SIDE, SIDE, 3)

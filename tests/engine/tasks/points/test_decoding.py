@@ -34,7 +34,7 @@ from tests.support.clouds import (
     write_scan,
     write_table,
 )
-from tests.support.images import noise
+from tests.support.images import write_noise
 
 COLORS = np.array([[200, 100, 50], [0, 255, 1], [17, 18, 19]], np.uint32)
 
@@ -424,8 +424,8 @@ def test_clouds_without_labels_are_left_out_and_named(tmp_path: Path) -> None:
 
 
 def test_other_texts_are_no_clouds(tmp_path: Path) -> None:
-    noise(tmp_path / "yolo/images/a.png", seed=0)
-    noise(tmp_path / "values/a.png", seed=0)
+    write_noise(tmp_path / "yolo/images/a.png", seed=0)
+    write_noise(tmp_path / "values/a.png", seed=0)
     (tmp_path / "yolo/labels").mkdir()
     (tmp_path / "yolo/labels/a.txt").write_text("0 0.5 0.5 0.25 0.25\n1 0.25 0.5 0.25 0.5\n")
     (tmp_path / "values/boxes.txt").write_text("1.5 2.5 3.5 4\n" * 40)

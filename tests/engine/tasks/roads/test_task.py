@@ -19,13 +19,13 @@ from engine.tasks.analysis import TASK_METRIC, Columns, EvaluatedMetrics
 from engine.tasks.registry import TASKS
 from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, STEP, compute_orientation_plane, find_center_lines
 from engine.tasks.roads.models import SCORES
-from tests.support.dataset_infos import dataset_info
+from tests.support.dataset_infos import make_dataset_info
 from tests.support.lines import make_line, make_lined
 from tests.support.masks import make_masked
 from tests.support.metrics import compute_on_ranks
 
 TASK = TASKS["road_extraction"]
-OBJECTIVE = TASK.objective(Job.from_fields(task="road_extraction"), dataset_info(2))
+OBJECTIVE = TASK.objective(Job.from_fields(task="road_extraction"), make_dataset_info(2))
 SIDE = 32
 
 

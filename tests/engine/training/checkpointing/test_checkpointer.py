@@ -18,7 +18,7 @@ from engine.contract.events import CheckpointSaved, Failed, PhaseChanged, StepMe
 from engine.contract.job import Job
 from engine.contract.protocol import Stop
 from engine.contract.worker import Heartbeat
-from tests.support.copied_states import copied_bytes
+from tests.support.copied_states import read_copied_bytes
 from tests.support.gates import FOR_READERS
 
 Make = Callable[..., Job]
@@ -225,7 +225,9 @@ def test_checkpoints_by_minutes_do_not_wait_for_a_slow_disk(
 
 @pytest.mark.parametrize("strategy", ["fsdp", pytest.param("zero1", marks=pytest.mark.long)])
 def test_only_rank_0_copies_the_state(job: Callable[..., Job], start: Callable[..., Any], strategy: str) -> None:
-    group = start(job(cpus=2, strategy=strategy, optimizer="adam"), prepare="tests.support.copied_states:prepare")
+    group = start(
+        job(cpus=2, strategy=strategy, optimizer="adam"), prepare="tests.support.copied_states:record_copied_bytes"
+    )
     group.completed()
-    assert copied_bytes(group.folder, 0) > 0
-    assert copied_bytes(group.folder, 1) == 0
+    assert read_copied_bytes(group.folder, 0) > 0
+    assert read_copied_bytes(group.folder, 1) == 0

@@ -13,7 +13,7 @@ from engine.contract.job import Job
 from engine.contract.protocol import Stop
 from tests.engine.conftest import make_images
 from tests.support.cases import mark_long_cases
-from tests.support.gates import ONCE_ASKED
+from tests.support.gates import ON_COMMAND
 from tests.support.same_states import find_differences
 
 Make = Callable[..., Job]
@@ -125,7 +125,7 @@ def test_resume_repeats_interrupted_validation(
     fields |= model_file(DRAWS.format(gate=str(gate)))
     uninterrupted = start(job(**fields), every_step=True).completed()
     gate.unlink()
-    first = start(job(**fields), every_step=True, prepare=ONCE_ASKED)
+    first = start(job(**fields), every_step=True, prepare=ON_COMMAND)
     first.read(lambda _, event: isinstance(event, PhaseChanged) and event.phase == "validating")
     first.send(Stop(), 0)
     first.completed()

@@ -32,7 +32,7 @@ from engine.training.checkpointing.resume import Checkpoint
 from engine.training.report import Reporter
 from tests.engine.training.checkpointing.test_checkpoint_files import MeetsAFullDisk
 from tests.support.clock import Clock
-from tests.support.dataset_infos import class_of_image
+from tests.support.dataset_infos import make_classification_objective
 from tests.support.specs import spec_of
 
 STEPS = 6
@@ -63,7 +63,10 @@ class Worker:
         self.strategy.setup()
         resolved = job.with_fields(precision="fp32", memory_format="contiguous")
         self.strategy.wrap(
-            nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), class_of_image(), (3, 2, 2), ResolvedJob(resolved)
+            nn.Sequential(nn.Flatten(), nn.Linear(12, 2)),
+            make_classification_objective(),
+            (3, 2, 2),
+            ResolvedJob(resolved),
         )
         self.step = OptimizerStep(self.strategy.parameters(), resolved, STEPS, self.strategy.device)
         self.checkpointer = Checkpointer(self.strategy.spec, self.strategy, self.step, reporter, ("a", "b"))

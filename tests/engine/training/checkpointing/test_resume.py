@@ -15,7 +15,7 @@ from engine.contract.job import Job
 from engine.contract.protocol import Stop
 from engine.training.checkpointing.checkpoint_files import read_checkpoint, write_checkpoint
 from tests.support.cases import mark_long_cases
-from tests.support.gates import ONCE_ASKED
+from tests.support.gates import ON_COMMAND
 from tests.support.plain_training import evaluate_plainly
 from tests.support.worker_group import Forker, WorkerGroup
 
@@ -81,11 +81,11 @@ def test_resume_in_mid_epoch_with_other_strategies(job: Make, start: Start, mode
     uninterrupted = start(job(**SINGLE, **fields), every_step=True).completed()
     assert len(uninterrupted.losses) == 18
     gate.unlink()
-    first = _interrupt(start(job(**SINGLE, **fields), every_step=True, prepare=ONCE_ASKED), after=3)
+    first = _interrupt(start(job(**SINGLE, **fields), every_step=True, prepare=ON_COMMAND), after=3)
     assert (first.checkpoint()["epoch"], first.checkpoint()["done"]) == (1, len(first.losses))
     gate.unlink()
     resumed_job = job(**DDP, **fields, resume_from=_path(first))
-    second = _interrupt(start(resumed_job, every_step=True, prepare=ONCE_ASKED), after=9)
+    second = _interrupt(start(resumed_job, every_step=True, prepare=ON_COMMAND), after=9)
     assert [group.of(Planned)[0].from_step for group in (first, second)] == [0, len(first.losses)]
     assert second.checkpoint()["epoch"] == 2
     assert 0 < second.checkpoint()["done"] < 6
