@@ -23,7 +23,7 @@ import psutil
 import pytest
 
 from tests.support.nvml_stub import NvmlStub, build_once, compile_stub, find_obstacle
-from tests.support.orphans import watcher
+from tests.support.orphans import kill_orphans
 
 if TYPE_CHECKING:
     from tests.faults.real_runs import Starter
@@ -111,7 +111,7 @@ def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     If this process is killed, the processes of its tests are killed, too.
     """
     runtime = tempfile.mkdtemp(prefix="fp")
-    with pytest.MonkeyPatch.context() as patch, watcher(patch):
+    with pytest.MonkeyPatch.context() as patch, kill_orphans(patch):
         patch.setenv("FOOTPLATE_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("XDG_RUNTIME_DIR", runtime)
         yield

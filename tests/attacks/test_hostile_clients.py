@@ -40,7 +40,7 @@ from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, Start, Supervised, events, wait_until
 from tests.engine.supervisor.test_clients import raw_client
 from tests.support.clock import Clock
-from tests.support.served import Served, taken
+from tests.support.served import LocalServer, receive_available
 
 pytestmark = pytest.mark.attacks
 
@@ -49,62 +49,64 @@ LINES = 4_000
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    served = Served(tmp_path, (LogLine(text="x" * 1000) for _ in range(LINES)))
+def served(tmp_path: Path) -> Iterator[LocalServer]:
+    served = LocalServer(tmp_path, (LogLine(text="x" * 1000) for _ in range(LINES)))
     yield served
     served.close()
 
 
-def test_stalled_readers_are_replaced_by_waiting_ones(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_readers_are_replaced_by_waiting_ones(served: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(server_module, "time", clock)
-    clients = [served.greet() for _ in range(MAX_CLIENTS)]
+    clients = [served.connect() for _ in range(MAX_CLIENTS)]
     assert all(isinstance(message, Welcome) for _, message in clients)
-    _, refused = served.greet()
+    _, refused = served.connect()
     assert refused == Goodbye(reason=f"{MAX_CLIENTS} clients are already connected")
     reading = clients[0][0]
     for _ in range(8):
-        taken(reading)
+        receive_available(reading)
         clock.now += STALLED_S / 4
         served.poll_for(0.0)
     for _ in range(MAX_CLIENTS - 1):
-        assert isinstance(served.greet()[1], Welcome)
-        taken(reading)
+        assert isinstance(served.connect()[1], Welcome)
+        receive_available(reading)
     served.poll_for(0.0)
-    assert not any(isinstance(message, Goodbye) for message in _messages(taken(reading))), "who reads keeps its place"
+    assert not any(isinstance(message, Goodbye) for message in _messages(receive_available(reading))), (
+        "who reads keeps its place"
+    )
 
 
 def _messages(data: bytes) -> list[object]:
     return [SERVER_MESSAGE.decode(line) for line in data.split(b"\n") if line.startswith(b'{"type":"goodbye"')]
 
 
-def test_run_is_stopped_although_all_places_are_taken(served: Served) -> None:
+def test_run_is_stopped_although_all_places_are_taken(served: LocalServer) -> None:
     for _ in range(MAX_CLIENTS):
-        served.greet()
+        served.connect()
     for _ in range(2 * MAX_CONTROLS):
-        assert isinstance(served.greet(from_n=COMMANDS_ONLY)[1], Welcome)
-    served.client(ENCODE.encode(Hello(from_n=COMMANDS_ONLY)) + b"\n" + ENCODE.encode(Stop()) + b"\n").close()
-    served.poll_until_true(lambda: served.asked == [Stop()])
+        assert isinstance(served.connect(from_n=COMMANDS_ONLY)[1], Welcome)
+    served.open_client(ENCODE.encode(Hello(from_n=COMMANDS_ONLY)) + b"\n" + ENCODE.encode(Stop()) + b"\n").close()
+    served.poll_until_true(lambda: served.commands == [Stop()])
 
 
-def test_command_connection_gets_no_events(served: Served) -> None:
-    client, message = served.greet(from_n=COMMANDS_ONLY)
+def test_command_connection_gets_no_events(served: LocalServer) -> None:
+    client, message = served.connect(from_n=COMMANDS_ONLY)
     assert isinstance(message, Welcome)
     assert served.server.is_drained
-    assert taken(client).count(b"\n") == 1
+    assert receive_available(client).count(b"\n") == 1
 
 
-def test_endless_frame_is_refused_at_size_limit(served: Served) -> None:
-    clients = [served.client(b"x" * MAX_COMMAND_BYTES) for _ in range(16)]
+def test_endless_frame_is_refused_at_size_limit(served: LocalServer) -> None:
+    clients = [served.open_client(b"x" * MAX_COMMAND_BYTES) for _ in range(16)]
     for client in clients:
-        message = served.line(client)
+        message = served.peek_line(client)
         assert isinstance(message, Goodbye)
         assert message.reason == f"a frame is longer than {MAX_COMMAND_BYTES} bytes"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="files are counted in /proc")
-def test_missing_descriptor_for_client_causes_no_busy_loop(served: Served) -> None:
-    waiting = [served.client(ENCODE.encode(Hello()) + b"\n") for _ in range(4)]
+def test_missing_descriptor_for_client_causes_no_busy_loop(served: LocalServer) -> None:
+    waiting = [served.open_client(ENCODE.encode(Hello()) + b"\n") for _ in range(4)]
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = os.listdir("/proc/self/fd")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, files)) + 1, hard))
@@ -115,15 +117,15 @@ def test_missing_descriptor_for_client_causes_no_busy_loop(served: Served) -> No
                 filled.append(os.open(os.devnull, os.O_RDONLY))
             except OSError:
                 break
-        served.turns = 0
+        served.polls = 0
         served.poll_for(1.5)
-        turns = served.turns
+        turns = served.polls
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         for file in filled:
             os.close(file)
     assert turns < 60, "of at most twenty a second that time out"
-    assert all(isinstance(served.line(client), Welcome) for client in waiting)
+    assert all(isinstance(served.peek_line(client), Welcome) for client in waiting)
 
 
 def connect_crowd(stack: ExitStack, supervised: Supervised) -> None:

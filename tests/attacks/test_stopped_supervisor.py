@@ -24,7 +24,7 @@ from gui.sources.run_session import RunSession
 from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, Start, Supervised, events
 from tests.gui.conftest import OFFSCREEN_NOISE
-from tests.support.pulse import Pulse
+from tests.support.pulse import StallMeter
 
 pytestmark = [
     pytest.mark.attacks,
@@ -85,7 +85,7 @@ def test_stopped_supervisor_never_blocks_window(
     store.open(one.run)
     qtbot.waitUntil(lambda: len(store.data.steps.loss) > 3)
     suspend(one, crowded=crowded)
-    pulse = Pulse()
+    pulse = StallMeter()
     with qtbot.waitSignal(store.message) as blocker:
         store.stop()
     text, kind = blocker.args

@@ -44,7 +44,7 @@ from engine.tasks.roads.directions import DIRECTIONS, LINE
 from engine.tasks.roads.models import CLASSES, SCORES
 from engine.training.dataloaders import DataLoaders
 from tests.benchmarks.frame import DATASETS, describe_environment, empty_home, make_parser
-from tests.support.specs import spec_of
+from tests.support.specs import make_worker_spec
 from tests.support.worker_group import Forker, WorkerGroup
 
 STEEPEST = 1443 / 255
@@ -175,7 +175,7 @@ def job_of(row: Row, folder: Path, flags: str) -> Job:
 
 def batches(job: Job, task: Task, splits: Splits) -> Iterable[Batch | None]:
     """Yield the batches of the validation split."""
-    spec = spec_of(job, threads=usable_cores())
+    spec = make_worker_spec(job, threads=usable_cores())
     strategy = STRATEGIES["single"](spec)
     return DataLoaders(spec, strategy, task, splits, _Silent(), streams=RandomStreams(job.training.seed)).val().epoch(1)
 

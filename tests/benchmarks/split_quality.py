@@ -32,7 +32,7 @@ from engine.strategies.pipelining.model_split import Traces
 from engine.tasks.registry import TASKS
 from tests.benchmarks.frame import describe_environment, make_parser
 from tests.support.dataset_infos import make_dataset_info
-from tests.support.specs import spec_of
+from tests.support.specs import make_worker_spec
 
 AIM = 0.95
 MICROBATCHES = 8
@@ -98,7 +98,7 @@ class Trial:
         self.task = TASKS[self.job.task]
         self.plain = self.task.build_model(self.job, CLASSES, CHANNELS)
         self.strategy = GivenSplit(
-            spec_of(self.job, rank=rank, rendezvous=rendezvous)
+            make_worker_spec(self.job, rank=rank, rendezvous=rendezvous)
         )  # fmt: skip
         self.strategy.setup()
 

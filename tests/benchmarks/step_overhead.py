@@ -26,7 +26,7 @@ from engine.strategies.base import ResolvedJob
 from engine.training.oom_retry import ResilientStep
 from tests.benchmarks.frame import describe_environment, make_parser
 from tests.support.dataset_infos import make_classification_objective
-from tests.support.specs import spec_of
+from tests.support.specs import make_worker_spec
 
 AIM = 0.01
 SIZE, IMAGES, CLASSES = 64, 32, 10
@@ -51,7 +51,7 @@ def footplates(
     job = Job.from_fields(
         model="resnet18", image_size=SIZE, batch_size=IMAGES, schedule="none", on_not_finite=on_not_finite
     )
-    spec = spec_of(job)
+    spec = make_worker_spec(job)
     strategy = STRATEGIES["single"](spec)
     strategy.setup()
     strategy.wrap(resnet18(num_classes=CLASSES), make_classification_objective(), (3, SIZE, SIZE), ResolvedJob(job))

@@ -25,7 +25,7 @@ from engine.strategies.base import ResolvedJob, Strategy
 from engine.strategies.collectives import Collectives
 from engine.training.randomness import random_state, set_random_state
 from tests.support.dataset_infos import make_classification_objective
-from tests.support.specs import spec_of
+from tests.support.specs import make_worker_spec
 
 
 def visible_machine() -> dict[str, Any]:
@@ -151,7 +151,7 @@ class _SlowPeer(Collectives):
 def _rank(rank: int, devices: list[str]) -> Strategy:
     job = Job.from_fields(dataset="", model="resnet18", devices=devices, strategy="ddp", precision="fp32", batch_size=4)
     job = job.with_fields(memory_format="contiguous")
-    spec = spec_of(job, rank=rank, world_size=2, devices=tuple(devices))
+    spec = make_worker_spec(job, rank=rank, world_size=2, devices=tuple(devices))
     return STRATEGIES["ddp"](spec)
 
 
@@ -217,7 +217,7 @@ def cpus_of_rank(binds: bool) -> list[Any]:
     base.bound_cpus = first_cpu  # type: ignore[assignment]
     devices = tuple(f"GPU-{number}" for number in range(2))
     job = Job.from_fields(strategy="ddp", devices=devices, numa_binding=binds)
-    strategy = STRATEGIES["ddp"](spec_of(job, rank=1))
+    strategy = STRATEGIES["ddp"](make_worker_spec(job, rank=1))
     before = sorted(os.sched_getaffinity(0))
     Strategy.setup(strategy)
     found: list[list[int]] = []

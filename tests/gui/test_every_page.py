@@ -47,7 +47,7 @@ from tests.support.golden import check_file
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub
 from tests.support.page_contents import list_contents
-from tests.support.painted import painted_lines
+from tests.support.painted import list_paintings
 from tests.support.stage import SECOND, Stage, until
 from tests.support.widgets import OpenWindow
 
@@ -251,7 +251,7 @@ def test_every_page_is_accessible_and_unclipped(
             described[name] = sorted(lines) if name.startswith("monitor") else lines  # created as readings arrive
             if not name.startswith("monitor") and name not in ("first-start", "run-going-on"):  # measure live
                 run_ids = [run.name for run in paths.runs_folder().glob("*")]
-                described[name] += [replace_changing_parts(line, name, run_ids) for line in painted_lines(page)]
+                described[name] += [replace_changing_parts(line, name, run_ids) for line in list_paintings(page)]
         assert window.size() == QSize(WIDTH, HEIGHT), name
     compare_with_golden(described)
     assert "\n".join(f"{name}: {fault}" for fault, name in found.items()) == ""

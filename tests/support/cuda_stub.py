@@ -33,7 +33,7 @@ class RecordedEvent(NamedTuple):
     thread: int
     gpu: int
     kind: str
-    what: str
+    details: str
 
 
 def find_obstacle() -> str | None:
@@ -114,8 +114,8 @@ class CudaMachine:
 
 
 def _parse_event(line: str) -> RecordedEvent:
-    pid, thread, gpu, kind, what = line.split(" ", 4)
-    return RecordedEvent(int(pid), int(thread), int(gpu), kind, what)
+    pid, thread, gpu, kind, details = line.split(" ", 4)
+    return RecordedEvent(int(pid), int(thread), int(gpu), kind, details)
 
 
 @functools.cache

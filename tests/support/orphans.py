@@ -28,10 +28,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 @contextmanager
-def watcher(patch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Kill the processes that are started in the context if this process is killed.
+def kill_orphans(patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Start a watcher that kills the processes started in the context if this process is killed.
 
-    Enter it in the main thread, since the watcher is notified of the end of the thread that has started it.
+    Only the main thread may enter the context, because the watcher acts when the thread that started it ends.
     """
     if sys.platform != "linux":
         yield
@@ -54,7 +54,7 @@ def _main(mark: str, parent: int) -> None:
     if os.getppid() == parent:
         signal.sigwait({signal.SIGTERM})
     for _ in range(MAX_ROUNDS):  # until none of them has started another one meanwhile
-        if not (left := _marked_processes(mark)):
+        if not (left := _find_marked_processes(mark)):
             return
         for pid in left:
             with suppress(ProcessLookupError):
@@ -62,8 +62,8 @@ def _main(mark: str, parent: int) -> None:
         time.sleep(0.1)
 
 
-def _marked_processes(mark: str) -> list[int]:
-    """Return the ids of the processes with `mark` in their environment. Zombies have none."""
+def _find_marked_processes(mark: str) -> list[int]:
+    """Return the ids of the running processes with `mark` in their environment."""
     variable, found = f"{VARIABLE}={mark}".encode(), []
     for pid in filter(str.isdecimal, os.listdir("/proc")):
         with suppress(OSError):

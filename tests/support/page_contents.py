@@ -45,13 +45,14 @@ _CLOSED = QAbstractSpinBox | QComboBox | QTabBar
 def list_contents(page: QWidget, *, with_roles: bool = True) -> Iterator[str]:
     """Yield a line for each visible widget of a page that shows or accepts something, in the order of creation.
 
-    With roles, each row of a table is followed by a line with what its cells have in addition to their texts.
+    A table or list is followed by its first rows. If `with_roles`, each row is followed by a line with the accessible
+    texts, tool tips, styles and icons of its cells.
     """
     for widget in page.findChildren(QWidget):
         is_inner = isinstance(widget, QScrollBar | QHeaderView | RichLabel) or isinstance(widget.parent(), _CLOSED)
         if not widget.isVisible() or is_inner:
             continue
-        parts = list(_parts(widget))
+        parts = list(_describe_state(widget))
         named = widget.accessibleName() or widget.accessibleDescription()
         if parts or named:
             name = " ".join(widget.accessibleName().split())
@@ -64,10 +65,10 @@ def list_contents(page: QWidget, *, with_roles: bool = True) -> Iterator[str]:
             parts.append(f"[{tip}]" if tip not in ("", described, *parts) and not is_input else "")
             yield " ".join([type(widget).__name__, *filter(None, parts)])
         if isinstance(widget, QAbstractItemView):
-            yield from _cells(widget, with_roles=with_roles)
+            yield from _list_cells(widget, with_roles=with_roles)
 
 
-def _parts(widget: QWidget) -> Iterator[str]:
+def _describe_state(widget: QWidget) -> Iterator[str]:
     if isinstance(widget, QLabel):
         yield " ".join(widget.text().split())
     elif isinstance(widget, QAbstractButton):
@@ -80,7 +81,7 @@ def _parts(widget: QWidget) -> Iterator[str]:
         yield f"{widget.currentText()} of {widget.count()}"
     elif isinstance(widget, QLineEdit | QAbstractSpinBox):
         yield widget.text()
-        yield _limits(widget)
+        yield _describe_limits(widget)
     elif isinstance(widget, QPlainTextEdit | QTextEdit):
         yield " ".join(widget.toPlainText().split())[:MAX_CHARACTERS]
     elif isinstance(widget, QTabBar):
@@ -92,20 +93,20 @@ def _parts(widget: QWidget) -> Iterator[str]:
         yield f"{widget.model().rowCount()} rows" if widget.model() is not None else ""
         yield widget.selectionMode().name
     elif isinstance(widget, QGraphicsView):
-        yield from _items(widget)
+        yield from _list_plot_items(widget)
     if not widget.isEnabled() and widget.parentWidget() is not None and widget.parentWidget().isEnabled():
         yield "disabled"
 
 
-def _limits(widget: QLineEdit | QAbstractSpinBox) -> str:
-    """Return the range and step of a number, or how a text is completed."""
+def _describe_limits(widget: QLineEdit | QAbstractSpinBox) -> str:
+    """Return the range and step of a number, or the completion mode of a text. Return "" if the widget has neither."""
     if isinstance(widget, QSpinBox | QDoubleSpinBox):
         return f"from {widget.minimum():g} to {widget.maximum():g} by {widget.singleStep():g}"
     completer = widget.completer() if isinstance(widget, QLineEdit) else None
     return f"completes {completer.filterMode().name}, {completer.caseSensitivity().name}" if completer else ""
 
 
-def _cells(view: QAbstractItemView, *, with_roles: bool) -> Iterator[str]:
+def _list_cells(view: QAbstractItemView, *, with_roles: bool) -> Iterator[str]:
     """Yield the headers and the first rows of a table or list, with check states."""
     model = view.model()
     if model is None:
@@ -115,22 +116,22 @@ def _cells(view: QAbstractItemView, *, with_roles: bool) -> Iterator[str]:
     yield f"  | {' | '.join(str(header) for header in headers)}"
     for row in range(min(model.rowCount(), MAX_ROWS)):
         cells = [model.index(row, column) for column in columns]
-        yield f"  | {' | '.join(map(_cell, cells))}"
-        roles = [_roles(cell) for cell in cells]
+        yield f"  | {' | '.join(map(_describe_cell, cells))}"
+        roles = [_describe_roles(cell) for cell in cells]
         if with_roles and any(roles):
             repeated = [(text, len(list(same))) for text, same in groupby(roles)]
             yield f"  ~ {' | '.join(text if count == 1 else f'{count} x {text}' for text, count in repeated)}"
 
 
-def _cell(index: QModelIndex) -> str:
+def _describe_cell(index: QModelIndex) -> str:
     text = index.data()
     checked = index.data(Qt.ItemDataRole.CheckStateRole)
     mark = "" if checked is None else "[x] " if Qt.CheckState(checked) == Qt.CheckState.Checked else "[ ] "
     return mark + ("" if text is None else " ".join(str(text).split()))
 
 
-def _roles(index: QModelIndex) -> str:
-    """Return the spoken text and the tool tip of a cell if they differ from its text, and its style and icon."""
+def _describe_roles(index: QModelIndex) -> str:
+    """Describe a cell's style and icon, and its accessible text and tool tip if they differ from its text."""
     role = Qt.ItemDataRole
     font, color, icon = (index.data(each) for each in (role.FontRole, role.ForegroundRole, role.DecorationRole))
     texts = dict.fromkeys(index.data(each) for each in (role.AccessibleTextRole, role.ToolTipRole))
@@ -141,8 +142,8 @@ def _roles(index: QModelIndex) -> str:
     return "; ".join(parts + (["icon"] if icon is not None else []))
 
 
-def _items(view: QGraphicsView) -> Iterator[str]:
-    """Yield the number of items of each kind in a plot, with the sums of their coordinates."""
+def _list_plot_items(view: QGraphicsView) -> Iterator[str]:
+    """Yield a description of each visible curve (its number of points and sums of x and y) and text in a plot."""
     for item in view.scene().items() if view.scene() is not None else ():
         if isinstance(item, pg.PlotDataItem | pg.ScatterPlotItem) and item.isVisible():
             x, y = item.getData()

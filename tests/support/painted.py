@@ -24,7 +24,10 @@ _COLOR = re.compile(r'\b(fill|stroke)="([^"]*)"')
 
 
 def is_custom_painted(widget: QWidget) -> bool:
-    """Return True if a class of `gui` paints the widget, a cell of it or an item in it, and the text is not all of it."""
+    """Return True if a class of `gui` paints the widget or its cells, or if the widget shows a scene of items.
+
+    Labels and line edits are excluded, because their texts describe them completely.
+    """
     if isinstance(widget, QLabel | QLineEdit):
         return False
     if isinstance(widget, QAbstractItemView):
@@ -36,13 +39,13 @@ def is_custom_painted(widget: QWidget) -> bool:
 def describe_painting(widget: QWidget) -> str:
     """Return the texts that a widget paints, in order, and the number of its shapes by color.
 
-    For a view of plots, whose ticks depend on the font, only return the colors.
+    For a view of plots, return only the colors, because the texts of the ticks depend on the font.
     """
     names = {color: name for name, color in reversed(asdict(theme.colors()).items())}
     texts: list[str] = []
     shapes: Counter[str] = Counter()
     fill = stroke = "none"
-    for element in _ELEMENT.finditer(_svg(widget)):
+    for element in _ELEMENT.finditer(_paint_to_svg(widget)):
         colors = dict(_COLOR.findall(element["state"] or element["style"] or ""))
         if element["state"] is not None:
             fill, stroke = colors.get("fill", fill), colors.get("stroke", stroke)
@@ -57,8 +60,8 @@ def describe_painting(widget: QWidget) -> str:
     return ", ".join([*texts[:MAX_TEXTS], *sorted(drawn)])
 
 
-def _svg(widget: QWidget) -> str:
-    """Paint a widget, without its background and its children, to an SVG image, and return the image."""
+def _paint_to_svg(widget: QWidget) -> str:
+    """Paint a widget without its background and its children to an SVG image. Return the SVG document."""
     buffer, generator = QBuffer(), QSvgGenerator()
     buffer.open(QIODevice.OpenModeFlag.WriteOnly)
     generator.setOutputDevice(buffer)
@@ -71,8 +74,8 @@ def _svg(widget: QWidget) -> str:
     return bytes(buffer.data().data()).decode()
 
 
-def painted_lines(page: QWidget) -> Iterator[str]:
-    """Yield a line for each visible widget of a page that a class of `gui` paints."""
+def list_paintings(page: QWidget) -> Iterator[str]:
+    """Yield a line with the painted texts and colors of each visible widget for which `is_custom_painted` is True."""
     for widget in page.findChildren(QWidget):
         if widget.isVisible() and is_custom_painted(widget) and (found := describe_painting(widget)):
             yield f"{type(widget).__name__} “{' '.join(widget.accessibleName().split())}” paints {found}"

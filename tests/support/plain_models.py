@@ -19,13 +19,14 @@ from engine.runs.folder import RunFolder
 from engine.tasks.base import DatasetInfo
 from engine.tasks.registry import TASKS
 from engine.training.report import Reporter
-from tests.support.specs import spec_of
+from tests.support.specs import make_worker_spec
 
 
-class Levels(nn.Module):
-    """Network whose scores are 10 times the channels: of each pixel, or of the image if `pooled` is True.
+class ChannelScores(nn.Module):
+    """Network that returns 10 times its input as class scores: a channel per class, without parameters.
 
-    `inputs` are those of all calls. Memory runs out for more than `max_images` at once.
+    If `pooled`, the channels are averaged over all pixels. `inputs` collects the inputs of all calls. A batch of more
+    than `max_images` images raises `torch.OutOfMemoryError`.
     """
 
     def __init__(self, *, pooled: bool = False, max_images: int = 100) -> None:
@@ -40,10 +41,12 @@ class Levels(nn.Module):
         return 10 * (inputs.mean((2, 3)) if self._pooled else inputs)
 
 
-def plain_model(task: str, module: nn.Module, *, channels: int = 3, size: int = 16, **fields: Any) -> TrainedModel:
-    """Return a model for the classes a, b and c, or the only class of a task for lines.
+def make_trained_model(
+    task: str, module: nn.Module, *, channels: int = 3, size: int = 16, **fields: Any
+) -> TrainedModel:
+    """Make a trained model of `module`, with the classes "a", "b" and "c", or "line" if the task predicts lines.
 
-    A pixel value v of an image becomes the input v / 255. `fields` are those of the job.
+    A pixel value v of an image becomes the input v / 255. `fields` override fields of the job.
     """
     job = Job.from_fields(**({"task": task, "devices": ("cpu",), "loader_workers": 1} | fields))
     classes = ("line",) if TASKS[task].entry.predicts == "lines" else ("a", "b", "c")
@@ -65,11 +68,11 @@ def plain_model(task: str, module: nn.Module, *, channels: int = 3, size: int = 
 
 @contextmanager
 def worker_shard(model: TrainedModel, rank: int = 0, ranks: int = 1) -> Iterator[Shard]:
-    """Yield the shard of worker `rank` out of `ranks`. Its reports are discarded."""
+    """Yield the shard (the worker's part of a job) of worker `rank` out of `ranks`. Its reports are discarded."""
     channel, other_end = socket.socketpair()
     reporter = Reporter(channel, rank, on_end=lambda: None)
     try:
-        yield Shard(spec_of(model.job, rank=rank, world_size=ranks), reporter)
+        yield Shard(make_worker_spec(model.job, rank=rank, world_size=ranks), reporter)
     finally:
         reporter.close()
         channel.close()

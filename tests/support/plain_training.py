@@ -37,12 +37,12 @@ class PlainResult:
 
 @dataclass(frozen=True)
 class ChunkPlan:
-    """Division of each batch into chunks, with its effect on BatchNorm and random numbers.
+    """Division of each batch into chunks, and the chunks' effects on BatchNorm and random numbers.
 
     Attributes:
         chunks: Number of samples in each chunk.
         statistics_of: Indices of the chunks that update BatchNorm statistics, or None for all.
-        parts: Function that divides the model into modules with separate random streams.
+        parts: Function that divides the model into consecutive modules with separate random streams.
     """
 
     chunks: tuple[int, ...]
@@ -52,46 +52,46 @@ class ChunkPlan:
     """Function that returns the number of the random stream for a chunk and a module, given their indices."""
 
 
-def train_plainly(job: Job, fed: ChunkPlan) -> PlainResult:
+def train_plainly(job: Job, plan: ChunkPlan) -> PlainResult:
     """Train `job` on the CPU in this process with one thread.
 
-    `fed` divides each batch into chunks. Supports SGD with momentum, AdamW, the cosine schedule and fp32.
+    `plan` divides each batch into chunks. Supports SGD with momentum, AdamW, the cosine schedule and fp32.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with torch.random.fork_rng(devices=[]):
-            return _train(job, fed)
+            return _train(job, plan)
     finally:
         torch.set_num_threads(threads)
 
 
-def _train(job: Job, fed: ChunkPlan) -> PlainResult:
+def _train(job: Job, plan: ChunkPlan) -> PlainResult:
     splits = open_splits(job.data.dataset, val_fraction=job.data.val_fraction, seed=job.training.seed)
     torch.manual_seed(job.training.seed)
     model = TASKS[job.task].build_model(job, len(splits.classes), splits.channels)
     model.train()
-    parts = fed.parts(model)
-    streams = _Streams(job.training.seed)
+    parts = plan.parts(model)
+    streams = _SwitchedStreams(job.training.seed)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    optimizer = _optimizer(job, model)
+    optimizer = _create_optimizer(job, model)
     train, val = _loader(job, splits, training=True), _loader(job, splits, training=False)
     schedule = CosineAnnealingLR(optimizer, job.training.epochs * len(train))
     result = PlainResult([], [], {}, {})
     for epoch in range(1, job.training.epochs + 1):
         for batch in train.epoch(epoch):
             optimizer.zero_grad()
-            assert sum(fed.chunks) == len(batch.targets)
+            assert sum(plan.chunks) == len(batch.targets)
             step_loss = 0.0
-            pieces = zip(batch.inputs.split(fed.chunks), batch.targets.split(fed.chunks), strict=True)
+            pieces = zip(batch.inputs.split(plan.chunks), batch.targets.split(plan.chunks), strict=True)
             for number, (inputs, targets) in enumerate(pieces):
-                keeps_statistics = fed.statistics_of is None or number in fed.statistics_of
-                with _buffers(model, changed=keeps_statistics):
+                keeps_statistics = plan.statistics_of is None or number in plan.statistics_of
+                with _restore_buffers(model, changed=keeps_statistics):
                     crossing = inputs
                     for place, module in enumerate(parts):
-                        with streams.of(fed.stream(number, place)):
+                        with streams.of(plan.stream(number, place)):
                             crossing = module(crossing)
-                loss = functional.cross_entropy(crossing, targets, reduction="sum") / sum(fed.chunks)
+                loss = functional.cross_entropy(crossing, targets, reduction="sum") / sum(plan.chunks)
                 loss.backward()
                 step_loss += loss.item()
             optimizer.step()
@@ -112,8 +112,8 @@ def evaluate_plainly(job: Job, weights: dict[str, Tensor]) -> tuple[float, float
     return _validate(model, _loader(job, splits, training=False))
 
 
-def _optimizer(job: Job, model: nn.Module) -> torch.optim.Optimizer:
-    """Return a fused optimizer, because torch's other implementations round differently."""
+def _create_optimizer(job: Job, model: nn.Module) -> torch.optim.Optimizer:
+    """Create the job's optimizer. It is fused, because torch's other implementations round differently."""
     rate, decay = job.optimizer.learning_rate, job.optimizer.weight_decay
     if job.optimizer.name == "adamw":
         return torch.optim.AdamW(model.parameters(), rate, weight_decay=decay, fused=True)
@@ -157,8 +157,8 @@ def _loader(job: Job, splits: Splits, *, training: bool) -> BatchLoader:
     )
 
 
-class _Streams:
-    """Random streams that can be switched. Stream n starts with the seed of rank n."""
+class _SwitchedStreams:
+    """Set of random streams, of which one is active at a time. Stream n starts with the seed of rank n."""
 
     def __init__(self, seed: int) -> None:
         self._streams = RandomStreams(seed)
@@ -175,8 +175,8 @@ class _Streams:
 
 
 @contextmanager
-def _buffers(model: nn.Module, *, changed: bool) -> Iterator[None]:
-    """Restore the model's buffers after the block, unless they may be `changed`."""
+def _restore_buffers(model: nn.Module, *, changed: bool) -> Iterator[None]:
+    """Restore the model's buffers after the block. If `changed`, keep their new values instead."""
     buffers: list[tuple[nn.Module, str, Tensor]] = []
     if not changed:
         for module in model.modules():

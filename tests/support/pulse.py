@@ -14,16 +14,16 @@ _LONG_S = 0.5
 """Seconds after which the stacks of all threads are printed to standard error."""
 
 
-def waited_for_a_core_s() -> float:
-    """Return the number of seconds that this thread has waited for a CPU core while it was ready to run.
+def read_core_wait_s() -> float:
+    """Read the total time in seconds for which this thread was ready to run but waited for a CPU core.
 
     Source: docs.kernel.org/scheduler/sched-stats.html.
     """
     return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
 
 
-class Pulse:
-    """Measurement of the longest interval between ticks of a 20 ms timer, excluding time without a free CPU core."""
+class StallMeter:
+    """Meter of the longest interval between ticks of a 20 ms timer, without the time in which no CPU core was free."""
 
     def __init__(self) -> None:
         self.longest_s = 0.0
@@ -43,7 +43,7 @@ class Pulse:
 
     @staticmethod
     def _now() -> float:
-        return time.monotonic() - waited_for_a_core_s()
+        return time.monotonic() - read_core_wait_s()
 
     def _on_timer(self) -> None:
         now = self._now()

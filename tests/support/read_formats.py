@@ -48,7 +48,7 @@ def read(form: Format, folder: Path, kind: str = "", number: int = 0) -> Content
     return form.read(tree, detection, kind or detection.kinds[0])
 
 
-def content_of(form: Format, folder: Path, kind: str = "boxes") -> Content:
+def read_once(form: Format, folder: Path, kind: str = "boxes") -> Content:
     """Read a folder. The format must detect it exactly once, with the given kind."""
     tree = Tree(str(folder))
     (detection,) = form.detect(tree)
@@ -56,8 +56,8 @@ def content_of(form: Format, folder: Path, kind: str = "boxes") -> Content:
     return form.read(tree, detection, kind)
 
 
-def boxes_in(content: Content) -> dict[str, ByImage]:
-    """Return the class and the edges of each box, by split and image. Images are named by file stem."""
+def list_boxes_by_split(content: Content) -> dict[str, ByImage]:
+    """Return (class, edges in pixels) of each box, by split and by the stem of the image's name."""
     found: dict[str, ByImage] = {}
     for split, images in content.splits.items():
         boxes = gather(images, len(content.classes), BoxFaults())
@@ -74,8 +74,8 @@ def boxes_in(content: Content) -> dict[str, ByImage]:
     return found
 
 
-def instances_in(content: Content) -> dict[str, ByImage]:
-    """Return the class and the edges of each instance, by split and image. Images are named by file stem."""
+def list_instances_by_split(content: Content) -> dict[str, ByImage]:
+    """Return (class, edges in pixels) of each instance, by split and by the stem of the image's name."""
     found: dict[str, ByImage] = {}
     for split, images in content.splits.items():
         assert isinstance(images, InstanceSplit)
@@ -94,26 +94,21 @@ def _edges(window: object) -> Edges:
     return left, top, left + pixels.shape[1], top + pixels.shape[0]
 
 
-def boxes(content: Content, split: str = "") -> Boxes:
-    """Return the class and the edges, in pixels, of each box in a split, by the image's name."""
+def list_boxes(content: Content, split: str = "") -> Boxes:
+    """Return (class, left, top, right, bottom) of each box in a split, by the stem of the image's name."""
     images: list[BoxedImage] = content.splits[split]
     return {Path(image.path).stem: [(content.classes[box.label], *box[:4]) for box in image.boxes] for image in images}
 
 
 def list_ignored_flags(content: Content, split: str = "") -> dict[str, list[bool]]:
-    """Return the `ignored` flags of the boxes in a split, by the image's name."""
+    """Return the `ignored` flags of the boxes in a split, by the stem of the image's name."""
     return {Path(image.path).stem: [box.ignored for box in image.boxes] for image in content.splits[split]}
 
 
-def instances(content: Content, sizes: dict[str, tuple[int, int]], split: str = "") -> Boxes:
-    """Return the class and the edges of each instance, by the image's name.
+def list_instances(content: Content, sizes: dict[str, tuple[int, int]], split: str = "") -> Boxes:
+    """Return (class, left, top, right, bottom) of each instance in a split, by the stem of the image's name.
 
-    Checks that instances outlined as rectangles fill them.
-
-    Args:
-        content: Content that a format read.
-        sizes: Heights and widths of the images by name.
-        split: Name of the split.
+    `sizes` maps the same names to the heights and widths of the images.
     """
     held: Boxes = {}
     found: InstanceSplit = content.splits[split]
@@ -127,32 +122,32 @@ def instances(content: Content, sizes: dict[str, tuple[int, int]], split: str = 
     return held
 
 
-def true_boxes(images: tuple[TrueImage, ...]) -> Boxes:
-    """Return the class and the edges of each ground-truth box, by the image's name."""
+def list_true_boxes(images: tuple[TrueImage, ...]) -> Boxes:
+    """Return (class, left, top, right, bottom) of each ground-truth box, by the image's name."""
     return {image.name: [(each.name, *map(float, each.box)) for each in image.objects] for image in images}
 
 
-def true_sizes(truth: Truth) -> dict[str, tuple[int, int]]:
+def list_true_sizes(truth: Truth) -> dict[str, tuple[int, int]]:
     """Return the height and width of each ground-truth image, by its name."""
     return {image.name: (image.height, image.width) for image in truth.images}
 
 
 def merge_splits(content: Content, reader: Any) -> dict[str, Any]:
-    """Apply `reader` to each split and merge the results into one dict."""
+    """Call `reader` with `content` and each split's name, and merge the dicts that it returns."""
     return {name: value for split in content.splits for name, value in reader(content, split).items()}
 
 
-def names_of(found: Content) -> dict[str, dict[str, Any]]:
-    """Return the classes, labels or boxes of each image, by split and image. Images are named by file stem."""
-    return {split: _of_split(images, found.classes) for split, images in found.splits.items()}
+def list_annotations_by_split(found: Content) -> dict[str, dict[str, Any]]:
+    """Return the class, labels or boxes of each image, by split and by the stem of the image's name."""
+    return {split: _list_split_annotations(images, found.classes) for split, images in found.splits.items()}
 
 
-def merged_names(found: Content) -> dict[str, Any]:
-    """Return the classes, labels or boxes of the images in all splits, by file stem."""
-    return {stem: value for images in names_of(found).values() for stem, value in images.items()}
+def list_annotations(found: Content) -> dict[str, Any]:
+    """Return the class, labels or boxes of the images in all splits, by the stem of the image's name."""
+    return {stem: value for images in list_annotations_by_split(found).values() for stem, value in images.items()}
 
 
-def _of_split(images: Any, classes: tuple[str, ...]) -> dict[str, Any]:
+def _list_split_annotations(images: Any, classes: tuple[str, ...]) -> dict[str, Any]:
     if isinstance(images, FileSplit):
         return {Path(file).stem: classes[label] for file, label in zip(images.files, images.labels, strict=True)}
     if isinstance(images, LabelSplit):
@@ -194,7 +189,7 @@ def read_class_masks(content: Content, split: str) -> dict[str, npt.NDArray[np.u
 
 
 def list_things(content: Content, split: str) -> Things:
-    """Return the class, the edges and the area of each object in a split, by the image's file stem."""
+    """Return (class, left, top, right, bottom, area in pixels) of each object, by the stem of the image's name."""
     objects = content.splits[split]
     assert isinstance(objects, InstanceSplit)
     held: Things = {}
@@ -218,9 +213,9 @@ def list_things(content: Content, split: str) -> Things:
 
 
 def list_true_things(images: tuple[TrueImage, ...], names: dict[str, str] | str | None = None) -> Things:
-    """Return the class, edges and area of each ground-truth object, by the image's name.
+    """Return (class, left, top, right, bottom, area in pixels) of each ground-truth object, by the image's name.
 
-    `names` maps ground-truth classes to the expected ones. A string replaces them all.
+    `names` maps ground-truth classes to the expected classes. A string replaces all classes.
     """
 
     def named(name: str) -> str:
@@ -239,6 +234,6 @@ def _stem_of(path: str) -> str:
     return Path(path).stem
 
 
-def warnings_of(content: Content) -> str:
-    """Return all problems in the content as one text."""
+def join_problems(content: Content) -> str:
+    """Join the texts of all problems in the content."""
     return " ".join(map(str, content.problems))

@@ -22,9 +22,9 @@ Boxes = dict[str, list[tuple[str, float, float, float, float]]]
 
 
 def make_marks(library: str) -> list[pytest.MarkDecorator]:
-    """Return the pytest marks for tests that need a library.
+    """Make the pytest marks for long tests that need `library`.
 
-    They are long, ignore warnings, and are skipped if the library isn't installed.
+    The marks ignore warnings, and skip the tests if the library isn't installed.
     """
     is_missing = find_spec(library) is None
     return [
@@ -41,8 +41,8 @@ def write_truth(writer: str, variant: str, folder: Path) -> Path:
     return folder
 
 
-def true_boxes() -> Boxes:
-    """Return the class and the edges of each ground-truth box, by the image's name."""
+def list_true_boxes() -> Boxes:
+    """Return (class, left, top, right, bottom) of each ground-truth box, by the image's name."""
     return list_true_annotations(TRUTH, "boxes")
 
 

@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from engine.data.formats.format import Content
-from tests.support.read_formats import boxes_in, instances_in
+from tests.support.read_formats import list_boxes_by_split, list_instances_by_split
 
 Rows = dict[str, list[Any]]
 
 
-def rows_of(content: Content, kind: str) -> dict[str, Rows]:
-    """Return the annotations, by split and by the stem of the image's name."""
+def list_rows(content: Content, kind: str) -> dict[str, Rows]:
+    """Return the annotations of `kind`, by split and by the stem of the image's name.
+
+    They are (class, edges in pixels) for boxes and instances, and class names otherwise.
+    """
     if kind not in ("boxes", "instances"):
         return {split: _tags_in(content, images, kind) for split, images in content.splits.items()}
-    found: Mapping[str, Rows] = boxes_in(content) if kind == "boxes" else instances_in(content)
+    found: Mapping[str, Rows] = list_boxes_by_split(content) if kind == "boxes" else list_instances_by_split(content)
     return {split: {name: sorted(map(_floats, row)) for name, row in rows.items()} for split, rows in found.items()}
 
 

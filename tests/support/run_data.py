@@ -9,8 +9,8 @@ from engine.contract.events import AnyEvent
 from gui.sources.run_data import RunData
 
 
-def data_from(*parts: Iterable[AnyEvent]) -> RunData:
-    """Combine events to the data of a run, and number them from 1."""
+def make_run_data(*parts: Iterable[AnyEvent]) -> RunData:
+    """Make the data of a run from sequences of events, which are joined and numbered from 1."""
     data = RunData()
     events = list(chain(*parts))
     for number, event in enumerate(events, 1):

@@ -10,7 +10,7 @@ import torch
 def find_differences(first: Any, second: Any, where: str = "") -> list[str]:
     """Return the paths of all values that differ between two checkpoints.
 
-    `where` is the path of the two values to compare, "" for complete checkpoints.
+    `first` and `second` are checkpoints, or values in them. `where` is the path of these values, or "" for checkpoints.
     """
     if isinstance(second, torch.Tensor):
         return [] if torch.equal(first, second) else [where]

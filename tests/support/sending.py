@@ -18,7 +18,11 @@ PATIENCE_S = 60.0
 
 
 def connect(address: str, first: bool) -> socket.socket:
-    """Connect the two peers: the peer with `first` listens, the other one connects. Raises OSError."""
+    """Connect to the other process. If `first`, wait for its connection to `address`, otherwise connect to `address`.
+
+    Raises:
+        OSError: The connection fails.
+    """
     if first:
         with socket.create_server((address, PORT)) as listener:
             listener.settimeout(PATIENCE_S)

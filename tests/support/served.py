@@ -17,25 +17,29 @@ from engine.supervisor.server import Server
 from tests.engine.supervisor.supervised import PATIENCE_S
 
 
-class Served:
-    """Server of a log with these `events`. It handles its sockets only while a test waits for a condition."""
+class LocalServer:
+    """Server of a run in this process, whose log has these `events`.
+
+    It handles its sockets only during calls of `poll_until_true` and `poll_for`. `commands` collects the commands that
+    it receives.
+    """
 
     def __init__(self, folder: Path, events: Iterable[AnyEvent]) -> None:
-        self.asked: list[Command] = []
-        self.turns = 0
+        self.commands: list[Command] = []
+        self.polls = 0
         self._selector = selectors.DefaultSelector()
         self.log = EventLog(folder / "events.jsonl")
         for event in events:
             self.log.append(event)
         self._endpoint = open_endpoint(folder)
-        self.server = Server(self._endpoint, self.log, "run", self._selector, self.asked.append)
+        self.server = Server(self._endpoint, self.log, "run", self._selector, self.commands.append)
         self._stack = ExitStack()
 
     def poll_until_true(self, condition: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
         deadline = time.monotonic() + patience_s
         while not condition():
             assert time.monotonic() < deadline
-            self.turns += 1
+            self.polls += 1
             for key, mask in self._selector.select(0.05):
                 key.data(mask)
             self.server.tick()
@@ -44,25 +48,25 @@ class Served:
         end = time.monotonic() + seconds
         self.poll_until_true(lambda: time.monotonic() > end, seconds + PATIENCE_S)
 
-    def client(self, data: bytes = b"") -> socket.socket:
+    def open_client(self, data: bytes = b"") -> socket.socket:
         client = self._stack.enter_context(socket.socket(socket.AF_UNIX))
         client.connect(self._endpoint.text.removeprefix("unix:"))
         client.setblocking(False)
         client.sendall(data)
         return client
 
-    def greet(self, *, from_n: int = 1) -> tuple[socket.socket, Welcome | Goodbye]:
+    def connect(self, *, from_n: int = 1) -> tuple[socket.socket, Welcome | Goodbye]:
         """Connect a client that requests the events from number `from_n` on.
 
-        Returns its socket and the server's answer.
+        Returns the client's socket and the server's answer, which remains in the socket.
         """
-        client = self.client(ENCODE.encode(Hello(from_n=from_n)) + b"\n")
-        message = self.line(client)
+        client = self.open_client(ENCODE.encode(Hello(from_n=from_n)) + b"\n")
+        message = self.peek_line(client)
         assert isinstance(message, Welcome | Goodbye)
         return client, message
 
-    def line(self, client: socket.socket) -> object:
-        """Wait until the server has sent a full line, and decode it without removing it from the socket."""
+    def peek_line(self, client: socket.socket) -> object:
+        """Wait until a client has received a full line, and decode it without removing it from the socket."""
         self.poll_until_true(lambda: _peek(client).count(b"\n"))
         return SERVER_MESSAGE.decode(_peek(client).partition(b"\n")[0])
 
@@ -72,7 +76,7 @@ class Served:
 
         def is_done() -> bool:
             nonlocal received
-            received += taken(client)
+            received += receive_available(client)
             return bool(until(received))
 
         self.poll_until_true(is_done)
@@ -92,7 +96,7 @@ def _peek(client: socket.socket) -> bytes:
         return b""
 
 
-def taken(client: socket.socket) -> bytes:
+def receive_available(client: socket.socket) -> bytes:
     try:
         return client.recv(1 << 20)
     except BlockingIOError:

@@ -29,7 +29,7 @@ from engine.tasks.registry import TASKS
 
 @dataclass(frozen=True)
 class Setting:
-    """Configuration that all sides share.
+    """Configuration that all programs of a comparison share.
 
     `model` trains on images of [channels, size, size], `images` per epoch, and is measured for `seconds`. `threads`,
     `memory_format`, `precision` and `compiled` are the values that Footplate chose. On the CPU, only
@@ -61,8 +61,7 @@ class Setting:
 class Rates:
     """Training speed in images per second: in the first epoch of a new process, and in later epochs.
 
-    `window` holds the start and end of the measurement in later epochs, on the clock of `time.monotonic`, which all
-    processes share.
+    `window` holds the start and the end of the measurement in later epochs, as times from `time.monotonic`.
     """
 
     first: float
@@ -71,10 +70,10 @@ class Rates:
 
 
 class Meter:
-    """Measurement of the training speed in the first epoch and in later epochs.
+    """Meter of the training speed in the first epoch and in later epochs.
 
-    The first measurement ends with the first epoch, or after `seconds`. The second one takes `seconds`. After that,
-    `enough` is True.
+    The first measurement ends with the first epoch, or after `setting.seconds`. The second measurement takes
+    `setting.seconds`. After that, `enough` is True.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -88,7 +87,7 @@ class Meter:
         self._start = self._now()
 
     def tick(self, images: int) -> None:
-        """Count a step on `images` images. On a GPU, the step may still be running."""
+        """Count a step on `images` images, and end a measurement whose time is over."""
         self._images += images
         if time.monotonic() - self._start >= self._seconds:
             self._lap()
@@ -117,7 +116,7 @@ class Meter:
 
 
 def time_bare_steps(setting: Setting) -> Rates:
-    """Run only training steps, on a batch that is already on the device.
+    """Measure the speed of training steps alone, on a batch that is already on the device.
 
     As in Footplate, an incomplete last batch is skipped.
     """
@@ -130,7 +129,7 @@ def time_bare_steps(setting: Setting) -> Rates:
     layout = torch.channels_last if setting.memory_format == "channels_last" else torch.contiguous_format
     if setting.job is not None:
         return _time_task_steps(setting, setting.job, layout)
-    plain = plain_model(setting).to(setting.device).to(memory_format=layout)
+    plain = create_model(setting).to(setting.device).to(memory_format=layout)
     model: Any = torch.compile(plain, mode=setting.compiled) if setting.compiled else plain
     optimizer = torch.optim.SGD(plain.parameters(), 0.01, momentum=0.9, weight_decay=1e-4, fused=True)
     shape = (setting.batch, setting.channels, setting.size, setting.size)
@@ -138,7 +137,7 @@ def time_bare_steps(setting: Setting) -> Rates:
     targets = torch.randint(0, setting.classes, (setting.batch,), device=setting.device)
 
     def loss(size: int) -> Tensor:
-        with autocast(setting):
+        with create_autocast(setting):
             outputs = model(inputs[:size])
         return functional.cross_entropy(outputs.float(), targets[:size])
 
@@ -146,7 +145,7 @@ def time_bare_steps(setting: Setting) -> Rates:
 
 
 def _time_epochs(setting: Setting, optimizer: torch.optim.Optimizer, loss: Callable[[int], Tensor]) -> Rates:
-    """Repeat epochs until the meter has measured enough. `loss` takes the number of images in a batch."""
+    """Train epochs until the speed is measured, and return it. `loss` takes the number of images in a batch."""
     full_batches, rest = divmod(setting.images, setting.batch)
     sizes = [setting.batch] * full_batches or [rest]
     meter = Meter(setting)
@@ -163,7 +162,7 @@ def _time_epochs(setting: Setting, optimizer: torch.optim.Optimizer, loss: Calla
 
 
 def _time_task_steps(setting: Setting, job: Job, layout: torch.memory_format) -> Rates:
-    """Run only training steps with the loss of the job's task, on the first batch of its data."""
+    """Measure the speed of training steps alone with the loss of the job's task, on the first batch of its data."""
     task = TASKS[job.task]
     formats = task.entry.annotations
     splits = task.prepare_splits(
@@ -184,25 +183,25 @@ def _time_task_steps(setting: Setting, job: Job, layout: torch.memory_format) ->
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, weight_decay=1e-4, fused=True)
 
     def loss(size: int) -> Tensor:
-        with autocast(setting):
+        with create_autocast(setting):
             outputs = model(inputs[:size], *objective.extra_inputs(targets[:size]))
         return objective.loss(outputs.float(), targets[:size]).mean()
 
     return _time_epochs(setting, optimizer, loss)
 
 
-def plain_model(setting: Setting, seed: int = 0) -> nn.Module:
+def create_model(setting: Setting, seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
     job = Job.from_fields(model=setting.model, image_size=setting.size)
     return TASKS[job.task].build_model(job, setting.classes, setting.channels).train()
 
 
-def autocast(setting: Setting) -> torch.autocast:
+def create_autocast(setting: Setting) -> torch.autocast:
     return torch.autocast(setting.device, torch.bfloat16, enabled=setting.precision == "bf16")
 
 
 def time_steps(setting: Setting, batches: Any, step: Callable[[Tensor, Tensor], object]) -> Rates:
-    """Call `step` with each pair (inputs, targets) in `batches`, epoch after epoch, and return the speed."""
+    """Measure the speed of calling `step` with each pair (inputs, targets) in `batches`, epoch after epoch."""
     meter = Meter(setting)
     while not meter.enough:
         for inputs, targets in batches:
@@ -215,10 +214,7 @@ def time_steps(setting: Setting, batches: Any, step: Callable[[Tensor, Tensor], 
 
 
 def run_in_process(side: Callable[..., Any], *arguments: Any) -> Any:
-    """Run `side` in a separate process and return its result.
-
-    If it fails, print the reason and raise SystemExit.
-    """
+    """Call `side` in a separate process and return its result. Raise SystemExit if it fails."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "torchvision"])
     receiver, sender = context.Pipe(duplex=False)

@@ -8,7 +8,7 @@ from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
 
 
-def spec_of(job: Job, **changes: Any) -> WorkerSpec:
+def make_worker_spec(job: Job, **changes: Any) -> WorkerSpec:
     """Return the specification of the job's first worker, with one thread and no run folder."""
     devices = job.parallel.devices
     values: dict[str, Any] = {"rank": 0, "world_size": len(devices), "devices": devices, "threads": 1}

@@ -22,7 +22,7 @@ from torch import Tensor, nn, optim
 from torch.utils.data import DataLoader
 from torchvision import datasets, transforms
 
-from tests.support.sides import Meter, Rates, Setting, autocast, plain_model, time_steps
+from tests.support.sides import Meter, Rates, Setting, create_autocast, create_model, time_steps
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
@@ -63,7 +63,7 @@ def sgd(model: nn.Module) -> optim.SGD:
 
 def mnist_loop(setting: Setting) -> Rates:
     """Run the training loop of PyTorch's MNIST example. It prints the loss of every tenth step."""
-    model = plain_model(setting)
+    model = create_model(setting)
     optimizer = sgd(model)
     done = 0
 
@@ -86,7 +86,7 @@ def folder_loop(setting: Setting, workers: int) -> Rates:
 
     PIL decodes the images.
     """
-    model = plain_model(setting).to(setting.device)
+    model = create_model(setting).to(setting.device)
     optimizer, criterion = sgd(model), nn.CrossEntropyLoss()
     running_loss = 0.0
 
@@ -94,7 +94,7 @@ def folder_loop(setting: Setting, workers: int) -> Rates:
         nonlocal running_loss
         inputs, targets = inputs.to(setting.device), targets.to(setting.device)
         optimizer.zero_grad()
-        with autocast(setting):
+        with create_autocast(setting):
             loss = criterion(model(inputs), targets)
         loss.backward()
         optimizer.step()
@@ -113,11 +113,11 @@ def timm_loop(setting: Setting, workers: int) -> Rates:
         is_training=True, no_aug=True, num_workers=workers, device=device, pin_memory=setting.device == "cuda",
     )  # fmt: skip
     layout = torch.channels_last if setting.device == "cuda" else torch.contiguous_format
-    model = plain_model(setting).to(device).to(memory_format=layout)
+    model = create_model(setting).to(device).to(memory_format=layout)
     optimizer, criterion = sgd(model), nn.CrossEntropyLoss()
 
     def step(inputs: Tensor, targets: Tensor) -> None:
-        with autocast(setting):
+        with create_autocast(setting):
             loss = criterion(model(inputs.contiguous(memory_format=layout)), targets)
         optimizer.zero_grad()
         loss.backward()
@@ -138,7 +138,7 @@ def lightning_loop(setting: Setting, workers: int) -> Rates:
     class Module(lightning.LightningModule):
         def __init__(self) -> None:
             super().__init__()
-            self.model = plain_model(setting)
+            self.model = create_model(setting)
 
         def training_step(self, batch: tuple[Tensor, Tensor], _: int) -> Tensor:
             inputs, targets = batch
@@ -189,7 +189,7 @@ def ddp_loop(setting: Setting, rank: int, world: int, store: str) -> Iterator[in
     dataset = folder_loader(setting, 0).dataset
     sampler: DistributedSampler[Any] = DistributedSampler(dataset, shuffle=True)
     loader = DataLoader(dataset, setting.batch // world, sampler=sampler, num_workers=1, drop_last=True)
-    model = DistributedDataParallel(plain_model(setting))
+    model = DistributedDataParallel(create_model(setting))
     criterion, optimizer = nn.CrossEntropyLoss(), sgd(model)
     done, running_loss = 0, 0.0
     try:

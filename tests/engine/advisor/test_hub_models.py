@@ -12,7 +12,7 @@ from tests.engine.advisor.advice.test_advising import answers
 from tests.engine.advisor.search.test_driver import final_state, start_search
 from tests.support.hub_models import NEEDS_TRANSFORMERS
 from tests.support.outlined import make_outlined
-from tests.support.searches import small_search
+from tests.support.searches import make_small_search
 
 pytestmark = [NEEDS_TRANSFORMERS, pytest.mark.long, pytest.mark.timeout(600)]
 SIDE = 128
@@ -38,6 +38,6 @@ def test_advisor_measures_setups_of_a_detector(job: Job, tmp_path: Path) -> None
 
 def test_search_tries_rates_of_a_detector(job: Job) -> None:
     ranges = {"learning_rate": {"low": 1e-5, "high": 1e-3, "log": True}}
-    state = final_state(start_search(small_search(job, space=ranges, trials=2, pruner="none")))
+    state = final_state(start_search(make_small_search(job, space=ranges, trials=2, pruner="none")))
     assert state.ended == "completed"
     assert {row.state for row in state.trials} == {"completed"}

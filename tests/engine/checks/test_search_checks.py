@@ -18,7 +18,7 @@ from engine.contract.search import MAX_REPEATS, Budget, Choices, Range
 from engine.runs.searches import create_search
 from tests.engine.checks.machines import gpu, machine
 from tests.support.golden import check_problems
-from tests.support.searches import SPACE, small_job, small_search
+from tests.support.searches import SPACE, make_small_job, make_small_search
 
 GOLDEN = Path(__file__).with_name("golden_problems.txt")
 
@@ -26,33 +26,33 @@ GOLDEN = Path(__file__).with_name("golden_problems.txt")
 def find_search_problems(job: Job | None = None, snapshot: Snapshot | None = None, **values: Any) -> list[Problem]:
     """Return the problems with a search."""
     given = {"name": "a", "space": SPACE} | values
-    search, problems = validate_search(given, job or small_job(), load_catalogue(), machine=snapshot)
+    search, problems = validate_search(given, job or make_small_job(), load_catalogue(), machine=snapshot)
     assert (search is None) == bool(problems)
     return problems
 
 
 def test_space_values_have_the_fields_types() -> None:
-    search = small_search(space={"batch_size": {"low": 8, "high": 64, "log": True}, "clip_norm": ["none", 1]})
+    search = make_small_search(space={"batch_size": {"low": 8, "high": 64, "log": True}, "clip_norm": ["none", 1]})
     assert search.space["batch_size"] == Range(low=8, high=64, log=True)
     assert search.space["clip_norm"] == Choices(values=(None, 1.0))
     assert (search.pruner, search.sampler, search.budget) == ("hyperband", "tpe", Budget(trials=4))
-    several = small_search(goals=["top1", "seconds", "parameters"])
+    several = make_small_search(goals=["top1", "seconds", "parameters"])
     assert (several.sampler, several.pruner) == ("nsgaii", "none")
-    assert small_search(goals=["seconds"]).pruner == "none"
-    assert small_search(trials=None).budget == Budget(trials=USUAL_TRIALS)
-    assert small_search(trials=None, hours=2).budget == Budget(hours=2)
-    of_two = small_search(devices=["cpu"] * 4, devices_per_trial=2, confirm=MAX_REPEATS)
+    assert make_small_search(goals=["seconds"]).pruner == "none"
+    assert make_small_search(trials=None).budget == Budget(trials=USUAL_TRIALS)
+    assert make_small_search(trials=None, hours=2).budget == Budget(hours=2)
+    of_two = make_small_search(devices=["cpu"] * 4, devices_per_trial=2, confirm=MAX_REPEATS)
     assert (of_two.devices, of_two.job.parallel.devices, of_two.confirm) == (("cpu",) * 4, ("cpu",) * 2, MAX_REPEATS)
-    grid = small_search(
+    grid = make_small_search(
         space={"momentum": {"low": 0.5, "high": 0.9, "step": 0.2}, "nesterov": [False, True]},
         sampler="grid",
         trials=None,
     )
     assert grid.budget == Budget(trials=6)
     integers = {"epochs": {"low": 2, "high": 4}, "momentum": {"low": 0.5, "high": 0.9, "step": 0.4}}
-    assert small_search(space=integers, sampler="grid", trials=None).budget == Budget(trials=6)
+    assert make_small_search(space=integers, sampler="grid", trials=None).budget == Budget(trials=6)
     full = {"epochs": {"low": 1, "high": 50_000}, "batch_size": [8, 16]}
-    assert small_search(space=full, sampler="grid", trials=None).budget == Budget(trials=100_000)
+    assert make_small_search(space=full, sampler="grid", trials=None).budget == Budget(trials=100_000)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_space_values_have_the_fields_types() -> None:
     ],
 )
 def test_goal_selects_the_best_checkpoint(best_by: str, values: Any, goal: str, checkpoint_by: str) -> None:
-    search = small_search(small_job(best_by=best_by), **values)
+    search = make_small_search(make_small_job(best_by=best_by), **values)
     assert (search.goals[0].measure, search.job.checkpoints.best_by) == (goal, checkpoint_by)
 
 
@@ -139,17 +139,17 @@ def test_texts_of_search_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     gpus = [gpu(0), gpu(1, lost=True), gpu(2)]
     names = [each.uuid for each in gpus]
     cases["lost and unknown GPUs"] = find_search_problems(snapshot=machine(*gpus), devices=[*names, "GPU-9"])
-    cases["problem of the job"] = find_search_problems(small_job(Path("/nowhere")))
-    create_search(small_search(confirm=1))
+    cases["problem of the job"] = find_search_problems(make_small_job(Path("/nowhere")))
+    create_search(make_small_search(confirm=1))
     changed = {"confirm": 3, "trials": 9, "devices": ["cpu"] * 3, "devices_per_trial": 3, "pruner": "none"}
-    cases["search of the same name"] = name_problems(small_search(**changed))
-    cases["other search of the same name"] = name_problems(small_search(sampler="random", seed=9))
+    cases["search of the same name"] = name_problems(make_small_search(**changed))
+    cases["other search of the same name"] = name_problems(make_small_search(sampler="random", seed=9))
     monkeypatch.setattr("shutil.disk_usage", lambda _folder: SimpleNamespace(free=1 << 20))
     for values in (
         {}, {"confirm": 2}, {"confirm": 2, "trials": 2}, {"keep_checkpoints": True}, {"trials": None, "hours": 1},
         {"space": {"model": ["resnet18", "resnet50"]}},
     ):  # fmt: skip
-        search = small_search(small_job(model="resnet18", image_size=32), **values)
+        search = make_small_search(make_small_job(model="resnet18", image_size=32), **values)
         cases[f"full disk, {values}"] = room_problems(search, load_catalogue(), tmp_path / "new")
     monkeypatch.setattr("engine.checks.search_checks.find_spec", lambda _name: None)
     cases["without Optuna"] = find_search_problems()
@@ -161,10 +161,10 @@ def test_texts_of_search_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     [({}, 1), ({"goals": ["top1", "seconds"]}, 0), ({"goals": ["seconds"]}, 0), ({"space": {"seed": [0, 1]}}, 0)],
 )
 def test_confirm_defaults_to_one_if_possible(values: Any, confirm: int) -> None:
-    search, problems = validate_search({"name": "a", "space": SPACE} | values, small_job(), load_catalogue())
+    search, problems = validate_search({"name": "a", "space": SPACE} | values, make_small_job(), load_catalogue())
     assert search is not None, problems
     assert search.confirm == confirm
 
 
 def test_room_problems_of_a_disk_with_space(tmp_path: Path) -> None:
-    assert room_problems(small_search(), load_catalogue(), tmp_path) == []
+    assert room_problems(make_small_search(), load_catalogue(), tmp_path) == []

@@ -17,7 +17,7 @@ from engine.contract.search import Choices, Range, Search, SearchState, TrialRow
 from engine.runs.folder import create_run, list_runs
 from engine.runs.searches import SearchFolder, create_search, list_searches, searches_folder
 from tests.engine.cli.terminal import Answer, footplate
-from tests.support.searches import small_job, small_search
+from tests.support.searches import make_small_job, make_small_search
 
 SPACE = """
 goals = ["top1"]
@@ -41,7 +41,7 @@ optimizer = ["sgd", "adamw"]
 @pytest.fixture
 def space(tmp_path: Path) -> Path:
     """Write a SPACE.toml that names its dataset by a relative path."""
-    (tmp_path / "sample").symlink_to(small_job().data.dataset)
+    (tmp_path / "sample").symlink_to(make_small_job().data.dataset)
     file = tmp_path / "flowers.toml"
     file.write_text(SPACE.format(dataset="sample"))
     return file
@@ -55,7 +55,7 @@ def run_command(capsys: pytest.CaptureFixture[str], *arguments: str) -> Answer:
 
 def make_search(name: str = "small") -> SearchFolder:
     """Return a completed search with three trials: one pruned, one completed and one failed."""
-    folder = create_search(small_search(name=name))
+    folder = create_search(make_small_search(name=name))
     best = {"learning_rate": 0.0123456, "optimizer": "adamw", "milestones": [1]}
     rows = (
         TrialRow(number=0, run_id="run-a", state="pruned", params=best, values=(0.5,), epoch=1, epochs=3),
@@ -118,7 +118,7 @@ def test_search_lists_and_shows_searches(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_search_shows_confirmations(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    search = small_search(confirm=1)
+    search = make_small_search(confirm=1)
     params = {"learning_rate": 0.1, "optimizer": "sgd", "milestones": [1]}
     originals = [
         TrialRow(number=n, run_id=f"run-{n}", state="completed", params=params, values=(value,), epoch=3, epochs=3)
@@ -161,7 +161,7 @@ def test_search_shows_confirmations(capsys: pytest.CaptureFixture[str], monkeypa
     assert "2, seed 1" in rows
     trained: list[TrialRow] = []
     monkeypatch.setattr(
-        "engine.cli.search.train_best", lambda _search, row: trained.append(row) or create_run(small_job())
+        "engine.cli.search.train_best", lambda _search, row: trained.append(row) or create_run(make_small_job())
     )
     for flag in ("--train-best", "--train-best=0", "--train-best=1"):
         run_command(capsys, "search", "small", flag, "--detach")
@@ -204,8 +204,8 @@ def build_from(*arguments: str) -> tuple[Search | None, list[Problem]]:
 
 
 def test_flags_override_the_space_file(space: Path, tmp_path: Path) -> None:
-    save_job(small_job(batch_size=8, devices=("cpu",) * 6), tmp_path / "job.toml")
-    save_job(small_job(batch_size=4, devices=("cpu",) * 4), tmp_path / "other.toml")
+    save_job(make_small_job(batch_size=8, devices=("cpu",) * 6), tmp_path / "job.toml")
+    save_job(make_small_job(batch_size=4, devices=("cpu",) * 4), tmp_path / "other.toml")
     space.write_text('job = "job.toml"\ntrials = 3\nconfirm = 0\nspace.epochs = [1, 2]\n')
     dimensions = {
         "learning-rate=1e-4..1,log": ("learning_rate", Range(low=1e-4, high=1, log=True)),

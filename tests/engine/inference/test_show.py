@@ -17,7 +17,7 @@ from engine.inference.worker import Shard
 from engine.runs.evaluations import read_evaluation
 from engine.training.report import Reporter
 from tests.engine.inference.review.test_review import evaluate_run
-from tests.support.specs import spec_of
+from tests.support.specs import make_worker_spec
 from tests.support.trained_runs import Trained
 
 
@@ -36,7 +36,7 @@ def test_sample_that_is_gone_is_reported(
     worker_end, supervisor_end = socket.socketpair()
     reporter = Reporter(worker_end, 0, on_end=lambda: None)
     try:
-        shard = Shard(spec_of(of.job, run_folder=str(tmp_path)), reporter)
+        shard = Shard(make_worker_spec(of.job, run_folder=str(tmp_path)), reporter)
         model = load(of.run, "last")
         draw_samples(request, model, shard)
         assert (tmp_path / DRAWINGS_FILE).is_file()

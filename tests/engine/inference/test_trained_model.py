@@ -21,7 +21,7 @@ from engine.runs.folder import RunFolder
 from engine.training.checkpointing.checkpoint_files import write_checkpoint
 from tests.support.cases import mark_long_cases
 from tests.support.consent import permit_model_file
-from tests.support.plain_models import Levels, plain_model
+from tests.support.plain_models import ChannelScores, make_trained_model
 from tests.support.trained_runs import COUNTING, COUNTS, DATASETS, Trained
 
 
@@ -48,8 +48,8 @@ def test_for_display_undoes_the_normalization(trained: Callable[[str], Trained])
 
 
 def test_images_of_several_sizes_keep_their_order() -> None:
-    network = Levels()
-    model = plain_model("segmentation", network, batch_size=3)
+    network = ChannelScores()
+    model = make_trained_model("segmentation", network, batch_size=3)
     sides, classes = [(16, 16), (20, 16), (16, 40), (8, 8), (16, 16)], [0, 1, 2, 1, 0]
     images = []
     for each, number in zip(sides, classes, strict=True):
@@ -76,21 +76,21 @@ def test_outputs_have_the_precision_of_the_training(precision: str, dtype: torch
             return inputs
 
     dtypes: list[torch.dtype | None] = []
-    model = plain_model("segmentation", Precision(), precision=precision)
+    model = make_trained_model("segmentation", Precision(), precision=precision)
     assert model.outputs(torch.zeros(1, 3, 16, 16)).dtype == torch.float32
     assert dtypes == [dtype]
 
 
 def test_batches_are_split_if_memory_runs_out() -> None:
-    network = Levels(pooled=True, max_images=2)
+    network = ChannelScores(pooled=True, max_images=2)
     inputs = torch.rand(7, 3, 16, 16)
-    outputs = plain_model("classification", network).outputs(inputs)
+    outputs = make_trained_model("classification", network).outputs(inputs)
     torch.testing.assert_close(outputs, 10 * inputs.mean((2, 3)))
     assert [len(each) for each in network.inputs] == [2, 2, 2, 1]
 
 
 def test_center_of_an_image_is_cropped() -> None:
-    model = plain_model("classification", Levels(pooled=True), val_crop=0.5)
+    model = make_trained_model("classification", ChannelScores(pooled=True), val_crop=0.5)
     model.preprocessing = msgspec.structs.replace(model.preprocessing, framing="crop")
     image = np.zeros((32, 32), np.uint8)
     image[10:22, 10:22] = 255
@@ -105,8 +105,8 @@ def test_center_of_an_image_is_cropped() -> None:
 
 
 def test_bands_of_files_are_scaled_as_in_training(tmp_path: Path) -> None:
-    network = Levels(pooled=True)
-    model = plain_model("classification", network, channels=2)
+    network = ChannelScores(pooled=True)
+    model = make_trained_model("classification", network, channels=2)
     model.preprocessing = msgspec.structs.replace(model.preprocessing, low=(0.0, 1000.0), high=(2000.0, 3000.0))
     bands = np.full((16, 16, 2), (500, 2500), np.uint16)
     tifffile.imwrite(tmp_path / "bands.tif", bands, photometric="minisblack", planarconfig="contig")

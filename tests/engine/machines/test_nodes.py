@@ -45,7 +45,7 @@ from engine.runs.folder import RunFolder, create_run
 from engine.system.slurm import srun_command
 from tests.engine.machines.scripted_link import ScriptedLink
 from tests.support.clock import Clock
-from tests.support.specs import spec_of
+from tests.support.specs import make_worker_spec
 
 JOB = Job.from_fields(strategy="ddp", devices=("cpu", "node1:cpu", "node1:cpu", "node2:cpu"))
 SMALLER = JOB.with_fields(devices=("cpu", "node1:cpu", "node1:cpu"))
@@ -88,7 +88,10 @@ class Run:
         self.without: Job | str = "It's needed."
         self.folder = create_run(job)
         self.selector = selectors.DefaultSelector()
-        specs = [spec_of(job, rank=rank, run_folder=str(self.folder.path)) for rank in range(len(job.parallel.devices))]
+        specs = [
+            make_worker_spec(job, rank=rank, run_folder=str(self.folder.path))
+            for rank in range(len(job.parallel.devices))
+        ]
         self.nodes = Nodes(
             self.folder,
             specs,

@@ -12,7 +12,7 @@ from engine.contract.events import Failed
 from engine.contract.job import Job
 from engine.processes import failures, imports
 from engine.processes.worker_process import worker_environment
-from tests.support.specs import spec_of
+from tests.support.specs import make_worker_spec
 
 LOST_PEER = Failed(cause="Rank 0: Connection closed by peer [127.0.0.1]", rank=0, kind="fault")
 OUT_OF_MEMORY = Failed(cause="Rank 1: out of memory", rank=1)
@@ -58,7 +58,7 @@ def test_death_shows_the_end_of_the_log(tmp_path: Path) -> None:
     ("devices", "visible"), [(("GPU-b", "GPU-a"), "GPU-b,GPU-a"), (("cpu", "cpu"), ""), (("cpu",), "")]
 )
 def test_worker_environment_limits_gpus_and_threads(devices: tuple[str, ...], visible: str) -> None:
-    spec = spec_of(Job.from_fields(devices=devices), run_folder="r", world_size=2, devices=devices, threads=3)
+    spec = make_worker_spec(Job.from_fields(devices=devices), run_folder="r", world_size=2, devices=devices, threads=3)
     threads = {"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "3"}
     assert worker_environment(spec) == threads | {"CUDA_VISIBLE_DEVICES": visible}
 

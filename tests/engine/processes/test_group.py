@@ -21,7 +21,7 @@ from engine.processes.watchdog import LIMITS
 from engine.processes.worker_process import FromWorker
 from engine.system import plugins
 from tests.support.clock import Clock
-from tests.support.specs import spec_of
+from tests.support.specs import make_worker_spec
 
 
 class ScriptedWorker:
@@ -191,5 +191,5 @@ def test_ranks_are_private_unless_they_need_the_network(
     monkeypatch.setattr(plugins, "fingerprint", lambda: fields.get("name", ""))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     job = Job.from_fields(**(TWO | fields))
-    specs = [spec_of(job, rank=rank, rendezvous="file") for rank in range(started_here)]
+    specs = [make_worker_spec(job, rank=rank, rendezvous="file") for rank in range(started_here)]
     assert (not group_module.shared_network_reason(specs, fork=fork)) is is_private

@@ -17,7 +17,7 @@ from engine.processes.worker_process import WorkerProcess
 from engine.runs.folder import RunFolder
 from engine.system import linux
 from tests.support.searches import wait_for
-from tests.support.specs import spec_of
+from tests.support.specs import make_worker_spec
 
 COMMANDS = 200
 
@@ -37,7 +37,9 @@ def test_forked_worker_that_fails_early_exits_with_1(tmp_path: Path, monkeypatch
         raise OSError("full")
 
     monkeypatch.setattr(linux, "release_inherited_files", fail)
-    worker = WorkerProcess(spec_of(Job(), run_folder=str(tmp_path)), f"{__name__}:{count_commands.__name__}", fork=True)
+    worker = WorkerProcess(
+        make_worker_spec(Job(), run_folder=str(tmp_path)), f"{__name__}:{count_commands.__name__}", fork=True
+    )
     try:
         wait_for(lambda: worker.poll() is not None)
         assert worker.poll() == 1
@@ -51,7 +53,7 @@ def test_forked_worker_repeats_no_buffered_output(
     for stream, fd in (("stdout", 1), ("stderr", 2)):
         monkeypatch.setattr(sys, stream, open(fd, "w", closefd=False))  # noqa: SIM115 - the child must not close it
         getattr(sys, stream).write(f"pending on {stream}")
-    worker = WorkerProcess(spec_of(Job(), run_folder=str(tmp_path)), "missing:function", fork=True)
+    worker = WorkerProcess(make_worker_spec(Job(), run_folder=str(tmp_path)), "missing:function", fork=True)
     try:
         wait_for(lambda: worker.poll() is not None)
     finally:
@@ -80,13 +82,13 @@ def test_kill_signals_the_group_of_a_running_worker(monkeypatch: pytest.MonkeyPa
 
 def test_run_workers_raises_after_its_time(tmp_path: Path) -> None:
     RunFolder(tmp_path).worker_log(0).parent.mkdir(exist_ok=True)
-    specs = [spec_of(Job(), run_folder=str(tmp_path))]
+    specs = [make_worker_spec(Job(), run_folder=str(tmp_path))]
     with pytest.raises(TimeoutError):
         run_workers(specs, f"{__name__}:{count_commands.__name__}", print, seconds=0.0)
 
 
 def test_send_completes_messages_that_fill_the_socket(tmp_path: Path) -> None:
-    spec = spec_of(Job(), run_folder=str(tmp_path))
+    spec = make_worker_spec(Job(), run_folder=str(tmp_path))
     RunFolder(tmp_path).worker_log(0).parent.mkdir(exist_ok=True)
     worker = WorkerProcess(spec, f"{__name__}:{count_commands.__name__}", fork=False)
     try:

@@ -11,7 +11,7 @@ import torch
 from engine.contract.job import Job
 from engine.strategies import link_check
 from engine.strategies.link_check import explain_failure, pair_ranks
-from tests.support.specs import spec_of
+from tests.support.specs import make_worker_spec
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 4, 7, 8, 16])
@@ -42,7 +42,7 @@ def test_failed_exchange_names_gpus_and_remedy(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "can_device_access_peer", lambda *_: is_peer)
     job = Job.from_fields(devices=devices, strategy="ddp")
-    spec = spec_of(job, world_size=2, devices=devices)
+    spec = make_worker_spec(job, world_size=2, devices=devices)
     text = explain_failure(spec, 0, 1, "nothing has arrived")
     assert remedy in text
     monkeypatch.setenv("NCCL_P2P_DISABLE", "1")

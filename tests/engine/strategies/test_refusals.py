@@ -10,7 +10,7 @@ import pytest
 from engine.contract.events import Failed
 from engine.contract.job import Job
 from engine.strategies import STRATEGIES, StrategyError
-from tests.support.specs import spec_of
+from tests.support.specs import make_worker_spec
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ from tests.support.specs import spec_of
 def test_strategies_refuse_impossible_settings(job: Callable[..., Job], fields: dict[str, Any], text: str) -> None:
     rejected = job(**fields)
     with pytest.raises(StrategyError, match=text):
-        STRATEGIES[rejected.resolved_strategy](spec_of(rejected)).setup()
+        STRATEGIES[rejected.resolved_strategy](make_worker_spec(rejected)).setup()
 
 
 TIED_VIEWS = """

@@ -13,7 +13,7 @@ from engine.contract.job import Job
 from engine.strategies import STRATEGIES
 from engine.strategies.base import StepResult, forward_precision
 from engine.strategies.single import sum_results
-from tests.support.specs import spec_of
+from tests.support.specs import make_worker_spec
 
 
 def test_sum_results_merges_known_results() -> None:
@@ -35,7 +35,7 @@ def test_sum_results_merges_known_results() -> None:
 def test_ranks_differ_in_data_and_random_numbers(
     job: Callable[..., Job], fields: dict[str, Any], expected: list[tuple[int, ...]]
 ) -> None:
-    specs = [spec_of(job(cpus=4, **fields), rank=rank) for rank in range(4)]
+    specs = [make_worker_spec(job(cpus=4, **fields), rank=rank) for rank in range(4)]
     places = [STRATEGIES[fields["strategy"]](spec) for spec in specs]
     assert [(s.data_rank, s.data_world, s.loads_data, s.stream_rank, s.is_counted) for s in places] == expected
 
@@ -46,7 +46,10 @@ def test_shards_in_bf16_are_computed_in_bf16() -> None:
 
 
 def test_optimizer_gets_trained_parameters_and_float_buffers() -> None:
-    strategy, model = STRATEGIES["single"](spec_of(Job.from_fields(devices=("cpu",)))), nn.Sequential(nn.BatchNorm1d(2))
+    strategy, model = (
+        STRATEGIES["single"](make_worker_spec(Job.from_fields(devices=("cpu",)))),
+        nn.Sequential(nn.BatchNorm1d(2)),
+    )
     model.get_parameter("0.weight").requires_grad_(False)
     strategy.local_modules = [model]
     assert [name for name, _ in strategy.parameters()] == ["0.bias"]

@@ -19,11 +19,11 @@ from engine.strategies.ddp import DataParallelProcesses
 from engine.strategies.single import SingleDevice
 from engine.strategies.speed import balance, measure_images_per_second
 from tests.support.dataset_infos import make_classification_objective
-from tests.support.specs import spec_of
+from tests.support.specs import make_worker_spec
 
 
 def _strategy(job: Job) -> SingleDevice:
-    spec = spec_of(job)
+    spec = make_worker_spec(job)
     strategy = SingleDevice(spec)
     strategy.resolved_job = ResolvedJob(job)
     return strategy
@@ -89,7 +89,7 @@ class _Slower(Collectives):
 
 def test_shares_follow_the_speeds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed, "measure_images_per_second", lambda *_: 30.0)
-    strategy = DataParallelProcesses(spec_of(Job.from_fields(strategy="ddp", devices=("cpu",) * 3)))
+    strategy = DataParallelProcesses(make_worker_spec(Job.from_fields(strategy="ddp", devices=("cpu",) * 3)))
     strategy.resolved_job, strategy.collectives = ResolvedJob(strategy.spec.job), _Slower()
     balance(strategy, _model(), make_classification_objective(), (3, 16, 16))
     assert strategy.shares == strategy.resolved_job.shares == (30 / 60, 10 / 60, 20 / 60)

@@ -27,7 +27,7 @@ from engine.supervisor import server
 from engine.supervisor.server import SLOW_BYTES
 from tests.engine.supervisor.supervised import PATIENCE_S, Start, Supervised, events, messages, wait_until
 from tests.engine.supervisor.tiny_worker import step_metrics
-from tests.support.served import Served
+from tests.support.served import LocalServer
 
 
 def raw_client(supervised: Supervised) -> socket.socket:
@@ -140,8 +140,8 @@ HELLO = ENCODE.encode(Hello()) + b"\n"
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    one = Served(tmp_path, ())
+def served(tmp_path: Path) -> Iterator[LocalServer]:
+    one = LocalServer(tmp_path, ())
     yield one
     one.close()
 
@@ -163,9 +163,9 @@ def served(tmp_path: Path) -> Iterator[Served]:
     ],
     ids=lambda value: str(value[:40]),  # the name of a test is put into its environment, which has a limited length
 )
-def test_invalid_client_gets_the_reason(served: Served, message: bytes, reason: str) -> None:
-    good, _ = served.greet()
-    bad = served.client(message)
+def test_invalid_client_gets_the_reason(served: LocalServer, message: bytes, reason: str) -> None:
+    good, _ = served.connect()
+    bad = served.open_client(message)
     received = served.receive(bad, lambda data: b'"goodbye"' in data)
     answer = SERVER_MESSAGE.decode(received.splitlines()[-1])
     assert isinstance(answer, Goodbye)
@@ -193,38 +193,38 @@ def test_connecting_to_an_ended_run_fails(start: Start, tmp_path: Path) -> None:
         RunConnection(supervised.run)
 
 
-def test_late_client_gets_the_complete_history(served: Served, tmp_path: Path) -> None:
+def test_late_client_gets_the_complete_history(served: LocalServer, tmp_path: Path) -> None:
     """Use a history of events that may be dropped and that is much longer than `SLOW_BYTES`."""
     for number in range(1, 4001):
         served.log.append(step_metrics(number))
     assert served.log.end > 2 * SLOW_BYTES
-    client = served.client(HELLO)
+    client = served.open_client(HELLO)
     received = served.receive(client, lambda data: data.count(b"\n") == 1 + 4000)
     assert received.partition(b"\n")[2] == (tmp_path / "events.jsonl").read_bytes()
 
 
-def test_refused_clients_get_the_reason_until_they_are_accepted(served: Served) -> None:
-    client, _ = served.greet()
+def test_refused_clients_get_the_reason_until_they_are_accepted(served: LocalServer) -> None:
+    client, _ = served.connect()
     served.server.refuse_clients("busy")
     served.receive(client, lambda data: b'"goodbye","reason":"busy"' in data)
-    assert served.greet()[1] == Goodbye(reason="busy")
+    assert served.connect()[1] == Goodbye(reason="busy")
     served.server.accept_clients()
-    assert isinstance(served.greet()[1], Welcome)
+    assert isinstance(served.connect()[1], Welcome)
 
 
-def test_limits_drop_the_oldest_or_slowest_client(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_drop_the_oldest_or_slowest_client(served: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"MAX_UNAUTHENTICATED": 2, "MAX_CONTROLS": 2, "MAX_CLIENTS": 2, "STALLED_S": 0.0}.items():
         monkeypatch.setattr(server, name, value)
-    silent = [served.client() for _ in range(3)]
+    silent = [served.open_client() for _ in range(3)]
     served.poll_until_true(lambda: select.select(silent, [], [], 0)[0] == silent[:1])
     assert silent[0].recv(1) == b""
-    controls = [served.greet(from_n=COMMANDS_ONLY)[0] for _ in range(3)]
+    controls = [served.connect(from_n=COMMANDS_ONLY)[0] for _ in range(3)]
     served.receive(controls[0], lambda data: b'"goodbye"' in data)
-    quick, slow = (served.greet()[0] for _ in range(2))
+    quick, slow = (served.connect()[0] for _ in range(2))
     for number in range(1, 400):
         served.log.append(LogLine(text=str(number).ljust(5000)))
     served.receive(quick, lambda data: data.count(b"\n") == 400)
-    assert isinstance(served.greet()[1], Welcome)
+    assert isinstance(served.connect()[1], Welcome)
     lines = served.receive(slow, lambda data: b'"goodbye"' in data and data.endswith(b"\n")).splitlines()
     messages = [SERVER_MESSAGE.decode(line) for line in lines]
     assert isinstance(messages[-1], Goodbye)

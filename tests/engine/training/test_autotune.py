@@ -24,7 +24,7 @@ from engine.torch_compat import is_compiled
 from engine.training.autotune import Autotuner
 from tests.support.dataset_infos import make_classification_objective
 from tests.support.gates import ON_COMMAND
-from tests.support.specs import spec_of
+from tests.support.specs import make_worker_spec
 from tests.support.worker_group import WorkerGroup
 
 SHAPE = (3, 16, 16)
@@ -79,7 +79,7 @@ class AutotuneResult:
     ) -> None:
         self.choices: dict[str, tuple[str, str]] = {}
         fields: dict[str, Any] = {"batch_size": 4, "devices": ("cpu",)} | job
-        spec = spec_of(Job.from_fields(**fields), rank=rank, world_size=1, devices=("cpu",) * (rank + 1))
+        spec = make_worker_spec(Job.from_fields(**fields), rank=rank, world_size=1, devices=("cpu",) * (rank + 1))
         self.strategy: Strategy = STRATEGIES[spec.job.resolved_strategy](spec)
         self.trials = Autotuner(
             self.strategy, make_classification_objective(), SHAPE, steps=steps, emit=self._emit, is_stopped=is_stopped

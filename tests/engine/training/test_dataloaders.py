@@ -22,7 +22,7 @@ from engine.tasks.registry import TASKS
 from engine.training.dataloaders import DataLoaders, create_image_loader, size_limits
 from tests.engine.training.task_jobs import task_job
 from tests.support.outlined import make_outlined
-from tests.support.specs import spec_of
+from tests.support.specs import make_worker_spec
 
 SIDE = 96
 
@@ -88,7 +88,7 @@ def test_varying_sizes_are_large_enough_for_the_model(task: str, model: str, sma
 def test_ranks_get_their_shares_of_each_batch(images: Path, rank: int) -> None:
     job = task_job(images, 2, task="classification", model="mnist_cnn", image_size=16, batch_size=8, strategy="ddp")
     job = job.with_fields(oversample=True, loader_workers=2, augmentation="strong", memory_format="channels_last")
-    task, spec = TASKS[job.task], spec_of(job, rank=rank)
+    task, spec = TASKS[job.task], make_worker_spec(job, rank=rank)
     strategy, splits = DataParallelProcesses(spec), task.splits(job)
     strategy.resolved_job, strategy.model, strategy.shares = ResolvedJob(job), nn.Identity(), (0.75, 0.25)
     events: list[object] = []

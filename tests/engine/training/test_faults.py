@@ -19,12 +19,12 @@ from engine.strategies.base import StrategyError
 from engine.strategies.memory import DoesNotFit
 from engine.training.faults import classify, explain
 from engine.training.metric_buffer import NotFinite
-from tests.support.specs import spec_of
+from tests.support.specs import make_worker_spec
 
 
 def _spec(job: Job) -> WorkerSpec:
     """Return the specification of rank 1 in a run of two workers."""
-    return spec_of(job, rank=1)
+    return make_worker_spec(job, rank=1)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ KINDS: list[tuple[Exception, str]] = [
 @pytest.mark.parametrize(("error", "expected"), KINDS)
 def test_kind_classifies_errors(job: Callable[..., Job], error: Exception, expected: str) -> None:
     assert classify(error, _spec(job(cpus=2, strategy="ddp"))) == expected
-    assert classify(RuntimeError("Connection reset"), spec_of(job(), world_size=1)) == "error"
+    assert classify(RuntimeError("Connection reset"), make_worker_spec(job(), world_size=1)) == "error"
 
 
 def test_cause_names_failed_gpu(job: Callable[..., Job]) -> None:
@@ -165,7 +165,7 @@ def test_cause_names_failed_gpu(job: Callable[..., Job]) -> None:
         "GPU 1 of the run (GPU-2) failed at step 12: CUDA error: uncorrectable ECC error encountered. "
     )
     full = torch.OutOfMemoryError("CUDA out of memory. GPU 1 has a total capacity of 8 GiB")
-    spec = spec_of(job(devices=("GPU-1", "GPU-2"), strategy="dp"), world_size=1)
+    spec = make_worker_spec(job(devices=("GPU-1", "GPU-2"), strategy="dp"), world_size=1)
     assert "GPU 1 of the run (GPU-2)" in explain(full, spec, "at step 12")
 
 

@@ -21,7 +21,7 @@ from engine.training.callbacks.callback import StepEnd
 from engine.training.callbacks.step_metrics import StepReport
 from engine.training.callbacks.validation_report import ValidationReport
 from engine.training.metric_buffer import MetricBuffer, NotFinite, StepTotals
-from tests.support.specs import spec_of
+from tests.support.specs import make_worker_spec
 
 
 def result(loss: float, images: int = 4) -> StepResult:
@@ -64,7 +64,7 @@ class _WithOther(Collectives):
 
 
 def test_step_report_sums_over_all_ranks() -> None:
-    strategy = SingleDevice(spec_of(Job.from_fields(devices=("cpu", "cpu"), strategy="ddp")))
+    strategy = SingleDevice(make_worker_spec(Job.from_fields(devices=("cpu", "cpu"), strategy="ddp")))
     strategy.collectives, strategy.model = (other := _WithOther()), nn.Module()
     strategy.model.loss_names = ("box", "class")  # type: ignore[assignment]
     events: list[Event] = []
@@ -91,7 +91,11 @@ def test_step_report_sums_over_all_ranks() -> None:
 
 
 def test_validation_report_has_classes_and_new_parts() -> None:
-    strategy, events, metric = SingleDevice(spec_of(Job.from_fields(devices=("cpu",)))), [], ClassificationMetric(64)
+    strategy, events, metric = (
+        SingleDevice(make_worker_spec(Job.from_fields(devices=("cpu",)))),
+        [],
+        ClassificationMetric(64),
+    )
     report = ValidationReport(strategy, 21, events.append)
     strategy.evaluation_parts = 2
     report.on_validation_start()

@@ -18,7 +18,7 @@ from engine.strategies.single import SingleDevice
 from engine.training.metric_buffer import NotFinite
 from engine.training.oom_retry import SKIPS, ResilientStep
 from tests.support.dataset_infos import make_classification_objective
-from tests.support.specs import spec_of
+from tests.support.specs import make_worker_spec
 
 
 def make_stepper(job: Job, *layers: nn.Module) -> tuple[ResilientStep, list[Event], nn.Module]:
@@ -26,7 +26,7 @@ def make_stepper(job: Job, *layers: nn.Module) -> tuple[ResilientStep, list[Even
 
     The model consists of `layers`, followed by a linear layer.
     """
-    strategy = SingleDevice(spec_of(job))
+    strategy = SingleDevice(make_worker_spec(job))
     model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(12, 2))
     strategy.wrap(model, make_classification_objective(), (3, 2, 2), ResolvedJob(job))
     events: list[Event] = []

@@ -24,7 +24,7 @@ from engine.training.split_loader import SplitLoader
 from tests.gui.split_points.example import make_step_times
 from tests.support.clock import Clock
 from tests.support.gates import ON_COMMAND
-from tests.support.specs import spec_of
+from tests.support.specs import make_worker_spec
 
 Make = Callable[..., Job]
 Start = Callable[..., Any]
@@ -93,7 +93,7 @@ def test_slowest_rank_needs_two_reports(
     # Independent of other work on this machine.
     monkeypatch.setattr(step_profile.linux, "waited_for_core_s", lambda: 0.0)
     monkeypatch.setattr(step_profile, "EMIT_S", 0.0)
-    spec = spec_of(job(cpus=2, strategy="ddp"), run_folder=str(tmp_path), rank=rank)
+    spec = make_worker_spec(job(cpus=2, strategy="ddp"), run_folder=str(tmp_path), rank=rank)
     strategy = SingleDevice(spec)
     strategy.resolved_job = ResolvedJob(spec.job)
     events: list[Event] = []
@@ -114,7 +114,7 @@ def test_advice_is_based_on_recent_steps(job: Make, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(step_profile.linux, "waited_for_core_s", lambda: next(waited))
     monkeypatch.setattr(step_profile, "find_bottleneck", profiles.append)
     threads = torch.get_num_threads()
-    strategy = SingleDevice(spec_of(job(), run_folder=str(tmp_path), threads=threads + 2))
+    strategy = SingleDevice(make_worker_spec(job(), run_folder=str(tmp_path), threads=threads + 2))
     strategy.resolved_job = ResolvedJob(strategy.spec.job)
     loader, watch = SimpleNamespace(decoding_s=1.0, threads=3), strategy.profiler.watch
     profile = StepProfile(strategy, SplitLoader(9, 9, loader), lambda _: None, first_epoch=1, first_step=1)  # type: ignore[arg-type]

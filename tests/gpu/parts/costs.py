@@ -23,7 +23,7 @@ from engine.strategies.profiler import RECORD_S
 from tests.benchmarks.checkpoint_pause import AIM as PAUSE_AIM
 from tests.gpu.hooks import recorded
 from tests.gpu.proof import CheckContext, Skipped, prove
-from tests.support.sides import Setting, autocast, plain_model
+from tests.support.sides import Setting, create_autocast, create_model
 from tests.support.timed_runs import make_images
 
 RECORD_AIM = 0.02
@@ -160,14 +160,14 @@ def _bare_step(proof: CheckContext) -> tuple[Any, int]:
         data="", model="resnet18", size=size, batch=batch, classes=10, images=0, seconds=0.0,
         device=str(proof.device), precision="bf16",
     )  # fmt: skip
-    model = plain_model(setting).to(setting.device)
+    model = create_model(setting).to(setting.device)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, fused=True)
     inputs = torch.randn(setting.batch, 3, setting.size, setting.size, device=setting.device)
     targets = torch.randint(0, 10, (setting.batch,), device=setting.device)
 
     def step() -> None:
         optimizer.zero_grad()
-        with autocast(setting):
+        with create_autocast(setting):
             loss = functional.cross_entropy(model(inputs), targets)
         loss.backward()
         optimizer.step()

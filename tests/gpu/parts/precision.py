@@ -12,7 +12,7 @@ from engine.strategies.base import NATIVE_BF16, ResolvedJob, Strategy, resolve_p
 from tests.gpu.jobs import by_class, model_file
 from tests.gpu.proof import CheckContext, prove
 from tests.support.dataset_infos import make_classification_objective
-from tests.support.specs import spec_of
+from tests.support.specs import make_worker_spec
 
 LOUD = """
 from torch import nn
@@ -81,7 +81,7 @@ def overflow(proof: CheckContext) -> None:
 def _set_up(proof: CheckContext) -> tuple[Strategy, OptimizerStep]:
     """Return a model with its optimizer, as in a single worker."""
     job = Job.from_fields(precision="fp16", image_size=16, batch_size=12, schedule="none", devices=(proof.gpu,))
-    spec = spec_of(job)
+    spec = make_worker_spec(job)
     strategy = STRATEGIES["single"](spec)
     strategy.setup()
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.Tanh(), torch.nn.Flatten(), torch.nn.Linear(1568, 3))

@@ -21,7 +21,7 @@ from PySide6.QtWidgets import QApplication
 
 from gui.form.panel import JobPanel
 from gui.style import theme
-from tests.support.pulse import Pulse
+from tests.support.pulse import StallMeter
 
 DEAD = os.environ["DEAD_DISK"]
 TYPED = {
@@ -56,7 +56,7 @@ def main(folder: str) -> None:
     stuck.start()
     stuck.join(0.2)
     results = {"dead": stuck.is_alive(), "ready_before": wait(form.train.isEnabled)}
-    pulse = Pulse()
+    pulse = StallMeter()
     for name, text in TYPED.items():
         control = form.rows[name].editor.control
         control.clear()

@@ -37,7 +37,7 @@ from tests.gui.run.curves.test_time_spent import spent
 from tests.gui.run.evaluated_run import make_predicted_run
 from tests.gui.sources.written_runs import append, job, list_run_events, make_plan, supervise_here, write_run
 from tests.support.drops import drop_files
-from tests.support.run_data import data_from
+from tests.support.run_data import make_run_data
 from tests.support.widgets import ShowWidget, visible_text
 
 Open = Callable[[RunFolder], RunPage]
@@ -96,7 +96,7 @@ def test_hero_shows_progress_and_time(
     hero = show_widget(RunHero(Actions(show_widget(QWidget(), 900, 200))), 900, 60)
     run = write_run(80, "paused", strategy="auto")
     events = [event for event in run.events() if not (status.active and isinstance(event, RunFinished))]
-    hero.show_run(run, job(name="ants"), data_from(events), status)
+    hero.show_run(run, job(name="ants"), make_run_data(events), status)
     assert (hero.progress.isVisible(), hero.progress.maximum()) == progress
     assert (hero.time.text(), hero.time_note.text()) == time_texts
     assert hero.facts.isVisible() is hero.next_steps.isVisible() is (status.label == "Paused")
@@ -125,7 +125,7 @@ def test_best_metric_follows_direction_job_and_end(
         Validation(epoch=epoch, step=epoch, measures=values, images=20, seconds=1)
         for epoch, values in enumerate(measures, 1)
     ]
-    found = best_metric(data_from([started, *validations, *([finished] if finished else [])]))
+    found = best_metric(make_run_data([started, *validations, *([finished] if finished else [])]))
     assert (found.value, found.title.lower(), found.epoch) == metric
     assert best_metric(RunData()).epoch is None
 
@@ -354,7 +354,7 @@ def test_header_shows_notes_and_buttons_that_apply(show_widget: ShowWidget) -> N
         (warnings[:1], ["⚠ a"]),
         ([], []),
     ):
-        header.notes.show_data(data_from(events))
+        header.notes.show_data(make_run_data(events))
         assert visible_text(header.notes).splitlines() == lines
     header.remote.file_fetch.progress.emit(FetchProgress(done_bytes=1 << 30, total_bytes=4 << 30))
     assert "1.0 of 4.0 GiB" in header.remote.label.text()

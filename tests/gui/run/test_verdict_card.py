@@ -13,7 +13,7 @@ from engine.runs.folder import RunFolder
 from gui.run.cards import VerdictCard
 from gui.sources.run_data import RunData
 from tests.gui.sources.written_runs import append, job, list_run_events, write_run
-from tests.support.run_data import data_from
+from tests.support.run_data import make_run_data
 from tests.support.widgets import OpenWindow
 
 OVERFITTED = Verdict(
@@ -44,7 +44,7 @@ def make_ended_run(verdict: Verdict, **fields: object) -> RunFolder:
 def test_verdict_card_is_hidden_without_verdict(card: VerdictCard) -> None:
     card.show_data(RunData())
     assert card.isHidden()
-    run_data = data_from([AT_REST])
+    run_data = make_run_data([AT_REST])
     card.show_data(run_data)
     assert not card.isHidden()
     assert card.sentence.text() == AT_REST.sentence
@@ -54,19 +54,19 @@ def test_verdict_card_is_hidden_without_verdict(card: VerdictCard) -> None:
 
 def test_verdict_card_hides_for_resumed_run(card: VerdictCard) -> None:
     started = next(event for event in list_run_events(job(), 4, None) if isinstance(event, RunStarted))
-    card.show_data(data_from([OVERFITTED]))
-    card.show_data(data_from([OVERFITTED, started]))
+    card.show_data(make_run_data([OVERFITTED]))
+    card.show_data(make_run_data([OVERFITTED, started]))
     assert card.isHidden()
 
 
 def test_verdict_card_requests_changes(card: VerdictCard, qtbot: QtBot) -> None:
-    card.show_data(data_from([OVERFITTED]))
+    card.show_data(make_run_data([OVERFITTED]))
     assert card.buttons[0].text() == "Use these settings"
     assert card.buttons[0].accessibleDescription() == "Put a new run into the form: augmentation light"
     with qtbot.waitSignal(card.requested) as requested:
         card.buttons[0].click()
     assert requested.args == [OVERFITTED.changes, False]
-    card.show_data(data_from([FALLING]))
+    card.show_data(make_run_data([FALLING]))
     assert card.buttons[0].text() == "Train further"
     assert card.buttons[0].toolTip() == "Put this run into the form to train it further: epochs 10"
     with qtbot.waitSignal(card.requested) as requested:
@@ -75,7 +75,7 @@ def test_verdict_card_requests_changes(card: VerdictCard, qtbot: QtBot) -> None:
 
 
 def test_verdict_card_has_no_button_for_unknown_field(card: VerdictCard) -> None:
-    card.show_data(data_from([Verdict(code="overfitted", sentence="Turn it down.", changes={"warp": 9})]))
+    card.show_data(make_run_data([Verdict(code="overfitted", sentence="Turn it down.", changes={"warp": 9})]))
     assert card.sentence.text() == "Turn it down."
     assert card.buttons == []
 
@@ -147,7 +147,7 @@ def test_verdict_card_offers_devices_other_than_a_lost_gpu(open_window: OpenWind
 def test_verdict_card_offers_new_run_without_checkpoint(card: VerdictCard, qtbot: QtBot) -> None:
     lost = Failed(cause="GPU 1 is lost.", kind="lost_gpu", changes={"devices": ("cpu",)})
     started = next(list_run_events(job(), 4, None))
-    card.show_data(data_from([started, lost, RunFinished(outcome="failed")]))
+    card.show_data(make_run_data([started, lost, RunFinished(outcome="failed")]))
     assert card.buttons[0].text() == "Train on the other devices"
     with qtbot.waitSignal(card.requested) as requested:
         card.buttons[0].click()
@@ -158,5 +158,5 @@ def test_verdict_card_ignores_failures_for_other_reasons(card: VerdictCard) -> N
     started = next(list_run_events(job(pretrained=True), 4, None))
     lost = Failed(cause="GPU 1 is lost.", kind="lost_gpu", changes={"devices": ("cpu",)})
     for events in ([started, Failed(cause="The disk is full."), RunFinished(outcome="failed")], [started, lost]):
-        card.show_data(data_from(events))
+        card.show_data(make_run_data(events))
         assert card.isHidden()

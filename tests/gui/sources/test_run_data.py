@@ -38,11 +38,11 @@ from tests.gui.sources.executions import (
 )
 from tests.gui.sources.written_runs import EPOCHS, STEP_S, job, make_plan, write_run
 from tests.gui.split_points.example import make_step_times, make_trace
-from tests.support.run_data import data_from
+from tests.support.run_data import make_run_data
 
 
 def test_run_data_collects_all_numbers() -> None:
-    data = data_from(write_run(40).events())
+    data = make_run_data(write_run(40).events())
     steps = data.steps
     assert steps.step.values.tolist() == list(range(1, 41))
     np.testing.assert_allclose(steps.seconds.values, STEP_S * np.arange(1, 41), atol=1e-4)
@@ -63,7 +63,7 @@ def test_run_data_unknown_values_are_nan() -> None:
         Validation(epoch=epoch, step=epoch, measures=measures, images=1, seconds=0.0)
         for epoch, measures in ((1, {"loss": 1.0}), (2, {"top1": 0.5}))
     ]
-    data = data_from([step, *validations])
+    data = make_run_data([step, *validations])
     assert np.isnan(data.steps.accuracy.values).all()
     assert np.isnan(data.validations.measures["top1"].values).tolist() == [True, False]
     assert np.isnan(data.validations.measures["loss"].values).tolist() == [False, True]
@@ -102,7 +102,7 @@ def test_run_data_ignores_repeated_events() -> None:
     ],
 )  # fmt: skip
 def test_run_data_logs_events(logged: list[AnyEvent], text: str, kinds: list[str]) -> None:
-    assert [line.kind for line in data_from(logged).lines if text in line.text] == kinds
+    assert [line.kind for line in make_run_data(logged).lines if text in line.text] == kinds
 
 
 @pytest.mark.parametrize(
@@ -118,13 +118,13 @@ def test_run_data_logs_events(logged: list[AnyEvent], text: str, kinds: list[str
     ],
 )  # fmt: skip
 def test_run_data_field_after_events(logged: list[AnyEvent], field: str, value: object) -> None:
-    found = attrgetter(field)(data_from(logged))
+    found = attrgetter(field)(make_run_data(logged))
     assert (tuple(each.done_bytes for each in found) if field == "fetching" else found) == value
 
 
 @pytest.mark.parametrize("from_step", [0, 10, 24, 25, 40])
 def test_run_data_replaces_repeated_steps(from_step: int) -> None:
-    data = data_from(first_execution(25), second_execution(from_step))
+    data = make_run_data(first_execution(25), second_execution(from_step))
     retained = min(from_step, 25)
     assert data.steps.step.values.tolist() == [*range(1, retained + 1), *range(from_step + 1, STEPS + 1)]
     assert (np.diff(data.steps.seconds.values) > 0).all()
@@ -133,13 +133,13 @@ def test_run_data_replaces_repeated_steps(from_step: int) -> None:
 
 
 def test_run_data_replaces_validations_but_no_device_samples() -> None:
-    data = data_from(first_execution(25), second_execution(15))
+    data = make_run_data(first_execution(25), second_execution(15))
     assert data.validations.step.values.tolist() == [10, 20, 30, 40]
     assert data.validations.measures["top1"].values.tolist() == [0.8] * 4
     assert data.validations.epoch.values.tolist() == [1, 2, 3, 4]
     assert data.devices["cpu"].step.values.tolist() == [10, 15, 20, 30, 40]
     assert (np.diff(data.devices["cpu"].seconds.values) > 0).all()
-    only_validated = data_from(
+    only_validated = make_run_data(
         first_execution(30), [event for event in second_execution(25, 26) if not isinstance(event, StepMetrics)]
     )
     assert only_validated.validations.step.values.tolist() == [10, 20]
@@ -147,7 +147,7 @@ def test_run_data_replaces_validations_but_no_device_samples() -> None:
 
 def test_run_data_apply_all_equals_apply() -> None:
     logged = list(chain(first_execution(25), [Waiting(time=BEGUN + 3, position=2)], second_execution(15)))
-    together, one_by_one = data_from(logged), RunData()
+    together, one_by_one = make_run_data(logged), RunData()
     for event in logged:
         one_by_one.apply(event)
     for name, column in vars(together.steps).items():
@@ -162,7 +162,7 @@ def test_run_data_apply_all_equals_apply() -> None:
 
 
 def test_run_data_does_not_overwrite_held_views() -> None:
-    data = data_from(first_execution(25))
+    data = make_run_data(first_execution(25))
     losses = data.steps.loss.values
     before = losses.copy()
     for n, event in enumerate(second_execution(10), 1000):
@@ -173,7 +173,7 @@ def test_run_data_does_not_overwrite_held_views() -> None:
 
 @pytest.mark.parametrize("pause_s", [NIGHT_S, -NIGHT_S], ids=["a night", "clock set back"])
 def test_run_data_excludes_pause_from_time(pause_s: float) -> None:
-    data = data_from(first_execution(25), second_execution(25, 30, begun=BEGUN + pause_s))
+    data = make_run_data(first_execution(25), second_execution(25, 30, begun=BEGUN + pause_s))
     assert data.steps.seconds.values[-1] == pytest.approx(30 * STEP_S)
     assert data.steps.seconds.values[24:26] == pytest.approx([25 * STEP_S, 26 * STEP_S])
     assert ("after 8:59:58 h" in "".join(line.text for line in data.lines)) == (pause_s > 0)
@@ -187,18 +187,18 @@ def test_run_data_excludes_queueing_from_time() -> None:
         LogLine(time=BEGUN + 60, text="still waiting"),
         Waiting(time=BEGUN + 3600, position=1, behind=("b",)),
     ]
-    assert data_from([started], queued).waiting is not None
-    data = data_from([started], queued, rest)
+    assert make_run_data([started], queued).waiting is not None
+    data = make_run_data([started], queued, rest)
     assert data.waiting is None
     assert data.steps.seconds.values[0] == pytest.approx(1 + STEP_S)
-    interrupted = data_from([first_execution()[0], Waiting(time=BEGUN + 2, position=1)], second_execution(0, 10))
+    interrupted = make_run_data([first_execution()[0], Waiting(time=BEGUN + 2, position=1)], second_execution(0, 10))
     assert interrupted.steps.seconds.values[-1] == pytest.approx(2 + 10 * STEP_S)
 
 
 def test_restart_continues_curves_on_the_new_devices() -> None:
     at = BEGUN + 26 * STEP_S
     restart = restart_events(20, at, kind="lost_machine", devices=("a:cpu", "b:cpu"), changes={"accumulation": 2})
-    data = data_from(first_execution(25), restart, steps(range(21, 31), at + 1))
+    data = make_run_data(first_execution(25), restart, steps(range(21, 31), at + 1))
     assert data.failure is None
     assert data.steps.step.values.tolist() == list(range(1, 31))
     assert data.steps.loss.values[20:].tolist() == [9.0] * 10
@@ -209,18 +209,18 @@ def test_restart_continues_curves_on_the_new_devices() -> None:
 
 def test_resume_drops_measurements_of_workers() -> None:
     measured: list[AnyEvent] = [make_trace(time=BEGUN + 3), make_step_times()]
-    assert data_from(first_execution(25), measured).trace is not None
-    data = data_from(first_execution(25), measured, second_execution(20, 30))
+    assert make_run_data(first_execution(25), measured).trace is not None
+    data = make_run_data(first_execution(25), measured, second_execution(20, 30))
     assert (data.trace, data.rank_times, data.time_spent) == (None, None, None)
 
 
 def test_fork_starts_at_step_of_source() -> None:
-    data = data_from(second_execution(20)[:4])
+    data = make_run_data(second_execution(20)[:4])
     assert (data.step, data.rollbacks, len(data.steps.step)) == (20, 0, 0)
 
 
 def test_validation_details_have_gaps_for_missing_classes() -> None:
-    details = data_from(events(job())).validation_details
+    details = make_run_data(events(job())).validation_details
     assert [figures.step for figures in details.classes] == [10, 20, 30, 40]
     assert [predicted.step for predicted in details.predicted] == [10, 20, 30, 40]
     first_iou, second_iou, third_iou = details.classes[1].measures["IoU"]
@@ -231,12 +231,12 @@ def test_validation_details_have_gaps_for_missing_classes() -> None:
 
 def test_validation_details_are_cut_and_replaced() -> None:
     logged = list(events(job()))
-    data = data_from(logged, [make_plan(from_step=20, classes=CLASSES)])
+    data = make_run_data(logged, [make_plan(from_step=20, classes=CLASSES)])
     assert [figures.step for figures in data.validation_details.classes] == [10, 20]
     assert [predicted.step for predicted in data.validation_details.predicted] == [10, 20]
-    assert data.rollbacks == data_from(logged).rollbacks + 1
+    assert data.rollbacks == make_run_data(logged).rollbacks + 1
     repeated = ClassMeasures(epoch=4, step=40, measures={"IoU": (0.5, 0.5, 0.5)})
-    details = data_from(logged, [repeated, Predicted(epoch=4, step=40, samples=())]).validation_details
+    details = make_run_data(logged, [repeated, Predicted(epoch=4, step=40, samples=())]).validation_details
     assert [figures.step for figures in details.classes] == [10, 20, 30, 40]
     assert details.classes[-1].measures["IoU"].tolist() == [0.5] * 3
     assert details.classes[-1].confusion is None

@@ -18,7 +18,7 @@ from gui.pages import MONITOR, TABS
 from tests.gui.monitor.watching import texts
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub, find_obstacle, gpu_profile, uuid_of
-from tests.support.pulse import Pulse
+from tests.support.pulse import StallMeter
 from tests.support.widgets import OpenWindow
 
 pytestmark = [
@@ -65,7 +65,7 @@ def test_nvml_hang_is_reported_and_recovers(
     window, page = monitor()
     tiles = page.gpus.tiles.tiles
     qtbot.waitUntil(lambda: len(tiles) == 2)
-    pulse = Pulse()
+    pulse = StallMeter()
     hanging.touch()
     qtbot.waitUntil(lambda: "NVML is not answering" in texts(page.errors))
     assert "stale" in tiles[uuid_of(0)].state.text()
@@ -86,7 +86,7 @@ def test_long_nvml_hang_is_reported_and_recovers(
     window, page = monitor()
     tiles = page.gpus.tiles.tiles
     qtbot.waitUntil(lambda: len(tiles) == 1)
-    pulse = Pulse()
+    pulse = StallMeter()
     hanging.touch()
     started_at = time.monotonic()
     qtbot.waitUntil(lambda: "NVML is not answering" in texts(page.errors))

@@ -25,7 +25,7 @@ from gui.pages import MONITOR, RUNS, SEARCHES, TRAIN
 from gui.run.header import VIEWS
 from gui.style import theme
 from tests.gui.sources.written_runs import supervise_here, write_run
-from tests.support.pulse import Pulse, waited_for_a_core_s
+from tests.support.pulse import StallMeter, read_core_wait_s
 from tests.support.stage import until
 
 LOOK_MS = 150
@@ -85,7 +85,7 @@ def main() -> None:
     until(lambda: window.workspace is not None and window.workspace.runs.table.model().rowCount() == 3)
     window.show_run(running)
     until(lambda: window.form.train.isEnabled() and not window.workspace.session.loading)  # type: ignore[union-attr]
-    pulse = Pulse()
+    pulse = StallMeter()
     use(window, answers=True)
     pulse.stop()
     before_s = pulse.longest_s
@@ -95,12 +95,12 @@ def main() -> None:
         stuck = threading.Thread(target=lambda: os.stat(f"{dead}/x"), daemon=True)
         stuck.start()
         stuck.join(0.2)
-        pulse = Pulse()
+        pulse = StallMeter()
         use(window, answers=False)
         pulse.stop()
-        started, waited_s = time.monotonic(), waited_for_a_core_s()
+        started, waited_s = time.monotonic(), read_core_wait_s()
         window.quit()
-        closed_s = time.monotonic() - started - (waited_for_a_core_s() - waited_s)
+        closed_s = time.monotonic() - started - (read_core_wait_s() - waited_s)
         faulthandler.unregister(signal.SIGUSR1)
         stacks.seek(0)
         found = stacks.read().split("Stack (most")[1:]

@@ -43,7 +43,7 @@ from engine.system import paths
 from tests.conftest import MARK
 from tests.support.clock import Clock
 from tests.support.made_searches import make_search_config, make_state
-from tests.support.searches import SPACE, small_job, small_search, wait_for
+from tests.support.searches import SPACE, make_small_job, make_small_search, wait_for
 
 TRAINED = sum(row.epoch for row in make_state(3).trials)
 RANGES = {name: SPACE[name] for name in ("learning_rate", "optimizer")}
@@ -90,7 +90,7 @@ def read_times(run: RunFolder) -> tuple[float, float]:
 
 
 def test_driver_continues_after_kill_and_is_reproducible() -> None:
-    search = small_search(small_job(epochs=2), space=RANGES, pruner="none", seed=3)
+    search = make_small_search(make_small_job(epochs=2), space=RANGES, pruner="none", seed=3)
     folder = start_search(search)
     wait_for(lambda: len(trials_of("small")) >= 2 and any(row.epoch for row in folder.state().trials))
     kill(folder)
@@ -141,7 +141,7 @@ def test_driver_continues_after_kill_and_is_reproducible() -> None:
 
 @pytest.mark.long
 def test_driver_stop_pauses_trials_and_restart_resumes() -> None:
-    folder = start_search(small_search(small_job(epochs=30), space=RANGES, pruner="none", trials=2))
+    folder = start_search(make_small_search(make_small_job(epochs=30), space=RANGES, pruner="none", trials=2))
     wait_for(lambda: any(row.epoch >= 2 for row in folder.state().trials))
     assert stop_driver(folder)
     state = final_state(folder)
@@ -158,7 +158,7 @@ def test_driver_stop_pauses_trials_and_restart_resumes() -> None:
 
 @pytest.mark.long
 def test_driver_recovers_all_trials_after_power_failure() -> None:
-    folder = start_search(small_search(small_job(epochs=6), space=RANGES, trials=8))
+    folder = start_search(make_small_search(make_small_job(epochs=6), space=RANGES, trials=8))
     wait_for(lambda: sum(row.state in ENDED_TRIALS for row in folder.state().trials) >= 3)
     kill_everything()
     before = {row.number: row for row in folder.state().trials if row.state in ENDED_TRIALS}
@@ -177,7 +177,7 @@ def test_driver_recovers_all_trials_after_power_failure() -> None:
 
 @pytest.mark.long
 def test_driver_killed_during_repeats_starts_none_twice() -> None:
-    search = small_search(small_job(epochs=2, seed=5), space=RANGES, pruner="none", trials=2, confirm=3)
+    search = make_small_search(make_small_job(epochs=2, seed=5), space=RANGES, pruner="none", trials=2, confirm=3)
     folder = start_search(search)
     wait_for(lambda: sum(row.repeat_of is not None for row in folder.state().trials) >= 3)
     kill(folder)
@@ -202,7 +202,7 @@ def test_driver_killed_during_repeats_starts_none_twice() -> None:
 
 @pytest.mark.long
 def test_driver_ends_if_all_trials_fail() -> None:
-    search = small_search(small_job(restarts=0), space=RANGES, pruner="none", devices=["cpu"])
+    search = make_small_search(make_small_job(restarts=0), space=RANGES, pruner="none", devices=["cpu"])
     broken = msgspec.structs.replace(search, job=search.job.with_fields(dataset="/nowhere"))
     state = final_state(start_search(broken))
     assert state.ended == "failed"
@@ -243,8 +243,11 @@ class WrittenSearch:
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, values: Mapping[int, float | str | None] = FIRST_VALUES, **fields: Any
     ) -> None:
-        self.search = small_search(
-            **({"space": RANGES, "pruner": "none", "trials": 3, "devices": ["cpu"] * 3, "job": small_job()} | fields)
+        self.search = make_small_search(
+            **(
+                {"space": RANGES, "pruner": "none", "trials": 3, "devices": ["cpu"] * 3, "job": make_small_job()}
+                | fields
+            )
         )
         self.folder = create_search(self.search)
         self.started: list[str] = []
@@ -338,7 +341,7 @@ def test_repeats_replace_lucky_winner(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=["many", "few", "own-settings-outside"],
 )
 def test_total_includes_maximum_repeats(trials: int, space: dict[str, Any], total: int) -> None:
-    search = small_search(space=space, trials=trials, confirm=2)
+    search = make_small_search(space=space, trials=trials, confirm=2)
     folder = create_search(search)
     Driver(folder, search, Preloader())._save()
     assert (folder.state().total, folder.state().originals_total) == (total, trials)
@@ -390,7 +393,7 @@ def test_repeats_are_outside_budget_and_sampler(
 def test_trials_are_runs_that_share_the_cores(
     monkeypatch: pytest.MonkeyPatch, job: dict[str, int], space: dict[str, Any], threads: set[int]
 ) -> None:
-    written = WrittenSearch(monkeypatch, {}, job=small_job(**job), space=RANGES | space, confirm=0)
+    written = WrittenSearch(monkeypatch, {}, job=make_small_job(**job), space=RANGES | space, confirm=0)
     written.step()
     jobs = [each for run, _trial in trials_of("small") if (each := run.job())]
     assert [each.name for each in jobs] == ["small 0", "small 1", "small 2"]
@@ -466,7 +469,7 @@ def test_time_of_repeats_does_not_count_against_the_budget(monkeypatch: pytest.M
 
 
 def test_trial_on_devices_of_a_group_occupies_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = small_job(devices=("cpu", "cpu"))
+    job = make_small_job(devices=("cpu", "cpu"))
     written = WrittenSearch(monkeypatch, {0: "running"}, job=job, devices=["cpu"] * 2, devices_per_trial=2)
     written.search = msgspec.structs.replace(written.search, devices=("cpu",), devices_per_trial=1)
     written.start_trials()

@@ -8,7 +8,7 @@ import pytest
 from engine.advisor.search.study import KnownTrial, Study
 from engine.contract.catalogue import load_catalogue
 from engine.contract.search import Search, Trial, TrialRow, TrialState
-from tests.support.searches import SPACE, small_search
+from tests.support.searches import SPACE, make_small_search
 
 CATALOGUE = load_catalogue()
 
@@ -53,7 +53,7 @@ def known_trials(search: Search, count: int) -> list[KnownTrial]:
     ids=["tpe", "random", "nsgaii", "tpe-several"],
 )
 def test_ask_is_reproducible(values: dict[str, object]) -> None:
-    search = small_search(trials=30, seed=7, **values)
+    search = make_small_search(trials=30, seed=7, **values)
     known = known_trials(search, 25)
     for number in (3, 12, 24):
         asked = known[number].trial
@@ -73,7 +73,7 @@ def test_ask_is_reproducible(values: dict[str, object]) -> None:
 
 
 def test_ask_records_ended_and_active_trials() -> None:
-    search = small_search(trials=30)
+    search = make_small_search(trials=30)
     known = known_trials(search, 12)
     states: list[TrialState] = ["running", "waiting", "paused", "interrupted", "stopped"]
     known[:5] = [known_trial(each.trial, 0.5, state=state) for each, state in zip(known, states, strict=False)]
@@ -83,7 +83,7 @@ def test_ask_records_ended_and_active_trials() -> None:
 
 
 def test_active_trials_change_the_next_settings_but_failed_ones_do_not() -> None:
-    search = small_search(trials=30)
+    search = make_small_search(trials=30)
     study, known = Study(search, CATALOGUE), known_trials(search, 20)
     tried = study.ask(known, 20)
     assert tried is not None
@@ -102,7 +102,7 @@ def test_settings_follow_steps_and_logarithms() -> None:
         "learning_rate": SPACE["learning_rate"],
         "momentum": {"low": 0.5, "high": 0.9, "step": 0.2},
     }
-    study = Study(small_search(space=space, sampler="random"), CATALOGUE)
+    study = Study(make_small_search(space=space, sampler="random"), CATALOGUE)
     asked = [trial.params for number in range(1, 30) if (trial := study.ask([], number))]
     assert {params["batch_size"] for params in asked} == set(range(8, 65, 8))
     assert {round(params["momentum"], 3) for params in asked} == {0.5, 0.7, 0.9}
@@ -111,7 +111,7 @@ def test_settings_follow_steps_and_logarithms() -> None:
 
 def test_first_trial_has_job_settings_if_in_space() -> None:
     study = Study(
-        small_search(space={"learning_rate": SPACE["learning_rate"], "optimizer": ["sgd", "adamw"]}), CATALOGUE
+        make_small_search(space={"learning_rate": SPACE["learning_rate"], "optimizer": ["sgd", "adamw"]}), CATALOGUE
     )
     first = study.ask([], 0)
     assert first is not None
@@ -119,13 +119,13 @@ def test_first_trial_has_job_settings_if_in_space() -> None:
     retried = study.ask([], 0, 1)
     assert retried is not None
     assert retried.params != first.params
-    without = Study(small_search(), CATALOGUE).ask([], 0)
+    without = Study(make_small_search(), CATALOGUE).ask([], 0)
     assert without is not None
     assert without.params["milestones"] in ([1], [1, 2]), "the job's milestones are empty, which is outside the space"
 
 
 def test_tpe_finds_optimum_and_importance() -> None:
-    search = small_search(trials=40)
+    search = make_small_search(trials=40)
     known = known_trials(search, 40)
     study = Study(search, CATALOGUE)
     (best,) = study.front(known)
@@ -139,15 +139,15 @@ def test_tpe_finds_optimum_and_importance() -> None:
 
 
 def test_importance_is_that_for_the_first_goal() -> None:
-    search = small_search(goals=["top1", "seconds"], trials=30)
+    search = make_small_search(goals=["top1", "seconds"], trials=30)
     known = known_trials(search, 25)
     by_first = [KnownTrial(each.trial, msgspec.structs.replace(each.row, values=each.row.values[:1])) for each in known]
-    alone = Study(small_search(trials=30), CATALOGUE).importance(by_first)
+    alone = Study(make_small_search(trials=30), CATALOGUE).importance(by_first)
     assert Study(search, CATALOGUE).importance(known) == alone != {}
 
 
 def test_front_holds_undominated_trials() -> None:
-    search = small_search(goals=["top1", "seconds"])
+    search = make_small_search(goals=["top1", "seconds"])
     study = Study(search, CATALOGUE)
     trials = [study.ask([], number) for number in range(4)]
     values = [(0.9, 30.0), (0.8, 10.0), (0.7, 20.0), (0.95, 40.0)]
@@ -157,7 +157,7 @@ def test_front_holds_undominated_trials() -> None:
 
 @pytest.mark.parametrize("pruner", ["hyperband", "halving", "median"])
 def test_pruner_stops_worse_trials(pruner: str) -> None:
-    search = small_search(pruner=pruner)
+    search = make_small_search(pruner=pruner)
     study, known = Study(search, CATALOGUE), list[KnownTrial]()
     for number in range(12):
         trial = study.ask(known, number)
@@ -175,7 +175,7 @@ def test_pruner_stops_worse_trials(pruner: str) -> None:
 
 
 def test_grid_is_tried_once() -> None:
-    search = small_search(
+    search = make_small_search(
         space={"momentum": {"low": 0.5, "high": 0.9, "step": 0.2}, "milestones": [[1], [1, 2]]},
         sampler="grid",
         trials=9,
@@ -192,7 +192,7 @@ def test_grid_is_tried_once() -> None:
 
 
 def test_deleted_trial_keeps_numbers_of_others() -> None:
-    search = small_search(trials=30)
+    search = make_small_search(trials=30)
     known = known_trials(search, 12)
     left = [each for each in known if each.trial.number not in (0, 4)]
     best = max((each for each in left if each.row.state == "completed"), key=lambda each: each.row.values[0] or 0.0)

@@ -12,12 +12,12 @@ from engine.contract.events import AnyEvent, Failed, PhaseChanged, RunFinished, 
 from engine.contract.search import Search, Trial, TrialRow
 from engine.runs.folder import RunFolder, create_run
 from tests.gui.sources.written_runs import append, make_plan, supervise_here
-from tests.support.searches import small_job, small_search
+from tests.support.searches import make_small_job, make_small_search
 
 
 def start_event(time: float = 0.0, execution: int = 1) -> RunStarted:
     return RunStarted(
-        run_id="", job=small_job(), devices=(), world_size=1, environment={}, supervisor_pid=1, execution=execution, time=time
+        run_id="", job=make_small_job(), devices=(), world_size=1, environment={}, supervisor_pid=1, execution=execution, time=time
     )  # fmt: skip
 
 
@@ -66,7 +66,7 @@ def make_handle(search: Search, logged: list[AnyEvent], **trial: Any) -> tuple[T
     ],
 )  # fmt: skip
 def test_row_follows_the_log(goals: list[str], logged: list[AnyEvent], expected: dict[str, Any]) -> None:
-    handle, run = make_handle(small_search(goals=goals), logged)
+    handle, run = make_handle(make_small_search(goals=goals), logged)
     reported = {1: 0.9, 3: 0.8} if goals[0] == "top1" else {1: 0.7, 3: 0.4}
     plain = {"values": (None,) * len(goals), "reported": reported if "values" in expected else {}}
     row = TrialRow(number=4, run_id=run.run_id, params={}, **({"epochs": 3} | plain | expected))  # type: ignore[arg-type]
@@ -75,7 +75,7 @@ def test_row_follows_the_log(goals: list[str], logged: list[AnyEvent], expected:
 
 @pytest.mark.parametrize(("finished", "state"), [(DONE, "completed"), (STOPPED, "pruned")])
 def test_only_stopped_trials_are_pruned(finished: RunFinished, state: str) -> None:
-    handle, _run = make_handle(small_search(), TWO_EPOCHS, pruned=True)
+    handle, _run = make_handle(make_small_search(), TWO_EPOCHS, pruned=True)
     append(_run, finished)
     assert (handle.poll(), handle.row.state, handle.row.epoch, handle.row.seconds) == (True, state, 3, 10.0)
     assert not handle.poll()
@@ -83,7 +83,7 @@ def test_only_stopped_trials_are_pruned(finished: RunFinished, state: str) -> No
 
 @pytest.mark.parametrize("restarts", [0, 2])
 def test_interrupted_trial_is_resumed_on_other_devices(restarts: int) -> None:
-    search = small_search(small_job(restarts=restarts, strategy="auto"))
+    search = make_small_search(make_small_job(restarts=restarts, strategy="auto"))
     _, run = make_handle(search, TWO_EPOCHS)
     os.utime(run.job_file, (0, 0))
     handle = TrialHandle(search, run, Trial(search="small", number=4, params={}, seed=0))
@@ -101,7 +101,7 @@ def test_interrupted_trial_is_resumed_on_other_devices(restarts: int) -> None:
 
 
 def test_trial_that_cannot_be_resumed_has_failed() -> None:
-    handle, run = make_handle(small_search(), [*TWO_EPOCHS, RunFinished(outcome="paused")])
+    handle, run = make_handle(make_small_search(), [*TWO_EPOCHS, RunFinished(outcome="paused")])
     run.job_file.write_text("epochs = ")
     handle.resume(("cpu",), lambda run: None)
     handle.poll()
@@ -109,7 +109,7 @@ def test_trial_that_cannot_be_resumed_has_failed() -> None:
 
 
 def test_checkpoints_are_deleted_after_the_supervisor_has_exited() -> None:
-    handle, run = make_handle(small_search(), [*TWO_EPOCHS, DONE])
+    handle, run = make_handle(make_small_search(), [*TWO_EPOCHS, DONE])
     (run.checkpoints / "last.pt").touch()
     supervise_here(run)
     handle.delete_checkpoints()

@@ -14,15 +14,15 @@ from engine.data.formats.tree import Tree
 from tests.support.dataset_formats import arcgis_tiles
 from tests.support.dataset_formats.pixels import save_mask
 from tests.support.dataset_formats.truth import TRUTH
-from tests.support.read_formats import content_of, names_of
+from tests.support.read_formats import list_annotations_by_split, read_once
 
 
 def test_arcgis_tiles_of_unknown_encoding_are_left_out(tmp_path: Path) -> None:
     arcgis_tiles.write(TRUTH, tmp_path, "several")
     path = tmp_path / "labels" / "img_1.xml"
     path.write_text(f'<?xml version="1.0" encoding="x"?>{path.read_text()}')
-    found = content_of(FORMAT, tmp_path, "labels")
-    assert "img_1" not in names_of(found)[""]
+    found = read_once(FORMAT, tmp_path, "labels")
+    assert "img_1" not in list_annotations_by_split(found)[""]
     assert "img_1.xml" in found.problems[0].message
 
 
@@ -46,14 +46,16 @@ def test_arcgis_tiles_with_several_classes_have_labels(tmp_path: Path, several: 
     assert detection.kinds == (("classes", "labels") if several is None else ("labels",))
     classes = [{"Value": value, "Name": name} for value, name in ((1, "oak"), (2, "elm"))]
     (tmp_path / "esri_model_definition.emd").write_text(json.dumps({"Classes": classes}))
-    found = content_of(FORMAT, tmp_path, "labels")
-    assert names_of(found)[""] == {str(number): {"oak", "elm"} if number == several else {"oak"} for number in range(2)}
+    found = read_once(FORMAT, tmp_path, "labels")
+    assert list_annotations_by_split(found)[""] == {
+        str(number): {"oak", "elm"} if number == several else {"oak"} for number in range(2)
+    }
 
 
 def test_arcgis_masks_without_images_are_reported(tmp_path: Path) -> None:
     TRUTH.images[0].save(tmp_path / "images/a.png")
     for name in ("cat/a", "cat/b", "dog/c"):
         save_mask(tmp_path / f"labels/{name}.png", np.eye(64, 96, dtype=np.uint8))
-    found = content_of(arcgis_masks.FORMAT, tmp_path, "instances")
+    found = read_once(arcgis_masks.FORMAT, tmp_path, "instances")
     assert [problem.message.rpartition(": ")[2] for problem in found.problems] == ["b.png, c.png."]
     assert found.splits[""].sources[0].labels() == [0]

@@ -16,14 +16,14 @@ from tests.support.boxed import ONE, draw, text
 from tests.support.dataset_formats import mot as mot_writer
 from tests.support.dataset_formats import wider_face as wider_face_writer
 from tests.support.dataset_formats.truth import TRUTH
-from tests.support.read_formats import boxes_in, content_of, warnings_of
+from tests.support.read_formats import join_problems, list_boxes_by_split, read_once
 
 
 def test_wider_face_gives_the_truth(tmp_path: Path) -> None:
     wider_face_writer.write(TRUTH, tmp_path)
-    content = content_of(wider_face.FORMAT, tmp_path)
+    content = read_once(wider_face.FORMAT, tmp_path)
     assert (content.classes, content.problems) == (("face",), [])
-    assert boxes_in(content) == {
+    assert list_boxes_by_split(content) == {
         split: {
             image.name: [("face", tuple(map(float, each.box))) for each in image.objects] for image in TRUTH.of(split)
         }
@@ -39,25 +39,25 @@ def test_mot_ignores_boxes_that_do_not_count(tmp_path: Path) -> None:
         draw(tmp_path / f"MOT17-{video}/img1/{name}.png", ONE)
         text(tmp_path / f"MOT17-{video}/gt/gt.txt", lines)
     text(tmp_path / "MOT17-02/seqinfo.ini", "[Sequence]")
-    content = content_of(mot.FORMAT, tmp_path)
+    content = read_once(mot.FORMAT, tmp_path)
     assert content.classes == ("object", "pedestrian")
     assert [image.boxes for image in content.splits[""]] == [
         [(2, 3, 12, 23, 1, False), (4, 4, 12, 12, ANY_CLASS, True)],
         [(1, 1, 3, 3, 0, False), (3, 3, 7, 7, 0, False), (5, 6, 12, 14, 0, False)],
     ]
-    assert "1 frame of MOT17-02 with boxes but no image: 7" in warnings_of(content)
-    assert "2 lines that can't be read: MOT17-02/gt/gt.txt, line 4 has 3 fields" in warnings_of(content)
+    assert "1 frame of MOT17-02 with boxes but no image: 7" in join_problems(content)
+    assert "2 lines that can't be read: MOT17-02/gt/gt.txt, line 4 has 3 fields" in join_problems(content)
 
 
 def test_mot_guesses_no_names(tmp_path: Path) -> None:
     mot_writer.write(TRUTH, tmp_path)
     lists = sorted(tmp_path.glob("*/gt/labels.txt"))
     lists[0].write_text("bear\napple\ncup")
-    (problem,) = errors(content_of(mot.FORMAT, tmp_path).problems)
+    (problem,) = errors(read_once(mot.FORMAT, tmp_path).problems)
     assert "video-01/gt/labels.txt and video-02/gt/labels.txt name different classes" in problem.message
     for path in lists:
         path.unlink()
-    assert content_of(mot.FORMAT, tmp_path).classes == ("class 1", "class 2", "class 3")
+    assert read_once(mot.FORMAT, tmp_path).classes == ("class 1", "class 2", "class 3")
 
 
 def test_wider_face_ignores_invalid_faces_and_names_bad_lines(tmp_path: Path) -> None:
@@ -67,15 +67,15 @@ def test_wider_face_ignores_invalid_faces_and_names_bad_lines(tmp_path: Path) ->
         tmp_path / "wider_face_split/wider_face_train_bbx_gt.txt",
         "\n".join([*lines, "0--Parade/gone.png", "0", "0 0 0 0"]),
     )
-    content = content_of(wider_face.FORMAT, tmp_path)
+    content = read_once(wider_face.FORMAT, tmp_path)
     (image,) = content.splits[""]
     assert [(tuple(box[:4]), box.ignored) for box in image.boxes] == [
         ((1, 2, 11, 22), False),
         ((3, 4, 12, 13), True),
         ((1, 1, 6, 7), False),
     ]
-    assert "line 5 contains x" in warnings_of(content)
-    assert "1 image named in the annotations but not in the folder: gone.png" in warnings_of(content)
+    assert "line 5 contains x" in join_problems(content)
+    assert "1 image named in the annotations but not in the folder: gone.png" in join_problems(content)
 
 
 def test_bdd100k_leaves_out_objects_that_it_cannot_read(tmp_path: Path) -> None:
@@ -84,11 +84,11 @@ def test_bdd100k_leaves_out_objects_that_it_cannot_read(tmp_path: Path) -> None:
     labels = [{"category": "car", "box2d": box}, {"category": "car", "box2d": {"x1": "left"}}, {"category": 3}]
     content = json.dumps([{"name": "a.png", "labels": labels}, {"name": "gone.png"}])
     text(tmp_path / "labels/det_train.json", content)
-    read = content_of(bdd100k.FORMAT, tmp_path)
-    assert boxes_in(read) == {"": {"a": [("car", (1.0, 2.0, 3.0, 4.0))]}}
+    read = read_once(bdd100k.FORMAT, tmp_path)
+    assert list_boxes_by_split(read) == {"": {"a": [("car", (1.0, 2.0, 3.0, 4.0))]}}
     entries = "2 entries with a missing or unusable value in labels/det_train.json: a.png labels[1].box2d.x1"
-    assert entries in warnings_of(read)
-    assert "1 image named in the annotations but not in the folder: gone.png" in warnings_of(read)
+    assert entries in join_problems(read)
+    assert "1 image named in the annotations but not in the folder: gone.png" in join_problems(read)
 
 
 @pytest.mark.parametrize("form", [bdd100k.FORMAT, mot.FORMAT, wider_face.FORMAT])

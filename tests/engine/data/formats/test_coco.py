@@ -20,7 +20,15 @@ from tests.support import boxed
 from tests.support.boxed import ONE, SPLITS, TWO, DrawnImage, Rectangle, draw, text
 from tests.support.dataset_formats import coco
 from tests.support.dataset_formats.truth import TRUTH
-from tests.support.read_formats import boxes, detect, instances, list_ignored_flags, merge_splits, read, true_boxes
+from tests.support.read_formats import (
+    detect,
+    list_boxes,
+    list_ignored_flags,
+    list_instances,
+    list_true_boxes,
+    merge_splits,
+    read,
+)
 
 Edit = Callable[[dict[str, Any]], None]
 SIZES = {"a": (60, 80), "b": (80, 60), "c": (80, 60), "d": (60, 80)}
@@ -69,7 +77,7 @@ def test_categories_are_matched_by_name_in_each_file(tmp_path: Path) -> None:
     content = read(FORMAT, tmp_path, "boxes")
     assert content.classes == ("cat", "dog", "bird")
     expected = list_drawn_boxes({"a": TWO})
-    assert {split: boxes(content, split) for split in content.splits} == dict.fromkeys(
+    assert {split: list_boxes(content, split) for split in content.splits} == dict.fromkeys(
         ("train", "val", "test"), expected
     )
 
@@ -83,7 +91,7 @@ def test_classes_are_in_the_order_of_ids(tmp_path: Path) -> None:
 
     content = read(FORMAT, write_edited(tmp_path, reverse), "boxes")
     assert content.classes == ("dog", "cat")
-    assert boxes(content) == list_drawn_boxes(SPLITS["train"])
+    assert list_boxes(content) == list_drawn_boxes(SPLITS["train"])
 
 
 @pytest.mark.parametrize(("name", "expected"), [(7, "7"), (2.5, "2.5"), ("été", "été")])
@@ -152,9 +160,9 @@ def _set(key: str, value: object, field: str = "annotations", index: int = 0) ->
 def test_a_bad_annotation_costs_one_object(tmp_path: Path, edit: Edit, place: str) -> None:
     content = read(FORMAT, write_edited(tmp_path, edit, outlines=False), "boxes")
     expected = list_drawn_boxes(SPLITS["train"])
-    if boxes(content) != expected:  # an inserted entry doesn't affect the others
+    if list_boxes(content) != expected:  # an inserted entry doesn't affect the others
         del expected["a"][0]
-    assert boxes(content) == expected
+    assert list_boxes(content) == expected
     (problem,) = content.problems
     assert problem.severity == "warning"
     assert f"annotations.json: {place}." in problem.message
@@ -180,7 +188,7 @@ def test_a_bad_annotation_costs_one_object(tmp_path: Path, edit: Edit, place: st
 )
 def test_fields_that_are_not_needed_may_be_odd(tmp_path: Path, edit: Edit) -> None:
     content = read(FORMAT, write_edited(tmp_path, edit), "boxes")
-    assert boxes(content) == list_drawn_boxes(SPLITS["train"])
+    assert list_boxes(content) == list_drawn_boxes(SPLITS["train"])
     assert content.problems == []
 
 
@@ -199,16 +207,16 @@ def test_ids_of_both_spellings_name_different_entries(tmp_path: Path) -> None:
             each["category_id"] = key
 
     content = read(FORMAT, write_edited(tmp_path, edit), "boxes")
-    assert [name for rows in boxes(content).values() for name, *_ in rows] == ["dog", "cat", "cow"]
+    assert [name for rows in list_boxes(content).values() for name, *_ in rows] == ["dog", "cat", "cow"]
 
 
 def test_rotated_boxes_become_upright_with_a_warning(tmp_path: Path) -> None:
     content = read(FORMAT, write_edited(tmp_path, _set("bbox", [30, 20, 20, 10, 90]), outlines=False), "boxes")
-    assert boxes(content)["a"][0][1:] == pytest.approx((25, 10, 35, 30))
+    assert list_boxes(content)["a"][0][1:] == pytest.approx((25, 10, 35, 30))
     (problem,) = content.problems
     assert "1 rotated box" in problem.message
     content = read(FORMAT, write_edited(tmp_path, _set("bbox", [30, 20, 20, 10, 45]), outlines=False), "boxes")
-    assert boxes(content)["a"][0][1:] == pytest.approx((19.393, 9.393, 40.607, 30.607), abs=1e-3)
+    assert list_boxes(content)["a"][0][1:] == pytest.approx((19.393, 9.393, 40.607, 30.607), abs=1e-3)
 
 
 def test_crowds_are_ignored(tmp_path: Path) -> None:
@@ -220,10 +228,10 @@ def test_crowds_are_ignored(tmp_path: Path) -> None:
 def test_boxes_with_a_rotation_become_upright(tmp_path: Path) -> None:
     turned = _set("attributes", {"occluded": False, "rotation": 90.0})
     content = read(FORMAT, write_edited(tmp_path / "boxes", turned, outlines=False), "boxes")
-    assert boxes(content)["a"][0] == ("dog", *(pytest.approx(edge) for edge in (12, 0, 36, 32)))
+    assert list_boxes(content)["a"][0] == ("dog", *(pytest.approx(edge) for edge in (12, 0, 36, 32)))
     assert "1 rotated box" in content.problems[0].message
     content = read(FORMAT, write_edited(tmp_path / "outlines", turned), "boxes")
-    assert boxes(content) == list_drawn_boxes(SPLITS["train"])
+    assert list_boxes(content) == list_drawn_boxes(SPLITS["train"])
     assert content.problems == []
 
 
@@ -259,7 +267,7 @@ def test_empty_outlines_leave_boxes(tmp_path: Path, empty: str) -> None:
     (detection,) = detect(FORMAT, root)
     assert detection.kinds == ("boxes",)
     content = read(FORMAT, root)
-    assert boxes(content) == list_drawn_boxes(SPLITS["train"])
+    assert list_boxes(content) == list_drawn_boxes(SPLITS["train"])
     assert content.problems == []
 
 
@@ -280,18 +288,18 @@ def test_empty_outlines_leave_boxes(tmp_path: Path, empty: str) -> None:
 def test_a_bad_outline_costs_one_object(tmp_path: Path, outline: object, phrase: str) -> None:
     root = write_edited(tmp_path, _set("segmentation", outline))
     content = read(FORMAT, root, "instances")
-    found = instances(content, SIZES)
+    found = list_instances(content, SIZES)
     assert found == {"a": [("cat", 50, 30, 74, 56)], "b": [("cat", 10, 20, 30, 70)]}
     (problem,) = content.problems
     assert phrase in problem.message
     assert "annotations[0]" in problem.message
     content = read(FORMAT, root, "boxes")
-    assert (boxes(content), content.problems) == (list_drawn_boxes(SPLITS["train"]), [])
+    assert (list_boxes(content), content.problems) == (list_drawn_boxes(SPLITS["train"]), [])
 
 
 def test_an_outline_may_be_a_flat_list(tmp_path: Path) -> None:
     content = read(FORMAT, write_edited(tmp_path, _set("segmentation", [8, 4, 40, 4, 40, 28, 8, 28])), "instances")
-    assert instances(content, SIZES)["a"][0] == ("dog", 8, 4, 40, 28)
+    assert list_instances(content, SIZES)["a"][0] == ("dog", 8, 4, 40, 28)
     assert content.problems == []
 
 
@@ -301,7 +309,7 @@ def test_missing_boxes_come_from_outlines(tmp_path: Path) -> None:
             del each["bbox"]
         json_content["annotations"][0]["segmentation"] = {"size": [60, 80], "counts": [484, 24, 36, 24, 4232]}
 
-    found = boxes(read(FORMAT, write_edited(tmp_path, edit), "boxes"))
+    found = list_boxes(read(FORMAT, write_edited(tmp_path, edit), "boxes"))
     assert found["a"] == [("dog", 8, 4, 10, 28), ("cat", 50, 30, 74, 56)]
 
 
@@ -334,7 +342,7 @@ def test_fractions_are_read_as_such_with_a_warning(tmp_path: Path) -> None:
         FORMAT, write_edited(tmp_path, lambda json_content: _fractions(json_content, given), outlines=False), "boxes"
     )
     assert all(image.fractions for image in content.splits[""])
-    assert boxes(content)["a"][0] == ("dog", 0.1, 0.1, 0.5, 0.6)
+    assert list_boxes(content)["a"][0] == ("dog", 0.1, 0.1, 0.5, 0.6)
     (problem,) = content.problems
     assert problem.severity == "warning"
     assert "seem to be fractions" in problem.message
@@ -400,9 +408,9 @@ def test_each_entry_of_a_shared_id_is_counted(tmp_path: Path) -> None:
 def test_images_that_share_an_id_are_left_out(tmp_path: Path) -> None:
     for shared, expected in ((10, set()), ("10", {"a"})):
         content = read(FORMAT, write_edited(tmp_path, _set("id", shared, "images", 1)), "boxes")
-        assert expected <= boxes(content).keys()
+        assert expected <= list_boxes(content).keys()
     content = read(FORMAT, write_edited(tmp_path, _set("id", 10, "images", 1)), "boxes")
-    assert boxes(content) == {}
+    assert list_boxes(content) == {}
     message = content.problems[0].message
     assert "images[0].id" in message
     assert "images[1].id" in message
@@ -414,7 +422,7 @@ def test_an_image_that_is_listed_twice_has_the_objects_of_both(tmp_path: Path) -
         json_content["annotations"][0]["image_id"] = 5
 
     content = read(FORMAT, write_edited(tmp_path, edit), "boxes")
-    assert {name: len(rows) for name, rows in boxes(content).items()} == {"a": 2, "b": 1}
+    assert {name: len(rows) for name, rows in list_boxes(content).items()} == {"a": 2, "b": 1}
     (problem,) = content.problems
     assert "images[2]" in problem.message
 
@@ -423,7 +431,7 @@ def test_missing_images_are_reported(tmp_path: Path) -> None:
     root = boxed.coco(tmp_path, SPLITS)
     (root / "train2017/b.png").unlink()
     content = read(FORMAT, root, "boxes")
-    assert boxes(content, "train") == list_drawn_boxes({"a": TWO})
+    assert list_boxes(content, "train") == list_drawn_boxes({"a": TWO})
     (problem,) = content.problems
     assert "1 image named in the annotations but not in the folder: b.png" in problem.message
 
@@ -434,7 +442,7 @@ def test_images_are_found_in_other_case_and_without_ending(tmp_path: Path, named
         draw(tmp_path / stored.format(stem), drawn)
     text(tmp_path / "boxes.json", json.dumps(boxed.coco_json(SPLITS["train"], file_name=named)))
     content = read(FORMAT, tmp_path, "boxes")
-    assert list(boxes(content).values()) == list(list_drawn_boxes(SPLITS["train"]).values())
+    assert list(list_boxes(content).values()) == list(list_drawn_boxes(SPLITS["train"]).values())
     assert content.problems == []
 
 
@@ -452,7 +460,7 @@ def test_names_that_several_images_have_are_reported(tmp_path: Path) -> None:
     draw(tmp_path / "b.png", ONE)
     text(tmp_path / "boxes.json", json.dumps(boxed.coco_json(SPLITS["train"])))
     content = read(FORMAT, tmp_path, "boxes")
-    assert boxes(content) == list_drawn_boxes({"b": ONE})
+    assert list_boxes(content) == list_drawn_boxes({"b": ONE})
     (problem,) = content.problems
     assert "1 name in the annotations that several images have: a.png" in problem.message
 
@@ -464,8 +472,8 @@ def test_an_image_of_another_split_is_not_taken_by_its_name(tmp_path: Path) -> N
         text(tmp_path / f"annotations/instances_{split}2017.json", json.dumps(content))
     draw(tmp_path / "val2017/b.png", ONE)
     content = read(FORMAT, tmp_path, "boxes")
-    assert boxes(content, "train") == list_drawn_boxes({"a": TWO})
-    assert boxes(content, "val") == list_drawn_boxes({"a": TWO, "b": ONE})
+    assert list_boxes(content, "train") == list_drawn_boxes({"a": TWO})
+    assert list_boxes(content, "val") == list_drawn_boxes({"a": TWO, "b": ONE})
 
 
 @pytest.mark.parametrize(("json_at", "image", "file_name"), boxed.COCO_PLACES)
@@ -475,7 +483,7 @@ def test_one_file_is_read_wherever_its_images_are(tmp_path: Path, json_at: str, 
         draw(tmp_path / image.format(stem), drawn)
     text(tmp_path / json_at, json.dumps(boxed.coco_json(images, file_name=file_name)))
     content = read(FORMAT, tmp_path, "boxes")
-    assert boxes(content) == list_drawn_boxes(images)
+    assert list_boxes(content) == list_drawn_boxes(images)
     assert content.problems == []
 
 
@@ -503,13 +511,13 @@ def _files(root: Path, names: dict[str, str]) -> Path:
 )
 def test_splits_match_complete_words(tmp_path: Path, names: dict[str, str], expected: dict[str, str]) -> None:
     content = read(FORMAT, _files(tmp_path, names), "boxes")
-    assert {split: "".join(sorted(boxes(content, split))) for split in content.splits} == expected
+    assert {split: "".join(sorted(list_boxes(content, split))) for split in content.splits} == expected
 
 
 def test_files_of_single_images_are_all_read(tmp_path: Path) -> None:
     names = {f"labels/{number}.json": f"{number}" for number in range(25)}
     content = read(FORMAT, _files(tmp_path, names), "boxes")
-    assert boxes(content) == list_drawn_boxes(dict.fromkeys(names.values(), ONE))
+    assert list_boxes(content) == list_drawn_boxes(dict.fromkeys(names.values(), ONE))
     assert content.problems == []
 
 
@@ -538,7 +546,7 @@ def test_an_image_that_a_second_file_annotates_is_reported(tmp_path: Path) -> No
     del changed["annotations"][0]
     text(root / "train.json", json.dumps(changed))
     content = read(FORMAT, root, "boxes")
-    assert boxes(content, "train") == list_drawn_boxes(SPLITS["train"])
+    assert list_boxes(content, "train") == list_drawn_boxes(SPLITS["train"])
     (problem,) = content.problems
     assert "2 images annotated in several files" in problem.message
 
@@ -565,7 +573,7 @@ def test_instances_are_preferred_to_keypoints_and_captions_are_not_read(tmp_path
     captions = {"images": changed["images"], "annotations": [{"image_id": 10, "id": 1, "caption": "A cat."}]}
     text(root / "annotations/captions_train2017.json", json.dumps(captions))
     content = read(FORMAT, root, "boxes")
-    assert boxes(content, "train") == list_drawn_boxes(SPLITS["train"])
+    assert list_boxes(content, "train") == list_drawn_boxes(SPLITS["train"])
     (problem,) = content.problems
     assert "person_keypoints_train2017.json" in problem.message
 
@@ -628,7 +636,7 @@ def test_other_files_are_not_detected(tmp_path: Path, content: object) -> None:
 
 def test_a_file_without_objects_is_detected(tmp_path: Path) -> None:
     content = read(FORMAT, write_edited(tmp_path, lambda json_content: json_content["annotations"].clear()))
-    assert boxes(content) == {"a": [], "b": []}
+    assert list_boxes(content) == {"a": [], "b": []}
     assert content.classes == ("cat", "dog")
 
 
@@ -654,7 +662,7 @@ def test_outlines_late_in_a_long_file_are_detected(tmp_path: Path) -> None:
 
 def test_merged_splits_hold_all_images(tmp_path: Path) -> None:
     coco.write(TRUTH, tmp_path, "splits")
-    assert merge_splits(read(FORMAT, tmp_path, "boxes"), boxes) == true_boxes(TRUTH.images)
+    assert merge_splits(read(FORMAT, tmp_path, "boxes"), list_boxes) == list_true_boxes(TRUTH.images)
 
 
 @pytest.mark.parametrize(
@@ -700,4 +708,4 @@ def test_files_of_lvis_are_reported(tmp_path: Path, index: int) -> None:
 def test_outlines_may_have_small_rings_next_to_large_ones(tmp_path: Path) -> None:
     rings = [[1, 1, 2, 2], [8, 4, 40, 4, 40, 28, 8, 28]]
     content = read(FORMAT, write_edited(tmp_path, _set("segmentation", rings)), "instances")
-    assert instances(content, SIZES)["a"][0] == ("dog", 8, 4, 40, 28)
+    assert list_instances(content, SIZES)["a"][0] == ("dog", 8, 4, 40, 28)

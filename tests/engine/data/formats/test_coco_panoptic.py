@@ -16,13 +16,13 @@ from engine.data.decoding.reading import Unfit
 from engine.data.formats.coco_panoptic import FORMAT
 from tests.support.dataset_formats import coco_panoptic
 from tests.support.dataset_formats.truth import TRUTH
-from tests.support.read_formats import instances, merge_splits, read, true_boxes, true_sizes
+from tests.support.read_formats import list_instances, list_true_boxes, list_true_sizes, merge_splits, read
 
-SIZES = true_sizes(TRUTH)
+SIZES = list_true_sizes(TRUTH)
 
 
 def read_boxes(root: Path) -> dict[str, Any]:
-    return merge_splits(read(FORMAT, root), lambda found, split: instances(found, SIZES, split))
+    return merge_splits(read(FORMAT, root), lambda found, split: list_instances(found, SIZES, split))
 
 
 def edit(root: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -57,7 +57,7 @@ def test_names_of_images_are_those_in_their_list(tmp_path: Path) -> None:
 def test_a_bad_segment_costs_one_object(tmp_path: Path) -> None:
     coco_panoptic.write(TRUTH, tmp_path)
     edit(tmp_path, lambda coco: coco["annotations"][2]["segments_info"][1].update(category_id=77))
-    expected = true_boxes(TRUTH.images)
+    expected = list_true_boxes(TRUTH.images)
     del expected["img_3"][0]
     assert read_boxes(tmp_path) == expected
     (problem,) = read(FORMAT, tmp_path).problems
@@ -96,7 +96,7 @@ def test_ids_may_be_gray_levels(tmp_path: Path) -> None:
     Image.fromarray(values).save(tmp_path / "annotations/panoptic/img_1.png")
     edit(tmp_path, lambda coco: coco["annotations"][0]["segments_info"][1].update(id=5))
     before = read(FORMAT, tmp_path).splits[""].state()
-    assert read_boxes(tmp_path) == true_boxes(TRUTH.images)
+    assert read_boxes(tmp_path) == list_true_boxes(TRUTH.images)
     edit(tmp_path, lambda coco: coco["annotations"][0]["segments_info"][1].update(category_id=2))
     assert read(FORMAT, tmp_path).splits[""].state() != before
 
@@ -110,5 +110,5 @@ def test_images_in_two_files_are_used_once(tmp_path: Path) -> None:
     (tmp_path / "annotations/panoptic_new.json").write_text(json.dumps(other))
     content = read(FORMAT, tmp_path)
     assert content.classes == TRUTH.classes
-    assert read_boxes(tmp_path) == true_boxes(TRUTH.images)
+    assert read_boxes(tmp_path) == list_true_boxes(TRUTH.images)
     assert "6 images annotated in several files" in content.problems[0].message

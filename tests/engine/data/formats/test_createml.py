@@ -9,7 +9,7 @@ import pytest
 
 from engine.data.formats.createml import FORMAT
 from tests.support.boxed import ONE, TWO, draw, text
-from tests.support.read_formats import boxes, detect, read
+from tests.support.read_formats import detect, list_boxes, read
 
 BOX = {"x": 20, "y": 30, "width": 10, "height": 20}
 
@@ -35,7 +35,7 @@ def write_entries(root: Path, entries: list[object]) -> Path:
 def test_a_bad_object_costs_itself_alone(tmp_path: Path, bad: object, place: str) -> None:
     good = {"label": "cat", "coordinates": BOX}
     content = read(FORMAT, write_entries(tmp_path, [{"image": "a.png", "annotations": [good, bad, good]}]))
-    assert boxes(content) == {"a": [("cat", 15, 20, 25, 40)] * 2}
+    assert list_boxes(content) == {"a": [("cat", 15, 20, 25, 40)] * 2}
     (problem,) = content.problems
     assert f"boxes.json: {place}." in problem.message
 
@@ -48,7 +48,7 @@ def test_entries_without_an_image_are_reported(tmp_path: Path) -> None:
         "nonsense",
     ]
     content = read(FORMAT, write_entries(tmp_path, entries))
-    assert boxes(content) == {"a": [("3", 15, 20, 25, 40)]}
+    assert list_boxes(content) == {"a": [("3", 15, 20, 25, 40)]}
     messages = " ".join(problem.message for problem in content.problems)
     assert all(phrase in messages for phrase in ("[1]", "[3]", "gone.png"))
 
@@ -56,7 +56,7 @@ def test_entries_without_an_image_are_reported(tmp_path: Path) -> None:
 def test_entries_of_one_image_are_joined(tmp_path: Path) -> None:
     entries = [{"image": "a.png", "annotations": [{"label": label, "coordinates": BOX}]} for label in ("cat", "dog")]
     content = read(FORMAT, write_entries(tmp_path, entries))
-    assert boxes(content) == {"a": [("cat", 15, 20, 25, 40), ("dog", 15, 20, 25, 40)]}
+    assert list_boxes(content) == {"a": [("cat", 15, 20, 25, 40), ("dog", 15, 20, 25, 40)]}
 
 
 def test_centered_fractions_are_recognized(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.formats.tree import Tree
 from tests.support.dataset_formats import csv_boxes
 from tests.support.dataset_formats.truth import TRUTH
-from tests.support.read_formats import content_of, merged_names
+from tests.support.read_formats import list_annotations, read_once
 
 HEAD = "filename,width,height,class,xmin,ymin,xmax,ymax\n"
 
@@ -41,9 +41,9 @@ def messages(found: Content) -> str:
 
 def test_csv_boxes_without_classes_have_one(tmp_path: Path) -> None:
     csv_boxes.write(TRUTH, tmp_path, csv_boxes.ONE_CLASS)
-    found = content_of(FORMAT, tmp_path, "boxes")
+    found = read_once(FORMAT, tmp_path, "boxes")
     assert found.classes == ("object",)
-    assert merged_names(found) == {
+    assert list_annotations(found) == {
         image.name: [("object", each.box) for each in image.objects] for image in TRUTH.images
     }
 
@@ -78,8 +78,8 @@ def test_csv_boxes_of_another_table_decide_the_order(tmp_path: Path) -> None:
 )
 def test_csv_boxes_names_the_row_of_a_fault(tmp_path: Path, row: str, place: str) -> None:
     text = f"{HEAD}a.png,60,40,cat,1,2,30,20\n{row}\nb.png,60,40,dog,5,6,7,8\n"
-    found = content_of(FORMAT, write(tmp_path, "boxes.csv", text), "boxes")
-    assert merged_names(found) == {"a": [("cat", (1, 2, 30, 20))], "b": [("dog", (5, 6, 7, 8))]}
+    found = read_once(FORMAT, write(tmp_path, "boxes.csv", text), "boxes")
+    assert list_annotations(found) == {"a": [("cat", (1, 2, 30, 20))], "b": [("dog", (5, 6, 7, 8))]}
     assert f"boxes.csv, {place}" in messages(found)
 
 
@@ -94,8 +94,8 @@ def test_csv_boxes_groups_of_open_images_are_ignored(tmp_path: Path) -> None:
 
 def test_csv_boxes_counts_missing_images(tmp_path: Path) -> None:
     text = HEAD + "".join(f"{name}.png,60,40,cat,1,2,30,20\n" for name in ("a", "b", "gone"))
-    found = content_of(FORMAT, write(tmp_path, "boxes.csv", text), "boxes")
-    assert sorted(merged_names(found)) == ["a", "b"]
+    found = read_once(FORMAT, write(tmp_path, "boxes.csv", text), "boxes")
+    assert sorted(list_annotations(found)) == ["a", "b"]
     assert "1 image that a table names can't be found: gone.png" in messages(found)
 
 
@@ -104,7 +104,7 @@ def test_csv_boxes_never_confuses_images_of_one_name(tmp_path: Path) -> None:
         write(tmp_path / site, "notes.txt", "")
     text = HEAD + "x/images/a.png,60,40,cat,1,2,30,20\ny/images/a.png,60,40,dog,1,2,9,9\nb.png,60,40,cow,1,2,9,9\n"
     (tmp_path / "boxes.csv").write_text(text)
-    found = content_of(FORMAT, tmp_path, "boxes")
+    found = read_once(FORMAT, tmp_path, "boxes")
     paths = {Path(image.path).relative_to(tmp_path).as_posix(): image.boxes[0].right for image in found.splits[""]}
     assert paths == {"x/images/a.png": 30, "y/images/a.png": 9}
     assert "may mean several images: b.png" in messages(found)
@@ -128,8 +128,8 @@ def test_csv_boxes_leaves_other_files_to_others(tmp_path: Path, name: str, text:
 @pytest.mark.parametrize("last", ["b.png,60,40,cat,5,6,7,8", "b.png,60,40,cat,5,6", "b.png,60,40,ca"])
 def test_csv_boxes_leave_out_a_line_that_is_cut_off(tmp_path: Path, last: str) -> None:
     text = f"{HEAD}a.png,60,40,cat,1,2,30,20\nb.png,60,40,dog,1,2,9,9\n{last}"
-    found = content_of(FORMAT, write(tmp_path, "boxes.csv", text), "boxes")
-    assert merged_names(found) == {"a": [("cat", (1, 2, 30, 20))]}
+    found = read_once(FORMAT, write(tmp_path, "boxes.csv", text), "boxes")
+    assert list_annotations(found) == {"a": [("cat", (1, 2, 30, 20))]}
     assert "seems to be cut off" in messages(found)
 
 
@@ -142,8 +142,8 @@ def test_csv_boxes_leave_out_a_line_that_is_cut_off(tmp_path: Path, last: str) -
     ],
 )
 def test_csv_boxes_report_images_in_no_table(tmp_path: Path, table: str) -> None:
-    found = content_of(FORMAT, write(tmp_path, "boxes.csv", table), "boxes")
-    assert list(merged_names(found)) == ["a"]
+    found = read_once(FORMAT, write(tmp_path, "boxes.csv", table), "boxes")
+    assert list(list_annotations(found)) == ["a"]
     assert "2 images that no table names" in messages(found)
 
 
@@ -166,8 +166,8 @@ def test_csv_boxes_report_images_in_no_table(tmp_path: Path, table: str) -> None
     ],
 )  # fmt: skip
 def test_csv_boxes_are_read_from_any_columns(tmp_path: Path, text: str, found: object) -> None:
-    content = content_of(FORMAT, write(tmp_path, "boxes.csv", text), "boxes")
-    assert merged_names(content) == found
+    content = read_once(FORMAT, write(tmp_path, "boxes.csv", text), "boxes")
+    assert list_annotations(content) == found
     assert ("1 box without" in messages(content)) == any(each in text for each in ("z,w", "?", "2 x"))
 
 
@@ -178,7 +178,7 @@ def test_csv_boxes_are_read_from_any_columns(tmp_path: Path, text: str, found: o
 def test_csv_boxes_are_named_by_a_list_of_all_classes(tmp_path: Path, listed: str, classes: tuple[str, ...]) -> None:
     text = HEAD + "a.png,60,40,cat,1,2,3,4\nb.png,60,40,dog,1,2,3,4\n"
     (write(tmp_path, "boxes.csv", text) / "class_list.csv").write_text(listed)
-    content = content_of(FORMAT, tmp_path, "boxes")
+    content = read_once(FORMAT, tmp_path, "boxes")
     assert content.classes == classes
     assert [image.size for image in content.splits[""]] == [(40, 60)] * 2
 
@@ -190,8 +190,8 @@ def test_csv_boxes_of_other_columns_are_not_used(tmp_path: Path) -> None:
     )
     (detection,) = detections(folder)
     assert (detection.confidence, detection.against) == (Confidence.CERTAIN, ())
-    content = content_of(FORMAT, folder, "boxes")
-    assert list(merged_names(content)) == ["a"]
+    content = read_once(FORMAT, folder, "boxes")
+    assert list(list_annotations(content)) == ["a"]
     assert "not used: b.csv" in messages(content)
 
 
@@ -200,5 +200,5 @@ def test_csv_boxes_of_other_columns_are_not_used(tmp_path: Path) -> None:
 )
 def test_csv_boxes_are_ignored_by_a_flag(tmp_path: Path, flag: str, is_ignored: bool) -> None:
     text = f"file,class,x1,y1,x2,y2,iscrowd\na.png,cat,1,2,3,4,{flag}\n"
-    (image,) = content_of(FORMAT, write(tmp_path, "boxes.csv", text), "boxes").splits[""]
+    (image,) = read_once(FORMAT, write(tmp_path, "boxes.csv", text), "boxes").splits[""]
     assert [box.ignored for box in image.boxes] == [is_ignored]

@@ -13,8 +13,8 @@ from engine.data.formats.registry import recognize
 from engine.data.formats.tree import Tree
 from tests.support import read_formats
 from tests.support.boxed import TWO, draw, text
-from tests.support.read_formats import boxes_in, instances_in, warnings_of
-from tests.support.round_trip import rows_of
+from tests.support.read_formats import join_problems, list_boxes_by_split, list_instances_by_split
+from tests.support.round_trip import list_rows
 
 BOX = '<box label="cat" xtl="1" ytl="2" xbr="11" ybr="12" occluded="0"/>'
 CAT = ("cat", (1.0, 2.0, 11.0, 12.0))
@@ -28,7 +28,7 @@ def put(path: Path, *images: str, meta: str = "") -> Path:
     return text(path, f"<annotations><version>1.1</version><meta>{meta}</meta>{''.join(images)}</annotations>")
 
 
-content_of = partial(read_formats.content_of, FORMAT)
+read_once = partial(read_formats.read_once, FORMAT)
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_cvat_loses_one_object_to_one_fault(tmp_path: Path, bad: str, phrase: st
     draw(tmp_path / "images/a.png", TWO)
     draw(tmp_path / "images/b.png", TWO)
     put(tmp_path / "annotations.xml", image(bad + BOX), image(BOX, "b.png"))
-    content = content_of(tmp_path)
-    assert boxes_in(content)[""] == {"a": [CAT], "b": [CAT]}
+    content = read_once(tmp_path)
+    assert list_boxes_by_split(content)[""] == {"a": [CAT], "b": [CAT]}
     (problem,) = content.problems
     assert "There is 1 object" in problem.message
     assert "a.png" in problem.message
@@ -68,8 +68,8 @@ def test_cvat_shapes_keep_their_rotation(tmp_path: Path) -> None:
     oval = '<ellipse label="cat" cx="40" cy="30" rx="20" ry="5" rotation="90"/>'
     put(tmp_path / "annotations.xml", image(turned + oval + '<polygon label="cat" points="1,2;11,2;11,12;1,12"/>'))
     expected = [("cat", (15.0, 5.0, 25.0, 25.0)), ("cat", (35.0, 10.0, 45.0, 50.0)), CAT]
-    assert boxes_in(content_of(tmp_path))[""]["a"] == expected
-    assert rows_of(content_of(tmp_path, "instances"), "instances")[""]["a"] == sorted(expected)
+    assert list_boxes_by_split(read_once(tmp_path))[""]["a"] == expected
+    assert list_rows(read_once(tmp_path, "instances"), "instances")[""]["a"] == sorted(expected)
 
 
 TASKS = (
@@ -84,7 +84,7 @@ def test_cvat_mask_is_read_row_by_row_from_its_corner(tmp_path: Path) -> None:
     wide = '<mask label="cat" rle="0, 70" left="5" top="59" width="70" height="1"/>'
     put(tmp_path / "annotations.xml", image(mask + wide))
     expected = [("cat", (11, 20, 13, 21)), ("cat", (5, 59, 75, 60))]
-    assert instances_in(content_of(tmp_path, "instances"))[""]["a"] == expected
+    assert list_instances_by_split(read_once(tmp_path, "instances"))[""]["a"] == expected
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_cvat_splits_are_subsets_or_folders(tmp_path: Path, xml: str, more: str,
     draw(tmp_path / "train/images/b.png", TWO)
     put(tmp_path / xml, image(BOX, more=more), meta=meta)
     put(tmp_path / "train/annotations.xml", image(BOX, "b.png"))
-    assert boxes_in(content_of(tmp_path)) == {"train": {"b": [CAT]}, "val": {"a": [CAT]}}
+    assert list_boxes_by_split(read_once(tmp_path)) == {"train": {"b": [CAT]}, "val": {"a": [CAT]}}
 
 
 def test_cvat_reads_all_tasks_and_subsets_of_a_folder(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_cvat_reads_all_tasks_and_subsets_of_a_folder(tmp_path: Path) -> None:
         images.append(image(BOX.replace("1", str(number), 1), "0.png", f'subset="{subset}"'))
         put(tmp_path / name.replace("images/0.png", "annotations.xml"), *images[-1:])
     put(tmp_path / "annotations.xml", *images[3:])
-    lefts = {each.path: each.boxes[0].left for each in content_of(tmp_path).splits[""]}
+    lefts = {each.path: each.boxes[0].left for each in read_once(tmp_path).splits[""]}
     assert lefts == {str(tmp_path / name): number for number, name in enumerate(names, 1)}
 
 
@@ -130,7 +130,7 @@ def test_cvat_classes_are_in_the_order_of_its_labels(tmp_path: Path) -> None:
         image(BOX.replace("cat", "Cat") + BOX.replace("cat", "dog")),
         meta=f"<task><labels>{labels}</labels></task>",
     )
-    assert content_of(tmp_path).classes == ("dog", "Cat")
+    assert read_once(tmp_path).classes == ("dog", "Cat")
 
 
 def test_cvat_tags_next_to_boxes_are_a_further_kind(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_cvat_tags_next_to_boxes_are_a_further_kind(tmp_path: Path) -> None:
     put(tmp_path / "annotations_2.xml", image('<tag label="wet"/>', "val/b.png"))
     (detection,) = FORMAT.detect(Tree(str(tmp_path)))
     assert detection.kinds == ("boxes", "labels")
-    rows = rows_of(content_of(tmp_path, "labels"), "labels")
+    rows = list_rows(read_once(tmp_path, "labels"), "labels")
     assert rows == {"train": {"a": ["sunny", "wet"]}, "val": {"b": ["wet"]}}
     put(tmp_path / "annotations.xml", *[image()] * 1000, image('<tag label="wet"/>'))
     (tmp_path / "annotations_2.xml").unlink()
@@ -165,7 +165,7 @@ def test_cvat_truncated_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     draw(tmp_path / "a.png", TWO)
     path = put(tmp_path / "annotations.xml", image(BOX))
     text(path, path.read_text()[:-20])
-    (problem,) = errors(content_of(tmp_path).problems)
+    (problem,) = errors(read_once(tmp_path).problems)
     assert "annotations.xml can't be read: it is not valid XML" in problem.message
     assert "Export" in problem.remedy
 
@@ -177,7 +177,7 @@ def test_cvat_file_with_an_entity_bomb_is_refused(tmp_path: Path) -> None:
     put(tmp_path / "annotations.xml", image(BOX), image("&e12;", "b.png"))
     path = tmp_path / "annotations.xml"
     text(path, start + path.read_text())
-    (problem,) = errors(content_of(tmp_path).problems)
+    (problem,) = errors(read_once(tmp_path).problems)
     assert "annotations.xml can't be read" in problem.message
 
 
@@ -185,12 +185,12 @@ def test_cvat_reports_images_that_are_missing_or_not_annotated(tmp_path: Path) -
     for name in ("a", "lonely"):
         draw(tmp_path / f"images/{name}.png", TWO)
     put(tmp_path / "annotations.xml", image(BOX), image(BOX, "gone.png"), TRACK, image(BOX))
-    content = content_of(tmp_path)
-    assert list(boxes_in(content)[""]) == ["a"]
-    assert "1 annotation without an image: gone.png" in warnings_of(content)
-    assert "1 image without an annotation: lonely.png" in warnings_of(content)
-    assert "1 annotation of an image that has one already: a.png" in warnings_of(content)
-    assert "1 object in tracks of videos, in annotations.xml" in warnings_of(content)
+    content = read_once(tmp_path)
+    assert list(list_boxes_by_split(content)[""]) == ["a"]
+    assert "1 annotation without an image: gone.png" in join_problems(content)
+    assert "1 image without an annotation: lonely.png" in join_problems(content)
+    assert "1 annotation of an image that has one already: a.png" in join_problems(content)
+    assert "1 object in tracks of videos, in annotations.xml" in join_problems(content)
 
 
 def test_cvat_file_is_found_among_many_of_another_format(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_cvat_file_is_found_among_many_of_another_format(tmp_path: Path) -> None
         text(tmp_path / f"Annotations/{number:03}.xml", "<annotation><object/></annotation>")
     draw(tmp_path / "images/a.png", TWO)
     text(tmp_path / "annotations.xml", f"<annotations>{image(BOX)}</annotations>")
-    assert list(boxes_in(content_of(tmp_path))[""]) == ["a"]
+    assert list(list_boxes_by_split(read_once(tmp_path))[""]) == ["a"]
 
 
 def test_cvat_detection_refuses_other_xml_files(tmp_path: Path) -> None:

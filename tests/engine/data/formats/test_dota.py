@@ -9,7 +9,7 @@ import pytest
 from engine.data.formats.dota import FORMAT
 from engine.data.formats.tree import Tree
 from tests.support.boxed import ONE, DrawnImage, draw, text
-from tests.support.read_formats import boxes_in, content_of, warnings_of
+from tests.support.read_formats import join_problems, list_boxes_by_split, read_once
 
 PLANE = "10 20 30 10 40 30 20 40 large-vehicle 0"
 
@@ -20,7 +20,7 @@ def test_dota_reads_rotated_and_difficult_objects(tmp_path: Path) -> None:
         tmp_path / "labelTxt/a.txt",
         f"ImageSource:x\ngsd:null\n{PLANE}\n{PLANE[:-1].replace('10', '12')}1\n{PLANE[:-2]}",
     )
-    content = content_of(FORMAT, tmp_path)
+    content = read_once(FORMAT, tmp_path)
     (image,) = content.splits[""]
     assert [(tuple(box[:4]), box.ignored) for box in image.boxes] == [
         ((10.0, 10.0, 40.0, 40.0), False),
@@ -35,9 +35,9 @@ def test_dota_reads_rotated_and_difficult_objects(tmp_path: Path) -> None:
 def test_dota_leaves_out_bad_lines_one_by_one(tmp_path: Path, line: str) -> None:
     draw(tmp_path / "images/a.png", DrawnImage(60, 80, ()))
     text(tmp_path / "labelTxt/a.txt", f"{PLANE}\n{line}")
-    content = content_of(FORMAT, tmp_path)
-    assert len(boxes_in(content)[""]["a"]) == 1
-    assert "1 line that can't be read (a.txt: line 2" in warnings_of(content)
+    content = read_once(FORMAT, tmp_path)
+    assert len(list_boxes_by_split(content)[""]["a"]) == 1
+    assert "1 line that can't be read (a.txt: line 2" in join_problems(content)
 
 
 @pytest.mark.parametrize("line", ["0 0.5 0.5 0.2 0.2", "cat 0.0 0 0.0 1 2 3 4 0 0 0 0 0 0 0", "some words", ""])

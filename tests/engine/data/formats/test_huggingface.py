@@ -21,7 +21,7 @@ from engine.system.regular_files import UnusableFile
 from tests.support.dataset_formats import huggingface
 from tests.support.dataset_formats.archives import encode_png
 from tests.support.dataset_formats.truth import TRUTH
-from tests.support.read_formats import content_of, names_of
+from tests.support.read_formats import list_annotations_by_split, read_once
 
 needs_pyarrow = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="needs pyarrow")
 
@@ -60,9 +60,9 @@ def test_huggingface_without_pyarrow_tells_how_to_install_it(
 @needs_pyarrow
 def test_huggingface_unpacks_images_once(tmp_path: Path, cache: Path) -> None:
     huggingface.write(TRUTH, tmp_path, "parquet")
-    content_of(FORMAT, tmp_path, "classes")
+    read_once(FORMAT, tmp_path, "classes")
     written = {path: path.stat().st_mtime_ns for path in cache.rglob("*.png")}
-    content_of(FORMAT, tmp_path, "classes")
+    read_once(FORMAT, tmp_path, "classes")
     assert {path: path.stat().st_mtime_ns for path in cache.rglob("*.png")} == written
     assert len(written) == len(TRUTH.images)
     splits = open_splits(str(tmp_path), val_fraction=0.2, seed=0)
@@ -117,8 +117,8 @@ def test_huggingface_reports_rows_without_an_image(tmp_path: Path) -> None:
     images = [encode_png(TRUTH.images[0]), None, b""]
     rows = [{"image": {"bytes": content, "path": None}, "label": f"class {n}"} for n, content in enumerate(images)]
     write_rows(tmp_path / "train.parquet", rows)
-    found = content_of(FORMAT, tmp_path, "classes")
-    assert names_of(found) == {"train": {"0000000": "class 0"}}
+    found = read_once(FORMAT, tmp_path, "classes")
+    assert list_annotations_by_split(found) == {"train": {"0000000": "class 0"}}
     assert "2 rows without an image: train.parquet, row 2, train.parquet, row 3." in found.problems[0].message
 
 
@@ -196,7 +196,7 @@ def test_huggingface_reads_columns_of_parquet_files(
     assert {each.variant: " ".join(each.kinds) for each in found} == variants
     for detection in found[:1]:
         content = FORMAT.read(tree, detection, detection.kinds[0])
-        assert (content.classes, names_of(content), content.problems) == (*expected, [])
+        assert (content.classes, list_annotations_by_split(content), content.problems) == (*expected, [])
 
 
 @needs_pyarrow
@@ -213,7 +213,7 @@ def test_huggingface_reads_boxes_of_metadata(tmp_path: Path, ending: str) -> Non
         write_metadata(tmp_path / "deep" / folder / f"metadata.{ending}", rows)
     names = README.replace("kind", "objects").replace("'2': q", "'1': q")
     (tmp_path / "ReadMe.md").write_text(names)
-    found = content_of(FORMAT, tmp_path)
+    found = read_once(FORMAT, tmp_path)
     assert found.classes == ("p", "q", "r")
     assert [(image.path, image.boxes) for image in found.splits[""]] == [
         (str(tmp_path / f"deep/{folder}/0.png"), [(left, 30, 90, 50, 2, False), (9, 9, 20, 20, 0, False)])
@@ -244,7 +244,9 @@ def test_huggingface_ignores_unusable_features(tmp_path: Path, features: str) ->
     for number, text in enumerate((f'{{"info": {{"features": {features}}}}}', f'{{"info": {features}}}')):
         (tmp_path / str(number)).mkdir()
         write_parquet(tmp_path / str(number), text)
-        assert names_of(content_of(FORMAT, tmp_path / str(number), "classes")) == {"train": {"0000000": "sea"}}
+        assert list_annotations_by_split(read_once(FORMAT, tmp_path / str(number), "classes")) == {
+            "train": {"0000000": "sea"}
+        }
 
 
 @needs_pyarrow
@@ -255,7 +257,7 @@ def test_huggingface_ignores_unusable_features(tmp_path: Path, features: str) ->
 def test_huggingface_ignores_unusable_readme(tmp_path: Path, feature: str) -> None:
     write_parquet(tmp_path)
     (tmp_path / "README.md").write_text(f"---\ndataset_info:\n  features:\n  - {feature}\n---\n", encoding="utf-8")
-    assert names_of(content_of(FORMAT, tmp_path, "classes")) == {"train": {"0000000": "sea"}}
+    assert list_annotations_by_split(read_once(FORMAT, tmp_path, "classes")) == {"train": {"0000000": "sea"}}
 
 
 @needs_pyarrow

@@ -17,7 +17,7 @@ from engine.data.formats.registry import recognize
 from engine.data.formats.shared.class_evidence import find_evidence_against
 from engine.data.formats.tree import Tree
 from tests.support.images import write_noise
-from tests.support.read_formats import names_of
+from tests.support.read_formats import list_annotations_by_split
 
 
 def detect_once(folder: Path) -> Detection:
@@ -465,7 +465,7 @@ def test_imagefolder_reads_every_class_of_every_split(tmp_path: Path) -> None:
     words = ("there is training,", "Folder empty in train", ": 4.png.")
     assert [word in problem.message for word, problem in zip(words, content.problems, strict=True)] == [True] * 3
     content = imagefolder.read(Tree(str(tmp_path / "val")), found, "classes")
-    assert (content.classes, names_of(content)) == (("cow", "dog"), {"": {"1": "dog", "3": "cow"}})
+    assert (content.classes, list_annotations_by_split(content)) == (("cow", "dog"), {"": {"1": "dog", "3": "cow"}})
     assert not detect_once(tmp_path / "train/bee").obvious
 
 

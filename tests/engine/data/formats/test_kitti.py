@@ -12,21 +12,21 @@ from engine.data.formats.shared.boxes import ANY_CLASS
 from engine.data.formats.tree import Tree
 from tests.support import boxed
 from tests.support.boxed import NONE, ONE, SPLITS, TWO, draw, kitti_txt, text
-from tests.support.read_formats import boxes_in, content_of, detect_once, warnings_of
+from tests.support.read_formats import detect_once, join_problems, list_boxes_by_split, read_once
 
 
 def test_kitti_reads_classes_of_arcgis_in_their_order(tmp_path: Path) -> None:
     images = {f"{number:09d}": TWO if number % 2 else ONE for number in range(8)}
-    content = content_of(FORMAT, boxed.arcgis_kitti(tmp_path, images))
+    content = read_once(FORMAT, boxed.arcgis_kitti(tmp_path, images))
     assert (content.classes, content.problems) == (("cat", "dog"), [])
-    assert boxes_in(content)[""]["000000000"] == [("cat", (10.0, 20.0, 30.0, 70.0))]
+    assert list_boxes_by_split(content)[""]["000000000"] == [("cat", (10.0, 20.0, 30.0, 70.0))]
 
 
 def test_kitti_ignores_regions_for_every_class(tmp_path: Path) -> None:
     root = boxed.kitti(tmp_path, SPLITS)
     region = "DontCare -1 -1 -10 1.00 2.00 9.00 8.00 -1 -1 -1 -1000 -1000 -1000 -10"
     text(root / "training/label_2/b.txt", kitti_txt(ONE, more=[region]))
-    content = content_of(FORMAT, root)
+    content = read_once(FORMAT, root)
     assert content.classes == ("cat", "dog")
     (image,) = (image for image in content.splits["train"] if Path(image.path).stem == "b")
     assert [(box.label, box.ignored) for box in image.boxes] == [(0, False), (ANY_CLASS, True)]
@@ -37,8 +37,8 @@ def test_kitti_uses_trainval_if_there_is_no_train(tmp_path: Path) -> None:
     (root / "ImageSets/train.txt").unlink()
     text(root / "ImageSets/trainval.txt", "a\nb\nc\nd\n")
     (root / "ImageSets").rename(root / "training/ImageSets")
-    content = content_of(FORMAT, root)
-    assert {split: sorted(images) for split, images in boxes_in(content).items()} == {
+    content = read_once(FORMAT, root)
+    assert {split: sorted(images) for split, images in list_boxes_by_split(content).items()} == {
         "train": ["a", "b"],
         "val": ["c", "d"],
     }
@@ -48,10 +48,13 @@ def test_kitti_reports_images_that_lists_leave_out_or_miss(tmp_path: Path) -> No
     root = boxed.kitti(tmp_path, SPLITS)
     for path, names in (("train", "data/a\ngone\n1.5\n"), ("val", "c.png\nlost"), ("../training/ImageSets/train", "b")):
         text(root / f"ImageSets/{path}.txt", names)
-    content = content_of(FORMAT, root)
-    assert {split: list(images) for split, images in boxes_in(content).items()} == {"train": ["a"], "val": ["c"]}
-    assert "3 images named in a list but not in the folder: 1.5, gone, lost" in warnings_of(content)
-    assert "2 images in no split: b.png, d.png" in warnings_of(content)
+    content = read_once(FORMAT, root)
+    assert {split: list(images) for split, images in list_boxes_by_split(content).items()} == {
+        "train": ["a"],
+        "val": ["c"],
+    }
+    assert "3 images named in a list but not in the folder: 1.5, gone, lost" in join_problems(content)
+    assert "2 images in no split: b.png, d.png" in join_problems(content)
 
 
 def test_kitti_leaves_out_images_without_annotations(tmp_path: Path) -> None:
@@ -59,25 +62,25 @@ def test_kitti_leaves_out_images_without_annotations(tmp_path: Path) -> None:
     draw(tmp_path / "image_2/a.png", ONE)
     text(tmp_path / "label_2/a.txt", kitti_txt(ONE))
     text(tmp_path / "label_2/spare.txt", kitti_txt(ONE))
-    content = content_of(FORMAT, tmp_path)
-    assert list(boxes_in(content)[""]) == ["a"]
-    assert "1 image without an annotation: nothing.png" in warnings_of(content)
-    assert "1 annotation without an image: spare.txt" in warnings_of(content)
+    content = read_once(FORMAT, tmp_path)
+    assert list(list_boxes_by_split(content)[""]) == ["a"]
+    assert "1 image without an annotation: nothing.png" in join_problems(content)
+    assert "1 annotation without an image: spare.txt" in join_problems(content)
 
 
 def test_kitti_leaves_out_bad_lines_one_by_one(tmp_path: Path) -> None:
     root = boxed.kitti(tmp_path, SPLITS)
     text(root / "training/label_2/b.txt", f"{kitti_txt(ONE)}\ncat 0.0 0\n{kitti_txt(ONE).replace('20.0', 'x')}")
-    content = content_of(FORMAT, root)
-    assert boxes_in(content)["train"]["b"] == [("cat", (10.0, 20.0, 30.0, 70.0))]
-    assert "2 lines that can't be read (b.txt: line 2 has 3 fields" in warnings_of(content)
+    content = read_once(FORMAT, root)
+    assert list_boxes_by_split(content)["train"]["b"] == [("cat", (10.0, 20.0, 30.0, 70.0))]
+    assert "2 lines that can't be read (b.txt: line 2 has 3 fields" in join_problems(content)
     assert detect_once(FORMAT, root).confidence == Confidence.LIKELY
 
 
 def test_kitti_accepts_a_bad_first_file(tmp_path: Path) -> None:
     root = boxed.kitti(tmp_path, SPLITS)
     text(root / "training/label_2/a.txt", "not a box")
-    assert "a" not in boxes_in(content_of(FORMAT, root))["train"]
+    assert "a" not in list_boxes_by_split(read_once(FORMAT, root))["train"]
 
 
 @pytest.mark.parametrize(

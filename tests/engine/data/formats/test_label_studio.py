@@ -15,8 +15,8 @@ from engine.data.formats.label_studio import FORMAT
 from engine.data.formats.tree import Tree
 from tests.support import read_formats
 from tests.support.boxed import TWO, draw, text
-from tests.support.read_formats import boxes_in, warnings_of
-from tests.support.round_trip import rows_of
+from tests.support.read_formats import join_problems, list_boxes_by_split
+from tests.support.round_trip import list_rows
 
 CAT = ("cat", (8.0, 6.0, 24.0, 30.0))
 OF_CAT = {"x": 10, "y": 10, "width": 20, "height": 40, "rotation": 0}
@@ -42,7 +42,7 @@ def put(folder: Path, *tasks: Any, images: tuple[str, ...] = ("a.png",), name: s
     return folder
 
 
-content_of = partial(read_formats.content_of, FORMAT)
+read_once = partial(read_formats.read_once, FORMAT)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ content_of = partial(read_formats.content_of, FORMAT)
 )
 def test_label_studio_finds_images(tmp_path: Path, url: str, image_at: str) -> None:
     put(tmp_path, task(BOX, data={"text": "of a cat", "photo": url}), images=(image_at,))
-    content = content_of(tmp_path)
+    content = read_once(tmp_path)
     assert [each.path for each in content.splits[""]] == [str(tmp_path / image_at)]
     assert content.problems == []
 
@@ -84,8 +84,8 @@ def test_label_studio_finds_images(tmp_path: Path, url: str, image_at: str) -> N
 )
 def test_label_studio_loses_one_object_to_one_fault(tmp_path: Path, bad: Any, phrase: str) -> None:
     put(tmp_path, task(bad, BOX), task(BOX, image="b.png"), images=("a.png", "b.png"))
-    content = content_of(tmp_path)
-    assert boxes_in(content)[""] == {"a": [CAT], "b": [CAT]}
+    content = read_once(tmp_path)
+    assert list_boxes_by_split(content)[""] == {"a": [CAT], "b": [CAT]}
     (problem,) = content.problems
     assert "There is 1 object" in problem.message
     assert "a.png" in problem.message
@@ -94,7 +94,7 @@ def test_label_studio_loses_one_object_to_one_fault(tmp_path: Path, bad: Any, ph
 
 def test_label_studio_rotates_boxes_about_their_corner(tmp_path: Path) -> None:
     put(tmp_path, task(region({"x": 50, "y": 50, "width": 20, "height": 10, "rotation": 90})))
-    assert boxes_in(content_of(tmp_path))[""]["a"] == [("cat", (34.0, 30.0, 40.0, 46.0))]
+    assert list_boxes_by_split(read_once(tmp_path))[""]["a"] == [("cat", (34.0, 30.0, 40.0, 46.0))]
 
 
 def test_label_studio_reads_ellipses_and_generic_labels(tmp_path: Path) -> None:
@@ -102,15 +102,15 @@ def test_label_studio_reads_ellipses_and_generic_labels(tmp_path: Path) -> None:
     plain = {"type": "rectangle", "id": "r", "value": OF_CAT}
     relation = {"type": "relation", "from_id": "r", "to_id": "r"}
     put(tmp_path, task(oval, plain, region(OF_CAT, [" cat "], kind="labels"), relation))
-    content = content_of(tmp_path)
-    assert boxes_in(content)[""]["a"] == [("cat", (34.0, 10.0, 46.0, 50.0)), CAT]
+    content = read_once(tmp_path)
+    assert list_boxes_by_split(content)[""]["a"] == [("cat", (34.0, 10.0, 46.0, 50.0)), CAT]
     assert content.problems == []
 
 
 def test_label_studio_measures_images_of_unknown_size(tmp_path: Path) -> None:
     put(tmp_path, task({"id": "r", "type": "rectanglelabels", "value": {**OF_CAT, "rectanglelabels": ["cat"]}}))
-    content = content_of(tmp_path)
-    assert (content.splits[""][0].size, boxes_in(content)[""]["a"]) == (None, [CAT])
+    content = read_once(tmp_path)
+    assert (content.splits[""][0].size, list_boxes_by_split(content)[""]["a"]) == (None, [CAT])
 
 
 def test_label_studio_uses_the_first_annotation_not_canceled(tmp_path: Path) -> None:
@@ -121,18 +121,18 @@ def test_label_studio_uses_the_first_annotation_not_canceled(tmp_path: Path) -> 
         {"was_cancelled": False, "result": [other]},
     ]
     put(tmp_path, {**task(), "annotations": annotations, "predictions": [{"result": [other]}]})
-    content = content_of(tmp_path)
-    assert boxes_in(content)[""]["a"] == [CAT]
-    assert "1 image with several annotations: a.png" in warnings_of(content)
+    content = read_once(tmp_path)
+    assert list_boxes_by_split(content)[""]["a"] == [CAT]
+    assert "1 image with several annotations: a.png" in join_problems(content)
 
 
 def test_label_studio_distinguishes_backgrounds_from_unannotated(tmp_path: Path) -> None:
     canceled = {**task(image="c.png"), "annotations": [{"was_cancelled": True, "result": []}]}
     tasks = task(BOX), task(image="b.png"), canceled, {**task(image="x/d.png"), "annotations": []}
     put(tmp_path, *tasks, images=("a.png", "b.png", "c.png", "x/d.png"))
-    content = content_of(tmp_path)
-    assert boxes_in(content)[""] == {"a": [CAT], "b": []}
-    assert "2 images without an annotation: c.png, d.png" in warnings_of(content)
+    content = read_once(tmp_path)
+    assert list_boxes_by_split(content)[""] == {"a": [CAT], "b": []}
+    assert "2 images without an annotation: c.png, d.png" in join_problems(content)
 
 
 def test_label_studio_min_reads_choices_and_no_other_texts(tmp_path: Path) -> None:
@@ -145,10 +145,10 @@ def test_label_studio_min_reads_choices_and_no_other_texts(tmp_path: Path) -> No
         {"image": "b.png", "title": "sunny", "choice": "late", **common},
         images=("a.png", "b.png"),
     )
-    content = content_of(tmp_path, "labels")
-    assert rows_of(content, "labels")[""] == {"a": ["wet"], "b": ["cold", "wet"]}
-    assert "1 image with several annotations: b.png" in warnings_of(content)
-    boxed, plain = content_of(tmp_path).splits[""]
+    content = read_once(tmp_path, "labels")
+    assert list_rows(content, "labels")[""] == {"a": ["wet"], "b": ["cold", "wet"]}
+    assert "1 image with several annotations: b.png" in join_problems(content)
+    boxed, plain = read_once(tmp_path).splits[""]
     assert (boxed.size, boxed.boxes, plain.boxes) == ((60, 80), [(*CAT[1], 0, False)], [])
 
 
@@ -159,20 +159,20 @@ def choices(*texts: str, **value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("image", ["data:image/png;base64,iVBORw0K", "http://[::1", "", "/", "a\0.png"])
 def test_label_studio_images_that_no_file_has_are_missing(tmp_path: Path, image: str) -> None:
     put(tmp_path, task(BOX), task(BOX, image=image))
-    assert "1 annotation without an image" in warnings_of(content_of(tmp_path))
+    assert "1 annotation without an image" in join_problems(read_once(tmp_path))
 
 
 @pytest.mark.parametrize(("name", "split"), [("val.json", "val"), ("export.json", "train")])
 def test_label_studio_split_is_that_of_the_file_or_of_the_image(tmp_path: Path, name: str, split: str) -> None:
     put(tmp_path, task(BOX, image="train/a.png"), images=("train/a.png",), name=name)
-    assert boxes_in(content_of(tmp_path)) == {split: {"a": [CAT]}}
+    assert list_boxes_by_split(read_once(tmp_path)) == {split: {"a": [CAT]}}
 
 
 def test_label_studio_truncated_export_is_an_error_that_names_it(tmp_path: Path) -> None:
     put(tmp_path, task(BOX), task(BOX))
     path = tmp_path / "export.json"
     text(path, path.read_text()[:-20])
-    (problem,) = errors(content_of(tmp_path).problems)
+    (problem,) = errors(read_once(tmp_path).problems)
     assert "export.json can't be read: it is not valid JSON" in problem.message
 
 

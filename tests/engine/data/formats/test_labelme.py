@@ -19,8 +19,8 @@ from engine.data.formats.labelme import FORMAT
 from engine.data.formats.tree import Tree
 from tests.support import read_formats
 from tests.support.boxed import TWO, draw, text
-from tests.support.read_formats import boxes_in, instances_in, warnings_of
-from tests.support.round_trip import rows_of
+from tests.support.read_formats import join_problems, list_boxes_by_split, list_instances_by_split
+from tests.support.round_trip import list_rows
 
 SQUARE = [[1, 2], [11, 2], [11, 12], [1, 12]]
 CAT = ("cat", (1.0, 2.0, 11.0, 12.0))
@@ -38,7 +38,7 @@ def put(folder: Path, *shapes: Any, name: str = "a", **more: Any) -> Path:
     return folder
 
 
-content_of = partial(read_formats.content_of, FORMAT)
+read_once = partial(read_formats.read_once, FORMAT)
 
 
 @pytest.mark.parametrize(
@@ -53,12 +53,12 @@ content_of = partial(read_formats.content_of, FORMAT)
     ],
 )
 def test_labelme_boxes_surround_shapes(tmp_path: Path, drawn: dict[str, Any], box: tuple[float, ...]) -> None:
-    assert boxes_in(content_of(put(tmp_path, drawn)))[""]["a"] == [("cat", box)]
+    assert list_boxes_by_split(read_once(put(tmp_path, drawn)))[""]["a"] == [("cat", box)]
 
 
 def test_labelme_rotated_rectangle_is_its_polygon(tmp_path: Path) -> None:
     corners = [[10, 0], [20, 10], [10, 20], [0, 10]]
-    content = content_of(put(tmp_path, shape("rotation", corners), shape(None, corners)), "instances")
+    content = read_once(put(tmp_path, shape("rotation", corners), shape(None, corners)), "instances")
     assert [each.area for each in content.splits[""].sources[0].instances(60, 80)] == [200, 200]
 
 
@@ -85,8 +85,8 @@ def test_labelme_rotated_rectangle_is_its_polygon(tmp_path: Path) -> None:
 def test_labelme_loses_one_object_to_one_fault(tmp_path: Path, bad: Any, phrase: str) -> None:
     put(tmp_path, bad, shape())
     put(tmp_path, shape(), name="b")
-    content = content_of(tmp_path)
-    assert boxes_in(content)[""] == {"a": [CAT], "b": [CAT]}
+    content = read_once(tmp_path)
+    assert list_boxes_by_split(content)[""] == {"a": [CAT], "b": [CAT]}
     (problem,) = content.problems
     assert "There is 1 object" in problem.message
     assert "a.json" in problem.message
@@ -98,7 +98,7 @@ def test_labelme_groups_polygons_of_one_label_and_group(tmp_path: Path) -> None:
     groups = (3, "cat"), (3, "cat"), (4, "cat"), (3, "dog")
     shapes = (shape(points=part, group_id=id, label=label) for part, (id, label) in zip(parts, groups, strict=True))
     put(tmp_path, *shapes)
-    assert instances_in(content_of(tmp_path, "instances"))[""]["a"] == [
+    assert list_instances_by_split(read_once(tmp_path, "instances"))[""]["a"] == [
         ("cat", (1, 2, 26, 12)),
         ("cat", (41, 2, 46, 12)),
         ("dog", (61, 2, 66, 12)),
@@ -108,7 +108,7 @@ def test_labelme_groups_polygons_of_one_label_and_group(tmp_path: Path) -> None:
 def test_labelme_ignores_difficult_shapes(tmp_path: Path) -> None:
     plain = shape("rectangle", difficult=False, label="__cat__")
     put(tmp_path, shape(difficult=True), shape("rectangle", difficult=True), plain, shape(difficult=True, group_id=1))
-    assert [box.ignored for box in content_of(tmp_path).splits[""][0].boxes] == [True, True, False, True]
+    assert [box.ignored for box in read_once(tmp_path).splits[""][0].boxes] == [True, True, False, True]
 
 
 def test_labelme_mask_is_placed_at_its_corner(tmp_path: Path) -> None:
@@ -117,8 +117,8 @@ def test_labelme_mask_is_placed_at_its_corner(tmp_path: Path) -> None:
     buffer = io.BytesIO()
     Image.fromarray(inside).save(buffer, "PNG")
     mask = base64.b64encode(buffer.getvalue()).decode()
-    content = content_of(put(tmp_path, shape("mask", [[14, 25], [9.6, 19.7]], mask=mask, difficult=True)), "instances")
-    assert instances_in(content)[""]["a"] == [("cat", (12, 21, 15, 24))]
+    content = read_once(put(tmp_path, shape("mask", [[14, 25], [9.6, 19.7]], mask=mask, difficult=True)), "instances")
+    assert list_instances_by_split(content)[""]["a"] == [("cat", (12, 21, 15, 24))]
     assert content.splits[""].sources[0].instances(60, 80)[0].ignored
 
 
@@ -135,7 +135,7 @@ def test_labelme_mask_is_placed_at_its_corner(tmp_path: Path) -> None:
 def test_labelme_finds_images(tmp_path: Path, json_at: str, image_at: str, image_path: str) -> None:
     draw(tmp_path / image_at, TWO)
     text(tmp_path / json_at, json.dumps({"shapes": [shape()], "imagePath": image_path, "imageData": None}))
-    content = content_of(tmp_path)
+    content = read_once(tmp_path)
     assert [each.path for each in content.splits[""]] == [str(tmp_path / image_at)]
     assert content.problems == []
 
@@ -143,13 +143,13 @@ def test_labelme_finds_images(tmp_path: Path, json_at: str, image_at: str, image
 def test_labelme_gives_the_size_in_the_json(tmp_path: Path) -> None:
     for name, size in (("a", 7), ("b", None), ("c", "x")):
         put(tmp_path, shape(), name=name, imageHeight=size, imageWidth=size)
-    assert [each.size for each in content_of(tmp_path).splits[""]] == [(7, 7), None, None]
+    assert [each.size for each in read_once(tmp_path).splits[""]] == [(7, 7), None, None]
 
 
 def test_labelme_with_embedded_images_only_is_an_error(tmp_path: Path) -> None:
     put(tmp_path, shape(), imageData="not even base64")
     (tmp_path / "a.png").unlink()
-    (problem,) = errors(content_of(tmp_path).problems)
+    (problem,) = errors(read_once(tmp_path).problems)
     assert "1 image only embedded in JSON files: a.json" in problem.message
     assert "labelme_export_json" in problem.remedy
 
@@ -160,8 +160,8 @@ def test_labelme_reports_a_broken_file_and_reads_the_others(tmp_path: Path) -> N
     text(tmp_path / "a.json", '{"shapes": [')
     text(tmp_path / "b.json", '{"something": "else"}')
     text(tmp_path / "settings.json", "{}")
-    content = content_of(tmp_path)
-    assert list(boxes_in(content)[""]) == ["c", "d"]
+    content = read_once(tmp_path)
+    assert list(list_boxes_by_split(content)[""]) == ["c", "d"]
     (problem,) = content.problems
     assert "2 annotations that can't be read (a.json: it is not valid JSON" in problem.message
 
@@ -170,19 +170,19 @@ def test_labelme_reports_images_without_a_file_and_the_opposite(tmp_path: Path) 
     put(tmp_path, shape(), name="b")
     draw(tmp_path / "lonely.png", TWO)
     text(tmp_path / "a.json", json.dumps({"shapes": [], "imagePath": "b.png"}))
-    content = content_of(tmp_path)
-    assert boxes_in(content) == {"": {"b": [CAT]}}
-    assert "1 image without an annotation: lonely.png" in warnings_of(content)
-    assert "1 annotation without an image: a.json" in warnings_of(content)
+    content = read_once(tmp_path)
+    assert list_boxes_by_split(content) == {"": {"b": [CAT]}}
+    assert "1 image without an annotation: lonely.png" in join_problems(content)
+    assert "1 annotation without an image: a.json" in join_problems(content)
 
 
 def test_labelme_leaves_out_images_of_no_split(tmp_path: Path) -> None:
     for name in ("train/a", "val/b", "c"):
         put(tmp_path, shape(), name=name, imagePath=f"{name[-1]}.png")
     (tmp_path / "val/b.json").rename(tmp_path / "b.json")
-    content = content_of(tmp_path)
+    content = read_once(tmp_path)
     assert {split: len(images) for split, images in content.splits.items()} == {"train": 1, "val": 1}
-    assert "1 annotated image in no split: c.png" in warnings_of(content)
+    assert "1 annotated image in no split: c.png" in join_problems(content)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_labelme_flags_are_classes(
     put(tmp_path, name="b", flags={"sky": True})
     (detection,) = FORMAT.detect(Tree(str(tmp_path)))
     assert detection.kinds == kinds
-    assert rows_of(content_of(tmp_path, "labels"), "labels")[""] == {"a": tags, "b": ["sky"]}
+    assert list_rows(read_once(tmp_path, "labels"), "labels")[""] == {"a": tags, "b": ["sky"]}
 
 
 def test_labelme_detection_reads_several_files(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from engine.data.formats.registry import recognize
 from engine.data.formats.tree import Tree
 from engine.data.inspection.inspector import inspect
 from engine.data.splits import LabelSplit
-from tests.support.read_formats import content_of, merged_names, names_of
+from tests.support.read_formats import list_annotations, list_annotations_by_split, read_once
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 FLAGS = "filename,sea,sky,tree\na.png,1,0,0\nb.png,1,1,0\nc.png,0,0,0\nd.png,0,0,1\ne.png,0,1,1\n"
@@ -61,8 +61,8 @@ def test_table_leaves_out_test_images_of_kaggle(tmp_path: Path) -> None:
     (tmp_path / "sample_submission.csv").write_text("id,label\nx,0\ny,0\n")
     (detection,) = detections(tmp_path)
     assert detection.kinds == ("classes", "labels")
-    found = content_of(FORMAT, tmp_path, "classes")
-    assert names_of(found) == {"train": {name: "01"[name in "abc"] for name in NAMES}}
+    found = read_once(FORMAT, tmp_path, "classes")
+    assert list_annotations_by_split(found) == {"train": {name: "01"[name in "abc"] for name in NAMES}}
     assert "2 images that no table names" in messages(found)
 
 
@@ -76,7 +76,7 @@ def test_table_reads_chexpert(tmp_path: Path) -> None:
         )
     (root / "train.csv").write_text("\n".join(lines[:3]) + "\n")
     (root / "valid.csv").write_text("\n".join([lines[0], lines[3]]) + "\n")
-    found = content_of(FORMAT, root, "labels")
+    found = read_once(FORMAT, root, "labels")
     assert found.classes == ("No Finding", "Edema", "Fracture")
     train, val = (found.splits[name] for name in ("train", "val"))
     assert train.labels.tolist() == [[True, False, False], [False, True, False]]
@@ -97,7 +97,7 @@ def test_table_keeps_labels_that_have_minus_one(
     tmp_path: Path, cells: list[str], counts: list[int], uncertain: bool
 ) -> None:
     rows = "".join(f"{name}.png,{row}\n" for name, row in zip(NAMES, cells, strict=True))
-    found = content_of(FORMAT, write(tmp_path, "labels.csv", "file,Edema,Mass\n" + rows), "labels")
+    found = read_once(FORMAT, write(tmp_path, "labels.csv", "file,Edema,Mass\n" + rows), "labels")
     assert found.classes == ("Edema", "Mass")
     assert found.splits[""].labels.sum(0).tolist() == counts
     assert ("3 values of -1 (uncertain), in the columns Edema, Mass" in messages(found)) == uncertain
@@ -106,9 +106,9 @@ def test_table_keeps_labels_that_have_minus_one(
 
 def test_table_leaves_out_images_of_class_minus_one(tmp_path: Path) -> None:
     text = "file,class\na.png,2\nb.png,-1\nc.png,-3\nd.png,\ne.png,2.0\nf.png,10\n"
-    found = content_of(FORMAT, write(tmp_path, "labels.csv", text), "classes")
+    found = read_once(FORMAT, write(tmp_path, "labels.csv", text), "classes")
     assert found.classes == ("-3", "2", "10")
-    assert merged_names(found) == {"a": "2", "c": "-3", "e": "2", "f": "10"}
+    assert list_annotations(found) == {"a": "2", "c": "-3", "e": "2", "f": "10"}
     assert "2 images without a class: b.png, d.png" in messages(found)
     assert "no table names" not in messages(found)
 
@@ -127,7 +127,7 @@ def test_table_leaves_out_images_of_class_minus_one(tmp_path: Path) -> None:
 def test_table_keeps_blanks_and_commas_in_names(tmp_path: Path, name: str, text: str, classes: int) -> None:
     (detection,) = detections(write(tmp_path, name, text))
     assert detection.kinds[0] == "classes"
-    found = content_of(FORMAT, tmp_path, "classes")
+    found = read_once(FORMAT, tmp_path, "classes")
     assert len(found.classes) == classes
     assert all(" " in name or name in ("pug", "WREN") for name in found.classes)
 
@@ -145,13 +145,13 @@ def test_table_keeps_blanks_and_commas_in_names(tmp_path: Path, name: str, text:
 def test_table_names_numbered_classes_from_a_file(tmp_path: Path, file: str, names: str) -> None:
     write(tmp_path / "set", "train.csv", "image,label\na.png,0\nb.png,1\nc.png,2\nd.png,0\n")
     (tmp_path / "set" / file).write_text(names)
-    assert content_of(FORMAT, tmp_path, "classes").classes == ("cat", "dog", "hen")
+    assert read_once(FORMAT, tmp_path, "classes").classes == ("cat", "dog", "hen")
 
 
 def test_table_keeps_numbers_if_names_may_be_shifted(tmp_path: Path) -> None:
     write(tmp_path, "train.csv", "image,label\na.png,1\nb.png,2\nc.png,1\n")
     (tmp_path / "classes.txt").write_text("cat\ndog\nhen\ncow\n")
-    assert content_of(FORMAT, tmp_path, "classes").classes == ("1", "2")
+    assert read_once(FORMAT, tmp_path, "classes").classes == ("1", "2")
 
 
 @pytest.mark.parametrize(
@@ -174,21 +174,25 @@ def test_table_with_several_label_columns_asks(tmp_path: Path, head: str, rows: 
 
 def test_table_takes_the_names_of_numbers_in_another_column(tmp_path: Path) -> None:
     text = "class id,filepaths,labels,data set\n0,a.png,owl,train\n1,b.png,tit,train\n0,c.png,owl,valid\n1,d.png,tit,test\n"
-    found = content_of(FORMAT, write(tmp_path, "birds.csv", text), "classes")
-    assert names_of(found) == {"train": {"a": "owl", "b": "tit"}, "val": {"c": "owl"}, "test": {"d": "tit"}}
+    found = read_once(FORMAT, write(tmp_path, "birds.csv", text), "classes")
+    assert list_annotations_by_split(found) == {
+        "train": {"a": "owl", "b": "tit"},
+        "val": {"c": "owl"},
+        "test": {"d": "tit"},
+    }
 
 
 def test_table_sorts_very_long_numbers_as_names(tmp_path: Path) -> None:
     labels = ("1" * 5000, "20", "3")
     rows = "".join(f"{name}.png,{labels[number % 3]}\n" for number, name in enumerate(NAMES))
-    found = content_of(FORMAT, write(tmp_path, "labels.csv", "file,class\n" + rows), "classes")
+    found = read_once(FORMAT, write(tmp_path, "labels.csv", "file,class\n" + rows), "classes")
     assert found.classes == labels
 
 
 def test_table_leaves_out_rows_that_disagree(tmp_path: Path) -> None:
     text = "file,class\n" + "".join(f"{name}.png,{'xy'[name in 'abc']}\n" for name in NAMES) + "a.png,x\nb.png,y\n"
-    found = content_of(FORMAT, write(tmp_path, "labels.csv", text), "classes")
-    assert sorted(merged_names(found)) == ["b", "c", "d", "e", "f"]
+    found = read_once(FORMAT, write(tmp_path, "labels.csv", text), "classes")
+    assert sorted(list_annotations(found)) == ["b", "c", "d", "e", "f"]
     assert "several classes: a.png" in messages(found)
 
 
@@ -202,8 +206,8 @@ def test_table_leaves_out_rows_that_disagree(tmp_path: Path) -> None:
 def test_table_joins_rows_of_one_label_each(tmp_path: Path, text: str) -> None:
     (detection,) = detections(write(tmp_path, "image-labels.csv", text))
     assert detection.kinds == ("labels",)
-    found = content_of(FORMAT, tmp_path, "labels")
-    assert merged_names(found) == {name: labels for name, labels in LABELS.items() if labels}
+    found = read_once(FORMAT, tmp_path, "labels")
+    assert list_annotations(found) == {name: labels for name, labels in LABELS.items() if labels}
     assert "several rows" not in messages(found)
 
 
@@ -217,22 +221,22 @@ def test_table_never_confuses_images_of_one_name(tmp_path: Path) -> None:
     (by_path / "labels.csv").write_text(paths)
     (moved / "labels.csv").write_text(paths)
     (by_name / "labels.csv").write_text("file,class\n1.png,a\n2.png,b\n")
-    found = content_of(FORMAT, by_path, "classes").splits[""]
+    found = read_once(FORMAT, by_path, "classes").splits[""]
     assert [Path(file).parts[-2:] for file in found.files] == [
         ("site_a", "1.png"), ("site_a", "2.png"), ("site_b", "1.png"), ("site_b", "2.png"),
     ]  # fmt: skip
     assert found.labels.tolist() == [0, 0, 1, 1]
     for folder in (by_name, moved):
-        refused = content_of(FORMAT, folder, "classes")
+        refused = read_once(FORMAT, folder, "classes")
         assert refused.splits == {}
         assert "may mean several images" in messages(refused)
 
 
 def test_table_reads_flags_of_celeba(tmp_path: Path) -> None:
     rows = "".join(f"{name}.png {1 if name in 'abc' else -1}  {-1 if name in 'bcde' else 1}\n" for name in NAMES)
-    found = content_of(FORMAT, write(tmp_path, "list_attr_celeba.txt", f"6\nSmiling Young\n{rows}"), "labels")
+    found = read_once(FORMAT, write(tmp_path, "list_attr_celeba.txt", f"6\nSmiling Young\n{rows}"), "labels")
     assert found.classes == ("Smiling", "Young")
-    assert merged_names(found)["a"] == {"Smiling", "Young"}
+    assert list_annotations(found)["a"] == {"Smiling", "Young"}
     assert found.splits[""].labels.sum(0).tolist() == [3, 2]
 
 
@@ -279,7 +283,7 @@ def test_table_of_a_split_names_its_own_images(tmp_path: Path, folders: tuple[st
     for folder in folders:
         images(tmp_path / folder)
     (tmp_path / "train.csv").write_text("id,label\n" + "".join(f"{name},{'xy'[name in 'abc']}\n" for name in NAMES))
-    found = content_of(FORMAT, tmp_path, "classes").splits["train"]
+    found = read_once(FORMAT, tmp_path, "classes").splits["train"]
     assert [Path(file).parent.name for file in found.files] == [folders[0]] * 6
 
 
@@ -363,7 +367,7 @@ def test_table_of_test_images_does_not_add_labels(tmp_path: Path, column: str) -
     rows = "".join(f"{name},{'xy'[name in 'abc']},4\n" for name in NAMES)
     (tmp_path / "train.csv").write_text(f"id,diagnosis,{column}\n{rows}")
     (tmp_path / "test.csv").write_text(f"id,{column}\np,4\nq,4\n")
-    found = content_of(FORMAT, tmp_path, "classes")
+    found = read_once(FORMAT, tmp_path, "classes")
     assert (found.classes, set(found.splits)) == (("x", "y"), {"train"})
 
 
@@ -377,7 +381,7 @@ def test_table_of_test_images_does_not_add_labels(tmp_path: Path, column: str) -
 )
 def test_table_leaves_out_labels_verified_absent(tmp_path: Path, rows: str, expected: dict[str, set[str]]) -> None:
     write(tmp_path, "human-imagelabels.csv", "ImageID,LabelName,Confidence\n" + rows)
-    assert merged_names(content_of(FORMAT, tmp_path, "labels")) == expected
+    assert list_annotations(read_once(FORMAT, tmp_path, "labels")) == expected
 
 
 @pytest.mark.parametrize("names", [("TRAIN", "VALIDATION"), ("training", "test"), ("train", "val")])
@@ -385,7 +389,7 @@ def test_table_without_head_may_begin_with_the_split(tmp_path: Path, names: tupl
     rows = "".join(
         f"{names[number > 3]},gs://bucket/images/{name}.png,{'xy'[number % 2]}\n" for number, name in enumerate(NAMES)
     )
-    found = content_of(FORMAT, write(tmp_path, "import.csv", rows), "classes")
+    found = read_once(FORMAT, write(tmp_path, "import.csv", rows), "classes")
     assert found.classes == ("x", "y")
     assert [len(split.files) for split in found.splits.values()] == [4, 2]
 
@@ -412,7 +416,7 @@ def test_table_of_another_fact_than_the_folders_asks(tmp_path: Path, column: str
 )
 def test_table_separates_tags_that_most_images_share(tmp_path: Path, cells: tuple[str, ...], count: int) -> None:
     rows = "".join(f"{name}.png,{cells[number % 3]}\n" for number, name in enumerate(NAMES))
-    found = content_of(FORMAT, write(tmp_path, "train.csv", "image_name,tags\n" + rows), "labels")
+    found = read_once(FORMAT, write(tmp_path, "train.csv", "image_name,tags\n" + rows), "labels")
     assert len(found.classes) == count
 
 
@@ -420,8 +424,8 @@ def test_table_called_labels_is_preferred(tmp_path: Path) -> None:
     write(tmp_path, "labels.csv", FLAGS)
     for name in ("cameras", "lights"):
         (tmp_path / f"{name}.csv").write_text("file,tags\n" + "".join(f"{name}.png,left\n" for name in NAMES))
-    found = content_of(FORMAT, tmp_path, "labels")
-    assert merged_names(found) == LABELS
+    found = read_once(FORMAT, tmp_path, "labels")
+    assert list_annotations(found) == LABELS
     assert "not used: cameras.csv, lights.csv" in messages(found)
 
 
@@ -444,8 +448,8 @@ def test_tables_of_splits_may_have_different_layouts(tmp_path: Path) -> None:
 
 def test_table_counts_missing_and_unnamed_images(tmp_path: Path) -> None:
     write(tmp_path, "labels.csv", FLAGS + "".join(f"gone{number}.png,1,0,0\n" for number in range(5)))
-    found = content_of(FORMAT, tmp_path, "labels")
-    assert merged_names(found) == LABELS
+    found = read_once(FORMAT, tmp_path, "labels")
+    assert list_annotations(found) == LABELS
     assert "5 images that a table names can't be found: gone0.png" in messages(found)
     assert "1 image that no table names: f.png" in messages(found)
 
@@ -472,7 +476,7 @@ def test_table_gives_the_loader_numbers(tmp_path: Path) -> None:
 
 def test_table_shows_half_a_character_by_its_number(tmp_path: Path) -> None:
     write(tmp_path, "labels.json", '{"a.png": ["\\ud800"], "b.png": ["sea"], "c.png": ["sea"]}')
-    assert content_of(FORMAT, tmp_path, "labels").classes == ("sea", "\\ud800")
+    assert read_once(FORMAT, tmp_path, "labels").classes == ("sea", "\\ud800")
 
 
 def test_table_too_large_for_csv_is_named(tmp_path: Path) -> None:
@@ -486,15 +490,15 @@ def test_table_too_large_for_csv_is_named(tmp_path: Path) -> None:
 )
 def test_table_leaves_out_a_line_that_is_cut_off(tmp_path: Path, last: str) -> None:
     flags = FLAGS.replace(",0\n", ",FALSE\n").replace(",1\n", ",TRUE\n")
-    found = content_of(FORMAT, write(tmp_path, "labels.csv", flags + last), "labels")
-    assert merged_names(found) == LABELS
+    found = read_once(FORMAT, write(tmp_path, "labels.csv", flags + last), "labels")
+    assert list_annotations(found) == LABELS
     assert "seems to be cut off" in messages(found)
 
 
 @pytest.mark.parametrize("text", [FLAGS.rstrip(), FLAGS.replace("0", "")])
 def test_table_may_lack_a_last_line_break_and_zeros(tmp_path: Path, text: str) -> None:
-    found = content_of(FORMAT, write(tmp_path, "labels.csv", text), "labels")
-    assert merged_names(found) == LABELS
+    found = read_once(FORMAT, write(tmp_path, "labels.csv", text), "labels")
+    assert list_annotations(found) == LABELS
     assert messages(found).splitlines() == ["There is 1 image that no table names: f.png."]
 
 
@@ -520,16 +524,16 @@ def test_table_reads_lists_of_different_lengths(tmp_path: Path, name: str, text:
     truth.pop("file", None)
     (detection,) = detections(folder)
     assert detection.kinds[0] == "labels"
-    found = content_of(FORMAT, folder, "labels")
-    assert merged_names(found) == truth
+    found = read_once(FORMAT, folder, "labels")
+    assert list_annotations(found) == truth
     assert found.classes == ("0", "1", "2")
 
 
 @pytest.mark.parametrize("blanks", ["", ",", ",,,"])
 def test_table_ignores_blank_cells_behind_the_last_column(tmp_path: Path, blanks: str) -> None:
     text = "".join(f"{name}.png,{'cat' if number % 2 else 'dog'}{blanks}\n" for number, name in enumerate(NAMES))
-    found = content_of(FORMAT, write(tmp_path, "labels.csv", "file,label\n" + text), "classes")
-    assert merged_names(found) == {name: "cat" if number % 2 else "dog" for number, name in enumerate(NAMES)}
+    found = read_once(FORMAT, write(tmp_path, "labels.csv", "file,label\n" + text), "classes")
+    assert list_annotations(found) == {name: "cat" if number % 2 else "dog" for number, name in enumerate(NAMES)}
 
 
 @pytest.mark.parametrize(
@@ -548,7 +552,7 @@ def test_table_of_masks_is_no_table_of_labels(tmp_path: Path, head: str, row: st
 
 def test_table_with_a_label_named_mask_is_read(tmp_path: Path) -> None:
     rows = "".join(f"{name}.png,{int(name in 'ace')},{int(name in 'ab')}\n" for name in NAMES)
-    found = content_of(FORMAT, write(tmp_path, "labels.csv", f"file,mask,with_mask\n{rows}"), "labels")
+    found = read_once(FORMAT, write(tmp_path, "labels.csv", f"file,mask,with_mask\n{rows}"), "labels")
     assert found.classes == ("mask", "with_mask")
 
 
@@ -558,9 +562,9 @@ def test_table_of_numbers_is_named_by_a_list(tmp_path: Path, name: str, table: s
     comma = "," if table.endswith("csv") else " "
     rows = "".join(f"{image}.png{comma}{number % 3}\n" for number, image in enumerate(NAMES))
     (write(tmp_path, table, rows) / name).write_text("cat\ndog\nfox\n")
-    found = content_of(FORMAT, tmp_path, "classes")
+    found = read_once(FORMAT, tmp_path, "classes")
     assert found.classes == ("cat", "dog", "fox")
-    assert merged_names(found) == {image: ("cat", "dog", "fox")[number % 3] for number, image in enumerate(NAMES)}
+    assert list_annotations(found) == {image: ("cat", "dog", "fox")[number % 3] for number, image in enumerate(NAMES)}
 
 
 def tables(folder: Path, **by_name: str) -> Path:
@@ -588,7 +592,7 @@ def tables(folder: Path, **by_name: str) -> Path:
 def test_tables_of_different_splits_are_joined(
     tmp_path: Path, by_name: dict[str, str], splits: dict[str, int], unused: list[str]
 ) -> None:
-    found = content_of(FORMAT, tables(tmp_path, **by_name), "classes")
+    found = read_once(FORMAT, tables(tmp_path, **by_name), "classes")
     assert {name: len(split.files) for name, split in found.splits.items()} == splits
     assert [name for name in unused if name in messages(found)] == unused
     assert [name for name in by_name if name in messages(found).split(" not used: ")[-1] and not unused] == []
@@ -623,7 +627,7 @@ def test_table_distinguishes_classes_and_labels(
     assert (found.kinds, found.confidence) == (kinds, confidence)
     assert any(each.isdigit() for each in found.evidence[0]) == (head != "tags")
     if kinds == ("labels", "classes"):
-        assert "1 image without a class: f.png" in messages(content_of(FORMAT, tmp_path, "classes"))
+        assert "1 image without a class: f.png" in messages(read_once(FORMAT, tmp_path, "classes"))
 
 
 def test_table_of_training_images_need_not_name_test_images(tmp_path: Path) -> None:
@@ -643,6 +647,9 @@ def test_table_column_of_splits_outranks_the_folder(tmp_path: Path, head: str, c
     split = dict(zip(NAMES, ("val", "val", "train", "train", "train", ""), strict=True))
     rows = "".join(f"{name}.png,{split[name]},{cells[name in 'bcd']}\n" for name in NAMES)
     (tmp_path / "train_labels.csv").write_text(f"file,split,{head}\n{rows}")
-    found = content_of(FORMAT, tmp_path, "classes")
+    found = read_once(FORMAT, tmp_path, "classes")
     sea, sky = "sea", "sky"
-    assert names_of(found) == {"train": {"c": sky, "d": sky, "e": sea, "f": sea}, "val": {"a": sea, "b": sky}}
+    assert list_annotations_by_split(found) == {
+        "train": {"c": sky, "d": sky, "e": sea, "f": sea},
+        "val": {"a": sea, "b": sky},
+    }

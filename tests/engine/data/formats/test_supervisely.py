@@ -14,8 +14,8 @@ from engine.data.formats.tree import Tree
 from tests.support import read_formats
 from tests.support.boxed import TWO, draw, text
 from tests.support.dataset_formats import supervisely as writer
-from tests.support.read_formats import boxes_in, warnings_of
-from tests.support.round_trip import rows_of
+from tests.support.read_formats import join_problems, list_boxes_by_split
+from tests.support.round_trip import list_rows
 
 CAT = ("cat", (1.0, 2.0, 11.0, 12.0))
 
@@ -36,7 +36,7 @@ def put(folder: Path, *objects: Any, name: str = "ds/a", tags: tuple[Any, ...] =
     return folder
 
 
-content_of = partial(read_formats.content_of, FORMAT)
+read_once = partial(read_formats.read_once, FORMAT)
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ content_of = partial(read_formats.content_of, FORMAT)
 def test_supervisely_loses_one_object_to_one_fault(tmp_path: Path, bad: Any, phrase: str) -> None:
     put(tmp_path, bad, BOX)
     put(tmp_path, BOX, name="ds/b")
-    content = content_of(tmp_path)
-    assert boxes_in(content)[""] == {"a": [CAT], "b": [CAT]}
+    content = read_once(tmp_path)
+    assert list_boxes_by_split(content)[""] == {"a": [CAT], "b": [CAT]}
     (problem,) = content.problems
     assert "There is 1 object" in problem.message
     assert "a.png.json" in problem.message
@@ -71,7 +71,7 @@ def test_supervisely_polygons_have_holes(tmp_path: Path) -> None:
     outer = [[10, 10], [30, 10], [30, 30], [10, 30]]
     holes = [[[x, 12], [x + 4, 12], [x + 4, 16], [x, 16]] for x in (12, 20)]
     put(tmp_path, thing("polygon", outer, holes))
-    split = content_of(tmp_path, "instances").splits[""]
+    split = read_once(tmp_path, "instances").splits[""]
     (instance,) = split.sources[0].instances(60, 80)
     assert instance.area == 20 * 20 - 2 * 4 * 4
     assert not instance.window.pixels[2:6, 2:6].any()
@@ -81,7 +81,7 @@ def test_supervisely_polygons_have_holes(tmp_path: Path) -> None:
 def test_supervisely_bitmap_is_placed_at_its_origin(tmp_path: Path) -> None:
     data = "eJzrDPBz5+WS4mJgYOD19HAJAtLMIMwIInOeqf8BUmwBPiGuQPr///9Lb86/C2QxlgT5BTM4PLuRBuTwebo4hlTMSa44sKHhISMDuxpTYrr03F6gDIOnq5/LOqeEJgDM5ht6"  # fmt: skip
     put(tmp_path, thing(None, [], bitmap={"origin": [5, 7], "data": data}))  # Supervisely's example, a ring
-    (instance,) = content_of(tmp_path, "instances").splits[""].sources[0].instances(60, 80)
+    (instance,) = read_once(tmp_path, "instances").splits[""].sources[0].instances(60, 80)
     assert (instance.window.left, instance.window.top) == (5, 7)
     assert instance.window.pixels.tolist() == [[True] * 3, [True, False, True], [True] * 3]
 
@@ -92,23 +92,23 @@ def test_supervisely_tags_with_values_are_labels(tmp_path: Path) -> None:
     put(tmp_path, tags=({"name": "sky", "value": "gray"},), name="ds/b")
     (detection,) = FORMAT.detect(Tree(str(tmp_path)))
     assert detection.kinds == ("labels",)
-    content = content_of(tmp_path, "labels")
+    content = read_once(tmp_path, "labels")
     assert content.classes == ("wet", "sky: 0")
-    assert rows_of(content, "labels") == {"train": {"a": ["wet", "sky: 0"]}}
-    assert "1 annotated image in no split: b.png" in warnings_of(content)
+    assert list_rows(content, "labels") == {"train": {"a": ["wet", "sky: 0"]}}
+    assert "1 annotated image in no split: b.png" in join_problems(content)
 
 
 def test_supervisely_reads_nested_datasets(tmp_path: Path) -> None:
     for name in ("train/a", "train/datasets/more/b", "val/c"):
         put(tmp_path, BOX, name=name, tags=({"name": "test"},))
     (tmp_path / "val/ann/c.png.json").rename(tmp_path / "val/ann/c.json")
-    assert boxes_in(content_of(tmp_path)) == {"train": {"a": [CAT], "b": [CAT]}, "val": {"c": [CAT]}}
+    assert list_boxes_by_split(read_once(tmp_path)) == {"train": {"a": [CAT], "b": [CAT]}, "val": {"c": [CAT]}}
 
 
 def test_supervisely_keeps_equal_names_of_datasets_apart(tmp_path: Path) -> None:
     for number in range(3):
         put(tmp_path, thing("rectangle", [[number, 2], [11, 12]]), name=f"ds{number}/a")
-    lefts = [each.boxes[0].left for each in content_of(tmp_path).splits[""]]
+    lefts = [each.boxes[0].left for each in read_once(tmp_path).splits[""]]
     assert lefts == [0, 1, 2]
 
 
@@ -116,9 +116,9 @@ def test_supervisely_classes_are_in_the_order_of_the_project(tmp_path: Path) -> 
     put(tmp_path, *({**BOX, "classTitle": name} for name in ("ant", "bee", "cat")))
     for path, names in (("meta.json", ("dog", "cat")), ("ds/meta.json", ("bee", "ant"))):
         text(tmp_path / path, json.dumps({"classes": [{"title": name} for name in names]}))
-    assert content_of(tmp_path).classes == ("cat", "bee", "ant")
+    assert read_once(tmp_path).classes == ("cat", "bee", "ant")
     text(tmp_path / "meta.json", "{broken")
-    assert content_of(tmp_path).classes == ("bee", "ant", "cat")
+    assert read_once(tmp_path).classes == ("bee", "ant", "cat")
 
 
 def test_supervisely_reports_broken_files_and_missing_images(tmp_path: Path) -> None:
@@ -127,10 +127,10 @@ def test_supervisely_reports_broken_files_and_missing_images(tmp_path: Path) -> 
     text(tmp_path / "ds/ann/a.png.json", "{")
     text(tmp_path / "ds/ann/b.png.json", "[]")
     (tmp_path / "ds/img/c.png").unlink()
-    content = content_of(tmp_path)
-    assert list(boxes_in(content)[""]) == ["d"]
-    assert "2 annotations that can't be read (a.png.json" in warnings_of(content)
-    assert "1 annotation without an image: c.png.json" in warnings_of(content)
+    content = read_once(tmp_path)
+    assert list(list_boxes_by_split(content)[""]) == ["d"]
+    assert "2 annotations that can't be read (a.png.json" in join_problems(content)
+    assert "1 annotation without an image: c.png.json" in join_problems(content)
 
 
 def test_supervisely_detection_reads_several_files(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from engine.data.formats.via import FORMAT, ONLY_CLASS, read_shape
 from tests.support.boxed import ONE, TWO, draw, text
 from tests.support.dataset_formats import via
 from tests.support.dataset_formats.truth import TRUTH
-from tests.support.read_formats import boxes, detect, read, true_boxes
+from tests.support.read_formats import detect, list_boxes, list_true_boxes, read
 
 RECT = {"name": "rect", "x": 10, "y": 20, "width": 30, "height": 5}
 EDGES = (10, 20, 40, 25)
@@ -34,7 +34,7 @@ def test_regions_of_a_wrong_type_are_no_regions(tmp_path: Path, regions: Any) ->
     draw(tmp_path / "b.png", TWO)
     content = json.loads((tmp_path / "via.json").read_text()) | {"b.png9": {"filename": "b.png", "regions": regions}}
     (tmp_path / "via.json").write_text(json.dumps(content))
-    assert boxes(read(FORMAT, tmp_path)) == {"a": [("cat", *EDGES)], "b": []}
+    assert list_boxes(read(FORMAT, tmp_path)) == {"a": [("cat", *EDGES)], "b": []}
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_shapes_have_their_edges(shape: dict[str, Any], edges: tuple[float, ...]
 )
 def test_a_bad_shape_costs_one_region(tmp_path: Path, shape: dict[str, Any]) -> None:
     content = read(FORMAT, write_regions(tmp_path, (RECT, {"class": "cat"}), (shape, {"class": "cat"})), "boxes")
-    assert boxes(content) == {"a": [("cat", *EDGES)]}
+    assert list_boxes(content) == {"a": [("cat", *EDGES)]}
     (problem,) = content.problems
     assert "a.png regions[1]" in problem.message
 
@@ -79,7 +79,7 @@ def test_regions_without_or_with_several_classes_are_reported(tmp_path: Path) ->
     values = [{"class": "cat"}, {"class": ""}, {}, {"class": {"cat": True, "dog": True}}]
     values.append({"class": {"dog": True, "cat": False}})
     content = read(FORMAT, write_regions(tmp_path, *((RECT, each) for each in values)), "boxes")
-    assert boxes(content) == {"a": [("cat", *EDGES), ("dog", *EDGES)]}
+    assert list_boxes(content) == {"a": [("cat", *EDGES), ("dog", *EDGES)]}
     none, several = (problem.message for problem in content.problems)
     assert "2 regions without a class" in none
     assert "1 region of several classes" in several
@@ -139,7 +139,7 @@ def test_a_bad_line_of_a_table_costs_one_region(tmp_path: Path, mark: str) -> No
     path = tmp_path / "via_region_data.csv"
     path.write_text(mark + path.read_text().replace('""name""', "name", 1))
     content = read(FORMAT, tmp_path, "boxes")
-    assert sum(map(len, boxes(content).values())) == sum(len(image.objects) for image in TRUTH.images) - 1
+    assert sum(map(len, list_boxes(content).values())) == sum(len(image.objects) for image in TRUTH.images) - 1
     assert "img_1.png" in content.problems[0].message
 
 
@@ -150,7 +150,7 @@ def test_tables_may_come_from_a_spreadsheet(tmp_path: Path, delimiter: str, enco
     rows = list(csv.reader(path.read_text().splitlines()))
     with path.open("w", encoding=encoding, newline="") as stream:
         csv.writer(stream, delimiter=delimiter).writerows(rows)
-    assert boxes(read(FORMAT, tmp_path, "boxes")) == true_boxes(TRUTH.images)
+    assert list_boxes(read(FORMAT, tmp_path, "boxes")) == list_true_boxes(TRUTH.images)
 
 
 def test_lines_of_a_table_without_a_file_are_reported(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_lines_of_a_table_without_a_file_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "via_region_data.csv"
     path.write_text(path.read_text().replace("img_1.png", "", 1))
     content = read(FORMAT, tmp_path, "boxes")
-    assert "img_1" not in boxes(content)
+    assert "img_1" not in list_boxes(content)
     (problem,) = content.problems
     assert ("line 2" in problem.message, "JSON" in problem.message) == (True, False)
 
@@ -168,7 +168,7 @@ def test_an_export_next_to_its_project_is_used_once(tmp_path: Path) -> None:
     (tmp_path / "via_region_data.json").rename(tmp_path / "via_project.json")
     via.write(TRUTH, tmp_path, "csv")
     content = read(FORMAT, tmp_path, "boxes")
-    assert boxes(content) == true_boxes(TRUTH.images)
+    assert list_boxes(content) == list_true_boxes(TRUTH.images)
     assert "6 images annotated in several files" in content.problems[0].message
 
 

@@ -16,7 +16,7 @@ from engine.data.splits import RecognizedDataset
 from engine.system.regular_files import UnusableFile
 from tests.support import boxed
 from tests.support.boxed import ONE, SPLITS, TWO, DrawnImage, Rectangle, draw, text
-from tests.support.read_formats import boxes_in, warnings_of
+from tests.support.read_formats import join_problems, list_boxes_by_split
 
 OBJECT = (
     "<object><name>cat</name>{}<bndbox><xmin>1</xmin><ymin>2</ymin><xmax>30</xmax><ymax>40</ymax></bndbox></object>"
@@ -31,7 +31,7 @@ def content_of(folder: Path) -> Content:
 
 
 def one_split(content: Content) -> dict[str, list[tuple[str, tuple[float, ...]]]]:
-    (rows,) = boxes_in(content).values()
+    (rows,) = list_boxes_by_split(content).values()
     return rows  # type: ignore[return-value]
 
 
@@ -126,8 +126,8 @@ def test_voc_prefers_the_image_with_the_name_of_the_file(tmp_path: Path) -> None
     stale = f"<filename>b.png</filename>{OBJECT.format('')}"
     content = content_of(put(tmp_path, {"a": stale, "b": "", "c": stale}, ("a", "b")))
     assert one_split(content) == {"a": [CAT], "b": []}
-    assert "1 annotation that names another image: a.xml" in warnings_of(content)
-    assert "1 annotation without an image: c.xml" in warnings_of(content)
+    assert "1 annotation that names another image: a.xml" in join_problems(content)
+    assert "1 annotation without an image: c.xml" in join_problems(content)
 
 
 def test_voc_filename_chooses_among_images_of_one_name(tmp_path: Path) -> None:
@@ -136,13 +136,13 @@ def test_voc_filename_chooses_among_images_of_one_name(tmp_path: Path) -> None:
         draw(tmp_path / f"JPEGImages/{stem}.jpg", TWO)
     content = content_of(tmp_path)
     assert [Path(each.path).name for each in content.splits[""]] == ["a.png", "b.jpg", "c.jpg"]
-    assert "3 images without an annotation: a.jpg, b.png, c.png" in warnings_of(content)
+    assert "3 images without an annotation: a.jpg, b.png, c.png" in join_problems(content)
 
 
 def test_voc_takes_no_other_text_for_a_list(tmp_path: Path) -> None:
     put(tmp_path, {"1": OBJECT.format(""), "2": OBJECT.format("")})
     text(tmp_path / "test.txt", "1 of 5 is a test\nsee above\nand below\n")
-    assert boxes_in(content_of(tmp_path)) == {"": {"1": [CAT], "2": [CAT]}}
+    assert list_boxes_by_split(content_of(tmp_path)) == {"": {"1": [CAT], "2": [CAT]}}
 
 
 def test_voc_keeps_equal_names_of_mirrored_folders_apart(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_voc_reads_several_folders_of_annotations(tmp_path: Path) -> None:
         text(tmp_path / year / f"ImageSets/Main/{split}.txt", stem)
     text(tmp_path / "VOC2012/ImageSets/Main/cat_train.txt", "VOC2012_train  1\nVOC2012_val -1\n")
     content = content_of(tmp_path)
-    assert {split: list(rows) for split, rows in boxes_in(content).items()} == {
+    assert {split: list(rows) for split, rows in list_boxes_by_split(content).items()} == {
         "train": ["VOC2007_train", "VOC2012_train"],
         "val": ["VOC2012_val"],
     }
@@ -182,16 +182,16 @@ def test_voc_reads_lists_of_names(tmp_path: Path, lines: str, expected: list[str
     put(tmp_path, {"a": OBJECT.format(""), "b c": OBJECT.format(""), "d": OBJECT.format("")})
     text(tmp_path / "ImageSets/Main/train.txt", lines)
     content = content_of(tmp_path)
-    assert list(boxes_in(content)["train"]) == expected
-    assert f"{3 - len(expected)} annotation" in warnings_of(content)
-    assert "in no list of a split" in warnings_of(content)
+    assert list(list_boxes_by_split(content)["train"]) == expected
+    assert f"{3 - len(expected)} annotation" in join_problems(content)
+    assert "in no list of a split" in join_problems(content)
 
 
 def test_voc_reads_a_development_kit_of_test_images(tmp_path: Path) -> None:
     for folder, split in (("VOC2012", "train"), ("VOC2012_test", "test")):
         put(tmp_path / folder, {split: OBJECT.format("")})
         text(tmp_path / folder / f"ImageSets/Main/{split}.txt", split)
-    assert boxes_in(content_of(tmp_path)) == {"train": {"train": [CAT]}, "test": {"test": [CAT]}}
+    assert list_boxes_by_split(content_of(tmp_path)) == {"train": {"train": [CAT]}, "test": {"test": [CAT]}}
 
 
 def test_voc_trains_on_trainval_without_the_validation_images(tmp_path: Path) -> None:
@@ -199,13 +199,16 @@ def test_voc_trains_on_trainval_without_the_validation_images(tmp_path: Path) ->
     text(tmp_path / "ImageSets/Main/trainval.txt", "a\nb\nc\n")
     text(tmp_path / "ImageSets/Main/val.txt", "b\n")
     content = content_of(tmp_path)
-    assert {split: sorted(rows) for split, rows in boxes_in(content).items()} == {"train": ["a", "c"], "val": ["b"]}
+    assert {split: sorted(rows) for split, rows in list_boxes_by_split(content).items()} == {
+        "train": ["a", "c"],
+        "val": ["b"],
+    }
 
 
 def test_voc_reports_listed_names_without_a_file(tmp_path: Path) -> None:
     put(tmp_path, {"a": OBJECT.format("")})
     text(tmp_path / "ImageSets/Main/train.txt", "a\nz\n")
-    assert "1 image named in a list but without an annotation: z" in warnings_of(content_of(tmp_path))
+    assert "1 image named in a list but without an annotation: z" in join_problems(content_of(tmp_path))
 
 
 def test_voc_takes_no_mask_for_an_image(tmp_path: Path) -> None:
@@ -213,7 +216,7 @@ def test_voc_takes_no_mask_for_an_image(tmp_path: Path) -> None:
     draw(tmp_path / "SegmentationClass/b.png", TWO)
     content = content_of(tmp_path)
     assert list(one_split(content)) == ["a"]
-    assert "1 annotation without an image: b.xml" in warnings_of(content)
+    assert "1 annotation without an image: b.xml" in join_problems(content)
 
 
 def test_voc_without_any_image_is_an_error(tmp_path: Path) -> None:
@@ -229,9 +232,9 @@ def test_voc_reports_images_and_files_without_counterpart(tmp_path: Path) -> Non
     draw(root / "train/nothing.png", ONE)
     text(root / "val/spare.xml", boxed.voc_xml(ONE))
     content = content_of(root)
-    assert "nothing" not in boxes_in(content)["train"]
-    assert "1 image without an annotation: nothing.png" in warnings_of(content)
-    assert "1 annotation without an image: spare.xml" in warnings_of(content)
+    assert "nothing" not in list_boxes_by_split(content)["train"]
+    assert "1 image without an annotation: nothing.png" in join_problems(content)
+    assert "1 annotation without an image: spare.xml" in join_problems(content)
 
 
 def test_voc_detection_needs_boxes_in_files_of_this_format(tmp_path: Path) -> None:
@@ -300,7 +303,7 @@ def test_voc_boxes_without_area_or_beyond_the_image_are_reported(tmp_path: Path)
     root = boxed.voc(tmp_path, {"train": {"odd": odd._replace(rectangles=()), "b": ONE}, "val": {"c": ONE}})
     text(root / "Annotations/odd.xml", boxed.voc_xml(odd))
     recognized = recognize_folder(root)
-    assert boxes_in(content_of(root))["train"]["odd"] == [
+    assert list_boxes_by_split(content_of(root))["train"]["odd"] == [
         ("dog", (60.0, 40.0, 80.0, 58.0)),
         ("dog", (0.0, 0.0, 80.0, 60.0)),
     ]
@@ -333,21 +336,21 @@ def test_voc_uses_lists_that_name_images(tmp_path: Path, lists: dict[str, str], 
     put(tmp_path, cats("a", "b", "c"))
     for name, lines in lists.items():
         text(tmp_path / f"{name}.txt", lines)
-    assert {split: sorted(rows) for split, rows in boxes_in(content_of(tmp_path)).items()} == expected
+    assert {split: sorted(rows) for split, rows in list_boxes_by_split(content_of(tmp_path)).items()} == expected
 
 
 def test_voc_reports_unlisted_files_of_every_folder(tmp_path: Path) -> None:
     for base in ("x", "y"):
         put(tmp_path / base, cats(f"{base}1", f"{base}2"))
         text(tmp_path / base / "ImageSets/Main/train.txt", f"{base}1")
-    assert "2 annotations in no list of a split: x2.xml, y2.xml" in warnings_of(content_of(tmp_path))
+    assert "2 annotations in no list of a split: x2.xml, y2.xml" in join_problems(content_of(tmp_path))
 
 
 def test_voc_takes_splits_from_the_folders_of_images(tmp_path: Path) -> None:
     for name, split in (("a", "train"), ("b", "val")):
         draw(tmp_path / f"images/{split}/{name}.png", TWO)
         text(tmp_path / f"Annotations/{name}.xml", f"<annotation>{OBJECT.format('')}</annotation>")
-    assert boxes_in(content_of(tmp_path)) == {"train": {"a": [CAT]}, "val": {"b": [CAT]}}
+    assert list_boxes_by_split(content_of(tmp_path)) == {"train": {"a": [CAT]}, "val": {"b": [CAT]}}
 
 
 def test_voc_prefers_the_image_next_to_the_file(tmp_path: Path) -> None:
@@ -379,7 +382,7 @@ def test_voc_polygons_have_a_bounding_box(
     tmp_path: Path, inner: str, boxes: list[tuple[int, ...]], faults: int
 ) -> None:
     content = content_of(put(tmp_path, {"a": f"<object><name>cat</name>{inner}</object>", "b": OBJECT.format("")}))
-    assert boxes_in(content) == {"": {"a": [("cat", box) for box in boxes], "b": [CAT]}}
+    assert list_boxes_by_split(content) == {"": {"a": [("cat", box) for box in boxes], "b": [CAT]}}
     assert len(content.problems) == faults
 
 

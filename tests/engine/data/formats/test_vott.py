@@ -15,20 +15,20 @@ from engine.data.formats.vott import FORMAT
 from tests.support.dataset_formats import vott
 from tests.support.dataset_formats.truth import TRUTH
 from tests.support.read_formats import (
-    boxes,
-    content_of,
     detect_once,
-    instances,
-    merged_names,
+    list_annotations,
+    list_boxes,
+    list_instances,
+    list_true_boxes,
+    list_true_sizes,
     read,
-    true_boxes,
-    true_sizes,
+    read_once,
 )
 
 
 def test_vott_outlines_are_read(tmp_path: Path) -> None:
     vott.write(TRUTH, tmp_path, "polygons")
-    split = content_of(FORMAT, tmp_path, "instances").splits[""]
+    split = read_once(FORMAT, tmp_path, "instances").splits[""]
     areas = {
         Path(path).stem: [instance.area for instance in source.instances(image.height, image.width)]
         for path, source, image in zip(split.files, split.sources, TRUTH.images, strict=True)
@@ -59,7 +59,7 @@ def test_vott_prefers_the_export_of_all_images(tmp_path: Path) -> None:
     for image in images:
         image.unlink()
     content = read(FORMAT, tmp_path, "boxes")
-    assert (content.problems, boxes(content)) == ([], true_boxes(TRUTH.images))
+    assert (content.problems, list_boxes(content)) == ([], list_true_boxes(TRUTH.images))
 
 
 def test_vott_leaves_out_images_that_were_never_opened(tmp_path: Path) -> None:
@@ -72,12 +72,12 @@ def test_vott_leaves_out_images_that_were_never_opened(tmp_path: Path) -> None:
             entry_of(export, number)["regions"] = []
 
     change(tmp_path, close)
-    content = content_of(FORMAT, tmp_path)
+    content = read_once(FORMAT, tmp_path)
     first, second, *others = TRUTH.images
-    assert boxes(content) == {second.name: [], **true_boxes(tuple(others))}
+    assert list_boxes(content) == {second.name: [], **list_true_boxes(tuple(others))}
     assert content.problems == []
     assert {Path(image.path).stem: image.size for image in content.splits[""]} == {
-        name: size for name, size in true_sizes(TRUTH).items() if name != first.name
+        name: size for name, size in list_true_sizes(TRUTH).items() if name != first.name
     }
 
 
@@ -89,10 +89,10 @@ def test_vott_rectangles_without_a_box_have_corners(tmp_path: Path) -> None:
             region["type"] = "RECTANGLE"
             del region["boundingBox"]
 
-    expected = instances(content_of(FORMAT, tmp_path, "instances"), true_sizes(TRUTH))
+    expected = list_instances(read_once(FORMAT, tmp_path, "instances"), list_true_sizes(TRUTH))
     change(tmp_path, drop)
-    content = content_of(FORMAT, tmp_path, "instances")
-    assert (content.problems, instances(content, true_sizes(TRUTH))) == ([], expected)
+    content = read_once(FORMAT, tmp_path, "instances")
+    assert (content.problems, list_instances(content, list_true_sizes(TRUTH))) == ([], expected)
 
 
 HUGE = {"left": 10**400, "top": 1, "width": 1, "height": 1}
@@ -108,8 +108,8 @@ def test_vott_leaves_out_what_it_cannot_use(tmp_path: Path, region: object) -> N
     export = json.loads(path.read_text())
     export["assets"][f"{0:032x}"]["regions"].append(region)
     path.write_text(json.dumps(export))
-    found = content_of(FORMAT, tmp_path, "boxes")
-    assert [name for name, _ in merged_names(found)["img_1"]] == ["apple"]
+    found = read_once(FORMAT, tmp_path, "boxes")
+    assert [name for name, _ in list_annotations(found)["img_1"]] == ["apple"]
     assert "img_1.png" in found.problems[0].message
 
 
@@ -117,8 +117,8 @@ def test_vott_names_missing_images(tmp_path: Path) -> None:
     vott.write(TRUTH, tmp_path, "plain")
     (image,) = tmp_path.rglob("img_1.png")
     image.unlink()
-    found = content_of(FORMAT, tmp_path, "boxes")
-    assert "img_1" not in merged_names(found)
+    found = read_once(FORMAT, tmp_path, "boxes")
+    assert "img_1" not in list_annotations(found)
     (problem,) = found.problems
     assert "img_1.png" in problem.message
 

@@ -21,7 +21,7 @@ from engine.system.regular_files import UnusableFile
 from tests.support.dataset_formats import webdataset
 from tests.support.dataset_formats.archives import encode_png
 from tests.support.dataset_formats.truth import TRUTH
-from tests.support.read_formats import content_of, names_of
+from tests.support.read_formats import list_annotations_by_split, read_once
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ def test_webdataset_writes_nothing_outside_the_cache(tmp_path: Path, cache: Path
     names = ("../../evil", "/tmp/absolute", "a/b", "c/b", "w\\windows", "ü", ".hidden/x")
     members = {f"{name}.{ending}": image if ending == "png" else b"x" for name in names for ending in ("png", "cls")}
     write(tmp_path / "shard-000000.tar", members)
-    found = content_of(FORMAT, tmp_path, "classes")
+    found = read_once(FORMAT, tmp_path, "classes")
     files = list(found.splits[""].files)
     assert len(files) == len(set(files)) == len(names)
     assert all(Path(file).resolve().is_relative_to(cache.resolve()) for file in files)
@@ -57,8 +57,8 @@ def test_webdataset_uses_the_first_image_of_a_sample(tmp_path: Path) -> None:
     image, other = map(encode_png, TRUTH.images[:2])
     members = {"a.png": image, "a.mask.png": other, "a.cls": b"1", "b.cls": b"0", "c.png": other, "c.cls": b"0"}
     write(tmp_path / "x-0.tar", members)
-    found = content_of(FORMAT, tmp_path, "classes")
-    assert names_of(found) == {"": {"a": "1", "c": "0"}}
+    found = read_once(FORMAT, tmp_path, "classes")
+    assert list_annotations_by_split(found) == {"": {"a": "1", "c": "0"}}
     assert [Path(file).read_bytes() for file in found.splits[""].files] == [image, other]
     assert "1 sample without an image" in found.problems[0].message
 
@@ -86,7 +86,7 @@ def test_webdataset_needs_classes_of_half_the_images(
 def test_webdataset_takes_splits_from_the_names_of_files(tmp_path: Path) -> None:
     for name, extension in (("train-0", "tar"), ("train-1", "TAR"), ("val-0", "tar")):
         write(tmp_path / f"{name}.{extension}", {f"{name}.png": encode_png(TRUTH.images[0]), f"{name}.cls": b"1"})
-    found = names_of(content_of(FORMAT, tmp_path, "classes"))
+    found = list_annotations_by_split(read_once(FORMAT, tmp_path, "classes"))
     assert {split: len(images) for split, images in found.items()} == {"train": 2, "val": 1}
 
 

@@ -15,7 +15,13 @@ from tests.support import boxed
 from tests.support.boxed import NONE, ONE, SPLITS, TWO, DrawnImage, Rectangle, text, write_images_with_labels
 from tests.support.dataset_formats import yolo
 from tests.support.dataset_formats.truth import TRUTH
-from tests.support.read_formats import boxes_in, content_of, detect_once, instances_in, warnings_of
+from tests.support.read_formats import (
+    detect_once,
+    join_problems,
+    list_boxes_by_split,
+    list_instances_by_split,
+    read_once,
+)
 
 BOX = "0 0.5 0.5 0.25 0.5"
 YAML = "train: images\nnames: [cat]\n"
@@ -23,9 +29,9 @@ YAML = "train: images\nnames: [cat]\n"
 
 @pytest.mark.parametrize("write", [boxed.yolo, boxed.yolo_coco, boxed.yolo_darknet])
 def test_yolo_reads_layouts_of_tools(tmp_path: Path, write: boxed.Write) -> None:
-    content = content_of(FORMAT, write(tmp_path, SPLITS))
+    content = read_once(FORMAT, write(tmp_path, SPLITS))
     assert (content.classes, content.problems) == (("cat", "dog"), [])
-    assert boxes_in(content) == {
+    assert list_boxes_by_split(content) == {
         split: {
             stem: [(each.name, tuple(map(float, each[:4]))) for each in drawn.rectangles]
             for stem, drawn in images.items()
@@ -39,9 +45,9 @@ def test_yolo_reads_layouts_of_tools(tmp_path: Path, write: boxed.Write) -> None
 
 def test_yolo_reads_outlines_as_instances(tmp_path: Path) -> None:
     yolo.write(TRUTH, tmp_path, "outlines")
-    content = content_of(FORMAT, tmp_path, "instances")
+    content = read_once(FORMAT, tmp_path, "instances")
     assert content.problems == []
-    for split, images in instances_in(content).items():
+    for split, images in list_instances_by_split(content).items():
         assert images == {image.name: [(each.name, each.box) for each in image.objects] for image in TRUTH.of(split)}
 
 
@@ -53,8 +59,8 @@ def test_yolo_offers_outlines_first_if_most_lines_are(tmp_path: Path) -> None:
     assert detect_once(FORMAT, root).kinds == ("instances", "boxes")
     write_images_with_labels(root, {"images/c.png": box, "images/d.png": box})
     assert detect_once(FORMAT, root).kinds == ("boxes", "instances")
-    content = content_of(FORMAT, root, "instances")
-    assert "4 objects with a box instead of an outline" in warnings_of(content)
+    content = read_once(FORMAT, root, "instances")
+    assert "4 objects with a box instead of an outline" in join_problems(content)
 
 
 @pytest.mark.parametrize(("points", "values"), [(17, 3), (5, 2), (2, 2), (1, 3)])
@@ -62,8 +68,8 @@ def test_yolo_reads_boxes_of_poses_by_kpt_shape(tmp_path: Path, points: int, val
     keypoints = " ".join(["0.45 0.55 2"[: 9 + 2 * (values == 3)]] * points)
     yaml = f"train: images\nnames: [hand]\nkpt_shape: [{points}, {values}]\n"
     root = write_images_with_labels(tmp_path, {f"images/{each}.png": f"{BOX} {keypoints}" for each in "ab"}, yaml)
-    content = content_of(FORMAT, root)
-    assert boxes_in(content)["train"]["a"] == [("hand", (30.0, 15.0, 50.0, 45.0))]
+    content = read_once(FORMAT, root)
+    assert list_boxes_by_split(content)["train"]["a"] == [("hand", (30.0, 15.0, 50.0, 45.0))]
     assert detect_once(FORMAT, root).kinds == ("boxes",)
 
 
@@ -74,7 +80,7 @@ def test_yolo_recognizes_poses_without_kpt_shape(tmp_path: Path) -> None:
     }
     root = write_images_with_labels(tmp_path, lines)
     assert detect_once(FORMAT, root).kinds == ("boxes",)
-    assert boxes_in(content_of(FORMAT, root))[""]["0"] == [("class 0", (12.0, 15.0, 20.0, 21.0))]
+    assert list_boxes_by_split(read_once(FORMAT, root))[""]["0"] == [("class 0", (12.0, 15.0, 20.0, 21.0))]
 
 
 def test_yolo_recognizes_outlines_of_equal_length(tmp_path: Path) -> None:
@@ -107,7 +113,7 @@ def test_yolo_accepts_many_backgrounds_first(tmp_path: Path) -> None:
         tmp_path, {f"images/{number:03d}.png": BOX if number > 100 else "" for number in range(110)}
     )
     assert detect_once(FORMAT, root).confidence == Confidence.CERTAIN
-    assert sum(map(bool, boxes_in(content_of(FORMAT, root))[""].values())) == 9
+    assert sum(map(bool, list_boxes_by_split(read_once(FORMAT, root))[""].values())) == 9
 
 
 @pytest.mark.parametrize(
@@ -122,7 +128,7 @@ def test_yolo_is_certain_if_most_lines_are_valid(tmp_path: Path, good: int, conf
 @pytest.mark.parametrize("line", ["0 0.95 0.5 1.03 0.2", "0 0.5 0.5 0.4 1.2", "0 -0.02 0.5 0.3 0.3"])
 def test_yolo_accepts_a_box_that_reaches_out(tmp_path: Path, line: str) -> None:
     root = write_images_with_labels(tmp_path, {"images/a.png": line, "images/b.png": BOX, "images/c.png": BOX})
-    found = boxes_in(content_of(FORMAT, root))[""]
+    found = list_boxes_by_split(read_once(FORMAT, root))[""]
     assert [len(boxes) for boxes in found.values()] == [1, 1, 1]
     ((_, (left, top, right, bottom)),) = found["a"]
     assert min(left, top) >= 0
@@ -170,7 +176,7 @@ def test_yolo_leaves_other_texts_to_others(tmp_path: Path, line: str) -> None:
 )
 def test_yolo_reads_other_separators(tmp_path: Path, line: str) -> None:
     root = write_images_with_labels(tmp_path, {f"images/{each}.png": line for each in "abc"})
-    assert boxes_in(content_of(FORMAT, root))[""]["b"] == [("class 0", (30.0, 15.0, 50.0, 45.0))]
+    assert list_boxes_by_split(read_once(FORMAT, root))[""]["b"] == [("class 0", (30.0, 15.0, 50.0, 45.0))]
 
 
 def test_yolo_leaves_out_bad_lines_one_by_one(tmp_path: Path) -> None:
@@ -179,19 +185,19 @@ def test_yolo_leaves_out_bad_lines_one_by_one(tmp_path: Path) -> None:
     root = write_images_with_labels(
         tmp_path, {"images/a.png": f"{BOX}\n{bad}", "images/b.png": "0 200 300 50 60", **files}
     )
-    content = content_of(FORMAT, root)
-    found = boxes_in(content)[""]
+    content = read_once(FORMAT, root)
+    found = list_boxes_by_split(content)[""]
     assert len(found["a"]) == 1
     assert "b" not in found
-    assert "5 lines that can't be read (a.txt: line 2 has 3 numbers" in warnings_of(content)
-    assert "1 annotation that can't be read (b.txt: line 1 contains 200" in warnings_of(content)
+    assert "5 lines that can't be read (a.txt: line 2 has 3 numbers" in join_problems(content)
+    assert "1 annotation that can't be read (b.txt: line 1 contains 200" in join_problems(content)
 
 
 def test_yolo_uses_repeated_lines_once(tmp_path: Path) -> None:
     root = write_images_with_labels(tmp_path, {"images/a.png": f"{BOX}\n{BOX}\n{BOX}", "images/b.png": BOX})
-    content = content_of(FORMAT, root)
-    assert len(boxes_in(content)[""]["a"]) == 1
-    assert "2 lines repeating another of the same file: a.txt" in warnings_of(content)
+    content = read_once(FORMAT, root)
+    assert len(list_boxes_by_split(content)[""]["a"]) == 1
+    assert "2 lines repeating another of the same file: a.txt" in join_problems(content)
 
 
 # Classes
@@ -212,7 +218,7 @@ def test_yolo_uses_repeated_lines_once(tmp_path: Path) -> None:
 def test_yolo_reads_names_of_data_yaml(tmp_path: Path, yaml: str, expected: tuple[str, ...]) -> None:
     root = write_images_with_labels(tmp_path, {"images/a.png": BOX}, f"train: images\n{yaml}\n")
     text(root / "data/obj.names", "cat\ndog\n" if "obj.names" in yaml else "")
-    assert content_of(FORMAT, root).classes == expected
+    assert read_once(FORMAT, root).classes == expected
 
 
 @pytest.mark.parametrize("folder", ["set", "archive/set", "config"])
@@ -224,7 +230,7 @@ def test_yolo_finds_data_yaml_in_folders(tmp_path: Path, folder: str) -> None:
     )
     paths = "train: train/images\nval: val/images" if folder != "config" else "train: images/train\nval: images/val"
     text(root / folder / "data.yaml", f"{paths}\nnames: [cat]\n")
-    content = content_of(FORMAT, root)
+    content = read_once(FORMAT, root)
     assert (content.classes, sorted(content.splits), content.problems) == (("cat",), ["train", "val"], [])
 
 
@@ -237,21 +243,21 @@ def test_yolo_asks_about_boxes_with_an_angle(tmp_path: Path, angle: str) -> None
 def test_yolo_warns_of_names_that_differ(tmp_path: Path) -> None:
     root = write_images_with_labels(tmp_path, {"images/a.png": BOX}, "train: images\nnames: [a, b]\nnc: 3\n")
     text(root / "classes.txt", "b\na\n")
-    content = content_of(FORMAT, root)
+    content = read_once(FORMAT, root)
     assert content.classes == ("a", "b")
-    assert "data.yaml and classes.txt name different classes" in warnings_of(content)
-    assert "its nc is 3" in warnings_of(content)
+    assert "data.yaml and classes.txt name different classes" in join_problems(content)
+    assert "its nc is 3" in join_problems(content)
 
 
 def test_yolo_refuses_lists_of_names_that_differ(tmp_path: Path) -> None:
     root = write_images_with_labels(tmp_path, {"train/images/a.png": BOX, "val/images/b.png": BOX})
     text(root / "train/labels/classes.txt", "cat\ndog\n")
     text(root / "val/labels/classes.txt", "dog\ncat\n")
-    (problem,) = errors(content_of(FORMAT, root).problems)
+    (problem,) = errors(read_once(FORMAT, root).problems)
     assert "train/labels/classes.txt and val/labels/classes.txt name different classes" in problem.message
     text(root / "val/labels/classes.txt", "cat\ndog\n")
     text(root / "obj.names", "of\nanother program\n")
-    content = content_of(FORMAT, root)
+    content = read_once(FORMAT, root)
     assert (content.classes, content.problems) == (("cat", "dog"), [])
 
 
@@ -259,25 +265,25 @@ def test_yolo_reports_classes_without_a_name(tmp_path: Path) -> None:
     root = boxed.yolo(tmp_path, SPLITS)
     for label in (2, 7):
         text(root / "labels/train/b.txt", f"{label} 0.5 0.5 0.1 0.1")
-        (problem,) = errors(content_of(FORMAT, root).problems)
+        (problem,) = errors(read_once(FORMAT, root).problems)
         assert f"class {label}, but only 2 classes are named" in problem.message
         assert "data.yaml" in problem.remedy
     (root / "data.yaml").unlink()
-    content = content_of(FORMAT, root)
+    content = read_once(FORMAT, root)
     assert content.classes[-1] == "class 7"
-    assert "No file names the classes" in warnings_of(content)
+    assert "No file names the classes" in join_problems(content)
 
 
 @pytest.mark.parametrize("number", ["1e30", "0.5", "-1"])
 def test_yolo_leaves_out_lines_without_class_number(tmp_path: Path, number: str) -> None:
     root = boxed.yolo(tmp_path, {"train": {"a": TWO, "b": ONE}, "val": {"c": ONE, "d": NONE}})
     text(root / "labels/train/b.txt", f"{number} 0.5 0.5 0.1 0.1")
-    assert f"begins with {number}, not with a class number" in warnings_of(content_of(FORMAT, root))
+    assert f"begins with {number}, not with a class number" in join_problems(read_once(FORMAT, root))
 
 
 def test_yolo_names_the_line_of_a_broken_data_yaml(tmp_path: Path) -> None:
     root = write_images_with_labels(tmp_path, {"images/a.png": BOX}, "train: images\nnames: [a, b\nval: images\n")
-    (problem,) = errors(content_of(FORMAT, root).problems)
+    (problem,) = errors(read_once(FORMAT, root).problems)
     assert "data.yaml can't be read: line 3" in problem.message
 
 
@@ -288,10 +294,10 @@ def test_yolo_reads_texts_of_any_encoding(tmp_path: Path, encoding: str) -> None
     write_images_with_labels(tmp_path, {"images/a.png": BOX, "images/b.png": BOX})
     for path, content in files.items():
         (tmp_path / path).write_text(mark + content, encoding)
-    content = content_of(FORMAT, tmp_path)
-    assert (content.classes, len(boxes_in(content)[""]["a"])) == (("cät", "dog"), 1)
+    content = read_once(FORMAT, tmp_path)
+    assert (content.classes, len(list_boxes_by_split(content)[""]["a"])) == (("cät", "dog"), 1)
     (tmp_path / "data.yaml").write_text(mark + "train: images\nnames: [cät, dog]\n", encoding)
-    content = content_of(FORMAT, tmp_path)
+    content = read_once(FORMAT, tmp_path)
     assert (content.classes, set(content.splits), content.problems) == (("cät", "dog"), {"train"}, [])
 
 
@@ -301,15 +307,15 @@ def test_yolo_reads_texts_of_any_encoding(tmp_path: Path, encoding: str) -> None
 def test_yolo_computes_boxes_of_outlines(tmp_path: Path) -> None:
     root = boxed.yolo(tmp_path, SPLITS)
     text(root / "labels/train/b.txt", "1 0.25 0.5 0.5 0.25 0.75 0.5 0.5 0.875")
-    content = content_of(FORMAT, root)
-    assert boxes_in(content)["train"]["b"] == [("dog", (15.0, 20.0, 45.0, 70.0))]
-    assert "1 object with an outline among boxes, in b.png" in warnings_of(content)
+    content = read_once(FORMAT, root)
+    assert list_boxes_by_split(content)["train"]["b"] == [("dog", (15.0, 20.0, 45.0, 70.0))]
+    assert "1 object with an outline among boxes, in b.png" in join_problems(content)
 
 
 def test_yolo_drops_the_confidence(tmp_path: Path) -> None:
     root = boxed.yolo(tmp_path, SPLITS)
     text(root / "labels/train/b.txt", "1 0.5 0.5 0.5 0.25 0.9")
-    assert boxes_in(content_of(FORMAT, root))["train"]["b"] == [("dog", (15.0, 30.0, 45.0, 50.0))]
+    assert list_boxes_by_split(read_once(FORMAT, root))["train"]["b"] == [("dog", (15.0, 30.0, 45.0, 50.0))]
 
 
 def test_yolo_reports_outlines_that_reach_out(tmp_path: Path) -> None:
@@ -317,13 +323,13 @@ def test_yolo_reports_outlines_that_reach_out(tmp_path: Path) -> None:
     root = write_images_with_labels(
         tmp_path, {"images/a.png": outline, "images/b.png": f"{outline} 0.6 0.9".replace("-", "")}
     )
-    content = content_of(FORMAT, root, "instances")
-    assert "1 outline extending beyond the image, in a.png" in warnings_of(content)
-    ((_, (left, *_)),) = instances_in(content)[""]["a"]
+    content = read_once(FORMAT, root, "instances")
+    assert "1 outline extending beyond the image, in a.png" in join_problems(content)
+    ((_, (left, *_)),) = list_instances_by_split(content)[""]["a"]
     assert left == 0
 
 
 def test_yolo_reads_many_boxes_of_an_image(tmp_path: Path) -> None:
     many = DrawnImage(60, 80, tuple(Rectangle(x, x % 50, x + 4, x % 50 + 6, "cat") for x in range(70)))
-    content = content_of(FORMAT, boxed.yolo(tmp_path, {"train": {"a": many}, "val": {"b": ONE}}))
-    assert len(boxes_in(content)["train"]["a"]) == 70
+    content = read_once(FORMAT, boxed.yolo(tmp_path, {"train": {"a": many}, "val": {"b": ONE}}))
+    assert len(list_boxes_by_split(content)["train"]["a"]) == 70

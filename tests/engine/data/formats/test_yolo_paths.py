@@ -9,14 +9,14 @@ import pytest
 from engine.data.formats.yolo import FORMAT
 from tests.support import boxed
 from tests.support.boxed import ONE, SPLITS, draw, text, write_images_with_labels, yolo_txt
-from tests.support.read_formats import boxes_in, content_of, detect_once, warnings_of
+from tests.support.read_formats import detect_once, join_problems, list_boxes_by_split, read_once
 
 BOX = "0 0.5 0.5 0.25 0.5"
 
 
 def list_images(root: Path) -> dict[str, list[str]]:
     """Return the image paths of each split and check that every image has the box `BOX`."""
-    content = content_of(FORMAT, root)
+    content = read_once(FORMAT, root)
     for images in content.splits.values():
         assert all(len(image.boxes) == 1 for image in images)
     return {
@@ -55,7 +55,7 @@ def test_yolo_follows_paths_of_data_yaml(tmp_path: Path, paths: tuple[str, str],
         "train": ["images/train/one/a.png", "images/train/two/b.png"],
         "val": ["images/val/one/c.png"],
     }
-    assert content_of(FORMAT, root).classes == ("cat", "dog")
+    assert read_once(FORMAT, root).classes == ("cat", "dog")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_yolo_reads_folders_of_any_depth(tmp_path: Path, places: dict[str, int],
     root = write_images_with_labels(tmp_path, {f"{place}.png": BOX for place in places}, yaml and f"{yaml}names: [x]\n")
     found = list_images(root)
     assert [len(found["train"]), len(found["val"])] == [2, 1]
-    assert "no split" not in warnings_of(content_of(FORMAT, root))
+    assert "no split" not in join_problems(read_once(FORMAT, root))
 
 
 @pytest.mark.parametrize(
@@ -94,54 +94,54 @@ def test_yolo_reads_folders_of_any_depth(tmp_path: Path, places: dict[str, int],
 def test_yolo_finds_labels_in_other_places(tmp_path: Path, image: str, label: str) -> None:
     draw(tmp_path / image, ONE)
     text(tmp_path / label, yolo_txt(ONE))
-    assert boxes_in(content_of(FORMAT, tmp_path)) == {"train": {"a": [("class 0", (10.0, 20.0, 30.0, 70.0))]}}
+    assert list_boxes_by_split(read_once(FORMAT, tmp_path)) == {"train": {"a": [("class 0", (10.0, 20.0, 30.0, 70.0))]}}
 
 
 def test_yolo_gives_no_labels_of_another_folder(tmp_path: Path) -> None:
     files = {"images/train/a.png": BOX, "images/train/empty/a.png": None, "images/val/b.png": BOX}
-    content = content_of(FORMAT, write_images_with_labels(tmp_path, files))
+    content = read_once(FORMAT, write_images_with_labels(tmp_path, files))
     assert sorted(len(image.boxes) for image in content.splits["train"]) == [0, 1]
-    assert "1 image without a text file: a.png" in warnings_of(content)
-    assert "share" not in warnings_of(content)
+    assert "1 image without a text file: a.png" in join_problems(content)
+    assert "share" not in join_problems(content)
 
 
 def test_yolo_reports_splits_that_do_not_exist(tmp_path: Path) -> None:
     yaml = "train: ../train/images\nval: ../valid/images\ntest: ../test/images\nnames: ['x']\n"
     root = write_images_with_labels(tmp_path, {"train/images/a.png": BOX, "val/images/b.png": BOX}, yaml)
     assert list_images(root) == {"train": ["train/images/a.png"], "val": ["val/images/b.png"]}
-    warnings = warnings_of(content_of(FORMAT, root))
+    warnings = join_problems(read_once(FORMAT, root))
     assert "../valid/images for val, which does not exist; val/images is used" in warnings
     assert "../test/images for test, which does not exist" in warnings
 
 
 def test_yolo_counts_images_in_no_split(tmp_path: Path) -> None:
     files = {"images/train/a.png": BOX, "images/val/b.png": BOX, "images/extra/c.png": BOX, "preview.png": None}
-    content = content_of(
+    content = read_once(
         FORMAT, write_images_with_labels(tmp_path, files, "train: images/train\nval: images/val\nnames: [x]\n")
     )
-    assert "2 images in no split" in warnings_of(content)
-    assert "images/extra" in warnings_of(content)
+    assert "2 images in no split" in join_problems(content)
+    assert "images/extra" in join_problems(content)
 
 
 def test_yolo_counts_images_of_a_split_without_labels(tmp_path: Path) -> None:
     files = {"images/train/a.png": BOX, "images/val/b.png": BOX, "images/test/c.png": None, "images/test/d.png": None}
-    content = content_of(FORMAT, write_images_with_labels(tmp_path, files))
+    content = read_once(FORMAT, write_images_with_labels(tmp_path, files))
     assert set(content.splits) == {"train", "val"}
-    assert "2 images and no annotations in the test split" in warnings_of(content)
+    assert "2 images and no annotations in the test split" in join_problems(content)
 
 
 def test_yolo_reports_images_in_several_splits(tmp_path: Path) -> None:
     root = write_images_with_labels(
         tmp_path, {"images/a.png": BOX, "images/b.png": BOX}, "train: images\nval: images\nnames: [x]\n"
     )
-    assert "2 images in several splits" in warnings_of(content_of(FORMAT, root))
+    assert "2 images in several splits" in join_problems(read_once(FORMAT, root))
 
 
 def test_yolo_reports_images_that_lists_miss(tmp_path: Path) -> None:
     root = write_images_with_labels(tmp_path, {"images/a.png": BOX}, "train: train.txt\nnames: [x]\n")
     text(root / "train.txt", "images/a.png\nimages/gone.png\n")
     assert list_images(root) == {"train": ["images/a.png"]}
-    assert "1 image named in train.txt but not in the folder: gone.png" in warnings_of(content_of(FORMAT, root))
+    assert "1 image named in train.txt but not in the folder: gone.png" in join_problems(read_once(FORMAT, root))
 
 
 def test_yolo_prefers_lists_in_the_main_folder(tmp_path: Path) -> None:
@@ -154,17 +154,17 @@ def test_yolo_prefers_lists_in_the_main_folder(tmp_path: Path) -> None:
 
 def test_yolo_gives_shared_labels_to_all_images(tmp_path: Path) -> None:
     root = write_images_with_labels(tmp_path, {"images/a.png": BOX, "images/a.jpg": BOX, "images/b.png": BOX})
-    content = content_of(FORMAT, root)
+    content = read_once(FORMAT, root)
     assert [len(image.boxes) for image in content.splits[""]] == [1, 1, 1]
-    assert "a.txt of a.jpg, a.png" in warnings_of(content)
+    assert "a.txt of a.jpg, a.png" in join_problems(content)
 
 
 def test_yolo_reports_labels_without_an_image(tmp_path: Path) -> None:
     root = write_images_with_labels(tmp_path, {"images/a.png": BOX, "images/b.png": None})
     text(root / "labels/spare.txt", BOX)
-    content = content_of(FORMAT, root)
-    assert boxes_in(content)[""]["b"] == []
-    assert "1 annotation without an image: spare.txt" in warnings_of(content)
+    content = read_once(FORMAT, root)
+    assert list_boxes_by_split(content)[""]["b"] == []
+    assert "1 annotation without an image: spare.txt" in join_problems(content)
 
 
 def test_yolo_asks_for_images_that_an_export_lacks(tmp_path: Path) -> None:

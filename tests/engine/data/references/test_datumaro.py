@@ -15,7 +15,7 @@ from engine.data.inspection.samples import list_samples
 from tests.support.dataset_formats import cityscapes
 from tests.support.dataset_formats.annotations import list_true_annotations, read_annotations, recognize_folder
 from tests.support.dataset_formats.truth import CLASSES, TRUTH, TrueImage
-from tests.support.references import Boxes, assert_alike, check_reading, make_marks, true_boxes, write_truth
+from tests.support.references import Boxes, assert_alike, check_reading, list_true_boxes, make_marks, write_truth
 
 pytestmark = make_marks("datumaro")
 
@@ -167,7 +167,7 @@ def test_coco_masks_of_datumaro_are_read(tmp_path: Path) -> None:
 
 def test_wider_face_of_datumaro_is_read(tmp_path: Path) -> None:
     dataset_of("box").export(str(tmp_path / "export"), "wider_face", save_media=True)
-    truth = {name: [("face", *box[1:]) for box in boxes] for name, boxes in true_boxes().items()}
+    truth = {name: [("face", *box[1:]) for box in boxes] for name, boxes in list_true_boxes().items()}
     truth = {name: sorted(boxes) for name, boxes in truth.items()}
     check_reading(tmp_path / "export", "wider_face", truth=truth)
 
@@ -178,7 +178,7 @@ def test_videos_of_datumaro_are_read(tmp_path: Path) -> None:
     assert found is not None
     assert (found.format, found.certain) == ("mot", True)
     renamed = {f"img_{int(name)}": boxes for name, boxes in read_annotations(found, tmp_path / "export").items()}
-    assert_alike(renamed, true_boxes())
+    assert_alike(renamed, list_true_boxes())
 
 
 def test_idx_files_of_datumaro_are_read(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_datumaro_reads_folders_as_footplate_does(
     tmp_path: Path, writer: str, variant: str, theirs: str, left_out: tuple[str, ...]
 ) -> None:
     folder = write_truth(writer, variant, tmp_path / "data")
-    truth = {name: boxes for name, boxes in true_boxes().items() if name not in left_out}
+    truth = {name: boxes for name, boxes in list_true_boxes().items() if name not in left_out}
     assert_alike(boxes_of(folder, theirs), truth)
     check_reading(
         folder,
@@ -286,7 +286,7 @@ def test_datumaro_reads_coco_as_footplate_does(tmp_path: Path, variant: str) -> 
     (folder / "images").mkdir()  # Datumaro requires the folder
     for split in ("train", "val"):
         (folder / f"{split}2017").rename(folder / f"images/{split}2017")
-    assert_alike(boxes_of(folder, "coco_instances"), true_boxes())
+    assert_alike(boxes_of(folder, "coco_instances"), list_true_boxes())
     check_reading(folder, "coco")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.dataset_formats.annotations import measure_areas, measure_true_areas, recognize_folder
 from tests.support.dataset_formats.truth import CLASSES, TRUTH, TrueImage, TrueObject
-from tests.support.references import Boxes, assert_alike, check_reading, make_marks, true_boxes, write_truth
+from tests.support.references import Boxes, assert_alike, check_reading, list_true_boxes, make_marks, write_truth
 
 pytestmark = make_marks("labelme")
 
@@ -87,5 +87,5 @@ def test_labelme_reads_files_as_footplate_does(tmp_path: Path, variant: str) -> 
             )
             for each in label_data.shapes
         )
-    assert_alike(found, true_boxes())
+    assert_alike(found, list_true_boxes())
     check_reading(folder, "labelme", has_splits=variant == "splits")

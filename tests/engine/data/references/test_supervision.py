@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.dataset_formats.truth import CLASSES, TRUTH, TrueImage
-from tests.support.references import Boxes, assert_alike, check_reading, make_marks, true_boxes, write_truth
+from tests.support.references import Boxes, assert_alike, check_reading, list_true_boxes, make_marks, write_truth
 
 pytestmark = make_marks("supervision")
 
@@ -113,7 +113,7 @@ def test_supervision_reads_coco_as_footplate_does(tmp_path: Path, variant: str) 
         dataset = supervision.DetectionDataset.from_coco(str(folder / f"{split}2017"), annotations)
         assert dataset.classes == list(CLASSES)
         found |= boxes_of(dataset)
-    assert_alike(found, true_boxes())
+    assert_alike(found, list_true_boxes())
     check_reading(folder, "coco", "boxes")
 
 
@@ -128,7 +128,7 @@ def test_supervision_reads_yolo_as_footplate_does(tmp_path: Path, variant: str) 
             str(folder / f"images/{split}"), str(folder / f"labels/{split}"), str(folder / "data.yaml")
         )
         found |= boxes_of(dataset)
-    assert_alike(found, true_boxes(), ROUNDED)
+    assert_alike(found, list_true_boxes(), ROUNDED)
     check_reading(folder, "yolo")
 
 
@@ -139,5 +139,5 @@ def test_supervision_reads_voc_as_footplate_does(tmp_path: Path, variant: str) -
     folder = write_truth("voc", variant, tmp_path / "voc")
     root = folder / ("VOC2012" if variant == "devkit" else "")
     dataset = supervision.DetectionDataset.from_pascal_voc(str(root / "JPEGImages"), str(root / "Annotations"))
-    assert_alike(boxes_of(dataset), true_boxes(), FROM_ONE)
+    assert_alike(boxes_of(dataset), list_true_boxes(), FROM_ONE)
     check_reading(folder, "voc")

@@ -20,7 +20,7 @@ from tests.support.dataset_formats.annotations import (
 from tests.support.dataset_formats.pixels import draw_object_numbers
 from tests.support.dataset_formats.truth import CLASSES, TRUTH
 from tests.support.images import write_idx
-from tests.support.references import Boxes, assert_alike, check_reading, true_boxes, write_truth
+from tests.support.references import Boxes, assert_alike, check_reading, list_true_boxes, write_truth
 
 
 @pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")  # warning of pycocotools
@@ -46,7 +46,7 @@ def test_pycocotools_reads_coco_as_footplate_does(tmp_path: Path, variant: str) 
                 boxes[name].append((label, x, y, x + width, y + height))
                 areas[name][label] = areas[name].get(label, 0) + int(coco.annToMask(each).sum())
             boxes[name].sort()
-    assert_alike(boxes, true_boxes())
+    assert_alike(boxes, list_true_boxes())
     assert areas == measure_true_areas(TRUTH)
     check_reading(folder, "coco", "boxes")
     check_reading(folder, "coco", "instances")
@@ -69,7 +69,7 @@ def test_torchvision_reads_voc_as_footplate_does(tmp_path: Path) -> None:
                 (each["name"], *(float(each["bndbox"][edge]) for edge in ("xmin", "ymin", "xmax", "ymax")))
                 for each in content.get("object", ())
             )
-    assert_alike(found, true_boxes())
+    assert_alike(found, list_true_boxes())
     check_reading(folder, "voc")
 
 
@@ -120,7 +120,7 @@ def test_torchvision_reads_kitti_as_footplate_does(tmp_path: Path) -> None:
     for path, (image, target) in zip(dataset.images, dataset, strict=True):
         image.load()  # closes the file
         found[Path(path).stem] = sorted((each["type"], *each["bbox"]) for each in target)
-    assert_alike(found, true_boxes())
+    assert_alike(found, list_true_boxes())
     check_reading(folder, "kitti")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.dataset_formats.truth import CLASSES
-from tests.support.references import Boxes, assert_alike, check_reading, make_marks, true_boxes, write_truth
+from tests.support.references import Boxes, assert_alike, check_reading, list_true_boxes, make_marks, write_truth
 
 pytestmark = make_marks("ultralytics")
 
@@ -52,7 +52,7 @@ def test_ultralytics_reads_yolo_as_footplate_does(tmp_path: Path, variant: str) 
     folder = write_truth("yolo", variant, tmp_path / "yolo")
     found, refused = boxes_of(folder)
     assert refused == {}
-    assert_alike(found, true_boxes(), ROUNDED)
+    assert_alike(found, list_true_boxes(), ROUNDED)
     check_reading(folder, "yolo", has_splits=variant not in ("plain", "beside"))
 
 
@@ -62,7 +62,7 @@ def test_ultralytics_reads_yolo_as_footplate_does(tmp_path: Path, variant: str) 
 def test_footplate_reads_more_than_ultralytics(tmp_path: Path, variant: str, reason: str) -> None:
     folder = write_truth("yolo", variant, tmp_path / "yolo")
     found, refused = boxes_of(folder)
-    assert refused.keys() >= {name for name, boxes in true_boxes().items() if boxes}
+    assert refused.keys() >= {name for name, boxes in list_true_boxes().items() if boxes}
     assert all(reason in each for each in refused.values())
     assert not any(found.values())
     check_reading(folder, "yolo")

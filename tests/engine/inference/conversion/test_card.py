@@ -27,7 +27,7 @@ from engine.runs.evaluations import FOLDER
 from engine.runs.folder import RunFolder
 from engine.system.plugins import footplate_version
 from tests.support.golden import check_file
-from tests.support.plain_models import plain_model
+from tests.support.plain_models import make_trained_model
 
 GOLDEN = Path(__file__).with_name("golden_card.md")
 
@@ -38,7 +38,7 @@ def validation(epoch: int, **measures: float) -> Validation:
 
 def model_of_run(folder: Path, task: str, *events: Event, **fields: object) -> TrainedModel:
     """Return a model whose run in `folder` has these events."""
-    model = plain_model(task, nn.Linear(3, 2), **fields)
+    model = make_trained_model(task, nn.Linear(3, 2), **fields)
     model.run = RunFolder(folder)
     model.run.events_file.write_bytes(b"".join(ENCODE.encode(event) + b"\n" for event in events))
     return model

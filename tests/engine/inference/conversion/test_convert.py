@@ -37,7 +37,7 @@ from engine.inference.conversion.script import write_example
 from engine.inference.trained_model import CannotLoad, load
 from engine.runs.folder import RunFolder
 from tests.support.consent import permit_model_file
-from tests.support.plain_models import plain_model
+from tests.support.plain_models import make_trained_model
 from tests.support.trained_runs import COUNTING, Trained, train
 from tests.support.worker_group import Forker
 
@@ -58,7 +58,7 @@ def convert_run(of: Trained, out: Path, *to: str, packed: bool = False, **option
 
 @pytest.mark.parametrize("task", ["detection", "point_segmentation", "classification"])
 def test_metadata_describes_the_model(task: str) -> None:
-    model = plain_model(task, torch.nn.Identity(), size=24, points=48)
+    model = make_trained_model(task, torch.nn.Identity(), size=24, points=48)
     bands: dict[str, Any] = {"framing": "crop", "mean": (0.25,), "std": (0.5,), "low": (1.0,), "high": (9.0,)}
     model.preprocessing = Preprocessing(**bands, features=("red",) if task == "point_segmentation" else ())
     model.job = model.job.with_fields(val_crop=0.5)

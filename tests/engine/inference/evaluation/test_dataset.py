@@ -12,12 +12,12 @@ from torch import nn
 from engine.inference.evaluation.dataset import EvaluationData, open_data
 from engine.inference.sweep import Partition, iterate_batches
 from engine.inference.trained_model import CannotLoad, TrainedModel
-from tests.support.plain_models import plain_model
+from tests.support.plain_models import make_trained_model
 from tests.support.trained_runs import make_colors
 
 
 def build_model(dataset: Path, **fields: Any) -> TrainedModel:
-    model = plain_model("classification", nn.Identity(), dataset=str(dataset), **fields)
+    model = make_trained_model("classification", nn.Identity(), dataset=str(dataset), **fields)
     model.classes = ("blue", "green", "red")
     return model
 

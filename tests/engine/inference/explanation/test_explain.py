@@ -42,7 +42,7 @@ from engine.training.report import Reporter
 from tests.engine.cli.terminal import footplate
 from tests.support.cases import mark_long_cases
 from tests.support.consent import permit_model_file
-from tests.support.specs import spec_of
+from tests.support.specs import make_worker_spec
 from tests.support.trained_runs import COUNTING, DATASETS, Trained, train
 from tests.support.worker_group import Forker
 
@@ -59,7 +59,7 @@ def explained(of: Trained, out: Path, *images: Path, **values: Any) -> Explanati
     worker_end, supervisor_end = socket.socketpair()
     reporter = Reporter(worker_end, 0, on_end=lambda: None)
     try:
-        spec = spec_of(of.job, run_folder=str(out))
+        spec = make_worker_spec(of.job, run_folder=str(out))
         explain_images(request, load(of.run, "last"), Shard(spec, reporter))
     finally:
         reporter.close()

@@ -18,7 +18,7 @@ from engine.inference.prediction.work import predict_cloud
 from engine.tasks.points.files import CloudFiles
 from engine.tasks.predictions import PointClasses
 from tests.support.clouds import make_scene, write_pcd, write_ply, write_scan, write_table
-from tests.support.plain_models import plain_model
+from tests.support.plain_models import make_trained_model
 
 
 @pytest.mark.parametrize("ending", ["pcd", "xyz", "csv", "bin"])
@@ -52,7 +52,7 @@ def test_every_valid_point_of_a_cloud_is_predicted(tmp_path: Path) -> None:
     places[7] = np.nan
     numbers = np.arange(300) % 3
     write_ply(tmp_path / "cloud.ply", places, intensity=numbers.astype(np.float32))
-    model = plain_model("point_segmentation", Intensity(), channels=4, model="pointcnn_x1", points=32)
+    model = make_trained_model("point_segmentation", Intensity(), channels=4, model="pointcnn_x1", points=32)
     model.preprocessing = msgspec.structs.replace(model.preprocessing, framing="", features=("intensity",))
     found = predict_cloud(model, str(tmp_path / "cloud.ply"), 2)
     numbers[7] = NO_CLASS

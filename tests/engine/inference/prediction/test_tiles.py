@@ -24,7 +24,7 @@ from engine.inference.prediction.rasters import STRIP_ROWS, write_tiff
 from engine.inference.tiles import place_tiles
 from engine.tasks.predictions import Lines, Mask, Objects
 from tests.engine.cli.terminal import command
-from tests.support.plain_models import plain_model
+from tests.support.plain_models import make_trained_model
 from tests.support.trained_runs import Trained
 
 Make = Callable[[str], Trained]
@@ -50,7 +50,7 @@ def test_tiles_leave_no_seams(overlap: float) -> None:
         torch.manual_seed(0)
         network = nn.Conv2d(3, 3, 1)
     network.weight.data *= 8
-    model = plain_model("segmentation", network, size=32)
+    model = make_trained_model("segmentation", network, size=32)
     image = noise(150, 117)
     (complete,) = model.predict([image], tile=32, overlap=overlap)
     assert isinstance(complete, Mask)
@@ -71,7 +71,9 @@ class Ramp(nn.Module):
 
 
 def test_overlapping_tiles_are_blended_smoothly() -> None:
-    (lines,) = plain_model("edge_detection", Ramp()).predict([noise(24, 30)], tile=16, overlap=0.4, threshold=0.3)
+    (lines,) = make_trained_model("edge_detection", Ramp()).predict(
+        [noise(24, 30)], tile=16, overlap=0.4, threshold=0.3
+    )
     assert isinstance(lines, Lines)
     assert lines.threshold == 0.3
     side = np.sin(np.pi * (np.arange(16) + 0.5) / 16) ** 2
@@ -102,7 +104,7 @@ class Bright(nn.Module):
 
 @pytest.mark.parametrize("task", ["detection", "instance_segmentation"])
 def test_object_in_several_tiles_is_found_once(task: str) -> None:
-    model = plain_model(task, Bright(), size=64)
+    model = make_trained_model(task, Bright(), size=64)
     image = np.zeros((200, 170, 3), np.uint8)
     truth = [((60, 60, 84, 72), 0), ((140, 150, 150, 170), 2), ((10, 150, 20, 170), 1), ((100, 8, 110, 22), 1)]
     for (left, top, right, bottom), color in truth:
@@ -124,7 +126,7 @@ def test_object_in_several_tiles_is_found_once(task: str) -> None:
 def test_clipped_object_within_one_of_another_class_is_kept() -> None:
     image = np.zeros((16, 40, 3), np.uint8)
     image[2, :, 1] = image[12, :, 1] = image[6:9, :, 0] = 255  # both are wider than a tile
-    (found,) = plain_model("detection", Bright()).predict([image], tile=16, overlap=0.5)
+    (found,) = make_trained_model("detection", Bright()).predict([image], tile=16, overlap=0.5)
     assert isinstance(found, Objects)
     assert set(found.numbers.tolist()) == {0, 1}
 

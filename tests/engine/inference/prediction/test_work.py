@@ -24,7 +24,7 @@ from engine.inference.prediction.work import Predictor, create_write_problem
 from engine.inference.trained_model import TrainedModel
 from engine.inference.video import VideoWriter, frames
 from engine.tasks.predictions import Objects, Raw
-from tests.support.plain_models import Levels, plain_model, worker_shard
+from tests.support.plain_models import ChannelScores, make_trained_model, worker_shard
 
 
 def write_images(folder: Path, classes: Sequence[int | None], side: int = 16) -> list[str]:
@@ -65,7 +65,7 @@ def test_ranks_predict_each_remaining_image_once(tmp_path: Path, tile: int | Non
     task = "classification" if tile is None else "segmentation"
     classes = [0, 1, 2, None, 2, 1, 0, None, 1]
     paths = write_images(tmp_path / "images", classes)
-    model = plain_model(task, Levels(pooled=tile is None))
+    model = make_trained_model(task, ChannelScores(pooled=tile is None))
     found = [
         entry
         for rank in range(2)
@@ -83,8 +83,8 @@ def test_ranks_predict_each_remaining_image_once(tmp_path: Path, tile: int | Non
 def test_batch_size_is_the_requested_or_the_trainings(tmp_path: Path) -> None:
     paths = write_images(tmp_path / "images", [0] * 5)
     for batch_size, expected in ((None, [4, 1]), (2, [2, 2, 1])):
-        network = Levels(pooled=True)
-        model = plain_model("classification", network, batch_size=4)
+        network = ChannelScores(pooled=True)
+        model = make_trained_model("classification", network, batch_size=4)
         predict_share(model, paths, tmp_path / str(batch_size), batch_size=batch_size)
         assert [len(each) for each in network.inputs] == expected
 
@@ -99,10 +99,10 @@ def test_images_larger_than_a_tile_are_divided(tmp_path: Path, ending: str) -> N
         ((48, 16), 32, 0.0, 2),
         ((48, 16), None, 0.0, 1),
     ):
-        network, out = Levels(), tmp_path / f"{size} {tile} {overlap}"
+        network, out = ChannelScores(), tmp_path / f"{size} {tile} {overlap}"
         path = tmp_path / f"image.{ending}"
         Image.fromarray(np.full((*size, 3), (0, 0, 200), np.uint8)).save(path)
-        model = plain_model("segmentation", network, val_crop=0.5)
+        model = make_trained_model("segmentation", network, val_crop=0.5)
         (entry,) = predict_share(model, [str(path)], out, tile=tile, overlap=overlap, formats=("png",))
         assert sum(map(len, network.inputs)) == tiles
         assert ((entry.height, entry.width), entry.classes) == (size, (2,))
@@ -121,7 +121,7 @@ class Box(nn.Module):
 @pytest.mark.parametrize(("threshold", "expected"), [(0.1, [0.75, 0.25]), (0.5, [0.75]), (0.8, [])])
 def test_threshold_limits_objects(tmp_path: Path, tile: int | None, threshold: float, expected: list[float]) -> None:
     Image.new("RGB", (16, 18)).save(tmp_path / "image.png")
-    model = plain_model("detection", Box())
+    model = make_trained_model("detection", Box())
     (entry,) = predict_share(
         model, [str(tmp_path / "image.png")], tmp_path / "out", threshold=threshold, tile=tile, overlap=0.85
     )
@@ -136,13 +136,15 @@ def test_videos_are_predicted_frame_by_frame(tmp_path: Path, channels: int) -> N
     with VideoWriter(tmp_path / "film.mp4", 10.0) as video:
         for color in colors:
             video.add(np.full((32, 32, 3), color, np.uint8))
-    network = Levels(pooled=True) if channels == 3 else nn.Sequential(nn.AvgPool2d(16), nn.Flatten(), nn.Linear(1, 3))
+    network = (
+        ChannelScores(pooled=True) if channels == 3 else nn.Sequential(nn.AvgPool2d(16), nn.Flatten(), nn.Linear(1, 3))
+    )
     if channels == 1:
         network[2].weight.data, network[2].bias.data = (
             torch.tensor([[0.0], [20.0], [50.0]]),
             torch.tensor([2.0, 0, -12]),
         )
-    model = plain_model("classification", network, channels=channels)
+    model = make_trained_model("classification", network, channels=channels)
     paths = [str(tmp_path / "film.mp4")]
     found = predict_share(model, paths, tmp_path / "out", batch_size=2, max_frames=4)
     assert [(entry.sample, entry.frame, entry.last) for entry in found] == [
@@ -160,7 +162,7 @@ def test_overlays_of_a_video_are_a_video(tmp_path: Path) -> None:
     with VideoWriter(tmp_path / "film.mp4", 10.0) as video:
         for _ in range(3):
             video.add(np.full((32, 48, 3), 100, np.uint8))
-    model = plain_model("segmentation", Levels())
+    model = make_trained_model("segmentation", ChannelScores())
     found = predict_share(model, [str(tmp_path / "film.mp4")], tmp_path / "out", batch_size=2, overlays=True)
     assert {entry.files["overlays"] for entry in found} == {"overlays/film.mp4"}
     assert [image.shape for image in frames(tmp_path / "out/overlays/film.mp4")] == [(32, 48, 3)] * 3
@@ -182,7 +184,9 @@ def sample_of(sides: tuple[int, int], **fields: Any) -> Sample:
 def test_entry_describes_the_sample_and_its_files(tmp_path: Path) -> None:
     maps = torch.zeros(3, 3, 6)
     maps[1], maps[2, 2] = 0.5, 0.9
-    entry = write_results(plain_model("segmentation", Levels()), tmp_path, sample_of((3, 6)), maps, overlays=True)
+    entry = write_results(
+        make_trained_model("segmentation", ChannelScores()), tmp_path, sample_of((3, 6)), maps, overlays=True
+    )
     assert entry == Entry(
         sample=3,
         frame=2,
@@ -202,7 +206,7 @@ def test_entry_describes_the_sample_and_its_files(tmp_path: Path) -> None:
 def test_lines_are_written_as_gray_levels(tmp_path: Path, threshold: float) -> None:
     maps = torch.zeros(1, 4, 8)
     maps[0, 1], maps[0, 2, :4] = 0.9, 0.4
-    model = plain_model("edge_detection", Levels())
+    model = make_trained_model("edge_detection", ChannelScores())
     entry = write_results(model, tmp_path, sample_of((4, 8)), maps, threshold=threshold, overlays=True)
     fraction = 0.25 if threshold == 0.8 else 0.375
     assert (entry.classes, entry.scores) == ((0,), (fraction,))
@@ -223,7 +227,7 @@ def test_boxes_and_outlines_are_fractions_of_the_image(tmp_path: Path) -> None:
         numbers=np.array([2, 1]),
         windows=None,
     )
-    model = plain_model("instance_segmentation", Levels())
+    model = make_trained_model("instance_segmentation", ChannelScores())
     entry = write_results(model, tmp_path, sample_of((50, 100)), objects, formats=("yolo",))
     assert [structs.astuple(each) for each in entry.objects] == [
         (2, 0.751234, (10, 5, 30, 25), 400.0, ""),
@@ -252,7 +256,7 @@ def test_boxes_and_outlines_are_fractions_of_the_image(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("formats", [(), ("npy",), ("json", "npy")])
 def test_raw_outputs_are_written_in_the_requested_formats(tmp_path: Path, formats: tuple[Any, ...]) -> None:
-    model = plain_model("classification", Levels())
+    model = make_trained_model("classification", ChannelScores())
     model.task = type("Custom", (), {"entry": structs.replace(model.task.entry, id="custom")})()  # type: ignore[assignment]
     raw = Raw(classes=(), output=np.array([1.5, 2.5]), drawing=np.zeros((4, 4, 3), np.uint8), drawing_text="two")
     entry = write_results(model, tmp_path, sample_of((0, 0)), raw, formats=formats, overlays=True)
@@ -270,7 +274,7 @@ def test_huge_images_are_not_drawn(tmp_path: Path) -> None:
         numbers=np.zeros(0, np.int64),
         windows=None,
     )
-    model = plain_model("detection", Levels())
+    model = make_trained_model("detection", ChannelScores())
     for height, expected in ((MAX_DRAWN_PIXELS, False), (4, True)):
         sample = Sample(0, f"{height}", "p", "", (height, 2), lambda: np.zeros((4, 2, 3), np.uint8))
         assert ("overlays" in write_results(model, tmp_path, sample, objects, overlays=True).files) == expected

@@ -33,7 +33,7 @@ from engine.training.report import Reporter
 from tests.engine.training.checkpointing.test_checkpoint_files import MeetsAFullDisk
 from tests.support.clock import Clock
 from tests.support.dataset_infos import make_classification_objective
-from tests.support.specs import spec_of
+from tests.support.specs import make_worker_spec
 
 STEPS = 6
 """Number of steps per epoch."""
@@ -59,7 +59,7 @@ class Worker:
         job = Job.from_fields(**{"devices": ("cpu",), "batch_size": 8, "strategy": "single"} | fields)
         folder.mkdir()
         save_job(job, folder / "job.toml")
-        self.strategy = STRATEGIES["single"](spec_of(job, run_folder=str(folder)))
+        self.strategy = STRATEGIES["single"](make_worker_spec(job, run_folder=str(folder)))
         self.strategy.setup()
         resolved = job.with_fields(precision="fp32", memory_format="contiguous")
         self.strategy.wrap(

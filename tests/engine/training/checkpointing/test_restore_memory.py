@@ -11,7 +11,7 @@ import pytest
 from engine.contract.job import Job
 from tests.engine.strategies.test_tensor_parallel import HEADS
 from tests.support.cases import mark_long_cases
-from tests.support.restore_memory import MEASURE, path
+from tests.support.restore_memory import MEASURE, get_record_path
 
 Make = Callable[..., Job]
 Start = Callable[..., Any]
@@ -36,6 +36,6 @@ def test_resume_allocates_each_tensor_once(job: Make, start: Start, model_file: 
     state = first.checkpoint()["optimizer"]["state"]
     total = sum(tensor.nbytes for tensors in state.values() for tensor in tensors.values())
     for rank in range(cpus):
-        result = json.loads(path(resumed.folder, rank).read_text())
+        result = json.loads(get_record_path(resumed.folder, rank).read_text())
         assert total / cpus * 0.9 < result["kept"] < total * 0.6
         assert result["allocated"] < limit * result["kept"]

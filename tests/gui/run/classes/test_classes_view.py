@@ -24,12 +24,12 @@ from gui.style import fills, theme
 from gui.widgets.column_model import BAR
 from tests.gui.run.evaluated_run import CLASSES, CONFUSION, events
 from tests.gui.sources.written_runs import job, make_plan
-from tests.support.run_data import data_from
+from tests.support.run_data import make_run_data
 from tests.support.widgets import ShowWidget, is_right_of, visible_text
 
 
 def data_of() -> RunData:
-    return data_from(events(job()))
+    return make_run_data(events(job()))
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from gui.sources.settings import Settings
 from gui.style import theme
 from tests.gui.run.evaluated_run import events
 from tests.gui.sources.written_runs import job, write_run
-from tests.support.run_data import data_from
+from tests.support.run_data import make_run_data
 from tests.support.widgets import OpenWindow, ShowWidget
 
 
@@ -39,7 +39,7 @@ def data_of(task: str, **options: bool) -> RunData:
         else event
         for event in events(job(task=task), **options)
     )
-    return data_from(written)
+    return make_run_data(written)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_charts_show_power_that_one_of_the_devices_reports(charts: RunCharts) ->
     samples = (DeviceSample(device="cpu"), DeviceSample(device="GPU-a", power_w=300.0, temperature_c=60.0))
     started, *rest = events(job(devices=("GPU-a", "cpu")))
     late = (structs.replace(event, time=event.time + 50) if isinstance(event, Validation) else event for event in rest)
-    charts.show_data(data_from([started], late, [DevicesSampled(time=started.time + 9, samples=samples)]))
+    charts.show_data(make_run_data([started], late, [DevicesSampled(time=started.time + 9, samples=samples)]))
     assert not charts.devices["power_w"].isHidden()
     assert charts.loss.horizontal_range[1] > 50
     charts.group.show_range(1.0, 2.0)
@@ -98,15 +98,15 @@ def test_devices_of_the_same_name_are_numbered() -> None:
     names = {"GPU-a": "NVIDIA H200", "GPU-b": "NVIDIA L4", "GPU-c": "NVIDIA H200", "cpu": "AMD EPYC"}
     devices = tuple(RunDevice(id=device, name=name, ranks=(0,)) for device, name in names.items())
     started = next(events(job(devices=tuple(names))))
-    titles = device_titles(data_from([structs.replace(started, devices=devices)]))
+    titles = device_titles(make_run_data([structs.replace(started, devices=devices)]))
     assert titles == {"GPU-a": "device 0", "GPU-b": "L4", "GPU-c": "device 2", "cpu": "CPU"}
 
 
 def test_charts_of_ended_run_promise_no_data(charts: RunCharts) -> None:
     started, *_, finished = events(job())
-    charts.show_data(data_from([started]))
+    charts.show_data(make_run_data([started]))
     assert charts.loss.describe() == "Appears after the first steps"
-    charts.show_data(data_from([started, finished]))
+    charts.show_data(make_run_data([started, finished]))
     assert {plot.describe() for plot in charts.plots} == {
         "The run ended before its first step",
         "No samples of the run's devices",
@@ -118,7 +118,7 @@ def test_charts_of_queued_run_drop_axes_of_previous_run(show_widget: ShowWidget,
     charts.show_data(data_of("classification"))
     qtbot.waitUntil(lambda: charts.loss.vertical_range != (0.0, 1.0))
     charts.restart()
-    charts.show_data(data_from([next(events(job()))]))
+    charts.show_data(make_run_data([next(events(job()))]))
     assert charts.loss.vertical_range == charts.speed.vertical_range == (0.0, 1.0)
     assert charts.loss.horizontal_range == (0.0, 1.04)
 

@@ -22,7 +22,7 @@ from gui.sources.run_data import RunData
 from tests.gui.run.evaluated_run import draw, make_predicted_run
 from tests.gui.sources.executions import first_execution
 from tests.gui.sources.written_runs import write_run
-from tests.support.run_data import data_from
+from tests.support.run_data import make_run_data
 from tests.support.widgets import ShowWidget, scroll, visible_text
 
 
@@ -94,7 +94,7 @@ def test_predictions_view_forgets_images_of_other_runs_and_steps(
     qtbot.waitUntil(lambda: thumbnail_color() == "#ff0000")
     view.strip.setCurrentRow(2)
     other = make_predicted_run()
-    data = data_from(other.events())
+    data = make_run_data(other.events())
     view.restart()
     assert view.strip.currentRow() == 0
     predicted = data.validation_details.predicted
@@ -257,7 +257,7 @@ def test_zoom_keeps_point_and_stops_at_edges() -> None:
 def test_predictions_view_explains_missing_predictions(
     view: PredictionsView, logged: list[AnyEvent], is_active: bool, text: str
 ) -> None:
-    view.show_run(Path(), data_from(logged), is_active=is_active)
+    view.show_run(Path(), make_run_data(logged), is_active=is_active)
     assert text in visible_text(view)
 
 

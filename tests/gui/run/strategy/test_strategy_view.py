@@ -22,7 +22,7 @@ from gui.style import theme
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
 from tests.gui.sources.written_runs import append, job, list_run_events, make_plan, supervise_here, write, write_run
 from tests.gui.split_points.example import SPLIT_POINTS, make_split, make_step_times, make_trace
-from tests.support.run_data import data_from
+from tests.support.run_data import make_run_data
 from tests.support.widgets import ShowWidget
 
 DEVICES = UUIDS[:2]
@@ -35,7 +35,7 @@ def data(*events: AnyEvent) -> RunData:
         run_id="a-run", job=job(strategy="pipeline", devices=DEVICES), devices=(), world_size=2, environment={},
         supervisor_pid=1,
     )  # fmt: skip
-    return data_from([started, *events])
+    return make_run_data([started, *events])
 
 
 @pytest.fixture

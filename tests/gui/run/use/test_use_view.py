@@ -25,7 +25,7 @@ from gui.run.use.live_view import LiveView
 from gui.run.use.view import CONVERT, LIVE, UseView
 from gui.sources.background import Background
 from tests.support.drops import drop_files
-from tests.support.run_data import data_from
+from tests.support.run_data import make_run_data
 from tests.support.trained_runs import LABELS, Trained
 from tests.support.widgets import ShowWidget
 
@@ -82,7 +82,7 @@ def test_late_prediction_of_the_previous_image_is_not_shown(
     monkeypatch.setattr(live_prediction, "read_predicted", read_late)
     saved = CheckpointSaved(kind="best", path="checkpoints/best.pt", epoch=3, step=30, bytes=1, seconds=0.0)
     for number, image in enumerate(("first.png", "second.png")):
-        live.show_image(run, image, data_from([saved]))
+        live.show_image(run, image, make_run_data([saved]))
         live.child.done.emit(str(number))
     qtbot.waitUntil(lambda: live.history.count() == 1)
     release.set()
@@ -97,7 +97,7 @@ def test_live_prediction_follows_new_checkpoints(
 ) -> None:
     live = show_widget(LivePrediction(), 300, 600)
     image = Path(trained.job.data.dataset, "val", "red", "0.png")
-    waiting = data_from([])
+    waiting = make_run_data([])
     live.show_image(trained.run, str(image), waiting)
     assert live.state.text() == "Waiting for the first checkpoint…"
     saved = [
@@ -105,7 +105,7 @@ def test_live_prediction_follows_new_checkpoints(
         for epoch, kind in ((1, "best"), (2, "last"))
     ]
     for count, words in ((1, ["Step 1"]), (2, ["Step 2", "Step 1"])):
-        live.show_data(trained.run, data_from(saved[:count]))
+        live.show_data(trained.run, make_run_data(saved[:count]))
         qtbot.waitUntil(lambda count=count: live.history.count() == count or live.failure.isVisible())
         assert not live.failure.text()
         texts = [live.history.item(row).text() for row in range(live.history.count())]
