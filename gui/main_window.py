@@ -235,7 +235,7 @@ class MainWindow(QMainWindow):
         control = RunControl(self._context, workspace)
         side_pages = SidePages(self._context, workspace, self.pages)
         self._connect_workspace(workspace)
-        workspace.run.prepare()
+        workspace.run.schedule_views()
         self.tray = Tray(self.settings, self.acts, workspace, self)
         self.tray.window_requested.connect(self.bring_to_front)
         self.tray.alerts_requested.connect(self._show_alerts)

@@ -71,17 +71,17 @@ class NextSteps(QWidget):
         self.conversion = push_button(
             tr("Export the model"), self.conversion_requested, tip=tr("Convert the model to ONNX or safetensors")
         )
-        self.copy = _icon_button(
+        self.copy = _create_icon_button(
             "copy", tr("Copy loading code"), tr("Copy the PyTorch code that loads the best checkpoint")
         )
         self.copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.code))
-        self.export = _icon_button(
+        self.export = _create_icon_button(
             "export",
             tr("Export the run"),
             tr("Save a zip file for bug reports with the job, logs and machine information, without checkpoints"),
         )
         self.export.clicked.connect(self.export_requested)
-        self.open = _icon_button("folder", tr("Open folder"), tr("Open the run's folder in the file manager"))
+        self.open = _create_icon_button("folder", tr("Open folder"), tr("Open the run's folder in the file manager"))
         self.open.clicked.connect(lambda: reveal(Path(self._folder)))
         files = hbox(self.conversion, 1, self.copy, self.export, self.open, spacing=2)
         self.setLayout(vbox(hbox(1, self.trial, self.mistakes, spacing=6), files, spacing=ROW_SPACING))
@@ -91,12 +91,12 @@ class NextSteps(QWidget):
         self._folder = str(run.path)
         for button in (self.trial, self.mistakes, self.conversion):
             button.setVisible(bool(data.checkpoints))
-        self.code = _loading_code(run, data)
+        self.code = _make_loading_code(run, data)
         self.copy.setVisible(bool(self.code))
         self.copy.setToolTip(tr("Copy loading code:\n{code}").format(code=self.code))
 
 
-def worst_class(data: RunData) -> str:
+def describe_worst_class(data: RunData) -> str:
     """Return a phrase about the class with the lowest metric at the best epoch, or at the last one while it is unknown.
 
     Returns "" if no class is worse than the others, or if the metrics are unknown.
@@ -119,7 +119,7 @@ def worst_class(data: RunData) -> str:
     )
 
 
-def _loading_code(run: RunFolder, data: RunData) -> str:
+def _make_loading_code(run: RunFolder, data: RunData) -> str:
     """Return Python code that loads the best or last checkpoint, or "" if there is none."""
     saved = data.checkpoints.get("best") or data.checkpoints.get("last")
     if saved is None:
@@ -128,14 +128,14 @@ def _loading_code(run: RunFolder, data: RunData) -> str:
     return f"from engine.inference import Run\n\nmodel = Run({str(run.path)!r}).load({checkpoint!r}).module"
 
 
-def _icon_button(icon: str, name: str, tip: str) -> QToolButton:
+def _create_icon_button(icon: str, name: str, tip: str) -> QToolButton:
     """Create a button with an icon, which is described by its name and the tip."""
     button = tool_button(icon=icons.icon(icon, "text"), style="flat", name=name, description=tip, tip=tip)
     button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
     return button
 
 
-def result_facts(run: RunFolder, data: RunData) -> str:
+def describe_result(run: RunFolder, data: RunData) -> str:
     """Return a text with the best metrics, checkpoints and traceback of an ended run."""
     finished, facts = data.finished, []
     if finished is not None and finished.best:
@@ -227,16 +227,16 @@ class AdviceView(QWidget):
         self.verdict = VerdictCard()
         self.time = TimeSpentView()
         self.more = fold_button("fold", tr("Step times"), name=tr("Step times"), tip=tr("Show the parts of each step"))
-        self.more.toggled.connect(lambda _on: self._fold())
+        self.more.toggled.connect(lambda _on: self._update_visible_parts())
         self._findings, self._times = QWidget(), QWidget()
         self._findings.setLayout(hbox((vbox(self.cause, self.verdict, spacing=4), 1), self.more))
         self._times.setLayout(vbox(self.time))
         self.setLayout(vbox(self._findings, self._times, 1, spacing=4))
         theme.notifier.changed.connect(self._reserve_height)
         self._is_height_reserved = False  # True once the run was active: advice that appears must not move the curves
-        self.restart()
+        self.reset()
 
-    def restart(self) -> None:
+    def reset(self) -> None:
         """Hide the step times below the advice, and reserve no height, before another run is shown."""
         self._is_height_reserved = False
         self.more.setChecked(False)
@@ -252,9 +252,9 @@ class AdviceView(QWidget):
         if status.active and not self._is_height_reserved:
             self._is_height_reserved = True
             self._reserve_height()
-        self._fold()
+        self._update_visible_parts()
 
-    def _fold(self) -> None:
+    def _update_visible_parts(self) -> None:
         """Hide the step times if there is a verdict or a cause, unless the user has opened them."""
         has_finding = not (self.cause.isHidden() and self.verdict.isHidden())
         self._findings.setVisible(has_finding)

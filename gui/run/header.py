@@ -44,7 +44,8 @@ class RunHeader(QWidget):
 
     Attributes:
         tabs: Tabs in the order of `VIEWS`. The page shows the current view.
-        controls: Controls for the curves, in a popup below `options`.
+        options: Button that opens a popup with `controls` below it.
+        controls: Controls for the curves.
         save_elsewhere: Button that saves the last state in another folder, visible if the disk can't store it.
     """
 
@@ -89,7 +90,7 @@ class RunHeader(QWidget):
         charts.group.following_changed.connect(lambda following: self.newest.setVisible(not following))
 
     def show_curve_tools(self, is_visible: bool) -> None:
-        """Show or hide the controls for the curves. The row keeps its height."""
+        """Show or hide the buttons that control the curves. The row of tabs keeps its height."""
         self._curve_tools.setVisible(is_visible)
 
     def show_run(self, run: RunFolder, job: Job | None, data: RunData, status: RunStatus, *, is_loading: bool) -> None:
@@ -156,7 +157,7 @@ class Note:
 
 def notes(data: RunData) -> list[Note]:
     """Return the notes about a run: resumes and restarts, then its most important warnings."""
-    history = [Note("muted", text) for text in (_resumed_text(data), _restarted_text(data)) if text]
+    history = [Note("muted", text) for text in (_describe_resume(data), _describe_restart(data)) if text]
     newest_first = reversed(data.warnings.values())
     displayed = sorted(newest_first, key=lambda warnings: warnings.newest.code not in _SHOWN_FIRST)[:_MAX_WARNINGS]
     return history + [Note("warning", _warning_text(each)) for each in displayed]
@@ -191,17 +192,17 @@ class NotesView(QWidget):
         self.setVisible(bool(new_notes))
 
 
-def _resumed_text(data: RunData) -> str:
+def _describe_resume(data: RunData) -> str:
     """Describe the last resume, as in "Resumed at 14:05 on GPU 0", or return "" for a run that was never resumed."""
     if data.executions < 2 or data.started is None:
         return ""
     times = "" if data.executions == 2 else f" {data.executions - 1} times, last"
     return tr("Resumed{times} at {time} on {started}").format(
-        times=times, time=clock(data.started.time), started=_device_words(data.started)
+        times=times, time=clock(data.started.time), started=_describe_devices(data.started)
     )
 
 
-def _restarted_text(data: RunData) -> str:
+def _describe_restart(data: RunData) -> str:
     """Describe the last automatic restart and its cause, or return "" without one or while one is underway."""
     if not data.restarts or data.restarting is not None:  # the status line already shows a current restart
         return ""
@@ -219,7 +220,7 @@ def _warning_text(warnings: Warnings) -> str:
     return f"{warnings.newest.message.rstrip('.')}{more}"
 
 
-def _device_words(started: RunStarted) -> str:
+def _describe_devices(started: RunStarted) -> str:
     """Return the devices of an execution as text."""
     return devices_words(started.job.parallel.devices, {device.id: device.name for device in started.devices})
 

@@ -15,7 +15,7 @@ from engine.system.format import duration
 from engine.system.plain_text import shortened
 from gui.actions import Actions, bind
 from gui.format import counted, metric_value, speed
-from gui.run.cards import ROW_SPACING, NextSteps, result_facts, worst_class
+from gui.run.cards import ROW_SPACING, NextSteps, describe_result, describe_worst_class
 from gui.sources.run_data import RunData
 from gui.sources.run_status import FAILED_LABELS, STATE_MARKS, RunStatus, StatusLabel
 from gui.style import theme
@@ -96,7 +96,7 @@ class RunHero(QWidget):
         self.best_note.setText(_metric_note(metric, status))
         self._show_progress(status)
         is_over = not status.active and not is_loading
-        _set_text(self.facts, result_facts(run, data) if is_over else "")
+        _set_text(self.facts, describe_result(run, data) if is_over else "")
         self.facts.setVisible(is_over)
         self.next_steps.setVisible(is_over)
         if is_over:
@@ -148,7 +148,7 @@ def _state_text(status: RunStatus, data: RunData) -> str:
     if status.label in FAILED_LABELS:
         return status.label
     if status.label == "Completed" and status.epochs:
-        return " · ".join(filter(None, (status.label, counted(status.epochs, "epoch"), worst_class(data))))
+        return " · ".join(filter(None, (status.label, counted(status.epochs, "epoch"), describe_worst_class(data))))
     return status.text
 
 

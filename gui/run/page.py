@@ -36,7 +36,7 @@ from gui.widgets.drop_target import FileDropTarget
 from gui.widgets.file_dialogs import choose, choose_files, choose_target
 from gui.widgets.layouts import FrontStack, hbox, vbox
 
-_PREPARE_MS = 400
+_VIEWS_DELAY_MS = 400
 _IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 
 
@@ -137,23 +137,23 @@ class RunPage(QWidget):
         self._device_titles = titles
         self.session.name_gpus({**titles, **self._gpu_titles})
 
-    def prepare(self) -> None:
-        """Schedule the creation of the plots, which takes 0.1 s and should not delay the start of a run."""
-        QTimer.singleShot(_PREPARE_MS, self, self._create_views)
+    def schedule_views(self) -> None:
+        """Schedule the creation of the views. It takes 0.1 s, which would otherwise delay the start of a run."""
+        QTimer.singleShot(_VIEWS_DELAY_MS, self, self._create_views)
 
     def _on_opened(self) -> None:
         """Clear all views and show the run that the session has opened. Do nothing if it has closed its run."""
         if self.session.run is None:
             return
         charts = self._create_views()
-        charts.restart()
-        self.classes.restart()
-        self.predictions.restart()
+        charts.reset()
+        self.classes.reset()
+        self.predictions.reset()
         for view in self._model_views.values():
             view.show_run(self.session.run)
         self.log.clear()
         self._execution_count = 0
-        self.advice.restart()
+        self.advice.reset()
         self._show()
 
     def _reload_models(self) -> None:
@@ -177,8 +177,8 @@ class RunPage(QWidget):
         if session.data.executions != self._execution_count:
             # Strategy and step times belong to one execution, the curves to the run.
             self._execution_count = session.data.executions
-            self.strategy.restart()
-            self.advice.time.restart()
+            self.strategy.reset()
+            self.advice.time.reset()
         self.live_prediction.show_data(session.run, session.data)
         self.advice.show_data(session.data, status)
         previous_height = self.strategy.maximumHeight()
@@ -305,7 +305,7 @@ class RunPage(QWidget):
             self._splitter.setSizes([charts + spare, strategy - spare, log])
 
     def _create_views(self) -> RunCharts:
-        """Create the plots and the views when they are first needed, and return the plots."""
+        """Create the plots and the views unless they exist, and return the plots."""
         if self.charts is not None:
             return self.charts
         self.charts = charts = RunCharts(self._settings)
@@ -354,7 +354,7 @@ def _is_image(path: str) -> bool:
 
 
 class _CurvesArea(QScrollArea):
-    """Scroll area for plots and log. Layouts with wrapped texts would take the preferred height of their contents.
+    """Scroll area for plots and log.
 
     Signals:
         resized(int): this height in pixels is visible.

@@ -99,7 +99,7 @@ class RequestPages(QStackedWidget):
         self.setCurrentIndex(FORM)
         self._first_editor.setFocus()
 
-    def fail(self, *problems: Problem) -> None:
+    def show_failure(self, *problems: Problem) -> None:
         """Show the problems that stopped the work. The retry button gets the focus if nothing else would have it."""
         self.failure.show_problems(problems)
         self.setCurrentIndex(FAILURE)
@@ -115,14 +115,14 @@ class RequestPages(QStackedWidget):
         return request is not None and self._run is not None and Path(request.run) == self._run.path.absolute()
 
     def _show_progress(self, progress: Progress) -> None:
-        self.activity.setText(progress_words(progress))
+        self.activity.setText(describe_progress(progress))
         self.progress.setValue(round(100 * progress.fraction))
         if progress.warnings:
             newest = progress.warnings[-_MAX_WARNINGS:]
             self.warnings.show_problems(tuple(Problem("", text, severity="warning") for text in newest))
 
     def _on_done(self, path: str) -> None:
-        """Emit `done` for the open run. If its page is hidden, or for another run, announce the end by a message."""
+        """Emit `done` if the work was for the open run. Report the end in a message if its result isn't visible."""
         request = self.child.request
         assert request is not None
         if self._is_for_run(request):
@@ -142,7 +142,7 @@ class RequestPages(QStackedWidget):
     def _on_refused(self, problems: tuple[Problem, ...]) -> None:
         """Show why the work was refused: on the failure page, or in a message if it was for another run."""
         if self._is_for_run(self.child.request):
-            self.fail(*problems)
+            self.show_failure(*problems)
         else:
             self.message.emit(" ".join(map(str, problems)), "warning")
 
@@ -154,7 +154,7 @@ class InferenceChild(RequestProcess):
         super().__init__("engine.inference", activity, INFERENCE.decode, parent, cleans_up=True)
 
 
-def progress_words(progress: Progress) -> str:
+def describe_progress(progress: Progress) -> str:
     """Describe the progress, as in "Evaluating, 1,840 images/s, 3:12 min left"."""
     parts = [progress.what]
     if rate := progress.images_per_second:

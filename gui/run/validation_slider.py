@@ -55,7 +55,7 @@ class ValidationSlider(QWidget):
         self.best.clicked.connect(self.show_best)
         self.slider.valueChanged.connect(self._on_moved)
 
-    def restart(self) -> None:
+    def reset(self) -> None:
         """Forget the selected validation, so that the next call of `show_validations` selects the newest one."""
         self.position, self._validations, self._best_position = -1, (), None
 
@@ -136,10 +136,10 @@ class ValidationsView(QWidget):
         self.setLayout(vbox(self._stack))
         self.validation_slider.moved.connect(lambda _position: self._show_validation())
 
-    def restart(self) -> None:
+    def reset(self) -> None:
         """Forget the validations and the selected one, before another run is shown."""
         self._data, self._displayed_state = RunData(), ()
-        self.validation_slider.restart()
+        self.validation_slider.reset()
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -152,7 +152,7 @@ class ValidationsView(QWidget):
             self._refresh()
 
     def _refresh(self) -> None:
-        """Show the selected validation, or why there is none, if validations, checkpoints or the plan have changed."""
+        """Update the slider and the visible validation if the run's data has changed, or show why there is none."""
         validations, best = self._validations(), self._data.checkpoints.get("best")
         self._stack.setCurrentIndex(1 if validations else 0)
         self._empty.setText(self._empty_text())

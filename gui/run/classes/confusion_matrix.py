@@ -187,7 +187,7 @@ class ConfusionMatrix(QWidget):
             painter.drawRect(self.cell_rect(index, index))
 
     def _draw_numbers(self, painter: QPainter) -> None:
-        """Write its percentage of the row into each cell that has samples, readable on the cell's fill."""
+        """Write the percentage of the row into each cell with samples, in a color that is readable on the cell."""
         font = QFont(self.font())
         side, _left, _top = self._geometry()
         font.setPixelSize(min(QFontInfo(font).pixelSize(), round(_NUMBER_HEIGHT * side)))
@@ -198,7 +198,10 @@ class ConfusionMatrix(QWidget):
             painter.drawText(self.cell_rect(row, column), Qt.AlignmentFlag.AlignCenter, text)
 
     def recolor(self) -> None:
-        """Draw the cells as an image with a pixel for each cell, because thousands of rectangles would be slow."""
+        """Redraw the cells in the colors of the scheme.
+
+        They are an image with a pixel per cell, because thousands of rectangles would be slow.
+        """
         scheme = theme.colors()
         high, low = (
             np.array([color.red(), color.green(), color.blue()]) for color in map(QColor, (scheme.accent, scheme.panel))

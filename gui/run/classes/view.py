@@ -43,9 +43,9 @@ class ClassesView(ValidationsView):
         body.setLayout(vbox(self.validation_slider, (self.content, 1)))
         self._stack.addWidget(body)
 
-    def restart(self) -> None:
-        super().restart()
-        self.content.restart()
+    def reset(self) -> None:
+        super().reset()
+        self.content.reset()
 
     def figures(self) -> ClassMetrics | None:
         """Return the class metrics at the selected validation, or None if there are none."""
@@ -75,7 +75,9 @@ _WORST_COUNT = 3
 
 
 class ClassMetricsView(QWidget):
-    """View of the metrics of all classes at one time. The selected class and cell remain selected.
+    """View of the metrics of all classes at one validation or in one evaluation.
+
+    The selected class and cell remain selected if other metrics are shown.
 
     Signals:
         message(str, str): the result of saving a file, with the severity "info" or "warning".
@@ -106,7 +108,7 @@ class ClassMetricsView(QWidget):
         self.table.selectionModel().selectionChanged.connect(self._on_class_chosen)
         self.matrix.cell_chosen.connect(self._on_cell_chosen)
 
-    def restart(self) -> None:
+    def reset(self) -> None:
         """Reset the filter and the selection for another run or evaluation."""
         self._classes, self._figures = (), None
         self.matrix.cell = None
@@ -123,7 +125,7 @@ class ClassMetricsView(QWidget):
         self._confusion_action.allow("" if confusion is not None else tr("No confusion matrix"))
         for widget in (self._filter_label, self.filter):
             widget.setVisible(len(self.table.model_.names) >= _FILTERED_FROM)
-        text = _headline(classes, figures)
+        text = _describe_worst_classes(classes, figures)
         self.headline.setText(text)
         self._show_cell()
 
@@ -192,7 +194,7 @@ class ClassMetricsView(QWidget):
         self.setLayout(vbox(top, (self._splitter, 1)))
 
 
-def _headline(classes: tuple[str, ...], figures: ClassMetrics | None) -> str:
+def _describe_worst_classes(classes: tuple[str, ...], figures: ClassMetrics | None) -> str:
     """Describe the worst classes by the first metric, as in "Lowest IoU: sign 12.0%, pole 20.1%".
 
     Returns "" if `figures` is None or contains no metrics.

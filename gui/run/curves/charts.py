@@ -45,7 +45,7 @@ class RunCharts(QWidget):
             write=lambda v: milliseconds(v / 1000),
             meaning=tr("Time of each step spent waiting for data and computing"),
         )
-        self.devices = _device_plots(self.group)
+        self.devices = _create_device_plots(self.group)
         self._data = RunData()
         self._rollbacks = 0  # how often the visible data was cut off because the run went back to a checkpoint
         self._smoothing = 0.0
@@ -59,14 +59,14 @@ class RunCharts(QWidget):
     def plots(self) -> list[LinePlot]:
         return [self.loss, self.accuracy, self.speed, self.times, *self.devices.values()]
 
-    def restart(self) -> None:
+    def reset(self) -> None:
         """Remove the lines of metrics and devices and clear all plots, before another run is shown."""
         for plot in (self.accuracy, *self.devices.values()):
             plot.remove_lines()
         self.accuracy.set_title(tr("Accuracy"))
         self.rows.set_empty("accuracy", False)
         self._hide_power_and_temperature(is_hidden=True)  # until a device reports them
-        self._restart_plots()
+        self._clear_plots()
         self.group.set_axis(self.group.axis)  # shows all data again if the user has zoomed
 
     def set_axis(self, axis: AxisKind) -> None:
@@ -84,7 +84,7 @@ class RunCharts(QWidget):
         """Plot the values that the run has logged, without copying them. Hidden plots aren't drawn."""
         self._data = data
         if data.rollbacks != self._rollbacks:
-            self._restart_plots()
+            self._clear_plots()
             self._rollbacks = data.rollbacks
         steps = data.steps
         x = self._x_values(steps)
@@ -122,7 +122,7 @@ class RunCharts(QWidget):
         for quantity in ("power_w", "temperature_c"):
             self.rows.set_empty(quantity, is_hidden)
 
-    def _restart_plots(self) -> None:
+    def _clear_plots(self) -> None:
         """Clear all plots before another run, or the same run from an earlier checkpoint, is shown."""
         self._rollbacks = 0
         for plot in self.plots:
@@ -185,7 +185,7 @@ def _percentage_metrics(data: RunData) -> dict[str, str]:
     return dict(list(titles.items())[: len(_METRIC_COLORS)])
 
 
-def _device_plots(group: PlotGroup) -> dict[str, LinePlot]:
+def _create_device_plots(group: PlotGroup) -> dict[str, LinePlot]:
     """Create the plots with a line per device, by the id of their quantity."""
     plots = {
         "utilization_percent": LinePlot(

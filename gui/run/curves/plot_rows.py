@@ -64,7 +64,7 @@ class PlotRows(QWidget):
         self.setLayout(vbox(self._splitter))
         for name, plot in self.plots.items():
             plot.setParent(self._hidden_holder)
-            plot.add_button(self._enlarge_button(name, plot))
+            plot.add_button(self._create_enlarge_button(name, plot))
         self._arrange()
 
     def choose(self, order: list[str], chosen: set[str]) -> None:
@@ -159,7 +159,7 @@ class PlotRows(QWidget):
         # A splitter doesn't report by itself that it needs more space for the widgets in it.
         QTimer.singleShot(0, self._splitter, self._splitter.updateGeometry)
 
-    def _enlarge_button(self, name: str, plot: LinePlot) -> QToolButton:
+    def _create_enlarge_button(self, name: str, plot: LinePlot) -> QToolButton:
         """Create the button in a plot that requests to enlarge it."""
         title, tip = tr("Enlarge {title}").format(title=plot.title), tr("Show this plot alone (Enter); Esc leads back")
         button = tool_button(icon=icons.icon("enlarge", "muted"), style="flat", name=title, tip=tip)

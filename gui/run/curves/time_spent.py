@@ -42,12 +42,12 @@ class TimeSpentView(QWidget):
         self.label = WrappingLabel()
         self.change = push_button(tr("Change"), self._apply)
         self.setLayout(vbox(hbox(self.fold, (self.label, 1), self.change), self.bar, spacing=5))
-        self.restart()
+        self.reset()
 
-    def restart(self) -> None:
+    def reset(self) -> None:
         """Forget the advice and the step times, before another run or execution is shown."""
         self._advice = self._applied = None
-        self.bar.restart()
+        self.bar.reset()
         self.hide()
 
     def show_data(self, data: RunData, is_active: bool) -> None:
@@ -190,7 +190,7 @@ class TimeBar(QWidget):
         self.setMouseTracking(True)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
-    def restart(self) -> None:
+    def reset(self) -> None:
         """Forget the step time and all legend entries, before another run is shown."""
         self._time_spent, self._known_parts, self._hovered = None, set(), None
 

@@ -49,7 +49,7 @@ class ClassesPage(QWidget):
     def show_evaluation(self, opened: OpenedEvaluation) -> None:
         """Show the class metrics of an evaluation. The threshold, if there are confidences, starts at 0."""
         self._opened = opened
-        self.figures.restart()
+        self.figures.reset()
         self.threshold.setVisible(confusion_at(opened.samples, 0, 0.0) is not None)
         self.threshold.set(0.0)  # its signal shows the figures
 

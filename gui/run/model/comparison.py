@@ -78,7 +78,7 @@ class ComparisonPage(QWidget):
                 partial(comparable_evaluations, opened.evaluation),
                 self,
                 partial(self._show_choices, opened),
-                partial(self._fail, opened),
+                partial(self._show_error, opened),
             )
 
     def _show_choices(self, opened: OpenedEvaluation, others: Sequence[ComparableEvaluation]) -> None:
@@ -100,7 +100,7 @@ class ComparisonPage(QWidget):
             partial(compare, other.saved, opened.saved),
             self,
             partial(self._show_comparison, opened),
-            partial(self._fail, opened),
+            partial(self._show_error, opened),
         )
 
     def _show_comparison(self, opened: OpenedEvaluation, comparison: Comparison) -> None:
@@ -144,7 +144,7 @@ class ComparisonPage(QWidget):
                 )
             )
 
-    def _fail(self, opened: OpenedEvaluation, error: Exception) -> None:
+    def _show_error(self, opened: OpenedEvaluation, error: Exception) -> None:
         """Show why the comparison failed, unless another evaluation has been opened."""
         if opened is self._opened:
             self._clear()

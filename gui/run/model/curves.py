@@ -53,7 +53,7 @@ class CurvesPage(QWidget):
         self.best_threshold.clicked.connect(self._set_best_threshold)
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:
-        """Offer the classes of an evaluation that have curves. The selected class remains selected if it is one."""
+        """Offer the classes of an evaluation that have curves. The selection stays if the selected class has curves."""
         if not self._is_displayed(opened):
             self._outcomes = {}
         self._opened = opened

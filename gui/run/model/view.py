@@ -140,7 +140,7 @@ class ModelView(QWidget):
     def _show_error(self, run: RunFolder, error: Exception) -> None:
         """Show why the evaluations of `run` can't be read, unless another run is shown by now."""
         if run is self._run:
-            self.pages.fail(
+            self.pages.show_failure(
                 Problem("", tr("Couldn't read the evaluations: {error}.").format(error=describe_error(error)))
             )
 
@@ -166,7 +166,7 @@ class ModelView(QWidget):
     def _show_damage(self, saved: SavedEvaluation, error: Exception) -> None:
         """Show why the evaluation can't be read, unless another one has been requested since."""
         if str(saved.folder) == self._requested_folder:
-            self.pages.fail(Problem("", f"{error}.", tr("Evaluate the model again.")))
+            self.pages.show_failure(Problem("", f"{error}.", tr("Evaluate the model again.")))
 
     def _on_evaluated(self, path: str) -> None:
         """Show the evaluation that has just ended. `path` is the file with its summary."""

@@ -63,8 +63,8 @@ class PredictionsView(ValidationsView):
         self.strip.sample_chosen.connect(lambda _position: self._show_sample())
         self.zoom.changed.connect(lambda: self.reset.setVisible(self.zoom.is_changed))
 
-    def restart(self) -> None:
-        super().restart()
+    def reset(self) -> None:
+        super().reset()
         self._reading.abandon()
         self.zoom.reset()
         self.strip.clear_cache()

@@ -39,9 +39,9 @@ class StrategyView(QWidget):
             "ranks": _TitledDiagram(self.ranks),
         }
         self.setLayout(vbox(*self._diagrams.values(), 1, spacing=10, margins=(0, 4, 0, 4)))
-        self.restart()
+        self.reset()
 
-    def restart(self) -> None:
+    def reset(self) -> None:
         """Hide all diagrams, before another run or execution is shown."""
         self._displayed_split = None
         for diagram in self._diagrams.values():

@@ -71,10 +71,10 @@ class ConvertForm(QWidget):
         self.checkpoint = CheckpointEditor()
         self.targets = {target: QCheckBox(title) for target, title, _ in _TARGETS}
         self.targets["onnx"].setChecked(True)
-        self.preprocessing = _switch("normalizes images itself", is_on=True)
-        self.dynamic_size = _switch("accepts any image size")
-        self.int8 = _switch("also 8-bit, calibrated on training images")
-        self.packed = _switch("pack everything into one zip file")
+        self.preprocessing = _create_switch("normalizes images itself", is_on=True)
+        self.dynamic_size = _create_switch("accepts any image size")
+        self.int8 = _create_switch("also 8-bit, calibrated on training images")
+        self.packed = _create_switch("pack everything into one zip file")
         self.out = PathEditor("a folder for the files", folder=True)
         self.problems = ProblemLabel()
         self.submit_action = Action(
@@ -187,7 +187,7 @@ class ConvertForm(QWidget):
         self.setLayout(vbox((scroll_column(inside, centered=False), 1), hbox(self.start, 1)))
 
 
-def _switch(text: str, *, is_on: bool = False) -> BoolEditor:
+def _create_switch(text: str, *, is_on: bool = False) -> BoolEditor:
     """Create a check box with a text, which is also its accessible name."""
     editor = BoolEditor()
     editor.box.setText(text)
@@ -237,7 +237,7 @@ class ConvertResult(QWidget):
         self.files.show_rows([(f"{each.name}: {each.what}", size(each.size_bytes)) for each in converted.files])
         self.compared.show_rows([_comparison_row(each) for each in converted.compared])
         self.metrics.setText(
-            "\n".join(filter(None, (_metrics_sentence(converted.task, each) for each in converted.compared)))
+            "\n".join(filter(None, (_compare_metrics(converted.task, each) for each in converted.compared)))
         )
         while (item := self.next.takeAt(0)) is not None:
             widget = item.widget()
@@ -279,9 +279,9 @@ def _read_conversion(file: Path) -> Converted:
 
 
 def _comparison_row(file: ComparedFile) -> tuple[str, ...]:
-    """Return the name of a converted file, its largest difference, and its time per image and PyTorch's.
+    """Return the name of a converted file, the largest difference between its and PyTorch's outputs, and both times.
 
-    Unknown values are empty.
+    The times are those per image, of the file and of PyTorch. Unknown values are empty.
     """
     largest = max((output.difference for output in file.differences), default=None)
     return (
@@ -291,7 +291,7 @@ def _comparison_row(file: ComparedFile) -> tuple[str, ...]:
     )
 
 
-def _metrics_sentence(task: str, file: ComparedFile) -> str:
+def _compare_metrics(task: str, file: ComparedFile) -> str:
     """Compare the metrics of a converted file with those of the model, or return "" if it has none."""
     if not file.measures:
         return ""

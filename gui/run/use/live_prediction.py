@@ -17,7 +17,7 @@ from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
 from engine.system.plain_text import shortened
 from gui.run.predictions.image_pane import ImagePane, Zoom
-from gui.run.request_pages import InferenceChild, progress_words
+from gui.run.request_pages import InferenceChild, describe_progress
 from gui.run.use.predict import read_predicted
 from gui.sources.background import describe_error, in_background
 from gui.sources.inspector import read_image
@@ -68,7 +68,7 @@ class LivePrediction(QFrame):
         top = hbox(heading_label(tr("Live prediction")), 1, self.stop)
         layout = vbox(top, (self.image, 1), self.state, self.failure, self.history, spacing=4, margins=(10, 6, 10, 8))
         self.setLayout(layout)
-        self.child.progress.connect(lambda progress: self.state.setText(progress_words(progress)))
+        self.child.progress.connect(lambda progress: self.state.setText(describe_progress(progress)))
         self.child.done.connect(self._on_done)
         self.child.refused.connect(self._show_problems)
         self.child.failed.connect(lambda text: self._show_problems((Problem("", text, tr("Drop the image again.")),)))
@@ -187,11 +187,11 @@ class LivePrediction(QFrame):
     def _show_file(self, path: str, text: str) -> None:
         """Read an image on a worker thread and show it. `text` describes it for screen readers."""
         in_background(
-            partial(read_image, Path(path), _MAX_SIDE), self, partial(self._show_image_of, text), lambda error: None
+            partial(read_image, Path(path), _MAX_SIDE), self, partial(self._show_read_image, text), lambda error: None
         )
 
-    def _show_image_of(self, text: str, image: QImage | str) -> None:
-        """Show an image, or the reason why it can't be read, unless the live prediction has ended."""
+    def _show_read_image(self, text: str, image: QImage | str) -> None:
+        """Show an image that was read, or the reason why it can't be read, unless the live prediction has ended."""
         if self._run is not None:
             self.image.show_image(image, text)
 

@@ -23,7 +23,7 @@ from gui.actions import Action, bind
 from gui.format import speed
 from gui.run.model_choice import CheckpointEditor, DevicesEditor, FormGrid
 from gui.run.predictions.image_pane import ImagePane, Zoom
-from gui.run.request_pages import InferenceChild, progress_words
+from gui.run.request_pages import InferenceChild, describe_progress
 from gui.sources.background import in_background
 from gui.translation import tr
 from gui.widgets.buttons import styled
@@ -128,7 +128,7 @@ class LiveView(QWidget):
             in_background(partial(_read_frame, file), self, partial(self._show, self._folder), self._on_unreadable)
 
     def _show(self, folder: tempfile.TemporaryDirectory[str], newest: tuple[LiveFrame, QImage] | None) -> None:
-        """Show a frame that was read from `folder`, unless it is visible already or watching has been restarted or ended."""
+        """Show a frame that was read from `folder`, unless it is already visible or this prediction has been stopped."""
         self._is_reading = False
         if newest is None or folder is not self._folder or newest[0].number == self._frame_number:
             return
@@ -144,7 +144,7 @@ class LiveView(QWidget):
     def _show_progress(self, progress: Progress) -> None:
         """Show the progress until the first frame has been shown, and emit each warning as a message."""
         if not self._frame_number:
-            self.caption.setText(progress_words(progress))
+            self.caption.setText(describe_progress(progress))
         for warning in progress.warnings:
             self.message.emit(warning, "warning")
 

@@ -279,7 +279,7 @@ class PredictResult(QWidget):
         )
         names = ", ".join(f"{each.path} ({counted(each.count, 'file')})" for each in predicted.files)
         self.files.setText(shortened(f"{predicted.request.out}: {names}"))
-        self.skipped.show_problems(tuple(_warn_of_skipped(predicted)))
+        self.skipped.show_problems(tuple(_describe_skipped_files(predicted)))
         self.list.clear()
         self.list.addItems([shortened(f"{Path(row.path).name}: {row.text}") for row in predicted.rows])
         for number, row in enumerate(predicted.rows):
@@ -335,7 +335,7 @@ def read_predicted(file: Path) -> Predicted:
         raise OSError(f"{file} is damaged: {error}") from error
 
 
-def _warn_of_skipped(predicted: Predicted) -> list[Problem]:
+def _describe_skipped_files(predicted: Predicted) -> list[Problem]:
     """Return a warning that names the first skipped files, or an empty list if none were skipped."""
     if not predicted.skipped_count:
         return []

@@ -21,7 +21,7 @@ from engine.contract.nodes import FetchProgress
 from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
 from gui.actions import Actions
-from gui.run.cards import AdviceView, NextSteps, result_facts, worst_class
+from gui.run.cards import AdviceView, NextSteps, describe_result, describe_worst_class
 from gui.run.curves.charts import RunCharts
 from gui.run.header import CURVES, EVALUATE, PREDICT, RunHeader
 from gui.run.hero import RunHero, best_metric
@@ -140,7 +140,7 @@ def test_next_steps_of_ended_run_need_a_checkpoint(show_widget: ShowWidget) -> N
         buttons = (steps.trial, steps.mistakes, steps.conversion, steps.copy)
         assert [each.isVisible() for each in buttons] == [bool(kinds)] * 4
         assert code in steps.code
-        facts = result_facts(run, data)
+        facts = describe_result(run, data)
         assert [f"{kind}.pt (1 B)" in facts for kind in ("last", "best")] == [
             kind in kinds for kind in ("last", "best")
         ]
@@ -155,7 +155,7 @@ def test_advice_folds_step_times_below_a_finding(show_widget: ShowWidget) -> Non
         assert (view.time.isVisible(), view.more.isVisible()) == (not is_folded, is_folded)
     view.more.click()
     assert view.time.isVisible()
-    view.restart()
+    view.reset()
     view.show_data(data, failed)
     assert not view.time.isVisible()
 
@@ -165,19 +165,19 @@ def test_hero_of_completed_run_names_the_worst_class(show: Open) -> None:
     assert page.next_steps.isVisible()
     assert "worst class: ash (F1 " in page.header.hero.state.text()
     data = RunData(plan=make_plan(classes=("ash", "birch")))
-    assert worst_class(data) == ""
+    assert describe_worst_class(data) == ""
     for number, values in enumerate(([0.5, 0.5], [0.9, 0.3], [0.2, 0.4]), 1):
         data.validation_details.classes.append(ClassMetrics(number, number, {"F1": np.array(values)}, None))
         data.finished = RunFinished(outcome="completed", best_epoch=number)
     expected = {1: "", 2: "worst class: birch (F1 30.0%)", 3: "worst class: ash (F1 20.0%)"}
     for number, words in expected.items():
         data.finished.best_epoch = number
-        assert worst_class(data) == words
+        assert describe_worst_class(data) == words
     data.finished = None
-    assert worst_class(data) == expected[3]
+    assert describe_worst_class(data) == expected[3]
     data.validation_details.classes[-1].measures["Recall"] = np.array([0.9, 0.1])
     data.validation_details.classes[-1].measures["F1"] = data.validation_details.classes[-1].measures.pop("F1")
-    assert worst_class(data) == expected[3]
+    assert describe_worst_class(data) == expected[3]
 
 
 def test_mistakes_without_an_evaluation_start_one(show: Open, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:

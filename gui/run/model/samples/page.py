@@ -19,7 +19,7 @@ from gui.run.model.samples.review import (
     ReviewBar,
     Sort,
     make_csv_rows,
-    marks_of,
+    make_marks,
     rank_samples,
     read_marks,
     sample_file,
@@ -114,7 +114,7 @@ class SamplesPage(QWidget):
         self._show_wall()
 
     def open(self, position: int) -> None:
-        """Show the sample at `position` of the wall in detail."""
+        """Show the sample at `position` among the thumbnails in detail. Do nothing if there is none."""
         samples = self.wall.samples
         if not 0 <= position < len(samples.rows):
             return
@@ -243,7 +243,7 @@ class SamplesPage(QWidget):
     def _update_marks(self) -> None:
         """Update everything that depends on the marks: thumbnails, save button, and the filter for marked samples."""
         count = len(self.wall.samples.marked)
-        self.wall.samples.marks_changed()
+        self.wall.samples.emit_marks_changed()
         if self._opened is not None:
             self.save_marked.show_marked(
                 self._opened,
@@ -337,7 +337,7 @@ class MarkedButton(QPushButton):
     def save_list(self, path: Path) -> None:
         """Write the marked samples to a CSV file."""
         if self._opened is not None:
-            marks = marks_of(self._opened, self._rows, self._suggested, is_model_weak=self._is_model_weak)
+            marks = make_marks(self._opened, self._rows, self._suggested, is_model_weak=self._is_model_weak)
             saved = counted(len(marks), "marked sample") + tr(" saved to {path}.")
             save_in_background(partial(write_csv, path, make_csv_rows(marks)), self.message, saved, self)
 

@@ -248,7 +248,7 @@ def sample_file(opened: OpenedEvaluation, row: int) -> Path:
     return Path(opened.evaluation.dataset) / opened.samples.paths[row]
 
 
-def marks_of(
+def make_marks(
     opened: OpenedEvaluation, rows: Sequence[int], suggestions: Mapping[int, str], *, is_model_weak: bool
 ) -> tuple[Mark, ...]:
     """Convert the samples at `rows` to marks for the engine, with the suggested labels of some rows.

@@ -29,6 +29,7 @@ class SampleModel(QAbstractListModel):
 
     Attributes:
         rows: Row of each sample in the evaluation.
+        marked: Rows of the marked samples. Call `emit_marks_changed` after a change.
     """
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -55,8 +56,8 @@ class SampleModel(QAbstractListModel):
     def file(self, position: int) -> Path:
         return self._file(self.rows[position])
 
-    def marks_changed(self) -> None:
-        """Repaint all samples, because `marked` has changed."""
+    def emit_marks_changed(self) -> None:
+        """Emit `dataChanged` for all samples, which repaints their marks."""
         if self.rows:
             self.dataChanged.emit(self.index(0), self.index(len(self.rows) - 1))
 
@@ -151,7 +152,7 @@ class _SampleDelegate(QStyledItemDelegate):
         return self._wall.gridSize()
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
-        """Draw a sample: thumbnail or placeholder, the lines of text below, and the signs for marked and selected."""
+        """Draw the thumbnail or a placeholder, the caption, a badge if marked, and a frame if selected."""
         scheme = theme.colors()
         rect: QRect = option.rect
         square = QRect(rect.center().x() - SIDE // 2, rect.top() + PAD, SIDE, SIDE)
@@ -186,7 +187,7 @@ class _SampleDelegate(QStyledItemDelegate):
             painter.drawText(line, Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignVCenter, elided)
 
     def _draw_badge(self, painter: QPainter, square: QRect) -> None:
-        """Draw the sign of a marked sample in the upper right corner of its thumbnail."""
+        """Draw a check mark in the upper right corner of the thumbnail."""
         scheme = theme.colors()
         corner = QRect(square.right() - 25, square.top() + 4, 22, 22)
         painter.save()

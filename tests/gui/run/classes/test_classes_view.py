@@ -102,7 +102,7 @@ def test_slider_stays_at_chosen_validation(view: ClassesView) -> None:
     assert [each.isEnabled() for each in (slider.previous, slider.next, slider.best)] == [True, False, False]
     slider.step(-3)
     assert not slider.previous.isEnabled()
-    view.restart()
+    view.reset()
     view.show_data(complete, is_active=True)
     assert slider.position == 3
     slider.step(-1)
@@ -264,11 +264,11 @@ def test_class_table_filters_many_classes(view: ClassesView) -> None:
     assert len(table_texts(view.content.table)) == 11
     view.content.table.choose(39)
     assert view.content.table.chosen() == 39
-    view.restart()
+    view.reset()
     assert view.content.filter.text() == ""
     for count in (12, 11):
         data.validation_details.classes[:] = [ClassMetrics(1, 1, {"AP": np.linspace(0, 1, count)}, None)]
-        view.restart()
+        view.reset()
         view.show_data(data, is_active=True)
         assert view.content.filter.isVisible() is (count == 12)
 

@@ -66,7 +66,7 @@ def test_charts_show_accuracy_and_percentages(
 def test_charts_hide_accuracy_plot_without_metrics(charts: RunCharts) -> None:
     charts.show_data(data_of("one's own", accuracy=False, measures=False))
     assert charts.accuracy.isHidden()
-    charts.restart()
+    charts.reset()
     assert not charts.accuracy.isHidden()
 
 
@@ -89,7 +89,7 @@ def test_charts_show_power_that_one_of_the_devices_reports(charts: RunCharts) ->
     assert charts.loss.horizontal_range[1] > 50
     charts.group.show_range(1.0, 2.0)
     assert not charts.group.following
-    charts.restart()
+    charts.reset()
     assert charts.group.following
     assert charts.devices["power_w"].isHidden()
 
@@ -117,7 +117,7 @@ def test_charts_of_queued_run_drop_axes_of_previous_run(show_widget: ShowWidget,
     charts = show_widget(RunCharts(), 800, 600)
     charts.show_data(data_of("classification"))
     qtbot.waitUntil(lambda: charts.loss.vertical_range != (0.0, 1.0))
-    charts.restart()
+    charts.reset()
     charts.show_data(make_run_data([next(events(job()))]))
     assert charts.loss.vertical_range == charts.speed.vertical_range == (0.0, 1.0)
     assert charts.loss.horizontal_range == (0.0, 1.04)

@@ -63,7 +63,7 @@ def test_time_bar_legend_keeps_known_parts(bar: TimeBar) -> None:
     bar.show_time(spent(parts={"forward": 0.01}))
     assert [entry.part for entry in bar.entries()] == first
     assert bar.height() == height
-    bar.restart()
+    bar.reset()
     bar.show_time(spent(parts={"forward": 0.01}))
     assert [entry.part for entry in bar.entries()] == ["forward", None]
 
@@ -140,7 +140,7 @@ def test_time_view_is_hidden_without_data(view: TimeSpentView) -> None:
     assert view.bar.isHidden()
     view.fold.click()
     assert not view.bar.isHidden()
-    view.restart()
+    view.reset()
     assert view.isHidden()
 
 
@@ -154,7 +154,7 @@ def test_time_view_requests_workers_for_active_run(view: TimeSpentView, qtbot: Q
     reworded = msgspec.structs.replace(MORE_WORKERS, sentence="The CPU waits a little less.")
     view.show_data(data(spent(reworded)), is_active=True)
     assert not view.change.isEnabled()
-    view.restart()
+    view.reset()
     view.show_data(data(spent(reworded)), is_active=True)
     assert view.change.isEnabled(), "another run"
     view.change.click()

@@ -95,7 +95,7 @@ def test_predictions_view_forgets_images_of_other_runs_and_steps(
     view.strip.setCurrentRow(2)
     other = make_predicted_run()
     data = make_run_data(other.events())
-    view.restart()
+    view.reset()
     assert view.strip.currentRow() == 0
     predicted = data.validation_details.predicted
     one_text = structs.replace(predicted[-1].samples[0], truth_words="")
@@ -114,7 +114,7 @@ def test_predictions_view_describes_legend(view: PredictionsView, folder: Path) 
     view.strip.setCurrentRow(2)
     assert view.legend.accessibleDescription() == "In the images: cedar"
     run = write_run(40)
-    view.restart()
+    view.reset()
     view.show_run(run.path, RunData(), is_active=True)
     assert not view.legend.isVisible()
 

@@ -82,13 +82,13 @@ def test_strategy_view_shows_available_parts(view: StrategyView) -> None:
     assert view.headline("stages").startswith("Split into 4 stages. ")
     view.show_data(measured, {DEVICES[0]: "GPU 7"})
     assert "GPU 7" in view.stages.accessibleDescription()
-    view.restart()
+    view.reset()
     view.show_data(measured, {DEVICES[0]: "GPU 7"})
     assert view.headline("stages").startswith("Split into 4 stages. ")
     view.show_data(measured, NAMES)
     assert view.headline("schedule") == "Bubble 33% measured, 11% in theory (1F1B, 2 microbatches), step 40"
     assert view.headline("ranks") == ("Rank 1 (GPU 2) is the slowest: the other waits 23% of each step for it, step 40")
-    view.restart()
+    view.reset()
     assert view.isHidden()
 
 
