@@ -24,7 +24,7 @@ from gui.header import Header
 from gui.pages import MONITOR, TABS, TRAIN
 from gui.sources.background import closing, in_background, reraise
 from gui.sources.inspector import Inspector
-from gui.sources.resume_fork import Opened, read_paths
+from gui.sources.resume_fork import PathContent, read_paths
 from gui.sources.settings import LAST_MESSAGE, Settings
 from gui.status_bar import StatusBar
 from gui.train.page import TrainPage
@@ -362,7 +362,7 @@ class MainWindow(QMainWindow):
         self._requested_paths = paths
         in_background(lambda: read_paths(paths), self, partial(self._on_path_read, paths), reraise)
 
-    def _on_path_read(self, paths: Sequence[str], opened: Opened) -> None:
+    def _on_path_read(self, paths: Sequence[str], opened: PathContent) -> None:
         """Put a dataset folder or a job into the form, or show why it can't be opened.
 
         It is ignored if other paths than `paths` have been requested in the meantime.

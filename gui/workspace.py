@@ -21,7 +21,7 @@ from gui.run.page import RunPage
 from gui.runs.page import RunsPage
 from gui.sources.devices.hosts import Hosts
 from gui.sources.launcher import Launcher
-from gui.sources.remote_runs import FollowedRun
+from gui.sources.remote_runs import RunFollower
 from gui.sources.run_intervals import RunIntervals
 from gui.sources.run_list import RunList, SlurmWatch
 from gui.sources.run_session import RunSession
@@ -54,7 +54,7 @@ class Workspace(QObject):
         self.devices = DevicesPanel(self.history)
         self.devices.set_hosts(self.hosts.names)
         self.session = RunSession(self)
-        self.followed = FollowedRun(self)
+        self.followed = RunFollower(self)
         self.launcher = Launcher(self)
         self.run = RunPage(self.session, settings, actions)
         self.tabs: dict[str, Any] = {tab.name: tab.create(self) for tab in tabs if tab.factory}

@@ -20,7 +20,7 @@ from engine.runs.slurm import submit_new
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.slurm import SlurmFailed
 from gui.sources.background import Background, in_background
-from gui.sources.launcher import problem_of, with_absolute_paths
+from gui.sources.launcher import make_creation_problem, with_absolute_paths
 from gui.sources.settings import Settings
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
@@ -182,4 +182,4 @@ def _submit_job(job: Job, options: SlurmOptions, script: str) -> RunFolder | lis
     except SlurmFailed as error:
         return [Problem("", str(error))]
     except OSError as error:
-        return [problem_of(error)]
+        return [make_creation_problem(error)]

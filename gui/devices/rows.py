@@ -135,7 +135,7 @@ class GpuRow(DeviceRow):
         theme.set_kind(self.note, "warning" if notable_states or users else "muted")
         facts = (
             gpu.name, memory, join_states(notable_states), users[:1].upper() + users[1:],
-            f"UUID {gpu.uuid}", device_format.gpu_number_origin(gpu), f"PCI {gpu.pci_bus_id or 'address unknown'}",
+            f"UUID {gpu.uuid}", device_format.describe_gpu_numbers(gpu), f"PCI {gpu.pci_bus_id or 'address unknown'}",
         )  # fmt: skip
         self.setToolTip("\n".join(filter(None, facts)))
 

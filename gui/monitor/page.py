@@ -26,7 +26,7 @@ from gui.monitor.toolbar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY
 from gui.monitor.topology.view import TopologyView
 from gui.plots.group import Mark, PlotGroup
 from gui.sources.devices.hosts import Hosts
-from gui.sources.export import excerpt, save_image, save_in_background, write_csv
+from gui.sources.export import copy_excerpt, save_image, save_in_background, write_csv
 from gui.sources.run_intervals import RunInterval, RunIntervals
 from gui.sources.settings import Settings
 from gui.style import theme
@@ -256,7 +256,7 @@ class MonitorPage(QWidget):
         chosen = [quantity.id for quantity in QUANTITIES] if quantities is None else quantities
 
         def save(path: Path) -> None:
-            rows = excerpt(self._history, [key for key in keys if key in self._history.titles], chosen, low, high)
+            rows = copy_excerpt(self._history, [key for key in keys if key in self._history.titles], chosen, low, high)
             text = tr("The displayed values were saved to {path}.")
             save_in_background(lambda: write_csv(path, rows), self.message, text, self)
 

@@ -42,7 +42,7 @@ class Effects(QObject):
             "runs_every_s": lambda: workspace.run_list.set_interval(preferences.number("runs_every_s")),
             "sample_every_s": lambda: workspace.hosts.local.set_interval(preferences.number("sample_every_s")),
             "history_hours": lambda: workspace.history.set_retention(3600 * preferences.number("history_hours")),
-            "keep_device_history": lambda: workspace.hosts.keep_history(bool(preferences.value("keep_device_history"))),
+            "keep_device_history": lambda: workspace.hosts.set_history(bool(preferences.value("keep_device_history"))),
             "default_devices": self.select_default_devices,
         }
         for effect in later.values():

@@ -21,8 +21,8 @@ from gui.run.curves.charts import RunCharts
 from gui.run.curves.plot_rows import PlotList
 from gui.run.hero import RunHero
 from gui.sources.background import in_background
-from gui.sources.remote_runs import FileFetch, QueryFailed, files_of
-from gui.sources.run_data import RunData, Warnings
+from gui.sources.remote_runs import FileFetch, QueryFailed, list_remote_files
+from gui.sources.run_data import RepeatedWarning, RunData
 from gui.sources.run_status import RunStatus, first_sentence
 from gui.style import icons
 from gui.titles import attempt_words, devices_words
@@ -214,7 +214,7 @@ def _describe_restart(data: RunData) -> str:
     )
 
 
-def _warning_text(warnings: Warnings) -> str:
+def _warning_text(warnings: RepeatedWarning) -> str:
     """Return the newest of several warnings with the same id, and their number."""
     more = f" ({warnings.count} times)" if warnings.count > 1 else ""
     return f"{warnings.newest.message.rstrip('.')}{more}"
@@ -278,7 +278,7 @@ class RemoteBar(QWidget):
         assert self._run is not None
         run = self._run
         in_background(
-            partial(files_of, machine_of(run), run.run_id),
+            partial(list_remote_files, machine_of(run), run.run_id),
             self,
             partial(self._show_menu, run),
             partial(self._show_error, run),

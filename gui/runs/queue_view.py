@@ -16,7 +16,7 @@ from engine.runs.queue import CannotQueue
 from gui.actions import HERE, Action, bind
 from gui.format import counted
 from gui.sources.background import SingleFlight, in_background
-from gui.sources.run_queue import CannotReturn, QueuePosition, put_back, queue_positions, start_now, take_out
+from gui.sources.run_queue import CannotReturn, QueuePosition, put_back, read_queue_positions, start_now, take_out
 from gui.style import theme
 from gui.style.icons import icon
 from gui.translation import tr
@@ -112,7 +112,7 @@ class QueueView(QWidget):
             ),
         }
         self.buttons = {name: bind(QPushButton(), action) for name, action in self.acts.items()}
-        self.reading = SingleFlight(self, lambda: queue_positions, self._on_read, self._on_unread)
+        self.reading = SingleFlight(self, lambda: read_queue_positions, self._on_read, self._on_unread)
         self._card = styled(QFrame(), "card")
         self._error = ""  # error that was reported last
         self._removed: QueuePosition | None = None  # run that can be put back

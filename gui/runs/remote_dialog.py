@@ -12,7 +12,7 @@ from engine.runs.folder import RunSummary
 from gui.format import format_date_and_time
 from gui.sources.background import in_background
 from gui.sources.devices.hosts import Hosts
-from gui.sources.remote_runs import QueryFailed, runs_of
+from gui.sources.remote_runs import QueryFailed, list_remote_runs
 from gui.style import theme
 from gui.titles import model_title, run_title
 from gui.translation import tr
@@ -62,7 +62,9 @@ class RemoteRunsDialog(QDialog):
             self._show_state(tr("Add a machine under Hosts… in the Monitor first."))
             return
         self._show_state(tr("Asking {name}…").format(name=name))
-        in_background(partial(runs_of, name), self, partial(self._show_runs, name), partial(self._on_failed, name))
+        in_background(
+            partial(list_remote_runs, name), self, partial(self._show_runs, name), partial(self._on_failed, name)
+        )
 
     def _lay_out(self) -> None:
         label = QLabel("&Host")

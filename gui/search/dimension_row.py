@@ -14,7 +14,7 @@ from engine.contract.job import FIELDS, Field
 from engine.contract.search import MAX_REPEATS, PARAMETERS, SECONDS
 from gui.form.field_row import FieldRow
 from gui.format import number_in
-from gui.sources.searches import value_words
+from gui.sources.searches import format_field_value
 from gui.style import icons
 from gui.translation import tr
 from gui.widgets.buttons import tool_button
@@ -113,7 +113,7 @@ class DimensionRow(LabeledField):
         if values:
             flow = FlowLayout(inside, spacing=14, line_spacing=4)
             for value in values:
-                self.boxes[value] = box = QCheckBox(value_words(self.name, value))
+                self.boxes[value] = box = QCheckBox(format_field_value(self.name, value))
                 box.setAccessibleName(f"{self.field.label}: {box.text()}")
                 box.toggled.connect(self.edited)
                 flow.addWidget(box)

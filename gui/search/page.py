@@ -20,7 +20,7 @@ from gui.format import format_date_and_time, localized
 from gui.search.search_form import SearchForm
 from gui.search.search_view import STATUS, SearchView
 from gui.sources.background import describe_error, in_background, reraise
-from gui.sources.searches import SearchData, Searches, SearchLine, goal_words
+from gui.sources.searches import SearchData, Searches, SearchLine, format_goal_value
 from gui.style.icons import icon
 from gui.translation import tr
 from gui.widgets.banner import Banner
@@ -245,7 +245,7 @@ def _best_text(line: SearchLine) -> str:
     """Return the best result, or a dash without one or with several goals."""
     if line.search is None or len(line.state.front) > 1:
         return NOT_KNOWN
-    return goal_words(line.search.goals[0], line.state.reached)
+    return format_goal_value(line.search.goals[0], line.state.reached)
 
 
 def _time_left_text(line: SearchLine) -> str:

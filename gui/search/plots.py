@@ -15,7 +15,7 @@ from PySide6.QtWidgets import QLabel
 from engine.contract.search import PARAMETERS, SECONDS, Goal
 from gui.plots.themed import ThemedPlot, plain_text
 from gui.sources.columns import Floats
-from gui.sources.searches import SearchData, field_label, goal_words, lines_of
+from gui.sources.searches import SearchData, field_label, format_goal_value, join_curves
 from gui.style import theme
 from gui.style.fills import blend
 from gui.translation import tr
@@ -189,7 +189,7 @@ class TrialCurves(TrialPlot):
         self.line("pruned", data.pruned.x, data.pruned.y, gray())
         self.line("others", data.others.x, data.others.y, blend(colors.accent, colors.panel, 0.5))
         if data.best is not None:
-            best = lines_of([data.best], goal)
+            best = join_curves([data.best], goal)
             self.line("best", best.x, best.y, colors.accent, BEST_WIDTH)
         self.setXRange(0, max(row.epochs for row in data.trials), padding=0.02)
         self.setYRange(*axis_range(np.concatenate((data.pruned.y, data.others.y)), goal))
@@ -197,7 +197,7 @@ class TrialCurves(TrialPlot):
         return True
 
     def locate(self, data: SearchData, rows: list[int]) -> tuple[Floats, Floats, bool]:
-        lines = lines_of([data.trials[row] for row in rows], data.search.goals[0])
+        lines = join_curves([data.trials[row] for row in rows], data.search.goals[0])
         return lines.x, lines.y, True
 
 
@@ -336,7 +336,7 @@ def describe(data: SearchData) -> str:
     best, goal = data.best, data.search.goals[0]
     return (
         tr("Best: trial {number}, {title} {goal}").format(
-            number=best.number, title=goal.title, goal=goal_words(goal, best.values[0])
+            number=best.number, title=goal.title, goal=format_goal_value(goal, best.values[0])
         )
         if best
         else TrialPlot.empty

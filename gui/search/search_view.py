@@ -16,7 +16,7 @@ from engine.system.format import duration, listed
 from gui.actions import HERE, Action, bind
 from gui.format import counted, localized
 from gui.search.plot_panel import SearchPlots
-from gui.sources.searches import Axis, SearchData, field_label, goal_words, value_words
+from gui.sources.searches import Axis, SearchData, field_label, format_field_value, format_goal_value
 from gui.style import theme
 from gui.style.icons import icon
 from gui.translation import tr
@@ -259,10 +259,11 @@ def progress_text(status: Status, state: SearchState) -> str:
 def _best_text(data: SearchData, best: TrialRow) -> str:
     """Describe the best trial: its results, and the values of its first fields."""
     goals = ", ".join(
-        f"{goal.title} {goal_words(goal, value)}" for goal, value in zip(data.search.goals, best.values, strict=True)
+        f"{goal.title} {format_goal_value(goal, value)}"
+        for goal, value in zip(data.search.goals, best.values, strict=True)
     )
-    confirmed = confirmed_words(data.state, lambda value: goal_words(data.search.goals[0], value))
-    fields = [f"{field_label(name)} {value_words(name, value)}" for name, value in best.params.items()]
+    confirmed = confirmed_words(data.state, lambda value: format_goal_value(data.search.goals[0], value))
+    fields = [f"{field_label(name)} {format_field_value(name, value)}" for name, value in best.params.items()]
     more = [f"{len(fields) - _MAX_FIELDS} more"] if len(fields) > _MAX_FIELDS else []
     heading = tr("Best so far") if data.status == "running" else tr("Best")
     reached = "; ".join(filter(None, (goals, confirmed)))
@@ -330,7 +331,7 @@ class TrialsModel(RowModel[TrialRow]):
 
 def _columns_key(data: SearchData) -> tuple[object, ...]:
     """Return the facts that determine the columns of the table."""
-    return data.folder.path, data.search.space, data.confirms
+    return data.folder.path, data.search.space, data.has_repetitions
 
 
 def _columns(data: SearchData) -> tuple[Column[TrialRow], ...]:
@@ -339,7 +340,7 @@ def _columns(data: SearchData) -> tuple[Column[TrialRow], ...]:
         Column(tr("Trial"), lambda row: str(row.number), lambda row: row.number, is_numeric=True),
         Column(tr("State"), lambda row: row.state.capitalize(), lambda row: row.state, help=STATE_HELP),
         *(_goal_column(index, goal) for index, goal in enumerate(data.search.goals)),
-        *([_confirmed_column(data.search.goals[0])] if data.confirms else []),
+        *([_confirmed_column(data.search.goals[0])] if data.has_repetitions else []),
         *map(_field_column, data.axes),
         Column(tr("Epochs"), lambda row: f"{row.epoch} / {row.epochs}", lambda row: row.epoch, is_numeric=True),
         Column(tr("Time"), lambda row: duration(row.seconds), lambda row: row.seconds, is_numeric=True),
@@ -348,7 +349,10 @@ def _columns(data: SearchData) -> tuple[Column[TrialRow], ...]:
 
 def _goal_column(index: int, goal: Goal) -> Column[TrialRow]:
     return Column(
-        goal.title, lambda row: goal_words(goal, row.values[index]), lambda row: row.values[index], is_numeric=True
+        goal.title,
+        lambda row: format_goal_value(goal, row.values[index]),
+        lambda row: row.values[index],
+        is_numeric=True,
     )
 
 
@@ -362,13 +366,13 @@ def _confirmed_column(goal: Goal) -> Column[TrialRow]:
         """
         if len(row.confirmed) < 2:
             return ""
-        values = listed(goal_words(goal, value) for value in row.confirmed)
-        spread = goal_words(goal, statistics.stdev(row.confirmed))
+        values = listed(format_goal_value(goal, value) for value in row.confirmed)
+        spread = format_goal_value(goal, statistics.stdev(row.confirmed))
         return f"{values} with {counted(len(row.confirmed), 'other seed')}; standard deviation {spread}"
 
     return Column(
         tr("Confirmed"),
-        lambda row: goal_words(goal, row.mean),
+        lambda row: format_goal_value(goal, row.mean),
         lambda row: row.mean,
         is_numeric=True,
         help=CONFIRMED_HELP,
@@ -384,5 +388,8 @@ def _field_column(axis: Axis) -> Column[TrialRow]:
         return None if math.isnan(position) else position
 
     return Column(
-        axis.label, lambda row: value_words(axis.name, row.params.get(axis.name)), key, is_numeric=not axis.choices
+        axis.label,
+        lambda row: format_field_value(axis.name, row.params.get(axis.name)),
+        key,
+        is_numeric=not axis.choices,
     )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class QueuedRun(NamedTuple):
-    """Run that uses a device or waits for it.
+    """Run in the queue of a device. It uses the device or waits for it.
 
     `left_s` is the number of seconds until it is expected to end, or None if unknown. `has_ended` is True if the
     run itself has ended, and other work with its model, such as an evaluation, holds the device.
@@ -51,8 +51,8 @@ def _send_to_run(run_id: str, command: Command) -> RunFolder:
     return run
 
 
-def device_queues() -> dict[str, tuple[QueuedRun, ...]]:
-    """Return for each device the runs that use it, followed by the runs that wait for it.
+def read_device_queues() -> dict[str, tuple[QueuedRun, ...]]:
+    """Return the runs that use each device, then those that wait for it, by device id.
 
     The result is empty if the queue can't be read. Starting a run then reports the error.
     """

@@ -131,7 +131,7 @@ class Background(QObject):
         self.finish(GRACE_S)
 
     def _work(self) -> None:
-        """Call the function, store its result or exception, and have it delivered on the GUI thread."""
+        """Call the function, store its result or exception, and schedule its delivery on the GUI thread."""
         try:
             self._result = self._function()
         except Exception as error:
@@ -181,7 +181,7 @@ class SingleFlight(Generic[_Result]):
         failed: Callable[[Exception], None] = ignore_os_error,
         discard: Callable[[_Result], None] | None = None,
     ) -> None:
-        """Prepare the calls.
+        """Create the object without calling a function.
 
         Args:
             parent: Owner of the calls.
@@ -230,7 +230,7 @@ class SingleFlight(Generic[_Result]):
             self._work.finish(within_s)
 
     def wait_briefly(self) -> None:
-        """Wait a moment for the running call and deliver its result. If the call takes longer, this happens later."""
+        """Wait a moment for the running call and deliver its result. A longer call delivers its result later."""
         self.wait(GRACE_S)
 
     def finish(self, within_s: float = CLOSE_S) -> None:

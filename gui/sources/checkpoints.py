@@ -74,7 +74,7 @@ def checkpoints_of(run: RunFolder) -> tuple[Checkpoint, ...]:
             files = [(entry, entry.stat()) for entry in entries if _is_checkpoint_name(entry.name)]
     except OSError:
         return ()
-    positions = _logged_positions(run.events_file)
+    positions = _read_logged_positions(run.events_file)
     found = []
     for entry, info in files:
         older = OLDER_CHECKPOINT.fullmatch(entry.name)
@@ -100,7 +100,7 @@ def _is_checkpoint_name(name: str) -> bool:
     return name.endswith(".pt") and not name.startswith(".")
 
 
-def _logged_positions(log: Path) -> dict[str, tuple[int | None, int | None]]:
+def _read_logged_positions(log: Path) -> dict[str, tuple[int | None, int | None]]:
     """Read the positions of the newest last.pt and best.pt from the end of a log, by file name.
 
     A position is an epoch and a step, each None if it is unknown.

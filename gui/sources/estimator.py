@@ -171,9 +171,13 @@ def estimates_by_model(
     runs: tuple[RunSummary, ...],
     cached_runs: dict[str, PastRun | None],
 ) -> dict[str, Estimate]:
-    """Return estimates for the requested job with each other model that has past runs, by model id.
+    """Estimate the requested job with each model in `image_sizes` that has past runs. Return the estimates by model id.
 
-    `image_sizes` are the models' defaults, which apply if the job doesn't set one. `cached_runs` is extended.
+    Args:
+        request: Job to estimate.
+        image_sizes: Default image size of each model by id. It applies if the job doesn't set a size.
+        runs: Past runs, newest first.
+        cached_runs: Cache of past runs by id, with None for runs that have not trained. It is extended.
     """
     trained = {run.model for run in runs}
     found = {}
@@ -188,6 +192,6 @@ def estimates_by_model(
 def _estimate(
     request: EstimateRequest, runs: tuple[RunSummary, ...], cached_runs: dict[str, PastRun | None]
 ) -> tuple[EstimateRequest, Estimate | None]:
-    """Return `request`, and its estimate from past runs or None. Facts of runs are cached in `cached_runs`."""
+    """Return `request` and its estimate from past runs, or None without comparable runs. `cached_runs` is extended."""
     past = past_runs(request.job, runs, cached_runs)
     return request, estimate(request.job, request.image_size, request.device_kinds, request.images, past)

@@ -49,7 +49,7 @@ class SampleTable:
 
 @dataclass(frozen=True)
 class OpenedEvaluation:
-    """Evaluation whose samples and curves are in memory, but not its resamples and probabilities."""
+    """Evaluation with its samples and curves in memory. Its other files are read when they are needed."""
 
     saved: SavedEvaluation
     samples: SampleTable
@@ -122,8 +122,8 @@ class ComparableEvaluation:
     title: str
 
 
-def comparable_evaluations(evaluation: Evaluation) -> list[ComparableEvaluation]:
-    """Return all other evaluations with the same split, dataset and task, newest first."""
+def find_comparable_evaluations(evaluation: Evaluation) -> list[ComparableEvaluation]:
+    """Find all other evaluations with the same split, dataset and task, newest first."""
     found = [
         ComparableEvaluation(saved, _title(run))
         for run in list_runs()
@@ -224,8 +224,8 @@ class Counts:
         return _fraction(twice, twice + self.false_positives + self.false_negatives)
 
 
-def outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | CurvePoints:
-    """Return the confusion counts for the class of `curve`. Raises DamagedEvaluation.
+def read_outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | CurvePoints:
+    """Read the confusion counts for the class of `curve`. Raises DamagedEvaluation.
 
     Only the probabilities of this class are read. If none were saved, the points of the curve are used.
     """

@@ -64,7 +64,9 @@ class Excerpt:
                 yield [_format_time(moment), f"{moment:.3f}", series.host, series.device, series.title, *reported]
 
 
-def excerpt(history: DeviceHistory, keys: Sequence[str], quantities: Sequence[str], low: float, high: float) -> Excerpt:
+def copy_excerpt(
+    history: DeviceHistory, keys: Sequence[str], quantities: Sequence[str], low: float, high: float
+) -> Excerpt:
     """Copy the readings of devices between `low` and `high` (seconds since the epoch) at the full rate.
 
     Quantities that none of the devices reports are left out.

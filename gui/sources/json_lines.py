@@ -27,8 +27,8 @@ class Answer(NamedTuple):
     refused: bool = False
 
 
-def answer_in(message: object) -> Answer | None:
-    """Return the final answer in a process's message, or None for a progress message."""
+def find_answer(message: object) -> Answer | None:
+    """Return the answer in a message of the process, or None for a progress message."""
     match message:
         case Done(answer=value):
             return Answer(value)
@@ -46,7 +46,7 @@ class JsonLinesProcess(QObject):
     Signals:
         progress(object): a decoded message that isn't an answer.
         done(object): the result.
-        refused(object): the reasons why the process refused to work, as Problems if it is an `RequestProcess`.
+        refused(object): the reasons why the process refused to work, as Problems if it is a `RequestProcess`.
         failed(str): a sentence about a process that exited without an answer.
     """
 
@@ -62,7 +62,7 @@ class JsonLinesProcess(QObject):
         decode: Callable[[bytes], Any],
         parent: QObject | None = None,
         *,
-        answer_of: Callable[[Any], Answer | None] = answer_in,
+        answer_of: Callable[[Any], Answer | None] = find_answer,
         cleans_up: bool = False,
         line_limit_bytes: int = LINE_LIMIT_BYTES,
     ) -> None:

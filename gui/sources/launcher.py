@@ -32,12 +32,15 @@ PATIENCE_MS = 15_000
 class Launcher(QObject):
     """Launcher that creates or resumes runs and starts their supervisors.
 
+    While a run is likely, it keeps a preloaded process: a process that has imported the engine already, so that it can
+    start a supervisor without delay.
+
     Signals:
         started(RunFolder): a run has been started.
         failed(list[Problem]): a run could not be created or started.
 
     Attributes:
-        busy: True while a run is being created.
+        busy: True while a run is being created or waits for the preloaded process.
         is_closing: True once the window closes.
     """
 
@@ -59,7 +62,7 @@ class Launcher(QObject):
         self._patience_timer = QTimer(self)  # then the waiting run is started without it
         self._patience_timer.setSingleShot(True)
         self._patience_timer.setInterval(PATIENCE_MS)
-        self._patience_timer.timeout.connect(self._start_waiting)
+        self._patience_timer.timeout.connect(self._start_created_run)
 
     @property
     def ready(self) -> bool:
@@ -67,7 +70,7 @@ class Launcher(QObject):
         return self._preloader is not None and self._preloader.ready
 
     def preload(self) -> None:
-        """Start the preloaded process because a run may follow soon. If it is already running, keep it for longer."""
+        """Start the preloaded process or, if it is already running, prolong the time until it is ended as unused."""
         self._idle_timer.start()
         if self._preloader is not None and self._preloader.alive:
             return
@@ -103,12 +106,12 @@ class Launcher(QObject):
             self._creation.done.disconnect(self._on_created)  # `failed` promises that the run does not start
             message = tr("The run you requested was not started: the disk did not respond before the window closed.")
             self.failed.emit([Problem("run", message, tr("Start it again."))])
-        self._start_waiting()
+        self._start_created_run()
         self._idle_timer.stop()
         try:
             self._close_preloader()
         except OSError as error:
-            self.failed.emit([problem_of(error)])
+            self.failed.emit([make_creation_problem(error)])
 
     def _create(self, create: Callable[[], RunFolder]) -> None:
         """Call `create` on a worker thread, then start the run that it returns."""
@@ -122,12 +125,12 @@ class Launcher(QObject):
             self.preload()
         self._waiting_run = run
         if self.ready or self._notifier is None:
-            self._start_waiting()
+            self._start_created_run()
         else:
             # The preloaded process has done part of its imports, so waiting for it is faster than a new supervisor.
             self._patience_timer.start()
 
-    def _start_waiting(self) -> None:
+    def _start_created_run(self) -> None:
         """Start the created run with the preloaded process, or without it if it isn't available."""
         self._patience_timer.stop()
         run, self._waiting_run = self._waiting_run, None
@@ -140,7 +143,7 @@ class Launcher(QObject):
             else:
                 start_supervisor(run)
         except OSError as error:
-            self.failed.emit([problem_of(error)])
+            self.failed.emit([make_creation_problem(error)])
             return
         self.started.emit(run)
 
@@ -149,7 +152,7 @@ class Launcher(QObject):
         self._creation = None
         self.busy = False
         if isinstance(error, OSError | _CannotResume):
-            self.failed.emit(error.problems if isinstance(error, _CannotResume) else [problem_of(error)])
+            self.failed.emit(error.problems if isinstance(error, _CannotResume) else [make_creation_problem(error)])
             return
         self.failed.emit([Problem("run", tr("Could not create the run."), tr("See the window's log for details."))])
         raise error
@@ -162,7 +165,7 @@ class Launcher(QObject):
             if not preloader.alive:
                 self._close_preloader()
             if preloader.ready or self._preloader is None:
-                self._start_waiting()
+                self._start_created_run()
 
     def _end_preloader(self) -> None:
         """End the unused preloaded process on a worker thread, because waiting for its exit may take a moment."""
@@ -214,8 +217,8 @@ def with_absolute_paths(job: Job) -> Job:
     )
 
 
-def problem_of(error: OSError) -> Problem:
-    """Convert an error while creating a run to a problem."""
+def make_creation_problem(error: OSError) -> Problem:
+    """Return a problem that explains an error while a run was being created."""
     path = str(error.filename or paths.runs_folder())
     elsewhere = "set FOOTPLATE_HOME to another folder"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

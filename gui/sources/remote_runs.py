@@ -31,18 +31,18 @@ class QueryFailed(OSError):  # noqa: N818  (a state of things more than an error
     """Raised when querying another machine fails. The message is written for the user."""
 
 
-def runs_of(name: str) -> list[RunSummary]:
-    """Return the runs on a host, newest first. Blocks, so call it on a worker thread. Raises QueryFailed."""
+def list_remote_runs(name: str) -> list[RunSummary]:
+    """Return the runs on the host `name`, newest first. Blocks, so call it on a worker thread. Raises QueryFailed."""
     return _query(name, RunSummary, "runs", "--json")
 
 
-def files_of(name: str, run_id: str) -> list[RunFile]:
-    """Return the transferable files of a run. Blocks, so call it on a worker thread. Raises QueryFailed."""
+def list_remote_files(name: str, run_id: str) -> list[RunFile]:
+    """Return the transferable files of a run on the host `name`. Blocks, so call it on a worker thread. Raises QueryFailed."""
     return _query(name, RunFile, "node", "--files", run_id)
 
 
 def _query(name: str, kind: type[_Line], *arguments: str) -> list[_Line]:
-    """Run a Footplate command on a host and decode each line of its output as a `kind`. Raises QueryFailed."""
+    """Run a Footplate command on the host `name` and decode each line of its output as a `kind`. Raises QueryFailed."""
     host_entry = host(name) or Host(name=name)
     try:
         command = ssh_command(host_entry.ssh_destination, host_entry.command(*arguments))
@@ -60,7 +60,7 @@ def _query(name: str, kind: type[_Line], *arguments: str) -> list[_Line]:
         raise QueryFailed("ssh was not found on this machine.") from None
 
 
-class FollowedRun(QObject):
+class RunFollower(QObject):
     """Child process that mirrors a run on another machine to a local folder, one run at a time.
 
     Signals:

@@ -226,7 +226,7 @@ class Prefill:
 
 
 @dataclass(frozen=True)
-class Opened:
+class PathContent:
     """Dataset folder or job to open, or the `problem` that prevents opening it."""
 
     folder: str = ""
@@ -234,23 +234,23 @@ class Opened:
     problem: str = ""
 
 
-def read_paths(paths: Sequence[str]) -> Opened:
+def read_paths(paths: Sequence[str]) -> PathContent:
     """Read the first folder or job file (`*.toml`) in `paths`. May block on a slow disk."""
     folder_or_job = (path for path in paths if os.path.isdir(path) or path.endswith(".toml"))
     path = next(folder_or_job, "")
     if not path:
         names = " and ".join(filter(None, (os.path.basename(path) for path in paths[:2])))
-        return Opened(
+        return PathContent(
             problem=tr("{names} can't be opened: choose a dataset folder or a job file (*.toml).").format(names=names)
         )
-    return Opened(folder=path) if os.path.isdir(path) else _read_job(Path(path))
+    return PathContent(folder=path) if os.path.isdir(path) else _read_job(Path(path))
 
 
-def _read_job(path: Path) -> Opened:
+def _read_job(path: Path) -> PathContent:
     """Read a job file, without its permission to execute a model file."""
     job, problems = load_job(path)
     if job is None:
-        return Opened(problem=f"The job in {path} can't be used. {' '.join(map(str, problems))}")
+        return PathContent(problem=f"The job in {path} can't be used. {' '.join(map(str, problems))}")
     # The file may come from somebody else, and only the user may allow a model's code to run.
     job = job.with_fields(model_file_sha256="")
-    return Opened(prefill=Prefill(text=tr("A new run with the job in {path}.").format(path=path), job=job))
+    return PathContent(prefill=Prefill(text=tr("A new run with the job in {path}.").format(path=path), job=job))

@@ -75,8 +75,8 @@ EndRequest = Literal["", "pause", "stop"]
 
 
 @dataclass(frozen=True)
-class Warnings:
-    """Newest warning with a certain code, and the number of such warnings."""
+class RepeatedWarning:
+    """Newest of several warnings with the same code, and the number of these warnings."""
 
     count: int
     newest: Warned
@@ -116,7 +116,7 @@ class RunData:
     rank_times: RanksTimed | None = None
     time_spent: TimeSpent | None = None
     lines: list[Line] = field(default_factory=list)
-    warnings: dict[str, Warnings] = field(default_factory=dict)
+    warnings: dict[str, RepeatedWarning] = field(default_factory=dict)
     """Warnings by code, the latest one last."""
     checkpoints: dict[str, CheckpointSaved] = field(default_factory=dict)
     waiting: Waiting | None = None
@@ -222,7 +222,7 @@ class RunData:
                 rank = f"[rank {event.rank}] " if event.rank is not None else ""
                 self._add_line(event, event.level, f"{rank}{event.text}")
             case RunStarted():
-                self._start(structs.replace(shorten_texts(event), job=event.job))
+                self._apply_start(structs.replace(shorten_texts(event), job=event.job))
             case _:
                 self._apply_result_event(shorten_texts(event))
 
@@ -248,13 +248,13 @@ class RunData:
         match event:
             case Waiting():
                 self.waiting, self._is_clock_stopped = event, True
-                self._add_line(event, "info", _waiting_words(event))
+                self._add_line(event, "info", _describe_waiting(event))
             case PhaseChanged():
-                self._enter_phase(event)
+                self._apply_phase(event)
             case Fetching():
                 self.fetching = (*self.fetching[:1], event)  # the first and the latest
             case Planned():
-                self._resume_from(event)
+                self._apply_plan(event)
             case EpochStarted():
                 self.epoch = event.epoch
             case CheckpointSaved():
@@ -264,7 +264,7 @@ class RunData:
                 )
             case Warned():
                 previous = self.warnings.pop(event.code, None)
-                self.warnings[event.code] = Warnings(previous.count + 1 if previous is not None else 1, event)
+                self.warnings[event.code] = RepeatedWarning(previous.count + 1 if previous is not None else 1, event)
                 self.unsaved |= event.code == "unsaved"
                 self._add_line(event, "warning", event.message)
             case EventsLost():
@@ -301,7 +301,7 @@ class RunData:
                     event, "error" if event.outcome in ("failed", "unsaved") else "info", _ENDINGS[event.outcome]
                 )
 
-    def _start(self, event: RunStarted) -> None:
+    def _apply_start(self, event: RunStarted) -> None:
         """Begin another execution: continue the curves, and clear the state of the previous workers."""
         self.started = event
         self.executions += 1
@@ -343,8 +343,8 @@ class RunData:
         self._entered.clear()
         self._add_line(event, "warning", _restart_words(event))
 
-    def _resume_from(self, plan: Planned) -> None:
-        """Remove the values after the first step of `plan`, because the workers repeat these steps."""
+    def _apply_plan(self, plan: Planned) -> None:
+        """Set the plan and its first step. Remove the values after this step, because the workers repeat these steps."""
         self.plan, self.restarting = plan, None
         self.step = plan.from_step
         self.epoch = min(plan.epochs, plan.from_step // max(1, plan.steps_per_epoch) + 1) if plan.from_step else 0
@@ -355,7 +355,7 @@ class RunData:
             device.return_to_step(plan.from_step)
         self.current_attempt_start = len(self.steps.step)
         if plan.shares:
-            self._add_line(plan, "info", _batch_shares_text(plan.shares))
+            self._add_line(plan, "info", _describe_batch_shares(plan.shares))
 
     def _validation_words(self, event: Validation) -> str:
         measures = ", ".join(f"{name} {self._format_metric(name, value)}" for name, value in event.measures.items())
@@ -365,7 +365,7 @@ class RunData:
         measure = self.find_measure(name)
         return metric_value(value, percent=measure is not None and measure.percent, decimals=2)
 
-    def _enter_phase(self, event: PhaseChanged) -> None:
+    def _apply_phase(self, event: PhaseChanged) -> None:
         """Set the run's current phase. Log it if it is new or has details, because phases recur in every epoch."""
         self.phase, self.phase_detail, self.fetching = event.phase, event.detail, ()
         if event.detail:
@@ -378,7 +378,7 @@ class RunData:
         self.lines.append(Line(self.seconds(event), kind, text))
 
 
-def _batch_shares_text(shares: tuple[float, ...]) -> str:
+def _describe_batch_shares(shares: tuple[float, ...]) -> str:
     """Describe how batches are divided, as in "Shares of each batch: 62%, 38%, by measured speed"."""
     return f"Shares of each batch: {', '.join(f'{100 * share:.0f}%' for share in shares)}, by measured speed"
 
@@ -389,7 +389,7 @@ def _restart_words(event: Restarting) -> str:
     )
 
 
-def _waiting_words(event: Waiting) -> str:
+def _describe_waiting(event: Waiting) -> str:
     """Describe a queue position for the log, as in "Waiting in the queue at position 2, behind RUN"."""
     if event.held:
         return tr("Waiting in the queue at position {position}, on hold").format(position=event.position)

@@ -10,7 +10,7 @@ from engine.contract.job import Job
 from engine.runs.folder import ENDED, State
 from engine.runs.slurm_job import SlurmJob
 from gui.sources.run_data import EndRequest, RunData
-from gui.sources.run_queue import queue_message
+from gui.sources.run_queue import describe_queue_position
 from gui.sources.run_reader import FolderVersion
 from gui.sources.run_status import RunStatus, status_of
 from gui.translation import tr
@@ -72,7 +72,7 @@ class RunFacts:
         state, waiting, started = self.state or "starting", data.waiting, data.started
         texts = {"interrupted": self.interruption} if self.interruption else {}
         if waiting is not None and started is not None:
-            texts["queued"] = queue_message(waiting, started.job.parallel.devices, gpu_titles, self.users)
+            texts["queued"] = describe_queue_position(waiting, started.job.parallel.devices, gpu_titles, self.users)
         elif state == "waiting" and self.slurm is not None:
             texts["queued"] = tr("SLURM {words}").format(words=self.slurm.text)
         status = status_of(data, state, requested, **texts)

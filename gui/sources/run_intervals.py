@@ -35,7 +35,7 @@ RECENT_S = 86_400.0
 
 @dataclass(frozen=True)
 class RunInterval:
-    """Execution of a run, with times in seconds since the epoch.
+    """Time interval of one execution of a run, for graphs. Times are in seconds since the epoch.
 
     Attributes:
         devices: Devices that it uses or used, or () while it is queued.
@@ -109,7 +109,7 @@ class IntervalReader:
                 intervals_by_run[run.run_id] = cached
                 continue
             try:
-                intervals_by_run[run.run_id] = run, _intervals_of(run)
+                intervals_by_run[run.run_id] = run, _read_intervals(run)
             except (FileNotFoundError, PermissionError):
                 continue  # deleted or not readable
             except Exception as error:  # a damaged run must not hide the others
@@ -123,12 +123,12 @@ class IntervalReader:
         return tuple(sorted(recent, key=lambda interval: interval.start))
 
 
-def _intervals_of(summary: RunSummary) -> tuple[RunInterval, ...]:
+def _read_intervals(summary: RunSummary) -> tuple[RunInterval, ...]:
     """Read a run's executions, or none if it ended long ago. Raises OSError, or any exception for damaged files."""
     run, name = RunFolder(summary.folder), run_title(summary)
     if summary.state in ENDED and _is_log_too_old(run):
         return ()
-    last, parsed = run.last_event(), executions(run)
+    last, parsed = run.last_event(), read_executions(run)
     earlier = [
         RunInterval(summary.run_id, name, each.devices, each.state, each.start, each.end)
         for each in parsed
@@ -170,7 +170,7 @@ QUEUE_EVENTS = (Waiting, LogLine, Warned, CommandReceived, EventsLost)
 
 @dataclass(frozen=True)
 class Execution:
-    """Execution of a run, with times in seconds since the epoch.
+    """Execution as read from the log of a run. Times are in seconds since the epoch.
 
     Attributes:
         start: Time at which it got its devices, or at which it joined the queue if it never got them.
@@ -184,8 +184,8 @@ class Execution:
     state: State | None = None
 
 
-def executions(run: RunFolder) -> list[Execution]:
-    """Return all executions in order, or an empty list without a log. Raises OSError."""
+def read_executions(run: RunFolder) -> list[Execution]:
+    """Read all executions of a run in order. Return an empty list without a log. Raises OSError."""
     try:
         log = open_file(run.events_file)
     except FileNotFoundError:
@@ -193,23 +193,23 @@ def executions(run: RunFolder) -> list[Execution]:
     with log:
         if not os.fstat(log.fileno()).st_size:
             return []
-        offsets = _offsets(log) if _has_several(run) else [0]
-        parsed = [_execution(log, offset) for offset in offsets]
-        ends = [_last_before(log, offset) for offset in offsets[1:]]
+        offsets = _find_offsets(log) if _has_several_executions(run) else [0]
+        parsed = [_decode_execution(log, offset) for offset in offsets]
+        ends = [_decode_last_event(log, offset) for offset in offsets[1:]]
     decoded = [each for each in parsed if each is not None]
     if len(decoded) != len(offsets):
         return decoded[-1:]  # with damaged lines, only the newest execution is certain
     return [_ended(each, end) for each, end in zip(decoded, ends, strict=False)] + decoded[-1:]
 
 
-def _has_several(run: RunFolder) -> bool:
+def _has_several_executions(run: RunFolder) -> bool:
     """Return True if the run has several executions, without reading a long log in full."""
     supervisor, last = run.supervisor(), run.last_event()
     has_resumed = supervisor is not None and supervisor.execution > 1
     return has_resumed or (isinstance(last, RunFinished) and last.execution > 1)
 
 
-def _offsets(log: IO[bytes]) -> list[int]:
+def _find_offsets(log: IO[bytes]) -> list[int]:
     """Return the byte offset of the first event of each execution."""
     offsets, start, remainder = [0], 0, b""
     while b"\n" in (chunk := log.read(MAX_LINE_BYTES)):  # a chunk without a newline is the end, or damaged
@@ -223,17 +223,17 @@ def _offsets(log: IO[bytes]) -> list[int]:
     return offsets
 
 
-def _execution(log: IO[bytes], offset: int) -> Execution | None:
+def _decode_execution(log: IO[bytes], offset: int) -> Execution | None:
     """Decode the execution that begins at `offset`. Return None if none begins there."""
     log.seek(offset)
     events = valid_events(complete_lines(log))
     started = next(events, None)
     if not isinstance(started, RunStarted):
         return None
-    return Execution(tuple(dict.fromkeys(started.job.parallel.devices)), _device_time(started, events))
+    return Execution(tuple(dict.fromkeys(started.job.parallel.devices)), _find_device_time(started, events))
 
 
-def _device_time(started: RunStarted, events: Iterator[AnyEvent]) -> float:
+def _find_device_time(started: RunStarted, events: Iterator[AnyEvent]) -> float:
     """Return the time when the execution got its devices, or its start time if its log ends before that."""
     start: float | None = started.time
     for event in events:
@@ -255,7 +255,7 @@ def _ended(execution: Execution, last: AnyEvent | None) -> Execution:
 _END_BYTES = 1 << 16
 
 
-def _last_before(log: IO[bytes], offset: int) -> AnyEvent | None:
+def _decode_last_event(log: IO[bytes], offset: int) -> AnyEvent | None:
     """Decode the event in the line that ends at `offset`. Return None if it is damaged."""
     log.seek(max(0, offset - _END_BYTES))
     line = log.read(min(offset, _END_BYTES)).rstrip(b"\n").rpartition(b"\n")[2]

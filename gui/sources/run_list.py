@@ -17,7 +17,7 @@ from engine.runs.folder import ENDED, RunFolder, RunSummary
 from engine.runs.index import RunIndex
 from engine.runs.slurm import POLL_S, refresh_slurm_states
 from engine.system import paths
-from gui.sources.active_runs import QueuedRun, device_queues
+from gui.sources.active_runs import QueuedRun, read_device_queues
 from gui.sources.background import CLOSE_S, SingleFlight, describe_error, emit_safely, ignore_os_error
 from gui.sources.run_intervals import IntervalReader, RunInterval
 
@@ -35,7 +35,7 @@ class RunsRead:
         intervals: Recent executions of the runs.
         unread: Errors of unreadable runs, by run id.
         active_jobs: Jobs of running and queued runs, by run id.
-        device_queues: Runs that use or wait for each device; see `device_queues`.
+        device_queues: Runs that use or wait for each device; see `read_device_queues`.
     """
 
     runs: tuple[RunSummary, ...]
@@ -172,7 +172,7 @@ class _Reader:
             if run.state not in ENDED
         }
         jobs = {run_id: job for run_id, job in self._jobs.items() if job is not None}
-        return RunsRead(tuple(runs.values()), intervals, unread, jobs, device_queues())
+        return RunsRead(tuple(runs.values()), intervals, unread, jobs, read_device_queues())
 
 
 class SlurmWatch(QObject):

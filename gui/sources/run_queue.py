@@ -33,7 +33,7 @@ class CannotReturn(Exception):  # noqa: N818  (a state of things more than an er
 
 @dataclass(frozen=True)
 class QueuePosition:
-    """Queued run for display.
+    """Queued run with its position, as texts for display.
 
     Attributes:
         number: Position in the queue, starting at 1.
@@ -50,7 +50,7 @@ class QueuePosition:
     held: bool
 
 
-def queue_positions() -> list[QueuePosition]:
+def read_queue_positions() -> list[QueuePosition]:
     """Return the queued runs in order. Raises CannotQueue, OSError."""
     tickets = queue.list_waiting()
     folders = {ticket.run_id: Path(ticket.folder) for ticket in tickets}
@@ -58,12 +58,12 @@ def queue_positions() -> list[QueuePosition]:
     for run_id in {behind for ticket in tickets for behind in ticket.behind}:
         # Runs that aren't queued are in the same runs folder.
         folder = folders.get(run_id) or next(iter(folders.values())).parent / run_id
-        users[run_id] = user_of_devices(RunFolder(folder))
-    return [_position(number, ticket, users) for number, ticket in enumerate(tickets, 1)]
+        users[run_id] = describe_device_user(RunFolder(folder))
+    return [_make_position(number, ticket, users) for number, ticket in enumerate(tickets, 1)]
 
 
-def _position(number: int, ticket: Ticket, users: dict[str, str]) -> QueuePosition:
-    """Describe a queued run at position `number`, from 1. `users` are the users of devices, by run id."""
+def _make_position(number: int, ticket: Ticket, users: dict[str, str]) -> QueuePosition:
+    """Describe the queued run at position `number`. `users` are texts about the users of devices, by run id."""
     last = RunFolder(ticket.folder).last_event()
     others = last.others if isinstance(last, Waiting) else ()
     behind = [users[run_id] for run_id in ticket.behind]
@@ -120,18 +120,20 @@ _NAMED = 2
 """Maximum number of preceding runs that are all named. If there are more, only the first is named."""
 
 
-def user_of_devices(run: RunFolder) -> str:
+def describe_device_user(run: RunFolder) -> str:
     """Describe what uses the devices of a run: the run or, if it has ended, the use of its model. Raises OSError."""
     return device_user(title_of(run), has_ended=has_ended(run))
 
 
-def queue_message(waiting: Waiting, devices: Sequence[str], titles: Mapping[str, str], users: Mapping[str, str]) -> str:
+def describe_queue_position(
+    waiting: Waiting, devices: Sequence[str], titles: Mapping[str, str], users: Mapping[str, str]
+) -> str:
     """Describe the queue position of a run, as in "2nd in the queue for GPU 0, behind “flowers · 6e2a”".
 
-    `titles` contains known GPUs by UUID. `users` names users of the devices by run id. Others are described by their
-    ids.
+    `titles` contains the titles of known GPUs by UUID. `users` contains texts about the users of devices by run id.
+    Runs that are not in it are described by their ids.
     """
-    text = f"{_ordinal(waiting.position)} in the queue for {_devices(devices, titles)}"
+    text = f"{_ordinal(waiting.position)} in the queue for {_describe_devices(devices, titles)}"
     if waiting.held:
         return f"{text}, on hold until released"
     reasons = [f"behind {_users(waiting.behind, users)}"] if waiting.behind else []
@@ -146,7 +148,7 @@ def _ordinal(position: int) -> str:
     return f"{position}{ending}"
 
 
-def _devices(devices: Sequence[str], titles: Mapping[str, str]) -> str:
+def _describe_devices(devices: Sequence[str], titles: Mapping[str, str]) -> str:
     """Describe the devices that a run waits for, as in "GPU 0–3", "its 2 GPUs" or "the CPU"."""
     gpus = [device for device in dict.fromkeys(devices) if is_gpu(device)]
     if not gpus:

@@ -19,7 +19,7 @@ from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_DAMAGED_BYTES, open_file
 from gui.sources.run_intervals import valid_events
-from gui.sources.run_queue import user_of_devices
+from gui.sources.run_queue import describe_device_user
 
 _CHUNK_BYTES = 1 << 16
 """Number of bytes to decode at once, which takes a third of a millisecond.
@@ -109,7 +109,7 @@ class RunReader:
     def _awaits_last_event(self, state: State) -> bool:
         """Return True if the run ended after the log was read, so that its last event is still missing.
 
-        Returns False if the event was already missing at the same position, because a line before it is damaged then.
+        Returns False if it was still missing after another read, which means that its line is damaged.
         """
         if state not in ENDED:
             self._stalled_at = -1
@@ -127,7 +127,7 @@ class RunReader:
     def read_device_users(self, run_ids: Iterable[str]) -> Poll:
         """Return a poll with the user of the requested devices of each queued run, by run id. Raises OSError."""
         folder = paths.runs_folder()
-        return Poll(users={run_id: user_of_devices(RunFolder(folder / run_id)) for run_id in run_ids})
+        return Poll(users={run_id: describe_device_user(RunFolder(folder / run_id)) for run_id in run_ids})
 
     def close(self) -> None:
         """Close the log. The next read reopens it."""
@@ -207,7 +207,7 @@ class LogReader:
 
 
 def _drop_implausible(events: list[AnyEvent], after: int) -> list[AnyEvent]:
-    """Return the events with plausible numbers, in order.
+    """Return the events with plausible numbers, in order. `after` is the number of the event before them.
 
     Numbers rise by one from event to event. A larger jump is accepted only if the number after it is even higher.
     """

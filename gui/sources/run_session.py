@@ -121,7 +121,7 @@ class RunSession(QObject):
     def open(self, run: RunFolder) -> None:
         """Open `run`, read it from the beginning and follow it. If it is already open, only poll it."""
         if self.run is not None and self.run.path == run.path:
-            self._read_on()
+            self._continue_reading()
             return
         self._stop_following(0.0)
         self.run = run
@@ -140,7 +140,7 @@ class RunSession(QObject):
         """Show the open run as "starting" until it has a supervisor. Called just after it was started."""
         if self.run is not None:
             self._start_deadline, self._version_at_start = time.monotonic() + _START_S, self._facts.version
-            self._read_on()
+            self._continue_reading()
 
     def stop(self) -> None:
         """Ask the run to end after the current step, or to leave the queue."""
@@ -209,7 +209,7 @@ class RunSession(QObject):
         if self._flight is not None:
             self._flight.request()
 
-    def _read_on(self) -> None:
+    def _continue_reading(self) -> None:
         """Read new events from the log and the run's state on a worker thread, unless the supervisor sends them."""
         if self._stage is not Stage.LIVE:
             self._set_stage(Stage.READING)
@@ -217,7 +217,7 @@ class RunSession(QObject):
             self._poll()
 
     def _next_poll(self) -> Callable[[], Poll] | None:
-        """Return the read that the stage requires, or None while closed. The first read gets only the state."""
+        """Return the function for the next read in this stage, or None while closed. The first read gets only the state."""
         reader = self._reader
         if reader is None:
             return None
@@ -266,7 +266,7 @@ class RunSession(QObject):
     def _check_for_resume(self, version: FolderVersion | None) -> None:
         """Read the log again if `version` shows that an ended run has been resumed. Otherwise, check later."""
         if self._facts.version is not None and version not in (None, self._facts.version):
-            self._read_on()
+            self._continue_reading()
             return
         self._facts.version = self._facts.version or version
         self._poll_timer.start(_WATCH_MS)
@@ -358,7 +358,7 @@ class RunSession(QObject):
             self._poll()
 
     def _show_users(self, users: Mapping[str, str]) -> None:
-        """Show which runs use the devices that the open run waits for, and read it again later."""
+        """Show which runs use the devices that the open run waits for, and schedule the next read of these runs."""
         if users != self._facts.users:
             self._facts.users = users
             self._updates.schedule()

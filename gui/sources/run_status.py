@@ -131,13 +131,13 @@ def status_of(
     speed = data.steps.images_per_second.last if has_steps and label in ("Running", "Pausing", "Stopping") else None
     return RunStatus(
         label=label,
-        text=_text(label, data, step, epochs, interrupted if label == "Interrupted" else queued),
+        text=_describe_status(label, data, step, epochs, interrupted if label == "Interrupted" else queued),
         epoch=data.epoch or None,
         epochs=epochs,
         step=step,
         steps=total,
         fraction=fraction,
-        seconds_left=_seconds_left(data, step, total) if label == "Running" else fetch_left_s(data.fetching),
+        seconds_left=_estimate_seconds_left(data, step, total) if label == "Running" else fetch_left_s(data.fetching),
         images_per_second=speed,
         devices_free=data.devices_free is not None or label in ("Waiting", *_ENDED.values()),
         has_checkpoint=data.has_checkpoint,
@@ -171,7 +171,7 @@ def _label(data: RunData, state: State, requested: EndRequest) -> StatusLabel:
     return label
 
 
-def _text(label: StatusLabel, data: RunData, step: int | None, epochs: int | None, reason: str) -> str:
+def _describe_status(label: StatusLabel, data: RunData, step: int | None, epochs: int | None, reason: str) -> str:
     """Return the status line for a label. `reason` is the reason for an interruption, or for waiting."""
     after = f"after {counted(step, 'step')}" if step is not None else "before the first step"
     texts = {
@@ -186,13 +186,13 @@ def _text(label: StatusLabel, data: RunData, step: int | None, epochs: int | Non
             if data.failure is None
             else tr("Stopping: {cause}").format(cause=cause_of(data))
         ),
-        "Restarting": _restarting_text(data),
+        "Restarting": _describe_restart(data),
         "Interrupted": tr("Interrupted {after}: {cause}").format(after=after, cause=reason),
         "Waiting": tr("Waiting · {reason}").format(reason=reason),
-        "Fetching": tr("Fetching · {progress}").format(progress=_fetching_text(data)),
+        "Fetching": tr("Fetching · {progress}").format(progress=_describe_download(data)),
         "Starting": f"Starting · {data.phase_detail or 'waiting for the workers'}",
     }
-    return texts.get(label) or _running_text(data, epochs)
+    return texts.get(label) or _describe_progress(data, epochs)
 
 
 def _fetched_fraction(data: RunData) -> float | None:
@@ -201,7 +201,7 @@ def _fetched_fraction(data: RunData) -> float | None:
     return latest.done_bytes / latest.total_bytes if latest is not None and latest.total_bytes else None
 
 
-def _fetching_text(data: RunData) -> str:
+def _describe_download(data: RunData) -> str:
     """Describe the download, as in "the pretrained weights timm/resnet50 from huggingface.co, 12.0 MiB of 97.8 MiB"."""
     if not data.fetching:
         return data.phase_detail
@@ -210,7 +210,7 @@ def _fetching_text(data: RunData) -> str:
     return f"{data.phase_detail}, {size(latest.done_bytes)}{total}"
 
 
-def _restarting_text(data: RunData) -> str:
+def _describe_restart(data: RunData) -> str:
     """Return the status line of a restart, with the attempt and its cause."""
     event = data.restarting
     if event is None:
@@ -220,7 +220,7 @@ def _restarting_text(data: RunData) -> str:
     )
 
 
-def _running_text(data: RunData, epochs: int | None) -> str:
+def _describe_progress(data: RunData, epochs: int | None) -> str:
     """Describe the progress of a running run: its epoch and phase, or what it does before the first epoch."""
     doing = {
         "preparing": "preparing the data and the model, and measuring which settings are fastest",
@@ -267,7 +267,7 @@ def _best_text(data: RunData) -> str:
     return f" · best {short_measure(task, first, best[first])}" if first else ""
 
 
-def _seconds_left(data: RunData, step: int | None, total: int | None) -> float | None:
+def _estimate_seconds_left(data: RunData, step: int | None, total: int | None) -> float | None:
     """Estimate the seconds left from the speed since the workers last started, or return None while it is unknown.
 
     The speed includes validations and checkpoints, but not the first step, which includes the warm-up.

@@ -53,13 +53,13 @@ class Axis:
     def ticks(self) -> list[tuple[float, str]]:
         """Return positions and titles of the ticks: both ends of the range, or all choices."""
         if self.choices:
-            return [(float(index), value_words(self.name, value)) for index, value in enumerate(self.choices)]
+            return [(float(index), format_field_value(self.name, value)) for index, value in enumerate(self.choices)]
         ends = dict.fromkeys((self.low, self.high))
-        return [(end, value_words(self.name, 10**end if self.log else end)) for end in ends]
+        return [(end, format_field_value(self.name, 10**end if self.log else end)) for end in ends]
 
 
 @dataclass(frozen=True)
-class Lines:
+class JoinedCurves:
     """Curves that are concatenated with NaN in between, so that they can be drawn as one line."""
 
     x: Floats
@@ -85,12 +85,12 @@ class SearchData:
     axes: tuple[Axis, ...]
     positions: Floats
     values: Floats
-    pruned: Lines
-    others: Lines
+    pruned: JoinedCurves
+    others: JoinedCurves
 
     @property
-    def confirms(self) -> bool:
-        """True if the search repeats trials with other seeds, or has done so."""
+    def has_repetitions(self) -> bool:
+        """True if the search has repeated trials with other seeds, or will repeat them."""
         return self.search.confirm > 0 or any(row.confirmed for row in self.trials)
 
     @property
@@ -104,7 +104,7 @@ class SearchData:
         return max(front, key=key, default=None)
 
 
-def data_of(folder: SearchFolder, search: Search, state: SearchState, status: Status) -> SearchData:
+def to_search_data(folder: SearchFolder, search: Search, state: SearchState, status: Status) -> SearchData:
     """Convert a search and its state to data for display."""
     axes = tuple(_axis(name, dimension) for name, dimension in search.space.items())
     rows, goals = state.originals, search.goals
@@ -122,16 +122,16 @@ def data_of(folder: SearchFolder, search: Search, state: SearchState, status: St
         axes=axes,
         positions=positions.reshape(len(rows), len(axes)),
         values=values.reshape(len(rows), len(goals)) * scales,
-        pruned=lines_of(ended_early, goals[0]),
-        others=lines_of(others, goals[0]),
+        pruned=join_curves(ended_early, goals[0]),
+        others=join_curves(others, goals[0]),
     )
 
 
-def lines_of(rows: Sequence[TrialRow], goal: Goal) -> Lines:
-    """Return the curves of trials: the values of `goal` over epochs."""
+def join_curves(rows: Sequence[TrialRow], goal: Goal) -> JoinedCurves:
+    """Return the curves of trials as one line: the values of `goal` in its display unit over epochs."""
     x = np.fromiter(chain.from_iterable((*row.reported, math.nan) for row in rows), np.float64)
     y = np.fromiter(chain.from_iterable((*row.reported.values(), math.nan) for row in rows), np.float64)
-    return Lines(x, y * to_display_unit(goal, 1.0))
+    return JoinedCurves(x, y * to_display_unit(goal, 1.0))
 
 
 def to_display_unit(goal: Goal, value: float) -> float:
@@ -139,8 +139,8 @@ def to_display_unit(goal: Goal, value: float) -> float:
     return 100 * value if goal.percent else value
 
 
-def goal_words(goal: Goal, value: float | None) -> str:
-    """Format a result, as in "93.4%", "0.2134", "3:12 min" or "11.2 M", or return a dash for None."""
+def format_goal_value(goal: Goal, value: float | None) -> str:
+    """Format a value of a goal, as in "93.4%", "0.2134", "3:12 min" or "11.2 M", or return a dash for None."""
     if value is None or math.isnan(value):
         return NOT_KNOWN
     if goal.measure == "seconds":
@@ -158,7 +158,7 @@ def field_label(name: str) -> str:
     return next((field.label for _title, field in load_catalogue().options() if field.name == plain), plain)
 
 
-def value_words(name: str, value: Any) -> str:
+def format_field_value(name: str, value: Any) -> str:
     """Format a field's value as the form shows it."""
     if value is None or value in ("", ()):
         return "none"
@@ -319,7 +319,7 @@ def _data_or_reason(opened: str, line: SearchLine | None) -> SearchData | str | 
         return tr("The folder of the search “{opened}” is gone.").format(opened=opened) if opened else None
     if line.search is None:
         return line.why or None
-    return data_of(line.folder, line.search, line.state, line.status)
+    return to_search_data(line.folder, line.search, line.state, line.status)
 
 
 def _state(folder: SearchFolder, previous: _CachedSearch | None) -> SearchState:

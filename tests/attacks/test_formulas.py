@@ -23,7 +23,7 @@ from gui.monitor.processes.view import ProcessesView
 from gui.run.classes.table import confusion_csv
 from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.hosts import Hosts
-from gui.sources.export import excerpt, write_csv
+from gui.sources.export import copy_excerpt, write_csv
 from gui.sources.run_intervals import RunIntervals
 from tests.engine.cli.machines import gpu as plain_gpu
 from tests.engine.cli.machines import machine
@@ -94,7 +94,7 @@ def test_monitor_export_has_no_formulas(tmp_path: Path) -> None:
     for second in range(3):
         history.add(snapshot(gpu(0), time=1e9 + second), FORMULA)
     keys = [key for key in history.titles if key.startswith(FORMULA)]
-    numbers = excerpt(history, keys, ["utilization_percent", "temperature_c"], 0.0, 2e9)
+    numbers = copy_excerpt(history, keys, ["utilization_percent", "temperature_c"], 0.0, 2e9)
     table = read(write_csv(tmp_path / "numbers.csv", numbers).read_text(encoding="utf-8"))
     assert_nothing_computed(table)
     assert {row[table[0].index("utilization_percent")] for row in table[1:]} >= {"87"}

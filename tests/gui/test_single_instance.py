@@ -20,7 +20,7 @@ from gui import main_window
 from gui.pages import RUNS
 from gui.single_instance import MAX_BYTES, OpenRequest, SingleInstance, socket_path
 from gui.sources.background import Background
-from gui.sources.resume_fork import Opened, read_paths
+from gui.sources.resume_fork import PathContent, read_paths
 from tests.support.nobody import run_as_nobody
 from tests.support.widgets import OpenWindow
 
@@ -166,7 +166,7 @@ def test_folder_that_was_requested_last_is_opened(
 ) -> None:
     window, release, slow = open_window(), threading.Event(), str(tmp_path)
 
-    def read_slow_folder_late(paths: Sequence[str]) -> Opened:
+    def read_slow_folder_late(paths: Sequence[str]) -> PathContent:
         if slow in paths:
             release.wait()
         return read_paths(paths)

@@ -102,8 +102,8 @@ def test_icon_differs_by_progress_and_alerts(styled: QApplication) -> None:
 
 def test_removed_host_leaves_no_history_and_no_alerts(workspace: Workspace) -> None:
     workspace.hosts.add("box")
-    workspace.hosts.take_snapshot("", snapshot(gpu(0)))
-    workspace.hosts.take_snapshot("box", snapshot(gpu(1)))
+    workspace.hosts.add_snapshot("", snapshot(gpu(0)))
+    workspace.hosts.add_snapshot("box", snapshot(gpu(1)))
     local, others = UUIDS[0], f"box:{UUIDS[1]}"
     assert {local, others} <= set(workspace.alerts.devices)
     assert {local, others} <= set(workspace.history.devices)
@@ -116,7 +116,7 @@ def test_removed_host_leaves_no_history_and_no_alerts(workspace: Workspace) -> N
 
 def test_listed_host_is_offered_for_training(workspace: Workspace) -> None:
     workspace.hosts.add("box")
-    workspace.hosts.take_snapshot("box", snapshot(gpu(1)))
+    workspace.hosts.add_snapshot("box", snapshot(gpu(1)))
     workspace.devices.set_selection((f"box:{UUIDS[1]}",))
     workspace.hosts.error_changed.emit("box", "The connection was refused.")
     assert workspace.devices.selection() == (f"box:{UUIDS[1]}",)

@@ -243,7 +243,7 @@ def _errors(gpu: Gpu) -> Figures:
 def _identity(watched: WatchedGpu) -> Figures:
     """Yield what identifies the GPU: names, indices, addresses, modes and driver versions."""
     gpu = watched.gpu
-    numbers = device_format.gpu_number_origin(gpu)
+    numbers = device_format.describe_gpu_numbers(gpu)
     yield _text("name", tr("Chip"), gpu.name)
     yield _text("host", tr("Host"), watched.host)
     yield _text("numbers", tr("Numbers"), numbers, tr("CUDA and NVML number GPUs differently."))

@@ -11,7 +11,7 @@ import numpy as np
 from engine.contract.devices import Gpu, GpuProcess, Snapshot, device_key, gpu_title
 from gui.format import clock
 from gui.sources.devices import device_format
-from gui.sources.devices.device_format import State, states
+from gui.sources.devices.device_format import GpuState, states
 from gui.sources.devices.history import DeviceHistory
 from gui.translation import tr
 
@@ -50,8 +50,8 @@ class WatchedGpu:
         return self.gpu.lost or bool(self.silence)
 
     @property
-    def states(self) -> tuple[State, ...]:
-        return (State(self.silence, alarming=True),) if self.silence else states(self.gpu, self.time)
+    def states(self) -> tuple[GpuState, ...]:
+        return (GpuState(self.silence, alarming=True),) if self.silence else states(self.gpu, self.time)
 
     @property
     def shared(self) -> bool:

@@ -15,7 +15,7 @@ from engine.system.format import listed
 from gui.format import counted, localized, metric_value
 from gui.run.model.widgets import PlainTable, evaluation_title, format_value
 from gui.sources.background import describe_error, in_background
-from gui.sources.evaluations import ComparableEvaluation, OpenedEvaluation, comparable_evaluations
+from gui.sources.evaluations import ComparableEvaluation, OpenedEvaluation, find_comparable_evaluations
 from gui.titles import short_title
 from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor
@@ -75,7 +75,7 @@ class ComparisonPage(QWidget):
         opened = self._opened
         if opened is not None:
             in_background(
-                partial(comparable_evaluations, opened.evaluation),
+                partial(find_comparable_evaluations, opened.evaluation),
                 self,
                 partial(self._show_choices, opened),
                 partial(self._show_error, opened),

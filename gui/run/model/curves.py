@@ -12,8 +12,7 @@ from engine.system.format import NOT_KNOWN
 from gui.format import counted, localized
 from gui.run.model.widgets import PlainTable, ThresholdRow, UnitPlot, format_value, format_with_interval
 from gui.sources.background import describe_error, in_background
-from gui.sources.evaluations import CurvePoints, OpenedEvaluation, Outcomes
-from gui.sources.evaluations import outcomes as read_outcomes
+from gui.sources.evaluations import CurvePoints, OpenedEvaluation, Outcomes, read_outcomes
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor

@@ -54,14 +54,14 @@ class PredictionsView(ValidationsView):
         self.name = styled(ElidedLabel(), "muted")
         self.truth_words, self.prediction_words = ElidedLabel(), ElidedLabel()
         self.legend = Legend()
-        self.reset = tool_button(
+        self.reset_zoom = tool_button(
             self.zoom.reset, text=tr("Whole image"), style="flat", tip=tr("Zoom out to the whole image (0)")
         )
         self.strip = SampleStrip()
         self._reading = SingleFlight(self, self._next_read, self._show_images, reraise)
         self._lay_out()
         self.strip.sample_chosen.connect(lambda _position: self._show_sample())
-        self.zoom.changed.connect(lambda: self.reset.setVisible(self.zoom.is_changed))
+        self.zoom.changed.connect(lambda: self.reset_zoom.setVisible(self.zoom.is_changed))
 
     def reset(self) -> None:
         super().reset()
@@ -160,8 +160,8 @@ class PredictionsView(ValidationsView):
 
     def _lay_out(self) -> None:
         body = styled(QWidget(), tip=_HELP)
-        keep_room(self.reset)
-        self.reset.hide()
+        keep_room(self.reset_zoom)
+        self.reset_zoom.hide()
         grid = QGridLayout()
         grid.setHorizontalSpacing(10)
         grid.setVerticalSpacing(3)
@@ -172,7 +172,7 @@ class PredictionsView(ValidationsView):
             grid.addWidget(pane, 1, column)
             grid.addWidget(caption, 2, column)
             grid.setColumnStretch(column, 1)
-        grid.addWidget(self.reset, 0, 1, Qt.AlignmentFlag.AlignRight)
+        grid.addWidget(self.reset_zoom, 0, 1, Qt.AlignmentFlag.AlignRight)
         grid.setRowStretch(1, 1)
         body.setLayout(vbox(self.validation_slider, (grid, 1), self.legend, self.name, self.strip))
         self._stack.addWidget(body)

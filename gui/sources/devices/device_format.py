@@ -12,8 +12,8 @@ from gui.format import celsius, clock, counted, percent, size, size_of, watts
 from gui.translation import tr
 
 
-def gpu_number_origin(gpu: Gpu) -> str:
-    """Describe the numbers of a GPU in CUDA and NVML."""
+def describe_gpu_numbers(gpu: Gpu) -> str:
+    """Describe the number of a GPU in CUDA and in NVML, as in "CUDA calls it 1, NVML 0"."""
     if gpu.cuda_index is None:
         return tr("NVML calls it {nvml_index}; CUDA does not list it").format(nvml_index=gpu.nvml_index)
     if gpu.cuda_index == gpu.nvml_index:
@@ -105,7 +105,7 @@ def describe_gpu(gpu: Gpu) -> str:
         watts(gpu.power_w) if gpu.power_w is not None else "",
         describe_use(gpu.processes, current_user()),
     ]
-    return f"{gpu.name} {gpu.uuid}, {gpu_number_origin(gpu)}: " + (", ".join(filter(None, parts)) or "no data")
+    return f"{gpu.name} {gpu.uuid}, {describe_gpu_numbers(gpu)}: " + (", ".join(filter(None, parts)) or "no data")
 
 
 def describe_cpu(cpu: Cpu) -> str:
@@ -121,24 +121,24 @@ XID_RECENT_S = 3600.0
 
 
 @dataclass(frozen=True)
-class State:
+class GpuState:
     """Unusual state of a GPU. It is `alarming` if the user should investigate it."""
 
     text: str
     alarming: bool = False
 
 
-def states(gpu: Gpu, now: float) -> tuple[State, ...]:
+def states(gpu: Gpu, now: float) -> tuple[GpuState, ...]:
     """Return the unusual states of `gpu` at time `now` (seconds since the epoch), alarming ones first."""
     if gpu.lost:
-        return (State(describe_loss(gpu), alarming=True),)
+        return (GpuState(describe_loss(gpu), alarming=True),)
     if gpu.asleep:
-        return (State("asleep, not woken"),)
+        return (GpuState("asleep, not woken"),)
     found = [*_throttle_states(gpu), *_xid_states(gpu, now), *_memory_error_states(gpu)]
     return tuple(sorted(found, key=lambda state: not state.alarming))
 
 
-def join_states(found: tuple[State, ...]) -> str:
+def join_states(found: tuple[GpuState, ...]) -> str:
     """Join states into one line.
 
     If one of them is alarming, the line starts with a warning sign, so that color isn't the only cue.
@@ -148,31 +148,33 @@ def join_states(found: tuple[State, ...]) -> str:
     return sign + text[:1].upper() + text[1:]
 
 
-def _throttle_states(gpu: Gpu) -> list[State]:
-    return [State(THROTTLE_TEXTS[reason], reason in ALARMING) for reason in gpu.throttled or ()]
+def _throttle_states(gpu: Gpu) -> list[GpuState]:
+    return [GpuState(THROTTLE_TEXTS[reason], reason in ALARMING) for reason in gpu.throttled or ()]
 
 
-def _xid_states(gpu: Gpu, now: float) -> list[State]:
+def _xid_states(gpu: Gpu, now: float) -> list[GpuState]:
     """Return the state for the latest Xid error (an error code of the driver) if it is recent."""
     if not gpu.xids or now - gpu.xids[-1].time > XID_RECENT_S:
         return []
     latest = gpu.xids[-1]
     is_hardware_fault = latest.number not in PROGRAM_XIDS
-    return [State(f"{describe_xid(latest.number)} ({clock(latest.time)})", is_hardware_fault)]
+    return [GpuState(f"{describe_xid(latest.number)} ({clock(latest.time)})", is_hardware_fault)]
 
 
-def _memory_error_states(gpu: Gpu) -> list[State]:
+def _memory_error_states(gpu: Gpu) -> list[GpuState]:
     """Return a state for each kind of memory error that a GPU reports, the most severe first."""
     ecc, retired = gpu.ecc, gpu.retired
     found = []
     if ecc.uncorrected:
         found.append(
-            State(f"{counted(ecc.uncorrected, 'uncorrected memory error')} since the driver was loaded", alarming=True)
+            GpuState(
+                f"{counted(ecc.uncorrected, 'uncorrected memory error')} since the driver was loaded", alarming=True
+            )
         )
     if retired.rows_failed:
-        found.append(State("faulty memory could not be remapped", alarming=True))
+        found.append(GpuState("faulty memory could not be remapped", alarming=True))
     if retired.rows_pending or retired.pages_pending:
-        found.append(State("faulty memory will be taken out of use at the next reset", alarming=True))
+        found.append(GpuState("faulty memory will be taken out of use at the next reset", alarming=True))
     if ecc.corrected:
-        found.append(State(counted(ecc.corrected, "corrected memory error")))
+        found.append(GpuState(counted(ecc.corrected, "corrected memory error")))
     return found

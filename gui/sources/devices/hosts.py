@@ -111,7 +111,7 @@ class Hosts(QObject):
         """Restrict this machine's sampler to the requested readings. Remote hosts always send all readings."""
         self.local.set_request(request)
 
-    def keep_history(self, is_enabled: bool) -> None:
+    def set_history(self, is_enabled: bool) -> None:
         """Save this machine's readings and restore those of earlier sessions, or disable both."""
         self._restores_history = is_enabled
         self.local.set_history(is_enabled)
@@ -143,10 +143,10 @@ class Hosts(QObject):
 
     def _add_sampler(self, name: str, sampler: SamplerProcess) -> None:
         self._samplers[name] = sampler
-        sampler.snapshot.connect(partial(self.take_snapshot, name))
+        sampler.snapshot.connect(partial(self.add_snapshot, name))
         sampler.error_changed.connect(partial(self._on_error_changed, name))
 
-    def take_snapshot(self, name: str, snapshot: Snapshot) -> None:
+    def add_snapshot(self, name: str, snapshot: Snapshot) -> None:
         """Add a host's snapshot to the history and emit `snapshot`.
 
         The first snapshot of this machine also restores the readings of earlier sessions, if they are saved.

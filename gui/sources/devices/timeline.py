@@ -171,14 +171,14 @@ class Timeline:
         old = slice(self._start, self._end)
         self._start, self._end = 0, rows
         self._columns = {
-            key: _thinned_copy(column[old], room, thinnings, _lowest, _highest)
+            key: _copy_thinned(column[old], room, thinnings, _lowest, _highest)
             for key, column in self._columns.items()
             if np.isfinite(column[old]).any()  # otherwise it has been empty for a day
         }
-        self._x = _thinned_copy(self._x[old], room, thinnings, _first, _last)
+        self._x = _copy_thinned(self._x[old], room, thinnings, _first, _last)
 
 
-def _thinned_copy(rows: Floats, room: int, thinnings: int, first_of_four: _Pick, second_of_four: _Pick) -> Floats:
+def _copy_thinned(rows: Floats, room: int, thinnings: int, first_of_four: _Pick, second_of_four: _Pick) -> Floats:
     """Copy `rows` to the start of a new array with `room` rows, after thinning their older half `thinnings` times.
 
     Each thinning replaces four rows by two, which `first_of_four` and `second_of_four` compute.

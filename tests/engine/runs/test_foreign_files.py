@@ -23,7 +23,7 @@ from engine.supervisor.event_log import DamagedLog, EventLog
 from engine.system import files
 from engine.system.files import MAX_LINE_BYTES, complete_lines, open_file, read_end, read_file
 from gui.sources.checkpoints import checkpoints_of
-from gui.sources.run_intervals import executions
+from gui.sources.run_intervals import read_executions
 from gui.sources.run_reader import LogReader
 from tests.gui.sources.written_runs import job, list_run_events, write, write_run
 
@@ -93,7 +93,7 @@ def test_special_log_has_no_events(run: RunFolder, kind: str) -> None:
     assert checkpoints_of(run) == ()
     assert problem_report("doctor") == {"doctor.txt": "doctor"}
     with suppress(OSError):
-        assert executions(run) == []
+        assert read_executions(run) == []
 
 
 @pytest.mark.parametrize("kind", ["sparse file", "endless file"])
@@ -157,4 +157,4 @@ def test_executions_are_found_in_long_log() -> None:
     write(run.events_file, padding, before + 1)
     last = list_run_events(job(), 8, "completed", from_step=4, execution=2)
     write(run.events_file, last, before + len(padding) + 1)
-    assert [each.state for each in executions(run)] == ["interrupted", None]
+    assert [each.state for each in read_executions(run)] == ["interrupted", None]

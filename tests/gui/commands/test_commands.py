@@ -95,7 +95,7 @@ def test_palette_offers_gpus_datasets_and_models_of_tasks(open_window: OpenWindo
     window = open_window()
     qtbot.waitUntil(lambda: len(recent_titles(window)) == 10)
     assert window.workspace is not None
-    window.workspace.hosts.take_snapshot("", snapshot(gpu(0, name="NVIDIA L4")))
+    window.workspace.hosts.add_snapshot("", snapshot(gpu(0, name="NVIDIA L4")))
     window.acts.palette.trigger()
     palette = window.findChild(Palette)
 

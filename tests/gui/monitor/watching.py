@@ -96,7 +96,7 @@ class Watching:
         sample = msgspec.structs.replace(
             snapshot(*gpus, time=START + at), nvml=nvml or Nvml("ok", "", "570.86", "12.8")
         )
-        self.hosts.take_snapshot(host, sample)
+        self.hosts.add_snapshot(host, sample)
         return sample
 
 

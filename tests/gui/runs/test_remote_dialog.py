@@ -18,11 +18,11 @@ from tests.support.widgets import ShowWidget
 def test_hidden_dialog_queries_no_host(show_widget: ShowWidget, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     queried: list[str] = []
 
-    def runs_of(name: str) -> list[RunSummary]:
+    def list_remote_runs(name: str) -> list[RunSummary]:
         queried.append(name)
         return []
 
-    monkeypatch.setattr(remote_dialog, "runs_of", runs_of)
+    monkeypatch.setattr(remote_dialog, "list_remote_runs", list_remote_runs)
     put_host(Host(name="tower"))
     hosts = Hosts()
     dialog = show_widget(RemoteRunsDialog(hosts))
@@ -40,7 +40,7 @@ def test_repeated_requests_list_each_run_once(
     show_widget: ShowWidget, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = [write_run(8, name=name).summary() for name in ("one", "two")]
-    monkeypatch.setattr(remote_dialog, "runs_of", lambda name: runs if name == "tower" else [])
+    monkeypatch.setattr(remote_dialog, "list_remote_runs", lambda name: runs if name == "tower" else [])
     for name in ("rack", "tower"):
         put_host(Host(name=name))
     hosts = Hosts()

@@ -16,10 +16,10 @@ from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes
 from engine.runs.queue import QueueSlot
 from gui.runs.page import RunsPage
-from gui.sources.active_runs import QueuedRun, device_queues
+from gui.sources.active_runs import QueuedRun, read_device_queues
 from gui.sources.checkpoints import checkpoints_of
 from gui.sources.resume_fork import CannotPrefill, Prefill, prefill_to_fork, prefill_to_resume, prefill_with_changes
-from gui.sources.run_queue import queue_positions
+from gui.sources.run_queue import read_queue_positions
 from tests.gui.runs.conftest import Refresh, column, select
 from tests.gui.sources.written_runs import append, job, supervise_here, write_run
 
@@ -260,12 +260,12 @@ def test_device_queues_are_holders_and_queued_runs() -> None:
         for slot in slots:
             slot.poll()
         assert [slot.has_devices for slot in slots] == [True, False, True, False, False]
-        titles = [run.title for run in device_queues()["cpu"]]
+        titles = [run.title for run in read_device_queues()["cpu"]]
         assert titles == ["first", "shared", f"flowers · {runs[1].run_id[-4:]}", "same title", "same title"]
         append(runs[0], RunFinished(time=time.time(), outcome="completed"))
-        assert device_queues()["cpu"][0] == QueuedRun("first", has_ended=True)
-        assert queue_positions()[0].waits_for == "the use of “first”’s model, “shared”"
+        assert read_device_queues()["cpu"][0] == QueuedRun("first", has_ended=True)
+        assert read_queue_positions()[0].waits_for == "the use of “first”’s model, “shared”"
     finally:
         for slot in slots:
             slot.close()
-    assert device_queues() == {}
+    assert read_device_queues() == {}

@@ -18,7 +18,7 @@ from engine.runs.searches import SearchFolder, create_search, searches_folder
 from engine.system import paths
 from gui.pages import SEARCHES
 from gui.search.page import COLUMNS, FORM, LIST, NONE, SEARCH, SearchPage
-from gui.sources.searches import data_of, goal_words
+from gui.sources.searches import format_goal_value, to_search_data
 from tests.gui.test_app_names import list_focusable_widgets, spoken_name
 from tests.support.made_searches import SPACE, TOP1, make_search, make_search_config, make_state
 from tests.support.widgets import OpenWindow, button, is_right_of
@@ -64,7 +64,7 @@ def test_list_describes_searches_and_leads_to_them(page: SearchPage, qtbot: QtBo
     model = page.model
     texts = {row[0]: row[1:] for row in ([model.index(r, c).data() for c in range(6)] for r in range(2))}
     assert texts == {
-        "kept": ["Completed", "3 / 15", goal_words(TOP1, kept.state().reached), "Top-1 accuracy", "–"],
+        "kept": ["Completed", "3 / 15", format_goal_value(TOP1, kept.state().reached), "Top-1 accuracy", "–"],
         "both": ["Interrupted", "10 / 32", "–", "Top-1 accuracy and Training time", "–"],
     }
     tips = {model.index(row, 0).data(Qt.ItemDataRole.ToolTipRole) for row in range(2)}
@@ -221,7 +221,7 @@ def test_search_plots_without_results_are_empty(page: SearchPage, qtbot: QtBot) 
     assert not plots.curves.has_content
     assert not page.view.train.ready
     state = make_state(1, running=1)
-    assert data_of(folder, make_search_config("new"), state, "running").best is None
+    assert to_search_data(folder, make_search_config("new"), state, "running").best is None
 
 
 def test_columns_of_trials_fit_titles_and_states(page: SearchPage, qtbot: QtBot) -> None:

@@ -28,7 +28,7 @@ from gui.search.plots import (
     goal_bounds,
 )
 from gui.search.search_view import SearchView
-from gui.sources.searches import SearchData, data_of
+from gui.sources.searches import SearchData, to_search_data
 from tests.support.made_searches import SECONDS, TOP1, make_search_config
 from tests.support.widgets import ShowWidget
 
@@ -65,7 +65,7 @@ def make_data(*goals: Goal, status: Status = "running", space: dict[str, Any] = 
     rows = [structs.replace(row, values=row.values[: len(goals)]) for row in fields.pop("trials", TRIALS)]
     state = structs.replace(STATE, trials=tuple(rows), **fields)
     search = structs.replace(make_search_config(space=space), goals=goals)
-    return data_of(SearchFolder(Path("/searches/small")), search, state, status)
+    return to_search_data(SearchFolder(Path("/searches/small")), search, state, status)
 
 
 ONE = make_data(LOSS)

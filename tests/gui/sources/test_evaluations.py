@@ -16,10 +16,10 @@ from gui.sources.evaluations import (
     CurvePoints,
     Outcomes,
     SampleTable,
-    comparable_evaluations,
     confusion_at,
+    find_comparable_evaluations,
     open_evaluation,
-    outcomes,
+    read_outcomes,
     read_samples,
 )
 from tests.gui.run.model.saved_evaluations import COUNT, make_dataset, make_probabilities, save_evaluation
@@ -58,7 +58,7 @@ def test_comparable_evaluations_have_the_same_samples(saved: SavedEvaluation) ->
     save_evaluation(run, dataset, "b", split="test")
     save_evaluation(other, dataset.parent, "c")
     again = save_evaluation(run, dataset, "d", date="2026-11-26T10:00:00Z")
-    found = comparable_evaluations(again.evaluation)
+    found = find_comparable_evaluations(again.evaluation)
     assert [(each.title, each.saved.evaluation.id) for each in found] == [("other", "a"), ("ours", saved.evaluation.id)]
 
 
@@ -74,7 +74,9 @@ def test_outcomes_include_samples_at_the_threshold(saved: SavedEvaluation) -> No
     table[[0, 5], 0] = np.nan
     np.save(saved.probabilities_file, table)
     opened = open_evaluation(saved)
-    assert outcomes(opened, opened.curves.classes[0]).at(0.0) == Counts(3, 7, 0, 0)  # without unknown probabilities
+    assert read_outcomes(opened, opened.curves.classes[0]).at(0.0) == Counts(
+        3, 7, 0, 0
+    )  # without unknown probabilities
 
 
 @pytest.mark.parametrize(

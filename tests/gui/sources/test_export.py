@@ -16,7 +16,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import CPU, device_key
 from gui.sources.devices.history import DeviceHistory
-from gui.sources.export import ExportError, excerpt, export_png, format_reading, save_in_background, write_csv
+from gui.sources.export import ExportError, copy_excerpt, export_png, format_reading, save_in_background, write_csv
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
 
 START = 1_700_000_000.0
@@ -45,7 +45,7 @@ def read(path: Path) -> list[dict[str, str]]:
 
 def test_export_csv_writes_full_rate(history: DeviceHistory, tmp_path: Path) -> None:
     other = device_key("ws2", UUIDS[1])
-    rows = read(write_csv(tmp_path / "a.csv", excerpt(history, [UUIDS[0], other], EXPECTED, START + 2, START + 5)))
+    rows = read(write_csv(tmp_path / "a.csv", copy_excerpt(history, [UUIDS[0], other], EXPECTED, START + 2, START + 5)))
     here, folder = [row for row in rows if not row["host"]], [row for row in rows if row["host"] == "ws2"]
     assert [float(row["time_s"]) for row in here] == [START + n for n in (2, 3, 4, 5)]
     assert [float(row["time_s"]) for row in folder] == [START + n + 0.5 for n in (2, 3, 4)]
@@ -60,7 +60,7 @@ def test_export_csv_writes_full_rate(history: DeviceHistory, tmp_path: Path) -> 
 
 def test_export_csv_quotes_names(history: DeviceHistory, tmp_path: Path) -> None:
     history.titles[CPU] = 'CPU, "big"'
-    rows = read(write_csv(tmp_path / "a.csv", excerpt(history, [CPU], EXPECTED, START, START)))
+    rows = read(write_csv(tmp_path / "a.csv", copy_excerpt(history, [CPU], EXPECTED, START, START)))
     assert [row["name"] for row in rows] == ['CPU, "big"']
 
 
@@ -91,7 +91,7 @@ class Messages(QObject):
 
 def test_export_csv_does_not_block(history: DeviceHistory, tmp_path: Path, qtbot: QtBot) -> None:
     messages, target = Messages(), tmp_path / "b.csv"
-    rows = excerpt(history, [UUIDS[0]], EXPECTED, START, START + 99)
+    rows = copy_excerpt(history, [UUIDS[0]], EXPECTED, START, START + 99)
     save_in_background(lambda: write_csv(target, rows), messages.message, "Saved {path}.", messages)
     history.add(snapshot(gpu(0), time=START + 50))  # after the copy
     qtbot.waitUntil(lambda: messages.received == [(f"Saved {target}.", "info")])
@@ -100,7 +100,7 @@ def test_export_csv_does_not_block(history: DeviceHistory, tmp_path: Path, qtbot
 
 def test_export_csv_reports_error(history: DeviceHistory, tmp_path: Path, qtbot: QtBot) -> None:
     messages, target = Messages(), tmp_path / "no such folder" / "c.csv"
-    rows = excerpt(history, [CPU], EXPECTED, 0, 2 * START)
+    rows = copy_excerpt(history, [CPU], EXPECTED, 0, 2 * START)
     save_in_background(lambda: write_csv(target, rows), messages.message, "Saved {path}.", messages)
     qtbot.waitUntil(lambda: len(messages.received) == 1)
     text, severity = messages.received[0]
@@ -116,7 +116,7 @@ def test_export_csv_full_disk_keeps_old_file(
     target = tmp_path / "d"
     target.write_text("as it was")
     (tmp_path / ".d.part").symlink_to(FULL)
-    rows_of_gpu = excerpt(history, [UUIDS[0]], EXPECTED, START, START + 9)
+    rows_of_gpu = copy_excerpt(history, [UUIDS[0]], EXPECTED, START, START + 9)
     with pytest.raises(ExportError, match="No space left on device"):
         write_csv(target, rows_of_gpu)
     assert target.read_text() == "as it was"

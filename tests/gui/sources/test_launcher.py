@@ -17,7 +17,7 @@ from engine.runs import launch
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes, read_notes
 from gui.pages import RUNS
-from gui.sources.launcher import Launcher, _save_job, problem_of, with_absolute_paths
+from gui.sources.launcher import Launcher, _save_job, make_creation_problem, with_absolute_paths
 from gui.sources.resume_fork import Prefill
 from gui.sources.settings import Settings
 from tests.engine.supervisor.supervised import wait_until
@@ -140,7 +140,7 @@ def test_next_window_reports_run_that_was_not_created_in_time(
     ],
 )
 def test_problem_of_unwritable_run_names_folder_and_remedy(number: int, expected: str) -> None:
-    problem = problem_of(OSError(number, "as the system words it", "/data/runs"))
+    problem = make_creation_problem(OSError(number, "as the system words it", "/data/runs"))
     assert expected in problem.message
     assert "/data/runs" in problem.message
     assert "FOOTPLATE_HOME" in problem.remedy

@@ -7,7 +7,7 @@ import pytest
 from engine.contract.events import Waiting
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes
-from gui.sources.run_queue import queue_message, user_of_devices
+from gui.sources.run_queue import describe_device_user, describe_queue_position
 from tests.gui.sources.devices.snapshots import UUIDS
 from tests.gui.sources.written_runs import job, write_run
 
@@ -20,7 +20,7 @@ USERS = {"a": "“flowers · 6e2a”", "b": "“birds”", "c": "the use of “c
     [(1, "next"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (21, "21st"), (113, "113th")],
 )
 def test_queue_message_has_ordinal(position: int, ordinal: str) -> None:
-    message = queue_message(Waiting(position=position), ["cpu"], {}, USERS)
+    message = describe_queue_position(Waiting(position=position), ["cpu"], {}, USERS)
     assert message == f"{ordinal} in the queue for the CPU"
 
 
@@ -35,7 +35,7 @@ def test_queue_message_has_ordinal(position: int, ordinal: str) -> None:
     ],
 )
 def test_queue_message_names_devices(devices: tuple[str, ...], text: str) -> None:
-    assert queue_message(Waiting(position=1), devices, TITLES, USERS) == f"next in the queue for {text}"
+    assert describe_queue_position(Waiting(position=1), devices, TITLES, USERS) == f"next in the queue for {text}"
 
 
 @pytest.mark.parametrize(
@@ -55,14 +55,14 @@ def test_queue_message_names_devices(devices: tuple[str, ...], text: str) -> Non
     ],
 )
 def test_queue_message_names_other_runs(waiting: Waiting, message: str) -> None:
-    assert queue_message(waiting, UUIDS[:1], TITLES, USERS) == message
+    assert describe_queue_position(waiting, UUIDS[:1], TITLES, USERS) == message
 
 
 def test_user_of_devices_is_run_or_use_of_its_model() -> None:
     unnamed, renamed = create_run(job()), write_run(8, name="first try")
     change_notes(renamed.path, name="second try")
     gone = RunFolder(unnamed.path.with_name("20990101-000000-gone-abcd"))
-    assert [user_of_devices(run) for run in (unnamed, renamed, gone)] == [
+    assert [describe_device_user(run) for run in (unnamed, renamed, gone)] == [
         f"“flowers · {unnamed.run_id[-4:]}”",
         "the use of “second try”’s model",
         "“20990101-000000-gone-abcd”",

@@ -14,7 +14,7 @@ from engine.contract.hosts import Host, put_host
 from engine.contract.nodes import FetchProgress, file_sha256
 from engine.runs.index import machine_of, mirror_folder
 from engine.runs.resume import job_to_resume
-from gui.sources.remote_runs import FileFetch, FollowedRun, files_of, runs_of
+from gui.sources.remote_runs import FileFetch, RunFollower, list_remote_files, list_remote_runs
 from gui.sources.run_session import RunSession
 from tests.gui.conftest import FakeSsh
 from tests.gui.sources.written_runs import append, supervise_here, write_run
@@ -23,14 +23,14 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="the stand-in for ssh
 
 
 @pytest.fixture
-def followed(ssh: FakeSsh, qtbot: QtBot) -> Iterator[FollowedRun]:
+def followed(ssh: FakeSsh, qtbot: QtBot) -> Iterator[RunFollower]:
     put_host(Host(name="ws1"))
-    created = FollowedRun()
+    created = RunFollower()
     yield created
     created.close()
 
 
-def test_followed_run_survives_lost_connection(followed: FollowedRun, ssh: FakeSsh, qtbot: QtBot) -> None:
+def test_followed_run_survives_lost_connection(followed: RunFollower, ssh: FakeSsh, qtbot: QtBot) -> None:
     run = supervise_here(write_run(outcome=None))
     with qtbot.waitSignal(followed.followed):
         followed.follow("ws1", "last")
@@ -68,7 +68,7 @@ def test_mirror_folder_rejects_invalid_run_id(run_id: str) -> None:
         mirror_folder("ws1", run_id)
 
 
-def test_followed_run_reports_unreachable_host(followed: FollowedRun, ssh: FakeSsh, qtbot: QtBot) -> None:
+def test_followed_run_reports_unreachable_host(followed: RunFollower, ssh: FakeSsh, qtbot: QtBot) -> None:
     with qtbot.waitSignal(followed.failed) as unknown:
         followed.follow("ws1", "last")
     assert unknown.args == ["ws1: there is no run “last”."]
@@ -78,7 +78,7 @@ def test_followed_run_reports_unreachable_host(followed: FollowedRun, ssh: FakeS
     assert "refused the connection" in refused.args[0]
 
 
-def test_followed_run_without_supervisor_is_interrupted(followed: FollowedRun, qtbot: QtBot) -> None:
+def test_followed_run_without_supervisor_is_interrupted(followed: RunFollower, qtbot: QtBot) -> None:
     run = supervise_here(write_run(outcome=None))
     os.utime(run.job_file, (0, 0))  # otherwise a run without a supervisor counts as starting
     with qtbot.waitSignal(followed.followed):
@@ -93,12 +93,14 @@ def test_followed_run_without_supervisor_is_interrupted(followed: FollowedRun, q
     session.close()
 
 
-def test_file_fetch_transfers_missing_bytes(followed: FollowedRun, qtbot: QtBot) -> None:
+def test_file_fetch_transfers_missing_bytes(followed: RunFollower, qtbot: QtBot) -> None:
     run = write_run()
     best = run.checkpoints / "best.pt"
     best.write_bytes(os.urandom(5 << 20))
-    assert [each.run_id for each in runs_of("ws1")] == [run.run_id]
-    assert [(each.path, each.size_bytes) for each in files_of("ws1", run.run_id)] == [("checkpoints/best.pt", 5 << 20)]
+    assert [each.run_id for each in list_remote_runs("ws1")] == [run.run_id]
+    assert [(each.path, each.size_bytes) for each in list_remote_files("ws1", run.run_id)] == [
+        ("checkpoints/best.pt", 5 << 20)
+    ]
     target = mirror_folder("ws1", run.run_id).checkpoints / "best.pt"
     target.parent.mkdir(parents=True)
     partial = target.with_name(f".best.pt.{file_sha256(best)[:16]}.part")

@@ -11,7 +11,7 @@ import pytest
 
 from engine.contract.search import Choices, Dimension, Goal, Range, TrialRow
 from engine.runs.searches import SearchFolder
-from gui.sources.searches import SearchData, data_of, goal_words, value_words
+from gui.sources.searches import SearchData, format_field_value, format_goal_value, to_search_data
 from tests.support.made_searches import SECONDS, TOP1, make_search_config, make_state
 
 COUNT = Goal(measure="parameters", title="Parameters", higher_is_better=False)
@@ -27,7 +27,7 @@ def make_search_data(
     *trials: TrialRow, space: dict[str, Dimension] | None = None, goals: int = 1, **state: Any
 ) -> SearchData:
     search = make_search_config(goals=goals, confirm=0, **({"space": space} if space else {}))
-    return data_of(
+    return to_search_data(
         SearchFolder(Path("/searches/a")),
         search,
         make_state(0, goals=goals, **({"trials": trials} | state)),
@@ -75,8 +75,8 @@ def test_best_of_a_front_follows_the_first_goal() -> None:
     assert best.number == 1
     alone = trial(4, 0.5)
     assert make_search_data(alone, best=4).best is alone
-    assert not make_search_data(alone).confirms
-    assert make_search_data(trial(0, 0.5, confirmed=(0.5,))).confirms
+    assert not make_search_data(alone).has_repetitions
+    assert make_search_data(trial(0, 0.5, confirmed=(0.5,))).has_repetitions
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ def test_best_of_a_front_follows_the_first_goal() -> None:
     ],
 )
 def test_goal_words_have_units(goal: Goal, value: float | None, text: str) -> None:
-    assert goal_words(goal, value) == text
+    assert format_goal_value(goal, value) == text
 
 
 def test_value_words_name_titles_and_empty_values() -> None:
     values = {"momentum": 0.0, "nesterov": False, "milestones": (30, 60), "model": "resnet50", "clip_norm": None}
-    assert [value_words(*each) for each in values.items()] == ["0", "off", "30, 60", "ResNet-50", "none"]
+    assert [format_field_value(*each) for each in values.items()] == ["0", "off", "30, 60", "ResNet-50", "none"]

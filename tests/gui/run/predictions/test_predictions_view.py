@@ -197,7 +197,7 @@ def test_panes_zoom_and_pan_together(view: PredictionsView, folder: Path, qtbot:
         pytest.approx(right / zoomed.width()),
         moved.left(),
     )
-    view.reset.click()
+    view.reset_zoom.click()
     assert view.truth.image_rect() == fitted
 
 

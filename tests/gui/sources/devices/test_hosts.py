@@ -81,7 +81,7 @@ def test_hosts_restore_history_of_last_start(open_hosts: Open, nvml_stub: NvmlSt
             before + 30 * number, {uuid_of(0): {"utilization_percent": 10.0 * number}, "GPU-gone": {"power_w": 1}}
         )
     hosts = open_hosts()
-    hosts.keep_history(True)
+    hosts.set_history(True)
     hosts.start()
     history = hosts.history
     qtbot.waitUntil(lambda: uuid_of(0) in history.devices and history.times(uuid_of(0))[0] < before + 1)
@@ -99,8 +99,8 @@ def test_hosts_save_no_history_by_default(
     nvml_stub.write([gpu_profile(0)])
     hosts = open_hosts()
     if is_kept is not None:
-        hosts.keep_history(True)
-        hosts.keep_history(is_kept)
+        hosts.set_history(True)
+        hosts.set_history(is_kept)
     hosts.start()
     qtbot.waitUntil(lambda: "" in hosts.latest and bool(hosts.latest[""].gpus))
     assert not history_file().exists()
