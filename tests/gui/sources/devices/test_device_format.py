@@ -9,7 +9,7 @@ import pytest
 
 from engine.contract.devices import Ecc, Gpu, GpuProcess, Mig, Retired, Xid
 from gui.sources.devices.device_format import (
-    State,
+    GpuState,
     describe_gpu,
     describe_use,
     describe_use_briefly,
@@ -86,4 +86,4 @@ def test_states_program_xid_is_not_alarming() -> None:
 
 
 def test_states_of_lost_gpu() -> None:
-    assert states(full_gpu(lost=True), START) == (State("lost", True),)
+    assert states(full_gpu(lost=True), START) == (GpuState("lost", True),)
