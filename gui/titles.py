@@ -14,7 +14,7 @@ from engine.contract.events import Restarting
 from engine.contract.hosts import SLURM
 from engine.contract.job import AUTO_STRATEGY, FIELDS, Field, Job
 from engine.runs.folder import ENDED, RunFolder, RunSummary, UnreadableJob
-from engine.runs.metrics import measure_words
+from engine.runs.metrics import format_measure
 from engine.system.plain_text import shortened
 from gui.format import counted, localized, metric_value, significant
 from gui.translation import tr
@@ -109,7 +109,7 @@ def short_title(title: str) -> str:
 
 def short_measure(task: str, name: str, value: float) -> str:
     """Format a metric with its value, as in "top-1 93.4%"."""
-    return short_title(measure_words(task, name, value, metric_value))
+    return short_title(format_measure(task, name, value, metric_value))
 
 
 def changes_words(changes: Mapping[str, object]) -> str:

@@ -65,7 +65,7 @@ def _step_seconds(
     prepared: worker.WorkerContext, reporter: Reporter, batches: Iterator[Batch | None], *, on_cpu: bool
 ) -> float:
     """Run steps and return the mean duration of the timed steps in seconds."""
-    strategy, optimizer_step = prepared.strategy, prepared.optimizer_step(1)
+    strategy, optimizer_step = prepared.strategy, prepared.create_optimizer_step(1)
     warm_up, enough_s = (WARM_UP, ENOUGH_CPU_S) if on_cpu else (WARM_UP_GPU, ENOUGH_S)
     checkpoint: Any = None
     seconds, timed = 0.0, 0

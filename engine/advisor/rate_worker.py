@@ -39,7 +39,7 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:
 def _train(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     """Record the curve of losses on all ranks together, and write it to the run folder on rank 0."""
     prepared = worker.prepare(spec, reporter)
-    train = prepared.dataloaders.train()
+    train = prepared.dataloaders.create_train_loader()
     try:
         curve = _record_curve(_RateSteps(spec, reporter, prepared, train), spec, reporter)
     finally:
@@ -63,7 +63,7 @@ class _RateSteps:
         self.collectives = prepared.strategy.collectives
         self.step_count = 0  # number of steps until now, including the warm-up
         self._reporter = reporter
-        optimizer_step = prepared.optimizer_step(train.steps)
+        optimizer_step = prepared.create_optimizer_step(train.steps)
         # Dropout draws differently on every rank, as in training.
         seed(prepared.streams.number(Purpose.MODEL, rank=prepared.strategy.stream_rank))
         on_event = reporter.send if spec.rank == 0 else lambda _event: None

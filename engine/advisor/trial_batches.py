@@ -30,7 +30,7 @@ def repeated_batches(prepared: worker.WorkerContext, reporter: Reporter) -> Iter
     smaller = job.with_fields(batch_size=min(job.training.batch_size, EXAMPLES * strategy.data_world))
     spec = msgspec.structs.replace(prepared.spec, job=smaller)
     dataloaders = DataLoaders(spec, strategy, prepared.task, prepared.splits, reporter, streams=prepared.streams)
-    train, val = dataloaders.train(), dataloaders.val()
+    train, val = dataloaders.create_train_loader(), dataloaders.create_val_loader()
     try:
         loaded = next(train.epoch(1))
         next(val.epoch(1), None)

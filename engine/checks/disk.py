@@ -15,7 +15,7 @@ import msgspec
 
 from engine.contract.catalogue import Measure
 from engine.contract.weights import OnDisk, Weights, WeightsDisk, find_weights
-from engine.runs.consent import is_agreed
+from engine.runs.consent import has_consent
 from engine.system.regular_files import read_regular
 
 BASE = "CustomTask"
@@ -125,7 +125,7 @@ class RealDisk:
         except (OSError, ValueError):
             return ModelFile(None)
         sha256 = hashlib.sha256(content).hexdigest()
-        return ModelFile(sha256, metrics_in(content), is_agreed(path, sha256))
+        return ModelFile(sha256, metrics_in(content), has_consent(path, sha256))
 
     def weights(self, weights: Weights) -> OnDisk:
         return find_weights(weights)

@@ -19,7 +19,7 @@ from engine.contract.job import AUTO_STRATEGY, FIELDS, load_values
 from engine.contract.job_fields import Field, Group, Need
 from engine.contract.problems import Problem
 from engine.contract.recipes import SETTABLE
-from engine.runs.consent import agree
+from engine.runs.consent import record_consent
 from engine.runs.resume import CHANGEABLE
 
 _TITLES: dict[Group, str] = {
@@ -230,7 +230,7 @@ def trust(model: str, sha256: str) -> list[Problem]:
     Returns a problem if that can't be saved.
     """
     try:
-        agree(model, sha256)
+        record_consent(model, sha256)
     except OSError as error:
         message = f"Your consent to run the model file can't be saved: {error}."
         return [Problem("model", message, "Set FOOTPLATE_HOME to a folder that you can write to.")]

@@ -28,7 +28,7 @@ from engine.contract.inference.conversion import (
 from engine.contract.job import Job
 from engine.contract.problems import errors
 from engine.runs.folder import RunFolder
-from engine.runs.metrics import measure_words
+from engine.runs.metrics import format_measure
 from engine.system.format import duration, size
 
 
@@ -133,7 +133,7 @@ def _comparison_lines(task: str, each: ComparedFile) -> list[str]:
     else:
         lines.append(f"{each.name} in {each.runtime}: loads")
     metrics = [
-        f"{measure_words(task, name, value)} (PyTorch: {measure_words(task, name, each.torch_measures[name])})"
+        f"{format_measure(task, name, value)} (PyTorch: {format_measure(task, name, each.torch_measures[name])})"
         for name, value in each.measures.items()
         if name in each.torch_measures
     ]

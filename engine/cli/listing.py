@@ -15,7 +15,7 @@ from engine.contract.protocol import ENCODE
 from engine.contract.recipes import load_recipes
 from engine.runs.folder import ENDED, RunFolder, RunSummary
 from engine.runs.index import RunIndex
-from engine.runs.metrics import best_words
+from engine.runs.metrics import format_best_metric
 from engine.runs.slurm import refresh_slurm_states
 from engine.system import paths
 from engine.system.files import read_file
@@ -50,7 +50,7 @@ def _run_row(run: RunSummary) -> tuple[str, ...]:
     name = f"{run.name or '–'}{' ★' if run.favorite else ''}"
     time, tags = duration(run.seconds), ", ".join(run.tags)
     state = f"{run.state} ({run.slurm})" if run.slurm and run.state not in ENDED else run.state
-    return (run.run_id, name, model, run.strategy, devices, best_words(run), time, state, tags)
+    return (run.run_id, name, model, run.strategy, devices, format_best_metric(run), time, state, tags)
 
 
 def catalogue(options: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.cli.terminal import table
 from engine.contract.search import SECONDS, Goal, Search, SearchState, Status, TrialRow
-from engine.runs.searches import confirmed_words, confirming_words
+from engine.runs.searches import describe_confirmed_result, describe_pending_confirmations
 from engine.system.format import NOT_KNOWN, counted, duration, metric_value
 
 
@@ -29,7 +29,7 @@ def progress_line(search: Search, state: SearchState) -> str:
     """Format the progress of a running search as a line."""
     active = [f"trial {row.title}: epoch {row.epoch}/{row.epochs}" for row in state.trials if row.state == "running"]
     left = f", {duration(state.seconds_left)} left" if state.seconds_left is not None else ""
-    done = confirming_words(state) or f"{_count_of_ended(state)} trials"
+    done = describe_pending_confirmations(state) or f"{_count_of_ended(state)} trials"
     return f"{done}, best {_best(search, state)}{left} · {', '.join(active) or 'starting'}"
 
 
@@ -56,13 +56,13 @@ def lines(search: Search, state: SearchState, status: Status) -> list[str]:
     text = [
         f"{search.name}: {status}, {_count_of_ended(state)} trials{''.join(f', {each}' for each in counts)}, "
         f"{duration(state.worked_s)} worked{left}",
-        *filter(None, (state.cause, confirming_words(state))),
+        *filter(None, (state.cause, describe_pending_confirmations(state))),
         *(table(head, rows) if rows else []),
     ]
     best = state.row(state.best)
     if best is not None:
         first_goal, *_ = search.goals
-        confirmed_by = confirmed_words(state, lambda value: _format_goal_value(first_goal, value))
+        confirmed_by = describe_confirmed_result(state, lambda value: _format_goal_value(first_goal, value))
         best_text = f"Best: trial {best.number}, {_format_goal_value(first_goal, best.values[0])}"
         text.append("; ".join(filter(None, (best_text, confirmed_by))))
         text.append(f"Its settings: {settings(best)}")

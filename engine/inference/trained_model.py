@@ -343,7 +343,7 @@ def find_checkpoint(run: RunFolder, checkpoint: str) -> Path:
 
 def read_plan(run: RunFolder) -> tuple[Job, Planned]:
     """Return the job and the plan of a run. Raises CannotLoad if the run has none."""
-    job, planned = run.job(), run.planned()
+    job, planned = run.job(), run.read_plan()
     if job is None:
         raise CannotLoad(Problem("run", f"The job of {run.run_id} can't be read.", "Choose another run."))
     if planned is None:

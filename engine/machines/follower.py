@@ -29,7 +29,7 @@ from engine.contract.nodes import (
 from engine.contract.protocol import ENCODE, Command
 from engine.machines.link import START_S, NodeLink, remote_command
 from engine.runs.folder import RunFolder, SupervisorFile, process_start
-from engine.runs.index import mirror_folder, mirrors_of
+from engine.runs.index import mirror_folder, mirrors_folder
 from engine.supervisor import endpoint
 from engine.supervisor.event_log import EventLog
 from engine.supervisor.server import Server
@@ -111,7 +111,7 @@ class Follower:
         self._progress_at = time.monotonic()
         name = self._run.run_id if self._run is not None else self._name
         command = remote_command(self._machine, "node", "--relay", name)
-        folder = paths.private_folder(mirrors_of(self._machine.name))
+        folder = paths.private_folder(mirrors_folder(self._machine.name))
         try:
             self._link = NodeLink(command, folder / "relay.log", self._selector, self._on_message, self._on_end)
         except OSError as error:

@@ -46,7 +46,7 @@ from engine.machines.devices import snapshot, start_sampling
 from engine.machines.files import NodeFiles, make_scratch
 from engine.machines.link import SupervisorLink
 from engine.machines.worker_server import WorkerServer
-from engine.runs.consent import agree
+from engine.runs.consent import record_consent
 from engine.runs.folder import RunFolder
 from engine.runs.queue.slot import QueueSlot
 from engine.runs.queue.tickets import CannotQueue
@@ -146,7 +146,7 @@ class _Node:
         """
         job = request.specs[0].job
         if job.model.model_file_sha256:  # the user has agreed to this content where the run was started
-            agree(job.model.name, job.model.model_file_sha256)
+            record_consent(job.model.name, job.model.model_file_sha256)
         assert self._files is not None
         self._files.open()
         specs = tuple(self._local_spec(request, spec) for spec in request.specs)

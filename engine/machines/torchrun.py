@@ -30,7 +30,7 @@ from engine.contract.worker import BY_ENVIRONMENT, FROM_WORKER, WorkerSpec
 from engine.machines.addresses import bind_collectives, local_address
 from engine.machines.files import node_folder
 from engine.processes.worker_process import WORKER, run_worker, worker_environment
-from engine.runs.consent import agree
+from engine.runs.consent import record_consent
 from engine.runs.folder import RunFolder, create_run, process_start
 from engine.supervisor.environment import usable_cores
 from engine.supervisor.execution import supervise
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str]) -> int:
     if job is None or errors(problems):
         return _refuse(problems if process.local_rank == 0 else [])
     if job.model.model_file_sha256:
-        agree(job.model.name, job.model.model_file_sha256)  # only to the content named on the command line
+        record_consent(job.model.name, job.model.model_file_sha256)  # only to the content named on the command line
     if not process.is_single_machine:
         bind_collectives(local_address(process.master, process.port))
     if process.rank == 0:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from engine.checks.disk import MODEL_FILE_BYTES
 from engine.data.datasets.images import DatasetError, UnreadableImage
 from engine.models.base import TaskError
-from engine.runs.consent import is_agreed
+from engine.runs.consent import has_consent
 from engine.system.format import counted
 from engine.system.regular_files import UnusableFile, read_regular
 
@@ -56,7 +56,7 @@ def load_module(path: str, agreed_sha256: str) -> tuple[Path, types.ModuleType]:
         message = f"The model file {path} can't be read ({error.strerror})."
         raise TaskError("model", message, "Check the path and its permissions.") from error
     sha256 = hashlib.sha256(source).hexdigest()
-    if sha256 != agreed_sha256 or not is_agreed(path, sha256):
+    if sha256 != agreed_sha256 or not has_consent(path, sha256):
         changed = " It has changed since you allowed it." if agreed_sha256 not in ("", sha256) else ""
         message = f"{file.name} contains code that you have not allowed to run yet.{changed}"
         raise TaskError("model", message, "Review the code, then allow it again.")

@@ -10,7 +10,7 @@ from engine.system import paths
 from engine.system.files import read_file
 
 
-def agree(path: str, sha256: str) -> None:
+def record_consent(path: str, sha256: str) -> None:
     """Record that the user allows the file at `path` to run while its content has the hash `sha256`. Raises OSError."""
     record, line = _consent_record(path, sha256)
     paths.make_home()
@@ -18,7 +18,7 @@ def agree(path: str, sha256: str) -> None:
     paths.write_atomically(record, line)
 
 
-def is_agreed(path: str, sha256: str) -> bool:
+def has_consent(path: str, sha256: str) -> bool:
     """Return True if the user has allowed the file with this content to run.
 
     Records that another user may have written are ignored.

@@ -99,7 +99,7 @@ def kind_of(name: str) -> str:
     return name.partition(" (GPU ")[0]
 
 
-def past_runs(job: Job, runs: Iterable[RunSummary], known: dict[str, PastRun | None]) -> list[PastRun]:
+def read_past_runs(job: Job, runs: Iterable[RunSummary], known: dict[str, PastRun | None]) -> list[PastRun]:
     """Read the newest past runs of the job's model, at most `MAX_PAST_RUNS`.
 
     `runs` are sorted from newest to oldest. `known` caches past runs by id, with None for runs that have not trained.
@@ -136,7 +136,7 @@ def estimate(
     validated_per_second = base.validated_per_second or base.images_per_second / _FORWARD_FRACTION
     training_images, validation_images = images
     epoch_s = training_images / (ratio * base.images_per_second) + validation_images / (ratio * validated_per_second)
-    memory, is_upper_bound = _memory(job, image_size, alike)
+    memory, is_upper_bound = _estimate_memory(job, image_size, alike)
     return Estimate(
         seconds=job.training.epochs * epoch_s,
         memory_bytes=memory,
@@ -151,7 +151,7 @@ def remaining_s(run: RunFolder, now: float | None = None) -> float | None:
 
     `now` is in seconds since the epoch, by default the current time.
     """
-    planned, step = run.planned(), run.summary().step
+    planned, step = run.read_plan(), run.summary().step
     if planned is None or step is None or step <= planned.from_step:
         return None
     elapsed_s = (time.time() if now is None else now) - planned.time
@@ -168,7 +168,10 @@ def _is_alike(past: PastRun, job: Job, device_kinds: Sequence[str]) -> bool:
 
 
 def _closeness(past: PastRun, job: Job, image_size: int) -> tuple[bool, ...]:
-    """Return, for each factor that affects the speed, True if it is equal. The most important factor comes first."""
+    """Return, for each factor that affects the speed, True if the past run and `job` have the same value.
+
+    The most important factor comes first.
+    """
     past_job = past.job
     return (
         past.image_size == image_size,
@@ -179,7 +182,7 @@ def _closeness(past: PastRun, job: Job, image_size: int) -> tuple[bool, ...]:
     )
 
 
-def _memory(job: Job, image_size: int, alike: Sequence[PastRun]) -> tuple[int | None, bool]:
+def _estimate_memory(job: Job, image_size: int, alike: Sequence[PastRun]) -> tuple[int | None, bool]:
     """Estimate the memory per device from the runs `alike`.
 
     Returns the memory, or None if it is unknown, and True if it is an upper bound. Only runs with the same image size,

@@ -56,11 +56,11 @@ class SavedEvaluation(NamedTuple):
         """Path of the file with label probabilities (.npy), which exists only for tasks with classes or labels."""
         return self.folder / PROBABILITIES_FILE
 
-    def samples(self) -> Samples:
+    def read_samples(self) -> Samples:
         """Read the per-sample results. Raises DamagedEvaluation."""
         return _read_part(self.folder / SAMPLES_FILE, Samples)
 
-    def curves(self) -> Curves:
+    def read_curves(self) -> Curves:
         """Read the precision-recall and ROC curves. The result is empty for tasks without curves.
 
         Raises DamagedEvaluation.
@@ -68,7 +68,7 @@ class SavedEvaluation(NamedTuple):
         file = self.folder / CURVES_FILE
         return _read_part(file, Curves) if file.exists() else Curves()
 
-    def resamples(self) -> Resamples:
+    def read_resamples(self) -> Resamples:
         """Read the metrics of the bootstrap resamples. Raises DamagedEvaluation."""
         return _read_part(self.folder / RESAMPLES_FILE, Resamples)
 
@@ -123,9 +123,11 @@ def compare(first: SavedEvaluation, second: SavedEvaluation) -> Comparison:
         if value_1 != value_2:
             message = f"The evaluations are of different {plural} ({value_1} and {value_2})."
             raise NotComparable(f"{message} Evaluate both models on the same split of the same folder.")
-    samples_1, samples_2 = first.samples(), second.samples()
+    samples_1, samples_2 = first.read_samples(), second.read_samples()
     are_paired = samples_1.paths == samples_2.paths  # otherwise resamples contain different samples
-    resamples_1, resamples_2 = (first.resamples().measures, second.resamples().measures) if are_paired else ({}, {})
+    resamples_1, resamples_2 = (
+        (first.read_resamples().measures, second.read_resamples().measures) if are_paired else ({}, {})
+    )
     differences = []
     for entry in before.entries:
         if entry.id in before.measures and entry.id in after.measures:

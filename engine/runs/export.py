@@ -199,7 +199,7 @@ def _private_names(runs: dict[str, RunFolder]) -> Iterator[tuple[str, str]]:
             yield notes.name or "", alias
             yield from ((tag, "<tag>") for tag in notes.tags)
             job = run.job()
-            planned = run.planned() if run_id in aliases else None
+            planned = run.read_plan() if run_id in aliases else None
             if planned is not None:  # short names would be replaced within words
                 yield from ((name, "<class>") for name in planned.classes if len(name) > 2)
             if job is None:

@@ -88,7 +88,7 @@ class SupervisorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     execution: int = 1
 
     def alive(self) -> bool:
-        return process_alive(self.pid, self.start_time)
+        return is_process_alive(self.pid, self.start_time)
 
 
 _SUPERVISOR = msgspec.json.Decoder(SupervisorFile)
@@ -168,7 +168,7 @@ def started_before_this_boot(start_time: float) -> bool:
     return sys.platform == "linux" and int(start_time // _MAX_UPTIME_S) != _boot_number()
 
 
-def process_alive(pid: int, start_time: float) -> bool:
+def is_process_alive(pid: int, start_time: float) -> bool:
     """Return True if a process with this pid and start time is running and is not a zombie."""
     import psutil
 
@@ -211,8 +211,8 @@ class RunFolder:
     def job(self) -> Job | None:
         return load_job(self.job_file)[0]
 
-    def _readable_job(self) -> Job:
-        """Read the run's job. Raises UnreadableJob if it is invalid, and OSError if the file can't be read."""
+    def _read_job(self) -> Job:
+        """Read the run's job. Raises UnreadableJob if the job is invalid, and OSError if the file can't be read."""
         job, problems = load_job(self.job_file)
         if job is None:
             open_file(self.job_file).close()  # raises OSError if the file is missing or unreadable
@@ -236,7 +236,7 @@ class RunFolder:
         with suppress(OSError), open_file(self.events_file) as stream:
             yield from filter(None, map(_decode_event, complete_lines(stream)))
 
-    def planned(self) -> Planned | None:
+    def read_plan(self) -> Planned | None:
         """Return the plan of the last execution that has started to train, or None if no execution has."""
         prefix, planned = _event_prefix(Planned), None
         with suppress(OSError), open_file(self.events_file) as stream:
@@ -290,7 +290,7 @@ class RunFolder:
         finished = last if isinstance(last, RunFinished) else None
         never_resumed = finished is not None and finished.execution == 1
         # Only a resumed run needs to read the job from its folder, which takes longer.
-        job = first.job if never_resumed and first is not None else self._readable_job()
+        job = first.job if never_resumed and first is not None else self._read_job()
         started = first.time if first is not None else self.job_file.stat().st_mtime
         slurm = read_slurm(self.path)
         # Under SLURM, a resumed run may be pending for long, while its log still ends with RunFinished.

@@ -151,10 +151,10 @@ def mirror_folder(host: str, run_id: str) -> RunFolder:
     """
     if not _RUN_ID.fullmatch(run_id):
         raise ValueError(f"{run_id!r} is not the id of a run")
-    return RunFolder(mirrors_of(host) / run_id)
+    return RunFolder(mirrors_folder(host) / run_id)
 
 
-def mirrors_of(host: str) -> Path:
+def mirrors_folder(host: str) -> Path:
     """Return the folder for the local copies of runs on `host`."""
     return paths.home() / "remote" / host
 
@@ -162,7 +162,7 @@ def mirrors_of(host: str) -> Path:
 def machine_of(run: RunFolder) -> str:
     """Return the host of a run's local copy, or "" if the run is on this machine."""
     host = run.path.parent
-    return host.name if host == mirrors_of(host.name) else ""
+    return host.name if host == mirrors_folder(host.name) else ""
 
 
 def _read_stamp(folder: str) -> _Stamp:

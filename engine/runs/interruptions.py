@@ -45,10 +45,10 @@ def explain_interruption(run: RunFolder) -> str:
     return f"{who} ended early. The end of {log.name}: {output}"
 
 
-def record_end(folder: Path, exit_code: int) -> None:
+def record_fatal_signal(folder: Path, exit_code: int) -> None:
     """Append the signal that killed a supervisor to supervisor.log.
 
-    Nothing is written if it exited otherwise, or if faulthandler has reported the signal.
+    Nothing is written if the supervisor exited without a signal, or if faulthandler has reported the signal.
     """
     if exit_code < 0 and -exit_code not in REPORTED_SIGNALS:
         try:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from engine.runs.folder import RunFolder
-from engine.runs.interruptions import record_end
+from engine.runs.interruptions import record_fatal_signal
 from engine.system import paths
 
 _EXIT_TIMEOUT_S = 2.0
@@ -19,7 +19,9 @@ _EXIT_TIMEOUT_S = 2.0
 
 def start_supervisor(run: RunFolder) -> int:
     """Start the supervisor of `run` in its own session and return its pid. Raises OSError."""
-    return start_detached("engine.supervisor", run.path, "supervisor.log", lambda code: record_end(run.path, code))
+    return start_detached(
+        "engine.supervisor", run.path, "supervisor.log", lambda code: record_fatal_signal(run.path, code)
+    )
 
 
 def start_detached(

@@ -20,7 +20,7 @@ def find_measure(task: str, name: str, described: Sequence[Measure] = ()) -> Mea
     return next((measure for measure in chain(described, *catalogue) if measure.id == name), None)
 
 
-def measure_words(
+def format_measure(
     task: str,
     name: str,
     value: float,
@@ -47,10 +47,10 @@ def headline_metric(run: RunSummary) -> tuple[str, float] | None:
     return (chosen, run.best[chosen]) if chosen is not None else None
 
 
-def best_words(run: RunSummary, write: Callable[..., str] = metric_value) -> str:
+def format_best_metric(run: RunSummary, write: Callable[..., str] = metric_value) -> str:
     """Format a run's headline metric, e.g. "Top-1 93.4%", or return "–" if it has none.
 
-    See `measure_words` for `write`.
+    See `format_measure` for `write`.
     """
     best = headline_metric(run)
-    return measure_words("", *best, write).replace(" accuracy", "") if best is not None else "–"
+    return format_measure("", *best, write).replace(" accuracy", "") if best is not None else "–"

@@ -59,7 +59,17 @@ VARIABLES = {
 
 
 class NoticeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Settings for notifications about runs. The docstring of this module describes the fields."""
+    """Settings for notifications about runs.
+
+    Attributes:
+        ended: True to notify about runs that have ended.
+        failed: True to notify about runs that have failed.
+        stalled: True to notify about runs that make no progress.
+        restarted: True to notify about runs that restart automatically.
+        least_minutes: Minimum duration of a run, including its time in the queue.
+        desktop: True to show notifications on the desktop.
+        command: Command line to run for a notification, or "".
+    """
 
     ended: bool = True
     failed: bool = True

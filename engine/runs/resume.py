@@ -63,8 +63,8 @@ def job_to_resume(run: RunFolder, changes: Mapping[str, Any] = _NO_CHANGES) -> t
 def changed_job(run: ResumableRun, changes: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
     """Return the run's job with `changes` (plain values by field name), and the problems that prevent resuming.
 
-    The job is None if there are problems. Otherwise, set its `resume_from` to the result of `checkpoint_of`, and check
-    with `job_checks.problems` if it can run on this machine.
+    The job is None if there are problems. Otherwise, the caller must set its `resume_from` to the result of
+    `checkpoint_of`, and check with `job_checks.problems` if it can run on this machine.
     """
     before, problems, state = run.job, list(run.problems), run.state
     if state not in ENDED:
@@ -81,7 +81,7 @@ def changed_job(run: ResumableRun, changes: Mapping[str, Any]) -> tuple[Job | No
         if is_fixed and not _are_equal(values[name], changes[name]):
             problems.append(_unchangeable_problem(name, FIELDS[name].label))
     if job is not None:
-        problems += _changed_options(before, job)
+        problems += _find_option_problems(before, job)
     epochs = changes.get("epochs", before.training.epochs)
     if state == "completed" and "epochs" not in invalid_names and epochs <= before.training.epochs:
         message = f"{run.run_id} is completed: it has trained all of its {counted(before.training.epochs, 'epoch')}."
@@ -120,7 +120,7 @@ def _are_equal(before: Any, after: Any) -> bool:
     return list(before) == list(after) if isinstance(before, list | tuple) else bool(before == after)
 
 
-def _changed_options(before: Job, after: Job) -> list[Problem]:
+def _find_option_problems(before: Job, after: Job) -> list[Problem]:
     """Return a problem for each changed option that must keep its value when a run is resumed."""
     known = {
         field.name: field

@@ -28,7 +28,7 @@ from engine.contract.search import (
     Trial,
     TrialRow,
 )
-from engine.runs.folder import RunFolder, create_run, list_runs, process_alive
+from engine.runs.folder import RunFolder, create_run, is_process_alive, list_runs
 from engine.runs.launch import start_detached, start_supervisor
 from engine.system import paths
 from engine.system.decode_errors import decode_file
@@ -76,7 +76,7 @@ class SearchFolder:
     def driver(self) -> DriverFile | None:
         """Return the process that drives the search, or None if none is running."""
         found = _read(self.path / DRIVER_FILE, DriverFile)
-        return found if found is not None and process_alive(found.pid, found.start_time) else None
+        return found if found is not None and is_process_alive(found.pid, found.start_time) else None
 
     def status(self) -> Status:
         """Determine the status of the search from the process table and the driver's last state."""
@@ -182,7 +182,7 @@ def train_best(search: Search, row: TrialRow) -> RunFolder:
     return run
 
 
-def confirming_words(state: SearchState) -> str:
+def describe_pending_confirmations(state: SearchState) -> str:
     """Describe pending confirmations, e.g. "Confirming the best 4 settings with other seeds: 3 of 4 trained".
 
     Returns "" if there are none.
@@ -196,20 +196,20 @@ def confirming_words(state: SearchState) -> str:
     return f"Confirming the {which} with other seeds: {trained} of {total} trained"
 
 
-def confirmed_words(state: SearchState, written: Callable[[float], str]) -> str:
+def describe_confirmed_result(state: SearchState, format_value: Callable[[float], str]) -> str:
     """Describe the confirmed result, e.g. "0.853 over 1 other seed, 0.802 with the job's own settings".
 
-    Returns "" if there is none. `written` formats a value of the goal.
+    Returns "" if there is none. `format_value` formats a value of the goal.
     """
     best, baseline = state.row(state.best), state.row(state.baseline)
     if best is None or best.mean is None:
         return ""
-    words = f"{written(best.mean)} over {counted(len(best.confirmed), 'other seed')}"
+    words = f"{format_value(best.mean)} over {counted(len(best.confirmed), 'other seed')}"
     if best is baseline:
         return f"{words}, with the job's own settings"
     if baseline is None or baseline.mean is None:
         return words
-    return f"{words}, {written(baseline.mean)} with the job's own settings"
+    return f"{words}, {format_value(baseline.mean)} with the job's own settings"
 
 
 def _read(file: Path, kind: type[_Struct]) -> _Struct | None:

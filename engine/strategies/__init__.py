@@ -28,8 +28,8 @@ def _sort_key(strategy: type[Strategy]) -> tuple[int, list[int], bool, str]:
     return (len(entry.mesh), [*map(MESH_DIMENSIONS.index, entry.mesh)], not entry.is_recommended, entry.id)
 
 
-def _accept(name: str, loaded: object) -> type[Strategy]:
-    """Return the strategy class that a plug-in provides as `name`. Raises Unusable if `loaded` is not one."""
+def _require_strategy(name: str, loaded: object) -> type[Strategy]:
+    """Return `loaded` if it is the strategy class of the plug-in `name`. Raises Unusable if it is not."""
     if not (isinstance(loaded, type) and issubclass(loaded, Strategy)):
         raise Unusable(f"it is a {type(loaded).__name__}, not a subclass of Strategy of engine.strategies")
     if loaded.entry.id != name:
@@ -37,7 +37,7 @@ def _accept(name: str, loaded: object) -> type[Strategy]:
     return loaded
 
 
-STRATEGIES: Registry[type[Strategy]] = Registry("footplate.strategies", find_strategies(), _accept)
+STRATEGIES: Registry[type[Strategy]] = Registry("footplate.strategies", find_strategies(), _require_strategy)
 """Built-in strategies and those of plug-ins, by id."""
 
 __all__ = ["STRATEGIES", "StepResult", "Strategy", "StrategyError"]

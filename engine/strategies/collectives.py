@@ -97,13 +97,13 @@ class GroupCollectives(Collectives):
     def _send(self, tensor: Tensor) -> None:
         """Send the values of `tensor` to rank 0, which calls `_receive`. An empty tensor is not sent."""
         if tensor.numel():
-            dist.send(_bytes(tensor.cpu().contiguous()), 0, group=self.group)
+            dist.send(_view_as_bytes(tensor.cpu().contiguous()), 0, group=self.group)
 
     def _receive(self, rank: int, outline: Tensor) -> Tensor:
         """Receive a tensor from `rank`. `outline` is a meta tensor with its shape and type."""
         tensor = torch.empty(outline.shape, dtype=outline.dtype)
         if tensor.numel():
-            dist.recv(_bytes(tensor), rank, group=self.group)
+            dist.recv(_view_as_bytes(tensor), rank, group=self.group)
         return tensor
 
     def all_gather_objects(self, value: Any) -> list[Any]:
@@ -124,7 +124,7 @@ def _map_tensors(state: Any, change: Callable[[Tensor], Any]) -> Any:
     return change(state) if isinstance(state, Tensor) else state
 
 
-def _bytes(tensor: Tensor) -> Tensor:
+def _view_as_bytes(tensor: Tensor) -> Tensor:
     """View the memory of a contiguous tensor of any type as bytes."""
     return tensor.view(-1).view(torch.uint8)
 

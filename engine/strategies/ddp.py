@@ -85,7 +85,7 @@ class DataParallelProcesses(Distributed, SingleDevice):
         if job.checkpoints.resume_from or (job.parallel.static_graph and job.training.accumulation > 1):
             # DDP rearranges its buckets after its first backward pass, which changes the order of sums. A resumed run had
             # already done so before. With a static graph, moreover, the first pass must reduce gradients.
-            self._blank_backward(torch.Tensor.backward)
+            self._run_blank_backward(torch.Tensor.backward)
             self.model.zero_grad()
 
     def no_sync(self) -> AbstractContextManager[None]:
@@ -111,17 +111,17 @@ class DataParallelProcesses(Distributed, SingleDevice):
                     results.append(self.forward_backward(chunks[-1], optimizer_step))
                 result = sum_results(results)
             else:
-                self._blank_backward(optimizer_step.backward)
+                self._run_blank_backward(optimizer_step.backward)
                 result = StepResult(loss=None, correct=None, images=None)
                 self.profiler.mark("backward")
             optimizer_step.step(result.loss)
         self.profiler.mark("optimizer")
         return result
 
-    def _blank_backward(self, backward: Callable[[Tensor], None]) -> None:
-        """Run a backward pass with gradients of 0 on blank images.
+    def _run_blank_backward(self, backward: Callable[[Tensor], None]) -> None:
+        """Run a backward pass with gradients of 0 on blank images, and take part in DDP's reduction.
 
-        A rank without images calls it, because the other ranks wait for its gradients in DDP's reduction.
+        A rank without images needs this, because the other ranks wait for its gradients.
         """
         with time_reduction(self.profiler.timer, self.forward):
             self.blank_pass(backward)

@@ -68,7 +68,7 @@ class Distributed(Strategy):
         if on_gpu and self.spec.world_size > 1:
             check_links(self.spec, self.device, self.collectives)
 
-    def mesh(self) -> DeviceMesh:
+    def create_mesh(self) -> DeviceMesh:
         """Create the device mesh of all ranks.
 
         It has the dimensions "replicate", "shard", "pipeline" and "tensor", except those with a single rank. If

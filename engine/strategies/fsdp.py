@@ -83,7 +83,7 @@ class FullySharded(Distributed, SingleDevice):
             # The speed of a device is measured with the complete model.
             balance(self, model.to(self.device), objective, shape)
             model.cpu()
-        self.mesh_of_ranks = self.mesh()
+        self.mesh_of_ranks = self.create_mesh()
         complete = [tensor.detach() for tensor in tensors_of(model)]
         self._divide(model)
         self.groups = self._shard(model)

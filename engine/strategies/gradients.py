@@ -25,7 +25,7 @@ def match_strides(parameters: Iterable[nn.Parameter]) -> None:
 
 def sum_gradients(gradients: Sequence[Tensor], group: dist.ProcessGroup) -> None:
     """Sum each gradient over the ranks of `group`, in place. All ranks must pass the gradients in the same order."""
-    _in_buckets(gradients, lambda flat: dist.all_reduce(flat, group=group, async_op=True))
+    _run_in_buckets(gradients, lambda flat: dist.all_reduce(flat, group=group, async_op=True))
 
 
 def broadcast(parameters: Sequence[Tensor], source: int, group: dist.ProcessGroup | None) -> None:
@@ -33,17 +33,17 @@ def broadcast(parameters: Sequence[Tensor], source: int, group: dist.ProcessGrou
 
     All ranks must pass the parameters in the same order.
     """
-    _in_buckets(parameters, lambda flat: dist.broadcast(flat, source, group=group, async_op=True))
+    _run_in_buckets(parameters, lambda flat: dist.broadcast(flat, source, group=group, async_op=True))
 
 
 @torch.no_grad()
-def _in_buckets(tensors: Sequence[Tensor], start_collective: Callable[[Tensor], dist.Work | None]) -> None:
+def _run_in_buckets(tensors: Sequence[Tensor], start_collective: Callable[[Tensor], dist.Work | None]) -> None:
     """Run a collective on `tensors` in place, one bucket after another.
 
-    `start_collective` starts it on the flattened tensors of a bucket.
+    `start_collective` starts the collective on the flattened tensors of a bucket.
     """
     pending = []
-    for bucket in _buckets(tensors):
+    for bucket in _group_in_buckets(tensors):
         flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
         pending.append((bucket, flat, start_collective(flat)))
     for bucket, flat, work in pending:
@@ -54,7 +54,7 @@ def _in_buckets(tensors: Sequence[Tensor], start_collective: Callable[[Tensor], 
             tensor.copy_(part.view_as(tensor))
 
 
-def _buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+def _group_in_buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
     """Group consecutive `tensors` of one type into buckets of at most `BUCKET_BYTES`.
 
     A larger tensor gets a bucket of its own.

@@ -37,8 +37,8 @@ class LayerPair(NamedTuple):
         second: Layer that is divided by rows.
         units: Number of hidden units or heads, which must be a multiple of the number of ranks.
         dropouts: Dropout layers between the two.
-        elementwise: All elementwise layers of the sequence that contains the two, since those after `second` must not
-            change its output in place either.
+        elementwise: All elementwise layers in the sequence of layers that contains the pair. None of them, including
+            those after `second`, may run in place.
         attention: Module with the heads, or None for an MLP.
     """
 

@@ -110,7 +110,7 @@ class Pipeline(Distributed):
         self.microbatch_size = self.batch_size // (job.training.accumulation * microbatches)
         super().setup()
         if self.dims.replicate > 1:
-            mesh = self.mesh()
+            mesh = self.create_mesh()
             self.group, self.peers = mesh.get_group("pipeline"), mesh.get_group("replicate")
 
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
@@ -229,7 +229,7 @@ class Pipeline(Distributed):
         return boundaries
 
     def _build_schedule(self) -> None:
-        """Create the training schedule of this rank's stages, and give the profiler its idle fraction in theory."""
+        """Create the training schedule of this rank's stages, and give the profiler its theoretical idle fraction."""
         # Imported here, because the import is slow and other strategies do not need it.
         from engine.strategies.pipelining import schedules
         from engine.strategies.pipelining.stage import RecordedStage, StageModule
@@ -256,7 +256,7 @@ class Pipeline(Distributed):
             )
             for stage, module in modules.items()
         ]
-        self._training = schedules.build(self.schedule, stages, self.microbatches, self._loss)
+        self._training = schedules.create_schedule(self.schedule, stages, self.microbatches, self._loss)
         order = schedules.pass_order(self.schedule, self._training, self.dims.pipeline, self.microbatches)
         self.profiler.schedule, self.profiler.devices = self.schedule, self.dims.pipeline
         self.profiler.theory = idle_fraction(simulate(order))

@@ -106,7 +106,7 @@ class Rehearsal:
     def __exit__(self, *error: object) -> None:
         self._contexts.close()
 
-    def seconds(self) -> float:
+    def time_pass(self) -> float:
         """Run one forward and backward pass, and return its duration in seconds."""
         started = clock(self.inputs.device)
         with autocast(self.inputs.device, self._precision):
@@ -128,7 +128,7 @@ def measure_images_per_second(
         while len(seconds) < WARM_UP + TIMED_STEPS:
             if strategy.is_stopped():
                 return 0.0
-            seconds.append(rehearsal.seconds())
+            seconds.append(rehearsal.time_pass())
     return rehearsal.images / statistics.median(seconds[WARM_UP:])
 
 

@@ -214,7 +214,7 @@ class DeviceStopwatch(Stopwatch):
         self._begin()
 
     def _begin(self) -> None:
-        """Decide at random whether to time the next step."""
+        """Begin a step, and decide at random whether it is timed."""
         elapsed = self._seconds + time.perf_counter() - self._resumed_at
         self._is_sampling = self._random.random() < SAMPLES_PER_S * elapsed / self._steps if self._steps else True
         # The first event only marks the start, so its name does not matter.

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from engine.processes import imports
 from engine.processes.worker_process import can_fork
-from engine.runs.interruptions import record_end
+from engine.runs.interruptions import record_fatal_signal
 from engine.supervisor.execution import supervise
 from engine.system import linux, stdio
 
@@ -92,4 +92,4 @@ def _reap(folders: dict[int, Path]) -> None:
             if not pid:
                 return
             if pid in folders:
-                record_end(folders.pop(pid), os.waitstatus_to_exitcode(status))
+                record_fatal_signal(folders.pop(pid), os.waitstatus_to_exitcode(status))

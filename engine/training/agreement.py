@@ -56,6 +56,6 @@ class Agreement:
         self._sent = Requests()
 
     def _take_result(self) -> Requests:
-        """Wait for the pending exchange, and return the requests of all ranks in it, or none if there is no exchange."""
+        """Wait for the pending exchange and return the requests of all ranks. Without one, all requests are False."""
         result, self._result = self._result, None
         return Requests(*map(bool, result())) if result is not None else Requests()

@@ -69,7 +69,7 @@ class _TrialStopped(Exception):  # noqa: N818  (a state of things more than an e
 
 
 class Autotuner:
-    """Maker of the automatic choices for a run of `steps` steps.
+    """Autotuner that chooses the precision, memory format and compilation for a run of `steps` steps.
 
     All ranks call `decide` before `Strategy.wrap`, and `compile` after it. Rank 0 reports each choice.
 
@@ -204,7 +204,7 @@ class Autotuner:
             self._choose("memory_format", "contiguous", refusal)
             return
         candidates = [partial(_set_memory_format, rehearsal, model, each) for each in FORMATS.values()]
-        pass_s = self._compare(rehearsal, *candidates)
+        pass_s = self._measure_candidates(rehearsal, *candidates)
         choice = "channels_last" if pass_s and _is_faster(*pass_s) else "contiguous"
         why = _explain_comparison("contiguous", "channels_last", *pass_s) if pass_s else self._trial_failed
         self._choose("memory_format", choice, why)
@@ -217,14 +217,15 @@ class Autotuner:
         if self._passes < 2 * (WARM_UP + MIN_PASSES):
             return f"a run of {counted(self._steps, 'step')} is too short for a trial to pay off"
         if self._strategy.device.type == "cuda" and any(map(_is_depthwise, model.modules())):
-            pass_s = self._compare(rehearsal, _keep_current)
+            pass_s = self._measure_candidates(rehearsal, _keep_current)
             return self._explain_too_short(pass_s[0], DEPTHWISE_SAVES, DEPTHWISE_S) if pass_s else self._trial_failed
         return ""
 
     def _explain_too_short(self, pass_s: float, saved: float, cost_s: float) -> str:
         """Return an explanation if the run is too short for a change to pay off, otherwise "".
 
-        The change costs `cost_s` once and saves at most the fraction `saved` of each pass.
+        `pass_s` is the duration of a forward and backward pass. The change costs `cost_s` once, and saves at most the
+        fraction `saved` of each pass.
         """
         run_s = pass_s * self._steps * self.job.training.accumulation
         if run_s * saved >= cost_s:
@@ -237,12 +238,14 @@ class Autotuner:
         """Explanation of a choice that was made because the trial of the alternative failed."""
         return f"a trial of the alternative failed ({self._error or 'on another rank'})"
 
-    def _compare(self, rehearsal: Rehearsal, *candidates: Callable[[], object], warm_up: int = WARM_UP) -> list[float]:
-        """Measure the duration of a pass with each candidate, and return the mean over all ranks.
+    def _measure_candidates(
+        self, rehearsal: Rehearsal, *candidates: Callable[[], object], warm_up: int = WARM_UP
+    ) -> list[float]:
+        """Measure the seconds of a pass with each candidate, and return their means over all ranks.
 
-        A candidate is a function that prepares the model for its passes. Returns [] if a pass failed on any rank, with
-        the reason in `_error`. Raises _TrialStopped if the run is stopped on any rank. The passes are subtracted from
-        those that trials may still make.
+        A candidate is a function that prepares the model for a pass. If a pass fails on any rank, the result is [], and
+        `_error` is the reason. Raises _TrialStopped if the run is stopped on any rank. The passes count against the
+        number of passes that trials may make.
         """
         strategy = self._strategy
         self._passes -= len(candidates) * (WARM_UP + MIN_PASSES)
@@ -257,9 +260,9 @@ class Autotuner:
                     if self._is_stopped():
                         break
                     arrange()
-                    measured.append(rehearsal.seconds())
+                    measured.append(rehearsal.time_pass())
             except Exception as error:  # a custom model may fail in any way; training reports it if it fails again
-                self._error = _first_line(error)
+                self._error = _summarize_error(error)
             newest = [measured[-1] for measured in seconds if measured]
             is_clear = number > warm_up and max(newest) > CLEAR * min(newest)
             is_over = number >= warm_up + MIN_PASSES and time.perf_counter() - started > ENOUGH_S
@@ -301,7 +304,7 @@ class Autotuner:
     def _try_compiling(self, rehearsal: Rehearsal, model: nn.Module) -> None:
         """Compile the model if the run is long enough for it to pay off. Keep the compiled model if it is faster."""
         job = self.job
-        eager = self._compare(rehearsal, _keep_current)
+        eager = self._measure_candidates(rehearsal, _keep_current)
         if not eager:
             self._choose("compile", "off", self._trial_failed)
             return
@@ -328,16 +331,18 @@ class Autotuner:
     def _compile_and_time(self, rehearsal: Rehearsal, model: nn.Module, mode: str) -> list[float]:
         """Compile the model and measure its passes after a warm-up.
 
-        Returns the seconds of a pass in a list, or [] if compiling or a pass failed on any rank.
+        Returns a list with the seconds of a pass, or [] if compiling or a pass failed on any rank.
         """
         if self._strategy.device.type == "cpu":
             compile_in_this_process()
         model.compile(mode=mode)
-        return self._compare(rehearsal, _keep_current, warm_up=2)  # CUDA graphs are recorded in the second pass
+        return self._measure_candidates(
+            rehearsal, _keep_current, warm_up=2
+        )  # CUDA graphs are recorded in the second pass
 
 
 def _keep_current() -> None:
-    """Do nothing, so that `Autotuner._compare` times the model as it is."""
+    """Do nothing, so that `Autotuner._measure_candidates` times the model as it is."""
 
 
 def _is_depthwise(module: nn.Module) -> bool:
@@ -382,6 +387,6 @@ def _format_seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.1f} ms"
 
 
-def _first_line(error: Exception) -> str:
+def _summarize_error(error: Exception) -> str:
     """Return the kind of an error and the beginning of its message."""
     return f"{type(error).__name__}: {error}".splitlines()[0][:200]

@@ -38,7 +38,7 @@ from engine.tasks.base import Task
 from engine.tasks.mixing import mixing_transform
 from engine.training.callbacks.predictions import PickedImages, PickedSamples, Predictions, RankSamples
 from engine.training.report import Reporter
-from engine.training.sample_processes import SampleProcesses, SplitName, are_worthwhile
+from engine.training.sample_processes import SampleProcesses, SplitName, should_use_processes
 from engine.training.split_loader import SplitLoader
 
 
@@ -71,7 +71,7 @@ class DataLoaders:
         job, strategy, train = self._spec.job, self._strategy, self._splits.train
         if not strategy.loads_data or job.data.loader_workers < 2 or not isinstance(train, SampleSet):
             return
-        if are_worthwhile(train, len(train) * job.training.epochs // strategy.data_world):
+        if should_use_processes(train, len(train) * job.training.epochs // strategy.data_world):
             self._processes = SampleProcesses(job, self._splits, lambda text: self._reporter.send(LogLine(text=text)))
 
     def close(self) -> None:
@@ -79,15 +79,15 @@ class DataLoaders:
         if self._processes is not None:
             self._processes.close()
 
-    def train(self) -> SplitLoader:
+    def create_train_loader(self) -> SplitLoader:
         """Create the loader for this worker's part of the training split."""
         return self._create_split_loader(self._splits.train, self._create_sampler(self._splits.train, shuffle=True))
 
-    def val(self) -> SplitLoader:
+    def create_val_loader(self) -> SplitLoader:
         """Create the loader for this worker's part of the validation split."""
         return self._create_split_loader(self._splits.val, self._create_sampler(self._splits.val, shuffle=False))
 
-    def predictions(self) -> Predictions | None:
+    def create_predictions(self) -> Predictions | None:
         """Create the callback that saves predictions for validation samples. Return None if the job requests none."""
         if not self._spec.job.checkpoints.predictions or not len(self._splits.val):
             return None
@@ -237,8 +237,8 @@ def create_image_loader(
 ) -> BatchLoader:
     """Create a loader for `images`, which belong to one of the job's `splits`.
 
-    If `sampler` shuffles, the loader yields augmented training batches. Their image sizes, if these vary, keep within
-    `limits`. `settings` are additional arguments of BatchLoader.
+    If `sampler` shuffles, the loader yields augmented training batches. If their image sizes vary, they are
+    within `limits`. `settings` are additional arguments of BatchLoader.
     """
     size, is_training = task.image_size(job), sampler.shuffle
     varies = is_training and not set(varying_size_fields(job)) <= set(task.entry.without)

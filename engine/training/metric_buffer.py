@@ -90,11 +90,11 @@ class BufferedMetrics:
         self._steps = steps
         self._wait_s = wait_s
         self._seconds = seconds
-        self._losses = _Copy([result.loss for result in results])
-        self._parts = _Copy([result.losses for result in results])
+        self._losses = _BackgroundCopy([result.loss for result in results])
+        self._parts = _BackgroundCopy([result.losses for result in results])
         self._has_correct = any(result.correct is not None for result in results)
-        self._correct = _Copy([result.correct for result in results])
-        self._images = _Copy([result.images for result in results])
+        self._correct = _BackgroundCopy([result.correct for result in results])
+        self._images = _BackgroundCopy([result.images for result in results])
 
     def read(self) -> StepTotals:
         """Wait for the results and return their sums on this rank."""
@@ -113,8 +113,8 @@ class BufferedMetrics:
         )
 
 
-class _Copy:
-    """Copy of numbers and tensors to the CPU that runs in the background. The tensors have one shape and one device."""
+class _BackgroundCopy:
+    """Background copy of numbers and tensors to the CPU. All tensors have the same shape and device."""
 
     def __init__(self, values: Sequence[Tensor | int | None]) -> None:
         """Start copying the `values`. Those that are None are left out."""

@@ -97,7 +97,7 @@ class Reporter:
             self._condition.notify()
 
     def set_phase(self, phase: Phase, detail: str = "") -> None:
-        """Set the phase of the run. Rank 0 reports it for all ranks."""
+        """Set the phase of the run. Rank 0 reports it for all ranks, with a `detail` such as "after step 7"."""
         ends_preparation = self._phase == "preparing" != phase
         self._phase = phase
         # The first step includes one-time work and does not count as the longest.
@@ -131,8 +131,8 @@ class Reporter:
         self.step = step
         self._activity = (self._activity[0], now)
 
-    def _heartbeat(self) -> Heartbeat:
-        """Describe the activity of the main thread, with its stack if the activity takes longer than `INSPECT_S`."""
+    def _create_heartbeat(self) -> Heartbeat:
+        """Create a heartbeat. It locates the main thread in the code if its activity takes longer than `INSPECT_S`."""
         activity, since = self._activity
         seconds = time.monotonic() - since
         thread_state, location = inspect_stack(self._main_thread) if seconds > INSPECT_S else ("", "")
@@ -198,7 +198,7 @@ class Reporter:
             now = time.monotonic()
             if now >= self._next_heartbeat:
                 self._next_heartbeat = now + HEARTBEAT_S
-                messages.append(self._heartbeat())
+                messages.append(self._create_heartbeat())
             try:
                 if messages:
                     self._channel.sendall(b"".join(ENCODE.encode(message) + b"\n" for message in messages))

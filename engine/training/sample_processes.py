@@ -66,11 +66,11 @@ Any other request is the id of a process whose exit code is requested.
 SplitName = Literal["train", "val"]
 
 
-def are_worthwhile(samples: SampleSet, loads: int) -> bool:
+def should_use_processes(samples: SampleSet, loads: int) -> bool:
     """Return True if separate processes would load `samples` faster. A run loads `loads` samples in total.
 
-    They must be of a user-defined class whose code takes much processor time and blocks other threads. The copy of
-    them in the server must fit into the free memory.
+    This is so if a user-defined class takes much processor time and blocks other threads when it loads samples. A copy
+    of the dataset must also fit into the free memory.
     """
     if sys.platform != "linux" or type(samples).__module__.partition(".")[0] == "engine":
         return False
@@ -86,7 +86,12 @@ def are_worthwhile(samples: SampleSet, loads: int) -> bool:
 
 
 class _LoadCost(NamedTuple):
-    """Processor time of loading a sample in seconds, and the time blocked by other threads relative to it."""
+    """Cost of loading a sample.
+
+    Attributes:
+        sample_s: Processor time in seconds.
+        blocked: Time for which other threads blocked this thread, relative to its processor time.
+    """
 
     sample_s: float
     blocked: float
@@ -95,7 +100,7 @@ class _LoadCost(NamedTuple):
 def _measure_load(samples: SampleSet, start: threading.Barrier) -> _LoadCost:
     """Load samples for `MEASURED_S` seconds, at least one, and measure the processor time and blocking of this thread.
 
-    It begins when all threads have arrived at `start`.
+    The measurement begins when all threads have arrived at `start`.
     """
     start.wait()
     started_at, processor_s, queued_s = time.perf_counter(), time.thread_time(), linux.waited_for_core_s()
@@ -160,7 +165,7 @@ class SampleProcesses:
             process.connection.send((split, index, epoch))
             arrays = process.connection.recv()
         except (EOFError, OSError):
-            raise self._report_death(process.pid, samples.path(index)) from None
+            raise self._create_exit_error(process.pid, samples.path(index)) from None
         self._idle.append(process)
         if arrays is None:
             return samples.load(index, epoch)  # raises the error in this process, with its traceback
@@ -202,8 +207,8 @@ class SampleProcesses:
             self._on_log(f"Threads load samples, not processes: {problem}" if problem else "Processes load samples")
         return self._state == "ready"
 
-    def _report_death(self, pid: int, path: str) -> DatasetError:
-        """Return the error for a process that has exited while it loaded the sample `path`, with its exit code."""
+    def _create_exit_error(self, pid: int, path: str) -> DatasetError:
+        """Create the error for a process that has exited while it loaded the sample `path`, with its exit code."""
         try:
             with self._lock:
                 self._control.send(pid)

@@ -50,11 +50,11 @@ def inspect_stack(thread: int) -> tuple[ThreadState, str]:
     end in the standard library.
     """
     frame = sys._current_frames().get(thread)
-    while frame is not None and _is_standard(_file(frame)):
+    while frame is not None and _is_standard(_get_path(frame)):
         frame = frame.f_back
     if frame is None:
         return "", ""
-    file, function = _file(frame), frame.f_code.co_name
+    file, function = _get_path(frame), frame.f_code.co_name
     location = f"{function} ({Path(file).name}, line {frame.f_lineno})"
     if file.startswith(_READING):
         return "reading", location
@@ -65,8 +65,8 @@ def inspect_stack(thread: int) -> tuple[ThreadState, str]:
     return "waiting" if is_waiting and not file.startswith(_WRITING) else "working", location
 
 
-def _file(frame: FrameType) -> str:
-    """Return the path of the file with the frame's function, with slashes on all systems."""
+def _get_path(frame: FrameType) -> str:
+    """Return the path of the source file of a frame, with forward slashes on all systems."""
     return frame.f_code.co_filename.replace("\\", "/")
 
 

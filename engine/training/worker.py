@@ -33,7 +33,7 @@ from engine.tasks.base import DatasetInfo, Task, add_plugin_metrics
 from engine.tasks.registry import TASKS
 from engine.torch_compat import keep_compiled_in
 from engine.training.autotune import Autotuner
-from engine.training.callbacks.unfreezing import disable_gradients, mark_frozen
+from engine.training.callbacks.unfreezing import disable_gradients, enable_frozen_gradients
 from engine.training.checkpointing.checkpoint_writer import TrainProgress
 from engine.training.checkpointing.checkpointer import Checkpointer
 from engine.training.checkpointing.resume import Checkpoint
@@ -110,7 +110,7 @@ class WorkerContext(NamedTuple):
     parameter_counts: tuple[int, int]
     dataloaders: DataLoaders
 
-    def optimizer_step(self, steps: int) -> OptimizerStep:
+    def create_optimizer_step(self, steps: int) -> OptimizerStep:
         """Create the optimizer for `steps` steps per epoch.
 
         It does not update the parameters in `frozen` until they are released.
@@ -136,7 +136,7 @@ def prepare(spec: WorkerSpec, reporter: Reporter) -> WorkerContext:
     job = spec.job.with_fields(strategy=spec.job.resolved_strategy)
     spec = msgspec.structs.replace(spec, job=job)
     reporter.set_phase("preparing")
-    _use_cores(spec)
+    _set_thread_count(spec)
     task = TASKS[job.task]
     strategy = STRATEGIES[job.resolved_strategy](spec)
     strategy.setup()
@@ -148,7 +148,7 @@ def prepare(spec: WorkerSpec, reporter: Reporter) -> WorkerContext:
         checkpoint = Checkpoint(job, splits.classes, model.state_dict(), strategy.collectives)
     streams = RandomStreams(job.training.seed)
     counts = _parameter_counts(model)
-    frozen = mark_frozen(model) if job.unfreezes else frozenset()
+    frozen = enable_frozen_gradients(model) if job.unfreezes else frozenset()
     groups = parameter_groups(model, job)
     autotuner = _wrap(strategy, task, splits, model, checkpoint, reporter=reporter)
     spec = msgspec.structs.replace(spec, job=strategy.job)
@@ -181,10 +181,10 @@ def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerD
     context = prepare(spec, reporter)
     strategy, dataloaders = context.strategy, context.dataloaders
     dataloaders.start_processes()
-    train, val = dataloaders.train(), dataloaders.val()
+    train, val = dataloaders.create_train_loader(), dataloaders.create_val_loader()
     chain_prefetching(train, val, strategy.job.training.epochs)
     try:
-        optimizer_step = context.optimizer_step(train.steps)
+        optimizer_step = context.create_optimizer_step(train.steps)
         checkpointer = Checkpointer(
             context.spec,
             strategy,
@@ -210,7 +210,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerD
             train=train,
             val=val,
             start=start,
-            predictions=dataloaders.predictions(),
+            predictions=dataloaders.create_predictions(),
             every_step=every_step,
         )
         with checkpointer:
@@ -223,7 +223,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerD
     return done
 
 
-def _use_cores(spec: WorkerSpec) -> None:
+def _set_thread_count(spec: WorkerSpec) -> None:
     """Limit torch to this worker's share of the available cores. On CPUs, the job may set a number of threads.
 
     PyTorch recommends one thread per core and a division of the cores among processes (Performance Tuning Guide, CPU
@@ -246,8 +246,8 @@ def _wrap(
 ) -> Autotuner:
     """Make the automatic choices for the plain `model`, and wrap it with the strategy.
 
-    All ranks call it together. A run that resumes from `checkpoint` on the same devices uses the choices in it. Other
-    runs measure candidates.
+    Returns the autotuner, which has yet to compile the model. All ranks call it together. A run that resumes from
+    `checkpoint` on the same devices reuses its choices. Other runs measure candidates.
     """
     job = strategy.spec.job
     example_shape = task.example_shape(job, splits.channels)

@@ -12,7 +12,7 @@ from PySide6.QtGui import QFontDatabase
 from PySide6.QtWidgets import QFrame, QLabel, QPlainTextEdit, QVBoxLayout
 
 from engine.checks.disk import model_file_sha256
-from engine.runs.consent import agree
+from engine.runs.consent import record_consent
 from engine.system.plain_text import escaped
 from engine.system.regular_files import UnusableFile, open_regular
 from gui.format import localized
@@ -137,7 +137,7 @@ def _save_consent(path: str, asked_sha256: str | None) -> tuple[str, str | None,
     sha256 = model_file_sha256(path)
     if sha256 is not None and sha256 == asked_sha256:
         try:
-            agree(path, sha256)
+            record_consent(path, sha256)
         except OSError as error:
             return (
                 path,

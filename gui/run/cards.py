@@ -15,7 +15,7 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.job import FIELDS
 from engine.contract.problems import Choice
 from engine.runs.folder import RunFolder
-from engine.runs.metrics import measure_words
+from engine.runs.metrics import format_measure
 from gui.format import localized, metric_value, size
 from gui.run.curves.time_spent import TimeSpentView
 from gui.sources.run_data import RunData
@@ -153,7 +153,7 @@ def describe_result(run: RunFolder, data: RunData) -> str:
 def _format_metrics(metrics: dict[str, float], data: RunData) -> str:
     """Format all metrics with titles and units."""
     task = data.started.job.task if data.started is not None else ""
-    return ", ".join(measure_words(task, name, value, metric_value) for name, value in metrics.items())
+    return ", ".join(format_measure(task, name, value, metric_value) for name, value in metrics.items())
 
 
 class _Advice(NamedTuple):

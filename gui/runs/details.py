@@ -27,7 +27,7 @@ from PySide6.QtWidgets import (
 from engine.contract.job import FIELDS, changed_fields
 from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.holding import FolderSize, measure_folder
-from engine.runs.metrics import best_words
+from engine.runs.metrics import format_best_metric
 from engine.runs.notes import tags_of
 from engine.system.format import duration
 from gui.actions import Action, bind
@@ -282,7 +282,7 @@ def _state_text(run: RunSummary) -> str:
         state_text = tr("Interrupted{lasted} while {run}").format(lasted=lasted, run=describe_activity(run))
     else:
         state_text = f"{run.state.capitalize()}{lasted}"
-    best = f"best {best_words(run, metric_value)}" if run.best else ""
+    best = f"best {format_best_metric(run, metric_value)}" if run.best else ""
     texts = [text for text in (state_text, best, f"started {format_date_and_time(run.started)}") if text]
     return " · ".join(texts) + (f"\n{run.cause}" if run.cause else "")
 

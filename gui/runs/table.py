@@ -14,7 +14,7 @@ from PySide6.QtGui import QFocusEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QLineEdit
 
 from engine.runs.folder import RunSummary
-from engine.runs.metrics import best_words, headline_metric
+from engine.runs.metrics import format_best_metric, headline_metric
 from engine.system.format import NOT_KNOWN, duration
 from engine.system.plain_text import shortened
 from gui.format import format_date_and_time, metric_value
@@ -103,7 +103,7 @@ def state_words(run: RunSummary) -> str:
 COLUMNS: tuple[Column[RunSummary], ...] = (
     Column(tr("Name"), run_title, lambda run: run_title(run).lower()),
     Column(tr("State"), state_words, lambda run: run.state),
-    Column(tr("Best"), lambda run: best_words(run, metric_value), _best_key, is_numeric=True),
+    Column(tr("Best"), lambda run: format_best_metric(run, metric_value), _best_key, is_numeric=True),
     Column(tr("Model"), lambda run: model_title(run.model), lambda run: model_title(run.model).lower()),
     Column(tr("Strategy"), lambda run: strategy_title(run.strategy), lambda run: strategy_title(run.strategy)),
     Column(tr("Devices"), lambda run: devices_words(run.devices), lambda run: devices_words(run.devices)),

@@ -11,7 +11,7 @@ from PySide6.QtGui import QFont, QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QLabel, QProgressBar, QPushButton, QSplitter, QWidget
 
 from engine.contract.search import Goal, SearchState, Status, TrialRow, TrialState
-from engine.runs.searches import best_job, confirmed_words, confirming_words
+from engine.runs.searches import best_job, describe_confirmed_result, describe_pending_confirmations
 from engine.system.format import duration, listed
 from gui.actions import HERE, Action, bind
 from gui.format import counted, localized
@@ -253,7 +253,9 @@ def progress_text(status: Status, state: SearchState) -> str:
     ]
     left = f", about {duration(state.seconds_left)} left" if state.seconds_left is not None else ""
     worked = f"{duration(state.worked_s)}{left if status == 'running' else ''}" if state.worked_s else ""
-    return " · ".join(filter(None, (STATUS[status], trials, confirming_words(state), ", ".join(counts), worked)))
+    return " · ".join(
+        filter(None, (STATUS[status], trials, describe_pending_confirmations(state), ", ".join(counts), worked))
+    )
 
 
 def _best_text(data: SearchData, best: TrialRow) -> str:
@@ -262,7 +264,7 @@ def _best_text(data: SearchData, best: TrialRow) -> str:
         f"{goal.title} {format_goal_value(goal, value)}"
         for goal, value in zip(data.search.goals, best.values, strict=True)
     )
-    confirmed = confirmed_words(data.state, lambda value: format_goal_value(data.search.goals[0], value))
+    confirmed = describe_confirmed_result(data.state, lambda value: format_goal_value(data.search.goals[0], value))
     fields = [f"{field_label(name)} {format_field_value(name, value)}" for name, value in best.params.items()]
     more = [f"{len(fields) - _MAX_FIELDS} more"] if len(fields) > _MAX_FIELDS else []
     heading = tr("Best so far") if data.status == "running" else tr("Best")

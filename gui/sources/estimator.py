@@ -15,7 +15,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from engine.contract.advice import ESTIMATING, MemoryEstimate
 from engine.contract.job import Job, fields_with_trait
-from engine.runs.estimates import Estimate, PastRun, estimate, past_runs
+from engine.runs.estimates import Estimate, PastRun, estimate, read_past_runs
 from engine.runs.folder import RunSummary
 from gui.sources.background import SingleFlight, ignore_os_error
 from gui.sources.json_lines import JsonLinesProcess
@@ -193,5 +193,5 @@ def _estimate(
     request: EstimateRequest, runs: tuple[RunSummary, ...], cached_runs: dict[str, PastRun | None]
 ) -> tuple[EstimateRequest, Estimate | None]:
     """Return `request` and its estimate from past runs, or None without comparable runs. `cached_runs` is extended."""
-    past = past_runs(request.job, runs, cached_runs)
+    past = read_past_runs(request.job, runs, cached_runs)
     return request, estimate(request.job, request.image_size, request.device_kinds, request.images, past)

@@ -62,7 +62,7 @@ class OpenedEvaluation:
 
 def open_evaluation(saved: SavedEvaluation) -> OpenedEvaluation:
     """Read the samples and curves of an evaluation. Raises DamagedEvaluation."""
-    return OpenedEvaluation(saved, read_samples(saved), saved.curves())
+    return OpenedEvaluation(saved, read_samples(saved), saved.read_curves())
 
 
 def read_samples(saved: SavedEvaluation) -> SampleTable:

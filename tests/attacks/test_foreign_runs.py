@@ -109,22 +109,22 @@ def test_consent_writable_by_others_is_ignored(tmp_path: Path, become: Callable[
     if become is given_away and os.geteuid() != 0:
         pytest.skip("only root can give a file away")
     file, sha256 = str(tmp_path / "net.py"), "0" * 64
-    consent.agree(file, sha256)
+    consent.record_consent(file, sha256)
     (note,) = (paths.home() / "consent").iterdir()
     assert stat.S_IMODE(note.stat().st_mode) == 0o600
-    assert consent.is_agreed(file, sha256)
+    assert consent.has_consent(file, sha256)
     become(note)
-    assert not consent.is_agreed(file, sha256)
+    assert not consent.has_consent(file, sha256)
 
 
 def test_consent_is_for_one_path_and_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    consent.agree(str(tmp_path / "net.py"), "0" * 64)
+    consent.record_consent(str(tmp_path / "net.py"), "0" * 64)
     (tmp_path / "link").symlink_to(tmp_path)
     monkeypatch.chdir(tmp_path)
     for same in ("net.py", "./link/net.py"):
-        assert consent.is_agreed(same, "0" * 64)
-    assert not consent.is_agreed(str(tmp_path / "other.py"), "0" * 64)
-    assert not consent.is_agreed(str(tmp_path / "net.py"), "1" * 64)
+        assert consent.has_consent(same, "0" * 64)
+    assert not consent.has_consent(str(tmp_path / "other.py"), "0" * 64)
+    assert not consent.has_consent(str(tmp_path / "net.py"), "1" * 64)
 
 
 LINKS = (

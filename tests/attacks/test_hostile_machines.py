@@ -15,7 +15,7 @@ from engine.contract.hosts import Host, put_host
 from engine.contract.nodes import FollowResult, LogChunk, Message, RunFile, RunFound, RunLiveness
 from engine.contract.protocol import ENCODE
 from engine.machines.link import MAX_LOG_BYTES
-from engine.runs.index import mirrors_of
+from engine.runs.index import mirrors_folder
 from engine.system import paths
 from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import PATIENCE_S
@@ -91,7 +91,7 @@ def test_follower_ends_with_a_reason_after_invalid_messages(answer: Answer, mess
 def test_follower_limits_log_of_standard_error(answer: Answer) -> None:
     answer(*encode_messages(RUN, STATE), error_bytes=2 * MAX_LOG_BYTES)
     follow()
-    assert (mirrors_of(HOST) / "relay.log").stat().st_size <= MAX_LOG_BYTES
+    assert (mirrors_folder(HOST) / "relay.log").stat().st_size <= MAX_LOG_BYTES
 
 
 def test_fetch_refuses_file_larger_than_the_disk(answer: Answer) -> None:

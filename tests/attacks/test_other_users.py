@@ -29,7 +29,7 @@ def why_not(act, *words):
 
 print(json.dumps({
     "runs": why_not(create_run, Job()),
-    "consent": why_not(consent.agree, "net.py", "0" * 64),
+    "consent": why_not(consent.record_consent, "net.py", "0" * 64),
     "logs": why_not(paths.private_folder, paths.home() / "logs"),
     "cache": why_not(paths.trusted_folder, paths.cache_folder() / "compiled"),
 }))

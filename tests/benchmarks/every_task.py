@@ -177,7 +177,11 @@ def batches(job: Job, task: Task, splits: Splits) -> Iterable[Batch | None]:
     """Yield the batches of the validation split."""
     spec = make_worker_spec(job, threads=usable_cores())
     strategy = STRATEGIES["single"](spec)
-    return DataLoaders(spec, strategy, task, splits, _Silent(), streams=RandomStreams(job.training.seed)).val().epoch(1)
+    return (
+        DataLoaders(spec, strategy, task, splits, _Silent(), streams=RandomStreams(job.training.seed))
+        .create_val_loader()
+        .epoch(1)
+    )
 
 
 class _Silent:

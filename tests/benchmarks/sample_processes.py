@@ -22,7 +22,7 @@ from engine.data.loading.sample_loader import SampleLoader
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
 from engine.tasks.custom.task import load_task
-from engine.training.sample_processes import SampleProcesses, are_worthwhile
+from engine.training.sample_processes import SampleProcesses, should_use_processes
 from tests.benchmarks.frame import describe_environment, empty_home, make_parser
 from tests.support.consent import permit_model_file
 
@@ -92,7 +92,7 @@ def main() -> int:
                             rates[way].append(rate(loader, chosen.seconds))
             threads, others = (statistics.median(each) for each in rates.values())
             ratios[name], chosen_way = others / threads, "threads"
-            if are_worthwhile(splits.train, 10**6):
+            if should_use_processes(splits.train, 10**6):
                 chosen_way = "processes"
             misses += (chosen_way == "processes") != (others > threads)
             line = (

@@ -24,8 +24,8 @@ from engine.contract.search import SearchState
 from engine.runs.searches import (
     SearchFolder,
     best_job,
-    confirmed_words,
     create_search,
+    describe_confirmed_result,
     start_driver,
     stop_driver,
     trials_of,
@@ -122,7 +122,7 @@ def gain(name: str, trials: int) -> bool:
     job = _by_itself(row)
     folder, state, _seconds = run_search(name, job, space=SPACES.get(name, SPACE), trials=trials)
     search, best = folder.search(), state.row(state.best)
-    confirmed = confirmed_words(state, lambda value: f"{value:.4f}")
+    confirmed = describe_confirmed_result(state, lambda value: f"{value:.4f}")
     assert search is not None
     if best is None:
         raise SystemExit(f"{name}: no trial was completed: {', '.join(trial.state for trial in state.trials)}")

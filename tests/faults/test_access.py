@@ -186,7 +186,7 @@ def test_other_user_has_no_access_to_a_run(shared_place: Path, job: Make, start_
     write_run(8)
     wait_until(lambda: bool(list(RunIndex().summaries())) and RunIndex.file().exists(), "the index of the runs")
     change_notes(run.folder.path, name="mine")
-    consent.agree("net.py", "0" * 64)
+    consent.record_consent("net.py", "0" * 64)
     (paths.private_folder(paths.home() / "logs") / "window.log").touch()
     compiled = paths.trusted_folder(paths.cache_folder() / "compiled")
     supervisor = run.folder.supervisor()

@@ -78,7 +78,7 @@ class _Trial:
         self.reporter = reporter
         self.prepared = worker.prepare(spec, reporter)
         self.strategy = self.prepared.strategy
-        self.optimizer_step: OptimizerStep = self.prepared.optimizer_step(1)
+        self.optimizer_step: OptimizerStep = self.prepared.create_optimizer_step(1)
 
     def any_rank(self, flag: bool) -> bool:
         """Return True on all ranks if `flag` is True on any rank. All ranks call it together."""
@@ -211,7 +211,7 @@ def _measure_loading(trial: _Trial) -> float | None:
     Returns None if a rank lacks the memory to cache the images. A run then caches them on disk.
     """
     strategy = trial.strategy
-    train = trial.prepared.dataloaders.train()
+    train = trial.prepared.dataloaders.create_train_loader()
     try:
         count, seconds = 0, 0.0
         # The first pass determines how many batches can be loaded in `LOADING_S`. The second pass is timed.
@@ -249,7 +249,7 @@ def _rehearse(trial: _Trial) -> Rehearsal:
     Images are loaded as in a run. The first ones are repeated to measure steps with images that are already decoded.
     """
     limit_s, dataloaders = trial.request.rehearse_s, trial.prepared.dataloaders
-    train, val = dataloaders.train(), dataloaders.val()
+    train, val = dataloaders.create_train_loader(), dataloaders.create_val_loader()
     try:
         # The first step includes the start of the loader.
         _, *cold = _train(trial, itertools.islice(train.epoch(1), train.steps), limit_s)
@@ -284,7 +284,7 @@ def _validate_twice(trial: _Trial, val: SplitLoader) -> tuple[float, float]:
     one, and the results are those of the first.
     """
     strategy = trial.strategy
-    metric, predictions = strategy.objective.metric(), trial.prepared.dataloaders.predictions()
+    metric, predictions = strategy.objective.metric(), trial.prepared.dataloaders.create_predictions()
     batch_count = max(1, math.ceil(len(trial.prepared.splits.val) / strategy.job.training.batch_size))
     seconds = fraction = 0.0
     for number in range(2):

@@ -39,7 +39,7 @@ def model_card_text(
 
     `library` can load the weights. It is None if there is none or no weights were written. `commands` are suggestions.
     """
-    planned = model.run.planned()
+    planned = model.run.read_plan()
     sections = [
         f"---\n{_metadata(model, files, library)}\n---\n\n# {_title(model)}\n\n{_summary(model)}",
         *(f"![Training curves]({each.name})" for each in files if each.name == CURVES),

@@ -237,7 +237,7 @@ def _find_problems(request: ExplainRequest) -> list[Problem]:
     They are a run without a model, unknown classes, or an output folder with other files.
     """
     run = RunFolder(request.run)
-    job, planned = run.job(), run.planned()
+    job, planned = run.job(), run.read_plan()
     if job is None or planned is None:
         return [Problem("run", f"{run.run_id} has no model.", "Choose a run that has a checkpoint.")]
     problems = []

@@ -179,7 +179,7 @@ def _find_source_kind(job: Job, run: Path) -> Kind:
     """Return the kind of samples that the model of a run receives: images, point clouds, or those of a custom task."""
     if TASKS[job.task].files is not None:
         return "clouds"
-    planned = RunFolder(run).planned()
+    planned = RunFolder(run).read_plan()
     is_custom = planned is not None and planned.preprocessing is not None and not planned.preprocessing.framing
     return "folder" if is_custom else "images"
 

@@ -62,7 +62,7 @@ def collect_samples(run: RunFolder, folders: Sequence[str]) -> ReviewedData:
     for evaluated in saved:
         data_of_evaluation = _open_samples(evaluated, missing)
         data = data or data_of_evaluation
-        results = evaluated.samples()
+        results = evaluated.read_samples()
         is_training_data = os.path.realpath(evaluated.evaluation.dataset) == _get_dataset(evaluated)
         held_out += [not is_training_data or split != "train" for split in results.splits]
         samples += _list_reviewed(evaluated, data_of_evaluation, missing)
@@ -118,7 +118,7 @@ def _list_reviewed(saved: SavedEvaluation, data: EvaluationData | None, missing:
 
     If the dataset has changed, the number of affected samples is reported in `missing`.
     """
-    classes, columns = saved.evaluation.classes, saved.samples()
+    classes, columns = saved.evaluation.classes, saved.read_samples()
     samples_of_split = dict(data.splits) if data is not None else {}
     reviewed = []
     changed_count = 0

@@ -117,6 +117,6 @@ def _read_evaluation(request: ShowRequest) -> tuple[SavedEvaluation, Samples]:
     """Read the requested evaluation, and its samples. Raises CannotLoad if it is damaged."""
     try:
         saved = read_evaluation(Path(request.evaluation))
-        return saved, saved.samples()
+        return saved, saved.read_samples()
     except DamagedEvaluation as error:
         raise CannotLoad(Problem("evaluation", f"{error}.", "Evaluate the model again.")) from error

@@ -28,7 +28,7 @@ class OtherUsers:
     unknown: tuple[str, ...] = ()
 
 
-def other_users(devices: Iterable[str], snapshot: Snapshot | None) -> OtherUsers:
+def find_other_users(devices: Iterable[str], snapshot: Snapshot | None) -> OtherUsers:
     """Find other users' processes that compute on `devices`. `snapshot` is None if the GPUs' state is unknown.
 
     Processes that only draw are ignored, since desktops never exit. In a container, all processes count, because NVML

@@ -11,7 +11,7 @@ from engine.contract.devices import Snapshot, host_of, is_gpu
 from engine.contract.events import Waiting
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder, process_start
-from engine.runs.queue.other_users import OtherUsers, other_users
+from engine.runs.queue.other_users import OtherUsers, find_other_users
 from engine.runs.queue.tickets import (
     CannotQueue,
     LockedQueue,
@@ -133,9 +133,9 @@ class QueueSlot:
         ticket = queue.waiting_ticket(self._name)
         if snapshot is not None and abs(time.time() - snapshot.time) > _MAX_SNAPSHOT_AGE_S:
             snapshot = None
-        others = other_users(ticket.devices, snapshot) if self._waits_for_others else OtherUsers()
+        others = find_other_users(ticket.devices, snapshot) if self._waits_for_others else OtherUsers()
         if not ticket.behind and not ticket.held and self._is_alone(others):
-            queue.leave(self._name)
+            queue.grant_devices(self._name)
             self.has_devices = True
             return None
         assert ticket.position is not None

@@ -99,8 +99,8 @@ class LockedQueue:
         temporary.write_bytes(msgspec.json.encode(_Order(self.order, self.held_names)))
         os.replace(temporary, self.folder / "order.json")
 
-    def leave(self, name: str) -> None:
-        """Remove the ticket `name` from the waiting ones, which gives its run the devices. Raises OSError."""
+    def grant_devices(self, name: str) -> None:
+        """Give the waiting run with the ticket `name` its devices, by removing it from the order. Raises OSError."""
         self.order.remove(name)
         self.held_names.discard(name)
         self.save()

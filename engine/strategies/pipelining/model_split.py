@@ -179,7 +179,7 @@ def _find_in_graph(model: nn.Module, graph: fx.Graph, modules: dict[str, nn.Modu
         alive += is_used_later - outputs_last_used_at[number]
         if alive != 1 or not is_used_later or needed_until > number or number == last_call:
             continue
-        if _is_fresh_tensor(node, modules) and not _changed_in_place(node, modules):
+        if _is_fresh_tensor(node, modules) and not _is_changed_in_place(node, modules):
             points[SplitPoint(node.name, module_of(node))] = (number, len(first_used))
     return _GraphSplitPoints(points, first_used)
 
@@ -243,14 +243,14 @@ def _is_in_place(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
 _IN_PLACE_OPERATORS = frozenset({"add", "sub", "mul", "truediv", "floordiv", "pow", "matmul", "and", "or", "xor"})
 
 
-def _changed_in_place(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
+def _is_changed_in_place(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
     """Return True if a later operation modifies the output of `node`, or a view of it, in place."""
     for user in node.users:
         if user.args and user.args[0] is node and _is_in_place(user, modules):
             return True
         returns_tensor = user.op.startswith("call_") and _function_name(user) not in NOT_TENSORS
         is_view = returns_tensor and not _is_fresh_tensor(user, modules)
-        if is_view and _changed_in_place(user, modules):
+        if is_view and _is_changed_in_place(user, modules):
             return True
     return False
 

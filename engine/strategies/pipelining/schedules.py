@@ -27,7 +27,7 @@ MULTI: dict[str, Any] = {
 """Pipeline schedules for one or several stages per device, by name."""
 
 
-def build(name: str, stages: Sequence[PipelineStage], microbatches: int, loss: Callable[..., Tensor]) -> Any:
+def create_schedule(name: str, stages: Sequence[PipelineStage], microbatches: int, loss: Callable[..., Tensor]) -> Any:
     """Create the schedule `name` for this rank's `stages`, given in the order of computation.
 
     It runs `microbatches` microbatches per step and adds up their losses, as computed by `loss`.
@@ -42,7 +42,7 @@ def build(name: str, stages: Sequence[PipelineStage], microbatches: int, loss: C
 def pass_order(name: str, schedule: Any, devices: int, microbatches: int) -> Order:
     """Return the order of passes on each device.
 
-    `schedule` is the object that `build` returned for the schedule `name`.
+    `schedule` is the object that `create_schedule` returned for the schedule `name`.
     """
     if name == "gpipe":
         return gpipe(devices, microbatches)

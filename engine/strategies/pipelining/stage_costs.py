@@ -241,7 +241,7 @@ def _copy_to_device(segment: fx.GraphModule, device: torch.device) -> fx.GraphMo
 
 
 class _SavedMemory:
-    """Hooks that add up the memory of all tensors that autograd saves in `size`, in bytes.
+    """Hooks for autograd's saved tensors, which add up their memory, `size`, in bytes.
 
     Each storage is counted once. Storages of the tensors `others` are not counted.
     """

@@ -35,7 +35,7 @@ from engine.contract.events import (
 )
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder
-from engine.runs.metrics import measure_words
+from engine.runs.metrics import format_measure
 from engine.runs.notes import read_notes
 from engine.runs.notices import SENDER, Notice, NoticeKind, NoticeSent, NoticeSettings, load_notices
 from engine.supervisor.notices import desktop
@@ -162,7 +162,7 @@ class Notices:
     def _describe_result(self, event: RunFinished) -> str:
         """Describe the best metrics and the total duration of a completed run."""
         values = [
-            measure_words(self._job.task, name, value, described=self._metrics) for name, value in event.best.items()
+            format_measure(self._job.task, name, value, described=self._metrics) for name, value in event.best.items()
         ]
         epoch = f" (epoch {event.best_epoch} of {self._job.training.epochs})" if event.best_epoch is not None else ""
         best = f"{', '.join(values)}{epoch}; " if values else ""

@@ -37,7 +37,7 @@ If there are more, every second one in the older half is deleted.
 """
 
 
-def _spread(length: int, count: int) -> list[int]:
+def _select_evenly(length: int, count: int) -> list[int]:
     """Return `count` evenly spaced indices into a sequence of length `length`, or all indices if it is shorter."""
     count = min(count, length)
     return [number * length // count for number in range(count)]
@@ -85,7 +85,7 @@ class PickedImages(ImageSet):
         self._images = images
         self.planes, self.mirror = images.planes, images.mirror
         self.indices, self._loaded = _load_readable(
-            lambda index: images.load(index, size, channels), _spread(len(images), count), all_reduce_max
+            lambda index: images.load(index, size, channels), _select_evenly(len(images), count), all_reduce_max
         )
         self._channels = channels
 
@@ -99,13 +99,13 @@ class PickedImages(ImageSet):
         return self._images.path(self.indices[index])
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
-        """Return a decoded image. All of them were decoded in the requested size and number of channels."""
+        """Return the decoded image `index`, which already has the requested size and number of channels."""
         return self._loaded[index]
 
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
         return self._images.batch_targets(rows, planes, placement, size)
 
-    def input_for_drawing(self, index: int) -> Bytes:
+    def get_drawing_input(self, index: int) -> Bytes:
         """Return the RGB pixels of an image to draw a prediction on, uint8 [h, w, 3].
 
         They are the central square that the model sees, before normalization. A gray channel is repeated. Channels
@@ -127,7 +127,7 @@ class PickedSamples(SampleSet):
     ) -> None:
         self._samples = samples
         self.indices, self._loaded = _load_readable(
-            lambda index: samples.load(index, 0), _spread(len(samples), count), all_reduce_max
+            lambda index: samples.load(index, 0), _select_evenly(len(samples), count), all_reduce_max
         )
 
     def __len__(self) -> int:
@@ -140,7 +140,7 @@ class PickedSamples(SampleSet):
         """Return a loaded sample, which is the same in every epoch."""
         return self._loaded[index]
 
-    def input_for_drawing(self, index: int) -> npt.NDArray[Any]:
+    def get_drawing_input(self, index: int) -> npt.NDArray[Any]:
         """Return the input of a sample to draw a prediction on, as the dataset has returned it."""
         return self._loaded[index][0].numpy()
 
@@ -208,7 +208,7 @@ class Predictions(Callback):
         objective = self._strategy.objective
         drawn = []
         for position, output, target in zip(rank_samples.positions, outputs, targets, strict=True):
-            image = rank_samples.samples.input_for_drawing(position)
+            image = rank_samples.samples.get_drawing_input(position)
             truth = objective.show_truth(image, target)
             prediction = objective.show_prediction(image, output)
             drawn.append(

@@ -47,7 +47,7 @@ class StepReport(Callback):
             self._metric_buffer.add(result, wait_s)
 
     def on_step_end(self, end: StepEnd) -> None:
-        """Report the results that an earlier call has taken, and take those of this step if it should be reported."""
+        """Report the pending results of an earlier step. If this step should be reported, its results become pending."""
         self._report_pending()
         if end.report or end.read_now:
             self._pending = end, self._metric_buffer.take(end.step)

@@ -71,7 +71,7 @@ class StepProfile(Callback):
             self.store(event)
 
     def on_step_end(self, end: StepEnd) -> None:
-        """Report the times of steps if metrics are due at this one. The first step only starts the measurement."""
+        """Report the times of steps if this step is reported. The first step only starts the measurement."""
         self._record = end.record
         if end.step == self._first_step:
             self._watch.start()
@@ -85,7 +85,7 @@ class StepProfile(Callback):
         self._watch.pause()
 
     def store(self, event: RanksTimed | ScheduleTraced) -> None:
-        """Store the times of all ranks, or the pipeline's passes, in a recorded step for later advice.
+        """Store the times of a recorded step for later advice: those of all ranks, or of the passes of a pipeline.
 
         A straggler is only accepted if two recorded steps in a row name the same rank.
         """
@@ -99,7 +99,7 @@ class StepProfile(Callback):
     def emit(self, end: StepEnd) -> None:
         """Report the times since the last report if `EMIT_S` have passed.
 
-        If the run is shorter than that, its first report comes at the end of its first epoch.
+        In the first epoch, the first report comes at the end of the epoch at the latest.
         """
         now = time.monotonic()
         if now - self._emitted_at < EMIT_S and (self._has_emitted or not end.last):

@@ -39,7 +39,7 @@ class Unfreezing(Callback):
         self._emit(LogLine(text=f"All layers are trained from epoch {epoch} on"))
 
 
-def mark_frozen(model: nn.Module) -> frozenset[str]:
+def enable_frozen_gradients(model: nn.Module) -> frozenset[str]:
     """Enable the gradients of the frozen parameters of `model`, and return the names of these parameters.
 
     With gradients enabled, every strategy prepares the parameters for their later training. Until then, the optimizer

@@ -56,7 +56,7 @@ class WrittenFile:
     sha256: str
 
 
-def older_name(epoch: int, step: int) -> str:
+def name_older_checkpoint(epoch: int, step: int) -> str:
     """Return the file name of a last.pt that is kept when a newer one replaces it.
 
     It was saved after `step` steps of the run, in epoch `epoch`.
@@ -84,13 +84,13 @@ def write_checkpoint(content: Any, path: Path, *, previous_name: str = "") -> Wr
             # Set a folder with this name aside.
             os.replace(path, path.with_name(f"{path.name}.{secrets.token_hex(2)}.folder"))
         if previous_name and path.exists():
-            _keep_as(path, path.with_name(previous_name))
+            _keep_previous(path, path.with_name(previous_name))
         os.replace(temporary, path)
         sync(path.parent)
     except (OSError, RuntimeError) as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise _describe_error(error, path) from error
+        raise _create_error(error, path) from error
     return WrittenFile(size, time.perf_counter() - started, sha256)
 
 
@@ -210,8 +210,8 @@ def _drop_link(path: Path) -> None:
         path.unlink()
 
 
-def _keep_as(path: Path, older: Path) -> None:
-    """Make the file at `path`, which is about to be replaced, also available at `older`. Raises OSError."""
+def _keep_previous(path: Path, older: Path) -> None:
+    """Keep the file at `path`, which is about to be replaced, under the path `older`. Raises OSError."""
     older.unlink(missing_ok=True)
     try:
         os.link(path, older)  # unlike renaming, this leaves `path` in place
@@ -230,8 +230,8 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _describe_error(error: BaseException, path: Path) -> CheckpointError:
-    """Return a CheckpointError with the reason that the operating system gave.
+def _create_error(error: BaseException, path: Path) -> CheckpointError:
+    """Create a CheckpointError for the checkpoint at `path`, with the operating system's reason.
 
     torch.save may have wrapped the system's error in its own errors.
     """

@@ -21,7 +21,7 @@ from engine.training.checkpointing.checkpoint_files import (
     CheckpointError,
     WrittenFile,
     drop_older,
-    older_name,
+    name_older_checkpoint,
     write_checkpoint,
 )
 from engine.training.checkpointing.elsewhere import NotSavedElsewhere, save_elsewhere
@@ -88,7 +88,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """Result of writing a snapshot to best.pt: it succeeded, it failed, or neither if best.pt wasn't due."""
+    """Result of writing best.pt: it was saved, or the disk refused it. Both are False if it wasn't due."""
 
     best_saved: bool = False
     best_refused: bool = False
@@ -198,7 +198,9 @@ class CheckpointWriter:
         previous = self.newest if kind == "last" and self._job.checkpoints.keep_checkpoints else None
         # Don't keep a last.pt that was written at the same step before the validation.
         is_older = previous is not None and previous.step != progress.step
-        previous_name = older_name(previous.epoch, previous.step) if previous is not None and is_older else ""
+        previous_name = (
+            name_older_checkpoint(previous.epoch, previous.step) if previous is not None and is_older else ""
+        )
         try:
             written = write_checkpoint(content, path, previous_name=previous_name)
         except CheckpointError as error:

@@ -146,9 +146,9 @@ class Checkpointer:
         """
         self.wait()
         known = self._unsaved_best.measures if self._unsaved_best is not None else self.best
-        return self._rank(measures) > self._rank(known)
+        return self._compute_sort_key(measures) > self._compute_sort_key(known)
 
-    def _rank(self, measures: dict[str, float]) -> tuple[float, ...]:
+    def _compute_sort_key(self, measures: dict[str, float]) -> tuple[float, ...]:
         """Return a sort key that is higher for better metrics of a validation.
 
         It is lowest if the metric that selects the checkpoint is missing.
@@ -184,7 +184,7 @@ class Checkpointer:
         best_model = strategy.state_dict() if is_trained_model_best else averaged
         if is_better:
             assert measures is not None
-            self._unsaved_best = BestState(best_model, _queued_work(strategy.device), progress, measures)
+            self._unsaved_best = BestState(best_model, _create_work_waiter(strategy.device), progress, measures)
             self._best_refused = False
         is_recent = self._leads and time.monotonic() < self.writer.next_epoch_end
         if may_skip and strategy.collectives.all_reduce_max([int(is_recent)])[0]:  # all ranks skip together
@@ -197,7 +197,7 @@ class Checkpointer:
         self._saved_at = time.monotonic()
         if content is not None:
             pause_s = time.perf_counter() - started
-            snapshot = Snapshot(content, _queued_work(strategy.device), progress, measures, pause_s, best)
+            snapshot = Snapshot(content, _create_work_waiter(strategy.device), progress, measures, pause_s, best)
             result = self.writer.submit(snapshot)
         self._pending_write = _PendingWrite(best, result)
 
@@ -336,7 +336,7 @@ def optimizer_state(strategy: Strategy, optimizer_step: OptimizerStep) -> dict[s
     return None if gathered is None else merge_states(gathered[:ranks])
 
 
-def _queued_work(device: torch.device) -> Callable[[], None]:
+def _create_work_waiter(device: torch.device) -> Callable[[], None]:
     """Return a function that waits until `device` has done the work that is queued now.
 
     Any thread may call the function.

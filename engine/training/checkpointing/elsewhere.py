@@ -76,7 +76,7 @@ def state_bytes(state: Any) -> int:
 def _write_or_copy(name: str, content: Any, run: RunFolder, copy: RunFolder) -> dict[str, str]:
     """Write the checkpoint `name` with `content` to `copy`. If `content` is None, copy the file of `run`.
 
-    If best.pt was written, its checksum is returned as a field for last.pt, otherwise {}.
+    Returns {"best_sha256": …} with the checksum of the written file, or {} if it was copied.
     """
     if content is not None:
         return {"best_sha256": write_checkpoint(content, copy.checkpoints / name).sha256}

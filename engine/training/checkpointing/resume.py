@@ -119,7 +119,7 @@ class Checkpoint:
         return remarks
 
     def restore_accumulation(self, *, is_alone: bool) -> tuple[Job, int]:
-        """Return the job, and the number of parts into which evaluation batches are divided.
+        """Return the job with the accumulation to use, and the number of parts per evaluation batch.
 
         If the resumed run ran out of memory, it divided its batches into more parts than its job requested. A single
         worker (`is_alone`) uses the same accumulation and the same number of parts if the job needs as much memory.

@@ -24,7 +24,7 @@ from engine.contract.inference.conversion import (
 from engine.contract.job import Job
 from engine.contract.problems import Problem, errors
 from engine.runs.folder import RunFolder
-from engine.runs.metrics import measure_words
+from engine.runs.metrics import format_measure
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.format import duration
 from engine.system.plain_text import shortened
@@ -296,7 +296,7 @@ def _compare_metrics(task: str, file: ComparedFile) -> str:
     if not file.measures:
         return ""
     pairs = ", ".join(
-        f"{measure_words(task, name, value, metric_value)} (model: {measure_words(task, name, file.torch_measures[name], metric_value)})"
+        f"{format_measure(task, name, value, metric_value)} (model: {format_measure(task, name, file.torch_measures[name], metric_value)})"
         for name, value in file.measures.items()
     )
     return tr("{name} on {samples} validation samples: {pairs}.").format(

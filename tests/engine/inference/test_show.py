@@ -29,7 +29,7 @@ def test_sample_that_is_gone_is_reported(
     run = Path(shutil.copytree(of.run.path, tmp_path / "run"))
     dataset = Path(shutil.copytree(of.job.data.dataset, tmp_path / "data"))
     evaluation = evaluate_run(run, dataset=str(dataset))
-    samples = read_evaluation(evaluation).samples()
+    samples = read_evaluation(evaluation).read_samples()
     last = len(samples.paths) - 1
     values = {"run": str(run), "checkpoint": "last", "evaluation": str(evaluation), "out": str(tmp_path)}
     request = ShowRequest(samples=(0, last), **values)

@@ -20,7 +20,7 @@ from engine.contract.events import (
     Validation,
 )
 from engine.contract.job import Job, save_job
-from engine.runs.estimates import PastRun, estimate, past_runs, read_past_run, remaining_s
+from engine.runs.estimates import PastRun, estimate, read_past_run, read_past_runs, remaining_s
 from engine.runs.folder import RunFolder
 
 RTX = "RTX 6000"
@@ -160,11 +160,11 @@ def test_past_run_is_read_from_its_log(run: RunFolder) -> None:
     assert (past.device_kinds, past.image_size) == ((RTX,), 96)
     assert (past.images_per_second, past.validated_per_second) == (200.0, 300.0)
     assert past.memory_bytes == 3 << 30
-    assert [each.run_id for each in past_runs(JOB, [run.summary()], {})] == ["run"]
-    assert past_runs(JOB.with_fields(model="vit_b_16"), [run.summary()], {}) == []
+    assert [each.run_id for each in read_past_runs(JOB, [run.summary()], {})] == ["run"]
+    assert read_past_runs(JOB.with_fields(model="vit_b_16"), [run.summary()], {}) == []
     for state, expected in (("completed", []), ("running", [past])):  # only an unfinished run is read again
         summary = msgspec.structs.replace(run.summary(), state=state)
-        assert past_runs(JOB, [summary], {"run": None}) == expected
+        assert read_past_runs(JOB, [summary], {"run": None}) == expected
 
 
 def test_remaining_time_follows_the_speed_so_far(run: RunFolder) -> None:

@@ -108,7 +108,7 @@ def test_evaluations_are_sorted_and_have_optional_curves(tmp_path: Path) -> None
     (tmp_path / FOLDER / "20260104" / EVALUATION_FILE).write_bytes(b"{")
     saved = evaluations_of(tmp_path)
     assert [each.evaluation.id for each in saved] == ["20260103", "20260102", "20260101"]
-    assert saved[0].curves() == Curves()
+    assert saved[0].read_curves() == Curves()
     curves = Curves((ClassCurves(0, 3),))
     (saved[0].folder / CURVES_FILE).write_bytes(msgspec.msgpack.encode(curves))
-    assert saved[0].curves() == curves
+    assert saved[0].read_curves() == curves

@@ -19,13 +19,13 @@ from engine.runs.folder import (
     RunSummary,
     SupervisorFile,
     create_run,
+    is_process_alive,
     older_checkpoints,
-    process_alive,
     process_start,
     run_names,
     started_before_this_boot,
 )
-from engine.runs.interruptions import explain_interruption, record_end
+from engine.runs.interruptions import explain_interruption, record_fatal_signal
 from engine.runs.slurm_job import SlurmJob, write_slurm
 from engine.system import paths
 from tests.engine.runs.test_resume import register_supervisor
@@ -36,16 +36,16 @@ from tests.gui.sources.written_runs import append, job, list_run_events, write_r
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no zombies")
 def test_only_the_recorded_process_counts_as_alive() -> None:
     start = process_start(os.getpid())
-    assert process_alive(os.getpid(), start)
-    assert not process_alive(os.getpid(), start - 2), "another process with this pid"
+    assert is_process_alive(os.getpid(), start)
+    assert not is_process_alive(os.getpid(), start - 2), "another process with this pid"
     child = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
     start = process_start(child.pid)
-    assert process_alive(child.pid, start)
+    assert is_process_alive(child.pid, start)
     child.kill()
     wait_until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE, "the child to end")
-    assert not process_alive(child.pid, start)
+    assert not is_process_alive(child.pid, start)
     child.communicate()
-    assert not process_alive(child.pid, start)
+    assert not is_process_alive(child.pid, start)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux numbers its boots")
@@ -174,6 +174,6 @@ def test_interruption_is_explained_by_the_end_of_the_log(log: str, is_older: boo
 
 def test_only_unreported_signals_are_appended(tmp_path: Path) -> None:
     for code in (0, 3, -signal.SIGSEGV, -signal.SIGKILL):
-        record_end(tmp_path, code)
+        record_fatal_signal(tmp_path, code)
     (line,) = (tmp_path / "supervisor.log").read_text().splitlines()
     assert line.startswith("The supervisor was killed by SIGKILL")

@@ -84,7 +84,7 @@ def test_special_log_has_no_events(run: RunFolder, kind: str) -> None:
     replace(run.events_file, kind)
 
     assert list(run.events()) == []
-    assert (run.planned(), run.last_event(), run.worked_s()) == (None, None, 0.0)
+    assert (run.read_plan(), run.last_event(), run.worked_s()) == (None, None, 0.0)
     assert not TrialLog(run, (), 1).read()
     reader = LogReader(run.events_file)
     while (events := reader.read()) is not None:

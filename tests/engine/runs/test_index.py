@@ -17,7 +17,7 @@ from engine.contract.catalogue import Measure
 from engine.contract.events import LogLine
 from engine.runs.folder import RunFolder, RunSummary, SupervisorFile, UnreadableJob, process_start
 from engine.runs.index import RunIndex, find_run
-from engine.runs.metrics import best_words, headline_metric, measure_words
+from engine.runs.metrics import format_best_metric, format_measure, headline_metric
 from engine.runs.notes import change_notes
 from engine.system import paths
 from tests.gui.sources.written_runs import NESTED_TOO_DEEP, list_run_events, write, write_run
@@ -29,10 +29,10 @@ def read() -> dict[str, RunSummary]:
 
 def test_plan_of_a_run_is_that_of_its_last_execution() -> None:
     run = write_run(8)
-    first = run.planned()
+    first = run.read_plan()
     assert first is not None
     write(run.events_file, [first, msgspec.structs.replace(first, epochs=first.epochs + 1), LogLine(text="later")])
-    last = run.planned()
+    last = run.read_plan()
     assert last is not None
     assert last.epochs == first.epochs + 1
 
@@ -99,10 +99,10 @@ def test_headline_metric_is_a_percentage_if_there_is_one() -> None:
         ({}, (None, "–")),
     ):
         run = msgspec.structs.replace(summary, best=best)
-        assert ((headline_metric(run) or (None,))[0], best_words(run)) == expected
+        assert ((headline_metric(run) or (None,))[0], format_best_metric(run)) == expected
     described = [Measure("top1", "Mine", higher_is_better=True)]
-    assert measure_words("classification", "top1", 0.5, described=described) == "Mine 0.5000"
-    assert measure_words("detection", "top1", 0.5) == "top1 0.5000"
+    assert format_measure("classification", "top1", 0.5, described=described) == "Mine 0.5000"
+    assert format_measure("detection", "top1", 0.5) == "top1 0.5000"
 
 
 def test_summary_of_run_without_job() -> None:

@@ -10,7 +10,13 @@ import pytest
 
 from engine.contract.search import DRIVER_LOG, DriverFile
 from engine.runs.folder import process_start
-from engine.runs.searches import best_job, confirmed_words, confirming_words, list_searches, searches_folder
+from engine.runs.searches import (
+    best_job,
+    describe_confirmed_result,
+    describe_pending_confirmations,
+    list_searches,
+    searches_folder,
+)
 from tests.support.made_searches import make_search, make_search_config, make_state, make_trial
 
 
@@ -45,12 +51,12 @@ def test_words_count_the_repeats_of_candidates() -> None:
         for number, (repeated, state) in enumerate([(None, "completed")] * 3 + [(0, "completed"), (0, "running"), (2, "completed")])  # type: ignore[arg-type]
     ]  # fmt: skip
     state = make_state(6, trials=tuple(rows), candidates=(0, 1), repeats=5, best=0, baseline=1)
-    assert confirming_words(state) == "Confirming the best 2 settings with other seeds: 1 of 4 trained"
+    assert describe_pending_confirmations(state) == "Confirming the best 2 settings with other seeds: 1 of 4 trained"
     one = msgspec.structs.replace(state, candidates=(2,), repeats=4)
-    assert confirming_words(one) == "Confirming the best settings with other seeds: 1 of 2 trained"
+    assert describe_pending_confirmations(one) == "Confirming the best settings with other seeds: 1 of 2 trained"
     for fields in ({"candidates": ()}, {"candidates": (2,), "repeats": 3}):
-        assert confirming_words(msgspec.structs.replace(state, **fields)) == ""
-    assert confirmed_words(state, "{:.2f}".format) == ""
+        assert describe_pending_confirmations(msgspec.structs.replace(state, **fields)) == ""
+    assert describe_confirmed_result(state, "{:.2f}".format) == ""
     rows[0], rows[1] = (msgspec.structs.replace(rows[number], confirmed=(0.5 + number, 0.7)) for number in (0, 1))
     for best, baseline, expected in (
         (0, 1, "0.60 over 2 other seeds, 1.10 with the job's own settings"),
@@ -59,7 +65,7 @@ def test_words_count_the_repeats_of_candidates() -> None:
         (0, None, "0.60 over 2 other seeds"),
     ):
         confirmed = msgspec.structs.replace(state, trials=tuple(rows), best=best, baseline=baseline)
-        assert confirmed_words(confirmed, "{:.2f}".format) == expected
+        assert describe_confirmed_result(confirmed, "{:.2f}".format) == expected
 
 
 def test_best_job_overrides_devices_and_epochs() -> None:

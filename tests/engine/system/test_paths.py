@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine.runs.consent import agree
+from engine.runs.consent import record_consent
 from engine.runs.notes import change_notes
 from engine.runs.notices import NoticeSettings, save_notices
 from engine.system import paths
@@ -25,7 +25,7 @@ from tests.faults.damage import limit_files, mount, unmount
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the limit of a process's files is Linux' own here")
 LARGE = "x" * 10_000
 WRITERS: dict[str, Callable[[Path], object]] = {
-    "consent": lambda folder: agree(f"/{LARGE}", "0" * 64),
+    "consent": lambda folder: record_consent(f"/{LARGE}", "0" * 64),
     "notes": lambda folder: change_notes(folder, text=LARGE),
     "notices": lambda _folder: save_notices(NoticeSettings(command="x" * 4000)),
     "settings": lambda folder: Settings(folder).set("key", LARGE),

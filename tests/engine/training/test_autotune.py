@@ -273,7 +273,9 @@ def test_autotune_compiles_if_the_best_mode_pays_off(
 
     timed = iter([*seconds, 0.0])
     monkeypatch.setattr(Autotuner, "_explain_skipping_compiling", lambda _: "")
-    monkeypatch.setattr(Autotuner, "_compare", lambda *_, **__: [each] if (each := next(timed)) is not None else [])
+    monkeypatch.setattr(
+        Autotuner, "_measure_candidates", lambda *_, **__: [each] if (each := next(timed)) is not None else []
+    )
     monkeypatch.setattr(nn.Module, "compile", compile_model)
     model = SlowWhen(lambda _: False)
     decided = AutotuneResult(model, memory_format="contiguous", **fields)

@@ -94,7 +94,7 @@ def test_ranks_get_their_shares_of_each_batch(images: Path, rank: int) -> None:
     events: list[object] = []
     reporter: Any = SimpleNamespace(send=events.append)
     loaders = DataLoaders(spec, strategy, task, splits, reporter, streams=RandomStreams(job.training.seed))
-    train, val = loaders.train(), loaders.val()
+    train, val = loaders.create_train_loader(), loaders.create_val_loader()
     try:
         sizes = {len(batch.targets) for batch in train.epoch(1) if batch is not None}
         first, second = ([batch for batch in val.epoch(epoch) if batch is not None] for epoch in (1, 2))

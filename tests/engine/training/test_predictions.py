@@ -116,7 +116,7 @@ class _BoxesInTwoBatches:
 def test_predictions_keep_batches_with_unequal_box_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predictions, "MAX_SETS", 3)
     image = np.zeros((8, 8, 3), np.uint8)
-    samples = SimpleNamespace(input_for_drawing=lambda position: image, path=lambda position: f"{position}.png")
+    samples = SimpleNamespace(get_drawing_input=lambda position: image, path=lambda position: f"{position}.png")
     picked = SimpleNamespace(samples=samples, positions=range(4), split_loader=SimpleNamespace(epoch=lambda _: ()))
     sent: list[Predicted | Warned] = []
     callback = Predictions(tmp_path, _BoxesInTwoBatches(), lambda: picked, sent.append)  # type: ignore[arg-type]
@@ -162,4 +162,4 @@ def test_picked_samples_can_be_read_by_every_rank() -> None:
     images = PickedImages(_Ramps(), 5, 6, 1, middle=2, all_reduce_max=agree)  # type: ignore[arg-type]
     assert [samples.load(number, 9) for number in range(len(samples))] == [(2, 0), (6, 0), (8, 0)]
     assert [images.path(number) for number in range(len(images))] == ["2.png", "6.png", "8.png"]
-    assert images.input_for_drawing(1)[..., 0].tolist() == [[20, 21], [26, 27]]
+    assert images.get_drawing_input(1)[..., 0].tolist() == [[20, 21], [26, 27]]

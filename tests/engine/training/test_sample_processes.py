@@ -26,7 +26,7 @@ from engine.data.randomness import RandomStreams
 from engine.system import paths
 from engine.tasks.custom.task import load_task
 from engine.training import sample_processes
-from engine.training.sample_processes import SampleProcesses, are_worthwhile
+from engine.training.sample_processes import SampleProcesses, should_use_processes
 from tests.engine.training.task_jobs import task_job
 from tests.support.consent import permit_model_file
 from tests.support.machines import wait_until
@@ -260,7 +260,7 @@ def test_slow_python_of_user_defined_classes_needs_processes(
             raise UnreadableImage(self.path(index), "it is damaged")
 
     Samples.__module__ = "footplate_model_file" if defined_by_user else SampleSet.__module__
-    assert are_worthwhile(Samples(), loads) == expected
+    assert should_use_processes(Samples(), loads) == expected
 
 
 @pytest.mark.long

@@ -7,7 +7,7 @@ from torch import nn
 
 from engine.contract.job import Job
 from engine.tasks.registry import TASKS
-from engine.training.callbacks.unfreezing import disable_gradients, mark_frozen, unfreeze
+from engine.training.callbacks.unfreezing import disable_gradients, enable_frozen_gradients, unfreeze
 
 
 def make_frozen_model() -> nn.Module:
@@ -24,7 +24,7 @@ def list_trained_parameters(model: nn.Module) -> set[str]:
 def test_frozen_backbone_until_unfrozen() -> None:
     model = make_frozen_model()
     names = {name for name, _ in model.named_parameters()}
-    frozen_names = mark_frozen(model)
+    frozen_names = enable_frozen_gradients(model)
     assert frozen_names == names - {"fc.weight", "fc.bias"}
     assert list_trained_parameters(model) == names
     disable_gradients(model, frozen_names)

@@ -20,7 +20,7 @@ from engine.contract.devices import gpu_title
 from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Choice, Problem
 from engine.contract.weights import cached_path
-from engine.runs.consent import is_agreed
+from engine.runs.consent import has_consent
 from gui.form.fields import STACKED_FIELDS
 from gui.form.form import JobForm
 from gui.form.submit_bar import StepList
@@ -227,7 +227,7 @@ def test_loaded_job_brings_no_consent(form: JobForm, images: Path, program: Path
     assert "not allowed to run yet" in problem_at(form, "model")
     form.consent._allow.click()
     qtbot.waitUntil(form.train.isEnabled)
-    assert is_agreed(str(program), sha256)
+    assert has_consent(str(program), sha256)
 
 
 def test_impossible_strategies_state_the_reason(form: JobForm, qtbot: QtBot) -> None:

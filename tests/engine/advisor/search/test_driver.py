@@ -29,9 +29,9 @@ from engine.runs.notes import read_notes
 from engine.runs.searches import (
     SearchFolder,
     best_job,
-    confirmed_words,
-    confirming_words,
     create_search,
+    describe_confirmed_result,
+    describe_pending_confirmations,
     job_with,
     save_trial,
     start_driver,
@@ -313,7 +313,7 @@ def test_repeats_replace_lucky_winner(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     jobs = [run.job() for run, _trial in confirmed.unfinished()]
     assert [job and job.name for job in jobs] == ["small 1, seed 1", "small 2, seed 1", "small 0, seed 1"]
-    assert confirming_words(state) == "Confirming the best 3 settings with other seeds: 0 of 6 trained"
+    assert describe_pending_confirmations(state) == "Confirming the best 3 settings with other seeds: 0 of 6 trained"
     assert (state.total, state.originals_total, state.originals_ended) == (9, 3, 3)
     reached = {LUCKY: [0.7, 0.6], SOLID: [0.75, 0.75], 0: [0.8, None]}
     while repeats := confirmed.unfinished():
@@ -331,8 +331,8 @@ def test_repeats_replace_lucky_winner(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {row.number: row.confirmed for row in state.originals} == {LUCKY: (0.7, 0.6), SOLID: (0.75, 0.75), 0: (0.8,)}
     assert (state.best, state.front) == (0, (0,))
     assert {trial.number for run, trial in trials_of("small") if list(run.checkpoints.glob("*.pt"))} == {0}
-    assert (confirming_words(state), state.seconds_left) == ("", None)
-    assert confirmed_words(state, str) == "0.8 over 1 other seed, with the job's own settings"
+    assert (describe_pending_confirmations(state), state.seconds_left) == ("", None)
+    assert describe_confirmed_result(state, str) == "0.8 over 1 other seed, with the job's own settings"
 
 
 @pytest.mark.parametrize(
@@ -354,7 +354,7 @@ def test_base_ranking_remains_if_all_repeats_fail(monkeypatch: pytest.MonkeyPatc
         confirmed.finish(run, None)
     state = confirmed.step()
     assert (state.ended, state.best, state.count("failed")) == ("completed", LUCKY, 3)
-    assert confirmed_words(state, str) == ""
+    assert describe_confirmed_result(state, str) == ""
 
 
 def test_repeats_are_outside_budget_and_sampler(
@@ -377,7 +377,7 @@ def test_repeats_are_outside_budget_and_sampler(
     state = confirmed.step()
     ((_run, trial),) = confirmed.unfinished()
     assert (trial.repeat_of, state.candidates) == (6, (LUCKY, 6, SOLID, 0))
-    assert confirming_words(state) == "Confirming the best 4 settings with other seeds: 3 of 4 trained"
+    assert describe_pending_confirmations(state) == "Confirming the best 4 settings with other seeds: 3 of 4 trained"
     confirmed.finish(_run, 0.85)
     assert confirmed.step().best == SOLID
 

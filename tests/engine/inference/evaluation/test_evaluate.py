@@ -57,7 +57,7 @@ def test_evaluation_matches_the_runs_metrics(task: str, trained: Callable[[str],
     assert list(measures) == [entry.id for entry in evaluation.entries]
     assert evaluation.resamples == 60
     assert all(each.low is not None for each in evaluation.measures.values())
-    samples = saved.samples()
+    samples = saved.read_samples()
     columns = (samples.losses, samples.correct, samples.true, samples.predicted, samples.confidence)
     for column in (samples.paths, samples.splits, samples.indices, *filter(None, columns)):
         assert len(column) == evaluation.samples
@@ -65,7 +65,7 @@ def test_evaluation_matches_the_runs_metrics(task: str, trained: Callable[[str],
     if samples.losses is not None and "loss" in of.measures:
         assert np.mean(samples.losses) == pytest.approx(of.measures["loss"], abs=1e-4)
     assert saved.probabilities_file.exists() == (task in ("classification", "multilabel"))
-    assert bool(saved.curves().classes) == (
+    assert bool(saved.read_curves().classes) == (
         task in ("classification", "multilabel", "detection", "instance_segmentation", "edge_detection")
     )
     assert path.parent.stat().st_mode & 0o777 == 0o700
@@ -90,14 +90,14 @@ def test_other_folder_maps_classes_by_name(trained: Callable[[str], Trained], tm
         "The model does not know 0 new; its samples were left out (5).",
     ]
     complete = evaluate_run(run, split="all")
-    samples = complete.samples()
+    samples = complete.read_samples()
     assert list(zip(samples.splits, samples.indices, strict=True)) == [
         (split, index)
         for split in ("train", "val")
         for index in range(samples.splits.count(split))  # type: ignore[arg-type]
     ]
-    of_all = dict(zip(complete.samples().paths, complete.samples().losses or (), strict=True))
-    of_folder = dict(zip(saved.samples().paths, saved.samples().losses or (), strict=True))
+    of_all = dict(zip(complete.read_samples().paths, complete.read_samples().losses or (), strict=True))
+    of_folder = dict(zip(saved.read_samples().paths, saved.read_samples().losses or (), strict=True))
     assert {f"val/{path}": loss for path, loss in of_folder.items()} == pytest.approx(
         {path: loss for path, loss in of_all.items() if path.startswith("val/") and "blue" not in path}, abs=1e-6
     )

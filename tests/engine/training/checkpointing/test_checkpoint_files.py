@@ -20,7 +20,7 @@ from engine.training.checkpointing.checkpoint_files import (
     DamagedCheckpoint,
     copy_checkpoint,
     drop_older,
-    older_name,
+    name_older_checkpoint,
     read_checkpoint,
     write_checkpoint,
 )
@@ -78,8 +78,8 @@ def test_write_checkpoint_keeps_the_previous_file(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     write_checkpoint(_content(1), path, previous_name="epoch-0-step-0.pt")
     assert older_checkpoints(tmp_path) == {}
-    write_checkpoint(_content(2), path, previous_name=older_name(1, 9))
-    write_checkpoint(_content(3), path, previous_name=older_name(2, 100))
+    write_checkpoint(_content(2), path, previous_name=name_older_checkpoint(1, 9))
+    write_checkpoint(_content(3), path, previous_name=name_older_checkpoint(2, 100))
     write_checkpoint(_content(4), path)
     older = [*older_checkpoints(tmp_path).values()]
     assert [file.name for file in older] == ["epoch-1-step-9.pt", "epoch-2-step-100.pt"]
@@ -96,10 +96,10 @@ def test_write_checkpoint_without_a_new_link(
     path = tmp_path / "last.pt"
     write_checkpoint(_content(1), path)
     if was_interrupted:
-        os.link(path, tmp_path / older_name(1, 9))
+        os.link(path, tmp_path / name_older_checkpoint(1, 9))
     else:
         monkeypatch.setattr(os, "link", refuse)
-    write_checkpoint(_content(2), path, previous_name=older_name(1, 9))
+    write_checkpoint(_content(2), path, previous_name=name_older_checkpoint(1, 9))
     assert [_epoch(file) for file in (path, *older_checkpoints(tmp_path).values())] == [2, 1]
 
 
@@ -108,7 +108,7 @@ def test_write_checkpoint_failure_keeps_files(tmp_path: Path) -> None:
     write_checkpoint(_content(1), path)
     (tmp_path / ".last.pt.part").mkdir()
     with pytest.raises(CheckpointError, match=r"last\.pt could not be saved in .*: Is a directory\."):
-        write_checkpoint(_content(2), path, previous_name=older_name(1, 9))
+        write_checkpoint(_content(2), path, previous_name=name_older_checkpoint(1, 9))
     assert _epoch(path) == 1
     assert older_checkpoints(tmp_path) == {}
 
