@@ -21,7 +21,7 @@ from engine.contract.device_history import HistoryWriter, history_file
 from engine.contract.devices import Snapshot, SnapshotRequest
 from engine.gpus.cpu import CpuReader
 from engine.gpus.cuda_order import CudaOrder
-from engine.gpus.host import foreign_pids
+from engine.gpus.host import has_foreign_pids
 from engine.gpus.parent_process import Parent, read_lines
 from engine.gpus.quantities import read_values
 from engine.gpus.watch import NvmlWatch, Timeouts
@@ -52,7 +52,7 @@ class Sampler:
         self._order = CudaOrder(self._changed)
         self._cpu = CpuReader()
         self._host = socket.gethostname()
-        self._foreign_pids = foreign_pids()
+        self._foreign_pids = has_foreign_pids()
 
     def request(self, request: SnapshotRequest) -> None:
         """Set the quantities that are read from now on. Any thread may call this."""

@@ -61,7 +61,7 @@ class HostProcesses:
     """Reader of facts about processes. Facts that never change are read only once per process."""
 
     def __init__(self) -> None:
-        self._foreign = foreign_pids()
+        self._foreign = has_foreign_pids()
         self._readings: dict[int, _Reading] = {}
 
     def read(self, pid: int) -> HostProcess:
@@ -85,7 +85,7 @@ class HostProcesses:
             del self._readings[pid]
 
 
-def foreign_pids() -> bool:
+def has_foreign_pids() -> bool:
     """Return True if the process ids that NVML reports belong to another namespace, as in a container."""
     if sys.platform != "linux":
         return False

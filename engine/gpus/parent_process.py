@@ -24,7 +24,7 @@ class Parent:
 
     def __init__(self) -> None:
         self._pid = os.getppid()
-        self._process = _process(self._pid) if os.name == "nt" else None
+        self._process = _find_process(self._pid) if os.name == "nt" else None
         if sys.platform == "linux":
             signal.signal(signal.SIGUSR2, self._on_signal)
             linux.signal_at_parents_death(signal.SIGUSR2)
@@ -68,7 +68,7 @@ def _exit_at_end_of_input(on_line: Callable[[bytes], None] | None) -> None:
         os._exit(0)
 
 
-def _process(pid: int) -> psutil.Process | None:
+def _find_process(pid: int) -> psutil.Process | None:
     """Return the process with this pid, or None if there is none or it can't be inspected."""
     try:
         return psutil.Process(pid)

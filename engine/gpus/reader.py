@@ -27,15 +27,18 @@ SECOND_READING_S = 0.25
 """Seconds between the first and the second reading. This is less than the interval, since rates need two readings."""
 
 
-class Requests:
-    """Latest request for quantities from the watchdog process. `changed` is set when a new request arrives."""
+class RequestReceiver:
+    """Receiver of the watchdog process's requests for quantities.
+
+    `current` is the latest request. `changed` is set when a new request arrives.
+    """
 
     def __init__(self) -> None:
         self.current = SnapshotRequest()
         self.changed = threading.Event()
 
     def on_line(self, line: bytes) -> None:
-        """Decode a line of standard input as the new request."""
+        """Decode a line of standard input, and store it as the current request."""
         self.current = msgspec.json.decode(line, type=SnapshotRequest)
         self.changed.set()
 
@@ -43,7 +46,7 @@ class Requests:
 def main() -> int:
     """Print readings of all GPUs until NVML fails or the parent process exits. A failure is a `Reading`, too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the watchdog handles Ctrl+C
-    requests = Requests()
+    requests = RequestReceiver()
     end_with_parent(requests.on_line)
     interval_s, rediscover_s = float(sys.argv[1]), float(sys.argv[2])
     basics, some_lost = "--only-basics" in sys.argv, "--some-lost" in sys.argv
@@ -52,12 +55,12 @@ def main() -> int:
     except NvmlUnavailable as state:
         _send(Reading(Nvml(state.status, state.message)))
     except Exception as error:  # report unexpected errors, too
-        _send(Reading(Nvml(*sentences.failed(f"{type(error).__name__}: {error}"))))
+        _send(Reading(Nvml(*sentences.explain_failure(f"{type(error).__name__}: {error}"))))
     return 0
 
 
 def _read_repeatedly(
-    interval_s: float, rediscover_s: float, requests: Requests, *, basics: bool, some_lost: bool
+    interval_s: float, rediscover_s: float, requests: RequestReceiver, *, basics: bool, some_lost: bool
 ) -> None:
     """Print a reading every `interval_s` seconds, and immediately after a new request.
 
@@ -74,10 +77,10 @@ def _read_repeatedly(
         gpus = reader.read(requests.current)
         topology = reader.topology if reader.topology is not sent_topology else None
         sent_topology = reader.topology
-        no_gpu_text = sentences.SLEEPING if reader.any_asleep else sentences.NO_GPU
+        no_gpu_text = sentences.SLEEPING if reader.has_sleeping_gpu else sentences.NO_GPU
         nvml = Nvml("ok", "" if gpus else no_gpu_text, *driver)
         _send(Reading(nvml, gpus, topology, round(reader.call_s, 6)))
-        if reader.any_lost and lost_at is None:
+        if reader.has_lost_gpu and lost_at is None:
             lost_at = tick
         tick = max(tick + pause_s, time.monotonic())
         pause_s = interval_s

@@ -41,23 +41,23 @@ SLEEPING = "The NVIDIA GPU is asleep, and Footplate does not wake it: it appears
 ASKING = "Waiting for NVML to list the GPUs."
 
 
-def no_library(*, driver_loaded: bool, in_container: bool) -> str:
-    """Return the text for the case that the NVML library is missing."""
+def explain_missing_library(*, driver_loaded: bool, in_container: bool) -> str:
+    """Explain that the NVML library is missing, with the remedy."""
     if driver_loaded:
         return NO_GPUS_IN_CONTAINER if in_container else LIBRARY_MISSING
     return NO_LIBRARY_IN_CONTAINER if in_container else NO_LIBRARY
 
 
-def no_driver(*, driver_loaded: bool, in_container: bool) -> str:
-    """Return the text for the case that the NVML library is installed, but does not find a driver.
+def explain_missing_driver(*, driver_loaded: bool, in_container: bool) -> str:
+    """Explain that the NVML library does not find a driver, with the remedy.
 
     In a container, the driver may still be loaded.
     """
     return NO_GPUS_IN_CONTAINER if driver_loaded and in_container else NO_DRIVER
 
 
-def no_permission(denied_files: Sequence[str]) -> str:
-    """Return the text for missing permissions. It names the files that the user may not open, if they are known."""
+def explain_missing_permission(denied_files: Sequence[str]) -> str:
+    """Explain that permissions are missing. The text names the `denied_files`, which the user may not open."""
     if not denied_files:
         return NO_PERMISSION
     return (
@@ -66,8 +66,8 @@ def no_permission(denied_files: Sequence[str]) -> str:
     )
 
 
-def not_answering(silent_s: float) -> Nvml:
-    """Return the state of NVML while the reader has been silent for `silent_s` seconds."""
+def create_silent_state(silent_s: float) -> Nvml:
+    """Create the state of NVML whose reader has been silent for `silent_s` seconds."""
     return Nvml(
         "not_answering",
         f"NVML is not answering (for {silent_s:.0f} s): the values shown are the last known ones, and "
@@ -75,8 +75,8 @@ def not_answering(silent_s: float) -> Nvml:
     )
 
 
-def crashed(cause: str) -> Nvml:
-    """Return the state of NVML after a crash of the reader. `cause` is a text such as "SIGABRT"."""
+def create_crashed_state(cause: str) -> Nvml:
+    """Create the state of NVML after a crash of the reader. `cause` is a text such as "SIGABRT"."""
     return Nvml(
         "error",
         f"NVML crashed ({cause}): the values shown are the last known ones, and Footplate keeps trying; "
@@ -84,6 +84,6 @@ def crashed(cause: str) -> Nvml:
     )
 
 
-def failed(detail: str) -> tuple[NvmlStatus, str]:
-    """Return the status and the text for any other NVML error. `detail` is NVML's message."""
+def explain_failure(detail: str) -> tuple[NvmlStatus, str]:
+    """Return the status "error" and an explanation of any other NVML error. `detail` is NVML's message."""
     return "error", f"NVML reported an error ({detail}): Footplate keeps trying; if this lasts, run nvidia-smi."

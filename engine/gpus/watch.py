@@ -82,7 +82,7 @@ class NvmlWatch:
         if self._child is None:
             if self.has_status and self.nvml.status == "not_answering":
                 self._report_silence(now)
-            if now >= self._start_at and self._killed_has_exited():
+            if now >= self._start_at and self._has_killed_reader_exited():
                 self._start(now)
             return
         has_ended = self._child.has_ended()
@@ -151,7 +151,7 @@ class NvmlWatch:
         self._child = None
         cause = child.exit_reason()
         if cause is not None or not self._has_answered:
-            self._set_status(sentences.crashed(cause or "it exited without reporting an error"))
+            self._set_status(sentences.create_crashed_state(cause or "it exited without reporting an error"))
             self._schedule_retry(now)
         elif self.nvml.status == "ok":  # the reader has exited so that a new one searches for a lost GPU
             self._start_at = now + self._timeouts.back_off_s
@@ -170,7 +170,7 @@ class NvmlWatch:
         self._start_at = now + min(MAX_BACK_OFF_S, self._timeouts.back_off_s * 2**self._failures)
         self._failures += 1
 
-    def _killed_has_exited(self) -> bool:
+    def _has_killed_reader_exited(self) -> bool:
         """Return True if no killed reader is left.
 
         As long as there is one, a new reader would hang in the same driver call.
@@ -187,7 +187,7 @@ class NvmlWatch:
         if self.has_status and not self.gpus and self.nvml.status not in ("ok", "not_answering"):
             return
         since = now if self._silent_since is None else self._silent_since
-        self._set_status(sentences.not_answering(max(0.0, now - since - self._interval_s)))
+        self._set_status(sentences.create_silent_state(max(0.0, now - since - self._interval_s)))
 
     def _set_status(self, nvml: Nvml) -> None:
         self.has_status = True

@@ -88,7 +88,7 @@ def test_snapshot_rejects_name_with_line_breaks(field: str) -> None:
 
 
 def test_process_name_has_no_line_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "foreign_pids", lambda: False)
+    monkeypatch.setattr(host, "has_foreign_pids", lambda: False)
     name = "import ctypes; ctypes.CDLL(None).prctl(15, b'two\\nlines', 0, 0, 0); print(flush=True); input()"
     command = [sys.executable, "-c", name]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -111,7 +111,7 @@ def test_snapshot_rejects_long_name(field: str) -> None:
 
 
 def test_process_name_fits_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "foreign_pids", lambda: False)
+    monkeypatch.setattr(host, "has_foreign_pids", lambda: False)
     # A byte that isn't valid UTF-8 is displayed with six characters.
     command = [b"\xff" * 290, "-c", "echo; read line"]
     with subprocess.Popen(command, executable="/bin/sh", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:

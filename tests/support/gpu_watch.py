@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any, NamedTuple, Self
 
-from engine.gpus.nvml.activity import Activity
+from engine.gpus.nvml.activity import ActivityReader
 from engine.gpus.nvml.calls import DeviceCalls, Stopwatch
 
 PERIOD_S = 0.15
@@ -76,7 +76,7 @@ class GpuWatch:
 
         pynvml.nvmlInit()
         handle: Any = pynvml.nvmlDeviceGetHandleByIndex(self._index)
-        activity = Activity(DeviceCalls(pynvml, handle, Stopwatch()))
+        activity = ActivityReader(DeviceCalls(pynvml, handle, Stopwatch()))
         while not self._ending.wait(PERIOD_S):
             used = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2).used
             busy = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu

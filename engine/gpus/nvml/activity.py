@@ -17,13 +17,13 @@ REFRESH_S = 0.12
 
 
 class SmActivity(NamedTuple):
-    """Activity of multiprocessors and tensor cores in percent. Unknown values are None."""
+    """ActivityReader of multiprocessors and tensor cores in percent. Unknown values are None."""
 
     sm: float | None = None
     tensor: float | None = None
 
 
-class Activity:
+class ActivityReader:
     """Reader of the activity of a GPU, or of one of its MIG instances if `gpu_instance` is given."""
 
     def __init__(self, calls: DeviceCalls, gpu_instance: int | None = None) -> None:

@@ -89,7 +89,7 @@ class DeviceCalls:
     def lacks(self, quantity: object) -> bool:
         """Return True if a quantity has turned out to be unsupported.
 
-        For quantities read with `call`, it is `(function, *arguments)`.
+        The `quantity` of a `call` is `(function, *arguments)`.
         """
         return quantity in self._unsupported
 

@@ -15,13 +15,13 @@ from engine.gpus.nvml import driver_files
 from engine.gpus.nvml.calls import DeviceCalls, GpuLost, Stopwatch, decode_text, lost_codes
 from engine.gpus.nvml.mig import MigInstances
 from engine.gpus.nvml.processes import ProcessTable
-from engine.gpus.nvml.queries import Quantities, ReadRequest, identity
+from engine.gpus.nvml.queries import Quantities, ReadRequest, read_identity
 from engine.gpus.nvml.traffic import PcieTraffic
 from engine.gpus.nvml.xids import Xids
 
 
-class Tools(NamedTuple):
-    """Objects for reading that all GPUs share. `host` and `xids` are None if only basic quantities are read."""
+class SharedReaders(NamedTuple):
+    """Readers that all GPUs share. `host` and `xids` are None if only basic quantities are read."""
 
     nvml: ModuleType
     stopwatch: Stopwatch
@@ -40,12 +40,12 @@ class Device:
         NVMLError: The GPU can't be used and is not `known`.
     """
 
-    def __init__(self, tools: Tools, index: int, known: Gpu | None = None) -> None:
-        self._tools = tools
+    def __init__(self, shared: SharedReaders, index: int, known: Gpu | None = None) -> None:
+        self._shared = shared
         self._index = index
         self._open_gpu: _OpenGpu | None = None
         if known is None:
-            self._open_gpu = _OpenGpu(tools, index, lambda nvml: nvml.nvmlDeviceGetHandleByIndex(index))
+            self._open_gpu = _OpenGpu(shared, index, lambda nvml: nvml.nvmlDeviceGetHandleByIndex(index))
             self.gpu = Gpu(**self._open_gpu.identity)
         else:
             self.gpu = known
@@ -57,7 +57,7 @@ class Device:
         self._has_skipped = False  # True if a `read` was skipped since the last one that was not
 
     @property
-    def responding(self) -> bool:
+    def is_responding(self) -> bool:
         """True if the GPU is neither lost nor asleep."""
         return self._open_gpu is not None and not self.gpu.lost and not self.gpu.asleep
 
@@ -69,12 +69,12 @@ class Device:
     @property
     def traffic(self) -> PcieTraffic | None:
         """PCIe measurement of the GPU, or None if the GPU is not read at present."""
-        if self._open_gpu is None or not self.responding or self._is_skipped:
+        if self._open_gpu is None or not self.is_responding or self._is_skipped:
             return None
         return self._open_gpu.quantities.traffic
 
     @property
-    def rows(self) -> tuple[Gpu, ...]:
+    def readings(self) -> tuple[Gpu, ...]:
         """Latest readings of the GPU and its MIG instances. Empty for a sleeping GPU whose UUID is unknown."""
         return (self.gpu, *self.instances) if self.gpu.uuid else ()
 
@@ -127,34 +127,34 @@ class Device:
         """Open a GPU that has woken up. Raises GpuLost if it is lost."""
         bus_id = self.gpu.pci_bus_id or ""
         try:
-            return _OpenGpu(self._tools, self._index, lambda nvml: nvml.nvmlDeviceGetHandleByPciBusId(bus_id))
-        except self._tools.nvml.NVMLError as error:
+            return _OpenGpu(self._shared, self._index, lambda nvml: nvml.nvmlDeviceGetHandleByPciBusId(bus_id))
+        except self._shared.nvml.NVMLError as error:
             raise GpuLost from error
 
 
 class _OpenGpu:
     """GPU that has been opened, with the readers of its quantities."""
 
-    def __init__(self, tools: Tools, index: int, find: Callable[[ModuleType], Any]) -> None:
+    def __init__(self, shared: SharedReaders, index: int, find: Callable[[ModuleType], Any]) -> None:
         """Open the GPU, and prepare all readers of its quantities. Raises GpuLost or NVMLError.
 
         `index` is its NVML index, and `find` returns its handle.
         """
-        nvml = tools.nvml
+        nvml = shared.nvml
         try:
-            handle = tools.stopwatch.time(lambda: find(nvml))
+            handle = shared.stopwatch.time(lambda: find(nvml))
             uuid = decode_text(nvml.nvmlDeviceGetUUID(handle))
         except nvml.NVMLError as error:
             if error.value in lost_codes(nvml):
                 raise GpuLost from error
             raise
-        self.calls = DeviceCalls(nvml, handle, tools.stopwatch)
+        self.calls = DeviceCalls(nvml, handle, shared.stopwatch)
         pci = self.calls.call("nvmlDeviceGetPciInfo")
-        self.identity = identity(self.calls, uuid, index, decode_text(pci.busId) if pci is not None else None)
-        processes = ProcessTable(self.calls, tools.host)
-        self.quantities = Quantities(self.calls, tools.stopwatch, processes, self.identity)
-        self._instances = MigInstances(self.calls, tools.stopwatch, self.identity, tools.host)
-        self._xids = tools.xids
+        self.identity = read_identity(self.calls, uuid, index, decode_text(pci.busId) if pci is not None else None)
+        processes = ProcessTable(self.calls, shared.host)
+        self.quantities = Quantities(self.calls, shared.stopwatch, processes, self.identity)
+        self._instances = MigInstances(self.calls, shared.stopwatch, self.identity, shared.host)
+        self._xids = shared.xids
         if self._xids is not None:
             self._xids.watch(handle, uuid)
 

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 from engine.contract.devices import Gpu
-from engine.gpus.host import foreign_pids
+from engine.gpus.host import has_foreign_pids
 
 SYSFS_PCI = Path("/sys/bus/pci/devices")
 DRIVER_GPUS = Path("/proc/driver/nvidia/gpus")
@@ -126,7 +126,7 @@ def is_driver_loaded() -> bool:
 
 def is_in_container() -> bool:
     """Return True if this process runs in a container."""
-    return foreign_pids() or any(file.exists() for file in CONTAINER_FILES)
+    return has_foreign_pids() or any(file.exists() for file in CONTAINER_FILES)
 
 
 def denied_files() -> tuple[str, ...]:

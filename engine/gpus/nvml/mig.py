@@ -10,17 +10,17 @@ from typing import Any
 
 from engine.contract.devices import Gpu, Mig
 from engine.gpus.host import HostProcesses
-from engine.gpus.nvml.activity import Activity
+from engine.gpus.nvml.activity import ActivityReader
 from engine.gpus.nvml.calls import DeviceCalls, GpuLost, Stopwatch, address, decode_text
 from engine.gpus.nvml.processes import ProcessTable
-from engine.gpus.nvml.queries import ReadRequest, Values, identity, memory
+from engine.gpus.nvml.queries import ReadRequest, Values, read_identity, read_memory
 
 
 class MigInstances:
     """MIG instances of a GPU.
 
-    `parent` holds the values of the GPU that never change. The list of instances is read together with the values that
-    change slowly, less often than the others.
+    `parent` holds the values of the GPU that never change. The list of instances is read as often as the values
+    that change slowly.
     """
 
     def __init__(self, calls: DeviceCalls, stopwatch: Stopwatch, parent: Values, host: HostProcesses | None) -> None:
@@ -79,7 +79,7 @@ class MigInstances:
 
     def _create_instance(self, calls: DeviceCalls, uuid: str, gpu_instance: int) -> _Instance:
         """Prepare the queries for a new instance, and read its values that never change."""
-        values = identity(calls, uuid, self._parent["nvml_index"], self._parent["pci_bus_id"])
+        values = read_identity(calls, uuid, self._parent["nvml_index"], self._parent["pci_bus_id"])
         _, _, profile = values["name"].partition(" MIG ")
         mig = Mig(
             parent_uuid=self._parent["uuid"],
@@ -89,14 +89,14 @@ class MigInstances:
         )
         processes = ProcessTable(calls, self._host, mig=True)
         values |= {"mig": mig, "compute_capability": self._parent["compute_capability"]}
-        activity = Activity(self._calls, gpu_instance)  # NVML measures it by the handle of the GPU
+        activity = ActivityReader(self._calls, gpu_instance)  # NVML measures it by the handle of the GPU
         return _Instance(calls, values, processes, activity)
 
 
 class _Instance:
     """MIG instance, with its values that never change in `values`."""
 
-    def __init__(self, calls: DeviceCalls, values: Values, processes: ProcessTable, activity: Activity) -> None:
+    def __init__(self, calls: DeviceCalls, values: Values, processes: ProcessTable, activity: ActivityReader) -> None:
         self._calls = calls
         self._values = values
         self._processes = processes
@@ -105,11 +105,11 @@ class _Instance:
 
     def read(self, request: ReadRequest) -> Gpu:
         """Read the requested quantities of the instance. Raises GpuLost if it was destroyed."""
-        values = self._values | memory(self._calls)
+        values = self._values | read_memory(self._calls)
         if not request.processes:
             self._last_processes = None
         elif request.processes_due:
-            self._last_processes = self._processes.table(values["memory_total_bytes"])
+            self._last_processes = self._processes.read(values["memory_total_bytes"])
         if request.activity:
             activity = self._activity.read()
             values |= {"sm_active_percent": activity.sm, "tensor_active_percent": activity.tensor}

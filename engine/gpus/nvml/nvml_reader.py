@@ -12,7 +12,7 @@ from engine.contract.devices import Gpu, NvmlStatus, SnapshotRequest, Topology
 from engine.gpus import sentences
 from engine.gpus.host import HostProcesses
 from engine.gpus.nvml.calls import GpuLost, Stopwatch, decode_text
-from engine.gpus.nvml.device import Device, Tools
+from engine.gpus.nvml.device import Device, SharedReaders
 from engine.gpus.nvml.driver_files import denied_files, is_driver_loaded, is_in_container, lost_gpu, sleeping_gpus
 from engine.gpus.nvml.queries import ReadRequest
 from engine.gpus.nvml.topology import Node, read_topology
@@ -67,15 +67,15 @@ class NvmlReader:
             self._xids = None if basics else Xids(self._nvml, self._stopwatch)
             self._devices = self._find_devices()
         except self._nvml.NVMLError as error:
-            raise unavailable(self._nvml, error) from error
+            raise create_unavailable_error(self._nvml, error) from error
 
     @property
-    def any_lost(self) -> bool:
+    def has_lost_gpu(self) -> bool:
         """True if any GPU is lost. Only a new process can find a lost GPU again."""
         return any(device.gpu.lost for device in self._devices)
 
     @property
-    def any_asleep(self) -> bool:
+    def has_sleeping_gpu(self) -> bool:
         """True if any GPU is asleep, even if NVML does not list it."""
         return any(device.gpu.asleep for device in self._devices)
 
@@ -98,9 +98,9 @@ class NvmlReader:
             if not self._basics:
                 self._update_topology()
         except self._nvml.NVMLError as error:
-            raise unavailable(self._nvml, error) from error
+            raise create_unavailable_error(self._nvml, error) from error
         self.call_s = self._stopwatch.spent_s
-        return tuple(row for device in self._devices for row in device.rows)
+        return tuple(row for device in self._devices for row in device.readings)
 
     def _due_request(self, request: SnapshotRequest) -> ReadRequest:
         """Select the groups of quantities in `request` whose reading is due. For a changed request, all are due."""
@@ -122,7 +122,7 @@ class NvmlReader:
 
     def _update_topology(self) -> None:
         """Read the topology again if another set of GPUs responds than the last time."""
-        responding = [device for device in self._devices if device.responding]
+        responding = [device for device in self._devices if device.is_responding]
         indices = tuple(device.gpu.nvml_index for device in responding)
         if indices == self._responding:
             return
@@ -151,16 +151,16 @@ class NvmlReader:
         Raises NVMLError if no GPU can be used and NVML has refused one.
         """
         host = None if self._basics else HostProcesses()
-        tools = Tools(self._nvml, self._stopwatch, host, self._xids)
+        shared = SharedReaders(self._nvml, self._stopwatch, host, self._xids)
         devices = []
         refused = None
         count = self._nvml.nvmlDeviceGetCount()
         sleeping = sleeping_gpus(count)
         for index in range(count):
             try:
-                devices.append(Device(tools, index, sleeping.get(index)))
+                devices.append(Device(shared, index, sleeping.get(index)))
             except GpuLost:
-                devices.append(Device(tools, index, lost_gpu(index, count)))
+                devices.append(Device(shared, index, lost_gpu(index, count)))
             except self._nvml.NVMLError as error:
                 refused = error
         if refused is not None and all(device.gpu.lost for device in devices):
@@ -183,17 +183,17 @@ def load_pynvml() -> ModuleType:
     return pynvml
 
 
-def unavailable(nvml: ModuleType, error: Exception) -> NvmlUnavailable:
-    """Convert an error of the entire NVML library to an NvmlUnavailable with a status and a text for the user."""
+def create_unavailable_error(nvml: ModuleType, error: Exception) -> NvmlUnavailable:
+    """Create the exception for an error of the entire NVML library, with a status and a text for the user."""
     code = getattr(error, "value", -1)
     installation = {"driver_loaded": is_driver_loaded(), "in_container": is_in_container()}
-    no_permission = sentences.no_permission(denied_files())
+    no_permission = sentences.explain_missing_permission(denied_files())
     states: dict[int, tuple[NvmlStatus, str]] = {
-        nvml.NVML_ERROR_LIBRARY_NOT_FOUND: ("no_library", sentences.no_library(**installation)),
-        nvml.NVML_ERROR_DRIVER_NOT_LOADED: ("no_driver", sentences.no_driver(**installation)),
+        nvml.NVML_ERROR_LIBRARY_NOT_FOUND: ("no_library", sentences.explain_missing_library(**installation)),
+        nvml.NVML_ERROR_DRIVER_NOT_LOADED: ("no_driver", sentences.explain_missing_driver(**installation)),
         nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: ("version_mismatch", sentences.VERSION_MISMATCH),
         nvml.NVML_ERROR_FUNCTION_NOT_FOUND: ("version_mismatch", sentences.DRIVER_TOO_OLD),
         nvml.NVML_ERROR_NO_PERMISSION: ("no_permission", no_permission),
         nvml.NVML_ERROR_OPERATING_SYSTEM: ("no_permission", no_permission),
     }
-    return NvmlUnavailable(*states.get(code, sentences.failed(str(error))))
+    return NvmlUnavailable(*states.get(code, sentences.explain_failure(str(error))))

@@ -43,13 +43,13 @@ class ProcessTable:
         self._mig = mig
         self._sm_utilization = SmUtilization(calls.nvml, calls.handle) if host is not None and not mig else None
 
-    def table(self, memory_total_bytes: int | None) -> tuple[GpuProcess, ...] | None:
+    def read(self, memory_total_bytes: int | None) -> tuple[GpuProcess, ...] | None:
         """Return the processes in ascending order of ids, or None if NVML does not list processes.
 
         The memory of a process is None if the driver does not report it (Windows' WDDM), or reports more than the
         `memory_total_bytes` of the GPU.
         """
-        lists = [(kind, infos) for name, kind in LISTS if (infos := self._list(name)) is not None]
+        lists = [(kind, infos) for name, kind in LISTS if (infos := self._list_processes(name)) is not None]
         if not lists:
             return None
         memory: dict[int, int | None] = {}
@@ -65,16 +65,16 @@ class ProcessTable:
             if self._sm_utilization is not None and memory
             else None
         )
-        return tuple(self._row(pid, memory[pid], kinds[pid], sm_percent_by_pid) for pid in sorted(memory))
+        return tuple(self._create_process(pid, memory[pid], kinds[pid], sm_percent_by_pid) for pid in sorted(memory))
 
-    def _row(
+    def _create_process(
         self,
         pid: int,
         memory_used_bytes: int | None,
         kind: ProcessKind,
         sm_percent_by_pid: dict[int, float | None] | None,
     ) -> GpuProcess:
-        """Combine NVML's facts about a process with those of the operating system."""
+        """Create the entry of a process from NVML's facts about it and those of the operating system."""
         host = self._host.read(pid) if self._host is not None else HostProcess()
         return GpuProcess(
             pid,
@@ -90,7 +90,7 @@ class ProcessTable:
             ancestors=host.ancestors,
         )
 
-    def _list(self, name: str) -> Sequence[Any] | None:
+    def _list_processes(self, name: str) -> Sequence[Any] | None:
         """Return the processes that the NVML function `name` lists.
 
         The newest version of the function with a plausible answer is used. Drivers 535.43 to 535.86 fill
@@ -99,7 +99,7 @@ class ProcessTable:
         first = None
         for function in (name + version for version in VERSIONS):
             infos = self._calls.call(function)
-            if infos is not None and is_plausible(infos):
+            if infos is not None and are_plausible(infos):
                 return infos
             first = infos if first is None else first
         return first
@@ -137,10 +137,10 @@ class SmUtilization:
             raise
 
 
-def is_plausible(infos: Iterable[Any]) -> bool:
-    """Return True if all process ids and MIG instances are plausible.
+def are_plausible(infos: Iterable[Any]) -> bool:
+    """Return True if all process ids and MIG instances in NVML's structs `infos` are plausible.
 
-    They are not if the driver uses another version of the struct.
+    If the driver uses another version of the struct, they are not plausible.
     """
     return all(
         info.pid not in NO_PIDS and (info.gpuInstanceId == NO_INSTANCE or info.gpuInstanceId < MAX_INSTANCES)

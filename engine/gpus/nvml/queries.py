@@ -13,7 +13,7 @@ import time
 from typing import Any, NamedTuple
 
 from engine.contract.devices import Ecc, Gpu, Pcie, Retired, Throttle
-from engine.gpus.nvml.activity import Activity
+from engine.gpus.nvml.activity import ActivityReader
 from engine.gpus.nvml.calls import DeviceCalls, GpuLost, Stopwatch, decode_text, drop_implausible, percent
 from engine.gpus.nvml.fields import Field, Fields
 from engine.gpus.nvml.processes import ProcessTable
@@ -74,7 +74,7 @@ class ReadRequest(NamedTuple):
 
     @property
     def visible(self) -> tuple[bool, bool, bool]:
-        """The flags of what the user sees: `processes`, `activity` and `details`."""
+        """Flags of the groups that are visible to the user: `processes`, `activity` and `details`."""
         return (self.processes, self.activity, self.details)
 
 
@@ -86,7 +86,7 @@ class Quantities:
         self._calls = calls
         self._stopwatch = stopwatch
         self._processes = processes
-        self._activity = Activity(calls)
+        self._activity = ActivityReader(calls)
         self.traffic = PcieTraffic(calls)
         self._links = NvLinks()
         self._detail_fields = Fields(calls, [ENERGY_MJ, MEMORY_TEMPERATURE])
@@ -120,7 +120,7 @@ class Quantities:
         if not request.processes:
             self._last_processes = None
         elif request.processes_due:
-            self._last_processes = self._processes.table(values["memory_total_bytes"])
+            self._last_processes = self._processes.read(values["memory_total_bytes"])
         if self._calls.failures and not self._calls.answers:
             raise GpuLost  # some drivers report a lost GPU as "unknown error", for each call
         return Gpu(**values, processes=self._last_processes)
@@ -128,7 +128,7 @@ class Quantities:
     def _read_fast(self, request: ReadRequest) -> Values:
         """Read the values that change quickly: utilization, memory, temperature, power and throttling."""
         rates = self._calls.call("nvmlDeviceGetUtilizationRates")
-        return memory(self._calls) | {
+        return read_memory(self._calls) | {
             "utilization_percent": None if rates is None else percent(rates.gpu),
             "memory_busy_percent": None if rates is None or request.basics else percent(rates.memory),
             "temperature_c": self._read_temperature_c(),
@@ -245,8 +245,8 @@ class Quantities:
             now, margin = self._read_temperature_c(), calls.call("nvmlDeviceGetMarginTemperature")
             if now is not None and margin is not None:
                 limits = Fields(calls, [SHUTDOWN_TLIMIT, SLOWDOWN_TLIMIT]).read()
-                slowdown = _below(now + margin, limits.get(SLOWDOWN_TLIMIT))
-                shutdown = shutdown if shutdown is not None else _below(now + margin, limits.get(SHUTDOWN_TLIMIT))
+                slowdown = _subtract(now + margin, limits.get(SLOWDOWN_TLIMIT))
+                shutdown = shutdown if shutdown is not None else _subtract(now + margin, limits.get(SHUTDOWN_TLIMIT))
         return {"shutdown_c": shutdown, "slowdown_c": slowdown, "memory_max_c": memory_max}
 
     def _read_temperature_c(self) -> float | None:
@@ -280,7 +280,7 @@ class Quantities:
         return value if value is not None and 1 <= value <= highest else None
 
 
-def memory(calls: DeviceCalls) -> Values:
+def read_memory(calls: DeviceCalls) -> Values:
     """Return the total, used and free memory of a GPU or MIG instance, by field of `Gpu`.
 
     Version 2 of the NVML call is used, since version 1 counts reserved memory as used. Some chips have no dedicated
@@ -302,7 +302,7 @@ def memory(calls: DeviceCalls) -> Values:
     }
 
 
-def identity(calls: DeviceCalls, uuid: str, nvml_index: int, pci_bus_id: str | None) -> Values:
+def read_identity(calls: DeviceCalls, uuid: str, nvml_index: int, pci_bus_id: str | None) -> Values:
     """Return the values of a GPU or MIG instance that never change, such as UUID and name, by field of `Gpu`."""
     name = calls.call("nvmlDeviceGetName")
     capability = calls.call("nvmlDeviceGetCudaComputeCapability")
@@ -315,6 +315,6 @@ def identity(calls: DeviceCalls, uuid: str, nvml_index: int, pci_bus_id: str | N
     }
 
 
-def _below(limit: float, distance: float | None) -> float | None:
+def _subtract(limit: float, distance: float | None) -> float | None:
     """Return the temperature `limit` - `distance`, or None if `distance` is unknown."""
     return None if distance is None else drop_implausible(limit - distance, 1, MAX_C)

@@ -30,7 +30,7 @@ READ = 0
 
 @dataclass(frozen=True)
 class Node:
-    """GPU that is neither lost nor asleep. `index` is its NVML index."""
+    """GPU in the topology, which is neither lost nor asleep. `index` is its NVML index."""
 
     index: int
     handle: Any
@@ -136,17 +136,17 @@ def _read_affinity(nvml: ModuleType, node: Node) -> GpuAffinity:
     core_words = _try(nvml, lambda: nvml.nvmlDeviceGetCpuAffinity(node.handle, CPU_WORDS))
     scope = nvml.NVML_AFFINITY_SCOPE_NODE
     node_words = _try(nvml, lambda: nvml.nvmlDeviceGetMemoryAffinity(node.handle, NODE_WORDS, scope))
-    numa_nodes = bits(node_words or ())
+    numa_nodes = find_set_bits(node_words or ())
     numa_node = numa_nodes[0] if len(numa_nodes) == 1 else None
-    return GpuAffinity(index=node.index, cores=ranges(bits(core_words or ())), numa_node=numa_node)
+    return GpuAffinity(index=node.index, cores=format_ranges(find_set_bits(core_words or ())), numa_node=numa_node)
 
 
-def bits(words: Iterable[int]) -> list[int]:
+def find_set_bits(words: Iterable[int]) -> list[int]:
     """Return the indices of the set bits in a sequence of 64-bit words."""
     return [WORD_BITS * index + bit for index, word in enumerate(words) for bit in range(WORD_BITS) if word >> bit & 1]
 
 
-def ranges(numbers: Sequence[int]) -> str:
+def format_ranges(numbers: Sequence[int]) -> str:
     """Format ascending numbers in the style of Linux, e.g. "0-31,64"."""
     spans: list[list[int]] = []
     for number in numbers:

@@ -18,7 +18,7 @@ import pytest
 from engine.cli import doctor
 from engine.cli.gpus.command import NvmlReporter
 from engine.contract.devices import Nvml, Snapshot
-from engine.gpus.sentences import ASKING, not_answering
+from engine.gpus.sentences import ASKING, create_silent_state
 from tests.engine.cli.terminal import command, footplate, footplate_here
 from tests.support.cases import mark_long_cases
 from tests.support.nvml_stub import DRIVER_NOT_LOADED, NvmlStub, gpu_profile, uuid_of
@@ -140,7 +140,7 @@ def test_gpus_csv_without_gpus_reports_the_reason(stub_here: NvmlStub) -> None:
 
 def test_nvml_reporter_reports_each_failure_once(capsys: pytest.CaptureFixture[str]) -> None:
     nvml_reporter = NvmlReporter()
-    hangs, well = [not_answering(seconds) for seconds in (5, 6)], Nvml("ok")
+    hangs, well = [create_silent_state(seconds) for seconds in (5, 6)], Nvml("ok")
     for nvml in (Nvml("not_answering", ASKING), well, *hangs, well, *hangs):
         nvml_reporter.report(nvml)
     assert capsys.readouterr().err.count("NVML is not answering (for 5 s)") == 2

@@ -117,11 +117,11 @@ def test_each_sentence_names_a_remedy() -> None:
     fixed = [value for name, value in vars(sentences).items() if name.isupper() and name != "ASKING"]
     messages = [
         *fixed,
-        sentences.not_answering(7).message,
-        sentences.crashed("SIGABRT").message,
-        sentences.failed("x")[1],
+        sentences.create_silent_state(7).message,
+        sentences.create_crashed_state("SIGABRT").message,
+        sentences.explain_failure("x")[1],
     ]
-    messages.append(sentences.no_permission(["/dev/nvidia0", "/dev/nvidiactl"]))
+    messages.append(sentences.explain_missing_permission(["/dev/nvidia0", "/dev/nvidiactl"]))
     for sentence in messages:
         assert sentence.endswith(".")
         assert ": " in sentence  # problem: remedy

@@ -24,7 +24,7 @@ from pathlib import Path
 import pynvml
 from engine.gpus import reader
 from engine.gpus.nvml import driver_files
-driver_files.foreign_pids = lambda: False
+driver_files.has_foreign_pids = lambda: False
 root = Path(sys.argv[3])
 driver_files.KERNEL_DRIVER, driver_files.DEVICES = root / "driver", root / "dev"
 driver_files.CONTAINER_FILES = (root / "container",)
@@ -119,5 +119,5 @@ def test_denied_device_files_are_named(root: Path, compiled_stub: NvmlStub) -> N
     assert (nvml.status, nvml.denied_files) == ("ok", files)
     stub.write([gpu_profile(0)], init=NO_PERMISSION)
     nvml = first_message(root, libraries, stub.profile, *user)
-    assert (nvml.status, nvml.message) == ("no_permission", sentences.no_permission(files))
+    assert (nvml.status, nvml.message) == ("no_permission", sentences.explain_missing_permission(files))
     assert all(file in nvml.message for file in files)

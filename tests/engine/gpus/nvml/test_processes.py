@@ -32,7 +32,7 @@ StartChild = Callable[..., Child]
 @pytest.fixture
 def host_processes(monkeypatch: pytest.MonkeyPatch) -> HostProcesses:
     """Return an object that reads process data without caching. NVML's process ids count as those of this machine."""
-    monkeypatch.setattr(host, "foreign_pids", lambda: False)
+    monkeypatch.setattr(host, "has_foreign_pids", lambda: False)
     monkeypatch.setattr(host, "MIN_LOAD_INTERVAL_S", 0.001)
     return HostProcesses()
 
@@ -173,13 +173,13 @@ def test_unused_processes_are_forgotten(
 
 
 def test_processes_are_unknown_in_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "foreign_pids", lambda: True)
+    monkeypatch.setattr(host, "has_foreign_pids", lambda: True)
     assert HostProcesses().read(os.getpid()) == HostProcess()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="namespaces of pids are Linux's")
 def test_foreign_pids_depends_on_the_pid_namespace() -> None:
-    assert host.foreign_pids() is (os.readlink("/proc/self/ns/pid") != "pid:[4026531836]")
+    assert host.has_foreign_pids() is (os.readlink("/proc/self/ns/pid") != "pid:[4026531836]")
 
 
 def test_process_in_two_lists_counts_memory_once(nvml_stub: NvmlStub, start_sampler: Start) -> None:
@@ -264,7 +264,7 @@ def test_process_row_joins_nvml_and_host(nvml_stub: NvmlStub) -> None:
     nvml_stub.write([gpu_profile(0, process=[f"{me.pid}:1024"], sample=[f"{me.pid}:40"])])
     code = (
         "from engine.gpus import host, reader\n"
-        "host.foreign_pids = lambda: False\n"  # tests may themselves run in a container
+        "host.has_foreign_pids = lambda: False\n"  # tests may themselves run in a container
         "reader.main()"
     )
     with subprocess.Popen(

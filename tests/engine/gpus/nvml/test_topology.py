@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from engine.contract.devices import GpuAffinity, GpuPair, NvLink, Topology
-from engine.gpus.nvml.topology import _normalize_bus_id, bits, ranges, read_nvlinks
+from engine.gpus.nvml.topology import _normalize_bus_id, find_set_bits, format_ranges, read_nvlinks
 from tests.engine.gpus.conftest import Start
 from tests.support import nvml_stub as stubs
 from tests.support.nvml_stub import NvmlStub, Profile, gpu_profile
@@ -164,7 +164,7 @@ def test_topology_of_an_old_driver_is_partial(old_nvml_stub: NvmlStub, start_sam
 
 
 def test_ranges_match_linux_notation() -> None:
-    assert bits([0b1011, 0, 1]) == [0, 1, 3, 128]
-    assert ranges([0, 1, 3, 128]) == "0-1,3,128"
-    assert ranges(range(64)) == "0-63"
-    assert ranges([]) == ""
+    assert find_set_bits([0b1011, 0, 1]) == [0, 1, 3, 128]
+    assert format_ranges([0, 1, 3, 128]) == "0-1,3,128"
+    assert format_ranges(range(64)) == "0-63"
+    assert format_ranges([]) == ""
