@@ -31,9 +31,9 @@ _NUMBERS = 1 << 18
 
 
 def serve(address: str, *, infiniband: bool) -> NoReturn:
-    """Run the tests from standard input until it is closed, then exit the process.
+    """Run the connection tests that standard input requests. Exit the process when it is closed.
 
-    `address` is the address of this machine.
+    Each result is printed as a line of JSON. `address` is the address of this machine.
     """
     output = os.dup(1)
     os.dup2(2, 1)  # prints of libraries must not mix with the answers

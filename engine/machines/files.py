@@ -151,7 +151,7 @@ class FileTransfers:
     # In the thread
 
     def _run_transfers(self) -> None:
-        """Carry out the queued transfers until None is in the queue. The connection is opened in advance."""
+        """Open the connection, and carry out the queued transfers until None is taken from the queue."""
         with suppress(OSError):  # reported by the first transfer
             self._connect()
         while (transfer := self._requests.get()) is not None:
@@ -279,14 +279,14 @@ class NodeFiles:
         """Return the local path of a checkpoint, given its `path` on the supervisor's machine."""
         return self.folder / RESUME if self._is_copy else Path(path)
 
-    def worker_files(self, rank: int, last_bytes: int) -> dict[str, bytes]:
+    def read_worker_files(self, rank: int, last_bytes: int) -> dict[str, bytes]:
         """Return the end of a worker's log and of its traceback, keyed by file name.
 
         At most `last_bytes` of each are returned. The result is empty if the files already are in the original run
         folder.
         """
         found = {}
-        for name in worker_files(rank) if self._is_copy else ():
+        for name in worker_file_names(rank) if self._is_copy else ():
             with suppress(OSError):
                 found[name] = read_end(self.folder / name, last_bytes)
         return found
@@ -294,7 +294,7 @@ class NodeFiles:
     def close(self) -> None:
         """Remove the folder before this process exits, unless it is the original run folder or another node uses it.
 
-        Another thread that opens the folder meanwhile is awaited for a second, and blocked afterwards.
+        If another thread is opening the folder, wait for at most a second. Later calls of `open` block forever.
         """
         self._opening.acquire(timeout=_JOIN_TIMEOUT_S)
         with suppress(OSError):
@@ -340,8 +340,8 @@ def make_scratch() -> Path:
     return folder
 
 
-def worker_files(rank: int) -> tuple[str, str]:
-    """Return the names of the log and the traceback file that the worker of a rank writes."""
+def worker_file_names(rank: int) -> tuple[str, str]:
+    """Return the names of the log and of the traceback file of a rank's worker."""
     return f"worker-{rank}.log", f"worker-{rank}-traceback.txt"
 
 

@@ -38,8 +38,8 @@ class CheckedHost(NamedTuple):
     """Result of checking one machine.
 
     Attributes:
-        facts: Facts about it, or None if it is unreachable.
-        clock_offset_s: Time by which its clock is ahead of this machine's, in seconds.
+        facts: Facts about the machine, or None if it is unreachable.
+        clock_offset_s: Seconds by which the machine's clock is ahead of this machine's clock.
     """
 
     host: Host

@@ -168,7 +168,7 @@ class NodeLink(SelectedOutput[IO[bytes]]):
     def finish(self, timeout_s: float) -> None:
         """Close the command's input, and wait until the command exits. Kill it after `timeout_s`.
 
-        If its output has ended before the call, kill it at once.
+        If the command's output has already ended, kill the command at once.
         """
         self.close()
         deadline = time.monotonic() + timeout_s

@@ -169,7 +169,7 @@ class _Node:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self._workers.finish()
         for rank, code in codes.items():
-            self._link.send(WorkerEnded(rank=rank, code=code, files=self._files.worker_files(rank, _LOG_BYTES)))
+            self._link.send(WorkerEnded(rank=rank, code=code, files=self._files.read_worker_files(rank, _LOG_BYTES)))
 
     def _local_spec(self, request: NodeRequest, spec: WorkerSpec) -> WorkerSpec:
         """Return the spec of a worker, adapted to the paths and the number of cores of this machine."""

@@ -40,7 +40,7 @@ from engine.contract.nodes import (
 )
 from engine.contract.problems import Problem
 from engine.contract.worker import FROM_WORKER, WorkerSpec
-from engine.machines.files import LAST, FileTransfers, required_files, worker_files
+from engine.machines.files import LAST, FileTransfers, required_files, worker_file_names
 from engine.machines.link import SHUTDOWN_S, NodeLink, remote_command
 from engine.machines.remote_worker import RemoteWorker
 from engine.processes import failures
@@ -141,8 +141,8 @@ class Nodes:
         on_samples: Receives samples of the machines' devices.
         attempt: Number of this start of the workers, counted from 0. In restarts, the run waits for an unreachable
             machine.
-        job_without_machine: Function that returns a job which does not need the named machine. If the run has to wait
-            for the machine, it returns a sentence why, or None if the user has chosen to wait.
+        job_without_machine: Function that returns a job without the devices of the named machine. If the run must wait
+            for the machine, it returns a sentence with the reason, or None if the user has chosen to wait.
     """
 
     def __init__(
@@ -449,7 +449,7 @@ class Nodes:
         """Write the log and traceback that a machine has sent for an ended worker to the run folder."""
         if node.shares_folder or message.rank not in node.ranks:
             return
-        for name in worker_files(message.rank):
+        for name in worker_file_names(message.rank):
             if name in message.files:
                 with suppress(OSError):
                     paths.write_atomically(self._run.path / name, message.files[name])

@@ -102,7 +102,7 @@ def _local_job(run: RunFolder, this_node: str) -> Job:
     names = sorted(run_slurm("", "scontrol", "show", "hostnames").split(), key=lambda name: name != this_node)
     if is_gpu(job.parallel.devices[0]):
         with ThreadPoolExecutor(max_workers=len(names)) as pool:
-            node_devices = list(pool.map(partial(_gpus, this_node), names))
+            node_devices = list(pool.map(partial(_read_gpu_uuids, this_node), names))
     else:
         node_devices = [(CPU,)] * len(names)
     devices = tuple(
@@ -116,7 +116,7 @@ def _local_job(run: RunFolder, this_node: str) -> Job:
     return job
 
 
-def _gpus(this_node: str, name: str) -> tuple[str, ...]:
+def _read_gpu_uuids(this_node: str, name: str) -> tuple[str, ...]:
     """Return the UUIDs of the SLURM job's GPUs on the node `name`, sorted by CUDA index.
 
     `this_node` is the name of this node. Raises _CannotStart, OSError or subprocess.SubprocessError.

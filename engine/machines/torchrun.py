@@ -72,7 +72,7 @@ class TorchrunProcess:
         return paths.runtime_folder() / f"torchrun-{agent}-{int(process_start(agent) * 1000)}-{rank}.json"
 
 
-def torchrun_process() -> TorchrunProcess:
+def read_torchrun_process() -> TorchrunProcess:
     """Read torchrun's environment variables. Raises KeyError or ValueError if torchrun did not start this process."""
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
     rank, local_rank, world, local_world = (int(os.environ[name]) for name in names)
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str]) -> int:
     if len(arguments) != 1:
         return _refuse([Problem("", "One job is expected.", "Give a job file, or the line of `footplate torchrun`.")])
     try:
-        process = torchrun_process()
+        process = read_torchrun_process()
     except (KeyError, ValueError):
         return _refuse([Problem("", "torchrun did not start this process.", "See `footplate torchrun`.")])
     job, problems = _read_job(arguments[0])

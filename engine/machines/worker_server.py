@@ -24,7 +24,7 @@ _HELLO = msgspec.json.Decoder(WorkerHello)
 
 
 class WorkerServer:
-    """Server on a private socket that gives each worker its spec, and passes its messages to the supervisor.
+    """Server on a private socket that gives each worker its spec, and passes the workers' messages to `forward`.
 
     `folder` contains the socket.
     """
@@ -57,7 +57,7 @@ class WorkerServer:
             channel.sendall(data)
 
     def kill(self, rank: int, *, hard: bool) -> bool:
-        """Send a signal to the process group of a worker. Returns False if the worker has not connected."""
+        """Send SIGTERM, or SIGKILL if `hard`, to a worker's process group. Return False if it has not connected."""
         pid = self._pids.get(rank)
         if pid is None:
             return False

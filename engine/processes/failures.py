@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from engine.contract.devices import is_gpu
 from engine.contract.events import Failed
-from engine.processes.nccl_errors import is_nccl_error, known_error, last_error
+from engine.processes.nccl_errors import extract_description, find_known_error, is_nccl_error
 from engine.system.files import read_end
 from engine.system.format import exit_words
 
@@ -42,9 +42,9 @@ def describe_death(rank: int, exit_code: int, log: Path) -> Failed:
     elif -exit_code == getattr(signal, "SIGBUS", 0):
         exit_text += "; a memory-mapped file (the dataset's idx file or the cache) was truncated, or its disk failed"
     tail = log_tail(log)
-    known = known_error(tail) if is_nccl_error(tail) else None
+    known = find_known_error(tail) if is_nccl_error(tail) else None
     if known is not None:
-        cause = f"{known.meaning} Rank {rank} {exit_text}: {last_error(tail)}"
+        cause = f"{known.meaning} Rank {rank} {exit_text}: {extract_description(tail)}"
         return Failed(cause=cause, rank=rank, kind="fault" if known.can_pass else "error")
     end = f" Last lines of {log.name}: {tail}" if tail else f" {log.name} is empty."
     return Failed(cause=f"Rank {rank} {exit_text}.{end}", rank=rank, kind="fault")
@@ -91,6 +91,6 @@ def certainty_of_death(event: Failed, exit_code: int) -> int:
     return certainty_of_report(event)
 
 
-def root_cause(failures: Sequence[Failure]) -> Failure:
-    """Return the failure that has most certainly caused the others. Of several, it is the earliest."""
+def find_root_cause(failures: Sequence[Failure]) -> Failure:
+    """Return the failure that has most certainly caused the other failures. Among equals, return the earliest."""
     return max(failures, key=lambda failure: failure.certainty)

@@ -141,7 +141,7 @@ class Group:
         )
 
     @property
-    def unsaved(self) -> str:
+    def unsaved_reason(self) -> str:
         """Reason why the final state isn't on the disk, or "" if it is."""
         return next(
             (worker.done.unsaved for worker in self.workers if worker.done is not None and worker.done.unsaved), ""
@@ -269,7 +269,7 @@ class Group:
 
     def _report_cause(self) -> None:
         """Report the failure that has caused the others, log the other failures, and stop the remaining workers."""
-        root = failures.root_cause([failure for _, failure in self._failures])
+        root = failures.find_root_cause([failure for _, failure in self._failures])
         self.failure = root.event
         self._on_event(root.event)
         for _, failure in self._failures:
@@ -346,10 +346,10 @@ def shared_network_reason(specs: Sequence[WorkerSpec], *, fork: bool) -> str:
 
 
 def can_start_cuda() -> bool:
-    """Return True if CUDA can be started by workers in a private network.
+    """Return True if workers in a private network can start CUDA.
 
-    Unless the user is root, they are in a user namespace, where nvidia-modprobe, a setuid program that creates device
-    files, has no effect. The device files must therefore exist.
+    The workers of users other than root are in a user namespace. The setuid program nvidia-modprobe can't create device
+    files there, so these files must exist.
     """
     try:
         os.close(os.open(UVM_DEVICE, os.O_RDWR))

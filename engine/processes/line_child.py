@@ -81,7 +81,7 @@ class LineChild(SelectedOutput[socket.socket]):
                 reader.close()
                 raise
             if self.process.stdout is not None:
-                _forward(self.process.stdout, writer.dup())
+                _start_forwarding(self.process.stdout, writer.dup())
         reader.setblocking(False)
         super().__init__(selector, reader, self._receive)
 
@@ -119,7 +119,7 @@ class LineChild(SelectedOutput[socket.socket]):
             self._on_end(problem)
 
 
-def _forward(pipe: IO[bytes], target: socket.socket) -> None:
+def _start_forwarding(pipe: IO[bytes], target: socket.socket) -> None:
     """Start a thread that copies lines from a pipe to a socket, because selectors on Windows accept only sockets."""
 
     def forward() -> None:

@@ -99,8 +99,8 @@ ERRORS = (
 _LAST = re.compile(r"Last error:\s*(.+)", re.IGNORECASE | re.DOTALL)
 
 
-def known_error(text: str) -> NcclError | None:
-    """Return the known error that `text` is an instance of, or None if there is none."""
+def find_known_error(text: str) -> NcclError | None:
+    """Return the known error whose pattern matches `text`, or None if there is none."""
     is_nccl = is_nccl_error(text)
     return next((each for each in ERRORS if (is_nccl or not each.only_nccl) and each.pattern.search(text)), None)
 
@@ -110,8 +110,8 @@ def is_nccl_error(text: str) -> bool:
     return "nccl" in text.lower()
 
 
-def last_error(text: str) -> str:
-    """Return NCCL's description, which is at the end of the error's text. Without one, return the first line."""
+def extract_description(text: str) -> str:
+    """Return the first line of NCCL's description at the end of an error's text or, without one, of the text."""
     match = _LAST.search(text)
     description = match[1] if match is not None else ""
     lines = (description if description.strip() else text).strip().splitlines()

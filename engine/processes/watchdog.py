@@ -136,7 +136,11 @@ class HangWatch:
         return self._check_silence(now) or self._check_progress(now)
 
     def _check_silence(self, now: float) -> Failed | Warned | None:
-        """Check whether ranks send no messages. Return a failure if other ranks still do, or a warning at first."""
+        """Check whether ranks send no messages.
+
+        Return a failure if other ranks send messages, or if all ranks have been silent for too long. Return a warning
+        when the silence of a rank is first noticed, and otherwise None.
+        """
         silent = [
             rank for rank, state in self._ranks.items() if now - state.last_message_at > self._silence_limit(state)
         ]
@@ -147,7 +151,7 @@ class HangWatch:
             if rank not in silent
         )
         if silent and are_others_alive:
-            return self._silence_failure(silent, now)
+            return self._create_silence_failure(silent, now)
         for rank, state in self._ranks.items():
             seconds = now - state.last_message_at
             pid = self._stopped_pid(rank) if seconds > MAX_MESSAGE_INTERVAL_S else None
@@ -183,7 +187,7 @@ class HangWatch:
             return None
         text = (
             f"Rank {rank} was stopped by a signal and hasn't resumed for {seconds:.0f} s. "
-            f"{self._last_activities([rank])} See {_format_logs([rank])}."
+            f"{self._describe_last_activities([rank])} See {_format_logs([rank])}."
         )
         return Failed(cause=text, rank=rank, step=self._current_step(rank), kind="fault")
 
@@ -193,8 +197,8 @@ class HangWatch:
             return self._limits.first_step
         return self._limits.silent_preparing if state.heartbeat.activity == "" else self._limits.silent
 
-    def _silence_failure(self, silent: list[int], now: float) -> Failed:
-        """Create the failure that the ranks `silent` send no messages, while other ranks do."""
+    def _create_silence_failure(self, silent: list[int], now: float) -> Failed:
+        """Create the failure of the ranks `silent`, which send no messages, while other ranks do."""
         seconds = min(now - self._ranks[rank].last_message_at for rank in silent)
         is_plural = len(silent) > 1
         reason = "they were" if is_plural else "it was"
@@ -202,11 +206,11 @@ class HangWatch:
             reason = "they are hanging or were" if is_plural else "it is hanging or was"
         text = (
             f"{_format_ranks(silent)} {('have' if is_plural else 'has')} not responded for {seconds:.0f} s, while "
-            f"other ranks still do: {reason} stopped. {self._last_activities(silent)} See {_format_logs(silent)}."
+            f"other ranks still do: {reason} stopped. {self._describe_last_activities(silent)} See {_format_logs(silent)}."
         )
         return Failed(cause=text, rank=silent[0], step=self._current_step(silent[0]), kind="fault")
 
-    def _last_activities(self, ranks: list[int]) -> str:
+    def _describe_last_activities(self, ranks: list[int]) -> str:
         """Describe in a sentence what `ranks` did at their last heartbeats."""
         heartbeats = [(rank, self._ranks[rank].heartbeat) for rank in ranks]
         texts = [
@@ -237,8 +241,8 @@ class HangWatch:
         busy = [rank for rank, state in self._ranks.items() if state.thread_state in ("working", "reading")]
         culprits = busy if waiting and busy else list(self._ranks)  # all ranks: no single one blocks the others
         if seconds > self._failure_limit(limit, waiting, busy, heartbeats):
-            return self._progress_failure(culprits, seconds)
-        return self._progress_warning(culprits, seconds)
+            return self._create_progress_failure(culprits, seconds)
+        return self._create_progress_warning(culprits, seconds)
 
     def _failure_limit(
         self, warning_limit: float, waiting: list[int], busy: list[int], heartbeats: list[Heartbeat]
@@ -266,8 +270,8 @@ class HangWatch:
             return self._limits.first_step
         return max(self._limits.stuck, self._limits.stuck_steps * max(longest))
 
-    def _progress_failure(self, culprits: list[int], seconds: float) -> Failed:
-        """Create the failure that `culprits`, which may be all ranks, have made no progress for `seconds`."""
+    def _create_progress_failure(self, culprits: list[int], seconds: float) -> Failed:
+        """Create the failure of the ranks `culprits`, possibly all, which have made no progress for `seconds`."""
         first = culprits[0]
         if len(culprits) < self._world_size:
             text = f"{self._describe_block(culprits, seconds)} See {_format_logs(culprits)}."
@@ -279,8 +283,8 @@ class HangWatch:
         rank = first if len(culprits) == 1 else None
         return Failed(cause=text, rank=rank, step=self._current_step(first), kind="fault")
 
-    def _progress_warning(self, culprits: list[int], seconds: float) -> Warned | None:
-        """Create the warning that `culprits` make no progress. Return None if it was already created for these ranks."""
+    def _create_progress_warning(self, culprits: list[int], seconds: float) -> Warned | None:
+        """Create the warning that the ranks `culprits` make no progress. Return None if they were already reported."""
         if self._stuck_reported == tuple(culprits):
             return None
         self._stuck_reported = tuple(culprits)

@@ -287,7 +287,7 @@ def _run_forked(
 def _enter_network(network: PrivateNetwork) -> None:
     """Enter a private network in a worker.
 
-    The cache folders are chosen before, because the owners of files are unknown inside its user namespace.
+    The cache folders are chosen beforehand, because inside its user namespace, the owners of files are unknown.
     """
     os.environ["FOOTPLATE_CACHE"] = str(paths.cache_folder())
     with suppress(OSError):  # the worker meets the same problem and reports it

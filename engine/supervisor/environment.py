@@ -18,7 +18,7 @@ _PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 PACKAGES = ("footplate", "torch", "torchvision")
 
 
-def describe(snapshot: Snapshot | None) -> dict[str, str]:
+def describe_environment(snapshot: Snapshot | None) -> dict[str, str]:
     """Return facts about the host and versions of software, by name. The driver's version is taken from `snapshot`."""
     facts = {"python": platform.python_version(), **installed_versions(PACKAGES)}
     facts |= {"host": platform.node(), "os": platform.platform(), "cpu": cpu_name(), "cores": str(usable_cores())}

@@ -27,7 +27,10 @@ _REAP_INTERVAL_S = 2.0
 
 
 def serve(idle_s: float = IDLE_S) -> int:
-    """Serve requests until standard input is closed or `idle_s` pass without a request. Return the exit code."""
+    """Import PyTorch, then fork a supervisor for each run folder that is read from standard input.
+
+    Return the exit code when standard input is closed, or after `idle_s` without a request.
+    """
     linux.name_process("footplate-pre")
     linux.signal_at_parents_death(signal.SIGKILL)  # during the imports, nothing reads stdin for seconds
     imports.import_all(imports.BASIC + imports.DISTRIBUTED)

@@ -111,10 +111,10 @@ class RestartPolicy:
             return _add_attempts_to_cause(failed, count)
         if failed.kind == "not_finite":
             self._skip_to = failed.step or 0
-        return self._restart(failed, count, limit, next_job)
+        return self._announce_restart(failed, count, limit, next_job)
 
-    def _restart(self, failed: Failed, count: int, limit: int, next_job: Job | None) -> Restarting:
-        """Count a failure, and return the event that announces restart number `count` + 1 of at most `limit`.
+    def _announce_restart(self, failed: Failed, count: int, limit: int, next_job: Job | None) -> Restarting:
+        """Count a failure, and create the event that announces restart number `count` + 1 of at most `limit`.
 
         If `next_job` is given, the run uses it from now on.
         """
@@ -148,7 +148,7 @@ class RestartPolicy:
             return msgspec.structs.replace(failed, cause=cause)
         if self.job.faults.on_lost_device == "fewer" and self.job.faults.restarts:
             count = self._failures_in_a_row[failed.kind]
-            return self._restart(failed, count, count + 1, smaller_job)
+            return self._announce_restart(failed, count, count + 1, smaller_job)
         changes = {**_changed_fields(self.job, smaller_job), "devices": devices}
         command = resume_line(self._run.run_id, changes)
         cause = (
@@ -157,7 +157,7 @@ class RestartPolicy:
         return msgspec.structs.replace(failed, cause=cause, changes=changes)
 
     def job_without_machine(self, machine: str) -> Job | str | None:
-        """Return the job without the devices of a machine, or a sentence why the run must wait for the machine.
+        """Return the job without the devices of a machine, or the reason why the run must wait for it, as a sentence.
 
         Returns None if the run waits because the user has chosen to wait.
         """

@@ -170,7 +170,7 @@ class Server:
     def _add_client(self, connection: socket.socket) -> None:
         """Add a connection as a client that must send a hello in time.
 
-        Connections of other users are refused, and the oldest one without a hello gives way if there are too many.
+        Connections of other users are refused. If too many connections have sent no hello, the oldest of them is closed.
         """
         unauthenticated = [client for client in self._clients if client.cursor is None]
         if len(unauthenticated) >= MAX_UNAUTHENTICATED:
@@ -291,7 +291,7 @@ class Server:
         if client.is_leaving and not client.buffer:
             self._shut_down_writing(client)
             return
-        self._set_writing(client, bool(client.buffer) or self._is_behind(client))
+        self._watch_writing(client, is_watched=bool(client.buffer) or self._is_behind(client))
 
     def _is_behind(self, client: Client) -> bool:
         """Return True if a client reads events, and the log has some that were not put into its buffer."""
@@ -321,11 +321,11 @@ class Server:
                 return True
         return False
 
-    def _set_writing(self, client: Client, is_writing: bool) -> None:
-        """Turn on or off, by `is_writing`, that the selector reports when the client's socket accepts data."""
-        if client.is_writing != is_writing:
-            client.is_writing = is_writing
-            mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if is_writing else 0)
+    def _watch_writing(self, client: Client, *, is_watched: bool) -> None:
+        """Make the selector report when the client's socket accepts data, or stop this if `is_watched` is False."""
+        if client.is_writing != is_watched:
+            client.is_writing = is_watched
+            mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if is_watched else 0)
             self._selector.modify(client.connection, mask, self._selector.get_key(client.connection).data)
 
     def _shut_down_writing(self, client: Client) -> None:
@@ -338,7 +338,7 @@ class Server:
         except OSError:
             self._drop(client)
             return
-        self._set_writing(client, False)
+        self._watch_writing(client, is_watched=False)
 
     def _drop(self, client: Client) -> None:
         """Close the connection to a client at once, unless it has been closed before."""

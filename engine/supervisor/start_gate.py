@@ -128,7 +128,7 @@ class StartGate:
     def _check_gpus(self, *, is_late: bool) -> None:
         """Check if the run's GPUs are usable. If they have problems, the check is repeated.
 
-        If they still have problems when `is_late` is True, the run fails.
+        `is_late` is True once the time for these checks is over. Problems then make the run fail.
         """
         snapshot = self._sampler.latest if self._sampler.latest_at > self._slot_since else None
         is_known = snapshot is not None and snapshot.nvml.status != "not_answering"

@@ -44,7 +44,7 @@ from engine.runs.folder import RunFolder, SupervisorFile, process_start
 from engine.runs.resume import last_execution
 from engine.supervisor import endpoint, environment
 from engine.supervisor.event_log import EventLog
-from engine.supervisor.notices.run_notices import Notices
+from engine.supervisor.notices.run_notices import RunNotifier
 from engine.supervisor.restart_policy import RestartPolicy
 from engine.supervisor.run_state import BEFORE_END, HAS_WORKERS, TRANSITIONS, USES_GATE, RunState, Trigger
 from engine.supervisor.sampling import Sampler
@@ -139,7 +139,7 @@ class Supervisor:
         # Only workers that are forked here profit from modules that this process imports.
         local_modules = modules if fork and not self._uses_other_machines else ()
         self._start_gate = StartGate(run, job, self._sampler, self._selector, local_modules)
-        self._notices = Notices(run, job, self._log.append)
+        self._notices = RunNotifier(run, job, self._log.append)
         self._group = self._create_group()
         self._nodes: Nodes | None = None  # machines of the current attempt, if the run uses several
         self._history = History()  # summary of the events of all executions
@@ -231,7 +231,7 @@ class Supervisor:
         if self._nodes is not None:
             self._nodes.poll()
         self._group.watch()
-        if self._state in HAS_WORKERS and self._group.is_gone and not self._awaits_gpu_check():
+        if self._state in HAS_WORKERS and self._group.is_gone and not self._should_await_gpu_check():
             self._close_nodes()
             if self._group.stuck and self._failure is None:
                 self._on_stuck_workers()
@@ -254,7 +254,7 @@ class Supervisor:
                 job=self._job,
                 devices=environment.run_devices(self._job.parallel.devices, world_size, self._sampler.latest),
                 world_size=world_size,
-                environment=environment.describe(self._sampler.latest),
+                environment=environment.describe_environment(self._sampler.latest),
                 supervisor_pid=os.getpid(),
                 execution=self._execution,
                 worked_s=self._worked_before_s,
@@ -330,7 +330,7 @@ class Supervisor:
         self._notices.on_event(event)
 
     def _on_worker_event(self, event: AnyEvent) -> None:
-        """Log an event of a worker. A failure also ends the attempt, and is replaced by the decision about a restart."""
+        """Log an event of a worker. For a failure, decide about a restart, and log this decision instead."""
         if isinstance(event, Failed):
             event = self._on_failure(event)
         elif isinstance(event, CheckpointSaved):
@@ -348,10 +348,10 @@ class Supervisor:
             self._transition(Trigger.FAILED_FOR_GOOD)
         return decision
 
-    def _awaits_gpu_check(self) -> bool:
+    def _should_await_gpu_check(self) -> bool:
         """Return True if a restart must wait for a new snapshot, which shows the GPUs that remain.
 
-        It waits for at most `GPU_CHECK_S`.
+        The restart waits for at most `GPU_CHECK_S`.
         """
         if self._state is not RunState.RESTARTING or not self._on_gpus or self._uses_other_machines:
             return False
@@ -462,8 +462,8 @@ class Supervisor:
         """Return the outcome of the run, and its cause, which is "" if nothing went wrong."""
         if self._failure is not None:
             return "failed", self._failure.cause
-        if self._group.unsaved:
-            return "unsaved", self._group.unsaved
+        if self._group.unsaved_reason:
+            return "unsaved", self._group.unsaved_reason
         if self._group.is_completed:
             return "completed", ""
         outcome = self._requested_outcome or "stopped"

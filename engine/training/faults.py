@@ -13,7 +13,7 @@ from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import DatasetError, UnreadableImage
 from engine.data.decoding.reading import lacks_memory
 from engine.models.base import TaskError
-from engine.processes.nccl_errors import NcclError, is_nccl_error, known_error, last_error
+from engine.processes.nccl_errors import NcclError, extract_description, find_known_error, is_nccl_error
 from engine.processes.requests import RequestError
 from engine.strategies.base import StrategyError, worker_device
 from engine.strategies.memory import DoesNotFit, is_out_of_memory
@@ -154,7 +154,7 @@ def _explain_out_of_memory(error: BaseException, spec: WorkerSpec, where: str) -
 
 def _find_nccl_error(error: BaseException) -> NcclError | None:
     """Return the explanation of an error of NCCL, or None if it is unknown or another error."""
-    return known_error(str(error)) if isinstance(error, RuntimeError) else None
+    return find_known_error(str(error)) if isinstance(error, RuntimeError) else None
 
 
 def _explain_nccl_error(error: BaseException, where: str) -> str:
@@ -162,7 +162,7 @@ def _explain_nccl_error(error: BaseException, where: str) -> str:
     text, known = str(error), _find_nccl_error(error)
     if known is None and not (isinstance(error, RuntimeError) and is_nccl_error(text)):
         return ""
-    report = f"The error {where}: {last_error(text)}"
+    report = f"The error {where}: {extract_description(text)}"
     return f"{known.meaning} {report}" if known is not None else f"GPUs failed to communicate. {report}"
 
 

@@ -17,7 +17,7 @@ from engine.advisor.advice.state import AdviceState
 from engine.checks.findings.ranking import LONG_WAIT, explain_failure, explain_ranking, list_remedies
 from engine.contract.advice import Advice, AdviceRequest, Candidate, MachinesPrediction, Network
 from engine.contract.job import FIELDS
-from engine.supervisor.environment import describe
+from engine.supervisor.environment import describe_environment
 from engine.system import paths
 from engine.system.files import read_file
 
@@ -33,13 +33,13 @@ _FORMAT = 2
 
 def versions() -> dict[str, str]:
     """Return the host and the versions of the software. A cached answer is only valid while they stay the same."""
-    facts = describe(None)
+    facts = describe_environment(None)
     return {name: facts[name] for name in sorted(facts) if name not in ("cpu", "cores")}
 
 
 def hardware() -> tuple[str, ...]:
     """Return the name of the host's processor in a tuple. A cached answer is only valid for the same processor."""
-    facts = describe(None)
+    facts = describe_environment(None)
     return (f"{facts['cpu']}, {facts['cores']} cores",)
 
 

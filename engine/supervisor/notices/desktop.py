@@ -55,7 +55,7 @@ def find_program() -> Program | None:
     return "gdbus" if shutil.which("gdbus") else None
 
 
-def command(program: Program, title: str, text: str) -> list[str]:
+def create_command(program: Program, title: str, text: str) -> list[str]:
     """Return the command line for a notification. Its texts can't be interpreted as options, markup or code."""
     body = escape(text, quote=False)  # the specification allows markup in the text
     match program:
@@ -81,7 +81,7 @@ def show(program: Program, title: str, text: str) -> str:
     """Show a notification within `TIMEOUT_S`. Return a sentence about the problem, or "" if it was shown."""
     try:
         variables = {"FOOTPLATE_SHOWN_TITLE": title, "FOOTPLATE_SHOWN_TEXT": text}
-        done = run_child(command(program, title, text), timeout_s=TIMEOUT_S, env=os.environ | variables)
+        done = run_child(create_command(program, title, text), timeout_s=TIMEOUT_S, env=os.environ | variables)
     except subprocess.TimeoutExpired:
         problem = f"the notification service did not answer {program} within {TIMEOUT_S:.0f} s."
     except OSError as error:

@@ -61,7 +61,7 @@ _TITLES: dict[NoticeKind, str] = {
 }
 
 
-class Notices:
+class RunNotifier:
     """Sender of notifications about one execution of `run`.
 
     All events must be passed to `on_event`. `tick` must be called often, and `close` after `RunFinished`. No method

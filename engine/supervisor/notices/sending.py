@@ -55,7 +55,10 @@ class TermHandler:
 
 
 def send(notice: Notice, timeout_s: float = COMMAND_S, on_term: TermHandler | None = None) -> NoticeSent:
-    """Show the notification and then run the user's command, even if showing has failed."""
+    """Show the notification and then run the user's command, even if showing has failed.
+
+    `on_term` is this process's handler for SIGTERM, which must not interrupt the start of the command.
+    """
     result = NoticeSent()
     if notice.desktop:
         program = desktop.find_program()

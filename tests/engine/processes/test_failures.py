@@ -21,9 +21,9 @@ OUT_OF_MEMORY = Failed(cause="Rank 1: out of memory", rank=1)
 def test_root_cause_is_not_a_lost_peer() -> None:
     killed = failures.Failure(Failed(cause="Rank 2 was killed by SIGKILL", rank=2), failures.CERTAIN)
     reported = [failures.Failure(event, failures.certainty_of_report(event)) for event in (LOST_PEER, OUT_OF_MEMORY)]
-    assert failures.root_cause(reported).event is OUT_OF_MEMORY
-    assert failures.root_cause([*reported, killed]) is killed
-    assert failures.root_cause(reported[:1]).event is LOST_PEER
+    assert failures.find_root_cause(reported).event is OUT_OF_MEMORY
+    assert failures.find_root_cause([*reported, killed]) is killed
+    assert failures.find_root_cause(reported[:1]).event is LOST_PEER
 
 
 @pytest.mark.parametrize(("devices", "blames_gpu"), [(("cpu", "node1:cpu"), False), (("cpu", "node1:GPU-1"), True)])

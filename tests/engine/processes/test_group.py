@@ -142,7 +142,12 @@ def test_group_knows_the_states_of_its_workers(events: list[AnyEvent]) -> None:
     group = group_of(events, first, second)
     for worker in (first, second):
         worker.read_all()
-    assert (group.is_completed, group.unsaved, group.best, group.holds_unsaved_state) == (False, "full", unsaved, False)
+    assert (group.is_completed, group.unsaved_reason, group.best, group.holds_unsaved_state) == (
+        False,
+        "full",
+        unsaved,
+        False,
+    )
     second.messages, second.channel = [Warned(code="unsaved", message="")], object()
     second.read_all()
     assert group.holds_unsaved_state

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.processes.failures import describe_death
-from engine.processes.nccl_errors import known_error, last_error
+from engine.processes.nccl_errors import extract_description, find_known_error
 
 SYSTEM = "NCCL error in: /pytorch/NCCLUtils.cpp:77, unhandled system error, NCCL version 2.27.5\nncclSystemError: System call.\n"
 CUDA = "NCCL error in: /pytorch/NCCLUtils.cpp:77, unhandled cuda error, NCCL version 2.27.5\nncclUnhandledCudaError: Failed.\n"
@@ -55,7 +55,7 @@ CASES = [
 
 @pytest.mark.parametrize(("text", "remedy", "can_pass"), CASES)
 def test_known_error_gives_remedy(text: str, remedy: str, can_pass: bool) -> None:
-    error = known_error(text)
+    error = find_known_error(text)
     assert error is not None
     assert remedy in error.meaning
     assert error.can_pass == can_pass
@@ -65,12 +65,12 @@ def test_known_error_gives_remedy(text: str, remedy: str, can_pass: bool) -> Non
     "text", ["Connection closed by peer", "CUDA error: unspecified launch failure", f"{INTERNAL}odd"]
 )
 def test_other_errors_are_not_known(text: str) -> None:
-    assert known_error(text) is None
+    assert find_known_error(text) is None
 
 
 def test_last_error_is_nccls_own() -> None:
-    assert last_error(f"{SYSTEM}Last error:\n{SHARED}\nmore") == SHARED
-    assert last_error("NCCL error\nLast error:\n") == "NCCL error"
+    assert extract_description(f"{SYSTEM}Last error:\n{SHARED}\nmore") == SHARED
+    assert extract_description("NCCL error\nLast error:\n") == "NCCL error"
 
 
 def test_death_by_nccls_watchdog_is_explained(tmp_path: Path) -> None:

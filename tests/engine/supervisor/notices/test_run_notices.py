@@ -34,7 +34,7 @@ from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes
 from engine.runs.notices import KINDS, Notice, NoticeSettings, save_notices, settings_file
 from engine.supervisor.notices import desktop
-from engine.supervisor.notices.run_notices import STALL_S, Notices
+from engine.supervisor.notices.run_notices import STALL_S, RunNotifier
 from engine.supervisor.notices.sending import TermHandler, send
 from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, Start, has_exited, wait_until
 
@@ -51,7 +51,7 @@ PLAN = Planned(
 FAILED = RunFinished(outcome="failed", cause="It broke.")
 
 
-class Recorder(Notices):
+class Recorder(RunNotifier):
     """Notification sender that only records the notifications."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -65,7 +65,7 @@ class Recorder(Notices):
 class NotifiedRun:
     """Run folder with a real sender of notifications, which a test drives with events and a simulated clock."""
 
-    def __init__(self, notices: type[Notices], command: str, **settings: Any) -> None:
+    def __init__(self, notices: type[RunNotifier], command: str, **settings: Any) -> None:
         save_notices(NoticeSettings(**({"least_minutes": 0, "desktop": False} | ALL | settings), command=command))
         job = Job.from_fields(name="night", epochs=9)
         self.folder: RunFolder = create_run(job)
@@ -125,7 +125,7 @@ def start_recording(**settings: Any) -> NotifiedRun:
 
 
 def start_sending(command: str = COMMAND, **settings: Any) -> NotifiedRun:
-    return NotifiedRun(Notices, command, **settings)
+    return NotifiedRun(RunNotifier, command, **settings)
 
 
 # Events
