@@ -64,7 +64,7 @@ def test_speed_covers_forward_and_backward() -> None:
 
 def test_speed_is_the_median_after_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter((9.0, 9.0, 1.0, 2.0, 3.0, 4.0, 5.0))
-    monkeypatch.setattr(speed.Rehearsal, "seconds", lambda _: next(seconds))
+    monkeypatch.setattr(speed.Rehearsal, "time_pass", lambda _: next(seconds))
     strategy = _strategy(Job.from_fields(batch_size=1))
     measured = measure_images_per_second(strategy, _model(), make_classification_objective(), (3, 16, 16))
     assert measured == 2 / 3.0, "BatchNorm needs two images"
