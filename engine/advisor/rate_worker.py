@@ -65,7 +65,7 @@ class _RateSteps:
         self._reporter = reporter
         optimizer_step = prepared.create_optimizer_step(train.steps)
         # Dropout draws differently on every rank, as in training.
-        seed(prepared.streams.number(Purpose.MODEL, rank=prepared.strategy.stream_rank))
+        seed(prepared.streams.derive_seed(Purpose.MODEL, rank=prepared.strategy.stream_rank))
         on_event = reporter.send if spec.rank == 0 else lambda _event: None
         self._stepper = ResilientStep(prepared.strategy, optimizer_step, on_event, has_checkpoint=lambda: False)
         groups = optimizer_step.optimizer.param_groups

@@ -75,14 +75,14 @@ def _inspect_in_child(arguments: argparse.Namespace) -> int:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED_SIGNALS)
             limit_memory()
             return _inspect(arguments, threads)
-        code = _exit_code(pid)
+        code = _wait_for_exit_code(pid)
         if code >= 0:
             return code
-    _print(Done(_crash_report(arguments.folder, -code)))
+    _print(Done(_create_crash_report(arguments.folder, -code)))
     return 0
 
 
-def _exit_code(pid: int) -> int:
+def _wait_for_exit_code(pid: int) -> int:
     """Wait for the child with the id `pid` and return its exit code, or minus the number of the signal that killed it.
 
     Raises KeyboardInterrupt if the user interrupts the wait.
@@ -111,7 +111,7 @@ def _inspect(arguments: argparse.Namespace, threads: int | None = None) -> int:
     return 0
 
 
-def _crash_report(folder: str, number: int) -> DatasetReport:
+def _create_crash_report(folder: str, number: int) -> DatasetReport:
     """Return a report on the last opened file, at which the signal `number` killed the child process."""
     path = LAST_OPENED.path()
     name = printable(os.path.relpath(path, folder) if path else folder)

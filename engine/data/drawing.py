@@ -38,7 +38,7 @@ def frame_legend(classes: Sequence[str]) -> tuple[LegendEntry, ...]:
     return color_legend(classes, _frame_colors(np.arange(len(classes))))
 
 
-def classes_in(plane: Bytes) -> tuple[int, ...]:
+def find_classes(plane: Bytes) -> tuple[int, ...]:
     """Return the classes that occur in `plane`, uint8 [h, w], sorted. NO_CLASS is left out."""
     return tuple(np.unique(plane[plane != NO_CLASS]).tolist())
 

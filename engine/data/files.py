@@ -125,7 +125,7 @@ class Files(Sequence[str]):
             rows = np.flatnonzero(which).astype(np.uint32)
         return replace(self, _rows=rows)
 
-    def joined(self, other: Files) -> Files:
+    def join(self, other: Files) -> Files:
         """Return a selection with these files, followed by those of `other`.
 
         Both must be selections from the same listing.

@@ -56,7 +56,7 @@ class RandomStreams:
 
     seed: int
 
-    def number(self, purpose: Purpose, *, epoch: int = 0, batch: int = 0, rank: int = 0) -> int:
+    def derive_seed(self, purpose: Purpose, *, epoch: int = 0, batch: int = 0, rank: int = 0) -> int:
         """Return a 64-bit seed for a random number generator.
 
         It is a hash of the run's seed and all arguments (numpy's SeedSequence, after O'Neill 2015).
@@ -65,7 +65,7 @@ class RandomStreams:
         return int(state[0])
 
     def generator(self, purpose: Purpose, *, epoch: int, batch: int) -> np.random.Generator:
-        return np.random.default_rng(self.number(purpose, epoch=epoch, batch=batch))
+        return np.random.default_rng(self.derive_seed(purpose, epoch=epoch, batch=batch))
 
     def draw(
         self, purpose: Purpose, epoch: int, samples: npt.NDArray[np.int64], count: int, *, part: int = 0
@@ -77,7 +77,7 @@ class RandomStreams:
         several uses for one purpose. The numbers are hashes computed with SplitMix64 (Steele, Lea, Flood: Fast
         Splittable Pseudorandom Number Generators, 2014).
         """
-        stream_seed = self.number(purpose, epoch=epoch, batch=part)
+        stream_seed = self.derive_seed(purpose, epoch=epoch, batch=part)
         column_seeds = np.array([mix(stream_seed ^ column) for column in range(count)], np.uint64)
         bits = _mix_all(samples.astype(np.uint64) ^ column_seeds[:, None])
         return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -87,9 +87,9 @@ def project_in_bands(values: Tensor, view: View, height: int, width: int) -> Ite
         return
     band_height = max(1, BAND_VALUES // max(1, count * width))
     # Columns around each column of the image, and the fraction of the way between them. The same follows for rows.
-    left, right, x_fractions = _compute_interpolation(view.columns(0, width), side)
+    left, right, x_fractions = _compute_interpolation(view.map_columns(0, width), side)
     for first in range(0, height, band_height):
-        upper, lower, y_fractions = _compute_interpolation(view.rows(first, min(first + band_height, height)), side)
+        upper, lower, y_fractions = _compute_interpolation(view.map_rows(first, min(first + band_height, height)), side)
         first_row, last_row = int(upper.min()), int(lower.max()) + 1
         rows = values[:, first_row:last_row]
         stretched = torch.lerp(rows[:, :, left], rows[:, :, right], x_fractions)
@@ -124,7 +124,7 @@ def to_objects(
     `to_prediction` for the arguments.
     """
     height, width = sides
-    boxes = view.boxes(scores.boxes, height, width)
+    boxes = view.convert_boxes(scores.boxes, height, width)
     is_selected = (scores.scores >= threshold) & (boxes[:, 2:] > boxes[:, :2]).all(1)
     boxes = boxes[is_selected]
     windows = None

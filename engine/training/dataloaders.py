@@ -111,7 +111,7 @@ class DataLoaders:
         )
         sampler = self._create_sampler(picked, shuffle=False)
         # Indices into `picked` of the samples that this rank predicts.
-        positions = [int(index) for batch in sampler.epoch_from(1) for index in batch.indices]
+        positions = [int(index) for batch in sampler.iterate_epoch(1) for index in batch.indices]
         return RankSamples(picked, positions, self._create_split_loader(picked, sampler, cache="memory", threads=0))
 
     def _create_sampler(self, samples: ImageSet | SampleSet, *, shuffle: bool) -> GlobalBatchSampler:
@@ -273,7 +273,7 @@ def _draw_side(sides: Sequence[int], streams: RandomStreams, epoch: int, batch_i
     """
     if (epoch, batch_index) == (1, 0):
         return sides[-1]
-    return sides[streams.number(Purpose.SIZE, epoch=epoch, batch=batch_index) % len(sides)]
+    return sides[streams.derive_seed(Purpose.SIZE, epoch=epoch, batch=batch_index) % len(sides)]
 
 
 def normalization(job: Job, task: Task, splits: Splits) -> Statistics:

@@ -88,7 +88,7 @@ class _FixedSampler(GlobalBatchSampler):
     def max_local_batch(self) -> int:
         return self.batch_size
 
-    def epoch_from(self, epoch: int, start: int = 0) -> Iterator[RankSamples]:
+    def iterate_epoch(self, epoch: int, start: int = 0) -> Iterator[RankSamples]:
         for step in range(start, len(self)):
             indices = self._chosen[step * self.batch_size : (step + 1) * self.batch_size]
             yield RankSamples(indices, len(indices))

@@ -276,7 +276,7 @@ def _serve(connection: Connection[Any, Any], splits: Splits, streams: RandomStre
             split, index, epoch = connection.recv()
         except EOFError:
             return
-        number = streams.number(Purpose.LOAD, epoch=epoch, batch=index)
+        number = streams.derive_seed(Purpose.LOAD, epoch=epoch, batch=index)
         random.seed(number)  # forked processes would draw the same random numbers
         np.random.seed(number & 0xFFFFFFFF)
         torch.default_generator.manual_seed(number)

@@ -197,7 +197,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerD
         if spec.rank == 0:
             _report_plan(context, reporter, train, val, from_step=start.step)
         # Dropout draws differently on every rank.
-        seed(context.streams.number(Purpose.MODEL, rank=strategy.stream_rank))
+        seed(context.streams.derive_seed(Purpose.MODEL, rank=strategy.stream_rank))
         if context.checkpoint is not None:
             context.checkpoint.restore(strategy, optimizer_step, checkpointer, start)
             context = context._replace(checkpoint=None)  # free the restored state

@@ -167,7 +167,7 @@ class _SwitchedStreams:
     @contextmanager
     def of(self, number: int) -> Iterator[None]:
         if number not in self._states:
-            torch.manual_seed(self._streams.number(Purpose.MODEL, rank=number))
+            torch.manual_seed(self._streams.derive_seed(Purpose.MODEL, rank=number))
         else:
             torch.set_rng_state(self._states[number])
         yield

@@ -56,7 +56,7 @@ class CachedSet(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def folder_lock() -> Iterator[Path]:
+def lock_cache_folder() -> Iterator[Path]:
     """Create the cache folder if it is missing, and yield it while holding its lock.
 
     Raises CacheRefused if that fails, and also in place of an OSError inside the context.
@@ -84,7 +84,7 @@ def mark_in_use(index: int) -> None:
 
 
 @contextmanager
-def range_lock(descriptor: int, start: int, length: int) -> Iterator[None]:
+def lock_range(descriptor: int, start: int, length: int) -> Iterator[None]:
     """Hold an exclusive lock inside the context on `length` bytes of an open file, beginning at the offset `start`."""
     fcntl.lockf(descriptor, fcntl.LOCK_EX, length, start)
     try:
@@ -129,7 +129,7 @@ def limit_bytes() -> int:
 
 def set_limit(limit: int) -> None:
     """Save a new limit in bytes for all cached datasets together, and evict unused ones until it is met."""
-    with folder_lock():
+    with lock_cache_folder():
         limit_file().write_text(f"{limit}\n")
         make_room(0)
 
@@ -144,7 +144,7 @@ def make_room(needed: int) -> None:
     limit = limit_bytes()
     excess = needed + sum(each.reserved_bytes for each in sets) - limit
     disk = shutil.disk_usage(images_folder())
-    disk_excess = needed + _reserve_bytes(disk.total) - disk.free if needed else 0  # some space stays free
+    disk_excess = needed + _compute_reserve_bytes(disk.total) - disk.free if needed else 0  # some space stays free
     evicted: list[Path] = []
     for each in sets:
         if excess <= 0 and disk_excess <= 0:
@@ -168,12 +168,12 @@ def make_room(needed: int) -> None:
 
 def clear() -> tuple[int, int]:
     """Remove all unused sets of cached images. Return the number of removed sets and of remaining ones."""
-    with folder_lock():
+    with lock_cache_folder():
         removed = [remove(each.folder) for each in list_sets()]
     return sum(removed), len(removed) - sum(removed)
 
 
-def _reserve_bytes(disk_bytes: int) -> int:
+def _compute_reserve_bytes(disk_bytes: int) -> int:
     """Return the number of bytes to leave free on a disk of `disk_bytes`: 2 GiB, or 5% of the disk if that is less."""
     return min(2 * GIB, disk_bytes // 20)
 

@@ -30,10 +30,10 @@ from engine.data.cache.cache_space import (
     PIXELS,
     CacheInfo,
     CacheRefused,
-    folder_lock,
+    lock_cache_folder,
+    lock_range,
     make_room,
     mark_in_use,
-    range_lock,
     remove,
 )
 from engine.data.cache.store import Store
@@ -86,7 +86,7 @@ class CachedImages(Store):
         folder = os.path.realpath(folder)
         identity = b"%s\0%d %d %d%s" % (os.fsencode(folder), size, channels, version, kind.encode())
         key = hashlib.blake2b(identity, digest_size=12)
-        with folder_lock() as root, ExitStack() as undo:
+        with lock_cache_folder() as root, ExitStack() as undo:
             self.folder = root / key.hexdigest()
             known = _read_records(self.folder / INDEX)["path"]
             if len(known) > 2 * _count_distinct(known) and remove(self.folder):
@@ -145,10 +145,10 @@ class CachedImages(Store):
         row = int(self._rows[sample])
         existing = self._index[row]
         pixels = np.ascontiguousarray(pixels)
-        checksum = self._checksum(sample, state, pixels, np.float32(aspect))
+        checksum = self._compute_checksum(sample, state, pixels, np.float32(aspect))
         record = np.array((self._path_hashes[sample], *state, checksum, aspect), RECORD)
         try:
-            with range_lock(self._pixels_file, row * self._row_bytes, self._row_bytes):
+            with lock_range(self._pixels_file, row * self._row_bytes, self._row_bytes):
                 if existing["file_bytes"]:  # another worker was faster
                     return bool((existing["file_bytes"], existing["mtime_ns"]) == state)
                 _write(self._pixels_file, pixels.data.cast("B"), row * self._row_bytes)
@@ -186,9 +186,9 @@ class CachedImages(Store):
         record = self._index[row]
         if (record["file_bytes"], record["mtime_ns"]) != state:
             return False
-        return bool(record["checksum"] == self._checksum(sample, state, self._pixels[row], record["aspect"]))
+        return bool(record["checksum"] == self._compute_checksum(sample, state, self._pixels[row], record["aspect"]))
 
-    def _checksum(self, sample: int, state: tuple[int, int], pixels: Bytes, aspect: np.float32) -> int:
+    def _compute_checksum(self, sample: int, state: tuple[int, int], pixels: Bytes, aspect: np.float32) -> int:
         """Return a checksum over the pixels of a sample and the other values in its record."""
         return zlib.crc32(pixels.data, zlib.crc32(b"%d %d %d %a" % (self._path_hashes[sample], *state, float(aspect))))
 
@@ -199,7 +199,7 @@ class CachedImages(Store):
         """
         with self._extending:
             try:
-                with folder_lock():
+                with lock_cache_folder():
                     known = len(self._index)
                     rows = os.fstat(self._index_file).st_size // RECORD.itemsize
                     added_paths = _map_file(self._index_file, RECORD, (rows,))[known:]["path"]  # by other processes

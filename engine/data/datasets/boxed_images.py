@@ -80,7 +80,7 @@ class BoxedImages(LetterboxedImages):
         edges = torch.cat((moved_corners.amin(-2), moved_corners.amax(-2)), -1)
         clipped = edges.clamp(0, size)
         rows[..., :4] = clipped
-        is_lost = (rows[..., 4] == PADDING) | (_areas(clipped) < MIN_VISIBLE * _areas(edges))
+        is_lost = (rows[..., 4] == PADDING) | (_compute_areas(clipped) < MIN_VISIBLE * _compute_areas(edges))
         rows.masked_fill_(is_lost[..., None], 0)
         rows[..., 4].masked_fill_(is_lost, PADDING)
         return rows.unflatten(0, (-1, placement.tiles)).flatten(1, 2)
@@ -145,7 +145,7 @@ class InstanceImages(LetterboxedImages):
         )
 
 
-def _areas(edges: Tensor) -> Tensor:
+def _compute_areas(edges: Tensor) -> Tensor:
     """Return the areas of boxes, float [..., 4] with left, top, right and bottom edges."""
     return (edges[..., 2] - edges[..., 0]) * (edges[..., 3] - edges[..., 1])
 

@@ -23,7 +23,7 @@ from engine.data.formats.idx import open_idx_images
 from engine.data.formats.registry import FORMATS, IMAGES_BY_CLASS, explain_failure, recognize
 from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.formats.shared.instances import InstanceSplit
-from engine.data.formats.shared.splitting import sample_keys, select_samples, strata
+from engine.data.formats.shared.splitting import list_strata, sample_keys, select_samples
 from engine.data.splits import (
     FileSplit,
     IdxSplit,
@@ -183,7 +183,7 @@ def select_fold(found: RecognizedDataset, folder: str, fold: str, seed: int) -> 
         return replace(found, problems=(*found.problems, dataset_error(message, "Leave the fold empty.")))
     number, count = fold_number
     samples = _join_splits(train, val) if val.is_drawn else train
-    labels = strata(samples)
+    labels = list_strata(samples)
     held_out = np.zeros(len(labels), bool)
     held_out[order_by_hash(sample_keys(samples, folder), labels, seed)[number - 1 :: count]] = True
     if held_out.all() or not held_out.any():
@@ -200,5 +200,5 @@ def _join_splits(train: Any, val: Any) -> Any:
     if isinstance(train, IdxSplit):
         assert train.rows is not None
         return replace(train, labels=labels, rows=np.concatenate([train.rows, val.rows]))
-    files = train.files.joined(val.files) if isinstance(train.files, Files) else [*train.files, *val.files]
+    files = train.files.join(val.files) if isinstance(train.files, Files) else [*train.files, *val.files]
     return replace(train, files=files, labels=labels)

@@ -36,7 +36,7 @@ After the type come 4 bytes with the version and flags, then the width and the h
 """
 
 
-class _Kind(NamedTuple):
+class _Signature(NamedTuple):
     """Signature of one image format: the bytes at the beginning and at the end of a complete file.
 
     `pixels(head, descriptor)` returns the number of pixels, given the first bytes and the descriptor of a file, or 0
@@ -153,12 +153,12 @@ def _count_array_pixels(head: bytes, descriptor: int) -> int:
 
 
 _KINDS = (
-    _Kind(b"\xff\xd8\xff", b"\xff\xd9", _count_jpeg_pixels),
-    _Kind(b"\x89PNG\r\n\x1a\n", b"\0\0\0\0IEND\xaeB`\x82", _make_pixel_counter(">II", 16)),
-    _Kind(b"GIF8", b";", _make_pixel_counter("<HH", 6)),
-    _Kind(b"\0\0\0\x0cjP  \r\n\x87\n", b"\xff\xd9", _make_pixel_counter(">II", 4, marker=b"ihdr")),
-    _Kind(b"ftyp", b"", _count_bmff_pixels, offset=4),
-    _Kind(b"P5", b"", _count_pnm_pixels),
-    _Kind(b"P6", b"", _count_pnm_pixels),
-    _Kind(NUMPY, b"", _count_array_pixels),
+    _Signature(b"\xff\xd8\xff", b"\xff\xd9", _count_jpeg_pixels),
+    _Signature(b"\x89PNG\r\n\x1a\n", b"\0\0\0\0IEND\xaeB`\x82", _make_pixel_counter(">II", 16)),
+    _Signature(b"GIF8", b";", _make_pixel_counter("<HH", 6)),
+    _Signature(b"\0\0\0\x0cjP  \r\n\x87\n", b"\xff\xd9", _make_pixel_counter(">II", 4, marker=b"ihdr")),
+    _Signature(b"ftyp", b"", _count_bmff_pixels, offset=4),
+    _Signature(b"P5", b"", _count_pnm_pixels),
+    _Signature(b"P6", b"", _count_pnm_pixels),
+    _Signature(NUMPY, b"", _count_array_pixels),
 )

@@ -77,7 +77,7 @@ def read_values(content: bytes) -> MaskValues:
         raise
 
 
-def mask_size(path: str) -> tuple[int, int]:
+def read_mask_size(path: str) -> tuple[int, int]:
     """Return the width and height of a mask from its header. Raises the same exceptions as `open_image`."""
     with open_regular(path) as stream:
         if is_array(stream.read(len(NUMPY))):

@@ -41,13 +41,13 @@ def learn_meaning(folder: str, masks: Sequence[str], folders: Sequence[str], *, 
         reason = f" {survey.failure}." if survey.failure else ""
         return Meaning(failure=f"None of the masks can be read.{reason}")
     tables = [table for parent in dict.fromkeys((folder, *folders)) for table in find_tables(parent)]
-    meaning = _drop_class(_Reader(survey, tables, masks, ignored).meaning(), ignored)
+    meaning = _drop_class(_Interpreter(survey, tables, masks, ignored).interpret(), ignored)
     if meaning.code is None:
         return meaning
     return replace(meaning, code=replace(meaning.code, notes=(*meaning.code.notes, *_warn_about_files(survey))))
 
 
-def names_by_value(folder: str) -> Meaning | None:
+def read_names_by_value(folder: str) -> Meaning | None:
     """Return the class names and values of a table without colors in `folder`, or None if there is none."""
     for table in find_tables(folder):
         if len(table.names) > MAX_CLASSES:
@@ -57,7 +57,7 @@ def names_by_value(folder: str) -> Meaning | None:
     return None
 
 
-class _Reader:
+class _Interpreter:
     """Interpreter of mask values, which decides if they are gray levels, palette indices or colors."""
 
     def __init__(self, survey: Survey, tables: Sequence[ClassTable], masks: Sequence[str], ignored: int | None) -> None:
@@ -66,7 +66,7 @@ class _Reader:
         self._masks = masks
         self._ignored = () if ignored is None else (ignored,)
 
-    def meaning(self) -> Meaning:
+    def interpret(self) -> Meaning:
         """Return the classes of the mask values, or the reason why they can't be determined."""
         oversized = next((table for table in self._tables if len(table.names) > MAX_CLASSES), None)
         if oversized is not None:

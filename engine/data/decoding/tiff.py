@@ -89,7 +89,7 @@ def learn_bands(folder: str, files: Sequence[str]) -> LearnedBands | None:
     """
     headers = [files[row] for row in spread_evenly(len(files), HEADERS)]
     # Number of bands of each multi-band image.
-    counts = {path: count for path in headers if (count := _count_special_bands(path)) is not None}
+    counts = {path: count for path in headers if (count := _count_multiple_bands(path)) is not None}
     if not counts:
         return None
     ((count, _),) = Counter(counts.values()).most_common(1)  # the usual number of bands
@@ -136,7 +136,7 @@ def read_bands(content: bytes, bands: Bands) -> Bytes | None:
     Raises Unfit, and any exception of the decoder.
     """
     facts = read_facts(BytesIO(content))
-    if facts is None or not is_special(facts):
+    if facts is None or not is_multi_band(facts):
         return None
     values, no_data = read_values(content, facts)
     count = values.shape[2]
@@ -189,7 +189,7 @@ def open_to_show(path: str) -> Iterator[Image.Image]:
     this image. Raises UnusableFile and any exception of Pillow. `load` of the returned image may raise Unfit or any
     exception of tifffile.
     """
-    if _count_special_bands(path) is not None:
+    if _count_multiple_bands(path) is not None:
         with open_regular(path) as stream, _DisplayedBands(stream) as image:
             yield image
     else:
@@ -228,17 +228,17 @@ class _DisplayedBands(ImageFile.ImageFile):
         return Image.Image.load(self)
 
 
-def _count_special_bands(path: str) -> int | None:
+def _count_multiple_bands(path: str) -> int | None:
     """Return the number of bands of a multi-band image, or None for ordinary and unreadable images."""
     try:
         with open_regular(path) as stream:
             facts = read_facts(stream)
     except Exception:
         return None  # a broken file may raise nearly anything; decoding the image reports it
-    return facts.bands if facts is not None and is_special(facts) else None
+    return facts.bands if facts is not None and is_multi_band(facts) else None
 
 
-def is_special(facts: Facts) -> bool:
+def is_multi_band(facts: Facts) -> bool:
     """Return True for a multi-band image, whose values must be converted to 8-bit channels, given its facts."""
     return facts.is_deep or facts.bands not in (1, 3)
 

@@ -52,7 +52,7 @@ def learn_from_levels(present: Levels, survey: Survey) -> Meaning:
     values: list[int] = present.values.tolist()
     if len(values) <= 2 and values[0] == 0 and values[-1] != 1:  # such as 0 and 255
         return Meaning(("background", "foreground"), MaskCode((0, values[-1] if len(values) == 2 else NO_CLASS)))
-    ends = _two_levels(present, lossy=survey.lossy)
+    ends = _find_two_levels(present, lossy=survey.lossy)
     if ends is not None:
         note = dataset_warning(
             f"The masks have {len(values):,} gray levels, as if saved as JPEG or smoothed. Each pixel is taken for "
@@ -122,7 +122,7 @@ def _extent(present: Levels) -> str:
     return f"they have {len(present.values):,} different ones, from {present.values[0]:,} to {present.values[-1]:,}"
 
 
-def _two_levels(present: Levels, *, lossy: bool) -> tuple[int, int] | None:
+def _find_two_levels(present: Levels, *, lossy: bool) -> tuple[int, int] | None:
     """Return the two original levels of masks whose values noise or smoothing has spread.
 
     Returns None for other masks. `lossy` is True if the masks are saved as JPEG.

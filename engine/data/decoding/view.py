@@ -41,7 +41,7 @@ class View(NamedTuple):
         margin = (resized - size) // 2
         return cls(scale_y=tall / height, scale_x=wide / width, top=top - margin, left=left - margin)
 
-    def boxes(self, boxes: Boxes, height: int, width: int) -> Boxes:
+    def convert_boxes(self, boxes: Boxes, height: int, width: int) -> Boxes:
         """Convert boxes [n, 4] (x1, y1, x2, y2) from the square to the image, and clip them to it.
 
         `height` and `width` are those of the image.
@@ -50,14 +50,14 @@ class View(NamedTuple):
         moved = (boxes - np.array([self.left, self.top] * 2)) / scales
         return np.clip(moved, 0, [width, height] * 2)
 
-    def rows(self, first: int, last: int) -> npt.NDArray[np.floating]:
+    def map_rows(self, first: int, last: int) -> npt.NDArray[np.floating]:
         """Return the positions of the image's rows from `first` to `last` in the square, float64 [rows].
 
         Positions are counted in pixels, and 0 is the square's first row.
         """
         return (np.arange(first, last, dtype=np.float64) + 0.5) * self.scale_y + self.top - 0.5
 
-    def columns(self, first: int, last: int) -> npt.NDArray[np.floating]:
+    def map_columns(self, first: int, last: int) -> npt.NDArray[np.floating]:
         """Return the positions of the image's columns from `first` to `last` in the model's square input, float64 [columns].
 
         Positions are in pixels of the input, whose first column is 0.

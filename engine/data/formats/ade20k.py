@@ -43,7 +43,7 @@ def _detect_benchmark(tree: Tree, base: str) -> list[Detection]:
         images, masks = os.path.join(base, "images", folder), os.path.join(base, "annotations", folder)
         if tree.exists(images) and tree.exists(masks):
             pairs[split] = pair_folders(tree, [images], masks, endings=(".png",), suffixes=("",))
-    both = Pairs.joined(pairs.values()).matched
+    both = Pairs.join(pairs.values()).matched
     of_ade = both and 2 * sum(os.path.basename(image).startswith("ADE_") for image, _ in both) > len(both)
     if not both or not (of_ade or _NAMES in tree.files(base)):
         return []
@@ -70,7 +70,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     base: str
     pairs: dict[str, Pairs]  # by split
     base, pairs = detection.source
-    problems = Pairs.joined(pairs.values()).describe_unpaired("a mask", "masks")
+    problems = Pairs.join(pairs.values()).describe_unpaired("a mask", "masks")
     names = _read_names(tree, base)
     if len(names) < COUNT:
         message = f"{_NAMES} does not name all {COUNT} classes, so that some are numbered."

@@ -69,7 +69,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 def _make_detections(tree: Tree, variant: str, files: _Files) -> list[Detection]:
     """Return a list with one detection, or [] if no image has a mask or no mask is readable."""
-    mask_pairs, instance_pairs = (Pairs.joined(each.values()).matched for each in (files.masks, files.instances))
+    mask_pairs, instance_pairs = (Pairs.join(each.values()).matched for each in (files.masks, files.instances))
     sample = sample_masks(mask_pairs or instance_pairs)
     if not (mask_pairs or instance_pairs) or not sample.readable:
         return []
@@ -93,7 +93,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _problems(splits: Mapping[str, Pairs]) -> list[Problem]:
-    return Pairs.joined(splits.values()).describe_unpaired("a mask", "masks")
+    return Pairs.join(splits.values()).describe_unpaired("a mask", "masks")
 
 
 def _find_cityscapes_files(tree: Tree, base: str, name: str) -> _Files:
@@ -101,7 +101,7 @@ def _find_cityscapes_files(tree: Tree, base: str, name: str) -> _Files:
     train_ids, labels, instances = (
         _pair_by_split(tree, base, name, kind) for kind in ("labelTrainIds", "labelIds", "instanceIds")
     )
-    train_id_count, label_count = (len(Pairs.joined(each.values()).matched) for each in (train_ids, labels))
+    train_id_count, label_count = (len(Pairs.join(each.values()).matched) for each in (train_ids, labels))
     numbering = Numbering(1000, bare_labels=True)
     if train_id_count and train_id_count >= label_count:
         return _Files(train_ids, BY_TRAIN_ID, instances, numbering)

@@ -26,8 +26,8 @@ from engine.data.formats.shared.json_files import (
     EntryFaults,
     Fault,
     find_json_files,
+    iterate_text_windows,
     sample_lists,
-    text_windows,
 )
 from engine.data.formats.shared.shapes import (
     Edges,
@@ -141,7 +141,7 @@ def detect(tree: Tree) -> list[Detection]:
     if annotations and not any(_has_shape(each) for _, each in annotations):
         kinds = _find_label_kinds(annotations)
     else:
-        texts = (text for name in files[:MAX_FILES] for text in text_windows(tree.path(name)))
+        texts = (text for name in files[:MAX_FILES] for text in iterate_text_windows(tree.path(name)))
         kinds = ("instances", "boxes") if any(map(_OUTLINE.search, texts)) else ("boxes",)
     return [
         Detection(kinds, Confidence.CERTAIN, (f"annotations in COCO's format: {first_names(files)}",), source=files)

@@ -140,7 +140,7 @@ class _Reader:
         categories = Categories(content.categories, self._faults)
         decoded = self._faults.decode_each(_IMAGE, content.images, "images")
         images = add_spellings({image.id: image.file_name for _, image in decoded})
-        folders = self._mask_folders()
+        folders = self._find_mask_folders()
         for place, annotation in self._faults.decode_each(_ANNOTATION, content.annotations, "annotations"):
             name = images.get(annotation.image_id) if annotation.image_id is not None else None
             path = self.files.find(name or os.path.splitext(annotation.file_name)[0], self.name, self.split)
@@ -167,7 +167,7 @@ class _Reader:
         without_mask = warn_about(self._without_mask, "image", "without the PNG of its segments:", remedy)
         return [*self._faults.problems(), *without_mask]
 
-    def _mask_folders(self) -> list[str]:
+    def _find_mask_folders(self) -> list[str]:
         """Return the folders that may contain the PNGs of segments, most likely first."""
         near, base = os.path.split(self.name)
         stem = os.path.splitext(base)[0]

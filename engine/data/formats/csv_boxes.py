@@ -115,7 +115,7 @@ def _detect(tree: Tree) -> list[Detection]:
         file = TableFile(folder, split_of_table(folder, name), table)
         rows = list(itertools.islice(table.rows(), _PEEKED_ROWS))
         sampled_rows = rows[:: max(len(rows) // 20, 1)]  # about 20
-        found_fraction = images.fraction_found(file, {row[columns.file] for row in sampled_rows})
+        found_fraction = images.measure_found_fraction(file, {row[columns.file] for row in sampled_rows})
         if found_fraction and any(read_numbers(table, columns, row) for row in rows):
             best_fraction = max(best_fraction, found_fraction)
             found.append(_BoxTable(file, columns))

@@ -34,7 +34,7 @@ _OBJECT = msgspec.json.Decoder(_Lists)
 
 def describe_damage(tree: Tree) -> str:
     """Check some of the annotation files. Return a sentence about the first damaged one, or "" if there is none."""
-    for name in _annotation_files(tree):
+    for name in _iterate_annotation_files(tree):
         try:
             _CHECKS.get(suffix(name), _check_table)(tree.path(name))
         except (OSError, UnusableFile, Unfit) as error:
@@ -42,7 +42,7 @@ def describe_damage(tree: Tree) -> str:
     return ""
 
 
-def _annotation_files(tree: Tree) -> Iterator[str]:
+def _iterate_annotation_files(tree: Tree) -> Iterator[str]:
     """Yield some files of a dataset that may hold annotations and are therefore checked for damage."""
     yield from islice((names[0] for names in find_json_files(tree).values()), MAX_FILES)
     yield from sample(list(tree.find(".xml")))

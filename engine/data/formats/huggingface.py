@@ -112,7 +112,7 @@ def _detect_shards(tree: Tree, shards: Sequence[str], variant: str) -> Iterator[
     """
     paths = tuple(map(tree.path, shards))
     try:
-        types, features = parquet.features(paths[0])
+        types, features = parquet.read_features(paths[0])
     except (OSError, UnusableFile):
         return
     image_columns = [name for name, kind in types.items() if kind.startswith("struct<") and "bytes: " in kind]
@@ -213,7 +213,7 @@ def _iterate_images(source: _Shards, path: str) -> Iterator[tuple[str, bytes, li
 
 def _read_names(tree: Tree, source: _Shards) -> list[str]:
     """Return the class names, ordered by number, from the Parquet file or else from dataset_info in the README."""
-    _, features = parquet.features(source.files[0])
+    _, features = parquet.read_features(source.files[0])
     feature = features.get(source.label)
     objects = feature[0] if isinstance(feature, list) and feature else feature
     objects = objects.get("feature", objects) if isinstance(objects, dict) else {}

@@ -34,7 +34,7 @@ _NESTED = 6
 """Maximum depth of nested folders, each with only one folder in it, that are searched to give advice."""
 
 
-class _Class(NamedTuple):
+class _ClassFolder(NamedTuple):
     """Files in the folder of a class.
 
     For each folder inside it, `images` lists the images, and `strays` the files without an image extension.
@@ -183,9 +183,9 @@ def _has_images(tree: Tree, folder: str) -> bool:
     return tree.exists(folder) and any(map(tree.has_images, tree.walk(folder)))
 
 
-def _list_class(tree: Tree, folder: str) -> _Class:
+def _list_class(tree: Tree, folder: str) -> _ClassFolder:
     """List the files in a class folder and all folders inside it."""
-    found = _Class([], [])
+    found = _ClassFolder([], [])
     for parent in tree.walk(folder):
         listing = tree.listing(parent)
         if all(is_image(f"x{ending}") for ending in tree.suffixes(parent)):  # avoids handling each name
@@ -200,7 +200,7 @@ def _list_class(tree: Tree, folder: str) -> _Class:
     return found
 
 
-def _make_split(listed: Mapping[str, _Class], numbers: Mapping[str, int]) -> FileSplit:
+def _make_split(listed: Mapping[str, _ClassFolder], numbers: Mapping[str, int]) -> FileSplit:
     """Convert the files of some classes, sorted by name, to a split. `numbers` maps the name of each class to its number."""
     totals = [each.total for each in listed.values()]
     labels = np.repeat(np.array([numbers[name] for name in listed], np.int64), totals)

@@ -80,7 +80,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             continue
         image_name = content.get("imagePath")
         image = found.find_named(
-            path, same_name_image, image_name if isinstance(image_name, str) else "", *_folder_and_split(path)
+            path, same_name_image, image_name if isinstance(image_name, str) else "", *_find_folder_and_split(path)
         )
         if image is None:
             if content.get("imageData"):
@@ -97,11 +97,11 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         split = split_of_path(path) or split_of_path(tree.within(image))
         found.add(ShapedImage(image, shapes, size, _list_set_flags(content)), split)
     if without_image:
-        found.problems.append(_embedded_problem(without_image, has_others=any(found.splits.values())))
+        found.problems.append(_create_embedded_problem(without_image, has_others=any(found.splits.values())))
     return found.content(kind)
 
 
-def _embedded_problem(files: Sequence[str], *, has_others: bool) -> Problem:
+def _create_embedded_problem(files: Sequence[str], *, has_others: bool) -> Problem:
     """Return the problem that images are only embedded in JSON files. It is an error if there are no other images."""
     message = f"{count_sentence(files, 'image')} only embedded in JSON files: {first_names(files)}."
     remedy = "Save the images as files next to the JSON files (labelme_export_json)."
@@ -125,14 +125,14 @@ def _is_labelme(content: Any) -> bool:
     return isinstance(content, dict) and isinstance(content.get("shapes"), list) and "imagePath" in content
 
 
-def _folder_and_split(path: str) -> tuple[str, str]:
+def _find_folder_and_split(path: str) -> tuple[str, str]:
     """Return the folder to search first for the image of a labelme file, and the split that the file's path denotes."""
     return os.path.dirname(path), split_of_path(path)
 
 
 def _find_same_name_image(path: str, found: ShapeCollection) -> str | None:
     """Return the full path of the image with the same name as a JSON file, or None if there is none."""
-    near, split = _folder_and_split(path)
+    near, split = _find_folder_and_split(path)
     return found.find(os.path.splitext(os.path.basename(path))[0], near, split=split, ending=False)
 
 

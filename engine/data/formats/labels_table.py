@@ -15,7 +15,14 @@ from engine.data.files import Files, make_files
 from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.class_numbers import name_numbers
 from engine.data.formats.shared.label_columns import CONFIDENCE, UNCERTAIN, Labeling, divide, parse_split
-from engine.data.formats.shared.label_detection import Chosen, Group, TableFile, detect_in, find_cells_meaning, is_long
+from engine.data.formats.shared.label_detection import (
+    ChosenTables,
+    TableFile,
+    TableGroup,
+    detect_in,
+    find_cells_meaning,
+    is_long,
+)
 from engine.data.formats.shared.table_images import TableImages
 from engine.data.formats.shared.tables import NO, YES, find_tables, is_metadata, remove_fraction, warn_about_cut_lines
 from engine.data.formats.tree import Tree
@@ -96,7 +103,7 @@ class Reading:
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with their classes or labels from the tables that `detect_in` has found."""
-    chosen: Chosen = detection.source
+    chosen: ChosenTables = detection.source
     reading = Reading(TableImages(tree))
     if chosen.unused:
         reading.problems.append(dataset_warning(f"These tables of labels are not used: {first_names(chosen.unused)}."))
@@ -114,7 +121,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     return make_content(tree, kind, reading, list(folders), is_long=several)
 
 
-def _read_flags(group: Group, labeling: Labeling, reading: Reading) -> None:
+def _read_flags(group: TableGroup, labeling: Labeling, reading: Reading) -> None:
     """Read tables that have a yes/no column for each label into `reading`.
 
     `labeling.flag_columns` are these columns. `group.profiles` count the cells of each column, here the rows of each
@@ -135,7 +142,7 @@ def _read_flags(group: Group, labeling: Labeling, reading: Reading) -> None:
     _report_unknown(group, labeling, reading)
 
 
-def _report_unknown(group: Group, labeling: Labeling, reading: Reading) -> None:
+def _report_unknown(group: TableGroup, labeling: Labeling, reading: Reading) -> None:
     """Report yes/no flags of labels that are -1 (uncertain), or blank although other cells contain words for "no"."""
     head = group.files[0].table.head
     # Number of cells with -1 in each column of flags, by label.
@@ -158,7 +165,7 @@ def _report_unknown(group: Group, labeling: Labeling, reading: Reading) -> None:
         reading.problems.append(dataset_warning(message, "Such values count as 0; write 1 or 0 if you know better."))
 
 
-def _read_listed(group: Group, labeling: Labeling, reading: Reading, kind: str) -> None:
+def _read_listed(group: TableGroup, labeling: Labeling, reading: Reading, kind: str) -> None:
     """Read tables that have one column with the label, or a list of labels, of each image into `reading`.
 
     Rows without a label are skipped for the kind "classes", and so are those with the number -1.

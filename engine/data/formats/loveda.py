@@ -28,7 +28,7 @@ def detect(tree: Tree) -> list[Detection]:
             if tree.exists(images) and tree.exists(masks) and (split := split_named(os.path.basename(name))):
                 pairs = pair_folders(tree, [images], masks, endings=(".png",), suffixes=("",))
                 splits.setdefault(split, Pairs()).add(pairs)
-    both = Pairs.joined(splits.values()).matched
+    both = Pairs.join(splits.values()).matched
     sample = sample_masks(both)
     if not sample.readable or max(sample.values, default=0) > len(CLASSES):
         return []
@@ -37,7 +37,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    problems = Pairs.joined(detection.source.values()).describe_unpaired("a mask", "masks")
+    problems = Pairs.join(detection.source.values()).describe_unpaired("a mask", "masks")
     return Content(CLASSES, make_mask_splits(detection.source), problems, CODE)
 
 

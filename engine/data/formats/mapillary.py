@@ -90,7 +90,7 @@ def _make_detections(tree: Tree, version: _Version, *, several: bool) -> list[De
     )
     if not kinds:
         return []
-    both = Pairs.joined(pairs["labels" if "masks" in kinds else "instances"].values()).matched
+    both = Pairs.join(pairs["labels" if "masks" in kinds else "instances"].values()).matched
     sample = sample_masks(both)
     largest = max(sample.values, default=0)
     against = ""
@@ -117,7 +117,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     version, pairs = detection.source
     labels: tuple[_Label, ...] = version.labels
     of_kind = pairs["labels" if kind == "masks" else "instances"]
-    problems = Pairs.joined(of_kind.values()).describe_unpaired("a mask", "masks")
+    problems = Pairs.join(of_kind.values()).describe_unpaired("a mask", "masks")
     if kind == "instances":
         things = [value for value, label in enumerate(labels) if label.has_instances and label.is_evaluated]
         classes = {value: number for number, value in enumerate(things)}

@@ -26,7 +26,7 @@ _MAX_FOLDERS = 500
 
 
 @dataclass(frozen=True)
-class _Kind:
+class _UnsupportedFormat:
     """Unsupported format that is recognized by the extensions of its files.
 
     Attributes:
@@ -69,80 +69,80 @@ def _is_tfrecord(path: str) -> bool:
 
 
 _KINDS = (
-    _Kind(
+    _UnsupportedFormat(
         "dicom", "DICOM", (".dcm", ".dicom"),
         "Convert the slices to 16-bit PNG or TIFF, for example with dcmj2pnm of DCMTK (dcmj2pnm +on2), or export them from 3D "
         "Slicer.",
         _is_dicom,
     ),
-    _Kind(
+    _UnsupportedFormat(
         "nifti", "NIfTI", (".nii", ".nii.gz"),
         "Export the slices of the volumes and their masks as PNG or TIFF into the folders images and masks, for example with "
         "med2image or 3D Slicer.",
     ),
-    _Kind(
+    _UnsupportedFormat(
         "volumes", "medical volumes", (".mha", ".mhd", ".nrrd"),
         "Export the slices of the volumes and their masks as PNG or TIFF, for example with 3D Slicer or SimpleITK.",
     ),
-    _Kind(
+    _UnsupportedFormat(
         "arrow", "Arrow files of Hugging Face's save_to_disk", (".arrow",),
         "Save it as Parquet: datasets.load_from_disk(FOLDER), then to_parquet for each split.",
         _starts_with(b"ARROW1", b"\xff\xff\xff\xff"),
     ),
-    _Kind(
+    _UnsupportedFormat(
         "npz", "arrays of numpy", (".npz",),
         "Save the images as PNG into a folder for each class, for example with numpy and Pillow; MedMNIST's own method save "
         "does it for its data.",
         _starts_with(b"PK"),
     ),
-    _Kind(
+    _UnsupportedFormat(
         "pickle", "pickled arrays", (".pkl", ".pickle"),
         "Save the images as PNG into a folder for each class; for CIFAR, torchvision reads the batches.",
         _starts_with(b"\x80"),
     ),
-    _Kind(
+    _UnsupportedFormat(
         "tfrecord", "TFRecord", (".tfrecord", ".tfrecords", ".tfrec", ".record"),
         "Export the images and annotations again as COCO JSON or Pascal VOC (Roboflow and Datumaro convert TFRecord), or read "
         "them with TensorFlow and save the images into a folder for each class.",
         _is_tfrecord,
     ),
-    _Kind(
+    _UnsupportedFormat(
         "lmdb", "LMDB", (".mdb",),
         "Write the images of the database into files, for example with the lmdb package or the export script of its dataset.",
     ),
-    _Kind(
+    _UnsupportedFormat(
         "hdf5", "HDF5", (".h5", ".hdf5", ".he5", ".hdf"),
         "Save the arrays as PNG or TIFF files, for example with h5py and Pillow, into a folder for each class or into images "
         "and masks.",
         _starts_with(b"\x89HDF"),
     ),
-    _Kind(
+    _UnsupportedFormat(
         "recordio", "MXNet RecordIO", (".rec",),
         "Unpack the images, for example with mxnet's im2rec tools, into a folder for each class.",
         _starts_with(b"\x0a\x23\xd7\xce"),
     ),
-    _Kind(
+    _UnsupportedFormat(
         "mat", "MATLAB annotations", (".mat",),
         "Write the annotations as COCO JSON, or the classes as a labels.csv: scipy.io.loadmat reads .mat files.",
         _starts_with(b"MATLAB 5.0 MAT-file", b"MATLAB 7.3 MAT-file"),
     ),
-    _Kind(
+    _UnsupportedFormat(
         "zip", "packed images", (".zip",),
         "Unpack the archive, and choose the folder with its contents.",
         _is_zip_of_images,
     ),
-    _Kind(
+    _UnsupportedFormat(
         "7z", "packed images", (".7z", ".rar"),
         "Unpack the archive, and choose the folder with its contents.",
         _starts_with(b"7z\xbc\xaf\x27\x1c", b"Rar!"),
     ),
-    _Kind(
+    _UnsupportedFormat(
         "video", "videos", (".mp4", ".avi", ".mov", ".mkv", ".webm"),
         "Extract frames into a folder of images and annotate them: ffmpeg -i video.mp4 -vf fps=1 frames/%06d.jpg.",
     ),
 )  # fmt: skip
 
-_TAR = _Kind("tar", "packed images", (), "Unpack the archives, and choose the folder with their contents.")
+_TAR = _UnsupportedFormat("tar", "packed images", (), "Unpack the archives, and choose the folder with their contents.")
 _PEEKED = 60
 _DATUMARO = re.compile(
     rb'\s*\{\s*("dm_format_version"|"info"\s*:\s*\{.{0,400}\}\s*,\s*"categories"\s*:\s*\{)', re.DOTALL
@@ -178,7 +178,7 @@ def _detect(tree: Tree) -> list[Detection]:
     return sorted(found, key=lambda detection: -detection.confidence)
 
 
-def _make_refusal(kind: _Kind, paths: list[str], images: int) -> Detection:
+def _make_refusal(kind: _UnsupportedFormat, paths: list[str], images: int) -> Detection:
     """Return the detection of files in an unsupported format. `images` is the number of images in the folder.
 
     The detection is weak if there are images, since the user may only need these.

@@ -211,7 +211,7 @@ def _read_lists(tree: Tree, base: str, by_image: dict[str, list[_File]]) -> dict
             if f"{split}.txt" not in names:
                 continue
             lines = [
-                (line, _listed_files(line, by_image))
+                (line, _find_listed_files(line, by_image))
                 for line in read_text_lines(tree.path(list_folder, names[f"{split}.txt"]), MAX_TABLE_BYTES)
             ]
             if folder or 2 * sum(bool(files) for _, files in lines) > len(lines):
@@ -233,7 +233,7 @@ def _group_by_name(files: Iterable[_File]) -> dict[str, list[_File]]:
     return by_name
 
 
-def _listed_files(line: str, by_image: dict[str, list[_File]]) -> list[_File]:
+def _find_listed_files(line: str, by_image: dict[str, list[_File]]) -> list[_File]:
     """Return the annotation files that a line in a list refers to, or [] if there are none.
 
     The line may contain a name with spaces, a path, or a name followed by other words.

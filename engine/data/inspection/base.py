@@ -86,7 +86,7 @@ class MemoryGate:
                 self._is_exclusive = False
                 self._changed.notify_all()
 
-    def failure(self, check: Callable[[Argument], object], argument: Argument) -> str | None:
+    def explain_failure(self, check: Callable[[Argument], object], argument: Argument) -> str | None:
         """Return the reason why `check(argument)` raises an exception, for users, or None if it raises none."""
         try:
             self.run(check, argument)
@@ -105,7 +105,7 @@ class FileChecker:
         self.total, self._progress, self._leave_out = total, progress, leave_out
         self._done = 0  # number of checked files
 
-    def usable_indices(self, files: Sequence[str], reasons: Iterable[str | None]) -> list[int]:
+    def report_unusable(self, files: Sequence[str], reasons: Iterable[str | None]) -> list[int]:
         """Report unusable files and return the indices of the usable ones.
 
         `reasons` holds the reason why a file is unusable, or None if it is usable, for each of the `files`.
@@ -132,8 +132,8 @@ class FileChecker:
             results[index] = check(index)
 
         with ThreadPoolExecutor(threads, "inspect") as pool:
-            reasons = pool.map(lambda index: gate.failure(check_one, index), range(len(files)))
-            return {index: results[index] for index in self.usable_indices(files, reasons)}
+            reasons = pool.map(lambda index: gate.explain_failure(check_one, index), range(len(files)))
+            return {index: results[index] for index in self.report_unusable(files, reasons)}
 
 
 def start_inspection(
@@ -175,7 +175,7 @@ def title_of(name: str) -> str:
     return "training" if name == "train" else "validation"
 
 
-def never_used(name: str) -> str:
+def describe_missing_class(name: str) -> str:
     """Return what happens to classes that the split `name` lacks: "never learned" or "never validated"."""
     return "never learned" if name == "train" else "never validated"
 

@@ -42,7 +42,7 @@ class Contents:
         sizes = np.concatenate([np.zeros(0, np.int64), *map(self._read_sizes, listings)])
         candidates = np.flatnonzero(_occurs_in_several(sizes, groups)).tolist()
         equal = _group_by_key({index: int(sizes[index]) for index in candidates}, groups)
-        for digest_of in (digest_of_ends, digest_of_all):  # reads all of a file only if its ends are equal
+        for digest_of in (hash_ends, hash_content):  # reads all of a file only if its ends are equal
             digests: dict[int, Hashable] = {}
             for index in sorted(index for indices in equal for index in indices):
                 listing, row = locate(listings, index)
@@ -60,7 +60,7 @@ class Contents:
         for known, sizes in self._sizes:
             if known is listing:
                 return sizes
-        sizes = np.fromiter(map(_size, listing), np.int64, len(listing))
+        sizes = np.fromiter(map(_read_size, listing), np.int64, len(listing))
         self._sizes.append((listing, sizes))
         return sizes
 
@@ -104,7 +104,7 @@ def locate(listings: Sequence[Sequence[str]], index: int) -> tuple[int, int]:
     raise IndexError(index)
 
 
-def _size(path: str) -> int:
+def _read_size(path: str) -> int:
     """Return the size of a file, or 0 if the file is too large or unreadable."""
     try:
         size = os.stat(path).st_size
@@ -113,7 +113,7 @@ def _size(path: str) -> int:
     return size if size <= MAX_BYTES else 0
 
 
-def digest_of_ends(path: str) -> bytes:
+def hash_ends(path: str) -> bytes:
     """Return a digest of the size and the first and last bytes of a file."""
     descriptor = open_descriptor(path)
     try:
@@ -125,7 +125,7 @@ def digest_of_ends(path: str) -> bytes:
         os.close(descriptor)
 
 
-def digest_of_all(path: str) -> bytes:
+def hash_content(path: str) -> bytes:
     """Return a digest of all bytes in a file."""
     found = hashlib.blake2b(digest_size=16)
     descriptor = open_descriptor(path)

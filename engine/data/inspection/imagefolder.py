@@ -27,7 +27,7 @@ from engine.data.decoding.reading import (
     is_gray,
     read_image,
 )
-from engine.data.decoding.tiff import is_special, open_to_show, read_facts
+from engine.data.decoding.tiff import is_multi_band, open_to_show, read_facts
 from engine.data.decoding.transparency import remove_transparency
 from engine.data.formats.idx import open_idx_images
 from engine.data.inspection.base import (
@@ -76,7 +76,7 @@ def inspect_files(found: RecognizedDataset, progress: Progress, leave_out: Leave
     splits, result, checker = start_inspection(found, FileSplit, progress, leave_out)
     image_check = ImageCheck(checker.total)
     for name, split in splits:
-        readable = checker.usable_indices(split.files, image_check.check_files(split.files, threads))
+        readable = checker.report_unusable(split.files, image_check.check_files(split.files, threads))
         for path in split.strays:
             ending = printable(os.path.splitext(path)[1]) or "no extension"
             leave_out(path, f"its extension is not that of an image ({ending})")
@@ -135,7 +135,7 @@ class ImageCheck:
             elif (start + index) % self._sample_step == 0:
                 checks[index] = _decode
         gate = MemoryGate()
-        reasons = pool.map(lambda index: gate.failure(checks[index], paths[index]), checks)
+        reasons = pool.map(lambda index: gate.explain_failure(checks[index], paths[index]), checks)
         for index, is_complete in enumerate(complete):
             reason = next(reasons) if index in checks else None
             if is_complete and index in checks:
@@ -166,7 +166,7 @@ def _decode(path: str) -> None:
     """Decode an image completely. Raises an exception if it is damaged."""
     content = read_image(path)
     facts = read_facts(BytesIO(content))
-    with open_to_show(path) if facts is not None and is_special(facts) else decode_header(content) as image:
+    with open_to_show(path) if facts is not None and is_multi_band(facts) else decode_header(content) as image:
         # A JPEG is decoded at an eighth of its size, which is fast and still reads every byte.
         image.draft(image.mode, (1, 1))
         image.load()
@@ -210,7 +210,7 @@ def inspect_labels(found: RecognizedDataset, progress: Progress, leave_out: Leav
     splits, result, checker = start_inspection(found, LabelSplit, progress, leave_out)
     image_check = ImageCheck(checker.total)
     for name, split in splits:
-        readable = checker.usable_indices(split.files, image_check.check_files(split.files, threads))
+        readable = checker.report_unusable(split.files, image_check.check_files(split.files, threads))
         counts = dict(zip(found.classes, split.labels[readable].sum(0).tolist(), strict=True))
         result.splits.append(SplitReport(name, counts, split.is_drawn, total=len(readable)))
         if len(split.files) and not readable:

@@ -169,7 +169,7 @@ def _make_report(
         examples=tuple(result.examples),
         legend=_make_legend(found),
         mask_values=result.mask_values,
-        sizes=image_sizes(getattr(found.train, "files", ())),
+        sizes=measure_image_sizes(getattr(found.train, "files", ())),
         problems=(*numbering_warnings, *found.problems, *result.problems, *left_out.problems()),
     )
 
@@ -276,7 +276,7 @@ SIZES_SAMPLED = 64
 """Maximum number of files whose headers are read to report image sizes."""
 
 
-def image_sizes(files: Sequence[str]) -> ImageSizes | None:
+def measure_image_sizes(files: Sequence[str]) -> ImageSizes | None:
     """Return the smallest, median and largest image size, by area, in a sample of files.
 
     Returns None if no file can be read.

@@ -23,8 +23,8 @@ from engine.data.decoding.mask_values import (
     class_plane,
     count_values,
     look_up_classes,
-    mask_size,
     merge_counts,
+    read_mask_size,
     read_values,
 )
 from engine.data.decoding.numbered_masks import count_numbered_objects
@@ -41,8 +41,8 @@ from engine.data.inspection.base import (
     LeaveOut,
     Progress,
     count_classes,
+    describe_missing_class,
     draw_examples,
-    never_used,
     spread_examples,
     start_inspection,
     title_of,
@@ -115,7 +115,7 @@ def _check(
     with open_to_show(split.files[index]) as image:
         height, width = get_upright_size(image)
         rotation = get_rotation(image)
-    mask_width, mask_height = mask_size(split.masks[index])
+    mask_width, mask_height = read_mask_size(split.masks[index])
     if rotation is not None:
         verdicts[index] = find_drawn_image([(mask_height, mask_width)], rotation)
     if verdicts.get(index) != "raw":
@@ -182,7 +182,9 @@ def _check_classes(name: str, shares: Mapping[str, float], usable: bool) -> list
     rare = [f"{class_name} ({100 * share:.2f}%)" for class_name, share in shares.items() if 0 < share < RARE]
     problems = []
     if missing:
-        message = f"{listed(missing, most=5)} do not occur in the {title} masks, so they are {never_used(name)}."
+        message = (
+            f"{listed(missing, most=5)} do not occur in the {title} masks, so they are {describe_missing_class(name)}."
+        )
         problems.append(dataset_warning(message))
     if rare and name == "train":
         message = f"{listed(rare, most=5)} cover less than {100 * RARE:.1f}% of the pixels."

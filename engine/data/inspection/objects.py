@@ -31,8 +31,8 @@ from engine.data.inspection.base import (
     Inspection,
     LeaveOut,
     Progress,
+    describe_missing_class,
     draw_examples,
-    never_used,
     spread_examples,
     start_inspection,
     title_of,
@@ -132,7 +132,9 @@ def check_objects(name: str, split: SplitReport, objects: Objects, inspected: in
     found = []
     never = [class_name for class_name, count in split.objects.items() if not count]
     if never:
-        message = f"The {title} images have no {noun} of {listed(never, most=5)}; this is {never_used(name)}."
+        message = (
+            f"The {title} images have no {noun} of {listed(never, most=5)}; this is {describe_missing_class(name)}."
+        )
         found.append(dataset_warning(message))
     empty = inspected - len(np.unique(objects.images))
     if empty:
@@ -188,7 +190,7 @@ class _Measurements(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Kind:
+class _ObjectKind:
     """Functions for one kind of objects: boxes or outlined objects.
 
     Attributes:
@@ -209,18 +211,18 @@ class _Kind:
 
 def inspect_boxes(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
     """Inspect all images in a dataset of images with boxes."""
-    kind = _Kind(BoxSplit, "boxes", _check_boxes, _measure_boxes, _draw_boxes)
+    kind = _ObjectKind(BoxSplit, "boxes", _check_boxes, _measure_boxes, _draw_boxes)
     return _inspect(kind, found, progress, leave_out, threads)
 
 
 def inspect_instances(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
     """Inspect all images in a dataset of images with outlined objects. Objects are read for a sample of the images."""
-    kind = _Kind(InstanceSplit, "outlined objects", _check_instances, _measure_instances, _draw_instances)
+    kind = _ObjectKind(InstanceSplit, "outlined objects", _check_instances, _measure_instances, _draw_instances)
     return _inspect(kind, found, progress, leave_out, threads)
 
 
 def _inspect(
-    kind: _Kind, found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int
+    kind: _ObjectKind, found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int
 ) -> Inspection:
     """Inspect all images and their objects, which are of the given kind. Warns about images with too many objects."""
     splits, result, checker = start_inspection(found, kind.split, progress, leave_out)
@@ -240,7 +242,7 @@ def _inspect(
     return result
 
 
-def _draw(kind: _Kind, classes: Sequence[str], split: Any, index: int) -> Example:
+def _draw(kind: _ObjectKind, classes: Sequence[str], split: Any, index: int) -> Example:
     """Return an example: a training image with its objects, and the class if all of its objects have the same one."""
     image, labels = kind.draw(split, index)
     return Example(classes[labels[0]] if len(set(labels)) == 1 else "", "train", encode_png(image), index)

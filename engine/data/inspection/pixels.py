@@ -72,11 +72,11 @@ def check_pixels(files: Sequence[str], channels: int, learned: LearnedBands | No
             samples.append(_sample(path, channels, learned.bands if learned else None))
         except Exception:
             continue  # a decoder may raise nearly anything; loading the image reports it
-    found = [_depth_warning(learned)] if learned is not None and not learned.is_8_bits else []
+    found = [_warn_about_depth(learned)] if learned is not None and not learned.is_8_bits else []
     if not samples:
         return found
-    found += _transparency_warnings(samples)
-    found += _level_warnings(samples) or _blank_warnings(samples)
+    found += _warn_about_transparency(samples)
+    found += _warn_about_few_levels(samples) or _warn_about_blank_images(samples)
     return found
 
 
@@ -91,11 +91,11 @@ def _sample(path: str, channels: int, bands: Bands | None) -> _Sample:
     background = None
     if bands is None:
         with decode_header(content) as image:
-            background = _background(image)
+            background = _find_background(image)
     return _Sample(path, _spread_pixels(decode_pixels(content, channels, bands)), background)
 
 
-def _background(image: Image.Image) -> int | None:
+def _find_background(image: Image.Image) -> int | None:
     """Return the level that replaces the transparency of an image, or None if it is opaque."""
     if not image.has_transparency_data or image.mode.startswith("I"):
         return None
@@ -109,7 +109,7 @@ def _spread_pixels(pixels: Bytes) -> Bytes:
     return flat[:: max(1, len(flat) // PIXELS_OF_EACH)]
 
 
-def _depth_warning(learned: LearnedBands) -> Problem:
+def _warn_about_depth(learned: LearnedBands) -> Problem:
     """Return a warning that states the range of values that is converted to 8 bits."""
     bands = learned.bands
     number = f"{bands.low[0]:,.6g} to {bands.high[0]:,.6g}"
@@ -123,7 +123,7 @@ def _depth_warning(learned: LearnedBands) -> Problem:
     return dataset_warning(message, remedy)
 
 
-def _transparency_warnings(samples: Sequence[_Sample]) -> list[Problem]:
+def _warn_about_transparency(samples: Sequence[_Sample]) -> list[Problem]:
     """Return a warning about transparent images that states the background that replaces the transparency."""
     transparent = [each for each in samples if each.background is not None]
     if not transparent:
@@ -138,7 +138,7 @@ def _transparency_warnings(samples: Sequence[_Sample]) -> list[Problem]:
     return [dataset_warning(message, "To choose another background, save the images without transparency.")]
 
 
-def _level_warnings(samples: Sequence[_Sample]) -> list[Problem]:
+def _warn_about_few_levels(samples: Sequence[_Sample]) -> list[Problem]:
     """Return a warning if all sampled images together use only few of the 256 levels."""
     pixels = np.concatenate([each.pixels for each in samples])
     lowest, highest = int(pixels.min()), int(pixels.max())
@@ -155,7 +155,7 @@ def _level_warnings(samples: Sequence[_Sample]) -> list[Problem]:
     return []
 
 
-def _blank_warnings(samples: Sequence[_Sample]) -> list[Problem]:
+def _warn_about_blank_images(samples: Sequence[_Sample]) -> list[Problem]:
     """Return a warning about images with a single color among other images."""
     blank = [each.path for each in samples if each.is_blank]
     if len(blank) < max(FEWEST_BLANK, BLANK * len(samples)) or 2 * len(blank) > len(samples):

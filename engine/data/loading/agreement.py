@@ -43,7 +43,7 @@ def check_same_dataset(splits: Splits, folder: str, all_gather_objects: GatherOb
     All ranks must call this together. `all_gather_objects` passes an object from each rank to all ranks (see
     `Collectives`). The contents of files are not compared.
     """
-    if len(set(all_gather_objects(fingerprint(splits)))) == 1:
+    if len(set(all_gather_objects(compute_fingerprint(splits)))) == 1:
         return
     named = (("training", splits.train), ("validation", splits.val))
     differences = (_describe_first_difference(samples, name, all_gather_objects) for name, samples in named)
@@ -51,7 +51,7 @@ def check_same_dataset(splits: Splits, folder: str, all_gather_objects: GatherOb
     raise DatasetError([dataset_error(f"The ranks do not see the same dataset in {printable(folder)}: {text}", REMEDY)])
 
 
-def fingerprint(splits: Splits) -> int:
+def compute_fingerprint(splits: Splits) -> int:
     """Return a hash of the classes and of the names, order and labels of the training and validation samples."""
     digest = hashlib.blake2b(repr((splits.format, splits.classes, splits.channels)).encode(), digest_size=8)
     for samples in (splits.train, splits.val):

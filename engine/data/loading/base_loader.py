@@ -76,7 +76,7 @@ class Loader(ABC, Generic[SlotT]):
         """
         batch_index = start
         while batch_index < len(self) and not self._is_closed:
-            prefetcher = self._prefetcher_for(epoch, batch_index)
+            prefetcher = self._get_prefetcher(epoch, batch_index)
             try:
                 started = time.perf_counter()
                 # `get` returns None after the last batch, or if the prefetcher was closed.
@@ -168,7 +168,7 @@ class Loader(ABC, Generic[SlotT]):
         By default, this does nothing.
         """
 
-    def _prefetcher_for(self, epoch: int, batch_index: int) -> Prefetcher[SlotT] | None:
+    def _get_prefetcher(self, epoch: int, batch_index: int) -> Prefetcher[SlotT] | None:
         """Return a prefetcher that reads `epoch` from the batch at index `batch_index` on.
 
         Returns None if the caller's thread should read the batches. If a prefetcher already reads from this position,
@@ -200,7 +200,7 @@ class Loader(ABC, Generic[SlotT]):
         return Prefetcher(
             epoch,
             start,
-            self.sampler.epoch_from(epoch, start),
+            self.sampler.iterate_epoch(epoch, start),
             slots=self._slots,
             fill=self._fill,
             should_continue=lambda: not self._is_inline,
@@ -213,7 +213,7 @@ class Loader(ABC, Generic[SlotT]):
 
         Ends early if a background thread should read the next batches.
         """
-        for batch_index, batch in enumerate(self.sampler.epoch_from(epoch, start), start):
+        for batch_index, batch in enumerate(self.sampler.iterate_epoch(epoch, start), start):
             if not self._is_inline:
                 return
             slot = self._slots.acquire()

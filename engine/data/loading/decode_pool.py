@@ -169,7 +169,7 @@ class ImageSource:
             return samples
         if not replace:
             return samples[~is_unreadable]
-        return np.array([self._next_readable(int(sample)) for sample in samples], np.int64)
+        return np.array([self._find_readable(int(sample)) for sample in samples], np.int64)
 
     def aspects(self, samples: Labels) -> npt.NDArray[np.float32]:
         """Return the original aspect ratio (width / height) of each image, float32 [n].
@@ -261,7 +261,7 @@ class ImageSource:
             self.decoded += images
             self.decode_seconds += time.perf_counter() - started
 
-    def _next_readable(self, sample: int) -> int:
+    def _find_readable(self, sample: int) -> int:
         """Return the index of `sample` or, if it is unreadable, of the next readable image. Decodes that image.
 
         Raises DatasetError or MemoryError if no image is readable (see `decode`).

@@ -204,7 +204,7 @@ class BatchLoader(Loader[Slot]):
     def _finish_epoch(self, epoch: int) -> None:
         """Decode the images of an incomplete last batch that is dropped, so that one epoch suffices to cache all."""
         if self._source.has_cache:
-            self._source.decode(self.sampler.dropped_samples(epoch), replace=False)
+            self._source.decode(self.sampler.list_dropped_samples(epoch), replace=False)
 
     def _upload_split(self) -> None:
         """Upload all images of the split to the GPU if they fit in the budget.

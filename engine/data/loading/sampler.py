@@ -70,22 +70,22 @@ class GlobalBatchSampler(DistributedSampler[Any]):
         return max(divide(max(size, 0), self.shares)[self.rank] for size in sizes)
 
     def __iter__(self) -> Iterator[RankSamples]:
-        return self.epoch_from(self.epoch)
+        return self.iterate_epoch(self.epoch)
 
-    def epoch_from(self, epoch: int, start: int = 0) -> Iterator[RankSamples]:
+    def iterate_epoch(self, epoch: int, start: int = 0) -> Iterator[RankSamples]:
         """Yield this rank's samples for each batch of `epoch`, starting with the batch at index `start`."""
         order = self._order(epoch)
         for step in range(start, len(self)):
-            yield self._rank_samples(order, step)
+            yield self._select_rank_samples(order, step)
 
-    def dropped_samples(self, epoch: int) -> npt.NDArray[np.int64]:
+    def list_dropped_samples(self, epoch: int) -> npt.NDArray[np.int64]:
         """Return the indices of this rank's samples in the incomplete last batch of an epoch that is dropped.
 
         The array is empty if no batch is dropped.
         """
-        return self._rank_samples(self._order(epoch), len(self)).indices
+        return self._select_rank_samples(self._order(epoch), len(self)).indices
 
-    def _rank_samples(self, order: npt.NDArray[np.int64], step: int) -> RankSamples:
+    def _select_rank_samples(self, order: npt.NDArray[np.int64], step: int) -> RankSamples:
         """Return this rank's samples in the global batch with the index `step`, given the order of all samples."""
         batch = order[step * self.batch_size : (step + 1) * self.batch_size]
         sizes = divide(len(batch), self.shares)

@@ -173,7 +173,7 @@ class Augmentation:
         self.colors, self.erases = bool(names & {"color", "hue", "gray"}), "erase" in names
         # Columns of `Draws.numbers`: the first one of the policies, and the number of all columns.
         self.policies_from = COLOR + (channels * (channels + 1) if self.colors else 0)
-        self.columns = self.policies_from + sum(map(_policy_columns, self.transforms))
+        self.columns = self.policies_from + sum(map(_count_policy_columns, self.transforms))
 
     @property
     def max_tiles(self) -> int:
@@ -381,7 +381,7 @@ class _BatchDraws:
         """
         brightness, contrast, saturation = 1 + (2 * self._uniform(3) - 1) * amount
         gain = brightness * contrast
-        self._compose_colors(self._gray_mix(1 - saturation) * gain[:, None, None], 0.5 * (1 - contrast))
+        self._compose_colors(self._make_gray_mix(1 - saturation) * gain[:, None, None], 0.5 * (1 - contrast))
 
     def _hue(self, fraction: float) -> None:
         """Rotate colors around the gray axis in YIQ by up to `fraction` of a turn in either direction.
@@ -398,9 +398,9 @@ class _BatchDraws:
 
     def _gray(self, chance: float) -> None:
         """Convert each image to gray with probability `chance`."""
-        self._compose_colors(self._gray_mix((self._uniform(1)[0] < chance).astype(np.float64)))
+        self._compose_colors(self._make_gray_mix((self._uniform(1)[0] < chance).astype(np.float64)))
 
-    def _gray_mix(self, fraction: Numbers) -> Numbers:
+    def _make_gray_mix(self, fraction: Numbers) -> Numbers:
         """Return matrices [n, C, C] that blend RGB colors with their gray level by `fraction` [n].
 
         Images with other numbers of channels are not changed.
@@ -435,14 +435,14 @@ class _BatchDraws:
         """Select one operation and its magnitude at random for each sample (TrivialAugment)."""
         uniform, uniform_magnitude, sign = self._uniform(3)
         fraction = np.floor(uniform_magnitude * BINS) / (BINS - 1)
-        self._add_round(_operation_indices(uniform), TRIVIAL, fraction, sign)
+        self._add_round(_choose_operations(uniform), TRIVIAL, fraction, sign)
 
     def _randaugment(self, operations: float, magnitude: float) -> None:
         """Select a number of `operations` at random for each sample, all with the same `magnitude` (RandAugment)."""
         drawn = self._uniform(2 * int(operations))
         fraction = np.full(self._count, magnitude / (BINS - 1))
         for uniform, sign in zip(drawn[::2], drawn[1::2], strict=True):
-            self._add_round(_operation_indices(uniform), RAND, fraction, sign)
+            self._add_round(_choose_operations(uniform), RAND, fraction, sign)
 
     def _augmix(self, severity: float) -> None:
         """Select the chains of operations for AugMix and their weights at random.
@@ -463,14 +463,14 @@ class _BatchDraws:
                 without_identity = 1 + (uniform * (len(OPERATIONS) - 1)).astype(np.int64)
                 operations = np.where(step <= depth * MIX_DEPTH, without_identity, 0)  # 0 is the identity
                 fraction = np.floor(uniform_magnitude * severity) / (MIX_BINS - 1)
-                magnitudes = self._magnitudes(operations, MIX, fraction, sign)
-                affine = _affine_maps(operations, magnitudes) @ affine
+                magnitudes = self._compute_magnitudes(operations, MIX, fraction, sign)
+                affine = _make_affine_maps(operations, magnitudes) @ affine
                 rounds.append(OperationDraw(operations, self._add_column(magnitudes)))
             # The map and the weight are stored in seven consecutive columns.
             columns = [self._add_column(values) for values in (*_flatten_affine(np.linalg.inv(affine)).T, weight)]
             self._chains.append(Chain(columns[0], tuple(rounds)))
 
-    def _magnitudes(self, operations: Labels, policy: _Policy, fraction: Numbers, sign: Numbers) -> Numbers:
+    def _compute_magnitudes(self, operations: Labels, policy: _Policy, fraction: Numbers, sign: Numbers) -> Numbers:
         """Return the magnitudes [n] of `operations` [n]: the largest magnitudes in `policy` times `fraction` [n].
 
         Operations that work in two directions get a negative magnitude if `sign` [n] is below 0.5.
@@ -488,21 +488,21 @@ class _BatchDraws:
         return np.where(operations == OPERATIONS.index("solarize"), 1 - fraction, magnitudes)
 
     def _add_round(self, operations: Labels, policy: _Policy, fraction: Numbers, sign: Numbers) -> None:
-        """Add one operation for each sample (see `_magnitudes` for the arguments).
+        """Add one operation for each sample (see `_compute_magnitudes` for the arguments).
 
         The affine map of a geometric operation is composed with the others. Other operations are added as a round.
         """
-        magnitudes = self._magnitudes(operations, policy, fraction, sign)
-        self._compose(_affine_maps(operations, magnitudes))
+        magnitudes = self._compute_magnitudes(operations, policy, fraction, sign)
+        self._compose(_make_affine_maps(operations, magnitudes))
         self._rounds.append(OperationDraw(operations, self._add_column(magnitudes)))
 
 
-def _operation_indices(uniform: Numbers) -> Labels:
+def _choose_operations(uniform: Numbers) -> Labels:
     """Convert uniform random numbers in [0, 1) to indices in `OPERATIONS`."""
     return (uniform * len(OPERATIONS)).astype(np.int64)
 
 
-def _affine_maps(operations: Labels, magnitudes: Numbers) -> Numbers:
+def _make_affine_maps(operations: Labels, magnitudes: Numbers) -> Numbers:
     """Return the affine map of each operation, [n, 3, 3].
 
     It is the identity for operations that don't move pixels.
@@ -518,7 +518,7 @@ def _flatten_affine(maps: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.float
     return maps[..., :2, :].reshape(*maps.shape[:-2], 6)
 
 
-def _policy_columns(transform: Transform) -> int:
+def _count_policy_columns(transform: Transform) -> int:
     """Return how many columns of random numbers a transform such as RandAugment or AugMix needs."""
     if transform.name == "randaugment":
         return int(transform.numbers[0])

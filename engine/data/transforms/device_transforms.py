@@ -172,7 +172,7 @@ class Transforms:
         take the value of the nearest pixel.
         """
         size, channels = self._augmentation.size, self._augmentation.channels
-        grid = _grid(numbers[:, AFFINE], size)
+        grid = _make_grid(numbers[:, AFFINE], size)
         images = pixels[:, :channels].float()
         moved = functional.grid_sample(images, grid, padding_mode=self._padding_mode, align_corners=False)
         if draws.tiles > 1:  # the tiles do not overlap
@@ -212,11 +212,11 @@ class Transforms:
         if draws.blurred:
             _blur(inputs, numbers[:, BLURRED], draws.blurred)
         if self._augmentation.erases:
-            inputs.masked_fill_(_window_mask(numbers[:, ERASED], self._augmentation.size), 0)  # the mean color
+            inputs.masked_fill_(_make_window_mask(numbers[:, ERASED], self._augmentation.size), 0)  # the mean color
         return inputs
 
 
-def _grid(affine: Tensor, size: int) -> Tensor:
+def _make_grid(affine: Tensor, size: int) -> Tensor:
     """Return the grid for `grid_sample`, [n, size, size, 2], from affine maps [n, 6].
 
     By adding rows and columns, it takes a third of the time of torch's `affine_grid`.
@@ -228,7 +228,7 @@ def _grid(affine: Tensor, size: int) -> Tensor:
     return from_columns[:, None] + from_rows[:, :, None]
 
 
-def _window_mask(windows: Tensor, size: int) -> Tensor:
+def _make_window_mask(windows: Tensor, size: int) -> Tensor:
     """Return a mask of the pixels inside rectangles [n, 4], as bool [n, 1, size, size].
 
     The columns are top, left, bottom and right as fractions of the side.
@@ -264,7 +264,7 @@ def _apply_policies(pixels: Tensor, numbers: Tensor, draws: Draws) -> Tensor:
     mixed, weight_of_original = torch.zeros_like(pixels), torch.ones_like(numbers[:, 0, None, None, None])
     for chain in draws.chains:
         # The columns from `chain.column` on hold an affine map (6) and the weight of the chain.
-        grid = _grid(numbers[:, chain.column : chain.column + 6], pixels.shape[-1])
+        grid = _make_grid(numbers[:, chain.column : chain.column + 6], pixels.shape[-1])
         results = functional.grid_sample(images.float(), grid, align_corners=False).round().to(torch.uint8)
         for each in chain.rounds:
             results = operate(results, each.operations, numbers[:, each.column])

@@ -191,7 +191,7 @@ class _Writer:
             drawing = overlay(example.image, projected, is_visible)
             box = None
             if target.box is not None:
-                left, top, right, bottom = example.view.boxes(np.array([target.box]), *example.size)[0].tolist()
+                left, top, right, bottom = example.view.convert_boxes(np.array([target.box]), *example.size)[0].tolist()
                 box = (left, top, right, bottom)  # in pixels of the original image
                 scale = drawing.shape[0] / example.size[0]
                 label = f"{target.class_name} {target.score:.0%}"
@@ -288,7 +288,7 @@ def visible_box(view: View, size: tuple[int, int], side: int) -> Box:
 
     `view` is the position of the image in the input, and `size` the height and width of the image.
     """
-    left, top, right, bottom = view.boxes(np.array([[0.0, 0.0, side, side]]), *size)[0].tolist()
+    left, top, right, bottom = view.convert_boxes(np.array([[0.0, 0.0, side, side]]), *size)[0].tolist()
     return left, top, right, bottom
 
 

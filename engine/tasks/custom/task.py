@@ -133,7 +133,7 @@ class Custom(Task):
             if not len(targets):
                 return inputs, targets
             with torch.random.fork_rng(devices=[inputs.device] if inputs.is_cuda else []):
-                torch.manual_seed(streams.number(Purpose.TRANSFORM, epoch=epoch, batch=batch_index, rank=rank))
+                torch.manual_seed(streams.derive_seed(Purpose.TRANSFORM, epoch=epoch, batch=batch_index, rank=rank))
                 batch: Any = loaded.task.transform(inputs, targets)
             if not isinstance(batch, tuple) or [type(each) for each in batch] != [Tensor, Tensor]:
                 raise loaded.error(f"transform returns {_describe(batch)}, not a tuple of inputs and targets")

@@ -15,7 +15,7 @@ import numpy as np
 from engine.contract.problems import Problem
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.mask_values import NO_CLASS
-from engine.data.decoding.masks import names_by_value
+from engine.data.decoding.masks import read_names_by_value
 from engine.data.decoding.reading import Unfit
 from engine.data.splits import Labels, MaskCode, dataset_error, dataset_warning
 from engine.system.format import listed
@@ -91,7 +91,7 @@ def learn_classes(folder: str, files: Sequence[str], counts: Mapping[int, int]) 
     with each label in a sample of the files.
     """
     counts = Counter(counts)
-    named = names_by_value(folder)
+    named = read_names_by_value(folder)
     if named is not None:
         if named.code is None:
             return PointMeaning(problems=[dataset_error(named.failure, _REMEDY)])

@@ -19,8 +19,8 @@ from engine.data.inspection.base import (
     LeaveOut,
     Progress,
     count_classes,
+    describe_missing_class,
     draw_examples,
-    never_used,
     select_splits,
     spread_examples,
     title_of,
@@ -129,7 +129,7 @@ def _check_classes(name: str, fractions: dict[str, float], has_usable: bool) -> 
     absent = [class_name for class_name, fraction in fractions.items() if not fraction]
     if not absent:
         return []
-    message = f"The {title} clouds have no points of {listed(absent, most=5)}; this is {never_used(name)}."
+    message = f"The {title} clouds have no points of {listed(absent, most=5)}; this is {describe_missing_class(name)}."
     return [dataset_warning(message)]
 
 

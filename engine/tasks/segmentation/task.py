@@ -17,7 +17,7 @@ from engine.data.datasets.images import MaskedImages
 from engine.data.datasets.open_splits import Splits
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.mask_values import NO_CLASS
-from engine.data.drawing import classes_in, mask_legend, overlay_mask
+from engine.data.drawing import find_classes, mask_legend, overlay_mask
 from engine.data.formats.shared.ignored_class import drop_mask_value
 from engine.metrics.base import Metric
 from engine.metrics.boundary_iou import BoundaryMetric
@@ -213,7 +213,7 @@ class ClassOfPixel(Objective):
     def _visualize(self, image: npt.NDArray[Any], classes: Tensor) -> Visualization:
         """Draw the class of each pixel, [h, w], over the image, with the legend entries of these classes."""
         mask = classes.to(torch.uint8).numpy()
-        return Visualization(self._draw_classes(image, mask), legend=classes_in(mask))
+        return Visualization(self._draw_classes(image, mask), legend=find_classes(mask))
 
     def _draw_classes(self, image: npt.NDArray[Any], plane: Bytes) -> Bytes:
         """Draw the classes in `plane` over `image` in their colors."""

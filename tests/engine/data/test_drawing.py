@@ -9,7 +9,7 @@ from PIL import Image
 
 from engine.contract.images import CLOUD_TEXT
 from engine.data.decoding.mask_values import NO_CLASS
-from engine.data.drawing import classes_in, draw_boxes, encode_png, frame_legend, mask_legend, overlay_mask, to_rgb
+from engine.data.drawing import draw_boxes, encode_png, find_classes, frame_legend, mask_legend, overlay_mask, to_rgb
 
 NAMES = ("road", "sky", "tree", "car")
 
@@ -68,5 +68,5 @@ def test_to_rgb_shows_the_first_channels() -> None:
 
 
 def test_classes_in_excludes_no_class() -> None:
-    assert classes_in(np.array([[NO_CLASS, 3], [0, 3]], np.uint8)) == (0, 3)
-    assert classes_in(np.full((2, 2), NO_CLASS, np.uint8)) == ()
+    assert find_classes(np.array([[NO_CLASS, 3], [0, 3]], np.uint8)) == (0, 3)
+    assert find_classes(np.full((2, 2), NO_CLASS, np.uint8)) == ()

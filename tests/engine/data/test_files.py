@@ -50,7 +50,7 @@ def test_selections_can_be_nested(files: Files) -> None:
     odd = files.select(np.array([True, False, True, False, True]))
     assert list(odd) == PATHS[::2]
     assert list(odd[::-1]) == PATHS[::-2]
-    assert list(files[3:].joined(files[:2])) == [*PATHS[3:], *PATHS[:2]]
+    assert list(files[3:].join(files[:2])) == [*PATHS[3:], *PATHS[:2]]
     assert list(odd.select(np.array([False, True, True]))) == [PATHS[2], PATHS[4]]
 
 

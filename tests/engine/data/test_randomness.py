@@ -13,7 +13,7 @@ from engine.training.randomness import seed
 
 
 def order(streams: RandomStreams, epoch: int) -> list[int]:
-    (share,) = GlobalBatchSampler(40, 40, 0, 1, streams).epoch_from(epoch)
+    (share,) = GlobalBatchSampler(40, 40, 0, 1, streams).iterate_epoch(epoch)
     return share.indices.tolist()
 
 
@@ -25,12 +25,14 @@ def test_orders_differ_between_seeds_and_epochs() -> None:
 def test_all_streams_differ() -> None:
     combinations = list(product((0, 1, 2, 2**31 - 1), Purpose, range(12), range(12), range(12)))
     numbers = {
-        RandomStreams(seed).number(purpose, epoch=epoch, batch=batch, rank=rank)
+        RandomStreams(seed).derive_seed(purpose, epoch=epoch, batch=batch, rank=rank)
         for seed, purpose, epoch, batch, rank in combinations
     }
     assert len(numbers) == len(combinations)
     in_32_bits = {
-        RandomStreams(seed).number(Purpose.MODEL, rank=rank) & 0xFFFFFFFF for seed in range(100) for rank in range(16)
+        RandomStreams(seed).derive_seed(Purpose.MODEL, rank=rank) & 0xFFFFFFFF
+        for seed in range(100)
+        for rank in range(16)
     }
     assert len(in_32_bits) == 1600  # bits that torch's generator on the CPU uses
 
@@ -39,7 +41,7 @@ def test_draw_hashes_samples_with_splitmix64() -> None:
     assert mix(0) == 0xE220A8397B1DCDAF
     streams, samples = RandomStreams(7), (0, 5, 9)
     for part in (0, 3):
-        number = streams.number(Purpose.CROP, epoch=2, batch=part)
+        number = streams.derive_seed(Purpose.CROP, epoch=2, batch=part)
         hashes = [[mix(sample ^ mix(number ^ column)) >> 11 for sample in samples] for column in range(2)]
         drawn = streams.draw(Purpose.CROP, 2, np.array(samples), 2, part=part)
         assert (drawn * 2.0**53).tolist() == hashes
@@ -53,7 +55,7 @@ def test_ranks_of_adjacent_seeds_draw_differently() -> None:
     state = torch.get_rng_state()
     drawn = []
     for number, rank in product((0, 1), repeat=2):
-        seed(RandomStreams(number).number(Purpose.MODEL, rank=rank))
+        seed(RandomStreams(number).derive_seed(Purpose.MODEL, rank=rank))
         drawn += [torch.rand(()).item(), float(np.random.random())]
     torch.set_rng_state(state)
     assert len(set(drawn)) == 8

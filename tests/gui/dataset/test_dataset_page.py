@@ -177,7 +177,7 @@ def test_dataset_page_renders_images_as_training_does(show_widget: ShowWidget, q
     try:
         for epoch in (1, 2):
             (batch,) = loader.epoch(epoch)
-            (rank_samples,) = sampler.epoch_from(epoch)
+            (rank_samples,) = sampler.iterate_epoch(epoch)
             rows = {int(sample): row for row, sample in enumerate(rank_samples.indices)}
             page.version.setCurrentIndex(epoch)
             for position, sample in enumerate(samples):

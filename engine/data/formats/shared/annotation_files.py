@@ -110,7 +110,7 @@ class AnnotationReader(Generic[ImageT]):
         Splits without annotations, such as the test images of challenges, are left out if other splits have
         annotations.
         """
-        self.problems += self._image_problems()
+        self.problems += self._find_image_problems()
         unannotated = [split for split in self._images if self._annotated and split not in self._annotated]
         for split in unannotated:
             images = self._images.pop(split)
@@ -146,7 +146,7 @@ class AnnotationReader(Generic[ImageT]):
             self.problems.append(dataset_warning(message, remedy))
         return used
 
-    def _image_problems(self) -> Iterator[Problem]:
+    def _find_image_problems(self) -> Iterator[Problem]:
         """Yield problems with missing, ambiguous and repeated images. They are errors if no image was found."""
         report = dataset_warning if self._are_found else dataset_error
         if self._missing:

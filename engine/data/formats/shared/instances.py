@@ -24,7 +24,7 @@ from engine.data.decoding.mask_values import (
     Values,
     class_plane,
     find_distinct_values,
-    mask_size,
+    read_mask_size,
     read_values,
 )
 from engine.data.decoding.outlines import Points, Window, fill, read_outline
@@ -154,7 +154,7 @@ class _MaskFiles:
         self._settings = settings
 
     def sizes(self) -> list[tuple[int, int]]:
-        return [(height, width) for width, height in map(mask_size, self._paths)]
+        return [(height, width) for width, height in map(read_mask_size, self._paths)]
 
     def state(self) -> bytes:
         entries = [repr(self._settings).encode()]

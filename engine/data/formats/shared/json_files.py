@@ -96,7 +96,7 @@ def _size(path: str) -> int:
         return 0
 
 
-def text_chunks(path: str) -> Iterator[str]:
+def iterate_text_chunks(path: str) -> Iterator[str]:
     """Yield the text of a file in chunks of about `CHUNK_BYTES`. Raises OSError or UnusableFile."""
     with open_regular(path) as stream:
         start = stream.read(CHUNK_BYTES)
@@ -110,7 +110,7 @@ def text_chunks(path: str) -> Iterator[str]:
 def read_head(path: str) -> str:
     """Return the first chunk of a text file, or "" if it can't be read. Raises UnusableFile if it is not a file."""
     try:
-        return next(text_chunks(path), "")
+        return next(iterate_text_chunks(path), "")
     except OSError:
         return ""
 
@@ -128,7 +128,7 @@ def sample_lists(path: str, keys: Sequence[str], until: str, count: int = 50) ->
     buffer = ""  # text since the last list that is not complete
     unfinished = None  # match of the key of that list
     try:
-        for number, chunk in enumerate(text_chunks(path)):
+        for number, chunk in enumerate(iterate_text_chunks(path)):
             if number == 0 and not chunk.lstrip().startswith("{"):
                 break
             buffer += chunk
@@ -151,7 +151,7 @@ def sample_lists(path: str, keys: Sequence[str], until: str, count: int = 50) ->
     return found
 
 
-def text_windows(path: str, count: int = 8, length: int = 1 << 18) -> Iterator[str]:
+def iterate_text_windows(path: str, count: int = 8, length: int = 1 << 18) -> Iterator[str]:
     """Yield text from `count` evenly spaced positions in a file, each `length` bytes long.
 
     The first sections are longer, so that they cover at least `count * length` bytes, and thus all of a short file.
@@ -366,7 +366,7 @@ def read_first_items(path: str, count: int = SAMPLED) -> list[Any]:
     Returns [] for other JSON files. Raises UnusableFile or OSError.
     """
     with refuse_unusable(path):
-        chunks = text_chunks(path)
+        chunks = iterate_text_chunks(path)
         text = next(chunks, "").lstrip()
         if not text.startswith("["):
             return []

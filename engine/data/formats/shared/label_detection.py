@@ -53,7 +53,7 @@ Above it, each row is assumed to add a label to its image.
 
 
 @dataclass
-class Group:
+class TableGroup:
     """Tables with the same columns.
 
     Attributes:
@@ -75,7 +75,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenTables:
     """Tables to read, passed on from the detection to the reading.
 
     Attributes:
@@ -84,7 +84,7 @@ class Chosen:
         broken: Errors for tables that can't be read.
     """
 
-    groups: tuple[tuple[Group, Labeling], ...]
+    groups: tuple[tuple[TableGroup, Labeling], ...]
     unused: tuple[str, ...] = ()
     broken: tuple[UnusableFile, ...] = ()
 
@@ -101,7 +101,7 @@ def detect_in(tree: Tree, files: Iterable[tuple[str, str]]) -> list[Detection]:
         if table is None or column is None or _lists_splits(table):
             continue
         file = TableFile(folder, split_of_table(folder, name), table)
-        found_fraction = images.fraction_found(file, [row[column] for row in table.sample(20) if row[column]])
+        found_fraction = images.measure_found_fraction(file, [row[column] for row in table.sample(20) if row[column]])
         profiles = profile_columns(table)
         if found_fraction and find_label_columns(table, profiles):
             by_columns.setdefault(table.plain, []).append((file, found_fraction))
@@ -118,7 +118,9 @@ def detect_in(tree: Tree, files: Iterable[tuple[str, str]]) -> list[Detection]:
         return list(_make_detections(groups, tuple(broken), tree))
     if broken:
         evidence = tuple(f"{printable(tree.within(each.path))} with images and labels" for each in broken[:3])
-        return [Detection(("classes", "labels"), Confidence.LIKELY, evidence, source=Chosen((), (), tuple(broken)))]
+        return [
+            Detection(("classes", "labels"), Confidence.LIKELY, evidence, source=ChosenTables((), (), tuple(broken)))
+        ]
     if with_measures:
         evidence = (f"{with_measures[0]} gives images numbers with fractions",)
         remedy = (
@@ -155,7 +157,7 @@ def _read_image_names(table: Table) -> set[str]:
     return set() if column is None else {row[column] for row in table.rows()}
 
 
-def _read_group(files: Sequence[tuple[TableFile, float]], broken: list[UnusableFile]) -> Group | None:
+def _read_group(files: Sequence[tuple[TableFile, float]], broken: list[UnusableFile]) -> TableGroup | None:
     """Read tables completely, and return them as a group, or None if they contain no labels.
 
     Unreadable tables are appended to `broken`.
@@ -174,7 +176,7 @@ def _read_group(files: Sequence[tuple[TableFile, float]], broken: list[UnusableF
     if not readable:
         return None
     labelings = find_label_columns(readable[0].table, profiles)
-    return Group(readable, profiles, labelings, max(fraction for _, fraction in files)) if labelings else None
+    return TableGroup(readable, profiles, labelings, max(fraction for _, fraction in files)) if labelings else None
 
 
 def _sum_profiles(one: Profile, other: Profile) -> Profile:
@@ -182,20 +184,22 @@ def _sum_profiles(one: Profile, other: Profile) -> Profile:
     return Profile(one.cells + other.cells, one.blank + other.blank, one.rows + other.rows)
 
 
-def _make_detections(groups: list[Group], broken: tuple[UnusableFile, ...], tree: Tree) -> Iterator[Detection]:
+def _make_detections(groups: list[TableGroup], broken: tuple[UnusableFile, ...], tree: Tree) -> Iterator[Detection]:
     """Yield a detection for each way to read labels from the group of tables that has the most evidence.
 
     Groups that contain labels of other splits are combined with it. Other groups with as much evidence become
     alternative detections.
     """
-    groups.sort(key=_rank)
+    groups.sort(key=_make_sort_key)
     best = groups[0]
     combined, splits = [best], _find_splits(best)
     for group in groups[1:]:
         if best.has_splits and _continues(group, best) and splits.isdisjoint(_find_splits(group)):
             combined.append(group)
             splits |= _find_splits(group)
-    equal = [group for group in groups if _rank(group)[:-1] == _rank(best)[:-1]]  # apart from the path
+    equal = [
+        group for group in groups if _make_sort_key(group)[:-1] == _make_sort_key(best)[:-1]
+    ]  # apart from the path
     alternatives = [group for group in equal if group not in combined]
     for groups_to_use in [combined, *([group] for group in alternatives)]:
         main, *others = groups_to_use
@@ -210,7 +214,7 @@ def _make_detections(groups: list[Group], broken: tuple[UnusableFile, ...], tree
             variant = [describe(files[0].table, tree)] if alternatives else []
             if len(main.labelings) > 1 and labeling.listed is not None:
                 variant.append(printable(files[0].table.head[labeling.listed]))
-            chosen = Chosen(((main, labeling), *rest), tuple(file.table.path for file in unused), broken)
+            chosen = ChosenTables(((main, labeling), *rest), tuple(file.table.path for file in unused), broken)
             yield Detection(
                 _find_kinds(chosen),
                 _rate_confidence(main, labeling) if not against else Confidence.WEAK,
@@ -222,7 +226,7 @@ def _make_detections(groups: list[Group], broken: tuple[UnusableFile, ...], tree
             )
 
 
-def _rate_confidence(group: Group, labeling: Labeling) -> Confidence:
+def _rate_confidence(group: TableGroup, labeling: Labeling) -> Confidence:
     """Return the confidence that a group of tables contains labels in the given columns.
 
     It is CERTAIN for flags and if the name of the column shows this, LIKELY if only one column can contain labels, and
@@ -235,7 +239,7 @@ def _rate_confidence(group: Group, labeling: Labeling) -> Confidence:
     return Confidence.CERTAIN if is_known else Confidence.LIKELY
 
 
-def _continues(group: Group, main: Group) -> bool:
+def _continues(group: TableGroup, main: TableGroup) -> bool:
     """Return True if `group` seems to continue the labels in `main`, and not to contain other data about images.
 
     Its tables must have splits, and its label column must have the same name as that of `main`, no name, or a name that
@@ -248,13 +252,13 @@ def _continues(group: Group, main: Group) -> bool:
     return group.has_splits and (columns[0] == columns[1] or _is_named(group, group.labelings[0]))
 
 
-def _is_named(group: Group, labeling: Labeling) -> bool:
+def _is_named(group: TableGroup, labeling: Labeling) -> bool:
     """Return True if the label column has no name in its table, or a name that suggests labels."""
     table = group.files[0].table
     return labeling.listed is not None and (table.headless or table.plain[labeling.listed] in LABEL_COLUMNS)
 
 
-def _find_evidence_against(group: Group, others: Sequence[Group], tree: Tree) -> tuple[str, ...]:
+def _find_evidence_against(group: TableGroup, others: Sequence[TableGroup], tree: Tree) -> tuple[str, ...]:
     """Return the evidence that tables are not the labels of the images in the folder.
 
     Most of their images may be missing from the folder, or many images in the folder may be missing from the tables.
@@ -273,7 +277,7 @@ def _find_evidence_against(group: Group, others: Sequence[Group], tree: Tree) ->
     return ()
 
 
-def _find_evidence_of_measures(group: Group, labeling: Labeling) -> Iterator[str]:
+def _find_evidence_of_measures(group: TableGroup, labeling: Labeling) -> Iterator[str]:
     """Yield a phrase if numbers in the label column, or in other columns, seem to be measured values, not labels."""
     table = group.files[0].table
     columns = [] if labeling.listed is None else [labeling.listed]
@@ -287,7 +291,7 @@ def _find_evidence_of_measures(group: Group, labeling: Labeling) -> Iterator[str
             yield f"numbers in the column {printable(table.head[column])}, which may be measured values rather than classes"
 
 
-def _rank(group: Group) -> tuple[bool, bool, bool, bool, bool, str]:
+def _make_sort_key(group: TableGroup) -> tuple[bool, bool, bool, bool, bool, str]:
     """Return the sort key of a group of tables, which is lowest for the best group.
 
     Its last item, the path, makes the order unique.
@@ -299,7 +303,7 @@ def _rank(group: Group) -> tuple[bool, bool, bool, bool, bool, str]:
     return not labeling.is_unambiguous, is_unnamed, group.found_fraction < 0.5, not group.has_splits, not has_word, path
 
 
-def _find_splits(group: Group) -> set[str]:
+def _find_splits(group: TableGroup) -> set[str]:
     """Return the splits that occur in the tables of a group."""
     column = group.labelings[0].split
     if column is None:
@@ -308,7 +312,7 @@ def _find_splits(group: Group) -> set[str]:
     return {parse_split(name, cell) for cell in group.profiles[column].cells}
 
 
-def _describe_evidence(tree: Tree, group: Group, labeling: Labeling) -> str:
+def _describe_evidence(tree: Tree, group: TableGroup, labeling: Labeling) -> str:
     """Describe the tables of a group and their labels, as evidence for a detection."""
     head = group.files[0].table.head
     tables = " and ".join(describe(file.table, tree) for file in group.files[:3])
@@ -319,7 +323,7 @@ def _describe_evidence(tree: Tree, group: Group, labeling: Labeling) -> str:
     return f"{tables} with images and {what} in the column {printable(head[labeling.listed])}"
 
 
-def _find_kinds(chosen: Chosen) -> tuple[str, ...]:
+def _find_kinds(chosen: ChosenTables) -> tuple[str, ...]:
     """Return the possible kinds of annotations in the tables, most likely first: "classes" and "labels".
 
     If an image has several labels, only "labels" is possible.
@@ -337,7 +341,7 @@ def _find_kinds(chosen: Chosen) -> tuple[str, ...]:
     return ("labels", "classes") if 0 in counts else ("classes", "labels")
 
 
-def is_long(group: Group, labeling: Labeling) -> bool:
+def is_long(group: TableGroup, labeling: Labeling) -> bool:
     """Return True if some images have several rows, one for each of their labels."""
     listed = labeling.listed
     names = group.profiles[labeling.file].cells
@@ -353,7 +357,7 @@ def is_long(group: Group, labeling: Labeling) -> bool:
     return differing > _SEVERAL_LABELS * len(names) or (is_plural and differing > 0)
 
 
-def find_cells_meaning(group: Group, columns: Iterable[int], meaning: frozenset[str]) -> frozenset[str]:
+def find_cells_meaning(group: TableGroup, columns: Iterable[int], meaning: frozenset[str]) -> frozenset[str]:
     """Return the distinct cells of yes/no `columns` whose text is in `meaning`, a set of words for "yes" or "no"."""
     return frozenset(
         cell for column in columns for cell in group.profiles[column].cells if remove_fraction(cell.lower()) in meaning

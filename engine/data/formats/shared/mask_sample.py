@@ -142,10 +142,10 @@ def _is_label_like(values: Values) -> bool:
     if len(counts) <= _FEW_VALUES:
         return True
     frequent = np.sort(counts)[-_FREQUENT_VALUES:].sum() / values.size
-    return bool(max(frequent, _flatness(values)) >= _MIN_SHARE)
+    return bool(max(frequent, _measure_flatness(values)) >= _MIN_SHARE)
 
 
-def _flatness(values: npt.NDArray[Any]) -> float:
+def _measure_flatness(values: npt.NDArray[Any]) -> float:
     """Return the fraction of pixels in `values` [h, w] that have the value of their left neighbor."""
     return float((values[:, 1:] == values[:, :-1]).mean()) if values.shape[1] > 1 else 0.0
 
@@ -183,4 +183,4 @@ def _is_label_image(path: str) -> bool | None:
         if (pixels == pixels[:1, :1]).all() and len(set(pixels[0, 0])) > 1:
             return None  # an image with a single color may be anything
         pixels = pixels.astype(np.int32) @ np.array([1 << 16, 1 << 8, 1], np.int32)
-    return len(np.unique(pixels)) <= _FEW_VALUES and _flatness(pixels) >= _MIN_FLAT
+    return len(np.unique(pixels)) <= _FEW_VALUES and _measure_flatness(pixels) >= _MIN_FLAT

@@ -40,7 +40,7 @@ class Pairs:
     missing: list[str] = field(default_factory=list)
 
     @classmethod
-    def joined(cls, several: Iterable[Pairs]) -> Pairs:
+    def join(cls, several: Iterable[Pairs]) -> Pairs:
         """Combine several results, such as those from several folders."""
         every = cls()  # without any pairs
         for each in several:
@@ -52,7 +52,7 @@ class Pairs:
         for each in fields(self):
             getattr(self, each.name).extend(getattr(other, each.name))
 
-    def of(self, folders: Collection[str]) -> Pairs:
+    def select_folders(self, folders: Collection[str]) -> Pairs:
         """Return only the pairs whose images are in the given folders. Files without an image are left out."""
         return Pairs(
             [pair for pair in self.matched if os.path.dirname(pair[0]) in folders],

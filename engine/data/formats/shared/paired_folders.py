@@ -75,7 +75,7 @@ class Candidate:
     @property
     def pairs(self) -> Pairs:
         """Pairs of images and annotation files of all splits together."""
-        return Pairs.joined(self.splits.values())
+        return Pairs.join(self.splits.values())
 
     def add(self, split: str, pairs: Pairs, folder: str) -> None:
         """Add pairs of images and files to a split. `folder` is the annotation folder that contains the files."""
@@ -155,7 +155,7 @@ def find_candidates(tree: Tree, roles: Roles) -> list[Candidate]:
 
     Folders with usual names come first, and of these, the ones with most pairs.
     """
-    folders = list(_folders_with_files(tree, roles))
+    folders = list(_iterate_folders_with_files(tree, roles))
     images = [folder for folder in folders if folder.role == "images" and tree.has_images(folder.path)]
     others = [folder for folder in folders if folder.role == "" and tree.has_images(folder.path)]
     collector = _CandidateCollector(tree, roles)
@@ -195,7 +195,7 @@ class _Index:
                 self._below.setdefault(folder.key[:-1], []).append(folder)
             self._inside.setdefault(os.path.dirname(folder.path), []).append(folder)
 
-    def partners(self, folder: _Folder) -> Iterator[tuple[list[_Folder], bool]]:
+    def find_partners(self, folder: _Folder) -> Iterator[tuple[list[_Folder], bool]]:
         """Yield lists of folders that may contain the images for an annotation folder, most likely first.
 
         Each list comes with True if additional words in the name of the annotation folder belong to the name of the
@@ -208,7 +208,7 @@ class _Index:
         if below := self._below.get(folder.key):
             yield below, False
 
-    def siblings(self, folder: _Folder) -> Sequence[_Folder]:
+    def find_siblings(self, folder: _Folder) -> Sequence[_Folder]:
         """Return image folders without a role that are in the same parent folder as an annotation folder."""
         return self._inside.get(os.path.dirname(folder.path), ())[:MAX_SIBLINGS]
 
@@ -232,10 +232,10 @@ class _CandidateCollector:
         Of the folders that may contain the images, the first ones with matching files are used. If there are none, a
         candidate is added for every sibling folder with matching files.
         """
-        for partners, with_words in index.partners(folder):
+        for partners, with_words in index.find_partners(folder):
             if self.add(folder.variant(with_words=with_words), folder, partners, is_named=True):
                 return
-        siblings = [each for each in index.siblings(folder) if self._pair([each], folder).matched]
+        siblings = [each for each in index.find_siblings(folder) if self._pair([each], folder).matched]
         for each in siblings:
             variant = folder.variant(with_words=True)
             name = os.path.basename(each.path)
@@ -254,7 +254,7 @@ class _CandidateCollector:
         for each in partners:
             by_split.setdefault(each.split or folder.split, set()).add(self._tree.path(each.path))
         for split, paths in by_split.items():
-            candidate.add(split, pairs.of(paths), folder.path)
+            candidate.add(split, pairs.select_folders(paths), folder.path)
         candidate.splits[next(iter(by_split))].unmatched_files += pairs.unmatched_files
         self.used.setdefault(variant, set()).update(each.path for each in partners)
         return True
@@ -319,7 +319,7 @@ def _find_in_image_folders(tree: Tree, roles: Roles, folders: Sequence[_Folder])
     yield from found.values()
 
 
-def _folders_with_files(tree: Tree, roles: Roles) -> Iterator[_Folder]:
+def _iterate_folders_with_files(tree: Tree, roles: Roles) -> Iterator[_Folder]:
     """Yield the first `MAX_FOLDERS` folders of a dataset, leaving out those without images or annotation files."""
     for number, folder in enumerate(tree.walk()):
         if number == MAX_FOLDERS:

@@ -70,7 +70,7 @@ def _to_python(column: Any) -> list[Any]:
     return values
 
 
-def features(path: str) -> tuple[dict[str, str], dict[str, Any]]:
+def read_features(path: str) -> tuple[dict[str, str], dict[str, Any]]:
     """Return the type of each column of a file, and the features that Hugging Face `datasets` has stored in it.
 
     A feature describes the content of a column, such as its class names.

@@ -176,7 +176,7 @@ class ShapeCollection:
         """
         remedy = "Images with such annotations are left out; export the annotations again."
         unreadable = warn_unreadable(self._unreadable, "annotation", remedy)
-        problems = [*self.problems, *unreadable, *self._image_problems(), *self._object_problems()]
+        problems = [*self.problems, *unreadable, *self._find_image_problems(), *self._find_object_problems()]
         if not self._used:
             return Content((), {}, problems)
         self._assign_unsplit_images(problems)
@@ -201,7 +201,7 @@ class ShapeCollection:
         message = f"{count_sentence(paths, 'annotated image')} in no split: {first_names(paths)}."
         problems.append(dataset_warning(message, "Such images are left out; assign them to train, val or test."))
 
-    def _image_problems(self) -> Iterator[Problem]:
+    def _find_image_problems(self) -> Iterator[Problem]:
         """Yield the problems with missing, ambiguous, repeated and unannotated images."""
         missing = list(self._missing)
         if missing and not self._used:
@@ -229,7 +229,7 @@ class ShapeCollection:
             paths = [os.path.join(folder, name) for name in self.tree.images(self.tree.within(folder))]
             yield from (path for path in paths if path not in known)
 
-    def _object_problems(self) -> Iterator[Problem]:
+    def _find_object_problems(self) -> Iterator[Problem]:
         """Yield a warning for each reason why objects are unusable, with their number."""
         for reason, places in self._objects.items():
             paths = [path for path, _ in places]

@@ -69,7 +69,7 @@ def divide(
         return None
     if "val" in present:
         return Divided(samples, present["val"], present.get("test"))
-    is_held_out = draw_validation(sample_keys(samples, folder), strata(samples), val_fraction, seed)
+    is_held_out = draw_validation(sample_keys(samples, folder), list_strata(samples), val_fraction, seed)
     if val_fraction and not is_held_out.any():
         message = "There are too few samples to hold any out for validation."
         problems.append(dataset_error(message, "Add at least two of each class, or a val folder."))
@@ -82,7 +82,7 @@ def count_samples(split: Any) -> int:
     return len(split.labels) if isinstance(split, IdxSplit) else len(split.files)
 
 
-def strata(split: Any) -> Labels:
+def list_strata(split: Any) -> Labels:
     """Return a class for each sample, int64 [n], for stratified sampling.
 
     For samples with several labels, it is the rarest of them. In datasets without classes, it is 0.

@@ -46,7 +46,7 @@ class TableImages:
             self._missing[name] = None
         return path
 
-    def fraction_found(self, file: TableFile, names: Collection[str]) -> float:
+    def measure_found_fraction(self, file: TableFile, names: Collection[str]) -> float:
         """Return the fraction of `names` that are names of images in the dataset folder."""
         exist = [self.find(file, name) is not None or name in self._lookup.ambiguous for name in names]
         return sum(exist) / len(names) if names else 0.0

@@ -80,10 +80,10 @@ class TextFiles:
         `folder` is relative to the dataset folder.
         """
         if folder not in self._searched:
-            self._searched[folder] = list(filter(self._text_names, self._folders_for(folder)))
+            self._searched[folder] = list(filter(self._list_text_names, self._find_text_folders(folder)))
         stem = os.path.splitext(name)[0]
         for text_folder in self._searched[folder]:
-            names = self._text_names(text_folder)
+            names = self._list_text_names(text_folder)
             if found := names.get(unicode_key(stem)) or names.get(unicode_key(name)):  # a.txt or a.jpg.txt for a.jpg
                 return self._tree.path(text_folder, found)
         return None
@@ -95,7 +95,7 @@ class TextFiles:
             self._pairs[folder] = [Pair(self._tree.path(folder, name), self.find(folder, name)) for name in names]
         return self._pairs[folder]
 
-    def _text_names(self, folder: str) -> dict[str, str]:
+    def _list_text_names(self, folder: str) -> dict[str, str]:
         """Return the names of the text files in `folder`, keyed by their names without extensions.
 
         Returns {} if the folder doesn't exist.
@@ -105,7 +105,7 @@ class TextFiles:
             self._names[folder] = {unicode_key(os.path.splitext(name)[0]): name for name in files}
         return self._names[folder]
 
-    def _folders_for(self, folder: str) -> list[str]:
+    def _find_text_folders(self, folder: str) -> list[str]:
         """Return the folders that may contain the text files for images in `folder`, most likely first.
 
         For example, the images in images/train may have text files in labels/train, images/train, images/train/labels,
@@ -117,7 +117,7 @@ class TextFiles:
         siblings: list[str] = []
         for depth in reversed(range(len(names))):
             parent, inner = os.path.join("", *names[:depth]), names[depth + 1 :]
-            for label_folder in self._label_folders(parent, split_tokens(names[depth], IMAGE_WORDS)):
+            for label_folder in self._find_label_folders(parent, split_tokens(names[depth], IMAGE_WORDS)):
                 mirrored.append(os.path.join(parent, label_folder, *inner))
                 for level in reversed(range(len(inner))):
                     # Text files next to images belong to these images, and those in subfolders may have the same names.
@@ -126,10 +126,10 @@ class TextFiles:
                     shared.append(os.path.join(parent, label_folder, *inner[:level]))
         for depth in reversed(range(len(names) + 1)):
             parent = os.path.join("", *names[:depth])
-            siblings += [os.path.join(parent, name, *names[depth:]) for name in self._label_folders(parent, ())]
+            siblings += [os.path.join(parent, name, *names[depth:]) for name in self._find_label_folders(parent, ())]
         return list(dict.fromkeys([*mirrored, folder, *siblings, *shared]))
 
-    def _label_folders(self, parent: str, tokens: tuple[str, ...]) -> list[str]:
+    def _find_label_folders(self, parent: str, tokens: tuple[str, ...]) -> list[str]:
         """Return the folders in `parent` named for annotations whose other words are `tokens`, most likely first."""
         found = [
             name
@@ -141,12 +141,12 @@ class TextFiles:
 
 def split_tokens(name: str, tokens: frozenset[str]) -> tuple[str, ...]:
     """Return the lower-case words and the numbers in a name, except those in `tokens`."""
-    return tuple(token for token in _tokens(name) if token not in tokens)
+    return tuple(token for token in _find_tokens(name) if token not in tokens)
 
 
 def is_label_folder(name: str) -> bool:
     """Return True if a folder's name contains a word for annotations."""
-    return not LABEL_WORDS.isdisjoint(_tokens(name))
+    return not LABEL_WORDS.isdisjoint(_find_tokens(name))
 
 
 def find_image_folders(tree: Tree, folder: str = "") -> Iterator[str]:
@@ -248,7 +248,7 @@ def check_pairs(tree: Tree, splits: Mapping[str, Sequence[Pair]]) -> list[Proble
                 repeated.append(pair.image)
             elif pair.text is not None:
                 sharing.setdefault(pair.text, []).append(pair.image)
-    problems = [*_images_without_split(tree, in_split)]
+    problems = [*_find_images_without_split(tree, in_split)]
     remedy = "Results on images that were trained on mean little; let each image be in one split only."
     problems += warn_about(repeated, "image", "in several splits:", remedy)
     shared = {text_file: images for text_file, images in sharing.items() if len(set(images)) > 1}
@@ -427,7 +427,7 @@ def check_unused_files(tree: Tree, folders: Mapping[str, Sequence[str]], used: I
     return warn_about(unused, "annotation", "without an image:", remedy)
 
 
-def _images_without_split(tree: Tree, in_split: Mapping[str, str]) -> Iterator[Problem]:
+def _find_images_without_split(tree: Tree, in_split: Mapping[str, str]) -> Iterator[Problem]:
     """Yield a warning about images in no split. `in_split` maps the full paths of the other images to their splits."""
     images = [path for name in tree.find(tuple(EXTENSIONS)) if (path := tree.path(name)) not in in_split]
     if images:
@@ -442,10 +442,10 @@ def _images_without_split(tree: Tree, in_split: Mapping[str, str]) -> Iterator[P
 def _find_image_root(folder: str) -> str | None:
     """Return the part of a path that ends with the last folder named for images, or None if there is none."""
     parts = folder.split(os.sep)
-    depths = [depth for depth, part in enumerate(parts) if not IMAGE_WORDS.isdisjoint(_tokens(part))]
+    depths = [depth for depth, part in enumerate(parts) if not IMAGE_WORDS.isdisjoint(_find_tokens(part))]
     return os.path.join(*parts[: depths[-1] + 1]) if depths else None
 
 
-def _tokens(name: str) -> list[str]:
+def _find_tokens(name: str) -> list[str]:
     """Return the lower-case words and the numbers in a name, except a version number such as "-v1.5"."""
     return re.findall(r"[^\W\d_]+|\d+", re.sub(r"[-_. ]v\d+(\.\d+)*", " ", name.lower()))

@@ -69,8 +69,8 @@ def test_range_lock_excludes_other_processes_from_its_bytes(tmp_path: Path) -> N
         return not child.returncode
 
     with (tmp_path / "pixels").open("wb+") as file:
-        with cache_space.range_lock(file.fileno(), 10, 5):
-            with cache_space.range_lock(file.fileno(), 20, 5):
+        with cache_space.lock_range(file.fileno(), 10, 5):
+            with cache_space.lock_range(file.fileno(), 20, 5):
                 pass
             assert [can_lock(*place) for place in ((0, 10), (9, 2), (14, 1), (15, 5), (20, 5))] == [
                 True, False, False, True, True,
@@ -404,7 +404,7 @@ def test_set_that_cannot_fit_evicts_nothing(
 
 
 def test_nearly_full_disk_is_refused(dataset: Path, cached: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_space, "_reserve_bytes", lambda disk_bytes: disk_bytes)
+    monkeypatch.setattr(cache_space, "_compute_reserve_bytes", lambda disk_bytes: disk_bytes)
     with pytest.raises(CacheRefused, match="the disk has no room"):
         cached(dataset)
     assert cache_space.list_sets() == []

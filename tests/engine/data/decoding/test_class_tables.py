@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.data.decoding.class_tables import find_tables
-from engine.data.decoding.masks import names_by_value
+from engine.data.decoding.masks import read_names_by_value
 from engine.data.splits import MaskCode
 
 COLORED = [("void", 0x000000), ("road", 0x800000), ("tree", 0x008000)]
@@ -119,11 +119,11 @@ def test_find_tables_numbers_equal_names(tmp_path: Path, third: str, numbered: t
 
 
 def test_names_by_value_takes_lists_and_values(tmp_path: Path) -> None:
-    assert names_by_value(str(tmp_path)) is None
+    assert read_names_by_value(str(tmp_path)) is None
     (tmp_path / "class_dict.csv").write_text(BY_COLOR["class_dict.csv"])
-    assert names_by_value(str(tmp_path)) is None
+    assert read_names_by_value(str(tmp_path)) is None
     (tmp_path / "classes.txt").write_text("sky\nroad\n")
-    meaning = names_by_value(str(tmp_path))
+    meaning = read_names_by_value(str(tmp_path))
     assert meaning is not None
     assert (meaning.classes, meaning.code) == (("sky", "road"), MaskCode((0, 1), ignored=(255,)))
 

@@ -16,8 +16,8 @@ from engine.data.decoding.mask_values import (
     class_colors,
     class_plane,
     count_values,
-    mask_size,
     merge_counts,
+    read_mask_size,
     read_values,
 )
 from engine.data.decoding.reading import Unfit
@@ -98,7 +98,7 @@ def test_mask_size_is_read_from_images_and_arrays(tmp_path: Path) -> None:
     for ending in ("png", "npy", "tif"):
         path = tmp_path / f"mask.{ending}"
         path.write_bytes(encode_mask(NUMBERS.astype(np.uint8), ending))
-        assert mask_size(str(path)) == (3, 2)
+        assert read_mask_size(str(path)) == (3, 2)
 
 
 def test_class_plane_never_takes_blue_for_white_or_gray() -> None:
@@ -159,7 +159,7 @@ def test_arrays_may_have_dimensions_of_one(tmp_path: Path, shape: tuple[int, ...
     values = np.arange(30, dtype=np.uint8).reshape(shape)
     assert read_values(encode_mask(values, "npy")).values.tolist() == values.reshape(5, 6).tolist()
     np.save(tmp_path / "a.npy", values)
-    assert mask_size(str(tmp_path / "a.npy")) == (6, 5)
+    assert read_mask_size(str(tmp_path / "a.npy")) == (6, 5)
 
 
 @pytest.mark.parametrize(

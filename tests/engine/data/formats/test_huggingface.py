@@ -13,8 +13,8 @@ import pytest
 from engine.data.datasets.open_splits import open_splits
 from engine.data.formats.huggingface import FORMAT
 from engine.data.formats.registry import recognize
-from engine.data.formats.shared.parquet import features, open_parquet
 from engine.data.formats.shared.parquet import iterate_rows as rows_in
+from engine.data.formats.shared.parquet import open_parquet, read_features
 from engine.data.formats.tree import Tree
 from engine.data.splits import FileSplit
 from engine.system.regular_files import UnusableFile
@@ -278,6 +278,6 @@ def test_parquet_gives_cells_and_features_by_column(tmp_path: Path) -> None:
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
     path = str(tmp_path / "a.parquet")
     assert list(rows_in(path, ["b", "a"])) == [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
-    assert features(path) == ({"a": "int64", "b": "string"}, described)
+    assert read_features(path) == ({"a": "int64", "b": "string"}, described)
     with open_parquet(path), pytest.raises(UnusableFile, match="is odd"), open_parquet(path):
         raise UnusableFile(path, "is odd")

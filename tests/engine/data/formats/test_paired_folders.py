@@ -108,7 +108,7 @@ def test_pairs_of_folders_leave_out_the_others() -> None:
         same_name=["x/g", "y/h"],
         missing=["gone", "lost"],
     )
-    assert names_in(pairs.of({"x"})) == {"matched": "a:m", "images": "c", "several": "f", "same": "g"}
+    assert names_in(pairs.select_folders({"x"})) == {"matched": "a:m", "images": "c", "several": "f", "same": "g"}
     named = [each.message.rpartition(": ")[2].rstrip(".") for each in pairs.describe_unpaired("a mask", "masks")]
     assert named == ["gone, lost", "c, d", "e, f", "g, h"]
 

@@ -12,7 +12,7 @@ from PIL import Image
 from engine.contract.problems import Problem
 from engine.data.files import Files, make_files
 from engine.data.formats.shared.mask_sample import are_label_images, sample_masks
-from engine.data.formats.shared.splitting import divide, sample_keys, select_samples, strata
+from engine.data.formats.shared.splitting import divide, list_strata, sample_keys, select_samples
 from engine.data.splits import (
     FileSplit,
     IdxSplit,
@@ -60,13 +60,13 @@ def test_divide_chooses_splits(
 
 
 def test_strata_are_classes_or_rarest_labels() -> None:
-    assert strata(split(3)).tolist() == [0, 1, 0]
-    assert strata(IdxSplit("a", np.array([5, 7]))).tolist() == [5, 7]
-    assert strata(MaskSplit(["a", "b"], ["c", "d"])).tolist() == [0, 0]
+    assert list_strata(split(3)).tolist() == [0, 1, 0]
+    assert list_strata(IdxSplit("a", np.array([5, 7]))).tolist() == [5, 7]
+    assert list_strata(MaskSplit(["a", "b"], ["c", "d"])).tolist() == [0, 0]
     labels = np.array([[1, 0, 1], [1, 0, 0], [1, 1, 0], [0, 0, 0], [1, 0, 1]], bool)
-    assert strata(LabelSplit(list("abcde"), labels)).tolist() == [2, 0, 1, 3, 2]
+    assert list_strata(LabelSplit(list("abcde"), labels)).tolist() == [2, 0, 1, 3, 2]
     unused = np.array([[1, 0], [0, 0]], bool)
-    assert strata(LabelSplit(list("ab"), unused)).tolist() == [0, 2]
+    assert list_strata(LabelSplit(list("ab"), unused)).tolist() == [0, 2]
 
 
 def test_sample_keys_are_rows_or_relative_paths() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from engine.data.decoding.reading import Unfit
 from engine.data.formats.format import Confidence
-from engine.data.formats.shared.json_files import text_windows
+from engine.data.formats.shared.json_files import iterate_text_windows
 from engine.data.formats.shared.text_files import (
     ENOUGH_FILES,
     Pair,
@@ -178,7 +178,7 @@ def test_check_pairs_counts_unused_repeated_and_shared(tmp_path: Path) -> None:
 def test_text_windows_begin_at_characters(tmp_path: Path, encoding: str) -> None:
     file = tmp_path / "large.json"
     file.write_text('{"images": [' + "1234567, " * 999 + "0]}", encoding=encoding)
-    windows = list(text_windows(str(file), count=5, length=80))
+    windows = list(iterate_text_windows(str(file), count=5, length=80))
     assert len(windows) == 5
     assert all(set(window.lstrip("\ufeff")) <= set('{"images": [0123456789,]}') for window in windows)
 

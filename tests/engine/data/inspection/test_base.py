@@ -41,7 +41,7 @@ def test_file_checker_counts_all_files_and_reports_unusable_ones() -> None:
     done: list[tuple[int, int]] = []
     left_out: list[tuple[str, str]] = []
     checker = FileChecker(5, lambda *numbers: done.append(numbers), lambda *file: left_out.append(file))
-    assert checker.usable_indices(["a", "b", "c"], [None, "it is empty", None]) == [0, 2]
+    assert checker.report_unusable(["a", "b", "c"], [None, "it is empty", None]) == [0, 2]
 
     def check(index: int) -> str:
         if not index:

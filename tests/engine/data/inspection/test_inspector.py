@@ -26,7 +26,7 @@ from engine.contract.problems import errors
 from engine.data.datasets.open_splits import open_splits
 from engine.data.decoding.reading import count_folder_channels
 from engine.data.inspection import imagefolder
-from engine.data.inspection.inspector import image_sizes, inspect
+from engine.data.inspection.inspector import inspect, measure_image_sizes
 from engine.system.paths import sample_dataset
 from tests.engine.supervisor.supervised import wait_until_exited
 from tests.support.images import write_idx, write_image, write_noise
@@ -401,6 +401,6 @@ def test_image_sizes_are_smallest_median_and_largest(tmp_path: Path) -> None:
         files.append(str(tmp_path / f"{number}.png"))
         Image.new("L", (width, height)).save(files[-1])
     (tmp_path / "broken.png").write_bytes(b"no image")
-    assert image_sizes([*files, str(tmp_path / "broken.png")]) == ImageSizes((10, 12), (40, 30), (200, 100), 5)
-    assert image_sizes([str(tmp_path / "broken.png")]) is None
-    assert image_sizes([]) is None
+    assert measure_image_sizes([*files, str(tmp_path / "broken.png")]) == ImageSizes((10, 12), (40, 30), (200, 100), 5)
+    assert measure_image_sizes([str(tmp_path / "broken.png")]) is None
+    assert measure_image_sizes([]) is None

@@ -66,9 +66,9 @@ def test_files_that_differ_inside_are_no_copies(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "empty").touch()
     paths = {name: str(tmp_path / name) for name in (*contents, "empty")}
     hashed: list[str] = []
-    digest_of_all = contents_module.digest_of_all
+    hash_content = contents_module.hash_content
     monkeypatch.setattr(
-        contents_module, "digest_of_all", lambda path: (hashed.append(os.path.basename(path)), digest_of_all(path))[1]
+        contents_module, "hash_content", lambda path: (hashed.append(os.path.basename(path)), hash_content(path))[1]
     )
     others = [*(paths[name] for name in ("val", "copy", "begin", "end", "empty")), str(tmp_path / "gone")]
     found = find_same_files([paths["train"], paths["empty"]], others)

@@ -19,7 +19,7 @@ import pytest
 from engine.data.datasets.images import DatasetError, FileImages
 from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.files import Files, Listing, make_files
-from engine.data.loading.agreement import check_same_dataset, fingerprint
+from engine.data.loading.agreement import check_same_dataset, compute_fingerprint
 from engine.data.splits import FileSplit
 from tests.support import boxed
 from tests.support.boxed import ONE, SPLITS, TWO, Rectangle
@@ -31,7 +31,7 @@ Tree = Callable[..., Path]
 
 
 def fingerprint_of(folder: Path, kind: str) -> int:
-    return fingerprint(open_splits(str(folder), val_fraction=0.25, seed=0, kinds=(kind,)))
+    return compute_fingerprint(open_splits(str(folder), val_fraction=0.25, seed=0, kinds=(kind,)))
 
 
 def test_fingerprint_of_copied_folder_is_equal(tree: Tree, tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_fingerprint_of_unpacked_copies_is_equal(
         for file in folder.rglob("*.*"):
             os.utime(file, (1_000_000_000, 1_000_000_000 + ord(node)))
         opened = open_splits(str(folder), val_fraction=0.25, seed=0, kinds=(kind,))
-        found.add(fingerprint(opened))
+        found.add(compute_fingerprint(opened))
         assert (folder / opened.train.path(0)).is_file()
     assert len(found) == 1
 
@@ -152,7 +152,7 @@ def test_fingerprint_of_a_million_files_is_fast(capsys: pytest.CaptureFixture[st
     )
     splits = Splits(tuple(map(str, range(1000))), 3, "classes", train, val)
     started = time.process_time()
-    fingerprint(splits)
+    compute_fingerprint(splits)
     taken = time.process_time() - started
     with capsys.disabled():
         print(f"\n  a fingerprint of {len(files):,} files: {1000 * taken:.0f} ms")

@@ -96,10 +96,10 @@ def test_divide_rounds_the_largest_remainders_up() -> None:
     assert divide(10, (4, 2, 1)) == [6, 3, 1]
 
 
-def test_epoch_from_skips_steps_before_start() -> None:
+def test_iterate_epoch_skips_steps_before_start() -> None:
     sampler = GlobalBatchSampler(100, 8, 0, 2, RandomStreams(0))
     everything = [share.indices.tolist() for share in sampler]
-    assert [share.indices.tolist() for share in sampler.epoch_from(0, 5)] == everything[5:]
+    assert [share.indices.tolist() for share in sampler.iterate_epoch(0, 5)] == everything[5:]
     assert len(sampler) == 12
 
 
@@ -123,8 +123,8 @@ def test_max_local_batch_is_exact(
 @given(**sizes, world=st.integers(1, 5), epoch=st.integers(0, 9))
 def test_dropped_samples_complete_the_epoch(length: int, batch: int, seed: int, world: int, epoch: int) -> None:
     samplers = [GlobalBatchSampler(length, batch, rank, world, RandomStreams(seed)) for rank in range(world)]
-    shares = [share.indices for sampler in samplers for share in sampler.epoch_from(epoch)]
-    dropped = [sampler.dropped_samples(epoch) for sampler in samplers]
+    shares = [share.indices for sampler in samplers for share in sampler.iterate_epoch(epoch)]
+    dropped = [sampler.list_dropped_samples(epoch) for sampler in samplers]
     assert sum(map(len, dropped)) < batch
     assert sorted(np.concatenate(shares + dropped).tolist()) == list(range(length))
 
@@ -143,9 +143,9 @@ def test_balancing_chances_balance_every_epoch(*, counts: list[int], batch: int,
     samplers = [
         GlobalBatchSampler(len(labels), batch, rank, world, RandomStreams(3), chances=chances) for rank in range(world)
     ]
-    steps = zip(*(sampler.epoch_from(epoch) for sampler in samplers), strict=True)
+    steps = zip(*(sampler.iterate_epoch(epoch) for sampler in samplers), strict=True)
     drawn = np.concatenate([share.indices for shares in steps for share in shares])
-    left = np.concatenate([sampler.dropped_samples(epoch) for sampler in samplers])
+    left = np.concatenate([sampler.list_dropped_samples(epoch) for sampler in samplers])
     drawn = np.concatenate([drawn, left])
     assert len(drawn) == len(labels)
     drawn_counts = np.bincount(labels.numpy()[drawn], minlength=len(counts))
@@ -163,7 +163,7 @@ def test_chances_depend_on_seed_and_epoch_and_reach_all() -> None:
         np.concatenate(
             [
                 share.indices
-                for share in GlobalBatchSampler(100, 10, 0, 1, RandomStreams(7), chances=chances).epoch_from(e)
+                for share in GlobalBatchSampler(100, 10, 0, 1, RandomStreams(7), chances=chances).iterate_epoch(e)
             ]
         )
         for e in (*range(30), 0)
