@@ -112,7 +112,7 @@ def _inspect(arguments: argparse.Namespace, threads: int | None = None) -> int:
 
 
 def _create_crash_report(folder: str, number: int) -> DatasetReport:
-    """Return a report on the last opened file, at which the signal `number` killed the child process."""
+    """Create a report that names the last opened file as the cause of the signal `number` that killed the child."""
     path = LAST_OPENED.path()
     name = printable(os.path.relpath(path, folder) if path else folder)
     signal_name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"

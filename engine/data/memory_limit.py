@@ -22,10 +22,10 @@ _STEP_BYTES = 64 << 20
 
 @dataclass
 class _Limit:
-    """Memory limit of this process in bytes, or None if it has none.
+    """Memory limit of this process.
 
-    `pending` is the number of bytes by which the limit has to be raised in the operating system. They are collected to
-    save system calls.
+    `bytes` is the limit that was last set in the operating system, or None without a limit. `pending` is the number of
+    bytes by which it must still be raised there. Small increases are collected in it to save system calls.
     """
 
     bytes: int | None = None

@@ -57,7 +57,7 @@ class RandomStreams:
     seed: int
 
     def derive_seed(self, purpose: Purpose, *, epoch: int = 0, batch: int = 0, rank: int = 0) -> int:
-        """Return a 64-bit seed for a random number generator.
+        """Derive a 64-bit seed for a random number generator.
 
         It is a hash of the run's seed and all arguments (numpy's SeedSequence, after O'Neill 2015).
         """

@@ -209,10 +209,10 @@ def warn_about(names: Sequence[str], noun: str, text: str, remedy: str) -> list[
 
 
 def warn_unreadable(faults: Sequence[tuple[str, str]], noun: str, remedy: str) -> list[Problem]:
-    """Return a warning with the number of faults and the first one, or [] if there are none.
+    """Return a warning with the number of unreadable things and the first one, or [] if there are none.
 
-    A fault is the path of a file, and the reason why it, or something in it, can't be read. `noun` names that in the
-    singular.
+    Each of `faults` is the path of a file and the reason why the file or an entry in it can't be read. `noun` names the
+    unreadable thing in the singular, such as "annotation" or "line".
     """
     if not faults:
         return []

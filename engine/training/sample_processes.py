@@ -34,7 +34,7 @@ from engine.contract.job import Job
 from engine.data.datasets.images import DatasetError
 from engine.data.datasets.open_splits import Splits
 from engine.data.datasets.samples import Sample, SampleSet
-from engine.data.loading.agreement import fingerprint
+from engine.data.loading.agreement import compute_fingerprint
 from engine.data.randomness import Purpose, RandomStreams
 from engine.data.splits import dataset_error
 from engine.processes.worker_process import can_fork
@@ -201,7 +201,7 @@ class SampleProcesses:
                 opened, problem = self._control.recv()
             except (EOFError, OSError):
                 opened, problem = 0, f"their server {exit_words(self._server.wait())}"
-            if not problem and opened != fingerprint(self._splits):
+            if not problem and opened != compute_fingerprint(self._splits):
                 problem = "opening the dataset again has found other samples"
             self._state = "unusable" if problem else "ready"
             self._on_log(f"Threads load samples, not processes: {problem}" if problem else "Processes load samples")
@@ -237,7 +237,7 @@ def main() -> int:
     gc.freeze()  # keeps the pages of all objects shared
     can_serve = can_fork() and not torch.cuda.is_initialized()
     # The second item is the reason why samples can't be loaded in processes, or "".
-    control.send((fingerprint(splits), "" if can_serve else "the code that opens the dataset starts threads"))
+    control.send((compute_fingerprint(splits), "" if can_serve else "the code that opens the dataset starts threads"))
     with suppress(EOFError):
         while True:
             request = control.recv()

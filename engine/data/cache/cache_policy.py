@@ -34,7 +34,8 @@ def open_store(
     In mode "auto", images are cached on disk. Later runs and all workers share that cache, and after the first epoch
     reading from it is as fast as from memory. If the disk can't be used, images are cached in memory if they fit.
     Images in an idx file are never cached on disk. If they already have the requested size, they are read from that
-    file in every mode. `on_chosen` is called immediately, and again if the disk fails later.
+    file in every mode. `on_chosen` is called immediately with the chosen cache and the reason (see `OnChosen`), and
+    again if the disk fails later.
     """
     mapped = None if stretched else images.mapped_file(size, channels)
     if mapped is not None:

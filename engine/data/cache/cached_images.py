@@ -58,6 +58,9 @@ class CachedImages(Store):
     the same files in different ways. If writing fails, for example on a full disk, the cache calls `on_failure(reason)`
     once and stores no more images. Images that are already cached stay readable.
 
+    Each image is stored in one row: its pixels in the pixel file, and a record in the index file. The record has the
+    hash of the path, the size and modification time of the image file, a checksum and the aspect ratio.
+
     Raises CacheRefused if there is not enough space or no folder to write to.
     """
 
@@ -116,8 +119,9 @@ class CachedImages(Store):
     def prepare(self, sample: int) -> bool:
         """Return True if the image of a sample is cached and its file has not changed since it was decoded.
 
-        Otherwise, prepare to store it: the state of the file is remembered for `put`, and a sample whose file has
-        changed gets another row. Without space for that row, or if the file is missing, `put` will not store the image.
+        Otherwise, prepare to store it: the size and modification time of the file are remembered for `put`. A sample
+        whose file has changed gets another row. If the file is missing, or there is no space for another row, `put` will
+        not store the image.
         """
         try:
             state = self._read_state(sample)
@@ -189,7 +193,10 @@ class CachedImages(Store):
         return bool(record["checksum"] == self._compute_checksum(sample, state, self._pixels[row], record["aspect"]))
 
     def _compute_checksum(self, sample: int, state: tuple[int, int], pixels: Bytes, aspect: np.float32) -> int:
-        """Return a checksum over the pixels of a sample and the other values in its record."""
+        """Return a checksum over the pixels of a sample, the hash of its path, its aspect ratio and `state`.
+
+        `state` is the size and modification time of the image file.
+        """
         return zlib.crc32(pixels.data, zlib.crc32(b"%d %d %d %a" % (self._path_hashes[sample], *state, float(aspect))))
 
     def _assign_another_row(self, sample: int) -> bool:

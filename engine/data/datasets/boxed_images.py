@@ -67,8 +67,9 @@ class BoxedImages(LetterboxedImages):
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
         """Return the boxes after the augmentation, in pixels of the square input with side `size`.
 
-        The result is float32 [n, tiles * m, 6] with the columns of `rows` (see the class), whose boxes are overwritten.
-        Boxes are clipped to the input. A box becomes padding if too little of its area remains (MIN_VISIBLE).
+        The result is float32 [n, tiles * m, 6], where `tiles` is the number of loaded images in each input (more than 1
+        for a mosaic). It has the columns of `rows` (see the class), whose boxes are overwritten. Boxes are clipped to the
+        input. A box becomes padding if less than the fraction MIN_VISIBLE of its area remains.
         """
         if placement is None:
             rows[..., :4] *= size
@@ -90,7 +91,7 @@ class BoxedImages(LetterboxedImages):
         return torch.bincount(self._counted_labels, minlength=classes).tolist()
 
     def _add_planes(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
-        """Return `image` unchanged. Raises Unfit if its original size is not the one that its boxes belong to."""
+        """Return `image` unchanged. Raises Unfit if its original size differs from the image size of its boxes."""
         height, width = self._sizes[index].tolist()
         if sides != (height, width):
             raise Unfit(
@@ -119,7 +120,8 @@ class InstanceImages(LetterboxedImages):
     def drop_remnants(self, planes: Tensor, before: Tensor, placement: Placement) -> Tensor:
         """Return `planes` without the objects that have too few pixels left after an augmentation.
 
-        As for boxes, at least the fraction MIN_VISIBLE of an object must remain.
+        At least the fraction MIN_VISIBLE of an object's area must remain. `before` are the planes before the
+        augmentation, and `placement` is the position of the loaded images in the model's input.
         """
         linear, _ = placement.maps()
         magnification = torch.linalg.det(linear).abs() / before[0, 0].numel()  # of areas

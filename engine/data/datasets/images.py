@@ -157,7 +157,8 @@ class ImageSet(ABC):
         size] for several.
 
         Args:
-            rows: Rows returned by `targets_of`, [n * tiles, ...]. They may be overwritten.
+            rows: Rows returned by `targets_of`, [n * tiles, ...], where `tiles` is the number of loaded images in each
+                input: more than 1 for a mosaic. They may be overwritten.
             planes: Planes after the augmentation, uint8 [n, planes, size, size], or None if the split has no planes.
             placement: Position of the loaded images in the model's input, or None if the images were not moved.
             size: Side of the model's input images, in pixels.
@@ -169,8 +170,9 @@ class ImageSet(ABC):
     def drop_remnants(self, planes: Tensor, before: Tensor, placement: Placement) -> Tensor:
         """Return `planes` without the objects that an augmentation has mostly moved out of the image.
 
-        `planes` and `before` are the planes after and before the augmentation, uint8 [n, planes, size, size]. By
-        default, they contain no objects and are returned unchanged.
+        `planes` and `before` are the planes after and before the augmentation, uint8 [n, planes, size, size].
+        `placement` is the position of the loaded images in the model's input. This default implementation is for planes
+        without objects, and returns them unchanged.
         """
         return planes
 

@@ -100,9 +100,9 @@ def open_recognized(found: RecognizedDataset, folder: str) -> Splits:
 
 
 def _use_bands(splits: Splits, folder: str) -> Splits:
-    """Make multi-band images load as 8-bit channels, by changing the image sets in `splits`.
+    """Set the conversion of multi-band images to 8-bit channels in all image sets of `splits`.
 
-    Returns the splits unchanged if no image has multiple bands.
+    Returns the splits with the number and the statistics of these channels, or unchanged if no image has multiple bands.
     """
     if not isinstance(splits.train, ImageSet):
         return splits
@@ -195,7 +195,7 @@ def select_fold(found: RecognizedDataset, folder: str, fold: str, seed: int) -> 
 
 
 def _join_splits(train: Any, val: Any) -> Any:
-    """Return one split with the samples of two, which were drawn from the same split of the folder."""
+    """Join training and validation samples from the same split of the folder to one split again."""
     labels = np.concatenate([train.labels, val.labels])
     if isinstance(train, IdxSplit):
         assert train.rows is not None

@@ -249,7 +249,7 @@ def _make_valid_table(path: str, entries: Sequence[Entry | None]) -> ClassTable 
 def _parse_entry(name: Any, value: Any) -> Entry | None:
     """Return the class entry for a key and a value of a JSON object, or None if they are invalid.
 
-    They are a name with its value or color, or a number with its name.
+    The key is a class name and the value its number or color, or the key is a number and the value its class name.
     """
     if isinstance(value, str) and _NUMBER.fullmatch(str(name)) and not _HEX.fullmatch(value):
         return value, int(name), False

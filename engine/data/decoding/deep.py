@@ -204,7 +204,7 @@ def _find_sides(shape: tuple[int, ...]) -> tuple[int, int, int]:
 def _read_array(content: bytes) -> Values:
     """Return the array in an .npy file as [h, w] or [h, w, bands]. Raises Unfit if it is truncated or not an image.
 
-    A [bands, h, w] array is transposed: its last dimension is too large for bands.
+    An array whose last dimension is too large for bands is taken as [bands, h, w] and transposed.
     """
     stream = BytesIO(content)
     shape, kind = read_array_header(stream)

@@ -239,7 +239,10 @@ def _count_multiple_bands(path: str) -> int | None:
 
 
 def is_multi_band(facts: Facts) -> bool:
-    """Return True for a multi-band image, whose values must be converted to 8-bit channels, given its facts."""
+    """Return True if the values of an image must be converted to 8-bit channels, given the facts from its header.
+
+    This is the case for more than 8 bits, and for any number of bands except 1 and 3.
+    """
     return facts.is_deep or facts.bands not in (1, 3)
 
 
@@ -354,7 +357,7 @@ def _parse_definition_statistics(content: Any) -> npt.NDArray[np.float64]:
 def _convert_accumulated_statistics(content: Any) -> npt.NDArray[np.float64]:
     """Convert the accumulated statistics of an ArcGIS export to minimum, maximum, mean and deviation, [bands, 4].
 
-    M1 is the mean, and M2 the sum of squared deviations.
+    In the export, M1 is the mean, M2 the sum of squared deviations, and Num the number of pixels.
     """
     rows = [
         [band["Min"], band["Max"], band["M1"], (band["M2"] / band["Num"]) ** 0.5] for band in content["BandStatsState"]

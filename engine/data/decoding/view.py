@@ -51,16 +51,16 @@ class View(NamedTuple):
         return np.clip(moved, 0, [width, height] * 2)
 
     def map_rows(self, first: int, last: int) -> npt.NDArray[np.floating]:
-        """Return the positions of the image's rows from `first` to `last` in the square, float64 [rows].
+        """Return the positions in the square of the image's rows `first` to `last` - 1, float64 [rows].
 
         Positions are counted in pixels, and 0 is the square's first row.
         """
         return (np.arange(first, last, dtype=np.float64) + 0.5) * self.scale_y + self.top - 0.5
 
     def map_columns(self, first: int, last: int) -> npt.NDArray[np.floating]:
-        """Return the positions of the image's columns from `first` to `last` in the model's square input, float64 [columns].
+        """Return the positions in the square of the image's columns `first` to `last` - 1, float64 [columns].
 
-        Positions are in pixels of the input, whose first column is 0.
+        Positions are counted in pixels, and 0 is the square's first column.
         """
         return (np.arange(first, last, dtype=np.float64) + 0.5) * self.scale_x + self.left - 0.5
 

@@ -127,7 +127,7 @@ def _pair_by_split(tree: Tree, base: str, name: str, kind: str) -> dict[str, Pai
 
 
 def _is_empty(pairs: Pairs, kind: str) -> bool:
-    """Return True if masks contain no classes.
+    """Return True if masks whose names end with `kind`, such as "labelIds", contain no classes.
 
     This is the case for the test images of Cityscapes, whose masks mark only the hood of the car and the borders.
     """

@@ -149,9 +149,9 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _find_label_kinds(annotations: Sequence[tuple[str, Any]]) -> tuple[str, ...]:
-    """Return the kinds of data that annotations without shapes allow. Each comes with the name of its file.
+    """Return the kinds of annotations that can be read from COCO annotations without shapes, which label images.
 
-    Such annotations are labels of images. An image with several labels rules out a single class per image.
+    `annotations` are pairs of a file name and an annotation. An image with several labels rules out the kind "classes".
     """
     image_counts = Counter((name, str(each["image_id"])) for name, each in annotations)
     return ("labels",) if max(image_counts.values()) > 1 else ("classes", "labels")
@@ -240,7 +240,8 @@ class _Reader:
     def read(self, content: _File) -> None:
         """Read the images, annotations and categories of one JSON file.
 
-        For the kinds "classes" and "labels", the categories become tags of the images, otherwise shapes.
+        For the kinds "classes" and "labels", the category of an annotation is added to the tags of its image. For other
+        kinds, the annotation is added to the shapes of its image.
         """
         names = Categories(content.categories, self._faults)
         images = self._read_images(content.images)
@@ -271,7 +272,7 @@ class _Reader:
     def _read_images(self, entries: list[msgspec.Raw]) -> dict[Key, ShapedImage | None]:
         """Return the images, keyed by their ids, with None for images that are left out.
 
-        Sets `images` to the others, sorted by path, and records faults.
+        Sets `images` to the images that are not left out, sorted by path, and records faults.
         """
         by_id: dict[Key, ShapedImage | None] = {}
         by_path: dict[str, ShapedImage] = {}

@@ -21,7 +21,7 @@ _TABLES, _YAML = (".csv", ".tsv", ".jsonl", ".ndjson"), (".yaml", ".yml")
 
 
 class _Lists(msgspec.Struct):
-    """JSON object whose entries have the types that COCO and similar formats require, if it has these entries."""
+    """Top-level JSON object of COCO and similar formats. If it has these entries, they must be lists."""
 
     images: list[msgspec.Raw] | msgspec.UnsetType = msgspec.UNSET
     annotations: list[msgspec.Raw] | msgspec.UnsetType = msgspec.UNSET
@@ -50,7 +50,7 @@ def _iterate_annotation_files(tree: Tree) -> Iterator[str]:
 
 
 def _check_json(path: str) -> None:
-    """Raise Unfit, OSError or UnusableFile if no format can have such a JSON file."""
+    """Raise Unfit, OSError or UnusableFile if a JSON file is unreadable, or can't be from any supported format."""
     start = bytes(parse_file(path, _ANY_JSON)).lstrip()[:1]
     if start == b"{":
         parse_file(path, _OBJECT)

@@ -98,7 +98,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _read_without_splits(tree: Tree, problems: list[Problem]) -> Content:
-    """Return the images of a folder whose subfolders are the classes, with problems."""
+    """Return the images of a folder whose subfolders are the classes. Problems are appended to `problems`."""
     listed = {name: _list_class(tree, name) for name in tree.folders()}
     present = {name: each for name, each in listed.items() if each.total}
     problems += [
@@ -114,9 +114,9 @@ def _read_without_splits(tree: Tree, problems: list[Problem]) -> Content:
 
 
 def _describe_inner_classes(tree: Tree, folder: str) -> str:
-    """Return a description, for advice, of the first folder below `folder` that contains folders of classes or splits.
+    """Describe the first folder inside `folder` that contains folders of classes or splits.
 
-    Returns "" if there is none.
+    The text completes the advice "Choose …". Returns "" if there is no such folder.
     """
     for _ in range(_NESTED):
         inside = tree.folders(folder)
@@ -168,7 +168,7 @@ def _find_split_folders(tree: Tree, problems: list[Problem] | None = None) -> di
 
 
 def _find_innermost(tree: Tree, folder: str) -> str:
-    """Return the innermost folder if the folder of a split is nested in itself, such as train/train in an archive."""
+    """Return the innermost folder of a split that is nested in itself, as in train/train, otherwise `folder`."""
     inner = tree.folders(folder)
     while len(inner) == 1 and split_named(inner[0]) == split_named(os.path.basename(folder)):
         if not tree.folders(os.path.join(folder, inner[0])):

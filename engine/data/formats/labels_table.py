@@ -124,8 +124,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 def _read_flags(group: TableGroup, labeling: Labeling, reading: Reading) -> None:
     """Read tables that have a yes/no column for each label into `reading`.
 
-    `labeling.flag_columns` are these columns. `group.profiles` count the cells of each column, here the rows of each
-    image, and `table.plain` has the normalized column names.
+    `labeling.flag_columns` are the indices of these columns.
     """
     yes = find_cells_meaning(group, labeling.flag_columns, YES)
     row_counts = group.profiles[labeling.file].cells  # by image name

@@ -208,9 +208,9 @@ def find_table_folders(tree: Tree, folders: Iterable[str]) -> tuple[str, ...]:
 
 
 def select_splits(splits: Mapping[str, Pairs], problems: list[Problem]) -> dict[str, Pairs]:
-    """Return the splits of masks to use: without pairs that are in no split if there is a training split.
+    """Return `splits`, leaving out the pairs without a split (key "") if there is a training split.
 
-    In that case, a warning is appended to `problems`.
+    A warning about these pairs is appended to `problems`.
     """
     if "train" not in splits or "" not in splits:
         return dict(splits)

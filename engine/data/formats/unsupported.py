@@ -179,7 +179,7 @@ def _detect(tree: Tree) -> list[Detection]:
 
 
 def _make_refusal(kind: _UnsupportedFormat, paths: list[str], images: int) -> Detection:
-    """Return the detection of files in an unsupported format. `images` is the number of images in the folder.
+    """Return a detection for files in the unsupported format `kind`. `images` is the number of images in the folder.
 
     The detection is weak if there are images, since the user may only need these.
     """

@@ -163,8 +163,8 @@ def _make_file(path: str) -> _File:
 def _assign_splits(tree: Tree, files: Sequence[_File], found: ShapeCollection) -> None:
     """Assign the annotation files to splits.
 
-    The lists of names in their folder decide, or else the names of their folders. Problems with lists are added to
-    `found`.
+    A file belongs to the splits whose lists in ImageSets contain its name. Without such lists, the names of the folders
+    on its path determine the split. Problems with lists are added to `found`.
     """
     by_base: dict[str, list[_File]] = {}
     for file in files:

@@ -123,7 +123,10 @@ def _read_instances(tree: Tree, source: _Source) -> Content:
 
 
 def _learn_meaning(tree: Tree, source: _Source) -> tuple[tuple[str, ...], MaskCode | None, str]:
-    """Return the classes in masks and their values, or None and the reason if these can't be determined."""
+    """Return the class names in masks, the value of each class, and "".
+
+    If the values can't be determined, the second item is None, and the third is the reason.
+    """
     if source.is_voc:
         return VOC_CLASSES, VOC_CODE, ""
     meaning = learn_meaning(tree.path(source.base), source.masks.files, [])

@@ -176,7 +176,7 @@ def title_of(name: str) -> str:
 
 
 def describe_missing_class(name: str) -> str:
-    """Return what happens to classes that the split `name` lacks: "never learned" or "never validated"."""
+    """Return the effect on a class that the split `name` lacks: "never learned" for "train", or "never validated"."""
     return "never learned" if name == "train" else "never validated"
 
 

@@ -40,8 +40,8 @@ def _report_leaks(
 ) -> list[Problem]:
     """Return a warning if samples in `split` are copies of training samples, otherwise an empty list.
 
-    `title` is the adjective for the split in the warning, such as "test". `verdict` names what becomes wrong, as the
-    subject of "overrates the model".
+    `title` is the adjective for the split in the warning, such as "test". `verdict` is the subject of "overrates the
+    model" in the warning, such as "the test".
     """
     if isinstance(train, IdxSplit) and isinstance(split, IdxSplit):
         noun, count, copies = "images", len(split.labels), find_same_rows(train, split)

@@ -249,7 +249,10 @@ def _draw(kind: _ObjectKind, classes: Sequence[str], split: Any, index: int) -> 
 
 
 def _check_boxes(split: BoxSplit, sampled: set[int], index: int) -> None:
-    """Check the image with this index. Raises Unfit, or any exception of the decoder, if it is unusable."""
+    """Check if the image with the given index is readable and has the size that its boxes belong to.
+
+    `sampled` are the indices of images that are always decoded. Raises Unfit, or any exception of the decoder.
+    """
     path, (height, width) = split.files[index], split.sizes[index].tolist()
     decode = needs_decoding(path, index, len(split.files), sampled)
     check_image(path, [(height, width)], "boxes", decode=decode)

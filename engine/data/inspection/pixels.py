@@ -156,7 +156,7 @@ def _warn_about_few_levels(samples: Sequence[_Sample]) -> list[Problem]:
 
 
 def _warn_about_blank_images(samples: Sequence[_Sample]) -> list[Problem]:
-    """Return a warning about images with a single color among other images."""
+    """Return a warning if some of the images consist of a single color, but not most of them."""
     blank = [each.path for each in samples if each.is_blank]
     if len(blank) < max(FEWEST_BLANK, BLANK * len(samples)) or 2 * len(blank) > len(samples):
         return []

@@ -71,7 +71,10 @@ def _boxes(found: RecognizedDataset, split: BoxSplit, index: int) -> dict[str, A
 
 
 def _instances(found: RecognizedDataset, split: InstanceSplit, index: int) -> dict[str, Any]:
-    """Return the boxes and the pixel counts by class of a sample's objects, or a problem if its image can't be read."""
+    """Return the boxes of a sample's objects as "boxes", and their pixel counts by class name as "pixels".
+
+    If the image can't be read, only "problem" is returned, which gives the reason.
+    """
     size = read_upright_size(split.files[index])
     if size is None:
         return {"problem": "the image can't be read"}

@@ -38,7 +38,7 @@ class _RankView(NamedTuple):
 
 
 def check_same_dataset(splits: Splits, folder: str, all_gather_objects: GatherObjects) -> None:
-    """Raise DatasetError on all ranks if the names, order or labels of their samples differ.
+    """Raise DatasetError on all ranks if the names, order or labels of samples differ between ranks.
 
     All ranks must call this together. `all_gather_objects` passes an object from each rank to all ranks (see
     `Collectives`). The contents of files are not compared.
@@ -83,7 +83,7 @@ def _describe_first_difference(samples: ImageSet | SampleSet, split: str, all_ga
 
 
 def _list_names(samples: ImageSet | SampleSet) -> list[str]:
-    """Return the names of the samples without folders that differ between computers."""
+    """Return the names of the samples, without the folders at their beginning that may differ between computers."""
     if isinstance(samples, ImageSet) and len(samples.files) == len(samples):
         return [name_within(path, samples.folder) for path in samples.files]
     return [samples.path(index) for index in range(len(samples))]

@@ -52,8 +52,8 @@ class Loader(ABC, Generic[SlotT]):
 
     A background thread prefetches up to `PREFETCH` batches. If `threads` is 0, or a subclass considers it faster, the
     caller's thread reads the batches instead. Once an epoch's last batch has been read in the background,
-    `on_epoch_read(epoch)` is called from the background thread. If the caller's thread reads the batches, it makes this
-    call shortly before the last one.
+    `on_epoch_read(epoch)` is called from the background thread. If the caller's thread reads the batches, it calls
+    `on_epoch_read(epoch)` shortly before it reads the last batch.
     """
 
     def __init__(self, sampler: GlobalBatchSampler, threads: int) -> None:

@@ -126,10 +126,9 @@ class Draws(NamedTuple):
     """Random numbers for augmenting a batch of n samples.
 
     Attributes:
-        numbers: Random numbers of each image, float32 [n * tiles, columns]. The constants from `AFFINE` on are the
-            columns.
+        numbers: Random numbers of each image, float32 [n * tiles, columns]. The columns are described at `AFFINE`.
         tiles: Number of images per sample: more than 1 for a mosaic.
-        blurred: Positions of the samples to blur in the batch.
+        blurred: Positions in the batch of the samples to blur.
         rounds: Operations of TrivialAugment and RandAugment, which are applied one after another.
         chains: Chains of operations of AugMix, whose results are mixed.
     """
@@ -220,7 +219,11 @@ class Augmentation:
 
 
 class _BatchDraws:
-    """Builder for the random numbers of one batch. The method `_flip` draws those of the transform "flip", and so on."""
+    """Builder for the random numbers of one batch.
+
+    It has one method for each transform, such as `_flip` for "flip". The method draws the random numbers of the
+    transform. Its docstring describes the effect that these numbers have on the images later.
+    """
 
     def __init__(
         self,
@@ -374,7 +377,7 @@ class _BatchDraws:
         self._matrix = matrices @ self._matrix
 
     def _color(self, amount: float) -> None:
-        """Draw factors from 1 - amount to 1 + amount for brightness, contrast and saturation.
+        """Scale brightness, contrast and saturation by random factors from 1 - `amount` to 1 + `amount`.
 
         Contrast is scaled around the middle of the range, so that the transform is linear (as NVIDIA DALI's
         ColorTwist).
@@ -519,7 +522,7 @@ def _flatten_affine(maps: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.float
 
 
 def _count_policy_columns(transform: Transform) -> int:
-    """Return how many columns of random numbers a transform such as RandAugment or AugMix needs."""
+    """Return the number of columns of random numbers that a transform needs for rounds and chains of operations."""
     if transform.name == "randaugment":
         return int(transform.numbers[0])
     return {"trivial": 1, "augmix": MIX_CHAINS * (MIX_DEPTH + 7)}.get(transform.name, 0)

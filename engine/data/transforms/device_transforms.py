@@ -71,7 +71,7 @@ class Normalization:
 
 
 class Placement(Protocol):
-    """Interface for where the loaded square images are in the model's input images."""
+    """Interface for the position of the loaded square images in the model's input images."""
 
     @property
     def size(self) -> int:
@@ -128,7 +128,7 @@ class AffinePlacement(NamedTuple):
 
 
 class ResizePlacement(NamedTuple):
-    """Placement after `before`, followed by resizing the model's images to `size` pixels."""
+    """Placement after the model's images, which have the placement `before`, were resized to `size` pixels."""
 
     before: Placement
     size: int
@@ -219,7 +219,8 @@ class Transforms:
 def _make_grid(affine: Tensor, size: int) -> Tensor:
     """Return the grid for `grid_sample`, [n, size, size, 2], from affine maps [n, 6].
 
-    By adding rows and columns, it takes a third of the time of torch's `affine_grid`.
+    The grid is the sum of a term for each row and a term for each column. Computing it takes a third of the time of
+    torch's `affine_grid`.
     """
     centers = (torch.arange(size, device=affine.device) * 2 + 1) / size - 1  # of pixels, from -1 to 1
     maps = affine.view(-1, 2, 3)
@@ -320,7 +321,7 @@ def _smooth(pixels: Tensor) -> Tensor:
     """Smooth images like Pillow's ImageFilter.SMOOTH, with a weight of five for the center pixel.
 
     `pixels` are uint8 [n, C, h, w]. The result is float32 with whole numbers. The outermost pixels are unchanged.
-    torchvision's version copies its kernel to the device for every call.
+    torchvision's version is not used because it copies its kernel to the device in every call.
     """
     smooth = pixels.float()
     inside = smooth[..., 1:-1, 1:-1]

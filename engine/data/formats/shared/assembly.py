@@ -132,8 +132,8 @@ def _report_classes_in_one_split(
 ) -> Iterator[Problem]:
     """Yield problems with classes that are missing from the training split or from the validation split.
 
-    `counts` holds the number of images of each class by split. `trained` and `validated` are those of the splits that
-    are used for training and for validation.
+    `counts` holds the number of images of each class by split of the folder. `trained` and `validated` are the numbers
+    of images of each class that are used for training and for validation. `validated` is None without such images.
     """
     trained_names = {name.casefold(): name for number, name in reversed(list(enumerate(classes))) if trained[number]}
     for number, name in enumerate(classes):
@@ -172,7 +172,7 @@ def _select_classes(classes: tuple[str, ...], splits: dict[str, Any], used: np.n
 def _prepare_labels(
     classes: tuple[str, ...], splits: dict[str, Any], problems: list[Problem], training: bool
 ) -> Prepared:
-    """Return the label names and splits unchanged. Too many labels, or none at all, are added to `problems`."""
+    """Return `classes` and `splits` unchanged. If there are too many labels or none, append an error to `problems`."""
     largest = max((count_samples(split) for split in splits.values()), default=0)
     if largest * len(classes) > MAX_LABELS:
         message = f"There are {len(classes):,} labels for {largest:,} images, which is too many."
@@ -185,7 +185,10 @@ def _prepare_labels(
 def _prepare_boxes(
     classes: tuple[str, ...], splits: dict[str, Any], problems: list[Problem], training: bool
 ) -> Prepared:
-    """Convert boxed images to upright splits. Faults, and a dataset without any box, are added to `problems`."""
+    """Convert the images of each split to a `BoxSplit` with boxes on the upright images.
+
+    Problems with boxes and rotations, and an error if there are no boxes, are appended to `problems`.
+    """
     faults, rotations = BoxFaults(), RotationReport()
     upright = {name: rotate_boxes(images, rotations) for name, images in splits.items()}
     gathered = {name: gather(images, len(classes), faults) for name, images in upright.items()}

@@ -67,9 +67,9 @@ def _could_be_centered(left: float, top: float, right: float, bottom: float) -> 
 
 
 def _find_other_reading(images: Iterable[ShapedImage], anchor: Anchor) -> str | None:
-    """Return another meaning of the boxes' numbers that fits all boxes.
+    """Describe another order of the numbers in boxes that fits all boxes, such as "left, top, right and bottom".
 
-    Returns None if the meaning that the format defines fits most boxes, or if no other meaning fits.
+    Returns None if the order that the format defines fits most boxes, or if no other order fits.
     """
     boxes = beyond = 0
     fitting = {"left, top, right and bottom", "a corner, width and height" if anchor == "center" else _CENTERED}

@@ -279,10 +279,10 @@ def _find_same_stems(tree: Tree, roots: Sequence[str], stems: Mapping[str, set[s
 
 
 def _find_reason_to_pair(tree: Tree, roots: Sequence[str], one: str, other: str, *, compare_pixels: bool) -> str | None:
-    """Return more evidence that two folders with the same file names belong together, or None if there is none.
+    """Return a phrase with more evidence that two folders with the same file names belong together.
 
-    It is "" if the names of the folders suffice. If `compare_pixels` is True, it is also evidence if their images show
-    the same.
+    The phrase is "" if the names of the folders suffice as evidence. Returns None without any evidence. The pixels of
+    the images are compared only if `compare_pixels` is True.
     """
     are_masks = [are_label_images(_sample_files(tree, roots, name)) for name in (one, other)]
     if None not in are_masks and are_masks[0] != are_masks[1]:

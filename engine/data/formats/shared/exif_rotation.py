@@ -55,8 +55,8 @@ class RotationReport:
     def note(self, verdicts: Mapping[int, Drawn], paths: Sequence[str]) -> None:
         """Record which images have annotations drawn on the stored pixels, and for which images this is unknown.
 
-        `verdicts` is keyed by the index of an image in `paths`. If some annotations were drawn on upright images, it is
-        assumed that the unknown ones were, too.
+        `verdicts` is keyed by the index of an image in `paths`. Unknown images are not recorded if the annotations of
+        another image were drawn on the upright image.
         """
         self.raw += [paths[index] for index in sorted(verdicts) if verdicts[index] == "raw"]
         if "upright" not in verdicts.values():
@@ -140,7 +140,7 @@ def _rotate_boxes_of_image(image: BoxedImage, rotation: Rotation) -> list[Box]:
 
 
 class RotatedSource:
-    """Source of instances that turns those of another source, which were drawn on the stored pixels, upright."""
+    """Source that turns the instances of another source upright, which were drawn on the stored pixels of the image."""
 
     def __init__(self, source: Source, rotation: Rotation) -> None:
         self._source = source

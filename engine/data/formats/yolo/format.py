@@ -176,7 +176,7 @@ def _make_detections(
 
 
 def _describe_evidence(definition: Definition, folders: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Describe the description of the dataset, if there is one, and the folders of text files."""
+    """Return phrases that name the file with the dataset's description, if there is one, and the folders of text files."""
     texts = describe_folders(folders)
     if not definition.file:
         return (texts,)
@@ -186,7 +186,7 @@ def _describe_evidence(definition: Definition, folders: Mapping[str, Sequence[st
 
 
 def _make_refusal(evidence: tuple[str, ...], parsed_files: Sequence[tuple[str, Parsed[Row]]]) -> Detection:
-    """Return a refusal of YOLO text files whose lines are mostly invalid, which quotes the first invalid line."""
+    """Return a detection for mostly invalid YOLO text files, which can't be read. It describes the first invalid line."""
     path, parsed = next((path, parsed) for path, parsed in parsed_files if parsed.faults)
     remedy = (
         "Write each line as a class number, then the box's center, width and height divided by the width and "
@@ -279,7 +279,7 @@ def _make_box(label: int, shape: tuple[float, float, float, float] | Points) -> 
 def _convert_to_instances(splits: ByImage, problems: list[Problem]) -> dict[str, InstanceSplit]:
     """Convert the shapes of all images to outlined objects, grouped by split.
 
-    Boxes become rectangles. They and outlines beyond the image are added to `problems`.
+    Boxes become rectangles. Warnings about boxes, and about outlines beyond the image, are appended to `problems`.
     """
     boxed: list[str] = []
     outside: list[str] = []
