@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.engine.cli.terminal import command
+from tests.engine.supervisor.supervised import wait_until
 from tests.support.nvml_stub import NvmlStub, gpu_profile
 
 if sys.platform == "win32":
@@ -86,6 +87,12 @@ class Terminal:
         return bool(termios.tcgetattr(self.keyboard)[3] & termios.ECHO)
 
     @property
+    def unread_bytes(self) -> int:
+        """Number of typed characters that the shell would read next."""
+        (count,) = struct.unpack("i", fcntl.ioctl(self._slave, termios.FIONREAD, bytes(4)))
+        return count
+
+    @property
     def footplate(self) -> psutil.Process:
         return psutil.Process(self._shell.pid).children()[0]
 
@@ -136,10 +143,13 @@ def test_screen_restores_the_terminal(terminal: Open, how: str) -> None:
     if how == "Ctrl-C":
         os.write(screen.keyboard, b"q\x03")
     else:
+        os.write(screen.keyboard, b"q\n")
+        wait_until(lambda: screen.unread_bytes > 0, "the typed keys")
         screen.footplate.terminate()
     text = screen.until(lambda text: SCREEN_OFF in text)
     assert screen.code() == (130 if how == "Ctrl-C" else 128 + signal.SIGTERM)
     assert screen.echoes
+    assert screen.unread_bytes == 0
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # the cursor is visible again
     assert "Traceback" not in text
     assert "q" not in SEQUENCE.sub("", text[text.rindex(SCREEN_OFF) :])

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from torch import nn
 
 from engine.data.datasets.images import UnreadableImage
 from engine.inference import Run
@@ -20,6 +21,7 @@ from engine.system import paths
 from engine.tasks.predictions import Labels, Lines, Mask, Objects, Prediction, Raw
 from tests.support.cases import mark_long_cases
 from tests.support.consent import permit_model_file
+from tests.support.plain_models import make_trained_model
 from tests.support.trained_runs import COUNTING, Trained
 from tests.support.worker_group import ROOT
 
@@ -106,8 +108,9 @@ def test_unreadable_input_is_named(trained: Callable[[str], Trained], tmp_path: 
     model = Run(trained("classification").run.path).load("last", device="cpu")
     with pytest.raises(ValueError, match=r"uint8 \[h, w, 3\], not uint8 of 8 x 8 x 4"):
         model.predict([np.zeros((8, 8, 4), np.uint8)])
-    with pytest.raises(ValueError, match="does not look at images in tiles"):
-        model.predict([noise(40, 40)], tile=16)
+    for without_tiles in (model, make_trained_model("multilabel", nn.Identity())):
+        with pytest.raises(ValueError, match="does not look at images in tiles"):
+            without_tiles.predict([noise(40, 40)], tile=16)
     (tmp_path / "broken.png").write_bytes(b"no image")
     with pytest.raises(UnreadableImage, match="it is not a readable image"):
         model.predict([tmp_path / "broken.png"])

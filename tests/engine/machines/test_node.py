@@ -21,7 +21,10 @@ from engine.contract.protocol import ENCODE
 from engine.contract.worker import WorkerSpec
 from engine.machines import agent, files
 from engine.machines.files import NodeFiles, _kill_node, node_folder
+from engine.machines.worker import WorkerHello
+from engine.machines.worker_server import WorkerServer
 from engine.system import file_locks, paths
+from tests.engine.supervisor.supervised import wait_until_exited
 
 MEET = Rendezvous(local_address="127.0.0.1", address="127.0.0.1", port=29400, infiniband=False)
 BLOCKED_AGENT = """
@@ -40,6 +43,18 @@ def fail(_job):
     raise OSError("the disk has failed")
 node.inputs_of = fail
 node.serve()
+"""
+
+
+WORKER_WITH_CHILD = """
+import socket, subprocess
+channel = socket.socket(socket.AF_UNIX)
+channel.connect({socket!r})
+channel.sendall({hello!r})
+channel.recv(1)  # the server has registered this worker
+child = subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL)
+print(child.pid, flush=True)
+child.wait()
 """
 
 
@@ -115,6 +130,35 @@ def test_close_before_open_removes_only_an_abandoned_folder(is_used: bool) -> No
     assert folder.exists() == is_used
     if is_used:
         os.close(descriptor)
+
+
+def test_open_removes_abandoned_folders_of_this_machine_only() -> None:
+    old, recent, of_other_machine = (
+        node_folder("old"),
+        node_folder("recent"),
+        node_folder("other").with_name("elsewhere"),
+    )
+    for folder in (old, recent, of_other_machine):
+        paths.private_folder(folder)
+        (folder / "node.lock").touch()
+        if folder is not recent:
+            os.utime(folder / "node.lock", (0, 0))
+    opened = NodeFiles(make_request(old))
+    opened.open()
+    assert [folder.exists() for folder in (old.parent, recent, of_other_machine)] == [False, True, True]
+    opened.close()
+
+
+def test_kill_ends_the_children_of_a_worker(tmp_path: Path) -> None:
+    (spec,) = make_request(tmp_path).specs
+    server = WorkerServer([spec], lambda _message: None, tmp_path)
+    script = WORKER_WITH_CHILD.format(socket=str(server.socket_path), hello=ENCODE.encode(WorkerHello(rank=1)) + b"\n")
+    with subprocess.Popen([sys.executable, "-c", script], start_new_session=True, stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        child = psutil.Process(int(worker.stdout.readline()))
+        assert server.kill(1, hard=True)
+        wait_until_exited([psutil.Process(worker.pid), child])
+    server.close()
 
 
 def test_workers_that_torch_ends_after_a_failure_have_no_exit_code(

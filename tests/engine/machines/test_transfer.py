@@ -131,6 +131,9 @@ def test_transfer_continues_after_lost_connection(pair: Pair) -> None:
     pair.connect()
     assert pair.fetch(LAST) == ""
     assert pair.checkpoints() == {"last.pt": "step 100"}
+    errors.clear()
+    transfers.give_up()
+    assert errors == []
 
 
 def test_close_ends_a_command_that_is_still_writing() -> None:

@@ -156,8 +156,8 @@ def test_analysis_matches_its_definitions() -> None:
         assert values.per_class["AP"] == (1, pytest.approx(precision_b), None)
         assert values.per_class["AUC"][:2] == (1, pytest.approx(area_b))
     measured = EvaluatedMetrics(metrics, np.ones(4, np.int64), columns)
-    half = Interval(0.5, 0.25, 0.75)
-    intervals = Intervals({"ece": half}, {"AP": (half, half, None), "AUC": (half, None, None)})
+    half, area = Interval(0.5, 0.25, 0.75), Interval(0.6, 0.3, 0.8)
+    intervals = Intervals({"ece": half}, {"AP": (half, half, None), "AUC": (area, None, None)})
     details = analysis.details(measured, intervals)
     assert details["calibration"].ece == half
     bins = [each for each in details["calibration"].bins if each.count]
@@ -173,7 +173,7 @@ def test_analysis_matches_its_definitions() -> None:
     assert (row.precision, row.recall, row.share) == pytest.approx((2 / 3, 2 / 4, 3 / 4))
     first, second, third = analysis.curves(measured, intervals)
     assert [(each.class_index, each.positives) for each in (first, second, third)] == [(0, 2), (1, 2), (2, 0)]
-    assert (first.average_precision, first.auc, second.auc, second.true_positive_rate) == (half, half, None, ())
+    assert (first.average_precision, first.auc, second.auc, second.true_positive_rate) == (half, area, None, ())
     assert (first.true_positive_rate[-1], third) == (1, ClassCurves(class_index=2, positives=0))
 
 

@@ -76,6 +76,7 @@ def test_runs_folder_rejects_foreign_files(preferences: Preferences, tmp_path: P
 def test_cache_limit_reaches_the_engine(preferences: Preferences, qtbot: QtBot) -> None:
     with qtbot.waitSignal(preferences.changed):
         assert preferences.set("cache_gib", 2.5) == ""
+        assert preferences.value("cache_gib") == 2.5  # although it is applied in the background
     assert cache_limit.limit_bytes() == int(2.5 * cache_limit.GIB)
     assert preferences.value("cache_gib") == 2.5
 

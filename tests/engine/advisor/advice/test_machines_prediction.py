@@ -54,6 +54,7 @@ def test_backward_pass_hides_all_but_last_bucket() -> None:
         ((5_000_000, 70_000, 1_000), 71_000),  # a wide head closes the first bucket by itself
         ((1_000, FIRST_BUCKET_BYTES), FIRST_BUCKET_BYTES + 1_000),
         ((FIRST_BUCKET_BYTES, 20 << 20, 20 << 20, 3 << 20), 3 << 20),
+        ((FIRST_BUCKET_BYTES, 20 << 20, 3 << 20), 23 << 20),
     ],
 )
 def test_last_bucket(gradients: tuple[int, ...], last: int) -> None:

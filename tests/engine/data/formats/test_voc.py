@@ -187,6 +187,12 @@ def test_voc_reads_lists_of_names(tmp_path: Path, lines: str, expected: list[str
     assert "in no list of a split" in join_problems(content)
 
 
+def test_voc_reads_all_files_of_a_listed_name(tmp_path: Path) -> None:
+    put(tmp_path, {"x/a": OBJECT.format(""), "y/a": OBJECT.format("")})
+    text(tmp_path / "ImageSets/Main/train.txt", "a\n")
+    assert [Path(each.path).parent.name for each in content_of(tmp_path).splits["train"]] == ["x", "y"]
+
+
 def test_voc_reads_a_development_kit_of_test_images(tmp_path: Path) -> None:
     for folder, split in (("VOC2012", "train"), ("VOC2012_test", "test")):
         put(tmp_path / folder, {split: OBJECT.format("")})

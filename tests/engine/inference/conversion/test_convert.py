@@ -32,6 +32,7 @@ from engine.data.datasets.images import ImageSet
 from engine.inference.conversion.comparison import Samples
 from engine.inference.conversion.convert import convert
 from engine.inference.conversion.exportable import Exportable
+from engine.inference.conversion.failure import describe_export_failure
 from engine.inference.conversion.onnx_file import collect_metadata
 from engine.inference.conversion.script import write_example
 from engine.inference.trained_model import CannotLoad, load
@@ -54,6 +55,12 @@ def convert_run(of: Trained, out: Path, *to: str, packed: bool = False, **option
     assert fractions == sorted(fractions)
     assert reported[-1].what == "Writing the card"
     return result
+
+
+def test_export_failure_names_the_first_error() -> None:
+    error = KeyError("weights")
+    error.__context__ = ValueError("No weights of layer 3")
+    assert describe_export_failure(error).message == "The model can't be converted: No weights of layer 3."
 
 
 @pytest.mark.parametrize("task", ["detection", "point_segmentation", "classification"])

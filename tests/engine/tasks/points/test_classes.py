@@ -107,6 +107,8 @@ def test_labels_without_name_in_list_are_reported(tmp_path: Path) -> None:
         (folder / "classes.txt").write_text("floor\nball\n")
         content = write(folder, labels, "ply")
         assert content.classes == ("floor", "ball")
+        assert content.code is not None
+        assert content.code.ignored == (255, *sorted({*labels} - {*content.code.values}))
         assert f"({share}% of the points)" in content.problems[0].message
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from engine.models.meta_device import build_on_meta
 from engine.strategies.pipelining.model_split import find_split_points
-from engine.tasks.roads.networks import LinkNetMTL, StackHourglassNetMTL, unpack
+from engine.tasks.roads.networks import LinkNetMTL, StackHourglassNetMTL, initialize_weights, unpack
 
 
 def hourglass(stacks: int = 1) -> nn.Module:
@@ -58,6 +58,14 @@ def test_networks_have_the_authors_sizes() -> None:
         for build in (lambda: LinkNetMTL("resnet34", 2, 37, 3), lambda: StackHourglassNetMTL(2, 37, 3))
     ]
     assert sizes == [22_004_903, 29_002_012]
+
+
+def test_initial_weights_depend_on_the_number_of_outputs() -> None:
+    model = nn.ModuleDict({"conv": nn.Conv2d(16, 256, 3), "score": nn.Conv2d(64, 256, 3)})
+    initialize_weights(model)
+    assert [module.weight.std().item() for module in model.values()] == pytest.approx(
+        [(2 / 9 / 256) ** 0.5, 0.01], rel=0.05
+    )
 
 
 def test_branches_train_themselves_and_the_trunk() -> None:

@@ -101,6 +101,8 @@ def test_box_errors_page_lists_the_costliest_kind_first(view: ModelView) -> None
     assert page.plot.accessibleDescription().split("; ") == [
         describe_errors(errors) for errors in reversed(evaluation.box_errors)
     ]
+    headers = [page.sizes.horizontalHeaderItem(column).text() for column in (1, 2, 3)]
+    assert headers == ["Count", "AP", "AP50"]
     assert [row[1:] for row in page.sizes.texts()] == [["4", "25.0%", "50.0%"], ["0", "–", "–"]]
 
 

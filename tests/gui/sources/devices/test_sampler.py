@@ -95,7 +95,8 @@ def test_sampler_restarts_at_growing_intervals(make: Make, qtbot: QtBot) -> None
     sampler.error_changed.connect(errors.append)
     sampler.start()
     qtbot.waitUntil(lambda: len(errors) >= 3)
-    assert "a fault of mine" in (paths.home() / "logs" / "sampler.log").read_text()
+    log = paths.home() / "logs" / "sampler.log"
+    assert log.read_text().count("a fault of mine") > 1
     assert all(pause in error for pause, error in zip(("0.5 s", "1 s", "2 s"), errors, strict=False))
 
 
