@@ -33,11 +33,11 @@ from engine.contract.catalogue import (
 from engine.contract.job import Job
 from engine.contract.options import list_options
 from engine.data.formats.registry import FORMATS, KINDS
-from engine.metrics.registry import METRICS, plugin_metrics_of
+from engine.metrics.registry import METRICS, find_plugin_metrics
 from engine.models import encoders, timm_models
 from engine.models.base import ModelInfo, TaskError
 from engine.models.blocks import blocks
-from engine.models.meta_device import build_on_meta, largest_single_value_size
+from engine.models.meta_device import build_on_meta, find_largest_single_value_size
 from engine.models.model_surgery import get_heads
 from engine.models.registry import MODELS
 from engine.models.tensor_detector import LoadableDetector
@@ -100,7 +100,7 @@ def supplement() -> Supplement:
     for task in TASKS.values():
         for_task = (each for each in FORMATS.added().values() if task.entry.id in each.tasks)
         annotations[task.entry.id] = tuple(kind for each in for_task for kind in each.kinds)
-        added = plugin_metrics_of(task.entry.id, task.entry.metrics)
+        added = find_plugin_metrics(task.entry.id, task.entry.metrics)
         metrics[task.entry.id] = tuple(metric.entry(name) for name, metric in added.items())
     strategies = tuple(strategy.entry for strategy in STRATEGIES.added().values())
     left_out = [each for registry in (TASKS, FORMATS, MODELS, METRICS, STRATEGIES) for each in registry.left_out]
@@ -147,7 +147,7 @@ def _describe_added_model(name: str) -> Sequence[ModelEntry]:
     if added.task not in TASKS:
         raise ValueError(f"there is no task “{added.task}”")
     task = TASKS[added.task]
-    model_info = added.model_info(task.entry.classes or DESCRIBED_CLASSES)
+    model_info = added.describe_model(task.entry.classes or DESCRIBED_CLASSES)
     model = task.build_model(Job.from_fields(task=added.task, model=name), model_info.classes, model_info.channels)
     entry = _entry(task, name, model_info, model, dropout_fields=())
     return [msgspec.structs.replace(entry, package=MODELS.packages[name], options=list_options(added.options))]
@@ -164,7 +164,7 @@ def describe(task: Task, name: str) -> ModelEntry:
         shipped = shipped_catalogue().model(name)
         if shipped is not None:
             return shipped
-    model_info = task.model_info(name) if library_model is None else library_model.model_info(DESCRIBED_CLASSES)
+    model_info = task.describe_model(name) if library_model is None else library_model.describe_model(DESCRIBED_CLASSES)
     job = Job.from_fields(task=task.entry.id, model=name)
     build = partial(task.build_model, job, model_info.classes, model_info.channels)
     model = build_on_meta(build) if library_model is None else build().to("meta")
@@ -202,7 +202,7 @@ def _entry(
         tensor_parallel=bool(layer_pairs(model)),
         fields=tuple(field for field in MODEL_FIELDS if field in supported),
         batch_norm=any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()),
-        lone_batch_norm=largest_single_value_size(
+        lone_batch_norm=find_largest_single_value_size(
             model, model_info.channels, smallest=smallest, usual=model_info.image_size
         ),
         encoder=model_info.encoder,

@@ -195,7 +195,9 @@ def _predict_tile_rows(model: ImageModel, picture: RowReader, tiling: Tiling) ->
             batch = lefts[first : first + tiling.batch_size]
             outputs = model.outputs(model.inputs([pixels[:, left : left + tile_width] for left in batch])).cpu()
             for left, output in zip(batch, outputs, strict=True):
-                yield _Tile(top, left, (tile_height, tile_width), view, model.objective.scores(output, model.size))
+                yield _Tile(
+                    top, left, (tile_height, tile_width), view, model.objective.compute_scores(output, model.size)
+                )
 
     with ThreadPoolExecutor(1, "tiles") as reader:
         prefetched = reader.submit(picture.rows, tops[0], tops[0] + tile_height)
@@ -226,10 +228,10 @@ def _is_clipped(tile: _Tile, detected: Objects, height: int, width: int) -> np.n
 
 
 def _drop_duplicates(boxes: Tensor, scores: Tensor, numbers: Tensor, is_clipped: Tensor) -> np.ndarray:
-    """Return the indices of detected objects after removing those that neighboring tiles found, too. Best scores first.
+    """Return the indices of detected objects without duplicates from neighboring tiles, best scores first.
 
-    Overlapping boxes of one class are duplicates, and so is a box that its tile's edge clips, if it is mostly inside a
-    larger box of its class. `numbers` are the classes, and `is_clipped` is True for each clipped box.
+    Overlapping boxes of one class are duplicates. A box that is clipped by the edge of its tile is also a duplicate if it
+    is mostly inside a larger box of its class. `numbers` are the classes, and `is_clipped` is True for each clipped box.
     """
     retained = batched_nms(boxes, scores, numbers, SAME_IOU)
     is_retained = torch.ones(len(retained), dtype=torch.bool)

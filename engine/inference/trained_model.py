@@ -64,12 +64,14 @@ class TrainingFacts:
     size: int
     preprocessing: Preprocessing
 
-    def objective(self) -> Objective:
+    def create_objective(self) -> Objective:
         """Create the objective of the training, without class weights. Raises CannotLoad."""
         counts = [0.0] * len(self.classes)
         dataset_info = DatasetInfo(self.classes, self.channels, lambda: counts)
         with convert_errors():
-            return add_plugin_metrics(self.task.objective(self.job.with_fields(class_weights="none"), dataset_info))
+            return add_plugin_metrics(
+                self.task.create_objective(self.job.with_fields(class_weights="none"), dataset_info)
+            )
 
 
 @dataclass(eq=False)
@@ -185,7 +187,7 @@ class TrainedModel:
         `threshold` is the minimum score of detections, and minimum probability of labels and lines. Raises TypeError if
         the sample is not an image.
         """
-        scores = self.objective.scores(output, self.size)
+        scores = self.objective.compute_scores(output, self.size)
         if isinstance(scores, RawScores):
             drawn = self.objective.show_prediction(self.to_display(model_input), output)
             return Raw(classes=self.classes, output=output.numpy(), drawing=drawn.image, drawing_text=drawn.text)
@@ -296,7 +298,7 @@ def load(run: RunFolder, checkpoint: str = "best", device: str = CPU) -> Trained
         job=job,
         task=task,
         module=module.eval().requires_grad_(False).to(torch_device).to(memory_format=memory_format(job)),
-        objective=facts.objective(),
+        objective=facts.create_objective(),
         classes=facts.classes,
         channels=facts.channels,
         size=facts.size,
@@ -355,7 +357,7 @@ def read_plan(run: RunFolder) -> tuple[Job, Planned]:
 
 def _determine_preprocessing(job: Job, task: Task) -> Preprocessing:
     """Determine the preprocessing by opening the dataset of a job."""
-    return preprocessing(job, task, task.splits(job))
+    return preprocessing(job, task, task.open_splits(job))
 
 
 def _read_state(path: Path) -> tuple[dict[str, Tensor], str]:

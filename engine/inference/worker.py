@@ -80,8 +80,8 @@ class Shard:
             )
         )
 
-    def skip(self, path: str, reason: str) -> None:
-        """Warn about a sample that can't be read."""
+    def warn_unreadable(self, path: str, reason: str) -> None:
+        """Send a warning about a skipped sample that can't be read."""
         self.warn(f"Skipping {path}: {reason}")
 
 

@@ -31,7 +31,7 @@ CORRECT, WRONG, LEFT_OUT = 1, 0, -1
 """Outcomes of a detection at an IoU threshold: it matches an object, matches no object, or doesn't count."""
 
 
-def box_overlaps(detected: Floats, annotated: Floats, ignored: Bools) -> Floats:
+def compute_box_overlaps(detected: Floats, annotated: Floats, ignored: Bools) -> Floats:
     """Return the IoU of each of the boxes `detected` [d, 4] with each of the boxes `annotated` [g, 4], as [d, g].
 
     Boxes are x1, y1, x2, y2. An ignored box may cover many objects, so its overlap is the fraction of the detected box
@@ -40,13 +40,13 @@ def box_overlaps(detected: Floats, annotated: Floats, ignored: Bools) -> Floats:
     ends = np.minimum(detected[:, None, 2:], annotated[None, :, 2:])
     starts = np.maximum(detected[:, None, :2], annotated[None, :, :2])
     intersections = (ends - starts).clip(min=0).prod(2)
-    return _overlap_ratios(intersections, _areas(detected), _areas(annotated), ignored)
+    return _compute_overlap_ratios(intersections, _compute_areas(detected), _compute_areas(annotated), ignored)
 
 
-def mask_overlaps(detected: Bools, annotated: Bools, ignored: Bools) -> Floats:
+def compute_mask_overlaps(detected: Bools, annotated: Bools, ignored: Bools) -> Floats:
     """Return the IoU of each of the masks `detected` [d, h, w] with each of the masks `annotated` [g, h, w], as [d, g].
 
-    For ignored masks, see `box_overlaps`.
+    For ignored masks, see `compute_box_overlaps`.
     """
     pixels = detected.shape[1] * detected.shape[2]
     flat, flat_true = detected.reshape(len(detected), pixels), annotated.reshape(len(annotated), pixels)
@@ -54,23 +54,27 @@ def mask_overlaps(detected: Bools, annotated: Bools, ignored: Bools) -> Floats:
     for start in range(0, pixels, _CHUNK_PIXELS):
         chunk = np.s_[:, start : start + _CHUNK_PIXELS]
         intersections += flat[chunk].astype(np.float32) @ flat_true[chunk].astype(np.float32).T
-    return _overlap_ratios(intersections, flat.sum(1, dtype=np.float64), flat_true.sum(1, dtype=np.float64), ignored)
+    return _compute_overlap_ratios(
+        intersections, flat.sum(1, dtype=np.float64), flat_true.sum(1, dtype=np.float64), ignored
+    )
 
 
-def _areas(boxes: Floats) -> Floats:
+def _compute_areas(boxes: Floats) -> Floats:
     """Return the areas of boxes, [n]. A box whose corners are swapped has the area 0."""
     areas: Floats = (boxes[:, 2:] - boxes[:, :2]).clip(min=0).prod(1)
     return areas
 
 
-def _overlap_ratios(intersections: Floats, detected_areas: Floats, annotated_areas: Floats, ignored: Bools) -> Floats:
+def _compute_overlap_ratios(
+    intersections: Floats, detected_areas: Floats, annotated_areas: Floats, ignored: Bools
+) -> Floats:
     """Return the intersections [d, g] divided by the unions, or by the detected areas for ignored objects."""
     unions = detected_areas[:, None] + annotated_areas[None] - intersections
     unions = np.where(ignored[None], detected_areas[:, None], unions)
     return np.divide(intersections, unions, out=np.zeros_like(intersections), where=unions > 0)
 
 
-def match_outcomes(overlaps: Floats, ignored: Bools) -> Floats:
+def compute_outcomes(overlaps: Floats, ignored: Bools) -> Floats:
     """Return CORRECT, WRONG or LEFT_OUT for each detection of one class in one image at each threshold, [d, 10].
 
     Each detection is assigned to the unmatched object that it overlaps most. A detection is left out if it overlaps
@@ -80,10 +84,10 @@ def match_outcomes(overlaps: Floats, ignored: Bools) -> Floats:
         overlaps: Overlaps [d, g], with the detections in descending order of scores.
         ignored: Ignored objects, bool [g]. Any number of detections may be assigned to each.
     """
-    return outcomes_of_assignment(assign(overlaps, ignored, ignored), ignored)
+    return convert_to_outcomes(assign(overlaps, ignored, ignored), ignored)
 
 
-def outcomes_of_assignment(assigned: Ints, ignored: Bools) -> Floats:
+def convert_to_outcomes(assigned: Ints, ignored: Bools) -> Floats:
     """Return CORRECT, WRONG or LEFT_OUT for each detection at each threshold, from the result of `assign`, [d, 10].
 
     Detections of the `ignored` objects, bool [g], are left out.
@@ -127,7 +131,7 @@ def match_detections(
 ) -> Floats:
     """Return a row for each detection in an image.
 
-    It consists of the class, the score, and the results of `match_outcomes` at the ten thresholds for each item of
+    It consists of the class, the score, and the results of `compute_outcomes` at the ten thresholds for each item of
     `overlaps`. An item [d, g] compares the boxes, or the masks, of the detections with those of all objects in the
     image.
     """
@@ -136,12 +140,12 @@ def match_detections(
         detections = np.flatnonzero(classes == number)
         detections = detections[np.argsort(-scores[detections], kind="stable")][:MAX_DETECTIONS]
         objects = np.flatnonzero(true_classes == number)
-        outcomes = [match_outcomes(item[np.ix_(detections, objects)], ignored[objects]) for item in overlaps]
+        outcomes = [compute_outcomes(item[np.ix_(detections, objects)], ignored[objects]) for item in overlaps]
         rows.append(np.column_stack([classes[detections], scores[detections], *outcomes]))
     return np.concatenate(rows)
 
 
-def average_precisions(rows: Floats, counts: Floats) -> Floats:
+def compute_average_precisions(rows: Floats, counts: Floats) -> Floats:
     """Return the average precision of each class at each of t thresholds, [classes, t]. It is NaN for an absent class.
 
     Args:

@@ -22,12 +22,12 @@ It is the default in Cheng et al. 2021 and their code.
 """
 
 
-def strip_width(height: int, width: int) -> int:
+def compute_strip_width(height: int, width: int) -> int:
     """Return the width in pixels of the strip along an outline in an image of this height and width."""
     return max(1, round(DILATION * math.hypot(height, width)))
 
 
-def outline_strips(masks: Tensor, width: int) -> Tensor:
+def find_outline_strips(masks: Tensor, width: int) -> Tensor:
     """Return a bool tensor that is True for the pixels of masks [n, h, w] near their outline.
 
     They are at most `width` steps away from a pixel outside the mask. Steps may be diagonal. Pixels beyond the border
@@ -55,14 +55,14 @@ class BoundaryMetric(Metric):
     def update(self, outputs: Tensor, targets: Tensor) -> None:
         """Add the intersections and unions of the strips along the classes' outlines to the counters."""
         counters = self.counters.to(outputs.device)
-        width = strip_width(*targets.shape[-2:])
+        width = compute_strip_width(*targets.shape[-2:])
         predicted = outputs.argmax(1).where(targets != NO_CLASS, NO_CLASS)
         for predicted_plane, true_plane in zip(predicted, targets, strict=True):
             occurring = torch.cat([predicted_plane.unique(), true_plane.unique()]).unique()
             occurring = occurring[occurring != NO_CLASS]
             if len(occurring):
                 planes = (predicted_plane, true_plane)
-                found, true = (outline_strips(plane[None] == occurring[:, None, None], width) for plane in planes)
+                found, true = (find_outline_strips(plane[None] == occurring[:, None, None], width) for plane in planes)
                 counters[0, occurring] += (found & true).sum((1, 2)).double()
                 counters[1, occurring] += (found | true).sum((1, 2)).double()
         self.counters = counters

@@ -28,8 +28,8 @@ from engine.metrics.average_precision import (
     Floats,
     Ints,
     assign,
-    average_precisions,
-    outcomes_of_assignment,
+    compute_average_precisions,
+    convert_to_outcomes,
 )
 
 FOREGROUND_IOU, BACKGROUND_IOU = 0.5, 0.1
@@ -43,9 +43,9 @@ class ImageErrors(NamedTuple):
     """Detection errors in one image.
 
     Attributes:
-        rows: One row for each detection, [k, 5]. The columns are its class, its score, its result (see
-            `average_precision`), its kind of error, and the class that it would have if it were corrected. The latter
-            is -1 if it would be removed.
+        rows: One row for each detection, [k, 5]. The columns are its class, its score, its outcome (CORRECT, WRONG or
+            LEFT_OUT of `average_precision`), the index of its error in `KINDS` or `NO_ERROR`, and its class after a
+            correction, or -1 if a correction would remove it.
         missed: Classes of the missed objects, [m].
     """
 
@@ -56,7 +56,7 @@ class ImageErrors(NamedTuple):
 def find_errors(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bools, overlaps: Floats) -> ImageErrors:
     """Return the errors among d detections in an image with g objects.
 
-    `ignored` marks objects, bool [g]. `overlaps` are those of the detections with the objects, [d, g].
+    `ignored` is True for ignored objects, [g]. `overlaps` are the overlaps of the detections with the objects, [d, g].
     """
     is_matched = np.zeros(len(true_classes), bool)
     # Indices of the evaluated detections, class by class, and their outcomes.
@@ -68,7 +68,7 @@ def find_errors(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bool
         overlaps_in_class = overlaps[np.ix_(candidates, objects)]
         assigned = assign(overlaps_in_class, ignored[objects], ignored[objects])[:, :1]  # at an IoU of 0.5
         counted.append(candidates)
-        outcomes.append(outcomes_of_assignment(assigned, ignored[objects])[:, 0])
+        outcomes.append(convert_to_outcomes(assigned, ignored[objects])[:, 0])
         is_matched[objects[assigned[assigned >= 0]]] = True
     detections, all_outcomes = np.concatenate(counted), np.concatenate(outcomes)
     not_ignored = np.flatnonzero(~ignored)
@@ -97,7 +97,8 @@ def _classify_errors(
 ) -> tuple[Ints, Ints]:
     """Return the kind of error of each detection, and the index of the object that it nearly matches, or -1 for none.
 
-    `outcomes` has the result of each detection at an IoU of 0.5, and `is_matched` is True for matched objects.
+    `outcomes` is CORRECT, WRONG or LEFT_OUT for each detection at an IoU of 0.5. `is_matched` is True for matched
+    objects.
     """
     if not len(true_classes):
         background = np.where(outcomes == WRONG, KINDS.index("background"), NO_ERROR)
@@ -137,12 +138,11 @@ def _find_correctable(objects: Ints, scores: Floats, is_matched: Bools) -> Bools
     return is_corrected
 
 
-def error_costs(rows: Floats, counts: Floats, missed: Floats) -> dict[ErrorKind, tuple[int, float]]:
+def compute_error_costs(rows: Floats, counts: Floats, missed: Floats) -> dict[ErrorKind, tuple[int, float]]:
     """Return the number of errors of each kind, and the gain in AP50 if all errors of this kind were corrected.
 
     Args:
-        rows: Rows from `find_errors` for all images, [k, 5]. The columns are the class, the score, the outcome, the
-            kind of error, and the class after a correction, or -1 if the detection would be removed.
+        rows: Rows of `ImageErrors` for all images, [k, 5].
         counts: Number of objects of each class, [classes].
         missed: Number of missed objects of each class, [classes].
     """
@@ -162,8 +162,8 @@ def error_costs(rows: Floats, counts: Floats, missed: Floats) -> dict[ErrorKind,
 def _compute_ap50(rows: Floats, counts: Floats) -> float:
     """Return the mean average precision at an IoU of 0.5 over the classes that have objects, or 0 if none has.
 
-    The arguments are those of `error_costs`. Only the first three columns of `rows` are used.
+    The arguments are those of `compute_error_costs`. Only the first three columns of `rows` are used.
     """
-    precisions = average_precisions(rows[:, :3], counts)[:, 0]
+    precisions = compute_average_precisions(rows[:, :3], counts)[:, 0]
     of_present_classes = precisions[~np.isnan(precisions)]
     return float(of_present_classes.mean()) if len(of_present_classes) else 0.0

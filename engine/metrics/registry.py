@@ -44,7 +44,7 @@ def _validate_plugin(name: str, loaded: object) -> AddedMetric:
 METRICS: Registry[AddedMetric] = Registry("footplate.metrics", {}, _validate_plugin)
 
 
-def plugin_metrics_of(task: str, task_metrics: tuple[Measure, ...]) -> dict[str, AddedMetric]:
+def find_plugin_metrics(task: str, task_metrics: tuple[Measure, ...]) -> dict[str, AddedMetric]:
     """Return the metrics that plug-ins add to a task, by id.
 
     Metrics whose id is already used in `task_metrics` are left out.

@@ -91,7 +91,7 @@ class Model(NamedTuple):
     published: str = ""
     options: type[msgspec.Struct] | None = None
 
-    def model_info(self, classes: int) -> ModelInfo:
+    def describe_model(self, classes: int) -> ModelInfo:
         """Return the facts for the model's entry in the catalogue, which are valid for this number of `classes`."""
         info = ModelInfo(self.title, self.family, self.image_size, self.min_image_size, classes, weights=self.weights)
         return info._replace(extra=self.extra, published=self.published, own_loss=self.own_loss)

@@ -107,7 +107,7 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     dropout_rates = {name: job.value(name) for name in _RATE_TITLES if job.value(name) is not None}
     if job.model.name == MNIST_CNN:
         for name in dropout_rates:  # the model has none of them
-            raise _missing_rate_error(job.model.name, name)
+            raise _create_missing_rate_error(job.model.name, name)
         return MnistCnn(classes, channels)
     if is_timm:
         return _build_timm(job, classes, channels, size, dropout_rates)
@@ -132,11 +132,11 @@ def _build_timm(job: Job, classes: int, channels: int, size: int, dropout_rates:
     except TypeError as error:
         for name in dropout_rates:
             if _TIMM_ARGUMENTS[name] in str(error):
-                raise _missing_rate_error(job.model.name, name) from error
+                raise _create_missing_rate_error(job.model.name, name) from error
         raise
     for name, rate in dropout_rates.items():  # many builders ignore rates that their model doesn't use
         if rate and not _has_dropout_rate(model, name, rate):
-            raise _missing_rate_error(job.model.name, name)
+            raise _create_missing_rate_error(job.model.name, name)
     return model
 
 
@@ -166,23 +166,23 @@ def _build_torchvision(job: Job, classes: int, size: int, dropout_rates: Mapping
         model = torchvision_models.construct(job.model.name, arguments)
     except TypeError as error:
         if "dropout" in str(error):
-            raise _missing_rate_error(job.model.name, "dropout") from error
+            raise _create_missing_rate_error(job.model.name, "dropout") from error
         raise
     dropout = dropout_rates.get("dropout")
     if dropout and not _has_dropout_rate(model, "dropout", dropout):  # ConvNeXt's builder ignores it
-        raise _missing_rate_error(job.model.name, "dropout")
+        raise _create_missing_rate_error(job.model.name, "dropout")
     if "stochastic_depth" in dropout_rates:
         # Rates increase from layer to layer. The job sets the highest one.
         layers = [module for module in model.modules() if isinstance(module, StochasticDepth)]
         highest = max((layer.p for layer in layers), default=0.0)
         if not highest:
-            raise _missing_rate_error(job.model.name, "stochastic_depth")
+            raise _create_missing_rate_error(job.model.name, "stochastic_depth")
         for layer in layers:
             layer.p *= dropout_rates["stochastic_depth"] / highest
     return model
 
 
-def _missing_rate_error(model: str, name: str) -> TaskError:
+def _create_missing_rate_error(model: str, name: str) -> TaskError:
     """Return the error for a job that sets the dropout field `name` although the model has no such dropout."""
     message = f"{title_and_family(model)[0]} has no {_RATE_TITLES[name]}."
     return TaskError(name, message, "Leave it empty, or choose a model that has it, such as EfficientNet-B0.")
@@ -214,6 +214,6 @@ def _to_timm_names(job: Job, state: weights.State, size: int) -> weights.State:
     """
     name = job.model.name.removeprefix(TIMM)
     try:
-        return timm_models.to_current_names(name, state, **timm_models.size_arguments(job.model.name, size))
+        return timm_models.to_current_names(name, state, **timm_models.get_size_arguments(job.model.name, size))
     except Exception:  # models fail in many ways; loading then reports the missing weights
         return state

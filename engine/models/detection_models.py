@@ -15,7 +15,7 @@ from engine.data.transforms.device_transforms import Statistics
 from engine.models import encoders, pyramid_detectors, registry, weights
 from engine.models.base import ModelInfo, TaskError, validate_image_size
 from engine.models.model_surgery import adapt_first_conv, set_heads
-from engine.models.pyramid_detectors import region_samples
+from engine.models.pyramid_detectors import compute_region_samples
 from engine.models.registry import build_external, build_seeded, is_external
 from engine.models.tensor_detector import LoadableDetector, adapt_to_image_sizes, load_and_mark_heads
 from engine.models.torchvision_detectors import convert_to_tensor_detector
@@ -60,15 +60,15 @@ _PYRAMID_SIZE = 320
 """Default image size in pixels of the detectors that are built on an encoder."""
 
 
-def _encoder_detector(title: str, head: tuple[str, ...]) -> _CatalogueDetector:
+def _describe_encoder_detector(title: str, head: tuple[str, ...]) -> _CatalogueDetector:
     """Return the properties of a detector that is built on the job's encoder."""
     return _CatalogueDetector(title, title, _PYRAMID_SIZE, encoders.MIN_IMAGE_SIZE, head=head, encoder=True)
 
 
 DETECTORS = {
-    "fasterrcnn": _encoder_detector("Faster R-CNN", _REGION_HEADS),
-    "retinanet": _encoder_detector("RetinaNet", _HEADS),
-    "fcos": _encoder_detector("FCOS", _HEADS),
+    "fasterrcnn": _describe_encoder_detector("Faster R-CNN", _REGION_HEADS),
+    "retinanet": _describe_encoder_detector("RetinaNet", _HEADS),
+    "fcos": _describe_encoder_detector("FCOS", _HEADS),
     "fasterrcnn_mobilenet_v3_large_320_fpn": _CatalogueDetector(
         "Faster R-CNN, MobileNetV3 Large, 320 px", "Faster R-CNN", 320, frozen_norms=True
     ),
@@ -86,7 +86,7 @@ DETECTORS = {
     ),
 }  # fmt: skip
 MASKERS = {
-    "maskrcnn": _encoder_detector("Mask R-CNN", _MASK_HEADS),
+    "maskrcnn": _describe_encoder_detector("Mask R-CNN", _MASK_HEADS),
     "maskrcnn_resnet50_fpn": _CatalogueDetector(
         "Mask R-CNN, ResNet-50", "Mask R-CNN", head=_MASK_HEADS, frozen_norms=True
     ),
@@ -102,14 +102,16 @@ def is_from_torchvision(name: str) -> bool:
     return name in _ALL and not _ALL[name].encoder
 
 
-def model_info(name: str) -> ModelInfo:
+def describe_model(name: str) -> ModelInfo:
     """Describe a model for the catalogue, without building it."""
     entry = _ALL[name]
     info = ModelInfo(entry.title, entry.family, entry.image_size, entry.min_image_size, CLASSES, encoder=entry.encoder)
     if entry.encoder:
         return info
     default = models.get_model_weights(name).DEFAULT
-    return info._replace(weights=weights.torchvision_source(default), published=weights.published_accuracy(default))
+    return info._replace(
+        weights=weights.create_torchvision_source(default), published=weights.format_published_accuracy(default)
+    )
 
 
 def image_size(job: Job) -> int:
@@ -151,12 +153,12 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     if entry.encoder:
         plain = _construct_on_encoder(job, entry.title, classes + 1, channels, size)
     else:
-        options = {"box_batch_size_per_image": region_samples(size)} if "rcnn" in job.model.name else {}
+        options = {"box_batch_size_per_image": compute_region_samples(size)} if "rcnn" in job.model.name else {}
         plain = models.get_model(
             job.model.name, weights=None, weights_backbone=None, num_classes=classes + 1, **options
         )
         adapt_first_conv(plain, channels)
-    return convert_to_tensor_detector(plain, _max_detections(plain))
+    return convert_to_tensor_detector(plain, _get_max_detections(plain))
 
 
 def _construct_on_encoder(job: Job, title: str, classes: int, channels: int, size: int) -> nn.Module:
@@ -165,7 +167,7 @@ def _construct_on_encoder(job: Job, title: str, classes: int, channels: int, siz
     return encoders.construct(job, title, size, constructor)
 
 
-def _max_detections(plain: nn.Module) -> int:
+def _get_max_detections(plain: nn.Module) -> int:
     """Return the maximum number of detections per image of `plain`, one of torchvision's detectors."""
     holder: Any = getattr(plain, "roi_heads", plain)
     return int(holder.detections_per_img)
@@ -181,7 +183,7 @@ def _build_external_detector(job: Job, classes: int, channels: int, size: int) -
         adapt_to_image_sizes(plain, job, size)
         return plain
     try:
-        return convert_to_tensor_detector(plain, _max_detections(plain))
+        return convert_to_tensor_detector(plain, _get_max_detections(plain))
     except AttributeError as error:
         message = f"The model of {job.model.name} lacks the structure of torchvision's detectors ({error})."
         remedy = "Return a model of torchvision.models.detection from build_model, with its `backbone` and `transform`."

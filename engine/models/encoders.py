@@ -45,7 +45,7 @@ def imagenet_weights() -> dict[str, Weights]:
 
 def statistics(encoder: str) -> Statistics:
     """Return the mean and standard deviation of the colors that the encoder's weights were trained with."""
-    name = _timm_name(encoder)
+    name = _find_timm_name(encoder)
     return (timm_models.statistics(TIMM + name) if name else None) or IMAGENET
 
 
@@ -57,7 +57,7 @@ def construct(job: Job, title: str, size: int, constructor: Callable[[], nn.Modu
     Raises:
         TaskError: The encoder is unknown or doesn't suit the model, or its strides don't divide the size.
     """
-    name = _timm_name(job.model.encoder)
+    name = _find_timm_name(job.model.encoder)
     if job.model.encoder not in names() and not (name and timm_models.is_known(name)):
         raise TaskError(
             "encoder", f"There is no encoder “{job.model.encoder}”.", suggest_name(job.model.encoder, list(names()))
@@ -101,7 +101,7 @@ def _to_encoder_names(encoder: str, state: weights.State) -> weights.State:
     """
     from segmentation_models_pytorch.encoders import get_encoder
 
-    name = _timm_name(encoder)
+    name = _find_timm_name(encoder)
     try:
         if name:
             # First the entire model, since timm ignores missing weights with features_only.
@@ -115,6 +115,6 @@ def _to_encoder_names(encoder: str, state: weights.State) -> weights.State:
         return state
 
 
-def _timm_name(encoder: str) -> str:
+def _find_timm_name(encoder: str) -> str:
     """Return the encoder's name in timm, or "" if it is from segmentation_models_pytorch."""
     return encoder.removeprefix(TIMM_ENCODER) if encoder.startswith(TIMM_ENCODER) else ""

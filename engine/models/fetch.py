@@ -76,7 +76,7 @@ def fetch(weights: Weights, on_progress: OnProgress) -> Path:
         download = _download_from_hub if weights.repository else _download_from_url
         path = download(weights, on_progress)
     except OSError as error:
-        raise _write_error(weights, error) from error
+        raise _create_write_error(weights, error) from error
     if _is_damaged(path, weights):
         _delete_cached(path)
         message = f"The pretrained weights {weights.title} were damaged in the download: their SHA-256 does not match."
@@ -84,9 +84,9 @@ def fetch(weights: Weights, on_progress: OnProgress) -> Path:
     return path
 
 
-def _write_error(weights: Weights, error: OSError) -> CannotFetch:
+def _create_write_error(weights: Weights, error: OSError) -> CannotFetch:
     """Return the error to raise for a download that was interrupted or can't be stored because of `error`."""
-    title, variable = weights.title, _cache_variable(weights)
+    title, variable = weights.title, _get_cache_variable(weights)
     if error.errno in _DISK_FULL_ERRORS:
         message = f"There is no room for the pretrained weights {title}: {cached_path(weights).parent} is full."
         return CannotFetch(message, f"Free some space there, or set {variable} to another folder.")
@@ -105,7 +105,7 @@ def _download_from_hub(weights: Weights, on_progress: OnProgress) -> Path:
     from huggingface_hub import errors, hf_hub_download
 
     page, alternatives = weights.page, unavailable_remedy(weights)
-    progress_bar = _progress_bar(on_progress)
+    progress_bar = _create_progress_bar_class(on_progress)
     for file in weights.files:
         try:
             path = hf_hub_download(weights.repository, file, revision=weights.revision, tqdm_class=progress_bar)
@@ -120,7 +120,7 @@ def _download_from_hub(weights: Weights, on_progress: OnProgress) -> Path:
         except errors.RevisionNotFoundError as error:
             raise CannotFetch(f"{page} has no revision {weights.revision}.", alternatives) from error
         except errors.LocalEntryNotFoundError as error:
-            raise _unreachable_error(weights, error.__cause__ or error) from error
+            raise _create_unreachable_error(weights, error.__cause__ or error) from error
         except errors.EntryNotFoundError:
             continue
         except errors.HfHubHTTPError as error:
@@ -128,27 +128,27 @@ def _download_from_hub(weights: Weights, on_progress: OnProgress) -> Path:
                 f"{weights.host} refused to send {weights.title} ({first_line(error)}).", f"Try again. {alternatives}"
             ) from error
         except errors.HTTPError as error:
-            raise _unreachable_error(weights, error) from error
+            raise _create_unreachable_error(weights, error) from error
     raise CannotFetch(f"{page} has none of the files {', '.join(weights.files)}.", alternatives)
 
 
-def _unreachable_error(weights: Weights, cause: BaseException) -> CannotFetch:
+def _create_unreachable_error(weights: Weights, cause: BaseException) -> CannotFetch:
     """Return the error for a server that could not be reached or did not answer. `cause` is the original exception."""
     from huggingface_hub import errors
 
     if isinstance(cause, errors.FileMetadataError):
-        return _wrong_server_error(weights)
+        return _create_wrong_server_error(weights)
     message = f"The pretrained weights {weights.title} can't be downloaded: {weights.host} can't be reached ({first_line(cause)})."
     return CannotFetch(message, unavailable_remedy(weights))
 
 
-def _wrong_server_error(weights: Weights) -> CannotFetch:
+def _create_wrong_server_error(weights: Weights) -> CannotFetch:
     """Return the error for a response that does not come from the server of the weights, such as a login page."""
     message = f"Something else answers for {weights.host}, such as a proxy or a login page."
     return CannotFetch(message, f"Log in there, or set HTTPS_PROXY. {unavailable_remedy(weights)}")
 
 
-def _progress_bar(on_progress: OnProgress) -> Any:
+def _create_progress_bar_class(on_progress: OnProgress) -> Any:
     """Return a class for progress bars that display nothing and call `on_progress`.
 
     huggingface_hub creates one instance for each download.
@@ -180,7 +180,7 @@ def _download_from_url(weights: Weights, on_progress: OnProgress) -> Path:
     try:
         with urlopen(weights.url, timeout=SERVER_TIMEOUT_S) as response, _open_partial(path) as stream:
             if response.headers.get_content_type() == "text/html":
-                raise _wrong_server_error(weights)
+                raise _create_wrong_server_error(weights)
             length = response.headers.get("Content-Length")
             total, received = int(length) if length else None, 0
             while chunk := response.read(_CHUNK_BYTES):
@@ -195,7 +195,7 @@ def _download_from_url(weights: Weights, on_progress: OnProgress) -> Path:
             message = f"{weights.url} can't be downloaded ({error.code} {error.reason})."
         raise CannotFetch(message, alternatives) from error
     except (URLError, HTTPException, TimeoutError, ConnectionError) as error:
-        raise _unreachable_error(weights, error) from error
+        raise _create_unreachable_error(weights, error) from error
     return path
 
 
@@ -209,7 +209,7 @@ def _open_partial(path: Path) -> Iterator[Any]:
     try:
         with partial.open("wb") as stream:
             yield stream
-        if _differs_from(partial, _hash_in_name(path)):
+        if _differs_from(partial, _find_hash_in_name(path)):
             message = f"The download of {path.name} is damaged: its SHA-256 does not match its name."
             raise CannotFetch(message, "Try again, or set a weights file.")
         os.replace(partial, path)
@@ -228,10 +228,10 @@ def _is_damaged(path: Path, weights: Weights) -> bool:
     the cache, the result is False.
     """
     blob = path.resolve().name
-    return _differs_from(path, weights.sha256 or (blob if _SHA256.fullmatch(blob) else _hash_in_name(path)))
+    return _differs_from(path, weights.sha256 or (blob if _SHA256.fullmatch(blob) else _find_hash_in_name(path)))
 
 
-def _hash_in_name(path: Path) -> str:
+def _find_hash_in_name(path: Path) -> str:
     """Return the beginning of the SHA-256 that a file name contains, or "" if it contains none."""
     match = _HASH_IN_NAME.search(path.name)
     return match[1] if match else ""
@@ -252,7 +252,7 @@ def _delete_cached(path: Path) -> None:
     blob.unlink(missing_ok=True)
 
 
-def _cache_variable(weights: Weights) -> str:
+def _get_cache_variable(weights: Weights) -> str:
     """Return the name of the environment variable that sets the cache folder for the weights."""
     return "HF_HUB_CACHE" if weights.repository else "TORCH_HOME"
 

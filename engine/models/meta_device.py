@@ -80,7 +80,7 @@ def _has_meta_tensor(attributes: Mapping[str, Any]) -> bool:
     return False
 
 
-def largest_single_value_size(model: nn.Module, channels: int, *, smallest: int, usual: int) -> int:
+def find_largest_single_value_size(model: nn.Module, channels: int, *, smallest: int, usual: int) -> int:
     """Return the largest size of square images that leaves some BatchNorm only one value per channel and image.
 
     The result is ANY_SIZE if this is the case for all sizes, as after global pooling, and 0 if it is not the case for

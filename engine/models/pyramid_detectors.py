@@ -76,7 +76,7 @@ def construct(kind: str, encoder: str, classes: int, channels: int, size: int) -
     return KINDS[kind](encoder, classes, channels, size, **transform)
 
 
-def region_samples(size: int) -> int:
+def compute_region_samples(size: int) -> int:
     """Return the number of proposals per image that an R-CNN is trained on.
 
     At a `size` of 800 px, this is torchvision's default of 512. For smaller images, it shrinks in proportion to the
@@ -87,49 +87,49 @@ def region_samples(size: int) -> int:
 
 def _faster_rcnn(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
     backbone = EncoderWithFPN(encoder, channels, 8, LastLevelMaxPool())
-    return FasterRCNN(backbone, **_region_arguments(8, 4, classes, size), **transform)
+    return FasterRCNN(backbone, **_create_region_arguments(8, 4, classes, size), **transform)
 
 
-def _mask_rcnn(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
+def _build_mask_rcnn(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
     """Return a Mask R-CNN whose pyramid begins at stride 4, which masks of small objects need."""
     backbone = EncoderWithFPN(encoder, channels, 4, LastLevelMaxPool())
     return MaskRCNN(
         backbone,
-        **_region_arguments(4, 5, classes, size),
+        **_create_region_arguments(4, 5, classes, size),
         mask_head=MaskRCNNHeads(CHANNELS, (CHANNELS, CHANNELS), 1),
         mask_predictor=MaskRCNNPredictor(CHANNELS, CHANNELS, classes),
         **transform,
     )
 
 
-def _region_arguments(finest_stride: int, levels: int, classes: int, size: int) -> dict[str, Any]:
+def _create_region_arguments(finest_stride: int, levels: int, classes: int, size: int) -> dict[str, Any]:
     """Return the arguments of the constructor that Faster R-CNN and Mask R-CNN have in common.
 
     The pyramid has `levels` levels. The first has the stride `finest_stride`, and `size` is the side of the images.
     """
     poolers = [str(level) for level in range(levels - 1)]  # the last level is used only for proposals
     return {
-        "rpn_anchor_generator": _anchor_generator(finest_stride, levels, size, HALF_OCTAVE),
+        "rpn_anchor_generator": _create_anchor_generator(finest_stride, levels, size, HALF_OCTAVE),
         "rpn_pre_nms_top_n_train": TRAINING_PROPOSALS,
         "rpn_post_nms_top_n_train": TRAINING_PROPOSALS,
         "rpn_post_nms_top_n_test": PROPOSALS,
         "box_roi_pool": MultiScaleRoIAlign(poolers, output_size=7, sampling_ratio=2),
         "box_head": TwoMLPHead(CHANNELS * 7 * 7, BOX_FEATURES),
         "box_predictor": FastRCNNPredictor(BOX_FEATURES, classes),
-        "box_batch_size_per_image": region_samples(size),
+        "box_batch_size_per_image": compute_region_samples(size),
     }
 
 
 def _retinanet(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
     backbone = EncoderWithFPN(encoder, channels, 8, LastLevelP6P7(CHANNELS, CHANNELS))
-    return RetinaNet(backbone, classes, anchor_generator=_anchor_generator(8, 5, size, OCTAVE), **transform)
+    return RetinaNet(backbone, classes, anchor_generator=_create_anchor_generator(8, 5, size, OCTAVE), **transform)
 
 
 def _fcos(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
     return FCOS(EncoderWithFPN(encoder, channels, 8, LastLevelP6P7(CHANNELS, CHANNELS)), classes, **transform)
 
 
-def _anchor_generator(finest_stride: int, levels: int, size: int, scales: tuple[float, ...]) -> AnchorGenerator:
+def _create_anchor_generator(finest_stride: int, levels: int, size: int, scales: tuple[float, ...]) -> AnchorGenerator:
     """Return a generator of anchors whose size is proportional to that of the images.
 
     An anchor's side is 4 times the stride of its pyramid level for images of 800 px, and 1.6 times for 320 px.
@@ -143,5 +143,5 @@ KINDS: dict[str, Callable[..., nn.Module]] = {
     "fasterrcnn": _faster_rcnn,
     "retinanet": _retinanet,
     "fcos": _fcos,
-    "maskrcnn": _mask_rcnn,
+    "maskrcnn": _build_mask_rcnn,
 }

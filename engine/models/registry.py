@@ -32,12 +32,12 @@ def _validate_plugin(name: str, loaded: object) -> Model:
     return loaded
 
 
-def _catalogue_ids() -> set[str]:
+def _list_catalogue_ids() -> set[str]:
     """Return the ids of all models in the catalogue, which models from plug-ins can't have."""
     return {model.id for model in shipped_catalogue().models}
 
 
-MODELS: Registry[Model] = Registry("footplate.models", hugging_face.MODELS, _validate_plugin, _catalogue_ids)
+MODELS: Registry[Model] = Registry("footplate.models", hugging_face.MODELS, _validate_plugin, _list_catalogue_ids)
 """Models of transformers and of plug-ins, by id. Both are described by `Model`."""
 
 

@@ -58,13 +58,13 @@ def names() -> tuple[str, ...]:
     return (*_DECODERS, *_TORCHVISION)
 
 
-def model_info(name: str) -> ModelInfo:
+def describe_model(name: str) -> ModelInfo:
     """Describe a model for the catalogue, without building it."""
     title, family = (_DECODERS | _TORCHVISION)[name]
     if name in _DECODERS:
         return ModelInfo(title, family, IMAGE_SIZE, encoders.MIN_IMAGE_SIZE, CLASSES, encoder=True)
     default = models.get_model_weights(name).DEFAULT
-    source, published = weights.torchvision_source(default), weights.published_accuracy(default)
+    source, published = weights.create_torchvision_source(default), weights.format_published_accuracy(default)
     return ModelInfo(title, family, IMAGE_SIZE, encoders.STRIDE, CLASSES, weights=source, published=published)
 
 
@@ -132,4 +132,4 @@ def _construct_torchvision(job: Job, classes: int, channels: int) -> nn.Module:
 
 
 def _title(job: Job) -> str:
-    return model_info(job.model.name).title
+    return describe_model(job.model.name).title

@@ -118,7 +118,7 @@ def title_and_family(model: str) -> tuple[str, str]:
 
 def image_size(model: str) -> int:
     """Return the image size that a model was made for, or timm's default for an unknown name, in pixels."""
-    return int(max(_weights_config(model).get("input_size", (3, 224, 224))[1:]))
+    return int(max(_get_weights_config(model).get("input_size", (3, 224, 224))[1:]))
 
 
 def min_image_size(model: str) -> int:
@@ -132,7 +132,7 @@ def min_image_size(model: str) -> int:
 
 def statistics(model: str) -> Statistics | None:
     """Return the mean and standard deviation of the colors that the model was trained with, or None if unknown."""
-    config = _weights_config(model)
+    config = _get_weights_config(model)
     return (tuple(config["mean"]), tuple(config["std"])) if config else None
 
 
@@ -159,10 +159,10 @@ def weights() -> dict[str, Weights]:
 
     names = [f"{name}.{tag}" for name, all_tags in tags().items() for tag in all_tags]
     configs = {name: timm.get_pretrained_cfg(name.removesuffix(".")) for name in names}
-    return {name: _weights_source(name, config) for name, config in configs.items() if config is not None}
+    return {name: _create_weights_source(name, config) for name, config in configs.items() if config is not None}
 
 
-def _weights_source(name: str, config: Any) -> Weights:
+def _create_weights_source(name: str, config: Any) -> Weights:
     """Return where the timm weights "NAME.TAG" can be downloaded, given timm's description of them."""
     crop = min(1.0, config.crop_pct)  # a few are evaluated on a crop larger than the image
     license = "" if config.license in (None, "unknown") else config.license
@@ -218,18 +218,18 @@ def _silence_logging() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def size_arguments(model: str, size: int) -> dict[str, Any]:
+def get_size_arguments(model: str, size: int) -> dict[str, Any]:
     """Return timm's arguments for a model for images of `size` px, or {} if the model accepts any size."""
     return {"img_size": size} if has_one_size(model) else {}
 
 
 def has_one_size(model: str) -> bool:
     """Return True if the model is built for images of one size, and accepts no others."""
-    return bool(_weights_config(model).get("fixed_input_size"))
+    return bool(_get_weights_config(model).get("fixed_input_size"))
 
 
 @lru_cache(maxsize=256)
-def _weights_config(model: str) -> dict[str, Any]:
+def _get_weights_config(model: str) -> dict[str, Any]:
     """Return timm's description of the model's default weights, or {} for an unknown name."""
     import timm
 
@@ -252,7 +252,7 @@ def construct(model: str, classes: int, channels: int, size: int, **rates: Any) 
     if not timm.is_model(name):
         message = f"timm {timm.__version__} has no model “{name}”."
         raise TaskError("model", message, suggest_name(name, timm.list_models()))
-    sizes: dict[str, Any] = size_arguments(model, size)
+    sizes: dict[str, Any] = get_size_arguments(model, size)
     try:
         with _silence_logging():
             module: nn.Module = timm.create_model(name, num_classes=classes, in_chans=channels, **sizes, **rates)

@@ -39,10 +39,10 @@ def instances(planes: Tensor) -> Instances:
     class. An object without a class is ignored.
     """
     present = planes[0].unique()
-    return _objects_with_numbers(planes, present[present > 0])
+    return _select_objects(planes, present[present > 0])
 
 
-def _objects_with_numbers(planes: Tensor, objects: Tensor) -> Instances:
+def _select_objects(planes: Tensor, objects: Tensor) -> Instances:
     """Return the objects in planes [2, h, w] that have the numbers `objects` [k]."""
     numbers, classes = planes
     masks = numbers == objects[:, None, None]
@@ -58,7 +58,7 @@ def is_present(values: Tensor) -> Tensor:
     return values.new_zeros((len(values), 256), dtype=torch.bool).scatter_(1, values.flatten(1), True)
 
 
-def true_positions(rows: Tensor) -> list[Tensor]:
+def find_true_positions(rows: Tensor) -> list[Tensor]:
     """Return the positions of the True values in each of the `rows` [n, m], in ascending order.
 
     The host must wait for the device once, because it needs the number of positions.
@@ -85,12 +85,12 @@ def has_instance(planes: Tensor) -> Tensor:
     return is_object
 
 
-def box_targets(targets: Tensor) -> Detections:
+def convert_box_targets(targets: Tensor) -> Detections:
     """Convert targets [n, m, 6] to torchvision's targets. The columns are x1, y1, x2, y2 in pixels, class, and ignored.
 
     Ignored objects are left out, as in torchvision's training (references/detection).
     """
-    rows = true_positions(_is_trained_on(targets))
+    rows = find_true_positions(_is_trained_on(targets))
     boxes_of_images = [target[positions] for target, positions in zip(targets, rows, strict=True)]
     return [{"boxes": boxes[:, :4], "labels": boxes[:, 4].long() + 1} for boxes in boxes_of_images]
 
@@ -100,11 +100,9 @@ def _is_trained_on(boxes: Tensor) -> Tensor:
     return (boxes[..., 4] >= 0) & (boxes[..., 5] == 0) & (boxes[..., 2:4] > boxes[..., :2]).all(-1)
 
 
-def instance_targets(targets: Tensor) -> Detections:
+def convert_instance_targets(targets: Tensor) -> Detections:
     """Convert planes, int64 [n, 2, h, w], to torchvision's targets with masks. Ignored objects are left out."""
-    objects = [
-        _objects_with_numbers(*each) for each in zip(targets, true_positions(has_instance(targets)), strict=True)
-    ]
+    objects = [_select_objects(*each) for each in zip(targets, find_true_positions(has_instance(targets)), strict=True)]
     return [{"boxes": each.boxes, "labels": each.classes + 1, "masks": each.masks.byte()} for each in objects]
 
 
@@ -126,7 +124,7 @@ class _TorchvisionDetector(TensorDetector):
     """Mixin that makes torchvision's detectors a `TensorDetector`."""
 
     def losses(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        converted = instance_targets(targets) if targets.dim() == 4 else box_targets(targets)
+        converted = convert_instance_targets(targets) if targets.dim() == 4 else convert_box_targets(targets)
         losses: dict[str, Tensor] = self.call_library(inputs, converted)
         return {"loss": torch.stack(list(losses.values())).sum()} if self.loss_names == _SUM_ONLY else losses
 

@@ -33,7 +33,7 @@ def build(path: str, agreed_sha256: str, classes: int) -> nn.Module:
     if not callable(function):
         remedy = "Define build_model(num_classes), returning a torch.nn.Module."
         raise TaskError("model", f"{file.name} has no function build_model.", remedy)
-    model = call_guarded(file, "in build_model", function, classes)
+    model = call_user_code(file, "in build_model", function, classes)
     if not isinstance(model, nn.Module):
         kind = type(model).__name__
         message = f"build_model of {file.name} returned {'nothing' if model is None else f'a {kind}'}, not a model."
@@ -97,11 +97,11 @@ def _run_file(file: Path, source: bytes) -> types.ModuleType:
     module = types.ModuleType(MODULE)
     module.__file__ = str(file)
     sys.modules[MODULE] = module  # dataclasses and pickling look the module up by its name
-    call_guarded(file, "when it is imported", lambda: exec(compile(source, str(file), "exec"), module.__dict__))
+    call_user_code(file, "when it is imported", lambda: exec(compile(source, str(file), "exec"), module.__dict__))
     return module
 
 
-def call_guarded(file: Path, when: str, function: Any, *args: Any) -> Any:
+def call_user_code(file: Path, when: str, function: Any, *args: Any) -> Any:
     """Call `function`, which is from the user's file `file`, and return its result.
 
     An exception is converted to a TaskError that names the failing line of the file. `when` describes the call in the

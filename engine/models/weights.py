@@ -59,7 +59,7 @@ def read_initial(job: Job, title: str) -> InitialWeights | None:
     return None
 
 
-def torchvision_source(weights: WeightsEnum) -> Weights:
+def create_torchvision_source(weights: WeightsEnum) -> Weights:
     """Return the source of weights from torchvision.
 
     A license is stated only for SWAG weights. The license of the training data is not considered.
@@ -72,7 +72,7 @@ def torchvision_source(weights: WeightsEnum) -> Weights:
     return Weights(url=weights.url, license=license, bytes=round(weights.meta["_file_size"] * 2**20), **crop)
 
 
-def published_accuracy(weights: WeightsEnum) -> str:
+def format_published_accuracy(weights: WeightsEnum) -> str:
     """Return the accuracy of weights as stated by torchvision's documentation: "COCO 46.7 AP, torchvision"."""
     for dataset, values in weights.meta["_metrics"].items():
         for measure, unit in _MEASURES.items():

@@ -39,7 +39,7 @@ class Averages:
             tensor.copy_(weight if average is None else average)
 
     @contextmanager
-    def in_place(self) -> Iterator[None]:
+    def swap_in(self) -> Iterator[None]:
         """Context manager that swaps the weights and their averages, and swaps them back at its end.
 
         They are swapped one tensor at a time to save memory.

@@ -18,7 +18,7 @@ from engine.contract.job import Job
 from engine.optim.averaging import Averages
 from engine.optim.host_copies import copy_to_host
 from engine.optim.loss_scaler import AgreedScaler
-from engine.optim.shards import is_sharded, local_shard, shard_of, slice_of
+from engine.optim.shards import copy_shard, get_local_shard, get_slice, is_sharded
 from engine.torch_compat import suppress_schedule_warning
 
 STEP_DECAY_FACTOR = 0.1
@@ -62,7 +62,7 @@ class OptimizerStep:
         broadcast_updates: `Strategy.broadcast_updates`, called after each change of parameters.
         frozen: Names of parameters that are not updated until `unfreeze`.
         duplicates: `Strategy.duplicate_parameters`, names of parameters that another rank counts in sums.
-        groups: Groups of parameters (see `parameter_groups`).
+        groups: Groups of parameters (see `create_parameter_groups`).
         buffers: Buffers that are averaged like parameters, with their names.
 
     Attributes:
@@ -99,7 +99,7 @@ class OptimizerStep:
         self._parameters = dict(parameters)
         # Each parameter with its name and the tensor that the optimizer updates.
         updates: list[tuple[str, nn.Parameter, Tensor]] = [
-            (name, parameter, local_shard(parameter).requires_grad_() if is_sharded(parameter) else parameter)
+            (name, parameter, get_local_shard(parameter).requires_grad_() if is_sharded(parameter) else parameter)
             for name, parameter in parameters
         ]
         self._updated = [tensor for _, _, tensor in updates]
@@ -169,7 +169,7 @@ class OptimizerStep:
         """
         self._refresh_shards()
         for parameter, shard in self._shards:
-            shard.grad = None if parameter.grad is None else local_shard(parameter.grad)
+            shard.grad = None if parameter.grad is None else get_local_shard(parameter.grad)
         for shard in self._frozen:
             shard.grad = None
         self.skipped = self._skips_not_finite and not self._is_finite(loss)
@@ -199,11 +199,11 @@ class OptimizerStep:
         """
         checked = [] if loss is None else [loss.to(self._device, torch.float64)]
         if not self._scaler.is_enabled():
-            checked.append(self._gradient_norm().double())
+            checked.append(self._compute_gradient_norm().double())
         is_finite = not checked or bool(torch.stack(checked).isfinite().all())
         return not self._all_reduce_max([int(not is_finite)])[0]
 
-    def _gradient_norm(self) -> Tensor:
+    def _compute_gradient_norm(self) -> Tensor:
         """Return the norm of this rank's gradients, without those of parameters that another rank counts."""
         gradients = [tensor.grad for tensor in self._counted_in_norm if tensor.grad is not None]
         return get_total_norm(gradients).to(self._device)
@@ -215,7 +215,7 @@ class OptimizerStep:
         The result equals that of torch.nn.utils.clip_grad_norm_ for the plain model. On a single rank, it is
         bit-identical.
         """
-        norm = self._gradient_norm()
+        norm = self._compute_gradient_norm()
         # The square of an fp32 number is exact in fp64, and so is the root of this square.
         squares = self._sum_over_shards(norm.double().square())
         clip_grads_with_norm_(self._updated, limit, squares.sqrt().to(norm.dtype))
@@ -223,7 +223,7 @@ class OptimizerStep:
     def _refresh_shards(self) -> None:
         """Update the references to the local shards. FSDP may move these to padded or pinned memory at its start."""
         for parameter, shard in self._shards:
-            current = local_shard(parameter)
+            current = get_local_shard(parameter)
             if current.data_ptr() != shard.data_ptr():
                 shard.data = current
 
@@ -237,7 +237,7 @@ class OptimizerStep:
             yield
             return
         self._refresh_shards()
-        with self._averages.in_place():
+        with self._averages.swap_in():
             self._broadcast_updates()
             yield
         self._broadcast_updates()
@@ -292,7 +292,7 @@ class OptimizerStep:
         self._refresh_shards()
         local_state = {
             number: {
-                key: shard_of(value, parameter) if isinstance(value, Tensor) else value
+                key: copy_shard(value, parameter) if isinstance(value, Tensor) else value
                 for key, value in state["state"][name].items()
             }
             for number, (name, parameter) in enumerate(self._parameters.items())
@@ -309,7 +309,7 @@ class OptimizerStep:
             self._scaler.load_state_dict(state["scaler"])
         if self._averages is not None:
             self._averages.restart(
-                slice_of(state["ema"][name], tensor) if name in state["ema"] else None
+                get_slice(state["ema"][name], tensor) if name in state["ema"] else None
                 for name, tensor in (self._parameters | self._buffers).items()
             )
 
@@ -385,7 +385,7 @@ def _create_schedule(job: Job, optimizer: Optimizer, steps_per_epoch: int) -> LR
         """Return the factor on the learning rate after `done` steps."""
         if done < warmup:
             return job.schedule.warmup_start + (1 - job.schedule.warmup_start) * done / warmup
-        return _decay_factor(job, (done - warmup) / max(1, steps - warmup), done // steps_per_epoch)
+        return _compute_decay_factor(job, (done - warmup) / max(1, steps - warmup), done // steps_per_epoch)
 
     return LambdaLR(optimizer, factor)
 
@@ -395,7 +395,7 @@ def warmup_steps(job: Job, steps_per_epoch: int) -> int:
     return max(job.schedule.warmup_steps, round(job.schedule.warmup_epochs * steps_per_epoch))
 
 
-def _decay_factor(job: Job, progress: float, epochs: int) -> float:
+def _compute_decay_factor(job: Job, progress: float, epochs: int) -> float:
     """Return the factor on the learning rate after the warm-up.
 
     `progress` is the completed fraction of the steps after the warm-up, and `epochs` the number of completed epochs.

@@ -15,14 +15,14 @@ _TOKEN_NAMES = ("cls_token", "class_token", "dist_token", "reg_token", "pos_embe
 """Ends of the names of tokens and position embeddings in timm and torchvision, which get no weight decay."""
 
 
-def parameter_groups(model: nn.Module, job: Job) -> dict[str, Group]:
+def create_parameter_groups(model: nn.Module, job: Job) -> dict[str, Group]:
     """Return the group of each parameter of the plain `model`, by name.
 
     Norms, biases and tokens have no weight decay unless the job requests it. They are the parameters with fewer than
     two dimensions or the name of a token. The learning rate of each layer is `layer_decay` times that of the next layer
     (Clark et al. 2020, ELECTRA; Bao et al. 2022, BEiT). In the head, it is multiplied by `head_rate`.
     """
-    depths, head = _layer_depths(model), tuple(f"{name}." for name in get_heads(model))
+    depths, head = _count_preceding_layers(model), tuple(f"{name}." for name in get_heads(model))
     # Depth of the head or, without a head, of the last layer. Layers before it have lower rates.
     last = max((depth for name, depth in depths.items() if not name.startswith(head)), default=0) + bool(head)
     no_weight_decay: Any = getattr(model, "no_weight_decay", set)  # timm's models define this method
@@ -37,7 +37,7 @@ def parameter_groups(model: nn.Module, job: Job) -> dict[str, Group]:
     return groups
 
 
-def _layer_depths(model: nn.Module) -> dict[str, int]:
+def _count_preceding_layers(model: nn.Module) -> dict[str, int]:
     """Return the number of layers before each parameter, by the parameter's name.
 
     Layers are in the order of the model's definition. A layer is a block or, in models without blocks, a module with

@@ -37,7 +37,7 @@ def is_sharded(tensor: Tensor) -> bool:
 
 
 @torch.no_grad()
-def local_shard(tensor: Any) -> Tensor:
+def get_local_shard(tensor: Any) -> Tensor:
     """Return this rank's shard of `tensor`, as a plain tensor that shares memory with it."""
     shard: Tensor = tensor.to_local() if is_sharded(tensor) else tensor.detach()
     return shard
@@ -53,7 +53,7 @@ def gather_shards(shard: Tensor, like: Any) -> Tensor | None:
     before reading.
     """
     is_first_rank = dist.get_rank() == 0
-    if not is_sharded(like) or shard.shape != local_shard(like).shape:
+    if not is_sharded(like) or shard.shape != get_local_shard(like).shape:
         return shard.detach().to("cpu", copy=True) if is_first_rank else None
     from torch.distributed.tensor import DTensor
 
@@ -75,7 +75,7 @@ def gather_shards(shard: Tensor, like: Any) -> Tensor | None:
 
 
 @torch.no_grad()
-def slice_of(tensor: Tensor, like: Any) -> Tensor:
+def get_slice(tensor: Tensor, like: Any) -> Tensor:
     """Return the slice of the complete `tensor` that this rank's shard of the parameter `like` holds.
 
     The slice is a view, so that only the slice is read from a memory-mapped file. Only packed rows are copied.
@@ -105,11 +105,11 @@ def _narrow_to_slice(tensor: Tensor, like: Any) -> Tensor:
 
 
 @torch.no_grad()
-def shard_of(tensor: Tensor, like: Any) -> Tensor:
+def copy_shard(tensor: Tensor, like: Any) -> Tensor:
     """Copy this rank's slice of the complete `tensor`, to the device and with the layout of the shard of `like`.
 
     Equal strides are required by fused optimizers. Single numbers that belong to a parameter stay on their device.
     """
     if tensor.shape != like.shape:
         return tensor.clone()
-    return torch.empty_like(local_shard(like), dtype=tensor.dtype).copy_(slice_of(tensor, like))
+    return torch.empty_like(get_local_shard(like), dtype=tensor.dtype).copy_(get_slice(tensor, like))

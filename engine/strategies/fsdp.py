@@ -14,7 +14,7 @@ from engine.contract.catalogue import StrategyEntry
 from engine.contract.events import Warned
 from engine.models.blocks import blocks
 from engine.models.registry import is_external
-from engine.optim.shards import gather_shards, local_shard, slice_of
+from engine.optim.shards import gather_shards, get_local_shard, get_slice
 from engine.strategies.base import ResolvedJob, StepResult, Strategy, StrategyError, split_batch
 from engine.strategies.distributed import Distributed, broadcast_buffers, broadcast_weights, tensors_of
 from engine.strategies.rank_times import HostTimer, ShardProfiler
@@ -105,7 +105,7 @@ class FullySharded(Distributed, SingleDevice):
         """Copy rank 0's `complete` parameters and buffers into the shards on all ranks. All ranks call it together."""
         for weights, sharded in zip(broadcast_weights(complete, self.device), tensors_of(model), strict=True):
             if self.spec.rank:
-                local_shard(sharded).copy_(slice_of(weights, sharded))
+                get_local_shard(sharded).copy_(get_slice(weights, sharded))
 
     @property
     def _computes_in_bf16(self) -> bool:
@@ -252,7 +252,7 @@ class FullySharded(Distributed, SingleDevice):
     def state_dict(self) -> dict[str, Tensor] | None:
         state: dict[str, Tensor] = {}
         for name, tensor in self.model.state_dict(keep_vars=True).items():
-            complete = gather_shards(local_shard(tensor), tensor)
+            complete = gather_shards(get_local_shard(tensor), tensor)
             if complete is not None:
                 state[name] = complete
         return state if self.spec.rank == 0 else None
@@ -263,7 +263,7 @@ class FullySharded(Distributed, SingleDevice):
         if local.keys() != state.keys():
             raise RuntimeError(f"The model's state does not fit: {', '.join(sorted(local.keys() ^ state.keys()))}.")
         for name, tensor in local.items():
-            local_shard(tensor).copy_(slice_of(state[name], tensor))
+            get_local_shard(tensor).copy_(get_slice(state[name], tensor))
 
     def sum_over_shards(self, value: Tensor) -> Tensor:
         total = value.to(self.device, copy=True)

@@ -120,7 +120,9 @@ class Pipeline(Distributed):
         StrategyError if the model can't be split.
         """
         super().wrap(model, objective, shape, resolved)
-        self._blank_target = objective.blank_targets(torch.empty(1, *shape))[0]  # has the shape and type of a target
+        self._blank_target = objective.create_blank_targets(torch.empty(1, *shape))[
+            0
+        ]  # has the shape and type of a target
         model.train()
         try:
             traces = trace(model)
@@ -337,7 +339,7 @@ class Pipeline(Distributed):
             self.profiler.mark("passes")
             losses += [loss.detach() for loss in round_losses]
             with torch.no_grad():
-                correct_count = self.objective.correct(outputs.detach().float(), targets[number])
+                correct_count = self.objective.count_correct(outputs.detach().float(), targets[number])
             correct += [correct_count] if correct_count is not None else []
             self.profiler.mark("logging")
         return losses, correct

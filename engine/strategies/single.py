@@ -79,7 +79,7 @@ class SingleDevice(Strategy):
         optimizer_step.backward(loss * self.gradient_scale if self.gradient_scale != 1.0 else loss)
         self.profiler.mark("backward")
         with torch.no_grad():
-            correct = self.objective.correct(outputs, batch.targets)
+            correct = self.objective.count_correct(outputs, batch.targets)
         self.profiler.mark("logging")
         return StepResult(loss.detach(), correct, len(batch.targets), losses)
 
@@ -90,7 +90,7 @@ class SingleDevice(Strategy):
         pass from a loss.
         """
         blank = torch.zeros(2, *self.example_shape, device=self.device)
-        extra = self.objective.extra_inputs(self.objective.blank_targets(blank))
+        extra = self.objective.extra_inputs(self.objective.create_blank_targets(blank))
         with BufferSnapshot(self.model):
             with self.autocast():
                 outputs = self.forward(blank, *extra)

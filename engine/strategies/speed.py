@@ -90,7 +90,7 @@ class Rehearsal:
         self.forward: Callable[..., Tensor] = model
         self.inputs = torch.zeros(self.images, *example_shape, device=strategy.device)
         self.inputs = self.inputs.to(memory_format=memory_format(job))
-        self._targets = objective.blank_targets(self.inputs)
+        self._targets = objective.create_blank_targets(self.inputs)
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._precision = forward_precision(job, strategy.entry)
         self._model = model

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.events import LogLine
-from engine.optim.shards import PACKED_FOR, local_shard
+from engine.optim.shards import PACKED_FOR, get_local_shard
 from engine.strategies.base import StepResult, StrategyError
 from engine.strategies.fsdp import FullySharded
 from engine.strategies.gradients import broadcast
@@ -119,7 +119,7 @@ class TensorParallel(FullySharded):
         """Replace the gradients of layers that are not divided by those of the group's first rank."""
         super()._correct_gradients()
         gradients = [
-            local_shard(parameter.grad)
+            get_local_shard(parameter.grad)
             for name, parameter in self.parameters()
             if name not in self._divided_names and parameter.grad is not None
         ]

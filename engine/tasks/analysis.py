@@ -18,23 +18,28 @@ from engine.metrics.class_counts import ClassValues
 from engine.metrics.registry import MetricWithPlugins
 
 TASK_METRIC = ""
-"""Key of the task's own metric in `Measured.metrics`. The other keys are metrics of plug-ins."""
+"""Key of the task's metric in `EvaluatedMetrics.metrics`. The other keys are metrics that the analysis adds."""
 
 Indices = tuple[int, ...]
 
 
-class Values(NamedTuple):
-    """Metric values keyed by metric id, and per-class values keyed by column title."""
+class MetricValues(NamedTuple):
+    """Metric values keyed by metric id, and the values of each class keyed by the title of their table column."""
 
     measures: Mapping[str, float]
     per_class: Mapping[str, ClassValues]
 
 
 @dataclass
-class Columns:
-    """Per-sample results of one batch or of all batches, as in `engine.contract.inference.evaluation.Samples`.
+class SampleColumns:
+    """Results of n samples, with one entry per sample in each field, or None if the task has no such result.
 
-    A field is None if the task has no such result. `probabilities` are the label probabilities, float32 [n, C].
+    Attributes:
+        correct: Score of the prediction from 0 (wrong) to 1 (correct).
+        true: Indices of the true classes.
+        predicted: Indices of the predicted classes.
+        confidence: Probability or score of the prediction.
+        probabilities: Probabilities of all classes, float32 [n, C].
     """
 
     correct: list[float] | None = None
@@ -48,12 +53,12 @@ class Columns:
 class EvaluatedMetrics:
     """Evaluated metrics keyed by name, and the results of all samples.
 
-    `weights` [n] says how many times each sample is counted in the metrics, as in a bootstrap resample.
+    `weights` [n] are the numbers of times that the metrics count each sample, as in a bootstrap resample.
     """
 
     metrics: Mapping[str, Metric]
     weights: npt.NDArray[np.int64]
-    columns: Columns
+    columns: SampleColumns
 
     @property
     def task_metric(self) -> Any:
@@ -64,7 +69,7 @@ class EvaluatedMetrics:
 
 @dataclass
 class Intervals:
-    """Confidence intervals of metrics keyed by metric id, and of per-class values keyed by column title."""
+    """Confidence intervals of metrics by metric id, and of the values of each class by the title of their column."""
 
     measures: Mapping[str, Interval] = field(default_factory=dict)
     per_class: Mapping[str, Sequence[Interval | None]] = field(default_factory=dict)
@@ -73,21 +78,21 @@ class Intervals:
 class MeasuredObjective(Protocol):
     """Methods of an objective that an analysis uses."""
 
-    def metric(self) -> Metric:
+    def create_metric(self) -> Metric:
         """Create an empty validation metric."""
         ...
 
-    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
+    def count_correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         """Return the number of correct samples in a batch, or None if this task defines no correct samples."""
         ...
 
 
 class Analysis:
-    """Analysis of models with the metrics of their objective.
+    """Evaluation of a model with the metric of its objective, additional metrics, sample results and curves.
 
     Attributes:
-        entries: Catalogue entries of the metrics that the analysis adds to those of the task.
-        depends_on_file_size: True if its metrics depend on the original size of the images in pixels.
+        entries: Catalogue entries of the additional metrics.
+        depends_on_file_size: True if the metrics depend on the original size of the images in pixels.
     """
 
     entries: tuple[Measure, ...] = ()
@@ -97,39 +102,39 @@ class Analysis:
         self.objective = objective
         self.classes = classes
 
-    def metrics(self, scale: float) -> dict[str, Metric]:
+    def create_metrics(self, scale: float) -> dict[str, Metric]:
         """Create the metrics to evaluate, keyed by name.
 
         `scale` is the side length of the original image divided by that of the loaded image.
         """
-        return {TASK_METRIC: self.objective.metric()}
+        return {TASK_METRIC: self.objective.create_metric()}
 
-    def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
+    def compute_columns(self, outputs: Tensor, targets: Tensor) -> SampleColumns:
         """Return the results of each sample in a batch, such as correctness and confidence."""
         fractions = []
         for output, target in zip(outputs.split(1), targets.split(1), strict=True):
-            fraction = self.objective.correct(output, target)
+            fraction = self.objective.count_correct(output, target)
             if fraction is None:
-                return Columns()
+                return SampleColumns()
             fractions.append(fraction.float())
-        return Columns(correct=torch.stack(fractions).tolist())
+        return SampleColumns(correct=torch.stack(fractions).tolist())
 
-    def prepare(self, columns: Columns) -> None:
-        """Receive the results of all samples. This is called once, before the other methods that use them."""
+    def prepare(self, columns: SampleColumns) -> None:
+        """Compute values that the other methods reuse from the results of all samples. By default, there are none."""
 
-    def values(self, measured: EvaluatedMetrics) -> Values:
-        """Compute the metrics. If several have the same id, the metric of the task takes precedence."""
+    def compute_values(self, measured: EvaluatedMetrics) -> MetricValues:
+        """Compute the values of all metrics. If metrics have the same id, the metric of the task takes precedence."""
         measures: dict[str, float] = {}
         per_class: dict[str, ClassValues] = {}
         for metric in measured.metrics.values():
             measures = metric.compute() | measures
             per_class = metric.per_class() | per_class
-        return Values(measures, per_class)
+        return MetricValues(measures, per_class)
 
-    def details(self, measured: EvaluatedMetrics, intervals: Intervals) -> dict[str, Any]:
+    def compute_details(self, measured: EvaluatedMetrics, intervals: Intervals) -> dict[str, Any]:
         """Return the fields of the `Evaluation` that only this task fills, such as calibration, keyed by field name."""
         return {}
 
-    def curves(self, measured: EvaluatedMetrics, intervals: Intervals) -> tuple[ClassCurves, ...]:
+    def compute_curves(self, measured: EvaluatedMetrics, intervals: Intervals) -> tuple[ClassCurves, ...]:
         """Return the curves of each class, or an empty tuple if the analysis has none."""
         return ()

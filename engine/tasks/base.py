@@ -25,11 +25,11 @@ from engine.data.randomness import RandomStreams
 from engine.data.splits import Labels
 from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.base import Metric
-from engine.metrics.registry import MetricWithPlugins, plugin_metrics_of
+from engine.metrics.registry import MetricWithPlugins, find_plugin_metrics
 from engine.models import encoders, registry
 from engine.models.base import ModelInfo
 from engine.tasks.analysis import Analysis
-from engine.tasks.explanation import Target, output_targets
+from engine.tasks.explanation import Target, create_output_targets
 from engine.tasks.predictions import PointClasses, RawScores, Scores
 
 
@@ -100,18 +100,18 @@ class Objective(ABC):
         """Return the loss of each sample, [n]."""
 
     @abstractmethod
-    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
+    def count_correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         """Return the number of correct samples in a batch, a 0-dimensional tensor.
 
         A partly correct sample counts as a fraction. Returns None if this task defines no correct samples.
         """
 
     @abstractmethod
-    def metric(self) -> Metric:
+    def create_metric(self) -> Metric:
         """Create an empty validation metric."""
 
     @abstractmethod
-    def blank_targets(self, inputs: Tensor) -> Tensor:
+    def create_blank_targets(self, inputs: Tensor) -> Tensor:
         """Return placeholder targets for a trial step with `inputs`, on the device of the inputs."""
 
     @abstractmethod
@@ -128,7 +128,7 @@ class Objective(ABC):
         `output` is on the CPU, and `image` is the same as for `show_truth`.
         """
 
-    def scores(self, output: Tensor, size: int) -> Scores:
+    def compute_scores(self, output: Tensor, size: int) -> Scores:
         """Convert the model's output for one sample to scores.
 
         `output` is on the CPU. `size` is the side length of the image that the model received, or 0 if the sample is
@@ -136,24 +136,22 @@ class Objective(ABC):
         """
         return RawScores(output)
 
-    def analysis(self, classes: Sequence[str]) -> Analysis:
-        """Create the analysis of a model with these classes."""
+    def create_analysis(self, classes: Sequence[str]) -> Analysis:
+        """Create the analysis for the evaluation of a model with these classes."""
         return self.analysis_type(self, classes)
 
-    def explanation_targets(
+    def select_explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
     ) -> list[Target]:
-        """Return the numbers to explain, taken from the model's outputs for one image, [1, ...].
-
-        The outputs have gradients.
+        """Select the numbers that heat maps explain, such as class scores, from the model's outputs for one image.
 
         Args:
-            outputs: Outputs of the model, or of its method `detections` for detectors.
+            outputs: Outputs of the model, [1, ...], or of its method `detections` for detectors. They have gradients.
             classes: Names of the classes.
             requested: Numbers of the classes to explain, or an empty sequence for the classes that the model predicts.
             size: Side length of the image that the model received.
         """
-        return output_targets(outputs[0], classes, requested)
+        return create_output_targets(outputs[0], classes, requested)
 
     def exported_outputs(self, outputs: Tensor, inputs: Tensor) -> Tensor:
         """Select the model outputs to include in an exported file. `inputs` are the inputs of the model."""
@@ -162,12 +160,12 @@ class Objective(ABC):
 
 def add_plugin_metrics(objective: Objective) -> Objective:
     """Add the metrics that plug-ins provide for the task to an objective, and return it."""
-    entry, create_metric = objective.entry, objective.metric
-    plugin_metrics = plugin_metrics_of(entry.id, entry.metrics)
+    entry, create_metric = objective.entry, objective.create_metric
+    plugin_metrics = find_plugin_metrics(entry.id, entry.metrics)
     if plugin_metrics:
         added_entries = tuple(metric.entry(name) for name, metric in plugin_metrics.items())
         objective.entry = msgspec.structs.replace(entry, metrics=(*entry.metrics, *added_entries))
-        objective.metric = lambda: MetricWithPlugins(create_metric(), plugin_metrics)  # type: ignore[method-assign]
+        objective.create_metric = lambda: MetricWithPlugins(create_metric(), plugin_metrics)  # type: ignore[method-assign]
     return objective
 
 
@@ -175,10 +173,10 @@ class FileSamples(SampleSet):
     """Samples of a single file that is divided for prediction, for example a large point cloud."""
 
     @abstractmethod
-    def points_of(self, index: int) -> tuple[Labels, npt.NDArray[np.bool_]]:
-        """Return the indices of a sample's points in the file, and a mask of the points to predict.
+    def get_points(self, index: int) -> tuple[Labels, npt.NDArray[np.bool_]]:
+        """Return the indices in the file of a sample's points, int64 [k], and a mask of the points to predict, [k].
 
-        The mask is False for points that only fill up this sample. Another sample predicts them.
+        The mask is False for points that only fill up this sample. They are predicted as part of another sample.
         """
 
 
@@ -192,19 +190,19 @@ class SampleFiles(ABC):
     noun: ClassVar[str]
 
     @abstractmethod
-    def accepts(self, path: str) -> bool:
-        """Return True if this class can probably read the file at `path`."""
+    def can_read(self, path: str) -> bool:
+        """Return True if the file at `path` probably has a supported format."""
 
     @abstractmethod
     def open(self, file: str, preprocessing: Preprocessing, job: Job) -> tuple[FileSamples, int]:
-        """Open a file to predict its points. Returns its samples, without labels, and its number of points.
+        """Open a file for prediction. Returns its samples, without labels, and its number of points.
 
-        Raises the errors of its reader.
+        Raises the errors of the file's reader.
         """
 
     @abstractmethod
-    def written_ending(self, source: str) -> str:
-        """Return the extension of the file to which the predictions for `source` are written."""
+    def get_output_extension(self, source: str) -> str:
+        """Return the extension of the file that `write` creates for the file `source`."""
 
     @abstractmethod
     def write(self, source: str, target: Path, predicted: PointClasses, values: tuple[int, ...]) -> None:
@@ -227,7 +225,7 @@ class Task(ABC):
         """Return the ids of the models, in the order of the catalogue."""
 
     @abstractmethod
-    def model_info(self, model: str) -> ModelInfo:
+    def describe_model(self, model: str) -> ModelInfo:
         """Describe a model without building it."""
 
     @abstractmethod
@@ -258,15 +256,15 @@ class Task(ABC):
         return (mean, std) if channels == 3 else ((sum(mean) / 3,) * channels, (sum(std) / 3,) * channels)
 
     @abstractmethod
-    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
-        """Return the objective of a job, given facts about its data."""
+    def create_objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
+        """Create the objective of a job, given facts about its data."""
 
     def example_shape(self, job: Job, channels: int) -> tuple[int, ...]:
         """Return the shape of one sample as the model receives it."""
         size = self.image_size(job)
         return channels, size, size
 
-    def splits(self, job: Job) -> Splits:
+    def open_splits(self, job: Job) -> Splits:
         """Open the dataset of a job. Raises DatasetError."""
         opened = open_splits(
             job.data.dataset,
@@ -278,8 +276,8 @@ class Task(ABC):
         )
         return self.prepare_splits(job, opened)
 
-    def batch_transform(self, job: Job, streams: RandomStreams, rank: int) -> Finish | None:
-        """Return the last transform that this rank's loader applies to training batches, or None if there is none."""
+    def create_batch_transform(self, job: Job, streams: RandomStreams, rank: int) -> Finish | None:
+        """Create the last transform that this rank's loader applies to training batches, or None if there is none."""
         return None
 
     def prepare_splits(self, job: Job, splits: Splits) -> Splits:
@@ -302,7 +300,7 @@ class ModelModule(Protocol):
         """Return the ids of the models."""
         ...
 
-    def model_info(self, name: str) -> ModelInfo:
+    def describe_model(self, name: str) -> ModelInfo:
         """Describe a model without building it."""
         ...
 
@@ -319,8 +317,8 @@ class ImageTask(Task):
     def model_names(self) -> tuple[str, ...]:
         return self.module.names()
 
-    def model_info(self, model: str) -> ModelInfo:
-        return self.module.model_info(model)
+    def describe_model(self, model: str) -> ModelInfo:
+        return self.module.describe_model(model)
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
         return self.module.build(job, classes, channels, self.image_size(job))

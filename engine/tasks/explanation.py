@@ -29,16 +29,16 @@ class Target(NamedTuple):
     note: str = ""
 
 
-def class_targets(
+def create_class_targets(
     logits: Tensor, probabilities: Tensor, classes: Sequence[str], requested: Sequence[int]
 ) -> list[Target]:
-    """Return the entries of `logits` [C] for the requested classes, or for the most probable class, as targets."""
+    """Create targets from the entries of `logits` [C] for the requested classes, or for the most probable class."""
     numbers = requested or [int(probabilities.argmax())]
     return [Target(classes[number], logits[number], float(probabilities[number])) for number in numbers]
 
 
-def pixel_targets(logits: Tensor, classes: Sequence[str], requested: Sequence[int]) -> list[Target]:
-    """Return a target for each requested class: the mean of its logits over the pixels predicted as this class.
+def create_pixel_targets(logits: Tensor, classes: Sequence[str], requested: Sequence[int]) -> list[Target]:
+    """Create a target for each requested class: the mean of its logits over the pixels predicted as this class.
 
     This is Seg-Grad-CAM (Vinogradova et al. 2020, section 3). `logits` are [C, h, w]. If no class is requested, the
     most frequent class in the image is used, except the first class, which usually is the background.
@@ -49,14 +49,15 @@ def pixel_targets(logits: Tensor, classes: Sequence[str], requested: Sequence[in
         requested = [int(counts[1:].argmax()) + 1 if counts[1:].any() else 0]
     probabilities = logits.detach().softmax(0)
     return [
-        mean_target(classes[number], logits[number], probabilities[number], predicted == number) for number in requested
+        create_mean_target(classes[number], logits[number], probabilities[number], predicted == number)
+        for number in requested
     ]
 
 
-def mean_target(name: str, logits: Tensor, probabilities: Tensor, pixels: Tensor) -> Target:
-    """Return a target: the mean of `logits` [h, w] over the pixels where the mask `pixels` is True.
+def create_mean_target(name: str, logits: Tensor, probabilities: Tensor, pixels: Tensor) -> Target:
+    """Create a target from the mean of `logits` [h, w] over the pixels where the mask `pixels` is True.
 
-    If it is True nowhere, the mean is over all pixels. `name` is the name of the class.
+    If no pixel is True, the mean is over all pixels. `name` is the name of the class.
     """
     if pixels.any():
         return Target(name, logits[pixels].mean(), float(probabilities[pixels].mean()))
@@ -64,10 +65,10 @@ def mean_target(name: str, logits: Tensor, probabilities: Tensor, pixels: Tensor
     return Target(name, logits.mean(), float(probabilities.mean()), note=note)
 
 
-def output_targets(output: Tensor, classes: Sequence[str], requested: Sequence[int]) -> list[Target]:
-    """Return the scores of the requested classes as targets.
+def create_output_targets(output: Tensor, classes: Sequence[str], requested: Sequence[int]) -> list[Target]:
+    """Create targets from the scores of the requested classes.
 
-    If no class is requested, or the output does not have one score per class, return the mean of the output.
+    If no class is requested, or the output does not have one score per class, the target is the mean of the output.
     """
     if requested and output.shape[:1] == (len(classes),):
         return [Target(classes[number], output[number].mean()) for number in requested]

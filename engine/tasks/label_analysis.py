@@ -23,7 +23,7 @@ from engine.metrics.label_curves import (
     roc_area,
     threshold_rows,
 )
-from engine.tasks.analysis import Analysis, Columns, EvaluatedMetrics, Intervals, Values
+from engine.tasks.analysis import Analysis, EvaluatedMetrics, Intervals, MetricValues, SampleColumns
 
 MAX_RESAMPLED_CELLS = 1 << 21
 """Maximum number of samples times classes for which curves are resampled.
@@ -35,12 +35,13 @@ Floats = npt.NDArray[np.float64]
 
 
 class Predictions(NamedTuple):
-    """Predictions for all samples.
+    """Predictions for all n samples.
 
     Attributes:
         confidence: Confidence of each prediction, [n * per_sample].
         correct: 1 for each correct prediction, otherwise 0, [n * per_sample].
-        positives: Number of predictions that would be correct if all classes or labels were found.
+        per_sample: Number of predictions per sample.
+        positives: Number of true classes or labels, which predictions can find.
     """
 
     confidence: Floats
@@ -59,28 +60,28 @@ class LabelAnalysis(Analysis):
     )
 
     @abstractmethod
-    def predictions(self, columns: Columns) -> Predictions:
-        """Convert the results of all samples to predictions with a confidence and a correctness each."""
+    def convert_to_predictions(self, columns: SampleColumns) -> Predictions:
+        """Convert the results of all samples to predictions, each with its confidence and correctness."""
 
     @abstractmethod
-    def fit(self, columns: Columns) -> FittedTemperature | None:
+    def fit_temperature(self, columns: SampleColumns) -> FittedTemperature | None:
         """Fit the temperature that calibrates the probabilities, or return None if there are too few samples."""
 
-    def prepare(self, columns: Columns) -> None:
-        """Rank the samples by the probability of each class, and fit the temperature, for use in the other methods."""
+    def prepare(self, columns: SampleColumns) -> None:
+        """Sort the samples by the probability of each class, and fit the temperature. The other methods use both."""
         assert columns.true is not None
         assert columns.probabilities is not None
-        truth = true_class_mask(columns.true, len(self.classes))
+        truth = make_true_class_mask(columns.true, len(self.classes))
         self._ranked = [RankedScores(columns.probabilities[:, c], truth[:, c]) for c in range(len(self.classes))]
-        self._predictions = self.predictions(columns)
-        self._fitted = self.fit(columns)
+        self._predictions = self.convert_to_predictions(columns)
+        self._fitted = self.fit_temperature(columns)
 
-    def values(self, measured: EvaluatedMetrics) -> Values:
+    def compute_values(self, measured: EvaluatedMetrics) -> MetricValues:
         """Return the metrics, with the calibration error, average precision and ROC area added.
 
         The last two are left out of bootstrap resamples if there are too many samples and classes.
         """
-        measures, per_class = super().values(measured)
+        measures, per_class = super().compute_values(measured)
         predictions, weights = self._predictions, measured.weights
         binned = calibration.sum_in_bins(
             predictions.confidence, predictions.correct, weights.repeat(predictions.per_sample)
@@ -88,20 +89,21 @@ class LabelAnalysis(Analysis):
         measures = {**measures, "ece": calibration.expected_calibration_error(binned)}
         is_resampled = bool((weights != 1).any())
         if is_resampled and weights.size * len(self.classes) > MAX_RESAMPLED_CELLS:
-            return Values(measures, per_class)
+            return MetricValues(measures, per_class)
         counts = [ranked.counts(weights) for ranked in self._ranked]
         precisions, areas = tuple(map(average_precision, counts)), tuple(map(roc_area, counts))
-        means = _mean_measure("map", precisions) | _mean_measure("auc", areas)
-        return Values(means | measures, {"AP": precisions, "AUC": areas, **per_class})
+        means = _average_measure("map", precisions) | _average_measure("auc", areas)
+        return MetricValues(means | measures, {"AP": precisions, "AUC": areas, **per_class})
 
-    def details(self, measured: EvaluatedMetrics, intervals: Intervals) -> dict[str, Any]:
+    def compute_details(self, measured: EvaluatedMetrics, intervals: Intervals) -> dict[str, Any]:
         """Return the calibration, before and after fitting a temperature, and the table of thresholds."""
         predictions, fitted = self._predictions, self._fitted
         binned = calibration.sum_in_bins(predictions.confidence, predictions.correct)
         report = Calibration(
             ece=intervals.measures["ece"],
             bins=tuple(
-                _reliability_bin(*each) for each in enumerate(zip(*(sums.tolist() for sums in binned), strict=True))
+                _create_reliability_bin(*each)
+                for each in enumerate(zip(*(sums.tolist() for sums in binned), strict=True))
             ),
             temperature=fitted.temperature if fitted else None,
             ece_before=fitted.ece[0] if fitted else None,
@@ -112,16 +114,16 @@ class LabelAnalysis(Analysis):
         rows = threshold_rows(predictions.confidence, predictions.correct > 0, predictions.positives)
         return {"calibration": report, "thresholds": rows}
 
-    def curves(self, measured: EvaluatedMetrics, intervals: Intervals) -> tuple[ClassCurves, ...]:
+    def compute_curves(self, measured: EvaluatedMetrics, intervals: Intervals) -> tuple[ClassCurves, ...]:
         """Return the curves of each class with the intervals of its average precision and ROC area."""
         precisions, areas = intervals.per_class["AP"], intervals.per_class["AUC"]
         return tuple(
-            _class_curves(number, *each)
+            _create_class_curves(number, *each)
             for number, each in enumerate(zip(self._ranked, precisions, areas, strict=True))
         )
 
 
-def true_class_mask(true: list[tuple[int, ...]], classes: int) -> npt.NDArray[np.bool_]:
+def make_true_class_mask(true: list[tuple[int, ...]], classes: int) -> npt.NDArray[np.bool_]:
     """Convert the true classes of each sample to a mask, [n, classes]."""
     truth = np.zeros((len(true), classes), bool)
     rows = np.repeat(np.arange(len(true)), [len(each) for each in true])
@@ -129,16 +131,16 @@ def true_class_mask(true: list[tuple[int, ...]], classes: int) -> npt.NDArray[np
     return truth
 
 
-def _mean_measure(name: str, values: ClassValues) -> dict[str, float]:
-    """Return the mean of the values that are not None under the key `name`, or {} if all are None."""
+def _average_measure(name: str, values: ClassValues) -> dict[str, float]:
+    """Return {name: mean} with the mean of the values that are not None, or {} if all are None."""
     present = [value for value in values if value is not None]
     return {name: float(np.mean(present))} if present else {}
 
 
-def _reliability_bin(number: int, sums: tuple[float, float, float]) -> ReliabilityBin:
+def _create_reliability_bin(number: int, sums: tuple[float, float, float]) -> ReliabilityBin:
     """Create the report of the calibration bin with the index `number`.
 
-    `sums` are the number of predictions in it, the sum of their confidences, and the number of correct ones.
+    `sums` are the number of predictions in the bin, the sum of their confidences, and the number of correct predictions.
     """
     count, confidence, correct = sums
     return ReliabilityBin(
@@ -150,7 +152,9 @@ def _reliability_bin(number: int, sums: tuple[float, float, float]) -> Reliabili
     )
 
 
-def _class_curves(number: int, ranked: RankedScores, precision: Interval | None, area: Interval | None) -> ClassCurves:
+def _create_class_curves(
+    number: int, ranked: RankedScores, precision: Interval | None, area: Interval | None
+) -> ClassCurves:
     """Return the precision-recall and ROC curves of a class.
 
     `precision` is its average precision, or None if the class has no samples; the curves are then empty. `area` is the

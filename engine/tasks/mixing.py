@@ -29,12 +29,12 @@ def has_mixed_targets(job: Job) -> bool:
     return bool(job.augmentation.mixup or job.augmentation.cutmix)
 
 
-def mixing_transform(
+def create_mixing_transform(
     job: Job, entry: TaskEntry, classes: int, streams: RandomStreams, *, training: bool
 ) -> Finish | None:
-    """Return the transform for batches if the job mixes images in this task, otherwise None.
+    """Create the transform for batches if the job mixes images in this task, otherwise return None.
 
-    If `training` is False, images are not mixed, but their targets are converted to the same form.
+    If `training` is False, the transform does not mix images, but converts targets to class fractions.
     """
     if not has_mixed_targets(job) or not {"mixup", "cutmix"} & set(entry.fields):
         return None

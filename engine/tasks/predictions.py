@@ -294,7 +294,7 @@ def format_line_fraction(fraction: float) -> str:
     return f"Lines on {100 * fraction:.1f}% of it"
 
 
-def palette(classes: int) -> Bytes:
+def create_palette(classes: int) -> Bytes:
     """Return the colors for the values 0 to 255 in a mask of `classes` classes, uint8 [256, 3].
 
     These are the colors of the legend, and white for pixels without a class.

@@ -35,7 +35,7 @@ from engine.models.registry import MODELS
 from engine.models.tensor_detector import LoadableDetector
 from engine.strategies.base import Strategy, memory_format
 from engine.tasks.base import Task
-from engine.tasks.mixing import mixing_transform
+from engine.tasks.mixing import create_mixing_transform
 from engine.training.callbacks.predictions import PickedImages, PickedSamples, Predictions, RankSamples
 from engine.training.report import Reporter
 from engine.training.sample_processes import SampleProcesses, SplitName, should_use_processes
@@ -160,7 +160,7 @@ class DataLoaders:
         """Return the task's transform of training batches, or None for other batches and tasks without a transform."""
         if not sampler.shuffle:
             return None
-        return self._task.batch_transform(self._spec.job, self._streams, self._strategy.data_rank)
+        return self._task.create_batch_transform(self._spec.job, self._streams, self._strategy.data_rank)
 
     def _create_sample_loader(self, samples: SampleSet, sampler: GlobalBatchSampler, *, threads: int) -> SampleLoader:
         """Create a loader for samples that are not images. It uses separate processes if they have been started."""
@@ -185,7 +185,7 @@ class DataLoaders:
         job, strategy, is_training = self._spec.job, self._strategy, sampler.shuffle
         finish = self._batch_transform(sampler)
         if finish is None:
-            finish = mixing_transform(
+            finish = create_mixing_transform(
                 job, self._task.entry, len(self._splits.classes), self._streams, training=is_training
             )
         return create_image_loader(
@@ -221,7 +221,7 @@ def size_limits(job: Job, task: Task, model: nn.Module) -> SizeLimits:
     if name in MODELS:
         smallest = MODELS[name].min_image_size
     elif name in task.model_names():
-        smallest = task.model_info(name).min_image_size
+        smallest = task.describe_model(name).min_image_size
     return limits._replace(smallest=max(limits.smallest, math.ceil(smallest / limits.step) * limits.step))
 
 

@@ -42,10 +42,10 @@ def render(request: PreviewRequest, emit: Callable[[PreviewImage], None]) -> boo
     task = TASKS[job.task]
     if problems := errors(augmentation_problems(job)):
         raise TaskError.of(problems[0])
-    splits = task.splits(job)
+    splits = task.open_splits(job)
     if isinstance(splits.train, SampleSet):
         raise TaskError("task", "The samples of this task are not images.", "Their augmentation can't be previewed.")
-    objective = task.objective(job, DatasetInfo(splits.classes, splits.channels))
+    objective = task.create_objective(job, DatasetInfo(splits.classes, splits.channels))
     sampler = _FixedSampler(request.samples, len(splits.train), RandomStreams(job.training.seed))
     loader = create_image_loader(
         job.with_fields(picture_cache="off", multi_scale=0.0),

@@ -230,7 +230,7 @@ def main() -> int:
     job, folder, threads = control.recv()
     os.chdir(folder)
     torch.set_num_threads(1)  # more threads would prevent a fork
-    splits = TASKS[job.task].splits(job)
+    splits = TASKS[job.task].open_splits(job)
     streams = RandomStreams(job.training.seed)
     _find_samples(splits, "train").streams = _find_samples(splits, "val").streams = streams
     gc.collect()

@@ -60,7 +60,7 @@ class Trainer:
         self.agreement = Agreement(strategy.collectives, spec.world_size)
         self.leads = spec.rank == 0  # True on the rank that reports
         self.step = start.step
-        self.metric = strategy.objective.metric()
+        self.metric = strategy.objective.create_metric()
         self.stepper = ResilientStep(strategy, optimizer_step, self._emit, lambda: checkpointer.has_checkpoint)
         self.stopping = checkpointer.stopping
         self.report = StepReport(strategy, self._emit, lambda: checkpointer.has_checkpoint)

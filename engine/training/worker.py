@@ -25,7 +25,7 @@ from engine.data.randomness import Purpose, RandomStreams
 from engine.models.meta_device import build_skeleton
 from engine.models.model_surgery import freeze_norms
 from engine.optim.optimizer_step import Groups, OptimizerStep
-from engine.optim.parameter_groups import parameter_groups
+from engine.optim.parameter_groups import create_parameter_groups
 from engine.strategies import STRATEGIES
 from engine.strategies.base import ResolvedJob, Strategy
 from engine.system import compile_cache, linux, paths
@@ -149,7 +149,7 @@ def prepare(spec: WorkerSpec, reporter: Reporter) -> WorkerContext:
     streams = RandomStreams(job.training.seed)
     counts = _parameter_counts(model)
     frozen = enable_frozen_gradients(model) if job.unfreezes else frozenset()
-    groups = parameter_groups(model, job)
+    groups = create_parameter_groups(model, job)
     autotuner = _wrap(strategy, task, splits, model, checkpoint, reporter=reporter)
     spec = msgspec.structs.replace(spec, job=strategy.job)
     del model  # a rank of a pipeline keeps only its stage
@@ -251,7 +251,7 @@ def _wrap(
     """
     job = strategy.spec.job
     example_shape = task.example_shape(job, splits.channels)
-    objective = add_plugin_metrics(task.objective(job, _dataset_info(splits)))
+    objective = add_plugin_metrics(task.create_objective(job, _dataset_info(splits)))
     steps = _steps_left(job, splits, checkpoint)
     strategy.is_stopped = lambda: reporter.stop_requested
     autotuner = Autotuner(
@@ -274,7 +274,7 @@ def _wrap(
 
 def _open_dataset(spec: WorkerSpec, strategy: Strategy, task: Task) -> Splits:
     """Open the job's dataset and check that all ranks have the same data."""
-    splits = task.splits(spec.job)
+    splits = task.open_splits(spec.job)
     if spec.world_size > 1:
         check_same_dataset(splits, spec.job.data.dataset, strategy.collectives.all_gather_objects)
     return splits

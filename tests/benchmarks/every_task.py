@@ -192,7 +192,7 @@ class _Silent:
 def evaluate_outputs(job: Job, task: Task, splits: Splits, outputs_of: Callable[[Batch], Tensor]) -> dict[str, float]:
     """Return the validation metrics for the outputs that `outputs_of` computes from each batch."""
     dataset_info = DatasetInfo(splits.classes, splits.channels, lambda: splits.train.class_counts(len(splits.classes)))
-    measures = task.objective(job, dataset_info).metric()
+    measures = task.create_objective(job, dataset_info).create_metric()
     with torch.no_grad():
         for batch in batches(job, task, splits):
             assert batch is not None

@@ -74,7 +74,7 @@ def main() -> int:
         print(describe_environment())
         for name, load in LOADS.items():
             job = make_job(folder, name, load)
-            splits = load_task(job).splits()
+            splits = load_task(job).open_splits()
             assert isinstance(splits.train, SampleSet)
             with closing(SampleProcesses(job, splits, print)) as processes:
                 if not processes.wait(120):

@@ -105,7 +105,7 @@ class Trial:
     def automatic(self) -> ModelSplit:
         self.strategy.wrap(
             copy.deepcopy(self.plain),
-            self.task.objective(self.job, make_dataset_info(CLASSES)),
+            self.task.create_objective(self.job, make_dataset_info(CLASSES)),
             self.shape,
             ResolvedJob(self.job),
         )
@@ -121,7 +121,7 @@ class Trial:
         strategy.given = msgspec.structs.replace(split, split_points=(place,))
         strategy.wrap(
             copy.deepcopy(self.plain),
-            self.task.objective(self.job, make_dataset_info(CLASSES)),
+            self.task.create_objective(self.job, make_dataset_info(CLASSES)),
             self.shape,
             ResolvedJob(self.job),
         )

@@ -11,4 +11,4 @@ def make_dataset_info(classes: int) -> DatasetInfo:
 
 
 def make_classification_objective(classes: int = 2) -> Objective:
-    return TASKS["classification"].objective(Job(), make_dataset_info(classes))
+    return TASKS["classification"].create_objective(Job(), make_dataset_info(classes))

@@ -18,10 +18,10 @@ def compute_on_ranks(
 
     `batches` is the size of all batches, or a sequence with the size of each.
     """
-    metrics = [objective.metric() for _ in range(ranks)]
+    metrics = [objective.create_metric() for _ in range(ranks)]
     for index, batch in enumerate(zip(outputs.split(batches), targets.split(batches), strict=True)):
         metrics[index % ranks].update(*batch)
-    total = objective.metric()
+    total = objective.create_metric()
     total.counters = torch.stack([each.counters for each in metrics]).sum(0)
     total.rows = torch.cat([each.rows for each in metrics])
     return total

@@ -55,7 +55,7 @@ def make_trained_model(
         job=job,
         task=TASKS[task],
         module=module.eval().requires_grad_(False),
-        objective=TASKS[task].objective(job, DatasetInfo(classes, channels, lambda: [1.0] * len(classes))),
+        objective=TASKS[task].create_objective(job, DatasetInfo(classes, channels, lambda: [1.0] * len(classes))),
         classes=classes,
         channels=channels,
         size=size,

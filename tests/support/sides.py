@@ -168,7 +168,7 @@ def _time_task_steps(setting: Setting, job: Job, layout: torch.memory_format) ->
     splits = task.prepare_splits(
         job, open_splits(job.data.dataset, val_fraction=job.data.val_fraction, seed=job.training.seed, kinds=formats)
     )
-    objective = task.objective(job, DatasetInfo(splits.classes, splits.channels))
+    objective = task.create_objective(job, DatasetInfo(splits.classes, splits.channels))
     size = task.image_size(job)
     loaded = [splits.train.load(index, size, splits.channels) for index in range(setting.batch)]
     pixels = torch.stack(loaded).to(setting.device)

@@ -59,7 +59,7 @@ def footprint_of(job: Job, base_bytes: int, limits: tuple[int, ...]) -> Footprin
     available for the job on each device.
     """
     task = TASKS[job.task]
-    splits = task.splits(job)
+    splits = task.open_splits(job)
     seed(job.training.seed)
     model = task.build_model(job, len(splits.classes), splits.channels)
     shape = task.example_shape(job, splits.channels)

@@ -284,7 +284,7 @@ def _validate_twice(trial: _Trial, val: SplitLoader) -> tuple[float, float]:
     one, and the results are those of the first.
     """
     strategy = trial.strategy
-    metric, predictions = strategy.objective.metric(), trial.prepared.dataloaders.create_predictions()
+    metric, predictions = strategy.objective.create_metric(), trial.prepared.dataloaders.create_predictions()
     batch_count = max(1, math.ceil(len(trial.prepared.splits.val) / strategy.job.training.batch_size))
     seconds = fraction = 0.0
     for number in range(2):

@@ -97,7 +97,7 @@ def _build_model(job: Job) -> tuple[nn.Module, int]:
     classes, channels = NO_DIGITS if job.model.name == MNIST_CNN else NO_DATASET
     try:
         if job.data.dataset:
-            splits = TASKS[job.task].splits(job)
+            splits = TASKS[job.task].open_splits(job)
             classes, channels = len(splits.classes), splits.channels
         fresh = job.with_fields(pretrained=False, weights_file="")
         return TASKS[job.task].build_model(fresh, classes, channels), channels

@@ -28,7 +28,7 @@ _ALWAYS_LISTED = ("epochs", "batch_size", "optimizer", "learning_rate", "schedul
 _PLACEHOLDER = "*To be written by whoever publishes this model.*"
 
 
-def model_card_text(
+def compose_model_card(
     model: TrainedModel,
     files: Sequence[WrittenFile],
     compared: Sequence[ComparedFile],
@@ -128,7 +128,7 @@ def _metric_table(model: TrainedModel, compared: Sequence[ComparedFile]) -> str:
     if measured:
         columns.append((f"this checkpoint, {measured[0].samples} samples", measured[0].torch_measures))
     columns += [(f"{each.name}, {each.samples} samples", each.measures) for each in measured]
-    columns += _evaluations(model).items()
+    columns += _read_evaluation_metrics(model).items()
     if not columns:
         return "*None were saved.*"
     rows = [
@@ -139,7 +139,7 @@ def _metric_table(model: TrainedModel, compared: Sequence[ComparedFile]) -> str:
     return "\n".join([header, "|---|" + "---|" * len(columns), *rows])
 
 
-def _evaluations(model: TrainedModel) -> dict[str, dict[str, float]]:
+def _read_evaluation_metrics(model: TrainedModel) -> dict[str, dict[str, float]]:
     """Return the metrics of this checkpoint from the latest saved evaluation on each dataset and split."""
     evaluations: dict[str, dict[str, float]] = {}
     for saved in evaluations_of(model.run.path):
@@ -263,15 +263,15 @@ ENGINE_BATCH_SIZES = (1, 8, 32)
 """Minimum, optimal and maximum batch size of a TensorRT engine."""
 
 
-def onnx_commands(model: TrainedModel, export: Exportable, names: list[str]) -> list[NextCommand]:
+def suggest_onnx_commands(model: TrainedModel, export: Exportable, names: list[str]) -> list[NextCommand]:
     """Return commands that use the ONNX files `names`. The first file must be in fp32.
 
     trtexec in TensorRT 11 has neither --fp16 nor --int8. It uses the number types in the file, so nvidia-modelopt first
     converts the file to fp16.
     """
-    shapes = _shape_flags(model, export)
+    shapes = _format_shape_flags(model, export)
     commands = [
-        NextCommand(purpose="TensorRT engine, fp32", command=_trtexec(names[0], "model.plan", shapes)),
+        NextCommand(purpose="TensorRT engine, fp32", command=_format_trtexec_command(names[0], "model.plan", shapes)),
         NextCommand(
             purpose="TensorRT engine, fp16: convert the file",
             command='pip install "nvidia-modelopt[onnx]" && python -m modelopt.onnx.autocast '
@@ -279,11 +279,11 @@ def onnx_commands(model: TrainedModel, export: Exportable, names: list[str]) -> 
         ),
         NextCommand(
             purpose="TensorRT engine, fp16: build the engine",
-            command=_trtexec("model-fp16.onnx", "model-fp16.plan", shapes),
+            command=_format_trtexec_command("model-fp16.onnx", "model-fp16.plan", shapes),
         ),
     ]
     commands += [
-        NextCommand(purpose="TensorRT engine, int8", command=_trtexec(name, "model-int8.plan", shapes))
+        NextCommand(purpose="TensorRT engine, int8", command=_format_trtexec_command(name, "model-int8.plan", shapes))
         for name in names[1:]
     ]
     openvino = f"import openvino; openvino.save_model(openvino.convert_model('{names[0]}'), 'model.xml')"
@@ -298,7 +298,7 @@ def upload_command() -> NextCommand:
     )
 
 
-def _trtexec(source: str, engine: str, shapes: str) -> str:
+def _format_trtexec_command(source: str, engine: str, shapes: str) -> str:
     """Return the trtexec command that builds the TensorRT engine `engine` from the ONNX file `source`.
 
     `shapes` are the flags for the shapes of the input.
@@ -306,7 +306,7 @@ def _trtexec(source: str, engine: str, shapes: str) -> str:
     return f"trtexec --onnx={source} --saveEngine={engine} {shapes}"
 
 
-def _shape_flags(model: TrainedModel, export: Exportable) -> str:
+def _format_shape_flags(model: TrainedModel, export: Exportable) -> str:
     """Return trtexec's flags for the smallest, usual and largest shape of the input."""
     sample = _sample_shape(model, export)
     flags = []

@@ -34,7 +34,7 @@ RunBatch = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Samples:
+class ComparisonSamples:
     """Samples on which a converted file is compared with its model.
 
     Attributes:
@@ -50,17 +50,17 @@ class Samples:
     train: ImageSet | SampleSet | None = None
 
 
-def load_samples(model: TrainedModel) -> Samples:
+def load_samples(model: TrainedModel) -> ComparisonSamples:
     """Load validation and training samples from the run's dataset, or generate random inputs if it can't be read.
 
     Raises CannotLoad for a user-defined task whose dataset can't be read.
     """
     splits: Splits | None
     try:
-        splits = model.task.splits(model.job)
+        splits = model.task.open_splits(model.job)
         inputs = next(iterate_inputs(model, splits.val, max(BATCH_SIZES)))
         inputs = inputs[torch.arange(max(BATCH_SIZES)) % len(inputs)]
-        return Samples("validation", inputs, splits.val, splits.train)
+        return ComparisonSamples("validation", inputs, splits.val, splits.train)
     except (DatasetError, TaskError, StopIteration) as error:
         if model.task.entry.file:
             problems = error.problems if isinstance(error, DatasetError) else ()
@@ -68,19 +68,21 @@ def load_samples(model: TrainedModel) -> Samples:
     shape = model.task.example_shape(model.job, model.channels)
     generator = torch.Generator().manual_seed(0)
     if not model.size:
-        return Samples("random", torch.randn(max(BATCH_SIZES), *shape, generator=generator))
+        return ComparisonSamples("random", torch.randn(max(BATCH_SIZES), *shape, generator=generator))
     pixels = torch.randint(0, 256, (max(BATCH_SIZES), *shape), generator=generator, dtype=torch.uint8)
-    return Samples("random", model.normalize(pixels))
+    return ComparisonSamples("random", model.normalize(pixels))
 
 
 def iterate_inputs(model: TrainedModel, samples: ImageSet | SampleSet, batch_size: int) -> Iterator[Tensor]:
     """Yield batches of model inputs in a random order that depends only on the run's seed."""
-    for batch in iterate_batches(model, samples, batch_size=batch_size, selected=_random_order(model, len(samples))):
+    for batch in iterate_batches(
+        model, samples, batch_size=batch_size, selected=_draw_random_order(model, len(samples))
+    ):
         if len(batch.inputs):
             yield batch.inputs
 
 
-def _random_order(model: TrainedModel, count: int) -> np.ndarray:
+def _draw_random_order(model: TrainedModel, count: int) -> np.ndarray:
     """Return up to `QUALITY_SAMPLES` random indices below `count`.
 
     The order is random because folders are sorted by class. It depends only on the run's seed.
@@ -91,9 +93,9 @@ def _random_order(model: TrainedModel, count: int) -> np.ndarray:
 def compare_outputs(
     model: TrainedModel, export: Exportable, run_file: RunBatch, inputs: Tensor
 ) -> tuple[Difference, ...]:
-    """Compare the outputs of `run_file` with those of the model, for each of the `BATCH_SIZES`.
+    """Compare the outputs of a converted file with those of the model, for each of the `BATCH_SIZES`.
 
-    If the file accepts images of any size, the images in the last batch are twice as wide.
+    `run_file` runs the file on a batch. If the file accepts images of any size, the images in the last batch are twice as wide.
     """
     differences = []
     for batch_size in BATCH_SIZES:
@@ -114,7 +116,7 @@ def compare_outputs(
 
 @torch.inference_mode()
 def compute_reference_outputs(model: TrainedModel, inputs: Tensor) -> Tensor:
-    """Return the model's outputs in fp32, without those that an exported file lacks."""
+    """Return the model's outputs in fp32, without those that exported files don't include."""
     return model.objective.exported_outputs(model.module(inputs).float(), inputs)
 
 
@@ -153,8 +155,8 @@ def compare_metrics(
 
     At most `QUALITY_SAMPLES` samples are used, and no more batches are started after `MAX_METRICS_S` seconds.
     """
-    expected, actual = model.objective.metric(), model.objective.metric()
-    indices = _random_order(model, len(val))
+    expected, actual = model.objective.create_metric(), model.objective.create_metric()
+    indices = _draw_random_order(model, len(val))
     processed, started = 0, time.monotonic()
     for batch in iterate_batches(model, val, batch_size=max(BATCH_SIZES), selected=indices):
         if len(batch.inputs):

@@ -31,8 +31,15 @@ from engine.contract.inference.conversion import (
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem, errors
 from engine.inference.conversion import comparison
-from engine.inference.conversion.card import CARD, CURVES, model_card_text, onnx_commands, upload_command, write_curves
-from engine.inference.conversion.comparison import Samples, load_samples
+from engine.inference.conversion.card import (
+    CARD,
+    CURVES,
+    compose_model_card,
+    suggest_onnx_commands,
+    upload_command,
+    write_curves,
+)
+from engine.inference.conversion.comparison import ComparisonSamples, load_samples
 from engine.inference.conversion.exportable import Exportable, prepare_for_export
 from engine.inference.conversion.failure import CannotConvert
 from engine.inference.conversion.weights_file import CONFIG, WEIGHTS, Library, make_library_runner, write_weights
@@ -136,7 +143,7 @@ class _Conversion:
     """Conversion of one model to the requested files in `folder`."""
 
     model: TrainedModel
-    samples: Samples
+    samples: ComparisonSamples
     request: ConvertRequest
     folder: Path
     stages: _StageProgress
@@ -177,7 +184,7 @@ class _Conversion:
             self._add_file(CURVES, "the training's curves")
         if self.request.packed:
             self.commands.append(upload_command())
-        text = model_card_text(self.model, self.files, self.compared, library, self.commands)
+        text = compose_model_card(self.model, self.files, self.compared, library, self.commands)
         paths.write_atomically(self.folder / CARD, text.encode())
         self._add_file(CARD, "the model's card")
 
@@ -207,7 +214,7 @@ class _Conversion:
         Raises CannotConvert if the outputs differ.
         """
         from engine.inference.conversion.onnx_file import collect_metadata, write_onnx
-        from engine.inference.conversion.script import SCRIPT, write_example, write_script_source
+        from engine.inference.conversion.script import SCRIPT, create_script_source, write_example
 
         self.stages.start("Exporting to ONNX")
         export = prepare_for_export(self.model, options)
@@ -225,13 +232,13 @@ class _Conversion:
         names = [ONNX]
         if options.int8:
             names += self._quantize(path, export)
-        paths.write_atomically(self.folder / SCRIPT, write_script_source(self.model).encode())
+        paths.write_atomically(self.folder / SCRIPT, create_script_source(self.model).encode())
         self._add_file(SCRIPT, "a script that predicts with it")
         if self.request.packed:
             example = write_example(self.folder, self.model, self.samples, export)
             if example is not None:
                 self._add_file(example.name, "a validation sample to try it on")
-        self.commands += onnx_commands(self.model, export, names)
+        self.commands += suggest_onnx_commands(self.model, export, names)
 
     def _quantize(self, source: Path, export: Exportable) -> list[str]:
         """Write the int8 file and return its name in a list. If that fails, add a problem and return an empty list."""

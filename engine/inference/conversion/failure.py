@@ -31,7 +31,7 @@ def describe_export_failure(error: BaseException) -> Problem:
 
     It names the unsupported operation, or the line in the model's code.
     """
-    chain = _error_chain(error)
+    chain = _list_causes(error)
     text = "\n".join(map(str, chain))
     for pattern in _UNSUPPORTED_OPERATION:
         match = pattern.search(text)
@@ -53,7 +53,7 @@ def describe_export_failure(error: BaseException) -> Problem:
     )
 
 
-def _error_chain(error: BaseException) -> list[BaseException]:
+def _list_causes(error: BaseException) -> list[BaseException]:
     """Return an error followed by the errors that caused it. The original cause comes last."""
     chain: list[BaseException] = []
     current: BaseException | None = error
@@ -74,7 +74,7 @@ def first_line(error: BaseException) -> str:
 def suppress_output() -> Iterator[None]:
     """Suppress warnings and log messages of exporters and loaders inside the context.
 
-    Their results are verified afterwards.
+    Users don't need them, since the exported or loaded model is verified afterwards.
     """
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)

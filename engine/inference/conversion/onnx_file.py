@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from engine.contract.inference.conversion import OnnxOptions
 from engine.contract.problems import Problem
-from engine.inference.conversion.comparison import Samples, iterate_inputs
+from engine.inference.conversion.comparison import ComparisonSamples, iterate_inputs
 from engine.inference.conversion.exportable import WIDTH, Exportable, double_width
 from engine.inference.conversion.failure import CannotConvert, describe_export_failure, first_line, suppress_output
 from engine.inference.trained_model import TrainedModel
@@ -139,7 +139,7 @@ def _create_runtime_problem(action: str, error: Exception) -> Problem:
 CALIBRATION_SAMPLES, CALIBRATION_BATCH = 100, 4
 
 
-def write_int8(path: Path, source: Path, model: TrainedModel, export: Exportable, samples: Samples) -> None:
+def write_int8(path: Path, source: Path, model: TrainedModel, export: Exportable, samples: ComparisonSamples) -> None:
     """Quantize the weights and activations of the ONNX file `source` to 8 bits. Raises CannotConvert, OSError.
 
     The result has the QDQ format, which onnxruntime, TensorRT and OpenVINO can read. Quantization is symmetric because
@@ -151,7 +151,7 @@ def write_int8(path: Path, source: Path, model: TrainedModel, export: Exportable
     if samples.train is None:
         message = "Converting to int8 needs the run's dataset, which can't be read."
         raise CannotConvert(Problem("int8", message, "Restore the dataset, or leave int8 off."))
-    batches = _calibration_inputs(model, export, samples)
+    batches = _iterate_calibration_inputs(model, export, samples)
 
     class Reader(CalibrationDataReader):
         def get_next(self) -> dict[str, Any] | None:
@@ -180,7 +180,9 @@ def write_int8(path: Path, source: Path, model: TrainedModel, export: Exportable
         prepared.unlink(missing_ok=True)
 
 
-def _calibration_inputs(model: TrainedModel, export: Exportable, samples: Samples) -> Iterator[dict[str, Any]]:
+def _iterate_calibration_inputs(
+    model: TrainedModel, export: Exportable, samples: ComparisonSamples
+) -> Iterator[dict[str, Any]]:
     """Yield batches of training samples for the calibration, as inputs of the ONNX file keyed by name."""
     assert samples.train is not None
     inputs: Iterator[Tensor] = iterate_inputs(model, samples.train, CALIBRATION_BATCH)

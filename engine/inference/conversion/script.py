@@ -15,7 +15,7 @@ from engine.data.datasets.images import ImageSet
 from engine.data.datasets.samples import SampleSet
 from engine.data.decoding.pixels import decode_pixels
 from engine.data.decoding.reading import read_image
-from engine.inference.conversion.comparison import Samples
+from engine.inference.conversion.comparison import ComparisonSamples
 from engine.inference.conversion.exportable import Exportable
 from engine.inference.trained_model import TrainedModel
 
@@ -38,10 +38,10 @@ _DOCSTRING = re.compile(r'\A"""(.*?)"""\n', re.DOTALL)
 _IMPORT = re.compile(r"^(?:import|from) .*\n", re.MULTILINE)
 
 
-def write_script_source(model: TrainedModel) -> str:
-    """Return the source of the script that runs the ONNX file, depending on the model's task.
+def create_script_source(model: TrainedModel) -> str:
+    """Create the source of the script that runs the ONNX file of a model.
 
-    Scripts for images share a helper module, whose code is copied into them.
+    The script depends on the model's task. Scripts for images contain the code of a shared helper module.
     """
     code = _read_script(_SCRIPTS[model.task.entry.predicts])
     if f"from {_HELPER_MODULE} import" not in code:
@@ -90,7 +90,7 @@ def _read_script(name: str) -> str:
     return files("resources.predict").joinpath(f"{name}.py").read_text(encoding="utf-8")
 
 
-def write_example(folder: Path, model: TrainedModel, samples: Samples, export: Exportable) -> Path | None:
+def write_example(folder: Path, model: TrainedModel, samples: ComparisonSamples, export: Exportable) -> Path | None:
     """Write a validation sample in the format that the example script reads, and return its path.
 
     Metadata such as the location of a photograph is removed. Returns None if the dataset can't be read. Raises OSError.

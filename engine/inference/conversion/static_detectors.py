@@ -170,9 +170,9 @@ class _RCNN(_StaticDetector):
         feature_maps = self.plain.backbone(images)
         feature_maps = {"0": feature_maps} if isinstance(feature_maps, Tensor) else feature_maps
         heads = self.plain.roi_heads
-        proposals = self._proposals(list(feature_maps.values()))
+        proposals = self._select_proposals(list(feature_maps.values()))
         box_features = heads.box_head(self._pool(heads.box_roi_pool, feature_maps, proposals.boxes))
-        candidates = self._detections(proposals, *heads.box_predictor(box_features))
+        candidates = self._select_detections(proposals, *heads.box_predictor(box_features))
         if not heads.has_mask():
             return self._concatenate(candidates)
         masks = heads.mask_predictor(heads.mask_head(self._pool(heads.mask_roi_pool, feature_maps, candidates.boxes)))
@@ -181,8 +181,8 @@ class _RCNN(_StaticDetector):
         probabilities = masks.gather(1, class_index).sigmoid().reshape(*candidates.classes.shape, -1)
         return self._concatenate(candidates, probabilities * (candidates.scores > 0)[..., None])
 
-    def _proposals(self, features: list[Tensor]) -> _Candidates:
-        """Return the best proposals of each level after non-maximum suppression, which each level has for itself."""
+    def _select_proposals(self, features: list[Tensor]) -> _Candidates:
+        """Return the best proposals after non-maximum suppression, which treats each feature level separately."""
         rpn = self.plain.rpn
         level_boxes = []
         first_anchor = 0
@@ -222,7 +222,7 @@ class _RCNN(_StaticDetector):
         assert pooled is not None
         return pooled
 
-    def _detections(self, proposals: _Candidates, logits: Tensor, deltas: Tensor) -> _Candidates:
+    def _select_detections(self, proposals: _Candidates, logits: Tensor, deltas: Tensor) -> _Candidates:
         """Return the best detections, given the class logits and the box deltas that the box head predicts."""
         heads = self.plain.roi_heads
         proposal_count, class_count = proposals.scores.shape[1], logits.shape[1]

@@ -65,7 +65,7 @@ def write_weights(folder: Path, model: TrainedModel) -> tuple[Library | None, Pr
     state = {name: tensor.contiguous().clone() for name, tensor in model.module.state_dict().items()}
     paths.write_atomically(folder / WEIGHTS, save(state, {"format": "pt"}))
     library, config = _find_library(model)
-    merged = config | _preprocessing_config(model)
+    merged = config | _create_preprocessing_config(model)
     paths.write_atomically(folder / CONFIG, json.dumps(merged, indent=2).encode())
     written = load_file(folder / WEIGHTS)
     if written.keys() != state.keys() or not all(torch.equal(written[name], state[name]) for name in state):
@@ -104,19 +104,19 @@ def _find_library(model: TrainedModel) -> tuple[Library | None, dict[str, Any]]:
     """
     job = model.job
     if job.model.name.startswith(TIMM):
-        return Library(TIMM_LIBRARY, _timm_code(model), _load_timm), _create_timm_config(model)
+        return Library(TIMM_LIBRARY, _compose_timm_code(model), _load_timm), _create_timm_config(model)
     if hasattr(model.module, "save_pretrained") and hasattr(model.module, "config"):  # a model of SMP
         code = f'import {SMP} as smp\n\nmodel = smp.from_pretrained(".").eval()'
         module: Any = model.module
         return Library(SMP, code, _load_smp), {**module.config, "_model_class": type(module).__name__}
-    arguments = _torchvision_arguments(model)
+    arguments = _find_torchvision_arguments(model)
     config = {"library": TORCHVISION, "architecture": job.model.name, "arguments": arguments}
     if arguments is None:
         return None, {"library": "footplate", "architecture": job.model.name}
     return Library(TORCHVISION, _TORCHVISION_CODE, _load_torchvision), config
 
 
-def _preprocessing_config(model: TrainedModel) -> dict[str, Any]:
+def _create_preprocessing_config(model: TrainedModel) -> dict[str, Any]:
     """Return the config entries for the class names and, unless the model is from timm, for the preprocessing."""
     preprocessing = model.preprocessing
     config: dict[str, Any] = {"label_names": list(model.classes)}
@@ -146,7 +146,7 @@ def _create_timm_config(model: TrainedModel) -> dict[str, Any]:
         "test_crop_pct": None,
         "license": None,
     }
-    size_arguments = timm_models.size_arguments(model.job.model.name, model.size)
+    size_arguments = timm_models.get_size_arguments(model.job.model.name, model.size)
     with tempfile.TemporaryDirectory() as folder, suppress_output():
         file = Path(folder, CONFIG)
         save_config_for_hf(
@@ -156,10 +156,10 @@ def _create_timm_config(model: TrainedModel) -> dict[str, Any]:
     return {**config, "architecture": name}
 
 
-def _timm_code(model: TrainedModel) -> str:
+def _compose_timm_code(model: TrainedModel) -> str:
     """Return Python code that loads the written weights with timm, for the model card."""
     name = model.job.model.name.removeprefix(TIMM)
-    arguments = timm_models.size_arguments(model.job.model.name, model.size)
+    arguments = timm_models.get_size_arguments(model.job.model.name, model.size)
     size_arguments = "".join(f", {key}={value}" for key, value in arguments.items())
     channels = "" if model.channels == 3 else f", in_chans={model.channels}"
     return (
@@ -198,7 +198,7 @@ def _load_torchvision(folder: Path) -> nn.Module:
     return model
 
 
-def _torchvision_arguments(model: TrainedModel) -> dict[str, Any] | None:
+def _find_torchvision_arguments(model: TrainedModel) -> dict[str, Any] | None:
     """Return the arguments with which torchvision builds the model, or None if it can't.
 
     torchvision lacks some models, and supports others only for color images.

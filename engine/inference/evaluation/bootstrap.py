@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.contract.inference.evaluation import Interval
-from engine.tasks.analysis import Values
+from engine.tasks.analysis import MetricValues
 
 SEED = 20261124
 """Seed of the resamples for all evaluations.
@@ -44,21 +44,21 @@ class ResampledValues(NamedTuple):
     per_class: dict[str, npt.NDArray[np.float64]]
 
 
-def resample_weights(number: int, samples: int) -> Ints:
-    """Return how often the bootstrap resample `number` contains each of `samples` samples, int64 [samples]."""
+def draw_resample_weights(number: int, samples: int) -> Ints:
+    """Draw the bootstrap resample `number` of `samples` samples. Returns how often it has each sample, int64 [samples]."""
     drawn = np.random.default_rng((SEED, number)).integers(0, samples, samples)
     return np.bincount(drawn, minlength=samples)
 
 
 def resample(
-    samples: int, compute_values: Callable[[Ints], Values], on_progress: Callable[[float], object]
+    samples: int, compute_values: Callable[[Ints], MetricValues], on_progress: Callable[[float], object]
 ) -> ResampledValues:
     """Compute metrics for as many bootstrap resamples as time allows, by calling `compute_values(weights)` for each.
 
     `weights` say how often a resample contains each of the `samples` samples. `on_progress` receives the completed
     fraction.
     """
-    results: list[Values] = []
+    results: list[MetricValues] = []
     started = time.monotonic()
     while samples >= MIN_SAMPLES and len(results) < MAX_RESAMPLES:
         elapsed = time.monotonic() - started
@@ -66,7 +66,7 @@ def resample(
             break
         # The work ends at the maximum number of resamples, or at the maximum time with at least the minimum number.
         on_progress(max(len(results) / MAX_RESAMPLES, min(elapsed / MAX_RESAMPLING_S, len(results) / MIN_RESAMPLES)))
-        results.append(compute_values(resample_weights(len(results), samples)))
+        results.append(compute_values(draw_resample_weights(len(results), samples)))
     measures = {
         name: np.array([_nan_if_none(result.measures.get(name)) for result in results])
         for name in _collect_keys(result.measures for result in results)
@@ -100,7 +100,7 @@ def find_interval(value: float, draws: npt.NDArray[np.float64] | None) -> Interv
 
 
 def find_intervals(
-    values: Values, draws: ResampledValues
+    values: MetricValues, draws: ResampledValues
 ) -> tuple[dict[str, Interval], dict[str, tuple[Interval | None, ...]]]:
     """Return the bootstrap intervals of metrics, keyed by id, and of per-class values, keyed by column title.
 

@@ -74,10 +74,10 @@ def map_classes(dataset: RecognizedDataset, classes: Sequence[str]) -> tuple[Rec
 
 
 def _match_derived_names(names: tuple[str, ...], code: MaskCode, classes: Sequence[str]) -> tuple[str, ...]:
-    """Return the class names of a folder, replaced by the model's names if both are only derived from mask values.
+    """Return the names of a folder's classes, or the model's names for the same mask values if names are derived.
 
-    The replacement is needed because derived names also depend on which values occur in a folder. The names for a
-    folder with only two values, background and foreground, are derived, too.
+    Names such as "class 7" are derived from mask values. So are background and foreground, for a folder with two
+    values. Derived names depend on the values that occur in a folder, so classes are then matched by value.
     """
     model_names = {int(match[1]): name for name in classes if (match := _DERIVED_NAME.fullmatch(name))}
     if len(model_names) < len(classes) or not (names == _TWO_VALUE_NAMES or all(map(_DERIVED_NAME.fullmatch, names))):

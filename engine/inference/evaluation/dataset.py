@@ -89,7 +89,7 @@ def _open_splits(
         job.data.format if is_trained_on or is_user_defined else find_readable_format(folder, job.data.format, kinds)
     )
     if is_trained_on or has_fixed_classes or is_user_defined:
-        splits = task.splits(job.with_fields(dataset=folder, format=format))
+        splits = task.open_splits(job.with_fields(dataset=folder, format=format))
         if has_fixed_classes or splits.classes == training.classes:
             _check_channels(splits, training)
             return splits, ClassMapping()
@@ -123,7 +123,10 @@ def _open_splits(
 
 
 def find_readable_format(folder: str, format: str, kinds: Sequence[str]) -> str:
-    """Return the `format` used for training if the folder can be read in it as one of `kinds`, otherwise ""."""
+    """Return the `format` used for training if the folder can be read in this format, otherwise "".
+
+    `kinds` are the kinds of annotations that the task accepts.
+    """
     names = dict.fromkeys((format, format.partition(":")[0])) if format else ()
     return next(
         (name for name in names if any({*kinds} & {*each.detection.kinds} for each in find_readings(folder, name))), ""

@@ -38,7 +38,7 @@ from engine.runs.evaluations import FOLDER
 from engine.runs.folder import RunFolder
 from engine.system import paths
 from engine.system.format import counted
-from engine.tasks.analysis import EvaluatedMetrics, Intervals, Values
+from engine.tasks.analysis import EvaluatedMetrics, Intervals, MetricValues
 from engine.training.checkpointing.checkpoint_files import DamagedCheckpoint, verify_checkpoint
 
 WORK = "engine.inference.evaluation.measure:run"
@@ -123,22 +123,22 @@ def _compute_results(
 
     The file with the results of the samples is not included. `evaluation` does not have an id at this point.
     """
-    objective = training.objective()
-    analysis = objective.analysis(training.classes)
+    objective = training.create_objective()
+    analysis = objective.create_analysis(training.classes)
     analysis.prepare(results.columns)
     count = len(results.samples)
 
     def fill_metrics(weights: np.ndarray) -> EvaluatedMetrics:
         """Return the metrics as if each sample had been evaluated as often as its weight."""
-        new_metrics = analysis.metrics(1.0)  # the scale only affects updates
+        new_metrics = analysis.create_metrics(1.0)  # the scale only affects updates
         metrics = {name: results.states[name].fill(metric, weights) for name, metric in new_metrics.items()}
         return EvaluatedMetrics(metrics, weights, results.columns)
 
-    def compute_values(weights: np.ndarray) -> Values:
-        return analysis.values(fill_metrics(weights))
+    def compute_values(weights: np.ndarray) -> MetricValues:
+        return analysis.compute_values(fill_metrics(weights))
 
     measured = fill_metrics(np.ones(count, np.int64))
-    values_of_all = analysis.values(measured)
+    values_of_all = analysis.compute_values(measured)
     draws = resample(
         count, compute_values, lambda fraction: on_progress(Progress(fraction=fraction, what="Computing intervals"))
     )
@@ -154,13 +154,13 @@ def _compute_results(
         per_class=dict(intervals.per_class),
         confusion=measured.task_metric.confusion(),
         resamples=draws.resamples,
-        **analysis.details(measured, intervals),
+        **analysis.compute_details(measured, intervals),
     )
     contents = {
         EVALUATION_FILE: msgspec.json.encode(evaluation),
         RESAMPLES_FILE: _encode_resamples(evaluation, draws),
     }
-    curves = analysis.curves(measured, intervals)
+    curves = analysis.compute_curves(measured, intervals)
     if curves:
         contents[CURVES_FILE] = msgspec.msgpack.encode(Curves(classes=curves))
     if results.columns.probabilities is not None:

@@ -28,7 +28,7 @@ from engine.inference.trained_model import TrainedModel
 from engine.inference.worker import Shard, serve
 from engine.models.base import TaskError
 from engine.strategies.memory import run_in_parts
-from engine.tasks.analysis import Columns
+from engine.tasks.analysis import SampleColumns
 from engine.tasks.base import Objective
 from engine.training.checkpointing.checkpoint_files import CheckpointError, read_checkpoint, write_checkpoint
 
@@ -44,12 +44,12 @@ class WorkerResults:
 
     samples: list[int] = field(default_factory=list)
     losses: list[float] | None = field(default_factory=list)
-    columns: Columns = field(default_factory=Columns)
+    columns: SampleColumns = field(default_factory=SampleColumns)
     recorders: dict[str, StateRecorder] = field(default_factory=dict)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     _probabilities: list[npt.NDArray[np.float32]] = field(default_factory=list)
 
-    def add(self, samples: Sequence[int], losses: Tensor | None, columns: Columns) -> None:
+    def add(self, samples: Sequence[int], losses: Tensor | None, columns: SampleColumns) -> None:
         """Add the results for a batch. The caller adds the metric states of the samples to `recorders`.
 
         Without `losses`, the losses of all batches are dropped.
@@ -88,7 +88,7 @@ class MergedResults:
 
     samples: npt.NDArray[np.int64]
     losses: list[float] | None
-    columns: Columns
+    columns: SampleColumns
     states: dict[str, SampleStates]
     skipped: tuple[Skipped, ...]
 
@@ -104,7 +104,7 @@ def merge_results(paths: Sequence[Path]) -> MergedResults:
     return MergedResults(
         numbers[order],
         _merge_lists([result["losses"] for result in nonempty], order),
-        Columns(**columns, probabilities=np.concatenate(probabilities)[order] if probabilities else None),
+        SampleColumns(**columns, probabilities=np.concatenate(probabilities)[order] if probabilities else None),
         {
             name: SampleStates([PackedStates(*result["states"][name]) for result in nonempty], order)
             for name in (nonempty[0]["states"] if nonempty else ())
@@ -160,13 +160,13 @@ class _SampleRecorder:
         self.results = WorkerResults()
         self._model = model
         self._shard = shard
-        self._analysis = model.objective.analysis(model.classes)
-        self.results.recorders = {name: StateRecorder() for name in self._analysis.metrics(1.0)}  # any scale
+        self._analysis = model.objective.create_analysis(model.classes)
+        self.results.recorders = {name: StateRecorder() for name in self._analysis.create_metrics(1.0)}  # any scale
 
     def skip(self, path: str, reason: str) -> None:
-        """Record the path of a sample that can't be read, with the reason."""
+        """Record the path of a sample that can't be read, with the reason, and warn the user about it."""
         self.results.skipped.append((path, reason))
-        self._shard.skip(path, reason)
+        self._shard.warn_unreadable(path, reason)
 
     @torch.inference_mode()
     def add(self, batch: BatchOutput, samples: ImageSet | SampleSet, first_number: int) -> None:
@@ -178,21 +178,21 @@ class _SampleRecorder:
         if outputs.dim() == 2:  # small, and slow to process one by one on a GPU
             outputs, targets = outputs.cpu(), targets.cpu()
         numbers: list[int] = batch.samples.tolist()
-        columns = self._analysis.columns(outputs, targets)
+        columns = self._analysis.compute_columns(outputs, targets)
         self.results.add(
             [first_number + number for number in numbers],
             _compute_sample_losses(self._model.objective, outputs, targets),
             columns,
         )
         for number, output, target in zip(numbers, outputs.split(1), targets.split(1), strict=True):
-            for name, metric in self._analysis.metrics(self._scale(samples, number)).items():
+            for name, metric in self._analysis.create_metrics(self._compute_scale(samples, number)).items():
                 metric.update(output, target)
                 self.results.recorders[name].add(metric)
 
-    def _scale(self, samples: ImageSet | SampleSet, number: int) -> float:
-        """Return the original size of an image divided by the size of the model's input.
+    def _compute_scale(self, samples: ImageSet | SampleSet, number: int) -> float:
+        """Return the longer side of the original image divided by the side of the model's input.
 
-        Both sizes are those of the longer side. Returns 1 if the metrics don't depend on it.
+        Returns 1 if the metrics don't depend on this ratio, or if it is unknown.
         """
         if not self._analysis.depends_on_file_size or not isinstance(samples, ImageSet):
             return 1.0

@@ -60,7 +60,7 @@ class StateRecorder:
         synced_values: list[Any] = []
 
         def gather(value: Any) -> list[Any]:
-            """Record the value that a metric's `sync` wants to merge over the ranks, and return it alone."""
+            """Record the value that a metric's `sync` gathers from the ranks, and return [value], as on a single rank."""
             synced_values.append(value)
             return [value]
 
@@ -126,10 +126,10 @@ class SampleStates:
         return metric
 
     def _gather(self, samples: list[int]) -> Callable[[Any], list[Any]]:
-        """Return a replacement for the `all_gather` that a metric's `sync` calls.
+        """Return a function to pass to a metric's `sync` as `all_gather`, with samples in place of ranks.
 
-        It returns the recorded values of `samples`. Its first call returns the values that were passed in the first
-        call when they were recorded, and so on.
+        The k-th call of the function returns, for each of `samples`, the value that `StateRecorder` recorded in the
+        k-th call.
         """
         calls = iter(range(len(self._synced[0])))
 

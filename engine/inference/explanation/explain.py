@@ -93,7 +93,7 @@ def explain_images(request: ExplainRequest, model: TrainedModel, shard: Shard) -
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     explainer = Explainer(model, request.method)
     classes = [model.classes.index(name) for name in request.classes]
-    writer = _Writer(Path(request.out), model)
+    writer = _HeatMapWriter(Path(request.out), model)
     images: list[ExplainedImage] = []
     unreadable: list[UnreadableImage] = []
     # Listed here, since JSON can't carry names that are not UTF-8.
@@ -102,7 +102,7 @@ def explain_images(request: ExplainRequest, model: TrainedModel, shard: Shard) -
             example = _load_example(model, path)
             images.append(writer.write(number, path, example, explainer.explain(example.inputs, classes)))
         except UnreadableImage as error:
-            shard.skip(error.path, error.reason)
+            shard.warn_unreadable(error.path, error.reason)
             unreadable.append(error)
             images.append(ExplainedImage(path=error.path, reason=f"It can't be read: {error.reason}."))
         except NoFeatureMap as error:
@@ -154,7 +154,7 @@ def _load_example(model: TrainedModel, path: str) -> _Example:
 
 def _load_sample(model: TrainedModel, path: str) -> _Example:
     """Load a sample of a user-defined task, whose code prepares the model input. Raises UnreadableImage."""
-    splits = model.task.splits(model.job)
+    splits = model.task.open_splits(model.job)
     for split in (splits.val, splits.train):
         assert isinstance(split, SampleSet)
         for index in range(len(split)):
@@ -170,7 +170,7 @@ def _load_sample(model: TrainedModel, path: str) -> _Example:
     )
 
 
-class _Writer:
+class _HeatMapWriter:
     """Writer that saves heat maps as PNG images in a folder."""
 
     def __init__(self, folder: Path, model: TrainedModel) -> None:
@@ -214,12 +214,12 @@ class _Writer:
             path=printable(path),
             maps=tuple(maps),
             side_by_side=side_by_side_file,
-            region=visible_box(example.view, example.size, input_side),
-            predicted=self._prediction_text(example.inputs),
+            region=find_visible_box(example.view, example.size, input_side),
+            predicted=self._describe_prediction(example.inputs),
             reason="" if maps else "The model detects nothing in it, or nothing of the classes asked for.",
         )
 
-    def _prediction_text(self, inputs: Tensor) -> str:
+    def _describe_prediction(self, inputs: Tensor) -> str:
         """Run the model on one image, [1, C, s, s], and return its prediction as text."""
         side = inputs.shape[-1]
         blank = np.zeros((side, side, 3), np.uint8)
@@ -234,7 +234,7 @@ class _Writer:
 def _find_problems(request: ExplainRequest) -> list[Problem]:
     """Return the problems with a request for heat maps.
 
-    They are a run without a model, unknown classes, or an output folder with other files.
+    Examples are a run without a model, unknown classes, and an output folder with other files.
     """
     run = RunFolder(request.run)
     job, planned = run.job(), run.read_plan()
@@ -283,7 +283,7 @@ _COLORS = np.array([(48, 18, 130), (50, 140, 250), (60, 220, 130), (250, 210, 50
 Floats = npt.NDArray[np.float32]
 
 
-def visible_box(view: View, size: tuple[int, int], side: int) -> Box:
+def find_visible_box(view: View, size: tuple[int, int], side: int) -> Box:
     """Return the region of an image that was visible in the model's square input, in pixels of the image.
 
     `view` is the position of the image in the input, and `size` the height and width of the image.
@@ -313,9 +313,9 @@ def project(
 ) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """Project a map [s, s] over the model's square input to the image.
 
-    Returns the projected map, float32, and a mask of the pixels that the model received. Values are sampled at pixel
-    centers. `view` is the position of the image in the input. The image and the result have the heights and widths
-    `size` and `drawn_size`.
+    Returns the projected map, float32, and a mask of the pixels that the model received, both with the height and width
+    `drawn_size`. Values are sampled at pixel centers. `view` is the position of the image in the input, and `size` the
+    height and width of the image.
     """
     side = heat.shape[-1]
     rows = (torch.arange(drawn_size[0]) + 0.5) * size[0] / drawn_size[0] * view.scale_y + view.top

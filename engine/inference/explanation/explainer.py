@@ -61,8 +61,11 @@ class Explainer:
             targets = self._find_targets(self._forward(inputs.detach().requires_grad_()), classes)
         output = outputs[layer.name]
         if self._method == "eigen-cam":
-            return self._eigen_heat_maps(output, targets, inputs.shape[-1])
-        return [TargetHeatMap(target, self._gradient_heat_map(output, target, inputs.shape[-1])) for target in targets]
+            return self._compute_eigen_heat_maps(output, targets, inputs.shape[-1])
+        return [
+            TargetHeatMap(target, self._compute_gradient_heat_map(output, target, inputs.shape[-1]))
+            for target in targets
+        ]
 
     @property
     def _is_detector(self) -> bool:
@@ -77,9 +80,9 @@ class Explainer:
     def _find_targets(self, outputs: Any, classes: Sequence[int]) -> list[Target]:
         """Return the numbers, such as class scores, that the heat maps explain, taken from the model's outputs."""
         model = self._model
-        return model.objective.explanation_targets(outputs, model.classes, classes, model.size)
+        return model.objective.select_explanation_targets(outputs, model.classes, classes, model.size)
 
-    def _gradient_heat_map(self, output: Any, target: Target, side: int) -> Tensor:
+    def _compute_gradient_heat_map(self, output: Any, target: Target, side: int) -> Tensor:
         """Compute the heat map of a target, [side, side], from its gradients at the output of the layer."""
         tensors = collect_tensors(output)
         gradients = torch.autograd.grad(target.value, tensors, retain_graph=True, allow_unused=True)
@@ -94,8 +97,8 @@ class Explainer:
         ]
         return combine_maps(levels, side) if levels else torch.zeros(side, side)
 
-    def _eigen_heat_maps(self, output: Any, targets: Sequence[Target], side: int) -> list[TargetHeatMap]:
-        """Compute a single map for all classes with Eigen-CAM.
+    def _compute_eigen_heat_maps(self, output: Any, targets: Sequence[Target], side: int) -> list[TargetHeatMap]:
+        """Compute heat maps with Eigen-CAM. The result has a single map, since Eigen-CAM does not depend on a class.
 
         If the layer outputs a pyramid, the coarsest map with enough cells is used.
         """

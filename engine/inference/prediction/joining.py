@@ -37,7 +37,7 @@ FOLDERS: dict[str, str] = {
 _CLASS_SEPARATOR = "; "
 
 
-class Summary:
+class PredictionSummary:
     """Summary of the predictions for all samples, which becomes part of a `Predicted`."""
 
     def __init__(self, classes: int) -> None:
@@ -49,7 +49,7 @@ class Summary:
         self._classes = classes
 
     def add(self, entry: Entry) -> None:
-        """Count the sample of a journal entry in the summary."""
+        """Add the sample of a journal entry to the counts, and to the listed rows or skipped samples."""
         self.samples += 1
         if entry.skipped:
             self.skipped_count += 1
@@ -85,13 +85,13 @@ class Summary:
 
 def write_tables(
     request: PredictRequest, task: str, classes: tuple[str, ...], completed: CompletedSamples
-) -> tuple[Summary, list[Written]]:
+) -> tuple[PredictionSummary, list[Written]]:
     """Write the requested tables atomically, and return a summary and descriptions of all written files.
 
     Raises OSError.
     """
     out = Path(request.out)
-    summary = Summary(len(classes))
+    summary = PredictionSummary(len(classes))
     for entry in completed.entries():
         summary.add(entry)
     written_files: list[Written] = []

@@ -51,8 +51,8 @@ class RequestState(msgspec.Struct, frozen=True, kw_only=True):
     sources: str
 
     @classmethod
-    def of(cls, request: PredictRequest, sha256: str, sources: Sources) -> RequestState:
-        """Create the state for a request without its devices and batch size, which do not affect results."""
+    def create(cls, request: PredictRequest, sha256: str, sources: Sources) -> RequestState:
+        """Create the state for a request. The devices and the batch size are left out, since results don't depend on them."""
         request = structs.replace(request, devices=(), batch_size=None)
         return cls(request=request, sha256=sha256, sources=sources.identity)
 
@@ -76,7 +76,7 @@ class PlanFolder:
         return msgspec.json.decode(read_file(self.folder / _PLAN, MAX_RESULT_BYTES), type=Plan)
 
     def read_sources(self) -> Sources:
-        """Read the files, with names for their results, for which predictions are made."""
+        """Read the files to predict, and the names of their results."""
         return Sources(self.read_plan().kind, *(self._read_names(name) for name in (_FILES, _NAMES)))
 
     def read_remaining(self) -> Labels:

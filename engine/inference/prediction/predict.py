@@ -52,7 +52,8 @@ WORKER = "engine.inference.prediction.work:run_worker"
 def predict(request: PredictRequest, on_progress: OnProgress) -> Path:
     """Make the requested predictions, and return the path of the summary, a JSON file of a `Predicted`.
 
-    If an earlier request was the same, its work is resumed or, if finished, used. Raises CannotLoad.
+    If the output folder has results of the same request, a finished prediction is returned and an unfinished one is
+    resumed. Raises CannotLoad.
     """
     run = Run(request.run)
     checkpoint = find_checkpoint(RunFolder(run.folder), request.checkpoint)
@@ -70,7 +71,7 @@ def predict(request: PredictRequest, on_progress: OnProgress) -> Path:
         raise CannotLoad(*problems)
     try:
         with open_file(checkpoint) as stream:
-            state = RequestState.of(request, hashlib.file_digest(stream, "sha256").hexdigest(), sources)
+            state = RequestState.create(request, hashlib.file_digest(stream, "sha256").hexdigest(), sources)
     except OSError as error:
         problem = Problem("checkpoint", f"{checkpoint} can't be read: {error.strerror}.", "Check the path.")
         raise CannotLoad(problem) from error
@@ -119,7 +120,7 @@ def _predict_or_resume(
 
 
 def _create_summary(
-    request: PredictRequest, run: Run, model: ModelFacts, summary: joining.Summary, files: list[Written]
+    request: PredictRequest, run: Run, model: ModelFacts, summary: joining.PredictionSummary, files: list[Written]
 ) -> Predicted:
     """Return the summary of a prediction's results, without the duration and the speed."""
     return Predicted(

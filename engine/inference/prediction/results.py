@@ -35,9 +35,9 @@ from engine.tasks.predictions import (
     Prediction,
     Raw,
     compute_class_fractions,
+    create_palette,
     format_fractions,
     format_line_fraction,
-    palette,
 )
 
 MAX_DRAWN_PIXELS = 1 << 26
@@ -70,7 +70,7 @@ class Sample(NamedTuple):
     last: bool = True
 
 
-class Results:
+class ResultWriter:
     """Writer for the result files of a prediction. It writes each file atomically and is thread-safe."""
 
     def __init__(
@@ -81,12 +81,12 @@ class Results:
         self._out = Path(request.out)
         self._predicts_lines = model.task.entry.predicts == "lines"
         self._draw = draw or self._write_overlay
-        self._colors = None if self._predicts_lines else palette(len(model.classes))
+        self._colors = None if self._predicts_lines else create_palette(len(model.classes))
 
     def write_output(self, sample: Sample, output: Tensor, model_input: Tensor) -> Entry:
         """Write the results of a sample, given the model's output and input for it, both on the CPU. Raises OSError."""
         model = self._model
-        scores = model.objective.scores(output, model.size)
+        scores = model.objective.compute_scores(output, model.size)
         if isinstance(scores, PixelScores | LineScores):
             maps = project_in_bands(scores.probabilities, model.view(*sample.sides), *sample.sides)
             return self.write_maps(sample, maps)
@@ -104,14 +104,14 @@ class Results:
                 entry = structs.replace(entry, probabilities=tuple(probabilities.tolist()))
             case Objects():
                 entry = structs.replace(entry, objects=self._make_object_entries(prediction))
-                if "yolo" in self._requested_formats():
+                if "yolo" in self._get_formats():
                     files["yolo"] = self._write_yolo(sample, prediction)
             case PointClasses():
                 files["cloud"] = self._write_cloud(sample, prediction)
             case Raw():
-                if "json" in self._requested_formats():
+                if "json" in self._get_formats():
                     entry = structs.replace(entry, output=prediction.output.tolist())
-                if "npy" in self._requested_formats():
+                if "npy" in self._get_formats():
                     files["npy"] = self._write_npy(sample, prediction)
         if self._request.overlays:
             drawn = None
@@ -134,7 +134,7 @@ class Results:
         files: dict[str, str] = {}
         has_overlay = self._request.overlays and self._can_draw(sample)
         with ExitStack() as stack:
-            no_data = self._open_no_data(sample, geo_position, stack)
+            no_data = self._open_no_data_mask(sample, geo_position, stack)
             mask_bands = self._iterate_mask_bands(maps, counts, no_data)  # fills `counts` while it is iterated
             # Only a GeoTIFF can be written row by row. All other results need the whole plane.
             if formats != ("geotiff",) or has_overlay:
@@ -184,11 +184,13 @@ class Results:
             first += len(plane)
             yield plane
 
-    def _open_no_data(self, sample: Sample, geo_position: Georeference | None, stack: ExitStack) -> TiffRows | None:
-        """Return a reader for the mask of pixels without data, or None if no pixel is masked.
+    def _open_no_data_mask(
+        self, sample: Sample, geo_position: Georeference | None, stack: ExitStack
+    ) -> TiffRows | None:
+        """Open a reader for the mask of pixels without data, or return None if no pixel is masked.
 
-        No pixel is masked if the image declares no such value, if it can't be read row by row, or if the model predicts
-        lines. The reader is closed with `stack`.
+        No pixel is masked if the image declares no value for missing data, if it can't be read row by row, or if the
+        model predicts lines. The reader is closed with `stack`.
         """
         if geo_position is None or geo_position.no_data is None or self._predicts_lines:
             return None
@@ -203,7 +205,7 @@ class Results:
             return overlay_mask(image, plane)
         return overlay_mask(image, (plane >= self._request.threshold * _LEVELS).astype(np.uint8) * np.uint8(LINE_COLOR))
 
-    def _requested_formats(self) -> tuple[Format, ...]:
+    def _get_formats(self) -> tuple[Format, ...]:
         """Return the file formats that were requested for the results, or the default format of the task."""
         return self._request.formats or formats_of(self._model.task.entry.id)[:1]
 
@@ -257,7 +259,7 @@ class Results:
         """Write a copy of the point cloud with the predicted classes, and return its relative path."""
         files = self._model.task.files
         assert files is not None
-        name = f"clouds/{sample.name}{files.written_ending(sample.file)}"
+        name = f"clouds/{sample.name}{files.get_output_extension(sample.file)}"
         values = self._model.preprocessing.values
         write_file(self._out / name, lambda path: files.write(sample.file, path, prediction, values))
         return name

@@ -70,7 +70,7 @@ def open_folder_samples(task: Task, job: Job, folder: str) -> SampleSet:
     Raises CannotLoad.
     """
     try:
-        splits = task.splits(job.with_fields(dataset=folder))
+        splits = task.open_splits(job.with_fields(dataset=folder))
     except TaskError as error:
         raise CannotLoad(structs.replace(error.problem, field="paths")) from error
     except DatasetError as error:

@@ -58,7 +58,7 @@ def list_sources(paths: Sequence[str], kind: Kind, out: str, files_of_task: Samp
     if files_of_task is None:
         found = find_files(paths, lambda name: is_image(name) or is_video(name), "image", out)
     else:
-        found = find_files(paths, files_of_task.accepts, files_of_task.noun, out)
+        found = find_files(paths, files_of_task.can_read, files_of_task.noun, out)
     names = _UniqueNames()
     for _, name in found:
         names.add(name)

@@ -25,7 +25,7 @@ from engine.data.decoding.tiff_rows import TiffRows, open_rows
 from engine.data.splits import Labels, printable
 from engine.inference.prediction.journal import Entry, Journal, Writers
 from engine.inference.prediction.plan import ModelFacts, PlanFolder
-from engine.inference.prediction.results import Results, Sample
+from engine.inference.prediction.results import ResultWriter, Sample
 from engine.inference.prediction.samples import RecordedImages, RecordedSamples, open_folder_samples
 from engine.inference.prediction.sources import Sources
 from engine.inference.sweep import ALL_SAMPLES, predict_batches
@@ -93,7 +93,7 @@ class Predictor:
         self._request, self._model, self._shard, self._journal = request, model, shard, journal
         self._sources, self._remaining = sources, remaining  # the latter are indices of samples without a result
         self._batch_size = request.batch_size or model.job.training.batch_size
-        self._results = Results(request, model)
+        self._results = ResultWriter(request, model)
         # Side of the tiles in pixels, or None if images are not divided.
         self._tile = model.size if request.tile == "auto" else request.tile
         silence_pillow()
@@ -253,7 +253,7 @@ class Predictor:
             if self._request.overlays:
                 paths.make_folder(overlay.parent)
             with VideoWriter(overlay, rate) as video:
-                results = Results(self._request, self._model, self._make_video_drawer(video, overlay))
+                results = ResultWriter(self._request, self._model, self._make_video_drawer(video, overlay))
                 first_frame = 0
                 batch = list(islice(video_frames, self._batch_size))
                 while batch:
@@ -274,7 +274,7 @@ class Predictor:
         return draw
 
     def _predict_frames(
-        self, results: Results, number: int, images: Sequence[Bytes], first_frame: int, *, is_end: bool
+        self, results: ResultWriter, number: int, images: Sequence[Bytes], first_frame: int, *, is_end: bool
     ) -> None:
         """Predict consecutive frames of a video, uint8 [h, w, 3] each, and write the results.
 
@@ -310,7 +310,7 @@ class Predictor:
             number, reason = failed.popitem()
             path = printable(self._sources.files[number]) if self._sources.kind != "folder" else f"sample {number}"
             self._journal.add(Entry(sample=number, path=path, skipped=reason))
-            self._shard.skip(path, reason)
+            self._shard.warn_unreadable(path, reason)
             self._shard.advance(1)
 
 
@@ -325,10 +325,10 @@ def predict_cloud(model: TrainedModel, file: str, batch_size: int) -> PointClass
         model, samples, batch_size=batch_size, on_unreadable=lambda path, reason: failed.append(reason)
     ):
         for sample, output in zip(batch.samples.tolist(), batch.outputs.cpu(), strict=True):
-            scores = model.objective.scores(output, size=0)  # not an image
+            scores = model.objective.compute_scores(output, size=0)  # not an image
             assert isinstance(scores, PointScores)
             most_likely = scores.probabilities.max(0)
-            rows, is_predicted = samples.points_of(sample)
+            rows, is_predicted = samples.get_points(sample)
             classes[rows[is_predicted]] = most_likely.indices.numpy()[is_predicted]
             probability[rows[is_predicted]] = most_likely.values.numpy()[is_predicted]
     if failed:
@@ -357,8 +357,5 @@ def _read_rgb(file: str) -> Bytes:
 
 
 def _refuse_image() -> Bytes:
-    """Raise AssertionError, in place of returning an image of a sample that is not a file.
-
-    Nothing is drawn on such samples.
-    """
+    """Raise AssertionError. This is the `image` of samples that are not files, on which nothing is drawn."""
     raise AssertionError("samples that are not files are not drawn on")

@@ -75,7 +75,7 @@ def compute_fingerprints(
             levels = samples.load(index, REDUCED_SIDE, channels)[:channels].numpy().mean(0)
         except UnreadableImage:
             return
-        fingerprints.hashes[number] = difference_hash(levels)
+        fingerprints.hashes[number] = compute_difference_hash(levels)
         fingerprints.thumbnails[number] = np.rint(_shrink(levels, _THUMBNAIL_SIDE, _THUMBNAIL_SIDE)).ravel()
         fingerprints.is_readable[number] = True
 
@@ -85,7 +85,7 @@ def compute_fingerprints(
     return fingerprints
 
 
-def difference_hash(levels: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_]:
+def compute_difference_hash(levels: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_]:
     """Return the dHash of a gray image [72, 72] (Krawetz 2013, Kind of Like That), bool [64].
 
     The image is divided into eight rows of nine cells. Each bit is True if a cell is brighter than its left neighbor.

@@ -72,7 +72,7 @@ def construct(kind: str, config: dict[str, Any], classes: int, channels: int) ->
     """
     facts = KINDS[kind]
     plain_class = getattr(transformers, facts.library)
-    _make_exportable(plain_class)
+    _replace_len(plain_class)
     built_config = plain_class.config_class(num_labels=classes, **copy.deepcopy(config))
     if hasattr(built_config, "freeze_backbone_batch_norms"):
         built_config.freeze_backbone_batch_norms = False  # the job decides
@@ -83,7 +83,7 @@ def construct(kind: str, config: dict[str, Any], classes: int, channels: int) ->
         "max_detections": built_config.num_queries,
         "stride": facts.stride or built_config.backbone_config.patch_size * built_config.backbone_config.num_windows,
         "channels": channels,
-        "heads": _modules_outside(facts.backbone, plain),
+        "heads": _find_modules_outside(facts.backbone, plain),
         "pyramid": facts.pyramid or facts.backbone[0],
     }
     # The adapter's methods take precedence over those of the library's class.
@@ -101,12 +101,12 @@ def construct(kind: str, config: dict[str, Any], classes: int, channels: int) ->
     return model
 
 
-def _make_exportable(plain_class: type) -> None:
+def _replace_len(plain_class: type) -> None:
     """Replace `len` in the module that defines a class, for all of its code.
 
     `len` of a tensor is a constant in exported files, so that they would only accept batches of one size.
     """
-    vars(sys.modules[plain_class.__module__])["len"] = _length
+    vars(sys.modules[plain_class.__module__])["len"] = _get_length
 
 
 def _compute_losses_by_image(criterion: Any) -> None:
@@ -115,12 +115,12 @@ def _compute_losses_by_image(criterion: Any) -> None:
         module.__class__ = type(type(module).__name__, (mixin, type(module)), {})
 
 
-def _length(values: Any) -> Any:
+def _get_length(values: Any) -> Any:
     """Return the length of `values`. For a tensor, torch.export can then follow how it depends on the input."""
     return values.shape[0] if isinstance(values, Tensor) else len(values)
 
 
-def _modules_outside(backbone: tuple[str, ...], model: nn.Module, parent: str = "") -> tuple[str, ...]:
+def _find_modules_outside(backbone: tuple[str, ...], model: nn.Module, parent: str = "") -> tuple[str, ...]:
     """Return the names of the modules that together hold all layers outside the backbone.
 
     `backbone` has the names of the backbone's modules. `parent` is the dotted path of `model` in the recursion.
@@ -129,7 +129,7 @@ def _modules_outside(backbone: tuple[str, ...], model: nn.Module, parent: str = 
     for name, child in model.named_children():
         path = f"{parent}.{name}".lstrip(".")
         if any(backbone_module.startswith(f"{path}.") for backbone_module in backbone):
-            names += _modules_outside(backbone, child, path)
+            names += _find_modules_outside(backbone, child, path)
         elif path not in backbone:
             names.append(path)
     return tuple(names)

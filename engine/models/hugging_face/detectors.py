@@ -12,9 +12,9 @@ from transformers.loss import loss_lw_detr, loss_rf_detr, loss_rt_detr
 
 from engine.contract.images import SizeLimits
 from engine.models.base import validate_image_size
-from engine.models.hugging_face.hub_model import HubModel, crop_masks, image_seeds, seeded, sum_by_kind
+from engine.models.hugging_face.hub_model import HubModel, crop_masks, derive_image_seeds, sum_by_kind, use_seed
 from engine.models.tensor_detector import FINE_MASK_SIDE, Detections
-from engine.models.torchvision_detectors import box_targets, count_objects, instance_targets
+from engine.models.torchvision_detectors import convert_box_targets, convert_instance_targets, count_objects
 
 _COEFFICIENTS = {
     "ce": "class_loss",
@@ -59,7 +59,7 @@ class HubDetector(HubModel):
 
     def objects(self, targets: Tensor) -> Detections:
         """Return the annotated objects in each image in the form that torchvision's detectors expect."""
-        return box_targets(targets)
+        return convert_box_targets(targets)
 
     def predictions(self, inputs: Tensor) -> Tensor:
         """Return the detections with the highest scores in each image, like the post-processing in transformers.
@@ -67,15 +67,15 @@ class HubDetector(HubModel):
         A detection is one query with one class.
         """
         outputs = self.call_library(inputs)
-        boxes, scores = self._boxes_and_scores(outputs, inputs)
+        boxes, scores = self._compute_boxes_and_scores(outputs, inputs)
         best_scores, positions = scores.flatten(1).topk(min(self.max_detections, scores[0].numel()))
         class_count = scores.shape[-1]
         queries = positions // class_count
         boxes = boxes.gather(1, queries[..., None].expand(-1, -1, 4))
         columns = [boxes, best_scores[..., None], (positions % class_count)[..., None].float()]
-        return torch.cat([*columns, *self.mask_columns(outputs, queries, boxes, inputs)], 2)
+        return torch.cat([*columns, *self.compute_mask_columns(outputs, queries, boxes, inputs)], 2)
 
-    def mask_columns(self, outputs: Any, queries: Tensor, boxes: Tensor, inputs: Tensor) -> list[Tensor]:
+    def compute_mask_columns(self, outputs: Any, queries: Tensor, boxes: Tensor, inputs: Tensor) -> list[Tensor]:
         """Return additional columns for detections with masks, or [] for detectors without masks.
 
         `queries` [n, k] are the queries of the detections, and `boxes` [n, k, 4] their boxes.
@@ -85,12 +85,12 @@ class HubDetector(HubModel):
     def detections(self, inputs: Tensor) -> Detections:
         """Return the best class of each query with its box. Class 0 is the background."""
         detections = []
-        for boxes, scores in zip(*self._boxes_and_scores(self.call_library(inputs), inputs), strict=True):
+        for boxes, scores in zip(*self._compute_boxes_and_scores(self.call_library(inputs), inputs), strict=True):
             best_scores, labels = scores.max(1)
             detections.append({"boxes": boxes, "scores": best_scores, "labels": labels + 1})
         return detections
 
-    def _boxes_and_scores(self, outputs: Any, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def _compute_boxes_and_scores(self, outputs: Any, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Return the boxes of all queries in pixels, [n, q, 4], and their scores for each class, [n, q, classes]."""
         height, width = inputs.shape[-2:]
         scale = torch.tensor([width, height, width, height], dtype=torch.float32, device=inputs.device)
@@ -104,7 +104,7 @@ class HubDetector(HubModel):
         the number of queries is reduced to that of the positions.
         """
         validate_image_size(title, size, *self.accepted_sizes)
-        self.max_detections = self.config.num_queries = min(self.config.num_queries, self._positions(size))
+        self.max_detections = self.config.num_queries = min(self.config.num_queries, self._count_positions(size))
 
     @property
     def accepted_sizes(self) -> SizeLimits:
@@ -122,10 +122,10 @@ class HubDetector(HubModel):
         At the smallest size, the feature maps have as many positions as there are queries.
         """
         sizes = itertools.count(self.size_step, self.size_step)
-        smallest = next(size for size in sizes if self._positions(size) >= self.config.num_queries)
+        smallest = next(size for size in sizes if self._count_positions(size) >= self.config.num_queries)
         return SizeLimits(smallest, self.size_step)
 
-    def _positions(self, size: int) -> int:
+    def _count_positions(self, size: int) -> int:
         """Return the number of positions in all feature maps of an image of `size` px."""
         strides = getattr(self.config, "feat_strides", None) or [self.config.backbone_config.patch_size]
         return sum((size // stride) ** 2 for stride in strides)
@@ -135,13 +135,13 @@ class HubMasker(HubDetector):
     """Mixin for the instance segmentation models of RF-DETR."""
 
     def objects(self, targets: Tensor) -> Detections:
-        return instance_targets(targets)
+        return convert_instance_targets(targets)
 
     def labels(self, inputs: Tensor, objects: Detections) -> list[dict[str, Any]]:
-        images = zip(super().labels(inputs, objects), objects, image_seeds(inputs), strict=True)
+        images = zip(super().labels(inputs, objects), objects, derive_image_seeds(inputs), strict=True)
         return [label | {"masks": found["masks"].float(), "seed": seed} for label, found, seed in images]
 
-    def mask_columns(self, outputs: Any, queries: Tensor, boxes: Tensor, inputs: Tensor) -> list[Tensor]:
+    def compute_mask_columns(self, outputs: Any, queries: Tensor, boxes: Tensor, inputs: Tensor) -> list[Tensor]:
         """Return the mask probabilities of the chosen queries, cropped to their boxes."""
         logits = outputs.pred_masks.float()
         chosen = logits.gather(1, queries[..., None, None].expand(-1, -1, *logits.shape[-2:]))
@@ -164,7 +164,7 @@ class _MatcherByImage(loss_rf_detr.RfDetrHungarianMatcher):
                 matches.append((torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)))
                 continue
             image_outputs = {name: outputs[name][index : index + 1] for name in ("logits", "pred_boxes", "pred_masks")}
-            with seeded(target["seed"], outputs["logits"].device):
+            with use_seed(target["seed"], outputs["logits"].device):
                 matches += super().forward(image_outputs, [target], group_detr)
         return matches
 
@@ -178,7 +178,7 @@ class _LossByImage(loss_rf_detr.RfDetrImageLoss):
         sums = dict.fromkeys(("loss_mask_ce", "loss_mask_dice"), masks.sum() * 0)
         for index, (target, pairs) in enumerate(zip(targets, indices, strict=True)):
             if len(pairs[0]):
-                with seeded(target["seed"], masks.device):
+                with use_seed(target["seed"], masks.device):
                     image_outputs = {"pred_masks": masks[index : index + 1]}
                     image_losses = super().loss_masks(image_outputs, [target], [pairs], num_boxes)
                 sums = {name: loss + image_losses[name] for name, loss in sums.items()}

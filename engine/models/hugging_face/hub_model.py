@@ -104,7 +104,7 @@ def sum_by_kind(losses: dict[str, Tensor], kinds: tuple[str, ...]) -> dict[str, 
     return sums
 
 
-def image_seeds(inputs: Tensor) -> list[int]:
+def derive_image_seeds(inputs: Tensor) -> list[int]:
     """Return a seed for each image in `inputs`, which depends only on its pixels."""
     bits = inputs.detach().float().contiguous().view(torch.int32)
     seeds: list[int] = bits.flatten(1).sum(1).tolist()
@@ -112,7 +112,7 @@ def image_seeds(inputs: Tensor) -> list[int]:
 
 
 @contextmanager
-def seeded(seed: int, device: torch.device) -> Iterator[None]:
+def use_seed(seed: int, device: torch.device) -> Iterator[None]:
     """Context manager that seeds the random number generator of `device` and restores its state when it ends.
 
     Generators of other devices are not changed, since DataParallel uses them at the same time.

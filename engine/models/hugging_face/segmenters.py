@@ -12,9 +12,9 @@ from engine.contract.images import SizeLimits
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.models import weights
 from engine.models.base import validate_image_size
-from engine.models.hugging_face.hub_model import HubModel, crop_masks, image_seeds, seeded, sum_by_kind
+from engine.models.hugging_face.hub_model import HubModel, crop_masks, derive_image_seeds, sum_by_kind, use_seed
 from engine.models.tensor_detector import FINE_MASK_SIDE, Detections
-from engine.models.torchvision_detectors import has_instance, instance_targets, is_present, true_positions
+from engine.models.torchvision_detectors import convert_instance_targets, find_true_positions, has_instance, is_present
 
 MASK_THRESHOLD = 0.5
 MIN_SCORE = 1e-6
@@ -62,7 +62,7 @@ class HubSegmenter(HubModel):
         """
         labels = self.classes_and_masks(targets)
         criterion: Any = self.criterion
-        criterion.seeds = criterion.matcher.seeds = image_seeds(inputs)
+        criterion.seeds = criterion.matcher.seeds = derive_image_seeds(inputs)
         self._layers = []  # `get_loss` appends the losses of each layer of the decoder
         classes, masks = ([image_labels[index] for image_labels in labels] for index in (0, 1))
         self.call_library(inputs, mask_labels=masks, class_labels=classes)
@@ -119,7 +119,7 @@ class InstanceSegmenter(HubSegmenter):
     """Mixin for instance segmentation models whose queries each predict one object."""
 
     def classes_and_masks(self, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
-        return [(each["labels"] - 1, each["masks"].float()) for each in instance_targets(targets)]
+        return [(each["labels"] - 1, each["masks"].float()) for each in convert_instance_targets(targets)]
 
     def count_masks(self, targets: Tensor) -> Tensor:
         return has_instance(targets).sum(1)
@@ -155,9 +155,9 @@ class InstanceSegmenter(HubSegmenter):
             positions: Indices of these probabilities in the flattened [queries, classes], [n, k].
         """
         queries = (positions // classes)[..., None, None].expand(-1, -1, *logits.shape[-2:])
-        masks = _mask_probabilities(logits.gather(1, queries), inputs).flatten(0, 1)
+        masks = _compute_mask_probabilities(logits.gather(1, queries), inputs).flatten(0, 1)
         is_inside = masks >= MASK_THRESHOLD
-        boxes = boxes_around(is_inside)
+        boxes = compute_boxes(is_inside)
         mean_probabilities = (masks * is_inside).sum((1, 2)) / is_inside.sum((1, 2)).clamp(min=1)
         scores = class_scores.flatten() * mean_probabilities
         columns = [boxes, scores[:, None], (positions % classes).flatten()[:, None].float()]
@@ -170,8 +170,8 @@ class InstanceSegmenter(HubSegmenter):
         detections = []
         for logits, masks in zip(outputs.class_queries_logits.float(), outputs.masks_queries_logits, strict=True):
             scores, labels = logits.softmax(-1)[:, :-1].max(1)
-            is_inside = _mask_probabilities(masks.detach().float()[None], inputs)[0] >= MASK_THRESHOLD
-            detections.append({"boxes": boxes_around(is_inside), "scores": scores, "labels": labels + 1})
+            is_inside = _compute_mask_probabilities(masks.detach().float()[None], inputs)[0] >= MASK_THRESHOLD
+            detections.append({"boxes": compute_boxes(is_inside), "scores": scores, "labels": labels + 1})
         return detections
 
 
@@ -182,7 +182,7 @@ class PixelSegmenter(HubSegmenter):
         """Return the classes that occur in each image, and one mask per class."""
         return [
             (classes, (plane == classes[:, None, None]).float())
-            for plane, classes in zip(targets, true_positions(_has_class(targets)), strict=True)
+            for plane, classes in zip(targets, find_true_positions(_has_class(targets)), strict=True)
         ]
 
     def count_masks(self, targets: Tensor) -> Tensor:
@@ -195,7 +195,7 @@ class PixelSegmenter(HubSegmenter):
         """
         outputs = self.call_library(inputs)
         classes = outputs.class_queries_logits.float().softmax(-1)[..., :-1]
-        masks = _mask_probabilities(outputs.masks_queries_logits.float(), inputs)
+        masks = _compute_mask_probabilities(outputs.masks_queries_logits.float(), inputs)
         with torch.autocast(inputs.device.type, enabled=False):
             scores = torch.einsum("bqc,bqhw->bchw", classes, masks)
         return scores.clamp(min=MIN_SCORE).log()
@@ -206,12 +206,12 @@ def _has_class(planes: Tensor) -> Tensor:
     return is_present(planes)[:, :NO_CLASS]
 
 
-def _mask_probabilities(logits: Tensor, inputs: Tensor) -> Tensor:
+def _compute_mask_probabilities(logits: Tensor, inputs: Tensor) -> Tensor:
     """Return the probabilities of masks [n, q, h, w], enlarged to the size of `inputs`."""
     return functional.interpolate(logits, inputs.shape[-2:], mode="bilinear", align_corners=False).sigmoid()
 
 
-def boxes_around(masks: Tensor) -> Tensor:
+def compute_boxes(masks: Tensor) -> Tensor:
     """Return the boxes around masks, bool [k, h, w], as float [k, 4]. The box of an empty mask is 0."""
     sides = []
     for axis in (1, 2):  # columns and rows
@@ -250,7 +250,7 @@ class MatcherByImage:
                 matches.append((torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)))
                 continue
             image = slice(index, index + 1)
-            with seeded(seed, masks.device):
+            with use_seed(seed, masks.device):
                 matches += super().forward(masks[image], classes[image], mask_labels[image], class_labels[image])  # type: ignore[misc]
         return matches
 
@@ -280,7 +280,7 @@ class LossByImage:
         for index, (seed, pairs) in enumerate(zip(self.seeds, indices, strict=True)):
             if len(pairs[0]):
                 image = slice(index, index + 1)
-                with seeded(seed, masks.device):
+                with use_seed(seed, masks.device):
                     image_losses = super().loss_masks(masks[image], mask_labels[image], [pairs], num_masks)  # type: ignore[misc]
                 sums = {name: loss + image_losses[name] for name, loss in sums.items()}
         return sums

@@ -45,7 +45,7 @@ def build_segmenter(kind: str, config: dict[str, Any], classes: int, channels: i
     return construct(kind, config, classes, channels)
 
 
-def _hgnet(
+def _configure_hgnet(
     channels: tuple[int, ...], inner: tuple[int, ...], depth: tuple[int, ...], layers: int, **overrides: Any
 ) -> Any:
     """Return the configuration of an HGNetV2 backbone.
@@ -78,10 +78,14 @@ def _hgnet(
     }
 
 
-_B0 = _hgnet((16, 16, 64, 256, 512, 1024), (16, 32, 64, 128), (1, 1, 2, 1), 3, use_learnable_affine_block=True)
-_B2 = _hgnet((24, 32, 96, 384, 768, 1536), (32, 64, 128, 256), (1, 1, 3, 1), 4, use_learnable_affine_block=True)
-_B4 = _hgnet((32, 48, 128, 512, 1024, 2048), (48, 96, 192, 384), (1, 1, 3, 1), 6)
-_B5 = _hgnet((32, 64, 128, 512, 1024, 2048), (64, 128, 256, 512), (1, 2, 5, 2), 6)
+_B0 = _configure_hgnet(
+    (16, 16, 64, 256, 512, 1024), (16, 32, 64, 128), (1, 1, 2, 1), 3, use_learnable_affine_block=True
+)
+_B2 = _configure_hgnet(
+    (24, 32, 96, 384, 768, 1536), (32, 64, 128, 256), (1, 1, 3, 1), 4, use_learnable_affine_block=True
+)
+_B4 = _configure_hgnet((32, 48, 128, 512, 1024, 2048), (48, 96, 192, 384), (1, 1, 3, 1), 6)
+_B5 = _configure_hgnet((32, 64, 128, 512, 1024, 2048), (64, 128, 256, 512), (1, 2, 5, 2), 6)
 _NANO = {
     "backbone_config": _B0 | {"out_indices": [3, 4]},
     "encoder_in_channels": [512, 1024],
@@ -127,7 +131,7 @@ _EXTRA_LARGE = {
 _DEIM_NANO = _NANO | {"decoder_activation_function": "silu"}
 
 
-def _small_deimv2(
+def _configure_small_deimv2(
     width: int, last_channels: int, blocks: int, queries: int, feedforward: int, **backbone: Any
 ) -> dict[str, Any]:
     """Return the configuration of a small DEIMv2, which uses the last of three stages of a pruned HGNetV2.
@@ -144,7 +148,9 @@ def _small_deimv2(
     """
     backbone_fields = {"use_learnable_affine_block": True, "out_indices": [3]} | backbone
     return {
-        "backbone_config": _hgnet((16, 16, 64, 256, last_channels), (16, 32, 64), (1, 1, blocks), 3, **backbone_fields),
+        "backbone_config": _configure_hgnet(
+            (16, 16, 64, 256, last_channels), (16, 32, 64), (1, 1, blocks), 3, **backbone_fields
+        ),
         "encoder_type": "lite",
         "encoder_layers": 0,
         "encode_proj_layers": [],
@@ -169,22 +175,22 @@ def _small_deimv2(
     }
 
 
-def _resnet(layer: str, widths: tuple[int, ...], depths: tuple[int, ...]) -> dict[str, Any]:
+def _configure_resnet(layer: str, widths: tuple[int, ...], depths: tuple[int, ...]) -> dict[str, Any]:
     """Return the configuration of a ResNet-vd whose blocks are of type `layer`."""
     fields = {"layer_type": layer, "hidden_sizes": list(widths), "depths": list(depths)}
     return {"model_type": "rt_detr_resnet", "out_indices": [2, 3, 4], **fields}
 
 
 _R18 = {
-    "backbone_config": _resnet("basic", (64, 128, 256, 512), (2, 2, 2, 2)),
+    "backbone_config": _configure_resnet("basic", (64, 128, 256, 512), (2, 2, 2, 2)),
     "encoder_in_channels": [128, 256, 512],
     "decoder_layers": 3,
     "hidden_expansion": 0.5,
 }
-_R50 = {"backbone_config": _resnet("bottleneck", (256, 512, 1024, 2048), (3, 4, 6, 3))}
+_R50 = {"backbone_config": _configure_resnet("bottleneck", (256, 512, 1024, 2048), (3, 4, 6, 3))}
 
 
-def _rf_detr_config(image_size: int, decoder_layers: int, **backbone: Any) -> dict[str, Any]:
+def _configure_rf_detr(image_size: int, decoder_layers: int, **backbone: Any) -> dict[str, Any]:
     """Return the configuration of an RF-DETR on DINOv2-S.
 
     `backbone` has additional fields of the backbone's configuration. The decoder has no dropout, as in the package
@@ -207,7 +213,7 @@ def _rf_detr_config(image_size: int, decoder_layers: int, **backbone: Any) -> di
     }
 
 
-def _model(kind: str, title: str, config: dict[str, Any], repository: str = "", **overrides: Any) -> Model:
+def _describe_model(kind: str, title: str, config: dict[str, Any], repository: str = "", **overrides: Any) -> Model:
     """Return the description of a model from transformers: a detector, unless `overrides` changes the fields.
 
     `repository` is its repository on the Hugging Face Hub, or "" if there are no weights for it.
@@ -227,30 +233,38 @@ def _model(kind: str, title: str, config: dict[str, Any], repository: str = "", 
     return Model(title=title, **fields | overrides)
 
 
-def _d_fine(letter: str, config: dict[str, Any], size: str, average_precision: float) -> Model:
+def _describe_d_fine(letter: str, config: dict[str, Any], size: str, average_precision: float) -> Model:
     """Return the description of a D-FINE, with the average precision of its weights on COCO."""
     published = f"COCO {average_precision} AP, D-FINE paper"
-    return _model("DFine", f"D-FINE-{letter}", config, f"ustc-community/dfine-{size}-coco", published=published)
+    return _describe_model(
+        "DFine", f"D-FINE-{letter}", config, f"ustc-community/dfine-{size}-coco", published=published
+    )
 
 
-def _rt_detr(depth: int, config: dict[str, Any], average_precision: float) -> Model:
+def _describe_rt_detr(depth: int, config: dict[str, Any], average_precision: float) -> Model:
     """Return the description of an RT-DETRv2 on a ResNet, with the average precision of its weights on COCO."""
     published = f"COCO {average_precision} AP, RT-DETRv2 README"
-    return _model("RTDetrV2", f"RT-DETRv2-R{depth}", config, f"PekingU/rtdetr_v2_r{depth}vd", published=published)
+    return _describe_model(
+        "RTDetrV2", f"RT-DETRv2-R{depth}", config, f"PekingU/rtdetr_v2_r{depth}vd", published=published
+    )
 
 
-def _rf_detr(size: str, image_size: int, decoder_layers: int, average_precision: float, source: str = "paper") -> Model:
+def _describe_rf_detr(
+    size: str, image_size: int, decoder_layers: int, average_precision: float, source: str = "paper"
+) -> Model:
     """Return the description of an RF-DETR. `source` is the text that states its average precision on COCO."""
     published = f"COCO {average_precision} AP, RF-DETR {source}"
     title, repository = f"RF-DETR-{size.capitalize()}", f"Roboflow/rf-detr-{size}"
     overrides = {"image_size": image_size, "statistics": None, "published": published}
-    return _model("RfDetr", title, _rf_detr_config(image_size, decoder_layers), repository, **overrides)
+    return _describe_model("RfDetr", title, _configure_rf_detr(image_size, decoder_layers), repository, **overrides)
 
 
-def _rf_detr_masks(size: str, image_size: int, decoder_layers: int, queries: int, average_precision: float) -> Model:
+def _describe_rf_detr_with_masks(
+    size: str, image_size: int, decoder_layers: int, queries: int, average_precision: float
+) -> Model:
     """Return the description of an RF-DETR with masks, of the size "nano" to "xxlarge"."""
-    config = _rf_detr_config(image_size, decoder_layers, patch_size=12, num_windows=1 if size == "nano" else 2)
-    return _model(
+    config = _configure_rf_detr(image_size, decoder_layers, patch_size=12, num_windows=1 if size == "nano" else 2)
+    return _describe_model(
         "RfDetrMasks",
         f"RF-DETR Seg-{size.capitalize().replace('Xxl', '2XL').replace('Xl', 'XL')}",
         config | {"num_queries": queries},
@@ -262,7 +276,7 @@ def _rf_detr_masks(size: str, image_size: int, decoder_layers: int, queries: int
     )
 
 
-def _segmenter(
+def _describe_segmenter(
     library: str,
     title: str,
     config: dict[str, Any],
@@ -279,10 +293,12 @@ def _segmenter(
     """
     overrides |= {"task": "segmentation", "own_loss": True} if semantic else {"task": "instance_segmentation"}
     kind, title = (f"{library}Pixels", f"{title}, semantic") if semantic else (f"{library}Instances", title)
-    return _model(kind, title, config, repository, published=f"{published} model zoo", statistics=None, **overrides)
+    return _describe_model(
+        kind, title, config, repository, published=f"{published} model zoo", statistics=None, **overrides
+    )
 
 
-def _mask2former(size: str, blocks: int, dataset: str, accuracy: str, **overrides: Any) -> Model:
+def _describe_mask2former(size: str, blocks: int, dataset: str, accuracy: str, **overrides: Any) -> Model:
     """Return the description of a Mask2Former on a Swin with `blocks` blocks in its third stage.
 
     `size` is the size of the Swin, such as "tiny". `dataset` is the part of the repository's name that states the
@@ -298,7 +314,7 @@ def _mask2former(size: str, blocks: int, dataset: str, accuracy: str, **override
     }
     overrides |= {"family": "Mask2Former", "license": "cc-by-nc-4.0", "semantic": dataset == "ade-semantic"}
     title, repository = f"Mask2Former-Swin-{size[0].upper()}", f"facebook/mask2former-swin-{size}-{dataset}"
-    return _segmenter("Mask2Former", title, config, repository, f"{accuracy}, Mask2Former", **overrides)
+    return _describe_segmenter("Mask2Former", title, config, repository, f"{accuracy}, Mask2Former", **overrides)
 
 
 _EOMT: dict[str, dict[str, Any]] = {
@@ -308,62 +324,71 @@ _EOMT: dict[str, dict[str, Any]] = {
 }
 
 
-def _eomt(
+def _describe_eomt(
     letter: str, repository: str, accuracy: str, *, semantic: bool = False, image_size: int = 640, **config_fields: Any
 ) -> Model:
     """Return the description of an EoMT on one size of DINOv2, with `config_fields` added to its configuration."""
     config = _EOMT[letter] | {"layerscale_value": 1e-5, "image_size": image_size} | config_fields
     overrides: dict[str, Any] = {"license": "mit", "semantic": semantic, "image_size": image_size}
-    return _segmenter("Eomt", f"EoMT-{letter}", config, f"tue-mps/{repository}", f"{accuracy}, EoMT", **overrides)
+    return _describe_segmenter(
+        "Eomt", f"EoMT-{letter}", config, f"tue-mps/{repository}", f"{accuracy}, EoMT", **overrides
+    )
 
 
 DETECTORS: dict[str, Model] = {
-    "dfine_n": _d_fine("N", _NANO, "nano", 42.8),
-    "dfine_s": _d_fine("S", _SMALL, "small", 48.5),
-    "dfine_m": _d_fine("M", _MEDIUM, "medium", 52.3),
-    "dfine_l": _d_fine("L", {"backbone_config": _B4, **_DECODER_POINTS}, "large", 54.0),
-    "dfine_x": _d_fine("X", _EXTRA_LARGE, "xlarge", 55.8),
-    "rtdetrv2_r18": _rt_detr(18, _R18, 48.1),
-    "rtdetrv2_r50": _rt_detr(50, _R50, 53.4),
+    "dfine_n": _describe_d_fine("N", _NANO, "nano", 42.8),
+    "dfine_s": _describe_d_fine("S", _SMALL, "small", 48.5),
+    "dfine_m": _describe_d_fine("M", _MEDIUM, "medium", 52.3),
+    "dfine_l": _describe_d_fine("L", {"backbone_config": _B4, **_DECODER_POINTS}, "large", 54.0),
+    "dfine_x": _describe_d_fine("X", _EXTRA_LARGE, "xlarge", 55.8),
+    "rtdetrv2_r18": _describe_rt_detr(18, _R18, 48.1),
+    "rtdetrv2_r50": _describe_rt_detr(50, _R50, 53.4),
     # transformers' documentation names this conversion of the authors' weights; there is none of the smaller models.
-    "deimv2_n": _model(
+    "deimv2_n": _describe_model(
         "Deimv2",
         "DEIMv2-N",
         _DEIM_NANO,
         "harshaljanjani/DEIMv2_HGNetv2_N_COCO_Transformers",
         published="COCO 43.0 AP, DEIMv2 README",
     ),
-    "deimv2_pico": _model("Deimv2", "DEIMv2-Pico", _small_deimv2(112, 512, 2, 200, 320)),
-    "deimv2_femto": _model("Deimv2", "DEIMv2-Femto", _small_deimv2(96, 512, 1, 150, 256), image_size=416),
-    "deimv2_atto": _model(
-        "Deimv2", "DEIMv2-Atto", _small_deimv2(64, 256, 1, 100, 160, stage_kernel_size=[3, 3, 3]), image_size=320
+    "deimv2_pico": _describe_model("Deimv2", "DEIMv2-Pico", _configure_small_deimv2(112, 512, 2, 200, 320)),
+    "deimv2_femto": _describe_model(
+        "Deimv2", "DEIMv2-Femto", _configure_small_deimv2(96, 512, 1, 150, 256), image_size=416
     ),
-    "rfdetr_nano": _rf_detr("nano", 384, 2, 48.4),
-    "rfdetr_small": _rf_detr("small", 512, 3, 53.0),
-    "rfdetr_medium": _rf_detr("medium", 576, 4, 54.7),
-    "rfdetr_large": _rf_detr("large", 704, 4, 56.5, "documentation"),
+    "deimv2_atto": _describe_model(
+        "Deimv2",
+        "DEIMv2-Atto",
+        _configure_small_deimv2(64, 256, 1, 100, 160, stage_kernel_size=[3, 3, 3]),
+        image_size=320,
+    ),
+    "rfdetr_nano": _describe_rf_detr("nano", 384, 2, 48.4),
+    "rfdetr_small": _describe_rf_detr("small", 512, 3, 53.0),
+    "rfdetr_medium": _describe_rf_detr("medium", 576, 4, 54.7),
+    "rfdetr_large": _describe_rf_detr("large", 704, 4, 56.5, "documentation"),
 }
 SEGMENTERS: dict[str, Model] = {
-    "rfdetr_seg_nano": _rf_detr_masks("nano", 312, 4, 100, 40.3),
-    "rfdetr_seg_small": _rf_detr_masks("small", 384, 4, 100, 43.1),
-    "rfdetr_seg_medium": _rf_detr_masks("medium", 432, 5, 200, 45.3),
-    "rfdetr_seg_large": _rf_detr_masks("large", 504, 5, 300, 47.1),
-    "rfdetr_seg_xlarge": _rf_detr_masks("xlarge", 624, 6, 300, 48.8),
-    "rfdetr_seg_xxlarge": _rf_detr_masks("xxlarge", 768, 6, 300, 49.9),
-    "mask2former_swin_t": _mask2former("tiny", 6, "coco-instance", "COCO 45.0 mask AP"),
+    "rfdetr_seg_nano": _describe_rf_detr_with_masks("nano", 312, 4, 100, 40.3),
+    "rfdetr_seg_small": _describe_rf_detr_with_masks("small", 384, 4, 100, 43.1),
+    "rfdetr_seg_medium": _describe_rf_detr_with_masks("medium", 432, 5, 200, 45.3),
+    "rfdetr_seg_large": _describe_rf_detr_with_masks("large", 504, 5, 300, 47.1),
+    "rfdetr_seg_xlarge": _describe_rf_detr_with_masks("xlarge", 624, 6, 300, 48.8),
+    "rfdetr_seg_xxlarge": _describe_rf_detr_with_masks("xxlarge", 768, 6, 300, 49.9),
+    "mask2former_swin_t": _describe_mask2former("tiny", 6, "coco-instance", "COCO 45.0 mask AP"),
     # The main branch of this repository has the weights only as a pickle.
-    "mask2former_swin_t_semantic": _mask2former(
+    "mask2former_swin_t_semantic": _describe_mask2former(
         "tiny", 6, "ade-semantic", "ADE20K 47.7 mIoU", image_size=512, revision="refs/pr/2"
     ),
-    "mask2former_swin_s": _mask2former("small", 18, "coco-instance", "COCO 46.3 mask AP"),
-    "mask2former_swin_s_semantic": _mask2former("small", 18, "ade-semantic", "ADE20K 51.3 mIoU", image_size=512),
+    "mask2former_swin_s": _describe_mask2former("small", 18, "coco-instance", "COCO 46.3 mask AP"),
+    "mask2former_swin_s_semantic": _describe_mask2former(
+        "small", 18, "ade-semantic", "ADE20K 51.3 mIoU", image_size=512
+    ),
     # The only weights of the two smaller models are those of panoptic segmentation.
-    "eomt_s": _eomt("S", "coco_panoptic_eomt_small_640_2x", "COCO 46.7 PQ"),
-    "eomt_s_semantic": _eomt("S", "coco_panoptic_eomt_small_640_2x", "COCO 46.7 PQ", semantic=True),
-    "eomt_b": _eomt("B", "coco_panoptic_eomt_base_640_2x", "COCO 51.6 PQ"),
-    "eomt_b_semantic": _eomt("B", "coco_panoptic_eomt_base_640_2x", "COCO 51.6 PQ", semantic=True),
-    "eomt_l": _eomt("L", "coco_instance_eomt_large_640", "COCO 45.2 mask AP"),
-    "eomt_l_semantic": _eomt(
+    "eomt_s": _describe_eomt("S", "coco_panoptic_eomt_small_640_2x", "COCO 46.7 PQ"),
+    "eomt_s_semantic": _describe_eomt("S", "coco_panoptic_eomt_small_640_2x", "COCO 46.7 PQ", semantic=True),
+    "eomt_b": _describe_eomt("B", "coco_panoptic_eomt_base_640_2x", "COCO 51.6 PQ"),
+    "eomt_b_semantic": _describe_eomt("B", "coco_panoptic_eomt_base_640_2x", "COCO 51.6 PQ", semantic=True),
+    "eomt_l": _describe_eomt("L", "coco_instance_eomt_large_640", "COCO 45.2 mask AP"),
+    "eomt_l_semantic": _describe_eomt(
         "L", "ade20k_semantic_eomt_large_512", "ADE20K 58.4 mIoU", semantic=True, image_size=512, num_queries=100
     ),
 }

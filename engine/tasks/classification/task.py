@@ -20,11 +20,11 @@ from engine.metrics.class_counts import ClassCounts, ClassValues, balanced_weigh
 from engine.models import classification_models, timm_models, torchvision_models
 from engine.models.base import ModelInfo
 from engine.models.encoders import IMAGENET
-from engine.models.weights import published_accuracy, torchvision_source
-from engine.tasks.analysis import Columns
+from engine.models.weights import create_torchvision_source, format_published_accuracy
+from engine.tasks.analysis import SampleColumns
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 from engine.tasks.classification.entry import TASK
-from engine.tasks.explanation import Target, class_targets
+from engine.tasks.explanation import Target, create_class_targets
 from engine.tasks.label_analysis import LabelAnalysis, Predictions
 from engine.tasks.mixing import has_mixed_targets
 from engine.tasks.predictions import Labels, LabelScores
@@ -90,7 +90,7 @@ class Classification(Task):
     def model_names(self) -> tuple[str, ...]:
         return (*classification_models.names(), *timm_models.names())
 
-    def model_info(self, model: str) -> ModelInfo:
+    def describe_model(self, model: str) -> ModelInfo:
         title, family = classification_models.title_and_family(model)
         size, min_size = classification_models.default_image_size(model), classification_models.min_image_size(model)
         if model == classification_models.MNIST_CNN:
@@ -100,7 +100,9 @@ class Classification(Task):
         pretrained = () if timm_models.is_timm(model) else torchvision_models.pretrained_weights(model)
         if not pretrained:
             return info
-        return info._replace(weights=torchvision_source(pretrained[0]), published=published_accuracy(pretrained[0]))
+        return info._replace(
+            weights=create_torchvision_source(pretrained[0]), published=format_published_accuracy(pretrained[0])
+        )
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
         return classification_models.build(job, classes, channels, self.image_size(job))
@@ -118,10 +120,10 @@ class Classification(Task):
             return MNIST
         return super().normalization(job, channels)
 
-    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
+    def create_objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         weights = balanced_weights(dataset_info.class_counts()) if job.training.class_weights == "balanced" else None
         binary = job.training.loss == "bce"
-        return ClassOfImage(
+        return ClassificationObjective(
             dataset_info.classes, job.training.label_smoothing, weights, mixed=has_mixed_targets(job), binary=binary
         )
 
@@ -129,12 +131,12 @@ class Classification(Task):
 class ClassAnalysis(LabelAnalysis):
     """Analysis for a task with one class per image."""
 
-    def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
+    def compute_columns(self, outputs: Tensor, targets: Tensor) -> SampleColumns:
         """Return the probabilities of the classes, and the most probable class of each image."""
         probabilities = outputs.float().softmax(1)
         confidence, predicted = probabilities.max(1)
         true = targets.argmax(1) if targets.dim() == 2 else targets
-        return Columns(
+        return SampleColumns(
             correct=(predicted == true).double().tolist(),
             true=[(number,) for number in true.tolist()],
             predicted=[(number,) for number in predicted.tolist()],
@@ -142,16 +144,16 @@ class ClassAnalysis(LabelAnalysis):
             probabilities=probabilities.cpu().numpy(),
         )
 
-    def predictions(self, columns: Columns) -> Predictions:
+    def convert_to_predictions(self, columns: SampleColumns) -> Predictions:
         confidence, correct = np.array(columns.confidence, np.float64), np.array(columns.correct, np.float64)
         return Predictions(confidence, correct, 1, float(len(correct)))
 
-    def fit(self, columns: Columns) -> FittedTemperature | None:
+    def fit_temperature(self, columns: SampleColumns) -> FittedTemperature | None:
         assert columns.probabilities is not None
         return calibration.fit_temperature(columns.probabilities, np.array(columns.true, np.int64).ravel())
 
 
-class ClassOfImage(Objective):
+class ClassificationObjective(Objective):
     """Objective for one class per image, with cross entropy as the loss.
 
     Args:
@@ -197,15 +199,15 @@ class ClassOfImage(Objective):
             outputs.float(), targets, self._weights, reduction="none", label_smoothing=self._smoothing
         )
 
-    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def count_correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the number of correct samples. A mixed image counts as the fraction of the class predicted for it."""
         predicted = outputs.argmax(1)
         return targets.gather(1, predicted[:, None]).sum() if self._mixed else (predicted == targets).sum()
 
-    def metric(self) -> Metric:
+    def create_metric(self) -> Metric:
         return ClassificationMetric(len(self._classes))
 
-    def blank_targets(self, inputs: Tensor) -> Tensor:
+    def create_blank_targets(self, inputs: Tensor) -> Tensor:
         if self._mixed:
             return torch.zeros((len(inputs), len(self._classes)), device=inputs.device)
         return torch.zeros(len(inputs), dtype=torch.int64, device=inputs.device)
@@ -214,13 +216,13 @@ class ClassOfImage(Objective):
         return Visualization(image, self._classes[int(target.argmax() if target.dim() else target)])
 
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
-        probabilities = self.scores(output, 0).probabilities.numpy()
+        probabilities = self.compute_scores(output, 0).probabilities.numpy()
         return Visualization(image, Labels(classes=tuple(self._classes), probabilities=probabilities).text)
 
-    def scores(self, output: Tensor, size: int) -> LabelScores:
+    def compute_scores(self, output: Tensor, size: int) -> LabelScores:
         return LabelScores(output.float().softmax(0))
 
-    def explanation_targets(
+    def select_explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
     ) -> list[Target]:
-        return class_targets(outputs[0], outputs[0].detach().softmax(0), classes, requested)
+        return create_class_targets(outputs[0], outputs[0].detach().softmax(0), classes, requested)

@@ -55,23 +55,24 @@ class Custom(Task):
     def model_names(self) -> tuple[str, ...]:
         return ()
 
-    def model_info(self, model: str) -> ModelInfo:
+    def describe_model(self, model: str) -> ModelInfo:
         raise KeyError(model)
 
-    def splits(self, job: Job) -> Splits:
-        return load_task(job).splits()
+    def open_splits(self, job: Job) -> Splits:
+        return load_task(job).open_splits()
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
-        """Build the user's model, load its weights, and mark its head.
+        """Build the user's model, load its weights, and mark its last layer as the head.
 
-        The user's code draws random numbers from the seed. Raises TaskError if it fails or does not fit the job.
+        New weights depend only on the job's seed. Raises TaskError if the user's code fails or the model doesn't fit
+        the job.
         """
         loaded = load_task(job)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(job.training.seed)
-            model = loaded.call("build_model", classes, channels)
+            model = loaded.call_method("build_model", classes, channels)
         if not isinstance(model, nn.Module):
-            raise loaded.error(f"build_model returns {_describe(model)}, not a torch.nn.Module")
+            raise loaded.create_error(f"build_model returns {_describe_value(model)}, not a torch.nn.Module")
         model = model.cpu().train()
         head = find_head(model, classes) if classes else None  # found by its number of outputs
         if job.model.pretrained and not job.model.weights_file:
@@ -88,19 +89,19 @@ class Custom(Task):
     def image_size(self, job: Job) -> int:
         """Return the side of the model's images in pixels, or 0 if samples are not images.
 
-        It is the size that the job sets, or else that of the user's task. If the user's code reads the data, it is the
-        width of a training sample instead of the latter.
+        If the job sets no size, it is the width of a training sample if the user's code reads the data, and otherwise
+        the default of the user's task.
         """
         if job.data.image_size is not None:
             return job.data.image_size
         loaded = load_task(job)
-        if not job.data.dataset or not isinstance(loaded.splits().train, SampleSet):
+        if not job.data.dataset or not isinstance(loaded.open_splits().train, SampleSet):
             return int(loaded.task.image_size)
-        shape = loaded.example()[0].shape
+        shape = loaded.get_example()[0].shape
         return shape[-1] if len(shape) == 3 else 0
 
     def normalization(self, job: Job, channels: int) -> Statistics:
-        """Return the mean and standard deviation of each channel that the user's task names, or those of ImageNet.
+        """Return the mean and standard deviation of each channel from the user's task, by default those of ImageNet.
 
         If they are for another number of channels, each channel gets their average.
         """
@@ -109,20 +110,20 @@ class Custom(Task):
             return mean, std
         return (sum(mean) / len(mean),) * channels, (sum(std) / len(std),) * channels
 
-    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
+    def create_objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         return CustomObjective(load_task(job))
 
     def example_shape(self, job: Job, channels: int) -> tuple[int, ...]:
         """Return the shape of the first training sample, or that of an image if the task reads image files."""
         loaded = load_task(job)
-        if isinstance(loaded.splits().train, SampleSet):
-            return tuple(loaded.example()[0].shape)
+        if isinstance(loaded.open_splits().train, SampleSet):
+            return tuple(loaded.get_example()[0].shape)
         return super().example_shape(job, channels)
 
-    def batch_transform(self, job: Job, streams: RandomStreams, rank: int) -> Finish | None:
+    def create_batch_transform(self, job: Job, streams: RandomStreams, rank: int) -> Finish | None:
         """Return a function that applies the user's transform to each batch, or None if the user's task has none.
 
-        Its random numbers depend only on the seed, the position in the run and the rank.
+        Its random numbers depend only on the seed, the epoch, the index of the batch and the rank.
         """
         loaded = load_task(job)
         if type(loaded.task).transform is CustomTask.transform:
@@ -136,7 +137,9 @@ class Custom(Task):
                 torch.manual_seed(streams.derive_seed(Purpose.TRANSFORM, epoch=epoch, batch=batch_index, rank=rank))
                 batch: Any = loaded.task.transform(inputs, targets)
             if not isinstance(batch, tuple) or [type(each) for each in batch] != [Tensor, Tensor]:
-                raise loaded.error(f"transform returns {_describe(batch)}, not a tuple of inputs and targets")
+                raise loaded.create_error(
+                    f"transform returns {_describe_value(batch)}, not a tuple of inputs and targets"
+                )
             return batch[0], batch[1]
 
         return transform
@@ -148,31 +151,31 @@ class LoadedTask:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.file, task = _load_task_class(job.model.name, job.model.model_file_sha256)
-        self.task: CustomTask = user_file.call_guarded(self.file, f"in {task.__name__}()", task)
+        self.task: CustomTask = user_file.call_user_code(self.file, f"in {task.__name__}()", task)
         self.task.job = job
         # Set when they are first needed.
         self._splits: Splits | None = None
         self._example: tuple[Tensor, Tensor] | None = None
 
-    def call(self, name: str, *args: Any) -> Any:
+    def call_method(self, name: str, *args: Any) -> Any:
         """Call the method `name` of the user's task. If it fails, raise TaskError with the failing line of the file."""
-        return user_file.call_guarded(self.file, f"in {name}", getattr(self.task, name), *args)
+        return user_file.call_user_code(self.file, f"in {name}", getattr(self.task, name), *args)
 
-    def error(self, reason: str) -> TaskError:
-        """Return an error for a fault in the user's file, with the `reason`."""
+    def create_error(self, reason: str) -> TaskError:
+        """Create an error for a fault in the user's file. `reason` is the end of its message."""
         return TaskError("model", f"{self.file.name}: {reason}.", REMEDY)
 
-    def splits(self) -> Splits:
+    def open_splits(self) -> Splits:
         """Return the job's datasets, opened by the user's code or from annotations. They are cached."""
         if self._splits is None:
-            datasets = self.call("datasets")
+            datasets = self.call_method("datasets")
             self._splits = self._open_annotations() if datasets is None else self._check_datasets(datasets)
         return self._splits
 
-    def example(self) -> tuple[Tensor, Tensor]:
-        """Return an example input and target that have the shapes and types of the samples."""
+    def get_example(self) -> tuple[Tensor, Tensor]:
+        """Return an example input and target that have the shapes and types of the samples. They are cached."""
         if self._example is None:
-            splits = self.splits()
+            splits = self.open_splits()
             train = splits.train
             if isinstance(train, SampleSet):
                 self._example = self._first_sample(train)
@@ -189,81 +192,91 @@ class LoadedTask:
 
         The model is in training mode afterwards.
         """
-        sample, target = self.example()
+        sample, target = self.get_example()
         inputs, targets = torch.stack([sample, sample]), torch.stack([target, target])
         inputs = inputs.float() if inputs.is_floating_point() else inputs
         model.eval()
         try:
             with torch.no_grad(), torch.random.fork_rng(devices=[]):
-                outputs = user_file.call_guarded(self.file, f"on inputs of {list(inputs.shape)}", model, inputs)
+                outputs = user_file.call_user_code(self.file, f"on inputs of {list(inputs.shape)}", model, inputs)
                 if not isinstance(outputs, Tensor) or not outputs.ndim or len(outputs) != 2:
-                    raise self.error(
-                        f"for two inputs the model returns {_describe(outputs)}; expected a tensor of [2, ...]"
+                    raise self.create_error(
+                        f"for two inputs the model returns {_describe_value(outputs)}; expected a tensor of [2, ...]"
                     )
-                user_file.call_guarded(self.file, "in loss", self.losses, outputs.float(), targets)
-                rows = user_file.call_guarded(self.file, "in measure", self.measure, outputs.float(), targets)
+                user_file.call_user_code(self.file, "in loss", self.compute_losses, outputs.float(), targets)
+                rows = user_file.call_user_code(self.file, "in measure", self.measure, outputs.float(), targets)
                 metrics = self.build_metrics()
-                user_file.call_guarded(self.file, "in summarize", self.summarize, rows.double(), metrics)
+                user_file.call_user_code(self.file, "in summarize", self.summarize, rows.double(), metrics)
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # metrics may warn about so few samples
                     for name, metric in metrics.items():
-                        user_file.call_guarded(
+                        user_file.call_user_code(
                             self.file, f"in the metric “{name}”", metric.update, outputs.float(), targets
                         )
-                        user_file.call_guarded(self.file, f"in the metric “{name}”", self.compute, name, metric)
+                        user_file.call_user_code(
+                            self.file, f"in the metric “{name}”", self.compute_metric, name, metric
+                        )
         finally:
             model.train()
 
-    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def compute_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Call the file's `loss` and validate that it returns one loss per sample, [n]."""
         losses: Any = self.task.loss(outputs, targets)
         if not isinstance(losses, Tensor) or losses.shape != (len(outputs),):
-            raise self.error(f"loss returns {_describe(losses)}; expected one loss per sample, [{len(outputs)}]")
+            raise self.create_error(
+                f"loss returns {_describe_value(losses)}; expected one loss per sample, [{len(outputs)}]"
+            )
         return losses
 
     def measure(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Call the file's `measure` and validate the values that it returns for each sample, [n, k]."""
         values: Any = self.task.measure(outputs, targets)
         if not isinstance(values, Tensor) or values.ndim != 2 or len(values) != len(outputs):
-            raise self.error(f"measure returns {_describe(values)}; expected one row per sample, [{len(outputs)}, k]")
+            raise self.create_error(
+                f"measure returns {_describe_value(values)}; expected one row per sample, [{len(outputs)}, k]"
+            )
         return values
 
     def build_metrics(self) -> dict[str, Any]:
         """Create the file's torchmetrics metrics, keyed by their ids, and validate them."""
-        metrics: Any = self.call("build_metrics")
+        metrics: Any = self.call_method("build_metrics")
         if not isinstance(metrics, dict):
-            raise self.error(f"build_metrics returns {_describe(metrics)}, not a dict")
+            raise self.create_error(f"build_metrics returns {_describe_value(metrics)}, not a dict")
         declared = {entry.id for entry in self.task.metrics}
         for name, metric in metrics.items():
             if name not in declared:
-                raise self.error(f"build_metrics returns “{name}”, which is not in `metrics`")
+                raise self.create_error(f"build_metrics returns “{name}”, which is not in `metrics`")
             if not torchmetrics_states.list_metrics(metric):
-                raise self.error(f"build_metrics returns {_describe(metric)} for “{name}”, not a torchmetrics.Metric")
+                raise self.create_error(
+                    f"build_metrics returns {_describe_value(metric)} for “{name}”, not a torchmetrics.Metric"
+                )
             torchmetrics_states.disable_sync(metric)
         return metrics
 
-    def compute(self, name: str, metric: Any) -> float:
+    def compute_metric(self, name: str, metric: Any) -> float:
         """Compute the torchmetrics metric with the id `name`. Raises TaskError unless the result is a single number."""
         value: Any = metric.compute()
         if not isinstance(value, int | float) and not (isinstance(value, Tensor) and value.numel() == 1):
-            raise self.error(f"the metric “{name}” returns {_describe(value)}; expected a single number")
+            raise self.create_error(f"the metric “{name}” returns {_describe_value(value)}; expected a single number")
         return float(value)
 
     def summarize(self, rows: Tensor, computed: Collection[str]) -> dict[str, float]:
-        """Call the file's `summarize` with the values [N, k] of all samples, and return its metrics by id.
+        """Call the file's `summarize` with the values [N, k] of all samples, and return the metrics by id.
 
-        It computes all metrics whose ids are not in `computed`.
+        These are all metrics of the task except those whose ids are in `computed`.
         """
         entries = [entry for entry in self.task.metrics if entry.id not in computed]
         values = list(self.task.summarize(rows))
         if len(values) != len(entries):
-            raise self.error(f"summarize returns {len(values)} values for {len(entries)} metrics")
+            raise self.create_error(f"summarize returns {len(values)} values for {len(entries)} metrics")
         return {entry.id: float(value) for entry, value in zip(entries, values, strict=True)}
 
     def _check_datasets(self, datasets: Any) -> Splits:
         """Validate the value returned by `datasets` and convert it to splits. Raises TaskError."""
         if not isinstance(datasets, tuple) or [isinstance(split, SampleSet) for split in datasets] != [True, True]:
-            raise self.error(f"datasets returns {_describe(datasets)}, not two SampleSets, for training and validation")
+            raise self.create_error(
+                f"datasets returns {_describe_value(datasets)}, not two SampleSets, for training and validation"
+            )
         train, val = datasets
         for name, samples in (("training", train), ("validation", val)):
             if not len(samples):
@@ -300,12 +313,12 @@ class LoadedTask:
         """Return the input and the target of the first readable sample. Raises DatasetError if there is none."""
         for index in range(len(samples)):
             try:
-                sample = user_file.call_guarded(self.file, "in load", samples.load, index, 0)  # epoch 0
+                sample = user_file.call_user_code(self.file, "in load", samples.load, index, 0)  # epoch 0
             except UnreadableImage:
                 continue  # the loader reports it
             if not isinstance(sample, tuple) or [isinstance(each, Tensor) for each in sample] != [True, True]:
-                raise self.error(
-                    f"load returns {_describe(sample)}, not a tuple of an input and a target, both tensors"
+                raise self.create_error(
+                    f"load returns {_describe_value(sample)}, not a tuple of an input and a target, both tensors"
                 )
             return sample[0], sample[1]
         raise DatasetError(
@@ -348,7 +361,7 @@ def _load_task_class(path: str, agreed_sha256: str) -> tuple[Path, type[CustomTa
     return file, task_classes[0]
 
 
-def _describe(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     """Describe a value that the user's code returned, for an error message, e.g. "a tensor of [2, 3]" or "a list"."""
     if isinstance(value, Tensor):
         return f"a tensor of {list(value.shape)}"
@@ -378,7 +391,7 @@ class CustomMetric(Metric):
         """Add a batch's losses and values to `rows`, and update the metrics from torchmetrics on the batch's device."""
         if not len(targets):
             return
-        losses = self._loaded.losses(outputs, targets)[:, None]
+        losses = self._loaded.compute_losses(outputs, targets)[:, None]
         self.add_rows(torch.cat([losses.double(), self._loaded.measure(outputs, targets).double()], 1).cpu())
         for metric in self._metrics.values():
             metric.to(outputs.device).update(outputs, targets)
@@ -393,7 +406,7 @@ class CustomMetric(Metric):
             return {}
         values = self._loaded.summarize(self.rows[:, 1:], self._metrics)
         for name, metric in self._metrics.items():
-            value = self._loaded.compute(name, metric)
+            value = self._loaded.compute_metric(name, metric)
             if math.isfinite(value):  # a correlation of constant values, for example, is undefined
                 values[name] = value
         ordered = {entry.id: values[entry.id] for entry in self._loaded.task.metrics if entry.id in values}
@@ -413,16 +426,16 @@ class CustomObjective(Objective):
         self._loaded = loaded
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return self._loaded.losses(outputs, targets)
+        return self._loaded.compute_losses(outputs, targets)
 
-    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
+    def count_correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         return self._loaded.task.correct(outputs, targets)
 
-    def metric(self) -> Metric:
+    def create_metric(self) -> Metric:
         return CustomMetric(self._loaded)
 
-    def blank_targets(self, inputs: Tensor) -> Tensor:
-        _, target = self._loaded.example()
+    def create_blank_targets(self, inputs: Tensor) -> Tensor:
+        _, target = self._loaded.get_example()
         return target.to(inputs.device).expand(len(inputs), *target.shape).clone()
 
     def show_truth(self, image: Bytes, target: Tensor) -> Visualization:

@@ -21,14 +21,14 @@ from engine.metrics.average_precision import (
     Floats,
     Ints,
     assign,
-    average_precisions,
-    box_overlaps,
-    outcomes_of_assignment,
+    compute_average_precisions,
+    compute_box_overlaps,
+    convert_to_outcomes,
 )
 from engine.metrics.base import Metric
-from engine.metrics.detection_errors import COLUMNS, ImageErrors, error_costs, find_errors
+from engine.metrics.detection_errors import COLUMNS, ImageErrors, compute_error_costs, find_errors
 from engine.metrics.label_curves import Counts, class_curves, threshold_rows
-from engine.tasks.analysis import TASK_METRIC, Analysis, Columns, EvaluatedMetrics, Intervals
+from engine.tasks.analysis import TASK_METRIC, Analysis, EvaluatedMetrics, Intervals, SampleColumns
 from engine.tasks.detection.objects import SCORE_THRESHOLD, Detections, read_detections, read_objects
 
 SIZES: tuple[SizeName, ...] = get_args(SizeName)
@@ -55,7 +55,7 @@ class Comparison(NamedTuple):
     overlaps: Floats
 
     def find_errors(self) -> ImageErrors:
-        """Return the wrong detections and the missed objects in the image, by kind of error."""
+        """Return the kind of error of each detection, and the missed objects in the image."""
         found = self.detections
         return find_errors(found.classes, found.scores, self.classes, self.ignored, self.overlaps)
 
@@ -64,8 +64,9 @@ class ObjectMetric(Metric):
     """Metric for detections, computed separately for small, medium and large objects.
 
     `counters` [2 + 3, C] hold, for each class, the number of objects, the number of missed objects, and the number of
-    objects of each size in `SIZES`. `rows` hold the rows of `find_errors`, followed by the outcomes at the ten IoU
-    thresholds for each size. The outcomes for a size leave out objects and detections of other sizes.
+    objects of each size in `SIZES`. `rows` has a row for each detection: the columns of `ImageErrors.rows`, followed for
+    each size by the outcomes (CORRECT, WRONG or LEFT_OUT) at the ten IoU thresholds. The outcomes for a size leave out
+    objects and detections of other sizes.
     """
 
     def __init__(self, classes: int, scale: float) -> None:
@@ -83,7 +84,7 @@ class ObjectMetric(Metric):
         for output, target in zip(outputs.cpu(), targets.cpu(), strict=True):
             comparison = self.compare(read_detections(output), target)
             errors = comparison.find_errors()
-            outcomes_by_size = [self._outcomes(comparison, *limits) for limits in AREAS]
+            outcomes_by_size = [self._compute_outcomes(comparison, *limits) for limits in AREAS]
             self.add_rows(torch.from_numpy(np.column_stack([errors.rows, *outcomes_by_size])))
             is_counted = ~comparison.ignored
             areas = comparison.areas * self._scale**2  # in pixels of the file
@@ -112,15 +113,15 @@ class ObjectMetric(Metric):
         classes_and_scores, outcomes = rows[:, :2], np.split(rows[:, COLUMNS:], len(SIZES), axis=1)
         object_counts = self.counters.numpy()[2:]
         return {
-            size: average_precisions(np.concatenate([classes_and_scores, each], 1), counts)
+            size: compute_average_precisions(np.concatenate([classes_and_scores, each], 1), counts)
             for size, each, counts in zip(SIZES, outcomes, object_counts, strict=True)
         }
 
-    def _outcomes(self, comparison: Comparison, low: float, high: float) -> Floats:
-        """Return the outcome of each detection at the ten IoU thresholds, [d, 10], for areas from `low` to `high`.
+    def _compute_outcomes(self, comparison: Comparison, low: float, high: float) -> Floats:
+        """Return CORRECT, WRONG or LEFT_OUT for each detection at the ten IoU thresholds, [d, 10].
 
-        The rows are in the order of `find_errors`. Objects of other sizes and unmatched detections of other sizes are
-        left out, like in `evaluateImg` of pycocotools.
+        Only objects and unmatched detections with an area from `low` to `high` in pixels count, like in `evaluateImg` of
+        pycocotools. The rows are in the order of `find_errors`.
         """
         # In pixels of the file.
         areas, detection_areas = comparison.areas * self._scale**2, comparison.detection_areas * self._scale**2
@@ -136,7 +137,7 @@ class ObjectMetric(Metric):
             assigned = assign(
                 comparison.overlaps[np.ix_(detections, objects)], ignored[objects], comparison.ignored[objects]
             )
-            outcomes = outcomes_of_assignment(assigned, ignored[objects])
+            outcomes = convert_to_outcomes(assigned, ignored[objects])
             has_other_size = (detection_areas[detections] < low) | (detection_areas[detections] > high)
             rows.append(np.where((outcomes == WRONG) & has_other_size[:, None], LEFT_OUT, outcomes))
         return np.concatenate(rows)
@@ -147,7 +148,7 @@ class BoxObjects(ObjectMetric):
         """Compare detections with the true boxes by area and overlap."""
         objects = read_objects(target)
         areas, detection_areas = ((boxes[:, 2:] - boxes[:, :2]).prod(1) for boxes in (objects.boxes, detections.boxes))
-        overlaps = box_overlaps(detections.boxes, objects.boxes, objects.ignored)
+        overlaps = compute_box_overlaps(detections.boxes, objects.boxes, objects.ignored)
         return Comparison(detections, detection_areas, objects.classes, objects.ignored, areas, overlaps)
 
 
@@ -166,12 +167,12 @@ class ObjectAnalysis(Analysis):
     depends_on_file_size = True
     metric_type: type[ObjectMetric] = BoxObjects
 
-    def metrics(self, scale: float) -> dict[str, Metric]:
-        return {TASK_METRIC: self.objective.metric(), "objects": self.metric_type(len(self.classes), scale)}
+    def create_metrics(self, scale: float) -> dict[str, Metric]:
+        return {TASK_METRIC: self.objective.create_metric(), "objects": self.metric_type(len(self.classes), scale)}
 
-    def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
+    def compute_columns(self, outputs: Tensor, targets: Tensor) -> SampleColumns:
         """Return the classes, mean confidence and F1 score of the detections for each sample in a batch."""
-        columns = Columns(correct=[], true=[], predicted=[], confidence=[])
+        columns = SampleColumns(correct=[], true=[], predicted=[], confidence=[])
         compare = self.metric_type(len(self.classes), 1.0).compare  # it does not depend on the scale of 1.0
         for output, target in zip(outputs.cpu(), targets.cpu(), strict=True):
             comparison = compare(read_detections(output, SCORE_THRESHOLD), target)
@@ -186,13 +187,13 @@ class ObjectAnalysis(Analysis):
             columns.confidence.append(float(scores.mean()) if len(scores) else 0.0)  # type: ignore[union-attr]
         return columns
 
-    def details(self, measured: EvaluatedMetrics, intervals: Intervals) -> dict[str, Any]:
+    def compute_details(self, measured: EvaluatedMetrics, intervals: Intervals) -> dict[str, Any]:
         """Return the fields of the `Evaluation` about thresholds, kinds of errors, and object sizes, by field name."""
         metric = measured.metrics["objects"]
         rows = metric.rows.numpy()  # class, score, outcome and others of each prediction (see `find_errors`)
         objects, missed, *objects_by_size = metric.counters.numpy()  # numbers of objects in each class
         counted_rows = rows[rows[:, 2] != LEFT_OUT]
-        errors = error_costs(rows[:, :COLUMNS], objects, missed)
+        errors = compute_error_costs(rows[:, :COLUMNS], objects, missed)
         return {
             "thresholds": threshold_rows(counted_rows[:, 1], counted_rows[:, 2] == CORRECT, float(objects.sum())),
             "box_errors": tuple(
@@ -209,7 +210,7 @@ class ObjectAnalysis(Analysis):
             ),
         }
 
-    def curves(self, measured: EvaluatedMetrics, intervals: Intervals) -> tuple[ClassCurves, ...]:
+    def compute_curves(self, measured: EvaluatedMetrics, intervals: Intervals) -> tuple[ClassCurves, ...]:
         """Return the precision-recall curve of each class at an IoU of 0.5."""
         metric = measured.metrics["objects"]
         rows, counts = metric.rows.numpy(), metric.counters.numpy()[0]

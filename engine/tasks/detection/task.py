@@ -19,8 +19,8 @@ from engine.metrics.average_precision import (
     Bools,
     Floats,
     Ints,
-    average_precisions,
-    box_overlaps,
+    compute_average_precisions,
+    compute_box_overlaps,
     match_detections,
 )
 from engine.metrics.base import Metric
@@ -80,7 +80,7 @@ class InstanceMetric(Metric):
         rows, counts = self.rows.cpu().numpy(), self.counters.cpu().numpy()[1:]
         by_kind = np.split(rows[:, 2:], len(self.KINDS), axis=1)
         return {
-            kind: average_precisions(np.concatenate([rows[:, :2], outcomes], 1), counts)
+            kind: compute_average_precisions(np.concatenate([rows[:, :2], outcomes], 1), counts)
             for kind, outcomes in zip(self.KINDS, by_kind, strict=True)
         }
 
@@ -114,7 +114,11 @@ class BoxMetric(InstanceMetric):
 
     def compare(self, detections: Detections, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
         objects = read_objects(target)
-        return objects.classes, objects.ignored, [box_overlaps(detections.boxes, objects.boxes, objects.ignored)]
+        return (
+            objects.classes,
+            objects.ignored,
+            [compute_box_overlaps(detections.boxes, objects.boxes, objects.ignored)],
+        )
 
 
 class Detection(Task):
@@ -124,8 +128,8 @@ class Detection(Task):
     def model_names(self) -> tuple[str, ...]:
         return tuple(self.models)
 
-    def model_info(self, model: str) -> ModelInfo:
-        return detection_models.model_info(model)
+    def describe_model(self, model: str) -> ModelInfo:
+        return detection_models.describe_model(model)
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
         return detection_models.build(job, classes, channels, self.image_size(job), self.models)
@@ -136,7 +140,7 @@ class Detection(Task):
     def statistics(self, job: Job) -> Statistics:
         return detection_models.statistics(job)
 
-    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
+    def create_objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         return BoxObjective(dataset_info.classes)
 
 
@@ -156,14 +160,14 @@ class DetectionObjective(Objective):
         """Return the loss of each image, the sum of the losses [n, p] that the model outputs in training."""
         return outputs.sum(1)
 
-    def correct(self, outputs: Tensor, targets: Tensor) -> None:
+    def count_correct(self, outputs: Tensor, targets: Tensor) -> None:
         return None
 
-    def scores(self, output: Tensor, size: int) -> Scores:
+    def compute_scores(self, output: Tensor, size: int) -> Scores:
         detections = read_detections(output, 0.0)
         return ObjectScores(detections.boxes, detections.scores, detections.classes)
 
-    def explanation_targets(
+    def select_explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
     ) -> list[Target]:
         """Return the scores of the detections to explain.
@@ -202,10 +206,10 @@ class BoxObjective(DetectionObjective):
 
     entry = Detection.entry
 
-    def metric(self) -> Metric:
+    def create_metric(self) -> Metric:
         return BoxMetric(len(self._classes))
 
-    def blank_targets(self, inputs: Tensor) -> Tensor:
+    def create_blank_targets(self, inputs: Tensor) -> Tensor:
         """Return artificial targets with a box in the center of each image, to exercise the entire detector."""
         side = float(inputs.shape[-1])
         box = torch.tensor([[side / 4, side / 4, 3 * side / 4, 3 * side / 4, 0, 0]], device=inputs.device)

@@ -51,10 +51,10 @@ class AnnotatedEdges:
     layers: Planes
     agreement: Bytes | None = None
 
-    def rotated_with(self, path: str, sides: tuple[int, int]) -> AnnotatedEdges:
-        """Return the edges rotated like the image at `path`, whose height and width are `sides`.
+    def rotate_like_image(self, path: str, sides: tuple[int, int]) -> AnnotatedEdges:
+        """Return the edges turned upright if they were drawn on the stored pixels of the rotated image at `path`.
 
-        See `orientation.turn_upright_like_image`.
+        `sides` are the height and width of the upright image.
         """
         agreement = None if self.agreement is None else turn_upright_like_image(self.agreement, path, sides)
         return AnnotatedEdges(turn_upright_like_image(self.layers, path, sides), agreement)
@@ -110,7 +110,10 @@ def _read_matlab(content: bytes) -> AnnotatedEdges:
 
 
 def _read_image(content: bytes) -> AnnotatedEdges:
-    """Read the edges from an image whose brightness is the fraction of annotators. Raises Unfit for 16-bit images."""
+    """Read the edges from an image whose brightness is the fraction of annotators who drew a pixel.
+
+    Raises Unfit for 16-bit images.
+    """
     with decode_header(content) as image:
         if image.mode.startswith("I"):
             raise Unfit("images of edges must have 8 bits, and this one has more")
@@ -123,7 +126,7 @@ def letterbox_edges(drawn: AnnotatedEdges, size: int) -> Bytes:
 
     The first plane holds the fraction of annotators who drew each pixel, from 0 to `FULL`, and `OUTSIDE` around the
     image. In the second plane, a bit for each of the first `MAX_ANNOTATORS` annotators is set if that annotator drew
-    the pixel. Their lines are thinned. If the image shrinks, a pixel is an edge if any of the pixels merged into it is
+    the pixel. The lines in this plane are thinned. If the image shrinks, a pixel is an edge if any of the pixels merged into it is
     an edge, so that no line is lost or interrupted.
     """
     layers = _resize_planes(drawn.layers, size)

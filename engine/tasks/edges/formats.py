@@ -129,5 +129,5 @@ FORMAT = Format(
     read,
     open="engine.tasks.edges.samples:open_edges",
     inspect="engine.tasks.edges.inspection:inspect_edges",
-    list_annotations="engine.tasks.edges.inspection:list_edges",
+    list_annotations="engine.tasks.edges.inspection:count_edge_pixels",
 )

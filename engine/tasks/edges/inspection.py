@@ -47,7 +47,7 @@ class _EdgeFacts(NamedTuple):
 
 
 def inspect_edges(dataset: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
-    """Inspect all images and their edges. Only the edges at sampled indices are decoded."""
+    """Inspect all images, and up to about `MAX_DECODED` edge files of each split."""
     splits, result, checker = start_inspection(dataset, EdgeSplit, progress, leave_out)
     for name, split in splits:
         sampled = set(spread_evenly(len(split.files), MAX_DECODED))
@@ -62,12 +62,12 @@ def inspect_edges(dataset: RecognizedDataset, progress: Progress, leave_out: Lea
         )
         result.problems += _describe_problems(name, decoded, bool(checked))
         if name == "train":
-            result.examples += draw_examples(spread_examples(list(checked)), partial(_draw, split))
+            result.examples += draw_examples(spread_examples(list(checked)), partial(_draw_example, split))
     return result
 
 
-def list_edges(dataset: RecognizedDataset, split: EdgeSplit, index: int) -> dict[str, Any]:
-    """Return, as `{"pixels": {"edge": n}}`, the number of pixels in an image that at least one annotator has drawn."""
+def count_edge_pixels(dataset: RecognizedDataset, split: EdgeSplit, index: int) -> dict[str, Any]:
+    """Count the pixels in an image that at least one annotator has drawn. Returns {"pixels": {"edge": count}}."""
     return {"pixels": {"edge": int(_read_annotated(split, index).layers.any(0).sum())}}
 
 
@@ -80,7 +80,7 @@ def _check_pair(split: EdgeSplit, sampled: set[int], index: int) -> _EdgeFacts |
         height, width = get_upright_size(image)
     if index not in sampled:
         return None
-    drawn = _read_annotated(split, index).rotated_with(split.files[index], (height, width))
+    drawn = _read_annotated(split, index).rotate_like_image(split.files[index], (height, width))
     require_size("its edges have", drawn.sides, (height, width))
     return _EdgeFacts(drawn.edge_fraction, drawn.is_inverted)
 
@@ -119,10 +119,10 @@ def _describe_problems(name: str, decoded: Sequence[_EdgeFacts], has_usable: boo
     return problems
 
 
-def _draw(split: EdgeSplit, index: int) -> Example:
+def _draw_example(split: EdgeSplit, index: int) -> Example:
     """Return an example for display: a training image with the edges from all annotators in red."""
     image = read_to_show(split.files[index]).convert("RGB")
-    edges = _read_annotated(split, index).rotated_with(split.files[index], image.size[::-1])
+    edges = _read_annotated(split, index).rotate_like_image(split.files[index], image.size[::-1])
     drawn = Image.fromarray(edges.layers.any(0).astype(np.uint8) * 255)
     image.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
     # A thin line keeps some of its brightness if many pixels are merged.

@@ -28,13 +28,13 @@ def check_mat(content: bytes) -> None:
         raise Unfit("it is not a MATLAB file")
     byte_order = ">" if content[126:128] == b"MI" else "<"
     remaining_bytes = MAX_BYTES
-    for element_type, element in _elements(memoryview(content)[_HEADER_BYTES:], byte_order):
+    for element_type, element in _iterate_elements(memoryview(content)[_HEADER_BYTES:], byte_order):
         if element_type == _COMPRESSED:
             unpacked = zlib.decompressobj().decompress(element, remaining_bytes + 1)
             remaining_bytes -= len(unpacked)
             if remaining_bytes < 0:
                 raise Unfit(f"it unpacks to more than {MAX_BYTES:,} bytes")
-            for inner_type, inner in _elements(memoryview(unpacked), byte_order):
+            for inner_type, inner in _iterate_elements(memoryview(unpacked), byte_order):
                 _check_element(inner_type, inner, byte_order, 0)
         else:
             _check_element(element_type, element, byte_order, 0)
@@ -51,7 +51,7 @@ def _check_element(element_type: int, content: memoryview, byte_order: str, dept
     if depth > _MAX_DEPTH:
         raise Unfit("it is nested too deeply")
     max_values = len(content)  # a cell, struct or number takes at least a byte
-    for index, (inner_type, inner) in enumerate(_elements(content, byte_order)):
+    for index, (inner_type, inner) in enumerate(_iterate_elements(content, byte_order)):
         # The first element holds the array's class. Sparse arrays store only values that are not 0.
         if index == 0 and len(inner) >= 4 and struct.unpack_from(f"{byte_order}I", inner)[0] & 0xFF == _SPARSE:
             max_values = MAX_PIXELS
@@ -63,7 +63,7 @@ def _check_element(element_type: int, content: memoryview, byte_order: str, dept
         _check_element(inner_type, inner, byte_order, depth + 1)
 
 
-def _elements(content: memoryview, byte_order: str) -> Iterator[tuple[int, memoryview]]:
+def _iterate_elements(content: memoryview, byte_order: str) -> Iterator[tuple[int, memoryview]]:
     """Yield the type and content of consecutive data elements of a MAT file. Raises Unfit if one is truncated.
 
     `byte_order` is "<" or ">".

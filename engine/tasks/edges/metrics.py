@@ -66,9 +66,9 @@ class EdgeMetric(Metric):
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
-        """Count the matches between the thinned edges of each image and those of its annotators.
+        """Add the losses and the matches between thinned predicted edges and annotated edges to `counters`.
 
-        They are counted at all thresholds, and at the best one for each image.
+        Matches are counted at all thresholds, and at the best threshold of each image.
         """
         if not len(targets):
             return
@@ -77,9 +77,9 @@ class EdgeMetric(Metric):
         likelihoods, annotations = outputs[:, -1].float().sigmoid().cpu().numpy(), targets.to(torch.uint8).cpu().numpy()
         total_counts, at_best = np.zeros((len(THRESHOLDS), 4), np.int64), np.zeros(4, np.int64)
         for likelihood, (agreement, annotator_bits) in zip(likelihoods, annotations, strict=True):
-            region = _image_region(agreement)
+            region = _find_image_region(agreement)
             layers = [(annotator_bits[region] >> number & 1).astype(bool) for number in range(MAX_ANNOTATORS)]
-            thinned = np.where(agreement[region] == OUTSIDE, 0, thin_maxima(likelihood[region]))
+            thinned = np.where(agreement[region] == OUTSIDE, 0, suppress_non_maxima(likelihood[region]))
             image_counts = count_matches(thinned, [layer for layer in layers if layer.any()])
             total_counts += image_counts
             at_best += select_best_counts(image_counts)
@@ -91,20 +91,20 @@ class EdgeMetric(Metric):
         loss, images = self.counters[:2].tolist()
         if not images:
             return {}
-        scores = self.scores()
+        scores = self.compute_scores()
         return {"ods": scores.ods, "ois": scores.ois, "ap": scores.ap, "loss": loss / images}
 
-    def scores(self) -> Scores:
+    def compute_scores(self) -> Scores:
         """Return ODS, OIS and average precision over all images."""
         return compute_scores(self._counts, self.counters[2 + _COUNTS :].cpu().numpy())
 
-    def curve(self) -> tuple[Floats, Floats]:
-        """Return the recall and precision over all images at each of `THRESHOLDS`."""
+    def compute_curve(self) -> tuple[Floats, Floats]:
+        """Return the recall and the precision over all images at each of `THRESHOLDS`."""
         return compute_recall_and_precision(self._counts)
 
     @property
     def annotated_pixels(self) -> int:
-        """Number of pixels drawn by all annotators together."""
+        """Sum over the annotators of the number of pixels that each has drawn."""
         return int(self._counts[0, ANNOTATED])
 
     @property
@@ -113,10 +113,10 @@ class EdgeMetric(Metric):
         return counts
 
 
-def _image_region(agreement: Bytes) -> tuple[slice, slice]:
+def _find_image_region(agreement: Bytes) -> tuple[slice, slice]:
     """Return the rows and columns that the image occupies in a letterboxed square.
 
-    `agreement` [s, s] holds the fractions of annotators, and `OUTSIDE` around the image.
+    `agreement` [s, s] is the first plane of `letterbox_edges`, which has the value `OUTSIDE` around the image.
     """
     inside = agreement != OUTSIDE
     rows, columns = np.flatnonzero(inside.any(1)), np.flatnonzero(inside.any(0))
@@ -125,20 +125,19 @@ def _image_region(agreement: Bytes) -> tuple[slice, slice]:
     return slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
 
 
-def thin_maxima(strengths: Floats) -> Floats:
-    """Set all edge strengths [h, w] to 0 that are not local maxima across the direction of their edge.
+def suppress_non_maxima(strengths: Floats) -> Floats:
+    """Return edge strengths [h, w] in 0..1 with 0 wherever they are not a local maximum across the edge.
 
     This is the non-maximum suppression by Dollár and Zitnick (PAMI 2015; `edgesNms` in their toolbox), with bilinear
-    interpolation at one pixel to each side. Strengths are in 0..1. In an image less than two pixels wide, the result is
-    0.
+    interpolation at one pixel to each side. If a side has fewer than two pixels, all strengths become 0.
     """
     height, width = strengths.shape
     if min(height, width) < 2:
         return np.zeros_like(strengths)
     from scipy.ndimage import map_coordinates
 
-    edges = _triangle_filter(strengths.astype(np.float64), 1)
-    down, right = np.gradient(_triangle_filter(edges, 4))
+    edges = _smooth(strengths.astype(np.float64), 1)
+    down, right = np.gradient(_smooth(edges, 4))
     right_down, right_right = np.gradient(right)
     down_down, _ = np.gradient(down)
     side = np.where(right_down > 0, -1.0, 1.0)  # the toolbox uses 0 for horizontal edges, which then stay thick
@@ -155,7 +154,7 @@ def thin_maxima(strengths: Floats) -> Floats:
     )
 
 
-def _triangle_filter(values: Floats, radius: int) -> Floats:
+def _smooth(values: Floats, radius: int) -> Floats:
     """Smooth values [h, w] with a triangle filter of the given radius in both directions."""
     from scipy.ndimage import convolve1d
 
@@ -272,7 +271,7 @@ def select_best_counts(counts: Counts) -> Counts:
 
     `counts` [thresholds, 4] are the results of `count_matches` for the image.
     """
-    best: Counts = counts[int(np.argmax(_f_measure(counts)))]
+    best: Counts = counts[int(np.argmax(_compute_f_measure(counts)))]
     return best
 
 
@@ -283,12 +282,12 @@ def compute_scores(counts: npt.ArrayLike, at_best: npt.ArrayLike) -> Scores:
     both summed over all images.
     """
     summed = np.asarray(counts)
-    f_measures = _f_measure(summed)
+    f_measures = _compute_f_measure(summed)
     best = int(np.argmax(f_measures))
     return Scores(
         ods=float(f_measures[best]),
-        ois=float(_f_measure(np.asarray(at_best)[None])[0]),
-        ap=_average_precision(summed),
+        ois=float(_compute_f_measure(np.asarray(at_best)[None])[0]),
+        ap=_compute_average_precision(summed),
         threshold=float(THRESHOLDS[best]),
     )
 
@@ -300,15 +299,18 @@ def compute_recall_and_precision(counts: Floats | Counts) -> tuple[Floats, Float
     return recall, precision
 
 
-def _f_measure(counts: Floats | Counts) -> Floats:
+def _compute_f_measure(counts: Floats | Counts) -> Floats:
     """Return the F measure at each threshold, given counts [thresholds, 4]."""
     recall, precision = compute_recall_and_precision(counts)
     f_measure: Floats = 2 * recall * precision / np.maximum(recall + precision, 1e-12)
     return f_measure
 
 
-def _average_precision(counts: Floats | Counts) -> float:
-    """Return the area under the precision-recall curve, computed in steps of 0.01 as in the benchmark."""
+def _compute_average_precision(counts: Floats | Counts) -> float:
+    """Return the area under the precision-recall curve, in steps of 0.01 as in the BSDS500 benchmark.
+
+    `counts` are [thresholds, 4].
+    """
     recall, precision = compute_recall_and_precision(counts)
     recalls, first = np.unique(recall, return_index=True)
     if len(recalls) < 2:

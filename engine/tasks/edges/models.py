@@ -57,12 +57,12 @@ def names() -> tuple[str, ...]:
     return (HED_ON_ENCODER, *_ON_VGG)
 
 
-def model_info(name: str) -> ModelInfo:
+def describe_model(name: str) -> ModelInfo:
     """Describe a model for the catalogue, without building it."""
     if name == HED_ON_ENCODER:
         return ModelInfo(_TITLE_ON_ENCODER, "Edges on an encoder", IMAGE_SIZE, MIN_SIZE, 1, encoder=True)
     entry = _ON_VGG[name]
-    pretrained = weights.torchvision_source(models.get_model_weights(entry.backbone).DEFAULT)
+    pretrained = weights.create_torchvision_source(models.get_model_weights(entry.backbone).DEFAULT)
     return ModelInfo(entry.title, "Edges on VGG", IMAGE_SIZE, MIN_SIZE, 1, weights=pretrained)
 
 

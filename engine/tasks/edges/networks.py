@@ -25,7 +25,7 @@ SEM_WIDTH, STAGE_WIDTH = 32, 21
 """Number of channels in BDCN's scale enhancement module, and in the sum over a stage, as in the authors' code."""
 
 
-def vgg16_stages(*, batch_norm: bool = False, dilated: bool = False) -> nn.Sequential:
+def build_vgg16_stages(*, batch_norm: bool = False, dilated: bool = False) -> nn.Sequential:
     """Build the layers of VGG16 from the first convolution to the last activation.
 
     The layers have the same positions as in `features` of torchvision's vgg16 and vgg16_bn, so that torchvision's
@@ -49,7 +49,7 @@ def vgg16_stages(*, batch_norm: bool = False, dilated: bool = False) -> nn.Seque
     return nn.Sequential(*layers)
 
 
-def activation_indices(stages: nn.Sequential) -> tuple[tuple[int, ...], ...]:
+def find_activation_indices(stages: nn.Sequential) -> tuple[tuple[int, ...], ...]:
     """Return the indices of the activation layers in each stage, in order."""
     stage_indices: list[list[int]] = [[]]
     for index, layer in enumerate(stages):
@@ -94,9 +94,9 @@ class Hed(nn.Module):
 
     def __init__(self, *, batch_norm: bool = False) -> None:
         super().__init__()
-        self.features = vgg16_stages(batch_norm=batch_norm)
+        self.features = build_vgg16_stages(batch_norm=batch_norm)
         self.head = HedHead(WIDTHS)
-        self._stage_ends = tuple(stage[-1] for stage in activation_indices(self.features))
+        self._stage_ends = tuple(stage[-1] for stage in find_activation_indices(self.features))
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return each stage's edge map at the size of the first one, and their fusion, as logits [n, 6, H, W]."""
@@ -214,10 +214,10 @@ class Bdcn(nn.Module):
 
     def __init__(self, *, batch_norm: bool = False) -> None:
         super().__init__()
-        self.features = vgg16_stages(batch_norm=batch_norm, dilated=True)
+        self.features = build_vgg16_stages(batch_norm=batch_norm, dilated=True)
         self.head = BdcnHead()
         # Indices of the activations in each stage.
-        self._activations = activation_indices(self.features)
+        self._activations = find_activation_indices(self.features)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the edge maps of all stages in both directions, followed by their fusion, as [n, maps, h, w]."""

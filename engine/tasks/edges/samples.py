@@ -19,7 +19,7 @@ from engine.tasks.edges.decoding import OUTSIDE, AnnotatedEdges, letterbox_edges
 from engine.tasks.edges.formats import EdgeSplit
 
 
-class EdgedImages(LetterboxedImages):
+class ImagesWithEdges(LetterboxedImages):
     """Split of letterboxed images whose channels are followed by the two planes of `letterbox_edges`.
 
     The area around an image repeats its outermost pixels, since a black border would look like an edge.
@@ -38,7 +38,7 @@ class EdgedImages(LetterboxedImages):
 
     def _add_planes(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
         """Append the two planes of edges to a letterboxed image. Raises Unfit if the sizes differ."""
-        drawn = self._read_annotated(index).rotated_with(self.files[index], sides)
+        drawn = self._read_annotated(index).rotate_like_image(self.files[index], sides)
         require_size("its edges have", drawn.sides, sides)
         return np.concatenate([extend_edges(image, sides), letterbox_edges(drawn, image.shape[-1])])
 
@@ -47,7 +47,7 @@ class EdgedImages(LetterboxedImages):
         return read_edges(self.companions[index], read_image(self.companions[index]))
 
 
-class EdgesOfMasks(EdgedImages):
+class EdgesOfMasks(ImagesWithEdges):
     """Split of images whose edges are computed from masks.
 
     If the masks have two classes, the second one marks the edges, as in masks with drawn lines. If they have more
@@ -58,7 +58,7 @@ class EdgesOfMasks(EdgedImages):
         """Use the files and masks of `images`. If there are two `classes`, the second one marks the edges."""
         self.targets = images.targets
         self.folder, self.files, self.companions = images.folder, images.files, images.companions
-        self.kind = f"{EdgedImages.kind}, of {classes} classes, {images.kind}"
+        self.kind = f"{ImagesWithEdges.kind}, of {classes} classes, {images.kind}"
         self.bands = images.bands
         self._images = images
         self._is_line_mask = classes == 2
@@ -66,15 +66,15 @@ class EdgesOfMasks(EdgedImages):
     def _read_annotated(self, index: int) -> AnnotatedEdges:
         """Compute the edges of the image with this index from its mask, as the drawing of one annotator."""
         plane = self._images.class_plane(index)
-        return AnnotatedEdges((plane == 1 if self._is_line_mask else _class_borders(plane))[None])
+        return AnnotatedEdges((plane == 1 if self._is_line_mask else _find_class_borders(plane))[None])
 
 
 def open_edges(dataset: RecognizedDataset, folder: str) -> Splits:
     """Open the splits of a folder that was recognized as images with edges."""
-    return open_images(dataset, lambda split: EdgedImages(split, folder))
+    return open_images(dataset, lambda split: ImagesWithEdges(split, folder))
 
 
-def _class_borders(plane: Bytes) -> npt.NDArray[np.bool_]:
+def _find_class_borders(plane: Bytes) -> npt.NDArray[np.bool_]:
     """Return a mask of the pixels whose right or lower neighbor has another class, given the classes, uint8 [h, w]."""
     is_border = np.zeros(plane.shape, bool)
     has_class = plane != NO_CLASS

@@ -24,7 +24,7 @@ from engine.tasks.edges.entry import TASK
 from engine.tasks.edges.formats import CLASSES
 from engine.tasks.edges.metrics import THRESHOLDS, EdgeMetric
 from engine.tasks.edges.samples import EdgesOfMasks
-from engine.tasks.explanation import Target, mean_target
+from engine.tasks.explanation import Target, create_mean_target
 from engine.tasks.predictions import LineScores, Scores
 
 
@@ -38,20 +38,20 @@ class EdgeDetection(ImageTask):
             return splits
         return splits.with_each(lambda split: EdgesOfMasks(split, len(splits.classes)), classes=CLASSES)
 
-    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
+    def create_objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         if job.model.name in ("bdcn", "bdcn_bn"):
-            return EdgesOfImage(side=0.5, fused=1.1, balance=1.1)
-        return EdgesOfImage()
+            return EdgeObjective(side=0.5, fused=1.1, balance=1.1)
+        return EdgeObjective()
 
 
 class EdgeAnalysis(Analysis):
     """Analysis of edges, with the precision-recall curve."""
 
-    def curves(self, measured: EvaluatedMetrics, intervals: Intervals) -> tuple[ClassCurves, ...]:
+    def compute_curves(self, measured: EvaluatedMetrics, intervals: Intervals) -> tuple[ClassCurves, ...]:
         """Return one precision-recall curve over the benchmark's thresholds, from high to low."""
         metric = measured.task_metric
-        recall, precision = metric.curve()
-        scores = metric.scores()
+        recall, precision = metric.compute_curve()
+        scores = metric.compute_scores()
         return (
             ClassCurves(
                 class_index=0,
@@ -66,7 +66,7 @@ class EdgeAnalysis(Analysis):
         )
 
 
-class EdgesOfImage(Objective):
+class EdgeObjective(Objective):
     """Objective for edge maps [n, maps, h, w], given as logits. All maps are learned, and the last one is the result.
 
     Targets are int64 [n, 2, h, w] from `decoding.letterbox_edges`. The loss of a map is the class-balanced cross
@@ -103,42 +103,42 @@ class EdgesOfImage(Objective):
         map_losses = (pixel_losses * weights).sum((2, 3)) / weights.sum((2, 3)).clamp(min=1)
         return self._side_weight * map_losses[:, :-1].sum(1) + self._fused_weight * map_losses[:, -1]
 
-    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
+    def count_correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         return None
 
-    def metric(self) -> Metric:
+    def create_metric(self) -> Metric:
         return EdgeMetric(self.loss)
 
-    def blank_targets(self, inputs: Tensor) -> Tensor:
+    def create_blank_targets(self, inputs: Tensor) -> Tensor:
         return torch.zeros((len(inputs), 2, *inputs.shape[-2:]), dtype=torch.int64, device=inputs.device)
 
     def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
         """Draw the fraction of annotators who drew each pixel, white on black."""
         agreement = target[0].numpy()
-        return _draw(np.where(agreement == OUTSIDE, 0, agreement / FULL))
+        return _draw_likelihood(np.where(agreement == OUTSIDE, 0, agreement / FULL))
 
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
         """Draw the likelihood of an edge at each pixel, white on black."""
-        return _draw(output[-1].float().sigmoid().numpy())
+        return _draw_likelihood(output[-1].float().sigmoid().numpy())
 
-    def scores(self, output: Tensor, size: int) -> Scores:
+    def compute_scores(self, output: Tensor, size: int) -> Scores:
         """Return the likelihood of an edge at each pixel, from the last (fused) edge map."""
         return LineScores(output[-1:].float().sigmoid())
 
-    def explanation_targets(
+    def select_explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
     ) -> list[Target]:
-        """Return the edge pixels of the fused (last) map of the first image."""
+        """Create a target from the mean of the fused (last) map over the pixels of the first image that are edges."""
         logits = outputs[0, -1]
         probabilities = logits.detach().sigmoid()
-        return [mean_target(classes[0], logits, probabilities, probabilities >= 0.5)]
+        return [create_mean_target(classes[0], logits, probabilities, probabilities >= 0.5)]
 
     def exported_outputs(self, outputs: Tensor, inputs: Tensor) -> Tensor:
         """Return the last (fused) edge map, [n, 1, h, w]."""
         return outputs[:, -1:]
 
 
-def _draw(likelihood: np.ndarray) -> Visualization:
+def _draw_likelihood(likelihood: np.ndarray) -> Visualization:
     """Draw values in 0..1, [h, w], as gray levels."""
     levels = np.rint(likelihood * 255).astype(np.uint8)
     return Visualization(np.repeat(levels[:, :, None], 3, 2))

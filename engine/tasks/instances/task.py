@@ -15,7 +15,7 @@ from engine.contract.job import Job
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.drawing import draw_boxes, overlay_mask
-from engine.metrics.average_precision import Bools, Floats, Ints, box_overlaps, mask_overlaps
+from engine.metrics.average_precision import Bools, Floats, Ints, compute_box_overlaps, compute_mask_overlaps
 from engine.metrics.base import Metric
 from engine.models import detection_models
 from engine.models.torchvision_detectors import instances
@@ -27,15 +27,15 @@ from engine.tasks.instances.entry import TASK
 from engine.tasks.predictions import MASK_THRESHOLD, ObjectScores, Scores, format_counts
 
 
-def _masks_in_boxes(detections: Detections) -> Floats:
-    """Return the likelihood of each detected object at each point of a grid over its box, [d, s, s]."""
+def _get_box_masks(detections: Detections) -> Floats:
+    """Return the mask likelihoods of each detection on a grid over its box, [d, s, s]."""
     side = math.isqrt(detections.extra_outputs.shape[1])
     return detections.extra_outputs.reshape(-1, side, side)
 
 
 def paste_masks(detections: Detections, height: int, width: int) -> Bools:
     """Return the masks of the detections, bool [d, height, width], for an image of this size."""
-    box_masks = torch.from_numpy(_masks_in_boxes(detections)).float()
+    box_masks = torch.from_numpy(_get_box_masks(detections)).float()
     pasted = paste_masks_in_image(box_masks[:, None], torch.from_numpy(detections.boxes).float(), (height, width))
     masks: Bools = (pasted[:, 0] >= MASK_THRESHOLD).numpy()
     return masks
@@ -80,8 +80,8 @@ class MaskMetric(InstanceMetric):
     def compare(self, detections: Detections, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
         objects = read_instances(target, len(self.counters) - 1)
         overlaps = [
-            mask_overlaps(paste_masks(detections, *target.shape[-2:]), objects.masks, objects.ignored),
-            box_overlaps(detections.boxes, objects.boxes, objects.ignored),
+            compute_mask_overlaps(paste_masks(detections, *target.shape[-2:]), objects.masks, objects.ignored),
+            compute_box_overlaps(detections.boxes, objects.boxes, objects.ignored),
         ]
         return objects.classes, objects.ignored, overlaps
 
@@ -91,7 +91,7 @@ class MaskObjects(ObjectMetric):
         objects = read_instances(target, self.counters.shape[1])
         masks = paste_masks(detections, *target.shape[-2:])
         areas, detection_areas = (each.sum((1, 2), dtype=np.float64) for each in (objects.masks, masks))
-        overlaps = mask_overlaps(masks, objects.masks, objects.ignored)
+        overlaps = compute_mask_overlaps(masks, objects.masks, objects.ignored)
         return Comparison(detections, detection_areas, objects.classes, objects.ignored, areas, overlaps)
 
 
@@ -103,11 +103,11 @@ class InstanceSegmentation(Detection):
     entry = TASK.entry
     models = detection_models.MASKERS
 
-    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
-        return MasksOfImage(dataset_info.classes)
+    def create_objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
+        return InstanceObjective(dataset_info.classes)
 
 
-class MasksOfImage(DetectionObjective):
+class InstanceObjective(DetectionObjective):
     """Objective for instance segmentation. The detector computes the losses.
 
     Targets are two planes, int64 [n, 2, h, w]: the number of the object at each pixel, or 0 for no object, and the
@@ -121,10 +121,10 @@ class MasksOfImage(DetectionObjective):
         super().__init__(classes)
         self.legend = self.legend if len(classes) > 1 else ()
 
-    def metric(self) -> Metric:
+    def create_metric(self) -> Metric:
         return MaskMetric(len(self._classes))
 
-    def blank_targets(self, inputs: Tensor) -> Tensor:
+    def create_blank_targets(self, inputs: Tensor) -> Tensor:
         """Return artificial targets with an object in the center of each image, to exercise the entire detector."""
         height, width = inputs.shape[-2:]
         planes = torch.zeros((len(inputs), 2, height, width), dtype=torch.int64, device=inputs.device)
@@ -146,9 +146,9 @@ class MasksOfImage(DetectionObjective):
             return Visualization(image, self.describe_no_detections(output))
         return self._visualize(image, paste_masks(detections, *image.shape[:2]), detections.boxes, detections.classes)
 
-    def scores(self, output: Tensor, size: int) -> Scores:
+    def compute_scores(self, output: Tensor, size: int) -> Scores:
         detections = read_detections(output, 0.0)
-        return ObjectScores(detections.boxes, detections.scores, detections.classes, _masks_in_boxes(detections))
+        return ObjectScores(detections.boxes, detections.scores, detections.classes, _get_box_masks(detections))
 
     def _visualize(self, image: Bytes, masks: Bools, boxes: Floats, classes: Ints) -> Visualization:
         """Draw each object in a different color. If there are several classes, add boxes with class names."""

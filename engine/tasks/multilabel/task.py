@@ -17,11 +17,11 @@ from engine.metrics.base import Metric
 from engine.metrics.calibration import FittedTemperature
 from engine.metrics.class_counts import ClassValues, class_scores, presence_weights
 from engine.metrics.label_curves import RankedScores, average_precision
-from engine.tasks.analysis import Columns
+from engine.tasks.analysis import SampleColumns
 from engine.tasks.base import DatasetInfo, Objective, Visualization
 from engine.tasks.classification.task import Classification
-from engine.tasks.explanation import Target, class_targets
-from engine.tasks.label_analysis import LabelAnalysis, Predictions, true_class_mask
+from engine.tasks.explanation import Target, create_class_targets
+from engine.tasks.label_analysis import LabelAnalysis, Predictions, make_true_class_mask
 from engine.tasks.multilabel.entry import TASK
 from engine.tasks.predictions import Labels, LabelScores
 
@@ -52,7 +52,7 @@ class MultiLabelMetric(Metric):
         probabilities, true = outputs.float().sigmoid(), targets > 0.5
         predicted = probabilities >= THRESHOLD
         losses = functional.binary_cross_entropy_with_logits(outputs.float(), targets, reduction="none").mean(1)
-        sums = torch.stack([torch.ones_like(losses), losses, _accuracies(predicted, true)]).double().sum(1)
+        sums = torch.stack([torch.ones_like(losses), losses, _compute_accuracies(predicted, true)]).double().sum(1)
         label_counts = torch.stack([predicted & true, true, predicted]).double().sum(1).flatten()
         self.counters = self.counters.to(outputs.device) + torch.cat([sums, label_counts])
         self.add_rows(torch.cat([probabilities, true], dim=1).double())
@@ -62,8 +62,8 @@ class MultiLabelMetric(Metric):
         count, loss_sum, accuracy_sum = self.counters[:_SUMS].tolist()
         if not count:
             return {}
-        precisions = [each for each in self._average_precisions() if each is not None]
-        correct, true, predicted = self._sums()
+        precisions = [each for each in self._compute_average_precisions() if each is not None]
+        correct, true, predicted = self._split_label_counts()
         is_present = true > 0
         f1 = (2 * correct / (true + predicted))[is_present]
         return {
@@ -74,9 +74,9 @@ class MultiLabelMetric(Metric):
         }
 
     def per_class(self) -> dict[str, ClassValues]:
-        return {"AP": self._average_precisions()} | class_scores(*self._sums())
+        return {"AP": self._compute_average_precisions()} | class_scores(*self._split_label_counts())
 
-    def _average_precisions(self) -> ClassValues:
+    def _compute_average_precisions(self) -> ClassValues:
         """Return the average precision of each label, or None for a label that no sample has."""
         scores, true = np.split(self.rows.cpu().numpy(), 2, axis=1)
         return tuple(
@@ -84,13 +84,13 @@ class MultiLabelMetric(Metric):
             for number in range(self._classes)
         )
 
-    def _sums(self) -> tuple[Tensor, Tensor, Tensor]:
+    def _split_label_counts(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return the numbers of samples in which each label is correct, true, and predicted, [C] each."""
         correct, true, predicted = self.counters[_SUMS:].view(3, self._classes)
         return correct, true, predicted
 
 
-def _accuracies(predicted: Tensor, true: Tensor) -> Tensor:
+def _compute_accuracies(predicted: Tensor, true: Tensor) -> Tensor:
     """Return the accuracy of each sample, [n], for predicted and true labels, bool [n, C].
 
     This is the fraction of the labels that are both predicted and true, among those that are predicted or true. It is 1
@@ -108,16 +108,16 @@ class MultiLabel(Classification):
     def model_names(self) -> tuple[str, ...]:
         return ()
 
-    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
+    def create_objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         balanced = job.training.class_weights == "balanced"
         weights = presence_weights(dataset_info.class_counts(), dataset_info.samples) if balanced else None
-        return LabelsOfImage(dataset_info.classes, job.training.label_smoothing, weights)
+        return MultiLabelObjective(dataset_info.classes, job.training.label_smoothing, weights)
 
 
 class MultiLabelAnalysis(LabelAnalysis):
     """Analysis for a task with any number of labels per image."""
 
-    def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
+    def compute_columns(self, outputs: Tensor, targets: Tensor) -> SampleColumns:
         """Return the labels of each sample and their intersection over union.
 
         The confidence is that of the least certain label.
@@ -125,33 +125,33 @@ class MultiLabelAnalysis(LabelAnalysis):
         probabilities, true = outputs.float().sigmoid(), targets > 0.5
         predicted = probabilities >= THRESHOLD
         label_confidences = probabilities.where(predicted, 1 - probabilities).amin(1)
-        return Columns(
-            correct=_accuracies(predicted, true).double().tolist(),
+        return SampleColumns(
+            correct=_compute_accuracies(predicted, true).double().tolist(),
             true=[tuple(row.nonzero().flatten().tolist()) for row in true.cpu()],
             predicted=[tuple(row.nonzero().flatten().tolist()) for row in predicted.cpu()],
             confidence=label_confidences.tolist(),
             probabilities=probabilities.cpu().numpy(),
         )
 
-    def predictions(self, columns: Columns) -> Predictions:
+    def convert_to_predictions(self, columns: SampleColumns) -> Predictions:
         """Return each label of each sample as a separate prediction."""
         assert columns.probabilities is not None
         assert columns.true is not None
-        is_true = true_class_mask(columns.true, len(self.classes)).ravel().astype(np.float64)
+        is_true = make_true_class_mask(columns.true, len(self.classes)).ravel().astype(np.float64)
         return Predictions(
             columns.probabilities.ravel().astype(np.float64), is_true, len(self.classes), float(is_true.sum())
         )
 
-    def fit(self, columns: Columns) -> FittedTemperature | None:
+    def fit_temperature(self, columns: SampleColumns) -> FittedTemperature | None:
         """Fit the temperature that calibrates the labels' probabilities."""
         assert columns.probabilities is not None
         assert columns.true is not None
         return calibration.fit_temperature_of_labels(
-            columns.probabilities, true_class_mask(columns.true, len(self.classes))
+            columns.probabilities, make_true_class_mask(columns.true, len(self.classes))
         )
 
 
-class LabelsOfImage(Objective):
+class MultiLabelObjective(Objective):
     """Objective for independent labels, with the mean of their binary cross entropies as the loss.
 
     Targets are float32 [n, C], 0 or 1, or fractions if images are mixed. `smoothing` moves them towards 0.5. `weights`
@@ -180,13 +180,13 @@ class LabelsOfImage(Objective):
             outputs.float(), targets, reduction="none", pos_weight=self._weights
         ).mean(1)
 
-    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return _accuracies(outputs.float().sigmoid() >= THRESHOLD, targets > 0.5).sum()
+    def count_correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return _compute_accuracies(outputs.float().sigmoid() >= THRESHOLD, targets > 0.5).sum()
 
-    def metric(self) -> Metric:
+    def create_metric(self) -> Metric:
         return MultiLabelMetric(len(self._classes))
 
-    def blank_targets(self, inputs: Tensor) -> Tensor:
+    def create_blank_targets(self, inputs: Tensor) -> Tensor:
         return torch.zeros((len(inputs), len(self._classes)), device=inputs.device)
 
     def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
@@ -195,16 +195,16 @@ class LabelsOfImage(Objective):
 
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
         """Return the unchanged image with the names of its predicted labels."""
-        probabilities = self.scores(output, 0).probabilities.numpy()
+        probabilities = self.compute_scores(output, 0).probabilities.numpy()
         prediction = Labels(
             classes=tuple(self._classes), probabilities=probabilities, is_multilabel=True, threshold=THRESHOLD
         )
         return Visualization(image, prediction.text)
 
-    def scores(self, output: Tensor, size: int) -> LabelScores:
+    def compute_scores(self, output: Tensor, size: int) -> LabelScores:
         return LabelScores(output.float().sigmoid(), is_multilabel=True)
 
-    def explanation_targets(
+    def select_explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
     ) -> list[Target]:
-        return class_targets(outputs[0], outputs[0].detach().sigmoid(), classes, requested)
+        return create_class_targets(outputs[0], outputs[0].detach().sigmoid(), classes, requested)

@@ -53,10 +53,13 @@ class PointCode(MaskCode):
 
 
 @dataclass
-class PointMeaning:
-    """Classes of the points in a folder, and the mapping from labels to them in `code`.
+class PointClassMapping:
+    """Classes of the points in a folder, and the mapping from point labels to these classes.
 
-    If there are no classes to learn, `code` is None, and `problems` contain the reason.
+    Attributes:
+        classes: Names of the classes.
+        code: Mapping from labels to classes, or None if there are no classes to learn.
+        problems: Errors and warnings for the user. They explain why `code` is None.
     """
 
     classes: tuple[str, ...] = ()
@@ -83,7 +86,7 @@ def label_classes(labels: Labels, code: MaskCode) -> Bytes:
     return classes
 
 
-def learn_classes(folder: str, files: Sequence[str], counts: Mapping[int, int]) -> PointMeaning:
+def learn_classes(folder: str, files: Sequence[str], counts: Mapping[int, int]) -> PointClassMapping:
     """Determine the classes of the labels in `files`.
 
     Labels that belong to no class are reported with their fraction of the points. Names are used only if there is
@@ -94,11 +97,11 @@ def learn_classes(folder: str, files: Sequence[str], counts: Mapping[int, int]) 
     named = read_names_by_value(folder)
     if named is not None:
         if named.code is None:
-            return PointMeaning(problems=[dataset_error(named.failure, _REMEDY)])
+            return PointClassMapping(problems=[dataset_error(named.failure, _REMEDY)])
         return _use_listed_classes(named.classes, named.code, counts)
     if all(map(rooms.is_room, files)):
         names = rooms.CLASSES
-        return PointMeaning(names, MaskCode(tuple(range(len(names)))))
+        return PointClassMapping(names, MaskCode(tuple(range(len(names)))))
     kitti = find_kitti_classes(folder, files, counts)
     if kitti is not None:
         return _use_kitti_classes(kitti, counts)
@@ -107,19 +110,19 @@ def learn_classes(folder: str, files: Sequence[str], counts: Mapping[int, int]) 
     return _make_class_per_label(counts, is_survey=all(map(is_las, files)))
 
 
-def _use_listed_classes(names: tuple[str, ...], code: MaskCode, counts: Counter[int]) -> PointMeaning:
-    """Return the classes of a list in the folder, with a warning if there are points of labels that it lacks."""
+def _use_listed_classes(names: tuple[str, ...], code: MaskCode, counts: Counter[int]) -> PointClassMapping:
+    """Return the classes that a list in the folder names, with a warning about points whose labels are not listed."""
     unnamed = [value for value in sorted(counts) if value not in code.values]
     code = MaskCode(code.values, ignored=tuple(dict.fromkeys((*code.ignored, *unnamed))))
     problems = []
     if unnamed:
         message = f"{_format_labels(unnamed, counts)} not in the list of classes, so these points are of no class."
         problems.append(dataset_warning(message, "Add the names to the list if they are classes."))
-    return PointMeaning(names, code, problems)
+    return PointClassMapping(names, code, problems)
 
 
-def _use_kitti_classes(kitti: KittiClasses, counts: Counter[int]) -> PointMeaning:
-    """Return the classes of SemanticKITTI, with a warning if there are points of labels that it leaves out."""
+def _use_kitti_classes(kitti: KittiClasses, counts: Counter[int]) -> PointClassMapping:
+    """Return the classes of SemanticKITTI, with a warning about points whose labels belong to no class."""
     code = PointCode(kitti.values, ignored=kitti.ignored, merged=kitti.merged)
     left_out = [value for value in sorted(counts) if value in kitti.ignored]
     problems = []
@@ -130,23 +133,23 @@ def _use_kitti_classes(kitti: KittiClasses, counts: Counter[int]) -> PointMeanin
                 message, "This is the custom of the benchmark; semantic-kitti.yaml in the folder changes it."
             )
         )
-    return PointMeaning(kitti.names, code, problems)
+    return PointClassMapping(kitti.names, code, problems)
 
 
-def _use_semantic3d_classes(counts: Counter[int]) -> PointMeaning:
-    """Return the classes of Semantic3D, with a warning if there are points of the label 0, which it leaves out."""
+def _use_semantic3d_classes(counts: Counter[int]) -> PointClassMapping:
+    """Return the classes of Semantic3D, with a warning about points with the label 0, which belongs to no class."""
     problems = []
     if counts[0]:
         message = f"{_format_labels([0], counts)} of no class in Semantic3D, so these points are left out."
         problems.append(dataset_warning(message, _NAME_LABELS_REMEDY))
-    return PointMeaning(_SEMANTIC3D, MaskCode(tuple(range(1, len(_SEMANTIC3D) + 1)), ignored=(0,)), problems)
+    return PointClassMapping(_SEMANTIC3D, MaskCode(tuple(range(1, len(_SEMANTIC3D) + 1)), ignored=(0,)), problems)
 
 
-def _make_class_per_label(counts: Counter[int], *, is_survey: bool) -> PointMeaning:
+def _make_class_per_label(counts: Counter[int], *, is_survey: bool) -> PointClassMapping:
     """Make a class of each label, except labels below 0 and the label 255.
 
-    If `is_survey` is True, the files are LAS files, and the classes get the standard names if the labels can be those
-    of the standard.
+    If `is_survey` is True, the files are LAS files. Their classes get the standard names if `_are_standard` accepts the
+    labels.
     """
     problems = []
     ignored = [value for value in sorted(counts) if value < 0 or value == NO_CLASS]
@@ -172,7 +175,7 @@ def _make_class_per_label(counts: Counter[int], *, is_survey: bool) -> PointMean
 def _are_standard(values: Sequence[int]) -> bool:
     """Return True if labels in LAS files can be the standard labels of ASPRS.
 
-    They can't be if one of them is reserved, or if they are just counted from 0.
+    Standard labels include no reserved label, and are not numbered 0, 1, 2, ... without gaps.
     """
     reserved = [value for value in values if len(_ASPRS) <= value < _FIRST_USER_DEFINED]
     return not reserved and (len(values) < 2 or list(values) != list(range(len(values))))
@@ -189,16 +192,16 @@ def _validate_meaning(
     ignored: Sequence[int],
     counts: Counter[int],
     problems: list[Problem],
-) -> PointMeaning:
+) -> PointClassMapping:
     """Return the classes with these `names` and label `values`, or only a problem if they are too few or too many."""
     if len(values) < 2:
         found = f"the label {values[0]}" if values else "no label"
         message = f"All points of the inspected clouds have {found}; at least two labels are needed."
-        return PointMeaning(problems=[dataset_error(message, _REMEDY), *problems])
+        return PointClassMapping(problems=[dataset_error(message, _REMEDY), *problems])
     if len(values) >= NO_CLASS:
         message = f"The points have {len(values):,} different labels, too many for classes."
-        return PointMeaning(problems=[dataset_error(message, _REMEDY), *problems])
-    return PointMeaning(tuple(names), MaskCode(tuple(values), ignored=tuple(ignored)), problems)
+        return PointClassMapping(problems=[dataset_error(message, _REMEDY), *problems])
+    return PointClassMapping(tuple(names), MaskCode(tuple(values), ignored=tuple(ignored)), problems)
 
 
 def _format_labels(values: Sequence[int], counts: Counter[int]) -> str:

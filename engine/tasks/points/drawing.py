@@ -23,7 +23,7 @@ MAX_ENCODED = 4096
 """Maximum number of points, evenly spaced in the cloud, that `encode_points` keeps."""
 
 
-def point_legend(classes: Sequence[str]) -> tuple[LegendEntry, ...]:
+def create_point_legend(classes: Sequence[str]) -> tuple[LegendEntry, ...]:
     """Return the legend for images drawn by `draw_points`."""
     first, *others = mask_legend(classes)
     return (LegendEntry(first.name, "#" + f"{(FAR + NEAR) // 2:02x}" * 3), *others)
@@ -49,7 +49,7 @@ def draw_points(positions: Points, classes: Bytes, side: int) -> Bytes:
     )
     nearness = (depth[order] - depth.min()) / max(float(np.ptp(depth)), 1e-12)
     grays = (FAR + (NEAR - FAR) * nearness).astype(np.uint8)[:, None]
-    colors = _colors(classes[order])
+    colors = _get_class_colors(classes[order])
     colors = np.where(colors.any(1, keepdims=True), colors, grays)
     for down in range(-half_dot, half_dot + 1):
         for right in range(-half_dot, half_dot + 1):
@@ -63,29 +63,29 @@ def encode_points(positions: Points, classes: Bytes) -> str:
     `positions` are float32 [n, 3], and `classes` are uint8 [n]. At most `MAX_ENCODED` points are kept.
     """
     rows = spread_evenly(len(positions), MAX_ENCODED)
-    coordinates = _principal_coordinates(positions[rows])
+    coordinates = _compute_principal_coordinates(positions[rows])
     middle = (coordinates.min(1) + coordinates.max(1)) / 2
     shifted = coordinates - middle[:, None]
     records = np.empty(len(rows), [("position", "<i2", 3), ("color", "u1", 3)])
     records["position"] = np.rint(32767 * shifted.T / max(float(np.abs(shifted).max()), 1e-12))
-    records["color"] = _colors(classes[rows])
+    records["color"] = _get_class_colors(classes[rows])
     return base64.b64encode(zlib.compress(records.tobytes())).decode()
 
 
-def _colors(classes: Bytes) -> Bytes:
+def _get_class_colors(classes: Bytes) -> Bytes:
     """Return the color of each point, uint8 [n, 3]. Points without a class are black like those of the first class."""
     return np.concatenate([class_colors(NO_CLASS), np.zeros((1, 3), np.uint8)])[classes]
 
 
 def _project(positions: Points) -> npt.NDArray[np.float64]:
     """Return the coordinates of points in the view, [3, n]: to the right, up, and towards the viewer."""
-    first, second, third = _principal_coordinates(positions)
+    first, second, third = _compute_principal_coordinates(positions)
     up = np.cos(TILT) * second + np.sin(TILT) * third
     near = np.cos(TILT) * third - np.sin(TILT) * second
     return np.stack([first, up, near])
 
 
-def _principal_coordinates(positions: Points) -> npt.NDArray[np.float64]:
+def _compute_principal_coordinates(positions: Points) -> npt.NDArray[np.float64]:
     """Return the coordinates of centered points along their principal axes, [3, n], by descending scatter.
 
     Each principal axis points in the positive direction of the file's axis that is nearest to it.

@@ -38,13 +38,13 @@ class CloudFiles(SampleFiles):
 
     noun = "point cloud (PLY, LAS, LAZ, PCD, a table or a scan)"
 
-    def accepts(self, path: str) -> bool:
+    def can_read(self, path: str) -> bool:
         return is_cloud(path)
 
     def open(self, file: str, preprocessing: Preprocessing, job: Job) -> tuple[FileSamples, int]:
         return UnlabeledClouds(file, preprocessing, job.data.points), read_head(file).points
 
-    def written_ending(self, source: str) -> str:
+    def get_output_extension(self, source: str) -> str:
         extension = Path(source).suffix
         return extension if is_las(source) or extension.lower() == ".ply" else ".ply"
 

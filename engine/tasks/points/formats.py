@@ -26,7 +26,7 @@ from engine.tasks.points.decoding.clouds import (
 )
 from engine.tasks.points.decoding.fields import Fields, Head
 from engine.tasks.points.decoding.tables import read_table
-from engine.tasks.points.drawing import point_legend
+from engine.tasks.points.drawing import create_point_legend
 from engine.tasks.points.semantic_kitti import VAL_SEQUENCES, find_sequence
 
 LAYOUT = (
@@ -65,7 +65,7 @@ def detect(tree: Tree) -> list[Detection]:
     must also have names.
     """
     unambiguous, folders, has_images = _find_clouds(tree)
-    sampled_fields = {name: _try_read_fields(tree.path(name)) for name in _sample(unambiguous)}
+    sampled_fields = {name: _try_read_fields(tree.path(name)) for name in _select_evenly(unambiguous)}
     labeled = [name for name, fields in sampled_fields.items() if fields is not None and fields.has_labels]
     ambiguous_fields = {name: _try_read_fields(tree.path(name)) for name in _sample_ambiguous(tree, folders)}
     ambiguous_labeled = [name for name, fields in ambiguous_fields.items() if fields is not None and fields.has_labels]
@@ -100,7 +100,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     files = _select_usable(tree, detection.source, problems)
     if not files:
         return Content((), {}, problems)
-    splits = _divide(tree, list(files), problems)
+    splits = _divide_into_splits(tree, list(files), problems)
     # `_select_usable` also returns unreadable clouds, without fields, but at least one with fields.
     readable = [fields for fields in files.values() if fields is not None]
     features = tuple(name for name in readable[0].features if all(name in fields.features for fields in readable))
@@ -157,7 +157,7 @@ def _sample_ambiguous(tree: Tree, folders: Sequence[str]) -> list[str]:
     return found
 
 
-def _sample(names: Sequence[str]) -> list[str]:
+def _select_evenly(names: Sequence[str]) -> list[str]:
     """Return up to `_SAMPLED` of the file names, evenly spaced."""
     return [names[index] for index in spread_evenly(len(names), _SAMPLED)]
 
@@ -206,11 +206,11 @@ def _select_usable(tree: Tree, names: Iterable[str], problems: list[Problem]) ->
 
 
 def _format_count(chosen: Sequence[str], files: Mapping[str, object]) -> str:
-    """Format the beginning of a sentence about the `chosen` ones of some `files`, e.g. "2 of 10 files are"."""
+    """Format the beginning of a sentence about the files `chosen` among `files`, e.g. "2 of 10 files are"."""
     return f"{len(chosen):,} of {len(files):,} files {'is' if len(chosen) == 1 else 'are'}"
 
 
-def _divide(tree: Tree, files: Sequence[str], problems: list[Problem]) -> dict[str, list[str]]:
+def _divide_into_splits(tree: Tree, files: Sequence[str], problems: list[Problem]) -> dict[str, list[str]]:
     """Divide files into splits by the names of their folders, or by the usual sequences of SemanticKITTI.
 
     Returns the files of each split, or all files under "" if there are no splits. Files outside the folders of the
@@ -292,6 +292,6 @@ FORMAT = Format(
     read,
     open="engine.tasks.points.samples:open_points",
     inspect="engine.tasks.points.inspection:inspect_points",
-    list_annotations="engine.tasks.points.inspection:list_points",
-    legend=point_legend,
+    list_annotations="engine.tasks.points.inspection:count_class_points",
+    legend=create_point_legend,
 )

@@ -70,12 +70,12 @@ def inspect_points(dataset: RecognizedDataset, progress: Progress, leave_out: Le
             {split.files[index]: each.invalid_points for index, each in checked.items()}
         )
         if name == "train":
-            result.examples += draw_examples(spread_examples(list(checked)), partial(_draw, split, code))
+            result.examples += draw_examples(spread_examples(list(checked)), partial(_draw_example, split, code))
     return result
 
 
-def list_points(dataset: RecognizedDataset, split: PointSplit, index: int) -> dict[str, Any]:
-    """Return the number of points of each class in a cloud, under the key "pixels"."""
+def count_class_points(dataset: RecognizedDataset, split: PointSplit, index: int) -> dict[str, Any]:
+    """Count the points of each class in a cloud. Returns {"pixels": {class name: count}}, with points without a class under the name ""."""
     assert dataset.code is not None
     labels, counts = count_labels(split.files[index])
     numbers = np.repeat(label_classes(labels, dataset.code), counts)
@@ -120,7 +120,10 @@ def _report_invalid_points(invalid_points: Mapping[str, int]) -> list[Problem]:
 
 
 def _check_classes(name: str, fractions: dict[str, float], has_usable: bool) -> list[Problem]:
-    """Return an error if no cloud of a split can be used, or a warning if some classes have no points."""
+    """Return an error if no cloud of the split `name` can be used, or a warning if some classes have no points.
+
+    `fractions` maps each class name to its fraction of the points. `has_usable` is True if a cloud can be used.
+    """
     title = title_of(name)
     if not has_usable:
         return [
@@ -133,7 +136,7 @@ def _check_classes(name: str, fractions: dict[str, float], has_usable: bool) -> 
     return [dataset_warning(message)]
 
 
-def _draw(split: PointSplit, code: MaskCode, index: int) -> Example:
+def _draw_example(split: PointSplit, code: MaskCode, index: int) -> Example:
     """Return an example for display: a cloud in the colors of its classes."""
     positions, _, labels, _ = read_cloud(split.files[index], ())
     rows = spread_evenly(len(positions), DRAWN_POINTS)

@@ -131,15 +131,15 @@ class PointBlocks(FileSamples):
     def path(self, index: int) -> str:
         return printable(os.path.relpath(self.split.files[self._samples[index][0]], self.folder))
 
-    def points_of(self, index: int) -> tuple[Labels, Flags]:
+    def get_points(self, index: int) -> tuple[Labels, Flags]:
         """Return the indices in the file of a validation sample's points, int64 [points], and a mask of regular points.
 
         Each point of the cloud is a regular point in exactly one sample. In other samples, it may only fill up the
         sample. Raises the exceptions of the file's reader.
         """
         cloud, block, number = map(int, self._samples[index])
-        points = self._cached_cloud(cloud)
-        rows, is_regular = self._draw_rows(points, cloud, block, number, 0)
+        points = self._get_cloud(cloud)
+        rows, is_regular = self._select_rows(points, cloud, block, number, 0)
         return points.rows[rows], is_regular
 
     def identity(self) -> Iterator[bytes | memoryview]:
@@ -156,17 +156,17 @@ class PointBlocks(FileSamples):
         if cloud in self._read_errors:
             raise UnreadableImage(self.path(index), self._read_errors[cloud])
         try:
-            points = self._cached_cloud(cloud)
+            points = self._get_cloud(cloud)
         except Exception as error:  # readers raise many errors for broken files
             if isinstance(error, OSError) and is_missing(self.folder):
                 raise create_lost_folder_error(self.folder) from error
             self._read_errors[cloud] = describe_failure(error)
             raise UnreadableImage(self.path(index), self._read_errors[cloud]) from error
-        rows, is_regular = self._draw_rows(points, cloud, block, number, epoch if self.training else 0)
+        rows, is_regular = self._select_rows(points, cloud, block, number, epoch if self.training else 0)
         positions, features = points.positions[rows], points.features[rows]
         positions = positions - positions.mean(0)
         if self.training and self.is_rotated:
-            positions = positions @ self._rotation(index, epoch, upright=is_upright(self.split.files[cloud]))
+            positions = positions @ self._choose_rotation(index, epoch, upright=is_upright(self.split.files[cloud]))
         inputs = np.concatenate([positions, features], 1).T
         if self.statistics is not None:
             mean, deviation = (np.array(each, np.float32)[:, None] for each in self.statistics)
@@ -179,7 +179,7 @@ class PointBlocks(FileSamples):
         counts = np.zeros(NO_CLASS + 1, np.int64)
         for cloud in range(len(self.split.files)):
             try:
-                counts += np.bincount(self._cached_cloud(cloud).classes, minlength=len(counts))
+                counts += np.bincount(self._get_cloud(cloud).classes, minlength=len(counts))
             except Exception:
                 continue  # the loader reports it
         return counts[:classes].astype(float).tolist()  # without `NO_CLASS`
@@ -198,7 +198,7 @@ class PointBlocks(FileSamples):
         square_sum, coordinate_count, features = 0.0, 0, []
         for cloud in spread_evenly(len(self.split.files), MAX_SURVEYED):
             try:
-                points = self._cached_cloud(cloud)
+                points = self._get_cloud(cloud)
             except Exception:
                 continue  # the loader reports it
             for first, last in pairwise(points.starts):
@@ -212,7 +212,7 @@ class PointBlocks(FileSamples):
         feature_deviations = [each if each > 0 else 1.0 for each in deviations]
         return (0.0, 0.0, 0.0, *means), (*[position_deviation] * 3, *feature_deviations)
 
-    def _draw_rows(
+    def _select_rows(
         self, points: _BlockedCloud, cloud: int, block: int, number: int, epoch: int
     ) -> tuple[Labels, Flags]:
         """Select the points of sample `number` of block `block` at random.
@@ -232,7 +232,7 @@ class PointBlocks(FileSamples):
         rows = np.resize(np.roll(order, -sum(sizes[:number])), self.points)
         return rows, np.arange(self.points) < sizes[number]
 
-    def _rotation(self, index: int, epoch: int, *, upright: bool) -> Points:
+    def _choose_rotation(self, index: int, epoch: int, *, upright: bool) -> Points:
         """Choose a random rotation matrix, float32 [3, 3], with a reflection half of the time.
 
         If `upright` is True, it rotates only about the vertical axis, by any angle. Otherwise it rotates about each
@@ -250,10 +250,10 @@ class PointBlocks(FileSamples):
             )
         return (rotation * np.array([1.0 if reflection < 0 else -1.0, 1, 1])).astype(np.float32)
 
-    def _cached_cloud(self, cloud: int) -> _BlockedCloud:
+    def _get_cloud(self, cloud: int) -> _BlockedCloud:
         """Return the points of the cloud with the index `cloud`, from the cache or its file.
 
-        Clouds that were not used for longest leave the cache when it exceeds its limit. Raises the exceptions of the
+        If the cache exceeds its limit, the least recently used clouds are removed from it. Raises the exceptions of the
         file's reader.
         """
         with self._lock:
@@ -275,7 +275,7 @@ class PointBlocks(FileSamples):
         if len(classes) < blocks:
             raise Unfit("nearly all of its points lack valid coordinates")
         order = np.arange(len(classes))
-        _halve(file.positions, order, blocks)
+        _sort_into_blocks(file.positions, order, blocks)
         starts = (0, *np.cumsum(_divide_evenly(len(classes), blocks)).tolist())
         return _BlockedCloud(file.positions[order], file.features[order], classes[order], starts, file.rows[order])
 
@@ -309,7 +309,7 @@ def _divide_evenly(count: int, parts: int) -> list[int]:
     return [size + (number < remainder) for number in range(parts)]
 
 
-def _halve(positions: Points, order: Labels, block_count: int) -> None:
+def _sort_into_blocks(positions: Points, order: Labels, block_count: int) -> None:
     """Sort `order` in place so that it consists of `block_count` nearly equal blocks of neighboring points.
 
     `order` holds indices in `positions`. The points are halved recursively across their longest side.
@@ -321,8 +321,8 @@ def _halve(positions: Points, order: Labels, block_count: int) -> None:
     ordered = positions[order]
     axis = int(np.argmax(np.ptp(ordered, 0)))
     order[:] = order[np.argpartition(ordered[:, axis], first_half_points)]
-    _halve(positions, order[:first_half_points], first_half_blocks)
-    _halve(positions, order[first_half_points:], block_count - first_half_blocks)
+    _sort_into_blocks(positions, order[:first_half_points], first_half_blocks)
+    _sort_into_blocks(positions, order[first_half_points:], block_count - first_half_blocks)
 
 
 def _create_axis_rotation(axis: int, angle: float) -> npt.NDArray[np.float64]:

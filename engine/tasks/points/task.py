@@ -23,13 +23,13 @@ from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import set_heads
 from engine.models.registry import build_external, build_seeded, is_external
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
-from engine.tasks.points.drawing import draw_points, encode_points, point_legend
+from engine.tasks.points.drawing import create_point_legend, draw_points, encode_points
 from engine.tasks.points.entry import TASK
 from engine.tasks.points.files import CloudFiles
 from engine.tasks.points.networks import PointCNN
 from engine.tasks.points.samples import PointBlocks
 from engine.tasks.predictions import PointScores, Scores
-from engine.tasks.segmentation.task import ClassOfPixel, SegmentationMetric
+from engine.tasks.segmentation.task import SegmentationMetric, SegmentationObjective
 
 WIDTHS = {"pointcnn": 4, "pointcnn_x1": 1, "pointcnn_x2": 2, "pointcnn_x8": 8}
 """Factor on the channels of PointCNN for each model id.
@@ -49,7 +49,7 @@ class PointSegmentation(Task):
     def model_names(self) -> tuple[str, ...]:
         return tuple(WIDTHS)
 
-    def model_info(self, model: str) -> ModelInfo:
+    def describe_model(self, model: str) -> ModelInfo:
         width = WIDTHS[model]
         title = "PointCNN" if model == self.entry.model else f"PointCNN, {width} x 32 channels"
         return ModelInfo(title, "PointCNN", 0, 0, CLASSES, CHANNELS)
@@ -111,9 +111,9 @@ class PointSegmentation(Task):
         statistics = train.compute_statistics()
         return splits.with_each(lambda split: split.normalize(statistics), statistics=statistics)
 
-    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
+    def create_objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         weights = softened_weights(dataset_info.class_counts()) if job.training.class_weights == "balanced" else None
-        return ClassOfPoint(job.training.loss, dataset_info.classes, weights)
+        return PointObjective(job.training.loss, dataset_info.classes, weights)
 
 
 class PointMetric(SegmentationMetric):
@@ -124,8 +124,8 @@ class PointMetric(SegmentationMetric):
         return {"point_accuracy" if name == "pixel_accuracy" else name: value for name, value in measured.items()}
 
 
-class ClassOfPoint(ClassOfPixel):
-    """Objective for the class of every point, with the same losses as `ClassOfPixel`.
+class PointObjective(SegmentationObjective):
+    """Objective for the class of every point, with the same losses as `SegmentationObjective`.
 
     Outputs are [n, classes, points], targets int64 [n, points]. Points with the class `NO_CLASS` are left out.
     """
@@ -135,22 +135,22 @@ class ClassOfPoint(ClassOfPixel):
 
     def __init__(self, kind: str, classes: Sequence[str], weights: Tensor | None = None) -> None:
         super().__init__(kind, classes, weights)
-        self.legend = point_legend(classes)
+        self.legend = create_point_legend(classes)
 
     def _loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
         """Return the loss of each cloud, [n]. The points are treated as images with a height of 1."""
         return super()._loss(outputs[:, :, None], targets[:, None], weights)
 
-    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        return super().correct(outputs[:, :, None], targets[:, None])
+    def count_correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
+        return super().count_correct(outputs[:, :, None], targets[:, None])
 
-    def metric(self) -> Metric:
+    def create_metric(self) -> Metric:
         return PointMetric(self, self._classes)
 
-    def blank_targets(self, inputs: Tensor) -> Tensor:
+    def create_blank_targets(self, inputs: Tensor) -> Tensor:
         return torch.zeros((len(inputs), inputs.shape[-1]), dtype=torch.int64, device=inputs.device)
 
-    def scores(self, output: Tensor, size: int) -> Scores:
+    def compute_scores(self, output: Tensor, size: int) -> Scores:
         return PointScores(output.float().softmax(0))
 
     def _draw_classes(self, image: npt.NDArray[Any], plane: Bytes) -> Bytes:

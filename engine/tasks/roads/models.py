@@ -42,7 +42,7 @@ def names() -> tuple[str, ...]:
     return tuple(_NAMES)
 
 
-def model_info(name: str) -> ModelInfo:
+def describe_model(name: str) -> ModelInfo:
     """Describe a model for the catalogue, without building it."""
     title, family = _NAMES[name]
     return ModelInfo(title, family, IMAGE_SIZE, 2 * STRIDE, CLASSES, encoder=name == LINKNET, image_size_step=STRIDE)
@@ -51,7 +51,7 @@ def model_info(name: str) -> ModelInfo:
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     """Build the model of a job on the CPU, in training mode.
 
-    The model accepts [n, channels, s, s] and returns [n, SCORES, pixels] (see `networks.unpack`). New weights depend
+    The model accepts [n, channels, s, s] and returns [n, SCORES, pixels] (see `networks.unpack_maps`). New weights depend
     only on the job's seed. Raises TaskError.
     """
     title = _NAMES[job.model.name].title if job.model.name in _NAMES else job.model.name

@@ -5,7 +5,7 @@ Both have one encoder and two branches: one for the classes of a mask, and one f
 authors' weights can be loaded. Image sides must be multiples of 32 px, so that halving and doubling restores them.
 
 Each network returns one tensor [n, classes + directions, pixels]: the scores of both branches for the pixels of the
-largest map, row by row, followed by those of smaller maps. `unpack` separates them.
+largest map, row by row, followed by those of smaller maps. `unpack_maps` separates them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from torch.nn import functional
 STRIDE = 32
 
 
-def unpack(outputs: Tensor, size: int) -> list[Tensor]:
+def unpack_maps(outputs: Tensor, size: int) -> list[Tensor]:
     """Split the output of a network into its maps [n, scores, s, s], largest first, for images of `size` pixels.
 
-    There is one map of the full size, possibly followed by one of half the size and any number of a quarter of it. An
-    output that already is a single map, [n, scores, size, size], is also accepted.
+    `outputs` [n, scores, pixels] hold a map of the full size, possibly followed by a map of half the size and any number
+    of maps of a quarter of the size. A single map [n, scores, size, size] is also accepted.
     """
     pixels = outputs.flatten(2)
     maps: list[Tensor] = []
@@ -124,7 +124,7 @@ class ResidualBlock(nn.Module):
         return functional.relu(self.bn2(self.conv2(x)) + skip)
 
 
-def _residual_blocks(features: int, blocks: int) -> nn.Sequential:
+def _build_residual_blocks(features: int, blocks: int) -> nn.Sequential:
     """Build a sequence of residual blocks with `features` channels."""
     return nn.Sequential(*(ResidualBlock(features, features) for _ in range(blocks)))
 
@@ -139,7 +139,7 @@ class HourglassModuleMTL(nn.Module):
         super().__init__()
         # Each depth has a skip, a path down, and one path up per branch. The deepest also has a bottom per branch.
         rows = (
-            nn.ModuleList(_residual_blocks(features, blocks) for _ in range(6 if low == 0 else 4))
+            nn.ModuleList(_build_residual_blocks(features, blocks) for _ in range(6 if low == 0 else 4))
             for low in range(depth)
         )
         self.hg = nn.ModuleList(rows)
@@ -170,15 +170,15 @@ class StackHourglassNetMTL(nn.Module):
         stem, features, blocks = 64, 128, 3
         self.conv1 = nn.Conv2d(channels, stem, 7, stride=2, padding=3)
         self.bn1 = nn.BatchNorm2d(stem)
-        self.layer1 = _residual_blocks(stem, 1)
-        self.layer2 = _residual_blocks(stem, 1)
+        self.layer1 = _build_residual_blocks(stem, 1)
+        self.layer2 = _build_residual_blocks(stem, 1)
         self.layer3 = nn.Sequential(ResidualBlock(stem, features))
         self.hg = nn.ModuleList(HourglassModuleMTL(features, blocks, depth) for _ in range(stacks))
         # Branch 1 is for the classes, branch 2 for the directions. The names are those of the authors' code.
         for branch, scores in (("1", classes), ("2", directions)):
             modules_of_stacks: dict[str, list[nn.Module]] = {
-                "res_": [_residual_blocks(features, blocks) for _ in range(stacks)],
-                "fc_": [_fully_connected(features) for _ in range(stacks)],
+                "res_": [_build_residual_blocks(features, blocks) for _ in range(stacks)],
+                "fc_": [_build_fully_connected(features) for _ in range(stacks)],
                 "score_": [nn.Conv2d(features, scores, 1) for _ in range(stacks)],
                 "_fc_": [nn.Conv2d(features, features, 1) for _ in range(stacks - 1)],
                 "_score_": [nn.Conv2d(scores, features, 1) for _ in range(stacks - 1)],
@@ -198,7 +198,7 @@ class StackHourglassNetMTL(nn.Module):
         initialize_weights(self)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the scores of both branches for each map, joined into one tensor that `unpack` can split.
+        """Return the scores of both branches for each map, joined into one tensor that `unpack_maps` can split.
 
         The maps have the full size, half of it, and, from each hourglass, a quarter of it.
         """
@@ -244,7 +244,7 @@ class StackHourglassNetMTL(nn.Module):
         return getattr(self, f"{branch}decoder1_score")(half), getattr(self, f"{branch}finalconv3")(refined)
 
 
-def _fully_connected(features: int) -> nn.Sequential:
+def _build_fully_connected(features: int) -> nn.Sequential:
     """Build a fully connected layer for each pixel, with batch normalization and ReLU."""
     return nn.Sequential(nn.Conv2d(features, features, 1), nn.BatchNorm2d(features), nn.ReLU())
 

@@ -38,9 +38,10 @@ class OrientedImages(ImageSet):
         return torch.cat([pixels, torch.from_numpy(compute_orientation_plane(pixels[-1].numpy()))[None]])
 
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
-        """Return the targets, with directions adapted to the augmentation of the images.
+        """Return the targets of a batch, int64 [n, 2, size, size], with directions adapted to the images' augmentation.
 
-        For example, mirroring changes the direction of a line.
+        For example, mirroring changes the direction of a line. `planes` are the augmented planes of the masks, and
+        `placement` is the transform that was applied to the images, or None.
         """
         assert planes is not None
         targets = planes.long()
@@ -54,9 +55,9 @@ class OrientedImages(ImageSet):
 
 
 def _transform_classes(linear: Tensor) -> Tensor:
-    """Return the class of each direction class after its image is transformed, int64 [n, 256].
+    """Return, for each image, the direction class that each of the values 0 to 255 becomes, int64 [n, 256].
 
-    `linear` [n, 2, 2] holds the matrix that transforms (x, y) in each image. Classes that are not directions are
+    `linear` [n, 2, 2] are the matrices that transform (x, y) in the images. Values that are not directions stay
     unchanged.
     """
     angles = torch.arange(DIRECTIONS, device=linear.device) * (STEP * torch.pi / 180)

@@ -20,16 +20,16 @@ from engine.data.decoding.idx import Bytes
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.drawing import color_legend
 from engine.metrics.base import Metric
-from engine.tasks.analysis import Analysis, EvaluatedMetrics, Values
+from engine.tasks.analysis import Analysis, EvaluatedMetrics, MetricValues
 from engine.tasks.base import DatasetInfo, ImageTask, Objective, Visualization
-from engine.tasks.explanation import Target, pixel_targets
+from engine.tasks.explanation import Target, create_pixel_targets
 from engine.tasks.predictions import LineScores, Scores, format_line_fraction
 from engine.tasks.roads import models
 from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, LINE
 from engine.tasks.roads.entry import TASK
 from engine.tasks.roads.metrics import RoadMetric
 from engine.tasks.roads.models import CLASSES, SCORES
-from engine.tasks.roads.networks import unpack
+from engine.tasks.roads.networks import unpack_maps
 from engine.tasks.roads.samples import OrientedImages
 from engine.tasks.segmentation.task import Segmentation
 
@@ -38,8 +38,8 @@ class RoadExtraction(ImageTask):
     entry = TASK.entry
     module = models
 
-    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
-        return LinesAndDirections()
+    def create_objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
+        return RoadObjective()
 
     def prepare_splits(self, job: Job, splits: Splits) -> Splits:
         """Return the splits with directions added to the masks, and without the class that the job ignores.
@@ -61,13 +61,13 @@ class RoadAnalysis(Analysis):
         Measure("relaxed_recall", "Relaxed recall", higher_is_better=True, percent=True),
     )
 
-    def values(self, measured: EvaluatedMetrics) -> Values:
-        measures, per_class = super().values(measured)
+    def compute_values(self, measured: EvaluatedMetrics) -> MetricValues:
+        measures, per_class = super().compute_values(measured)
         precision, recall = measured.task_metric.relaxed_scores()
-        return Values({**measures, "relaxed_precision": precision, "relaxed_recall": recall}, per_class)
+        return MetricValues({**measures, "relaxed_precision": precision, "relaxed_recall": recall}, per_class)
 
 
-class LinesAndDirections(Objective):
+class RoadObjective(Objective):
     """Objective for lines and their directions after Batra et al. 2019.
 
     The loss of an image is the sum of a soft IoU loss for the lines and a cross entropy for the directions, over the
@@ -83,31 +83,31 @@ class LinesAndDirections(Objective):
     exports_all_outputs = False
 
     def __init__(self) -> None:
-        quarters = _direction_colors()[:: DIRECTIONS // 4]
+        quarters = _create_direction_colors()[:: DIRECTIONS // 4]
         self.legend = color_legend(("level", "rising to the right", "upright", "falling to the right"), quarters)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return each image's loss, summed over the resolutions: soft IoU of roads plus cross-entropy of directions."""
         size = targets.shape[-1]
         total = outputs.new_zeros(len(outputs), dtype=torch.float32)
-        for scores in unpack(outputs, size):
+        for scores in unpack_maps(outputs, size):
             step = size // scores.shape[-1]
             classes, directions = targets[:, :, ::step, ::step].unbind(1)
             class_scores, direction_scores = scores.split([CLASSES, SCORES - CLASSES], 1)
-            total = total + _soft_iou(class_scores, classes) + _cross_entropy(direction_scores, directions)
+            total = total + _compute_soft_iou_loss(class_scores, classes) + _cross_entropy(direction_scores, directions)
         return total
 
-    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def count_correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the sum over images of the fraction of labeled pixels whose class is correct."""
         class_scores, _ = _split_full_size_scores(outputs, targets)
         has_class = targets[:, 0] != NO_CLASS
         correct = ((class_scores.argmax(1) == targets[:, 0]) & has_class).sum((1, 2))
         return (correct / has_class.sum((1, 2)).clamp(min=1)).sum()
 
-    def metric(self) -> Metric:
+    def create_metric(self) -> Metric:
         return RoadMetric(self.loss, _split_full_size_scores)
 
-    def blank_targets(self, inputs: Tensor) -> Tensor:
+    def create_blank_targets(self, inputs: Tensor) -> Tensor:
         return torch.zeros((len(inputs), 2, *inputs.shape[-2:]), dtype=torch.int64, device=inputs.device)
 
     def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
@@ -116,20 +116,20 @@ class LinesAndDirections(Objective):
 
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
         """Draw predicted lines in the colors of their most likely directions."""
-        scores = unpack(output[None].float(), image.shape[0])[0][0]
+        scores = unpack_maps(output[None].float(), image.shape[0])[0][0]
         lines = (scores[:CLASSES].argmax(0) == LINE).numpy()
         directions = scores[CLASSES : CLASSES + DIRECTIONS].argmax(0).numpy()
         return self._visualize(image, lines, directions, has_class=np.ones_like(lines))
 
-    def scores(self, output: Tensor, size: int) -> Scores:
+    def compute_scores(self, output: Tensor, size: int) -> Scores:
         """Return the probability of a road at each pixel, from the model's output with the highest resolution."""
-        class_scores = unpack(output[None].float(), size)[0][0, :CLASSES]
+        class_scores = unpack_maps(output[None].float(), size)[0][0, :CLASSES]
         return LineScores(class_scores.softmax(0)[LINE:])
 
-    def explanation_targets(
+    def select_explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
     ) -> list[Target]:
-        return pixel_targets(unpack(outputs, size)[0][0, :CLASSES], classes, requested or [LINE])
+        return create_pixel_targets(unpack_maps(outputs, size)[0][0, :CLASSES], classes, requested or [LINE])
 
     def exported_outputs(self, outputs: Tensor, inputs: Tensor) -> Tensor:
         """Return the scores of the map with the highest resolution, [n, scores, h, w]."""
@@ -139,7 +139,11 @@ class LinesAndDirections(Objective):
     def _visualize(
         self, image: Bytes, is_line: np.ndarray, directions: np.ndarray, *, has_class: np.ndarray
     ) -> Visualization:
-        """Draw lines in the colors of their directions, with the fraction of the counted pixels that they cover."""
+        """Draw lines in the colors of their directions, with a text about the fraction of the image that they cover.
+
+        `is_line` and `directions` (direction classes) are [h, w]. Only pixels where `has_class` is True count in the
+        fraction.
+        """
         fraction = is_line[has_class].mean() if has_class.any() else 0
         legend = tuple(range(len(self.legend))) if is_line.any() else ()
         return Visualization(
@@ -149,12 +153,12 @@ class LinesAndDirections(Objective):
 
 def _split_full_size_scores(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Return the scores of the classes and of the directions in the model's largest map, [n, scores, h, w] each."""
-    scores = unpack(outputs, targets.shape[-1])[0]
+    scores = unpack_maps(outputs, targets.shape[-1])[0]
     class_scores, direction_scores = scores.split([CLASSES, SCORES - CLASSES], 1)
     return class_scores, direction_scores
 
 
-def _soft_iou(scores: Tensor, targets: Tensor) -> Tensor:
+def _compute_soft_iou_loss(scores: Tensor, targets: Tensor) -> Tensor:
     """Return 1 minus the soft IoU of the lines in each image, [n], or of the background if an image has no lines.
 
     The soft IoU is computed with likelihoods instead of binary pixels (Máttyus et al. 2017, section 3.1). The code of
@@ -191,13 +195,13 @@ def _draw_directions(image: Bytes, is_line: np.ndarray, directions: np.ndarray) 
 
     Red means horizontal. The hues complete one cycle over a half turn of the direction.
     """
-    colors = np.concatenate([_direction_colors(), np.full((256 - DIRECTIONS, 3), 255, np.uint8)])[directions]
+    colors = np.concatenate([_create_direction_colors(), np.full((256 - DIRECTIONS, 3), 255, np.uint8)])[directions]
     drawn: Bytes = np.where(is_line[..., None], image // 4 + colors // 4 * 3, image).astype(np.uint8)
     return drawn
 
 
-def _direction_colors() -> Bytes:
-    """Return the color of each direction class, uint8 [DIRECTIONS, 3]."""
+def _create_direction_colors() -> Bytes:
+    """Create the colors of the direction classes, uint8 [DIRECTIONS, 3]."""
     hues = np.round(np.arange(DIRECTIONS) * 256 / DIRECTIONS).astype(np.uint8)
     full = np.full(DIRECTIONS, 255, np.uint8)
     return np.asarray(Image.fromarray(np.stack([hues, full, full], 1)[None], "HSV").convert("RGB"))[0]

@@ -27,7 +27,7 @@ from engine.models.base import TaskError
 from engine.models.registry import has_own_loss
 from engine.tasks.analysis import TASK_METRIC, Analysis
 from engine.tasks.base import DatasetInfo, ImageTask, Objective, Visualization
-from engine.tasks.explanation import Target, pixel_targets
+from engine.tasks.explanation import Target, create_pixel_targets
 from engine.tasks.predictions import PixelScores, Scores
 from engine.tasks.segmentation.entry import TASK
 
@@ -47,7 +47,7 @@ class SegmentationMetric(Metric):
     class.
     """
 
-    def __init__(self, objective: ClassOfPixel, classes: int) -> None:
+    def __init__(self, objective: SegmentationObjective, classes: int) -> None:
         self.counters = torch.zeros(2 + classes * classes, dtype=torch.float64)
         self._objective = objective
         self._classes = classes
@@ -73,7 +73,7 @@ class SegmentationMetric(Metric):
         loss_sum, count = self.counters[:2].tolist()
         if not count:
             return {}
-        correct, true, predicted = self._sums()
+        correct, true, predicted = self._count_class_pixels()
         union = true + predicted - correct
         is_present = union > 0
         return {
@@ -85,11 +85,11 @@ class SegmentationMetric(Metric):
 
     def per_class(self) -> dict[str, ClassValues]:
         """Return the metrics of each class, or None for a class that neither occurs nor is predicted."""
-        correct, true, predicted = self._sums()
+        correct, true, predicted = self._count_class_pixels()
         return {"IoU": ratios(correct, true + predicted - correct)} | class_scores(correct, true, predicted)
 
     def confusion(self) -> tuple[tuple[int, ...], ...]:
-        """Return the confusion matrix, in numbers of pixels."""
+        """Return the confusion matrix in pixels, with a row for each true class."""
         return tuple(tuple(map(int, row)) for row in self._matrix.tolist())
 
     @property
@@ -97,7 +97,7 @@ class SegmentationMetric(Metric):
         """Confusion matrix of pixels, [C, C], with a row for each true class."""
         return self.counters[2:].reshape(self._classes, self._classes)
 
-    def _sums(self) -> tuple[Tensor, Tensor, Tensor]:
+    def _count_class_pixels(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return the number of correct, true and predicted pixels for each class."""
         return self._matrix.diag(), self._matrix.sum(1), self._matrix.sum(0)
 
@@ -111,8 +111,8 @@ class PixelAnalysis(Analysis):
 
     entries = (Measure("boundary_iou", "Mean boundary IoU", higher_is_better=True, percent=True),)
 
-    def metrics(self, scale: float) -> dict[str, Metric]:
-        return {TASK_METRIC: self.objective.metric(), "boundaries": BoundaryMetric(len(self.classes))}
+    def create_metrics(self, scale: float) -> dict[str, Metric]:
+        return {TASK_METRIC: self.objective.create_metric(), "boundaries": BoundaryMetric(len(self.classes))}
 
 
 class Segmentation(ImageTask):
@@ -136,14 +136,14 @@ class Segmentation(ImageTask):
         assert code is not None
         return splits.with_each(lambda split: split.with_code(code), classes=meaning.classes)
 
-    def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
+    def create_objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         if has_own_loss(job):
-            return ClassOfPixelByModel("cross_entropy", dataset_info.classes)
+            return ModelLossObjective("cross_entropy", dataset_info.classes)
         weights = softened_weights(dataset_info.class_counts()) if job.training.class_weights == "balanced" else None
-        return ClassOfPixel(job.training.loss, dataset_info.classes, weights)
+        return SegmentationObjective(job.training.loss, dataset_info.classes, weights)
 
 
-class ClassOfPixel(Objective):
+class SegmentationObjective(Objective):
     """Objective for the class of each pixel. Pixels with `NO_CLASS` are ignored.
 
     The loss of an image is the mean over its pixels.
@@ -185,15 +185,15 @@ class ClassOfPixel(Objective):
             case _:
                 return _cross_entropy(outputs, targets, weights)
 
-    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
+    def count_correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         has_class = targets != NO_CLASS
         correct = ((outputs.argmax(1) == targets) & has_class).sum((1, 2))
         return (correct / has_class.sum((1, 2)).clamp(min=1)).sum()
 
-    def metric(self) -> Metric:
+    def create_metric(self) -> Metric:
         return SegmentationMetric(self, self._classes)
 
-    def blank_targets(self, inputs: Tensor) -> Tensor:
+    def create_blank_targets(self, inputs: Tensor) -> Tensor:
         return torch.zeros((len(inputs), *inputs.shape[-2:]), dtype=torch.int64, device=inputs.device)
 
     def show_truth(self, image: npt.NDArray[Any], target: Tensor) -> Visualization:
@@ -202,13 +202,13 @@ class ClassOfPixel(Objective):
     def show_prediction(self, image: npt.NDArray[Any], output: Tensor) -> Visualization:
         return self._visualize(image, output.argmax(0))
 
-    def scores(self, output: Tensor, size: int) -> Scores:
+    def compute_scores(self, output: Tensor, size: int) -> Scores:
         return PixelScores(output.float().softmax(0))
 
-    def explanation_targets(
+    def select_explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
     ) -> list[Target]:
-        return pixel_targets(outputs[0], classes, requested)
+        return create_pixel_targets(outputs[0], classes, requested)
 
     def _visualize(self, image: npt.NDArray[Any], classes: Tensor) -> Visualization:
         """Draw the class of each pixel, [h, w], over the image, with the legend entries of these classes."""
@@ -220,7 +220,7 @@ class ClassOfPixel(Objective):
         return overlay_mask(image, plane)
 
 
-class ClassOfPixelByModel(ClassOfPixel):
+class ModelLossObjective(SegmentationObjective):
     """Objective for models that compute their losses themselves in training.
 
     The validation loss is the cross entropy.
@@ -233,11 +233,11 @@ class ClassOfPixelByModel(ClassOfPixel):
         """Return the loss of each image, the sum of the losses [n, p] that the model outputs in training."""
         return outputs.sum(1)
 
-    def correct(self, outputs: Tensor, targets: Tensor) -> None:
+    def count_correct(self, outputs: Tensor, targets: Tensor) -> None:
         return None
 
 
-def _mean_of_image(values: Tensor, targets: Tensor) -> Tensor:
+def _average_pixels(values: Tensor, targets: Tensor) -> Tensor:
     """Return the mean of `values` [n, h, w] over the pixels with a class in each image, or 0 if there are none."""
     return values.sum((1, 2)) / (targets != NO_CLASS).sum((1, 2)).clamp(min=1)
 
@@ -245,7 +245,7 @@ def _mean_of_image(values: Tensor, targets: Tensor) -> Tensor:
 def _cross_entropy(outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
     """Return the mean cross entropy over the pixels of each image, [n]."""
     values = functional.cross_entropy(outputs, targets, weights, ignore_index=NO_CLASS, reduction="none")
-    return _mean_of_image(values, targets)
+    return _average_pixels(values, targets)
 
 
 def _focal(outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
@@ -254,7 +254,7 @@ def _focal(outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
     values = (1 - torch.exp(-values)) ** FOCAL_EXPONENT * values
     if weights is not None:
         values = values * weights[targets.where(targets != NO_CLASS, 0)]
-    return _mean_of_image(values, targets)
+    return _average_pixels(values, targets)
 
 
 def _dice(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from engine.checks.job_checks import problems
 from engine.contract.catalogue import ANY_SIZE, load_catalogue
 from engine.contract.job import Job
 from engine.contract.problems import Problem, errors
-from engine.models.meta_device import build_on_meta, largest_single_value_size
+from engine.models.meta_device import build_on_meta, find_largest_single_value_size
 from engine.tasks.registry import TASKS
 
 CATALOGUE = load_catalogue()
@@ -80,7 +80,7 @@ def test_enough_values_are_no_problem(tmp_path: Path, fields: dict[str, Any]) ->
     ],
 )
 def test_the_catalogue_agrees_with_pytorch(task: str, name: str, size: int) -> None:
-    info = TASKS[task].model_info(name)
+    info = TASKS[task].describe_model(name)
     model = (
         TASKS[task]
         .build_model(Job.from_fields(task=task, model=name, pretrained=False), info.classes, info.channels)
@@ -97,8 +97,9 @@ def test_the_catalogue_agrees_with_pytorch(task: str, name: str, size: int) -> N
 @pytest.mark.parametrize(("name", "expected"), [("resnet18", 32), ("vit_b_16", 0), ("vgg16", 0)])
 def test_lone_size_is_that_of_the_last_stride(name: str, expected: int) -> None:
     task = TASKS["classification"]
-    info = task.model_info(name)
+    info = task.describe_model(name)
     model = build_on_meta(lambda: task.build_model(Job.from_fields(model=name), info.classes, info.channels))
     assert (
-        largest_single_value_size(model, info.channels, smallest=info.min_image_size, usual=info.image_size) == expected
+        find_largest_single_value_size(model, info.channels, smallest=info.min_image_size, usual=info.image_size)
+        == expected
     )

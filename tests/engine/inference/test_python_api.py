@@ -119,7 +119,7 @@ def test_unreadable_input_is_named(trained: Callable[[str], Trained], tmp_path: 
 def test_custom_task_returns_its_outputs(trained: Callable[[str], Trained]) -> None:
     permit_model_file(COUNTING)
     model = Run(trained("custom").run.path).load("last", device="cpu")
-    val = model.task.splits(model.job).val
+    val = model.task.open_splits(model.job).val
     given = val.load(0, 0)[0]
     output = model.outputs(given[None])[0]
     result = model.prediction(output, given, (48, 48))

@@ -30,9 +30,9 @@ def test_loaded_model_matches_the_runs_metrics(task: str, trained: Callable[[str
     of = trained(task)
     permit_model_file(COUNTING)
     model = load(of.run, "last")
-    metric = model.objective.metric()
+    metric = model.objective.create_metric()
     indices: list[int] = []
-    val = model.task.splits(of.job).val
+    val = model.task.open_splits(of.job).val
     for rank in range(2):
         for swept in predict_batches(model, val, batch_size=3, partition=Partition(rank, 2)):
             metric.update(swept.outputs, swept.targets)

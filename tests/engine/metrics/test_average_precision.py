@@ -7,7 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.metrics.average_precision import average_precisions, box_overlaps, mask_overlaps, match_detections
+from engine.metrics.average_precision import (
+    compute_average_precisions,
+    compute_box_overlaps,
+    compute_mask_overlaps,
+    match_detections,
+)
 from tests.support.coco_reference import CLASSES, Image, compute_precisions, draw_ellipses, make_images
 
 
@@ -16,12 +21,12 @@ def compute_with_footplate(given: list[Image], kind: str) -> np.ndarray[Any, np.
     for image in given:
         true, found, ignored = image["true"], image["found"], image["ignored"]
         if kind == "bbox":
-            overlaps = box_overlaps(found, true, ignored)
+            overlaps = compute_box_overlaps(found, true, ignored)
         else:
-            overlaps = mask_overlaps(draw_ellipses(found), draw_ellipses(true), ignored)
+            overlaps = compute_mask_overlaps(draw_ellipses(found), draw_ellipses(true), ignored)
         rows.append(match_detections(image["classes"], image["scores"], image["true_classes"], ignored, [overlaps]))
         counts += np.bincount(image["true_classes"][~ignored], minlength=CLASSES)
-    return average_precisions(np.concatenate(rows), counts)
+    return compute_average_precisions(np.concatenate(rows), counts)
 
 
 @pytest.mark.parametrize("kind", ["bbox", "segm"])
@@ -47,7 +52,7 @@ def test_mask_overlaps_count_each_pixel_of_large_masks() -> None:
     draw = np.random.default_rng(0).random
     found, true = draw((3, 300, 500)) < 0.3, draw((2, 300, 500)) < 0.6
     expected = [[(one & other).sum() / (one | other).sum() for other in true] for one in found]
-    np.testing.assert_allclose(mask_overlaps(found, true, np.zeros(2, bool)), expected, rtol=1e-12)
+    np.testing.assert_allclose(compute_mask_overlaps(found, true, np.zeros(2, bool)), expected, rtol=1e-12)
 
 
 def test_average_precision_of_perfect_and_empty() -> None:

@@ -8,11 +8,11 @@ import torch
 from scipy.ndimage import binary_erosion
 
 from engine.data.decoding.mask_values import NO_CLASS
-from engine.metrics.boundary_iou import BoundaryMetric, strip_width
+from engine.metrics.boundary_iou import BoundaryMetric, compute_strip_width
 
 
 def strip(mask: np.ndarray) -> np.ndarray:
-    eroded = binary_erosion(mask, np.ones((3, 3)), iterations=strip_width(*mask.shape), border_value=0)
+    eroded = binary_erosion(mask, np.ones((3, 3)), iterations=compute_strip_width(*mask.shape), border_value=0)
     return mask & ~eroded
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.metrics.registry import METRICS, AddedMetric, MetricWithPlugins, plugin_metrics_of
+from engine.metrics.registry import METRICS, AddedMetric, MetricWithPlugins, find_plugin_metrics
 from engine.tasks import base
 from engine.tasks.classification.task import ClassificationMetric
 from tests.support.dataset_infos import make_classification_objective
@@ -44,7 +44,7 @@ def test_added_metrics_sum_over_ranks() -> None:
 
 
 def test_added_metrics_follow_those_of_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "plugin_metrics_of", lambda _task, _metrics: {"confidence": CONFIDENCE})
+    monkeypatch.setattr(base, "find_plugin_metrics", lambda _task, _metrics: {"confidence": CONFIDENCE})
     given = [measure.id for measure in make_classification_objective().entry.metrics]
     assert given
     extended = base.add_plugin_metrics(make_classification_objective())
@@ -70,5 +70,5 @@ def test_added_metrics_without_samples_are_missing() -> None:
 def test_added_metrics_belong_to_their_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     added = {"confidence": CONFIDENCE, "other": CONFIDENCE._replace(tasks=("segmentation", "points"))}
     monkeypatch.setattr(METRICS, "added", lambda: added)
-    names = [list(plugin_metrics_of(task, ())) for task in ("classification", "points", "boxes")]
+    names = [list(find_plugin_metrics(task, ())) for task in ("classification", "points", "boxes")]
     assert names == [["confidence"], ["other"], []]

@@ -19,7 +19,7 @@ from engine.data.decoding.mask_values import NO_CLASS
 from engine.models.base import TaskError
 from engine.models.hugging_face.variants import MODELS
 from engine.models.tensor_detector import DETECTION_VALUES, FINE_MASK_SIDE, adapt_to_image_sizes
-from engine.models.torchvision_detectors import instance_targets
+from engine.models.torchvision_detectors import convert_instance_targets
 from engine.models.weights import InitialWeights, read_file
 from engine.tasks.detection.objects import read_detections
 from engine.tasks.instances.task import paste_masks as pasted_masks
@@ -140,7 +140,7 @@ def test_losses_of_masks_are_those_of_transformers_times_the_units(
 
 
 def paste_masks(boxes: list[list[tuple[int, ...]]]) -> list[torch.Tensor]:
-    return [each["masks"].float() for each in instance_targets(planes_of(boxes))]
+    return [each["masks"].float() for each in convert_instance_targets(planes_of(boxes))]
 
 
 _STILL: dict[str, dict[str, Any]] = {
@@ -211,14 +211,14 @@ def test_cropped_masks_are_those_of_the_image_again() -> None:
     rows, columns = torch.meshgrid(torch.arange(SIDE), torch.arange(SIDE), indexing="ij")
     disc = ((rows - 50) ** 2 + (columns - 70) ** 2 < 30**2)[None]
     from engine.models.hugging_face.hub_model import crop_masks
-    from engine.models.hugging_face.segmenters import boxes_around
+    from engine.models.hugging_face.segmenters import compute_boxes
 
-    boxes = boxes_around(disc)
+    boxes = compute_boxes(disc)
     assert boxes.tolist() == [[41, 21, 100, 80]]
     parts = crop_masks(disc.float(), boxes, (SIDE, SIDE), FINE_MASK_SIDE)
     pasted = pasted_masks(read_detections(torch.cat([boxes, torch.tensor([[1.0, 0.0]]), parts], 1)), SIDE, SIDE)
     assert (pasted & disc.numpy()).sum() / (pasted | disc.numpy()).sum() > 0.97
-    assert boxes_around(torch.zeros(1, SIDE, SIDE, dtype=torch.bool)).tolist() == [[0, 0, 0, 0]]
+    assert compute_boxes(torch.zeros(1, SIDE, SIDE, dtype=torch.bool)).tolist() == [[0, 0, 0, 0]]
 
 
 def test_pixels_are_those_of_transformers(images: torch.Tensor) -> None:

@@ -10,7 +10,7 @@ from torch import nn
 
 from engine.contract.catalogue import ANY_SIZE
 from engine.contract.job import Job
-from engine.models.meta_device import build_on_meta, build_skeleton, largest_single_value_size
+from engine.models.meta_device import build_on_meta, build_skeleton, find_largest_single_value_size
 from engine.tasks.registry import TASKS
 
 CLASSES = 3
@@ -93,5 +93,5 @@ def stage(stride: int, *pools: nn.Module) -> nn.Sequential:
 )
 def test_largest_single_value_size_depends_on_strides(model: nn.Module, smallest: int, expected: int) -> None:
     meta = build_on_meta(lambda: model)
-    assert largest_single_value_size(meta, 3, smallest=smallest, usual=64) == expected
+    assert find_largest_single_value_size(meta, 3, smallest=smallest, usual=64) == expected
     assert not any("forward" in vars(module) for module in meta.modules())

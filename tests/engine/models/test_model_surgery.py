@@ -18,10 +18,10 @@ from engine.models.model_surgery import adapt_first_conv, match_channels, reset_
 from engine.models.registry import MODELS, image_size, mark_heads, statistics
 from engine.models.weights import (
     InitialWeights,
+    create_torchvision_source,
+    format_published_accuracy,
     load,
-    published_accuracy,
     read_file,
-    torchvision_source,
 )
 
 
@@ -103,9 +103,9 @@ def test_read_file_finds_the_weights(tmp_path: Path) -> None:
 
 def test_torchvision_describes_its_weights() -> None:
     weights = models.get_model_weights("resnet18").DEFAULT
-    source = torchvision_source(weights)
+    source = create_torchvision_source(weights)
     assert (source.bytes, source.crop, source.license) == (46_830_453, 0.875, "")
-    assert published_accuracy(weights) == "ImageNet 69.8% top-1, torchvision"
+    assert format_published_accuracy(weights) == "ImageNet 69.8% top-1, torchvision"
 
 
 def test_blocks_are_items_with_several_layers() -> None:

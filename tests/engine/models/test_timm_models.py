@@ -27,7 +27,7 @@ TASK = TASKS["classification"]
     "name", mark_long_cases(timm_models.names(), everyday=[name for name in timm_models.names() if "resnest" in name])
 )
 def test_listed_models_return_the_classes(name: str) -> None:
-    size = TASK.model_info(name).image_size
+    size = TASK.describe_model(name).image_size
     model = build_on_meta(lambda: TASK.build_model(Job.from_fields(model=name), 7, 3))
     assert model.training
     assert find_head(model, 7) is not None

@@ -9,7 +9,7 @@ from torch import nn
 from engine.contract.job import Job
 from engine.models.model_surgery import get_heads
 from engine.optim.optimizer_step import Group
-from engine.optim.parameter_groups import parameter_groups
+from engine.optim.parameter_groups import create_parameter_groups
 from engine.tasks.registry import TASKS
 
 
@@ -17,7 +17,7 @@ def groups_of(task: str = "classification", **fields: object) -> dict[str, Group
     job = Job.from_fields(task=task, image_size=64, **fields)  # type: ignore[arg-type]
     with torch.device("meta"):
         model = TASKS[task].build_model(job, 5, 3)
-    return parameter_groups(model, job)
+    return create_parameter_groups(model, job)
 
 
 def test_parameter_groups_default_to_equal() -> None:
@@ -48,7 +48,7 @@ def test_weight_decay_excludes_norms_biases_and_tokens(
 def test_weight_decay_excludes_what_the_model_names() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     model.no_weight_decay = lambda: {"0.weight"}  # type: ignore[assignment]
-    groups = parameter_groups(model, Job.from_fields(decay_norms=False))
+    groups = create_parameter_groups(model, Job.from_fields(decay_norms=False))
     assert [name for name, group in groups.items() if group.decays] == ["1.weight"]
 
 

@@ -32,7 +32,7 @@ from engine.contract.catalogue import TaskEntry
 from engine.contract.job import Job
 from engine.contract.options import list_options, option, options_of
 from engine.strategies.single import SingleDevice
-from engine.tasks.classification.task import Classification, ClassOfImage
+from engine.tasks.classification.task import Classification, ClassificationObjective
 from typing import Annotated
 import msgspec
 
@@ -54,8 +54,8 @@ class Sharp(Classification):
     def model_names(self):
         return ()
 
-    def objective(self, job, lesson):
-        made = super().objective(job, lesson)
+    def create_objective(self, job, lesson):
+        made = super().create_objective(job, lesson)
         plain, times = made.loss, options_of(job, Options).sharpness
         made.loss = lambda outputs, targets: times * plain(outputs, targets)
         return made

@@ -128,10 +128,10 @@ MASKS, CLASSES = (AddedMetric("", (task,), 1, None, None) for task in ("segmenta
     known: Registry[metrics.AddedMetric] = Registry("footplate.metrics", {}, metrics.METRICS._accept)
     monkeypatch.setattr(metrics, "METRICS", known)
     taken = (Measure("top1", "", True, True),)
-    assert metrics.plugin_metrics_of("classification", taken).keys() == {"miou"}
-    assert metrics.plugin_metrics_of("segmentation", ()).keys() == {"top1"}
+    assert metrics.find_plugin_metrics("classification", taken).keys() == {"miou"}
+    assert metrics.find_plugin_metrics("segmentation", ()).keys() == {"top1"}
     assert known.left_out == []
-    assert metrics.plugin_metrics_of("segmentation", taken) == {}
+    assert metrics.find_plugin_metrics("segmentation", taken) == {}
     assert [each.name for each in known.left_out] == ["top1"]
 
 

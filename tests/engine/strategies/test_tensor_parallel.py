@@ -14,7 +14,7 @@ from torch.distributed.tensor import Shard
 
 from engine.contract.events import Failed, LogLine
 from engine.contract.job import Job
-from engine.optim.shards import pack_qkv, slice_of, unpack_qkv
+from engine.optim.shards import get_slice, pack_qkv, unpack_qkv
 from engine.strategies.layer_split import layer_pairs
 from engine.strategies.tensor_parallel import gpu_type
 from tests.engine.strategies.comparison import assert_same_training
@@ -59,7 +59,7 @@ def test_slices_are_divided_by_tensor_parallelism_first(
     like = SimpleNamespace(shape=(size,), device_mesh=mesh, placements=(Shard(0), Shard(0)))
     if packed:
         like.packed_for = packed
-    assert slice_of(torch.arange(size), like).tolist() == rows
+    assert get_slice(torch.arange(size), like).tolist() == rows
 
 
 @pytest.mark.parametrize(("other", "is_same"), [(("H200", 132), True), (("H200", 66), False), (("H100", 132), False)])

@@ -23,7 +23,7 @@ from tests.support.dataset_infos import make_dataset_info
 from tests.support.metrics import compute_on_ranks
 
 TASK = TASKS["classification"]
-OBJECTIVE = TASK.objective(Job(), make_dataset_info(3))
+OBJECTIVE = TASK.create_objective(Job(), make_dataset_info(3))
 
 
 def sample(count: int, classes: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -40,7 +40,7 @@ def sample(count: int, classes: int, seed: int) -> tuple[torch.Tensor, torch.Ten
 )
 def test_metrics_are_independent_of_the_partition(sizes: list[int], classes: int, ranks: int, seed: int) -> None:
     outputs, targets = sample(sum(sizes), classes, seed)
-    objective = TASK.objective(Job(), make_dataset_info(classes))
+    objective = TASK.create_objective(Job(), make_dataset_info(classes))
     found = compute_on_ranks(objective, outputs, targets, ranks, sizes).compute()
     order = outputs.argsort(1, descending=True)
     hits = order == targets[:, None]
@@ -56,7 +56,7 @@ def test_class_metrics_match_their_definitions(classes: int) -> None:
     outputs, targets = sample(300, classes, 1)
     targets[targets == 2] = 0
     outputs[:, 2] = -9.0  # a class that neither occurs nor is predicted
-    measures = TASK.objective(Job(), make_dataset_info(classes)).metric()
+    measures = TASK.create_objective(Job(), make_dataset_info(classes)).create_metric()
     for some, truth in zip(outputs.split(7), targets.split(7), strict=True):
         measures.update(some, truth)
     found, true = outputs.argmax(1).numpy(), targets.numpy()
@@ -79,9 +79,9 @@ def test_label_smoothing_matches_its_definition() -> None:
     outputs, targets = sample(6, 4, 0)
     smoothed = functional.one_hot(targets, 4) * 0.9 + 0.1 / 4
     expected = -(smoothed * outputs.log_softmax(1)).sum(1)
-    objective = TASK.objective(Job.from_fields(label_smoothing=0.1), make_dataset_info(4))
+    objective = TASK.create_objective(Job.from_fields(label_smoothing=0.1), make_dataset_info(4))
     torch.testing.assert_close(objective.loss(outputs, targets), expected)
-    measures = objective.metric()
+    measures = objective.create_metric()
     measures.update(outputs, targets)
     plain = functional.cross_entropy(outputs, targets).item()
     assert measures.compute()["loss"] == pytest.approx(plain, rel=1e-6)  # comparable between runs
@@ -89,11 +89,11 @@ def test_label_smoothing_matches_its_definition() -> None:
 
 def test_binary_cross_entropy_matches_timm() -> None:
     outputs, targets = sample(6, 4, 0)
-    plain = TASK.objective(Job.from_fields(loss="bce", label_smoothing=0.1), make_dataset_info(4)).loss(
+    plain = TASK.create_objective(Job.from_fields(loss="bce", label_smoothing=0.1), make_dataset_info(4)).loss(
         outputs, targets
     )
     torch.testing.assert_close(plain.mean(), BinaryCrossEntropy(smoothing=0.1)(outputs, targets))
-    mixed = TASK.objective(Job.from_fields(loss="bce", label_smoothing=0.1, mixup=0.2), make_dataset_info(4))
+    mixed = TASK.create_objective(Job.from_fields(loss="bce", label_smoothing=0.1, mixup=0.2), make_dataset_info(4))
     shares = functional.one_hot(targets, 4) * 0.7 + functional.one_hot(targets.flip(0), 4) * 0.3
     theirs = BinaryCrossEntropy()(outputs, mixup_target(targets, 4, lam=0.7, smoothing=0.1))
     torch.testing.assert_close(mixed.loss(outputs, shares).mean(), theirs)
@@ -102,11 +102,11 @@ def test_binary_cross_entropy_matches_timm() -> None:
 
 def test_balanced_weights_average_to_one() -> None:
     counts = (60.0, 30.0, 0.0, 10.0)
-    objective = TASK.objective(
+    objective = TASK.create_objective(
         Job.from_fields(class_weights="balanced"), DatasetInfo(tuple("abcd"), class_counts=lambda: counts)
     )
     targets = torch.tensor([0] * 60 + [1] * 30 + [3] * 10)
-    binary = TASK.objective(
+    binary = TASK.create_objective(
         Job.from_fields(class_weights="balanced", loss="bce"), DatasetInfo(tuple("abcd"), class_counts=lambda: counts)
     )
     losses = binary.loss(torch.zeros(100, 4), targets) / math.log(2)
@@ -121,7 +121,7 @@ def test_balanced_weights_average_to_one() -> None:
 
 
 def test_mixed_images_count_by_their_fractions() -> None:
-    objective = TASK.objective(Job.from_fields(mixup=0.2), make_dataset_info(3))
+    objective = TASK.create_objective(Job.from_fields(mixup=0.2), make_dataset_info(3))
     outputs, targets = sample(8, 3, 5)
     shares = 0.7 * functional.one_hot(targets, 3) + 0.3 * functional.one_hot(targets.roll(1), 3)
     expected = 0.7 * functional.cross_entropy(outputs, targets, reduction="none")
@@ -129,9 +129,9 @@ def test_mixed_images_count_by_their_fractions() -> None:
     torch.testing.assert_close(objective.loss(outputs, shares), expected)
     found = outputs.argmax(1)
     by_share = 0.7 * (found == targets).sum() + 0.3 * (found == targets.roll(1)).sum()
-    torch.testing.assert_close(objective.correct(outputs, shares), by_share)
-    assert objective.blank_targets(outputs).shape == (8, 3)
-    measured = [each.metric() for each in (objective, OBJECTIVE)]
+    torch.testing.assert_close(objective.count_correct(outputs, shares), by_share)
+    assert objective.create_blank_targets(outputs).shape == (8, 3)
+    measured = [each.create_metric() for each in (objective, OBJECTIVE)]
     measured[0].update(outputs, functional.one_hot(targets, 3).float())
     measured[1].update(outputs, targets)
     assert torch.equal(measured[0].counters, measured[1].counters)
@@ -140,17 +140,17 @@ def test_mixed_images_count_by_their_fractions() -> None:
 
 
 def test_analysis_matches_its_definitions() -> None:
-    analysis: Any = OBJECTIVE.analysis(("a", "b", "c"))
+    analysis: Any = OBJECTIVE.create_analysis(("a", "b", "c"))
     shares = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.3, 0.5, 0.2], [0.25, 0.35, 0.4]])
-    columns = analysis.columns(shares.log(), torch.tensor([0, 1, 0, 1]))
+    columns = analysis.compute_columns(shares.log(), torch.tensor([0, 1, 0, 1]))
     assert (columns.correct, columns.true) == ([1, 1, 0, 0], [(0,), (1,), (0,), (1,)])
     assert (columns.predicted, columns.confidence) == ([(0,), (1,), (1,), (2,)], pytest.approx([0.7, 0.6, 0.5, 0.4]))
     assert columns.probabilities == pytest.approx(shares.numpy())
     analysis.prepare(columns)
-    metrics = analysis.metrics(1.0)
+    metrics = analysis.create_metrics(1.0)
     metrics[TASK_METRIC].update(shares.log(), torch.tensor([0, 1, 0, 1]))
     for weights, ece, precision_b, area_b in (([1, 1, 1, 1], 0.4, 5 / 6, 3 / 4), ([2, 1, 0, 1], 0.35, 1.0, 1.0)):
-        values = analysis.values(EvaluatedMetrics(metrics, np.array(weights), columns))
+        values = analysis.compute_values(EvaluatedMetrics(metrics, np.array(weights), columns))
         expected = {"map": (1 + precision_b) / 2, "auc": (1 + area_b) / 2, "ece": ece, "top1": 0.5}
         assert {name: values.measures[name] for name in expected} == pytest.approx(expected)
         assert values.per_class["AP"] == (1, pytest.approx(precision_b), None)
@@ -158,7 +158,7 @@ def test_analysis_matches_its_definitions() -> None:
     measured = EvaluatedMetrics(metrics, np.ones(4, np.int64), columns)
     half, area = Interval(0.5, 0.25, 0.75), Interval(0.6, 0.3, 0.8)
     intervals = Intervals({"ece": half}, {"AP": (half, half, None), "AUC": (area, None, None)})
-    details = analysis.details(measured, intervals)
+    details = analysis.compute_details(measured, intervals)
     assert details["calibration"].ece == half
     bins = [each for each in details["calibration"].bins if each.count]
     assert [(each.count, each.confidence, each.accuracy) for each in bins] == [
@@ -171,14 +171,14 @@ def test_analysis_matches_its_definitions() -> None:
     }
     row = next(each for each in details["thresholds"] if each.threshold == 0.5)
     assert (row.precision, row.recall, row.share) == pytest.approx((2 / 3, 2 / 4, 3 / 4))
-    first, second, third = analysis.curves(measured, intervals)
+    first, second, third = analysis.compute_curves(measured, intervals)
     assert [(each.class_index, each.positives) for each in (first, second, third)] == [(0, 2), (1, 2), (2, 0)]
     assert (first.average_precision, first.auc, second.auc, second.true_positive_rate) == (half, area, None, ())
     assert (first.true_positive_rate[-1], third) == (1, ClassCurves(class_index=2, positives=0))
 
 
 def test_metrics_without_samples_are_missing() -> None:
-    assert OBJECTIVE.metric().compute() == {}
+    assert OBJECTIVE.create_metric().compute() == {}
 
 
 def test_loss_is_per_sample_in_fp32() -> None:
@@ -190,7 +190,7 @@ def test_loss_is_per_sample_in_fp32() -> None:
 
 def test_correct_predictions_are_counted() -> None:
     outputs, targets = sample(20, 3, 0)
-    correct = OBJECTIVE.correct(outputs, targets)
+    correct = OBJECTIVE.count_correct(outputs, targets)
     assert correct.shape == ()
     assert correct == sum(int(row.argmax()) == target for row, target in zip(outputs, targets.tolist(), strict=True))
 

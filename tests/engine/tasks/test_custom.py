@@ -56,25 +56,25 @@ def write_changed_example(tmp_path: Path, was: str, is_now: str) -> Path:
 
 def test_example_opens_its_samples_and_model(things: Path) -> None:
     job = custom_job(things, EXAMPLE)
-    splits = TASK.splits(job)
+    splits = TASK.open_splits(job)
     assert (len(splits.train), len(splits.val), splits.channels, splits.classes) == (16, 4, 3, ())
-    assert TASK.splits(job) is splits
+    assert TASK.open_splits(job) is splits
     assert (TASK.example_shape(job, 3), TASK.image_size(job)) == ((3, 48, 48), 48)
     assert [TASK.image_size(job.with_fields(dataset=each, image_size=32)) for each in (job.data.dataset, "")] == [
         32,
         32,
     ]
-    TASK.splits(job.with_fields(seed=1))
-    assert TASK.splits(job) is not splits  # only one task stays in memory
+    TASK.open_splits(job.with_fields(seed=1))
+    assert TASK.open_splits(job) is not splits  # only one task stays in memory
     model = TASK.build_model(job, 0, 3)
     again = TASK.build_model(job, 0, 3)
     assert all(torch.equal(one, other) for one, other in zip(model.parameters(), again.parameters(), strict=True))
     assert model.training
     batches = [number for name, number in model.named_buffers() if name.endswith("num_batches_tracked")]
     assert list(map(int, batches)) == [0, 0]
-    objective = TASK.objective(job, DatasetInfo((), 3))
+    objective = TASK.create_objective(job, DatasetInfo((), 3))
     assert [measure.id for measure in objective.entry.metrics] == ["mean_error", "exact", "loss"]
-    assert objective.blank_targets(torch.zeros(5, 3, 48, 48)).shape == (5, 1)
+    assert objective.create_blank_targets(torch.zeros(5, 3, 48, 48)).shape == (5, 1)
     drawing = objective.show_prediction(np.zeros((3, 48, 48), np.float32), torch.tensor([2.26]))  # type: ignore[arg-type]
     assert (drawing.text, drawing.image.shape) == ("2.3 counted", (48, 48, 3))
 
@@ -89,13 +89,13 @@ def test_example_is_the_first_readable_sample(things: Path, tmp_path: Path) -> N
 
 
 def test_metric_is_equal_for_merged_ranks(things: Path) -> None:
-    objective = TASK.objective(custom_job(things, EXAMPLE), DatasetInfo((), 3))
+    objective = TASK.create_objective(custom_job(things, EXAMPLE), DatasetInfo((), 3))
     outputs, targets = torch.tensor([[1.2], [3.0], [4.9]]), torch.tensor([[1.0], [5.0], [5.0]])
-    full, parts = objective.metric(), [objective.metric() for _ in range(2)]
+    full, parts = objective.create_metric(), [objective.create_metric() for _ in range(2)]
     full.update(outputs, targets)
     parts[0].update(outputs[:1], targets[:1])
     parts[1].update(outputs[1:], targets[1:])
-    joined = objective.metric()
+    joined = objective.create_metric()
     joined.rows = torch.cat([part.rows for part in parts])
     assert joined.compute() == full.compute()
     joined.reset()
@@ -104,7 +104,7 @@ def test_metric_is_equal_for_merged_ranks(things: Path) -> None:
     assert joined.compute() == full.compute()
     expected = {"mean_error": (0.2 + 2.0 + 0.1) / 3, "exact": 2 / 3, "loss": (0.02 + 1.5 + 0.005) / 3}
     assert full.compute() == pytest.approx(expected)
-    assert objective.metric().compute() == {}
+    assert objective.create_metric().compute() == {}
 
 
 METRICS = """
@@ -128,8 +128,8 @@ def with_metrics(tmp_path: Path, was: str = "", is_now: str = "") -> Path:
 
 
 def test_torchmetrics_compute_declared_metrics_if_finite(things: Path, tmp_path: Path) -> None:
-    objective = TASK.objective(custom_job(things, with_metrics(tmp_path)), DatasetInfo((), 3))
-    metric = objective.metric()
+    objective = TASK.create_objective(custom_job(things, with_metrics(tmp_path)), DatasetInfo((), 3))
+    metric = objective.create_metric()
     for number in range(3):
         metric.reset()
         metric.update(torch.tensor([[1.2], [3.0]]), torch.tensor([[1.0], [5.0]]))
@@ -139,8 +139,8 @@ def test_torchmetrics_compute_declared_metrics_if_finite(things: Path, tmp_path:
         assert values["mean_error"] == pytest.approx((0.2 + 2.0 + abs(number - 0.1)) / 3)
         assert values["exact"] == pytest.approx((2 if number == 0 else 1) / 3)
     file = with_metrics(tmp_path, ": MeanAbsoluteError()", ": MeanAbsoluteError() / 0")
-    objective = TASK.objective(custom_job(things, file), DatasetInfo((), 3))
-    metric = objective.metric()
+    objective = TASK.create_objective(custom_job(things, file), DatasetInfo((), 3))
+    metric = objective.create_metric()
     metric.update(torch.tensor([[1.2]]), torch.tensor([[1.0]]))
     assert list(metric.compute()) == ["exact", "loss"]
 
@@ -173,7 +173,7 @@ def test_transform_draws_depend_on_seed_rank_and_batch(things: Path, tmp_path: P
         "return (inputs.flip(3) if torch.rand(()) < 0.5 else inputs), targets",
         "return inputs + torch.rand(()), targets",
     )
-    finish = TASK.batch_transform(custom_job(things, file), RandomStreams(0), rank=0)
+    finish = TASK.create_batch_transform(custom_job(things, file), RandomStreams(0), rank=0)
     assert finish is not None
     values = torch.zeros(2, 3, 48, 48), torch.zeros(2, 1)
     state = torch.get_rng_state()
@@ -182,7 +182,7 @@ def test_transform_draws_depend_on_seed_rank_and_batch(things: Path, tmp_path: P
     assert len(set(drawn)) == 3
     assert torch.equal(torch.get_rng_state(), state)
     for seed, rank in ((1, 0), (0, 1)):
-        other = TASK.batch_transform(custom_job(things, file), RandomStreams(seed), rank=rank)
+        other = TASK.create_batch_transform(custom_job(things, file), RandomStreams(seed), rank=rank)
         assert other is not None
         assert other(*values, 1, 0)[0][0, 0, 0, 0].item() not in drawn
     empty = torch.zeros(0, 3, 48, 48), torch.zeros(0, 1)
@@ -224,9 +224,9 @@ def test_changed_file_is_not_run_without_consent(things: Path, tmp_path: Path) -
     job = custom_job(things, file)
     file.write_text(file.read_text() + "\n")
     with pytest.raises(TaskError, match=r"you have not allowed to run yet\. It has changed"):
-        TASK.splits(job)
+        TASK.open_splits(job)
     with pytest.raises(TaskError, match=r"you have not allowed to run yet\. Review"):
-        TASK.splits(job.with_fields(model_file_sha256=""))
+        TASK.open_splits(job.with_fields(model_file_sha256=""))
     assert not (tmp_path / "ran").exists()
     (problem,) = problems(job, load_catalogue())
     assert (problem.field, "not allowed" in problem.message) == ("model", True)
@@ -240,9 +240,9 @@ def test_job_needs_file_and_declared_best_metric(things: Path) -> None:
     assert "Choose that file as the model" in problem.remedy
     for name in ("exact", "loss"):
         assert problems(custom_job(things, EXAMPLE, best_by=name), load_catalogue()) == []
-        TASK.objective(custom_job(things, EXAMPLE, best_by=name), DatasetInfo((), 3))
+        TASK.create_objective(custom_job(things, EXAMPLE, best_by=name), DatasetInfo((), 3))
     with pytest.raises(TaskError, match=r"“exactly” is not a metric of counting\.py\. Did you mean “exact”"):
-        TASK.objective(custom_job(things, EXAMPLE, best_by="exactly"), DatasetInfo((), 3))
+        TASK.create_objective(custom_job(things, EXAMPLE, best_by="exactly"), DatasetInfo((), 3))
 
 
 BRIGHTNESS = """
@@ -274,21 +274,21 @@ def test_folder_of_known_format_needs_no_datasets(tmp_path: Path) -> None:
     file = insects(tmp_path)
     file.write_text(BRIGHTNESS)
     job = custom_job(tmp_path / "data", file)
-    assert TASK.splits(job).classes == ("ant", "bee")
+    assert TASK.open_splits(job).classes == ("ant", "bee")
     assert (TASK.image_size(job), TASK.normalization(job, 3)) == (32, ((0.5,) * 3, (0.25,) * 3))
     assert TASK.normalization(job, 2) == ((0.25, 0.75), (0.125, 0.375))
     model = TASK.build_model(job.with_fields(freeze_epochs=1), 2, 3)
     assert model(torch.zeros(4, 3, 32, 32)).shape == (4, 2)
     assert [name for name, each in model.named_parameters() if each.requires_grad] == ["2.weight", "2.bias"]
-    vals = [TASK.splits(job.with_fields(seed=seed)).val for seed in (0, 1)]
+    vals = [TASK.open_splits(job.with_fields(seed=seed)).val for seed in (0, 1)]
     assert vals[0].path(0) != vals[1].path(0)
-    assert TASK.batch_transform(job, RandomStreams(0), rank=0) is None
-    objective = TASK.objective(job, DatasetInfo(("ant", "bee"), 3))
+    assert TASK.create_batch_transform(job, RandomStreams(0), rank=0) is None
+    objective = TASK.create_objective(job, DatasetInfo(("ant", "bee"), 3))
     assert objective.entry.metrics[0].id == "loss"
-    assert objective.blank_targets(torch.zeros(5, 3, 32, 32)).dtype == torch.int64
+    assert objective.create_blank_targets(torch.zeros(5, 3, 32, 32)).dtype == torch.int64
     file.write_text(BRIGHTNESS.replace('"classes"', '"class"'))
     with pytest.raises(TaskError, match=r"there are no annotations “class”\. Did you mean “classes”"):
-        TASK.splits(custom_job(tmp_path / "data", file))
+        TASK.open_splits(custom_job(tmp_path / "data", file))
 
 
 def test_inspection_lists_files_without_problems(things: Path) -> None:
@@ -316,10 +316,10 @@ def test_inspector_ignores_format_of_custom_tasks(tmp_path: Path, format_: str) 
     job = custom_job(tmp_path / "data", file, format=format_)
     assert "--format" not in inspector_options(job, load_catalogue())
     if format_ == "imagefolder":
-        assert TASK.splits(job).format == "imagefolder"
+        assert TASK.open_splits(job).format == "imagefolder"
     else:
         with pytest.raises(DatasetError):
-            TASK.splits(job)
+            TASK.open_splits(job)
 
 
 @pytest.mark.parametrize("kind", ["sounds", "stereo pairs", "classes of a plug-in"])
@@ -335,4 +335,4 @@ def test_annotations_of_plugins_are_read(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(module, "FORMATS", known)
     file = insects(tmp_path)
     file.write_text(BRIGHTNESS.replace('"classes"', f'"{kind}"'))
-    assert TASK.splits(custom_job(tmp_path / "data", file)).classes == ("ant", "bee")
+    assert TASK.open_splits(custom_job(tmp_path / "data", file)).classes == ("ant", "bee")

@@ -19,7 +19,12 @@ from engine.models import pyramid_detectors
 from engine.models.base import TaskError
 from engine.models.detection_models import to_current_names
 from engine.models.meta_device import build_on_meta
-from engine.models.torchvision_detectors import box_targets, convert_to_tensor_detector, instance_targets, instances
+from engine.models.torchvision_detectors import (
+    convert_box_targets,
+    convert_instance_targets,
+    convert_to_tensor_detector,
+    instances,
+)
 from engine.parallel.split_points import CannotSplit
 from engine.strategies.pipelining.model_split import find_split_points
 from engine.tasks.base import DatasetInfo
@@ -69,14 +74,14 @@ def make_perfect_outputs(true: list[tuple[list[float], int]], slots: int = 8, ma
 
 
 def test_detector_targets_skip_ignored_and_padding() -> None:
-    first, second = box_targets(make_target_boxes())
+    first, second = convert_box_targets(make_target_boxes())
     assert first["boxes"].tolist() == [[4, 6, 30, 40], [20, 20, 60, 50]]
     assert first["labels"].tolist() == [3, 2]
     assert second["boxes"].shape == (0, 4)
 
 
 def test_objects_have_boxes_of_their_pixels() -> None:
-    first, second = instance_targets(make_masks())
+    first, second = convert_instance_targets(make_masks())
     assert first["boxes"].tolist() == [[4, 6, 30, 40], [20, 20, 60, 50]]
     assert first["labels"].tolist() == [3, 2]
     assert first["masks"].shape == (2, 64, 64)
@@ -92,9 +97,12 @@ def test_objects_have_boxes_of_their_pixels() -> None:
 def test_detector_returns_losses_then_detections(task: Any) -> None:
     name = task.entry.id
     model = task.build_model(job(task=name, model=task.entry.model), len(CLASSES), 3)
-    objective = task.objective(job(task=name), DatasetInfo(CLASSES))
+    objective = task.create_objective(job(task=name), DatasetInfo(CLASSES))
     inputs = torch.randn(2, 3, 64, 64)
-    for targets in (make_target_boxes() if name == "detection" else make_masks(), objective.blank_targets(inputs)):
+    for targets in (
+        make_target_boxes() if name == "detection" else make_masks(),
+        objective.create_blank_targets(inputs),
+    ):
         losses = objective.loss(model(inputs, targets), targets)
         assert losses.shape == (2,)
         assert losses[0] == losses[1] > 0
@@ -311,7 +319,7 @@ def test_model_file_with_a_detector_loads_weights_and_freezes_the_backbone(tmp_p
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_detection_metrics_are_independent_of_the_partition(ranks: int) -> None:
-    objective = BOXES.objective(job(), DatasetInfo(CLASSES))
+    objective = BOXES.create_objective(job(), DatasetInfo(CLASSES))
     targets = torch.cat([make_target_boxes(), make_target_boxes()[:1]])
     right = [([4.0, 6, 30, 40], 2), ([20.0, 20, 60, 50], 1)]
     shifted = [([4.0, 12, 30, 40], 2), ([2.0, 2, 8, 8], 0), ([20.0, 20, 60, 50], 2)]
@@ -325,18 +333,18 @@ def test_detection_metrics_are_independent_of_the_partition(ranks: int) -> None:
     assert found["ap50"] == pytest.approx(np.mean([51 / 101, (51 + 50 * 2 / 3) / 101]))
     assert found["ap75"] == found["ap50"]
     assert found["map"] < found["ap50"]
-    assert objective.metric().compute() == {}
+    assert objective.create_metric().compute() == {}
 
 
 def test_masks_and_boxes_are_matched_separately() -> None:
-    objective = MASKS.objective(job(), DatasetInfo(CLASSES))
+    objective = MASKS.create_objective(job(), DatasetInfo(CLASSES))
     targets = make_masks()[:1]
     boxes = [([4.0, 6, 30, 40], 2), ([20.0, 20, 60, 50], 1)]
     full = torch.ones(2, 28, 28)
     half = full.clone()
     half[1, 14:] = 0
     for masks, expected in ((full, 1.0), (half, 0.5)):
-        measures = objective.metric()
+        measures = objective.create_metric()
         measures.update(make_perfect_outputs(boxes, masks=masks), targets)
         assert measures.compute()["mask_ap50"] == pytest.approx(expected)
         assert measures.compute()["box_map"] == pytest.approx(1)
@@ -344,10 +352,10 @@ def test_masks_and_boxes_are_matched_separately() -> None:
 
 
 def test_detections_in_ignored_objects_do_not_count() -> None:
-    objective = MASKS.objective(job(), DatasetInfo(CLASSES))
+    objective = MASKS.create_objective(job(), DatasetInfo(CLASSES))
     masks = torch.ones(3, 28, 28)
     here = [([4.0, 6, 30, 40], 2), ([20.0, 20, 60, 50], 1)]
-    measures = objective.metric()
+    measures = objective.create_metric()
     measures.update(make_perfect_outputs(here, masks=masks), make_masks()[:1])
     # Small parts of the ignored object with the highest scores. If they counted as wrong, they would lower the precision.
     detections = make_perfect_outputs([([4.0, 3, 12, 10], 2), ([14.0, 8, 27, 20], 1)], masks=masks)
@@ -359,7 +367,7 @@ def test_detections_in_ignored_objects_do_not_count() -> None:
 
 def test_objects_are_drawn_and_summarized() -> None:
     image = np.full((64, 64, 3), 40, np.uint8)
-    objective = BOXES.objective(job(), DatasetInfo(CLASSES))
+    objective = BOXES.create_objective(job(), DatasetInfo(CLASSES))
     truth = objective.show_truth(image, make_target_boxes()[0])
     assert truth.text == "1 disc, 1 bar, 1 ring"
     assert truth.legend == (0, 1, 2)
@@ -372,8 +380,8 @@ def test_objects_are_drawn_and_summarized() -> None:
     assert objective.show_prediction(image, found).text == "no detections with a score of 50%; the best score is 20%"
     assert objective.show_truth(image, make_target_boxes()[1]).text == "nothing"
 
-    assert MASKS.objective(job(), DatasetInfo(CLASSES)).show_truth(image, make_masks()[0]).legend == (1, 2)
-    objective = MASKS.objective(job(), DatasetInfo(("thing",)))
+    assert MASKS.create_objective(job(), DatasetInfo(CLASSES)).show_truth(image, make_masks()[0]).legend == (1, 2)
+    objective = MASKS.create_objective(job(), DatasetInfo(("thing",)))
     assert objective.legend == ()
     one = make_masks()[0].clone()
     one[1][one[1] != NO_CLASS] = 0
@@ -399,11 +407,11 @@ def test_catalogue_lists_every_detector() -> None:
 @pytest.mark.parametrize("task", [BOXES, MASKS])
 def test_detectors_train_on_their_smallest_images(task: Any) -> None:
     for name in task.model_names():
-        size = task.model_info(name).min_image_size
+        size = task.describe_model(name).min_image_size
         model = task.build_model(job(task=task.entry.id, model=name, image_size=size), 3, 3)
-        objective = task.objective(job(), DatasetInfo(CLASSES))
+        objective = task.create_objective(job(), DatasetInfo(CLASSES))
         inputs = torch.randn(2, 3, size, size)
-        some = objective.blank_targets(inputs)
+        some = objective.create_blank_targets(inputs)
         none = torch.full_like(some, NO_CLASS) if some.dim() == 4 else torch.full_like(some, -1)
         if some.dim() == 4:
             none[:, 0] = 0

@@ -8,7 +8,7 @@ import torch
 
 from engine.contract.job import Job
 from engine.data.randomness import Purpose, RandomStreams
-from engine.tasks.mixing import Mixing, OneHot, choose_window, mixing_transform
+from engine.tasks.mixing import Mixing, OneHot, choose_window, create_mixing_transform
 from engine.tasks.registry import TASKS
 
 CLASSES = 4
@@ -96,7 +96,7 @@ def test_mixing_accepts_few_and_soft_targets() -> None:
 def test_mixing_is_for_training_of_some_tasks() -> None:
     job, plain, streams = Job.from_fields(mixup=0.2), Job(), RandomStreams(0)
     classification, segmentation = TASKS["classification"].entry, TASKS["segmentation"].entry
-    assert isinstance(mixing_transform(job, classification, 3, streams, training=True), Mixing)
-    assert type(mixing_transform(job, classification, 3, streams, training=False)) is OneHot
-    assert mixing_transform(plain, classification, 3, streams, training=True) is None
-    assert mixing_transform(job, segmentation, 3, streams, training=True) is None
+    assert isinstance(create_mixing_transform(job, classification, 3, streams, training=True), Mixing)
+    assert type(create_mixing_transform(job, classification, 3, streams, training=False)) is OneHot
+    assert create_mixing_transform(plain, classification, 3, streams, training=True) is None
+    assert create_mixing_transform(job, segmentation, 3, streams, training=True) is None

@@ -41,7 +41,7 @@ def by_hand(scores: np.ndarray, true: np.ndarray) -> float | None:
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_multilabel_metrics_match_their_definitions(ranks: int) -> None:
-    objective = TASK.objective(Job.from_fields(task="multilabel"), make_dataset_info(CLASSES))
+    objective = TASK.create_objective(Job.from_fields(task="multilabel"), make_dataset_info(CLASSES))
     outputs, targets = sample(23)
     outputs[1], outputs[2, :2] = -9.0, 0.0  # a probability of 0.5 predicts a label
     targets[1] = 0
@@ -57,21 +57,21 @@ def test_multilabel_metrics_match_their_definitions(ranks: int) -> None:
     both, either = (taken & true).sum(1), (taken | true).sum(1)
     assert found["accuracy"] == pytest.approx(np.mean([a / b if b else 1 for a, b in zip(both, either, strict=True)]))
     assert found["loss"] == pytest.approx(objective.loss(outputs, targets).mean().item())
-    assert objective.correct(outputs, targets).item() == pytest.approx(found["accuracy"] * 23)
+    assert objective.count_correct(outputs, targets).item() == pytest.approx(found["accuracy"] * 23)
     class_metrics = total.per_class()
     assert class_metrics["AP"][:4] == pytest.approx(precisions[:4])
     assert class_metrics["AP"][4] is None
     assert class_metrics["Recall"][4] is None
     assert class_metrics["F1"][:4] == pytest.approx(f1)
     assert total.confusion() == ()
-    assert objective.metric().compute() == {}
+    assert objective.create_metric().compute() == {}
 
 
 def test_smoothing_moves_targets_toward_half() -> None:
     outputs, targets = sample(4)
     smoothed = 0.8 * targets + 0.1
     plain, smooth = (
-        TASK.objective(Job.from_fields(task="multilabel", label_smoothing=each), make_dataset_info(CLASSES))
+        TASK.create_objective(Job.from_fields(task="multilabel", label_smoothing=each), make_dataset_info(CLASSES))
         for each in (0.0, 0.2)
     )
     torch.testing.assert_close(smooth.loss(outputs, targets), plain.loss(outputs, smoothed))
@@ -82,7 +82,7 @@ def test_balanced_labels_match_pos_weight() -> None:
     targets[:, 0] = 1  # a label that every sample has
     counts = targets.sum(0)
     dataset_info = DatasetInfo(tuple("abcde"), class_counts=counts.tolist, samples=40)
-    objective = TASK.objective(Job.from_fields(task="multilabel", class_weights="balanced"), dataset_info)
+    objective = TASK.create_objective(Job.from_fields(task="multilabel", class_weights="balanced"), dataset_info)
     weights = (40 - counts) / counts
     weights[[0, 4]] = 1
     assert (weights[1:4] > 1.2).all()
@@ -97,12 +97,14 @@ def test_balanced_labels_match_pos_weight() -> None:
 
 
 def test_labels_are_sorted_by_probability() -> None:
-    objective = TASK.objective(Job.from_fields(task="multilabel"), make_dataset_info(3))
+    objective = TASK.create_objective(Job.from_fields(task="multilabel"), make_dataset_info(3))
     image = np.zeros((2, 2, 3), np.uint8)
     assert objective.show_truth(image, torch.tensor([1.0, 0.0, 1.0])).text == "class 0, class 2"
     assert objective.show_truth(image, torch.zeros(3)).text == "no label"
     shares = torch.tensor([[0.9, 0.4, 0.2], [0.1, 0.3, 0.2], [0.5, 0.6, 0.8]])
-    columns = objective.analysis("abc").columns(shares.logit(), torch.tensor([[1.0, 1, 0], [0, 0, 0], [0, 1, 1]]))
+    columns = objective.create_analysis("abc").compute_columns(
+        shares.logit(), torch.tensor([[1.0, 1, 0], [0, 0, 0], [0, 1, 1]])
+    )
     assert (columns.correct, columns.true) == ([0.5, 1.0, pytest.approx(2 / 3)], [(0, 1), (), (1, 2)])
     assert (columns.predicted, columns.confidence) == ([(0,), (), (0, 1, 2)], pytest.approx([0.6, 0.7, 0.5]))
     assert objective.show_prediction(image, torch.tensor([0.1, -3.0, 4.0])).text == "class 2 (98%), class 0 (52%)"

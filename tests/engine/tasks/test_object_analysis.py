@@ -8,8 +8,8 @@ import torch
 
 from engine.contract.inference.evaluation import Interval
 from engine.contract.job import Job
-from engine.metrics.average_precision import Floats, box_overlaps
-from engine.metrics.detection_errors import KINDS, error_costs, find_errors
+from engine.metrics.average_precision import Floats, compute_box_overlaps
+from engine.metrics.detection_errors import KINDS, compute_error_costs, find_errors
 from engine.tasks.analysis import EvaluatedMetrics, Intervals
 from engine.tasks.detection.analysis import SIZES, BoxObjects
 from engine.tasks.registry import TASKS
@@ -41,7 +41,9 @@ def test_ap_by_size_matches_pycocotools(seed: int) -> None:
 
 def test_analysis_counts_objects_by_size_and_image() -> None:
     analysis = (
-        TASKS["detection"].objective(Job.from_fields(task="detection"), make_dataset_info(CLASSES)).analysis("abc")
+        TASKS["detection"]
+        .create_objective(Job.from_fields(task="detection"), make_dataset_info(CLASSES))
+        .create_analysis("abc")
     )
     true = torch.tensor(
         [
@@ -58,12 +60,14 @@ def test_analysis_counts_objects_by_size_and_image() -> None:
             [[0, 0, 24, 24, 0.5, 2], [24, 24, 48, 48, 0.75, 2], *[[0, 0, 0, 0, -1, 0]] * 3],
         ]
     ).double()  # fmt: skip
-    columns = analysis.columns(found, true)
+    columns = analysis.compute_columns(found, true)
     assert columns.correct == pytest.approx([4 / 6, 0.0, 1.0])
     assert columns.true == [(0, 1, 2), (0,), ()]
     assert columns.predicted == [(0, 1, 1, 1), (), (2, 2)]
     assert columns.confidence == pytest.approx([0.75, 0.0, 0.625])
-    metrics = analysis.metrics(2.0)  # files of twice the size: the first object has COCO's boundary of 32 x 32 pixels
+    metrics = analysis.create_metrics(
+        2.0
+    )  # files of twice the size: the first object has COCO's boundary of 32 x 32 pixels
     for name in metrics:
         metrics[name].update(found, true)
     assert metrics["objects"].counters.tolist() == [[2, 1, 1], [1, 0, 0], [2, 0, 1], [1, 1, 1], [0, 1, 0]]
@@ -77,11 +81,11 @@ def test_analysis_counts_objects_by_size_and_image() -> None:
         "ap50_large": 1.0,
     }
     assert computed == pytest.approx(expected)
-    shifted = analysis.metrics(2.0)["objects"]
+    shifted = analysis.create_metrics(2.0)["objects"]
     shifted.update(found + torch.tensor([8.0, 0, 8, 0, 0, 0]), true)
     assert shifted.compute()["ap50_large"] > 0.99 > shifted.compute()["ap_large"] > 0
     measured = EvaluatedMetrics(metrics, np.ones(3, np.int64), columns)
-    details = analysis.details(measured, Intervals({"ap_small": Interval(0.5), "ap50_large": Interval(1.0)}))
+    details = analysis.compute_details(measured, Intervals({"ap_small": Interval(0.5), "ap50_large": Interval(1.0)}))
     assert [(each.size, each.objects, each.ap, each.ap50) for each in details["sizes"]] == [
         ("small", 3, Interval(0.5), None), ("medium", 3, None, None), ("large", 1, None, Interval(1.0))
     ]  # fmt: skip
@@ -111,11 +115,11 @@ def errors(
     boxes = np.array([each[0] for each in found])
     classes, scores = np.array([each[1] for each in found]), np.array([each[2] for each in found])
     ignored = np.zeros(3, bool)
-    errors_found = find_errors(classes, scores, TRUE_CLASSES, ignored, box_overlaps(boxes, TRUE, ignored))
+    errors_found = find_errors(classes, scores, TRUE_CLASSES, ignored, compute_box_overlaps(boxes, TRUE, ignored))
     counts: Floats = np.array([2.0, 1.0])
     missed = np.bincount(errors_found.missed, minlength=2).astype(float)
     kinds = ["right" if number < 0 else KINDS[int(number)] for number in errors_found.rows[:, 3]]
-    return error_costs(errors_found.rows, counts, missed), kinds
+    return compute_error_costs(errors_found.rows, counts, missed), kinds
 
 
 @pytest.mark.parametrize(

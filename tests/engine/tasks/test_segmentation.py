@@ -54,18 +54,18 @@ def by_hand(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_metrics_match_their_definitions(ranks: int) -> None:
-    objective = TASK.objective(Job.from_fields(task="segmentation"), make_dataset_info(CLASSES))
+    objective = TASK.create_objective(Job.from_fields(task="segmentation"), make_dataset_info(CLASSES))
     outputs, targets = sample(7)
     found = compute_on_ranks(objective, outputs, targets, ranks, 2).compute()
     assert found.keys() == {measure.id for measure in TASK.entry.metrics}
     for name, value in by_hand(outputs, targets).items():
         assert found[name] == pytest.approx(value, abs=1e-6)
     assert found["loss"] == pytest.approx(objective.loss(outputs, targets).mean().item(), rel=1e-6)
-    assert objective.metric().compute() == {}
+    assert objective.create_metric().compute() == {}
 
 
 def test_class_metrics_match_their_definitions() -> None:
-    measures = TASK.objective(Job.from_fields(task="segmentation"), make_dataset_info(CLASSES)).metric()
+    measures = TASK.create_objective(Job.from_fields(task="segmentation"), make_dataset_info(CLASSES)).create_metric()
     outputs, targets = sample(7)
     outputs[:, 3] = -9.0  # the class neither occurs nor is predicted
     for some, truth in zip(outputs.split(2), targets.split(2), strict=True):
@@ -93,8 +93,8 @@ def test_balanced_weights_follow_enet(kind: str) -> None:
     given = DatasetInfo(tuple("abcd"), class_counts=lambda: counts)
     job = Job.from_fields(task="segmentation", loss=kind, class_weights="balanced")  # type: ignore[arg-type]
     objective, plain = (
-        TASK.objective(job, given),
-        TASK.objective(job.with_fields(class_weights="none"), given),
+        TASK.create_objective(job, given),
+        TASK.create_objective(job.with_fields(class_weights="none"), given),
     )
     by_hand = [1 / math.log(1.02 + count / 1000) for count in counts]
     mean = sum(weight * count / 1000 for weight, count in zip(by_hand, counts, strict=True))
@@ -102,7 +102,7 @@ def test_balanced_weights_follow_enet(kind: str) -> None:
     for number, weight in enumerate(by_hand):
         targets = torch.full((1, 6, 5), number)
         targets[0, 0] = NO_CLASS
-        dice = TASK.objective(job.with_fields(loss="dice"), given).loss(outputs, targets)
+        dice = TASK.create_objective(job.with_fields(loss="dice"), given).loss(outputs, targets)
         weighted, even = objective.loss(outputs, targets), plain.loss(outputs, targets)
         if kind == "dice":
             assert weighted == even == dice
@@ -110,14 +110,16 @@ def test_balanced_weights_follow_enet(kind: str) -> None:
             torch.testing.assert_close(2 * weighted - dice, (2 * even - dice) * weight / mean)
         else:
             torch.testing.assert_close(weighted, even * weight / mean)
-    measures = objective.metric()
+    measures = objective.create_metric()
     measures.update(outputs, targets)
     assert measures.compute()["loss"] == pytest.approx(plain.loss(outputs, targets).item())
 
 
 def test_cross_entropy_ignores_unlabeled_pixels() -> None:
     outputs, targets = sample(3)
-    losses = TASK.objective(Job.from_fields(task="segmentation"), make_dataset_info(CLASSES)).loss(outputs, targets)
+    losses = TASK.create_objective(Job.from_fields(task="segmentation"), make_dataset_info(CLASSES)).loss(
+        outputs, targets
+    )
     for number in range(3):
         expected = functional.cross_entropy(
             outputs[number : number + 1], targets[number : number + 1], ignore_index=NO_CLASS
@@ -127,7 +129,7 @@ def test_cross_entropy_ignores_unlabeled_pixels() -> None:
 
 @pytest.mark.parametrize("kind", ["cross_entropy", "focal", "dice", "cross_entropy_dice"])
 def test_losses_vanish_for_perfect_outputs(kind: str) -> None:
-    objective = TASK.objective(Job.from_fields(task="segmentation", loss=kind), make_dataset_info(CLASSES))  # type: ignore[arg-type]
+    objective = TASK.create_objective(Job.from_fields(task="segmentation", loss=kind), make_dataset_info(CLASSES))  # type: ignore[arg-type]
     outputs, targets = sample(3)
     targets[2] = NO_CLASS
     sure = 50.0 * functional.one_hot(targets.where(targets != NO_CLASS, 0), CLASSES).permute(0, 3, 1, 2).float()
@@ -146,7 +148,7 @@ def test_losses_vanish_for_perfect_outputs(kind: str) -> None:
 def test_focal_loss_matches_the_paper() -> None:
     outputs = torch.tensor([[[[2.0]], [[0.0]]]])
     likely = torch.sigmoid(torch.tensor(2.0)).item()
-    loss = TASK.objective(Job.from_fields(task="segmentation", loss="focal"), make_dataset_info(2)).loss(
+    loss = TASK.create_objective(Job.from_fields(task="segmentation", loss="focal"), make_dataset_info(2)).loss(
         outputs, torch.zeros(1, 1, 1, dtype=torch.int64)
     )
     assert loss.item() == pytest.approx(-((1 - likely) ** 2) * np.log(likely), rel=1e-5)

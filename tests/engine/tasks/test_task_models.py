@@ -123,8 +123,8 @@ def test_model_file_is_validated_and_learns(tmp_path: Path, task: str, valid: st
         return job(task, model=str(path), model_file_sha256=permit_model_file(path))
 
     valid_job, channels = given(valid), 1 if task == MASKS else 3
-    objective = TASKS[task].objective(valid_job, make_dataset_info(3))
+    objective = TASKS[task].create_objective(valid_job, make_dataset_info(3))
     inputs = torch.rand(2, *TASKS[task].example_shape(valid_job, channels))
-    assert objective.loss(build(valid_job, channels)(inputs), objective.blank_targets(inputs)).shape == (2,)
+    assert objective.loss(build(valid_job, channels)(inputs), objective.create_blank_targets(inputs)).shape == (2,)
     with pytest.raises(TaskError, match=message):
         build(given(invalid), channels)

@@ -31,7 +31,7 @@ def batches_of(
     job: Any, epoch: int = 2, *, rank: int = 0, world: int = 1, start: int = 0, shuffle: bool = True, **settings: Any
 ) -> list[Batch]:
     task = TASKS[job.task]
-    splits = task.splits(job)
+    splits = task.open_splits(job)
     streams = RandomStreams(job.training.seed)
     sampler = GlobalBatchSampler(len(splits.train), 2, rank, world, streams, shuffle=shuffle)
     settings |= {"threads": 0, "device": torch.device("cpu"), "on_unreadable": print}
@@ -89,7 +89,7 @@ def test_ranks_get_their_shares_of_each_batch(images: Path, rank: int) -> None:
     job = task_job(images, 2, task="classification", model="mnist_cnn", image_size=16, batch_size=8, strategy="ddp")
     job = job.with_fields(oversample=True, loader_workers=2, augmentation="strong", memory_format="channels_last")
     task, spec = TASKS[job.task], make_worker_spec(job, rank=rank)
-    strategy, splits = DataParallelProcesses(spec), task.splits(job)
+    strategy, splits = DataParallelProcesses(spec), task.open_splits(job)
     strategy.resolved_job, strategy.model, strategy.shares = ResolvedJob(job), nn.Identity(), (0.75, 0.25)
     events: list[object] = []
     reporter: Any = SimpleNamespace(send=events.append)

@@ -14,7 +14,7 @@ from PIL import Image
 
 from engine.contract.events import Planned, Predicted, StepMetrics, Validation
 from engine.models.encoders import IMAGENET
-from engine.tasks.edges.metrics import compute_scores, count_matches, select_best_counts, thin_maxima
+from engine.tasks.edges.metrics import compute_scores, count_matches, select_best_counts, suppress_non_maxima
 from engine.tasks.edges.networks import Hed
 from tests.engine.training.task_jobs import task_job
 from tests.support.edges import make_edged
@@ -52,7 +52,7 @@ def measure_ods(folder: Path, state: dict[str, torch.Tensor]) -> float:
         drawn = np.asarray(Image.open(folder / "edges/val" / path.name)) > 0
         with torch.no_grad():
             likely = model(((image - mean) / std)[None])[0, -1].sigmoid().numpy()
-        counts.append(count_matches(thin_maxima(likely), [drawn]))
+        counts.append(count_matches(suppress_non_maxima(likely), [drawn]))
     return compute_scores(sum(counts), sum(map(select_best_counts, counts))).ods
 
 

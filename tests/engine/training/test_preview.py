@@ -18,7 +18,7 @@ from tests.engine.training.task_jobs import task_job
 
 def test_preview_shows_each_image_in_the_first_epochs(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = task_job(images, model="mnist_cnn", image_size=16, epochs=2, augmentation="none", mirror="off")
-    train, shown = TASKS[job.task].splits(job).train, list[PreviewImage]()
+    train, shown = TASKS[job.task].open_splits(job).train, list[PreviewImage]()
     assert isinstance(train, ImageSet)
     samples = (5, 2, *range(60, 70))  # more than a batch
     assert not preview.render(PreviewRequest(job, samples), shown.append)

@@ -99,7 +99,7 @@ def logged() -> list[str]:
 
 @contextmanager
 def started_server(made: Job, logged: list[str]) -> Iterator[SampleProcesses]:
-    with closing(SampleProcesses(made, load_task(made).splits(), logged.append)) as processes:
+    with closing(SampleProcesses(made, load_task(made).open_splits(), logged.append)) as processes:
         assert processes.wait(60)
         yield processes
 
@@ -146,7 +146,7 @@ def check_samples_and_errors(folder: str) -> int:
     made, this = job(Path(folder), extra=FAILING), psutil.Process()
     logged: list[str] = []
     with started_server(made, logged) as processes:
-        samples = load_task(made).splits().train
+        samples = load_task(made).open_splits().train
         assert isinstance(samples, SampleSet)
         with ThreadPoolExecutor(3) as pool:
             found = list(pool.map(lambda index: processes.load("train", index, 2), range(24)))

@@ -168,7 +168,7 @@ def test_dataset_page_renders_images_as_training_does(show_widget: ShowWidget, q
     samples = [example.sample for example in report.examples if example.split == "train"]
     assert page.progress.text()
     task = TASKS[job.task]
-    splits = task.splits(job)
+    splits = task.open_splits(job)
     sampler = GlobalBatchSampler(len(splits.train), len(splits.train), 0, 1, RandomStreams(3), shuffle=True)
     loader = create_image_loader(
         job, task, splits, splits.train, sampler, threads=0, device=torch.device("cpu"), on_unreadable=print

@@ -144,9 +144,9 @@ def count_labels(path: str) -> tuple[Labels, Labels]:
 
 
 def read_chunks(path: str, features: Sequence[str], *, with_labels: bool = True) -> Iterator[_Chunk]:
-    """Yield the points of a file in chunks: their positions, requested features, labels, and indices in the file.
+    """Yield the points of a file in chunks: positions [n, 3], features [n, f], labels [n] and indices in the file [n].
 
-    Without `with_labels`, the labels are 0. Points that have no position are skipped. Raises Unfit if none has a
+    If `with_labels` is False, the labels are 0. Points without a position are skipped. Raises Unfit if no point has a
     position.
     """
     first, has_points = 0, False

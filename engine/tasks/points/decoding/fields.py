@@ -77,7 +77,7 @@ def require_fields(head: Head | Fields, features: Sequence[str], with_labels: bo
         raise Unfit("its points have no label")
 
 
-def integer_labels(values: npt.NDArray[np.generic]) -> Labels:
+def convert_labels(values: npt.NDArray[np.generic]) -> Labels:
     """Convert labels to int64. NaN, which CloudCompare writes for points without a label, becomes -1.
 
     Raises Unfit if a label is not a whole number.

@@ -31,7 +31,10 @@ def read_head(path: str) -> Head:
 
 
 def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
-    """Yield positions, features and labels of the points in a LAS file in chunks. Raises Unfit and errors of laspy."""
+    """Yield the points of a LAS file in chunks: positions [n, 3], features [n, f] and labels [n].
+
+    Raises Unfit and errors of laspy.
+    """
     require_fields(read_head(path), features, with_labels)
     count = 0
     with _open_las(path) as reader:

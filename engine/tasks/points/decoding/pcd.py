@@ -23,8 +23,8 @@ from engine.tasks.points.decoding.fields import (
     MAX_HEADER_BYTES,
     Columns,
     Head,
+    convert_labels,
     find_fields,
-    integer_labels,
     require_fields,
     stack_columns,
 )
@@ -94,7 +94,7 @@ def read_head(path: str) -> Head:
 
 
 def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
-    """Yield positions, features and labels of the points in a PCD file in chunks. Raises Unfit."""
+    """Yield the points of a PCD file in chunks: positions [n, 3], features [n, f] and labels [n]. Raises Unfit."""
     require_fields(read_head(path), features, with_labels)
     header = _read_header(path)
     field_of = header.fields_by_meaning
@@ -104,12 +104,12 @@ def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterat
     for fields in read_data(path, header):
         positions = np.stack([fields[field_of[axis]] for axis in "xyz"], 1).astype(np.float64)
         columns = [
-            (_packed_bits(fields[field_of["packed"]]) >> color_shifts[name]) & 0xFF
+            (_unpack_colors(fields[field_of["packed"]]) >> color_shifts[name]) & 0xFF
             if name in color_shifts
             else fields[field_of[name]]
             for name in features
         ]
-        labels = integer_labels(fields[field_of["label"]]) if with_labels else np.zeros(len(positions), np.int64)
+        labels = convert_labels(fields[field_of["label"]]) if with_labels else np.zeros(len(positions), np.int64)
         count += len(positions)
         yield positions, stack_columns(columns, len(positions)), labels
     if count < header.points:
@@ -272,6 +272,6 @@ def _decompress(content: bytes, size: int) -> bytearray:
     return decompressed
 
 
-def _packed_bits(packed: Values) -> npt.NDArray[np.uint32]:
-    """Convert packed colors to integers. PCL stores the bits of these integers as floating-point numbers."""
+def _unpack_colors(packed: Values) -> npt.NDArray[np.uint32]:
+    """Return the bits of packed colors as integers. PCL stores these bits as floating-point numbers."""
     return packed.astype("<f4").view("<u4") if packed.dtype.kind == "f" else packed.astype(np.uint32)

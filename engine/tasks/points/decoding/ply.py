@@ -19,8 +19,8 @@ from engine.tasks.points.decoding.fields import (
     MAX_HEADER_BYTES,
     Columns,
     Head,
+    convert_labels,
     find_fields,
-    integer_labels,
     require_fields,
     stack_columns,
 )
@@ -86,7 +86,7 @@ def _read_header(path: str) -> tuple[Head, bool]:
 
 
 def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
-    """Yield positions, features and labels of the points in a PLY file in chunks.
+    """Yield the points of a PLY file in chunks: positions [n, 3], features [n, f] and labels [n].
 
     Raises Unfit and errors of plyfile.
     """
@@ -100,5 +100,5 @@ def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterat
     for first in range(0, len(data), CHUNK_POINTS):
         chunk = data[first : first + CHUNK_POINTS]
         positions = np.stack([chunk[field_of[name]] for name in "xyz"], 1).astype(np.float64)
-        labels = integer_labels(chunk[field_of["label"]]) if with_labels else np.zeros(len(chunk), np.int64)
+        labels = convert_labels(chunk[field_of["label"]]) if with_labels else np.zeros(len(chunk), np.int64)
         yield positions, stack_columns([chunk[field_of[name]] for name in features], len(chunk)), labels

@@ -28,7 +28,7 @@ _FIELDS = Fields(("red", "green", "blue"), True)
 
 
 def is_room(path: str) -> bool:
-    """Return True if a file has the same name as its folder, and a folder of annotations next to it."""
+    """Return True if a file has the layout of an S3DIS room: the name of its folder, and a folder of annotations."""
     folder, name = os.path.split(path)
     return os.path.splitext(name)[0] == os.path.basename(folder) and os.path.isdir(os.path.join(folder, ANNOTATIONS))
 
@@ -49,7 +49,7 @@ def read_head(path: str) -> Head:
 
 
 def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
-    """Yield positions, features and labels of a room's points in chunks.
+    """Yield the points of a room in chunks: positions [n, 3], features [n, f] and labels [n].
 
     If `with_labels` is True, the points are ordered by object, and points of objects with an unknown class get the
     label -1. Otherwise they are in the order of the room's file.
@@ -61,17 +61,17 @@ def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterat
     for name in _list_object_files(path):
         label = _parse_class_number(name)
         number = NO_LABEL if label is None else label
-        for positions, columns, _ in read_chunks_with_layout(_annotation_path(path, name), _TABLE, features, False):
+        for positions, columns, _ in read_chunks_with_layout(_get_annotation_path(path, name), _TABLE, features, False):
             yield positions, columns, np.full(len(positions), number, np.int64)
 
 
 def _list_object_files(path: str) -> list[str]:
     """Return the sorted names of the files with the objects of the S3DIS room at `path`."""
-    names = os.listdir(_annotation_path(path))
+    names = os.listdir(_get_annotation_path(path))
     return sorted(name for name in names if name.lower().endswith(".txt") and not name.startswith("."))
 
 
-def _annotation_path(path: str, *names: str) -> str:
+def _get_annotation_path(path: str, *names: str) -> str:
     """Return the path of the annotation folder of the room at `path`, or of a file in it."""
     return os.path.join(os.path.dirname(path), ANNOTATIONS, *names)
 

@@ -25,8 +25,8 @@ from engine.tasks.points.decoding.fields import (
     Columns,
     Fields,
     Head,
+    convert_labels,
     find_fields,
-    integer_labels,
     require_fields,
     stack_columns,
 )
@@ -119,7 +119,7 @@ def count_points(path: str, table: Table) -> int:
 
 
 def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
-    """Yield positions, features and labels of a table's points in chunks. Raises Unfit."""
+    """Yield the points of a table in chunks: positions [n, 3], features [n, f] and labels [n]. Raises Unfit."""
     require_fields(read_fields(path), features, with_labels)
     table, labels_path = read_table(path), find_labels_file(path) if with_labels else None
     if labels_path is None:
@@ -134,7 +134,7 @@ def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterat
 
 
 def read_chunks_with_layout(path: str, table: Table, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
-    """Yield positions, features and labels of the points in a table with the layout `table` in chunks.
+    """Yield the points of a table with the layout `table`, like `read_chunks`.
 
     A damaged line becomes a point without a position.
     """
@@ -143,7 +143,7 @@ def read_chunks_with_layout(path: str, table: Table, features: Sequence[str], wi
     label_column = 3 + len(features)
     with _open_text(path) as text:
         for numbers in read_numbers(_iterate_data_lines(text, table.skipped_lines), columns, table.delimiter):
-            labels = integer_labels(numbers[:, label_column]) if with_labels else np.zeros(len(numbers), np.int64)
+            labels = convert_labels(numbers[:, label_column]) if with_labels else np.zeros(len(numbers), np.int64)
             yield numbers[:, :3], stack_columns(list(numbers[:, 3:label_column].T), len(numbers)), labels
 
 
@@ -274,7 +274,7 @@ def _are_colors(values: Numbers) -> bool:
 
 
 def _are_labels(values: Numbers) -> bool:
-    """Return True if the finite values are integers from -1 on with at most `_MAX_LABELS` distinct values."""
+    """Return True if the finite values are integers of at least -1 with at most `_MAX_LABELS` distinct values."""
     values = values[np.isfinite(values)]
     if not len(values) or (values != np.round(values)).any() or values.min() < -1:
         return False

@@ -27,11 +27,11 @@ def test_folds_hold_out_every_image_once(task: str, divided: bool, tmp_path: Pat
     folder = make(tmp_path, {"train": 11, "val": 4} if divided else {"train": 11})
     folder = folder if divided else folder / "train"
     job = Job.from_fields(task=task, dataset=str(folder), val_fraction=0.3)
-    plain = TASKS[task].splits(job)
+    plain = TASKS[task].open_splits(job)
     every = names(plain.train) + ([] if divided else names(plain.val))
     held_out: list[str] = []
     for number in range(1, 4):
-        splits = TASKS[task].splits(Job.from_fields(task=task, dataset=str(folder), fold=f"{number}/3"))
+        splits = TASKS[task].open_splits(Job.from_fields(task=task, dataset=str(folder), fold=f"{number}/3"))
         train, val = names(splits.train), names(splits.val)
         assert sorted(train + val) == sorted(every)
         held_out += val

@@ -19,7 +19,7 @@ from engine.contract.events import Event, Planned, Validation
 from engine.contract.inference.conversion import ComparedFile, Difference, NextCommand, OnnxOptions, WrittenFile
 from engine.contract.inference.evaluation import EVALUATION_FILE, Evaluation, Interval
 from engine.contract.protocol import ENCODE
-from engine.inference.conversion.card import model_card_text, onnx_commands, write_curves
+from engine.inference.conversion.card import compose_model_card, suggest_onnx_commands, write_curves
 from engine.inference.conversion.exportable import Exportable, prepare_for_export
 from engine.inference.conversion.weights_file import Library
 from engine.inference.trained_model import TrainedModel
@@ -118,8 +118,8 @@ def full_card(folder: Path) -> str:
     files = [file("model.onnx", 5_000_000), file("curves.png", 20_000), file("predict.py", 900), file("example.png", 7)]
     library = Library("segmentation_models_pytorch", "load()", lambda folder: nn.Identity())
     export = prepare_for_export(model, OnnxOptions())
-    commands = onnx_commands(model, export, ["model.onnx", "model-int8.onnx"])
-    return model_card_text(model, files, compared, library, commands)
+    commands = suggest_onnx_commands(model, export, ["model.onnx", "model-int8.onnx"])
+    return compose_model_card(model, files, compared, library, commands)
 
 
 def short_card(folder: Path) -> str:
@@ -127,7 +127,7 @@ def short_card(folder: Path) -> str:
     model = model_of_run(folder, "classification", model="vit_b_16", pretrained=False)
     model.preprocessing = msgspec.structs.replace(model.preprocessing, framing="")
     files = [file("model.safetensors", 3), file("model.onnx", 4)]
-    return model_card_text(model, files, [], None, [NextCommand(purpose="Say", command="hi")])
+    return compose_model_card(model, files, [], None, [NextCommand(purpose="Say", command="hi")])
 
 
 def test_cards_match_the_golden_file(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_commands_state_the_shape_of_the_input(tmp_path: Path, task: str, name: 
     fields = {"points": 512, "model": "pointcnn_x1"} if task == "point_segmentation" else {"image_size": 16}
     model = model_of_run(tmp_path, task, **fields)
     export = Exportable(model.module, name, "outputs", {}, torch.clone)
-    assert f"--minShapes={shapes} " in onnx_commands(model, export, ["model.onnx"])[0].command
+    assert f"--minShapes={shapes} " in suggest_onnx_commands(model, export, ["model.onnx"])[0].command
 
 
 @pytest.mark.parametrize(("task", "ids"), [("classification", ("top1", "loss")), ("detection", ("map",))])

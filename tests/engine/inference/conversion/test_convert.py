@@ -29,7 +29,7 @@ from engine.contract.images import Preprocessing
 from engine.contract.inference.conversion import CONVERTED_FILE, Converted, ConvertRequest, read_converted
 from engine.contract.messages import Progress
 from engine.data.datasets.images import ImageSet
-from engine.inference.conversion.comparison import Samples
+from engine.inference.conversion.comparison import ComparisonSamples
 from engine.inference.conversion.convert import convert
 from engine.inference.conversion.exportable import Exportable
 from engine.inference.conversion.failure import describe_export_failure
@@ -247,7 +247,7 @@ def test_write_example_raises_if_image_is_unwritable(tmp_path: Path) -> None:
     (tmp_path / "example.png").mkdir()
     val = Mock(spec=ImageSet, files=[str(tmp_path / "photo.png")], bands=None)
     export = Mock(input_name="values", to_input=lambda inputs: inputs)
-    samples = Samples("validation", torch.zeros(1, 2), val)
+    samples = ComparisonSamples("validation", torch.zeros(1, 2), val)
     with pytest.raises(OSError, match=r"example\.png"):
         write_example(tmp_path, Mock(channels=3), samples, export)
 

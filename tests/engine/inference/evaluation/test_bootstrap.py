@@ -15,10 +15,10 @@ from torch import Tensor
 
 from engine.contract.inference.evaluation import Interval
 from engine.inference.evaluation import bootstrap
-from engine.inference.evaluation.bootstrap import find_intervals, resample, resample_weights
+from engine.inference.evaluation.bootstrap import draw_resample_weights, find_intervals, resample
 from engine.inference.evaluation.sample_states import SampleStates, StateRecorder
 from engine.metrics.base import Metric
-from engine.tasks.analysis import Values
+from engine.tasks.analysis import MetricValues
 
 
 class Mean(Metric):
@@ -58,14 +58,14 @@ def test_intervals_match_a_plain_bootstrap(monkeypatch: pytest.MonkeyPatch) -> N
         parts.append(recorder.pack())
     states = SampleStates(parts, np.argsort(order))
 
-    def of(weights: np.ndarray) -> Values:
+    def of(weights: np.ndarray) -> MetricValues:
         computed = states.fill(Mean(), weights).compute()
-        return Values(computed, {"sums": (40 * computed["rows"], None, -computed["rows"], 0.0)})
+        return MetricValues(computed, {"sums": (40 * computed["rows"], None, -computed["rows"], 0.0)})
 
     draws = resample(40, of, lambda share: None)
     found, per_class = find_intervals(of(np.ones(40, np.int64)), draws)
     plain = values.numpy()
-    means = [np.repeat(plain, resample_weights(number, 40)).mean() for number in range(200)]
+    means = [np.repeat(plain, draw_resample_weights(number, 40)).mean() for number in range(200)]
     low, high = np.percentile(means, [2.5, 97.5])
     for each in found.values():
         assert (each.value, each.low, each.high) == pytest.approx((plain.mean(), low, high), abs=1e-9)
@@ -86,10 +86,10 @@ def test_resamples_contain_all_samples_in_the_time(
     monkeypatch.setattr(bootstrap, "MAX_RESAMPLING_S", max_s)
     drawn: list[np.ndarray] = []
 
-    def compute_values(weights: np.ndarray) -> Values:
+    def compute_values(weights: np.ndarray) -> MetricValues:
         drawn.append(weights)
         known = {"known": 5.0} if weights[0] else {}
-        return Values(
+        return MetricValues(
             known | {"finite": 3.0 if weights[1] else float("nan")}, {"class": (7.0 if weights[2] else None,)}
         )
 
@@ -99,10 +99,10 @@ def test_resamples_contain_all_samples_in_the_time(
     assert fractions == pytest.approx(np.arange(resamples) / resamples)
     assert (np.sum(drawn, 0) > resamples / 2).all()
     assert {int(weights.sum()) for weights in drawn} == {3}
-    values = Values({"known": 5.0, "finite": 3.0, "infinite": float("inf")}, {"class": (7.0,)})
+    values = MetricValues({"known": 5.0, "finite": 3.0, "infinite": float("inf")}, {"class": (7.0,)})
     found = ({"known": Interval(5, 5, 5), "finite": Interval(3, 3, 3)}, {"class": (Interval(7, 7, 7),)})
     assert find_intervals(values, draws) == found
-    assert resample(2, lambda weights: Values({}, {}), fractions.append).resamples == resamples
-    single = Values({"x": 1.0}, {"y": (None, 0.5)})
+    assert resample(2, lambda weights: MetricValues({}, {}), fractions.append).resamples == resamples
+    single = MetricValues({"x": 1.0}, {"y": (None, 0.5)})
     of_single = find_intervals(single, resample(1, lambda weights: single, fractions.append))
     assert of_single == ({"x": Interval(1.0)}, {"y": (None, Interval(0.5))})

@@ -10,7 +10,7 @@ import torch
 
 from engine.contract.inference.evaluation import Skipped
 from engine.inference.evaluation.measure import WorkerResults, merge_results, name_results_file
-from engine.tasks.analysis import Columns
+from engine.tasks.analysis import SampleColumns
 
 
 @pytest.mark.parametrize("without_losses", [False, True])
@@ -21,7 +21,7 @@ def test_results_of_workers_are_merged_in_order(tmp_path: Path, without_losses: 
         for number, samples in enumerate(batches):
             levels = torch.tensor(samples) / 10
             shares = torch.stack([levels, 1 - levels], 1).numpy()
-            columns = Columns(
+            columns = SampleColumns(
                 levels.tolist(),
                 [(each,) for each in samples],
                 [(each, each) for each in samples],

@@ -30,10 +30,10 @@ from engine.inference.explanation.explain import (
     MAX_DRAWN_SIDE,
     explain,
     explain_images,
+    find_visible_box,
     overlay,
     project,
     to_rgb,
-    visible_box,
 )
 from engine.inference.explanation.explainer import Explainer
 from engine.inference.trained_model import CannotLoad, load
@@ -232,7 +232,7 @@ def test_heat_is_projected_to_the_pixels_of_the_image() -> None:
     moved, is_visible = project(heat, View(1.0, 1.0, 2.0, -3.0), (10, 10), (10, 10))
     np.testing.assert_allclose(moved[:6, 3:], heat[2:, :7], atol=1e-6)
     assert is_visible.tolist() == np.outer(np.arange(10) < 6, np.arange(10) >= 3).tolist()
-    assert visible_box(View(1.0, 1.0, 2.0, -3.0), (10, 10), 8) == (3, 0, 10, 6)
+    assert find_visible_box(View(1.0, 1.0, 2.0, -3.0), (10, 10), 8) == (3, 0, 10, 6)
     image = np.full((10, 10, 3), 200, np.uint8)
     drawn = overlay(image, np.zeros((10, 10), np.float32), is_visible)
     assert drawn[~is_visible].tolist() == [[70] * 3] * int((~is_visible).sum())

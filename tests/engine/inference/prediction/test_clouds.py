@@ -71,7 +71,7 @@ def test_ply_keeps_everything_but_the_labels(tmp_path: Path) -> None:
     PlyData(elements, byte_order=">", comments=["by me"], obj_info=["none"]).write(str(source))
     files = CloudFiles()
     endings = {"a.PLY": ".PLY", "a.ply": ".ply", "a.las": ".las", "a.LAZ": ".LAZ", "a.pcd": ".ply"}
-    assert {name: files.written_ending(name) for name in endings} == endings
+    assert {name: files.get_output_extension(name) for name in endings} == endings
     found = PointClasses(classes=("a", "b"), numbers=np.array([1, NO_CLASS, 0]), probability=np.ones(3, np.float32))
     for values, expected in (((), [1, -1, 0]), ((40, 300), [300, -1, 40])):
         files.write(str(source), target, found, values)

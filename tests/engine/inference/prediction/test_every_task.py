@@ -174,7 +174,7 @@ def test_custom_task_writes_its_outputs(trained: Make, tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (tmp_path / "out" / "predictions.jsonl").read_text().splitlines()]
     assert found.predicted == len(lines) == 20
     model = Run(of.run.path).load("last", "cpu")
-    val = model.task.splits(of.job).val
+    val = model.task.open_splits(of.job).val
     output = model.outputs(val.load(0, 0)[0][None])[0].tolist()
     assert lines[0]["path"] == val.path(0)
     assert lines[0]["output"] == pytest.approx(output, abs=1e-5)

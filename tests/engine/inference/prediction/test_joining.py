@@ -12,7 +12,7 @@ import yaml
 
 from engine.contract.inference.prediction import PredictedRow, PredictRequest, Skipped, Written
 from engine.inference.prediction import joining
-from engine.inference.prediction.joining import Summary, write_tables
+from engine.inference.prediction.joining import PredictionSummary, write_tables
 from engine.inference.prediction.journal import CompletedSamples, Entry, Journal, ObjectEntry
 
 OBJECTS = (ObjectEntry(2, 0.75, (2.0, 3.5, 12.0, 8.0), 31.25), ObjectEntry(0, 0.25, (0.0, 1.0, 4.0, 7.0), 9.5, "PPYo1"))
@@ -80,7 +80,7 @@ def test_default_table_and_limits_of_a_summary(tmp_path: Path) -> None:
     request = PredictRequest(run="", paths=(), out=str(tmp_path))
     _, files = write_tables(request, "detection", ("x", "y", "z"), write_journals(tmp_path, [LAST]))
     assert [each.path for each in files] == ["predictions.coco.json", "masks", "labels", "overlays"]
-    summary = Summary(3)
+    summary = PredictionSummary(3)
     for _ in range(joining.NAMED_SKIPS + 1):
         summary.add(SKIPPED[0])
         summary.add(LAST)

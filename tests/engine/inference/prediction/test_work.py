@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from engine.contract.inference.prediction import PredictRequest
 from engine.data.decoding.outlines import Window
 from engine.inference.prediction.journal import CompletedSamples, Entry, Journal
-from engine.inference.prediction.results import MAX_DRAWN_PIXELS, Results, Sample
+from engine.inference.prediction.results import MAX_DRAWN_PIXELS, ResultWriter, Sample
 from engine.inference.prediction.sources import list_sources
 from engine.inference.prediction.work import Predictor, create_write_problem
 from engine.inference.trained_model import TrainedModel
@@ -170,7 +170,7 @@ def test_overlays_of_a_video_are_a_video(tmp_path: Path) -> None:
 
 def write_results(model: TrainedModel, out: Path, sample: Sample, maps: Tensor | Objects | Raw, **fields: Any) -> Entry:
     """Write the results for `maps` in two bands, or for a complete prediction, and return the entry."""
-    results = Results(PredictRequest(run="", paths=(), out=str(out), **fields), model)
+    results = ResultWriter(PredictRequest(run="", paths=(), out=str(out), **fields), model)
     if isinstance(maps, Tensor):
         return results.write_maps(sample, maps.split(maps.shape[1] // 2, 1))
     return results.write_prediction(sample, maps)

@@ -29,7 +29,7 @@ def find_duplicates(*splits: FileImages) -> set[tuple[str, str]]:
 
 
 def images_in(folder: Path) -> list[FileImages]:
-    splits = TASKS["classification"].splits(Job.from_fields(task="classification", dataset=str(folder)))
+    splits = TASKS["classification"].open_splits(Job.from_fields(task="classification", dataset=str(folder)))
     assert isinstance(splits.train, FileImages)
     assert isinstance(splits.val, FileImages)
     return [splits.train, splits.val]

@@ -270,7 +270,7 @@ def test_masks_are_read_as_edges(tmp_path: Path) -> None:
         mask = np.asarray(Image.open(path)).copy()
         mask[[0, -1]] = mask[:, [0, -1]] = 255
         save_mask(path, mask)
-    several = task.splits(Job.from_fields(task="edge_detection", dataset=str(discs)))
+    several = task.open_splits(Job.from_fields(task="edge_detection", dataset=str(discs)))
     assert (several.classes, several.train.planes) == (("edge",), 2)
     bits = loaded_planes(several.train, 0)[4]
     assert ndimage.label(bits[1:] == 0)[1] == 2, "the rim of the disc is closed"
@@ -281,7 +281,7 @@ def test_masks_are_read_as_edges(tmp_path: Path) -> None:
         lines = np.zeros((32, 32), np.uint8)
         lines[10, 3:29] = 1
         Image.fromarray(lines).save(path)
-    of_lines = task.splits(Job.from_fields(task="edge_detection", dataset=str(discs)))
+    of_lines = task.open_splits(Job.from_fields(task="edge_detection", dataset=str(discs)))
     share, bits = loaded_planes(of_lines.val, 1)[3:]
     np.testing.assert_array_equal(bits, lines)
     np.testing.assert_array_equal(share, lines * FULL)

@@ -19,7 +19,7 @@ from engine.tasks.edges.metrics import (
     compute_scores,
     count_matches,
     select_best_counts,
-    thin_maxima,
+    suppress_non_maxima,
 )
 from tests.support.edges import make_edged
 
@@ -127,7 +127,7 @@ def test_soft_edge_is_thinned_to_its_middle(middle_px: float) -> None:
     rows, columns = np.mgrid[:80, :80] - middle_px
     for angle in np.linspace(0, np.pi, 9):
         apart = rows * np.cos(angle) + columns * np.sin(angle)
-        thin = thin_maxima(np.exp(-(apart**2) / 18))
+        thin = suppress_non_maxima(np.exp(-(apart**2) / 18))
         middle = (slice(20, 60), slice(20, 60))
         ridge = thin[middle] > 0.3
         assert thin[middle].max() == pytest.approx(0.95, abs=0.05)

@@ -14,9 +14,9 @@ from torchvision.models import vgg
 
 from engine.contract.job import Job
 from engine.tasks.edges.decoding import FULL, OUTSIDE
-from engine.tasks.edges.metrics import compute_scores, count_matches, select_best_counts, thin_maxima
+from engine.tasks.edges.metrics import compute_scores, count_matches, select_best_counts, suppress_non_maxima
 from engine.tasks.edges.networks import Bdcn, Hed, HedHead, HedOnEncoder
-from engine.tasks.edges.task import EdgeDetection, EdgesOfImage
+from engine.tasks.edges.task import EdgeDetection, EdgeObjective
 from tests.support.dataset_infos import make_dataset_info
 from tests.support.metrics import compute_on_ranks
 
@@ -78,7 +78,7 @@ def test_fusion_begins_as_the_mean_of_the_sides() -> None:
 @pytest.mark.parametrize(("model", "side", "fused", "balance"), [("hed", 1, 1, 1), ("bdcn", 0.5, 1.1, 1.1)])
 def test_loss_matches_the_paper(model: str, side: float, fused: float, balance: float) -> None:
     outputs, targets = sample(2, 3)
-    losses = TASK.objective(job(model=model), make_dataset_info(1)).loss(outputs, targets)
+    losses = TASK.create_objective(job(model=model), make_dataset_info(1)).loss(outputs, targets)
     for found, some, target in zip(losses, outputs, targets, strict=True):
         expected = loss_by_hand(some.numpy(), target[0].numpy(), side, fused, balance)
         assert found.item() == pytest.approx(expected, rel=1e-5)
@@ -87,7 +87,7 @@ def test_loss_matches_the_paper(model: str, side: float, fused: float, balance: 
 def test_loss_ignores_borders_and_disagreement() -> None:
     outputs, targets = sample(3, 2)
     targets[2, 0] = 0
-    losses = EdgesOfImage().loss(outputs.requires_grad_(), targets)
+    losses = EdgeObjective().loss(outputs.requires_grad_(), targets)
     assert losses[2] == 0
     losses.sum().backward()
     assert outputs.grad is not None
@@ -99,7 +99,7 @@ def test_loss_ignores_borders_and_disagreement() -> None:
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_edge_metrics_are_independent_of_the_partition(ranks: int) -> None:
-    objective = TASK.objective(job(), make_dataset_info(1))
+    objective = TASK.create_objective(job(), make_dataset_info(1))
     outputs, targets = sample(5, 2)
     metric = compute_on_ranks(objective, outputs, targets, ranks)
     found = metric.compute()
@@ -108,7 +108,7 @@ def test_edge_metrics_are_independent_of_the_partition(ranks: int) -> None:
     inside = (targets[0, 0, 8:-8] != OUTSIDE).numpy()
     counts = [
         count_matches(
-            thin_maxima(torch.sigmoid(some[-1, 8:-8]).numpy()) * inside,
+            suppress_non_maxima(torch.sigmoid(some[-1, 8:-8]).numpy()) * inside,
             [(target[1, 8:-8] & 1).bool().numpy(), (target[1, 8:-8] & 2).bool().numpy()],
         )
         for some, target in zip(outputs, targets, strict=True)
@@ -117,15 +117,15 @@ def test_edge_metrics_are_independent_of_the_partition(ranks: int) -> None:
     assert (found["ods"], found["ois"], found["ap"]) == pytest.approx(expected[:3])
     assert 0.2 < found["ods"] < 1
     assert found["loss"] == pytest.approx(objective.loss(outputs, targets).mean().item(), rel=1e-6)
-    assert objective.metric().compute() == {}
+    assert objective.create_metric().compute() == {}
 
 
 def test_annotated_edges_score_near_one() -> None:
-    objective = EdgesOfImage()
+    objective = EdgeObjective()
     outputs, targets = sample(2, 1)
     outputs = torch.where(targets[:, 1:] > 0, 4.0, -8.0)
     padding = torch.tensor([OUTSIDE, 0])[None, :, None, None].expand(1, 2, SIDE, SIDE)
-    measures = objective.metric()
+    measures = objective.create_metric()
     measures.update(outputs, targets)
     found = measures.compute()
     measures.update(outputs[:1], padding)  # an image without visible pixels
@@ -218,7 +218,7 @@ def test_a_frozen_backbone_leaves_the_head_to_learn(model_id: str) -> None:
 
 def test_edges_are_drawn_white_on_black() -> None:
     outputs, targets = sample(1, 2)
-    objective = TASK.objective(job(), make_dataset_info(1))
+    objective = TASK.create_objective(job(), make_dataset_info(1))
     image = np.full((SIDE, SIDE, 3), 90, np.uint8)
     truth = objective.show_truth(image, targets[0]).image
     assert truth.shape == (SIDE, SIDE, 3)

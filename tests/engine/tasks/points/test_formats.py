@@ -21,7 +21,7 @@ from engine.data.inspection.inspector import inspect
 from engine.data.randomness import RandomStreams
 from engine.data.splits import RecognizedDataset
 from engine.tasks.points.decoding.clouds import read_cloud, read_head
-from engine.tasks.points.drawing import BACKGROUND, draw_points, point_legend
+from engine.tasks.points.drawing import BACKGROUND, create_point_legend, draw_points
 from engine.tasks.points.formats import PointSplit
 from engine.tasks.points.samples import MAX_BLOCK_SAMPLES, MAX_TILT_RAD, PointBlocks, UnlabeledClouds
 from tests.support.clouds import make_clouds, make_scene, write_las, write_pcd, write_ply, write_table
@@ -171,7 +171,7 @@ def test_validation_samples_are_points_of_the_file(tmp_path: Path) -> None:
     cloud = read_cloud(samples.split.files[0], ())
     regular: list[np.ndarray] = []
     for index in range(len(samples)):
-        rows, is_regular = samples.points_of(index)
+        rows, is_regular = samples.get_points(index)
         given, target = samples.load(index, 5)
         positions = cloud.positions[rows]
         np.testing.assert_allclose(given.T, positions - positions.mean(0), atol=1e-5)
@@ -205,7 +205,7 @@ def test_rotation_keeps_distances_and_up(tmp_path: Path) -> None:
         torch.testing.assert_close(*apart, atol=1e-5, rtol=1e-4)
         assert not torch.allclose(one, other, atol=1e-3)
         assert torch.allclose(one[:, 2], other[:, 2], atol=1e-5) == (name == "las")
-        rotations = np.stack([turned._rotation(index, 0, upright=name == "las") for index in range(200)])
+        rotations = np.stack([turned._choose_rotation(index, 0, upright=name == "las") for index in range(200)])
         assert 80 < (np.linalg.det(rotations) < 0).sum() < 120, "half of them are reflections"
         angles = np.arctan2(-rotations[:, 0, 1], rotations[:, 1, 1])
         assert np.abs(angles).max() == pytest.approx(math.pi if name == "las" else MAX_TILT_RAD, rel=0.05)
@@ -354,7 +354,7 @@ def test_cloud_is_drawn_tilted_by_depth() -> None:
     assert top[:, 0].mean() < ground[:, 0].mean() - 4  # the pillar is upright
     (colors,) = np.unique(image[(np.ptp(image, 2) == 0) & (image[..., 0] < BACKGROUND)], axis=0)
     assert colors[0] > 70  # unlabeled and far away
-    legend = point_legend(("floor", "a", "b", "c"))
+    legend = create_point_legend(("floor", "a", "b", "c"))
     assert [entry.color for entry in legend] == ["#878787", "#800000", "#008000", "#808000"]
     flat = draw_points(np.zeros((3, 3), np.float32), np.array([0, 1, 2], np.uint8), 81)
     assert (flat != BACKGROUND).any()

@@ -149,14 +149,14 @@ def test_weights_load_into_the_plain_network() -> None:
 
 
 def test_point_losses_and_metrics_match_pixels() -> None:
-    objective = TASK.objective(job(), DatasetInfo(tuple("abc")))
+    objective = TASK.create_objective(job(), DatasetInfo(tuple("abc")))
     outputs, targets = torch.randn(4, CLASSES, 30), torch.randint(0, CLASSES, (4, 30))
     targets[:, :7] = NO_CLASS
     expected = functional.cross_entropy(outputs[:, :, 7:], targets[:, 7:], reduction="none").mean(1)
     torch.testing.assert_close(objective.loss(outputs, targets), expected)
     found, true = outputs.argmax(1)[:, 7:].numpy(), targets[:, 7:].numpy()
-    assert objective.correct(outputs, targets).item() == pytest.approx((found == true).mean(1).sum(), rel=1e-6)  # type: ignore[union-attr]
-    measures = objective.metric()
+    assert objective.count_correct(outputs, targets).item() == pytest.approx((found == true).mean(1).sum(), rel=1e-6)  # type: ignore[union-attr]
+    measures = objective.create_metric()
     measures.update(outputs, targets)
     measured = measures.compute()
     assert measured.keys() == {measure.id for measure in TASK.entry.metrics}
@@ -164,18 +164,18 @@ def test_point_losses_and_metrics_match_pixels() -> None:
     assert measured["miou"] == pytest.approx(np.mean(ious), rel=1e-6)
     assert measured["point_accuracy"] == pytest.approx((found == true).mean(), rel=1e-6)
     assert measures.per_class()["IoU"] == pytest.approx(ious, rel=1e-6)
-    assert objective.blank_targets(torch.zeros(2, 6, 30)).shape == (2, 30)
+    assert objective.create_blank_targets(torch.zeros(2, 6, 30)).shape == (2, 30)
 
 
 def test_rare_classes_may_be_weighted() -> None:
     dataset_info = DatasetInfo(("floor", "ball"), class_counts=lambda: (900.0, 100.0))
     outputs, targets = torch.zeros(2, 2, 10), torch.tensor([[0] * 10, [1] * 10])
-    floor, ball = TASK.objective(job(class_weights="balanced"), dataset_info).loss(outputs, targets).tolist()
+    floor, ball = TASK.create_objective(job(class_weights="balanced"), dataset_info).loss(outputs, targets).tolist()
     assert ball > 1.5 * floor
 
 
 def test_points_are_drawn_from_the_sample() -> None:
-    objective = TASK.objective(job(), DatasetInfo(("floor", "ball")))
+    objective = TASK.create_objective(job(), DatasetInfo(("floor", "ball")))
     given = cloud(1, 50)[0]
     target = torch.arange(50) % 2
     truth = objective.show_truth(given.numpy(), target)  # type: ignore[arg-type]

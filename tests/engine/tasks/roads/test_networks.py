@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from engine.models.meta_device import build_on_meta
 from engine.strategies.pipelining.model_split import find_split_points
-from engine.tasks.roads.networks import LinkNetMTL, StackHourglassNetMTL, initialize_weights, unpack
+from engine.tasks.roads.networks import LinkNetMTL, StackHourglassNetMTL, initialize_weights, unpack_maps
 
 
 def hourglass(stacks: int = 1) -> nn.Module:
@@ -20,13 +20,13 @@ def hourglass(stacks: int = 1) -> nn.Module:
 
 
 def test_hourglass_returns_maps_at_three_scales() -> None:
-    maps = unpack(hourglass(3)(torch.zeros(2, 3, 32, 32)), 32)
+    maps = unpack_maps(hourglass(3)(torch.zeros(2, 3, 32, 32)), 32)
     assert [tuple(each.shape) for each in maps] == [(2, 39, side, side) for side in (32, 16, 8, 8, 8)]
 
 
 @pytest.mark.parametrize("encoder", ["resnet18", "tu-tf_efficientnet_lite0", "mit_b0"])
 def test_linknet_returns_one_full_size_map_on_any_encoder(encoder: str) -> None:
-    (scores,) = unpack(LinkNetMTL(encoder, 2, 37, 1)(torch.zeros(2, 1, 64, 64)), 64)
+    (scores,) = unpack_maps(LinkNetMTL(encoder, 2, 37, 1)(torch.zeros(2, 1, 64, 64)), 64)
     assert scores.shape == (2, 39, 64, 64)
 
 
@@ -38,16 +38,16 @@ def test_linknet_adds_the_encoders_maps_at_each_stride() -> None:
         decoder = model.roads
         x = decoder.blocks[3](decoder.blocks[2](decoder.blocks[1](decoder.blocks[0](e4) + e3) + e2) + e1)
         x = functional.leaky_relu(decoder.finalconv2(functional.leaky_relu(decoder.finaldeconv1(x), 0.2)), 0.2)
-        (scores,) = unpack(model(inputs), 64)
+        (scores,) = unpack_maps(model(inputs), 64)
         torch.testing.assert_close(scores[:, :2], decoder.finalconv3(x))
 
 
 def test_packed_maps_round_trip() -> None:
     maps = [torch.randn(2, 5, side, side) for side in (8, 4, 2, 2)]
     packed = torch.cat([each.flatten(2) for each in maps], 2)
-    for found, given in zip(unpack(packed, 8), maps, strict=True):
+    for found, given in zip(unpack_maps(packed, 8), maps, strict=True):
         assert torch.equal(found, given)
-    (found,) = unpack(maps[0], 8)
+    (found,) = unpack_maps(maps[0], 8)
     assert torch.equal(found, maps[0])
 
 
@@ -70,7 +70,7 @@ def test_initial_weights_depend_on_the_number_of_outputs() -> None:
 
 def test_branches_train_themselves_and_the_trunk() -> None:
     model = hourglass(2)
-    scores = unpack(model(torch.randn(2, 3, 32, 32)), 32)[0]
+    scores = unpack_maps(model(torch.randn(2, 3, 32, 32)), 32)[0]
     scores[:, :2].sum().backward()
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
     reached = {name for name, gradient in gradients.items() if gradient is not None and gradient.any()}
@@ -90,5 +90,5 @@ def test_networks_split_before_their_branches() -> None:
 )
 def test_fresh_networks_are_uncertain(build: Callable[[], nn.Module], max_deviation: float) -> None:
     torch.manual_seed(0)
-    for scores in unpack(build()(torch.randn(2, 3, 32, 32)), 32):
+    for scores in unpack_maps(build()(torch.randn(2, 3, 32, 32)), 32):
         assert scores[:, :2].softmax(1).sub(0.5).abs().max() < max_deviation

@@ -15,7 +15,7 @@ from engine.contract.job import Job
 from engine.data.datasets.images import DatasetError, ImageSet
 from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.decoding.mask_values import NO_CLASS
-from engine.tasks.analysis import TASK_METRIC, Columns, EvaluatedMetrics
+from engine.tasks.analysis import TASK_METRIC, EvaluatedMetrics, SampleColumns
 from engine.tasks.registry import TASKS
 from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, STEP, compute_orientation_plane, find_center_lines
 from engine.tasks.roads.models import SCORES
@@ -25,7 +25,7 @@ from tests.support.masks import make_masked
 from tests.support.metrics import compute_on_ranks
 
 TASK = TASKS["road_extraction"]
-OBJECTIVE = TASK.objective(Job.from_fields(task="road_extraction"), make_dataset_info(2))
+OBJECTIVE = TASK.create_objective(Job.from_fields(task="road_extraction"), make_dataset_info(2))
 SIDE = 32
 
 
@@ -105,8 +105,8 @@ def test_metrics_match_their_definitions(ranks: int) -> None:
     total: Any = compute_on_ranks(OBJECTIVE, outputs, targets, ranks, 2)
     found = total.compute()
     assert found.keys() == {measure.id for measure in TASK.entry.metrics}
-    values = OBJECTIVE.analysis(("background", "road")).values(
-        EvaluatedMetrics({TASK_METRIC: total}, np.ones(7, np.int64), Columns())
+    values = OBJECTIVE.create_analysis(("background", "road")).compute_values(
+        EvaluatedMetrics({TASK_METRIC: total}, np.ones(7, np.int64), SampleColumns())
     )
     for name, value in by_hand(outputs, targets).items():
         assert 0.1 < value <= 1
@@ -114,21 +114,21 @@ def test_metrics_match_their_definitions(ranks: int) -> None:
     assert found["loss"] == pytest.approx(OBJECTIVE.loss(outputs, targets).mean().item(), rel=1e-6)
     assert total.per_class()["IoU"][1] == found["iou"]
     assert sum(map(sum, total.confusion())) == int((targets[:, 0] != NO_CLASS).sum())
-    assert OBJECTIVE.metric().compute() == {}
+    assert OBJECTIVE.create_metric().compute() == {}
 
 
 def test_relaxed_metrics_accept_shifted_lines() -> None:
     targets = torch.zeros(1, 2, SIDE, SIDE, dtype=torch.int64)
     targets[:, 1] = BACKGROUND
     targets[0, 0, 10:13], targets[0, 1, 10:13] = 1, 0
-    right = OBJECTIVE.metric()
+    right = OBJECTIVE.create_metric()
     right.update(make_guesses(targets, 50), targets)
     assert [right.compute()[name] for name in ("iou", "relaxed_iou", "f1", "orientation")] == [1, 1, 1, 1]
-    shifted = OBJECTIVE.metric()
+    shifted = OBJECTIVE.create_metric()
     shifted.update(make_guesses(targets.roll(3, 2), 50), targets)
     assert shifted.compute()["iou"] == 0
     assert shifted.compute()["relaxed_iou"] == 1
-    off = OBJECTIVE.metric()
+    off = OBJECTIVE.create_metric()
     off.update(make_guesses(targets.roll(4, 2), 50), targets)
     assert off.compute()["relaxed_iou"] == 0
 
@@ -171,10 +171,10 @@ def test_loss_vanishes_for_perfect_outputs() -> None:
     assert outputs.grad.isfinite().all()
     left_out = (targets[:, 0] == NO_CLASS).flatten(1)[:, None].expand_as(outputs)
     assert (outputs.grad[left_out] == 0).all()
-    assert OBJECTIVE.correct(make_guesses(targets, 60), targets) == 2
-    assert OBJECTIVE.loss(make_guesses(targets, 0.0), OBJECTIVE.blank_targets(torch.zeros(3, 3, SIDE, SIDE))).shape == (
-        3,
-    )
+    assert OBJECTIVE.count_correct(make_guesses(targets, 60), targets) == 2
+    assert OBJECTIVE.loss(
+        make_guesses(targets, 0.0), OBJECTIVE.create_blank_targets(torch.zeros(3, 3, SIDE, SIDE))
+    ).shape == (3,)
 
 
 def test_direction_loss_balances_lines_and_background() -> None:
@@ -214,7 +214,7 @@ def test_largest_map_is_exported_and_explained() -> None:
     outputs = make_guesses(make_targets(2), 1.0, (SIDE, SIDE // 2))
     exported = OBJECTIVE.exported_outputs(outputs, torch.zeros(2, 3, SIDE, SIDE))
     assert torch.equal(exported, outputs[:, :, : SIDE * SIDE].reshape(2, SCORES, SIDE, SIDE))
-    (target,) = OBJECTIVE.explanation_targets(outputs[:1], ("background", "road"), (), SIDE)
+    (target,) = OBJECTIVE.select_explanation_targets(outputs[:1], ("background", "road"), (), SIDE)
     assert target.class_name == "road"
 
 
