@@ -38,7 +38,7 @@ from engine.supervisor.server import MAX_CLIENTS, MAX_CONTROLS, STALLED_S
 from tests.attacks.hostile_frames import draw_message, send
 from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, Start, Supervised, events, wait_until
-from tests.engine.supervisor.test_clients import raw_client
+from tests.engine.supervisor.test_clients import connect_without_hello
 from tests.support.clock import Clock
 from tests.support.served import LocalServer, receive_available
 
@@ -131,7 +131,7 @@ def test_missing_descriptor_for_client_causes_no_busy_loop(served: LocalServer) 
 def connect_crowd(stack: ExitStack, supervised: Supervised) -> None:
     """Connect the maximum number of clients that the server accepts. None of them reads."""
     for _ in range(MAX_CLIENTS):
-        client = stack.enter_context(raw_client(supervised))
+        client = stack.enter_context(connect_without_hello(supervised))
         client.sendall(ENCODE.encode(Hello()) + b"\n")
         assert client.recv(10)
 
@@ -207,7 +207,7 @@ def attack_and_measure(supervised: Supervised, seeds: range) -> dict[str, float]
             connected: deque[socket.socket] = deque()
             for seed in seeds:
                 drawn = random.Random(seed)
-                client = stack.enter_context(raw_client(supervised))
+                client = stack.enter_context(connect_without_hello(supervised))
                 client.setblocking(False)
                 connected.append(client)
                 if send(client, draw_message(drawn), drawn):

@@ -34,7 +34,7 @@ from engine.runs.notices import load_notices
 from engine.supervisor.endpoint import open_endpoint
 from engine.system import paths
 from tests.engine.supervisor.supervised import ROOT, wait_until
-from tests.engine.supervisor.test_clients import last_line
+from tests.engine.supervisor.test_clients import read_last_message
 from tests.faults.conftest import Make, StartRun
 from tests.faults.damage import Gate
 from tests.faults.real_runs import RealRun
@@ -110,7 +110,7 @@ def test_loopback_requires_the_complete_token(
     for guess in ("", token[:-1], token[:-1] + "é", token + "x", token.swapcase()):
         with socket.create_connection(("127.0.0.1", int(port))) as guesser:
             guesser.sendall(ENCODE.encode(Hello(token=guess)) + b"\n" + ENCODE.encode(Stop()) + b"\n")
-            assert last_line(guesser) == {"type": "goodbye", "reason": "wrong token"}
+            assert read_last_message(guesser) == {"type": "goodbye", "reason": "wrong token"}
     run.wait_for_step(run.logged[-1].n)
     run.send(Stop())
     assert run.finished().outcome == "stopped"

@@ -40,7 +40,7 @@ class RunningSampler:
         """Wait for the sampler's next snapshot, and return it."""
         return self._snapshots.get(timeout=timeout_s)
 
-    def until(self, condition: Callable[[Snapshot], bool], timeout_s: float = 120.0) -> Snapshot:
+    def wait_for(self, condition: Callable[[Snapshot], bool], timeout_s: float = 120.0) -> Snapshot:
         """Wait for a snapshot that meets `condition`, and return the first one."""
         deadline = time.monotonic() + timeout_s
         snapshot = None
@@ -50,7 +50,7 @@ class RunningSampler:
                 return snapshot
         raise AssertionError(f"not within {timeout_s} s; last: {snapshot}")
 
-    def request_panels(self, request: SnapshotRequest) -> None:
+    def send_request(self, request: SnapshotRequest) -> None:
         """Send a request to the sampler, which must have been started with --listen."""
         assert self.process.stdin is not None
         self.process.stdin.write(msgspec.json.encode(request) + b"\n")

@@ -44,7 +44,7 @@ def root() -> Iterator[Path]:
         yield root
 
 
-def first_message(root: Path, libraries: Path, profile: Path | None = None, *user: str) -> Nvml:
+def read_first_state(root: Path, libraries: Path, profile: Path | None = None, *user: str) -> Nvml:
     """Return NVML's state from the first reading of a process with these libraries.
 
     `root` replaces /, `profile` configures the stub, and `user` are arguments to run as another user.
@@ -76,7 +76,7 @@ def test_missing_library_message_depends_on_container(
     for mark in marks:
         (root / mark).touch()
     (tmp_path / "libnvidia-ml.so.1").write_text("this is no library, and hides any that is installed\n" * 10)
-    assert first_message(root, tmp_path) == Nvml("no_library", expected)
+    assert read_first_state(root, tmp_path) == Nvml("no_library", expected)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_unreachable_driver_in_a_container(
     for mark in marks:
         (root / mark).touch()
     nvml_stub.write(init=DRIVER_NOT_LOADED)
-    assert first_message(root, nvml_stub.folder, nvml_stub.profile) == Nvml("no_driver", expected)
+    assert read_first_state(root, nvml_stub.folder, nvml_stub.profile) == Nvml("no_driver", expected)
 
 
 def test_denied_device_files_are_named(root: Path, compiled_stub: NvmlStub) -> None:
@@ -115,9 +115,9 @@ def test_denied_device_files_are_named(root: Path, compiled_stub: NvmlStub) -> N
     libraries.chmod(0o755)
     stub = NvmlStub(libraries, root / "profile")
     stub.write([gpu_profile(0)])
-    nvml = first_message(root, libraries, stub.profile, *user)
+    nvml = read_first_state(root, libraries, stub.profile, *user)
     assert (nvml.status, nvml.denied_files) == ("ok", files)
     stub.write([gpu_profile(0)], init=NO_PERMISSION)
-    nvml = first_message(root, libraries, stub.profile, *user)
+    nvml = read_first_state(root, libraries, stub.profile, *user)
     assert (nvml.status, nvml.message) == ("no_permission", sentences.explain_missing_permission(files))
     assert all(file in nvml.message for file in files)

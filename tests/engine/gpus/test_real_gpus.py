@@ -78,7 +78,7 @@ def query(*fields: str) -> dict[str, dict[str, str]]:
 def take_snapshot(start_sampler: Start) -> Snapshot:
     """Return the second snapshot of a sampler, which contains the quantities that need two readings."""
     sampler = start_sampler("--interval", "0.5")
-    snapshot = sampler.until(lambda s: bool(s.gpus), 60)
+    snapshot = sampler.wait_for(lambda s: bool(s.gpus), 60)
     assert snapshot.nvml.status == "ok"
     return sampler.next()
 

@@ -57,7 +57,7 @@ def test_recording_replays_the_values(nvml_stub: NvmlStub, start_sampler: Start)
     nvml_stub.write(
         [gpu_profile(0, utilization=55, link=None, fan=20), gpu_profile(1, power_error=NOT_SUPPORTED, link=None)]
     )
-    before = start_sampler(*QUICK, stub=nvml_stub).until(is_complete).gpus
+    before = start_sampler(*QUICK, stub=nvml_stub).wait_for(is_complete).gpus
     recording = subprocess.run(
         [sys.executable, "-m", "tests.support.record_nvml"],
         stdout=subprocess.PIPE,
@@ -66,7 +66,7 @@ def test_recording_replays_the_values(nvml_stub: NvmlStub, start_sampler: Start)
         check=True,
     ).stdout
     nvml_stub.profile.write_bytes(recording)
-    after = start_sampler(*QUICK, stub=nvml_stub).until(is_complete).gpus
+    after = start_sampler(*QUICK, stub=nvml_stub).wait_for(is_complete).gpus
     assert [gpu.uuid for gpu in after] == [uuid_of(0), uuid_of(1)]
     assert [drop_rates(gpu) for gpu in after] == [drop_rates(gpu) for gpu in before]
 

@@ -23,7 +23,7 @@ QUICK = ("--interval", "0.1", "--silent", "2", "--retry", "0.2", "--again", "0.2
 
 def test_snapshot_of_one_gpu(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0, utilization=87, process=[f"{os.getpid()}:{3 * GIB}"])])
-    snapshot = start_sampler(*QUICK, stub=nvml_stub).until(has_gpus)
+    snapshot = start_sampler(*QUICK, stub=nvml_stub).wait_for(has_gpus)
     (gpu,) = snapshot.gpus
     assert snapshot.nvml.status == "ok"
     assert snapshot.nvml.message == ""
@@ -43,7 +43,7 @@ def test_snapshot_of_eight_gpus_has_cuda_order(nvml_stub: NvmlStub, start_sample
     nvml_stub.write(gpu_profile(index) for index in range(8))
     order = (3, 0, 1, 2, 7, 6, 5, 4)
     sampler = start_sampler(*QUICK, stub=nvml_stub, CUDA_VISIBLE_DEVICES="2", **nvml_stub.cuda_order(*order))
-    gpus = sampler.until(lambda s: bool(s.gpus) and s.gpus[0].cuda_index is not None).gpus
+    gpus = sampler.wait_for(lambda s: bool(s.gpus) and s.gpus[0].cuda_index is not None).gpus
     assert [gpu.uuid for gpu in gpus] == [uuid_of(index) for index in range(8)]
     assert [gpu.utilization_percent for gpu in gpus] == [10 * index + 5 for index in range(8)]
     assert [gpu.cuda_index for gpu in gpus] == [order.index(index) for index in range(8)]
@@ -55,10 +55,10 @@ def test_gpu_lost_mid_run_keeps_its_row(nvml_stub: NvmlStub, start_sampler: Star
     first = gpu_profile(0, lost_file=trigger, utilization=33, mig=1, instances=[instance_profile(0, 0)])
     nvml_stub.write([first, gpu_profile(1, wave=1)])
     sampler = start_sampler("--interval", "0.1", stub=nvml_stub)
-    sampler.until(has_gpus)
+    sampler.wait_for(has_gpus)
     before = time.time()
     trigger.touch()
-    snapshot = sampler.until(lambda s: s.gpus[0].lost)
+    snapshot = sampler.wait_for(lambda s: s.gpus[0].lost)
     lost, instance, other = snapshot.gpus
     assert (instance.lost, instance.lost_since, instance.memory_used_bytes) == (True, lost.lost_since, GIB)
     assert lost.uuid == uuid_of(0)
@@ -67,12 +67,12 @@ def test_gpu_lost_mid_run_keeps_its_row(nvml_stub: NvmlStub, start_sampler: Star
     assert lost.lost_since is not None
     assert before <= lost.lost_since <= snapshot.time
     assert not other.lost
-    assert sampler.until(lambda s: s.gpus[2].utilization_percent != other.utilization_percent).nvml.status == "ok"
+    assert sampler.wait_for(lambda s: s.gpus[2].utilization_percent != other.utilization_percent).nvml.status == "ok"
 
 
 def test_gpu_lost_later_is_reported(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0, lost_after=3)])
-    snapshot = start_sampler("--interval", "0.1", stub=nvml_stub).until(lambda s: bool(s.gpus) and s.gpus[0].lost)
+    snapshot = start_sampler("--interval", "0.1", stub=nvml_stub).wait_for(lambda s: bool(s.gpus) and s.gpus[0].lost)
     assert snapshot.gpus[0].temperature_c == 40
 
 
@@ -80,14 +80,14 @@ def test_lost_gpu_is_found_again(nvml_stub: NvmlStub, start_sampler: Start, tmp_
     trigger = tmp_path / "lose"
     nvml_stub.write([gpu_profile(0, lost_file=trigger), gpu_profile(1)])
     sampler = start_sampler(*QUICK, stub=nvml_stub)
-    sampler.until(has_gpus)
+    sampler.wait_for(has_gpus)
     first_reader = readers_of(sampler)[0].pid
     trigger.touch()
-    sampler.until(lambda s: s.gpus[0].lost)
-    snapshot = sampler.until(lambda s: any(reader.pid != first_reader for reader in readers_of(sampler)))
+    sampler.wait_for(lambda s: s.gpus[0].lost)
+    snapshot = sampler.wait_for(lambda s: any(reader.pid != first_reader for reader in readers_of(sampler)))
     assert [gpu.uuid for gpu in snapshot.gpus] == [uuid_of(0), uuid_of(1)]
     trigger.unlink()
-    assert not sampler.until(lambda s: not s.gpus[0].lost).gpus[0].lost_since
+    assert not sampler.wait_for(lambda s: not s.gpus[0].lost).gpus[0].lost_since
 
 
 def test_gpu_lost_before_start_has_a_row(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_gpu_lost_before_start_has_a_row(nvml_stub: NvmlStub, start_sampler: Sta
     trigger.touch()
     nvml_stub.write([gpu_profile(0), gpu_profile(1, lost_file=trigger), gpu_profile(2)])
     sampler = start_sampler(*QUICK, stub=nvml_stub)
-    gpus = sampler.until(has_gpus).gpus
+    gpus = sampler.wait_for(has_gpus).gpus
     assert [(gpu.nvml_index, gpu.lost, gpu.lost_since) for gpu in gpus] == [
         (0, False, None),
         (1, True, None),
@@ -103,7 +103,7 @@ def test_gpu_lost_before_start_has_a_row(nvml_stub: NvmlStub, start_sampler: Sta
     ]
     assert len({gpu.uuid for gpu in gpus}) == 3
     trigger.unlink()
-    assert [gpu.uuid for gpu in sampler.until(lambda s: not any(gpu.lost for gpu in s.gpus)).gpus] == [
+    assert [gpu.uuid for gpu in sampler.wait_for(lambda s: not any(gpu.lost for gpu in s.gpus)).gpus] == [
         uuid_of(index) for index in range(3)
     ]
 
@@ -112,7 +112,7 @@ def test_only_gpu_lost_is_reported(nvml_stub: NvmlStub, start_sampler: Start, tm
     trigger = tmp_path / "lose"
     trigger.touch()
     nvml_stub.write([gpu_profile(0, lost_file=trigger)])
-    snapshot = start_sampler(*QUICK, stub=nvml_stub).until(has_gpus)
+    snapshot = start_sampler(*QUICK, stub=nvml_stub).wait_for(has_gpus)
     assert snapshot.nvml.status == "ok"
     assert [gpu.lost for gpu in snapshot.gpus] == [True]
 
@@ -122,21 +122,21 @@ def test_uncounted_lost_gpu_is_found_again(nvml_stub: NvmlStub, start_sampler: S
     both = [gpu_profile(0, lost_file=trigger), gpu_profile(1)]
     nvml_stub.write(both)
     sampler = start_sampler(*QUICK, stub=nvml_stub)
-    sampler.until(has_gpus)
+    sampler.wait_for(has_gpus)
     nvml_stub.write([gpu_profile(1)])
     trigger.touch()
-    snapshot = sampler.until(lambda s: s.gpus[1].nvml_index == 0)  # by a reader that lists no other GPU
+    snapshot = sampler.wait_for(lambda s: s.gpus[1].nvml_index == 0)  # by a reader that lists no other GPU
     assert [(gpu.uuid, gpu.lost) for gpu in snapshot.gpus] == [(uuid_of(0), True), (uuid_of(1), False)]
     trigger.unlink()
     nvml_stub.write(both)
-    assert [gpu.uuid for gpu in sampler.until(lambda s: not s.gpus[0].lost).gpus] == [uuid_of(0), uuid_of(1)]
+    assert [gpu.uuid for gpu in sampler.wait_for(lambda s: not s.gpus[0].lost).gpus] == [uuid_of(0), uuid_of(1)]
 
 
 def test_gpu_with_only_unknown_errors_is_lost(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     errors = dict.fromkeys((f"{quantity}_error" for quantity in ASKED), stubs.UNKNOWN)
     partial = {name: code for name, code in errors.items() if name != "temperature_error"}
     nvml_stub.write([gpu_profile(0, **errors), gpu_profile(1), gpu_profile(2, **partial)])
-    gpus = start_sampler(*QUICK, stub=nvml_stub).until(has_gpus).gpus
+    gpus = start_sampler(*QUICK, stub=nvml_stub).wait_for(has_gpus).gpus
     assert [(gpu.lost, gpu.temperature_c) for gpu in gpus] == [(True, None), (False, 41), (False, 42)]
 
 
@@ -147,20 +147,20 @@ def test_unsupported_quantity_is_asked_once(nvml_stub: NvmlStub, start_sampler: 
     sampler = start_sampler(*QUICK, stub=nvml_stub)
     values: set[float | None] = set()
     while len(values) < 4:  # four different readings of the utilization
-        values.add(sampler.until(has_gpus).gpus[0].utilization_percent)
+        values.add(sampler.wait_for(has_gpus).gpus[0].utilization_percent)
     assert refused.stat().st_size == len(errors)
 
 
 def test_gpu_without_memory_reports_none(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0, total=0, used=0, reserved=0)])
-    (gpu,) = start_sampler(*QUICK, stub=nvml_stub).until(has_gpus).gpus
+    (gpu,) = start_sampler(*QUICK, stub=nvml_stub).wait_for(has_gpus).gpus
     assert (gpu.memory_used_bytes, gpu.memory_total_bytes, gpu.memory_free_bytes) == (None, None, None)
 
 
 def test_old_driver_uses_older_functions(old_nvml_stub: NvmlStub, start_sampler: Start) -> None:
     old_nvml_stub.write([gpu_profile(0, process=["4000001:1024"])])
     sampler = start_sampler(*QUICK, stub=old_nvml_stub, **old_nvml_stub.cuda_order(0))
-    (gpu,) = sampler.until(lambda s: bool(s.gpus) and s.gpus[0].cuda_index is not None).gpus
+    (gpu,) = sampler.wait_for(lambda s: bool(s.gpus) and s.gpus[0].cuda_index is not None).gpus
     assert gpu.memory_used_bytes == GIB + GIB // 2  # version 1 counts reserved memory as used
     assert gpu.memory_reserved_bytes is None
     assert gpu.throttled == ()
@@ -184,10 +184,10 @@ def test_nvml_init_failure_has_a_remedy(
 ) -> None:
     nvml_stub.write([gpu_profile(0)], init=code)
     sampler = start_sampler(*QUICK, stub=nvml_stub)
-    nvml = sampler.until(lambda s: s.nvml.status == status).nvml
+    nvml = sampler.wait_for(lambda s: s.nvml.status == status).nvml
     assert remedy in nvml.message
     nvml_stub.write([gpu_profile(0)])
-    assert sampler.until(lambda s: s.nvml.status == "ok").gpus  # the sampler retries automatically
+    assert sampler.wait_for(lambda s: s.nvml.status == "ok").gpus  # the sampler retries automatically
 
 
 def test_missing_library_is_reported(start_sampler: Start, tmp_path: Path) -> None:
@@ -228,42 +228,42 @@ def test_first_snapshot_does_not_wait_for_nvml(nvml_stub: NvmlStub, start_sample
     assert first.nvml.status == "not_answering"
     assert first.cpu.memory_total_bytes > 0
     reader = readers_of(sampler)[0]
-    assert "is not answering" in sampler.until(lambda s: "is not answering" in s.nvml.message).nvml.message
-    sampler.until(lambda s: not reader.is_running())
+    assert "is not answering" in sampler.wait_for(lambda s: "is not answering" in s.nvml.message).nvml.message
+    sampler.wait_for(lambda s: not reader.is_running())
     nvml_stub.write([gpu_profile(0)])
-    assert sampler.until(has_gpus).nvml.status == "ok"
+    assert sampler.wait_for(has_gpus).nvml.status == "ok"
 
 
 def test_rows_survive_an_nvml_hang(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     trigger = tmp_path / "hang"
     nvml_stub.write([gpu_profile(0, wave=1), gpu_profile(1)], hang_file=trigger)
     sampler = start_sampler(*QUICK, stub=nvml_stub)
-    sampler.until(has_gpus)
+    sampler.wait_for(has_gpus)
     reader = readers_of(sampler)[0]
     trigger.touch()
-    snapshot = sampler.until(lambda s: s.nvml.status == "not_answering")
+    snapshot = sampler.wait_for(lambda s: s.nvml.status == "not_answering")
     assert [gpu.uuid for gpu in snapshot.gpus] == [uuid_of(0), uuid_of(1)]
     assert snapshot.gpus[1].memory_used_bytes == 2 * GIB
     assert not any(gpu.lost for gpu in snapshot.gpus)
-    sampler.until(lambda s: not reader.is_running())
+    sampler.wait_for(lambda s: not reader.is_running())
     assert sampler.next().cpu.core_load_percent
     trigger.unlink()
     frozen = snapshot.gpus[0].utilization_percent
-    assert sampler.until(lambda s: s.nvml.status == "ok" and s.gpus[0].utilization_percent != frozen).gpus
+    assert sampler.wait_for(lambda s: s.nvml.status == "ok" and s.gpus[0].utilization_percent != frozen).gpus
 
 
 def test_nvml_crash_is_reported_and_survived(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     trigger = tmp_path / "abort"
     nvml_stub.write([gpu_profile(0)], abort_file=trigger)
     sampler = start_sampler(*QUICK, stub=nvml_stub)
-    sampler.until(has_gpus)
+    sampler.wait_for(has_gpus)
     trigger.touch()
-    snapshot = sampler.until(lambda s: s.nvml.status == "error")
+    snapshot = sampler.wait_for(lambda s: s.nvml.status == "error")
     assert "SIGABRT" in snapshot.nvml.message
     assert [gpu.uuid for gpu in snapshot.gpus] == [uuid_of(0)]
     trigger.unlink()
     nvml_stub.write(init=stubs.DRIVER_NOT_LOADED)
-    (gpu,) = sampler.until(lambda s: s.nvml.status == "no_driver").gpus
+    (gpu,) = sampler.wait_for(lambda s: s.nvml.status == "no_driver").gpus
     assert (gpu.uuid, gpu.lost) == (uuid_of(0), False)
     nvml_stub.write([gpu_profile(0)])
-    sampler.until(lambda s: s.nvml.status == "ok")
+    sampler.wait_for(lambda s: s.nvml.status == "ok")

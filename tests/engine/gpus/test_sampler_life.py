@@ -31,7 +31,7 @@ def test_reader_exits_with_a_killed_sampler(nvml_stub: NvmlStub, start_sampler: 
     trigger = tmp_path / "hang"
     nvml_stub.write([gpu_profile(0)], hang_file=trigger)
     sampler = start_sampler("--interval", "0.1", stub=nvml_stub)
-    sampler.until(has_gpus)
+    sampler.wait_for(has_gpus)
     readers = readers_of(sampler)
     assert readers
     trigger.touch()  # only the kernel can end the process now
@@ -121,7 +121,7 @@ def test_broken_pipe_ends_the_sampler_quietly(nvml_stub: NvmlStub) -> None:
 def test_ctrl_c_returns_130(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0)])
     sampler = start_sampler("--interval", "0.1", stub=nvml_stub)
-    sampler.until(has_gpus)
+    sampler.wait_for(has_gpus)
     readers = readers_of(sampler)
     sampler.process.send_signal(signal.SIGINT)
     assert sampler.process.wait(120) == 130
@@ -131,7 +131,7 @@ def test_ctrl_c_returns_130(nvml_stub: NvmlStub, start_sampler: Start) -> None:
 def test_snapshots_follow_the_interval(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0)])
     sampler = start_sampler("--interval", "0.5", stub=nvml_stub)
-    sampler.until(has_gpus)
+    sampler.wait_for(has_gpus)
     times = [sampler.next().time for _ in range(5)]
     while times[-1] - times[0] > 3.5:  # repeat on a busy machine
         times = [*times[1:], sampler.next().time]
@@ -140,13 +140,13 @@ def test_snapshots_follow_the_interval(nvml_stub: NvmlStub, start_sampler: Start
 
 def test_first_nvml_answer_is_sent_at_once(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0)])
-    assert start_sampler("--interval", "600", stub=nvml_stub).until(has_gpus).gpus
+    assert start_sampler("--interval", "600", stub=nvml_stub).wait_for(has_gpus).gpus
 
 
 def test_each_snapshot_has_a_new_reading(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0, wave=1)])
     sampler = start_sampler("--interval", "0.3", stub=nvml_stub)
-    sampler.until(has_gpus)
+    sampler.wait_for(has_gpus)
     advances, before = 0, None
     while advances < 4:  # immediately, unless the machine is very busy
         after = sampler.next().gpus[0].utilization_percent or 0

@@ -17,13 +17,13 @@ CARDS = ALWAYS | {"throttle"}
 """NVML calls per reading if only device cards are visible."""
 
 
-class Calls:
+class RecordedCalls:
     """NVML calls that the stub has written to `file`."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
 
-    def since_now(self) -> None:
+    def clear(self) -> None:
         """Delete the recorded calls, so that only later ones are counted."""
         self.file.write_text("")
 
@@ -35,28 +35,28 @@ class Calls:
 
 
 @pytest.fixture
-def calls(tmp_path: Path) -> Calls:
-    calls = Calls(tmp_path / "calls")
-    calls.since_now()
+def calls(tmp_path: Path) -> RecordedCalls:
+    calls = RecordedCalls(tmp_path / "calls")
+    calls.clear()
     return calls
 
 
-def test_hidden_gpu_gets_minimal_queries(nvml_stub: NvmlStub, start_sampler: Start, calls: Calls) -> None:
+def test_hidden_gpu_gets_minimal_queries(nvml_stub: NvmlStub, start_sampler: Start, calls: RecordedCalls) -> None:
     nvml_stub.write([gpu_profile(0, process=[f"4000001:{GIB}"])], calls_file=calls.file)
     sampler = start_sampler(*QUICK, "--listen", stub=nvml_stub)
-    full = sampler.until(lambda s: bool(s.gpus) and s.gpus[0].sm_active_percent is not None).gpus[0]
+    full = sampler.wait_for(lambda s: bool(s.gpus) and s.gpus[0].sm_active_percent is not None).gpus[0]
     assert full.sm_clock_mhz is not None
-    sampler.request_panels(SnapshotRequest(processes=False, activity=False, details=False))
-    gpu = sampler.until(lambda s: s.gpus[0].sm_clock_mhz is None).gpus[0]
-    calls.since_now()
+    sampler.send_request(SnapshotRequest(processes=False, activity=False, details=False))
+    gpu = sampler.wait_for(lambda s: s.gpus[0].sm_clock_mhz is None).gpus[0]
+    calls.clear()
     for _ in range(5):
         sampler.next()
     assert calls.names() - {"fields", "ecc_mode", "mig", "power_limit", "compute_mode"} == CARDS
     assert (gpu.sm_active_percent, gpu.processes, gpu.pcie.generation, gpu.nvlinks) == (None, None, None, ())
     assert (gpu.utilization_percent, gpu.memory_used_bytes, gpu.throttled) == (5, GIB, ())
     assert (gpu.memory_temperature_c, gpu.ecc.total_corrected, gpu.power_limit_w) == (45, 2, 700)
-    sampler.request_panels(SnapshotRequest())
-    again = sampler.until(lambda s: s.gpus[0].sm_active_percent is not None).gpus[0]
+    sampler.send_request(SnapshotRequest())
+    again = sampler.wait_for(lambda s: s.gpus[0].sm_active_percent is not None).gpus[0]
     assert (again.sm_clock_mhz, again.pcie.generation, len(again.nvlinks)) == (1755, 5, 18)
     assert again.processes is not None
 
@@ -64,21 +64,21 @@ def test_hidden_gpu_gets_minimal_queries(nvml_stub: NvmlStub, start_sampler: Sta
 def test_new_request_is_answered_at_once(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0, fan=30)])
     sampler = start_sampler("--interval", "600", "--listen", stub=nvml_stub)
-    sampler.request_panels(SnapshotRequest(details=False, processes=False))
-    sampler.until(lambda s: bool(s.gpus) and s.gpus[0].sm_clock_mhz is None)
-    sampler.request_panels(SnapshotRequest())
-    gpu = sampler.until(lambda s: s.gpus[0].sm_clock_mhz is not None).gpus[0]
+    sampler.send_request(SnapshotRequest(details=False, processes=False))
+    sampler.wait_for(lambda s: bool(s.gpus) and s.gpus[0].sm_clock_mhz is None)
+    sampler.send_request(SnapshotRequest())
+    gpu = sampler.wait_for(lambda s: s.gpus[0].sm_clock_mhz is not None).gpus[0]
     assert (gpu.processes, gpu.fan_percent, len(gpu.nvlinks)) == ((), 30, 18)
 
 
 def test_restarted_reader_gets_the_request(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0)])
     sampler = start_sampler(*QUICK, "--listen", stub=nvml_stub)
-    sampler.request_panels(SnapshotRequest(details=False))
-    sampler.until(lambda s: bool(s.gpus) and s.gpus[0].sm_clock_mhz is None)
+    sampler.send_request(SnapshotRequest(details=False))
+    sampler.wait_for(lambda s: bool(s.gpus) and s.gpus[0].sm_clock_mhz is None)
     readers_of(sampler)[0].kill()
-    sampler.until(lambda s: s.nvml.status == "error")
-    assert sampler.until(lambda s: s.nvml.status == "ok").gpus[0].sm_clock_mhz is None
+    sampler.wait_for(lambda s: s.nvml.status == "error")
+    assert sampler.wait_for(lambda s: s.nvml.status == "ok").gpus[0].sm_clock_mhz is None
 
 
 def test_invalid_request_is_ignored(nvml_stub: NvmlStub, start_sampler: Start) -> None:
@@ -86,15 +86,15 @@ def test_invalid_request_is_ignored(nvml_stub: NvmlStub, start_sampler: Start) -
     sampler = start_sampler(*QUICK, "--listen", stub=nvml_stub)
     assert sampler.process.stdin is not None
     sampler.process.stdin.write(b'{"details": 7}\n')
-    sampler.request_panels(SnapshotRequest(activity=False))
-    gpu = sampler.until(lambda s: bool(s.gpus) and s.gpus[0].sm_clock_mhz is not None).gpus[0]
+    sampler.send_request(SnapshotRequest(activity=False))
+    gpu = sampler.wait_for(lambda s: bool(s.gpus) and s.gpus[0].sm_clock_mhz is not None).gpus[0]
     assert gpu.uuid
 
 
-def test_basics_are_the_only_quantities(nvml_stub: NvmlStub, start_sampler: Start, calls: Calls) -> None:
+def test_basics_are_the_only_quantities(nvml_stub: NvmlStub, start_sampler: Start, calls: RecordedCalls) -> None:
     nvml_stub.write([gpu_profile(0, process=[f"4000001:{GIB}"])], calls_file=calls.file)
     sampler = start_sampler(*QUICK, "--only-basics", stub=nvml_stub)
-    snapshots = [sampler.until(has_gpus) for _ in range(5)]
+    snapshots = [sampler.wait_for(has_gpus) for _ in range(5)]
     met = {"handle", "uuid", "name", "pci", "compute_capability"}
     assert calls.names() == ALWAYS | met | {"power_limit", "compute_mode", "mig", "processes"}
     gpu = snapshots[-1].gpus[0]
@@ -105,16 +105,16 @@ def test_basics_are_the_only_quantities(nvml_stub: NvmlStub, start_sampler: Star
     assert [(process.pid, process.command) for process in gpu.processes] == [(4000001, "")]
 
 
-def test_quantities_are_read_in_their_lanes(nvml_stub: NvmlStub, start_sampler: Start, calls: Calls) -> None:
+def test_quantities_are_read_in_their_lanes(nvml_stub: NvmlStub, start_sampler: Start, calls: RecordedCalls) -> None:
     nvml_stub.write([gpu_profile(0, fan=30)], calls_file=calls.file)
     sampler = start_sampler("--interval", "0.05", stub=nvml_stub)
     start = time.monotonic()
-    sampler.until(has_gpus)
+    sampler.wait_for(has_gpus)
 
     def has_been_asked_often(snapshot: Snapshot) -> bool:
         return calls.count("utilization") >= 20
 
-    sampler.until(has_been_asked_often)
+    sampler.wait_for(has_been_asked_often)
     slow = 2 + (time.monotonic() - start) // 5
     assert calls.count("fan") <= slow  # every five seconds
     assert calls.count("thresholds") == 3  # each once

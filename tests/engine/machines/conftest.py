@@ -26,7 +26,7 @@ QUICK = (
 )
 
 
-class Bed(Machines):
+class SimulatedMachines(Machines):
     """Simulated machines with a shared dataset, and the runs that are started on their head."""
 
     def __init__(self, folder: Path) -> None:
@@ -64,7 +64,7 @@ class Bed(Machines):
         """Move a run folder from another machine to the head."""
         return RunFolder(folder.rename(self.home / "runs" / folder.name))
 
-    def left(self) -> list[str]:
+    def list_leftovers(self) -> list[str]:
         """Return descriptions of the processes, listening sockets and run files that remain on the machines."""
         processes = [f"{name}: {process.cmdline()}" for name in self.names for process in self.find_processes(name)]
         listening = [f"{name}: {one}" for name in self.names for one in self.find_listening_addresses(name)]
@@ -96,11 +96,11 @@ def assert_same_training(run: RunFolder, other: RunFolder, *, steps: int) -> Non
 
 
 @pytest.fixture(scope="module")
-def bed() -> Iterator[Bed]:
+def bed() -> Iterator[SimulatedMachines]:
     if why := find_obstacle():
         pytest.skip(why)
     folder = Path(tempfile.mkdtemp(prefix="fpb"))
-    bed = Bed(folder)
+    bed = SimulatedMachines(folder)
     yield bed
     bed.close()
     shutil.rmtree(folder)

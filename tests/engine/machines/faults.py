@@ -23,7 +23,7 @@ import torch
 from engine.contract.events import RunFinished
 from engine.runs.folder import ENDED, RunFolder
 from engine.training.checkpointing.checkpoint_files import read_checkpoint
-from tests.engine.machines.conftest import LIMIT, QUICK, Bed, events_of
+from tests.engine.machines.conftest import LIMIT, QUICK, SimulatedMachines, events_of
 from tests.support.machines import wait_until
 
 Kind = Literal["node", "agent", "worker", "power", "cut", "disk"]
@@ -41,8 +41,8 @@ LEFT_S = 40.0
 class Fault:
     """Fault on `machine`, `after_s` seconds after the start of the run.
 
-    If it `passes`, it is repaired after some seconds, otherwise after the run. If `fewer`, the run may continue on
-    fewer devices.
+    If `passes` is True, the fault is repaired after some seconds, otherwise after the run. If `fewer` is True, the run
+    may continue on fewer devices.
     """
 
     kind: Kind
@@ -58,7 +58,7 @@ class Fault:
         return ("--on-lost-device", "fewer") if self.fewer else ("--restarts", "0")
 
 
-class FaultyBed(Bed):
+class FaultyMachines(SimulatedMachines):
     """Machines whose Footplate homes are on small disks.
 
     Attributes:
@@ -93,7 +93,7 @@ class FaultyBed(Bed):
         assert started.returncode == 0, started.stderr
         return next(run for run in self.runs() if run.run_id == started.stdout.strip())
 
-    def befall(self, run: RunFolder, fault: Fault) -> bool:
+    def cause_fault(self, run: RunFolder, fault: Fault) -> bool:
         """Cause a fault, and repair it if it passes. Return False if the run has already ended."""
         filler = self.home_of(fault.machine) / "filler"
         match fault.kind:
@@ -127,7 +127,7 @@ class FaultyBed(Bed):
     def _kill(self, run: RunFolder, fault: Fault) -> bool:
         """Wait until a process of the fault's kind is running on the machine, and kill it.
 
-        Returns False if the run ends before.
+        Returns False if the run ends first.
         """
         start = {"node": "footplate-node", "agent": "footplate-agent", "worker": "footplate-w"}[fault.kind]
         while run.state() not in ENDED:
@@ -140,9 +140,9 @@ class FaultyBed(Bed):
                     continue
         return False
 
-    def what_is_left(self, fault: Fault) -> list[str]:
-        """Return descriptions of what remains of a run. A machine that has lost power may keep files."""
-        left = self.left()
+    def list_fault_leftovers(self, fault: Fault) -> list[str]:
+        """Return descriptions of the processes and files that remain of a run. A machine without power may keep files."""
+        left = self.list_leftovers()
         if fault.kind == "power" and not fault.passes:
             shutil.rmtree(self.home_of(fault.machine) / "nodes", ignore_errors=True)
         scratch = [str(path) for name in self.names for path in self._runtime(name).rglob("node-*")]
@@ -176,7 +176,7 @@ def draw(random_numbers: random.Random, kind: Kind, machines: tuple[str, ...], s
     )
 
 
-def faults(seed: int, count: int, machines: tuple[str, ...], seconds: float) -> list[Fault]:
+def draw_faults(seed: int, count: int, machines: tuple[str, ...], seconds: float) -> list[Fault]:
     """Draw `count` faults for runs that take about `seconds`. Every group of six in order includes each kind."""
     random_numbers = random.Random(seed)
     kinds: list[Kind] = []
@@ -185,14 +185,14 @@ def faults(seed: int, count: int, machines: tuple[str, ...], seconds: float) -> 
     return [draw(random_numbers, kind, machines, seconds) for kind in kinds[:count]]
 
 
-def train_with_fault(bed: FaultyBed, fault: Fault) -> str:
-    """Train a run with a fault, check its result, and return a description of it."""
+def train_with_fault(bed: FaultyMachines, fault: Fault) -> str:
+    """Train a run with a fault, check the result of the run, and return a description of this result."""
     started = time.monotonic()
     run = bed.start_run(*fault.flags)
     while time.monotonic() < started + fault.after_s and run.state() not in ENDED:
         time.sleep(0.02)
     at_step = len(events_of(run, "step"))
-    done = bed.befall(run, fault)
+    done = bed.cause_fault(run, fault)
     try:
         wait_until(lambda: run.state() in ENDED, END_S, f"the run does not end: {list(run.events())[-3:]}")
     finally:
@@ -201,9 +201,9 @@ def train_with_fault(bed: FaultyBed, fault: Fault) -> str:
     end = run.last_event()
     assert isinstance(end, RunFinished)
     try:
-        wait_until(lambda: not bed.what_is_left(fault), LEFT_S, "")
+        wait_until(lambda: not bed.list_fault_leftovers(fault), LEFT_S, "")
     except AssertionError:
-        raise AssertionError(f"left: {bed.what_is_left(fault)}, after {end.outcome}: {end.cause}") from None
+        raise AssertionError(f"left: {bed.list_fault_leftovers(fault)}, after {end.outcome}: {end.cause}") from None
     if end.outcome != "completed":
         assert end.cause
         assert fault.machine in end.cause or "Rank" in end.cause or "disk" in end.cause, end.cause
@@ -222,10 +222,10 @@ def main() -> int:
     parser.add_argument("--from", type=int, default=0, dest="first", help="begin with this one of them")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="fpb"))
-    bed = FaultyBed(folder)
+    bed = FaultyMachines(folder)
     failed = 0
     try:
-        drawn = faults(options.seed, options.count, bed.names, bed.seconds)
+        drawn = draw_faults(options.seed, options.count, bed.names, bed.seconds)
         print(f"undisturbed: {bed.seconds:.1f} s", flush=True)
         for number, fault in enumerate(drawn[options.first :], options.first):
             started = time.monotonic()

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.machines.conftest import Bed, events_of
+from tests.engine.machines.conftest import SimulatedMachines, events_of
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 
-def test_hosts_check_accepts_equal_machines(bed: Bed) -> None:
+def test_hosts_check_accepts_equal_machines(bed: SimulatedMachines) -> None:
     done = bed.footplate("hosts", "check", "--dataset", str(bed.images))
     assert done.returncode == 0, done.stderr
     assert "These machines can train together." in done.stdout
@@ -21,10 +21,10 @@ def test_hosts_check_accepts_equal_machines(bed: Bed) -> None:
         assert re.search(rf"^{name}: 0 GPUs; .*\bfootplate \d", done.stdout, re.MULTILINE), done.stdout
         assert f"address {bed.address(name)}, port 29400" in done.stdout
     assert "dataset: 93 files" in done.stdout
-    assert bed.left() == []
+    assert bed.list_leftovers() == []
 
 
-def test_hosts_check_reports_all_differences(bed: Bed, tmp_path: Path) -> None:
+def test_hosts_check_reports_all_differences(bed: SimulatedMachines, tmp_path: Path) -> None:
     other = shutil.copytree(bed.images, tmp_path / "other")
     next((other / "train" / "red").iterdir()).unlink()
     package = tmp_path / "packages" / "footplate-9.9.dist-info"
@@ -51,10 +51,10 @@ def test_hosts_check_reports_all_differences(bed: Bed, tmp_path: Path) -> None:
     finally:
         bed.unblock_traffic("node1", "node2")
         bed.reboot("node2")
-    assert bed.left() == []
+    assert bed.list_leftovers() == []
 
 
-def test_hosts_check_reports_firewall_that_opens_only_first_ports(bed: Bed) -> None:
+def test_hosts_check_reports_firewall_that_opens_only_first_ports(bed: SimulatedMachines) -> None:
     bed.block_chosen_ports("node1")
     try:
         done = bed.footplate("hosts", "check")
@@ -64,10 +64,10 @@ def test_hosts_check_reports_firewall_that_opens_only_first_ports(bed: Bed) -> N
     assert "node2 reaches node1 at port 294" in done.stderr
     assert "ip_local_port_range" in done.stderr
     assert "does not reach" not in done.stderr
-    assert bed.left() == []
+    assert bed.list_leftovers() == []
 
 
-def test_hosts_add_rejects_unreachable_host(bed: Bed) -> None:
+def test_hosts_add_rejects_unreachable_host(bed: SimulatedMachines) -> None:
     for name, why in (
         ("node3", "can't be resolved"),
         ("-oProxyCommand=reboot", "start with a dash"),

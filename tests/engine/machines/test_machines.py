@@ -17,7 +17,7 @@ import torch
 from engine.contract.events import LogLine, Planned, Restarting, StepMetrics, Validation, Warned
 from engine.runs.folder import RunFolder
 from engine.training.checkpointing.checkpoint_files import read_checkpoint
-from tests.engine.machines.conftest import QUICK, Bed, assert_same_training, events_of
+from tests.engine.machines.conftest import QUICK, SimulatedMachines, assert_same_training, events_of
 from tests.support.machines import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -42,24 +42,24 @@ NAMED_S = 15.0
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_two_machines_train_like_one(bed: Bed, setting: str) -> None:
+def test_two_machines_train_like_one(bed: SimulatedMachines, setting: str) -> None:
     flags = (*SETTINGS[setting], "--epochs", "3")
     remote, local = bed.train(ON_TWO, *flags), bed.train(ON_ONE, *flags)
     assert_same_training(remote, local, steps=18)
     assert {path.name for path in remote.checkpoints.iterdir()} == {path.name for path in local.checkpoints.iterdir()}
     assert events_of(remote, "predicted")
     assert [event.code for event in _warnings(remote)] == [event.code for event in _warnings(local)]
-    assert bed.left() == []
+    assert bed.list_leftovers() == []
 
 
-def test_head_may_train_too(bed: Bed) -> None:
+def test_head_may_train_too(bed: SimulatedMachines) -> None:
     local = bed.train("cpu,cpu", "--strategy", "ddp", "--epochs", "2")
     for devices in ("cpu,node1:cpu", "node2:cpu,cpu", "node1:cpu,node1:cpu"):
         assert_same_training(bed.train(devices, "--strategy", "ddp", "--epochs", "2"), local, steps=12)
-        assert bed.left() == []
+        assert bed.list_leftovers() == []
 
 
-def test_run_listens_only_on_chosen_address(bed: Bed) -> None:
+def test_run_listens_only_on_chosen_address(bed: SimulatedMachines) -> None:
     for name in bed.names:
         as_debian = bed.folder / f"hosts-{name}"
         as_debian.write_text(f"127.0.0.1 localhost\n127.0.1.1 {name}\n")
@@ -72,12 +72,12 @@ def test_run_listens_only_on_chosen_address(bed: Bed) -> None:
     port = text.split("port ")[1].split(",")[0]
     assert f"{bed.address('node1')}:{port}" in bed.find_listening_addresses("node1")
     bed.stop(run)
-    assert bed.left() == []
+    assert bed.list_leftovers() == []
     for name in bed.names:
         bed.reboot(name)
 
 
-def test_run_restarts_after_killed_node_or_worker(bed: Bed) -> None:
+def test_run_restarts_after_killed_node_or_worker(bed: SimulatedMachines) -> None:
     run = bed.begin("node1:cpu,node2:cpu", "--strategy", "ddp")
     for number, (name, target) in enumerate((("node2", "node"), ("node1", "worker"))):
         victims = {process.name(): process for process in bed.find_processes(name)}
@@ -90,10 +90,10 @@ def test_run_restarts_after_killed_node_or_worker(bed: Bed) -> None:
         assert event.time - started < NAMED_S
         _assert_resumes(run)
     bed.stop(run)
-    assert bed.left() == []
+    assert bed.list_leftovers() == []
 
 
-def test_devices_of_a_machine_belong_to_one_run(bed: Bed) -> None:
+def test_devices_of_a_machine_belong_to_one_run(bed: SimulatedMachines) -> None:
     run = bed.begin("node1:cpu,node1:cpu", "--strategy", "ddp")
     line = f"footplate train {bed.images} {shlex.join(QUICK)} --devices cpu --epochs 1"
     with bed.start_on("node1", line) as local:
@@ -105,7 +105,7 @@ def test_devices_of_a_machine_belong_to_one_run(bed: Bed) -> None:
     shutil.rmtree(bed.home_of("node1") / "runs")
 
 
-def test_short_network_failure_is_tolerated(bed: Bed) -> None:
+def test_short_network_failure_is_tolerated(bed: SimulatedMachines) -> None:
     run = bed.begin("node1:cpu,node2:cpu", "--strategy", "ddp")
     bed.unplug("node2")
     time.sleep(5)  # duration of the network failure, which can't be awaited
@@ -114,11 +114,11 @@ def test_short_network_failure_is_tolerated(bed: Bed) -> None:
     wait_until(lambda: _step(run) > step + 20, 30, "it does not go on")
     assert not events_of(run, "restarting")
     bed.stop(run)
-    assert bed.left() == []
+    assert bed.list_leftovers() == []
 
 
 @pytest.mark.parametrize("how", ["power", "network"])
-def test_run_restarts_when_lost_machine_returns(bed: Bed, how: str) -> None:
+def test_run_restarts_when_lost_machine_returns(bed: SimulatedMachines, how: str) -> None:
     run = bed.begin("node1:cpu,node2:cpu", "--strategy", "ddp")
     started = time.time()
     if how == "power":
@@ -142,10 +142,10 @@ def test_run_restarts_when_lost_machine_returns(bed: Bed, how: str) -> None:
     _assert_resumes(run)
     bed.stop(run)
     assert run.state() == "stopped"
-    assert bed.left() == []
+    assert bed.list_leftovers() == []
 
 
-def test_fewer_machines_train_like_fewer_devices(bed: Bed) -> None:
+def test_fewer_machines_train_like_fewer_devices(bed: SimulatedMachines) -> None:
     flags = ("--strategy", "ddp", "--epochs", "120", "--learning-rate", "0.0005")
     run = bed.begin(ON_TWO, *flags, "--on-lost-device", "fewer")
     bed.power_off("node2")
@@ -168,10 +168,10 @@ def test_fewer_machines_train_like_fewer_devices(bed: Bed) -> None:
     shutil.rmtree(bed.home_of("node2") / "nodes")  # simulates a disk that lost its files in the power failure
     bed.plug_in("node2")
     bed.boot("node2")
-    assert bed.left() == []
+    assert bed.list_leftovers() == []
 
 
-def test_run_waits_for_required_machine(bed: Bed) -> None:
+def test_run_waits_for_required_machine(bed: SimulatedMachines) -> None:
     run = bed.begin(ON_TWO, *SETTINGS["hsdp"], "--on-lost-device", "fewer")
     bed.power_off("node2")
     wait_until(lambda: any("It is needed:" in one.message for one in _warnings(run)), 120, "it does not wait")
@@ -179,7 +179,7 @@ def test_run_waits_for_required_machine(bed: Bed) -> None:
     bed.boot("node2")
     _assert_resumes(run)
     bed.stop(run)
-    assert bed.left() == []
+    assert bed.list_leftovers() == []
 
 
 def _assert_resumes(run: RunFolder) -> None:

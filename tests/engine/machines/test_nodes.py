@@ -80,7 +80,10 @@ class Transfers:
 
 
 class Run:
-    """Run on this machine, node1 (two ranks) and node2. `without` is the answer to which job could do without one."""
+    """Run on this machine, node1 (two ranks) and node2.
+
+    `without` is the result of `job_without_machine`: the job without a machine, or the reason why it is needed.
+    """
 
     def __init__(self, attempt: int, job: Job = JOB) -> None:
         self.events: list[AnyEvent] = []
@@ -109,7 +112,7 @@ class Run:
         return [node.link for node in self.nodes.nodes]  # type: ignore[misc]
 
     def report_facts(self, *changes: dict[str, Any]) -> None:
-        """Let all machines report their facts. `changes` are those of each machine."""
+        """Let all machines report their facts. `changes[i]` overrides the facts of machine i."""
         for number, link in enumerate(self.links()):
             values = {"versions": VERSIONS, "inputs": {"dataset": DATASET}, "time": 0.0, "free_bytes": 1}
             values |= {"address": f"10.0.0.{number}", "client_address": "10.0.0.9"} if number else {}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.machines.faults import KINDS, FaultyBed, faults, train_with_fault
+from tests.engine.machines.faults import KINDS, FaultyMachines, draw_faults, train_with_fault
 from tests.support.machines import find_obstacle
 
 SEED = 5
@@ -20,9 +20,9 @@ def test_random_faults_keep_weights_or_fail_clearly() -> None:
     if why := find_obstacle():
         pytest.skip(why)
     folder = Path(tempfile.mkdtemp(prefix="fpb"))
-    bed = FaultyBed(folder)
+    bed = FaultyMachines(folder)
     try:
-        for fault in faults(SEED, len(KINDS), bed.names, bed.seconds):
+        for fault in draw_faults(SEED, len(KINDS), bed.names, bed.seconds):
             train_with_fault(bed, fault)
     finally:
         bed.close()

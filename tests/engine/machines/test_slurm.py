@@ -31,7 +31,7 @@ LONG = ("--epochs", "200")
 """Flags for a training that takes longer than SLURM waits before it sends its warning signal."""
 
 
-class Bed(Slurm):
+class SlurmCluster(Slurm):
     """SLURM cluster, a dataset, and the runs that were submitted."""
 
     def __init__(self, folder: Path) -> None:
@@ -74,7 +74,7 @@ class Bed(Slurm):
         logs = [run.path / name for name in ("slurm.log", "supervisor.log", "node-1.log")]
         return "\n".join(f"{log.name}: {log.read_text()}" for log in logs if log.exists())
 
-    def left(self) -> list[str]:
+    def list_leftovers(self) -> list[str]:
         """Return descriptions of the run processes and files that remain on the nodes."""
         found = []
         for process in psutil.process_iter():
@@ -86,25 +86,25 @@ class Bed(Slurm):
 
 
 @pytest.fixture(scope="module")
-def bed() -> Iterator[Bed]:
+def bed() -> Iterator[SlurmCluster]:
     if why := find_obstacle():
         pytest.skip(why)
     folder = Path(tempfile.mkdtemp(prefix="fps"))
-    bed = Bed(folder)
+    bed = SlurmCluster(folder)
     yield bed
     bed.close()
     shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(bed: Bed) -> RunFolder:
+def undisturbed(bed: SlurmCluster) -> RunFolder:
     run = bed.submit(*LONG)
     bed.until_over(run, 600)
     assert run.state() == "completed", bed.log_of(run)
     return run
 
 
-def test_two_slurm_nodes_train_like_one_machine(bed: Bed) -> None:
+def test_two_slurm_nodes_train_like_one_machine(bed: SlurmCluster) -> None:
     remote = bed.submit("--epochs", "3")
     bed.until_over(remote)
     assert bed.state(remote) == "COMPLETED", bed.log_of(remote)
@@ -119,11 +119,11 @@ def test_two_slurm_nodes_train_like_one_machine(bed: Bed) -> None:
     assert job.parallel.devices == ("cpu", "slurm:n2:cpu")
     assert f"{remote.run_id}" in known
     assert "completed" in known
-    assert bed.left() == []
+    assert bed.list_leftovers() == []
 
 
 @pytest.mark.parametrize("host", ["", "login"])
-def test_pending_run_shows_reason_and_can_be_stopped(bed: Bed, host: str) -> None:
+def test_pending_run_shows_reason_and_can_be_stopped(bed: SlurmCluster, host: str) -> None:
     bed.ask("scontrol", "update", f"nodename={','.join(NODES)}", "state=drain", "reason=test")
     run = bed.submit(*LONG, "--slurm-host", host)
     assert run.state() == "waiting"
@@ -138,10 +138,10 @@ def test_pending_run_shows_reason_and_can_be_stopped(bed: Bed, host: str) -> Non
     assert bed.state(run) == "CANCELLED"
     assert run.state() == "stopped"
     bed.ask("scontrol", "update", f"nodename={','.join(NODES)}", "state=resume")
-    assert bed.left() == []
+    assert bed.list_leftovers() == []
 
 
-def test_running_run_is_stopped_from_another_machine(bed: Bed) -> None:
+def test_running_run_is_stopped_from_another_machine(bed: SlurmCluster) -> None:
     run = bed.submit("--epochs", "9000", "--slurm-host", "login")
     bed.until_training(run)
     assert "running (job" in bed.footplate("runs", elsewhere=True).stdout
@@ -155,11 +155,13 @@ def test_running_run_is_stopped_from_another_machine(bed: Bed) -> None:
     refused = bed.footplate("resume", run.run_id)
     assert refused.returncode == 2
     assert "sbatch slurm.sh" in refused.stderr
-    assert bed.left() == []
+    assert bed.list_leftovers() == []
 
 
 @pytest.mark.parametrize("warned_by", ["preemption", "time limit"])
-def test_warned_run_is_requeued_and_continues_exactly(bed: Bed, undisturbed: RunFolder, warned_by: str) -> None:
+def test_warned_run_is_requeued_and_continues_exactly(
+    bed: SlurmCluster, undisturbed: RunFolder, warned_by: str
+) -> None:
     run = bed.submit(*LONG)
     bed.until_training(run)
     if warned_by == "preemption":
@@ -183,10 +185,10 @@ def test_warned_run_is_requeued_and_continues_exactly(bed: Bed, undisturbed: Run
     assert any(isinstance(event, CheckpointSaved) for event in events_of(run, "checkpoint"))
     is_ours, theirs = (read_checkpoint(each.checkpoints / "last.pt")[0]["model"] for each in (run, undisturbed))
     torch.testing.assert_close(is_ours, theirs, rtol=0, atol=0)
-    assert bed.left() == []
+    assert bed.list_leftovers() == []
 
 
-def test_refused_submission_leaves_no_run(bed: Bed) -> None:
+def test_refused_submission_leaves_no_run(bed: SlurmCluster) -> None:
     before = sorted((bed.home / "runs").iterdir())
     done = bed.footplate("submit", str(bed.images), *QUICK, *ON_TWO, "--partition", "nowhere")
     assert done.returncode == 2

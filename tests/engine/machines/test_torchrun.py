@@ -10,7 +10,7 @@ import pytest
 
 from engine.contract.command import torchrun_lines
 from engine.contract.job import Job, job_from_values
-from tests.engine.machines.conftest import QUICK, Bed, assert_same_training
+from tests.engine.machines.conftest import QUICK, SimulatedMachines, assert_same_training
 
 FLAGS = ("--strategy", "ddp", "--epochs", "2")
 
@@ -54,7 +54,7 @@ def test_torchrun_lines_of_several_machines(separate_home: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("devices", ["cpu,cpu", "node1:cpu,node2:cpu"])
-def test_torchrun_trains_like_footplate(bed: Bed, devices: str) -> None:
+def test_torchrun_trains_like_footplate(bed: SimulatedMachines, devices: str) -> None:
     here = bed.train("cpu,cpu", *FLAGS)
     printed = bed.footplate("torchrun", str(bed.images), *QUICK, "--devices", devices, *FLAGS)
     assert printed.returncode == 0, printed.stderr

@@ -53,7 +53,7 @@ class Pair:
         self.transfers = FileTransfers(self.run, command, self.run.path / "node-0.log", 3)
         return self.transfers
 
-    def finish(self, start: Callable[[Callable[[str], None]], None]) -> str:
+    def run_transfer(self, start: Callable[[Callable[[str], None]], None]) -> str:
         """Start a transfer and wait until it ends. Return its error message, which is "" if it succeeds.
 
         `start` gets a callback for the error message.
@@ -67,7 +67,7 @@ class Pair:
     def fetch(self, path: str, saved: CheckpointSaved | None = None) -> str:
         assert self.transfers is not None
         transfers = self.transfers
-        return self.finish(lambda on_done: transfers.fetch(path, on_done, saved))
+        return self.run_transfer(lambda on_done: transfers.fetch(path, on_done, saved))
 
     def save(self, step: int) -> CheckpointSaved:
         """Save last.pt on the other machine, as its worker would."""
@@ -158,12 +158,12 @@ def test_sent_file_arrives_and_equal_file_is_linked(pair: Pair, tmp_path: Path) 
     source = tmp_path / "source.pt"
     source.write_bytes(bytes(range(256)) * 9000)
     for path in (RESUME, "checkpoints/best.pt"):
-        assert pair.finish(lambda on_done, path=path: transfers.send(path, source, lambda: "", on_done)) == ""  # type: ignore[misc]
+        assert pair.run_transfer(lambda on_done, path=path: transfers.send(path, source, lambda: "", on_done)) == ""  # type: ignore[misc]
         assert (pair.remote / path).read_bytes() == source.read_bytes()
     (pair.remote / LAST).write_text("newer")
     source.write_text("newer")
     digest = file_sha256(source)
-    assert pair.finish(lambda on_done: transfers.send(RESUME, source, lambda: digest, on_done)) == ""
+    assert pair.run_transfer(lambda on_done: transfers.send(RESUME, source, lambda: digest, on_done)) == ""
     assert (pair.remote / RESUME).samefile(pair.remote / LAST)
 
 
@@ -173,13 +173,13 @@ def test_refused_file_reports_reason(pair: Pair, tmp_path: Path) -> None:
     (pair.remote / "checkpoints").write_text("a file instead of a folder")
     source = tmp_path / "source.pt"
     source.write_bytes(bytes(1 << 22))
-    error = pair.finish(lambda on_done: transfers.send("checkpoints/best.pt", source, lambda: "", on_done))
+    error = pair.run_transfer(lambda on_done: transfers.send("checkpoints/best.pt", source, lambda: "", on_done))
     assert "exist" in error or "directory" in error
 
 
 def test_stop_waits_for_copied_files_until_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "STOP_S", 0.2)
-    connected = Connected(tmp_path, python(SILENT))
+    connected = ConnectedLink(tmp_path, python(SILENT))
     group = groups.Group(lambda _event: None, connected.selector, 1, LIMITS)
     spec = WorkerSpec(
         run_folder=str(tmp_path), job=Job(), rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1
@@ -223,7 +223,7 @@ def python(script: str) -> list[str]:
     return [sys.executable, "-c", script]
 
 
-class Connected:
+class ConnectedLink:
     """Connection to a local command, which takes the place of ssh."""
 
     def __init__(self, folder: Path, command: Sequence[str]) -> None:
@@ -246,7 +246,7 @@ class Connected:
 
 def test_heartbeats_are_sent_while_supervisor_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "KEEP_ALIVE_S", 0.05)
-    connected = Connected(tmp_path, python(ECHO))
+    connected = ConnectedLink(tmp_path, python(ECHO))
     wait_until(lambda: bool(connected.selector.select(0)), 20, "the other end gets no heartbeats")
     assert not connected.messages  # this thread hasn't read anything in the meantime
     connected.poll()
@@ -256,7 +256,7 @@ def test_heartbeats_are_sent_while_supervisor_is_busy(tmp_path: Path, monkeypatc
 
 def test_only_silence_of_other_end_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "LOST_S", 0.5)
-    talking, silent = (Connected(tmp_path, python(each)) for each in (TALKING, SILENT))
+    talking, silent = (ConnectedLink(tmp_path, python(each)) for each in (TALKING, SILENT))
     for each in (talking, silent):
         wait_until(lambda each=each: each.poll() or each.link.has_answered, 20, "it does not start")  # type: ignore[misc]
     time.sleep(0.6)  # the supervisor is busy
@@ -273,7 +273,7 @@ def test_slow_start_names_its_part(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ssh.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(links, "START_S", 0.3)
-    connected = Connected(tmp_path, links.remote_command(Host(name="node1"), "node"))
+    connected = ConnectedLink(tmp_path, links.remote_command(Host(name="node1"), "node"))
     wait_until(lambda: connected.poll() or bool(connected.link.silence_reason("node1")), 20, "it never counts as lost")
     assert slow in connected.link.silence_reason("node1")
     connected.close()
@@ -287,7 +287,7 @@ def test_shell_starts_footplate_in_its_environment(tmp_path: Path) -> None:
     host = Host(name="node1", folder=str(tmp_path), environment=("NCCL_DEBUG=a b",))
     arguments = links.remote_command(host, "node")
     line = " ".join(arguments[arguments.index("node1") + 1 :])  # as ssh passes it to the login shell
-    connected = Connected(tmp_path, ["sh", "-c", line])
+    connected = ConnectedLink(tmp_path, ["sh", "-c", line])
     wait_until(connected.poll, 20, "it does not end")
     assert connected.messages == [NodeFailed(cause="node a b")]
     connected.close()

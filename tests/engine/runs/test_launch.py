@@ -31,8 +31,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[RunFolder]:
     return runs
 
 
-def stopped_preloader() -> tuple[Preloader, int]:
-    """Return a preloader that appears to be ready although its child is suspended, and the child's process id."""
+def start_suspended_preloader() -> tuple[Preloader, int]:
+    """Start a preloader that appears to be ready although its child is suspended. Return it and the child's pid."""
     before = set(psutil.Process().children())
     preloader = Preloader()
     preloader.start()
@@ -49,7 +49,7 @@ def test_killed_preloaders_pending_run_is_started(
     tmp_path: Path, started: list[RunFolder], recover: Callable[[Preloader], None]
 ) -> None:
     run = RunFolder(tmp_path)
-    preloader, pid = stopped_preloader()
+    preloader, pid = start_suspended_preloader()
     preloader.start_run(run)
     assert not started
     os.kill(pid, signal.SIGKILL)
@@ -65,7 +65,7 @@ def test_preloader_that_hangs_is_killed_on_close(
     tmp_path: Path, started: list[RunFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch, "_EXIT_TIMEOUT_S", 0.05)
-    preloader, pid = stopped_preloader()
+    preloader, pid = start_suspended_preloader()
     run = RunFolder(tmp_path)
     preloader.start_run(run)
     preloader.close()
@@ -75,7 +75,7 @@ def test_preloader_that_hangs_is_killed_on_close(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="supervisors are forked on Linux only")
 def test_run_is_started_although_dead_preloaders_pipe_is_open(tmp_path: Path, started: list[RunFolder]) -> None:
-    preloader, pid = stopped_preloader()
+    preloader, pid = start_suspended_preloader()
     pipes = [os.open(f"/proc/{pid}/fd/{fd}", flags) for fd, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY))]
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie", "the child to go")

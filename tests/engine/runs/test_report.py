@@ -37,14 +37,14 @@ CUDA error: out of memory on /dev/nvidia0, driver 580.65.06
 
 
 @pytest.fixture
-def user(monkeypatch: pytest.MonkeyPatch) -> None:
+def fixed_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace the user name and the machine name with fixed ones."""
     monkeypatch.setenv("HOME", "/home/anna")
     monkeypatch.setattr(getpass, "getuser", lambda: "anna")
     monkeypatch.setattr(socket, "gethostname", lambda: "klinik7.example.org")
 
 
-def test_report_contains_no_secrets(user: None, tmp_path: Path) -> None:
+def test_report_contains_no_secrets(fixed_user: None, tmp_path: Path) -> None:
     job = Job.from_fields(
         dataset="/data/Patient Data/tumours", model="/home/anna/own stuff/secretnet.py", name="night shift"
     )
@@ -95,7 +95,7 @@ def test_report_contains_no_secrets(user: None, tmp_path: Path) -> None:
     assert target.stat().st_mode & 0o777 == 0o600
 
 
-def test_report_names_the_newest_runs_by_aliases(user: None) -> None:
+def test_report_names_the_newest_runs_by_aliases(fixed_user: None) -> None:
     runs = []
     for number in range(1, 6):
         run = create_run(Job.from_fields(dataset=f"/data/flora{number}", name=f"maple{number}"))
@@ -129,7 +129,7 @@ def test_report_to_missing_folder_is_refused(tmp_path: Path) -> None:
         write_report({"doctor.txt": "ok"}, tmp_path / "missing" / "report.zip")
 
 
-def test_redactor_keeps_parts_of_words(user: None) -> None:
+def test_redactor_keeps_parts_of_words(fixed_user: None) -> None:
     redactor = Redactor([("cat", "<class>"), ("cat-2", "<other>"), ("night shift", "<tag>")])
     assert redactor.redact("night shift and night%20shift") == "<tag> and <tag>"
     assert redactor.redact('cat-2, cat-3, "/a, b (c)/d"') == '<other>, <class>-3, "<path>"'

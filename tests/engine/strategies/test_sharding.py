@@ -17,7 +17,7 @@ from engine.strategies.sharding import UsedParameters, separate_blocks, tied_vie
 from engine.torch_compat import reduce_unused_parameters
 
 
-class Some(nn.Module):
+class PartlyUsedModel(nn.Module):
     """Model with three layers: the first is always used, the second on request, and the third never."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ def mesh() -> Iterator[DeviceMesh]:
 
 
 def test_sharded_layers_move_only_if_used(mesh: DeviceMesh) -> None:
-    model = Some()
+    model = PartlyUsedModel()
     group = fully_shard(model, mesh=mesh)
     reduce_unused_parameters(group)
     used = UsedParameters(model, [group], Collectives())

@@ -77,7 +77,7 @@ def test_single_rank_gets_the_batch() -> None:
     assert strategy.remarks == []
 
 
-class _Slower(Collectives):
+class _CollectivesWithSlowerRanks(Collectives):
     """Collectives with two other ranks, which train 10 and 20 images per second."""
 
     def all_reduce_sum(self, values: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ class _Slower(Collectives):
 def test_shares_follow_the_speeds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed, "measure_images_per_second", lambda *_: 30.0)
     strategy = DataParallelProcesses(make_worker_spec(Job.from_fields(strategy="ddp", devices=("cpu",) * 3)))
-    strategy.resolved_job, strategy.collectives = ResolvedJob(strategy.spec.job), _Slower()
+    strategy.resolved_job, strategy.collectives = ResolvedJob(strategy.spec.job), _CollectivesWithSlowerRanks()
     balance(strategy, _model(), make_classification_objective(), (3, 16, 16))
     assert strategy.shares == strategy.resolved_job.shares == (30 / 60, 10 / 60, 20 / 60)
     (remark,) = strategy.remarks

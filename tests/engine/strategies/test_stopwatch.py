@@ -171,10 +171,10 @@ def device(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Device:
     return device
 
 
-def device_step(watch: Stopwatch, device: Device, *, host_s: float, read_s: float = 0.0, **given: float) -> None:
+def simulate_step(watch: Stopwatch, device: Device, *, host_s: float, read_s: float = 0.0, **given: float) -> None:
     """Simulate a step: the host waits `read_s` for images, and then takes `host_s` to submit work to the device.
 
-    `given` maps each phase of the step to the time of its work on the device.
+    `given` maps each phase of the step to the seconds of its work on the device.
     """
     watch.mark("logging")
     device.clock.now += read_s
@@ -195,7 +195,7 @@ def gpu_watch(device: Device) -> DeviceStopwatch:
 
 def test_gpu_stopwatch_does_not_wait(gpu_watch: DeviceStopwatch, device: Device) -> None:
     for _ in range(40):
-        device_step(gpu_watch, device, host_s=0.01, forward=0.02, backward=0.04, optimizer=0.01)
+        simulate_step(gpu_watch, device, host_s=0.01, forward=0.02, backward=0.04, optimizer=0.01)
         device.clock.now = max(device.clock.now, device.free_at - 0.1)  # the host is never further ahead
     times = gpu_watch.take()
     assert times is not None
@@ -208,7 +208,7 @@ def test_gpu_stopwatch_does_not_wait(gpu_watch: DeviceStopwatch, device: Device)
 
 def test_gpu_stopwatch_counts_missing_images_as_data(gpu_watch: DeviceStopwatch, device: Device) -> None:
     for _ in range(40):
-        device_step(gpu_watch, device, host_s=0.001, read_s=0.1, forward=0.02, backward=0.04)
+        simulate_step(gpu_watch, device, host_s=0.001, read_s=0.1, forward=0.02, backward=0.04)
     device.clock.now += 1
     times = gpu_watch.take()
     assert times is not None
@@ -218,7 +218,7 @@ def test_gpu_stopwatch_counts_missing_images_as_data(gpu_watch: DeviceStopwatch,
 
 def test_gpu_stopwatch_counts_slow_host_as_starved(gpu_watch: DeviceStopwatch, device: Device) -> None:
     for _ in range(40):
-        device_step(gpu_watch, device, host_s=0.05, forward=0.001, backward=0.001, optimizer=0.001)
+        simulate_step(gpu_watch, device, host_s=0.05, forward=0.001, backward=0.001, optimizer=0.001)
         device.clock.now += 0.01
     times = gpu_watch.take()
     assert times is not None
@@ -242,7 +242,7 @@ def test_gpu_stopwatch_samples_steps(clock: Clock, monkeypatch: pytest.MonkeyPat
     for _ in range(10):
         before = len(watch._sampled)
         for _ in range(1000):
-            device_step(watch, device, host_s=0.001, forward=0.0005, backward=0.0005)
+            simulate_step(watch, device, host_s=0.001, forward=0.0005, backward=0.0005)
         sampled += len(watch._sampled) - before
         clock.now += 0.1
         times = watch.take()
@@ -254,10 +254,10 @@ def test_gpu_stopwatch_samples_steps(clock: Clock, monkeypatch: pytest.MonkeyPat
 
 def test_gpu_stopwatch_skips_profiled_steps(gpu_watch: DeviceStopwatch, device: Device) -> None:
     for _ in range(10):
-        device_step(gpu_watch, device, host_s=0.01, forward=0.01, backward=0.01)
+        simulate_step(gpu_watch, device, host_s=0.01, forward=0.01, backward=0.01)
         device.clock.now = max(device.clock.now, device.free_at)
         gpu_watch.skip()
-        device_step(gpu_watch, device, host_s=5.0, forward=0.01)
+        simulate_step(gpu_watch, device, host_s=5.0, forward=0.01)
     times = gpu_watch.take()
     assert times is not None
     assert (times.steps, times.step_s) == (10, pytest.approx(0.0295)), "nine of them wait for the skipped steps"

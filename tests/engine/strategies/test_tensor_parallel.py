@@ -93,7 +93,7 @@ def test_layer_pairs_are_divisible() -> None:
 def test_tensor_parallel_trains_equally(
     job: Make, start: Start, model_file: WriteModel, strategy: str, cpus: int
 ) -> None:
-    """Train with everything that a checkpoint can contain."""
+    """Train with gradient clipping, weight decay, layer-wise learning rate decay, and weight averaging."""
     fields: dict[str, Any] = {"optimizer": "adamw", "learning_rate": 0.003, "schedule": "none", "ema_decay": 0.9}
     fields |= {"clip_norm": 0.5, "epochs": 2, "weight_decay": 0.1, "decay_norms": False, "layer_decay": 0.8}
     if cpus == 4:  # groups with unequal shares and separate random numbers

@@ -30,7 +30,7 @@ from tests.engine.supervisor.tiny_worker import step_metrics
 from tests.support.served import LocalServer
 
 
-def raw_client(supervised: Supervised) -> socket.socket:
+def connect_without_hello(supervised: Supervised) -> socket.socket:
     """Connect to the run without sending anything."""
     wait_until(lambda: supervised.run.supervisor() is not None, "the supervisor")
     content = supervised.run.supervisor()
@@ -45,7 +45,7 @@ def raw_client(supervised: Supervised) -> socket.socket:
     return client
 
 
-def last_line(client: socket.socket) -> dict[str, object]:
+def read_last_message(client: socket.socket) -> dict[str, object]:
     """Return the last message that the server sent before it closed the connection."""
     data = b""
     try:

@@ -31,7 +31,7 @@ from engine.runs.folder import RunFolder
 
 
 class Tiny:
-    """Worker that the name of the job makes behave in a certain way."""
+    """Worker for tests of the supervisor. The name of the job selects its behavior."""
 
     def __init__(self, spec: WorkerSpec, channel: socket.socket) -> None:
         self.spec = spec
@@ -48,7 +48,7 @@ class Tiny:
         return not data or any(isinstance(TO_WORKER.decode(line), Stop | Pause) for line in self.frames.feed(data))
 
     def echo(self) -> bool:
-        """Report each command until a stop or pause. Die by Adjust, and claim an unsaved state after CheckpointNow."""
+        """Report each command until Stop or Pause. Adjust kills the worker, and CheckpointNow reports an unsaved state."""
         while True:
             for line in self.frames.feed(self.channel.recv(4096)):
                 command = TO_WORKER.decode(line)

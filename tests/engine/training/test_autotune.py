@@ -32,7 +32,7 @@ LONG = 1000
 """Number of steps of a run that is long enough for trials."""
 
 
-def _needless() -> None:
+def _waste_time() -> None:
     """Keep the CPU busy for much longer than a small network needs."""
     end = time.thread_time() + 0.2
     while time.thread_time() < end:
@@ -43,19 +43,22 @@ class SlowWhen(nn.Module):
     """Network that wastes time on inputs for which `slow` returns True. `calls` is the number of its forward passes."""
 
     def __init__(
-        self, slow: Callable[[Tensor], bool], body: nn.Module | None = None, needless: Callable[[], None] = _needless
+        self,
+        slow: Callable[[Tensor], bool],
+        body: nn.Module | None = None,
+        waste_time: Callable[[], None] = _waste_time,
     ) -> None:
         super().__init__()
         layers = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Flatten(), nn.Linear(784, 5)
         self.body = body or nn.Sequential(*layers)
         self.slow = slow
-        self.needless = needless
+        self.waste_time = waste_time
         self.calls = 0
 
     def forward(self, x: Tensor) -> Tensor:
         self.calls += 1
         if self.slow(x):
-            self.needless()
+            self.waste_time()
         logits: Tensor = self.body(x)
         return logits
 
@@ -516,8 +519,8 @@ def test_compile_lasts_until_unfreezing(
     assert chosen.why.startswith("it was compiled for the frozen model")
 
 
-class SlowInOneWay(nn.Module):
-    """Network that is slow if it is compiled, or slow if it isn't."""
+class SlowIfCompiledOrNot(nn.Module):
+    """Network that is slow only when it is compiled, or only when it isn't if `compiled` is False."""
 
     def __init__(self, *, compiled: bool) -> None:
         super().__init__()
@@ -543,7 +546,7 @@ def test_autotune_keeps_compile_only_if_faster(
     monkeypatch.setattr("engine.training.autotune.COMPILING_S", 0.0)
     # Torch's progress bar would leave a thread running.
     monkeypatch.setattr("torch.hub.tqdm.monitor_interval", 0, raising=False)
-    model = SlowInOneWay(compiled=choice == "off")
+    model = SlowIfCompiledOrNot(compiled=choice == "off")
     decided = AutotuneResult(model, memory_format="contiguous")
     decided.strategy.wrap(model, make_classification_objective(), SHAPE, ResolvedJob(decided.job))
     try:

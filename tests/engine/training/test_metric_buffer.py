@@ -50,8 +50,11 @@ def test_first_bad_step_is_named() -> None:
     assert [(error.step, "is kept" in str(error)) for error in errors] == [(7, True), (7, False)]
 
 
-class _WithOther(Collectives):
-    """Collectives with another rank, which loads no data. Its first step with a bad loss is `bad_step`."""
+class _CollectivesWithDatalessRank(Collectives):
+    """Collectives with another rank, which loads no data.
+
+    `bad_step` is the other rank's first step with a loss that is not finite, or 0 if there is none.
+    """
 
     bad_step = 0
     known = 1.0  # 1 if the other rank counts correct predictions
@@ -65,7 +68,7 @@ class _WithOther(Collectives):
 
 def test_step_report_sums_over_all_ranks() -> None:
     strategy = SingleDevice(make_worker_spec(Job.from_fields(devices=("cpu", "cpu"), strategy="ddp")))
-    strategy.collectives, strategy.model = (other := _WithOther()), nn.Module()
+    strategy.collectives, strategy.model = (other := _CollectivesWithDatalessRank()), nn.Module()
     strategy.model.loss_names = ("box", "class")  # type: ignore[assignment]
     events: list[Event] = []
     report = StepReport(strategy, events.append, lambda: True)

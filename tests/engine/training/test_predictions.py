@@ -137,8 +137,8 @@ def test_predictions_keep_batches_with_unequal_box_counts(tmp_path: Path, monkey
     assert sent[1] == Predicted(epoch=2, step=20, samples=tuple(expected), legend=LEGEND)
 
 
-class _Ramps:
-    """Images, or samples for `PickedSamples`. Number 4 can't be read."""
+class _RampImages:
+    """Ten images whose pixels ascend from their index, or ten samples for `PickedSamples`. Number 4 can't be read."""
 
     planes, mirror = 0, True
 
@@ -158,8 +158,8 @@ def test_picked_samples_can_be_read_by_every_rank() -> None:
     def agree(flags: Sequence[int]) -> list[int]:
         return [1, *flags[1:]]  # another rank can't read the first one
 
-    samples = PickedSamples(_Ramps(), 5, all_reduce_max=agree)  # type: ignore[arg-type]
-    images = PickedImages(_Ramps(), 5, 6, 1, middle=2, all_reduce_max=agree)  # type: ignore[arg-type]
+    samples = PickedSamples(_RampImages(), 5, all_reduce_max=agree)  # type: ignore[arg-type]
+    images = PickedImages(_RampImages(), 5, 6, 1, middle=2, all_reduce_max=agree)  # type: ignore[arg-type]
     assert [samples.load(number, 9) for number in range(len(samples))] == [(2, 0), (6, 0), (8, 0)]
     assert [images.path(number) for number in range(len(images))] == ["2.png", "6.png", "8.png"]
     assert images.get_drawing_input(1)[..., 0].tolist() == [[20, 21], [26, 27]]

@@ -21,7 +21,7 @@ from engine.training.report import QUEUE_LIMIT, Reporter
 METRICS = {"epoch": 1, "loss": 1.0, "learning_rate": 0.1, "images_per_second": 1.0, "data_wait_s": 0.0}
 
 
-class Ends:
+class ChannelEnds:
     """Both ends of a channel. The event `ended` is set when the reporter notices that the channel is closed."""
 
     def __init__(self) -> None:
@@ -46,15 +46,15 @@ class Ends:
 
 
 @pytest.fixture
-def ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ends]:
+def ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChannelEnds]:
     monkeypatch.setattr(report, "HEARTBEAT_S", 0.1)
-    ends = Ends()
+    ends = ChannelEnds()
     yield ends
     ends.supervisor.close()
     ends.reporter.close()
 
 
-def test_reporter_drops_only_metrics_without_blocking(ends: Ends) -> None:
+def test_reporter_drops_only_metrics_without_blocking(ends: ChannelEnds) -> None:
     count = QUEUE_LIMIT * 20
     for step in range(count):
         ends.reporter.send(StepMetrics(step=step, compute_s=0.1, **METRICS))
@@ -82,7 +82,7 @@ def test_reporter_drops_only_metrics_without_blocking(ends: Ends) -> None:
         ("stopping", 7, ["7"]),
     ],
 )
-def test_phase_determines_step_and_whereabouts(ends: Ends, phase: Phase, step: int, numbers: list[str]) -> None:
+def test_phase_determines_step_and_whereabouts(ends: ChannelEnds, phase: Phase, step: int, numbers: list[str]) -> None:
     assert ends.reporter.current_step is None
     ends.reporter.set_step(7)
     ends.reporter.set_phase(phase, "a detail")
@@ -92,7 +92,7 @@ def test_phase_determines_step_and_whereabouts(ends: Ends, phase: Phase, step: i
     assert received == [PhaseChanged(phase=phase, detail="a detail")]
 
 
-def test_only_rank_0_reports_phases(ends: Ends) -> None:
+def test_only_rank_0_reports_phases(ends: ChannelEnds) -> None:
     ends.reporter.rank = 1
     ends.reporter.set_phase("training")
     ends.reporter.send(LogLine(text="a line"))
@@ -100,7 +100,7 @@ def test_only_rank_0_reports_phases(ends: Ends) -> None:
     assert [message for message in ends.rest() if not isinstance(message, Heartbeat)] == [LogLine(text="a line")]
 
 
-def test_reporter_closes_although_nobody_reads(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reporter_closes_although_nobody_reads(ends: ChannelEnds, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "CLOSE_DEADLINE_S", 0.1)
     for _ in range(QUEUE_LIMIT):
         ends.reporter.send(LogLine(text="line " * 1000))
@@ -110,7 +110,7 @@ def test_reporter_closes_although_nobody_reads(ends: Ends, monkeypatch: pytest.M
     assert not closing.is_alive()
 
 
-def test_heartbeat_has_activity_and_duration(ends: Ends) -> None:
+def test_heartbeat_has_activity_and_duration(ends: ChannelEnds) -> None:
     def next_heartbeat(activity: str) -> Heartbeat:
         while True:
             heartbeat = ends.receive()
@@ -139,7 +139,7 @@ def test_heartbeat_has_activity_and_duration(ends: Ends) -> None:
     assert next_heartbeat("step").longest_step_s == longest, "what lies between two epochs is no step"
 
 
-def test_heartbeat_times_single_steps_from_the_second_epoch(ends: Ends) -> None:
+def test_heartbeat_times_single_steps_from_the_second_epoch(ends: ChannelEnds) -> None:
     def longest() -> float:
         heartbeat = ends.receive()
         while not isinstance(heartbeat, Heartbeat):
@@ -157,7 +157,9 @@ def test_heartbeat_times_single_steps_from_the_second_epoch(ends: Ends) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_reporter_sends_the_end_of_preparation_at_once(ends: Ends, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
+def test_reporter_sends_the_end_of_preparation_at_once(
+    ends: ChannelEnds, monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
     ends.reporter.rank = rank
     while not isinstance(ends.receive(), Heartbeat):
         continue
@@ -167,7 +169,7 @@ def test_reporter_sends_the_end_of_preparation_at_once(ends: Ends, monkeypatch: 
         continue
 
 
-def test_heartbeat_locates_a_stuck_main_thread(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heartbeat_locates_a_stuck_main_thread(ends: ChannelEnds, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "INSPECT_S", 0.2)
     ends.reporter.set_activity("step")
     while Path(__file__).name not in (heartbeat := ends.receive()).location:
@@ -176,17 +178,17 @@ def test_heartbeat_locates_a_stuck_main_thread(ends: Ends, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("data", [b"{}\n", b"garbage\n", b'{"type":"stop","extra":1}\n', b"x" * (1 << 20)])
-def test_reporter_exits_on_invalid_commands(ends: Ends, data: bytes) -> None:
+def test_reporter_exits_on_invalid_commands(ends: ChannelEnds, data: bytes) -> None:
     ends.supervisor.sendall(data)
     assert ends.ended.wait(120)
 
 
-def test_reporter_exits_with_its_channel(ends: Ends) -> None:
+def test_reporter_exits_with_its_channel(ends: ChannelEnds) -> None:
     ends.supervisor.close()
     assert ends.ended.wait(120)
 
 
-def test_reporter_commands_set_flags(ends: Ends) -> None:
+def test_reporter_commands_set_flags(ends: ChannelEnds) -> None:
     from engine.contract.protocol import ENCODE
 
     event_received = threading.Event()

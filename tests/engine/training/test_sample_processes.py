@@ -84,7 +84,11 @@ class SumTask(CustomTask):
 
 
 def job(folder: Path, *, extra: str = "[]", before: str = "pass", cpus: int = 1, **fields: Any) -> Job:
-    """Return a job with a task of which each sample is the result of a computation in Python."""
+    """Create a job with a custom task that computes its samples in Python.
+
+    `extra` is the code of a list with the names of additional samples. `before` is code that runs before the datasets
+    are opened.
+    """
     file = folder.parent / "sums.py"
     folder.mkdir(exist_ok=True)
     file.write_text(TASK.replace("{extra}", extra).replace("{before}", before))
@@ -141,7 +145,7 @@ class ForkedServer:
 
 
 def check_samples_and_errors(folder: str) -> int:
-    """Load samples in processes and check them, their errors, and the end of the processes."""
+    """Load samples in processes, and check the samples, the raised errors, and the end of the processes."""
     sample_processes.subprocess.Popen = ForkedServer  # type: ignore[misc, assignment]
     made, this = job(Path(folder), extra=FAILING), psutil.Process()
     logged: list[str] = []

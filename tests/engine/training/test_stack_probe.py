@@ -16,7 +16,7 @@ from engine.training.stack_probe import inspect_stack
 
 
 @contextmanager
-def thread_in(function: Callable[[threading.Event], object]) -> Iterator[int]:
+def run_in_thread(function: Callable[[threading.Event], object]) -> Iterator[int]:
     """Run `function` in a thread, and yield the thread's id. The thread's event is set at the end of the block."""
     end = threading.Event()
     thread = threading.Thread(target=function, args=(end,))
@@ -39,7 +39,7 @@ def test_inspect_stack_finds_working_thread() -> None:
     def forward(end: threading.Event) -> None:
         end.wait()
 
-    with thread_in(forward) as thread:
+    with run_in_thread(forward) as thread:
         state, location = inspect_inside(thread, "forward")
     assert state == "working"
     assert location.startswith(f"forward ({Path(__file__).name}, line ")
@@ -76,7 +76,7 @@ def test_inspect_stack_distinguishes_waiting_and_working(
 ) -> None:
     for is_gpu, state in ((False, on_cpu), (True, on_gpu)):
         monkeypatch.setattr(torch.cuda, "is_initialized", lambda is_gpu=is_gpu: is_gpu)
-        with thread_in(make_blocking_function(file, function)) as thread:
+        with run_in_thread(make_blocking_function(file, function)) as thread:
             assert inspect_inside(thread, function)[0] == state
 
 
@@ -97,7 +97,7 @@ def test_inspect_stack_in_backward_pass() -> None:
         Slow.end = end
         Slow.apply(torch.ones(2, requires_grad=True)).sum().backward()
 
-    with thread_in(step) as thread:
+    with run_in_thread(step) as thread:
         assert inspect_inside(thread, "backward")[0] == "working"
 
 

@@ -25,8 +25,8 @@ DAILY = {("object detection, SSDlite", "strong")}
 ON_ENCODER: dict[str, Any] = {"model": "hed_encoder", "encoder": "resnet18"}
 
 
-def task_fields(kind: str, folder: Path) -> dict[str, Any]:
-    """Write a dataset for a task into `folder`, and return job fields for a run on it."""
+def write_task_dataset(kind: str, folder: Path) -> dict[str, Any]:
+    """Write a dataset for the task `kind` into `folder`, and return the job fields of a run on it."""
     make, fields = TASKS[kind]
     consent = {"model_file_sha256": permit_model_file(Path(fields["model"]))} if fields.get("task") == "custom" else {}
     return fields | consent | {"dataset": str(make(folder / "data", {"train": 12, "val": 4}))}
@@ -41,7 +41,12 @@ def task_fields(kind: str, folder: Path) -> dict[str, Any]:
     ],
 )
 def test_augmentations_work_for_every_task(job: Make, start: Start, tmp_path: Path, kind: str, strength: str) -> None:
-    given = task_fields(kind, tmp_path) | {"epochs": 2, "batch_size": 4, "precision": "fp32", "augmentation": strength}
+    given = write_task_dataset(kind, tmp_path) | {
+        "epochs": 2,
+        "batch_size": 4,
+        "precision": "fp32",
+        "augmentation": strength,
+    }
     group = start(job(**given), every_step=True).completed(300)
     assert len(group.losses) >= 2
     assert all(0 <= loss < 1e4 for loss in group.losses)
@@ -70,7 +75,7 @@ def test_augmentations_work_for_every_task(job: Make, start: Start, tmp_path: Pa
 def test_tasks_train_equally_under_every_strategy(
     job: Make, start: Start, tmp_path: Path, *, kind: str, strategy: str, cpus: int, fields: dict[str, Any]
 ) -> None:
-    given = task_fields(kind, tmp_path) | {"batch_size": 6, "augmentation": "none", "seed": 3} | fields
+    given = write_task_dataset(kind, tmp_path) | {"batch_size": 6, "augmentation": "none", "seed": 3} | fields
     single = start(job(**given), every_step=True).completed(300)
     options = {"microbatches": 2} if strategy == "pipeline" else {}
     group = start(job(cpus, strategy=strategy, **given, **options), every_step=True).completed(300)

@@ -14,7 +14,7 @@ QUICK = ("--interval", "0.1")
 def test_mig_instances_follow_their_gpu(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     MACHINES["mig"].write(nvml_stub)
     sampler = start_sampler(*QUICK, stub=nvml_stub)
-    gpu, first, second, third, other = sampler.until(
+    gpu, first, second, third, other = sampler.wait_for(
         lambda s: bool(s.gpus) and s.gpus[1].sm_active_percent is not None
     ).gpus
     assert (gpu.uuid, gpu.mig_enabled, gpu.mig, gpu.utilization_percent) == (uuid_of(0), True, None, None)
@@ -37,7 +37,7 @@ def test_mig_instance_without_answer_is_dropped(nvml_stub: NvmlStub, start_sampl
         0, 1, memory_error=6
     )  # NVML_ERROR_NOT_FOUND, as of a handle whose instance was destroyed
     nvml_stub.write([gpu_profile(0, mig=1, instances=[instance_profile(0, 0), removed])])
-    gpus = start_sampler(*QUICK, stub=nvml_stub).until(has_gpus).gpus
+    gpus = start_sampler(*QUICK, stub=nvml_stub).wait_for(has_gpus).gpus
     assert [(gpu.uuid, gpu.lost) for gpu in gpus] == [(uuid_of(0), False), (instance_uuid_of(0, 0), False)]
 
 

@@ -53,7 +53,7 @@ FIELDS_OF = {
 IDENTITY = {"uuid", "pci_bus_id", "nvml_index"}
 
 
-def last_is_complete(snapshot: Snapshot) -> bool:
+def is_last_complete(snapshot: Snapshot) -> bool:
     """Return True if the last GPU in a snapshot has the quantities that are only known after two readings."""
     return bool(snapshot.gpus) and snapshot.gpus[-1].sm_active_percent is not None
 
@@ -62,7 +62,7 @@ def sample(
     stub: NvmlStub, start_sampler: Start, profiles: Iterable[Profile], *, until: Callable[[Snapshot], bool] = has_gpus
 ) -> tuple[Gpu, ...]:
     stub.write(profiles)
-    return start_sampler(*QUICK, stub=stub).until(until).gpus
+    return start_sampler(*QUICK, stub=stub).wait_for(until).gpus
 
 
 def test_all_supported_quantities_are_read(nvml_stub: NvmlStub, start_sampler: Start) -> None:
@@ -70,7 +70,7 @@ def test_all_supported_quantities_are_read(nvml_stub: NvmlStub, start_sampler: S
         0, compute_capability=89, fan=130, temperature=0, memory_clock=1593, pcie_generation=2, pcie_width=1,
         throttle=4 | 32, retired_single=3, retired_double=1, retired_pending=1, **STILL,
     )  # fmt: skip
-    (gpu,) = sample(nvml_stub, start_sampler, [profile], until=last_is_complete)
+    (gpu,) = sample(nvml_stub, start_sampler, [profile], until=is_last_complete)
     assert gpu == Gpu(
         uuid=uuid_of(0),
         name="NVIDIA H200",
@@ -124,7 +124,7 @@ def test_unsupported_quantity_is_none_without_others(
         return gpu_profile(0, fan=30, retired_single=0, **STILL, **identity, **errors)
 
     profiles = [profile(place, **{f"{name}_error": stubs.NOT_SUPPORTED}) for place, name in enumerate(names)]
-    *gpus, complete = sample(nvml_stub, start_sampler, [*profiles, profile(len(names))], until=last_is_complete)
+    *gpus, complete = sample(nvml_stub, start_sampler, [*profiles, profile(len(names))], until=is_last_complete)
     for name, gpu in zip(names, gpus, strict=True):
         assert not gpu.lost
         differing = {
@@ -135,7 +135,7 @@ def test_unsupported_quantity_is_none_without_others(
 
 def test_implausible_value_is_none_without_others(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     MACHINES["garbage"].write(nvml_stub)
-    (gpu,) = start_sampler(*QUICK, stub=nvml_stub).until(lambda s: bool(s.gpus) and bool(s.gpus[0].nvlinks)).gpus
+    (gpu,) = start_sampler(*QUICK, stub=nvml_stub).wait_for(lambda s: bool(s.gpus) and bool(s.gpus[0].nvlinks)).gpus
     nonsense = (
         "utilization_percent", "memory_busy_percent", "encoder_percent", "decoder_percent", "temperature_c",
         "memory_temperature_c", "slowdown_c", "shutdown_c", "power_w", "power_limit_w", "memory_used_bytes",
@@ -151,7 +151,7 @@ def test_implausible_value_is_none_without_others(nvml_stub: NvmlStub, start_sam
 
 def test_shared_memory_is_none_not_zero(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     MACHINES["unified_memory"].write(nvml_stub)
-    (gpu,) = start_sampler(*QUICK, stub=nvml_stub).until(has_gpus).gpus
+    (gpu,) = start_sampler(*QUICK, stub=nvml_stub).wait_for(has_gpus).gpus
     assert [getattr(gpu, name) for name in MEMORY] == [None] * 4
     assert gpu.processes is not None
     assert gpu.processes[0].memory_used_bytes == 5 * GIB
@@ -165,7 +165,7 @@ def test_unknown_versions_are_none(nvml_stub: NvmlStub, start_sampler: Start) ->
 
 def test_old_driver_lacks_newer_quantities_only(old_nvml_stub: NvmlStub, start_sampler: Start) -> None:
     MACHINES["old_driver"].write(old_nvml_stub)
-    snapshot = start_sampler(*QUICK, stub=old_nvml_stub).until(
+    snapshot = start_sampler(*QUICK, stub=old_nvml_stub).wait_for(
         lambda s: bool(s.gpus) and s.gpus[0].pcie.received_bytes_per_s is not None
     )
     (gpu,) = snapshot.gpus
@@ -205,7 +205,7 @@ def test_throttle_reasons_are_named(nvml_stub: NvmlStub, bits: int, reasons: tup
 def test_energy_grows_with_power(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0, wave=1, power_mw=500_000)])
     sampler = start_sampler(*QUICK, stub=nvml_stub)
-    first = sampler.until(has_gpus)
+    first = sampler.wait_for(has_gpus)
     start_j = first.gpus[0].energy_j
     assert start_j is not None
 
@@ -213,7 +213,7 @@ def test_energy_grows_with_power(nvml_stub: NvmlStub, start_sampler: Start) -> N
         seconds = snapshot.time - first.time
         return seconds > 1 and (snapshot.gpus[0].energy_j or 0) - start_j == pytest.approx(500 * seconds, rel=0.2)
 
-    sampler.until(five_hundred_watts)  # the delay between reading clock and counter averages out
+    sampler.wait_for(five_hundred_watts)  # the delay between reading clock and counter averages out
 
 
 def test_activity_needs_two_samples(nvml_stub: NvmlStub) -> None:
@@ -229,7 +229,7 @@ def test_activity_needs_two_samples(nvml_stub: NvmlStub) -> None:
 def test_call_duration_is_that_of_the_last_reading(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write([gpu_profile(0)], delay_us=2000)
     sampler = start_sampler(*QUICK, stub=nvml_stub)
-    durations = [sampler.until(has_gpus).nvml_call_s or 0 for _ in range(6)]
+    durations = [sampler.wait_for(has_gpus).nvml_call_s or 0 for _ in range(6)]
     assert min(durations) > 0.02  # more than a dozen calls of two milliseconds
     assert durations != sorted(durations)  # constants are only read once
 

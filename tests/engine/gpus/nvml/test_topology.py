@@ -23,8 +23,8 @@ NO_TOPOLOGY: dict[str, object] = {
 }  # fmt: skip
 
 
-def profiles(count: int, **changes: object) -> list[Profile]:
-    """Return GPU profiles for the stub without topology.
+def make_profiles(count: int, **changes: object) -> list[Profile]:
+    """Return GPU profiles without topology for the NVML stub.
 
     `changes` override values. A value can be a function of the GPU's index.
     """
@@ -47,7 +47,7 @@ def test_topology_lists_each_pair_once_with_path(nvml_stub: NvmlStub, start_samp
     def levels(index: int) -> str:
         return ",".join(str(PIX if index // 2 == other // 2 else SYS) for other in range(4))
 
-    topology = sample_topology(nvml_stub, start_sampler, profiles(4, ancestors=levels))
+    topology = sample_topology(nvml_stub, start_sampler, make_profiles(4, ancestors=levels))
     assert topology is not None
     assert {(pair.one, pair.other): pair.path for pair in topology.pairs} == {
         (0, 1): "PIX", (0, 2): "SYS", (0, 3): "SYS", (1, 2): "SYS", (1, 3): "SYS", (2, 3): "PIX",
@@ -68,7 +68,7 @@ def test_peer_access_requires_both_gpus(
     nvml_stub: NvmlStub, start_sampler: Start, one: int, other: int, expected: bool | None
 ) -> None:
     status = {0: f"-1,{one}", 1: f"{other},-1"}
-    topology = sample_topology(nvml_stub, start_sampler, profiles(2, ancestors=f"{NODE},{NODE}", peers=status.get))
+    topology = sample_topology(nvml_stub, start_sampler, make_profiles(2, ancestors=f"{NODE},{NODE}", peers=status.get))
     assert topology is not None
     assert topology.pairs == (GpuPair(one=0, other=1, path="NODE", peer_access=expected),)
 
@@ -78,14 +78,14 @@ def test_nvlinks_counts_active_direct_links_only(nvml_stub: NvmlStub, start_samp
         neighbors = {0: [1, 1, 2, 1], 1: [0, 0, 0, 2], 2: [0, 1, 1, 1]}[index]
         return [f"{number}:{bus_id(other).lower()}:{GPU}" for number, other in enumerate(neighbors)]
 
-    topology = sample_topology(nvml_stub, start_sampler, profiles(3, nvlinks=4, nvlinks_active=3, link=links))
+    topology = sample_topology(nvml_stub, start_sampler, make_profiles(3, nvlinks=4, nvlinks_active=3, link=links))
     assert topology is not None
     assert {(pair.one, pair.other): pair.nvlinks for pair in topology.pairs} == {(0, 1): 2, (0, 2): 1, (1, 2): 0}
 
 
 def test_nvlinks_over_a_switch_are_the_minimum_of_both(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     active = {0: 18, 1: 16}
-    gpus = profiles(
+    gpus = make_profiles(
         2, nvlinks=18, nvlinks_active=active.get, link=[f"{n}:{SWITCH_BUS_ID}:{SWITCH}" for n in range(18)],
         nvlink_peers="0,0",
     )  # fmt: skip
@@ -96,7 +96,7 @@ def test_nvlinks_over_a_switch_are_the_minimum_of_both(nvml_stub: NvmlStub, star
 
 def test_nvlinks_are_zero_between_switch_partitions(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     links = [f"{n}:{SWITCH_BUS_ID}:{SWITCH}" for n in range(2)]
-    gpus = profiles(2, ancestors=f"{SYS},{SYS}", nvlinks=2, nvlinks_active=2, link=links, nvlink_peers="5,5")
+    gpus = make_profiles(2, ancestors=f"{SYS},{SYS}", nvlinks=2, nvlinks_active=2, link=links, nvlink_peers="5,5")
     topology = sample_topology(nvml_stub, start_sampler, gpus)
     assert topology is not None
     assert topology.pairs == (GpuPair(one=0, other=1, path="SYS"),)
@@ -104,7 +104,7 @@ def test_nvlinks_are_zero_between_switch_partitions(nvml_stub: NvmlStub, start_s
 
 def test_nvlinks_to_a_processor_connect_no_gpus(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     links = [f"{n}:00000004:00:01.0:1" for n in range(2)]
-    gpus = profiles(2, ancestors=f"{SYS},{SYS}", nvlinks=2, nvlinks_active=2, link=links)
+    gpus = make_profiles(2, ancestors=f"{SYS},{SYS}", nvlinks=2, nvlinks_active=2, link=links)
     topology = sample_topology(nvml_stub, start_sampler, gpus)
     assert topology is not None
     assert topology.pairs[0].nvlinks == 0
@@ -137,7 +137,9 @@ def test_nvlinks_after_an_unreadable_one_are_read() -> None:
 
 def test_affinity_has_cores_and_numa_node(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     cores = {0: "0-31,64-95", 1: "32-63,96,100-101"}
-    topology = sample_topology(nvml_stub, start_sampler, profiles(2, cores=cores.get, numa_node=lambda index: index))
+    topology = sample_topology(
+        nvml_stub, start_sampler, make_profiles(2, cores=cores.get, numa_node=lambda index: index)
+    )
     assert topology is not None
     assert topology.affinities == (
         GpuAffinity(index=0, cores="0-31,64-95", numa_node=0),
@@ -146,17 +148,17 @@ def test_affinity_has_cores_and_numa_node(nvml_stub: NvmlStub, start_sampler: St
 
 
 def test_single_gpu_has_affinity_without_pairs(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    topology = sample_topology(nvml_stub, start_sampler, profiles(1, cores="0-7"))
+    topology = sample_topology(nvml_stub, start_sampler, make_profiles(1, cores="0-7"))
     assert topology == Topology((), (GpuAffinity(index=0, cores="0-7"),))
 
 
 def test_topology_is_none_without_driver_support(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     errors = dict.fromkeys(("topology_error", "affinity_error", "nvlink_remote_error"), stubs.NOT_SUPPORTED)
-    assert sample_topology(nvml_stub, start_sampler, profiles(2, **errors)) is None
+    assert sample_topology(nvml_stub, start_sampler, make_profiles(2, **errors)) is None
 
 
 def test_topology_of_an_old_driver_is_partial(old_nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    gpus = profiles(2, ancestors=f"{SYS},{SYS}", cores="0-7", numa_node=0, peers="0,0")
+    gpus = make_profiles(2, ancestors=f"{SYS},{SYS}", cores="0-7", numa_node=0, peers="0,0")
     assert sample_topology(old_nvml_stub, start_sampler, gpus) == Topology(
         (GpuPair(one=0, other=1, path="SYS", peer_access=True),),
         (GpuAffinity(index=0, cores="0-7"), GpuAffinity(index=1, cores="0-7")),

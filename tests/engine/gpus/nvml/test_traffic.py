@@ -22,7 +22,7 @@ def sample_traffic(stub: NvmlStub, start_sampler: Start, **profile: object) -> l
     """
     stub.write([gpu_profile(0, **profile)])
     sampler = start_sampler(*QUICK, stub=stub)
-    return [sampler.until(has_pcie_rates).gpus[0] for _ in range(6)]
+    return [sampler.wait_for(has_pcie_rates).gpus[0] for _ in range(6)]
 
 
 def traffic(gpu: Gpu) -> list[float]:
@@ -60,7 +60,7 @@ def test_unknown_pcie_traffic_is_none(nvml_stub: NvmlStub, start_sampler: Start)
 def test_pcie_of_sixteen_gpus_is_measured_at_once(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write(gpu_profile(index) for index in range(16))
     sampler = start_sampler(*QUICK, stub=nvml_stub)
-    sampler.until(has_gpus)
+    sampler.wait_for(has_gpus)
     times = [sampler.next().time for _ in range(6)]
     gaps = sorted(after - before for before, after in itertools.pairwise(times))
     assert gaps[0] < 0.3  # in sequence, they would take 16 times 20 ms
@@ -75,7 +75,7 @@ def test_nvlink_traffic_of_every_generation(
     )
     sampler = start_sampler(*QUICK, stub=nvml_stub)
     # A busy machine can take long between a read at the clock and at a counter, but not always. KiB are 2.4% more than kB.
-    gpu = sampler.until(
+    gpu = sampler.wait_for(
         lambda s: bool(s.gpus) and traffic(s.gpus[0]) == pytest.approx([20 * GB, GB] * 3, rel=0.01)
     ).gpus[0]
     *active, down = gpu.nvlinks

@@ -22,11 +22,11 @@ def test_xid_has_time_and_gpu(nvml_stub: NvmlStub, start_sampler: Start, tmp_pat
     add(events, 13)  # before the sampler starts
     nvml_stub.write([gpu_profile(0), gpu_profile(1, xid_file=events)])
     sampler = start_sampler(*QUICK, stub=nvml_stub)
-    assert sampler.until(has_gpus).gpus[1].xids == ()
+    assert sampler.wait_for(has_gpus).gpus[1].xids == ()
     before = time.time()
     add(events, 79)
     add(events, 31)
-    gpus = sampler.until(lambda s: len(s.gpus[1].xids) == 2).gpus
+    gpus = sampler.wait_for(lambda s: len(s.gpus[1].xids) == 2).gpus
     assert [xid.number for xid in gpus[1].xids] == [79, 31]
     assert all(before <= xid.time <= time.time() for xid in gpus[1].xids)
     assert gpus[0].xids == ()
@@ -36,15 +36,15 @@ def test_latest_xids_survive_a_new_reader(nvml_stub: NvmlStub, start_sampler: St
     events = tmp_path / "xids"
     nvml_stub.write([gpu_profile(0, xid_file=events)])
     sampler = start_sampler(*QUICK, stub=nvml_stub)
-    sampler.until(has_gpus)
+    sampler.wait_for(has_gpus)
     add(events, *range(1, 21))
-    xids = sampler.until(lambda s: bool(s.gpus[0].xids) and s.gpus[0].xids[-1].number == 20).gpus[0].xids
+    xids = sampler.wait_for(lambda s: bool(s.gpus[0].xids) and s.gpus[0].xids[-1].number == 20).gpus[0].xids
     assert [xid.number for xid in xids] == list(range(5, 21))
     readers_of(sampler)[0].kill()
-    sampler.until(lambda s: s.nvml.status == "error")
-    sampler.until(lambda s: s.nvml.status == "ok")
+    sampler.wait_for(lambda s: s.nvml.status == "error")
+    sampler.wait_for(lambda s: s.nvml.status == "ok")
     add(events, 94)
-    xids = sampler.until(lambda s: s.gpus[0].xids[-1].number == 94).gpus[0].xids
+    xids = sampler.wait_for(lambda s: s.gpus[0].xids[-1].number == 94).gpus[0].xids
     assert [xid.number for xid in xids] == [*range(6, 21), 94]
 
 

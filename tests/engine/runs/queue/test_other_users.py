@@ -21,7 +21,7 @@ from tests.engine.runs.queue.slots import make_slot
 ADAS = GpuProcess(123, 12 * GIB, user="ada", name="python")
 
 
-def gpu_0(*processes: GpuProcess, **changes: Any) -> Snapshot:
+def make_gpu_0_snapshot(*processes: GpuProcess, **changes: Any) -> Snapshot:
     """Return a snapshot of GPU-0 with these processes. `changes` override fields of the GPU."""
     row = gpu(0, cuda_index=3, processes=processes)
     return machine(row, **({"time": time.time()} | changes))
@@ -47,21 +47,23 @@ def other_users_pid() -> Iterator[int]:
 
 
 def test_slot_waits_for_another_users_process(slot: QueueSlot) -> None:
-    assert slot.poll(gpu_0(ADAS)) == Waiting(position=1, others=("ada: python (pid 123) uses 12.0 GiB of GPU 3",))
+    assert slot.poll(make_gpu_0_snapshot(ADAS)) == Waiting(
+        position=1, others=("ada: python (pid 123) uses 12.0 GiB of GPU 3",)
+    )
     more = GpuProcess(123, 13 * GIB, user="ada", name="python")
-    assert slot.poll(gpu_0(more)) is None
+    assert slot.poll(make_gpu_0_snapshot(more)) is None
     other = GpuProcess(124, GIB, user="bob", name="train")
-    waiting = slot.poll(gpu_0(more, other))
+    waiting = slot.poll(make_gpu_0_snapshot(more, other))
     assert waiting is not None
     assert waiting.others[1] == "bob: train (pid 124) uses 1.0 GiB of GPU 3"
     assert not slot.has_devices
-    assert slot.poll(gpu_0()) is None
+    assert slot.poll(make_gpu_0_snapshot()) is None
     assert slot.has_devices
     assert slot.warning == ""
 
 
 def test_other_users_are_found_by_pid(slot: QueueSlot, other_users_pid: int) -> None:
-    waiting = slot.poll(gpu_0(GpuProcess(other_users_pid, GIB)))
+    waiting = slot.poll(make_gpu_0_snapshot(GpuProcess(other_users_pid, GIB)))
     owner = psutil.Process(other_users_pid)
     assert waiting is not None
     assert waiting.others == (f"{owner.username()}: {owner.name()} (pid {other_users_pid}) uses 1.0 GiB of GPU 3",)
@@ -72,7 +74,7 @@ def test_slot_ignores_own_display_and_ended_processes(slot: QueueSlot) -> None:
         process.wait()
     current = psutil.Process()
     slot.poll(
-        gpu_0(
+        make_gpu_0_snapshot(
             GpuProcess(current.pid, GIB),
             GpuProcess(5, GIB, user=current.username(), name="python"),
             GpuProcess(6, GIB, user="gdm", name="gnome-shell", kind="graphics"),
@@ -102,7 +104,7 @@ def test_mig_instance_is_named_by_uuid() -> None:
 
 
 def test_slot_in_container_waits_for_all_outside_processes(slot: QueueSlot) -> None:
-    waiting = slot.poll(gpu_0(GpuProcess(os.getpid(), GIB), foreign_pids=True))
+    waiting = slot.poll(make_gpu_0_snapshot(GpuProcess(os.getpid(), GIB), foreign_pids=True))
     assert waiting is not None
     assert waiting.others == (f"a process outside this container (pid {os.getpid()} there) uses 1.0 GiB of GPU 3",)
 
@@ -111,15 +113,15 @@ def test_slot_in_container_waits_for_all_outside_processes(slot: QueueSlot) -> N
     ("snapshot", "text"),
     [
         (lambda: None, "Who uses GPU-0 can't be determined."),
-        (lambda: gpu_0(ADAS, time=time.time() - 60), "Who uses GPU-0 can't be determined."),
+        (lambda: make_gpu_0_snapshot(ADAS, time=time.time() - 60), "Who uses GPU-0 can't be determined."),
         (
-            lambda: gpu_0(ADAS, nvml=Nvml("not_answering", "NVML is not answering.")),
+            lambda: make_gpu_0_snapshot(ADAS, nvml=Nvml("not_answering", "NVML is not answering.")),
             "Who uses GPU-0 can't be determined.",
         ),
         (lambda: machine(time=time.time()), "Who uses GPU-0 can't be determined."),
         (lambda: machine(gpu(0, processes=None), time=time.time()), "Who uses GPU 0 can't be determined."),
         (
-            lambda: gpu_0(GpuProcess(123, None, user="ada", name="python")),
+            lambda: make_gpu_0_snapshot(GpuProcess(123, None, user="ada", name="python")),
             "How much of GPU 3 ada: python (pid 123) uses can't be determined.",
         ),
     ],
@@ -138,16 +140,16 @@ def test_slot_starts_after_timeout_with_unknown_users(
 
 
 def test_slot_keeps_position_while_it_waits_for_others(slot: QueueSlot) -> None:
-    slot.poll(gpu_0(ADAS))
+    slot.poll(make_gpu_0_snapshot(ADAS))
     after = make_slot("after", "GPU-0")
     assert after.poll() == Waiting(position=2, behind=("one",))
-    slot.poll(gpu_0())
+    slot.poll(make_gpu_0_snapshot())
     assert slot.has_devices
     after.close()
 
 
 def test_slot_ignores_others_unless_requested_on_gpus() -> None:
     for slot in (make_slot("one", "GPU-0"), make_slot("two", "cpu", wait_for_others=True)):
-        slot.poll(gpu_0(ADAS))
+        slot.poll(make_gpu_0_snapshot(ADAS))
         assert slot.has_devices
         slot.close()

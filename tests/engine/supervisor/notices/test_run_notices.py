@@ -95,7 +95,7 @@ class NotifiedRun:
     def has_senders(self) -> bool:
         return bool(set(psutil.Process().children()) - self._earlier)
 
-    def sent(self) -> list[str]:
+    def read_sent(self) -> list[str]:
         """Wait until all processes that send notifications have exited.
 
         Returns the lines that the user's command has written.
@@ -247,7 +247,7 @@ def test_stall_outside_training_needs_a_warning(phase: Any) -> None:
 def test_command_gets_the_notice_in_its_environment() -> None:
     run = start_sending("env -0 > environment; pwd > folder")
     run.emit(RunFinished(outcome="failed", cause="It broke\0 'off';\n$(touch x)", best={"top1": 0.5}))
-    run.sent()
+    run.read_sent()
     lines = (run.folder.path / "environment").read_bytes().decode().split("\0")
     variables = dict(line.split("=", 1) for line in lines if line.startswith("FOOTPLATE_"))
     assert variables["FOOTPLATE_CAUSE"] == "It broke 'off';\n$(touch x)"
@@ -260,7 +260,7 @@ def test_command_gets_the_notice_in_its_environment() -> None:
 def test_command_runs_in_a_separate_session() -> None:
     run = start_sending("ps -o sid=,pgid= -p $$ > sent")
     run.emit(restart_event())
-    session, group = map(int, run.sent()[0].split())
+    session, group = map(int, run.read_sent()[0].split())
     assert session not in (os.getsid(0), 0)
     assert group not in (os.getpgid(0), 0)
 
@@ -273,7 +273,7 @@ def test_command_is_not_waited_for(tmp_path: Path) -> None:
         run.wait(1.0)
     assert run.has_senders
     (tmp_path / "gate").write_text("through\n")
-    assert run.sent() == ["through"]
+    assert run.read_sent() == ["through"]
 
 
 @pytest.mark.parametrize("is_found", [False, True])
@@ -288,7 +288,7 @@ def test_notice_that_cannot_be_sent_is_logged_once(
     run = start_sending()
     for attempt in (1, 2):
         run.emit(restart_event(attempt))
-        run.sent()
+        run.read_sent()
     (warning,) = run.warnings
     assert warning.startswith("A notification could not be sent: ")
     assert ("exited with code 3" if is_found else "No such file") in warning
@@ -298,7 +298,7 @@ def test_command_failure_is_logged_once() -> None:
     run = start_sending("echo a beginning; echo this is wrong >&2; exit 7")
     for attempt in (1, 2):
         run.emit(restart_event(attempt))
-        run.sent()
+        run.read_sent()
     assert run.warnings == ["The notification command exited with code 7. Its last line: this is wrong"]
 
 
@@ -360,7 +360,7 @@ def test_invalid_settings_are_logged_once_and_ignored() -> None:
     assert len(run.warnings) == 1
     assert "failed = 3" in run.warnings[0]
     run.emit(FAILED)
-    assert run.sent() == ["failed: night has failed / It broke."]
+    assert run.read_sent() == ["failed: night has failed / It broke."]
     assert len(run.warnings) == 1
 
 
@@ -386,7 +386,7 @@ def notify_send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_desktop_notifies_with_notify_send(notify_send: Path) -> None:
     run = start_sending("", desktop=True)
     run.emit(RunFinished(outcome="failed", cause="--not <b>an\\option"))
-    run.sent()
+    run.read_sent()
     assert notify_send.read_text().split("\0")[:-1] == [
         "--app-name=Footplate", "--icon=footplate", "--", "night has failed", "--not &lt;b&gt;an\\\\option",
     ]  # fmt: skip
@@ -396,7 +396,7 @@ def test_desktop_failure_is_not_a_warning(notify_send: Path, capfd: pytest.Captu
     (notify_send.parent / "bin" / "notify-send").write_text("#!/bin/sh\necho nobody there >&2\nexit 1\n")
     run = start_sending(COMMAND, desktop=True)
     run.emit(restart_event())
-    assert len(run.sent()) == 1
+    assert len(run.read_sent()) == 1
     assert run.warnings == []
     assert "notify-send reported: nobody there" in capfd.readouterr().out
 

@@ -27,7 +27,10 @@ CONTENT: dict[str, Any] = {
 
 @pytest.fixture
 def resume(tmp_path: Path) -> Callable[..., Checkpoint]:
-    """Return a function that writes a checkpoint, by the changes to `CONTENT` and to its job, and resumes it."""
+    """Return a function that writes a checkpoint and resumes it.
+
+    Its arguments are the changes to `CONTENT`, the fields of the written job, and the fields of the resuming job.
+    """
 
     def write_and_read(
         changes: dict[str, Any], before: dict[str, Any], collectives: Collectives | None = None, **job: Any
@@ -114,7 +117,7 @@ def test_newest_intact_checkpoint_replaces_a_damaged_one(resume: Callable[..., C
     assert [remark.code for remark in checkpoint.remarks(6)] == ["checkpoint_damaged"]
 
 
-class _OtherFile(Collectives):
+class _CollectivesWithOtherFile(Collectives):
     """Collectives with another rank, which has read a file with a larger checksum."""
 
     def all_reduce_max(self, flags: Sequence[int]) -> list[int]:
@@ -122,7 +125,7 @@ class _OtherFile(Collectives):
 
 
 @pytest.mark.parametrize(
-    ("changes", "collectives"), [({}, _OtherFile()), ({"model": {"weight": torch.ones(3, 2)}}, None)]
+    ("changes", "collectives"), [({}, _CollectivesWithOtherFile()), ({"model": {"weight": torch.ones(3, 2)}}, None)]
 )
 def test_unsuitable_checkpoint_is_refused(
     resume: Callable[..., Checkpoint], changes: dict[str, Any], collectives: Collectives | None

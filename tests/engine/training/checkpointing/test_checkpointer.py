@@ -51,7 +51,7 @@ def start(start: Start) -> Start:
 
 
 @pytest.fixture
-def held_up(tmp_path: Path) -> Callable[[str], Path]:
+def block_writer(tmp_path: Path) -> Callable[[str], Path]:
     """Return a function that blocks the writer of best.pt or last.pt with a pipe.
 
     Reading the pipe lets the writer continue and fail.
@@ -82,9 +82,9 @@ def _best_epoch(group: Any) -> int:
 
 @pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), ("ddp", 2)])
 def test_checkpointer_writes_during_training(
-    job: Make, start: Start, held_up: Callable[[str], Path], strategy: str, cpus: int
+    job: Make, start: Start, block_writer: Callable[[str], Path], strategy: str, cpus: int
 ) -> None:
-    pipe = held_up("best")
+    pipe = block_writer("best")
     group = start(job(epochs=3, cpus=cpus, strategy=strategy), every_step=True)
     group.read_steps(12)
     assert not group.of(CheckpointSaved)
@@ -103,8 +103,8 @@ def test_checkpointer_writes_during_training(
     assert (group.checkpoint()["best"], group.checkpoint()["best_epoch"]) == (group.done.best, group.done.best_epoch)
 
 
-def test_waiting_for_a_slow_disk_counts_as_saving(job: Make, start: Start, held_up: Callable[[str], Path]) -> None:
-    pipe = held_up("best")
+def test_waiting_for_a_slow_disk_counts_as_saving(job: Make, start: Start, block_writer: Callable[[str], Path]) -> None:
+    pipe = block_writer("best")
     group = start(job(epochs=2, ema_decay=0.5))
     # The previous checkpoint determines whether the averages are the best.
     group.read(lambda _, event: isinstance(event, Heartbeat) and event.step == 12 and event.activity == "save")
@@ -114,8 +114,10 @@ def test_waiting_for_a_slow_disk_counts_as_saving(job: Make, start: Start, held_
     assert group.done.best_epoch == _best_epoch(group)
 
 
-def test_stop_waits_for_the_pending_write_and_saves(job: Make, start: Start, held_up: Callable[[str], Path]) -> None:
-    pipe = held_up("best")
+def test_stop_waits_for_the_pending_write_and_saves(
+    job: Make, start: Start, block_writer: Callable[[str], Path]
+) -> None:
+    pipe = block_writer("best")
     group = start(job(epochs=1000), every_step=True)
     group.read_steps(8)
     group.send(Stop(), rank=0)
@@ -126,9 +128,9 @@ def test_stop_waits_for_the_pending_write_and_saves(job: Make, start: Start, hel
 
 
 def test_failed_run_completes_its_pending_checkpoint(
-    job: Make, start: Start, held_up: Callable[[str], Path], model_file: Write
+    job: Make, start: Start, block_writer: Callable[[str], Path], model_file: Write
 ) -> None:
-    pipe = held_up("best")
+    pipe = block_writer("best")
     fields = {"schedule": "none", **model_file(RAISES.format(steps=7))}
     group = start(job(epochs=2, **fields), every_step=True)
     group.read_steps(7)  # one step after the checkpoint, before anything is written
@@ -142,9 +144,9 @@ def test_failed_run_completes_its_pending_checkpoint(
 
 
 def test_short_epochs_are_skipped_but_the_best_is_saved(
-    job: Make, start: Start, held_up: Callable[[str], Path]
+    job: Make, start: Start, block_writer: Callable[[str], Path]
 ) -> None:
-    pipe = held_up("last")
+    pipe = block_writer("last")
     group = start(job(epochs=6, best_by="loss"), every_step=True)
     group.read_steps(12)
     pipe.read_bytes()  # as long as an epoch, and a checkpoint may take a hundredth of that
@@ -160,9 +162,9 @@ def test_short_epochs_are_skipped_but_the_best_is_saved(
 
 
 def test_failed_run_writes_the_unsaved_best_state(
-    job: Make, start: Start, held_up: Callable[[str], Path], model_file: Write
+    job: Make, start: Start, block_writer: Callable[[str], Path], model_file: Write
 ) -> None:
-    pipe = held_up("last")
+    pipe = block_writer("last")
     fields = {"schedule": "none", "best_by": "loss", **model_file(RAISES.format(steps=13))}
     group = start(job(epochs=3, **fields), every_step=True)
     group.read_steps(12)
@@ -174,8 +176,10 @@ def test_failed_run_writes_the_unsaved_best_state(
     assert all(torch.equal(best[name], weight) for name, weight in shorter.checkpoint()["model"].items())
 
 
-def test_killed_writer_keeps_the_previous_checkpoint(job: Make, start: Start, held_up: Callable[[str], Path]) -> None:
-    pipe = held_up("last")
+def test_killed_writer_keeps_the_previous_checkpoint(
+    job: Make, start: Start, block_writer: Callable[[str], Path]
+) -> None:
+    pipe = block_writer("last")
     good = pipe.with_name("last.pt")
     good.write_bytes(b"the last good one")
     group = start(job(epochs=2))
@@ -207,9 +211,9 @@ def test_checkpoints_by_steps_and_number_of_older_ones(job: Make, start: Start) 
 
 @pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), ("ddp", 2)])
 def test_checkpoints_by_minutes_do_not_wait_for_a_slow_disk(
-    job: Make, start: Start, held_up: Callable[[str], Path], strategy: str, cpus: int
+    job: Make, start: Start, block_writer: Callable[[str], Path], strategy: str, cpus: int
 ) -> None:
-    pipe = held_up("last")
+    pipe = block_writer("last")
     fields = {"cpus": cpus, "strategy": strategy, "epochs": 1000, "checkpoint_minutes": 1e-9}
     group = start(job(**fields), every_step=True)
     group.read_steps(6)  # steps after which a checkpoint was due

@@ -39,7 +39,7 @@ STEPS = 6
 """Number of steps per epoch."""
 
 
-class Recording(Reporter):
+class RecordingReporter(Reporter):
     """Reporter that collects its messages in `sent`."""
 
     def __init__(self, channel: socket.socket) -> None:
@@ -52,9 +52,9 @@ class Recording(Reporter):
 
 
 class Worker:
-    """Worker without a training, which saves checkpoints of a small model in `folder`."""
+    """Worker that does not train, but saves checkpoints of a small model in `folder`."""
 
-    def __init__(self, folder: Path, reporter: Recording, **fields: Any) -> None:
+    def __init__(self, folder: Path, reporter: RecordingReporter, **fields: Any) -> None:
         self.folder, self.reporter = folder, reporter
         job = Job.from_fields(**{"devices": ("cpu",), "batch_size": 8, "strategy": "single"} | fields)
         folder.mkdir()
@@ -81,13 +81,13 @@ class Worker:
         content: dict[str, Any] = torch.load(self.folder / "checkpoints/last.pt", weights_only=True)
         return content
 
-    def refuse(self) -> None:
-        """Make all further checkpoints fail, by a file in place of their folder."""
+    def make_disk_refuse(self) -> None:
+        """Make all further checkpoints fail, by replacing their folder with a file."""
         if (self.folder / "checkpoints").exists():
             (self.folder / "checkpoints").rename(self.folder / f"before-{len(list(self.folder.iterdir()))}")
         (self.folder / "checkpoints").touch()
 
-    def accept(self) -> None:
+    def make_disk_accept(self) -> None:
         (self.folder / "checkpoints").unlink()
 
     def final_save(self, is_cancelled: Callable[[], bool], *, stopped: bool = False) -> str:
@@ -105,11 +105,11 @@ class CancelledAtThird:
 
 
 @pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Worker]]:
-    """Return a function that creates workers with fields of their job. Retries follow each other at once."""
+def make_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Worker]]:
+    """Return a function that creates workers from job fields. Failed writes are retried without a pause."""
     monkeypatch.setattr(module, "RETRY_INTERVAL_S", 0.0)
     local, remote = socket.socketpair()
-    reporter = Recording(remote)
+    reporter = RecordingReporter(remote)
     workers: list[Worker] = []
 
     def create(**fields: Any) -> Worker:
@@ -128,9 +128,9 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
     ("best_by", "losses"), [("", (0.4, 0.4, 0.1, 0.3, 0.3)), ("top1", (4, 5, 1, 3, 3.5)), ("loss", (3, 3, 4, 1, 2))]
 )
 def test_best_is_the_first_with_the_lowest_loss_of_equal_metrics(
-    make: Callable[..., Worker], best_by: str, losses: list[float]
+    make_worker: Callable[..., Worker], best_by: str, losses: list[float]
 ) -> None:
-    worker, better, best = make(best_by=best_by), [], {}
+    worker, better, best = make_worker(best_by=best_by), [], {}
     for epoch, (top1, loss) in enumerate(zip((0.7, 0.7, 0.6, 0.7, 0.7), losses, strict=True), 1):
         measures = {"top1": top1, "loss": loss}
         better.append(worker.checkpointer.is_better(measures))
@@ -147,30 +147,30 @@ def test_best_is_the_first_with_the_lowest_loss_of_equal_metrics(
     assert content["best_sha256"] == verify_checkpoint(worker.folder / "checkpoints/best.pt")
 
 
-def test_refused_best_is_saved_with_the_next_checkpoint(make: Callable[..., Worker]) -> None:
-    worker = make()
+def test_refused_best_is_saved_with_the_next_checkpoint(make_worker: Callable[..., Worker]) -> None:
+    worker = make_worker()
     worker.save(1, top1=0.3)
-    worker.refuse()
+    worker.make_disk_refuse()
     worker.save(2, top1=0.9)
     assert worker.checkpointer.best_epoch == 1
     assert [worker.checkpointer.is_better({"top1": value}) for value in (0.8, 0.95)] == [False, True]
-    worker.accept()
+    worker.make_disk_accept()
     worker.save(3, top1=0.8)
     assert (worker.checkpointer.best, worker.checkpointer.best_epoch) == ({"top1": 0.9}, 2)
     assert (worker.last()["best_epoch"], worker.last()["epoch"]) == (2, 3)
-    worker.refuse()
+    worker.make_disk_refuse()
     worker.save(4, top1=0.99)
-    worker.accept()
+    worker.make_disk_accept()
     with worker.checkpointer:
         pass
     assert not (worker.folder / "checkpoints").exists(), "the disk has refused it before"
 
 
-def test_checkpoint_is_due_after_minutes(make: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoint_is_due_after_minutes(make_worker: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(1000.0)
     for each in (module, checkpoint_writer):
         monkeypatch.setattr(each, "time", clock)
-    worker, never = make(checkpoint_minutes=5), make(checkpoint_minutes=0)
+    worker, never = make_worker(checkpoint_minutes=5), make_worker(checkpoint_minutes=0)
 
     def due(*times: float) -> list[bool]:
         found = []
@@ -185,8 +185,8 @@ def test_checkpoint_is_due_after_minutes(make: Callable[..., Worker], monkeypatc
     assert due(1300.0, 1599.0, 1601.0) == [False, False, True]
 
 
-def test_checkpoint_has_the_parts_of_a_batch(make: Callable[..., Worker]) -> None:
-    worker = make(accumulation=2, compile="auto")
+def test_checkpoint_has_the_parts_of_a_batch(make_worker: Callable[..., Worker]) -> None:
+    worker = make_worker(accumulation=2, compile="auto")
     worker.strategy.accumulation, worker.strategy.evaluation_parts = 4, 8  # after memory ran out
     worker.save(1, top1=0.5)
     content = worker.last()
@@ -196,12 +196,12 @@ def test_checkpoint_has_the_parts_of_a_batch(make: Callable[..., Worker]) -> Non
 
 @pytest.mark.parametrize("stopped", [False, True])
 def test_final_save_ends_after_its_time(
-    make: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch, stopped: bool
+    make_worker: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch, stopped: bool
 ) -> None:
     monkeypatch.setattr(module, "RETRY_STOPPED_S" if stopped else "RETRY_COMPLETED_S", 0.0)
-    worker, is_cancelled = make(), CancelledAtThird()
+    worker, is_cancelled = make_worker(), CancelledAtThird()
     worker.save(1, top1=0.5)
-    worker.refuse()
+    worker.make_disk_refuse()
     worker.save(2, top1=0.9)
     assert worker.final_save(is_cancelled, stopped=stopped)
     assert is_cancelled.calls == 0, "the other limit does not count"
@@ -210,25 +210,25 @@ def test_final_save_ends_after_its_time(
     ]  # fmt: skip
 
 
-def test_cancelled_final_save_names_the_step_on_the_disk(make: Callable[..., Worker]) -> None:
-    worker, is_cancelled = make(), CancelledAtThird()
+def test_cancelled_final_save_names_the_step_on_the_disk(make_worker: Callable[..., Worker]) -> None:
+    worker, is_cancelled = make_worker(), CancelledAtThird()
     worker.save(1, top1=0.5)
-    worker.refuse()
+    worker.make_disk_refuse()
     worker.save(2, top1=0.4)
     unsaved = worker.final_save(is_cancelled)
     assert is_cancelled.calls == 3
     assert re.findall(r"step (\d+)", unsaved) == ["12", "6"]
 
 
-def test_final_save_continues_until_the_disk_accepts(make: Callable[..., Worker]) -> None:
-    worker, asked = make(), []
-    worker.refuse()
+def test_final_save_continues_until_the_disk_accepts(make_worker: Callable[..., Worker]) -> None:
+    worker, asked = make_worker(), []
+    worker.make_disk_refuse()
     worker.save(1, top1=0.5)
 
     def is_cancelled() -> bool:
         asked.append(1)
         if len(asked) == 3:
-            worker.accept()
+            worker.make_disk_accept()
         return False
 
     assert worker.final_save(is_cancelled) == ""
@@ -238,14 +238,14 @@ def test_final_save_continues_until_the_disk_accepts(make: Callable[..., Worker]
 
 @pytest.mark.parametrize(("stopped", "accepts_best"), [(False, False), (True, True)])
 def test_final_save_uses_the_first_folder_that_accepts(
-    make: Callable[..., Worker], tmp_path: Path, stopped: bool, accepts_best: bool
+    make_worker: Callable[..., Worker], tmp_path: Path, stopped: bool, accepts_best: bool
 ) -> None:
-    worker, other = make(), tmp_path / "other"
+    worker, other = make_worker(), tmp_path / "other"
     other.mkdir()
     if accepts_best:
         (worker.folder / "checkpoints/.last.pt.part").mkdir(parents=True)
     else:
-        worker.refuse()
+        worker.make_disk_refuse()
     worker.save(2, top1=0.5)
     worker.reporter.folders_requested.extend([str(tmp_path / "missing"), str(other), str(tmp_path)])
     unsaved = worker.final_save(lambda: False, stopped=stopped)
@@ -260,8 +260,8 @@ def test_final_save_uses_the_first_folder_that_accepts(
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-def test_resume_copies_the_best_of_its_checkpoint(make: Callable[..., Worker], is_replaced: bool) -> None:
-    first = make()
+def test_resume_copies_the_best_of_its_checkpoint(make_worker: Callable[..., Worker], is_replaced: bool) -> None:
+    first = make_worker()
     for epoch, value in ((1, 0.7), (2, 0.5)):
         first.save(epoch, top1=value)
     best = first.folder / "checkpoints/best.pt"
@@ -269,7 +269,7 @@ def test_resume_copies_the_best_of_its_checkpoint(make: Callable[..., Worker], i
         write_checkpoint({"other": torch.ones(1)}, best)
     job = first.strategy.job.with_fields(resume_from=str(first.folder / "checkpoints/last.pt"), epochs=5)
     checkpoint = Checkpoint(job, ("a", "b"), first.strategy.model.state_dict(), first.strategy.collectives)
-    second = make()
+    second = make_worker()
     checkpoint.restore(second.strategy, second.step, second.checkpointer, checkpoint.progress(STEPS))
     known = second.checkpointer.best, second.checkpointer.best_epoch, second.checkpointer.writer.best_sha256
     assert known == (({}, None, "") if is_replaced else ({"top1": 0.7}, 1, verify_checkpoint(best)))

@@ -133,7 +133,7 @@ ON_FOUR: tuple[dict[str, Any], ...] = (
 def test_resume_from_any_strategy(
     job: Make, start: Start, model_file: Write, optimizer: str, chain: tuple[dict[str, Any], ...]
 ) -> None:
-    """Train an epoch with each strategy. The checkpoints contain everything that a checkpoint can contain."""
+    """Train an epoch with each strategy. The checkpoints contain optimizer state and averages."""
     fields: dict[str, Any] = {"optimizer": optimizer, "schedule": "none", "ema_decay": 0.9, "clip_norm": 0.5}
     fields |= {"learning_rate": 0.005} | model_file(DEEP)
     expected = start(job(epochs=len(chain), **fields), every_step=True).completed()
