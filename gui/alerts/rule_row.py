@@ -15,7 +15,7 @@ from engine.contract.problems import Problem
 from gui.alerts.rules import Kind, Rule, problems, summary
 from gui.style import theme
 from gui.translation import tr
-from gui.widgets.buttons import fold_button, reset_button, styled
+from gui.widgets.buttons import create_fold_button, create_reset_button, styled
 from gui.widgets.editors import FloatEditor
 from gui.widgets.labels import ProblemLabel, WrappingLabel, muted_label
 from gui.widgets.layouts import vbox
@@ -42,12 +42,12 @@ class RuleRow(QWidget):
         self.kind = kind
         self._rule = rule
         self._devices: dict[str, str] = {}
-        self.fold = fold_button("flat", name=tr("Edit the rule {title}").format(title=kind.title))
+        self.fold = create_fold_button("flat", name=tr("Edit the rule {title}").format(title=kind.title))
         self.fold.toggled.connect(self._show_editors)
         self.on = styled(QCheckBox(kind.title), tip=kind.meaning)
         self.on.toggled.connect(lambda on: self._change(msgspec.structs.replace(self._rule, on=on)))
         self.summary = WrappingLabel(name="muted")
-        self.reset = reset_button(
+        self.reset = create_reset_button(
             lambda: self._change(kind.default),
             tr("Reset the rule {title}").format(title=kind.title),
             tr("Back to the default"),

@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
 from engine.system.files import read_file
 from gui.translation import tr
 from gui.widgets.buttons import styled
-from gui.widgets.column_model import text_table
+from gui.widgets.column_model import create_text_table
 from gui.widgets.labels import heading_label
 from gui.widgets.layouts import resize_with_text, vbox
 
@@ -99,7 +99,7 @@ class AboutDialog(QDialog):
             tr("Monitors the GPUs of a workstation and trains vision models on them. Built with:"),
             wordWrap=True,
         )
-        self.table = text_table(tr("Packages and their licenses"), (tr("Package"), tr("Version"), tr("License")))
+        self.table = create_text_table(tr("Packages and their licenses"), (tr("Package"), tr("Version"), tr("License")))
         self.table.setRowCount(len(self._packages))
         self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.table.horizontalHeader().setStretchLastSection(True)

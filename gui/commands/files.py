@@ -20,7 +20,7 @@ from gui.sources.background import describe_error, in_background, reraise
 from gui.sources.settings import Settings
 from gui.titles import run_title
 from gui.translation import tr
-from gui.widgets.file_dialogs import choose, choose_target
+from gui.widgets.file_dialogs import choose_path, choose_target
 
 _ERRORS = tr("Fix the errors in the form first")
 
@@ -40,10 +40,10 @@ class JobFiles(QObject):
         window, acts = context.window, context.actions
         acts.new_job.on_trigger(self.show_new_job)
         acts.clear_form.on_trigger(self.clear)
-        acts.open_job.on_trigger(lambda: choose(window, tr("Open a job"), self.open_job))
+        acts.open_job.on_trigger(lambda: choose_path(window, tr("Open a job"), self.open_job))
         acts.save_job.on_trigger(lambda: choose_target(window, tr("Save the job"), "job.toml", self.save_job))
         acts.copy_torchrun.on_trigger(self.copy_torchrun)
-        acts.open_run.on_trigger(lambda: choose(window, tr("Open a run folder"), self.open_run, folder=True))
+        acts.open_run.on_trigger(lambda: choose_path(window, tr("Open a run folder"), self.open_run, folder=True))
         # Folders are checked in the background. Only the newest request may open a run.
         self._requests, self._displayed_request = 0, 0
         self._panel.changed.connect(self._update_actions)

@@ -21,7 +21,7 @@ from gui.commands.keymap import Keymap
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import Act, push_button, styled
-from gui.widgets.column_model import text_table
+from gui.widgets.column_model import create_text_table
 from gui.widgets.labels import ProblemLabel, muted_label
 from gui.widgets.layouts import hbox, resize_with_text, vbox
 
@@ -44,7 +44,7 @@ class ShortcutsDialog(QDialog):
         self.search = styled(QLineEdit(clearButtonEnabled=True), name=tr("Search shortcuts"))
         self.search.setPlaceholderText(tr("Search commands and keys…"))
         self.search.textChanged.connect(self._list)
-        self.table = text_table(tr("Shortcuts"), (tr("Command"), tr("Description"), tr("Keys")))
+        self.table = create_text_table(tr("Shortcuts"), (tr("Command"), tr("Description"), tr("Keys")))
         self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.table.horizontalHeader().setSectionResizeMode(1, QHeaderView.ResizeMode.Stretch)
         self.table.horizontalHeader().setMinimumSectionSize(theme.scale_pixels(_MIN_COLUMN_WIDTH))

@@ -29,7 +29,7 @@ from gui.widgets.buttons import styled
 from gui.widgets.curve_controls import CurveControls
 from gui.widgets.file_dialogs import add_timestamp, choose_target
 from gui.widgets.labels import EmptyState, heading_label, muted_label
-from gui.widgets.layouts import hbox, save_button, scroll_panel, vbox
+from gui.widgets.layouts import create_save_button, hbox, scroll_panel, vbox
 from gui.widgets.run_drag import run_ids_in
 from gui.widgets.tab_order import order_tabs
 
@@ -294,7 +294,7 @@ class CompareControls(CurveControls):
             "table": Action(self, "save_table", tr("&Table as CSV…")),
             "image": Action(self, "save_image", tr("&Image as PNG…")),
         }
-        self.save = save_button(tr("Save the comparison"), tr("Save curves or table"), self.acts.values())
+        self.save = create_save_button(tr("Save the comparison"), tr("Save curves or table"), self.acts.values())
 
     def _follow(self, is_following: bool) -> None:
         """Enable the command that shows the full runs, unless the plots follow them (`is_following`)."""

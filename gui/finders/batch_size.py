@@ -16,7 +16,7 @@ from gui.format import localized, significant, size_of
 from gui.plots.themed import ThemedPlot
 from gui.style import theme
 from gui.translation import tr
-from gui.widgets.column_model import LEFT, RIGHT, text_table
+from gui.widgets.column_model import LEFT, RIGHT, create_text_table
 from gui.widgets.labels import ProblemLabel, muted_label
 from gui.widgets.layouts import vbox, with_layout
 
@@ -46,7 +46,7 @@ class BatchPage(FinderPage):
         """Create the page for the result: reason or problem, table, plot and the scaled learning rate."""
         self.why = QLabel(wordWrap=True)
         self.none = ProblemLabel()
-        self.table = text_table(tr("Tested batch sizes"), HEAD)
+        self.table = create_text_table(tr("Tested batch sizes"), HEAD)
         for column, title in enumerate(HEAD[:_NUMBERS]):
             item = QTableWidgetItem(title)
             item.setTextAlignment(RIGHT)

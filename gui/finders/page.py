@@ -16,7 +16,7 @@ from gui.sources.json_lines import RequestProcess
 from gui.titles import model_title, strategy_title
 from gui.translation import tr
 from gui.widgets.buttons import push_button
-from gui.widgets.layouts import hbox, vbox, with_layout, working_page
+from gui.widgets.layouts import create_working_page, hbox, vbox, with_layout
 from gui.widgets.trial_page import TrialPage
 
 WITHOUT_EFFECT = frozenset(
@@ -81,7 +81,7 @@ class FinderPage(TrialPage):
 
     def create_trying_page(self) -> QWidget:
         self.cancel.setAccessibleName(tr("Cancel trying"))
-        return working_page(self.activity, self.progress, self.cancel, TRYING)
+        return create_working_page(self.activity, self.progress, self.cancel, TRYING)
 
     def create_result_page(self) -> QWidget:
         self.repeat = QPushButton(tr("Try again"))

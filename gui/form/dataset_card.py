@@ -12,7 +12,7 @@ from gui.dataset.examples import ExampleList
 from gui.dataset.reading_choices import ReadingChoices
 from gui.format import localized
 from gui.translation import tr
-from gui.widgets.buttons import fold_button, push_button, styled, tool_button
+from gui.widgets.buttons import create_fold_button, push_button, styled, tool_button
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import hbox, vbox
 
@@ -51,7 +51,7 @@ class DatasetCard(QFrame):
         self.open = tool_button(
             lambda: self.gallery_requested.emit(max(0, self.strip.currentRow())), text=tr("Look closer…"), style="flat"
         )
-        self._more = fold_button("fold", tr("Counts"), name=tr("Counts per class"))
+        self._more = create_fold_button("fold", tr("Counts"), name=tr("Counts per class"))
         self._more.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self._listing = styled(QPlainTextEdit(), name=tr("Unreadable files"))
         self._listing.setReadOnly(True)

@@ -165,7 +165,7 @@ class ModelPicker(Editor):
 
     def choose_file(self) -> None:
         """Open a dialog for a Python file, whose path becomes the value."""
-        file_dialogs.choose(self, self._file_tip, self.set_value)
+        file_dialogs.choose_path(self, self._file_tip, self.set_value)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Open the list on Alt+Down, as combo boxes do."""

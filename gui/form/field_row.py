@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QLabel, QToolButton, QWidget
 from engine.contract.job import Field
 from engine.contract.problems import Problem, Severity
 from gui.translation import tr
-from gui.widgets.buttons import FoldButton, reset_button, styled, tool_button
+from gui.widgets.buttons import FoldButton, create_reset_button, styled, tool_button
 from gui.widgets.editors import Editor
 from gui.widgets.labeled_field import LabeledField
 from gui.widgets.labels import ElidedLabel, muted_label
@@ -77,7 +77,7 @@ class FieldRow(LabeledField):
     def reset(self) -> QToolButton:
         """Button that resets the field to its default, or to the value given to `set_standard`."""
         name = tr("Reset {label}").format(label=self.field.label)
-        return reset_button(lambda: self.set_value(self.standard), name, self.reset_tip)
+        return create_reset_button(lambda: self.set_value(self.standard), name, self.reset_tip)
 
     def make_note(self) -> QLabel:
         """Create the label for the note, which is elided for some fields."""

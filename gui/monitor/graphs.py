@@ -114,7 +114,7 @@ class GraphsView(QWidget):
             self._group,
             unit=quantity.unit,
             scale=quantity.scale,
-            write=_write(quantity),
+            write=_make_formatter(quantity),
             low=0,
             high=_HIGHEST.get(quantity.unit),
             meaning=quantity.meaning,
@@ -154,8 +154,8 @@ def _saved_choice(settings: Settings) -> frozenset[str]:
     return frozenset(saved.split(",") if saved else FIRST) & BY_ID.keys()
 
 
-def _write(quantity: Quantity) -> Callable[[float], str]:
-    """Return a function that formats a value with its unit, in the desktop's number format."""
+def _make_formatter(quantity: Quantity) -> Callable[[float], str]:
+    """Return a function that formats a value of `quantity` with its unit, in the desktop's number format."""
     return lambda value: format_quantity(quantity, value / quantity.scale)
 
 

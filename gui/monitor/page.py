@@ -22,7 +22,7 @@ from gui.monitor.gpus.watched_gpu import LastSnapshots, watched_gpus
 from gui.monitor.graphs import ACTIVITY, GraphsView
 from gui.monitor.hosts import HostDialog, host_errors
 from gui.monitor.processes.view import ProcessesView
-from gui.monitor.toolbar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY, Bar
+from gui.monitor.toolbar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY, MonitorToolbar
 from gui.monitor.topology.view import TopologyView
 from gui.plots.group import Mark, PlotGroup
 from gui.sources.devices.hosts import Hosts
@@ -70,7 +70,7 @@ class MonitorPage(QWidget):
         self._last_snapshots = LastSnapshots()
         self._dialog: HostDialog | None = None
         self.group = PlotGroup("clock", span=SPANS[0][1], parent=self)
-        self.bar = Bar()
+        self.bar = MonitorToolbar()
         self.alert_banner = AlertBanner(alerts, self)
         self.errors = Banner(name=tr("Errors of the hosts"))
         self.gpus = GpusView(history, self.group)
@@ -138,7 +138,7 @@ class MonitorPage(QWidget):
         gpus = [watched for watched in found if watched.key in self._history.titles]
         theme.register_devices(watched.key for watched in gpus)
         self._update_marks()
-        self._show_extent()
+        self._limit_time_range()
         if self._stack.currentWidget() is self.gpus:
             self.gpus.show_gpus(gpus, self._why_empty())
         self.graphs.refresh()
@@ -273,7 +273,7 @@ class MonitorPage(QWidget):
         marks = [mark for run in self._intervals.intervals for mark in _marks_of(run, self._history.origin)]
         self.group.set_marks(marks)
 
-    def _show_extent(self) -> None:
+    def _limit_time_range(self) -> None:
         """Limit the graphs to the time from the first to the last reading of any device."""
         devices = self._history.devices
         if devices:

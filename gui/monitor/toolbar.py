@@ -24,7 +24,7 @@ _SPAN_WIDTH = 90
 """Minimum width in pixels of the choice of a time range, at a text size of 100%."""
 
 
-class Bar(QWidget):
+class MonitorToolbar(QWidget):
     """Toolbar of the Monitor page.
 
     Attributes:

@@ -18,7 +18,7 @@ from gui.preferences.store import Preferences
 from gui.sources.background import in_background, reraise
 from gui.style import icons, theme
 from gui.translation import tr
-from gui.widgets.buttons import reset_button, styled
+from gui.widgets.buttons import create_reset_button, styled
 from gui.widgets.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, PathEditor, TextEditor
 from gui.widgets.labeled_field import LabeledField
 from gui.widgets.labels import muted_label
@@ -106,7 +106,7 @@ class SettingRow(LabeledField):
         self.editor = _editor(setting)
         control = self.editor.control
         control.setAccessibleName(setting.title)
-        self.reset = reset_button(self._reset, tr("Reset {title}").format(title=setting.title), "")
+        self.reset = create_reset_button(self._reset, tr("Reset {title}").format(title=setting.title), "")
         self.reset.setIcon(icons.icon("reset", "accent"))
         self.reset.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         super().__init__(

@@ -23,7 +23,7 @@ from gui.sources.run_status import FAILED_LABELS, RunStatus
 from gui.style import icons, theme
 from gui.titles import changes_words
 from gui.translation import tr
-from gui.widgets.buttons import fold_button, push_button, tool_button
+from gui.widgets.buttons import create_fold_button, push_button, tool_button
 from gui.widgets.file_dialogs import reveal
 from gui.widgets.labels import WrappingLabel
 from gui.widgets.layouts import hbox, vbox
@@ -226,7 +226,9 @@ class AdviceView(QWidget):
         self.cause = WrappingLabel("", "error")
         self.verdict = VerdictCard()
         self.time = TimeSpentView()
-        self.more = fold_button("fold", tr("Step times"), name=tr("Step times"), tip=tr("Show the parts of each step"))
+        self.more = create_fold_button(
+            "fold", tr("Step times"), name=tr("Step times"), tip=tr("Show the parts of each step")
+        )
         self.more.toggled.connect(lambda _on: self._update_visible_parts())
         self._findings, self._times = QWidget(), QWidget()
         self._findings.setLayout(hbox((vbox(self.cause, self.verdict, spacing=4), 1), self.more))

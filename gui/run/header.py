@@ -30,7 +30,7 @@ from gui.translation import tr
 from gui.widgets.buttons import push_button, tool_button
 from gui.widgets.curve_controls import CurveControls
 from gui.widgets.labels import WrappingLabel, muted_label
-from gui.widgets.layouts import hbox, tab_bar, vbox
+from gui.widgets.layouts import create_tab_bar, hbox, vbox
 
 _AXES: tuple[tuple[str, AxisKind], ...] = ((tr("Time"), "elapsed"), (tr("Steps"), "count"))
 _AXIS = tr("Active time only; excludes pauses and queueing")
@@ -134,7 +134,7 @@ class CurveOptions(QDialog):
 
 
 def _make_tabs() -> QTabBar:
-    tabs = tab_bar(tr("Views of the run"), [title.replace("&", "&&") for title in VIEWS])
+    tabs = create_tab_bar(tr("Views of the run"), [title.replace("&", "&&") for title in VIEWS])
     tabs.setUsesScrollButtons(False)
     tabs.setElideMode(Qt.TextElideMode.ElideNone)
     return tabs

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QPlainTextEdit, QWidget
 from gui.sources.run_data import Line, LineKind
 from gui.style import theme
 from gui.translation import tr
-from gui.widgets.buttons import keep_room, styled, tool_button
+from gui.widgets.buttons import reserve_space, styled, tool_button
 from gui.widgets.labels import heading_label
 from gui.widgets.layouts import hbox, vbox
 
@@ -38,7 +38,7 @@ class LogView(QWidget):
         heading.setBuddy(self.text)
         name, tip = tr("Scroll to the newest line"), tr("Scroll to the newest line and stay there")
         self._newest = tool_button(self.scroll_to_newest, text=tr("Newest"), name=name, tip=tip)
-        keep_room(self._newest)
+        reserve_space(self._newest)
         self._newest.hide()
         self.setLayout(vbox(hbox(heading, 1, self._newest), (self.text, 1), spacing=4))
         bar = self.text.verticalScrollBar()

@@ -33,7 +33,7 @@ from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.drop_target import FileDropTarget
-from gui.widgets.file_dialogs import choose, choose_files, choose_target
+from gui.widgets.file_dialogs import choose_files, choose_path, choose_target
 from gui.widgets.layouts import FrontStack, hbox, vbox
 
 _VIEWS_DELAY_MS = 400
@@ -278,7 +278,7 @@ class RunPage(QWidget):
             choose_target(self, tr("Export the run"), f"{run.run_id}.zip", lambda path: self.export(run, path))
 
     def _choose_save_folder(self) -> None:
-        choose(self, tr("Save the last state in"), self.session.save_elsewhere, folder=True)
+        choose_path(self, tr("Save the last state in"), self.session.save_elsewhere, folder=True)
 
     def export(self, run: RunFolder, path: Path) -> None:
         """Export `run` to a zip file and report the result."""

@@ -20,7 +20,7 @@ from gui.titles import title_of
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.labels import ProblemLabel
-from gui.widgets.layouts import fault_page, working_page
+from gui.widgets.layouts import create_failure_page, create_working_page
 
 FORM, WORKING, FAILURE, RESULT, READING = range(5)
 _MAX_WARNINGS = 5
@@ -61,13 +61,13 @@ class RequestPages(QStackedWidget):
         self.cancel = push_button(tr("Cancel"), self._cancel, name=f"Cancel {title[0].lower()}{title[1:]}")
         self.failure = ProblemLabel()
         self.retry = push_button(tr("Change and try again"), self.show_form)
-        working = working_page(self.activity, self.progress, self.cancel, f"{title}: progress")
+        working = create_working_page(self.activity, self.progress, self.cancel, f"{title}: progress")
         column = working.layout()
         assert isinstance(column, QVBoxLayout)
         column.insertWidget(column.count() - 1, self.warnings)
         wait = styled(QLabel(reading, alignment=Qt.AlignmentFlag.AlignCenter), "muted")
         # In the order of the indices FORM to READING.
-        for page in (form, working, fault_page(self.failure, self.retry), result, wait):
+        for page in (form, working, create_failure_page(self.failure, self.retry), result, wait):
             self.addWidget(page)
         self.child.progress.connect(self._show_progress)
         self.child.done.connect(self._on_done)

@@ -212,7 +212,7 @@ class SearchForm(QWidget):
             row.edited.connect(self._schedule_validation)
         self.add.activated.connect(self._add_dimension)
         self.start.on_trigger(self._start)
-        self.open.on_trigger(lambda: file_dialogs.choose(self, tr("Open a SPACE.toml"), self.open_file))
+        self.open.on_trigger(lambda: file_dialogs.choose_path(self, tr("Open a SPACE.toml"), self.open_file))
         self.save.on_trigger(
             lambda: file_dialogs.choose_target(
                 self, tr("Save the search"), f"{self.rows['name'].value()}.toml", self.save_file

@@ -16,7 +16,7 @@ from gui.sources.json_lines import RequestProcess
 from gui.split_points.view import SplitPointsView
 from gui.titles import SCHEDULES, model_title, rank_titles, strategy_title
 from gui.translation import tr
-from gui.widgets.layouts import scroll_panel, working_page
+from gui.widgets.layouts import create_working_page, scroll_panel
 from gui.widgets.trial_page import TrialPage
 
 EMPTY = tr(
@@ -88,7 +88,7 @@ class SplitPointsPage(TrialPage):
 
     def create_trying_page(self) -> QWidget:
         self.cancel.setAccessibleName(tr("Cancel measuring"))
-        return working_page(self.activity, self.progress, self.cancel, _MEASURING)
+        return create_working_page(self.activity, self.progress, self.cancel, _MEASURING)
 
     def create_result_page(self) -> QWidget:
         self.view = SplitPointsView()

@@ -171,7 +171,7 @@ class StageTable(ColumnModel):
             self.endResetModel()
             return
         self._split, self._stages = split, stages
-        self.row_changed(0, len(stages) - 1)
+        self.emit_rows_changed(0, len(stages) - 1)
 
     def count(self) -> int:
         return len(self._stages)

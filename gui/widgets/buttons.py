@@ -60,22 +60,22 @@ def tool_button(
     return _connected(button, act)
 
 
-def reset_button(act: Act, name: str, tip: str) -> QToolButton:
+def create_reset_button(act: Act, name: str, tip: str) -> QToolButton:
     """Create a button that restores a default. Its space remains reserved while it is hidden."""
     button = tool_button(act, icon=icons.icon("reset", "muted"), style="flat", name=name, tip=tip)
     button.setIconSize(QSize(14, 14))
-    keep_room(button)
+    reserve_space(button)
     return button
 
 
-def fold_button(style: str, text: str = "", *, name: str, tip: str = "") -> QToolButton:
+def create_fold_button(style: str, text: str = "", *, name: str, tip: str = "") -> QToolButton:
     """Create a toggle button with an arrow that points down while it is checked."""
     button = tool_button(text=text, icon=icons.icon("right", "muted", on="down"), style=style, name=name, tip=tip)
     button.setCheckable(True)
     return button
 
 
-def keep_room(widget: QWidget) -> None:
+def reserve_space(widget: QWidget) -> None:
     """Keep the space of `widget` reserved while it is hidden."""
     policy = widget.sizePolicy()
     policy.setRetainSizeWhenHidden(True)

@@ -83,7 +83,7 @@ class ColumnModel(QAbstractTableModel):
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         return header_data(self.columns, section, orientation, role)
 
-    def row_changed(self, first: int, last: int | None = None) -> None:
+    def emit_rows_changed(self, first: int, last: int | None = None) -> None:
         """Emit `dataChanged` for the cells of the rows from `first` to `last`, or of one row if `last` is None."""
         last = first if last is None else last
         self.dataChanged.emit(self.index(first, 0), self.index(last, len(self.columns) - 1))
@@ -119,7 +119,7 @@ def _end_row(table: QTableView, action: QAbstractItemView.CursorAction) -> QMode
     return model.index(ends[action] % max(1, model.rowCount()), max(0, table.currentIndex().column()))
 
 
-def text_table(name: str, titles: Sequence[str]) -> QTableWidget:
+def create_text_table(name: str, titles: Sequence[str]) -> QTableWidget:
     """Create an empty table for texts, with an accessible name and left-aligned titles."""
     table = RowWidget(0, len(titles))
     table.setAccessibleName(name)
@@ -187,13 +187,13 @@ class NumberRows(QSortFilterProxyModel):
 
 def style_number_table(table: QTableView) -> None:
     """Let the user select one row and sort by the header, and apply the style of number tables."""
-    table.setItemDelegate(Bars(table))
+    table.setItemDelegate(BarDelegate(table))
     table.setSortingEnabled(True)
     apply_table_style(table)
     table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
 
 
-class Bars(QStyledItemDelegate):
+class BarDelegate(QStyledItemDelegate):
     """Delegate that draws a fraction as a thin bar below the text, with its interval as a line."""
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:

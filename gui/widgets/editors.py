@@ -252,7 +252,7 @@ class PathEditor(TextEditor):
 
     def open_browser(self) -> QFileDialog:
         """Open a non-modal file dialog, and return it."""
-        return file_dialogs.choose(
+        return file_dialogs.choose_path(
             self,
             tr("Choose {what}").format(what=self._content),
             self.set_value,

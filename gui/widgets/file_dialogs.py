@@ -18,7 +18,7 @@ PATIENCE_S = 0.05
 """Maximum seconds to wait for the disk before a dialog opens."""
 
 
-def choose(
+def choose_path(
     parent: QWidget, title: str, chosen: Callable[[str], None], *, folder: bool = False, start: str = ""
 ) -> QFileDialog:
     """Open a non-modal dialog for a file or, if `folder`, a folder, and call `chosen` with the selected path.

@@ -215,7 +215,7 @@ class WrappingLabel(QLabel):
 
     def setText(self, text: str) -> None:
         self._text = text
-        broken = breakable(text)
+        broken = insert_break_points(text)
         super().setText(broken)
         self.setAccessibleName(text if broken != text else "")
 
@@ -246,7 +246,7 @@ class WrappingLabel(QLabel):
         QGuiApplication.clipboard().setText(self.selectedText())
 
 
-def breakable(text: str) -> str:
+def insert_break_points(text: str) -> str:
     """Insert invisible break points into long words: after separators, and anywhere in long sections between these."""
     return re.sub(rf"\S{{{_LONGEST + 1},}}", lambda found: _break_word(found[0]), text)
 
@@ -279,13 +279,13 @@ class ProblemLabel(QWidget):
     def show_problems(self, problems: tuple[Problem, ...]) -> None:
         if problems != self._problems:
             self._problems = problems
-            self._paint()
+            self._rebuild()
 
     def text(self) -> str:
         return "\n".join(map(str, self._problems))
 
-    def _paint(self) -> None:
-        """Replace all lines: sign and text of each problem, and buttons for its choices. Hide without problems."""
+    def _rebuild(self) -> None:
+        """Recreate the icon, text and buttons of each problem. Hide the list if there are none."""
         for line in self._lines:
             self._grid.removeWidget(line)
             line.deleteLater()
@@ -300,11 +300,11 @@ class ProblemLabel(QWidget):
             self._grid.addWidget(text, row, 1)
             self._lines += [icon_label, text]
             if problem.choices:
-                self._lines.append(self._buttons(problem))
+                self._lines.append(self._create_buttons(problem))
                 self._grid.addWidget(self._lines[-1], row + 1, 1)
         self.setVisible(bool(self._problems))
 
-    def _buttons(self, problem: Problem) -> QWidget:
+    def _create_buttons(self, problem: Problem) -> QWidget:
         """Create the buttons for a problem's remedies, in as many rows as necessary."""
         holder = QWidget()
         flow = FlowLayout(holder, spacing=6)

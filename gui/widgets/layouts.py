@@ -63,7 +63,7 @@ def make_scroll_area(content: QVBoxLayout) -> QScrollArea:
     return scroll_panel(with_layout(content))
 
 
-def tab_bar(name: str, titles: Sequence[str]) -> QTabBar:
+def create_tab_bar(name: str, titles: Sequence[str]) -> QTabBar:
     """Create a tab bar with an accessible name."""
     tabs = QTabBar()
     tabs.setAccessibleName(name)
@@ -83,7 +83,7 @@ def resize_with_text(window: QWidget, width: int, height: int) -> None:
     )
 
 
-def save_button(name: str, tip: str, actions: Iterable[Action]) -> QToolButton:
+def create_save_button(name: str, tip: str, actions: Iterable[Action]) -> QToolButton:
     """Create a "Save" button with an accessible name and a menu of `actions`."""
     button = tool_button(text=tr("Save"), name=name, tip=tip)
     make_menu_button(button)
@@ -116,19 +116,19 @@ def lay_out_page(page: QWidget, back: QPushButton, title: QLabel, subtitle: QLab
     page.setLayout(vbox(head, *((widget, int(widget is below[-1])) for widget in below), margins=(14, 10, 14, 10)))
 
 
-def working_page(activity: QLabel, progress: QProgressBar, cancel: QPushButton, name: str) -> QWidget:
+def create_working_page(activity: QLabel, progress: QProgressBar, cancel: QPushButton, name: str) -> QWidget:
     """Create a page with the progress of a background task. `name` is the accessible name of the progress bar."""
     progress.setRange(0, 100)
     progress.setFixedSize(320, 14)
     progress.setTextVisible(False)
     progress.setAccessibleName(name)
-    return _centered_page(activity, progress, cancel)
+    return _create_centered_page(activity, progress, cancel)
 
 
-def fault_page(failure: QWidget, retry: QPushButton) -> QWidget:
+def create_failure_page(failure: QWidget, retry: QPushButton) -> QWidget:
     """Create a page with the failure of a background task, and a button to retry it."""
     failure.setMaximumWidth(440)
-    page = _centered_page(retry)
+    page = _create_centered_page(retry)
     column = page.layout()
     assert isinstance(column, QVBoxLayout)
     # With an alignment, long sentences would not get enough height.
@@ -136,7 +136,7 @@ def fault_page(failure: QWidget, retry: QPushButton) -> QWidget:
     return scroll_panel(page)
 
 
-def _centered_page(*widgets: QWidget) -> QWidget:
+def _create_centered_page(*widgets: QWidget) -> QWidget:
     """Create a page with a column of widgets slightly above its center."""
     page = QWidget()
     column = QVBoxLayout(page)

@@ -59,7 +59,12 @@ class Direction:
 
 @dataclass(frozen=True)
 class PointCloud:
-    """Points along their principal axes, float32 [n, 3] within -1..1, with colors, uint8 [n, 3]. Black means gray."""
+    """Points of a cloud, drawn from any direction.
+
+    Attributes:
+        positions: Coordinates along the principal axes of the cloud, float32 [n, 3] in [-1, 1].
+        colors: RGB colors, uint8 [n, 3]. Black points are drawn in a gray that depends on their depth.
+    """
 
     positions: npt.NDArray[np.float32]
     colors: npt.NDArray[np.uint8]
@@ -77,7 +82,7 @@ class PointCloud:
         return cls((points["position"] / 32767).astype(np.float32), points["color"]) if len(points) else None
 
     def draw(self, direction: Direction, side: int) -> QImage:
-        """Draw the points as squares in an image of `side` pixels, gray ones darker the nearer they are."""
+        """Draw the points as squares in a square image of `side` pixels. Near points cover far ones."""
         import numpy as np
 
         turn, tilt = np.deg2rad(direction.turn_deg), np.deg2rad(direction.tilt_deg)

@@ -116,7 +116,7 @@ class RowModel(ColumnModel, Generic[Row]):
         for position, row in enumerate(rows):
             if self.rows[position] is not row and self.rows[position] != row:
                 self.rows[position] = row
-                self.row_changed(position)
+                self.emit_rows_changed(position)
 
     def _remove_all_but(self, keys: set[Any]) -> None:
         """Remove the rows without one of `keys`, in blocks from the end."""

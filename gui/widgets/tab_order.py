@@ -36,8 +36,8 @@ def keep_tab_order(area: QWidget) -> None:
 def move_focus(window: QWidget, areas: Sequence[QWidget], forward: bool) -> bool:
     """Move the focus through `areas` as Tab or Shift+Tab would. Return False without a target.
 
-    Widgets that are created later have their correct position. In Qt's own chain, they would be last, and a field whose
-    editor is its focus proxy would end the cycle.
+    Qt's own tab order is not used between areas, because it puts widgets that are created later at the end, and stops at
+    a field whose editor is its focus proxy.
     """
     focused = window.focusWidget()
     current = next(
@@ -135,7 +135,8 @@ def _chain(window: QWidget, after: QWidget | None = None, forward: bool = True) 
 
 
 def _takes_tab(widget: QWidget) -> bool:
-    """Return True if Tab can reach the widget. Containers are excluded: Qt would move their contents along with them."""
+    """Return True if Tab can reach the widget, and the widget doesn't pass the focus on to another one."""
+    # `setTabOrder` would move the contents of a container with a focus proxy along with it.
     return widget.focusPolicy() in _BY_TAB and widget.focusProxy() is None
 
 

@@ -59,7 +59,7 @@ class TrashBar(QuestionBar):
             self.work(partial(_call_for_each, put_back, self._trashed), self._on_restored)
 
     def accept(self) -> None:
-        """Undo the last move. The left button calls this."""
+        """Do what the left button offers, which is to undo the last move. Subclasses may offer other actions."""
         self.undo()
 
     def dismiss(self) -> None:

@@ -18,7 +18,7 @@ from gui.sources.json_lines import RequestProcess
 from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.labels import EmptyState, ProblemLabel, heading_label, muted_label
-from gui.widgets.layouts import fault_page, lay_out_page
+from gui.widgets.layouts import create_failure_page, lay_out_page
 
 EMPTY, WORKING, FAILURE, RESULT = range(4)
 
@@ -48,7 +48,7 @@ class TrialPage(QWidget):
             title: Title of the page.
             empty: Text that is shown before the first trial.
             leave: Id of the action that leaves the page.
-            back: Accessible name of its button.
+            back: Accessible name of the button that leaves the page.
             retry: Text of the button for another trial after a failure.
         """
         super().__init__()
@@ -73,7 +73,7 @@ class TrialPage(QWidget):
         pages = (
             EmptyState(empty),
             self.create_trying_page(),
-            fault_page(self.failure, self.retry),
+            create_failure_page(self.failure, self.retry),
             self.create_result_page(),
         )
         for page in pages:

@@ -275,7 +275,7 @@ def describe_processes() -> Iterator[str]:
             yield " | ".join(str(cell.data(SORT_ROLE)) for cell in cells)
     yield " ".join(str(model.has_been_known(column)) for column in columns)
     for text, only_mine, device in (("", False, ""), ("night train.py", False, ""), ("", True, ""), ("", False, "c")):
-        rows.choose(text=text, only_mine=only_mine, device=device)
+        rows.set_filter(text=text, only_mine=only_mine, device=device)
         yield f"{text} {only_mine} {device}: {[rows.index(row, 0).data() for row in range(rows.rowCount())]}"
 
 

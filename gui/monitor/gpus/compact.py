@@ -17,7 +17,7 @@ from gui.monitor.gpus.watched_gpu import WatchedGpu
 from gui.sources.devices.device_format import join_states
 from gui.style import theme
 from gui.translation import tr
-from gui.widgets.column_model import BAR, BAR_COLOR, PAD, Bars, Index
+from gui.widgets.column_model import BAR, BAR_COLOR, PAD, BarDelegate, Index
 from gui.widgets.row_model import Column, RowModel, RowTable
 
 SHORT = BAR_COLOR + 1
@@ -131,7 +131,7 @@ def _text_color(row: WatchedGpu, column: GpuColumn) -> str:
     return scheme.muted if row.faded and column is not COLUMNS[0] else scheme.text
 
 
-class _RowDelegate(Bars):
+class _RowDelegate(BarDelegate):
     """Delegate that uses short texts in narrow columns, and marks each row with the color of its GPU."""
 
     def initStyleOption(self, option: QStyleOptionViewItem, index: Index) -> None:

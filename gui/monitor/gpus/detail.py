@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
 from engine.contract.devices import GpuProcess, NvLink
 from engine.gpus.quantities import describe_xid
 from gui.format import clock, percent, size, size_of, throughput
-from gui.monitor.gpus.gpu_fields import GROUPS, Group, groups, read_at, read_now
+from gui.monitor.gpus.gpu_fields import GROUPS, Group, groups, make_current_reader, make_past_reader
 from gui.monitor.gpus.gpu_plot import GpuPlot
 from gui.monitor.gpus.value_grid import ValueGrid
 from gui.monitor.gpus.watched_gpu import EnergyCounters, WatchedGpu
@@ -178,7 +178,7 @@ class GpuDetail(QWidget):
         watched, history, cursor = self._gpu, self._history, self._group.cursor
         if watched is None or history is None:
             return
-        read = read_now(watched.gpu) if cursor is None else read_at(history, watched.key, cursor)
+        read = make_current_reader(watched.gpu) if cursor is None else make_past_reader(history, watched.key, cursor)
         found = {group.title: group for group in groups(watched, read, self._energy.used(watched))}
         new = [title for title in found if title not in self._cards]
         self._cards |= {title: _GroupCard(title) for title in new}

@@ -16,7 +16,7 @@ from engine.gpus.quantities import BY_ID, THROTTLE_TEXTS
 from engine.system.format import with_unit
 from gui.format import clock, energy, format_quantity, localized, number, size
 from gui.monitor.gpus.value_grid import LabeledValue
-from gui.monitor.gpus.watched_gpu import Used, WatchedGpu
+from gui.monitor.gpus.watched_gpu import EnergyUse, WatchedGpu
 from gui.sources.devices import device_format
 from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
@@ -77,12 +77,12 @@ def line_scale(gpu: Gpu, quantity: str) -> float | None:
     return 100.0 / highest if highest else None
 
 
-def read_now(gpu: Gpu) -> Read:
+def make_current_reader(gpu: Gpu) -> Read:
     """Return a function that reads the current value of a quantity of `gpu`."""
     return lambda quantity: BY_ID[quantity].read(gpu)
 
 
-def read_at(history: DeviceHistory, key: str, time: float) -> Read:
+def make_past_reader(history: DeviceHistory, key: str, time: float) -> Read:
     """Return a function that reads the values nearest to `time` (seconds since `history.origin`), NaN in a gap."""
     times = history.x(key)
     row = int(np.searchsorted(times, time))
@@ -95,7 +95,7 @@ def read_at(history: DeviceHistory, key: str, time: float) -> Read:
     return read
 
 
-def tile_figures(watched: WatchedGpu, read: Read, used: Used | None) -> list[LabeledValue]:
+def tile_figures(watched: WatchedGpu, read: Read, used: EnergyUse | None) -> list[LabeledValue]:
     """Return the values that a GPU's tile shows, the most important ones first. Unknown values are left out.
 
     Values with a line in the GPU's graph get the line's color, which depends on the GPU's key. `read` returns the value
@@ -128,7 +128,7 @@ def tile_figures(watched: WatchedGpu, read: Read, used: Used | None) -> list[Lab
     return [figure for figure in figures if figure is not None]
 
 
-def groups(watched: WatchedGpu, read: Read, used: Used | None) -> list[Group]:
+def groups(watched: WatchedGpu, read: Read, used: EnergyUse | None) -> list[Group]:
     """Return all values that a GPU reports, in groups. See `tile_figures` for the arguments."""
     gpu = watched.gpu
     found = (
@@ -169,7 +169,7 @@ def _memory(gpu: Gpu, read: Read) -> Figures:
     yield _bytes("total", tr("Total"), gpu.memory_total_bytes, tr("Total memory of the GPU."))
 
 
-def _power_and_heat(gpu: Gpu, read: Read, used: Used | None) -> Figures:
+def _power_and_heat(gpu: Gpu, read: Read, used: EnergyUse | None) -> Figures:
     """Yield power, energy, temperatures and their limits."""
     yield _quantity(tr("Power"), "power_w", read)
     meaning = tr("Maximum power draw; an administrator can change it.")
@@ -215,7 +215,7 @@ def _links(gpu: Gpu, read: Read) -> Figures:
 
 
 def _errors(gpu: Gpu) -> Figures:
-    """Yield the counts of memory errors and whether memory was or must be taken out of use."""
+    """Yield the counts of memory errors, and of memory that was or must be taken out of use."""
     ecc, retired = gpu.ecc, gpu.retired
     yield _flag("ecc", "ECC", ecc.enabled, ("on", "off"), tr("Whether memory errors are detected and corrected."))
     for id_, label, value, meaning in (
@@ -241,7 +241,7 @@ def _errors(gpu: Gpu) -> Figures:
 
 
 def _identity(watched: WatchedGpu) -> Figures:
-    """Yield what identifies the GPU: names, indices, addresses, modes and driver versions."""
+    """Yield the names, indices, addresses, modes and driver versions of the GPU."""
     gpu = watched.gpu
     numbers = device_format.describe_gpu_numbers(gpu)
     yield _text("name", tr("Chip"), gpu.name)
@@ -314,7 +314,7 @@ def _link_rates(label: str, link: str, read: Read) -> LabeledValue | None:
     return LabeledValue(link, label, f"{' '.join(rates)} GB/s", tr("What the GPU receives (↓) and sends (↑)."))
 
 
-def _energy(used: Used | None) -> LabeledValue | None:
+def _energy(used: EnergyUse | None) -> LabeledValue | None:
     """Return the energy since the last reset of its counter, or None if the GPU reports none."""
     if used is None:
         return None

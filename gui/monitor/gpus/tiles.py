@@ -18,7 +18,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QAbstractButton, QFrame, QGridLayout, QMenu, QScrollArea, QWidget
 
-from gui.monitor.gpus.gpu_fields import read_at, read_now, tile_figures
+from gui.monitor.gpus.gpu_fields import make_current_reader, make_past_reader, tile_figures
 from gui.monitor.gpus.gpu_plot import GpuPlot
 from gui.monitor.gpus.value_grid import ValueGrid
 from gui.monitor.gpus.watched_gpu import EnergyCounters, WatchedGpu
@@ -37,7 +37,7 @@ IDEAL_ASPECT = 2.2
 """Ideal ratio of a tile's width to its height."""
 
 
-def columns_for(count: int, width: int, height: int) -> int:
+def choose_column_count(count: int, width: int, height: int) -> int:
     """Return the number of columns that makes `count` tiles largest in an area of `width` by `height` pixels.
 
     If they can't all be visible, return the maximum number of columns.
@@ -104,7 +104,7 @@ class TilesView(QScrollArea):
             self._arrange()
 
     def _columns_now(self) -> int:
-        return columns_for(len(self._gpus), self.viewport().width(), self.viewport().height())
+        return choose_column_count(len(self._gpus), self.viewport().width(), self.viewport().height())
 
     def _arrange(self) -> None:
         """Create missing tiles, remove superfluous ones, and place all in the grid."""
@@ -185,7 +185,7 @@ class Tile(QFrame):
     def show_figures(self, watched: WatchedGpu, history: DeviceHistory) -> None:
         """Show the values at the crosshair, or the current ones without a crosshair."""
         cursor = self._group.cursor
-        read = read_now(watched.gpu) if cursor is None else read_at(history, self.key, cursor)
+        read = make_current_reader(watched.gpu) if cursor is None else make_past_reader(history, self.key, cursor)
         self.figures.show_figures(tile_figures(watched, read, self._energy.used(watched)), watched.faded)
         self.setAccessibleDescription(
             ", ".join(filter(None, (self.state.text(), self.figures.text(), self.who.text())))

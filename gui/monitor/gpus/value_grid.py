@@ -174,7 +174,7 @@ class ValueGrid(QWidget):
         needed = [self._reserved_widths[figure.id] for figure in self.figures]
         self._visible_count, self._columns = len(needed), []
         while self._visible_count:
-            self._columns = columns_for(needed[: self._visible_count], self.width())
+            self._columns = compute_column_widths(needed[: self._visible_count], self.width())
             if self._max_rows is None or self._visible_count <= self._max_rows * len(self._columns):
                 break
             self._visible_count -= 1
@@ -197,11 +197,11 @@ class ValueGrid(QWidget):
         return cells
 
 
-def columns_for(needed: Sequence[int], width: int) -> list[int]:
+def compute_column_widths(needed: Sequence[int], width: int) -> list[int]:
     """Return the widths of as many columns as fit into `width` pixels, at least one.
 
     `needed` contains the required widths of the values, row by row. The remaining width is divided among the columns,
-    but a column gets at most the width of a gap.
+    each of which is widened by at most `GAP`.
     """
     columns: list[int] = []
     for count in range(len(needed), 0, -1):

@@ -159,7 +159,7 @@ def _load(watched: WatchedGpu, history: DeviceHistory) -> float:
 
 
 @dataclass(frozen=True)
-class Used:
+class EnergyUse:
     """Energy in joules that was used since the time `since`, in seconds since the epoch."""
 
     joules: float
@@ -172,7 +172,7 @@ class EnergyCounters:
     def __init__(self) -> None:
         self._start_counters: dict[str, tuple[float, float]] = {}
 
-    def used(self, watched: WatchedGpu) -> Used | None:
+    def used(self, watched: WatchedGpu) -> EnergyUse | None:
         """Return the energy that a GPU has used, or None if it reports none.
 
         If the driver has reset its own counter, counting restarts at 0.
@@ -184,7 +184,7 @@ class EnergyCounters:
         if counter < joules:
             since, joules = watched.time, counter
         self._start_counters[watched.key] = since, joules
-        return Used(counter - joules, since)
+        return EnergyUse(counter - joules, since)
 
     def reset(self, key: str | None = None) -> None:
         """Restart counting at the next reading, for the GPU with this key, or for all GPUs if `key` is None."""

@@ -44,7 +44,7 @@ def _percent(value: float | None) -> str:
     return f"{localized(value)}%" if value is not None else NOT_KNOWN
 
 
-def _running_time(seconds: int | None) -> str:
+def _format_running_time(seconds: int | None) -> str:
     """Format a duration, as in "3:12 min", or with the number of days if it is a day or longer."""
     if seconds is None:
         return NOT_KNOWN
@@ -52,7 +52,9 @@ def _running_time(seconds: int | None) -> str:
     return f"{days} d {rest // 3600} h" if days else duration(seconds)
 
 
-def _number(title: str, attribute: str, text: Callable[[Any], str], widest: str, help_text: str = "") -> ProcessColumn:
+def _create_number_column(
+    title: str, attribute: str, text: Callable[[Any], str], widest: str, help_text: str = ""
+) -> ProcessColumn:
     """Create a column for the numeric `attribute` of a row, which is None if it is unknown."""
     read = attrgetter(attribute)
     return ProcessColumn(title, lambda row: text(read(row)), read, is_numeric=True, widest=widest, help=help_text)
@@ -60,21 +62,21 @@ def _number(title: str, attribute: str, text: Callable[[Any], str], widest: str,
 
 COLUMNS: tuple[ProcessColumn, ...] = (
     ProcessColumn(tr("Process"), lambda line: line.title, lambda line: line.title.lower()),
-    _number("PID", "pid", lambda pid: NOT_KNOWN if pid is None else str(pid), "4194304"),
+    _create_number_column("PID", "pid", lambda pid: NOT_KNOWN if pid is None else str(pid), "4194304"),
     ProcessColumn(tr("Host"), lambda line: line.host_title, lambda line: line.host_title.lower()),
     ProcessColumn(tr("User"), lambda line: line.user or NOT_KNOWN, lambda line: line.user),
     ProcessColumn("GPU", lambda line: gpu_names(line.gpus), lambda line: gpu_names(line.gpus)),
-    _number(tr("GPU memory"), "memory_used_bytes", size, "140.4 GiB", tr("GPU memory held by the process")),
-    _number(
+    _create_number_column(tr("GPU memory"), "memory_used_bytes", size, "140.4 GiB", tr("GPU memory held by the process")),
+    _create_number_column(
         "SM", "sm_percent", _percent, "100%",
         tr("Share of SM time; averaged over its GPUs if it holds several"),
     ),
-    _number("CPU", "cpu_percent", _percent, "6,400%", tr("In % of one core: 400% is four cores at full load")),
-    _number(
+    _create_number_column("CPU", "cpu_percent", _percent, "6,400%", tr("In % of one core: 400% is four cores at full load")),
+    _create_number_column(
         tr("Host memory"), "host_memory_bytes", size, "140.4 GiB",
         tr("Host memory held by the process, including shared memory"),
     ),
-    _number(tr("Running"), "running_s", _running_time, "23:59:59 h", tr("Time since the process started")),
+    _create_number_column(tr("Running"), "running_s", _format_running_time, "23:59:59 h", tr("Time since the process started")),
     ProcessColumn(tr("Type"), lambda line: KINDS[line.kind], lambda line: KINDS[line.kind]),
     ProcessColumn(tr("Command"), lambda line: line.command, lambda line: line.command.lower()),
 )  # fmt: skip
@@ -198,7 +200,7 @@ class ProcessModel(QAbstractItemModel):
             if _key(node.children[row]) not in by_key:
                 self._remove(node, row)
         present = {_key(child): child for child in node.children}
-        self._insert(node, [line for line in by_key.values() if line.key not in present])
+        self._append_children(node, [line for line in by_key.values() if line.key not in present])
         changed = [row for row, child in enumerate(node.children) if child.line != by_key[_key(child)]]
         for child in node.children:
             child.line = by_key[_key(child)]
@@ -208,7 +210,7 @@ class ProcessModel(QAbstractItemModel):
         for child in node.children:
             self._update_children(child, _key(child), rows_by_parent)
 
-    def _insert(self, node: _Node, lines: list[ProcessRow]) -> None:
+    def _append_children(self, node: _Node, lines: list[ProcessRow]) -> None:
         """Append rows to the children of `node`."""
         if not lines:
             return
@@ -242,10 +244,13 @@ class ProcessRows(QSortFilterProxyModel):
         self.setSortRole(SORT_ROLE)
         self.setRecursiveFilteringEnabled(True)
 
-    def choose(self, *, text: str, only_mine: bool, device: str) -> None:
-        """Show only rows that contain all words of `text`, in themselves or in their parents, and belong to `device`.
+    def set_filter(self, *, text: str, only_mine: bool, device: str) -> None:
+        """Show only processes that match all arguments.
 
-        `device` is the key of a GPU, or "" for all. If `only_mine`, rows of other users are hidden.
+        Args:
+            text: Words that a row and its parents together contain.
+            only_mine: True to hide the processes of other users.
+            device: Key of the GPU that a process uses, or "" for any GPU.
         """
         self._text, self._only_mine, self._device = text.lower(), only_mine, device
         self.setFilterFixedString(text)  # filters all rows again; newer Qt versions don't have invalidateFilter
@@ -290,7 +295,7 @@ def _sort_key(column: ProcessColumn, line: ProcessRow) -> str | float:
 
 
 def describe(line: ProcessRow) -> str:
-    """Describe all values of a row, for a tool tip."""
+    """Return the title, the warning and the command of a row, for a tool tip."""
     title = line.title if line.group or line.pid is None else f"{line.title}, pid {line.pid}"
     note = f"⚠ {line.note[:1].upper()}{line.note[1:]}" if line.note else ""
     return "\n".join(filter(None, (title, note, line.command)))

@@ -66,14 +66,14 @@ def process_rows(
     """Return the rows for a host. In a `tree`, group rows precede their members. A table has no groups.
 
     A group consists of the processes of a run, or of processes that the same process has started. Processes on lost
-    GPUs are left out. Only local processes can belong to `runs`, and none do if their pids are from outside of a
-    container.
+    GPUs are left out. Only local processes can belong to `runs`. In a container where NVML reports the host's pids, no
+    process can be assigned to a run.
     """
     active = [] if host or snapshot.foreign_pids else [run for run in runs if run.is_active]
     family = _Family(host, snapshot.gpus, active)
-    lines = [_process_row(host, snapshot, uses, family) for uses in family.uses.values()]
+    lines = [_merge_uses(host, snapshot, uses, family) for uses in family.uses.values()]
     if tree:
-        lines = _groups(lines, active, name_of) + lines
+        lines = _create_group_rows(lines, active, name_of) + lines
     else:
         lines = [replace(line, title=_flat_title(line), parent=None) for line in lines]
     return _add_notes(lines, active)
@@ -163,7 +163,7 @@ def process_key(host: str, process: GpuProcess) -> Key:
     return "process", host, process.pid, str(process.started)
 
 
-def _process_row(host: str, snapshot: Snapshot, uses: Sequence[_Use], family: _Family) -> ProcessRow:
+def _merge_uses(host: str, snapshot: Snapshot, uses: Sequence[_Use], family: _Family) -> ProcessRow:
     """Merge a process's uses of GPUs into one row. The load is averaged over the GPUs."""
     process = uses[0].process
     known_loads = [use.process.sm_percent for use in uses if use.process.sm_percent is not None]
@@ -194,7 +194,7 @@ def _flat_title(line: ProcessRow) -> str:
     return line.title if line.run is None else f"{line.title} · run {line.run.name}"
 
 
-def _groups(lines: Sequence[ProcessRow], runs: Iterable[RunInterval], name_of: NameOf) -> list[ProcessRow]:
+def _create_group_rows(lines: Sequence[ProcessRow], runs: Iterable[RunInterval], name_of: NameOf) -> list[ProcessRow]:
     """Return a group row for each run, and for each process that has started several of the processes."""
     by_key = {line.key: line for line in lines}
     by_id = {run.run_id: run for run in runs}
@@ -207,12 +207,12 @@ def _groups(lines: Sequence[ProcessRow], runs: Iterable[RunInterval], name_of: N
             groups.setdefault(top.parent, []).append(line)
     return [
         # The key of a run is ("run", id).
-        _group_row(key, members, by_id[str(key[1])] if key[0] == "run" else None, name_of)
+        _merge_rows(key, members, by_id[str(key[1])] if key[0] == "run" else None, name_of)
         for key, members in groups.items()
     ]
 
 
-def _group_row(key: Key, members: Sequence[ProcessRow], run: RunInterval | None, name_of: NameOf) -> ProcessRow:
+def _merge_rows(key: Key, members: Sequence[ProcessRow], run: RunInterval | None, name_of: NameOf) -> ProcessRow:
     """Merge the rows of a run, or of a process with its children, into one.
 
     The load is averaged over the GPUs. A value is None if it is unknown. The user is also None if the members

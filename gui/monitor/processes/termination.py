@@ -113,7 +113,7 @@ class EndingBar(QuestionBar):
         self._elapsed = QElapsedTimer()
         self._poll_timer = QTimer(self, interval=_POLL_MS)
         self._poll_timer.timeout.connect(self._poll)
-        self.yes.clicked.connect(self._act)
+        self.yes.clicked.connect(self._end_or_stop)
         self.no.clicked.connect(self.dismiss)
 
     def ask(self, process: ProcessRow) -> None:
@@ -121,9 +121,9 @@ class EndingBar(QuestionBar):
         self._poll_timer.stop()
         self._process, self._done = process, "nothing"
         if process.run is not None:
-            self.show_message(_stop_question(process), "warning", tr("Stop the run"), tr("Cancel"))
+            self.show_message(_make_stop_question(process), "warning", tr("Stop the run"), tr("Cancel"))
         else:
-            self.show_message(_end_question(process), "warning", tr("End process"), tr("Cancel"))
+            self.show_message(_make_end_question(process), "warning", tr("End process"), tr("Cancel"))
         self.no.setFocus()
 
     def dismiss(self) -> None:
@@ -133,7 +133,7 @@ class EndingBar(QuestionBar):
         self.hide()
         self.closed.emit()
 
-    def _act(self) -> None:
+    def _end_or_stop(self) -> None:
         """Stop the process's run, or ask the process to end, or kill it if it was already asked."""
         process = self._process
         if process is None:
@@ -143,7 +143,7 @@ class EndingBar(QuestionBar):
             self.dismiss()
             self.stop_run.emit(run_id)
             return
-        assert process.pid is not None  # `disabled_reason` has excluded both
+        assert process.pid is not None  # `disabled_reason` excludes processes without pid or start time
         assert process.started is not None
         kill = self._done == "asked"
         try:
@@ -199,13 +199,13 @@ def _name(process: ProcessRow) -> str:
     return f"{process.title} (pid {process.pid})"
 
 
-def _stop_question(process: ProcessRow) -> str:
+def _make_stop_question(process: ProcessRow) -> str:
     assert process.run is not None
     return tr("Stop the run {name}? It stops after the current step and saves its state.").format(name=process.run.name)
 
 
-def _end_question(process: ProcessRow) -> str:
-    """Return the question "End …?" with the known ones of the process's user, memory, GPUs and duration."""
+def _make_end_question(process: ProcessRow) -> str:
+    """Return the question "End …?" with the process's user, memory, GPUs and running time. Unknown ones are left out."""
     whose = "" if process.mine or process.user is None else f" of {process.user}"
     memory = f"{size(process.memory_used_bytes)} of " if process.memory_used_bytes is not None else ""
     since = f" and has run for {duration(process.running_s)}" if process.running_s is not None else ""

@@ -205,7 +205,7 @@ class ProcessesView(QWidget):
 
     def _apply_filter(self) -> None:
         """Show only the processes that match the text, the owner and the GPU that are set in the filter."""
-        self.rows.choose(
+        self.rows.set_filter(
             text=self.filter.text(), only_mine=self.only_mine.isChecked(), device=self.gpus.currentData() or ""
         )
         self.refresh()

@@ -47,7 +47,7 @@ SHORT: dict[PciPath, str] = {
 
 
 class ConnectedGpus(NamedTuple):
-    """GPUs of a host by CUDA number, and the known connections between two of them, by their NVML indices."""
+    """GPUs of a host, sorted by CUDA number, and the known connection of each pair, by the NVML indices of both GPUs."""
 
     gpus: tuple[Gpu, ...]
     pairs: dict[frozenset[int], GpuPair]
@@ -71,7 +71,7 @@ def kind(pair: GpuPair | None) -> Kind:
 
 
 def code(pair: GpuPair | None) -> str:
-    """Return the code of a connection, such as "NV18" or "PIX", or a dash if it is unknown."""
+    """Return the `nvidia-smi topo` code of a connection, such as "NV18" or "PIX", or a dash if it is unknown."""
     if pair is not None and pair.nvlinks:
         return f"NV{pair.nvlinks}"
     return pair.path if pair is not None and pair.path is not None else "–"
@@ -103,13 +103,13 @@ def describe(pair: GpuPair | None, one: str, other: str) -> str:
     return " ".join(sentences)
 
 
-def advice(connected: ConnectedGpus) -> str:
+def recommend_strategies(connected: ConnectedGpus) -> str:
     """Recommend strategies for two or more GPUs, based on the connections between them."""
-    sentences = [_nvlink_advice(connected) or _pcie_advice(connected), _peer_access(connected)]
+    sentences = [_advise_for_nvlink(connected) or _advise_for_pcie(connected), _describe_peer_access(connected)]
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def lost_gpus_text(lost: Sequence[Gpu]) -> str:
+def describe_lost_gpus(lost: Sequence[Gpu]) -> str:
     """Return a sentence about GPUs that are missing because they are lost, or "" if there are none."""
     if not lost:
         return ""
@@ -120,13 +120,13 @@ def lost_gpus_text(lost: Sequence[Gpu]) -> str:
     )
 
 
-def _nvlink_advice(connected: ConnectedGpus) -> str:
+def _advise_for_nvlink(connected: ConnectedGpus) -> str:
     """Return the advice for GPUs that have NVLink, or "" if none has."""
     groups = connected_groups(connected, lambda pair: pair.nvlinks > 0)
     if len(groups) == len(connected.gpus):
         return ""
     if len(groups) > 1:
-        return _group_advice(connected, groups, "{} are connected by NVLink.", "{} are each connected by NVLink.")
+        return _advise_for_groups(connected, groups, "{} are connected by NVLink.", "{} are each connected by NVLink.")
     counts = [pair.nvlinks for pair in connected.pairs.values()]
     everyone = _name_all_gpus(connected)
     if min(counts) == 0 or len(counts) < len(_every_pair(connected)):
@@ -151,7 +151,7 @@ def _nvlink_advice(connected: ConnectedGpus) -> str:
     )
 
 
-def _pcie_advice(connected: ConnectedGpus) -> str:
+def _advise_for_pcie(connected: ConnectedGpus) -> str:
     """Return the advice for GPUs that are connected by PCIe only."""
     kinds = {kind(connected.pairs.get(pair)) for pair in _every_pair(connected)}
     if kinds == {"unknown"}:
@@ -165,10 +165,10 @@ def _pcie_advice(connected: ConnectedGpus) -> str:
             "communicates 1.5 times as much and pays off only when memory is short."
         ).format(everyone=everyone, replicated=replicated, sharded=sharded)
     if len(switch_groups) < len(connected.gpus):
-        return _group_advice(connected, switch_groups, "{} share PCIe switches.", "{} each share PCIe switches.")
+        return _advise_for_groups(connected, switch_groups, "{} share PCIe switches.", "{} each share PCIe switches.")
     same_node = connected_groups(connected, lambda pair: kind(pair) == "bridge")
     if 1 < len(same_node) < len(connected.gpus):
-        return _group_advice(connected, same_node, "{} are on one processor.", "{} are each on one processor.")
+        return _advise_for_groups(connected, same_node, "{} are on one processor.", "{} are each on one processor.")
     if "nodes" in kinds:
         connection = tr("{everyone} communicate through the processors.").format(everyone=everyone)
     else:
@@ -191,7 +191,7 @@ _BETWEEN: dict[Kind, str] = {
 }
 
 
-def _group_advice(connected: ConnectedGpus, groups: Sequence[Sequence[Gpu]], one: str, several: str) -> str:
+def _advise_for_groups(connected: ConnectedGpus, groups: Sequence[Sequence[Gpu]], one: str, several: str) -> str:
     """Return the advice for groups of closely connected GPUs.
 
     Its first sentence is `one` if there is a single group, otherwise `several`, with the names of the GPUs for "{}".
@@ -228,7 +228,7 @@ def _group_advice(connected: ConnectedGpus, groups: Sequence[Sequence[Gpu]], one
     return " ".join(sentences)
 
 
-def _peer_access(connected: ConnectedGpus) -> str:
+def _describe_peer_access(connected: ConnectedGpus) -> str:
     """Describe which GPUs can read each other's memory directly, or return "" if this is unknown."""
     known = [pair.peer_access for pair in connected.pairs.values() if pair.peer_access is not None]
     if not known:

@@ -37,14 +37,14 @@ _SHARES: dict[Kind, float] = {"nvlink": 0.4, "switch": 0.34, "bridge": 0.22, "no
 """Fraction of the connection color in a cell's background, by kind of connection."""
 
 
-def fill(kind: Kind) -> QColor:
-    """Return the background of a cell for a kind of connection. Text in the theme's color is readable on it."""
+def cell_color(kind: Kind) -> QColor:
+    """Return the background color of a cell for a kind of connection, on which the theme's text is readable."""
     scheme = theme.colors()
     front = {"nvlink": scheme.ok, "switch": scheme.accent, "bridge": scheme.warning, "nodes": scheme.warning}
     return fills.blend(front.get(kind, scheme.muted), scheme.panel, _SHARES[kind])
 
 
-class Matrix(QAbstractTableModel):
+class ConnectionModel(QAbstractTableModel):
     """Model with a row and a column for each GPU, followed by columns for NUMA node and nearest cores if known.
 
     If `roomy`, cells have a description below the code.
@@ -106,7 +106,7 @@ class Matrix(QAbstractTableModel):
         if role == Qt.ItemDataRole.DisplayRole:
             return "" if is_same_gpu else self._cell_text(pair)
         if role == Qt.ItemDataRole.BackgroundRole:
-            return QBrush(QColor(theme.colors().grid) if is_same_gpu else fill(connections.kind(pair)))
+            return QBrush(QColor(theme.colors().grid) if is_same_gpu else cell_color(connections.kind(pair)))
         if role in (Qt.ItemDataRole.ToolTipRole, Qt.ItemDataRole.AccessibleTextRole):
             return gpu_title(gpu) if is_same_gpu else connections.describe(pair, gpu_title(gpu), gpu_title(other))
         return None
@@ -135,7 +135,7 @@ class TopologyView(QWidget):
         super().__init__(parent)
         self._hosts = hosts
         self._shown_state: object = None  # data that the visible matrix was made from
-        self.model = Matrix(self)
+        self.model = ConnectionModel(self)
         self.host = styled(ComboBox(), name=tr("Host"))
         self.advice = QLabel(wordWrap=True)
         self.advice.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
@@ -155,7 +155,7 @@ class TopologyView(QWidget):
         snapshot = snapshots.get(self.host.currentData() or "") or next(iter(snapshots.values()), None)
         physical = _physical_gpus(snapshot)
         gpus = [gpu for gpu in physical if not gpu.lost]
-        left_out = connections.lost_gpus_text([gpu for gpu in physical if gpu.lost])
+        left_out = connections.describe_lost_gpus([gpu for gpu in physical if gpu.lost])
         topology = snapshot.topology if snapshot is not None else None
         empty = self._why_empty(snapshot, gpus, left_out)
         state = (topology, [(gpu.uuid, gpu_title(gpu), gpu.name) for gpu in gpus], empty, left_out)
@@ -167,7 +167,7 @@ class TopologyView(QWidget):
         if topology is not None and not empty:
             connected = connections.connected_gpus(gpus, topology)
             self.model.show_gpus(connected, {affinity.index: affinity for affinity in topology.affinities})
-            self.advice.setText(f"{connections.advice(connected)} {left_out}".strip())
+            self.advice.setText(f"{connections.recommend_strategies(connected)} {left_out}".strip())
             self._legend.show_pairs(list(connected.pairs.values()))
             self._fit()
 
@@ -209,7 +209,7 @@ class TopologyView(QWidget):
         if not gpus:
             return left_out or snapshot.nvml.message or tr("This machine has no NVIDIA GPU.")
         if len(gpus) == 1:
-            return f"{_single_gpu_text(gpus[0], snapshot)}\n\n{left_out}".strip()
+            return f"{_describe_single_gpu(gpus[0], snapshot)}\n\n{left_out}".strip()
         if snapshot.topology is None or not snapshot.topology.pairs:
             return tr(
                 "The driver does not report how the {gpus_count} GPUs are connected.\n\nIt does so only on Linux, and "
@@ -221,7 +221,7 @@ class TopologyView(QWidget):
 class _Table(QTableView):
     """Table that is as large as its cells and doesn't scroll."""
 
-    def __init__(self, model: Matrix) -> None:
+    def __init__(self, model: ConnectionModel) -> None:
         super().__init__()
         self._matrix = model
         self.setModel(model)
@@ -276,7 +276,7 @@ class Legend(QWidget):
         theme.notifier.changed.connect(self.recolor)
 
     def show_pairs(self, pairs: list[GpuPair]) -> None:
-        """Explain the connections between `pairs`, close ones first, and the sign for missing peer access."""
+        """Explain the connections of `pairs`, close ones first, and the sign for missing peer access."""
         for label in self.findChildren(QLabel):
             self._grid.removeWidget(label)
             label.deleteLater()
@@ -304,7 +304,7 @@ class Legend(QWidget):
 
     def recolor(self) -> None:
         for swatch, kind in self._swatches:
-            swatch.setStyleSheet(f"background: {fill(kind).name()}; padding: 1px 6px;")
+            swatch.setStyleSheet(f"background: {cell_color(kind).name()}; padding: 1px 6px;")
 
 
 def _rank(pair: GpuPair) -> tuple[int, int]:
@@ -334,7 +334,7 @@ def _describe_gpu(gpu: Gpu) -> str:
     )
 
 
-def _single_gpu_text(gpu: Gpu, snapshot: Snapshot) -> str:
+def _describe_single_gpu(gpu: Gpu, snapshot: Snapshot) -> str:
     """Describe a machine with a single GPU."""
     affinities = snapshot.topology.affinities if snapshot.topology is not None else ()
     affinity = next((affinity for affinity in affinities if affinity.index == gpu.nvml_index), None)

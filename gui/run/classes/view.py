@@ -23,7 +23,7 @@ from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.file_dialogs import add_timestamp, choose_target
 from gui.widgets.labels import ElidedLabel, field_label
-from gui.widgets.layouts import hbox, save_button, scroll_panel, vbox
+from gui.widgets.layouts import create_save_button, hbox, scroll_panel, vbox
 
 
 class ClassesView(ValidationsView):
@@ -101,7 +101,9 @@ class ClassMetricsView(QWidget):
         metrics.on_trigger(lambda: self._choose_file("classes", self.save_metrics))
         self._confusion_action = Action(self, f"save_{name}_confusion", tr("Confusion matrix as CSV…"))
         self._confusion_action.on_trigger(lambda: self._choose_file("confusion", self.save_confusion))
-        self.save = save_button(tr("Save"), tr("Save the displayed data as CSV"), (metrics, self._confusion_action))
+        self.save = create_save_button(
+            tr("Save"), tr("Save the displayed data as CSV"), (metrics, self._confusion_action)
+        )
         self._splitter = QSplitter(Qt.Orientation.Vertical)
         self._lay_out(parts)
         self.filter.textChanged.connect(self._on_filter_changed)

@@ -14,7 +14,7 @@ from gui.format import localized, milliseconds
 from gui.sources.run_data import RunData
 from gui.style import fills, theme
 from gui.translation import tr
-from gui.widgets.buttons import fold_button, push_button
+from gui.widgets.buttons import create_fold_button, push_button
 from gui.widgets.labels import WrappingLabel
 from gui.widgets.layouts import hbox, vbox
 
@@ -36,7 +36,9 @@ class TimeSpentView(QWidget):
         self._is_live = False  # True if the advice can be applied to the open run
         self._applied: Advice | None = None  # advice that the user has just applied
         self.bar = TimeBar()
-        self.fold = fold_button("fold", name=tr("Step time by part"), tip=tr("Show the parts of each step's time"))
+        self.fold = create_fold_button(
+            "fold", name=tr("Step time by part"), tip=tr("Show the parts of each step's time")
+        )
         self.fold.toggled.connect(self.bar.setVisible)
         self.bar.hide()
         self.label = WrappingLabel()

@@ -28,7 +28,7 @@ from gui.widgets.drop_target import FileDropTarget
 from gui.widgets.editors import ChoiceEditor, PathEditor
 from gui.widgets.file_dialogs import add_timestamp, choose_target
 from gui.widgets.labels import caption, field_label, heading_label
-from gui.widgets.layouts import hbox, save_button, vbox
+from gui.widgets.layouts import create_save_button, hbox, vbox
 from gui.widgets.tab_order import order_tabs
 
 _SAVED = tr("The evaluation was saved to {path}.")
@@ -60,7 +60,7 @@ class EvaluationBar(QWidget):
         self.delete.on_trigger(self._delete)
         self.new.on_trigger(self.evaluate_requested.emit)
         self._make_save_actions()
-        self.save = save_button(
+        self.save = create_save_button(
             tr("Save the evaluation"), tr("Save the evaluation as CSV or JSON"), self._save_actions.values()
         )
         self.setLayout(

@@ -38,7 +38,7 @@ from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.labels import ProblemLabel, caption, heading_label
-from gui.widgets.layouts import hbox, make_scroll_area, tab_bar, vbox
+from gui.widgets.layouts import create_tab_bar, hbox, make_scroll_area, vbox
 
 TITLES = (
     tr("Summary"),
@@ -71,7 +71,7 @@ class ResultView(QWidget):
         self.opened: OpenedEvaluation | None = None
         self._devices: tuple[str, ...] = ()
         self._stale: set[int] = set()  # pages that are filled when they are opened
-        self.tabs = styled(tab_bar(tr("Parts of the evaluation"), TITLES), "parts")
+        self.tabs = styled(create_tab_bar(tr("Parts of the evaluation"), TITLES), "parts")
         self.pages = QStackedWidget()
         self._holders = [vbox() for _title in TITLES]  # layouts for the pages, which are created on demand
         for layout in self._holders:

@@ -27,7 +27,7 @@ from gui.sources.background import SingleFlight, reraise
 from gui.sources.run_data import RunData
 from gui.style import theme
 from gui.translation import tr
-from gui.widgets.buttons import keep_room, styled, tool_button
+from gui.widgets.buttons import reserve_space, styled, tool_button
 from gui.widgets.labels import ElidedLabel, heading_label
 from gui.widgets.layouts import vbox
 from gui.widgets.legend import Legend
@@ -160,7 +160,7 @@ class PredictionsView(ValidationsView):
 
     def _lay_out(self) -> None:
         body = styled(QWidget(), tip=_HELP)
-        keep_room(self.reset_zoom)
+        reserve_space(self.reset_zoom)
         self.reset_zoom.hide()
         grid = QGridLayout()
         grid.setHorizontalSpacing(10)

@@ -170,7 +170,9 @@ class PredictForm(QWidget):
         self.submit_action.on_trigger(self._submit)
         self.add_files.on_trigger(lambda: file_dialogs.choose_files(self, tr("Predict for files"), self.add))
         self.add_folder.on_trigger(
-            lambda: file_dialogs.choose(self, tr("Predict for a folder"), lambda path: self.add([path]), folder=True)
+            lambda: file_dialogs.choose_path(
+                self, tr("Predict for a folder"), lambda path: self.add([path]), folder=True
+            )
         )
         self.remove.on_trigger(self._remove_selected)
         self.files.itemSelectionChanged.connect(self._update_actions)

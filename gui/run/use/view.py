@@ -18,7 +18,7 @@ from gui.run.use.predict import PredictForm, PredictResult
 from gui.sources.background import ignore_os_error, in_background
 from gui.translation import tr
 from gui.widgets.drop_target import FileDropTarget
-from gui.widgets.layouts import tab_bar, vbox
+from gui.widgets.layouts import create_tab_bar, vbox
 
 TITLES = (tr("Predict"), tr("Watch live"), tr("Convert"))
 PREDICT, LIVE, CONVERT = range(len(TITLES))
@@ -48,7 +48,7 @@ class UseView(QWidget):
             tr("The conversion"), self.convert_form, self.convert_result, first=self.convert_form.checkpoint
         )
         self.live = LiveView()
-        self.tabs = tab_bar(tr("Uses of the model"), TITLES)
+        self.tabs = create_tab_bar(tr("Uses of the model"), TITLES)
         self.stack = QStackedWidget()
         for page in (self.predict, self.live, self.convert):
             self.stack.addWidget(page)

@@ -19,7 +19,7 @@ def graphs(watching: Watching) -> GraphsView:
 
 
 def test_graphs_have_line_per_device(watching: Watching, qtbot: QtBot) -> None:
-    watching.see(full_gpu(0), full_gpu(1, power_w=300.0))
+    watching.deliver(full_gpu(0), full_gpu(1, power_w=300.0))
     plot = graphs(watching).plots["power_w"]
     qtbot.waitUntil(lambda: plot.accessibleDescription() == "Latest: GPU 0 512 W, GPU 1 300 W")
     load = graphs(watching).plots["utilization_percent"]
@@ -29,17 +29,17 @@ def test_graphs_have_line_per_device(watching: Watching, qtbot: QtBot) -> None:
 
 
 def test_graphs_offer_reported_quantities(watching: Watching) -> None:
-    watching.see(plain_gpu(0))
+    watching.deliver(plain_gpu(0))
     view = graphs(watching)
     assert set(view.checks) == {"utilization_percent", "memory_used_bytes", "power_w", "temperature_c"}
     assert set(view.plots) == set(view.checks)
-    watching.see(full_gpu(0), at=1)
+    watching.deliver(full_gpu(0), at=1)
     assert set(view.checks) == set(BY_ID)
     assert list(view.plots) != list(view.checks)
 
 
 def test_graphs_choice_is_saved(watching: Watching, tmp_path: Path, qtbot: QtBot) -> None:
-    watching.see(full_gpu(0))
+    watching.deliver(full_gpu(0))
     view = graphs(watching)
     qtbot.waitUntil(view.plots["power_w"].isVisible)
     assert "fan_percent" not in view.plots
@@ -61,7 +61,7 @@ def test_graphs_choice_is_saved(watching: Watching, tmp_path: Path, qtbot: QtBot
 
 
 def test_graphs_follow_quantity_order(watching: Watching, qtbot: QtBot) -> None:
-    watching.see(full_gpu(0))
+    watching.deliver(full_gpu(0))
     view = graphs(watching)
     view.checks["memory_temperature_c"].click()  # its graph is placed before another one
 
@@ -73,7 +73,7 @@ def test_graphs_follow_quantity_order(watching: Watching, qtbot: QtBot) -> None:
 
 
 def test_graphs_draw_common_temperature_limits(watching: Watching, qtbot: QtBot) -> None:
-    watching.see(full_gpu(0), full_gpu(1, slowdown_c=80.0), plain_gpu(2))
+    watching.deliver(full_gpu(0), full_gpu(1, slowdown_c=80.0), plain_gpu(2))
     view = graphs(watching)
     view.checks["memory_temperature_c"].click()
 
@@ -87,17 +87,17 @@ def test_graphs_draw_common_temperature_limits(watching: Watching, qtbot: QtBot)
 
 
 def test_graphs_rename_lines(watching: Watching, qtbot: QtBot) -> None:
-    watching.see(full_gpu(0, cuda_index=None, utilization_percent=10.0))
+    watching.deliver(full_gpu(0, cuda_index=None, utilization_percent=10.0))
     plot = graphs(watching).plots["utilization_percent"]
     qtbot.waitUntil(lambda: "GPU 0 10%" in plot.accessibleDescription())
-    watching.see(full_gpu(0, cuda_index=5, utilization_percent=20.0), at=1)
+    watching.deliver(full_gpu(0, cuda_index=5, utilization_percent=20.0), at=1)
     qtbot.waitUntil(lambda: "GPU 5 20%" in plot.accessibleDescription())
     assert "GPU 0" not in plot.accessibleDescription()
 
 
 def test_graphs_include_other_hosts(watching: Watching, qtbot: QtBot) -> None:
-    watching.see(full_gpu(0, utilization_percent=10.0))
-    watching.see(full_gpu(0, utilization_percent=20.0), host="ws2")
+    watching.deliver(full_gpu(0, utilization_percent=10.0))
+    watching.deliver(full_gpu(0, utilization_percent=20.0), host="ws2")
     plot = graphs(watching).plots["utilization_percent"]
     values = "GPU 0 10%, CPU 37%, ws2 GPU 0 20%, ws2 CPU 37%"
     qtbot.waitUntil(lambda: values in plot.accessibleDescription())
@@ -105,7 +105,7 @@ def test_graphs_include_other_hosts(watching: Watching, qtbot: QtBot) -> None:
 
 def test_graphs_share_time_and_crosshair(watching: Watching, qtbot: QtBot) -> None:
     for second in range(0, 700, 10):
-        watching.see(full_gpu(0, power_w=float(second)), at=second)
+        watching.deliver(full_gpu(0, power_w=float(second)), at=second)
     view = graphs(watching)
     qtbot.waitUntil(lambda: view.plots["power_w"].horizontal_range == (90.0, 690.0))
     watching.page.group.set_cursor(400.0)

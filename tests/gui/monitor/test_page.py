@@ -33,7 +33,7 @@ from tests.gui.sources.devices.snapshots import snapshot
 
 def test_page_tabs_open_views(watching: Watching, qtbot: QtBot) -> None:
     page = watching.page
-    watching.see(full_gpu())
+    watching.deliver(full_gpu())
     kinds = {GPUS: GpusView, GRAPHS: GraphsView, PROCESSES: ProcessesView, TOPOLOGY: TopologyView, ALERTS: AlertsView}
     for view, kind in kinds.items():
         page.bar.tabs.setCurrentIndex(view)
@@ -54,12 +54,12 @@ def test_page_requests_visible_readings(watching: Watching, monkeypatch: pytest.
     page = watching.page
     requests: list[SnapshotRequest] = []
     monkeypatch.setattr(watching.hosts.local, "set_request", requests.append)
-    watching.see(full_gpu())
+    watching.deliver(full_gpu())
     page.set_panel_visible(False)
     assert requests[-1] == SnapshotRequest(processes=True, activity=True, details=True)
     page.bar.compact.click()
     assert requests[-1] == SnapshotRequest(processes=True, activity=False, details=True)
-    watching.see(full_gpu(), plain_gpu(1, mig=Mig(parent_uuid=full_gpu().uuid, gpu_instance=1)))
+    watching.deliver(full_gpu(), plain_gpu(1, mig=Mig(parent_uuid=full_gpu().uuid, gpu_instance=1)))
     assert requests[-1] == SnapshotRequest(processes=True, activity=True, details=True)
     page.bar.compact.click()
     page.show_view(GRAPHS)
@@ -76,7 +76,7 @@ def test_page_requests_visible_readings(watching: Watching, monkeypatch: pytest.
 
 def test_page_span_choice(watching: Watching, qtbot: QtBot) -> None:
     for second in range(0, 4000, 100):
-        watching.see(full_gpu(), at=second)
+        watching.deliver(full_gpu(), at=second)
     page = watching.page
     assert page.group.range == (3300.0, 3900.0)
     page.bar.span.setCurrentIndex(1)
@@ -87,7 +87,7 @@ def test_page_span_choice(watching: Watching, qtbot: QtBot) -> None:
 
 def test_page_zoom_stays_until_newest(watching: Watching, qtbot: QtBot) -> None:
     for second in range(0, 900, 10):
-        watching.see(full_gpu(), at=second)
+        watching.deliver(full_gpu(), at=second)
     page = watching.page
     (tile,) = page.gpus.tiles.tiles.values()
     assert not page.bar.newest.isVisible()
@@ -95,7 +95,7 @@ def test_page_zoom_stays_until_newest(watching: Watching, qtbot: QtBot) -> None:
     zoomed = page.group.range
     assert page.bar.past.isVisible()
     assert all(clock(START + limit) in page.bar.past.text() for limit in zoomed)
-    watching.see(full_gpu(), at=900)
+    watching.deliver(full_gpu(), at=900)
     assert page.group.range == zoomed
     for view, has_graphs in ((PROCESSES, False), (GRAPHS, True), (TOPOLOGY, False), (GPUS, True)):
         page.show_view(view)
@@ -107,7 +107,7 @@ def test_page_zoom_stays_until_newest(watching: Watching, qtbot: QtBot) -> None:
 
 
 def test_page_marks_runs(watching: Watching) -> None:
-    watching.see(full_gpu(0), full_gpu(1))
+    watching.deliver(full_gpu(0), full_gpu(1))
     watching.intervals.intervals = (
         RunInterval("r1", "flowers", (full_gpu(0).uuid,), "finished", START - 50, START - 20),
         RunInterval("r2", "birds", (full_gpu(1).uuid,), "running", START - 10),
@@ -130,8 +130,8 @@ def test_page_marks_runs(watching: Watching) -> None:
 
 def test_page_marks_runs_on_their_devices(watching: Watching, qtbot: QtBot) -> None:
     for second in range(60):
-        watching.see(full_gpu(0), full_gpu(1), at=second)
-        watching.see(full_gpu(0), at=second, host="ws2")
+        watching.deliver(full_gpu(0), full_gpu(1), at=second)
+        watching.deliver(full_gpu(0), at=second, host="ws2")
     watching.intervals.intervals = (
         RunInterval("r1", "flowers", (full_gpu(1).uuid,), "running", START + 10),
         RunInterval("r2", "birds", ("cpu",), "running", START + 20),
@@ -159,7 +159,7 @@ def test_page_marks_runs_on_their_devices(watching: Watching, qtbot: QtBot) -> N
 
 
 def test_page_reports_unreadable_run(watching: Watching) -> None:
-    watching.see(full_gpu(0))
+    watching.deliver(full_gpu(0))
     watching.intervals.unread = {"20260101-a-run": "a fault"}
     watching.intervals.changed.emit()
     watching.page.refresh()
@@ -168,8 +168,8 @@ def test_page_reports_unreadable_run(watching: Watching) -> None:
 
 def test_page_reports_host_error(watching: Watching) -> None:
     page = watching.page
-    watching.see(full_gpu(0))
-    watching.see(full_gpu(0), host="ws2")
+    watching.deliver(full_gpu(0))
+    watching.deliver(full_gpu(0), host="ws2")
     assert page.errors.isHidden()
     watching.hosts.errors["ws2"] = "ws2 can't be reached: connection refused."
     page.refresh()
@@ -196,12 +196,12 @@ def test_errors_name_their_host_once_and_begin_with_this_machine() -> None:
 
 
 def test_page_reports_silent_nvml(watching: Watching) -> None:
-    watching.see(full_gpu(0))
-    watching.see(full_gpu(0), at=9, nvml=Nvml("not_answering", "NVML has not answered for 9 s."))
+    watching.deliver(full_gpu(0))
+    watching.deliver(full_gpu(0), at=9, nvml=Nvml("not_answering", "NVML has not answered for 9 s."))
     assert watching.page.errors.text() == "NVML has not answered for 9 s."
     (tile,) = watching.page.gpus.tiles.tiles.values()
     assert tile.state.text().startswith("⚠")
-    watching.see(full_gpu(0), at=10)
+    watching.deliver(full_gpu(0), at=10)
     assert watching.page.errors.isHidden()
     assert not tile.state.text().startswith("⚠")
 
@@ -210,7 +210,7 @@ def test_page_without_gpus(watching: Watching) -> None:
     empty = watching.page.gpus.empty
     texts = [empty.text()]
     for nvml in (Nvml("not_answering", "NVML has been asked."), Nvml("ok")):  # the first is not an error yet
-        watching.see(nvml=nvml)
+        watching.deliver(nvml=nvml)
         assert empty.isVisible()
         assert watching.page.errors.isHidden()
         texts.append(empty.text())
@@ -219,13 +219,13 @@ def test_page_without_gpus(watching: Watching) -> None:
 
 
 def test_page_keeps_gpus_while_sampler_restarts(watching: Watching) -> None:
-    watching.see(full_gpu(0))
-    watching.see(at=5, nvml=Nvml("not_answering", "NVML has been asked."))
-    watching.see(at=6, nvml=Nvml("not_answering", "NVML has been asked."))
+    watching.deliver(full_gpu(0))
+    watching.deliver(at=5, nvml=Nvml("not_answering", "NVML has been asked."))
+    watching.deliver(at=6, nvml=Nvml("not_answering", "NVML has been asked."))
     (tile,) = watching.page.gpus.tiles.tiles.values()
     assert watching.page.gpus.currentWidget() is watching.page.gpus.tiles
     assert tile.state.text().startswith("⚠")
-    watching.see(nvml=Nvml("no_driver", "The NVIDIA driver is not loaded."), at=7)
+    watching.deliver(nvml=Nvml("no_driver", "The NVIDIA driver is not loaded."), at=7)
     assert watching.page.gpus.empty.isVisible()
     assert watching.page.errors.text() == "The NVIDIA driver is not loaded."
 
@@ -247,7 +247,7 @@ def test_host_dialog_adds_and_removes_hosts(watching: Watching, qtbot: QtBot) ->
     dialog.add.click()
     assert (hosts.names, dialog.name.text()) == (("anna@ws2",), "")
     assert dialog.states() == {"anna@ws2": "connecting…"}
-    watching.see(full_gpu(0), host="anna@ws2")
+    watching.deliver(full_gpu(0), host="anna@ws2")
     assert dialog.states() == {"anna@ws2": "connected: 1 GPU"}
     hosts.errors["anna@ws2"] = "anna@ws2 can't be reached."
     hosts.error_changed.emit("anna@ws2", hosts.errors["anna@ws2"])
@@ -261,7 +261,7 @@ def test_host_dialog_adds_and_removes_hosts(watching: Watching, qtbot: QtBot) ->
 
 def test_page_saves_csv(watching: Watching, tmp_path: Path, qtbot: QtBot) -> None:
     for second in range(0, 1000, 10):
-        watching.see(full_gpu(0), full_gpu(1), at=second)
+        watching.deliver(full_gpu(0), full_gpu(1), at=second)
     page = watching.page
     page.show_gpu(full_gpu(1).uuid)
     file = tmp_path / "numbers.csv"
@@ -277,8 +277,8 @@ def test_page_saves_csv(watching: Watching, tmp_path: Path, qtbot: QtBot) -> Non
 
 
 def test_page_menu_asks_for_csv_file(watching: Watching, qtbot: QtBot) -> None:
-    watching.see(full_gpu(0), at=-600)
-    watching.see(full_gpu(0))
+    watching.deliver(full_gpu(0), at=-600)
+    watching.deliver(full_gpu(0))
     page = watching.page
     requests: list[tuple[object, ...]] = []
     page.ask_csv = lambda *args: requests.append(args)  # type: ignore[assignment,misc,return-value]
@@ -290,7 +290,7 @@ def test_page_menu_asks_for_csv_file(watching: Watching, qtbot: QtBot) -> None:
 
 
 def test_page_saves_image(watching: Watching, tmp_path: Path, qtbot: QtBot) -> None:
-    watching.see(full_gpu(0))
+    watching.deliver(full_gpu(0))
     page = watching.page
     with qtbot.waitSignal(page.message) as received:
         page.ask_png(page.gpus).fileSelected.emit(str(tmp_path / "page.png"))
@@ -306,7 +306,7 @@ def test_page_saves_image(watching: Watching, tmp_path: Path, qtbot: QtBot) -> N
 def test_page_alert_banner_opens_alerts(watching: Watching) -> None:
     hot = full_gpu(0, temperature_c=95.0)
     for second in range(0, 100, 5):
-        watching.alerts.evaluate("", watching.see(hot, at=second), {})
+        watching.alerts.evaluate("", watching.deliver(hot, at=second), {})
     page = watching.page
     assert page.alert_banner.isVisible()
     next(button for button in page.alert_banner.findChildren(QPushButton) if button.text() == "Show").click()
@@ -329,7 +329,7 @@ def test_page_choices_are_saved(watching: Watching, tmp_path: Path, qtbot: QtBot
 def test_page_hidden_is_idle(watching: Watching) -> None:
     page = watching.page
     page.hide()
-    watching.see(full_gpu(0))
+    watching.deliver(full_gpu(0))
     assert page.gpus.tiles.tiles == {}
     page.show()
     assert len(page.gpus.tiles.tiles) == 1
@@ -339,7 +339,7 @@ def test_page_shows_snapshot_immediately(watching: Watching, qtbot: QtBot) -> No
     def values() -> str:
         return " ".join(tile.figures.text() for tile in watching.page.gpus.tiles.tiles.values())
 
-    first = watching.see(full_gpu(0, power_w=100.0))
+    first = watching.deliver(full_gpu(0, power_w=100.0))
     other = full_gpu(0, power_w=200.0)
     later = msgspec.structs.replace(first, time=START + 1, gpus=(other,))
 

@@ -83,7 +83,7 @@ def make_history(*sample: Gpu, seconds: int = 60) -> DeviceHistory:
 
 @dataclass
 class Watching:
-    """Monitor page with its data sources. No sampler is running, so tests deliver snapshots with `see`."""
+    """Monitor page with its data sources. No sampler is running, so tests deliver snapshots with `deliver`."""
 
     hosts: Hosts
     history: DeviceHistory
@@ -91,8 +91,8 @@ class Watching:
     alerts: Alerts
     page: MonitorPage
 
-    def see(self, *gpus: Gpu, at: float = 0.0, host: str = "", nvml: Nvml | None = None) -> Snapshot:
-        """Deliver a snapshot of `gpus`, `at` seconds after the start."""
+    def deliver(self, *gpus: Gpu, at: float = 0.0, host: str = "", nvml: Nvml | None = None) -> Snapshot:
+        """Deliver a snapshot of `gpus` on `host` to the views, and return it. Its time is `at` seconds after `START`."""
         sample = msgspec.structs.replace(
             snapshot(*gpus, time=START + at), nvml=nvml or Nvml("ok", "", "570.86", "12.8")
         )

@@ -47,7 +47,7 @@ def make_details(validation: Validation, samples: int = SAMPLES) -> tuple[ClassM
 
 
 def events(chosen: Job, steps: int = 40, *, accuracy: bool = True, measures: bool = True) -> Iterator[AnyEvent]:
-    """Yield the events of the run.
+    """Yield the events of a completed run of the job `chosen`, with class metrics and predictions.
 
     Without `accuracy`, steps report no accuracy. Without `measures`, the loss is the only validation metric.
     """
@@ -64,7 +64,10 @@ def events(chosen: Job, steps: int = 40, *, accuracy: bool = True, measures: boo
 
 
 def make_predicted_run(*, accuracy: bool = True, measures: bool = True, **changes: object) -> RunFolder:
-    """Create the run with images of 8 x 6 pixels, green ones for the ground truth and red ones for the predictions."""
+    """Create a run folder with the log from `events`, and draw the images of its predictions.
+
+    The images have 8 x 6 pixels. Ground truths are green and predictions are red. `changes` are fields of the job.
+    """
     chosen = job(**changes)
     run = create_run(chosen)
     logged = list(events(chosen, accuracy=accuracy, measures=measures))

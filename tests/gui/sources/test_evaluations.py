@@ -31,8 +31,8 @@ def saved(styled: QApplication, tmp_path: Path) -> SavedEvaluation:
     return save_evaluation(write_run(8, name="ours"), make_dataset(tmp_path / "trees"))
 
 
-def rewrite(saved: SavedEvaluation, **changes: object) -> None:
-    """Replace columns of the samples."""
+def replace_columns(saved: SavedEvaluation, **changes: object) -> None:
+    """Replace columns in the samples file of an evaluation, given by name in `changes`."""
     file = saved.folder / SAMPLES_FILE
     file.write_bytes(msgspec.msgpack.encode(msgspec.msgpack.decode(file.read_bytes()) | changes))
 
@@ -41,13 +41,13 @@ def test_samples_have_class_indices_only_with_single_classes(saved: SavedEvaluat
     table = read_samples(saved)
     assert table.true_class is not None
     assert table.true_class.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
-    rewrite(saved, true=[[], *([0],) * (COUNT - 1)], losses=[None, *(1.0,) * (COUNT - 1)])
+    replace_columns(saved, true=[[], *([0],) * (COUNT - 1)], losses=[None, *(1.0,) * (COUNT - 1)])
     table = read_samples(saved)
     assert (table.true_class[0], np.isnan(table.losses[:2]).tolist()) == (-1, [True, False])
-    rewrite(saved, true=[[0, 1], *([0],) * (COUNT - 1)])
+    replace_columns(saved, true=[[0, 1], *([0],) * (COUNT - 1)])
     table = read_samples(saved)
     assert (table.true_class, table.predicted_class) == (None, None)
-    rewrite(saved, confidence=[0.5])
+    replace_columns(saved, confidence=[0.5])
     with pytest.raises(DamagedEvaluation, match="columns differ"):
         read_samples(saved)
 

@@ -15,8 +15,8 @@ def test_update_timer_waits_longer_only_while_loading(qtbot: QtBot) -> None:
     updates: list[None] = []
     timer.due.connect(lambda: updates.append(None))
 
-    def pause_ms() -> int:
-        """Notify, return the pause until the next update, and drop that."""
+    def measure_pause_ms() -> int:
+        """Notify, schedule the next update, and return the pause before it. The update is then cancelled."""
         timer.schedule()
         timer.notify()
         assert not clock.isActive()
@@ -25,10 +25,10 @@ def test_update_timer_waits_longer_only_while_loading(qtbot: QtBot) -> None:
         timer.stop()
         return clock.interval()
 
-    pauses = [pause_ms()]
+    pauses = [measure_pause_ms()]
     for is_loading in (True, True, False):
         timer.set_loading(is_loading)
-        pauses.append(pause_ms())
+        pauses.append(measure_pause_ms())
     assert [round(pause / 100, 1) for pause in pauses] == [1.0, 1.5, 2.2, 1.0]
     assert len(updates) == len(pauses)
     timer.schedule()

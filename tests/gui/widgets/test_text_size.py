@@ -9,8 +9,8 @@ from PySide6.QtWidgets import QApplication, QLineEdit, QSpinBox, QToolButton, QT
 from pytestqt.qtbot import QtBot
 
 from gui.style import icons, theme
-from gui.widgets.buttons import reset_button, tool_button
-from gui.widgets.column_model import text_table
+from gui.widgets.buttons import create_reset_button, tool_button
+from gui.widgets.column_model import create_text_table
 from gui.widgets.editors import ComboBox
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import hbox
@@ -22,7 +22,7 @@ LONG = "A title that is much longer than the room of its box"
 
 @pytest.mark.usefixtures("normal_text")
 def test_sizes_follow_text_size(show_widget: ShowWidget) -> None:
-    table = show_widget(text_table("Numbers", ["One"]))
+    table = show_widget(create_text_table("Numbers", ["One"]))
     height = table.verticalHeader().defaultSectionSize()
     theme.scale_with_text(table.setMinimumWidth, 100)
     theme.choose("system", 200)
@@ -35,7 +35,7 @@ def test_sizes_follow_text_size(show_widget: ShowWidget) -> None:
 def test_fields_are_as_high_as_their_buttons(show_widget: ShowWidget, text_percent: int) -> None:
     theme.choose("system", text_percent)
     page = QWidget()
-    reset, find = reset_button(lambda: None, "Reset", "Reset"), tool_button(icon=icons.icon("find", "muted"))
+    reset, find = create_reset_button(lambda: None, "Reset", "Reset"), tool_button(icon=icons.icon("find", "muted"))
     page.setLayout(hbox(QLineEdit(), QSpinBox(), ComboBox(), reset, find))
     show_widget(page)
     kinds = (QLineEdit, QSpinBox, ComboBox, QToolButton)
@@ -44,7 +44,7 @@ def test_fields_are_as_high_as_their_buttons(show_widget: ShowWidget, text_perce
 
 
 def test_home_and_end_go_to_the_first_and_last_row(show_widget: ShowWidget, qtbot: QtBot) -> None:
-    table = show_widget(text_table("Numbers", ["One", "Two"]))
+    table = show_widget(create_text_table("Numbers", ["One", "Two"]))
     table.setRowCount(3)
     table.setCurrentCell(1, 1)
     visited = []

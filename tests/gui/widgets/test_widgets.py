@@ -18,7 +18,7 @@ from engine.system.plain_text import MAX_SHOWN_CHARS
 from gui.widgets import file_dialogs
 from gui.widgets.banner import Banner, QuestionBar
 from gui.widgets.editors import ChoiceEditor, Editor, FloatEditor, IntEditor, ListEditor, TextEditor, fill_combo_box
-from gui.widgets.labels import WrappingLabel, breakable
+from gui.widgets.labels import WrappingLabel, insert_break_points
 from gui.widgets.layouts import vbox
 from gui.widgets.legend import SWATCH, Legend
 from tests.support.widgets import ShowWidget, scroll
@@ -184,19 +184,19 @@ def test_wrapping_label_keeps_its_text(label: WrappingLabel) -> None:
 
 
 def test_wrapping_label_copies_names_as_they_are(label: WrappingLabel, qtbot: QtBot) -> None:
-    label.setSelection(9, len(breakable(NAME)))
+    label.setSelection(9, len(insert_break_points(NAME)))
     qtbot.keyClick(label, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
     assert QGuiApplication.clipboard().text() == NAME
 
 
 @pytest.mark.parametrize("text", ["", "short words only", "--strategy single"])
 def test_breakable_leaves_short_words(text: str) -> None:
-    assert breakable(text) == text
+    assert insert_break_points(text) == text
 
 
 @pytest.mark.parametrize("text", [NAME, "x" * 64, "a/b_c-d.e,f;" * 9])
 def test_breakable_adds_only_breaks(text: str) -> None:
-    pieces = breakable(text).split("\u200b")
+    pieces = insert_break_points(text).split("\u200b")
     assert "".join(pieces) == text
     assert max(map(len, pieces)) <= 20
 

@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 from engine.contract.devices import Ecc, Gpu, GpuProcess, Mig, Nvml, Pcie, Retired, Xid
 from engine.gpus.quantities import BY_ID, QUANTITIES
 from gui.format import clock
-from gui.monitor.gpus.gpu_fields import GROUPS, groups, read_now
+from gui.monitor.gpus.gpu_fields import GROUPS, groups, make_current_reader
 from tests.gui.monitor.watching import GIB, START, Watching, full_gpu, make_watched_gpu, plain_gpu
 
 
@@ -26,7 +26,7 @@ def read_descriptions(watching: Watching) -> dict[str, str]:
 
 
 def open_detail(watching: Watching, *gpus: Gpu, nvml: Nvml | None = None) -> dict[str, str]:
-    watching.see(*gpus, nvml=nvml)
+    watching.deliver(*gpus, nvml=nvml)
     watching.page.show_gpu(gpus[0].uuid)
     return read_descriptions(watching)
 
@@ -34,7 +34,7 @@ def open_detail(watching: Watching, *gpus: Gpu, nvml: Nvml | None = None) -> dic
 def test_detail_values_have_meanings() -> None:
     figures = {
         figure.id: figure
-        for group in groups(make_watched_gpu(full_gpu(), host="ws2"), read_now(full_gpu()), None)
+        for group in groups(make_watched_gpu(full_gpu(), host="ws2"), make_current_reader(full_gpu()), None)
         for figure in group.figures
     }
     assert figures["host"].text == "ws2"
@@ -93,7 +93,9 @@ def test_detail_leaves_out_unreported_values(watching: Watching) -> None:
     ],
 )
 def test_detail_marks_faults(gpu: Gpu, alarming: set[str]) -> None:
-    figures = [figure for group in groups(make_watched_gpu(gpu), read_now(gpu), None) for figure in group.figures]
+    figures = [
+        figure for group in groups(make_watched_gpu(gpu), make_current_reader(gpu), None) for figure in group.figures
+    ]
     assert {figure.id for figure in figures if figure.alarming} == alarming
 
 
@@ -110,7 +112,7 @@ def test_detail_tables(watching: Watching) -> None:
     assert detail.xids.texts()[0][1] == "Xid 79: the GPU has fallen off the bus"
     assert detail.processes.texts() == [["4711", "anna", "python train.py", "Compute", "2.0 GiB", "71%"]]
     assert detail.instances.isHidden()
-    watching.see(msgspec.structs.replace(gpu, xids=gpu.xids[:1], nvlinks=()), at=1)
+    watching.deliver(msgspec.structs.replace(gpu, xids=gpu.xids[:1], nvlinks=()), at=1)
     assert ([row[0] for row in detail.xids.texts()], detail.links.texts()) == ([clock(START - 60)], [])
     assert detail.links.isHidden()
 
@@ -124,10 +126,10 @@ def test_detail_lists_mig_instances(watching: Watching) -> None:
         )
         for n in range(2)
     ]  # fmt: skip
-    watching.see(instances[1], parent, instances[0], full_gpu(1))
+    watching.deliver(instances[1], parent, instances[0], full_gpu(1))
     titles = [tile.title.text() for tile in watching.page.gpus.tiles.tiles.values()]
     assert titles == ["GPU 0", "GPU 0 MIG 7", "GPU 0 MIG 8", "GPU 1"]
-    watching.see(parent, *instances, host="ws2")
+    watching.deliver(parent, *instances, host="ws2")
     texts = open_detail(watching, parent, *instances)
     assert "MIG on" in texts["Identity"]
     assert watching.page.gpus.detail.instances.texts() == [
@@ -140,15 +142,15 @@ def test_detail_lists_mig_instances(watching: Watching) -> None:
 
 def test_detail_refreshes(watching: Watching) -> None:
     open_detail(watching, full_gpu())
-    watching.see(full_gpu(power_w=333.0), at=1)
+    watching.deliver(full_gpu(power_w=333.0), at=1)
     assert "Power 333 W" in read_descriptions(watching)["Power and heat"]
-    watching.see(plain_gpu(), at=2)
+    watching.deliver(plain_gpu(), at=2)
     assert "Memory errors" not in read_descriptions(watching)
 
 
 def test_detail_shows_values_at_crosshair(watching: Watching, qtbot: QtBot) -> None:
     for second in range(5):
-        watching.see(full_gpu(power_w=100.0 + second), at=second)
+        watching.deliver(full_gpu(power_w=100.0 + second), at=second)
     watching.page.show_gpu(full_gpu().uuid)
     for cursor, watts in ((-1.0, 100), (1.6, 102), (2.4, 102), (9.0, 104), (1.0, 101), (None, 104)):
         watching.page.group.set_cursor(cursor)
@@ -156,7 +158,7 @@ def test_detail_shows_values_at_crosshair(watching: Watching, qtbot: QtBot) -> N
 
 
 def test_detail_escape_returns_to_tile(watching: Watching, qtbot: QtBot) -> None:
-    watching.see(full_gpu(0), full_gpu(1))
+    watching.deliver(full_gpu(0), full_gpu(1))
     watching.page.activateWindow()
     tile = watching.page.gpus.tiles.tiles[full_gpu(1).uuid]
     qtbot.waitUntil(tile.isVisible)
@@ -172,9 +174,9 @@ def test_detail_escape_returns_to_tile(watching: Watching, qtbot: QtBot) -> None
 
 
 def test_detail_of_removed_gpu_closes(watching: Watching) -> None:
-    watching.see(full_gpu(0), full_gpu(1))
+    watching.deliver(full_gpu(0), full_gpu(1))
     watching.page.show_gpu(full_gpu(1).uuid)
-    watching.see(full_gpu(0), at=1)
+    watching.deliver(full_gpu(0), at=1)
     assert watching.page.gpus.currentWidget() is watching.page.gpus.tiles
 
 

@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Gpu, Pcie
 from gui.format import clock, energy
-from gui.monitor.gpus.gpu_fields import graph_quantities, line_scale, read_now, tile_figures
+from gui.monitor.gpus.gpu_fields import graph_quantities, line_scale, make_current_reader, tile_figures
 from gui.monitor.gpus.tiles import Tile
 from gui.monitor.gpus.watched_gpu import EnergyCounters, WatchedGpu, watched_gpus
 from gui.plots.group import PlotGroup
@@ -75,7 +75,9 @@ def test_tile_values_have_units_and_limits(show_tile: ShowTile) -> None:
 )
 def test_tile_shows_reported_values_of_pcie(pcie: Pcie, figure: dict[str, str]) -> None:
     gpu = Gpu(uuid="GPU-a", name="A GPU", nvml_index=0, pcie=pcie)
-    assert {each.label: each.text for each in tile_figures(make_watched_gpu(gpu), read_now(gpu), None)} == figure
+    assert {
+        each.label: each.text for each in tile_figures(make_watched_gpu(gpu), make_current_reader(gpu), None)
+    } == figure
 
 
 def test_tile_leaves_out_unreported_values(show_tile: ShowTile, qtbot: QtBot) -> None:

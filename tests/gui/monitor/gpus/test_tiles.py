@@ -9,7 +9,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Gpu, GpuProcess, Xid
 from gui.monitor.gpus.compact import COLUMNS, CompactModel
-from gui.monitor.gpus.tiles import MIN_HEIGHT, MIN_WIDTH, columns_for
+from gui.monitor.gpus.tiles import MIN_HEIGHT, MIN_WIDTH, choose_column_count
 from gui.style import theme
 from tests.gui.monitor.watching import GIB, START, Watching, full_gpu, make_watched_gpu, plain_gpu
 
@@ -19,14 +19,14 @@ def gpus(count: int, **changes: object) -> list[Gpu]:
 
 
 def test_columns_for_maximizes_tiles() -> None:
-    columns = {count: columns_for(count, 1420, 690) for count in (1, 2, 3, 4, 6, 8, 16)}
+    columns = {count: choose_column_count(count, 1420, 690) for count in (1, 2, 3, 4, 6, 8, 16)}
     assert columns == {1: 1, 2: 1, 3: 2, 4: 2, 6: 2, 8: 3, 16: 4}
-    assert columns_for(8, MIN_WIDTH - 50, 2000) == 1
+    assert choose_column_count(8, MIN_WIDTH - 50, 2000) == 1
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 8, 16])
 def test_tiles_fit_without_scrolling(watching: Watching, qtbot: QtBot, count: int) -> None:
-    watching.see(*gpus(count))
+    watching.deliver(*gpus(count))
     view = watching.page.gpus.tiles
     qtbot.waitUntil(lambda: len(view.tiles) == count and all(tile.isVisible() for tile in view.tiles.values()))
     watching.page.grab()  # lays out the tiles
@@ -40,7 +40,7 @@ def test_tiles_fit_without_scrolling(watching: Watching, qtbot: QtBot, count: in
 
 def test_tiles_eight_fit_in_window(watching: Watching, qtbot: QtBot) -> None:
     watching.page.resize(790, 780)
-    watching.see(*gpus(8))
+    watching.deliver(*gpus(8))
     view = watching.page.gpus.tiles
     watching.page.grab()
     qtbot.waitUntil(lambda: view.columns == 2)
@@ -48,11 +48,11 @@ def test_tiles_eight_fit_in_window(watching: Watching, qtbot: QtBot) -> None:
 
 
 def test_tile_larger_shows_more_values(watching: Watching, qtbot: QtBot) -> None:
-    watching.see(*gpus(16))
+    watching.deliver(*gpus(16))
     watching.page.grab()
     view = watching.page.gpus.tiles
     few = min(len(tile.figures.visible_figures) for tile in view.tiles.values())
-    watching.see(*gpus(1), at=1)
+    watching.deliver(*gpus(1), at=1)
     watching.page.grab()
     (tile,) = view.tiles.values()
     qtbot.waitUntil(lambda: len(tile.figures.visible_figures) == len(tile.figures.figures))
@@ -65,7 +65,7 @@ def compact_texts(watching: Watching, row: int = 0) -> list[str]:
 
 def test_compact_sixteen_gpus(watching: Watching, qtbot: QtBot) -> None:
     watching.page.resize(790, 780)
-    watching.see(*gpus(16))
+    watching.deliver(*gpus(16))
     watching.page.bar.compact.click()
     table = watching.page.gpus.lines
     assert table.model().rowCount() == 16
@@ -77,7 +77,7 @@ def test_compact_sixteen_gpus(watching: Watching, qtbot: QtBot) -> None:
 
 
 def test_compact_row_leaves_out_unreported_values(watching: Watching) -> None:
-    watching.see(plain_gpu(utilization_percent=None, power_w=None))
+    watching.deliver(plain_gpu(utilization_percent=None, power_w=None))
     watching.page.bar.compact.click()
     assert compact_texts(watching)[1:5] == ["", "41.0 of 141.0 GiB", "", "61 °C"]
 
@@ -110,7 +110,7 @@ def test_compact_row_has_short_texts() -> None:
 
 def test_compact_keyboard_navigation(watching: Watching, qtbot: QtBot) -> None:
     watching.page.bar.compact.click()
-    watching.see(*gpus(3))
+    watching.deliver(*gpus(3))
     watching.page.activateWindow()
     table = watching.page.gpus.lines
     table.setFocus()
@@ -125,7 +125,7 @@ def test_compact_keyboard_navigation(watching: Watching, qtbot: QtBot) -> None:
 
 def test_gpus_sort_by_load(watching: Watching) -> None:
     def load(first: float, second: float, at: float) -> None:
-        watching.see(full_gpu(0, utilization_percent=first), full_gpu(1, utilization_percent=second), at=at)
+        watching.deliver(full_gpu(0, utilization_percent=first), full_gpu(1, utilization_percent=second), at=at)
 
     def order() -> list[str]:
         return [watching.page.gpus.tiles.tiles[key].title.text() for key in watching.page.gpus.keys]
@@ -147,7 +147,7 @@ def test_gpus_sort_by_load(watching: Watching) -> None:
 
 def test_lost_gpus_sort_last(watching: Watching) -> None:
     watching.page.bar.load.click()
-    watching.see(full_gpu(0, lost=True), full_gpu(1, utilization_percent=0.0))
+    watching.deliver(full_gpu(0, lost=True), full_gpu(1, utilization_percent=0.0))
     assert watching.page.gpus.keys == (full_gpu(1).uuid, full_gpu(0).uuid)
 
 
@@ -156,8 +156,8 @@ def test_reset_energy_of_one_or_all(watching: Watching) -> None:
         tiles = watching.page.gpus.tiles.tiles.values()
         return [figure.text for tile in tiles for figure in tile.figures.figures if figure.id == "energy"]
 
-    watching.see(full_gpu(0, energy_j=0.0), full_gpu(1, energy_j=0.0))
-    watching.see(full_gpu(0, energy_j=7e4), full_gpu(1, energy_j=7e4), at=60)
+    watching.deliver(full_gpu(0, energy_j=0.0), full_gpu(1, energy_j=0.0))
+    watching.deliver(full_gpu(0, energy_j=7e4), full_gpu(1, energy_j=7e4), at=60)
     assert received() == ["70.0 kJ", "70.0 kJ"]
     tile = watching.page.gpus.tiles.tiles[full_gpu(1).uuid]
     tile.reset_energy.emit(tile.key)

@@ -8,7 +8,7 @@ from PySide6.QtGui import QColor, QHelpEvent
 from PySide6.QtWidgets import QApplication, QToolTip, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
-from gui.monitor.gpus.value_grid import GAP, LabeledValue, ValueGrid, columns_for
+from gui.monitor.gpus.value_grid import GAP, LabeledValue, ValueGrid, compute_column_widths
 from gui.style import theme
 from tests.support.widgets import ShowWidget
 
@@ -32,11 +32,11 @@ def put(figures: ValueGrid, place: QWidget) -> ValueGrid:
     ("width", "columns"), [(1000, 4), (4 * 50 + 3 * GAP, 4), (4 * 50 + 3 * GAP - 1, 3), (60, 1), (10, 1)]
 )
 def test_columns_for_fits_width(width: int, columns: int) -> None:
-    assert len(columns_for([50, 50, 50, 50], width)) == columns
+    assert len(compute_column_widths([50, 50, 50, 50], width)) == columns
 
 
 def test_column_is_as_wide_as_widest_value() -> None:
-    assert columns_for([10, 80, 90, 20], 90 + 80 + GAP) == [90, 80]
+    assert compute_column_widths([10, 80, 90, 20], 90 + 80 + GAP) == [90, 80]
 
 
 def test_grid_leaves_out_last_values(place: QWidget, qtbot: QtBot) -> None:

@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import GpuAffinity, GpuPair, Mig, Snapshot, Topology
 from gui.monitor.topology import connections
-from gui.monitor.topology.view import Matrix, TopologyView, fill
+from gui.monitor.topology.view import ConnectionModel, TopologyView, cell_color
 from gui.sources.devices.hosts import Hosts
 from gui.style import fills, theme
 from gui.titles import gpu_names
@@ -39,7 +39,7 @@ def machine(count: int, topology: Topology | None) -> Snapshot:
 
 
 def advice_for(count: int, topology: Topology) -> str:
-    return connections.advice(connections.connected_gpus([make_gpu(n) for n in range(count)], topology))
+    return connections.recommend_strategies(connections.connected_gpus([make_gpu(n) for n in range(count)], topology))
 
 
 def cell(view: TopologyView, row: int, column: int, role: int = Qt.ItemDataRole.DisplayRole) -> str:
@@ -213,7 +213,7 @@ def test_matrix_sixteen_gpus_shows_codes(hosts: Hosts, view: TopologyView) -> No
 
 
 def test_matrix_passes_model_tester(styled: QApplication, qtmodeltester: ModelTester) -> None:
-    model = Matrix()
+    model = ConnectionModel()
     qtmodeltester.check(model)
     for count in (2, 8):
         topology = make_topology(count)
@@ -227,7 +227,7 @@ def test_matrix_passes_model_tester(styled: QApplication, qtmodeltester: ModelTe
 def test_matrix_fills_have_contrast(styled: QApplication, monkeypatch: pytest.MonkeyPatch) -> None:
     for dark, scheme in ((False, theme.LIGHT), (True, theme.DARK)):
         monkeypatch.setattr(theme, "is_dark", lambda dark=dark: dark)
-        grounds = [fill(kind) for kind in ("nvlink", "switch", "bridge", "nodes", "unknown")]
+        grounds = [cell_color(kind) for kind in ("nvlink", "switch", "bridge", "nodes", "unknown")]
         assert all(fills.contrast(QColor(scheme.text), ground) >= 4.5 for ground in grounds)
         assert len({ground.name() for ground in grounds}) == 5
 

@@ -18,7 +18,7 @@ from tests.support.widgets import ShowWidget
 
 @pytest.fixture(autouse=True)
 def private_trash(trash: Path) -> None:
-    """Delete into the trash of the test."""
+    """Use the temporary trash of the fixture `trash` for deleted evaluations in every test."""
 
 
 @pytest.fixture

@@ -140,7 +140,11 @@ def save_evaluation(
 
 
 def compute_curve(table: np.ndarray, is_class: np.ndarray, index: int) -> ClassCurves:
-    """Compute the curves of a class over all thresholds, and the threshold with the best F1."""
+    """Compute the curves of the class `index` over all thresholds, and the threshold with the best F1.
+
+    `table` contains probabilities, [n, classes]. `is_class` is True for samples of the class, bool [n]. The areas under
+    the curves are constants.
+    """
     thresholds = np.unique(table[:, index])[::-1].astype(float)
     right = np.array([(table[is_class, index] >= t).sum() for t in thresholds])
     wrong = np.array([(table[~is_class, index] >= t).sum() for t in thresholds])

@@ -93,7 +93,7 @@ def test_strategy_view_shows_available_parts(view: StrategyView) -> None:
 
 
 def find_block(diagram: ScheduleDiagram, action: Action) -> QRect:
-    """Return the smallest rectangle with all points at which the diagram has the block of an action."""
+    """Return the rectangle of an action's block, found by asking the diagram for the action at each point."""
     points = (QPoint(x, y) for y in range(0, diagram.height(), 10) for x in range(diagram.width()))
     found = [point for point in points if diagram.action_at(point) == action]
     return QRect(found[0], found[-1])
@@ -162,7 +162,10 @@ def test_schedule_describes_each_rank(diagram: ScheduleDiagram) -> None:
 
 
 def make_rank_times(*seconds: tuple[float, float, float], straggler: int | None) -> RanksTimed:
-    """Return times of ranks: computing, communication and waiting."""
+    """Return the times of ranks at a step: seconds of computing, communication and waiting for each rank.
+
+    `straggler` is the rank that the others wait for, or None if no rank stands out.
+    """
     times = (RankTimes(compute_s=a, communication_s=b, waiting_s=c) for a, b, c in seconds)
     return RanksTimed(step=40, ranks=tuple(times), straggler=straggler)
 

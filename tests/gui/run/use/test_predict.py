@@ -72,7 +72,10 @@ def result(show_widget: ShowWidget) -> PredictResult:
 
 @pytest.fixture
 def predicted(tmp_path: Path) -> Predicted:
-    """Write the images of three results: one with an overlay and a mask, one with a mask, and one with neither."""
+    """Write the images of three results, and return the results.
+
+    The first one has an overlay and a mask, the second a mask, and the third neither.
+    """
     for name, color in (("out/over.png", "#ff0000"), ("out/mask.png", "#00ff00"), ("source.png", "#0000ff")):
         draw(tmp_path / name, color)
     source = str(tmp_path / "source.png")
