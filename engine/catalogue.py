@@ -43,8 +43,8 @@ from engine.models.registry import MODELS
 from engine.models.tensor_detector import LoadableDetector
 from engine.parallel.split_points import CannotSplit
 from engine.strategies import STRATEGIES
-from engine.strategies.fsdp import tied_views
-from engine.strategies.layer_split import layer_pairs
+from engine.strategies.fsdp import find_tied_views
+from engine.strategies.layer_split import find_layer_pairs
 from engine.strategies.pipelining.model_split import find_split_points
 from engine.system import paths
 from engine.system.plugins import Registry
@@ -198,8 +198,8 @@ def _entry(
         possible_split_points=points,
         unsplittable_reason=unsplittable_reason,
         blocks=len(blocks(model)),
-        tied=tied_views(model),
-        tensor_parallel=bool(layer_pairs(model)),
+        tied=find_tied_views(model),
+        tensor_parallel=bool(find_layer_pairs(model)),
         fields=tuple(field for field in MODEL_FIELDS if field in supported),
         batch_norm=any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()),
         lone_batch_norm=find_largest_single_value_size(

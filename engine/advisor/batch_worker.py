@@ -16,7 +16,7 @@ from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.data.loading.base_loader import Batch
 from engine.strategies.base import clock
 from engine.training import worker
-from engine.training.checkpointing.checkpointer import optimizer_state
+from engine.training.checkpointing.checkpointer import gather_optimizer_state
 from engine.training.report import Reporter
 
 WARM_UP, MIN_STEPS, MAX_STEPS = 1, 1, 5
@@ -77,7 +77,7 @@ def _step_seconds(
         step_s = clock(strategy.device) - started
         reporter.set_step(number)
         if number == 1:  # occupies memory like the copy for a checkpoint, which is written during the next steps
-            checkpoint = strategy.state_dict(), optimizer_state(strategy, optimizer_step)
+            checkpoint = strategy.state_dict(), gather_optimizer_state(strategy, optimizer_step)
         if number > warm_up:
             seconds, timed = seconds + step_s, timed + 1
         if strategy.collectives.all_reduce_max([int(timed >= MIN_STEPS and seconds > enough_s)])[0]:

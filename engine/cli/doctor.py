@@ -32,7 +32,7 @@ from engine.cli.gpus.remarks import gpu_numbers, remarks
 from engine.cli.terminal import COMPLETED, FAILED, fail, print_lines
 from engine.contract.catalogue import Supplement, load_supplement, supplement_file
 from engine.contract.devices import Snapshot
-from engine.runs.export import ExportRefused, check_target, problem_report, write_report
+from engine.runs.export import ExportRefused, check_target, collect_problem_report, write_report
 from engine.runs.plugins import refresh_supplement
 from engine.system import paths
 from engine.system.children import run_child
@@ -67,7 +67,7 @@ def _report(file: Path) -> int:
     """Write a problem report to `file`, and print the names of its parts. Returns an exit code."""
     try:
         check_target(file)
-        texts = problem_report(capture_output())
+        texts = collect_problem_report(capture_output())
         write_report(texts, file)
     except ExportRefused as refused:
         return fail(str(refused))

@@ -27,7 +27,7 @@ from engine.contract.inference.evaluation import EvaluateRequest
 from engine.contract.inference.review import Mark, Review, ReviewRequest, decode_review
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from engine.runs.evaluations import FOLDER, evaluations_of
+from engine.runs.evaluations import FOLDER, read_evaluations
 from engine.runs.folder import RunFolder, create_run, list_runs
 from engine.runs.launch import start_supervisor
 from engine.system.files import MAX_RESULT_BYTES, read_file
@@ -84,7 +84,7 @@ def _review(options: argparse.Namespace, values: dict[str, Any]) -> Review:
         folders = _cross_validate(run, options.cross_validate, values)
     elif options.evaluation is not None:
         folders = (str(run.path / FOLDER / options.evaluation),)
-    elif not evaluations_of(run.path):
+    elif not read_evaluations(run.path):
         inference.run_request(EvaluateRequest(**values))
     has_no_filter = not (options.labels or options.duplicates or options.worst or options.true or options.predicted)
     request = ReviewRequest(
@@ -242,7 +242,7 @@ def _evaluate_fold(fold: Job, values: dict[str, Any]) -> str:
         code = watching.follow(run, json=False, stop_on_interrupt=True)
         if code != COMPLETED:
             raise CommandError(code)
-    known = [each for each in evaluations_of(run.path) if each.evaluation.split == "val"]
+    known = [each for each in read_evaluations(run.path) if each.evaluation.split == "val"]
     if known:
         return str(known[0].folder)
     request = EvaluateRequest(**values | {"run": str(run.path.absolute()), "checkpoint": "last"}, split="val")

@@ -106,14 +106,14 @@ def _read(pid: int, before: _Reading, now: float) -> _Reading:
         with process.oneshot():
             is_same = before.process == process
             facts = before.facts if is_same else _identify(process)
-            parent = _or_none(process.ppid)
+            parent = _try_read(process.ppid)
             if not is_same or parent != before.parent:  # an orphan gets a new parent
                 facts = facts._replace(ancestors=_ancestors(process))
-            cpu_s = _or_none(lambda: sum(process.cpu_times()[:2]))  # user and system time
+            cpu_s = _try_read(lambda: sum(process.cpu_times()[:2]))  # user and system time
             used_s = cpu_s - before.cpu_s if is_same and cpu_s is not None and before.cpu_s is not None else None
             facts = facts._replace(
                 cpu_percent=None if used_s is None else round(100 * used_s / (now - before.at), 1),
-                memory_bytes=_or_none(lambda: process.memory_info().rss),
+                memory_bytes=_try_read(lambda: process.memory_info().rss),
             )
             return _Reading(now, process, parent, cpu_s, facts)
     except psutil.Error:
@@ -123,19 +123,19 @@ def _read(pid: int, before: _Reading, now: float) -> _Reading:
 def _identify(process: psutil.Process) -> HostProcess:
     """Read the facts that never change during the life of a process: user, name, command and start."""
     return HostProcess(
-        user=_or_none(process.username),
-        name=_or_none(lambda: shortened(encodable(_one_line([process.name()])))),
-        command=shortened(encodable(_one_line(_or_none(process.cmdline) or []))),
-        started=_or_none(process.create_time),
+        user=_try_read(process.username),
+        name=_try_read(lambda: shortened(encodable(_join_arguments([process.name()])))),
+        command=shortened(encodable(_join_arguments(_try_read(process.cmdline) or []))),
+        started=_try_read(process.create_time),
     )
 
 
 def _ancestors(process: psutil.Process) -> tuple[int, ...]:
     """Return the process ids of a process's ancestors, starting with the parent. Empty if they can't be read."""
-    return tuple(ancestor.pid for ancestor in _or_none(process.parents) or [])
+    return tuple(ancestor.pid for ancestor in _try_read(process.parents) or [])
 
 
-def _one_line(arguments: list[str]) -> str:
+def _join_arguments(arguments: list[str]) -> str:
     """Join command-line arguments into one line of at most `MAX_COMMAND_LENGTH` characters.
 
     Arguments may be long scripts.
@@ -144,7 +144,7 @@ def _one_line(arguments: list[str]) -> str:
     return line if len(line) <= MAX_COMMAND_LENGTH else f"{line[: MAX_COMMAND_LENGTH - 1]}…"
 
 
-def _or_none(read: Callable[[], Answer]) -> Answer | None:
+def _try_read(read: Callable[[], Answer]) -> Answer | None:
     """Return the result of `read`, or None if it fails because of a permission or an exited process."""
     try:
         return read()

@@ -185,16 +185,18 @@ def _connect_all(
     first_result = pool.submit(first.answer)
     results = list(pool.map(_Peer.ask, others, requests))
     problems = [
-        _connection_problem(other, first, result, opened.port, backend)
+        _create_connection_problem(other, first, result, opened.port, backend)
         for other, result in zip(others, results, strict=True)
         if result.problem
     ]
     if first_result.result().problem and not problems:
-        problems.append(_connection_problem(first, others[0], first_result.result(), opened.port, backend))
+        problems.append(_create_connection_problem(first, others[0], first_result.result(), opened.port, backend))
     return problems
 
 
-def _connection_problem(peer: _Peer, target: _Peer, result: ConnectionTestResult, port: int, backend: str) -> Problem:
+def _create_connection_problem(
+    peer: _Peer, target: _Peer, result: ConnectionTestResult, port: int, backend: str
+) -> Problem:
     """Return the problem that `peer` can't connect to `target`, or can't exchange data with it, with a remedy."""
     title, other = peer.host.title, target.host.title
     if not result.has_connected:

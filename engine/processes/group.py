@@ -93,7 +93,7 @@ class Group:
         if sys.platform != "linux" or len(specs) < 2 or specs[0].rendezvous in ("", BY_ENVIRONMENT):
             return None
         network = None
-        reason = shared_network_reason(specs, fork=fork)
+        reason = explain_shared_network(specs, fork=fork)
         if not reason:
             try:
                 network = PrivateNetwork()
@@ -326,7 +326,7 @@ class Group:
                 self._on_event(message)
 
 
-def shared_network_reason(specs: Sequence[WorkerSpec], *, fork: bool) -> str:
+def explain_shared_network(specs: Sequence[WorkerSpec], *, fork: bool) -> str:
     """Return the reason why the ranks on this machine must use the machine's network.
 
     The result is "" if they can use a private network.

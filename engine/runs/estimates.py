@@ -131,7 +131,7 @@ def estimate(
     alike = [each for each in past if _is_alike(each, job, device_kinds)]
     if not alike:
         return None
-    base = max(alike, key=lambda each: _closeness(each, job, image_size))  # the first of equally close runs
+    base = max(alike, key=lambda each: _compare_speed_factors(each, job, image_size))  # the first of equally close runs
     ratio = len(device_kinds) / len(base.device_kinds) * (base.image_size / image_size) ** 2
     validated_per_second = base.validated_per_second or base.images_per_second / _FORWARD_FRACTION
     training_images, validation_images = images
@@ -146,7 +146,7 @@ def estimate(
     )
 
 
-def remaining_s(run: RunFolder, now: float | None = None) -> float | None:
+def estimate_remaining_s(run: RunFolder, now: float | None = None) -> float | None:
     """Estimate the remaining seconds of a training run from its past speed. Return None if they can't be estimated.
 
     `now` is in seconds since the epoch, by default the current time.
@@ -167,7 +167,7 @@ def _is_alike(past: PastRun, job: Job, device_kinds: Sequence[str]) -> bool:
     return is_same_model and set(past.device_kinds) == set(device_kinds)
 
 
-def _closeness(past: PastRun, job: Job, image_size: int) -> tuple[bool, ...]:
+def _compare_speed_factors(past: PastRun, job: Job, image_size: int) -> tuple[bool, ...]:
     """Return, for each factor that affects the speed, True if the past run and `job` have the same value.
 
     The most important factor comes first.

@@ -82,7 +82,7 @@ def read_evaluation(folder: Path) -> SavedEvaluation:
         raise _damaged(file, error) from error
 
 
-def evaluations_of(run_folder: Path) -> list[SavedEvaluation]:
+def read_evaluations(run_folder: Path) -> list[SavedEvaluation]:
     """Read all undamaged evaluations of a run, newest first."""
     found = []
     for file in (run_folder / FOLDER).glob(f"[!.]*/{EVALUATION_FILE}"):  # unfinished ones start with a dot
@@ -132,12 +132,17 @@ def compare(first: SavedEvaluation, second: SavedEvaluation) -> Comparison:
     for entry in before.entries:
         if entry.id in before.measures and entry.id in after.measures:
             value_1, value_2 = before.measures[entry.id].value, after.measures[entry.id].value
-            interval = _interval(value_2 - value_1, resamples_1.get(entry.id, ()), resamples_2.get(entry.id, ()))
+            interval = _compute_interval(
+                value_2 - value_1, resamples_1.get(entry.id, ()), resamples_2.get(entry.id, ())
+            )
             differences.append(Difference(entry=entry, first=value_1, second=value_2, difference=interval))
     mcnemar, only_first, only_second = None, None, None
     if predictions_of(before.task) in ("class", "labels"):
-        only_first, only_second = _correct_only_in(samples_1, samples_2), _correct_only_in(samples_2, samples_1)
-        mcnemar = mcnemar_test(len(only_first), len(only_second))
+        only_first, only_second = (
+            _find_correct_only_in(samples_1, samples_2),
+            _find_correct_only_in(samples_2, samples_1),
+        )
+        mcnemar = compute_mcnemar_test(len(only_first), len(only_second))
     return Comparison(
         first=before,
         second=after,
@@ -149,7 +154,7 @@ def compare(first: SavedEvaluation, second: SavedEvaluation) -> Comparison:
     )
 
 
-def mcnemar_test(only_first: int, only_second: int) -> McNemar:
+def compute_mcnemar_test(only_first: int, only_second: int) -> McNemar:
     """Compute McNemar's exact test for two models on the same samples.
 
     The arguments are the numbers of samples for which only the first, or only the second, model is correct.
@@ -164,7 +169,7 @@ def _log_probability(count: int, number: int) -> float:
     return math.lgamma(count + 1) - math.lgamma(number + 1) - math.lgamma(count - number + 1) - count * math.log(2.0)
 
 
-def _interval(value: float, first: Sequence[float | None], second: Sequence[float | None]) -> Interval:
+def _compute_interval(value: float, first: Sequence[float | None], second: Sequence[float | None]) -> Interval:
     """Return `value`, a difference, with its 95% interval from paired resamples (percentile bootstrap).
 
     `first` and `second` are the values in the resamples of both evaluations.
@@ -187,7 +192,7 @@ def _sample_keys(samples: Samples) -> list[tuple[str, int]]:
     return keys
 
 
-def _correct_only_in(samples: Samples, others: Samples) -> tuple[str, ...]:
+def _find_correct_only_in(samples: Samples, others: Samples) -> tuple[str, ...]:
     """Return the paths of samples whose predictions are completely correct in `samples`, but not in `others`."""
     correct, correct_in_others = _correct_by_sample(samples), _correct_by_sample(others)
     keys = (key for key, is_correct in correct.items() if is_correct and correct_in_others.get(key) is False)

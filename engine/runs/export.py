@@ -63,7 +63,7 @@ def export_folder(run: RunFolder, target: Path, texts: Mapping[str, str], *, che
             with open_file(path) as source, copied.open("wb") as stream:
                 _copy_content(source, stream, path)
         for name, text in texts.items():
-            (temporary / name).write_bytes(without_home(text.encode()))
+            (temporary / name).write_bytes(replace_home(text.encode()))
         names = sorted(path.relative_to(temporary).as_posix() for path in temporary.rglob("*") if path.is_file())
         temporary.rename(target)
     except OSError as error:
@@ -92,7 +92,7 @@ def export_zip(
                 with open_file(path) as source, archive.open(info, "w", force_zip64=True) as stream:
                     _copy_content(source, stream, path)
             for name, text in texts.items():
-                archive.writestr(f"{run.run_id}/{name}", without_home(text.encode()))
+                archive.writestr(f"{run.run_id}/{name}", replace_home(text.encode()))
             names = sorted(name.removeprefix(f"{run.run_id}/") for name in archive.namelist())
         os.replace(temporary, target)
     except OSError as error:
@@ -103,7 +103,7 @@ def export_zip(
     return names
 
 
-def without_home(text: bytes) -> bytes:
+def replace_home(text: bytes) -> bytes:
     """Replace the path of the user's home folder by ~ in a text."""
     homes = {str(Path.home()), os.path.realpath(Path.home())} - {os.sep}
     if not homes:
@@ -132,7 +132,7 @@ def _copy_content(source: IO[bytes], stream: IO[bytes], path: Path) -> None:
         return
     while block := source.read(_BLOCK_BYTES):
         block += source.readline(MAX_LINE_BYTES)  # up to the end of a line, so that no path is split
-        stream.write(without_home(block))
+        stream.write(replace_home(block))
 
 
 def _temporary_path(target: Path) -> Path:
@@ -153,7 +153,7 @@ MAX_LOG_BYTES = 256 << 10
 _REPORTED = (Warned, Failed, RunFinished)
 
 
-def problem_report(doctor: str) -> dict[str, str]:
+def collect_problem_report(doctor: str) -> dict[str, str]:
     """Collect the files of a problem report, as texts by file name.
 
     `doctor` is the output of `footplate doctor`. Private names are replaced.
@@ -162,14 +162,14 @@ def problem_report(doctor: str) -> dict[str, str]:
     with suppress(OSError):
         names = run_names()[:MAX_RUNS]
     runs = {f"run-{number}": RunFolder(paths.runs_folder() / name) for number, name in enumerate(names, 1)}
-    redactor = Redactor(_private_names(runs))
+    redactor = Redactor(_list_private_names(runs))
     texts = {"doctor.txt": doctor}
     for file in sorted(paths.home().glob("logs/*.log*")):
         texts[f"logs/{file.name}"] = _read_end_of_log(file)
     for alias, run in runs.items():
         for file in (run.path / "supervisor.log", *sorted(run.path.glob("worker-*.log"))):
             texts[f"{alias}/{file.name}"] = _read_end_of_log(file)
-        texts[f"{alias}/events.jsonl"] = _reported_events(run)
+        texts[f"{alias}/events.jsonl"] = _read_reported_events(run)
     return {name: redactor.redact(text) for name, text in texts.items() if text}
 
 
@@ -185,7 +185,7 @@ def write_report(texts: dict[str, str], target: Path) -> None:
         raise ExportRefused(f"{target} was not written: {error.strerror or error}. Choose another folder.") from error
 
 
-def _private_names(runs: dict[str, RunFolder]) -> Iterator[tuple[str, str]]:
+def _list_private_names(runs: dict[str, RunFolder]) -> Iterator[tuple[str, str]]:
     """Yield pairs of a private name and its replacement, for runs, tags, datasets, model files and classes.
 
     `runs` are the runs in the report by their aliases.
@@ -211,7 +211,7 @@ def _private_names(runs: dict[str, RunFolder]) -> Iterator[tuple[str, str]]:
                 yield from ((job.model.name, "<model>"), (Path(job.model.name).name, "<model>"))
 
 
-def _reported_events(run: RunFolder) -> str:
+def _read_reported_events(run: RunFolder) -> str:
     """Return the environment of a run, and the warnings and errors at the end of its log, as lines of JSON."""
     lines = []
     for line in _read_end_of_log(run.events_file).splitlines():

@@ -248,7 +248,7 @@ class RunFolder:
 
     def last_event(self) -> AnyEvent | None:
         """Return the last complete event, read from the end of the log, or None if there is none."""
-        return next(_events_backwards(_read_tail(self.events_file, _END_BYTES)), None)
+        return next(_iterate_events_backwards(_read_tail(self.events_file, _END_BYTES)), None)
 
     def state(self) -> State:
         """Determine the current state of the run from its log and the process table. The state is not stored."""
@@ -412,7 +412,7 @@ def _read_tail(file: Path, max_bytes: int) -> bytes:
         return b""
 
 
-def _events_backwards(tail: bytes) -> Iterator[AnyEvent]:
+def _iterate_events_backwards(tail: bytes) -> Iterator[AnyEvent]:
     """Yield the events at the end of a log, newest first, skipping invalid ones and an incomplete last line."""
     end = tail.rfind(b"\n")
     while end >= 0:

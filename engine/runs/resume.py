@@ -79,7 +79,7 @@ def changed_job(run: ResumableRun, changes: Mapping[str, Any]) -> tuple[Job | No
     for name in changes:
         is_fixed = name in FIELDS and name not in CHANGEABLE | invalid_names
         if is_fixed and not _are_equal(values[name], changes[name]):
-            problems.append(_unchangeable_problem(name, FIELDS[name].label))
+            problems.append(_create_unchangeable_problem(name, FIELDS[name].label))
     if job is not None:
         problems += _find_option_problems(before, job)
     epochs = changes.get("epochs", before.training.epochs)
@@ -132,7 +132,7 @@ def _find_option_problems(before: Job, after: Job) -> list[Problem]:
         if _option_value(before, name, known) != _option_value(after, name, known)
     }
     fixed = [known[name] for name in sorted(changed & known.keys()) if "resume" not in known[name].traits]
-    return [_unchangeable_problem(f"options.{field.name}", field.label) for field in fixed]
+    return [_create_unchangeable_problem(f"options.{field.name}", field.label) for field in fixed]
 
 
 def _option_value(job: Job, name: str, known: Mapping[str, Field]) -> Any:
@@ -140,7 +140,7 @@ def _option_value(job: Job, name: str, known: Mapping[str, Field]) -> Any:
     return job.options.get(name, known[name].default if name in known else None)
 
 
-def _unchangeable_problem(name: str, label: str) -> Problem:
+def _create_unchangeable_problem(name: str, label: str) -> Problem:
     """Return the problem that a field or option must keep its value when a run is resumed."""
     return Problem(
         name,

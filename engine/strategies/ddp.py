@@ -124,7 +124,7 @@ class DataParallelProcesses(Distributed, SingleDevice):
         A rank without images needs this, because the other ranks wait for its gradients.
         """
         with time_reduction(self.profiler.timer, self.forward):
-            self.blank_pass(backward)
+            self.run_blank_pass(backward)
 
     def evaluate(self, batches: Iterable[Batch | None], measures: Metric, stop: Callable[[], bool]) -> bool:
         broadcast_buffers(self.model)

@@ -19,7 +19,7 @@ from engine.strategies.base import ResolvedJob, StepResult, Strategy, StrategyEr
 from engine.strategies.distributed import Distributed, broadcast_buffers, broadcast_weights, tensors_of
 from engine.strategies.rank_times import HostTimer, ShardProfiler
 from engine.strategies.recompute import checkpoint_blocks
-from engine.strategies.sharding import UsedParameters, separate_blocks, tied_views, time_collectives
+from engine.strategies.sharding import UsedParameters, find_tied_views, separate_blocks, time_collectives
 from engine.strategies.single import SingleDevice, split_batches, sum_results
 from engine.strategies.speed import balance
 from engine.torch_compat import BatchNorm, reduce_unused_parameters
@@ -118,7 +118,7 @@ class FullySharded(Distributed, SingleDevice):
                 "Precision fp16 and bf16 for the shards can't be combined. Choose fp32 for one of them."
             )
         # Tensors on the meta device have no memory to share.
-        tied = self.collectives.broadcast_object(tied_views(model) if self.spec.rank == 0 else ())
+        tied = self.collectives.broadcast_object(find_tied_views(model) if self.spec.rank == 0 else ())
         if tied:
             raise StrategyError(
                 f"{', '.join(tied)} share memory, which sharding would break. Assign the same nn.Parameter "
@@ -220,7 +220,7 @@ class FullySharded(Distributed, SingleDevice):
             return super().forward_backward(batch, optimizer_step)
         # The other ranks fetch parameters from this rank, and expect gradients of it, which are 0.
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-            self.blank_pass(optimizer_step.backward)
+            self.run_blank_pass(optimizer_step.backward)
         self.profiler.mark("backward")
         return StepResult(loss=None, correct=None, images=None)
 

@@ -50,7 +50,7 @@ class LayerPair(NamedTuple):
     attention: Any = None
 
 
-def layer_pairs(model: nn.Module) -> list[LayerPair]:
+def find_layer_pairs(model: nn.Module) -> list[LayerPair]:
     """Find the pairs of layers in `model` that can be divided. Layers that share a weight with others are left out.
 
     The pairs are MLPs in a Sequential (torchvision's ViT, Swin, MaxViT, ConvNeXt, VGG), the attention of torchvision's

@@ -91,10 +91,10 @@ def explain_failure(spec: WorkerSpec, first: int, second: int, problem: str) -> 
     """
     devices = spec.devices
     pair = f"GPU {first} ({devices[first]}) and GPU {second} ({devices[second]}) of the run"
-    return f"{pair} can't exchange data: {problem}. {_remedy(spec, [devices[first], devices[second]])}"
+    return f"{pair} can't exchange data: {problem}. {_find_remedy(spec, [devices[first], devices[second]])}"
 
 
-def _remedy(spec: WorkerSpec, pair: Sequence[str]) -> str:
+def _find_remedy(spec: WorkerSpec, pair: Sequence[str]) -> str:
     """Return the most likely remedy if the two GPUs in `pair`, given by their device names, can't exchange data."""
     if host_of(pair[0]) != host_of(pair[1]):
         return (

@@ -29,11 +29,11 @@ from engine.strategies.pipelining.stage_costs import (
     RankCosts,
     assemble_split,
     measure_rank,
-    seconds_per_byte,
+    measure_seconds_per_byte,
     select_split_points,
 )
 from engine.strategies.pipelining.stage_state import PlainState, share_buffers
-from engine.strategies.pipelining.timeline import ScheduleProfiler, idle_fraction, simulate
+from engine.strategies.pipelining.timeline import ScheduleProfiler, compute_idle_fraction, simulate
 from engine.strategies.recompute import BufferSnapshot
 from engine.torch_compat import prepare_pipelines
 
@@ -186,7 +186,7 @@ class Pipeline(Distributed):
                 )
             except CannotSplit as error:
                 costs = error
-            link_seconds_per_byte = seconds_per_byte(self.group, self.device)
+            link_seconds_per_byte = measure_seconds_per_byte(self.group, self.device)
         gathered = self.collectives.gather_objects(costs)
         found: ModelSplit | CannotSplit | None = None
         if gathered is not None:
@@ -208,7 +208,7 @@ class Pipeline(Distributed):
             raise split
         return split
 
-    def _stage_boundaries(self, modules: Mapping[int, nn.Module]) -> list[Tensor]:
+    def _compute_stage_boundaries(self, modules: Mapping[int, nn.Module]) -> list[Tensor]:
         """Return meta tensors with the shapes of the tensors between stages, for one microbatch.
 
         These are the input of each stage and the output of the last one. Each rank runs its stages on blank input and
@@ -244,7 +244,7 @@ class Pipeline(Distributed):
         modules = {
             stage: StageModule(module, self.autocast, **options) for stage, module in self._stage_modules.items()
         }
-        boundaries = self._stage_boundaries(modules)
+        boundaries = self._compute_stage_boundaries(modules)
         stages = [
             RecordedStage(
                 module,
@@ -261,7 +261,7 @@ class Pipeline(Distributed):
         self._training = schedules.create_schedule(self.schedule, stages, self.microbatches, self._loss)
         order = schedules.pass_order(self.schedule, self._training, self.dims.pipeline, self.microbatches)
         self.profiler.schedule, self.profiler.devices = self.schedule, self.dims.pipeline
-        self.profiler.theory = idle_fraction(simulate(order))
+        self.profiler.theory = compute_idle_fraction(simulate(order))
 
     def _connect_ranks(self, eval_graphs: Mapping[int, fx.GraphModule]) -> None:
         """Create the relay for evaluations and the feeder, which exchange tensors with the other ranks.

@@ -51,7 +51,7 @@ def merge_intervals(intervals: Sequence[Interval]) -> list[Interval]:
     return covered
 
 
-def length_outside(interval: Interval, covered: Sequence[Interval]) -> float:
+def compute_length_outside(interval: Interval, covered: Sequence[Interval]) -> float:
     """Return the length of the part of `interval` that is outside the intervals `covered`, a result of `merge_intervals`."""
     start, end = interval
     inside = 0.0
@@ -62,7 +62,7 @@ def length_outside(interval: Interval, covered: Sequence[Interval]) -> float:
     return end - start - inside
 
 
-def blocked_times(collectives: Sequence[Interval], computing: Sequence[Interval]) -> tuple[float, ...]:
+def compute_blocked_times(collectives: Sequence[Interval], computing: Sequence[Interval]) -> tuple[float, ...]:
     """Return, for each collective in order of starts, the seconds without computation on this rank.
 
     If collectives overlap, their common time counts only for the first one.
@@ -72,7 +72,7 @@ def blocked_times(collectives: Sequence[Interval], computing: Sequence[Interval]
     counted_until = -math.inf
     for start, end in sorted(collectives):
         uncounted_start = max(start, counted_until)
-        blocked.append(length_outside((uncounted_start, end), covered) if uncounted_start < end else 0.0)
+        blocked.append(compute_length_outside((uncounted_start, end), covered) if uncounted_start < end else 0.0)
         counted_until = max(counted_until, end)
     return tuple(blocked)
 
@@ -159,7 +159,7 @@ class KernelTimer:
         for kernel, start, end in device_events(self._profile, torch.autograd.DeviceType.CUDA):
             intervals = collectives if "nccl" in kernel.lower() else computing
             intervals.append((start, end))
-        return StepTime(seconds, blocked_times(collectives, computing))
+        return StepTime(seconds, compute_blocked_times(collectives, computing))
 
 
 class RankProfiler(StepProfiler):

@@ -29,7 +29,7 @@ def with_recomputation(function: Callable[..., Any], module: nn.Module) -> Calla
     def call(*inputs: Any, **options: Any) -> Any:
         if not torch.is_grad_enabled():
             return function(*inputs, **options)
-        contexts = partial(_contexts, module)
+        contexts = partial(_create_contexts, module)
         return checkpoint(function, *inputs, use_reentrant=False, context_fn=contexts, **options)
 
     return call
@@ -44,12 +44,12 @@ def checkpoint_blocks(model: nn.Module) -> int:
     found = blocks(model)
     for _, block in found:
         block_class: Any = type(block)
-        block.__class__ = _recomputing_class(block_class)
+        block.__class__ = _create_recomputing_class(block_class)
     return len(found)
 
 
 @cache
-def _recomputing_class(block_class: Any) -> Any:
+def _create_recomputing_class(block_class: Any) -> Any:
     """Create a subclass of `block_class` with the same name, whose forward pass is recomputed in the backward pass."""
 
     def forward(self: nn.Module, *inputs: Any, **options: Any) -> Any:
@@ -58,7 +58,7 @@ def _recomputing_class(block_class: Any) -> Any:
     return type(block_class.__name__, (block_class,), {"forward": forward, "__module__": block_class.__module__})
 
 
-def _contexts(module: nn.Module) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+def _create_contexts(module: nn.Module) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
     """Return the contexts for the first and the second run of a checkpointed function.
 
     `checkpoint` calls this right before the first run.

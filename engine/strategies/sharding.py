@@ -35,7 +35,7 @@ def separate_blocks(model: nn.Module) -> list[nn.Module]:
     return [block for path, block in by_path.items() if all(users[each] == {path} for each in block.parameters())]
 
 
-def tied_views(model: nn.Module) -> tuple[str, ...]:
+def find_tied_views(model: nn.Module) -> tuple[str, ...]:
     """Return the names of parameters that share memory with another parameter or buffer.
 
     A single nn.Parameter with several names is not included, because changes to it are visible under all its names.

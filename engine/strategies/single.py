@@ -83,7 +83,7 @@ class SingleDevice(Strategy):
         self.profiler.mark("logging")
         return StepResult(loss.detach(), correct, len(batch.targets), losses)
 
-    def blank_pass(self, backward: Callable[[Tensor], None]) -> None:
+    def run_blank_pass(self, backward: Callable[[Tensor], None]) -> None:
         """Run a forward and backward pass on blank images that yields gradients of 0, and restore the buffers.
 
         There are two images, since BatchNorm can't compute statistics from a single value. `backward` runs the backward

@@ -15,7 +15,7 @@ from engine.optim.shards import PACKED_FOR, get_local_shard
 from engine.strategies.base import StepResult, StrategyError
 from engine.strategies.fsdp import FullySharded
 from engine.strategies.gradients import broadcast
-from engine.strategies.layer_split import LayerPair, divide, divided_parameters, layer_pairs
+from engine.strategies.layer_split import LayerPair, divide, divided_parameters, find_layer_pairs
 from engine.strategies.rank_times import ShardProfiler
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class _UnrecordedProfiler(ShardProfiler):
 
 
 class TensorParallel(FullySharded):
-    """Strategy with groups of ranks. Each rank of a group computes a slice of every layer in `layer_pairs`.
+    """Strategy with groups of ranks. Each rank of a group computes a slice of the layers found by `find_layer_pairs`.
 
     All ranks of a group get the same images. They compute all other layers identically, with the same random numbers.
     GPU kernels may add up numbers in random order, so the gradients of these layers are taken from the first rank of
@@ -58,7 +58,7 @@ class TensorParallel(FullySharded):
         weights.
         """
         ranks = self.dims.tensor
-        pairs = [pair for pair in layer_pairs(model) if pair.units % ranks == 0]
+        pairs = [pair for pair in find_layer_pairs(model) if pair.units % ranks == 0]
         if not pairs:
             raise StrategyError(
                 f"This model has no layers that {self.entry.title} can divide among {ranks} devices: linear layers with "

@@ -98,7 +98,7 @@ class RestartPolicy:
             case "not_finite" if self.job.faults.on_not_finite == "roll_back" and failed.step is not None:
                 limit = MAX_ROLL_BACKS
             case "out_of_memory" if self.world_size > 1:
-                fallbacks = _oom_fallbacks(self.job)
+                fallbacks = _create_oom_fallbacks(self.job)
                 # One more restart for each remaining fallback.
                 limit, next_job = count + len(fallbacks), next(iter(fallbacks), None)
             case "lost_gpu":
@@ -204,7 +204,7 @@ def _add_attempts_to_cause(failed: Failed, restarts: int) -> Failed:
     return msgspec.structs.replace(failed, cause=cause)
 
 
-def _oom_fallbacks(job: Job) -> list[Job]:
+def _create_oom_fallbacks(job: Job) -> list[Job]:
     """Return variants of the job with smaller and smaller microbatches. The global batch stays the same."""
     catalogue = load_catalogue()
     strategy, model = catalogue.strategy(job.resolved_strategy), catalogue.model(job.model.name)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 _NUMPY_TYPES = (torch.float16, torch.float32, torch.float64)
 
 
-def first_nonfinite(state: Mapping[str, Any], expected: Collection[str] = ()) -> str:
+def find_first_nonfinite(state: Mapping[str, Any], expected: Collection[str] = ()) -> str:
     """Return the dotted name of the first tensor in a nested `state` with NaN or infinite numbers.
 
     Returns "" if there is none. The tensors must be on the CPU. Names in `expected` are skipped. Only the calling
@@ -22,7 +22,7 @@ def first_nonfinite(state: Mapping[str, Any], expected: Collection[str] = ()) ->
         if name in expected:
             continue
         if isinstance(value, Mapping):
-            inner = first_nonfinite(value, expected)
+            inner = find_first_nonfinite(value, expected)
             if inner:
                 return f"{name}.{inner}"
         elif isinstance(value, Tensor) and not is_finite(value):
@@ -30,7 +30,7 @@ def first_nonfinite(state: Mapping[str, Any], expected: Collection[str] = ()) ->
     return ""
 
 
-def nonfinite_buffers(model: nn.Module) -> list[str]:
+def find_nonfinite_buffers(model: nn.Module) -> list[str]:
     """Return the names of the buffers of `model` that contain NaN or infinite numbers. The model must be on the CPU."""
     return [name for name, buffer in model.named_buffers() if not is_finite(buffer)]
 

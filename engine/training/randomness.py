@@ -21,7 +21,7 @@ def seed(number: int) -> None:
     torch.manual_seed(number)
 
 
-def random_state(gpus: Sequence[torch.device]) -> dict[str, Any]:
+def get_random_state(gpus: Sequence[torch.device]) -> dict[str, Any]:
     """Return the states of this process's generators and of those on its `gpus`, as plain values and CPU tensors."""
     numpy: Any = np.random.get_state(legacy=False)
     return {
@@ -33,7 +33,7 @@ def random_state(gpus: Sequence[torch.device]) -> dict[str, Any]:
 
 
 def set_random_state(state: dict[str, Any], gpus: Sequence[torch.device]) -> None:
-    """Restore the states that `random_state` returned, even if the number of GPUs has changed since then."""
+    """Restore the states that `get_random_state` returned, even if the number of GPUs has changed since then."""
     random.setstate(state["python"])
     key, *rest = state["numpy"]
     np.random.set_state(("MT19937", np.array(key, np.uint32), *rest))
@@ -45,7 +45,7 @@ def set_random_state(state: dict[str, Any], gpus: Sequence[torch.device]) -> Non
 @contextmanager
 def preserve_rng(gpus: Sequence[torch.device]) -> Iterator[None]:
     """Context manager that restores the states of all generators when it ends."""
-    state = random_state(gpus)
+    state = get_random_state(gpus)
     try:
         yield
     finally:

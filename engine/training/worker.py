@@ -39,7 +39,7 @@ from engine.training.checkpointing.checkpointer import Checkpointer
 from engine.training.checkpointing.resume import Checkpoint
 from engine.training.dataloaders import DataLoaders, preprocessing
 from engine.training.faults import classify, explain, find_field
-from engine.training.finite import nonfinite_buffers
+from engine.training.finite import find_nonfinite_buffers
 from engine.training.metric_buffer import NotFinite
 from engine.training.randomness import seed
 from engine.training.report import Reporter
@@ -142,12 +142,12 @@ def prepare(spec: WorkerSpec, reporter: Reporter) -> WorkerContext:
     strategy.setup()
     splits = _open_dataset(spec, strategy, task)
     model = _build_model(spec, strategy, task, splits)
-    expected_nonfinite = nonfinite_buffers(model) if spec.rank == 0 else []
+    expected_nonfinite = find_nonfinite_buffers(model) if spec.rank == 0 else []
     checkpoint = None
     if job.checkpoints.resume_from:
         checkpoint = Checkpoint(job, splits.classes, model.state_dict(), strategy.collectives)
     streams = RandomStreams(job.training.seed)
-    counts = _parameter_counts(model)
+    counts = _count_parameters(model)
     frozen = enable_frozen_gradients(model) if job.unfreezes else frozenset()
     groups = create_parameter_groups(model, job)
     autotuner = _wrap(strategy, task, splits, model, checkpoint, reporter=reporter)
@@ -251,7 +251,7 @@ def _wrap(
     """
     job = strategy.spec.job
     example_shape = task.example_shape(job, splits.channels)
-    objective = add_plugin_metrics(task.create_objective(job, _dataset_info(splits)))
+    objective = add_plugin_metrics(task.create_objective(job, _create_dataset_info(splits)))
     steps = _steps_left(job, splits, checkpoint)
     strategy.is_stopped = lambda: reporter.stop_requested
     autotuner = Autotuner(
@@ -304,7 +304,7 @@ def _build_model(spec: WorkerSpec, strategy: Strategy, task: Task, splits: Split
     return build(without_weights if job.checkpoints.resume_from else job)  # the checkpoint replaces all weights
 
 
-def _parameter_counts(model: nn.Module) -> tuple[int, int]:
+def _count_parameters(model: nn.Module) -> tuple[int, int]:
     """Return the number of all parameters, and the number of parameters that require gradients."""
     sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
     return sum(size for size, _ in sizes), sum(size for size, trained in sizes if trained)
@@ -340,7 +340,7 @@ def _report_plan(
         reporter.send(remark)
 
 
-def _dataset_info(splits: Splits) -> DatasetInfo:
+def _create_dataset_info(splits: Splits) -> DatasetInfo:
     """Return the facts about a dataset that a task's objective needs. Classes are counted only on demand."""
     return DatasetInfo(
         splits.classes, splits.channels, lambda: splits.train.class_counts(len(splits.classes)), len(splits.train)

@@ -82,10 +82,10 @@ def read_device_queues() -> dict[str, tuple[QueuedRun, ...]]:
 
 def _left_s(run: RunFolder) -> float | None:
     """Return the seconds until a training run is expected to finish, or None if unknown."""
-    from engine.runs.estimates import remaining_s
+    from engine.runs.estimates import estimate_remaining_s
     from engine.runs.folder import UnreadableJob
 
     try:
-        return remaining_s(run)
+        return estimate_remaining_s(run)
     except (OSError, UnreadableJob):
         return None

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.contract.inference.evaluation import SAMPLES_FILE, ClassCurves, Curves, Evaluation
-from engine.runs.evaluations import DamagedEvaluation, SavedEvaluation, evaluations_of
+from engine.runs.evaluations import DamagedEvaluation, SavedEvaluation, read_evaluations
 from engine.runs.folder import RunFolder, list_runs
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_RESULT_BYTES, read_file
@@ -127,7 +127,7 @@ def find_comparable_evaluations(evaluation: Evaluation) -> list[ComparableEvalua
     found = [
         ComparableEvaluation(saved, _title(run))
         for run in list_runs()
-        for saved in evaluations_of(run.path)
+        for saved in read_evaluations(run.path)
         if _is_comparable(saved.evaluation, evaluation)
     ]
     return sorted(found, key=lambda other: other.saved.evaluation.date, reverse=True)

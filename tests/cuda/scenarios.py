@@ -23,7 +23,7 @@ from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies import STRATEGIES, base, speed
 from engine.strategies.base import ResolvedJob, Strategy
 from engine.strategies.collectives import Collectives
-from engine.training.randomness import random_state, set_random_state
+from engine.training.randomness import get_random_state, set_random_state
 from tests.support.dataset_infos import make_classification_objective
 from tests.support.specs import make_worker_spec
 
@@ -166,7 +166,7 @@ def straggler_on_another_machine(devices: list[str]) -> list[str]:
 
 def state_of_rank_1(devices: list[str], file: str) -> int:
     """Save the random state of rank 1 to `file`, and return the number of GPUs that it contains."""
-    state = random_state(_rank(1, devices).gpus)
+    state = get_random_state(_rank(1, devices).gpus)
     torch.save(state, file)
     return len(state["cuda"])
 

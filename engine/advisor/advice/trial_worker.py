@@ -31,7 +31,7 @@ from engine.strategies.base import clock
 from engine.strategies.memory import is_out_of_memory
 from engine.strategies.stopwatch import Times
 from engine.training import worker
-from engine.training.checkpointing.checkpointer import optimizer_state
+from engine.training.checkpointing.checkpointer import gather_optimizer_state
 from engine.training.report import Reporter
 from engine.training.split_loader import SplitLoader
 
@@ -91,7 +91,7 @@ class _Trial:
 
     def state(self) -> tuple[object, object]:
         """Return copies of the model's and the optimizer's state, as they are made for a checkpoint."""
-        return self.strategy.state_dict(), optimizer_state(self.strategy, self.optimizer_step)
+        return self.strategy.state_dict(), gather_optimizer_state(self.strategy, self.optimizer_step)
 
     def time_steps(
         self, batches: Iterator[Batch | None], *, warm_up: int, min_steps: int, seconds: float

@@ -67,7 +67,7 @@ class DeviceCalls:
             self._unsupported.add(quantity)
             return None
         except nvml.NVMLError as error:
-            if error.value in lost_codes(nvml):
+            if error.value in get_lost_codes(nvml):
                 raise GpuLost from error
             if error.value in (nvml.NVML_ERROR_UNINITIALIZED, nvml.NVML_ERROR_DRIVER_NOT_LOADED):
                 raise
@@ -94,7 +94,7 @@ class DeviceCalls:
         return quantity in self._unsupported
 
 
-def lost_codes(nvml: ModuleType) -> tuple[int, ...]:
+def get_lost_codes(nvml: ModuleType) -> tuple[int, ...]:
     """Return the error codes of NVML that mean that a GPU is lost.
 
     28 is NVML_ERROR_GPU_NOT_FOUND, which older versions of pynvml lack.

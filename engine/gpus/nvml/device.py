@@ -12,7 +12,7 @@ import msgspec
 from engine.contract.devices import Gpu
 from engine.gpus.host import HostProcesses
 from engine.gpus.nvml import driver_files
-from engine.gpus.nvml.calls import DeviceCalls, GpuLost, Stopwatch, decode_text, lost_codes
+from engine.gpus.nvml.calls import DeviceCalls, GpuLost, Stopwatch, decode_text, get_lost_codes
 from engine.gpus.nvml.mig import MigInstances
 from engine.gpus.nvml.processes import ProcessTable
 from engine.gpus.nvml.queries import Quantities, ReadRequest, read_identity
@@ -145,7 +145,7 @@ class _OpenGpu:
             handle = shared.stopwatch.time(lambda: find(nvml))
             uuid = decode_text(nvml.nvmlDeviceGetUUID(handle))
         except nvml.NVMLError as error:
-            if error.value in lost_codes(nvml):
+            if error.value in get_lost_codes(nvml):
                 raise GpuLost from error
             raise
         self.calls = DeviceCalls(nvml, handle, shared.stopwatch)

@@ -27,7 +27,7 @@ def is_asleep(pci_bus_id: str | None) -> bool:
     if pci_bus_id is None or os.name == "nt":
         return False
     try:
-        status = (SYSFS_PCI / _linux_name(pci_bus_id) / "power" / "runtime_status").read_text()
+        status = (SYSFS_PCI / _convert_bus_id(pci_bus_id) / "power" / "runtime_status").read_text()
     except OSError:
         return False
     return status.strip() == "suspended"
@@ -41,7 +41,7 @@ def may_sleep(pci_bus_id: str | None) -> bool:
     if pci_bus_id is None or os.name == "nt":
         return False
     try:
-        values = (DRIVER_GPUS / _linux_name(pci_bus_id) / "power").read_text(errors="replace")
+        values = (DRIVER_GPUS / _convert_bus_id(pci_bus_id) / "power").read_text(errors="replace")
     except OSError:
         return False
     return any(
@@ -58,9 +58,7 @@ def sleeping_gpus(count: int) -> dict[int, Gpu]:
     """
     folders = _gpu_folders(count)
     return {
-        index: _gpu_from_files(index, folder, asleep=True)
-        for index, folder in enumerate(folders)
-        if is_asleep(folder.name)
+        index: _read_gpu(index, folder, asleep=True) for index, folder in enumerate(folders) if is_asleep(folder.name)
     }
 
 
@@ -70,7 +68,7 @@ def lost_gpu(index: int, count: int) -> Gpu:
     `count` is the number of GPUs that NVML reports.
     """
     folders = _gpu_folders(count)
-    known = _gpu_from_files(index, folders[index], lost=True) if folders else None
+    known = _read_gpu(index, folders[index], lost=True) if folders else None
     if known is not None and known.uuid:
         return known
     name = known.name if known is not None else "NVIDIA GPU"
@@ -86,13 +84,13 @@ def _gpu_folders(count: int) -> list[Path]:
     return folders if len(folders) == count else []
 
 
-def _linux_name(pci_bus_id: str) -> str:
+def _convert_bus_id(pci_bus_id: str) -> str:
     """Convert NVML's form of a PCI bus id, whose domain has eight digits, to the form of Linux with four digits."""
     domain, _, rest = pci_bus_id.lower().partition(":")
     return f"{domain[-4:]}:{rest}"
 
 
-def _gpu_from_files(index: int, folder: Path, *, asleep: bool = False, lost: bool = False) -> Gpu:
+def _read_gpu(index: int, folder: Path, *, asleep: bool = False, lost: bool = False) -> Gpu:
     """Describe a GPU with the facts in the driver's `folder` for it. An unknown UUID is ""."""
     try:
         lines = (folder / "information").read_text(errors="replace").splitlines()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from engine.gpus.nvml.calls import DeviceCalls, lost_codes, unsupported_codes
+from engine.gpus.nvml.calls import DeviceCalls, get_lost_codes, unsupported_codes
 
 Field = tuple[int, int]
 """Number and scope of a field. The scope is the index of an NVLink, or 0."""
@@ -51,7 +51,7 @@ class Fields:
             if code == nvml.NVML_SUCCESS:
                 if 0 <= field.valueType < len(MEMBERS):
                     values[(field.fieldId, field.scopeId)] = getattr(field.value, MEMBERS[field.valueType])
-            elif code in lost_codes(nvml):
+            elif code in get_lost_codes(nvml):
                 raise nvml.NVMLError(code)
             elif code in unsupported_codes(nvml):
                 unsupported.add((field.fieldId, field.scopeId))

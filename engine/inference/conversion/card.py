@@ -15,7 +15,7 @@ from engine.contract.job import FIELDS, TIMM
 from engine.inference.conversion.exportable import Exportable
 from engine.inference.conversion.weights_file import Library
 from engine.inference.trained_model import TrainedModel
-from engine.runs.evaluations import evaluations_of
+from engine.runs.evaluations import read_evaluations
 from engine.system.format import metric_value, size
 from engine.system.plain_text import escaped
 from engine.system.plugins import footplate_version
@@ -142,7 +142,7 @@ def _metric_table(model: TrainedModel, compared: Sequence[ComparedFile]) -> str:
 def _read_evaluation_metrics(model: TrainedModel) -> dict[str, dict[str, float]]:
     """Return the metrics of this checkpoint from the latest saved evaluation on each dataset and split."""
     evaluations: dict[str, dict[str, float]] = {}
-    for saved in evaluations_of(model.run.path):
+    for saved in read_evaluations(model.run.path):
         each = saved.evaluation
         if each.sha256 == model.sha256:
             name = f"{escaped(PurePath(each.dataset).name)} ({each.split}), {each.samples} samples"

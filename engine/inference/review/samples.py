@@ -17,7 +17,7 @@ from engine.data.datasets.samples import SampleSet
 from engine.data.splits import printable
 from engine.inference.evaluation.dataset import EvaluationData, open_data
 from engine.inference.trained_model import CannotLoad, read_training
-from engine.runs.evaluations import DamagedEvaluation, SavedEvaluation, evaluations_of, read_evaluation
+from engine.runs.evaluations import DamagedEvaluation, SavedEvaluation, read_evaluation, read_evaluations
 from engine.runs.folder import RunFolder
 
 
@@ -83,7 +83,7 @@ def collect_samples(run: RunFolder, folders: Sequence[str]) -> ReviewedData:
 def _read_evaluations(run: RunFolder, folders: Sequence[str]) -> list[SavedEvaluation]:
     """Read the evaluations in `folders`, or the run's latest one if there are no folders. Raises CannotLoad."""
     try:
-        saved = [read_evaluation(Path(folder)) for folder in folders] or evaluations_of(run.path)[:1]
+        saved = [read_evaluation(Path(folder)) for folder in folders] or read_evaluations(run.path)[:1]
     except DamagedEvaluation as error:
         raise CannotLoad(Problem("evaluations", f"{error}.", "Choose another evaluation.")) from error
     if not saved:

@@ -45,7 +45,7 @@ def find_other_users(devices: Iterable[str], snapshot: Snapshot | None) -> Other
             unknown.append(f"Who uses {device if gpu is None else _gpu_name(gpu)} can't be determined.")
             continue
         for process in gpu.processes or ():
-            user = _user_of(process, is_foreign=snapshot is not None and snapshot.foreign_pids)
+            user = _describe_user(process, is_foreign=snapshot is not None and snapshot.foreign_pids)
             if user is None:
                 continue
             if process.memory_used_bytes is None:
@@ -56,7 +56,7 @@ def find_other_users(devices: Iterable[str], snapshot: Snapshot | None) -> Other
     return OtherUsers(tuple(users), tuple(pids), tuple(unknown))
 
 
-def _user_of(process: GpuProcess, *, is_foreign: bool) -> str | None:
+def _describe_user(process: GpuProcess, *, is_foreign: bool) -> str | None:
     """Describe a process of another user, e.g. "root: python (pid 123)".
 
     Returns None if the process belongs to this user, only draws, or has exited. `is_foreign` is True if process ids

@@ -17,8 +17,8 @@ from engine.runs.queue.tickets import (
     LockedQueue,
     QueueBusy,
     Ticket,
+    create_name,
     locked_queue,
-    new_name,
     queue_folder,
     write_ticket,
 )
@@ -55,7 +55,7 @@ class QueueSlot:
             since=time.time(),
             search=trial.search if trial is not None else "",
         )
-        self._name = new_name()  # of the ticket file
+        self._name = create_name()  # of the ticket file
         self._starts_at_once = job.faults.start == "at_once"
         on_gpus = any(is_gpu(device) and not host_of(device) for device in job.parallel.devices)
         self._waits_for_others = job.faults.wait_for_others and on_gpus

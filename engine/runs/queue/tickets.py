@@ -142,7 +142,7 @@ def locked_queue(timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[LockedQueue]:
     except (TimeoutError, FileNotFoundError) as error:  # the folder may be removed in the meantime
         raise QueueBusy(f"Another Footplate process is blocking the queue ({folder}). Try again.") from error
     except OSError as error:
-        raise CannotQueue(_error_text(error, folder)) from error
+        raise CannotQueue(_explain_error(error, folder)) from error
 
 
 def queue_folder() -> Path:
@@ -155,7 +155,7 @@ def queue_folder() -> Path:
     return folder
 
 
-def new_name() -> str:
+def create_name() -> str:
     """Return a unique name for a ticket."""
     return f"{os.getpid()}-{os.urandom(6).hex()}{_SUFFIX}"
 
@@ -268,7 +268,7 @@ def _read_ticket(path: Path) -> Ticket | None:
     return ticket
 
 
-def _error_text(error: OSError, folder: Path | None) -> str:
+def _explain_error(error: OSError, folder: Path | None) -> str:
     """Explain to the user why the queue can't be used. `folder` is its folder, or None if that could not be created."""
     if error.errno in LOCKS_UNSUPPORTED and folder is not None:
         return (

@@ -84,7 +84,7 @@ def trace(model: nn.Module) -> Traces:
         in_training = _trace_graph(model.train())
         in_evaluation = _trace_graph(model.eval())
     modules = dict(model.named_modules())
-    points = _common_split_points(
+    points = _find_common_split_points(
         _find_in_graph(model, in_training, modules), _find_in_graph(model, in_evaluation, modules)
     )
     if not points:
@@ -133,7 +133,7 @@ class _GraphSplitPoints:
     """Position of the first node that uses each parameter or buffer, in graph order. Keys are the tensors' ids."""
 
 
-def _common_split_points(train: _GraphSplitPoints, evaluation: _GraphSplitPoints) -> tuple[SplitPoint, ...]:
+def _find_common_split_points(train: _GraphSplitPoints, evaluation: _GraphSplitPoints) -> tuple[SplitPoint, ...]:
     """Return the split points that both graphs have, with the same parameters and buffers before them.
 
     These sets of tensors are equal if they have equal sizes, and the evaluation graph uses every tensor of the training
@@ -164,7 +164,7 @@ def _find_in_graph(model: nn.Module, graph: fx.Graph, modules: dict[str, nn.Modu
     order = {node: number for number, node in enumerate(nodes)}
     last_use = [max((order[user] for user in node.users), default=-1) for node in nodes]
     outputs_last_used_at = Counter(last_use)
-    used_tensors = [_used_tensors(model, node, modules) for node in nodes]
+    used_tensors = [_find_used_tensors(model, node, modules) for node in nodes]
     last_tensor_use = {tensor: number for number, tensors in enumerate(used_tensors) for tensor in tensors}
     last_call = max((number for number, node in enumerate(nodes) if node.op.startswith("call_")), default=-1)
     points: dict[SplitPoint, tuple[int, int]] = {}
@@ -184,7 +184,7 @@ def _find_in_graph(model: nn.Module, graph: fx.Graph, modules: dict[str, nn.Modu
     return _GraphSplitPoints(points, first_used)
 
 
-def _used_tensors(model: nn.Module, node: fx.Node, modules: dict[str, nn.Module]) -> set[int]:
+def _find_used_tensors(model: nn.Module, node: fx.Node, modules: dict[str, nn.Module]) -> set[int]:
     """Return the ids of the parameters and buffers that `node` uses."""
     if node.op == "call_module":
         module = modules[str(node.target)]

@@ -42,7 +42,7 @@ class StageModule(nn.Module):
 
     def forward(self, received: Tensor) -> Tensor:
         if received.requires_grad:
-            received.register_hook(_contiguous)
+            received.register_hook(_make_contiguous)
         with self._autocast():
             output = self._compute(received)
         if self._divided and torch.is_grad_enabled() and not output.requires_grad:
@@ -50,7 +50,7 @@ class StageModule(nn.Module):
         return output
 
 
-def _contiguous(gradient: Tensor) -> Tensor:
+def _make_contiguous(gradient: Tensor) -> Tensor:
     """Return `gradient` as a contiguous tensor.
 
     NCCL has transferred wrong values between tensors with different strides (pytorch#62283).

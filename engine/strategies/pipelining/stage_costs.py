@@ -1,8 +1,8 @@
 """Measurement of the time and memory that each segment of a model needs on the devices that train it.
 
-A pipeline calls `measure_rank` and `seconds_per_byte` on the ranks of its first replica, and `assemble_split` on rank 0,
-which computes the split from the measurements. Other replicas only receive it. Finally, `split_graph` divides the model
-at `select_split_points(traces, split)`.
+A pipeline calls `measure_rank` and `measure_seconds_per_byte` on the ranks of its first replica, and `assemble_split`
+on rank 0, which computes the split from the measurements. Other replicas only receive it. Finally, `split_graph`
+divides the model at `select_split_points(traces, split)`.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ def measure_rank(
     `device` is the name of the device in the job, and `workers` the number of ranks that share the CPU's memory. For
     the other arguments, see `measure`.
     """
-    free = free_bytes(example.device, workers)
+    free = measure_free_bytes(example.device, workers)
     costs = measure(model, traces, example, clock=clock, autocast=autocast, progress=progress)
     return RankCosts(device, tuple(costs), free, measure_update_s(job, example.device, clock))
 
@@ -307,7 +307,7 @@ def measure_update_s(job: Job, device: torch.device, clock: Callable[[], float])
     return min(seconds) / UPDATED_PARAMETERS
 
 
-def free_bytes(device: torch.device, workers: int) -> int:
+def measure_free_bytes(device: torch.device, workers: int) -> int:
     """Return the free memory of `device` that one rank may use, in bytes.
 
     `workers` is the number of ranks that share the CPU's memory.
@@ -319,7 +319,7 @@ def free_bytes(device: torch.device, workers: int) -> int:
     return int((free + unused) * USABLE_FRACTION)
 
 
-def seconds_per_byte(group: dist.ProcessGroup | None, device: torch.device) -> float:
+def measure_seconds_per_byte(group: dist.ProcessGroup | None, device: torch.device) -> float:
     """Measure how many seconds it takes to send one byte to the next rank of `group`.
 
     Returns the maximum over the ranks of the group, or 0 for a group with a single rank. All ranks of the group call it

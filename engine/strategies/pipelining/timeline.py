@@ -105,7 +105,7 @@ def _dependencies(task: Pass, last: int) -> list[tuple[Pass, ...]]:
     return forward if stage == last else [*forward, (Pass("B", stage + 1, number), Pass("I", stage + 1, number))]
 
 
-def idle_fraction(times: Sequence[Sequence[tuple[float, float]]]) -> float:
+def compute_idle_fraction(times: Sequence[Sequence[tuple[float, float]]]) -> float:
     """Return the idle fraction of the ranks' time between the first start and the last end of a pass."""
     passes = [each for rank in times for each in rank]
     span = max(end for _, end in passes) - min(start for start, _ in passes)
@@ -162,7 +162,7 @@ class ScheduleProfiler(StepProfiler):
             task, start, _ = self._passes[-1]
             self._passes[-1] = task, start, self._take_time()
 
-    def timed_passes(self) -> list[tuple[Pass, float, float]]:
+    def read_timed_passes(self) -> list[tuple[Pass, float, float]]:
         """Wait for the device, and return the recorded passes.
 
         Each has its start and end in seconds of the host's clock.
@@ -170,7 +170,7 @@ class ScheduleProfiler(StepProfiler):
         return [(task, self._to_seconds(start), self._to_seconds(end)) for task, start, end in self._passes]
 
     def _collect_event(self, step: int, collectives: Collectives) -> ScheduleTraced | None:
-        ranks = collectives.gather_objects(self.timed_passes())
+        ranks = collectives.gather_objects(self.read_timed_passes())
         return None if ranks is None else create_trace(step, self.schedule, ranks[: self.devices], self.theory)
 
     def _take_time(self) -> Any:
@@ -215,6 +215,6 @@ def create_trace(
             for passes in recorded
         ),
         span_s=max(end for _, end in all_times) - first,
-        bubble=idle_fraction(times),
+        bubble=compute_idle_fraction(times),
         theory=theory,
     )

@@ -139,7 +139,7 @@ def verify_checkpoint(path: Path) -> str:
         return _verify(stream)
 
 
-def drop_older(folder: Path, keep: int) -> None:
+def delete_older(folder: Path, keep: int) -> None:
     """Delete older checkpoints in `folder` except for the newest `keep`. Errors are ignored."""
     older = list(older_checkpoints(folder).values())
     with contextlib.suppress(OSError):

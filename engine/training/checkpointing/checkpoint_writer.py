@@ -20,12 +20,12 @@ from engine.runs.folder import RunFolder
 from engine.training.checkpointing.checkpoint_files import (
     CheckpointError,
     WrittenFile,
-    drop_older,
+    delete_older,
     name_older_checkpoint,
     write_checkpoint,
 )
 from engine.training.checkpointing.elsewhere import NotSavedElsewhere, save_elsewhere
-from engine.training.finite import first_nonfinite
+from engine.training.finite import find_first_nonfinite
 
 WRITING_FRACTION = 0.01
 """Maximum fraction of a run's time that may be spent on writing checkpoints at the ends of epochs.
@@ -186,7 +186,7 @@ class CheckpointWriter:
         the last validation. `pause_s` is the time in seconds for which training waited.
         """
         path = self.path(kind)
-        nonfinite = self._first_nonfinite(kind, content)
+        nonfinite = self._find_first_nonfinite(kind, content)
         if nonfinite:
             message = (
                 f"{path.name} was not updated: after step {progress.step:,}, {nonfinite} contains NaN or infinite "
@@ -209,7 +209,7 @@ class CheckpointWriter:
                 self._warn("checkpoint_failed", str(error))
             return None
         if kind == "last":  # before the report, because its readers may then measure the free space
-            drop_older(path.parent, self._job.checkpoints.keep_checkpoints)
+            delete_older(path.parent, self._job.checkpoints.keep_checkpoints)
         self._send(
             CheckpointSaved(
                 kind=kind,
@@ -232,7 +232,7 @@ class CheckpointWriter:
         assert self.unwritten is not None
         snapshot, best = self.unwritten, self.unwritten.best
         content: dict[str, Any] | None = None
-        if not self._first_nonfinite("last", snapshot.content):
+        if not self._find_first_nonfinite("last", snapshot.content):
             latest = {"best": best.measures, "best_epoch": best.progress.epoch} if best is not None else {}
             content = snapshot.content | latest
         state = best.state if best is not None else None
@@ -245,10 +245,10 @@ class CheckpointWriter:
         self._warn("saved_elsewhere", f"{subject} saved to {copy.path}.")
         return copy
 
-    def _first_nonfinite(self, kind: Kind, content: Any) -> str:
+    def _find_first_nonfinite(self, kind: Kind, content: Any) -> str:
         """Return the name of a tensor in a checkpoint with NaN or infinite numbers, or "" if there is none."""
         state = content if kind == "best" else {name: content[name] for name in ("model", "optimizer")}
-        return first_nonfinite(state, self._expected_nonfinite)
+        return find_first_nonfinite(state, self._expected_nonfinite)
 
     def _warn(self, code: str, message: str) -> None:
         """Send a warning for the user to the supervisor."""

@@ -35,7 +35,7 @@ from engine.training.checkpointing.checkpoint_writer import (
     WriteResult,
 )
 from engine.training.checkpointing.elsewhere import explain_how_to_resume
-from engine.training.randomness import random_state
+from engine.training.randomness import get_random_state
 from engine.training.report import Reporter
 
 RETRY_COMPLETED_S, RETRY_STOPPED_S = 300.0, 60.0
@@ -207,8 +207,8 @@ class Checkpointer:
         All ranks call it together.
         """
         strategy = self._strategy
-        optimizer = optimizer_state(strategy, self._optimizer_step)
-        random = strategy.collectives.gather_objects(random_state(strategy.gpus))
+        optimizer = gather_optimizer_state(strategy, self._optimizer_step)
+        random = strategy.collectives.gather_objects(get_random_state(strategy.gpus))
         if not self._leads:
             return None
         return {
@@ -315,7 +315,7 @@ def _make_resolved_job(strategy: Strategy) -> Job:
     )
 
 
-def optimizer_state(strategy: Strategy, optimizer_step: OptimizerStep) -> dict[str, Any] | None:
+def gather_optimizer_state(strategy: Strategy, optimizer_step: OptimizerStep) -> dict[str, Any] | None:
     """Gather the complete optimizer state on the CPU of rank 0, by parameter names of the plain model.
 
     Other ranks return None. All ranks call it together. A GPU may still be copying the state, so synchronize with it

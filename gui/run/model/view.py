@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QWidget
 
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from engine.runs.evaluations import SavedEvaluation, evaluations_of
+from engine.runs.evaluations import SavedEvaluation, read_evaluations
 from engine.runs.folder import RunFolder
 from gui.run.model.bar import EvaluateForm, EvaluationBar
 from gui.run.model.result import ResultView
@@ -209,4 +209,4 @@ class _FoundEvaluations(NamedTuple):
 
 def _find_evaluations(run: RunFolder) -> _FoundEvaluations:
     """Read the evaluations and the job of a run. Called on a worker thread. Raises OSError."""
-    return _FoundEvaluations(evaluations_of(run.path), run.job())
+    return _FoundEvaluations(read_evaluations(run.path), run.job())

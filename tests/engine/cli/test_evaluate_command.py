@@ -13,7 +13,7 @@ import pytest
 
 from engine.cli import evaluate
 from engine.contract.inference.evaluation import Comparison
-from engine.runs.evaluations import compare, evaluations_of, mcnemar_test
+from engine.runs.evaluations import compare, compute_mcnemar_test, read_evaluations
 from engine.runs.folder import RunFolder
 from tests.engine.cli.terminal import footplate_here
 from tests.support.trained_runs import Trained, make_colors
@@ -28,7 +28,7 @@ def test_evaluate_prints_and_saves_the_result(trained: Callable[[str], Trained],
     table = tmp_path / "measures.csv"
     answer = footplate_here("evaluate", str(run.path), str(folder), "--checkpoint", "last", "--csv", str(table))
     assert answer.code == 0, answer.err
-    (saved,) = evaluations_of(run.path)
+    (saved,) = read_evaluations(run.path)
     evaluation = saved.evaluation
     assert (evaluation.split, evaluation.samples) == ("test", 9)
     assert [skipped.path for skipped in evaluation.skipped] == ["test/red/=broken.png"]
@@ -53,5 +53,5 @@ def test_evaluate_prints_and_saves_the_result(trained: Callable[[str], Trained],
 
 @pytest.mark.parametrize(("one", "other", "p"), [(0, 0, 1.0), (5, 5, 1.0), (1, 9, 0.021484375), (0, 10, 0.001953125)])
 def test_mcnemar_is_the_exact_binomial_test(one: int, other: int, p: float) -> None:
-    assert mcnemar_test(one, other).p == pytest.approx(p, rel=1e-9)
-    assert mcnemar_test(other, one).p == pytest.approx(p, rel=1e-9)
+    assert compute_mcnemar_test(one, other).p == pytest.approx(p, rel=1e-9)
+    assert compute_mcnemar_test(other, one).p == pytest.approx(p, rel=1e-9)

@@ -8,7 +8,7 @@ import pytest
 
 from engine.contract.inference.explanation import EXPLANATION_FILE
 from engine.contract.inference.prediction import PREDICTED, PREDICTIONS_FILE
-from engine.runs.evaluations import evaluations_of
+from engine.runs.evaluations import read_evaluations
 from tests.engine.cli.terminal import footplate
 from tests.support.consent import permit_model_file
 from tests.support.trained_runs import COUNTING, DATASETS, train
@@ -37,7 +37,7 @@ def test_commands_serve_every_task(task: str, forker: Forker, tmp_path: Path) ->
 
     answer = footplate("evaluate", run, *last)
     assert answer.code == 0, answer.err
-    (saved,) = evaluations_of(trained.run.path)
+    (saved,) = read_evaluations(trained.run.path)
     measured = {name: interval.value for name, interval in saved.evaluation.measures.items()}
     assert {name: measured[name] for name in trained.measures} == pytest.approx(trained.measures, abs=1e-5)
 

@@ -13,7 +13,7 @@ from engine.contract.devices import CPU, DeviceSample
 from engine.contract.events import ENCODE, AnyEvent, DevicesSampled, LogLine, RunFinished, RunStarted, StepMetrics
 from engine.contract.events import Validation as Validated
 from engine.contract.job import Job
-from engine.runs.export import ExportRefused, export_folder, export_zip, without_home
+from engine.runs.export import ExportRefused, export_folder, export_zip, replace_home
 from engine.runs.folder import RunFolder, SupervisorFile, create_run
 from tests.engine.cli.terminal import footplate, footplate_here
 
@@ -120,7 +120,7 @@ def test_export_includes_texts_and_checkpoints(run: RunFolder, user_home: Path, 
     ],
 )
 def test_without_home_shortens_only_paths_in_it(user_home: Path, text: str, written: str) -> None:
-    shortened = without_home(text.format(home=user_home).encode()).decode()
+    shortened = replace_home(text.format(home=user_home).encode()).decode()
     assert shortened == written.format(home=user_home)
 
 

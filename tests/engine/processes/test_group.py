@@ -197,4 +197,4 @@ def test_ranks_are_private_unless_they_need_the_network(
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     job = Job.from_fields(**(TWO | fields))
     specs = [make_worker_spec(job, rank=rank, rendezvous="file") for rank in range(started_here)]
-    assert (not group_module.shared_network_reason(specs, fork=fork)) is is_private
+    assert (not group_module.explain_shared_network(specs, fork=fork)) is is_private

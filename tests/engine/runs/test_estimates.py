@@ -20,7 +20,7 @@ from engine.contract.events import (
     Validation,
 )
 from engine.contract.job import Job, save_job
-from engine.runs.estimates import PastRun, estimate, read_past_run, read_past_runs, remaining_s
+from engine.runs.estimates import PastRun, estimate, estimate_remaining_s, read_past_run, read_past_runs
 from engine.runs.folder import RunFolder
 
 RTX = "RTX 6000"
@@ -168,5 +168,5 @@ def test_past_run_is_read_from_its_log(run: RunFolder) -> None:
 
 
 def test_remaining_time_follows_the_speed_so_far(run: RunFolder) -> None:
-    assert remaining_s(run, 1030.0) == pytest.approx(105.0)
-    assert remaining_s(run, 1060.0) == pytest.approx(210.0)
+    assert estimate_remaining_s(run, 1030.0) == pytest.approx(105.0)
+    assert estimate_remaining_s(run, 1060.0) == pytest.approx(210.0)

@@ -24,7 +24,7 @@ from engine.contract.inference.evaluation import (
     Resamples,
     Samples,
 )
-from engine.runs.evaluations import FOLDER, NotComparable, SavedEvaluation, compare, evaluations_of, read_evaluation
+from engine.runs.evaluations import FOLDER, NotComparable, SavedEvaluation, compare, read_evaluation, read_evaluations
 
 ENTRIES = tuple(Measure(name, name.title(), higher_is_better=True) for name in ("top1", "loss", "f1", "other"))
 
@@ -106,7 +106,7 @@ def test_evaluations_are_sorted_and_have_optional_curves(tmp_path: Path) -> None
         save(tmp_path, name, "a", (1,), {}, date=date)
     (tmp_path / FOLDER / "20260104").mkdir()
     (tmp_path / FOLDER / "20260104" / EVALUATION_FILE).write_bytes(b"{")
-    saved = evaluations_of(tmp_path)
+    saved = read_evaluations(tmp_path)
     assert [each.evaluation.id for each in saved] == ["20260103", "20260102", "20260101"]
     assert saved[0].read_curves() == Curves()
     curves = Curves((ClassCurves(0, 3),))

@@ -11,7 +11,7 @@ import pytest
 
 from engine.advisor.search.trial_handle import TrialLog
 from engine.contract.events import LogLine
-from engine.runs.export import problem_report
+from engine.runs.export import collect_problem_report
 from engine.runs.folder import RunFolder
 from engine.runs.index import RunIndex
 from engine.runs.interruptions import explain_interruption
@@ -91,7 +91,7 @@ def test_special_log_has_no_events(run: RunFolder, kind: str) -> None:
         assert events == []
     reader.close()
     assert checkpoints_of(run) == ()
-    assert problem_report("doctor") == {"doctor.txt": "doctor"}
+    assert collect_problem_report("doctor") == {"doctor.txt": "doctor"}
     with suppress(OSError):
         assert read_executions(run) == []
 

@@ -12,7 +12,7 @@ import pytest
 
 from engine.contract.events import ENCODE, Failed, RunStarted, Warned
 from engine.contract.job import Job
-from engine.runs.export import ExportRefused, problem_report, write_report
+from engine.runs.export import ExportRefused, collect_problem_report, write_report
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes
 from engine.system import paths
@@ -64,7 +64,7 @@ def test_report_contains_no_secrets(fixed_user: None, tmp_path: Path) -> None:
     )  # fmt: skip
     run.events_file.write_bytes(b"".join(ENCODE.encode(event) + b"\n" for event in events))
     target = tmp_path / "report.zip"
-    write_report(problem_report(f"ok Runs: in {paths.runs_folder()}, of anna on klinik7"), target)
+    write_report(collect_problem_report(f"ok Runs: in {paths.runs_folder()}, of anna on klinik7"), target)
     with zipfile.ZipFile(target) as archive:
         packed = {name: archive.read(name).decode() for name in archive.namelist()}
     assert sorted(name.removeprefix("footplate-report/") for name in packed) == [
@@ -109,7 +109,7 @@ def test_report_names_the_newest_runs_by_aliases(fixed_user: None) -> None:
     (paths.home() / "logs").mkdir()
     for name in ("window.log", "window.log.1"):
         (paths.home() / "logs" / name).write_text("ok")
-    texts = problem_report("")
+    texts = collect_problem_report("")
     aliases = {5: "run-1", 4: "run-2", 3: "run-3", 2: "<run>", 1: "<run>"}
     expected = [
         f"{alias} {'maple2' if number == 2 else alias} {'flora2' if number == 2 else '<dataset>'}"

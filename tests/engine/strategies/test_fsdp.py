@@ -13,7 +13,7 @@ from torch import nn
 from engine.contract.events import Failed, Planned, Warned
 from engine.contract.job import Job
 from engine.models.blocks import blocks
-from engine.strategies.sharding import separate_blocks, tied_views
+from engine.strategies.sharding import find_tied_views, separate_blocks
 from tests.engine.strategies.comparison import assert_same_training
 from tests.support.cases import mark_long_cases
 
@@ -249,12 +249,12 @@ def test_fsdp_groups_blocks_with_shared_weights() -> None:
 
 def test_overlapping_parameters_are_named() -> None:
     model = Tied()
-    assert tied_views(model) == ()
+    assert find_tied_views(model) == ()
     flat = torch.zeros(40)
     model.halves = nn.ParameterList([nn.Parameter(flat[:20]), nn.Parameter(flat[20:])])
-    assert tied_views(model) == ()
+    assert find_tied_views(model) == ()
     model.register_buffer("view", model.rows[0][1].weight.detach()[3:])
     model.turned = nn.Parameter(model.rows[2][1].weight.detach().t())
-    assert tied_views(model) == ("turned", "rows.0.1.weight", "rows.2.1.weight")
+    assert find_tied_views(model) == ("turned", "rows.0.1.weight", "rows.2.1.weight")
     meta = Tied().to("meta")
-    assert tied_views(meta) == ()
+    assert find_tied_views(meta) == ()

@@ -18,10 +18,10 @@ from engine.strategies.rank_times import (
     KernelTimer,
     RankProfiler,
     StepTime,
-    blocked_times,
     combine_step_times,
+    compute_blocked_times,
+    compute_length_outside,
     find_straggler,
-    length_outside,
     merge_intervals,
 )
 from tests.support.cases import mark_long_cases
@@ -98,9 +98,9 @@ def test_union_merges_intervals() -> None:
 
 def test_length_outside_of_covered_intervals() -> None:
     covered = [(0.0, 2.0), (3.0, 4.0)]
-    assert length_outside((1.0, 5.0), covered) == 2.0
-    assert length_outside((0.5, 1.5), covered) == 0.0
-    assert length_outside((5.0, 6.0), covered) == 1.0
+    assert compute_length_outside((1.0, 5.0), covered) == 2.0
+    assert compute_length_outside((0.5, 1.5), covered) == 0.0
+    assert compute_length_outside((5.0, 6.0), covered) == 1.0
 
 
 def test_kernel_timer_knows_the_kernels_of_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,9 +120,9 @@ def test_kernel_timer_knows_the_kernels_of_nccl(monkeypatch: pytest.MonkeyPatch)
 def test_blocked_times_exclude_overlapping_computation() -> None:
     computing = [(0.0, 4.0), (7.0, 8.0)]
     # In order of their starts: one is hidden, one is half exposed, and two overlap.
-    assert blocked_times([(3.0, 6.0), (1.0, 2.0), (5.0, 9.0)], computing) == (0.0, 2.0, 2.0)
-    assert blocked_times([(10.0, 14.0), (11.0, 12.0), (13.0, 15.0)], computing) == (4.0, 0.0, 1.0)
-    assert blocked_times([], computing) == ()
+    assert compute_blocked_times([(3.0, 6.0), (1.0, 2.0), (5.0, 9.0)], computing) == (0.0, 2.0, 2.0)
+    assert compute_blocked_times([(10.0, 14.0), (11.0, 12.0), (13.0, 15.0)], computing) == (4.0, 0.0, 1.0)
+    assert compute_blocked_times([], computing) == ()
 
 
 def test_communication_is_the_last_ranks_blocked_time() -> None:

@@ -13,7 +13,7 @@ from torch.distributed.fsdp import fully_shard
 
 from engine.strategies.collectives import Collectives
 from engine.strategies.gradients import match_strides
-from engine.strategies.sharding import UsedParameters, separate_blocks, tied_views
+from engine.strategies.sharding import UsedParameters, find_tied_views, separate_blocks
 from engine.torch_compat import reduce_unused_parameters
 
 
@@ -59,7 +59,7 @@ def test_tied_views_overlap() -> None:
     flat, model = torch.zeros(12), nn.Module()
     for name, part in {"first": flat[:4], "second": flat[4:8], "third": flat[7:], "other": torch.zeros(4)}.items():
         model.register_parameter(name, nn.Parameter(part))
-    assert tied_views(model) == ("second", "third")
+    assert find_tied_views(model) == ("second", "third")
 
 
 def test_blocks_with_shared_parameters_are_not_separate() -> None:

@@ -15,7 +15,7 @@ from torch.distributed.tensor import Shard
 from engine.contract.events import Failed, LogLine
 from engine.contract.job import Job
 from engine.optim.shards import get_slice, pack_qkv, unpack_qkv
-from engine.strategies.layer_split import layer_pairs
+from engine.strategies.layer_split import find_layer_pairs
 from engine.strategies.tensor_parallel import gpu_type
 from tests.engine.strategies.comparison import assert_same_training
 
@@ -79,11 +79,11 @@ def test_layer_pairs_are_divisible() -> None:
 
     row = [linear(), nn.GELU(), nn.Dropout(0.1), linear(), nn.ReLU(), linear(), nn.BatchNorm1d(8), linear(), linear()]
     model = nn.Sequential(*row)
-    (pair,) = layer_pairs(model)
+    (pair,) = find_layer_pairs(model)
     assert (pair.first, pair.second, pair.units, pair.dropouts) == (row[0], row[3], 8, (row[2],))
     assert pair.elementwise == (row[1], row[2], row[4])  # the one after `second` must not change its output in place
     model[8].weight = model[3].weight
-    assert layer_pairs(model) == []
+    assert find_layer_pairs(model) == []
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from engine.training.finite import first_nonfinite, nonfinite_buffers
-from engine.training.randomness import SavedStreams, random_state, set_random_state
+from engine.training.finite import find_first_nonfinite, find_nonfinite_buffers
+from engine.training.randomness import SavedStreams, get_random_state, set_random_state
 from engine.training.saved_buffers import SavedBuffers
 from tests.support.same_states import find_differences
 
@@ -82,7 +82,7 @@ def test_saved_streams_restore_generators(untrusted_model: bool) -> None:
 
 def test_random_state_includes_pending_numbers() -> None:
     _draw()  # generators of normal numbers keep every second one
-    state, drawn = random_state(()), _draw()
+    state, drawn = get_random_state(()), _draw()
     set_random_state(state, ())
     assert _draw() == drawn
 
@@ -103,11 +103,11 @@ def test_random_state_includes_pending_numbers() -> None:
     ],
 )
 def test_first_nonfinite_finds_any_position(state: dict[str, Any], name: str) -> None:
-    assert first_nonfinite(state, {"mask"}) == name
+    assert find_first_nonfinite(state, {"mask"}) == name
 
 
 def test_nonfinite_buffers_returns_names() -> None:
     model = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2))
     model[1].weight.data.fill_(INF)
     model[1].register_buffer("mask", torch.tensor([0.0, -INF]))
-    assert nonfinite_buffers(model) == ["1.mask"]
+    assert find_nonfinite_buffers(model) == ["1.mask"]

@@ -15,7 +15,7 @@ from engine.contract.messages import Progress
 from engine.inference.evaluation import bootstrap
 from engine.inference.evaluation.evaluate import evaluate
 from engine.inference.trained_model import CannotLoad
-from engine.runs.evaluations import SavedEvaluation, evaluations_of, read_evaluation
+from engine.runs.evaluations import SavedEvaluation, read_evaluation, read_evaluations
 from tests.support.cases import mark_long_cases
 from tests.support.consent import permit_model_file
 from tests.support.masks import make_masked
@@ -49,7 +49,7 @@ def test_evaluation_matches_the_runs_metrics(task: str, trained: Callable[[str],
     reported: list[Progress] = []
     devices = ("cpu", "cpu") if task in ("multilabel", "detection") else ("cpu",)
     path = evaluate(EvaluateRequest(run=str(run), checkpoint="last", devices=devices), reported.append)
-    (saved,) = evaluations_of(run)
+    (saved,) = read_evaluations(run)
     assert saved.folder == path.parent
     evaluation = saved.evaluation
     measures = {name: each.value for name, each in evaluation.measures.items()}

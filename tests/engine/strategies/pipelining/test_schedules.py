@@ -14,9 +14,9 @@ from engine.strategies.pipelining.timeline import (
     Order,
     Pass,
     ScheduleProfiler,
+    compute_idle_fraction,
     create_trace,
     gpipe,
-    idle_fraction,
     one_f_one_b,
     simulate,
 )
@@ -28,12 +28,12 @@ SIZES = [(2, 2), (2, 8), (3, 5), (4, 4), (4, 16)]
 @pytest.mark.parametrize("order", [gpipe, one_f_one_b])
 def test_idle_fraction_matches_papers(order: object, devices: int, microbatches: int) -> None:
     assert callable(order)
-    idle = idle_fraction(simulate(order(devices, microbatches)))
+    idle = compute_idle_fraction(simulate(order(devices, microbatches)))
     assert idle == pytest.approx((devices - 1) / (microbatches + devices - 1))
 
 
 def test_idle_fraction_of_single_microbatch() -> None:
-    assert idle_fraction(simulate(gpipe(4, 1))) == pytest.approx(3 / 4)
+    assert compute_idle_fraction(simulate(gpipe(4, 1))) == pytest.approx(3 / 4)
 
 
 @pytest.mark.parametrize(("devices", "microbatches"), SIZES)
@@ -52,7 +52,7 @@ def test_divided_backward_reduces_idle_time() -> None:
     )
     times = simulate(order)
     assert [end for _, end in times[1]] == [2, 3, 4, 5, 6, 7, 8, 9, 10]
-    assert idle_fraction(times) < idle_fraction(simulate(one_f_one_b(2, 3)))
+    assert compute_idle_fraction(times) < compute_idle_fraction(simulate(one_f_one_b(2, 3)))
 
 
 def _passes(text: str, stage: int) -> tuple[Pass, ...]:
@@ -89,7 +89,7 @@ def test_profiler_uses_host_clock() -> None:
     profiler = ScheduleProfiler(torch.device("cpu"))
     with profiler.time_pass("F", 0, 0):
         pass
-    assert profiler.timed_passes() == [], "no step is recorded"
+    assert profiler.read_timed_passes() == [], "no step is recorded"
     profiler.begin(record=True)
     with profiler.time_pass("F", 0, 0):
         pass
@@ -97,9 +97,9 @@ def test_profiler_uses_host_clock() -> None:
     before = time.perf_counter()
     with profiler.time_pass("F", 0, 1):
         inside = time.perf_counter()
-    ((_, _, short),) = profiler.timed_passes()
+    ((_, _, short),) = profiler.read_timed_passes()
     profiler.extend_last_pass()
-    ((task, start, end),) = profiler.timed_passes()
+    ((task, start, end),) = profiler.read_timed_passes()
     assert task == Pass("F", 0, 1)
     assert before <= start <= inside <= short <= end <= time.perf_counter()
 
@@ -128,7 +128,7 @@ def test_profiler_converts_events_to_the_host_clock(monkeypatch: pytest.MonkeyPa
     clock[0] = 7.0
     with profiler.time_pass("B", 1, 2):
         clock[0] = 7.5
-    assert profiler.timed_passes() == [(Pass("B", 1, 2), 7.0, 7.5)]
+    assert profiler.read_timed_passes() == [(Pass("B", 1, 2), 7.0, 7.5)]
     clock[0] = 8.25
     profiler.extend_last_pass()
-    assert profiler.timed_passes() == [(Pass("B", 1, 2), 7.0, 8.25)]
+    assert profiler.read_timed_passes() == [(Pass("B", 1, 2), 7.0, 8.25)]

@@ -26,8 +26,8 @@ from engine.strategies.pipelining.stage_costs import (
     SegmentMeasurement,
     _Run,
     assemble_split,
-    free_bytes,
     measure,
+    measure_free_bytes,
     measure_rank,
     select_split_points,
 )
@@ -197,7 +197,7 @@ def test_measure_is_fast() -> None:
 
 
 def test_free_bytes_are_shared_by_workers() -> None:
-    alone, shared = free_bytes(CPU, 1), free_bytes(CPU, 4)
+    alone, shared = measure_free_bytes(CPU, 1), measure_free_bytes(CPU, 4)
     assert 0 < shared < alone / 2
 
 
@@ -270,11 +270,11 @@ _RANK = """
 import os, sys
 import torch, torch.distributed as dist
 from engine.strategies.distributed import LOOPBACK
-from engine.strategies.pipelining.stage_costs import seconds_per_byte
+from engine.strategies.pipelining.stage_costs import measure_seconds_per_byte
 os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK
 rank, folder, world = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 dist.init_process_group("gloo", store=dist.FileStore(folder + "/store", world), rank=rank, world_size=world)
-print(seconds_per_byte(None, torch.device("cpu")))
+print(measure_seconds_per_byte(None, torch.device("cpu")))
 dist.destroy_process_group()
 """
 

@@ -19,7 +19,7 @@ from engine.training.checkpointing.checkpoint_files import (
     CheckpointError,
     DamagedCheckpoint,
     copy_checkpoint,
-    drop_older,
+    delete_older,
     name_older_checkpoint,
     read_checkpoint,
     write_checkpoint,
@@ -118,9 +118,9 @@ def test_drop_older_keeps_the_newest(tmp_path: Path) -> None:
     for name in (*names, "epoch-1-step-3.pt", "epoch-1-step-2.pt"):
         (tmp_path / name).touch()
     for kept in (5, 2):  # there are four
-        drop_older(tmp_path, kept)
+        delete_older(tmp_path, kept)
     assert {path.name for path in tmp_path.iterdir()} == set(names)
-    drop_older(tmp_path, 0)
+    delete_older(tmp_path, 0)
     assert {path.name for path in tmp_path.iterdir()} == set(names[:3])
 
 

@@ -25,7 +25,7 @@ from engine.contract.inference.evaluation import (
 )
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
-from engine.runs.evaluations import SavedEvaluation, evaluations_of
+from engine.runs.evaluations import SavedEvaluation, read_evaluations
 from engine.runs.folder import RunFolder
 from gui.run.model import curves as curves_module
 from gui.run.model.bar import AUTOMATIC, classes_csv, matrix_csv, metrics_csv, samples_csv
@@ -269,12 +269,12 @@ def test_finished_evaluation_is_announced_with_title_of_run(view: ModelView, run
     view.pages.child.request = view.form.build_request()
     view.hide()  # a visible view shows the result instead
     with qtbot.waitSignal(view.message) as signal:
-        view.pages.child.done.emit(str(evaluations_of(run.path)[0].folder))
+        view.pages.child.done.emit(str(read_evaluations(run.path)[0].folder))
     assert signal.args == [f"The evaluation of “{run_title(run.summary())}” finished.", "info"]
 
 
 def test_deleted_evaluation_is_restored(view: ModelView, run: RunFolder, qtbot: QtBot) -> None:
-    (saved,) = evaluations_of(run.path)
+    (saved,) = read_evaluations(run.path)
     before = {path.name: path.read_bytes() for path in saved.folder.iterdir()}
     view.bar.delete.trigger()
     qtbot.waitUntil(lambda: view.pages.currentIndex() == FORM)
