@@ -27,7 +27,7 @@ from tests.support.orphans import kill_orphans
 
 if TYPE_CHECKING:
     from tests.faults.real_runs import Starter
-    from tests.support.trained_runs import Trained
+    from tests.support.trained_runs import TrainedRun
     from tests.support.worker_group import Forker
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
@@ -173,15 +173,17 @@ def forker() -> Iterator[Forker]:
 
 
 @pytest.fixture(scope="session")
-def trained(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained]:
+def trained(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], TrainedRun]:
     """Return a function that returns the trained run of a task.
 
     All test processes share it, so tests must not change its folder.
     """
-    from tests.support.trained_runs import cached_run
+    from tests.support.trained_runs import get_cached_run
 
     return functools.cache(
-        lambda task: build_once(tmp_path_factory, f"run-of-{task}", functools.partial(cached_run, forker, task=task))
+        lambda task: build_once(
+            tmp_path_factory, f"run-of-{task}", functools.partial(get_cached_run, forker, task=task)
+        )
     )
 
 

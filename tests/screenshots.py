@@ -34,7 +34,7 @@ from tests.support.clipping import find_clipped_texts
 from tests.support.contrast import MIN_RATIO, compute_contrast
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import compile_stub
-from tests.support.stage import SECOND, Stage, until
+from tests.support.stage import SECOND, Stage, wait_until
 
 SIZES = ("1280x800", "1440x900", "2560x1440")
 TEXTS = (100, 150, 200)
@@ -103,12 +103,12 @@ def draw(asked: argparse.Namespace, text_percent: int, scheme: str) -> int:
     window = MainWindow(settings)
     theme.apply(app)
     stage = Stage(window)
-    until(lambda: not window.form.checking)
+    wait_until(lambda: not window.form.checking)
     found: dict[str, list[str]] = {}
     drawn = 0
-    for name, show in (stage.pages() | {"run-training": stage.show_training} | stage.unfolded()).items():
+    for name, show in (stage.pages() | {"run-training": stage.show_training} | stage.expanded_pages()).items():
         if name == SECOND:
-            stage.furnish(paths.home())
+            stage.create_contents(paths.home())
         if asked.only and name not in asked.only:
             continue
         try:

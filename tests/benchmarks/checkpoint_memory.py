@@ -66,7 +66,7 @@ class Peaks:
         self.stage = f"{name}: preparing"
         group = WorkerGroup(forker, job, folder / name, every_step=True, prepare=prepare)
         group.read(note, 600)
-        if any(group.codes()):
+        if any(group.wait_for_exit_codes()):
             raise SystemExit(f"{group.of(Failed)}\n{group.logs()}")
         group.close()
         return [line.text for line in group.of(LogLine)]

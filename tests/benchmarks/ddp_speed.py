@@ -34,7 +34,7 @@ def measure_tutorial(data: Path, batch: int, warm: int, steps: int) -> float:
         data=str(data), model="resnet18", size=SIZE, batch=batch, classes=2, images=steps * batch, seconds=0.0
     )
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(WORKERS) as pool:
-        script = partial(tutorials.ddp_rate, world=WORKERS, warm=warm, steps=steps)
+        script = partial(tutorials.measure_ddp_rate, world=WORKERS, warm=warm, steps=steps)
         return next(pool.map(lambda rank: run_in_process(script, setting, rank, f"{folder}/store"), range(WORKERS)))
 
 

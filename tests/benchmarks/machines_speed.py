@@ -54,7 +54,7 @@ def worker(data: str) -> None:
     """Run one rank of the tutorial's script in a process that torchrun has started."""
     setting = Setting(data, "resnet18", SIZE, BATCH, 2, STEPS * BATCH, 0.0)
     rank = int(os.environ["RANK"])
-    rate = tutorials.ddp_rate(setting, rank, "", world=2, warm=WARM + 1, steps=STEPS - 1)
+    rate = tutorials.measure_ddp_rate(setting, rank, "", world=2, warm=WARM + 1, steps=STEPS - 1)
     if rank == 0:
         print(rate)
 

@@ -29,7 +29,7 @@ from engine.inference.sweep import ALL_SAMPLES
 from engine.inference.trained_model import TrainedModel
 from tests.benchmarks.frame import describe_environment, empty_home, make_parser
 from tests.support.timed_runs import make_images
-from tests.support.trained_runs import train
+from tests.support.trained_runs import train_small_model
 from tests.support.worker_group import Forker
 
 AIM = 0.97
@@ -94,7 +94,7 @@ def main() -> int:
     with empty_home() as folder:
         fields = {"model": "resnet18", "image_size": options.size, "loader_workers": 2}
         with closing(Forker()) as forker:
-            run = train(forker, folder, "classification", **fields).run
+            run = train_small_model(forker, folder, "classification", **fields).run
         make_images(folder / "images", options.images, options.size)
         print(describe_environment())
         model = Run(run.path).load("last", options.device)

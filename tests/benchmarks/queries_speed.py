@@ -34,7 +34,7 @@ from torch.utils._pytree import tree_leaves
 
 from engine.models.registry import MODELS
 from tests.benchmarks.frame import describe_environment, empty_home, make_parser
-from tests.support.waits import Waits
+from tests.support.waits import WaitCounter
 
 DEFAULT = ("dfine_n", "rtdetrv2_r18", "deimv2_n", "rfdetr_nano", "mask2former_swin_t")
 CLASSES = 3
@@ -168,11 +168,11 @@ def compare(name: str, chosen: Any, folder: str) -> list[float]:
 
     losses: dict[str, Callable[[], Tensor]] = {"bare": lambda: plain(**arguments).loss, "Footplate": footplate_loss}
     for side, loss in losses.items():
-        with Waits() as waits, Operations() as operations:
+        with WaitCounter() as waits, Operations() as operations:
             loss().backward()
         work = f"{operations.count:,} operations with {operations.numbers:,} results"
-        print(f"{name} at {size} px, {side}: {work}; the host waits {waits.places.total()} times in a step", flush=True)
-        for (file, number, line), count in waits.places.most_common() if chosen.places else ():
+        print(f"{name} at {size} px, {side}: {work}; the host waits {waits.counts.total()} times in a step", flush=True)
+        for (file, number, line), count in waits.counts.most_common() if chosen.places else ():
             print(f"  {count} {Path(file).name}:{number} {line}", flush=True)
     if chosen.places:
         return []

@@ -2,7 +2,7 @@
 
 Two single-threaded CPU workers train resnet18 at 128 px on hymenoptera with DDP and a batch size of 64. Footplate's
 memory is that of all processes of `footplate train` with default settings: command, supervisor, workers and sampler. It
-is compared with two ranks of `tutorials.ddp_loop` that have a DataLoader worker each, without a launcher. Memory is the
+is compared with two ranks of `tutorials.run_ddp_loop` that have a DataLoader worker each, without a launcher. Memory is the
 peak of the sum of proportional set sizes (Pss of smaps_rollup, Linux only) over the same number of epochs. It is too
 low if other processes use PyTorch at the same time. The exit code is 1 if the ratio exceeds 1.2.
 """
@@ -77,10 +77,10 @@ def measure_tutorial(data: Path, steps: int, folder: str) -> tuple[int, dict[str
 
 def tutorial_rank(rank: int, data: str, steps: int, store: str) -> None:
     from tests.support.sides import Setting
-    from tests.support.tutorials import ddp_loop
+    from tests.support.tutorials import run_ddp_loop
 
     setting = Setting(data=data, model="resnet18", size=SIZE, batch=BATCH, classes=2, images=0, seconds=0.0)
-    for done in ddp_loop(setting, rank, WORLD, store):
+    for done in run_ddp_loop(setting, rank, WORLD, store):
         if done == steps:
             break
 

@@ -124,9 +124,9 @@ def from_folders(device: str) -> dict[str, Side]:
     """Return all sides that train from an ImageFolder and whose packages are installed."""
     workers = (0, 1, 2) if device == "cpu" else (CORES,)
     found: dict[str, Side] = {
-        f"ImageFolder, {count} workers": partial(_side, tutorials.folder_loop, workers=count) for count in workers
+        f"ImageFolder, {count} workers": partial(_side, tutorials.run_folder_loop, workers=count) for count in workers
     }
-    for package, loop in (("timm", tutorials.timm_loop), ("lightning", tutorials.lightning_loop)):
+    for package, loop in (("timm", tutorials.run_timm_loop), ("lightning", tutorials.run_lightning_loop)):
         if importlib.util.find_spec(package) is None:
             print(f"{package} is not installed and is left out: pip install {package}")
         else:
@@ -173,7 +173,7 @@ class Bench:
             seconds=self.chosen.seconds,
         )  # fmt: skip
         job = Job.from_fields(dataset=str(source), model="mnist_cnn", batch_size=64)
-        found = self._compare("MNIST, mnist_cnn, batch 64, CPU", job, setting, {TUTORIAL: tutorials.mnist_loop})
+        found = self._compare("MNIST, mnist_cnn, batch 64, CPU", job, setting, {TUTORIAL: tutorials.run_mnist_loop})
         self.verdicts.add("of pure, after the first epoch", found.ratio(FOOTPLATE, [PURE], _later), AIM)
         limit = found.ratio(PURE, [TUTORIAL], _later)
         aim, why = TUTORIAL_AIM, ""

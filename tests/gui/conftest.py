@@ -33,7 +33,7 @@ from gui.style import theme
 from gui.widgets import file_dialogs
 from tests.conftest import home_in
 from tests.support.nvml_stub import NvmlStub, build_once
-from tests.support.widgets import OpenWindow, ShowWidget, W, built_before_styling
+from tests.support.widgets import OpenWindow, ShowWidget, W, suspend_style_sheet
 
 OFFSCREEN_NOISE = "This plugin does not support"
 """Start of Qt's messages about size hints and raising windows, which it prints only on the offscreen platform."""
@@ -126,7 +126,7 @@ def show_widget(styled: QApplication, qtbot: QtBot) -> ShowWidget:
 @pytest.fixture
 def job_panel(styled: QApplication, show_widget: ShowWidget) -> JobPanel:
     """Return the job panel without a main window, with an empty dataset field."""
-    with built_before_styling(styled):
+    with suspend_style_sheet(styled):
         panel = JobPanel()
     return show_widget(panel, 380, 760)
 
@@ -219,7 +219,7 @@ def open_window(styled: QApplication, qtbot: QtBot) -> Iterator[OpenWindow]:
     opened: list[MainWindow] = []
 
     def open_one() -> MainWindow:
-        with built_before_styling(styled):
+        with suspend_style_sheet(styled):
             window = MainWindow()
         opened.append(window)
         qtbot.addWidget(window)
@@ -245,7 +245,7 @@ def window_of_file(
         patch.setattr(Launcher, "preload", lambda _launcher: None)
         patch.setattr(cached_disk, "GRACE_S", 60.0)
         replay_report(patch, sample_report)
-        with built_before_styling(styled):
+        with suspend_style_sheet(styled):
             created = MainWindow()
         with bot.waitSignal(created.completed):
             created.show()

@@ -18,8 +18,8 @@ from tests.gui.test_every_page import replace_changing_parts
 from tests.support.golden import check_file
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub
-from tests.support.stage import SECOND, Stage, until
-from tests.support.walker import Walker, menu_lines, timers
+from tests.support.stage import SECOND, Stage, wait_until
+from tests.support.walker import Walker, list_menu_lines, list_timers
 from tests.support.widgets import OpenWindow
 
 SLOW = ("shortcuts", "about", "help")
@@ -53,11 +53,11 @@ def test_every_control_has_its_effect(
     stage, walker = Stage(window), Walker(window, monkeypatch)
     lines: list[str] = []
     dialogs = {name: partial(stage.show_dialog, window.acts.by_name[name].trigger) for name in DIALOGS}
-    for name, show in (stage.pages() | dialogs | stage.unfolded()).items():
+    for name, show in (stage.pages() | dialogs | stage.expanded_pages()).items():
         if name in SLOW:
             continue
         if name == SECOND:
-            stage.furnish(tmp_path)
+            stage.create_contents(tmp_path)
         if name == "form-unfolded":
             window.job_panel.end_prefill()  # the form of a run locks most fields
         page = show()
@@ -65,7 +65,7 @@ def test_every_control_has_its_effect(
             page = window.job_panel
         elif page is window and name != "first-start":
             page = window.pages.currentWidget()
-        until(partial(is_at_rest, page))
+        wait_until(partial(is_at_rest, page))
         run_ids = [run.name for run in paths.runs_folder().glob("*")]
         lines.append(f"[{name}]")
         lines += [replace_changing_parts(line, name, run_ids) for line in walker.walk(page, show, UNTRIED_CONTROLS)]
@@ -76,6 +76,6 @@ def test_every_control_has_its_effect(
             line = f"{name}: {'; '.join(walker.press(action.trigger))}"
             lines.append(replace_changing_parts(line, name, run_ids))
     menus = [action.menu() for action in window.menuBar().actions()]
-    lines += ["[menus]", *(line for menu in menus if isinstance(menu, QMenu) for line in menu_lines(menu))]
-    lines += ["[timers]", *timers(window), "[signals that nothing is connected to]", *walker.unheard()]
+    lines += ["[menus]", *(line for menu in menus if isinstance(menu, QMenu) for line in list_menu_lines(menu))]
+    lines += ["[timers]", *list_timers(window), "[signals that nothing is connected to]", *walker.unconnected_signals()]
     check_file(GOLDEN, "\n".join(lines) + "\n")

@@ -20,7 +20,7 @@ from gui.sources.run_status import RunStatus
 from gui.sources.settings import Settings
 from gui.status_bar import StatusBar
 from tests.gui.sources.written_runs import job, supervise_here, write_run
-from tests.support.widgets import OpenWindow, built_before_styling
+from tests.support.widgets import OpenWindow, suspend_style_sheet
 
 
 def test_same_job_restarts_only_after_a_question(
@@ -110,7 +110,7 @@ def test_reopened_window_never_shows_idle_or_device_problems(
 
     monkeypatch.setattr(StatusBar, "show_idle", record_idle)
     monkeypatch.setattr(FieldRow, "show_problems", record_problems)
-    with built_before_styling(styled):
+    with suspend_style_sheet(styled):
         window = MainWindow(settings)
     qtbot.addWidget(window)
     window.form.validate()

@@ -72,10 +72,7 @@ def _path() -> str:
 
 
 class Slurm:
-    """Running SLURM installation. `close` stops it.
-
-    The method `footplate` runs a Footplate command as if on a login node. `ssh login` also reaches that node.
-    """
+    """Running SLURM installation with a login node, which is reached by `ssh login`. `close` stops it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -96,7 +93,7 @@ class Slurm:
         key.chmod(0o400)
         folder.chmod(0o711)  # munged rejects folders that others can write to
         (folder / "slurm.conf").write_text(
-            _CONF.format(host=socket.gethostname().partition(".")[0], folder=folder, ports=_ports(3))
+            _CONF.format(host=socket.gethostname().partition(".")[0], folder=folder, ports=_find_free_ports(3))
         )
         try:
             self._start_all()
@@ -121,7 +118,7 @@ class Slurm:
             (self.folder / f"spool-{node}").mkdir()
             self._start("slurmd", "-D", "-N", node, name=f"slurmd-{node}")
         wait_until(
-            lambda: self.ask("sinfo", "-h", "-N", "-o", "%T").split()[:2] == ["idle", "idle"],
+            lambda: self.run("sinfo", "-h", "-N", "-o", "%T").split()[:2] == ["idle", "idle"],
             _START_S,
             "the nodes do not come up",
         )
@@ -129,7 +126,7 @@ class Slurm:
         self._start_login()
 
     def _start_login(self) -> None:
-        port = _ports(1)[0]
+        port = _find_free_ports(1)[0]
         for name in ("user", "host"):
             subprocess.run(
                 ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / f"{name}-key"], check=True
@@ -150,7 +147,7 @@ class Slurm:
         assert sshd is not None
         self._start(sshd, "-D", "-e", "-f", str(self.folder / "sshd"), name="sshd")
         wait_until(
-            lambda: self.ask("ssh", "login", "squeue", "-h", "-o", "%i", "&&", "echo", "on") != "", _START_S, "no login"
+            lambda: self.run("ssh", "login", "squeue", "-h", "-o", "%i", "&&", "echo", "on") != "", _START_S, "no login"
         )
 
     def _start(self, *command: str, name: str = "") -> None:
@@ -168,7 +165,7 @@ class Slurm:
             )
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of a login node."""
+        """Return the environment variables of the login node."""
         return {
             **os.environ,
             "PATH": f"{self.folder}/bin:{_path()}",
@@ -180,15 +177,15 @@ class Slurm:
             "OMP_NUM_THREADS": "1",
         }
 
-    def ask(self, *command: str) -> str:
-        """Run a SLURM command and return its output, or "" if it fails."""
+    def run(self, *command: str) -> str:
+        """Run a command on the login node and return its output, or "" if it fails."""
         done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, check=False)
         return done.stdout if not done.returncode else ""
 
     def footplate(self, *arguments: str, elsewhere: bool = False) -> subprocess.CompletedProcess[str]:
-        """Run a Footplate command.
+        """Run a Footplate command on the login node.
 
-        If `elsewhere`, the command can't see the processes of this machine, as if it ran on another one.
+        If `elsewhere`, the command can't see the processes of this machine, as if it ran on another machine.
         """
         before = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child") if elsewhere else ()
         return subprocess.run(
@@ -203,7 +200,7 @@ class Slurm:
 
     def close(self) -> None:
         """Cancel all jobs and stop SLURM."""
-        self.ask("scancel", "--user=root")
+        self.run("scancel", "--user=root")
         for daemon in reversed(self._daemons):
             daemon.terminate()
         for daemon in self._daemons:
@@ -214,8 +211,8 @@ class Slurm:
                 daemon.wait()
 
 
-def _ports(count: int) -> list[int]:
-    """Return free ports."""
+def _find_free_ports(count: int) -> list[int]:
+    """Return `count` free TCP ports."""
     held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in held]
     for each in held:

@@ -54,20 +54,20 @@ TOO_LARGE = Problem(
 
 
 class Stage:
-    """Main window with synthetic content. Each public method opens a page and returns the widget to capture."""
+    """Main window with synthetic content. Each `show_` method opens a page and returns the widget that shows it."""
 
     def __init__(self, window: MainWindow) -> None:
         """Prepare a window that was started with the GPUs of the NVML profile "everything"."""
         self.window = window
         window.show()
-        until(lambda: window.workspace is not None)
+        wait_until(lambda: window.workspace is not None)
         assert window.workspace is not None
         self.workspace = window.workspace
-        until(lambda: len(self.workspace.history.devices) >= 8 and bool(self.window.train.welcome.rows))
-        until(lambda: bool(window.form.submit_bar.estimate.text()))
+        wait_until(lambda: len(self.workspace.history.devices) >= 8 and bool(self.window.train.welcome.rows))
+        wait_until(lambda: bool(window.form.submit_bar.estimate.text()))
 
-    def furnish(self, folder: Path) -> None:
-        """Create the runs and searches that the pages after the welcome page show."""
+    def create_contents(self, folder: Path) -> None:
+        """Create runs and searches, and open one of the runs. Only the welcome page can be shown without them."""
         dataset = make_dataset(folder / "trees")
         self.run = make_predicted_run(dataset=str(dataset))
         (self.run.checkpoints / "best.pt").write_bytes(b"weights")
@@ -76,10 +76,13 @@ class Stage:
         make_search("flowers", 40, running=2)
         make_search("both goals", 40, goals=2)
         self.window.show_run(RunFolder(self.run.path))
-        until(lambda: not self.workspace.session.loading)
+        wait_until(lambda: not self.workspace.session.loading)
 
     def pages(self) -> dict[str, Callable[[], QWidget]]:
-        """Return functions that open a page and return its widget, by page name, in a valid order."""
+        """Return a function for each page, by the page's name. It opens the page and returns its widget.
+
+        The functions must be called in this order. `create_contents` must be called before the function `SECOND`.
+        """
         acts = self.window.acts
         pages_by_name: dict[str, Callable[[], QWidget]] = {"first-start": lambda: self.window}
         for number, name in enumerate(RUN_VIEWS):
@@ -94,8 +97,8 @@ class Stage:
             "search-two-goals": partial(self.show_search, "both goals"),
             "search-new": self.show_new_search,
             "advice": self.show_advice,
-            "learning-rate": partial(self.show_found, "learning_rate", a_curve()),
-            "batch-size": partial(self.show_found, "batch_size", SIZES_FOUND),
+            "learning-rate": partial(self.show_finder, "learning_rate", a_curve()),
+            "batch-size": partial(self.show_finder, "batch_size", SIZES_FOUND),
             "split-points": self.show_split,
             "split-points-refused": self.show_refused_split,
             "dataset-unclear": partial(self.show_dataset, UNCLEAR),
@@ -106,23 +109,26 @@ class Stage:
             pages_by_name[action.objectName()] = partial(self.show_dialog, action.trigger)
         return pages_by_name | {"help": self.show_help}
 
-    def unfolded(self) -> dict[str, Callable[[], QWidget]]:
-        """Return functions that open a page, expand its sections and return its widget, by page name."""
+    def expanded_pages(self) -> dict[str, Callable[[], QWidget]]:
+        """Return a function for each page with sections, by a name for the expanded page.
+
+        It opens the page, expands its sections and returns its widget.
+        """
         sections, time = self.window.form.sections, self.workspace.run.advice.time
         return {
             "new-job": self.show_form,
-            "form-unfolded": lambda: self._unfold(self.show_form(), *(each.button for each in sections)),
+            "form-unfolded": lambda: self._expand(self.show_form(), *(each.button for each in sections)),
             "run-settings": self.show_run_settings,
-            "run-unfolded": lambda: self._unfold(self.show_run(CURVES), time.fold),
-            "alerts-unfolded": lambda: self._unfold(
+            "run-unfolded": lambda: self._expand(self.show_run(CURVES), time.fold),
+            "alerts-unfolded": lambda: self._expand(
                 self.show_monitor(ALERTS), *(row.fold for row in self.window.findChildren(RuleRow))
             ),
-            "advice-unfolded": lambda: self._unfold(
+            "advice-unfolded": lambda: self._expand(
                 self.show_advice(), *(view.fold for view in self.window.findChildren(AnswerView))
             ),
         }
 
-    def _unfold(self, page: QWidget, *folds: QAbstractButton) -> QWidget:
+    def _expand(self, page: QWidget, *folds: QAbstractButton) -> QWidget:
         for fold in folds:
             fold.setChecked(True)
         QTest.qWait(1)  # the next events update the layout
@@ -140,7 +146,7 @@ class Stage:
             self.window.show_run(run)
         self.workspace.run.header.tabs.setCurrentIndex(view)
         if view == EVALUATE:
-            until(lambda: bool(self.window.findChildren(SummaryPage)))
+            wait_until(lambda: bool(self.window.findChildren(SummaryPage)))
         return self.window
 
     def show_form(self) -> QWidget:
@@ -156,16 +162,16 @@ class Stage:
         self.window.header.show_page(MONITOR)
         self.workspace.monitor.show_view(view)
         tiles = self.workspace.monitor.gpus.tiles.tiles
-        until(lambda: len(tiles) >= 8)
+        wait_until(lambda: len(tiles) >= 8)
         if view == GPUS:  # activity is measured only while it is visible
-            until(lambda: all("SMs active" in tile.accessibleDescription() for tile in tiles.values()))
+            wait_until(lambda: all("SMs active" in tile.accessibleDescription() for tile in tiles.values()))
         if view == PROCESSES:
-            until(lambda: self.window.findChildren(ProcessesView)[0].rows.rowCount() > 0)
+            wait_until(lambda: self.window.findChildren(ProcessesView)[0].rows.rowCount() > 0)
         return self.window
 
     def show_runs(self) -> QWidget:
         self.window.header.show_page(RUNS)
-        until(lambda: self.workspace.runs.table.model().rowCount() >= 3)
+        wait_until(lambda: self.workspace.runs.table.model().rowCount() >= 3)
         return self.window
 
     def show_comparison(self) -> QWidget:
@@ -181,21 +187,21 @@ class Stage:
         self.show_searches()
         page = self.workspace.page("search")
         page.show_search(name)
-        until(lambda: page.view.data is not None and page.view.data.search.name == name)
-        until(lambda: not page.view.plots.pending)
+        wait_until(lambda: page.view.data is not None and page.view.data.search.name == name)
+        wait_until(lambda: not page.view.plots.pending)
         return self.window
 
     def show_new_search(self) -> QWidget:
         self.show_searches()
         page = self.workspace.page("search")
         page.new.trigger()
-        until(lambda: not page.form.is_validating)
+        wait_until(lambda: not page.form.is_validating)
         return self.window
 
     def show_advice(self) -> QWidget:
-        return self.show_found("strategy", an_answer(), PIPELINE)
+        return self.show_finder("strategy", an_answer(), PIPELINE)
 
-    def show_found(self, field: str, found: object, job: Job = SAMPLE) -> QWidget:
+    def show_finder(self, field: str, found: object, job: Job = SAMPLE) -> QWidget:
         """Open the finder page for `field` with the result `found`."""
         self.window.form.finder_requested.emit(field)
         page = self.workspace.page(field)
@@ -246,18 +252,18 @@ class Stage:
             self.window.show_form()
             self.window.form.set_job(TRAINED)
             self.workspace.devices.set_selection((CPU,))
-            until(self.window.acts.train.isEnabled)
+            wait_until(self.window.acts.train.isEnabled)
             self.window.form.start()
-            until(lambda: store.active and len(store.data.validations.step) > 2, seconds=240.0)
+            wait_until(lambda: store.active and len(store.data.validations.step) > 2, seconds=240.0)
         return self.show_run(CURVES)
 
     def stop_training(self) -> None:
         if self.workspace.session.active:
             self.window.acts.stop.trigger()
-            until(lambda: not self.workspace.session.active)
+            wait_until(lambda: not self.workspace.session.active)
 
 
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     """Process events until `condition` returns True. Raise TimeoutError after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():

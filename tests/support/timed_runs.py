@@ -40,9 +40,9 @@ def make_images(
 
 
 class TimedRun:
-    """Run of `job` that is timed for `steps` steps after `warm` warm-up steps and then terminated.
+    """Run that is timed for `steps` steps after `warm` warm-up steps and then terminated.
 
-    `rate` is in images per second.
+    `rate` is the speed in images per second.
     """
 
     def __init__(self, forker: Forker, job: Job, folder: Path, *, warm: int, steps: int) -> None:
@@ -64,11 +64,11 @@ class TimedRun:
 
 
 class WatchedRun:
-    """Run of `job` with default settings, measured until it has trained for `seconds` after its first epoch.
+    """Run that is measured until it has trained for `seconds` after its first epoch, and then terminated.
 
-    `rates` are the speeds in the first and in later epochs, from the start of an epoch to the last step that was
-    reported, without validation. `choices` holds the values that Footplate chose for automatic fields. `bottleneck` is
-    Footplate's last advice on the training speed, or "".
+    `rates` are the training speeds without validation. They are measured up to the last reported step. `choices` maps
+    each automatic field to the value that Footplate chose. `bottleneck` is Footplate's last advice on the training
+    speed, or "".
     """
 
     rates: Rates
@@ -84,7 +84,7 @@ class WatchedRun:
         self._window = (0.0, 0.0)
         group = WorkerGroup(forker, job, folder, threads=max(1, usable_cores() // len(job.parallel.devices)))
         try:
-            group.read(lambda _, message: self._trained_s(message) >= seconds, 3600)
+            group.read(lambda _, message: self._process_message(message) >= seconds, 3600)
         finally:
             group.close()
         images, spent = self._done
@@ -94,10 +94,10 @@ class WatchedRun:
         self.choices = {chosen.field: chosen for chosen in group.of(Chosen)}
         self.bottleneck = next((spent.advice.sentence for spent in reversed(group.of(TimeSpent)) if spent.advice), "")
 
-    def _trained_s(self, message: Any) -> float:
-        """Process a message and return the training time in seconds after the first epoch.
+    def _process_message(self, message: Any) -> float:
+        """Process a message of the run. If it reports a step, return the seconds of training after the first epoch.
 
-        Return 0 for messages that don't report steps.
+        Return 0 for other messages.
         """
         now = time.monotonic()
         match message:
@@ -109,11 +109,11 @@ class WatchedRun:
                 done = message.step - (self._epoch - 1) * self._steps_per_epoch
                 is_epoch_end = done == self._steps_per_epoch
                 images = min(done * self._batch_size, self._train_images)  # an incomplete last batch is left out
-                return self._trained(images, now, is_epoch_end=is_epoch_end)
+                return self._update_rate(images, now, is_epoch_end=is_epoch_end)
         return 0.0
 
-    def _trained(self, images: int, now: float, *, is_epoch_end: bool) -> float:
-        """Update the rate after `images` images of the current epoch. Return the training time after the first epoch."""
+    def _update_rate(self, images: int, now: float, *, is_epoch_end: bool) -> float:
+        """Update the speed after `images` images of the current epoch. Return the seconds of training after the first."""
         if self._epoch == 1:
             if is_epoch_end:
                 self._first = images / (now - self._epoch_began)
@@ -127,7 +127,7 @@ class WatchedRun:
 
 
 def run_side_by_side(forkers: tuple[Forker, Forker], job: Job, folder: Path, *, warm: int, steps: int) -> float:
-    """Run two independent runs at the same time and return the sum of their images per second."""
+    """Train two independent runs of `job` at the same time, and return the sum of their images per second."""
     rates: list[float] = []
 
     def run(forker: Forker, place: Path) -> None:

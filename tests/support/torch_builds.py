@@ -1,6 +1,6 @@
 """Fake installations of torch that consist only of descriptive files, in a folder for PYTHONPATH.
 
-    environment = torch_build(folder, "2.15.0+cpu")
+    folder = write_torch_build(folder, "2.15.0+cpu")
 
 Code that reads the files sees that build. Code that imports torch gets the installed one.
 """
@@ -18,8 +18,12 @@ spec.loader.exec_module(module)
 """
 
 
-def torch_build(folder: Path, version: str, cuda: str | None = None, architectures: tuple[str, ...] = ()) -> Path:
-    """Write the files that describe a torch build into `folder`, which the caller puts first on PYTHONPATH."""
+def write_torch_build(folder: Path, version: str, cuda: str | None = None, architectures: tuple[str, ...] = ()) -> Path:
+    """Write the files that describe a torch build into `folder`, and return `folder`.
+
+    `cuda` is the version of CUDA, or None for a build for CPUs. `architectures` are those of the build's GPU code, such
+    as "sm_90".
+    """
     real = PathFinder.find_spec("torch")
     assert real is not None
     assert real.origin is not None

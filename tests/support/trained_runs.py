@@ -32,8 +32,8 @@ LABELS = ("red", "green", "blue")
 
 
 @dataclass(frozen=True)
-class Trained:
-    """Finished run with its job and the metrics from its last validation."""
+class TrainedRun:
+    """Finished run with its job and the metrics of its last validation, by name."""
 
     run: RunFolder
     job: Job
@@ -41,9 +41,9 @@ class Trained:
 
 
 def make_labeled(folder: Path, counts: dict[str, int], side: int = 16) -> Path:
-    """Write images SPLIT/N.png in three colors, bright or dark, and SPLIT/labels.csv with both labels of each image.
+    """Write images SPLIT/N.png, and SPLIT/labels.csv with three labels (0 or 1) for each image: red, green and blue.
 
-    `counts` maps a split to its number of images.
+    A label is 1 if the color's channel is bright. `counts` maps a split to its number of images.
     """
     random = np.random.default_rng(0)
     for split, count in counts.items():
@@ -60,9 +60,9 @@ def make_labeled(folder: Path, counts: dict[str, int], side: int = 16) -> Path:
 
 
 def make_colors(folder: Path, counts: dict[str, int], side: int = 20) -> Path:
-    """Write images SPLIT/COLOR/N.png: noise in three colors, in landscape format.
+    """Write images SPLIT/COLOR/N.png in landscape format: noise with a red, green or blue tint.
 
-    `counts` maps a split to its number of images of each color.
+    `counts` maps a split to its number of images per color.
     """
     random = np.random.default_rng(0)
     for split, count in counts.items():
@@ -108,7 +108,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
 }
 
 
-def train(forker: Forker, folder: Path, task: str, *, prepare: str = "", **fields: Any) -> Trained:
+def train_small_model(forker: Forker, folder: Path, task: str, *, prepare: str = "", **fields: Any) -> TrainedRun:
     """Train a small model on a small dataset of the task for one epoch. `fields` override fields of the job.
 
     `prepare` names a function ("module:name") that the workers call first.
@@ -127,15 +127,15 @@ def train(forker: Forker, folder: Path, task: str, *, prepare: str = "", **field
     save_job(job, run.job_file)
     (planned,) = group.of(Planned)
     run.events_file.write_bytes(ENCODE.encode(planned) + b"\n")
-    return Trained(run, job, group.of(Validation)[-1].measures)
+    return TrainedRun(run, job, group.of(Validation)[-1].measures)
 
 
-def cached_run(forker: Forker, folder: Path, task: str) -> Trained:
+def get_cached_run(forker: Forker, folder: Path, task: str) -> TrainedRun:
     """Return the run in `folder`. Train it first if it doesn't exist."""
     measures, run = folder / "measures.json", RunFolder(folder / "run")
     if not measures.exists():
         shutil.rmtree(folder, ignore_errors=True)
-        measures.write_bytes(msgspec.json.encode(train(forker, folder, task).measures))
+        measures.write_bytes(msgspec.json.encode(train_small_model(forker, folder, task).measures))
     job = run.job()
     assert job is not None
-    return Trained(run, job, msgspec.json.decode(measures.read_bytes()))
+    return TrainedRun(run, job, msgspec.json.decode(measures.read_bytes()))

@@ -28,7 +28,7 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
 def unpack_mnist(source: Path, folder: Path) -> str:
-    """Unpack the MNIST files in `source` for torchvision and return the folder for `mnist_loader`."""
+    """Unpack the MNIST files in `source` into the layout of torchvision's dataset, and return `folder`."""
     raw = folder / "MNIST/raw"
     raw.mkdir(parents=True)
     for packed in source.glob("*.gz"):
@@ -36,14 +36,14 @@ def unpack_mnist(source: Path, folder: Path) -> str:
     return str(folder)
 
 
-def mnist_loader(folder: str, batch: int, *, train: bool = True) -> DataLoader[Any]:
-    """Return the data loader of github.com/pytorch/examples (mnist/main.py) for the CPU."""
+def create_mnist_loader(folder: str, batch: int, *, train: bool = True) -> DataLoader[Any]:
+    """Create the data loader of github.com/pytorch/examples (mnist/main.py) for the CPU."""
     transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize((0.1307,), (0.3081,))])
     return DataLoader(datasets.MNIST(folder, train=train, transform=transform), batch_size=batch, shuffle=train)
 
 
-def folder_loader(setting: Setting, workers: int, *, split: str = "train") -> DataLoader[Any]:
-    """Return the loader of the tutorial "Transfer Learning for Computer Vision", without its augmentation."""
+def create_folder_loader(setting: Setting, workers: int, *, split: str = "train") -> DataLoader[Any]:
+    """Create the data loader of the tutorial "Transfer Learning for Computer Vision", without its augmentation."""
     transform = transforms.Compose([
         transforms.Resize(setting.size), transforms.CenterCrop(setting.size),
         transforms.ToTensor(), transforms.Normalize(MEAN, STD),
@@ -57,14 +57,14 @@ def folder_loader(setting: Setting, workers: int, *, split: str = "train") -> Da
     )
 
 
-def sgd(model: nn.Module) -> optim.SGD:
+def create_sgd(model: nn.Module) -> optim.SGD:
     return optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
 
 
-def mnist_loop(setting: Setting) -> Rates:
-    """Run the training loop of PyTorch's MNIST example. It prints the loss of every tenth step."""
+def run_mnist_loop(setting: Setting) -> Rates:
+    """Measure the speed of the training loop in PyTorch's MNIST example, which prints the loss of every tenth step."""
     model = create_model(setting)
-    optimizer = sgd(model)
+    optimizer = create_sgd(model)
     done = 0
 
     def step(inputs: Tensor, targets: Tensor) -> None:
@@ -78,16 +78,13 @@ def mnist_loop(setting: Setting) -> Rates:
         done += 1
 
     with contextlib.redirect_stdout(io.StringIO()):
-        return time_steps(setting, mnist_loader(setting.data, setting.batch), step)
+        return time_steps(setting, create_mnist_loader(setting.data, setting.batch), step)
 
 
-def folder_loop(setting: Setting, workers: int) -> Rates:
-    """Run the training loop of the transfer learning tutorial. It reads the loss at every step.
-
-    PIL decodes the images.
-    """
+def run_folder_loop(setting: Setting, workers: int) -> Rates:
+    """Measure the speed of the training loop in the transfer learning tutorial, which reads the loss at every step."""
     model = create_model(setting).to(setting.device)
-    optimizer, criterion = sgd(model), nn.CrossEntropyLoss()
+    optimizer, criterion = create_sgd(model), nn.CrossEntropyLoss()
     running_loss = 0.0
 
     def step(inputs: Tensor, targets: Tensor) -> None:
@@ -100,11 +97,11 @@ def folder_loop(setting: Setting, workers: int) -> Rates:
         optimizer.step()
         running_loss += loss.item() * inputs.size(0)
 
-    return time_steps(setting, folder_loader(setting, workers), step)
+    return time_steps(setting, create_folder_loader(setting, workers), step)
 
 
-def timm_loop(setting: Setting, workers: int) -> Rates:
-    """Run a loop with timm's dataset, loader and training step: channels_last, autocast, no metrics."""
+def run_timm_loop(setting: Setting, workers: int) -> Rates:
+    """Measure the speed of timm's dataset, loader and training step, with channels_last on a GPU and without metrics."""
     from timm.data import ImageDataset, create_loader
 
     device = torch.device(setting.device)
@@ -114,7 +111,7 @@ def timm_loop(setting: Setting, workers: int) -> Rates:
     )  # fmt: skip
     layout = torch.channels_last if setting.device == "cuda" else torch.contiguous_format
     model = create_model(setting).to(device).to(memory_format=layout)
-    optimizer, criterion = sgd(model), nn.CrossEntropyLoss()
+    optimizer, criterion = create_sgd(model), nn.CrossEntropyLoss()
 
     def step(inputs: Tensor, targets: Tensor) -> None:
         with create_autocast(setting):
@@ -126,10 +123,10 @@ def timm_loop(setting: Setting, workers: int) -> Rates:
     return time_steps(setting, loader, step)
 
 
-def lightning_loop(setting: Setting, workers: int) -> Rates:
-    """Train with Lightning's Trainer on the same ImageFolder and DataLoader.
+def run_lightning_loop(setting: Setting, workers: int) -> Rates:
+    """Measure the speed of Lightning's Trainer with the data loader of `create_folder_loader`.
 
-    It runs without logger, progress bar and checkpoints.
+    The trainer has no logger, progress bar or checkpoints.
     """
     import lightning
 
@@ -145,7 +142,7 @@ def lightning_loop(setting: Setting, workers: int) -> Rates:
             return nn.functional.cross_entropy(self.model(inputs), targets)
 
         def configure_optimizers(self) -> optim.Optimizer:
-            return sgd(self.model)
+            return create_sgd(self.model)
 
     class Metered(lightning.Callback):
         def on_train_epoch_start(self, *_: Any) -> None:
@@ -169,16 +166,16 @@ def lightning_loop(setting: Setting, workers: int) -> Rates:
             precision="bf16-mixed" if setting.precision == "bf16" else "32-true",
             logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
         )  # fmt: skip
-        trainer.fit(Module(), folder_loader(setting, workers))
+        trainer.fit(Module(), create_folder_loader(setting, workers))
     assert meter is not None
     return meter.rates()
 
 
-def ddp_loop(setting: Setting, rank: int, world: int, store: str) -> Iterator[int]:
+def run_ddp_loop(setting: Setting, rank: int, world: int, store: str) -> Iterator[int]:
     """Train one rank on the CPU like PyTorch's DDP and classifier tutorials. Yield the number of finished steps.
 
-    If `store` is empty, the ranks connect through torchrun's environment variables. Otherwise it is the path of a file
-    through which they connect.
+    `store` is the path of a file through which the ranks connect. If it is "", torchrun's environment variables are
+    used instead.
     """
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
@@ -186,11 +183,11 @@ def ddp_loop(setting: Setting, rank: int, world: int, store: str) -> Iterator[in
 
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     dist.init_process_group("gloo", init_method=f"file://{store}" if store else "env://", rank=rank, world_size=world)
-    dataset = folder_loader(setting, 0).dataset
+    dataset = create_folder_loader(setting, 0).dataset
     sampler: DistributedSampler[Any] = DistributedSampler(dataset, shuffle=True)
     loader = DataLoader(dataset, setting.batch // world, sampler=sampler, num_workers=1, drop_last=True)
     model = DistributedDataParallel(create_model(setting))
-    criterion, optimizer = nn.CrossEntropyLoss(), sgd(model)
+    criterion, optimizer = nn.CrossEntropyLoss(), create_sgd(model)
     done, running_loss = 0, 0.0
     try:
         for epoch in range(1 << 30):
@@ -207,14 +204,14 @@ def ddp_loop(setting: Setting, rank: int, world: int, store: str) -> Iterator[in
         dist.destroy_process_group()
 
 
-def ddp_rate(setting: Setting, rank: int, store: str, *, world: int, warm: int, steps: int) -> float:
-    """Run one rank and return the images per second of all `world` ranks together.
+def measure_ddp_rate(setting: Setting, rank: int, store: str, *, world: int, warm: int, steps: int) -> float:
+    """Train one rank and measure the images per second of all `world` ranks together.
 
-    They are measured over `steps` steps after `warm` warm-up steps. `ddp_loop` describes `rank` and `store`.
+    The speed is measured over `steps` steps after `warm` warm-up steps. `store` is passed to `run_ddp_loop`.
     """
     torch.set_num_threads(1)
     start = 0.0
-    for done in ddp_loop(setting, rank, world, store):
+    for done in run_ddp_loop(setting, rank, world, store):
         if done == warm:
             start = time.perf_counter()
         if done == warm + steps:

@@ -25,8 +25,12 @@ _COLLECTIVES = (
 )  # fmt: skip
 
 
-def prepare(spec: WorkerSpec) -> None:
-    """Record the collectives of this rank, and simulate a different GPU, speed, disk and arithmetic on rank 1."""
+def simulate_unequal_machines(spec: WorkerSpec) -> None:
+    """Record this rank's collectives, and make the ranks differ as if they ran on different machines.
+
+    The ranks report different types of GPUs. Rank 1 has no bf16, is slower, can't read the first image, and gets other
+    validation metrics.
+    """
     for name in _COLLECTIVES:
         setattr(dist, name, partial(_record, _file(Path(spec.run_folder), spec.rank), getattr(dist, name)))
     tensor_parallel.gpu_type = lambda _: f"GPU type {spec.rank}"
@@ -56,8 +60,8 @@ def prepare(spec: WorkerSpec) -> None:
     FileImages.load = load_some  # type: ignore[method-assign]
 
 
-def collectives(folder: Path, rank: int) -> list[str]:
-    """Return the collectives that a rank called, in order, with the shapes of their tensors."""
+def read_collectives(folder: Path, rank: int) -> list[str]:
+    """Return the collectives that a rank has called, in order, with the dtypes and shapes of their tensors."""
     return _file(folder, rank).read_text().splitlines()
 
 

@@ -17,16 +17,16 @@ WAITING = {
 """Functions that make the host wait until the GPU has computed their result, except indexing with a mask."""
 
 
-class Waits(TorchFunctionMode):
+class WaitCounter(TorchFunctionMode):
     """Counter of calls that make the host wait for a GPU.
 
     Attributes:
-        places: Number of calls from each line outside torch. Keys are the file, the line number and the text of the line.
+        counts: Number of calls from each line outside torch. Keys are (file, line number, text of the line).
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.places: Counter[tuple[str, int | None, str | None]] = Counter()
+        self.counts: Counter[tuple[str, int | None, str | None]] = Counter()
 
     def __torch_function__(self, function: Any, types: Any, given: Any = (), options: Any = None) -> Any:
         is_selection = function is Tensor.__getitem__ or (
@@ -36,5 +36,5 @@ class Waits(TorchFunctionMode):
         is_mask = any(isinstance(part, Tensor) and part.dtype == torch.bool for part in parts)
         if function in WAITING or is_mask:
             place = next(each for each in reversed(traceback.extract_stack()[:-1]) if "/torch/" not in each.filename)
-            self.places[place.filename, place.lineno, place.line] += 1
+            self.counts[place.filename, place.lineno, place.line] += 1
         return function(*given, **options or {})

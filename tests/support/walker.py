@@ -80,12 +80,12 @@ class Walker:
         for module in BORDERS:
             patch.setattr(f"{module}.in_background", partial(self._request, module))
         patch.setattr(termination, "end_process", partial(self._request, "end process"))
-        patch.setattr(JsonLinesProcess, "run", partialmethod(_run, self))
+        patch.setattr(JsonLinesProcess, "run", partialmethod(_record_request, self))
         patch.setattr(QDesktopServices, "openUrl", lambda url: self._request(f"open {url.toString()}") or True)
         write = Settings.set
 
         def set_value(settings: Settings, key: str, value: Any) -> None:
-            self.record(f"setting {key} = {_summary(value)}")
+            self.record(f"setting {key} = {_summarize(value)}")
             write(settings, key, value)
 
         patch.setattr(Settings, "set", set_value)
@@ -101,7 +101,7 @@ class Walker:
         """Call `act`, and return descriptions of all effects that occur before it returns."""
         for popup in self._popups():
             popup.close()
-        state, job, lines = self._state(), self._job(), self._lines()
+        state, job, lines = self._describe_visible_page(), self._form_values(), self._page_lines()
         before = set(self._popups())
         clipboard = QApplication.clipboard()
         clipboard.clear()
@@ -112,39 +112,39 @@ class Walker:
             self._records = False
         for popup in self._popups():
             if popup not in before:
-                self.effects.append(f"opens {type(popup).__name__} “{popup.windowTitle()}”{_file_mode(popup)}")
+                self.effects.append(f"opens {type(popup).__name__} “{popup.windowTitle()}”{_describe_file_mode(popup)}")
                 popup.close()
         self.effects += _shorten_effects(
-            [f"job {name} = {value}" for name, value in self._job().items() if job[name] != value]
+            [f"job {name} = {value}" for name, value in self._form_values().items() if job[name] != value]
         )
-        if self._state() != state:
-            self.effects.append(f"shows {self._state()}")
+        if self._describe_visible_page() != state:
+            self.effects.append(f"shows {self._describe_visible_page()}")
         elif isValid(self._page):
-            self.effects += _shorten_effects([f"displays {line}" for line in self._new_lines(lines)])
+            self.effects += _shorten_effects([f"displays {line}" for line in self._list_new_lines(lines)])
         if clipboard.text():
-            self.effects.append(f"copies {_summary(clipboard.text())}")
+            self.effects.append(f"copies {_summarize(clipboard.text())}")
         return list(dict.fromkeys(self.effects))
 
     def _popups(self) -> list[QWidget]:
-        return [popup for popup in _popups() if popup is not self._page]
+        return [popup for popup in _find_popups() if popup is not self._page]
 
-    def _job(self) -> dict[str, str]:
+    def _form_values(self) -> dict[str, str]:
         """Return the values of all fields of the form."""
-        return {name: _summary(value) for name, value in self.window.form.values().items()}
+        return {name: _summarize(value) for name, value in self.window.form.values().items()}
 
-    def _lines(self) -> dict[str, None]:
+    def _page_lines(self) -> dict[str, None]:
         """Return the contents of the page."""
         return dict.fromkeys(list_contents(self._page, with_roles=False))
 
-    def _new_lines(self, before: dict[str, None]) -> list[str]:
-        """Return the new lines of the page without their descriptions, since some of these vary.
+    def _list_new_lines(self, before: dict[str, None]) -> list[str]:
+        """Return the lines of the page that aren't in `before`, without accessible descriptions and tool tips.
 
-        Tiles with live measurements are left out.
+        Some descriptions vary between tests. Tiles are left out, because they show live measurements.
         """
-        changed = [line for line in self._lines() if line not in before and not line.startswith("Tile")]
-        return [_plain(re.split(r" [(\[]", line)[0]) for line in changed]
+        changed = [line for line in self._page_lines() if line not in before and not line.startswith("Tile")]
+        return [_simplify(re.split(r" [(\[]", line)[0]) for line in changed]
 
-    def _state(self) -> str:
+    def _describe_visible_page(self) -> str:
         """Return the name of the visible page, with the titles of its current tabs."""
         page = self.window.pages.currentWidget()
         views = [tabs.tabText(tabs.currentIndex()) for tabs in page.findChildren(QTabBar) if tabs.isVisible()]
@@ -153,38 +153,39 @@ class Walker:
     def walk(self, page: QWidget, show: Callable[[], QWidget], untried: Collection[str] = ()) -> Iterator[str]:
         """Use every control on a page that hasn't been used before, and yield a line for each action that has effects.
 
-        `show` shows the page again if an action left it. The controls with the names `untried` are left out.
+        `show` shows the page again after an action that has opened another page. Controls named in `untried` are left
+        out.
         """
         self._page = page
-        self._connect()
+        self._connect_signals()
         for control in page.findChildren(QWidget):
             if not isValid(control) or not control.isVisible() or not control.isEnabled():
                 continue
             if isinstance(control.parent(), QTabBar):  # closes a tab, and with it the page
                 continue
-            name = f"{type(control).__name__} “{_plain(_name(control))}” in {_owner(control)}"
+            name = f"{type(control).__name__} “{_simplify(_get_name(control))}” in {_get_owner_name(control)}"
             if name in self._pressed or name in untried:
                 continue
-            for act, entry, undo in list(_acts(control)):
+            for act, entry, undo in list(_list_actions(control)):
                 self._pressed.add(name)
-                state = self._state()
-                images = self._images_except(control) if isinstance(control, _RANGES) else {}
+                state = self._describe_visible_page()
+                images = self._grab_images(control) if isinstance(control, _RANGES) else {}
                 effects = self.press(act)
                 if images and isValid(control) and all(effect.startswith("displays") for effect in effects):
-                    now = self._images_except(control)
+                    now = self._grab_images(control)
                     effects += [f"redraws {title}" for title, image in images.items() if now.get(title) != image]
                 if effects:
                     yield f"{name}{entry}: {'; '.join(effects)}"
                 if undo is not None and isValid(control):
                     undo()
-                if self._state() != state:
+                if self._describe_visible_page() != state:
                     show()
-                    self._connect()
+                    self._connect_signals()
 
-    def _images_except(self, control: QWidget) -> dict[str, QImage]:
-        """Return the images of the page's innermost custom widgets, by class and name, without those that hold `control`.
+    def _grab_images(self, control: QWidget) -> dict[str, QImage]:
+        """Return images of the page's innermost `gui` widgets, by class and name. Widgets with `control` are left out.
 
-        They show effects that are neither texts nor signals, such as the size of images.
+        Differences between such images are effects that are neither texts nor signals, such as the size of thumbnails.
         """
         custom = [
             each
@@ -192,10 +193,10 @@ class Walker:
             if each.isVisible() and type(each).__module__.startswith("gui.") and not each.isAncestorOf(control)
         ]
         innermost = [each for each in custom if not any(each.isAncestorOf(other) for other in custom if other != each)]
-        return {f"{type(each).__name__} “{_plain(_name(each))}”": each.grab().toImage() for each in innermost}
+        return {f"{type(each).__name__} “{_simplify(_get_name(each))}”": each.grab().toImage() for each in innermost}
 
-    def _connect(self) -> None:
-        """Connect the signals of all objects that have been created since the last call."""
+    def _connect_signals(self) -> None:
+        """Record the signals of all `gui` objects that have been created since the last call."""
         for each in self.window.findChildren(QObject):
             if (
                 not type(each).__module__.startswith("gui.")
@@ -206,38 +207,38 @@ class Walker:
             each.setProperty("is_recorded", True)
             kind = type(each)
             if kind not in self._signals:
-                self._signals[kind] = list(_own_signals(each))
+                self._signals[kind] = list(_find_signals(each))
             for signal in self._signals[kind]:
                 name = signal.name().toStdString()
                 title = f"{kind.__name__}.{name}"
                 self._heard[title] = self._heard.get(title, False) or each.isSignalConnected(signal)
                 getattr(each, name).connect(partial(self._on_signal, title))
 
-    def unheard(self) -> list[str]:
-        """Return the signals of `gui` classes that nothing else is connected to in any of their objects."""
+    def unconnected_signals(self) -> list[str]:
+        """Return the signals of `gui` classes that have no connection in any object, except those to the recorder."""
         return sorted(title for title, is_heard in self._heard.items() if not is_heard)
 
     def _on_signal(self, name: str, *arguments: Any) -> None:
-        self.record(f"{name}({', '.join(map(_summary, arguments))})")
+        self.record(f"{name}({', '.join(map(_summarize, arguments))})")
 
 
-def _run(
+def _record_request(
     process: JsonLinesProcess, walker: Walker, arguments: Sequence[str] = (), stdin: bytes = b"", first: object = None
 ) -> None:
     """Record the request of a child process instead of starting it. This replaces `JsonLinesProcess.run`."""
-    walker.record(f"request {type(process).__name__} {_summary(list(arguments))} {_plain_values(stdin)}")
+    walker.record(f"request {type(process).__name__} {_summarize(list(arguments))} {_format_request(stdin)}")
 
 
 Act = tuple[Callable[[], object], str, Callable[[], object] | None]
 """Way to use a control: the action, its name, and a function that restores the state before it."""
 
 
-def _acts(control: QWidget) -> Iterator[Act]:
-    """Yield each way to use a control."""
+def _list_actions(control: QWidget) -> Iterator[Act]:
+    """Yield each way to use a control, such as a click, a step, an entry of its menu or a double click."""
     menu = control.menu() if isinstance(control, QToolButton | QPushButton) else None
     if menu is not None:
         menu.aboutToShow.emit()
-        yield from _entries(menu)
+        yield from _list_menu_actions(menu)
     elif isinstance(control, QAbstractButton):
         yield control.click, "", control.click if control.isCheckable() else None
     elif isinstance(control, QComboBox) and control.count() > 1:
@@ -256,7 +257,7 @@ def _acts(control: QWidget) -> Iterator[Act]:
         yield partial(control.triggerAction, forward), " > step", partial(control.triggerAction, back)
     elif isinstance(control, QLineEdit) and not isinstance(control.parent(), QAbstractSpinBox | QComboBox):
         if not control.isReadOnly():
-            yield partial(_type, control, TYPED), f" > {TYPED}", partial(_type, control, control.text())
+            yield partial(_type_text, control, TYPED), f" > {TYPED}", partial(_type_text, control, control.text())
     else:
         if isinstance(control, QAbstractItemView) and control.model() is not None and control.model().rowCount():
             first = control.model().index(0, 0, control.rootIndex())
@@ -269,8 +270,8 @@ def _acts(control: QWidget) -> Iterator[Act]:
             yield partial(control.activated.emit, first), " > Return", None
         for action in control.actions():
             if action.isEnabled() and not action.isSeparator():
-                yield action.trigger, f" > {_plain(action.text())}", None
-        yield from _context_entries(control)
+                yield action.trigger, f" > {_simplify(action.text())}", None
+        yield from _list_context_actions(control)
 
 
 def _choose(box: QComboBox, index: int) -> None:
@@ -278,7 +279,7 @@ def _choose(box: QComboBox, index: int) -> None:
     box.activated.emit(index)
 
 
-def _type(line: QLineEdit, text: str) -> None:
+def _type_text(line: QLineEdit, text: str) -> None:
     """Replace a text with the keyboard and finish editing."""
     line.selectAll()
     QTest.keyClick(line, Qt.Key.Key_Delete)
@@ -287,8 +288,8 @@ def _type(line: QLineEdit, text: str) -> None:
     line.editingFinished.emit()
 
 
-def _context_entries(control: QWidget) -> Iterator[Act]:
-    """Yield the entries of a widget's context menu. The standard menus of Qt's text widgets are left out."""
+def _list_context_actions(control: QWidget) -> Iterator[Act]:
+    """Yield the actions in a widget's context menu. The standard menus of Qt's text widgets are left out."""
     position = control.rect().center()
     if isinstance(control, QAbstractItemView):
         position = control.visualRect(control.currentIndex()).center()
@@ -300,30 +301,30 @@ def _context_entries(control: QWidget) -> Iterator[Act]:
         request = partial(control.contextMenuEvent, event)
     else:
         return
-    before = set(_popups())
+    before = set(_find_popups())
     request()
-    for popup in _popups():
+    for popup in _find_popups():
         if popup not in before:
             if isinstance(popup, QMenu):
-                yield from _entries(popup)
+                yield from _list_menu_actions(popup)
             popup.close()
 
 
-def _entries(menu: QMenu, path: str = "") -> Iterator[Act]:
+def _list_menu_actions(menu: QMenu, path: str = "") -> Iterator[Act]:
     for action in menu.actions():
-        name = f"{path} > {_plain(action.text())}"
+        name = f"{path} > {_simplify(action.text())}"
         if action.menu() is not None:
-            yield from _entries(action.menu(), name)
+            yield from _list_menu_actions(action.menu(), name)
         elif not action.isSeparator() and action.isEnabled():
             yield action.trigger, name, None
 
 
-def _name(control: QWidget) -> str:
-    """Return a control's accessible name. Without one, return what a screen reader says, for example a button's text."""
+def _get_name(control: QWidget) -> str:
+    """Return a control's accessible name, or the name that a screen reader derives, for example from a button's text."""
     return control.accessibleName() or spoken_name(control)
 
 
-def _owner(control: QWidget) -> str:
+def _get_owner_name(control: QWidget) -> str:
     """Return the class name of a control's nearest parent whose class is defined in `gui`."""
     parent = control.parentWidget()
     while parent is not None and not type(parent).__module__.startswith("gui."):
@@ -331,25 +332,25 @@ def _owner(control: QWidget) -> str:
     return type(parent).__name__
 
 
-def _file_mode(popup: QWidget) -> str:
-    """Return which files a file dialog accepts, and "" for other widgets."""
+def _describe_file_mode(popup: QWidget) -> str:
+    """Return the file mode and name filters of a file dialog, or "" for other widgets."""
     return f" {popup.fileMode().name} {popup.nameFilters()}" if isinstance(popup, QFileDialog) else ""
 
 
-def menu_lines(menu: QMenu) -> Iterator[str]:
-    """Yield the entries of each group of a menu in a line, followed by those of its submenus."""
+def list_menu_lines(menu: QMenu) -> Iterator[str]:
+    """Yield a line with the entries of each group in a menu, followed by the lines of its submenus."""
     groups: list[list[str]] = [[]]
     for action in menu.actions():
         groups += [[]] if action.isSeparator() else []
-        groups[-1] += [] if action.isSeparator() else [_plain(action.text())]
-    yield from (f"{_plain(menu.title())}: {', '.join(group)}" for group in groups)
+        groups[-1] += [] if action.isSeparator() else [_simplify(action.text())]
+    yield from (f"{_simplify(menu.title())}: {', '.join(group)}" for group in groups)
     for action in menu.actions():
         if action.menu() is not None:
-            yield from menu_lines(action.menu())
+            yield from list_menu_lines(action.menu())
 
 
-def timers(window: QWidget) -> list[str]:
-    """Return the interval of each timer that a `gui` object keeps."""
+def list_timers(window: QWidget) -> list[str]:
+    """Return a line with the name and interval of each timer that is an attribute of its parent."""
     found = set()
     for timer in window.findChildren(QTimer):
         owner = timer.parent()
@@ -363,12 +364,12 @@ def _shorten_effects(effects: list[str]) -> list[str]:
     return effects[:MAX_CHANGES] + ([f"{len(effects) - MAX_CHANGES} more"] if len(effects) > MAX_CHANGES else [])
 
 
-def _plain(text: str) -> str:
+def _simplify(text: str) -> str:
     return " ".join(text.replace("&", "").split())[:MAX_CHARACTERS]
 
 
-def _own_signals(each: QObject) -> Iterator[QMetaMethod]:
-    """Yield all public signals of an object that `gui` classes declare."""
+def _find_signals(each: QObject) -> Iterator[QMetaMethod]:
+    """Yield the public signals of an object that its `gui` classes declare."""
     meta = each.metaObject()
     of_qt = meta
     while not (of_qt.className() or "").startswith("Q"):
@@ -381,12 +382,12 @@ def _own_signals(each: QObject) -> Iterator[QMetaMethod]:
                 yield method
 
 
-def _popups() -> list[QWidget]:
+def _find_popups() -> list[QWidget]:
     return [each for each in QApplication.topLevelWidgets() if each.isVisible() and not isinstance(each, MainWindow)]
 
 
-def _plain_values(stdin: bytes) -> str:
-    """Return the simple values of a request, without those of its job."""
+def _format_request(stdin: bytes) -> str:
+    """Format the values of a JSON request. Nested objects and fields of the job are left out."""
     values = json.loads(stdin) if stdin else {}
     return str(
         {
@@ -397,28 +398,30 @@ def _plain_values(stdin: bytes) -> str:
     )
 
 
-def _summary(value: Any) -> str:
+def _summarize(value: Any) -> str:
     if isinstance(value, float) and value > YEAR_2001:
         return "time"
     if value is None or isinstance(value, bool | int | float | str):
         without_paths = re.sub(r"(?<!\w)/[\w.-]+/[\w./-]*", "…", repr(value))
         return re.sub(r"\s+", " ", without_paths)[:MAX_CHARACTERS]
     if isinstance(value, list | tuple):
-        return f"{type(value).__name__}[{', '.join(map(_summary, value[:3]))}{', …' if len(value) > 3 else ''}]"
+        return f"{type(value).__name__}[{', '.join(map(_summarize, value[:3]))}{', …' if len(value) > 3 else ''}]"
     return (
-        f"{type(value).__name__}({', '.join(_set_fields(value))})" if _defaults(type(value)) else type(value).__name__
+        f"{type(value).__name__}({', '.join(_list_changed_fields(value))})"
+        if _get_defaults(type(value))
+        else type(value).__name__
     )
 
 
-def _set_fields(value: Any) -> Iterator[str]:
-    """Yield the simple fields of a struct or dataclass that differ from their defaults."""
-    for name, default in _defaults(type(value)).items():
+def _list_changed_fields(value: Any) -> Iterator[str]:
+    """Yield the numbers and texts in a struct or dataclass that differ from their defaults, as "name=value"."""
+    for name, default in _get_defaults(type(value)).items():
         field = getattr(value, name)
         if isinstance(field, bool | int | float | str) and field != default:
-            yield f"{name}={_summary(field)}"
+            yield f"{name}={_summarize(field)}"
 
 
-def _defaults(kind: type) -> dict[str, Any]:
+def _get_defaults(kind: type) -> dict[str, Any]:
     """Return the default of each field of a struct or dataclass."""
     if issubclass(kind, msgspec.Struct):
         return {field.name: field.default for field in msgspec.structs.fields(kind)}

@@ -19,9 +19,10 @@ OpenWindow = Callable[[], MainWindow]
 
 
 class ShowWidget(Protocol):
-    """Function that shows a widget until the end of the test, by default in its own size.
+    """Type of the fixture `show_widget`: function that shows a widget until the end of the test, and returns it.
 
-    It is the type of the fixture `show_widget`. `close` ends the widget's background work before the widget is closed.
+    Without `width` and `height`, the widget has its preferred size. `close` is called with the widget before the widget
+    is closed, to end its background work.
     """
 
     def __call__(
@@ -30,11 +31,11 @@ class ShowWidget(Protocol):
 
 
 @contextmanager
-def built_before_styling(app: QApplication) -> Iterator[None]:
+def suspend_style_sheet(app: QApplication) -> Iterator[None]:
     """Remove the application's style sheet while the block builds widgets, and restore it afterwards.
 
-    The program does the same. Otherwise Qt would style each part of a window whenever its parent changes, which takes
-    three times as long.
+    Footplate builds its window in the same way. Otherwise, Qt would style each part of a window whenever its parent
+    changes, and building the window would take three times as long.
     """
     sheet = app.styleSheet()
     app.setStyleSheet("")
@@ -44,12 +45,12 @@ def built_before_styling(app: QApplication) -> Iterator[None]:
         app.setStyleSheet(sheet)
 
 
-def visible_text(widget: QWidget) -> str:
+def join_visible_texts(widget: QWidget) -> str:
     """Return the texts of the visible labels in `widget`, one per line."""
     return "\n".join(label.text() for label in widget.findChildren(QLabel) if label.isVisible())
 
 
-def button(widget: QWidget, name: str) -> QAbstractButton:
+def find_button(widget: QWidget, name: str) -> QAbstractButton:
     """Return the first visible button whose accessible name or text starts with `name`."""
     buttons = (each for each in widget.findChildren(QAbstractButton) if each.isVisible())
     return next(each for each in buttons if (each.accessibleName() or each.text().replace("&", "")).startswith(name))
@@ -60,13 +61,13 @@ def is_right_of(widget: QWidget, other: QWidget) -> bool:
     return widget.mapToGlobal(QPoint()).x() > other.mapToGlobal(other.rect().topRight()).x()
 
 
-def column_texts(model: QAbstractItemModel, column: int) -> list[str]:
+def list_column_texts(model: QAbstractItemModel, column: int) -> list[str]:
     """Return the texts of a column from top to bottom."""
     return [model.index(row, column).data() for row in range(model.rowCount())]
 
 
 def scroll(viewport: QWidget, place: QPointF, notches: int) -> None:
-    """Turn the mouse wheel over a position in a widget."""
+    """Send `viewport` a wheel event at position `place`. Positive `notches` turn the wheel away from the user."""
     event = QWheelEvent(
         place,
         QPointF(viewport.mapToGlobal(place.toPoint())),

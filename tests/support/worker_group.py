@@ -46,8 +46,8 @@ INFERENCE = (
 class StartRequest(msgspec.Struct, tag=True):
     """Request to start a worker.
 
-    The worker sets `environment`, calls `prepare` ("module:function"), and then trains, or calls `worker` if it is
-    given. It fails when it writes a file larger than `file_limit_bytes`.
+    The worker sets the `environment` variables and calls `prepare` ("module:function", or "" for none). It then calls
+    `worker`, or trains if `worker` is "". It fails when it writes a file larger than `file_limit_bytes`.
     """
 
     spec: WorkerSpec
@@ -58,7 +58,7 @@ class StartRequest(msgspec.Struct, tag=True):
     worker: str = ""
 
 
-class Call(msgspec.Struct, tag=True):
+class CallRequest(msgspec.Struct, tag=True):
     """Request to call `function` ("module:function") in a new process. Arguments and result are JSON values."""
 
     function: str
@@ -66,8 +66,8 @@ class Call(msgspec.Struct, tag=True):
     environment: dict[str, str]
 
 
-class Preload(msgspec.Struct, tag=True):
-    """Request to import modules, so that the workers forked later need not import them."""
+class PreloadRequest(msgspec.Struct, tag=True):
+    """Request to import modules in the forking process, so that later workers needn't import them."""
 
     modules: tuple[str, ...]
 
@@ -94,16 +94,15 @@ class Forker:
         return self._process.pid
 
     def start(self, request: StartRequest) -> tuple[socket.socket, int]:
-        """Start a worker. Return its channel, and a pipe (file descriptor) that delivers its exit code as a byte."""
+        """Start a worker. Return its channel, and the file descriptor of a pipe that delivers its exit code as a byte."""
         worker_end, forker_end = socket.socketpair()
         with forker_end:
             return worker_end, self._start(request, forker_end)[1]
 
     def spawn(self, spec: WorkerSpec, worker: str, channel: socket.socket, _log: Path) -> ForkedWorker:
-        """Start a worker by having the helper process fork it.
+        """Fork a worker from the controlled process. Replaces `worker_process._spawn`, which starts an interpreter.
 
-        The test process has threads, so forking it would be unsafe. Replaces `worker_process._spawn`, which starts a
-        new interpreter.
+        Forking the test process itself would be unsafe, because it has threads.
         """
         request = StartRequest(spec, False, None, os.environ | worker_environment(spec), self.prepare, worker)
         return ForkedWorker(*self._start(request, channel))
@@ -117,7 +116,7 @@ class Forker:
         with channel, channel.makefile("rb") as replies:
             with forker_end:
                 name = f"{function.__module__}:{function.__name__}"
-                pid, end = self._start(Call(name, list(arguments), dict(environment)), forker_end)
+                pid, end = self._start(CallRequest(name, list(arguments), dict(environment)), forker_end)
             channel.settimeout(120)
             try:
                 reply = replies.read()
@@ -132,12 +131,12 @@ class Forker:
         return answer["result"]
 
     def preload(self, *modules: str) -> None:
-        """Import modules for all later workers."""
-        self._socket.send(msgspec.json.encode(Preload(modules)))
+        """Import modules in the controlled process, so that later workers needn't import them."""
+        self._socket.send(msgspec.json.encode(PreloadRequest(modules)))
         self._socket.recv(16)
 
-    def _start(self, request: StartRequest | Call, channel: socket.socket) -> tuple[int, int]:
-        """Start a worker or call. Return its process id, and a pipe that delivers its exit code."""
+    def _start(self, request: StartRequest | CallRequest, channel: socket.socket) -> tuple[int, int]:
+        """Fork a process for a request. Return its process id, and the file descriptor of a pipe for its exit code."""
         ends, begins = os.pipe()
         socket.send_fds(self._socket, [msgspec.json.encode(request)], [channel.fileno(), begins])
         os.close(begins)
@@ -169,7 +168,7 @@ class ForkedWorker:
 
 
 class WorkerGroup:
-    """All workers of a run, each with `threads` intra-op threads.
+    """Running workers of a job, each with `threads` intra-op threads.
 
     `datasets` maps a rank to its dataset, if it differs from the job's. `messages` collects pairs (rank, message) in
     order of arrival, without heartbeats.
@@ -253,12 +252,12 @@ class WorkerGroup:
         """Read all remaining messages and return the exit codes of the workers. The code of a killed worker is None."""
         try:
             self.read(None, seconds)
-            return self.codes()
+            return self.wait_for_exit_codes()
         finally:
             self.close()
 
-    def codes(self) -> list[int | None]:
-        """Wait until all workers have exited, and return their exit codes."""
+    def wait_for_exit_codes(self) -> list[int | None]:
+        """Wait until all workers have exited, and return their exit codes by rank. The code of a killed worker is None."""
         codes: list[int | None] = []
         for end in self._ends:
             code = os.read(end, 1)
@@ -268,13 +267,13 @@ class WorkerGroup:
         return codes
 
     def close(self) -> None:
-        """Close the channels, which ends the workers. Can be called repeatedly."""
+        """Close the channels, and wait until the workers have exited. Can be called repeatedly."""
         if not self._ends:
             return
         for worker_end in self.sockets:
             worker_end.close()
         self._selector.close()
-        self.codes()
+        self.wait_for_exit_codes()
         while self._ends:
             os.close(self._ends.pop())
 
@@ -298,7 +297,7 @@ class WorkerGroup:
         return done
 
     def checkpoint(self, name: str = "last.pt") -> dict[str, Any]:
-        """Load a checkpoint of the run."""
+        """Load the checkpoint `name` of the run to main memory."""
         import torch
 
         content: dict[str, Any] = torch.load(self.folder / "checkpoints" / name, map_location="cpu", weights_only=True)
@@ -315,8 +314,8 @@ def _fork_on_demand(requests: socket.socket) -> None:
         line, descriptors, _, _ = socket.recv_fds(requests, 1 << 20, 2)
         if not line:
             return
-        request = msgspec.json.decode(line, type=StartRequest | Call | Preload)
-        if isinstance(request, Preload):
+        request = msgspec.json.decode(line, type=StartRequest | CallRequest | PreloadRequest)
+        if isinstance(request, PreloadRequest):
             imports.import_all(request.modules)
             requests.send(b"done")
             continue
@@ -325,25 +324,25 @@ def _fork_on_demand(requests: socket.socket) -> None:
             requests.close()
             os.environ.update(request.environment)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            if isinstance(request, Call):
-                _answer(request, descriptors[0])
+            if isinstance(request, CallRequest):
+                _answer_call(request, descriptors[0])
             _work(request, *descriptors)
         requests.send(b"%d" % pid)
         for descriptor in descriptors:
             os.close(descriptor)
 
 
-def _function(name: str) -> Callable[..., Any]:
+def _import_function(name: str) -> Callable[..., Any]:
     """Import a function by its name ("module:function")."""
     module, _, function = name.partition(":")
     found: Callable[..., Any] = getattr(importlib.import_module(module), function)
     return found
 
 
-def _answer(call: Call, channel: int) -> None:
+def _answer_call(call: CallRequest, channel: int) -> None:
     """Send the result of a call, or its traceback, and exit."""
     try:
-        reply = {"result": _function(call.function)(*call.arguments)}
+        reply = {"result": _import_function(call.function)(*call.arguments)}
     except Exception:
         reply = {"error": traceback.format_exc()}
     with socket.socket(fileno=channel) as replies:
@@ -362,7 +361,7 @@ def _work(request: StartRequest, channel: int, end: int) -> None:
         if request.file_limit_bytes is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (request.file_limit_bytes, resource.RLIM_INFINITY))
         if request.prepare:
-            _function(request.prepare)(request.spec)
+            _import_function(request.prepare)(request.spec)
         if request.worker:
             os.setpgid(0, 0)
             code = run_worker(request.spec, request.worker, socket.socket(fileno=channel))

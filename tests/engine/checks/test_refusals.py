@@ -21,7 +21,7 @@ from tests.gui.sources.written_runs import write_run
 from tests.support.cases import mark_long_cases
 from tests.support.nvml_profiles import MACHINES, Machine, consumer_gpu
 from tests.support.nvml_stub import NvmlStub, Profile, gpu_profile, instance_uuid_of, uuid_of
-from tests.support.torch_builds import torch_build
+from tests.support.torch_builds import write_torch_build
 
 OLD_DRIVER = {"driver_version": "570.86.15", "cuda_version": 12080}
 PROBED: dict[str, Any] = {"sum": 2.0, "cuda": True}
@@ -82,7 +82,7 @@ def test_doctor_fails_without_usable_gpu(stubbed: NvmlStub, case: str) -> None:
 @pytest.mark.long
 def test_doctor_fails_for_a_cpu_build_of_torch(stubbed: NvmlStub, tmp_path: Path) -> None:
     stubbed.write([gpu_profile(0)])
-    path = os.pathsep.join((str(torch_build(tmp_path / "cpu", "2.15.0+cpu")), str(ROOT)))
+    path = os.pathsep.join((str(write_torch_build(tmp_path / "cpu", "2.15.0+cpu")), str(ROOT)))
     answer = footplate("doctor", PYTHONPATH=path)
     assert "PyTorch: computes on the CPU" in answer.out
     (line,) = training_lines(answer)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.checks.torch_support import TorchBuild, installed_torch
-from tests.support.torch_builds import torch_build
+from tests.support.torch_builds import write_torch_build
 
 ROOT = Path(__file__).parents[3]
 READ = (
@@ -42,7 +42,7 @@ def test_installed_torch_equals_imported_torch() -> None:
     ],
 )
 def test_installed_torch_reads_files_without_import(tmp_path: Path, build: TorchBuild) -> None:
-    assert read_with(torch_build(tmp_path, *build)) == str(build)
+    assert read_with(write_torch_build(tmp_path, *build)) == str(build)
 
 
 def test_installed_torch_is_none_without_torch(tmp_path: Path) -> None:

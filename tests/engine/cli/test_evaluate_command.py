@@ -16,11 +16,11 @@ from engine.contract.inference.evaluation import Comparison
 from engine.runs.evaluations import compare, compute_mcnemar_test, read_evaluations
 from engine.runs.folder import RunFolder
 from tests.engine.cli.terminal import footplate_here
-from tests.support.trained_runs import Trained, make_colors
+from tests.support.trained_runs import TrainedRun, make_colors
 
 
 @pytest.mark.usefixtures("inference_in_this_process")
-def test_evaluate_prints_and_saves_the_result(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_evaluate_prints_and_saves_the_result(trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
     run = RunFolder(shutil.copytree(trained("classification").run.path, tmp_path / "run"))
     folder = make_colors(tmp_path / "other", {"test": 3})
     broken = folder / "test" / "red" / "=broken.png"

@@ -11,7 +11,7 @@ from engine.contract.inference.prediction import PREDICTED, PREDICTIONS_FILE
 from engine.runs.evaluations import read_evaluations
 from tests.engine.cli.terminal import footplate
 from tests.support.consent import permit_model_file
-from tests.support.trained_runs import COUNTING, DATASETS, train
+from tests.support.trained_runs import COUNTING, DATASETS, train_small_model
 from tests.support.worker_group import Forker
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -31,7 +31,7 @@ def source_of(dataset: Path, task: str) -> Path:
 @pytest.mark.parametrize("task", list(DATASETS))
 def test_commands_serve_every_task(task: str, forker: Forker, tmp_path: Path) -> None:
     permit_model_file(COUNTING)
-    trained = train(forker, tmp_path, task)
+    trained = train_small_model(forker, tmp_path, task)
     run, source = str(trained.run.path), source_of(Path(trained.job.data.dataset), task)
     last = ("--checkpoint", "last")
 

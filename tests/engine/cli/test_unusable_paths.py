@@ -13,7 +13,7 @@ import pytest
 from engine.contract.hosts import Host, put_host
 from tests.engine.cli.terminal import footplate_here
 from tests.support.nobody import find_files_as_nobody
-from tests.support.trained_runs import Trained
+from tests.support.trained_runs import TrainedRun
 from tests.support.worker_group import Forker
 
 pytestmark = pytest.mark.usefixtures("cached_children", "inference_in_this_process")
@@ -59,7 +59,7 @@ OUTPUTS = {
 """Command lines that write a file or folder in a folder, and the names that messages have for it."""
 
 
-def run_invalid(line: str, path: Path, trained: Callable[[str], Trained], tmp_path: Path, name: str) -> str:
+def run_invalid(line: str, path: Path, trained: Callable[[str], TrainedRun], tmp_path: Path, name: str) -> str:
     """Run an invalid command line, check the form of the messages, and return them."""
     of = trained("classification")
     put_host(Host(name=""))
@@ -80,25 +80,25 @@ def run_invalid(line: str, path: Path, trained: Callable[[str], Trained], tmp_pa
 
 
 @pytest.mark.parametrize("line", FOLDERS | FILES | EITHER)
-def test_missing_path_is_named(line: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_missing_path_is_named(line: str, trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
     run_invalid(line, tmp_path / "missing", trained, tmp_path, (FOLDERS | FILES | EITHER)[line])
 
 
 @pytest.mark.parametrize("line", FOLDERS)
-def test_file_instead_of_folder_is_named(line: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_file_instead_of_folder_is_named(line: str, trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     run_invalid(line, tmp_path / "file", trained, tmp_path, FOLDERS[line])
 
 
 @pytest.mark.parametrize("line", FILES)
-def test_folder_instead_of_file_is_named(line: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_folder_instead_of_file_is_named(line: str, trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
     for name in ("folder", "folder.py", "folder.toml"):
         (tmp_path / name).mkdir()
     run_invalid(line, tmp_path / "folder", trained, tmp_path, FILES[line])
 
 
 @pytest.mark.parametrize("line", FOLDERS | FILES | EITHER)
-def test_unreadable_file_is_named(line: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_unreadable_file_is_named(line: str, trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
     """Use FIFOs, which not even root can read as files. A test that hangs has opened one."""
     for name in ("fifo", "fifo.py", "fifo.toml"):
         os.mkfifo(tmp_path / name)
@@ -106,7 +106,7 @@ def test_unreadable_file_is_named(line: str, trained: Callable[[str], Trained], 
 
 
 @pytest.mark.parametrize("line", OUTPUTS)
-def test_output_inside_a_file_is_refused(line: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_output_inside_a_file_is_refused(line: str, trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     assert "permission" not in run_invalid(line, tmp_path / "file", trained, tmp_path, OUTPUTS[line])
 

@@ -32,7 +32,7 @@ from engine.tasks.predictions import Mask, Objects
 from tests.engine.inference.explanation.test_explain import explained, first_image
 from tests.support.cases import mark_long_cases
 from tests.support.hub_models import ALL, CONFIGS, INSTALL, NEEDS_TRANSFORMERS, TINY, make_tiny_model
-from tests.support.trained_runs import Trained, train
+from tests.support.trained_runs import TrainedRun, train_small_model
 from tests.support.worker_group import Forker
 
 pytestmark = NEEDS_TRANSFORMERS
@@ -61,14 +61,14 @@ def registered(forker: Forker) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module", params=mark_long_cases(list(RUNS), ["tiny_dfine", "tiny_mask2former"]))
-def run(request: pytest.FixtureRequest, forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def run(request: pytest.FixtureRequest, forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
     folder, name = tmp_path_factory.mktemp("hub"), request.param
     fields = {"model": name, "learning_rate": 1e-3, "encoder": ""} | RUNS[name]
-    return train(forker, folder, TINY[name].task, prepare=INSTALL, **fields)
+    return train_small_model(forker, folder, TINY[name].task, prepare=INSTALL, **fields)
 
 
 def test_evaluation_repeats_the_validation_and_is_reviewed(
-    run: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: TrainedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bootstrap, "MAX_RESAMPLES", 60)
     folder = Path(shutil.copytree(run.run.path, tmp_path / "run"))
@@ -81,7 +81,7 @@ def test_evaluation_repeats_the_validation_and_is_reviewed(
     assert all(Path(sample.file).is_file() for sample in worst)
 
 
-def test_large_image_is_predicted_in_tiles(run: Trained) -> None:
+def test_large_image_is_predicted_in_tiles(run: TrainedRun) -> None:
     model = Run(run.run.path).load("last", "cpu")
     image = np.random.default_rng(0).integers(0, 256, (200, 250, 3), dtype=np.uint8)
     (found,) = model.predict([image], tile=run.job.data.image_size, overlap=0.2)
@@ -95,7 +95,7 @@ def test_large_image_is_predicted_in_tiles(run: Trained) -> None:
     assert (found.windows is None) == (run.job.task == "detection")
 
 
-def test_video_frames_are_predicted(run: Trained, tmp_path: Path) -> None:
+def test_video_frames_are_predicted(run: TrainedRun, tmp_path: Path) -> None:
     pytest.importorskip("cv2")
     film = tmp_path / "film.mp4"
     with VideoWriter(film, 10.0) as video:
@@ -106,7 +106,7 @@ def test_video_frames_are_predicted(run: Trained, tmp_path: Path) -> None:
     assert [row.path for row in found.rows] == [f"{film}#0", f"{film}#1"]
 
 
-def test_heat_maps_explain_predictions(run: Trained, tmp_path: Path) -> None:
+def test_heat_maps_explain_predictions(run: TrainedRun, tmp_path: Path) -> None:
     image = first_image(Path(run.job.data.dataset))
     result = explained(run, tmp_path / "out", image)
     assert result.images[0].maps

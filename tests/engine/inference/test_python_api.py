@@ -22,7 +22,7 @@ from engine.tasks.predictions import Labels, Lines, Mask, Objects, Prediction, R
 from tests.support.cases import mark_long_cases
 from tests.support.consent import permit_model_file
 from tests.support.plain_models import make_trained_model
-from tests.support.trained_runs import COUNTING, Trained
+from tests.support.trained_runs import COUNTING, TrainedRun
 from tests.support.worker_group import ROOT
 
 KINDS: dict[str, type[Prediction]] = {
@@ -37,7 +37,7 @@ KINDS: dict[str, type[Prediction]] = {
 
 
 def test_guide_examples_work(
-    trained: Callable[[str], Trained],
+    trained: Callable[[str], TrainedRun],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -70,7 +70,7 @@ def noise(height: int, width: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("task", mark_long_cases(KINDS, everyday=["classification", "segmentation", "detection"]))
-def test_results_are_in_image_pixels(task: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_results_are_in_image_pixels(task: str, trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
     run = Run(trained(task).run.path)
     assert "last" in run.checkpoints
     model = run.load("last", device="cpu")
@@ -102,7 +102,7 @@ def test_results_are_in_image_pixels(task: str, trained: Callable[[str], Trained
         assert drawn is None if isinstance(result, Labels) else drawn is not None and drawn.shape == image.shape
 
 
-def test_unreadable_input_is_named(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_unreadable_input_is_named(trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
     with pytest.raises(CannotLoad, match="There is no run"):
         Run(tmp_path / "none")
     model = Run(trained("classification").run.path).load("last", device="cpu")
@@ -116,7 +116,7 @@ def test_unreadable_input_is_named(trained: Callable[[str], Trained], tmp_path: 
         model.predict([tmp_path / "broken.png"])
 
 
-def test_custom_task_returns_its_outputs(trained: Callable[[str], Trained]) -> None:
+def test_custom_task_returns_its_outputs(trained: Callable[[str], TrainedRun]) -> None:
     permit_model_file(COUNTING)
     model = Run(trained("custom").run.path).load("last", device="cpu")
     val = model.task.open_splits(model.job).val

@@ -18,11 +18,11 @@ from engine.runs.evaluations import read_evaluation
 from engine.training.report import Reporter
 from tests.engine.inference.review.test_review import evaluate_run
 from tests.support.specs import make_worker_spec
-from tests.support.trained_runs import Trained
+from tests.support.trained_runs import TrainedRun
 
 
 def test_sample_that_is_gone_is_reported(
-    trained: Callable[[str], Trained], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Callable[[str], TrainedRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bootstrap, "MAX_RESAMPLES", 2)
     of = trained("classification")

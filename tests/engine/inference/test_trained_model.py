@@ -22,11 +22,11 @@ from engine.training.checkpointing.checkpoint_files import write_checkpoint
 from tests.support.cases import mark_long_cases
 from tests.support.consent import permit_model_file
 from tests.support.plain_models import ChannelScores, make_trained_model
-from tests.support.trained_runs import COUNTING, COUNTS, DATASETS, Trained
+from tests.support.trained_runs import COUNTING, COUNTS, DATASETS, TrainedRun
 
 
 @pytest.mark.parametrize("task", mark_long_cases(DATASETS, everyday=["classification", "segmentation", "detection"]))
-def test_loaded_model_matches_the_runs_metrics(task: str, trained: Callable[[str], Trained]) -> None:
+def test_loaded_model_matches_the_runs_metrics(task: str, trained: Callable[[str], TrainedRun]) -> None:
     of = trained(task)
     permit_model_file(COUNTING)
     model = load(of.run, "last")
@@ -41,7 +41,7 @@ def test_loaded_model_matches_the_runs_metrics(task: str, trained: Callable[[str
     assert metric.compute() == pytest.approx(of.measures, abs=1e-5)
 
 
-def test_for_display_undoes_the_normalization(trained: Callable[[str], Trained]) -> None:
+def test_for_display_undoes_the_normalization(trained: Callable[[str], TrainedRun]) -> None:
     model = load(trained("classification").run, "last")
     image = np.full((model.size, model.size, 3), (200, 100, 50), np.uint8)
     np.testing.assert_array_equal(model.to_display(model.inputs([image])[0]), image)
@@ -114,7 +114,7 @@ def test_bands_of_files_are_scaled_as_in_training(tmp_path: Path) -> None:
     assert network.inputs[0].mean((2, 3)).tolist()[0] == pytest.approx([0.25, 0.75], abs=0.01)
 
 
-def test_converted_model_is_compared_on_validation_images(trained: Callable[[str], Trained]) -> None:
+def test_converted_model_is_compared_on_validation_images(trained: Callable[[str], TrainedRun]) -> None:
     model = load(trained("classification").run, "last")
     samples = load_samples(model)
     assert samples.train is not None
@@ -144,7 +144,7 @@ def test_checkpoints_are_found_by_name_and_epoch(tmp_path: Path, checkpoint: str
     assert (problem.field, problem.remedy) == ("checkpoint", "It has: last, 3, 4.")
 
 
-def test_only_run_and_checkpoint_are_needed(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_only_run_and_checkpoint_are_needed(trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
     of = trained("classification")
     run = RunFolder(Path(shutil.copytree(of.run.path, tmp_path / "run")))
     expected = load(of.run, "last")

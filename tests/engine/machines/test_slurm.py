@@ -51,10 +51,10 @@ class SlurmCluster(Slurm):
         return job.job_id
 
     def state(self, run: RunFolder) -> str:
-        return self.ask("squeue", "-h", "--states=all", "-j", str(self.number(run)), "-o", "%T").strip()
+        return self.run("squeue", "-h", "--states=all", "-j", str(self.number(run)), "-o", "%T").strip()
 
     def limit(self, run: RunFolder, minutes: int) -> None:
-        self.ask("scontrol", "update", f"jobid={self.number(run)}", f"timelimit={minutes}")
+        self.run("scontrol", "update", f"jobid={self.number(run)}", f"timelimit={minutes}")
 
     def until_over(self, run: RunFolder, patience_s: float = 240) -> None:
         wait_until(
@@ -124,7 +124,7 @@ def test_two_slurm_nodes_train_like_one_machine(bed: SlurmCluster) -> None:
 
 @pytest.mark.parametrize("host", ["", "login"])
 def test_pending_run_shows_reason_and_can_be_stopped(bed: SlurmCluster, host: str) -> None:
-    bed.ask("scontrol", "update", f"nodename={','.join(NODES)}", "state=drain", "reason=test")
+    bed.run("scontrol", "update", f"nodename={','.join(NODES)}", "state=drain", "reason=test")
     run = bed.submit(*LONG, "--slurm-host", host)
     assert run.state() == "waiting"
     wait_until(lambda: "is pending: " in bed.footplate("runs").stdout, 30, "no reason")
@@ -137,7 +137,7 @@ def test_pending_run_shows_reason_and_can_be_stopped(bed: SlurmCluster, host: st
     assert "is stopped; its devices are free" in stopped.stdout
     assert bed.state(run) == "CANCELLED"
     assert run.state() == "stopped"
-    bed.ask("scontrol", "update", f"nodename={','.join(NODES)}", "state=resume")
+    bed.run("scontrol", "update", f"nodename={','.join(NODES)}", "state=resume")
     assert bed.list_leftovers() == []
 
 
@@ -165,10 +165,10 @@ def test_warned_run_is_requeued_and_continues_exactly(
     run = bed.submit(*LONG)
     bed.until_training(run)
     if warned_by == "preemption":
-        urgent = bed.ask("sbatch", "--parsable", "--partition=high", "--nodes=2", "--exclusive", "--wrap=sleep 1")
+        urgent = bed.run("sbatch", "--parsable", "--partition=high", "--nodes=2", "--exclusive", "--wrap=sleep 1")
         assert urgent.strip().isdecimal()
     else:
-        minutes = bed.ask("squeue", "-h", "-j", str(bed.number(run)), "-o", "%M").partition(":")[0]
+        minutes = bed.run("squeue", "-h", "-j", str(bed.number(run)), "-o", "%M").partition(":")[0]
         bed.limit(run, int(minutes) + 2)
     wait_until(lambda: bool(events_of(run, "run_finished")), 240, f"it is not warned: {bed.log_of(run)}")
     first = events_of(run, "run_finished")[0]

@@ -26,7 +26,7 @@ from engine.tasks.instances.task import paste_masks as pasted_masks
 from engine.tasks.registry import TASKS
 from tests.support.cases import mark_long_cases
 from tests.support.hub_models import ALL, CONFIGS, MASKS, NEEDS_TRANSFORMERS, PIXELS, VIT, make_tiny_model
-from tests.support.waits import Waits
+from tests.support.waits import WaitCounter
 
 pytestmark = NEEDS_TRANSFORMERS
 
@@ -66,10 +66,10 @@ def images() -> torch.Tensor:
 @pytest.mark.parametrize(("name", "most"), [("tiny_rtdetrv2", 1), ("tiny_rfdetr_masks", 2), ("tiny_eomt_pixels", 2)])
 def test_host_waits_once_for_objects_and_once_for_pixels(name: str, most: int, images: torch.Tensor) -> None:
     model, targets = build(name), targets_for(name, BOXES)
-    with Waits() as waits:
+    with WaitCounter() as waits:
         losses = model(images, targets)
         losses.sum() / model.loss_units(targets).sum()
-    assert sum(count for (file, *_), count in waits.places.items() if "transformers" not in file) == most
+    assert sum(count for (file, *_), count in waits.counts.items() if "transformers" not in file) == most
 
 
 def planes_of(boxes: list[list[tuple[int, ...]]]) -> torch.Tensor:

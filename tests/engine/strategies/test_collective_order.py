@@ -29,15 +29,19 @@ def test_different_machines_issue_the_same_collectives(
     job: Make, start: Start, strategy: str, fields: dict[str, Any]
 ) -> None:
     given = {"patience": 1, "epochs": 3, "checkpoint_steps": 4} | fields
-    group = start(job(cpus=2, strategy=strategy, **given), prepare="tests.support.unequal_machines:prepare")
+    group = start(
+        job(cpus=2, strategy=strategy, **given), prepare="tests.support.unequal_machines:simulate_unequal_machines"
+    )
     group.completed()
-    first, second = (unequal_machines.collectives(group.folder, rank) for rank in range(2))
+    first, second = (unequal_machines.read_collectives(group.folder, rank) for rank in range(2))
     assert first == second
     assert len(first) > 10
 
 
 def test_ranks_choose_the_precision_of_the_weakest_gpu(job: Make, start: Start) -> None:
-    group = start(job(cpus=2, strategy="ddp"), prepare="tests.support.unequal_machines:prepare").completed()
+    group = start(
+        job(cpus=2, strategy="ddp"), prepare="tests.support.unequal_machines:simulate_unequal_machines"
+    ).completed()
     (chosen,) = [event for event in group.of(Chosen) if event.field == "precision"]
     assert chosen.choice == "fp32"
 
@@ -45,7 +49,8 @@ def test_ranks_choose_the_precision_of_the_weakest_gpu(job: Make, start: Start) 
 def test_best_epoch_and_early_stopping_follow_rank_0(job: Make, start: Start) -> None:
     """Let rank 1 compute metrics that improve with every validation."""
     group = start(
-        job(cpus=2, strategy="fsdp", patience=2, epochs=6), prepare="tests.support.unequal_machines:prepare"
+        job(cpus=2, strategy="fsdp", patience=2, epochs=6),
+        prepare="tests.support.unequal_machines:simulate_unequal_machines",
     ).completed()
     best = min(group.of(Validation, 0), key=lambda event: (-event.measures["top1"], event.measures["loss"]))
     assert group.done.best_epoch == best.epoch
@@ -53,6 +58,8 @@ def test_best_epoch_and_early_stopping_follow_rank_0(job: Make, start: Start) ->
 
 def test_tensor_parallel_refuses_dropout_on_unequal_gpus(job: Make, start: Start) -> None:
     fields = {"model": "mobilenet_v3_small", "image_size": 32, "batch_size": 36}
-    group = start(job(cpus=2, strategy="tp", **fields), prepare="tests.support.unequal_machines:prepare")
+    group = start(
+        job(cpus=2, strategy="tp", **fields), prepare="tests.support.unequal_machines:simulate_unequal_machines"
+    )
     assert group.finish() == [1, 1]
     assert all("GPU type 0, GPU type 1" in failed.cause for failed in group.of(Failed))

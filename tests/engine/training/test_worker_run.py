@@ -336,7 +336,7 @@ def test_worker_exits_with_its_supervisor(job: Make, start: Start) -> None:
     group.read_steps(1)
     for channel in group.sockets:
         channel.shutdown(2)
-    assert group.codes() == [None]
+    assert group.wait_for_exit_codes() == [None]
 
 
 def test_unreadable_image_is_reported_once(job: Make, start: Start, images: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from gui.alerts.view import COLUMNS, SIDE_BY_SIDE, WHAT, AlertsView
 from gui.style import theme
 from tests.gui.alerts.conftest import START, Watched
 from tests.gui.sources.devices.snapshots import UUIDS, gpu
-from tests.support.widgets import ShowWidget, button, is_right_of, visible_text
+from tests.support.widgets import ShowWidget, find_button, is_right_of, join_visible_texts
 
 Unfold = Callable[[KindId], RuleEditors]
 
@@ -69,8 +69,8 @@ def test_banner_ignores_silent_hosts(banner: AlertBanner, watched: Watched) -> N
 def test_banner_buttons(banner: AlertBanner, watched: Watched, qtbot: QtBot) -> None:
     watched.feed(hot(), seconds=11)
     with qtbot.waitSignal(banner.show_requested):
-        button(banner, "Show all alerts").click()
-    button(banner, "Dismiss the alerts").click()
+        find_button(banner, "Show all alerts").click()
+    find_button(banner, "Dismiss the alerts").click()
     assert banner.isHidden()
     assert watched.kinds == ["temperature"]
 
@@ -82,7 +82,7 @@ def test_card_of_active_alert(view: AlertsView, watched: Watched, qtbot: QtBot) 
     (card,) = view.findChildren(AlertCard)
     qtbot.waitUntil(card.isVisible)
     for text in ("GPU 1 · Temperature", "93 °C, at or above 90 °C", KINDS["temperature"].remedy):
-        assert text in visible_text(card)
+        assert text in join_visible_texts(card)
     card.acknowledge.click()
     assert card.acknowledge.isHidden()
     watched.set("temperature", on=False)
@@ -129,7 +129,7 @@ def test_invalid_threshold_shows_problem(unfold: Unfold, watched: Watched, qtbot
     qtbot.keyClicks(line, "hot")
     qtbot.keyClick(line, Qt.Key.Key_Return)
     assert line.property("severity") == "error"
-    assert line.accessibleDescription() in visible_text(editors)
+    assert line.accessibleDescription() in join_visible_texts(editors)
     assert watched.alerts.rules == DEFAULTS
     watched.set("xid", on=False)  # a change of another rule keeps typed text
     assert line.text() == "hot"
@@ -188,10 +188,10 @@ def test_rule_row_keyboard(view: AlertsView, watched: Watched, qtbot: QtBot) -> 
 
 def test_view_shows_messages_and_test_result(view: AlertsView, watched: Watched) -> None:
     watched.alerts.message.emit("The disk is full.")
-    assert "The disk is full." in visible_text(view)
+    assert "The disk is full." in join_visible_texts(view)
     watched.alerts.test_requested.connect(lambda answer: answer("Sent."))
     view.test.click()
-    assert "Sent." in visible_text(view)
+    assert "Sent." in join_visible_texts(view)
 
 
 @pytest.mark.parametrize(("width", "in_columns"), [(SIDE_BY_SIDE - 1, False), (SIDE_BY_SIDE, True)])

@@ -24,7 +24,7 @@ from gui.compare.table_model import CompareModel
 from gui.style import theme
 from tests.gui.compare.runs import load_run, make_run, with_accuracies
 from tests.gui.sources.written_runs import NESTED_TOO_DEEP, supervise_here, write
-from tests.support.widgets import OpenWindow, visible_text
+from tests.support.widgets import OpenWindow, join_visible_texts
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_compare_page_names_deleted_run(page: ComparePage, qtbot: QtBot) -> None
     shutil.rmtree(deleted.path)
     with qtbot.waitSignal(page.loaded):
         page.show_runs([deleted.run_id, intact.run_id])
-    assert f"{deleted.run_id} can no longer be read" in visible_text(page)
+    assert f"{deleted.run_id} can no longer be read" in join_visible_texts(page)
     assert [run.summary.run_id for run in page.runs.values()] == [intact.run_id]
 
 
@@ -120,8 +120,8 @@ def test_compare_page_names_damaged_run(
     first, damaged, last = make_run(40), make_run(40, None), make_run(20)
     damaged.job_file.write_text(NESTED_TOO_DEEP)
     page = show(first, damaged, last)
-    assert damaged.run_id in visible_text(page)
-    assert "is not valid TOML" in visible_text(page)
+    assert damaged.run_id in join_visible_texts(page)
+    assert "is not valid TOML" in join_visible_texts(page)
     assert [run.summary.run_id for run in page.runs.values()] == [first.run_id, last.run_id]
 
 
@@ -236,7 +236,7 @@ def test_compare_page_saves_image(show: Callable[..., ComparePage], qtbot: QtBot
     with qtbot.waitSignal(page.message):
         page.save_image(tmp_path / "curves.png")
     assert QImage(str(tmp_path / "curves.png")).height() >= page.curves.height()
-    assert "r&d" not in visible_text(page.curves)
+    assert "r&d" not in join_visible_texts(page.curves)
     page.show_runs([])
     assert not page.controls.save.isEnabled()
 

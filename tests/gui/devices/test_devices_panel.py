@@ -16,7 +16,7 @@ from gui.devices.rows import DeviceRow
 from gui.devices.sparkline import Sparkline
 from gui.sources.devices import device_format
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, held_by, snapshot
-from tests.support.widgets import ShowWidget, button
+from tests.support.widgets import ShowWidget, find_button
 
 
 def show(panel: DevicesPanel, snapshot: Snapshot, host: str = "") -> None:
@@ -96,7 +96,7 @@ def test_buttons_choose_all_free_or_no_devices(panel: DevicesPanel, qtbot: QtBot
     expected = {"All": (UUIDS[1], UUIDS[0]), "Free": (UUIDS[1],), "None": ()}
     for name, devices in expected.items():
         with qtbot.waitSignal(panel.selection_changed):
-            button(panel, name).click()
+            find_button(panel, name).click()
         assert panel.selection() == devices
         assert f"{len(devices)} of 3 selected" in panel_text(panel)
     show(panel, snapshot(time=1_700_000_001.0))
@@ -213,7 +213,7 @@ def test_all_usable_gpus_are_chosen_once_they_are_known(panel: DevicesPanel) -> 
     for time in (1_700_000_000.0, 1_700_000_001.0):
         show(panel, snapshot(*gpus, time=time))
         assert panel.selection() == ((UUIDS[1], UUIDS[0]) if time == 1_700_000_000.0 else ())
-        button(panel, "None").click()
+        find_button(panel, "None").click()
     panel.choose_all()
     assert panel.selection() == (UUIDS[1], UUIDS[0])
 

@@ -16,7 +16,7 @@ from gui.form.form import JobForm
 from gui.form.panel import JobPanel
 from tests.engine.checks.machines import PASCAL, driver, gpu, held_by, instance, machine
 from tests.support.nvml_stub import NvmlStub, gpu_profile
-from tests.support.torch_builds import torch_build
+from tests.support.torch_builds import write_torch_build
 from tests.support.widgets import OpenWindow
 
 OLD = driver("570.86.15", "12.8")
@@ -71,7 +71,7 @@ def test_hidden_gpus_are_reported(filled: JobForm, qtbot: QtBot, monkeypatch: py
 def test_new_torch_is_noticed(filled: JobForm, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = machine()
     with monkeypatch.context() as patch:
-        patch.syspath_prepend(str(torch_build(tmp_path / "cpu", "2.15.0+cpu")))
+        patch.syspath_prepend(str(write_torch_build(tmp_path / "cpu", "2.15.0+cpu")))
         filled.set_machine(found)
         filled.set_devices((gpu().uuid,))
         qtbot.waitUntil(lambda: "torch 2.15.0+cpu is built without CUDA" in wrong_devices(filled))
@@ -79,7 +79,7 @@ def test_new_torch_is_noticed(filled: JobForm, qtbot: QtBot, monkeypatch: pytest
             label for label in filled.body.devices_problems.findChildren(QLabel) if "pip install" in label.text()
         )
         assert text.textInteractionFlags() & Qt.TextInteractionFlag.TextSelectableByMouse
-        patch.syspath_prepend(str(torch_build(tmp_path / "cuda", "2.15.0+cu130", "13.0", ("sm_90",))))
+        patch.syspath_prepend(str(write_torch_build(tmp_path / "cuda", "2.15.0+cu130", "13.0", ("sm_90",))))
         filled.set_machine(found)
         qtbot.waitUntil(filled.train.isEnabled)
 

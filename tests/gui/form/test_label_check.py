@@ -21,7 +21,7 @@ from gui.sources.settings import Settings
 from tests.gui.form.test_form import REPORT
 from tests.gui.sources.written_runs import write_run
 from tests.support.unclear_dataset import UNCERTAIN
-from tests.support.widgets import OpenWindow, ShowWidget, built_before_styling
+from tests.support.widgets import OpenWindow, ShowWidget, suspend_style_sheet
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def make_form(
     """
 
     def make() -> JobForm:
-        with built_before_styling(styled):
+        with suspend_style_sheet(styled):
             panel = JobPanel(settings=settings)
         return fill(show_widget(panel).form, images, qtbot)
 

@@ -20,7 +20,7 @@ from gui.preferences.store import Preferences
 from gui.sources.background import Background
 from gui.sources.settings import Settings
 from gui.style import theme
-from tests.support.widgets import OpenWindow, ShowWidget, visible_text
+from tests.support.widgets import OpenWindow, ShowWidget, join_visible_texts
 
 BAD = {
     "text_percent": 500, "theme": "pink", "cache_gib": -1, "history_hours": "long", "runs_every_s": float("nan"),
@@ -128,10 +128,10 @@ def test_settings_search_and_environment_override(
     assert cache_limit.LIMIT_VARIABLE in row.problem_label.text()
     headings = dialog.findChildren(QLabel, "section")
     assert [heading.text() for heading in headings if heading.isVisible()] == [row.setting.section]
-    matching = visible_text(dialog)
+    matching = join_visible_texts(dialog)
     qtbot.keyClicks(dialog.search, " xyz")
     assert not any(row.isVisible() for row in dialog.rows.values())
-    assert "“oldest xyz”" in visible_text(dialog)
+    assert "“oldest xyz”" in join_visible_texts(dialog)
     assert "“oldest" not in matching
     dialog.search.setText("decimal")  # a choice
     assert "memory_unit" in [key for key, each in dialog.rows.items() if each.isVisible()]

@@ -38,7 +38,7 @@ from tests.gui.run.evaluated_run import make_predicted_run
 from tests.gui.sources.written_runs import append, job, list_run_events, make_plan, supervise_here, write_run
 from tests.support.drops import drop_files
 from tests.support.run_data import make_run_data
-from tests.support.widgets import ShowWidget, visible_text
+from tests.support.widgets import ShowWidget, join_visible_texts
 
 Open = Callable[[RunFolder], RunPage]
 
@@ -355,7 +355,7 @@ def test_header_shows_notes_and_buttons_that_apply(show_widget: ShowWidget) -> N
         ([], []),
     ):
         header.notes.show_data(make_run_data(events))
-        assert visible_text(header.notes).splitlines() == lines
+        assert join_visible_texts(header.notes).splitlines() == lines
     header.remote.file_fetch.progress.emit(FetchProgress(done_bytes=1 << 30, total_bytes=4 << 30))
     assert "1.0 of 4.0 GiB" in header.remote.label.text()
 

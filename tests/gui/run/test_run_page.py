@@ -29,7 +29,7 @@ from gui.sources.run_data import Line
 from gui.style import theme
 from tests.gui.sources.devices.snapshots import gpu, snapshot
 from tests.gui.sources.written_runs import append, job, list_run_events, supervise_here, write, write_run
-from tests.support.widgets import ShowWidget, button, visible_text
+from tests.support.widgets import ShowWidget, find_button, join_visible_texts
 
 Open = Callable[[RunFolder], RunPage]
 
@@ -40,13 +40,13 @@ def test_next_steps_copy_loading_code(show: Open) -> None:
     code = page.next_steps.code
     assert f"Run({str(run.path)!r}).load('best').module" in code
     compile(code, "shown", "exec")
-    button(page, "Copy loading code").click()
+    find_button(page, "Copy loading code").click()
     assert QGuiApplication.clipboard().text() == code
 
 
 def test_page_shows_cause_of_failure(show: Open) -> None:
     page = show(write_run(12, "failed", cause="Out of memory on NVIDIA H200 at step 12"))
-    assert visible_text(page).count("Failed: Out of memory on NVIDIA H200 at step 12") == 1
+    assert join_visible_texts(page).count("Failed: Out of memory on NVIDIA H200 at step 12") == 1
     assert "Error: Out of memory on NVIDIA H200 at step 12" in page.log.text.toPlainText()
 
 
@@ -55,8 +55,8 @@ def test_page_of_interrupted_run_has_no_code(show: Open) -> None:
     os.utime(run.job_file, (0, 0))
     run.events_file.write_bytes(b"\n".join(run.events_file.read_bytes().split(b"\n")[:6]) + b"\n")
     page = show(run)
-    assert "Interrupted" in visible_text(page)
-    assert "No checkpoint was saved" in visible_text(page)
+    assert "Interrupted" in join_visible_texts(page)
+    assert "No checkpoint was saved" in join_visible_texts(page)
     assert page.next_steps.code == ""
     assert "Copy loading code" not in [
         each.accessibleName() for each in page.findChildren(QAbstractButton) if each.isVisible()
@@ -122,7 +122,7 @@ def test_zoomed_plots_stay_until_back_to_newest(page: RunPage, qtbot: QtBot) -> 
 def test_page_forgets_previous_run(show: Open) -> None:
     show(write_run(80, "failed", cause="a fault"))
     page = show(write_run(8))
-    assert "a fault" not in visible_text(page)
+    assert "a fault" not in join_visible_texts(page)
     assert "a fault" not in page.log.text.toPlainText()
     assert page.charts.loss.horizontal_range[1] < 2
 
@@ -184,8 +184,8 @@ def test_log_follows_color_scheme(show: Open, monkeypatch: pytest.MonkeyPatch, i
 def test_page_shows_title_before_first_event(page: RunPage, qtbot: QtBot) -> None:
     page.session.open(create_run(job()))
     qtbot.waitUntil(lambda: page.charts is not None)
-    assert "ResNet-18 · flowers · Single device on CPU" in visible_text(page)
-    qtbot.waitUntil(lambda: "Starting" in visible_text(page))
+    assert "ResNet-18 · flowers · Single device on CPU" in join_visible_texts(page)
+    qtbot.waitUntil(lambda: "Starting" in join_visible_texts(page))
 
 
 def test_page_continues_curves_of_resumed_run(show: Open, qtbot: QtBot) -> None:
@@ -201,7 +201,7 @@ def test_page_continues_curves_of_resumed_run(show: Open, qtbot: QtBot) -> None:
     append(run, *(_worse(event) for event in resumed))
     qtbot.waitUntil(lambda: len(page.session.data.steps.loss) == 60 and page.session.data.rollbacks == 1)
     qtbot.waitUntil(lambda: not page.next_steps.isVisible())
-    text = visible_text(page)
+    text = join_visible_texts(page)
     assert "DistributedDataParallel on 2 CPU workers" in text
     assert "Resumed at " in text
     assert "⚠ 3 images could not be read and are left out (2 times)" in text
@@ -244,7 +244,7 @@ def test_active_run_without_predictions_is_explained(show: Open) -> None:
     for run in (write_run(8), supervise_here(write_run(8, None))):
         page = show(run)
         page.show_view(PREDICTIONS)
-        texts.append(visible_text(page.predictions))
+        texts.append(join_visible_texts(page.predictions))
     assert texts[0] != texts[1]
 
 

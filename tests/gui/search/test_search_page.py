@@ -21,7 +21,7 @@ from gui.search.page import COLUMNS, FORM, LIST, NONE, SEARCH, SearchPage
 from gui.sources.searches import format_goal_value, to_search_data
 from tests.gui.test_app_names import list_focusable_widgets, spoken_name
 from tests.support.made_searches import SPACE, TOP1, make_search, make_search_config, make_state
-from tests.support.widgets import OpenWindow, button, is_right_of
+from tests.support.widgets import OpenWindow, find_button, is_right_of
 
 JOB = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, batch_size=8, epochs=1)
 
@@ -172,7 +172,9 @@ def test_buttons_are_below_the_progress_in_narrow_view(page: SearchPage, qtbot: 
     view = show_search(page, qtbot, "flowers").view
     for width, is_beside in ((1300, True), (700, False), (1300, True)):
         page.resize(width, 900)
-        qtbot.waitUntil(lambda is_beside=is_beside: is_right_of(button(view, "Show the best"), view.best) is is_beside)
+        qtbot.waitUntil(
+            lambda is_beside=is_beside: is_right_of(find_button(view, "Show the best"), view.best) is is_beside
+        )
 
 
 def test_search_view_shows_confirmed_results(page: SearchPage, qtbot: QtBot) -> None:

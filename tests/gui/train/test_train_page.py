@@ -22,7 +22,7 @@ from gui.sources.settings import LAST_RUN, Settings
 from gui.train.run_settings import RunSettingsView
 from gui.train.tabs import RunTabs
 from tests.gui.sources.written_runs import append, job, supervise_here, write_run
-from tests.support.widgets import OpenWindow, ShowWidget, visible_text
+from tests.support.widgets import OpenWindow, ShowWidget, join_visible_texts
 
 
 def read(*runs: RunFolder) -> RunsRead:
@@ -180,7 +180,7 @@ def test_first_frame_waits_for_the_run_of_last_time(qtbot: QtBot, is_deleted: bo
     window = MainWindow()
     qtbot.addWidget(window)
     texts_of_frame: list[str] = []
-    window.completed.connect(lambda: texts_of_frame.append(visible_text(window.train)))
+    window.completed.connect(lambda: texts_of_frame.append(join_visible_texts(window.train)))
     with qtbot.waitSignal(window.completed):
         window.show()
     assert "Opening the last run…" in texts_of_frame[0]

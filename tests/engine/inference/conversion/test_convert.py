@@ -39,13 +39,13 @@ from engine.inference.trained_model import CannotLoad, load
 from engine.runs.folder import RunFolder
 from tests.support.consent import permit_model_file
 from tests.support.plain_models import make_trained_model
-from tests.support.trained_runs import COUNTING, Trained, train
+from tests.support.trained_runs import COUNTING, TrainedRun, train_small_model
 from tests.support.worker_group import Forker
 
-Trainer = Callable[[str], Trained]
+Trainer = Callable[[str], TrainedRun]
 
 
-def convert_run(of: Trained, out: Path, *to: str, packed: bool = False, **options: object) -> Converted:
+def convert_run(of: TrainedRun, out: Path, *to: str, packed: bool = False, **options: object) -> Converted:
     request = {"run": str(of.run.path), "checkpoint": "last", "to": to, "out": str(out), "packed": packed}
     reported: list[Progress] = []
     result = read_converted(
@@ -192,7 +192,7 @@ def test_segmentation_converts_with_dynamic_size(trained: Trainer, tmp_path: Pat
     ("model", "size", "library"), [("timm:convnextv2_atto", 32, "timm"), ("squeezenet1_1", 32, "torchvision")]
 )
 def test_weights_load_in_their_library(model: str, size: int, library: str, forker: Forker, tmp_path: Path) -> None:
-    of = train(forker, tmp_path, "classification", model=model, image_size=size, val_crop=0.8)
+    of = train_small_model(forker, tmp_path, "classification", model=model, image_size=size, val_crop=0.8)
     result = convert_run(of, tmp_path / "out", "safetensors")
     assert [each.runtime.split()[0] for each in result.compared] == [library]
     loaded_model, theirs = load(of.run, "last"), load_by_card(tmp_path / "out")
@@ -230,7 +230,9 @@ def test_unsupported_operation_is_named(forker: Forker, tmp_path: Path) -> None:
         "        return self.head(torch.special.bessel_j0(images.mean((2, 3)).detach()))\n\n\n"
         "def build_model(num_classes):\n    return Own(num_classes)\n"
     )
-    of = train(forker, tmp_path, "classification", model=str(file), model_file_sha256=permit_model_file(file))
+    of = train_small_model(
+        forker, tmp_path, "classification", model=str(file), model_file_sha256=permit_model_file(file)
+    )
     with pytest.raises(CannotLoad) as refused:
         convert_run(of, tmp_path / "out", "onnx")
     (problem,) = refused.value.problems
@@ -254,7 +256,7 @@ def test_write_example_raises_if_image_is_unwritable(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_missing_dataset_uses_random_images(forker: Forker, tmp_path: Path) -> None:
-    of = train(forker, tmp_path, "multilabel")
+    of = train_small_model(forker, tmp_path, "multilabel")
     Path(of.job.data.dataset).rename(tmp_path / "elsewhere")
     result = convert_run(of, tmp_path / "out", "onnx", int8=True)
     (compared,) = result.compared

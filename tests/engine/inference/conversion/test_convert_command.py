@@ -17,9 +17,9 @@ from engine.contract.inference.conversion import ConvertRequest
 from engine.contract.inference.messages import INFERENCE
 from engine.contract.messages import Progress
 from tests.engine.cli.terminal import ROOT, command, footplate
-from tests.support.trained_runs import Trained
+from tests.support.trained_runs import TrainedRun
 
-Trainer = Callable[[str], Trained]
+Trainer = Callable[[str], TrainedRun]
 
 
 @pytest.mark.long

@@ -11,7 +11,7 @@ import pytest
 
 from engine.contract.inference.conversion import ConvertRequest, read_converted
 from engine.inference.conversion.convert import convert
-from tests.support.trained_runs import train
+from tests.support.trained_runs import train_small_model
 from tests.support.worker_group import Forker
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
@@ -58,7 +58,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("task", "fields"), CASES, ids=[fields["model"] for _, fields in CASES])
 def test_onnx_matches_the_model(task: str, fields: dict[str, Any], forker: Forker, tmp_path: Path) -> None:
-    of = train(forker, tmp_path, task, **fields)
+    of = train_small_model(forker, tmp_path, task, **fields)
     request = ConvertRequest(run=str(of.run.path), checkpoint="last", to=("onnx",), out=str(tmp_path / "out"))
     result = read_converted(convert(request, lambda message: None))
     (compared,) = result.compared

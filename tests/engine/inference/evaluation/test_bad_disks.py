@@ -11,7 +11,7 @@ import pytest
 
 from tests.engine.cli.terminal import footplate
 from tests.faults.damage import read_only
-from tests.support.trained_runs import train
+from tests.support.trained_runs import train_small_model
 from tests.support.worker_group import ROOT, Forker
 
 pytestmark = [
@@ -25,7 +25,7 @@ pytestmark = [
 def test_failing_disk_is_reported_without_leftovers(forker: Forker, tmp_path: Path) -> None:
     library, source = tmp_path / "bad_disk.so", ROOT / "tests/support/bad_disk.c"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True, timeout=120)
-    run = train(forker, tmp_path, "classification").run.path
+    run = train_small_model(forker, tmp_path, "classification").run.path
     evaluations, file = run / "evaluations", tmp_path / "fault"
     evaluations.mkdir()
     environment = {"LD_PRELOAD": str(library), "BAD_DISK": str(evaluations.resolve()), "BAD_DISK_FAULT": str(file)}

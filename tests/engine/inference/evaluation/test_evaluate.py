@@ -19,7 +19,7 @@ from engine.runs.evaluations import SavedEvaluation, read_evaluation, read_evalu
 from tests.support.cases import mark_long_cases
 from tests.support.consent import permit_model_file
 from tests.support.masks import make_masked
-from tests.support.trained_runs import COUNTING, DATASETS, Trained
+from tests.support.trained_runs import COUNTING, DATASETS, TrainedRun
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def read_refusal(run: Path, dataset: str, **fields: object) -> str:
 
 
 @pytest.mark.parametrize("task", mark_long_cases(DATASETS, ("classification", "detection")))
-def test_evaluation_matches_the_runs_metrics(task: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_evaluation_matches_the_runs_metrics(task: str, trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
     of = trained(task)
     permit_model_file(COUNTING)
     run = shutil.copytree(of.run.path, tmp_path / "run")
@@ -73,7 +73,7 @@ def test_evaluation_matches_the_runs_metrics(task: str, trained: Callable[[str],
     assert max(message.fraction for message in reported) == 1
 
 
-def test_other_folder_maps_classes_by_name(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_other_folder_maps_classes_by_name(trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
     run = shutil.copytree(trained("classification").run.path, tmp_path / "run")
     folder = shutil.copytree(Path(trained("classification").job.data.dataset) / "val", tmp_path / "folder")
     (folder / "blue").rename(folder / "0 new")
@@ -106,7 +106,7 @@ def test_other_folder_maps_classes_by_name(trained: Callable[[str], Trained], tm
     assert "none of the model's classes" in read_refusal(run, str(folder))
 
 
-def test_other_masks_map_by_value(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_other_masks_map_by_value(trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
     run = shutil.copytree(trained("segmentation").run.path, tmp_path / "run")
     folder = make_masked(tmp_path / "folder", {"test": 3})
     evaluation = evaluate_run(run, str(folder)).evaluation
@@ -115,7 +115,7 @@ def test_other_masks_map_by_value(trained: Callable[[str], Trained], tmp_path: P
 
 
 @pytest.mark.long
-def test_other_clouds_use_training_normalization(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_other_clouds_use_training_normalization(trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
     of = trained("point_segmentation")
     run = shutil.copytree(of.run.path, tmp_path / "run")
     folder = shutil.copytree(Path(of.job.data.dataset) / "val", tmp_path / "folder")
@@ -127,7 +127,7 @@ def test_other_clouds_use_training_normalization(trained: Callable[[str], Traine
 
 
 def test_invalid_evaluation_leaves_nothing(
-    trained: Callable[[str], Trained], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Callable[[str], TrainedRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = shutil.copytree(trained("classification").run.path, tmp_path / "run")
     (run / "evaluations").mkdir()

@@ -43,7 +43,7 @@ from tests.engine.cli.terminal import footplate
 from tests.support.cases import mark_long_cases
 from tests.support.consent import permit_model_file
 from tests.support.specs import make_worker_spec
-from tests.support.trained_runs import COUNTING, DATASETS, Trained, train
+from tests.support.trained_runs import COUNTING, DATASETS, TrainedRun, train_small_model
 from tests.support.worker_group import Forker
 
 CORNERS = {"blue": (slice(21, 31), slice(27, 37)), "red": (slice(1, 11), slice(7, 17))}
@@ -51,7 +51,7 @@ CORNERS = {"blue": (slice(21, 31), slice(27, 37)), "red": (slice(1, 11), slice(7
 COLORS = {"blue": (20, 20, 255), "red": (255, 20, 20)}
 
 
-def explained(of: Trained, out: Path, *images: Path, **values: Any) -> Explanation:
+def explained(of: TrainedRun, out: Path, *images: Path, **values: Any) -> Explanation:
     """Compute heat maps for the images with the last checkpoint of the run, and write them to `out`."""
     out.mkdir(exist_ok=True)
     paths = tuple(map(str, images))
@@ -80,7 +80,7 @@ def gray(path: Path) -> np.ndarray:
 @pytest.mark.parametrize(
     "task", mark_long_cases(sorted(DATASETS.keys() - {"point_segmentation"}), ("classification", "detection"))
 )
-def test_explanation_of_every_task(task: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_explanation_of_every_task(task: str, trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
     of = trained(task)
     permit_model_file(COUNTING)
     image = first_image(Path(of.job.data.dataset))
@@ -101,7 +101,7 @@ def test_explanation_of_every_task(task: str, trained: Callable[[str], Trained],
 
 
 @pytest.mark.long
-def test_explanation_is_deterministic(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_explanation_is_deterministic(trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
     of = trained("detection")
     image = first_image(Path(of.job.data.dataset))
     assert explained(of, tmp_path / "once", image) == explained(of, tmp_path / "again", image)
@@ -111,11 +111,11 @@ def test_explanation_is_deterministic(trained: Callable[[str], Trained], tmp_pat
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
 
 
-def test_unexplainable_request_lists_reasons(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_unexplainable_request_lists_reasons(trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
     clouds, colors = trained("point_segmentation"), trained("classification")
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken/thesis.txt").write_text("mine")
-    cases: list[tuple[Trained, str, tuple[str, ...], dict[str, str]]] = [
+    cases: list[tuple[TrainedRun, str, tuple[str, ...], dict[str, str]]] = [
         (clouds, str(tmp_path / "out"), (), {"run": "A model of point clouds can't be explained"}),
         (
             colors,
@@ -134,7 +134,7 @@ def test_unexplainable_request_lists_reasons(trained: Callable[[str], Trained], 
     assert not (tmp_path / "out").exists()
 
 
-def test_unreadable_image_is_skipped(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_unreadable_image_is_skipped(trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
     of = trained("classification")
     broken = [tmp_path / name for name in ("broken.png", "empty.png")]
     broken[0].write_bytes(b"nothing")
@@ -152,7 +152,7 @@ def test_unreadable_image_is_skipped(trained: Callable[[str], Trained], tmp_path
 
 
 def test_images_without_detections_are_explained(
-    trained: Callable[[str], Trained], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Callable[[str], TrainedRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of = trained("classification")
     monkeypatch.setattr(Explainer, "explain", lambda _self, _inputs, _classes: [])
@@ -190,7 +190,9 @@ def mass_in(heat: np.ndarray, corner: str, margin: int = 3) -> float:
 def test_map_covers_the_deciding_region(forker: Forker, tmp_path: Path) -> None:
     """Use wide images with squares near the edges of their visible center, which shifted heat maps would miss."""
     dataset = make_corners(tmp_path / "dataset", 32)
-    of = train(forker, tmp_path, "classification", dataset=str(dataset), image_size=32, epochs=8, learning_rate=0.002)
+    of = train_small_model(
+        forker, tmp_path, "classification", dataset=str(dataset), image_size=32, epochs=8, learning_rate=0.002
+    )
     assert of.measures["top1"] == 1.0
     image = dataset / "val/blue/0.png"
     both = tmp_path / "both.png"
@@ -240,7 +242,7 @@ def test_heat_is_projected_to_the_pixels_of_the_image() -> None:
 
 
 @pytest.mark.long
-def test_explain_command_writes_maps(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_explain_command_writes_maps(trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
     of = trained("classification")
     image = first_image(Path(of.job.data.dataset))
     home = {"FOOTPLATE_HOME": os.environ.get("FOOTPLATE_HOME", str(tmp_path / "home"))}
@@ -255,7 +257,7 @@ def test_explain_command_writes_maps(trained: Callable[[str], Trained], tmp_path
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
-def test_names_that_are_not_utf8_are_explained(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_names_that_are_not_utf8_are_explained(trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
     of = trained("classification")
     folder = tmp_path / "in"
     folder.mkdir()

@@ -24,7 +24,7 @@ from engine.inference.prediction.predict import predict
 from engine.inference.trained_model import CannotLoad
 from tests.engine.cli.terminal import ROOT, command
 from tests.engine.supervisor.supervised import wait_until, wait_until_exited
-from tests.support.trained_runs import Trained
+from tests.support.trained_runs import TrainedRun
 
 linux_with_compiler = pytest.mark.skipif(
     not sys.platform.startswith("linux") or shutil.which("cc") is None, reason="needs Linux and a C compiler"
@@ -59,7 +59,7 @@ def rows_of(out: Path) -> list[str]:
 
 @linux_with_compiler
 @pytest.mark.long
-def test_continuation_loses_and_repeats_no_row(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_continuation_loses_and_repeats_no_row(trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
     library = tmp_path / "bad_disk.so"
     source = ROOT / "tests/support/bad_disk.c"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True, timeout=120)
@@ -102,7 +102,7 @@ def test_continuation_loses_and_repeats_no_row(trained: Callable[[str], Trained]
     assert sorted(path.name for path in (out / ".footplate").iterdir()) == ["lock", "state.json"]
 
 
-def test_results_of_other_predictions_are_not_overwritten(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_results_of_other_predictions_are_not_overwritten(trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
     files, out, run = make_images(tmp_path / "images", 3), tmp_path / "out", tmp_path / "run"
     shutil.copytree(trained("classification").run.path, run)
     request = PredictRequest(
@@ -126,7 +126,7 @@ def test_results_of_other_predictions_are_not_overwritten(trained: Callable[[str
 
 
 def test_continuation_survives_torn_line(
-    trained: Callable[[str], Trained], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Callable[[str], TrainedRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_arguments: object) -> None:
         raise OSError(errno.ENOSPC, "")
@@ -147,7 +147,7 @@ def test_continuation_survives_torn_line(
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_many_images_survive_two_kills(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_many_images_survive_two_kills(trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
     files = make_images(tmp_path / "images", 100_000)
     out = tmp_path / "out"
     arguments = ("predict", str(trained("classification").run.path), str(tmp_path / "images"), "--checkpoint", "last")

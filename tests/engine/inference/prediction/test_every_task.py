@@ -26,9 +26,9 @@ from engine.tasks.predictions import Labels, Lines, Mask, Objects
 from tests.support.cases import mark_long_cases
 from tests.support.clouds import make_clouds
 from tests.support.consent import permit_model_file
-from tests.support.trained_runs import COUNTING, Trained
+from tests.support.trained_runs import COUNTING, TrainedRun
 
-Make = Callable[[str], Trained]
+Make = Callable[[str], TrainedRun]
 SIZES = ((40, 70), (64, 64), (90, 30))
 
 
@@ -48,7 +48,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run_prediction(trained: Trained, paths: Path, out: Path, **fields: Any) -> Predicted:
+def run_prediction(trained: TrainedRun, paths: Path, out: Path, **fields: Any) -> Predicted:
     """Predict for the images in `paths` with two workers, and return the contents of predictions.json."""
     reported: list[Progress] = []
     values = {"run": str(trained.run.path), "checkpoint": "last", "devices": ("cpu", "cpu"), "batch_size": 2} | fields
@@ -59,7 +59,7 @@ def run_prediction(trained: Trained, paths: Path, out: Path, **fields: Any) -> P
     return found
 
 
-def predict_directly(trained: Trained, images: Path, found: Predicted, **options: Any) -> list[Any]:
+def predict_directly(trained: TrainedRun, images: Path, found: Predicted, **options: Any) -> list[Any]:
     """Return the predictions of the run's model in this process, for the images in `found`."""
     model = Run(trained.run.path).load("last", "cpu")
     assert found.sha256 == model.sha256

@@ -20,9 +20,9 @@ from engine.inference.prediction.sources import list_sources
 from engine.inference.trained_model import CannotLoad
 from engine.tasks.predictions import Labels
 from tests.engine.cli.terminal import footplate
-from tests.support.trained_runs import Trained
+from tests.support.trained_runs import TrainedRun
 
-Make = Callable[[str], Trained]
+Make = Callable[[str], TrainedRun]
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_result_files_have_unique_names(images: Path) -> None:
             list_sources(paths, "folder", "out")
 
 
-def list_refusals(trained: Trained, out: Path, *paths: str, **fields: Any) -> list[tuple[str, str]]:
+def list_refusals(trained: TrainedRun, out: Path, *paths: str, **fields: Any) -> list[tuple[str, str]]:
     """Return the problems with a prediction request as pairs (field, message)."""
     values = {"run": str(trained.run.path), "checkpoint": "last"} | fields
     with pytest.raises(CannotLoad) as found:

@@ -25,9 +25,9 @@ from engine.inference.tiles import place_tiles
 from engine.tasks.predictions import Lines, Mask, Objects
 from tests.engine.cli.terminal import command
 from tests.support.plain_models import make_trained_model
-from tests.support.trained_runs import Trained
+from tests.support.trained_runs import TrainedRun
 
-Make = Callable[[str], Trained]
+Make = Callable[[str], TrainedRun]
 NO_DATA = 7
 
 

@@ -25,7 +25,7 @@ from engine.runs.folder import RunFolder
 from tests.engine.cli.terminal import footplate, footplate_here
 from tests.support.cases import mark_long_cases
 from tests.support.consent import permit_model_file
-from tests.support.trained_runs import COUNTING, Trained, train
+from tests.support.trained_runs import COUNTING, TrainedRun, train_small_model
 from tests.support.worker_group import Forker
 
 
@@ -70,7 +70,7 @@ def test_file_of_a_sample_that_the_dataset_has_lost() -> None:
     "task",
     mark_long_cases(["classification", "multilabel", "detection", "point_segmentation", "custom"], ["classification"]),
 )
-def test_review_of_every_task(task: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_review_of_every_task(task: str, trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
     of = trained(task)
     permit_model_file(COUNTING)
     run = Path(shutil.copytree(of.run.path, tmp_path / "run"))
@@ -87,7 +87,7 @@ def test_review_of_every_task(task: str, trained: Callable[[str], Trained], tmp_
         assert all(Path(sample.file).is_file() for sample in found.worst)
 
 
-def test_cross_validation_is_for_classification(trained: Callable[[str], Trained]) -> None:
+def test_cross_validation_is_for_classification(trained: Callable[[str], TrainedRun]) -> None:
     answer = footplate_here("review", str(trained("detection").run.path), "--cross-validate", "1")
     assert answer.code == 2
     assert "Only runs of image classification" in answer.err
@@ -116,14 +116,14 @@ def make_wrong(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wrong(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def wrong(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
     """Return an evaluated run that classifies dark and bright images. Tests must not change its folder."""
     folder = tmp_path_factory.mktemp("wrong")
     dataset = str(make_wrong(folder / "dataset"))
-    return train(forker, folder, "classification", dataset=dataset, epochs=4, learning_rate=0.002)
+    return train_small_model(forker, folder, "classification", dataset=dataset, epochs=4, learning_rate=0.002)
 
 
-def test_review_finds_wrong_labels_and_copies(wrong: Trained, tmp_path: Path) -> None:
+def test_review_finds_wrong_labels_and_copies(wrong: TrainedRun, tmp_path: Path) -> None:
     run = Path(shutil.copytree(wrong.run.path, tmp_path / "run"))
     evaluation = evaluate_run(run)
     found = review_run(run)
@@ -154,7 +154,7 @@ def test_review_finds_wrong_labels_and_copies(wrong: Trained, tmp_path: Path) ->
     assert (tmp_path / "m.csv").read_text().count("a label worth checking") == 3
 
 
-def test_review_skips_training_samples(wrong: Trained, tmp_path: Path) -> None:
+def test_review_skips_training_samples(wrong: TrainedRun, tmp_path: Path) -> None:
     run = Path(shutil.copytree(wrong.run.path, tmp_path / "run"))
     evaluate_run(run, split="all")
     found = review_run(run, duplicates=False)
@@ -165,7 +165,7 @@ def test_review_skips_training_samples(wrong: Trained, tmp_path: Path) -> None:
     assert "48 of which were in its training" in found.origin
 
 
-def test_review_reports_missing_inputs(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_review_reports_missing_inputs(trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
     of = trained("classification")
     run = Path(shutil.copytree(of.run.path, tmp_path / "run"))
     with pytest.raises(CannotLoad, match="has not been evaluated"):

@@ -27,7 +27,7 @@ from engine.inference.review.samples import collect_samples
 from engine.inference.trained_model import CannotLoad
 from engine.runs.evaluations import FOLDER
 from engine.runs.folder import RunFolder
-from tests.support.trained_runs import Trained
+from tests.support.trained_runs import TrainedRun
 
 
 def write_evaluation(
@@ -173,7 +173,7 @@ def test_wrong_labels_of_several_are_found_separately(tmp_path: Path) -> None:
     assert found.expected_errors == 2
 
 
-def test_duplicates_are_sorted_by_split_and_label(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_duplicates_are_sorted_by_split_and_label(trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
     of = trained("classification")
     run, data = tmp_path / "run", Path(shutil.copytree(of.job.data.dataset, tmp_path / "data"))
     shutil.copytree(of.run.path, run)

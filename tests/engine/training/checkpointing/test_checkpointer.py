@@ -187,7 +187,7 @@ def test_killed_writer_keeps_the_previous_checkpoint(
         assert len(half.read(1000)) == 1000
         for channel in group.sockets:
             channel.shutdown(2)
-        assert group.codes() == [None]
+        assert group.wait_for_exit_codes() == [None]
     assert good.read_bytes() == b"the last good one"
 
 

@@ -25,7 +25,7 @@ from tests.gui.monitor.machines import GIB, NOW, deliver_snapshot, make_gpu, pro
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
 from tests.support.nvml_profiles import FOREIGN, MACHINES
 from tests.support.nvml_stub import NvmlStub
-from tests.support.widgets import ShowWidget, column_texts, visible_text
+from tests.support.widgets import ShowWidget, join_visible_texts, list_column_texts
 
 RUN = RunInterval("20990101-000000-resnet18-ab12", "flowers", (UUIDS[0], UUIDS[1]), "running", NOW - 60, supervisor=700)
 Row = tuple[int, str]
@@ -62,7 +62,7 @@ def every_index(view: ProcessesView, parent: QModelIndex | None = None) -> list[
 
 
 def cells(view: ProcessesView, title: str) -> list[str]:
-    return column_texts(view.rows, column(title))
+    return list_column_texts(view.rows, column(title))
 
 
 def make_snapshot(*processes: GpuProcess, time: float = NOW) -> Snapshot:
@@ -172,7 +172,7 @@ def test_view_reports_other_user_on_run_gpu(hosts: Hosts, view: ProcessesView, m
     shared = (gpu(0, cuda_index=0, processes=(mine, other, desktop)), gpu(3, cuda_index=3, processes=(elsewhere,)))
     deliver_snapshot(hosts, snapshot(*shared))
     marks.show((RUN,), {})
-    assert "GPU 0, held by run flowers, is also used by alice." in visible_text(view)
+    assert "GPU 0, held by run flowers, is also used by alice." in join_visible_texts(view)
     assert rows(view) == [
         (0, "Run flowers (1) · also used by alice"),
         (1, "python3 · also used by alice"),
@@ -185,7 +185,7 @@ def test_view_reports_other_user_on_run_gpu(hosts: Hosts, view: ProcessesView, m
     assert font.bold()
     assert [view.rows.index(1, 0).data(role) for role in roles][1] is None
     deliver_snapshot(hosts, make_snapshot(mine, desktop))
-    assert "also used" not in visible_text(view)
+    assert "also used" not in join_visible_texts(view)
 
 
 def test_sharing_names_each_user_once() -> None:
@@ -217,15 +217,15 @@ def test_filter_matches_row_and_parents(hosts: Hosts, view: ProcessesView, marks
     desktop = process(88, user="Alice", kind="graphics", command="serve llama")
     deliver_snapshot(hosts, make_snapshot(process(701, ancestors=(700, 1)), desktop, process(99)))
     every = rows(view)
-    assert "3 processes" in visible_text(view)
+    assert "3 processes" in join_visible_texts(view)
     for text, pids in (
         ("alice", ["88"]), ("LLAMA serve", ["88"]), ("99", ["99"]), ("flowers", ["701"]), ("nothing of it", [])
     ):  # fmt: skip
         view.filter.setText(text)
         found = [view.rows.line(index) for index in every_index(view)]
         assert [str(line.pid) for line in found if line is not None and not line.group] == pids
-        assert f"{len(pids)} of 3 processes" in visible_text(view)
-    assert "No matching processes" in visible_text(view)
+        assert f"{len(pids)} of 3 processes" in join_visible_texts(view)
+    assert "No matching processes" in join_visible_texts(view)
     view.filter.clear()
     assert sorted(rows(view)) == sorted(every)
 
@@ -366,19 +366,19 @@ def test_host_column_with_several_hosts(hosts: Hosts, view: ProcessesView) -> No
     ],
 )
 def test_empty_view_explains(hosts: Hosts, view: ProcessesView, sample: Snapshot, expected_text: str) -> None:
-    assert "Looking for devices" in visible_text(view)
+    assert "Looking for devices" in join_visible_texts(view)
     deliver_snapshot(hosts, sample)
-    assert expected_text in visible_text(view)
-    assert view.end.accessibleDescription() not in visible_text(view)
+    assert expected_text in join_visible_texts(view)
+    assert view.end.accessibleDescription() not in join_visible_texts(view)
 
 
 def test_unlisted_processes_are_awaited(hosts: Hosts, view: ProcessesView) -> None:
     for second, expected_text in ((0.0, "Listing"), (ASKING_S - 1, "Listing"), (ASKING_S, "driver does not report")):
         deliver_snapshot(hosts, snapshot(gpu(0, processes=None), time=NOW + second))
-        assert expected_text in visible_text(view)
+        assert expected_text in join_visible_texts(view)
     view.hide()
     view.show()
-    assert "Listing" in visible_text(view)
+    assert "Listing" in join_visible_texts(view)
 
 
 def test_hidden_view_is_not_refreshed(hosts: Hosts, view: ProcessesView) -> None:

@@ -23,7 +23,7 @@ from tests.gui.sources.devices.snapshots import UUIDS, snapshot
 from tests.support.golden import check_file
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub
-from tests.support.widgets import ShowWidget, visible_text
+from tests.support.widgets import ShowWidget, join_visible_texts
 
 GOLDEN = Path(__file__).with_name("golden_advice.txt")
 HALVES = pairs_within(range(4), range(4, 8))
@@ -146,7 +146,7 @@ def test_matrix_marks_missing_peer_access(hosts: Hosts, view: TopologyView, qtbo
     deliver_snapshot(hosts, machine(3, Topology(pairs, ())))
     assert [cell(view, 0, column).partition("\n")[0] for column in range(3)] == ["", "PHB ✕", "PHB"]
     assert "Neither can read the other's memory directly" in cell(view, 0, 1, Qt.ItemDataRole.ToolTipRole)
-    qtbot.waitUntil(lambda: "neither can read" in visible_text(view))
+    qtbot.waitUntil(lambda: "neither can read" in join_visible_texts(view))
 
 
 def test_matrix_shows_known_affinities(hosts: Hosts, view: TopologyView) -> None:
@@ -172,20 +172,22 @@ def test_matrix_unknown_pair(hosts: Hosts, view: TopologyView) -> None:
 def test_legend_explains_present_codes(hosts: Hosts, view: TopologyView, qtbot: QtBot) -> None:
     links = {(0, 1): 18, (0, 2): 9}
     deliver_snapshot(hosts, machine(4, make_topology(4, nvlinks=links, path={(2, 3): "NODE"})))
-    qtbot.waitUntil(lambda: "number of NVLinks" in visible_text(view))
-    codes = [text for text in visible_text(view).splitlines() if text in ("NV#", "NV18", "NV9", "NODE", "SYS", "✕")]
+    qtbot.waitUntil(lambda: "number of NVLinks" in join_visible_texts(view))
+    codes = [
+        text for text in join_visible_texts(view).splitlines() if text in ("NV#", "NV18", "NV9", "NODE", "SYS", "✕")
+    ]
     assert codes == ["NV#", "NODE", "SYS"]
-    assert "several PCIe bridges of one processor" in visible_text(view)
-    assert "through one PCIe switch" not in visible_text(view)
+    assert "several PCIe bridges of one processor" in join_visible_texts(view)
+    assert "through one PCIe switch" not in join_visible_texts(view)
     deliver_snapshot(hosts, machine(2, make_topology(2, path="PIX")))
-    qtbot.waitUntil(lambda: "through one PCIe switch" in visible_text(view))
-    assert "number of NVLinks" not in visible_text(view)
+    qtbot.waitUntil(lambda: "through one PCIe switch" in join_visible_texts(view))
+    assert "number of NVLinks" not in join_visible_texts(view)
 
 
 def test_matrix_leaves_out_mig_instances(hosts: Hosts, view: TopologyView) -> None:
     instance = make_gpu(1, nvml_index=0, mig=Mig(parent_uuid=UUIDS[0], gpu_instance=1))
     deliver_snapshot(hosts, msgspec.structs.replace(snapshot(make_gpu(0), instance), topology=make_topology(1)))
-    assert "single GPU" in visible_text(view)
+    assert "single GPU" in join_visible_texts(view)
 
 
 def test_matrix_leaves_out_lost_gpu(hosts: Hosts, view: TopologyView) -> None:
@@ -196,10 +198,10 @@ def test_matrix_leaves_out_lost_gpu(hosts: Hosts, view: TopologyView) -> None:
     assert view.advice.text().startswith("The two GPUs are connected by 18 NVLinks")
     assert view.advice.text().endswith("GPU 1 is lost and not shown here.")
     deliver_snapshot(hosts, snapshot(gpus[1], make_gpu(2)))
-    assert "single GPU" in visible_text(view)
-    assert "GPU 1 is lost" in visible_text(view)
+    assert "single GPU" in join_visible_texts(view)
+    assert "GPU 1 is lost" in join_visible_texts(view)
     deliver_snapshot(hosts, snapshot(gpus[1]))
-    assert "GPU 1 is lost" in visible_text(view)
+    assert "GPU 1 is lost" in join_visible_texts(view)
 
 
 def test_matrix_sixteen_gpus_shows_codes(hosts: Hosts, view: TopologyView) -> None:
@@ -247,9 +249,9 @@ def test_matrix_fills_have_contrast(styled: QApplication, monkeypatch: pytest.Mo
     ],
 )  # fmt: skip
 def test_view_explains_missing_matrix(hosts: Hosts, view: TopologyView, sample: Snapshot, expected: str) -> None:
-    assert "Looking for devices" in visible_text(view)
+    assert "Looking for devices" in join_visible_texts(view)
     deliver_snapshot(hosts, sample)
-    assert expected in visible_text(view)
+    assert expected in join_visible_texts(view)
     assert not view.table.isVisible()
 
 
@@ -283,5 +285,5 @@ def test_topology_from_real_sampler(hosts: Hosts, view: TopologyView, nvml_stub:
     MACHINES["eight"].write(nvml_stub)
     hosts.start()
     qtbot.waitUntil(lambda: view.model.rowCount() == 8)
-    assert "All 8 GPUs" in visible_text(view)
+    assert "All 8 GPUs" in join_visible_texts(view)
     assert cell(view, 0, 7).split("\n")[0] == connections.code(hosts.latest[""].topology.pairs[6])  # type: ignore[union-attr]

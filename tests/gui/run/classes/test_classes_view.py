@@ -25,7 +25,7 @@ from gui.widgets.column_model import BAR
 from tests.gui.run.evaluated_run import CLASSES, CONFUSION, events
 from tests.gui.sources.written_runs import job, make_plan
 from tests.support.run_data import make_run_data
-from tests.support.widgets import ShowWidget, is_right_of, visible_text
+from tests.support.widgets import ShowWidget, is_right_of, join_visible_texts
 
 
 def data_of() -> RunData:
@@ -249,7 +249,7 @@ def test_classes_view_explains_missing_metrics(
     data = data_of() if validated else RunData()
     data.validation_details.classes.clear()
     view.show_data(data, active)
-    assert expected_text in visible_text(view)
+    assert expected_text in join_visible_texts(view)
 
 
 def test_class_table_filters_many_classes(view: ClassesView) -> None:

@@ -41,7 +41,7 @@ from gui.widgets.labels import IconLabel
 from tests.gui.run.model.saved_evaluations import COUNT, save_evaluation
 from tests.gui.sources.written_runs import write_run
 from tests.support.drops import drop_files
-from tests.support.widgets import visible_text
+from tests.support.widgets import join_visible_texts
 
 
 def rows(path: Path) -> list[list[str]]:
@@ -217,7 +217,7 @@ def test_model_view_cancels_and_shows_refusal(view: ModelView, qtbot: QtBot) -> 
     assert view.pages.activity.text() == "Evaluating 12 samples, 1,840 images/s, 3:12 min left"
     assert view.pages.progress.value() == 50
     view.pages.child.progress.emit(Progress(fraction=0.6, what="Evaluating", warnings=tuple("abcdefg")))
-    assert visible_text(view.pages.warnings).split() == list("cdefg")
+    assert join_visible_texts(view.pages.warnings).split() == list("cdefg")
     qtbot.keyClick(view.pages.cancel, Qt.Key.Key_Space)
     assert not view.pages.child.running
     assert view.pages.currentIndex() == FORM

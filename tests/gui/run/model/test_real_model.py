@@ -13,10 +13,10 @@ from engine.runs.folder import RunFolder
 from gui.run.model.result import CLASSES, CURVES, SAMPLES
 from gui.run.model.view import ModelView
 from gui.run.request_pages import FORM, RESULT
-from tests.support.trained_runs import Trained
+from tests.support.trained_runs import TrainedRun
 
 
-def evaluate(view: ModelView, run: Trained, folder: Path, qtbot: QtBot) -> RunFolder:
+def evaluate(view: ModelView, run: TrainedRun, folder: Path, qtbot: QtBot) -> RunFolder:
     """Copy the run to `folder`, evaluate the copy by pressing the button, and return it."""
     shutil.copytree(run.run.path, folder)
     view.show_run(RunFolder(folder))
@@ -31,7 +31,7 @@ def evaluate(view: ModelView, run: Trained, folder: Path, qtbot: QtBot) -> RunFo
 
 @pytest.mark.long
 def test_model_view_evaluates_draws_and_explains_real_run(
-    empty_view: ModelView, trained: Callable[[str], Trained], tmp_path: Path, qtbot: QtBot
+    empty_view: ModelView, trained: Callable[[str], TrainedRun], tmp_path: Path, qtbot: QtBot
 ) -> None:
     view, run = empty_view, trained("segmentation")
     evaluate(view, run, tmp_path / "run", qtbot)

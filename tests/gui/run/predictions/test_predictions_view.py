@@ -23,7 +23,7 @@ from tests.gui.run.evaluated_run import draw, make_predicted_run
 from tests.gui.sources.executions import first_execution
 from tests.gui.sources.written_runs import write_run
 from tests.support.run_data import make_run_data
-from tests.support.widgets import ShowWidget, scroll, visible_text
+from tests.support.widgets import ShowWidget, join_visible_texts, scroll
 
 
 @pytest.fixture
@@ -258,7 +258,7 @@ def test_predictions_view_explains_missing_predictions(
     view: PredictionsView, logged: list[AnyEvent], is_active: bool, text: str
 ) -> None:
     view.show_run(Path(), make_run_data(logged), is_active=is_active)
-    assert text in visible_text(view)
+    assert text in join_visible_texts(view)
 
 
 def test_page_keys_switch_view_which_stays(page: RunPage, show: Callable[[RunFolder], RunPage], qtbot: QtBot) -> None:
@@ -271,7 +271,7 @@ def test_page_keys_switch_view_which_stays(page: RunPage, show: Callable[[RunFol
     assert not page.header.options.isVisible()
     show(write_run(40))
     assert page.predictions.isVisible()
-    assert "saved no predictions" in visible_text(page.predictions)
+    assert "saved no predictions" in join_visible_texts(page.predictions)
     qtbot.keyClick(page, Qt.Key.Key_PageUp, Qt.KeyboardModifier.ControlModifier)
     assert page.header.tabs.currentIndex() == CLASSES
     show(make_predicted_run())

@@ -21,7 +21,7 @@ from engine.contract.inference.conversion import (
 )
 from gui.run.use.convert import ConvertForm, ConvertResult
 from tests.gui.sources.written_runs import job, write_run
-from tests.support.widgets import ShowWidget, button, visible_text
+from tests.support.widgets import ShowWidget, find_button, join_visible_texts
 
 SEGMENTATION = {"task": "segmentation", "model": "fcn_resnet50"}
 
@@ -119,7 +119,7 @@ def test_convert_result_shows_files_comparison_and_commands(
         ["purpose 1", "purpose 2"],
         ["purpose 2"],
     ]
-    button(result, displayed[1][0]).click()
+    find_button(result, displayed[1][0]).click()
     assert QGuiApplication.clipboard().text() == "command 2"
     assert result.files.texts() == [["model.onnx: The model", "3.0 MiB"]]
     assert result.compared.texts() == [["model.onnx", "0.0003", "1.5 ms", "2.5 ms"]]
@@ -154,4 +154,4 @@ def test_convert_result_opens_its_folder_and_explains_damage(
     assert handler.paths == [str(tmp_path), str(tmp_path / "folder")]
     file.write_text("{")
     result.show_file(str(file))
-    qtbot.waitUntil(lambda: "conversion.json" in visible_text(result))
+    qtbot.waitUntil(lambda: "conversion.json" in join_visible_texts(result))

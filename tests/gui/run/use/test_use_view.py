@@ -26,12 +26,12 @@ from gui.run.use.view import CONVERT, LIVE, UseView
 from gui.sources.background import Background
 from tests.support.drops import drop_files
 from tests.support.run_data import make_run_data
-from tests.support.trained_runs import LABELS, Trained
+from tests.support.trained_runs import LABELS, TrainedRun
 from tests.support.widgets import ShowWidget
 
 
 @pytest.fixture
-def trained(trained: Callable[[str], Trained]) -> Trained:
+def trained(trained: Callable[[str], TrainedRun]) -> TrainedRun:
     return trained("classification")
 
 
@@ -40,7 +40,7 @@ def view(show_widget: ShowWidget) -> UseView:
     return show_widget(UseView(), 800, 640)
 
 
-def test_use_view_predicts_dropped_files(view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot) -> None:
+def test_use_view_predicts_dropped_files(view: UseView, trained: TrainedRun, tmp_path: Path, qtbot: QtBot) -> None:
     view.show_run(trained.run)
     form = view.predict_form
     qtbot.waitUntil(lambda: form.submit_action.disabled_reason == "Add files first")
@@ -93,7 +93,7 @@ def test_late_prediction_of_the_previous_image_is_not_shown(
 
 @pytest.mark.long
 def test_live_prediction_follows_new_checkpoints(
-    trained: Trained, tmp_path: Path, show_widget: ShowWidget, qtbot: QtBot
+    trained: TrainedRun, tmp_path: Path, show_widget: ShowWidget, qtbot: QtBot
 ) -> None:
     live = show_widget(LivePrediction(), 300, 600)
     image = Path(trained.job.data.dataset, "val", "red", "0.png")
@@ -117,7 +117,7 @@ def test_live_prediction_follows_new_checkpoints(
 
 
 @pytest.mark.long
-def test_use_view_converts_model(view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot) -> None:
+def test_use_view_converts_model(view: UseView, trained: TrainedRun, tmp_path: Path, qtbot: QtBot) -> None:
     view.show_run(trained.run)
     view.tabs.setCurrentIndex(CONVERT)
     convert = view.convert_form
@@ -132,7 +132,7 @@ def test_use_view_converts_model(view: UseView, trained: Trained, tmp_path: Path
     assert any(row[0].startswith("model.safetensors: ") for row in view.convert_result.files.texts())
 
 
-def submit_with_full_folder(view: UseView, trained: Trained, out: Path, qtbot: QtBot) -> None:
+def submit_with_full_folder(view: UseView, trained: TrainedRun, out: Path, qtbot: QtBot) -> None:
     """Request predictions that are to be written to the folder `out`, in which the user already has a file."""
     out.mkdir()
     (out / "thesis.txt").write_text("years of work")
@@ -145,7 +145,7 @@ def submit_with_full_folder(view: UseView, trained: Trained, out: Path, qtbot: Q
     form.submit_action.trigger()
 
 
-def test_prediction_refusal_keeps_form(view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot) -> None:
+def test_prediction_refusal_keeps_form(view: UseView, trained: TrainedRun, tmp_path: Path, qtbot: QtBot) -> None:
     submit_with_full_folder(view, trained, tmp_path / "out", qtbot)
     assert view.predict.is_working
     view.predict.child.cancel()
@@ -158,13 +158,13 @@ def test_prediction_refusal_keeps_form(view: UseView, trained: Trained, tmp_path
 
 
 @pytest.mark.long
-def test_engine_refuses_full_output_folder(view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot) -> None:
+def test_engine_refuses_full_output_folder(view: UseView, trained: TrainedRun, tmp_path: Path, qtbot: QtBot) -> None:
     submit_with_full_folder(view, trained, tmp_path / "out", qtbot)
     qtbot.waitUntil(lambda: view.predict.currentIndex() == FAILURE)
     assert str(tmp_path / "out") in view.predict.failure.text()
 
 
-def test_prediction_is_written_to_the_folder_that_is_shown(view: UseView, trained: Trained, qtbot: QtBot) -> None:
+def test_prediction_is_written_to_the_folder_that_is_shown(view: UseView, trained: TrainedRun, qtbot: QtBot) -> None:
     times = itertools.count(120000)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gui.run.use.predict.time.strftime", lambda *_arguments: str(next(times)))
@@ -198,7 +198,7 @@ def test_live_view_clears_the_frame_of_the_previous_run(show_widget: ShowWidget,
 
 
 @pytest.mark.long
-def test_live_view_watches_video_to_end(view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot) -> None:
+def test_live_view_watches_video_to_end(view: UseView, trained: TrainedRun, tmp_path: Path, qtbot: QtBot) -> None:
     pytest.importorskip("cv2", reason="OpenCV is an extra")
     (tmp_path / "empty.mp4").touch()
     with VideoWriter(tmp_path / "walk.mp4", 25.0) as video:
