@@ -33,7 +33,7 @@ def test_report_updates_chosen_lines_only(page: Path, tmp_path: Path) -> None:
     quick = entry("quick", """-c 'print("a"); print("half: 0.5"); print("last | 0.7")'""")
     missed = entry("missed", """-c 'print("half: 0.5"); print("rest"); exit(1)'""", "^half")
     figures_file.write_text(json.dumps([UNCHANGED, quick, missed]))
-    assert report.update(page, figures_file, ["quick", "missed"], "a new one") == 0
+    assert report.update_report(page, figures_file, ["quick", "missed"], "a new one") == 0
     text = page.read_text()
     assert text.startswith("# Figures\n\n")
     assert text.endswith(f"{report.END}\nMore.\n")
@@ -44,20 +44,20 @@ def test_report_updates_chosen_lines_only(page: Path, tmp_path: Path) -> None:
     assert rows(page)["missed"][3] == "half: 0.5 (aim missed)"
     assert "1. an old one\n2. a new one\n" in text
     before = page.read_text()
-    assert report.update(page, figures_file, [], "another") == 0
+    assert report.update_report(page, figures_file, [], "another") == 0
     assert page.read_text() == before
 
 
 def test_failed_command_keeps_its_line(page: Path, tmp_path: Path) -> None:
     figures_file = tmp_path / "figures.json"
     figures_file.write_text(json.dumps([UNCHANGED]))
-    assert report.update(page, figures_file, ["kept"], "a new one") == 1
+    assert report.update_report(page, figures_file, ["kept"], "a new one") == 1
     assert rows(page)["kept"][3:5] == ["0.9", "2026-01-02, machine 1"]
 
 
 def test_table_shows_saved_results() -> None:
     figures = json.loads(report.FIGURES.read_text())
-    assert report.START + report.table(figures) + report.END in report.PAGE.read_text()
+    assert report.START + report.format_table(figures) + report.END in report.PAGE.read_text()
     assert len({figure["name"] for figure in figures}) == len(figures)
     assert all("|" not in value for figure in figures for key, value in figure.items() if key != "line")
 

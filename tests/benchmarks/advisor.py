@@ -42,7 +42,7 @@ from engine.contract.events import EVENT, RunFinished
 from engine.contract.job import Job, save_job
 from engine.contract.messages import Done
 from engine.system import paths
-from tests.benchmarks.frame import ROOT, describe_environment, empty_home, make_parser
+from tests.benchmarks.frame import ROOT, describe_environment, make_parser, use_empty_home
 from tests.support.consent import permit_model_file
 from tests.support.timed_runs import make_images
 
@@ -80,14 +80,14 @@ def build_model(num_classes):
 """
 
 
-class Case(msgspec.Struct, frozen=True):
-    """Job, and the memory limit in bytes for each of its processes, or 0 for no limit."""
+class AdvisorCase(msgspec.Struct, frozen=True):
+    """Job for the advisor. `cap_bytes` is the memory limit of each process in bytes, or 0 for no limit."""
 
     job: Job
     cap_bytes: int = 0
 
 
-def cases(folder: Path, epochs: int) -> dict[str, Case]:
+def make_cases(folder: Path, epochs: int) -> dict[str, AdvisorCase]:
     images = str(make_images(folder / "images", 520, 64, ".bmp", held_out=8))
 
     def custom(name: str, text: str, **changes: Any) -> Job:
@@ -97,7 +97,7 @@ def cases(folder: Path, epochs: int) -> dict[str, Case]:
 
     common: dict[str, Any] = {"devices": WORKERS, "strategy": "ddp", "epochs": epochs, "cpu_threads": 1}
     return {
-        "small_cnn": Case(
+        "small_cnn": AdvisorCase(
             Job.from_fields(
                 dataset=str(paths.sample_dataset()),
                 model="mnist_cnn",
@@ -106,11 +106,13 @@ def cases(folder: Path, epochs: int) -> dict[str, Case]:
                 **{**common, "epochs": 8 * epochs},
             )
         ),
-        "resnet": Case(Job.from_fields(dataset=images, model="resnet18", image_size=64, batch_size=32, **common)),
-        "vit": Case(
+        "resnet": AdvisorCase(
+            Job.from_fields(dataset=images, model="resnet18", image_size=64, batch_size=32, **common)
+        ),
+        "vit": AdvisorCase(
             Job.from_fields(dataset=images, model="timm:vit_tiny_patch16_224", image_size=64, batch_size=32, **common)
         ),
-        "wide": Case(
+        "wide": AdvisorCase(
             custom(
                 "wide",
                 WIDE.replace("nn.LazyLinear(2048)", "nn.Linear(768, 2048)"),
@@ -119,18 +121,21 @@ def cases(folder: Path, epochs: int) -> dict[str, Case]:
                 **common,
             )
         ),
-        "capped": Case(
+        "capped": AdvisorCase(
             custom("deep", DEEP, image_size=192, batch_size=128, **{**common, "epochs": 4 * epochs}), CAP_BYTES
         ),
     }
 
 
-def capped(cap_bytes: int) -> Any:
+def limit_memory(cap_bytes: int) -> Any:
     return partial(resource.setrlimit, resource.RLIMIT_DATA, (cap_bytes, cap_bytes)) if cap_bytes else None
 
 
-def run_advisor(case: Case, seconds: float, folder: Path) -> tuple[Advice, float]:
-    """Return the advisor's answer and its duration in seconds. Exit if it leaves processes or files behind."""
+def run_advisor(case: AdvisorCase, seconds: float, folder: Path) -> tuple[Advice, float]:
+    """Run the advisor for at most `seconds`. Return its answer and the time in seconds that it took.
+
+    Exits if the advisor leaves processes or files behind.
+    """
     request = msgspec.json.encode(AdviceRequest(job=case.job, seconds=seconds, remeasure=True))
     start = time.monotonic()
     result = subprocess.run(
@@ -139,7 +144,7 @@ def run_advisor(case: Case, seconds: float, folder: Path) -> tuple[Advice, float
         stdout=subprocess.PIPE,
         cwd=ROOT,
         env={**os.environ, "TMPDIR": str(folder)},
-        preexec_fn=capped(case.cap_bytes),
+        preexec_fn=limit_memory(case.cap_bytes),
         check=True,
     )
     took_s = time.monotonic() - start
@@ -155,7 +160,10 @@ def run_advisor(case: Case, seconds: float, folder: Path) -> tuple[Advice, float
 
 
 def measure_jobs(cap_bytes: int, jobs: Sequence[Job], seconds: float) -> dict[Job, float]:
-    """Measure jobs in a process with a memory limit of `cap_bytes`. Return the speed of each in images per second."""
+    """Measure jobs in a process with a memory limit of `cap_bytes`, each for `seconds`.
+
+    Returns the speed of each job in images per second.
+    """
     with tempfile.NamedTemporaryFile() as given:
         given.write(msgspec.json.encode(list(jobs)))
         given.flush()
@@ -164,16 +172,17 @@ def measure_jobs(cap_bytes: int, jobs: Sequence[Job], seconds: float) -> dict[Jo
             stdout=subprocess.PIPE,
             cwd=ROOT,
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # a process without threads can fork workers
-            preexec_fn=capped(cap_bytes),
+            preexec_fn=limit_memory(cap_bytes),
             check=True,
         )
     return dict(zip(jobs, json.loads(result.stdout.splitlines()[-1]), strict=True))
 
 
-def measure_all_setups(case: Case, first: Job, seconds: float) -> dict[Job, float]:
-    """Measure every possible setup for a case, and return the speed of each in images per second.
+def measure_all_setups(case: AdvisorCase, first: Job, seconds: float) -> dict[Job, float]:
+    """Measure the speed of `first` and of every setup (strategy with its options) that is possible for a case.
 
-    Variants of a setup that is less than half as fast as the best one are skipped.
+    Returns images per second by job. If a strategy with default options is less than half as fast as the fastest job,
+    its other options are skipped.
     """
     able = [setup for setup in list_setups(case.job, load_catalogue()) if not setup.refusal]
     bases = {way.name: way.job for way in able if not way.base_name}
@@ -183,7 +192,10 @@ def measure_all_setups(case: Case, first: Job, seconds: float) -> dict[Job, floa
 
 
 def measure(jobs: list[Job], seconds: float) -> list[float]:
-    """Measure the speed of jobs in this process. A job is aborted if it is less than half as fast as the best one."""
+    """Measure jobs in this process, each for `seconds`, and return their speeds in images per second.
+
+    A job is aborted if it is less than half as fast as the best previous job.
+    """
     import_for(jobs[0] if len(jobs[0].parallel.devices) > 1 else jobs[0].with_fields(strategy="ddp", devices=WORKERS))
     tried: list[Contender] = []
     with TrialFolder() as folder:
@@ -194,7 +206,7 @@ def measure(jobs: list[Job], seconds: float) -> list[float]:
     return [each.speed.median for each in tried]
 
 
-def run_s(job: Job, folder: Path, cap_bytes: int) -> float:
+def measure_run_s(job: Job, folder: Path, cap_bytes: int) -> float:
     """Run the job with `footplate train`. Return the seconds from the supervisor's start to its end."""
     save_job(job, folder / "job.toml")
     trust = ["--trust-model-file"] if job.model_is_file else []
@@ -203,15 +215,18 @@ def run_s(job: Job, folder: Path, cap_bytes: int) -> float:
         cwd=ROOT,
         stdout=subprocess.PIPE,
         env={**os.environ, "FOOTPLATE_HOME": str(folder / "home")},
-        preexec_fn=capped(cap_bytes),
+        preexec_fn=limit_memory(cap_bytes),
         check=True,
     )
     events = map(EVENT.decode, result.stdout.splitlines())
     return next(event.seconds for event in events if isinstance(event, RunFinished))
 
 
-def check_case(name: str, case: Case, seconds: float, trial_s: float) -> list[str]:
-    """Print the results for one job and return the missed targets."""
+def check_case(name: str, case: AdvisorCase, seconds: float, trial_s: float) -> list[str]:
+    """Compare the advice for a case with measurements, print the results, and return descriptions of missed aims.
+
+    The advisor runs for at most `seconds`. For comparison, every possible setup is measured for `trial_s` seconds.
+    """
     wrong = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary, "trials")
@@ -229,7 +244,7 @@ def check_case(name: str, case: Case, seconds: float, trial_s: float) -> list[st
         first = apply_candidate(case.job, answer.table[0])
         predicted = answer.table[0].time
         assert predicted is not None
-        real_s = run_s(first, Path(temporary), case.cap_bytes)
+        real_s = measure_run_s(first, Path(temporary), case.cap_bytes)
         off = predicted.total_s / real_s - 1
         print(
             f"  time: predicted {predicted.total_s:.1f} s, took {real_s:.1f} s ({100 * off:+.1f}%); {predicted}",
@@ -278,10 +293,10 @@ def main() -> None:
         print(json.dumps(measure(jobs, chosen.seconds)))
         return
     print(describe_environment(), flush=True)
-    with empty_home() as folder:
+    with use_empty_home() as folder:
         wrong = [
             missed
-            for name, case in cases(folder, chosen.epochs).items()
+            for name, case in make_cases(folder, chosen.epochs).items()
             if not chosen.only or name in chosen.only
             for missed in check_case(name, case, chosen.seconds, chosen.trial_seconds)
         ]

@@ -28,16 +28,20 @@ from tests.benchmarks.frame import describe_environment, make_parser
 AIM = 0.5
 STEP_S = 0.004, 0.008
 """Minimum and maximum sleep in a step, in seconds."""
-WAYS = ("none", "at once", "overlapped")
+VARIANTS = ("none", "at once", "overlapped")
 
 
-def steps(way: str, agreement: Agreement, lengths: list[float]) -> float:
-    """Run steps of the given `lengths` in seconds with the variant `way`. Return the milliseconds per step."""
+def time_steps(variant: str, agreement: Agreement, lengths: list[float]) -> float:
+    """Simulate steps of the given `lengths` in seconds, and return the milliseconds per step.
+
+    `variant` determines how the ranks exchange requests in each step: "none" (not at all), "at once" or "overlapped"
+    (with the next step).
+    """
     started = time.perf_counter()
     for length in lengths:
         time.sleep(length)
-        if way != "none":
-            agreement.exchange(Requests(), at_once=way == "at once")
+        if variant != "none":
+            agreement.exchange(Requests(), at_once=variant == "at once")
     agreement.discard_pending()
     return 1e3 * (time.perf_counter() - started) / len(lengths)
 
@@ -49,14 +53,14 @@ def run_rank(rank: int, ranks: int, turns: int, length: int, folder: str) -> Non
     assert dist.group.WORLD is not None
     agreement = Agreement(GroupCollectives(dist.group.WORLD), ranks)
     draws = random.Random(rank)
-    measured: dict[str, list[float]] = {way: [] for way in WAYS}
+    measured: dict[str, list[float]] = {variant: [] for variant in VARIANTS}
     for index in range(turns):
         lengths = [draws.uniform(*STEP_S) for _ in range(length)]
-        for way in WAYS[index % 3 :] + WAYS[: index % 3]:
+        for variant in VARIANTS[index % 3 :] + VARIANTS[: index % 3]:
             dist.barrier()
-            measured[way].append(steps(way, agreement, lengths))
+            measured[variant].append(time_steps(variant, agreement, lengths))
     if rank == 0:
-        Path(folder, "result").write_text(" ".join(str(statistics.median(measured[way])) for way in WAYS))
+        Path(folder, "result").write_text(" ".join(str(statistics.median(measured[variant])) for variant in VARIANTS))
     dist.destroy_process_group()
 
 

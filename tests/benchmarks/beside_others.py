@@ -77,9 +77,10 @@ while True:
 
 
 class Watcher:
-    """Tool that monitors GPUs, running on its own terminal.
+    """Runner of a tool that monitors GPUs, on a separate terminal.
 
-    `outputs` holds pairs of a time and the values at that time. `spent_s` is the CPU time of the tool's processes.
+    `outputs` holds pairs (time, values). `spent_s` is the CPU time of the tool's processes in seconds, from
+    `reset_cpu_time` to `end`.
     """
 
     def __init__(self, name: str, *command: str) -> None:
@@ -99,7 +100,7 @@ class Watcher:
         self._listener.start()
 
     def reset_cpu_time(self) -> None:
-        """Restart the measurement of the CPU time."""
+        """Start measuring `spent_s`."""
         self._before_s = self._cpu_s()
 
     def end(self) -> None:
@@ -110,8 +111,8 @@ class Watcher:
         self._process.wait()
         self._listener.join()
 
-    def take(self, line: str) -> None:
-        """Parse a line of output. The default implementation ignores it, for tools that draw a screen."""
+    def parse_line(self, line: str) -> None:
+        """Parse a line of output and add its values to `outputs`. The default implementation ignores the line."""
 
     def _tree(self) -> list[psutil.Process]:
         if self._process.poll() is not None:
@@ -120,28 +121,28 @@ class Watcher:
         return [root, *root.children(recursive=True)]
 
     def _cpu_s(self) -> float:
-        return sum(time.clock_gettime(process_clock(process.pid)) for process in self._tree())
+        return sum(time.clock_gettime(get_process_clock(process.pid)) for process in self._tree())
 
     def _listen(self, screen: int) -> None:
         # EIO: the last process on the terminal has ended.
         with os.fdopen(screen, errors="replace") as lines, contextlib.suppress(OSError):
             for line in lines:
-                self.take(line)
+                self.parse_line(line)
 
 
-class Footplate(Watcher):
-    def take(self, line: str) -> None:
+class SamplerWatcher(Watcher):
+    def parse_line(self, line: str) -> None:
         snapshot = msgspec.json.decode(line, type=Snapshot)
-        readings = ((gpu.nvml_index, name, value) for gpu in snapshot.gpus for name, value in footplate_values(gpu))
+        readings = ((gpu.nvml_index, name, value) for gpu in snapshot.gpus for name, value in list_values(gpu))
         self.outputs.append(
             (snapshot.time, {(index, name): value for index, name, value in readings if value is not None})
         )
 
 
-class Nvitop(Watcher):
+class NvitopWatcher(Watcher):
     SCALES = (1, 1 / MIB, 1, 1 / 1000, 1)
 
-    def take(self, line: str) -> None:
+    def parse_line(self, line: str) -> None:
         at, gpus = json.loads(line)
         numbers: Numbers = {}
         for index, values in enumerate(gpus):
@@ -151,7 +152,7 @@ class Nvitop(Watcher):
         self.outputs.append((at, numbers))
 
 
-class Dmon(Watcher):
+class DmonWatcher(Watcher):
     """Watcher of `nvidia-smi dmon`, which prints a line per GPU and repeats its column titles."""
 
     COLUMNS = (
@@ -159,7 +160,7 @@ class Dmon(Watcher):
     )  # fmt: skip
     _columns: Sequence[str] = ()
 
-    def take(self, line: str) -> None:
+    def parse_line(self, line: str) -> None:
         cells_of_line = line.split()
         if cells_of_line[:2] == ["#", "gpu"]:
             self._columns = cells_of_line[1:]
@@ -170,25 +171,25 @@ class Dmon(Watcher):
             self.outputs.append((time.time(), numbers))
 
 
-def process_clock(pid: int) -> int:
-    """Return the id of a process's CPU clock.
+def get_process_clock(pid: int) -> int:
+    """Return the id of the clock that measures a process's CPU time, for `time.clock_gettime`.
 
-    Unlike the ticks in /proc, it has a resolution of nanoseconds. It includes exited threads. Source:
+    The clock has a resolution of nanoseconds, unlike the ticks in /proc, and includes exited threads. Source:
     clock_getcpuclockid(3), MAKE_PROCESS_CPUCLOCK in Linux's posix-timers_types.h.
     """
     return (~pid << 3) | 2
 
 
-def footplate_values(gpu: Gpu) -> list[tuple[str, float | None]]:
+def list_values(gpu: Gpu) -> list[tuple[str, float | None]]:
     used = None if gpu.memory_used_bytes is None else gpu.memory_used_bytes / MIB
     values = (gpu.utilization_percent, used, gpu.temperature_c, gpu.power_w, gpu.sm_clock_mhz)
     return list(zip(TOLERANCES, values, strict=True))
 
 
-def compare_values(footplate: Watcher, theirs: Watcher) -> dict[str, list[float]]:
-    """Return the differences between Footplate's values and another tool's values at the same time, by quantity."""
+def compare_values(footplate: Watcher, other: Watcher) -> dict[str, list[float]]:
+    """Return the absolute differences between Footplate's and another tool's simultaneous values, by quantity."""
     found = defaultdict(list)
-    for at, numbers in theirs.outputs:
+    for at, numbers in other.outputs:
         closest = min(footplate.outputs, key=lambda output: abs(output[0] - at), default=None)
         if closest is not None and abs(closest[0] - at) <= NEAR_S:
             for key in numbers.keys() & closest[1].keys():
@@ -196,16 +197,16 @@ def compare_values(footplate: Watcher, theirs: Watcher) -> dict[str, list[float]
     return found
 
 
-def watchers() -> list[Watcher]:
-    """Return watchers for Footplate and for the other tools that are installed."""
+def create_watchers() -> list[Watcher]:
+    """Create watchers of Footplate's sampler and of the other tools that are installed."""
     python = sys.executable
-    found: list[Watcher] = [Footplate("Footplate's sampler", python, "-m", "engine.gpus", "--interval", "1")]
+    found: list[Watcher] = [SamplerWatcher("Footplate's sampler", python, "-m", "engine.gpus", "--interval", "1")]
     if shutil.which("nvidia-smi"):
-        found.append(Dmon("nvidia-smi dmon", "nvidia-smi", "dmon", "-s", "pucm", "-d", "1"))
+        found.append(DmonWatcher("nvidia-smi dmon", "nvidia-smi", "dmon", "-s", "pucm", "-d", "1"))
     else:
         print("nvidia-smi is not installed: left out")
     if find_spec("nvitop") is not None:
-        found.append(Nvitop("nvitop's library", python, "-c", NVITOP))
+        found.append(NvitopWatcher("nvitop's library", python, "-c", NVITOP))
         found.append(Watcher("nvitop's screen", python, "-m", "nvitop", "--monitor", "full", "--interval", "1"))
     else:
         print("nvitop is not installed (pip install nvitop): left out")
@@ -214,7 +215,7 @@ def watchers() -> list[Watcher]:
 
 @contextlib.contextmanager
 def alternate_load(is_requested: bool) -> Iterator[None]:
-    """Alternate between load and rest on the first GPU, four seconds each, while the context is active.
+    """Alternately load the first GPU and let it rest, four seconds each, while the context is active.
 
     If `is_requested` is False, do nothing.
     """
@@ -246,7 +247,7 @@ def main() -> int:
     except Exception as error:  # any error of NVML
         print(f"no NVIDIA GPU answers here ({error}): nothing to measure")
         return 0
-    footplate, *others = all_of_them = watchers()
+    footplate, *others = all_of_them = create_watchers()
     with alternate_load(not options.idle):
         for watcher in all_of_them:
             watcher.start()
@@ -263,10 +264,10 @@ def main() -> int:
     return 0 if all(results) else 1
 
 
-def is_within_tolerance(footplate: Watcher, theirs: Watcher) -> bool:
-    """Print the differences and return True if each median is within its tolerance."""
-    print(f"\nFootplate against {theirs.name}: difference, median (greatest) of so many pairs")
-    found = compare_values(footplate, theirs)
+def is_within_tolerance(footplate: Watcher, other: Watcher) -> bool:
+    """Print how much the values of two tools differ. Return True if each median difference is within its tolerance."""
+    print(f"\nFootplate against {other.name}: difference, median (greatest) of so many pairs")
+    found = compare_values(footplate, other)
     for name, values in found.items():
         print(f"  {name:16} {statistics.median(values):8.2f} ({max(values):.2f}) of {len(values)}")
     return bool(found) and all(statistics.median(values) <= TOLERANCES[name] for name, values in found.items())

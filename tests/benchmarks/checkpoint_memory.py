@@ -26,7 +26,7 @@ from engine.contract.job import Job
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.training.checkpointing.checkpoint_files import read_checkpoint
 from engine.training.trainer import Trainer
-from tests.benchmarks.frame import describe_environment, empty_home, make_parser
+from tests.benchmarks.frame import describe_environment, make_parser, use_empty_home
 from tests.support.timed_runs import make_images
 from tests.support.worker_group import Forker, WorkerGroup
 
@@ -37,8 +37,11 @@ WAIT = "tests.benchmarks.checkpoint_memory:wait_for_ranks"
 _DIVIDED = re.compile(r"are divided among .* (\d+)% of the parameters")
 
 
-class Peaks:
-    """Peak private memory in bytes of each rank, in each stage of the run. `stage` is the current stage."""
+class PeakMemory:
+    """Recorder of the peak private memory of the forked workers.
+
+    `bytes` maps a stage of a run to the peak of each rank. `stage` is the current stage.
+    """
 
     def __init__(self, forker: Forker) -> None:
         self.stage = ""
@@ -55,7 +58,7 @@ class Peaks:
                 time.sleep(PERIOD_S)
 
     def train(self, name: str, forker: Forker, job: Job, folder: Path, prepare: str = "") -> list[str]:
-        """Train in a subfolder and return the texts in the log. `name` begins the names of the stages."""
+        """Train in the subfolder `name` of `folder`, and return the texts in the log. Stages are named "NAME: PHASE"."""
 
         def note(_: int, message: Any) -> bool:
             if isinstance(message, PhaseChanged | StepMetrics):
@@ -81,7 +84,7 @@ def _private_bytes(pid: int) -> int:
 
 
 def wait_for_ranks(_spec: WorkerSpec) -> None:
-    """Make a worker start training when all ranks are prepared, so that no rank prepares in the stage of training."""
+    """Make the worker start training only when all ranks are prepared. Otherwise, their stages would overlap."""
     run = Trainer.run
 
     def run_together(trainer: Trainer) -> WorkerDone:
@@ -98,7 +101,7 @@ def main() -> int:
     parser.add_argument("--model", default="vit_b_16")
     chosen = parser.parse_args()
     print(describe_environment())
-    with empty_home() as folder, closing(Forker()) as forker:
+    with use_empty_home() as folder, closing(Forker()) as forker:
         excesses = [
             measure(forker, folder / f"{strategy}-{ranks}", strategy, ranks, chosen.model)
             for strategy in chosen.strategy
@@ -108,7 +111,11 @@ def main() -> int:
 
 
 def measure(forker: Forker, folder: Path, strategy: str, ranks: int, model: str) -> float:
-    """Train, save and resume. Return the largest excess of ranks other than 0, relative to their shard."""
+    """Train a model, resume it from its checkpoint, and print the memory that validation, saving and resuming add.
+
+    Returns the largest addition on a rank other than 0, without the size of the largest tensor, as a multiple of the
+    state that a rank holds.
+    """
     job = Job.from_fields(
         dataset=str(make_images(folder / "images", 8 + 8 * ranks, 32, ".bmp")),
         model=model,
@@ -124,12 +131,12 @@ def measure(forker: Forker, folder: Path, strategy: str, ranks: int, model: str)
         precision="fp32",
         memory_format="contiguous",
     )
-    peaks = Peaks(forker)
+    peaks = PeakMemory(forker)
     texts = peaks.train("first", forker, job, folder, WAIT)
     last = folder / "first/checkpoints/last.pt"
     peaks.train("resumed", forker, job.with_fields(epochs=2, resume_from=str(last)), folder, WAIT)
     peaks.stage = "done"
-    layer, shard, optimizer = _sizes(last, strategy, ranks, texts)
+    layer, shard, optimizer = _compute_sizes(last, strategy, ranks, texts)
     print(f"{strategy}, {model}, {ranks} ranks: shard {shard / MIB:.0f} MiB, layer {layer / MIB:.0f} MiB")
     # The optimizer's state exists only after the first step, or after a resume.
     resumed = {rank: taken + optimizer for rank, taken in peaks.bytes["first: preparing"].items()}
@@ -146,11 +153,11 @@ def measure(forker: Forker, folder: Path, strategy: str, ranks: int, model: str)
     return worst
 
 
-def _sizes(checkpoint: Path, strategy: str, ranks: int, texts: Sequence[str]) -> tuple[int, int, int]:
-    """Return the bytes of the largest tensor, of the state that a rank holds, and of its optimizer's state.
+def _compute_sizes(checkpoint: Path, strategy: str, ranks: int, texts: Sequence[str]) -> tuple[int, int, int]:
+    """Compute the bytes of the largest tensor, of the state that a rank holds, and of its optimizer's state.
 
-    ZeRO-1 divides the state of the optimizer and the averages. Tensor parallelism divides the layers that it names in
-    one of the `texts` in the log, and FSDP everything.
+    ZeRO-1 divides the state of the optimizer and the averages among the ranks. FSDP divides everything. Tensor
+    parallelism divides a percentage of the parameters, which is part of one of the `texts` in the log.
     """
     content, _ = read_checkpoint(checkpoint)
     sizes = [each.nbytes for each in content["model"].values() if isinstance(each, torch.Tensor)]

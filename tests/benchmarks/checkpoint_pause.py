@@ -15,7 +15,7 @@ from typing import Any
 
 from engine.contract.events import CheckpointSaved, StepMetrics
 from engine.contract.job import Job
-from tests.benchmarks.frame import describe_environment, empty_home, make_parser
+from tests.benchmarks.frame import describe_environment, make_parser, use_empty_home
 from tests.support.timed_runs import make_images
 from tests.support.worker_group import Forker, WorkerGroup
 
@@ -47,7 +47,7 @@ def main() -> int:
         # Add a step, so that all steps during the write are included.
         return len(saved) == chosen.count and bool(steps) and steps[-1] > writing[-1][1]
 
-    with empty_home() as folder, closing(Forker()) as forker:
+    with use_empty_home() as folder, closing(Forker()) as forker:
         job = Job.from_fields(
             dataset=str(make_images(folder / "images", 20_000, chosen.side, ".bmp", distinct=64)),
             model="resnet50",

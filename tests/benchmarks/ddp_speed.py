@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.contract.job import Job
-from tests.benchmarks.frame import describe_environment, empty_home, make_parser, print_rates
+from tests.benchmarks.frame import describe_environment, make_parser, print_rates, use_empty_home
 from tests.support import tutorials
 from tests.support.sides import Setting, run_in_process
 from tests.support.timed_runs import TimedRun, make_images, run_side_by_side
@@ -46,7 +46,7 @@ def main() -> int:
     chosen = parser.parse_args()
     batch, steps = chosen.batch_size, chosen.steps
     rates: dict[str, list[float]] = {name: [] for name in SIDES}
-    with empty_home() as folder, closing(Forker()) as first, closing(Forker()) as second:
+    with use_empty_home() as folder, closing(Forker()) as first, closing(Forker()) as second:
         epoch = steps + 2
         warm = epoch + 1
         data = make_images(folder / "data", epoch * batch + 8, 160)

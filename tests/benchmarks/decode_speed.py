@@ -73,8 +73,11 @@ def sized_sides(size: int) -> dict[str, Side]:
     }
 
 
-def rates(sides: dict[str, Side], contents: list[bytes], seconds: float) -> dict[str, float]:
-    """Measure the decoders `sides` in turns, until each has had `seconds`. Return their images per second and core."""
+def measure_rates(sides: dict[str, Side], contents: list[bytes], seconds: float) -> dict[str, float]:
+    """Decode the images `contents` with each of the decoders `sides` in turn. Return their images per second and core.
+
+    Each decoder takes about `seconds` of CPU time.
+    """
     tensors = [torch.frombuffer(bytearray(content), dtype=torch.uint8) for content in contents]
     found: dict[str, list[float]] = {name: [] for name in sides}
     spent = 0.0
@@ -89,8 +92,8 @@ def rates(sides: dict[str, Side], contents: list[bytes], seconds: float) -> dict
     return {name: statistics.median(turns[1:]) for name, turns in found.items()}  # the first turn is for warm-up
 
 
-def epoch_rate(source: ImageSource, count: int) -> float:
-    """Read an epoch in random order. Return the number of images per second of wall-clock time."""
+def measure_epoch_rate(source: ImageSource, count: int) -> float:
+    """Load an epoch of `count` images in random order. Return the number of images per second of wall-clock time."""
     order = np.random.default_rng(0).permutation(count)
     started_s = time.perf_counter()
     for start in range(0, count, BLOCK):
@@ -98,8 +101,11 @@ def epoch_rate(source: ImageSource, count: int) -> float:
     return count / (time.perf_counter() - started_s)
 
 
-def cached_rates(images: ImageSet, size: int, threads: int, cache: str) -> tuple[float, float, float]:
-    """Return the images per second in the first epoch, in the second epoch, and in the first epoch of another run."""
+def measure_cached_rates(images: ImageSet, size: int, threads: int, cache: str) -> tuple[float, float, float]:
+    """Measure the images per second in the first and second epoch of a run, and in the first epoch of a later run.
+
+    `cache` is the place of the cache for decoded images: "disk", "memory" or "off".
+    """
 
     def make() -> ImageSource:
         return ImageSource(images, size, 3, threads, lambda path, reason: None, cache=cache)
@@ -107,7 +113,11 @@ def cached_rates(images: ImageSet, size: int, threads: int, cache: str) -> tuple
     with tempfile.TemporaryDirectory() as folder:
         os.environ["FOOTPLATE_CACHE"] = folder
         first, later = make(), make()
-        found = epoch_rate(first, len(images)), epoch_rate(first, len(images)), epoch_rate(later, len(images))
+        found = (
+            measure_epoch_rate(first, len(images)),
+            measure_epoch_rate(first, len(images)),
+            measure_epoch_rate(later, len(images)),
+        )
         first.close()
         later.close()
     return found
@@ -130,8 +140,8 @@ def main() -> int:
         paths = [images.files[place] for place in range(min(SAMPLE, len(images)))]
         contents = [content for path in paths if (content := Path(path).read_bytes()).startswith(b"\xff\xd8")]
         print(f"{len(images):,} images; {sum(map(len, contents)) / len(contents) / 1024:.0f} KiB on average\n")
-        full_size = rates(full_size_sides(), contents, options.seconds)
-        tables = [full_size, *(rates(sized_sides(size), contents, options.seconds) for size in SIZES)]
+        full_size = measure_rates(full_size_sides(), contents, options.seconds)
+        tables = [full_size, *(measure_rates(sized_sides(size), contents, options.seconds) for size in SIZES)]
         for table in tables:
             baseline = next(iter(table.values()))
             for name, rate in table.items():
@@ -140,7 +150,7 @@ def main() -> int:
         for size in SIZES:
             for threads in (1, 2):
                 for cache in ("disk", "memory", "off"):
-                    found = cached_rates(images, size, threads, cache)
+                    found = measure_cached_rates(images, size, threads, cache)
                     line = "   ".join(f"{rate:8,.0f}" for rate in found)
                     print(f"{size} px, {threads} threads, {cache:6}  first, second, next run: {line} images/s")
     torchvision, _, footplate = full_size.values()

@@ -18,7 +18,14 @@ from typing import Any
 
 from engine.supervisor.environment import usable_cores
 from tests.benchmarks.frame import DATASETS, describe_environment, make_parser
-from tests.benchmarks.outcome import Results, TrainingError, commit, has, train_with_recipe, validations
+from tests.benchmarks.outcome import (
+    Results,
+    TrainingError,
+    describe_commit,
+    has_packages,
+    run_training,
+    train_with_recipe,
+)
 from tests.support.experts import Setting
 
 BATCH = 8
@@ -38,7 +45,10 @@ FLAGS: dict[str, tuple[str, ...]] = {
 
 
 def train(name: str, size: int, options: Any) -> dict[str, Any]:
-    """Train one model. Return its metrics in the best epoch, and the minutes that it took."""
+    """Train the model `name` on images of `size` px.
+
+    Returns "ap" and "ap50" in the best epoch, the "minutes" of training, and the "versions" and "machine" used.
+    """
     started = time.monotonic()
     versions: dict[str, str] = {}
     if name == YOLO:
@@ -47,7 +57,7 @@ def train(name: str, size: int, options: Any) -> dict[str, Any]:
         measured, versions = train_with_recipe("ultralytics", setting, options.python)
     else:
         more = ["--image-size", size, "--epochs", options.epochs, "--seed", options.seed, "--start", "at_once"]
-        measured = validations([DATASETS / "bccd", "--task", "detection", "--json", *FLAGS[name], *more])
+        measured = run_training([DATASETS / "bccd", "--task", "detection", "--json", *FLAGS[name], *more])
     best = max(measured, key=lambda epoch: epoch["map"])
     minutes = (time.monotonic() - started) / 60
     return {
@@ -75,8 +85,8 @@ def main() -> int:
     for name in options.only:
         size = SIZES.get(name, options.size)
         settings = {"model": name, "size": size, "epochs": options.epochs, "seed": options.seed}
-        settings |= {"commit": commit()} if name != YOLO else {}
-        if results.get(settings) is None and name == YOLO and not has(options.python, "ultralytics"):
+        settings |= {"commit": describe_commit()} if name != YOLO else {}
+        if results.get(settings) is None and name == YOLO and not has_packages(options.python, "ultralytics"):
             continue
         try:
             cell = results.get(settings) or train(name, size, options)

@@ -43,7 +43,7 @@ from engine.tasks.registry import TASKS
 from engine.tasks.roads.directions import DIRECTIONS, LINE
 from engine.tasks.roads.models import CLASSES, SCORES
 from engine.training.dataloaders import DataLoaders
-from tests.benchmarks.frame import DATASETS, describe_environment, empty_home, make_parser
+from tests.benchmarks.frame import DATASETS, describe_environment, make_parser, use_empty_home
 from tests.support.specs import make_worker_spec
 from tests.support.worker_group import Forker, WorkerGroup
 
@@ -55,8 +55,8 @@ Trivial = Callable[[Batch, Splits], Tensor]
 
 
 @dataclass(frozen=True)
-class Row:
-    """Row of the table: dataset, flags for `footplate train`, and baseline.
+class TableRow:
+    """Row of the printed table: folder of a dataset, flags for `footplate train`, and a trivial baseline.
 
     `margin` is the required difference between the main metric of the trained model and that of the baseline.
     """
@@ -68,7 +68,7 @@ class Row:
     margin: float = 0.05
 
 
-def majority_class(batch: Batch, splits: Splits) -> Tensor:
+def predict_majority_class(batch: Batch, splits: Splits) -> Tensor:
     """Predict the most frequent class of the training split at each pixel or point."""
     counts = splits.train.class_counts(len(splits.classes))
     # If images are mixed in training, targets are fractions of each class.
@@ -78,7 +78,7 @@ def majority_class(batch: Batch, splits: Splits) -> Tensor:
     return outputs
 
 
-def lines_everywhere(batch: Batch, splits: Splits) -> Tensor:
+def predict_lines_everywhere(batch: Batch, splits: Splits) -> Tensor:
     """Predict lines everywhere, in the most frequent direction of line pixels in the training split."""
     side, train = batch.inputs.shape[-1], splits.train
     assert isinstance(train, ImageSet)
@@ -89,8 +89,11 @@ def lines_everywhere(batch: Batch, splits: Splits) -> Tensor:
     return outputs
 
 
-def sobel_gradient(batch: Batch, splits: Splits) -> Tensor:
-    """Predict the square root of the gradient's magnitude, so that weak edges exceed the lowest threshold."""
+def predict_sobel_gradient(batch: Batch, splits: Splits) -> Tensor:
+    """Predict the square root of the Sobel gradient's magnitude as the edge probability.
+
+    Without the root, weak edges would not exceed the lowest threshold.
+    """
     mean, std = (np.asarray(values)[:, None, None] for values in TASKS["edge_detection"].normalization(Job(), 3))
     inside = batch.targets[:, 0].numpy() != OUTSIDE
     likely = np.zeros((len(batch.inputs), 1, *batch.inputs.shape[-2:]), np.float32)
@@ -101,25 +104,25 @@ def sobel_gradient(batch: Batch, splits: Splits) -> Tensor:
     return torch.from_numpy(likely).clamp(1e-6, 1 - 1e-6).logit()
 
 
-def boxes_on_a_grid(batch: Batch, splits: Splits) -> Tensor:
-    """Predict boxes on a grid, in the median size of each class. Frequent classes get higher scores."""
+def predict_boxes_on_a_grid(batch: Batch, splits: Splits) -> Tensor:
+    """Predict boxes that tile the image, in the median size of each class. The score is the class's frequency."""
     side = batch.inputs.shape[-1]
     train = splits.train
     assert isinstance(train, BoxedImages)
     rows = train.targets_of(np.arange(len(train)))
-    return _gridded(rows[..., :4][rows[..., 4] >= 0] * side, rows[..., 4][rows[..., 4] >= 0], side, len(batch.inputs))
+    return _make_grid(rows[..., :4][rows[..., 4] >= 0] * side, rows[..., 4][rows[..., 4] >= 0], side, len(batch.inputs))
 
 
-def objects_on_a_grid(batch: Batch, splits: Splits) -> Tensor:
-    """Predict boxes as in `boxes_on_a_grid`, with masks that fill them."""
+def predict_objects_on_a_grid(batch: Batch, splits: Splits) -> Tensor:
+    """Predict boxes as `predict_boxes_on_a_grid` does, with masks that fill them."""
     side = batch.inputs.shape[-1]
     known = [instances(target) for target in batch.targets]
     boxes, classes = torch.cat([each.boxes for each in known]), torch.cat([each.classes for each in known])
-    found = _gridded(boxes, classes, side, len(batch.inputs))
+    found = _make_grid(boxes, classes, side, len(batch.inputs))
     return functional.pad(found, (0, MASK_SIDE * MASK_SIDE), value=1.0)
 
 
-def _gridded(boxes: Tensor, classes: Tensor, side: int, images: int) -> Tensor:
+def _make_grid(boxes: Tensor, classes: Tensor, side: int, images: int) -> Tensor:
     found = []
     for number in classes.unique().tolist():
         of_class = boxes[classes == number]
@@ -130,42 +133,42 @@ def _gridded(boxes: Tensor, classes: Tensor, side: int, images: int) -> Tensor:
     return torch.tensor(found).expand(images, -1, -1)
 
 
-ROWS: dict[str, Row] = {
-    "hymenoptera": Row(
-        "hymenoptera", "--model resnet18 --image-size 64 --epochs 20", majority_class, "the more frequent class"
+ROWS: dict[str, TableRow] = {
+    "hymenoptera": TableRow(
+        "hymenoptera", "--model resnet18 --image-size 64 --epochs 20", predict_majority_class, "the more frequent class"
     ),
-    "camvid": Row(
+    "camvid": TableRow(
         "camvid_subset",
         "--task segmentation --model unet --encoder resnet18 --image-size 96 --epochs 20 --ignore-value 11",
-        majority_class, "the most frequent class everywhere",
+        predict_majority_class, "the most frequent class everywhere",
     ),
-    "roads": Row(
+    "roads": TableRow(
         "massachusetts_roads_tiles",
         "--task road_extraction --model linknet_mtl --encoder resnet18 --image-size 128 --epochs 30",
-        lines_everywhere, "lines everywhere",
+        predict_lines_everywhere, "lines everywhere",
     ),
-    "points": Row(
+    "points": TableRow(
         "pointcloud_mosd", "--task point_segmentation --model pointcnn_x1 --points 1024 --epochs 4",
-        majority_class, "one class everywhere",
+        predict_majority_class, "one class everywhere",
     ),
-    "bsds500": Row(
+    "bsds500": TableRow(
         "bsds500_subset", "--task edge_detection --model hed_bn --image-size 112 --epochs 14",
-        sobel_gradient, "Sobel's gradient", 0.01,
+        predict_sobel_gradient, "Sobel's gradient", 0.01,
     ),
-    "bccd": Row(
+    "bccd": TableRow(
         "bccd", "--task detection --encoder resnet18 --image-size 160 --epochs 8",
-        boxes_on_a_grid, "boxes of the middle sizes on a grid",
+        predict_boxes_on_a_grid, "boxes of the middle sizes on a grid",
     ),
-    "nuclei": Row(
+    "nuclei": TableRow(
         "nuclei_subset",
         "--task instance_segmentation --encoder resnet18 --image-size 160 --epochs 10",
-        objects_on_a_grid, "objects of the middle size on a grid",
+        predict_objects_on_a_grid, "objects of the middle size on a grid",
     ),
 }  # fmt: skip
 
 
-def job_of(row: Row, folder: Path, flags: str) -> Job:
-    """Return the job that `footplate train` creates for the dataset in `folder` with these flags."""
+def make_job(row: TableRow, folder: Path, flags: str) -> Job:
+    """Make the job that `footplate train` creates for the dataset in `folder`, the row's flags and `flags`."""
     arguments = [str(folder), "--recipe", "from-scratch", *shlex.split(row.flags), *shlex.split(flags)]
     job, found = validate(parser().parse_args(["train", *arguments], argparse.Namespace(unknown=[])))
     if job is None or errors(found):
@@ -173,8 +176,8 @@ def job_of(row: Row, folder: Path, flags: str) -> Job:
     return job
 
 
-def batches(job: Job, task: Task, splits: Splits) -> Iterable[Batch | None]:
-    """Yield the batches of the validation split."""
+def load_batches(job: Job, task: Task, splits: Splits) -> Iterable[Batch | None]:
+    """Load the batches of the validation split."""
     spec = make_worker_spec(job, threads=usable_cores())
     strategy = STRATEGIES["single"](spec)
     return (
@@ -190,18 +193,18 @@ class _Silent:
 
 
 def evaluate_outputs(job: Job, task: Task, splits: Splits, outputs_of: Callable[[Batch], Tensor]) -> dict[str, float]:
-    """Return the validation metrics for the outputs that `outputs_of` computes from each batch."""
+    """Compute the validation metrics of the outputs that `outputs_of` returns for each batch."""
     dataset_info = DatasetInfo(splits.classes, splits.channels, lambda: splits.train.class_counts(len(splits.classes)))
     measures = task.create_objective(job, dataset_info).create_metric()
     with torch.no_grad():
-        for batch in batches(job, task, splits):
+        for batch in load_batches(job, task, splits):
             assert batch is not None
             measures.update(outputs_of(batch).float(), batch.targets)
     return measures.compute()
 
 
-def train_row(forker: Forker, row: Row, job: Job, folder: Path) -> tuple[str, bool]:
-    """Train a row's job. Return its line of the table, and True if it exceeds its baseline by the margin."""
+def train_row(forker: Forker, row: TableRow, job: Job, folder: Path) -> tuple[str, bool]:
+    """Train a row's job. Return the printed line, and True if the model exceeds the baseline by the margin."""
     task = TASKS[job.task]
     formats = task.entry.annotations
     splits = task.prepare_splits(
@@ -237,13 +240,13 @@ def main() -> int:
     print(describe_environment())
     torch.set_num_threads(usable_cores())
     met = True
-    with closing(Forker()) as forker, empty_home() as folder:
+    with closing(Forker()) as forker, use_empty_home() as folder:
         for name in chosen.only:
             row = ROWS[name]
             if not (chosen.datasets / row.dataset).is_dir():
                 print(f"{row.dataset} is missing and left out")
                 continue
-            job = job_of(row, chosen.datasets / row.dataset, chosen.flags)
+            job = make_job(row, chosen.datasets / row.dataset, chosen.flags)
             line, reached = train_row(forker, row, job, folder / name)
             met &= reached
             print(line, flush=True)

@@ -26,15 +26,15 @@ from engine.contract.events import Failed, StepMetrics, Validation
 from engine.contract.job import Job
 from engine.supervisor.environment import usable_cores
 from tests.benchmarks.frame import SHARED, describe_environment, make_parser
-from tests.benchmarks.outcome import Results, commit
+from tests.benchmarks.outcome import Results, describe_commit
 from tests.support.worker_group import Forker, WorkerGroup
 
 SWEEP = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 AIM = 0.98
 
 
-def jobs(shared: Path) -> dict[str, Job]:
-    """Return the job of each row. The jobs are small enough to be trained eight times on a CPU."""
+def make_jobs(shared: Path) -> dict[str, Job]:
+    """Make a small job for each dataset that exists in the folder `shared`, by the dataset's name."""
     weights = str(shared / "weights/tf_efficientnet_lite0.safetensors")
     rows = {
         "hymenoptera": Job.from_fields(
@@ -68,7 +68,11 @@ def train_with_rate(forker: Forker, job: Job, rate: float) -> float:
 
 
 def run_finder(job: Job) -> dict[str, Any]:
-    """Run the learning rate finder. Return its suggestion (or None), its reason and its duration, in the saved form."""
+    """Run the learning rate finder.
+
+    Returns its suggestion "rate" (None if it has none), the reason "why", the number of trained "steps" and the
+    duration in "seconds". "steps" is missing if the finder failed.
+    """
     start = time.monotonic()
     try:
         found = carry_out(FinderRequest("rate", job))
@@ -79,10 +83,13 @@ def run_finder(job: Job) -> dict[str, Any]:
 
 
 def compare(forker: Forker, name: str, job: Job, results: Results, seeds: int) -> float:
-    """Print a row. Return the mean metric with suggested learning rates as a fraction of the best mean metric."""
+    """Train with suggested and with fixed learning rates, print the metrics, and return how good the suggestions are.
+
+    The result is the mean metric with the suggestions as a fraction of the best mean metric with a fixed learning rate.
+    """
 
     def load_or_make(job: Job, cell: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        settings = {"row": name, "job": msgspec.to_builtins(job.values()), "commit": commit()} | cell
+        settings = {"row": name, "job": msgspec.to_builtins(job.values()), "commit": describe_commit()} | cell
         if (known := results.get(settings)) is None:
             results.add(settings, {**make(), "machine": describe_environment()})
             known = results.get(settings)
@@ -126,7 +133,7 @@ def main() -> None:
     with closing(Forker()) as forker:
         shares = {
             name: compare(forker, name, job, results, chosen.seeds)
-            for name, job in jobs(chosen.shared).items()
+            for name, job in make_jobs(chosen.shared).items()
             if not chosen.only or name in chosen.only
         }
     if not shares:

@@ -20,7 +20,7 @@ from engine.contract.events import Event
 from engine.runs.connection import RunConnection
 from engine.runs.folder import RunFolder
 from engine.system.paths import sample_dataset
-from tests.benchmarks.frame import describe_environment, machines
+from tests.benchmarks.frame import describe_environment, start_machines
 from tests.support.machines import ROOT, Machines, wait_until
 
 SECONDS = 30.0
@@ -31,7 +31,7 @@ NODE = "node1"
 def listen(folder: str, until_s: float) -> dict[int, float]:
     """Receive the events of the run in `folder` until the time `until_s`.
 
-    Returns the age in seconds at which each event arrived, by event number.
+    Returns the delay in seconds between each event and its arrival, by the event's number.
     """
     run = RunFolder(folder)
     last = run.last_event()
@@ -69,7 +69,7 @@ def measure(pair: Machines, run_id: str, folder: str) -> dict[str, list[float]]:
 
 
 def main() -> int:
-    with machines(NODE) as pair:
+    with start_machines(NODE) as pair:
         train = f"footplate train {sample_dataset()} --model mnist_cnn --devices cpu --epochs 10000 --detach"
         run_id = pair.start_on(NODE, train).communicate(timeout=60)[0].split()[-1]
         log = RunFolder(pair.home_of(NODE) / "runs" / run_id).events_file

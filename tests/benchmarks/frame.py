@@ -44,16 +44,16 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
 
 
 @contextlib.contextmanager
-def empty_home() -> Iterator[Path]:
-    """Use new Footplate folders for this process and its children. Yield the folder that contains them."""
+def use_empty_home() -> Iterator[Path]:
+    """Use empty Footplate folders in this process and its children. Yield the temporary folder that contains them."""
     with tempfile.TemporaryDirectory(prefix="fp") as name:
         os.environ |= {"FOOTPLATE_HOME": f"{name}/home", "FOOTPLATE_CACHE": f"{name}/cache", "XDG_RUNTIME_DIR": name}
         yield Path(name)
 
 
 @contextlib.contextmanager
-def preloader() -> Iterator[Preloader]:
-    """Yield a process that has imported PyTorch and starts runs, like the window's preloader."""
+def start_preloader() -> Iterator[Preloader]:
+    """Start a process that imports PyTorch and can then start runs quickly, as the window does. Yield its controller."""
     started = Preloader()
     started.start()
     while not started.ready:
@@ -64,8 +64,8 @@ def preloader() -> Iterator[Preloader]:
 
 
 @contextlib.contextmanager
-def machines(*names: str) -> Iterator[Machines]:
-    """Yield simulated machines ("node1" and "node2" by default) that are configured as hosts on the head."""
+def start_machines(*names: str) -> Iterator[Machines]:
+    """Start simulated machines ("node1" and "node2" by default), add them to the hosts of the head, and yield them."""
     if why := find_obstacle():
         raise SystemExit(why)
     with tempfile.TemporaryDirectory(prefix="fpb") as name:
@@ -79,15 +79,15 @@ def machines(*names: str) -> Iterator[Machines]:
 
 
 def print_rates(rates: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Print the rates (images per second) of each side of a comparison, and return their medians."""
+    """Print the rates (images per second) of each program in a comparison, and return their medians."""
     medians = {side: statistics.median(values) for side, values in rates.items()}
     for side, values in rates.items():
         print(f"{side}: {medians[side]:.1f} images/s ({', '.join(f'{value:.1f}' for value in values)})")
     return medians
 
 
-def application() -> QApplication:
-    """Create the window's application with its theme, offscreen by default."""
+def create_application() -> QApplication:
+    """Create the Qt application with Footplate's theme, offscreen by default."""
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
     from PySide6.QtWidgets import QApplication
 

@@ -19,14 +19,14 @@ from PySide6.QtWidgets import QApplication
 
 from gui.main_window import MainWindow
 from gui.style import theme
-from tests.benchmarks.frame import describe_environment, empty_home, make_parser
+from tests.benchmarks.frame import describe_environment, make_parser, use_empty_home
 
 AIM_MS = 50.0
 Worst = tuple[float, float, str]
 
 
 class TimedApplication(QApplication):
-    """Application that times the handling of each event that the event loop delivers."""
+    """Application that measures how long the handling of each event takes, while `counting` is True."""
 
     def __init__(self) -> None:
         os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
@@ -54,7 +54,7 @@ class TimedApplication(QApplication):
 
 
 class Scenario:
-    """Sequence of the benchmark's steps: start a training, observe it for a while, stop it, close the window."""
+    """Controller that starts a training in the window, waits for `seconds`, stops it, and closes the window."""
 
     def __init__(self, app: TimedApplication, window: MainWindow, seconds: float) -> None:
         self.app, self.window, self.seconds = app, window, seconds
@@ -92,7 +92,7 @@ def main() -> int:
     options = parser.parse_args()
     app = TimedApplication()
     theme.apply(app)
-    with empty_home():
+    with use_empty_home():
         window = MainWindow()
         if options.dataset:
             window.job_panel.set_dataset(options.dataset)

@@ -40,17 +40,17 @@ def main() -> int:
 
 
 def measure(folder: Path, share: float, folds: int, epochs: int, seed: int) -> tuple[float, float]:
-    """Return the fraction of the wrong labels that the review lists, and the precision of the list.
+    """Give a fraction `share` of the labels a wrong class, and review the labels by cross-validation with `folds` folds.
 
-    The list is cut off at 15% of the dataset.
+    Returns the recall and the precision of the review's first label issues, which are 15% of the dataset.
     """
     wrong = flip_labels(IMAGES, folder / "images", share, seed=seed)
     home = os.environ | {"FOOTPLATE_HOME": str(folder / "home")}
     start = time.monotonic()
     job = ["--model", "mnist_cnn", "--epochs", str(epochs), "--batch-size", "32", "--optimizer", "adamw"]
     job += ["--learning-rate", "0.001", "--devices", "cpu", "--predictions", "0", "--name", "whole"]
-    run("train", str(folder / "images"), "--task", "classification", *job, environment=home)
-    answer = run("review", "last", "--cross-validate", str(folds), "--labels", "--json", environment=home)
+    run_footplate("train", str(folder / "images"), "--task", "classification", *job, environment=home)
+    answer = run_footplate("review", "last", "--cross-validate", str(folds), "--labels", "--json", environment=home)
     review = decode_review(answer)
     assert review.held_out
     assert review.samples == sum(1 for _ in (folder / "images").glob("*/*"))
@@ -65,7 +65,7 @@ def measure(folder: Path, share: float, folds: int, epochs: int, seed: int) -> t
 def flip_labels(source: Path, target: Path, share: float, seed: int) -> set[str]:
     """Copy the images of SPLIT/CLASS folders to CLASS folders, and give a fraction `share` of them a wrong label.
 
-    Returns the new names of these images, which begin with their split and true class.
+    Returns the new names of the images with wrong labels. The names begin with the split and the true class.
     """
     draw = random.Random(seed)
     classes = sorted({path.name for path in source.glob("*/*") if path.is_dir()})
@@ -81,7 +81,7 @@ def flip_labels(source: Path, target: Path, share: float, seed: int) -> set[str]
     return {f"{path.parent.parent.name}-{path.parent.name}-{path.name}" for path in wrong}
 
 
-def run(*arguments: str, environment: dict[str, str]) -> bytes:
+def run_footplate(*arguments: str, environment: dict[str, str]) -> bytes:
     """Run a Footplate command and return its output. Exit if it fails."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "footplate.py"), *arguments], env=environment, stdout=subprocess.PIPE, check=True

@@ -19,7 +19,7 @@ from engine.contract.advice import Network
 from engine.contract.events import TimeSpent
 from engine.models.mnist_cnn import MnistCnn
 from engine.runs.folder import RunFolder
-from tests.benchmarks.frame import describe_environment, machines
+from tests.benchmarks.frame import describe_environment, start_machines
 from tests.support.machines import measure_step_s
 from tests.support.timed_runs import make_images
 
@@ -34,14 +34,14 @@ def main() -> int:
     one, half, shares = [], [], []
     together: dict[int, list[float]] = {mbit: [] for mbit in MBITS}
     carried: dict[int, list[float]] = {mbit: [] for mbit in MBITS}
-    with machines() as pair:
+    with start_machines() as pair:
         data = make_images(pair.folder / "data", STEPS * BATCH + HELD_OUT, SIZE, held_out=HELD_OUT, distinct=512)
         for _ in range(ROUNDS):
             alone = pair.run_trainings(*(flags(data, BATCH, "single", f"{host}:cpu") for host in pair.names))
             halves = pair.run_trainings(*(flags(data, BATCH // 2, "single", f"{host}:cpu") for host in pair.names))
             one += [measure_step_s(run, WARM) for run in alone]
             half += [measure_step_s(run, WARM) for run in halves]
-            shares += map(backward_share, halves)
+            shares += map(compute_backward_fraction, halves)
             for mbit in MBITS:
                 pair.limit_network(mbit, DELAY_S)
                 carried[mbit].append(pair.measure_payload_rate(sum(GRADIENTS) // 2))
@@ -71,8 +71,8 @@ def main() -> int:
     return 0 if met else 1
 
 
-def backward_share(run: RunFolder) -> float:
-    """Return the fraction of the forward and backward time that the backward pass takes, according to the run."""
+def compute_backward_fraction(run: RunFolder) -> float:
+    """Compute which fraction of the time of forward and backward passes in a run the backward passes take."""
     times = [event.parts for event in run.events() if isinstance(event, TimeSpent) and event.step > WARM]
     forward, backward = (sum(parts.get(phase, 0.0) for parts in times) for phase in ("forward", "backward"))
     return backward / (forward + backward)

@@ -12,7 +12,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from tests.benchmarks.frame import describe_environment, machines, print_rates
+from tests.benchmarks.frame import describe_environment, print_rates, start_machines
 from tests.support import tutorials
 from tests.support.machines import Machines, measure_step_s
 from tests.support.sides import Setting
@@ -24,8 +24,8 @@ MBITS, DELAY_S = 1000, 0.001
 AIM = 0.95
 
 
-def footplate(pair: Machines, data: Path) -> float:
-    """Return the images per second in the third epoch of a Footplate run on both machines."""
+def measure_footplate(pair: Machines, data: Path) -> float:
+    """Train with Footplate on both machines, and measure the images per second in the third epoch."""
     (run,) = pair.run_trainings(
         (
             str(data),
@@ -37,7 +37,7 @@ def footplate(pair: Machines, data: Path) -> float:
     return BATCH / measure_step_s(run, WARM)
 
 
-def script(pair: Machines, data: Path) -> float:
+def measure_script(pair: Machines, data: Path) -> float:
     rendezvous = f"--nnodes 2 --nproc-per-node 1 --master-addr {pair.address('node1')} --master-port 29400"
     run = shlex.join([__file__, str(data)])
     running = [
@@ -50,8 +50,8 @@ def script(pair: Machines, data: Path) -> float:
     return float(output[0].splitlines()[-1])
 
 
-def worker(data: str) -> None:
-    """Run one rank of the tutorial's script in a process that torchrun has started."""
+def run_script_rank(data: str) -> None:
+    """Train one rank of PyTorch's DDP tutorial, in a process that torchrun has started. Rank 0 prints the speed."""
     setting = Setting(data, "resnet18", SIZE, BATCH, 2, STEPS * BATCH, 0.0)
     rank = int(os.environ["RANK"])
     rate = tutorials.measure_ddp_rate(setting, rank, "", world=2, warm=WARM + 1, steps=STEPS - 1)
@@ -60,9 +60,9 @@ def worker(data: str) -> None:
 
 
 def main() -> int:
-    sides = {"Footplate": footplate, "torchrun's script": script}
+    sides = {"Footplate": measure_footplate, "torchrun's script": measure_script}
     rates: dict[str, list[float]] = {name: [] for name in sides}
-    with machines() as pair:
+    with start_machines() as pair:
         data = make_images(pair.folder / "data", STEPS * BATCH + HELD_OUT, SIZE, held_out=HELD_OUT)
         pair.limit_network(MBITS, DELAY_S)
         for _ in range(ROUNDS):
@@ -77,6 +77,6 @@ def main() -> int:
 
 if __name__ == "__main__":
     if "RANK" in os.environ:
-        worker(sys.argv[1])
+        run_script_rank(sys.argv[1])
     else:
         sys.exit(main())

@@ -14,7 +14,7 @@ import time
 from engine.contract.events import StepMetrics
 from engine.runs.folder import RunFolder
 from engine.system.paths import sample_dataset
-from tests.benchmarks.frame import describe_environment, machines, make_parser
+from tests.benchmarks.frame import describe_environment, make_parser, start_machines
 from tests.support.machines import Machines
 
 SIDES = {"one machine": "cpu,cpu", "two machines": "node1:cpu,node2:cpu"}
@@ -39,7 +39,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
     taken: dict[str, list[float]] = {side: [] for side in SIDES}
-    with machines() as pair:
+    with start_machines() as pair:
         for number in range(rounds + 1):
             for side, devices in SIDES.items():
                 seconds = first_loss_s(pair, devices)

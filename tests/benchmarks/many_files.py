@@ -21,7 +21,7 @@ import psutil
 from engine.contract.events import StepMetrics
 from engine.contract.job import Job
 from tests.benchmarks.folder_scan import make
-from tests.benchmarks.frame import describe_environment, empty_home, make_parser
+from tests.benchmarks.frame import describe_environment, make_parser, use_empty_home
 from tests.support.worker_group import Forker, WorkerGroup
 
 AIM_RATE, AIM_BYTES = 0.9, 64
@@ -74,7 +74,7 @@ def main() -> int:
     baseline: tuple[int, Cost] | None = None
     with closing(Forker()) as forker:
         for files in sorted(chosen.files):
-            with empty_home() as folder:
+            with use_empty_home() as folder:
                 (folder / "data").mkdir()
                 make(folder / "data", files, separate=False)
                 train(forker, folder / "data", folder / "warm", 1.5)  # fills the system's file cache

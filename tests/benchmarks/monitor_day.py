@@ -37,7 +37,7 @@ from gui.plots.group import Mark, PlotGroup
 from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.timeline import RETENTION_S
 from gui.style import theme
-from tests.benchmarks.frame import application, describe_environment, empty_home, make_parser
+from tests.benchmarks.frame import create_application, describe_environment, make_parser, use_empty_home
 from tests.support.nvml_stub import NvmlStub, compile_stub, find_obstacle, gpu_profile, uuid_of
 
 GPUS = 8
@@ -70,8 +70,8 @@ sys.exit(main(["--interval", "1", "--listen"]))
 """Source of a sampler that sets the time of a snapshot to the arrival of the last line from the NVML process."""
 
 
-def snapshots(count: int, end: float) -> Iterator[Snapshot]:
-    """Yield one snapshot per second, the last at time `end`. All quantities of eight GPUs are waves with spikes."""
+def make_snapshots(count: int, end: float) -> Iterator[Snapshot]:
+    """Yield `count` snapshots, one per second, the last at time `end`. The load of eight GPUs is a wave with noise."""
     random = np.random.default_rng(1)
     for second in range(count):
         noise = random.normal(size=GPUS)
@@ -97,14 +97,14 @@ def _gpu(number: int, second: int, noise: float) -> Gpu:
     )  # fmt: skip
 
 
-def fill(history: DeviceHistory, end: float) -> None:
-    """Fill the history with snapshots of the 24 hours before `end`."""
-    for snapshot in snapshots(int(RETENTION_S), end):
+def fill_history(history: DeviceHistory, end: float) -> None:
+    """Add snapshots of the 24 hours before `end` to the history."""
+    for snapshot in make_snapshots(int(RETENTION_S), end):
         history.add(snapshot)
 
 
 class Overview:
-    """Graphs of eight GPUs with four lines each, like those on the overview page of a machine with eight GPUs."""
+    """Window with the graphs of eight GPUs, four lines each, as on the window's Monitor page."""
 
     def __init__(self, history: DeviceHistory) -> None:
         self.history = history
@@ -128,7 +128,7 @@ class Overview:
     def last(self) -> float:
         return float(self.history.x(self.keys[0])[-1])
 
-    def frame(self) -> None:
+    def update_frame(self) -> None:
         """Update the graphs from the history and paint them."""
         self.group.set_extent(float(self.history.x(self.keys[0])[0]), self.last)
         for key, plot in zip(self.keys, self.plots, strict=True):
@@ -141,13 +141,13 @@ class Overview:
 
 
 def repaint(overview: Overview, frames: int) -> dict[str, float]:
-    coming = list(snapshots(frames + 5, time.time() + frames + 5))
+    coming = list(make_snapshots(frames + 5, time.time() + frames + 5))
 
     def frame(number: int) -> None:
         overview.history.add(coming[number])
-        overview.frame()
+        overview.update_frame()
 
-    return summary("repaint", time_frames(frame, frames + 5)[5:])
+    return summarize_frames("repaint", time_frames(frame, frames + 5)[5:])
 
 
 def zoom(overview: Overview) -> dict[str, float]:
@@ -155,13 +155,13 @@ def zoom(overview: Overview) -> dict[str, float]:
 
     def frame(number: int) -> None:
         overview.group.zoom(factors[number])
-        overview.frame()
+        overview.update_frame()
 
     overview.group.set_cursor(overview.last - 300)
     taken = time_frames(frame, len(factors))
     overview.group.set_cursor(None)
     overview.group.follow()
-    return summary("zoom", taken)
+    return summarize_frames("zoom", taken)
 
 
 def time_frames(frame: Callable[[int], None], count: int) -> list[tuple[float, float]]:
@@ -178,10 +178,11 @@ def time_frames(frame: Callable[[int], None], count: int) -> list[tuple[float, f
     return taken
 
 
-def summary(name: str, taken: list[tuple[float, float]]) -> dict[str, float]:
-    """Return the median and maximum of the frame times (wall-clock time and CPU time in milliseconds), by title.
+def summarize_frames(name: str, taken: list[tuple[float, float]]) -> dict[str, float]:
+    """Return the median and maximum of the frame times, by title.
 
-    On a busy machine, the wall-clock time exceeds the thread's CPU time.
+    `taken` holds the wall-clock time and the thread's CPU time of each frame in milliseconds. On a busy machine, the
+    former exceeds the latter.
     """
     walls, owns = zip(*taken, strict=True)
     return {
@@ -192,7 +193,7 @@ def summary(name: str, taken: list[tuple[float, float]]) -> dict[str, float]:
     }
 
 
-class Paints(QObject):
+class PaintLatency(QObject):
     """Recorder of the time between the arrival of a snapshot and the painting of its values."""
 
     def __init__(self, figures: ValueGrid) -> None:
@@ -213,7 +214,11 @@ class Paints(QObject):
 
 
 def measure_window(stub: NvmlStub, seconds: float, parts: list[str]) -> dict[str, float]:
-    """Open the window on its Monitor page, add a day of history, and measure CPU time, memory and latency."""
+    """Open the window on its Monitor page, add a day of history, and measure what `parts` names.
+
+    The part "window" measures CPU time and memory for `seconds`. The part "latency" measures the time from a snapshot
+    to its painting. Returns the results by title.
+    """
     stub.write(gpu_profile(number, wave=1) for number in range(GPUS))
     os.environ.update(stub.environment)
     window = MainWindow()
@@ -223,14 +228,14 @@ def measure_window(stub: NvmlStub, seconds: float, parts: list[str]) -> dict[str
     while window.workspace is None:
         QApplication.processEvents()
     workspace = window.workspace
-    fill(workspace.devices.history, time.time())
+    fill_history(workspace.devices.history, time.time())
     workspace.hosts.local.stop()
     workspace.hosts.local._arguments = ["-c", STAMPED]
     workspace.hosts.local.start()
     run_for(10)
     results: dict[str, float] = {}
     if "latency" in parts:
-        paints = Paints(window.findChildren(ValueGrid)[0])
+        paints = PaintLatency(window.findChildren(ValueGrid)[0])
         workspace.hosts.snapshot.connect(lambda _host, snapshot: paints.expect(snapshot))
         run_for(20)
         results["latency, median ms"] = statistics.median(paints.taken_ms)
@@ -269,8 +274,8 @@ def main() -> int:
     print(
         f"{describe_environment()}; {GPUS} GPUs, {RETENTION_S / 3600:g} h at 1 Hz, window of {SIZE[0]} x {SIZE[1]} pixels"
     )
-    with empty_home() as folder:
-        _app = application()
+    with use_empty_home() as folder:
+        _app = create_application()
         results = measure(options, folder)
     for name, value in results.items():
         aim = f"   (aim: at most {AIMS[name]:g})" if name in AIMS else ""
@@ -287,7 +292,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, float]:
             results |= measure_window(compile_stub(folder / "stub"), options.seconds, options.only)
     if {"repaint", "zoom"} & set(options.only):
         history = DeviceHistory()
-        fill(history, time.time())
+        fill_history(history, time.time())
         overview = Overview(history)
         if "repaint" in options.only:
             results |= repaint(overview, options.frames)

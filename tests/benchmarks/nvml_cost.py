@@ -38,7 +38,7 @@ WARM_UP = 3
 
 
 def main() -> None:
-    """Print both tables."""
+    """Print the costs of NVML's functions and of the sampler."""
     options = _options()
     if options.calls:
         print(json.dumps(time_calls()))
@@ -61,7 +61,11 @@ def main() -> None:
 
 
 def time_calls() -> list[dict[str, Any]]:
-    """Return the number of calls and the microseconds per call, for each NVML function that a snapshot requires."""
+    """Read `READINGS` snapshots and measure each NVML function that they call.
+
+    Returns, for each "function", the number of calls ("calls_at_first" in the first snapshot, "calls" in all), and the
+    microseconds of a call ("median_us", "longest_us").
+    """
     import pynvml
 
     from engine.gpus.nvml.nvml_reader import NvmlReader
@@ -100,7 +104,11 @@ def time_calls() -> list[dict[str, Any]]:
 
 
 def time_sampler(environment: Mapping[str, str], seconds: float) -> dict[str, float]:
-    """Return the sampler's CPU time in percent of a core, with one snapshot of all quantities per second."""
+    """Run the sampler with one snapshot of all quantities per second, and measure it for `seconds`.
+
+    The results include "cpu_percent", the sampler's CPU time in percent of a core, "nvml_percent", the time in NVML,
+    and "over_nvml_percent", the difference.
+    """
     command = [sys.executable, "-m", "engine.gpus", "--interval", "1"]
     with subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -38,7 +38,7 @@ from engine.contract.job import Job
 from engine.runs.folder import RunFolder, create_run
 from gui.run.page import RunPage
 from gui.sources.run_session import RunSession
-from tests.benchmarks.frame import application, describe_environment, empty_home, make_parser
+from tests.benchmarks.frame import create_application, describe_environment, make_parser, use_empty_home
 from tests.gui.sources.written_runs import write
 
 FIRST_AIM_S, ALL_AIM_S = 0.5, 2.0
@@ -52,11 +52,14 @@ def story(steps: int, executions: int) -> Iterator[AnyEvent]:
         first = max(0, execution * per_execution - BACK)
         last = steps if execution == executions - 1 else (execution + 1) * per_execution
         start = time.time() - steps / 10 - (executions - execution) * NIGHT_S
-        yield from execution_events(steps, first, last, start, execution + 1)
+        yield from make_execution_events(steps, first, last, start, execution + 1)
 
 
-def execution_events(steps: int, first: int, last: int, start: float, execution: int) -> Iterator[AnyEvent]:
-    """Yield the events of an execution that trains from step `first` (exclusive) to step `last` (inclusive)."""
+def make_execution_events(steps: int, first: int, last: int, start: float, execution: int) -> Iterator[AnyEvent]:
+    """Yield synthetic events of an execution that trains from step `first` (exclusive) to `last` (inclusive) of `steps`.
+
+    `execution` is its number, and `start` is the time of its step 0.
+    """
     job = Job.from_fields(dataset="/data/flowers", epochs=max(1, steps // PER_EPOCH))
     device = RunDevice(id=CPU, name="AMD EPYC", ranks=(0,))
     yield RunStarted(
@@ -98,10 +101,10 @@ def now() -> Moment:
 
 
 def time_opening(run: RunFolder, steps: int) -> tuple[Moment, Moment, float]:
-    """Open a run in the window.
+    """Open a run with `steps` steps on the window's run page.
 
-    Returns the times until the first curve and until all curves are drawn, and the longest block of the event loop in
-    seconds.
+    Returns the times until the first curve and until all curves are drawn, and the longest time in seconds for which
+    the event loop was blocked.
     """
     store = RunSession()
     page = RunPage(store)
@@ -145,8 +148,8 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--executions", type=int, default=1)
     options = parser.parse_args()
-    _app = application()
-    with empty_home():
+    _app = create_application()
+    with use_empty_home():
         run = create_run(Job.from_fields(dataset="/data/flowers"))
         write(run.events_file, story(options.steps, options.executions))
         print(describe_environment())

@@ -47,10 +47,11 @@ MODULES = {"smp": "segmentation_models_pytorch", "pytorch": "torch"}
 
 @dataclass(frozen=True)
 class Comparison:
-    """Comparison of Footplate with recipes: shared settings, the name of the dataset's folder, and Footplate's flags.
+    """Comparison of Footplate with the training recipes `others` of tests/support/experts.py.
 
-    If `weights` is False, the recipes train from random weights, and Footplate starts from the weights of its default
-    model. If `batch` is None, Footplate uses the batch size of its recipe, and the others use `OTHERS_BATCH`.
+    `folder` is the name of the dataset's folder, `measure` the id of the compared metric, and `flags` are Footplate's
+    flags. If `weights` is False, the recipes train from random weights, and Footplate chooses its initial weights. If
+    `batch` is None, Footplate chooses its batch size, and the recipes use `OTHERS_BATCH`.
     """
 
     folder: str
@@ -89,8 +90,8 @@ COMPARISONS = {
 }
 
 
-def garments(folder: Path, _: Path) -> None:
-    """Draw tinted garments from the sample dataset at random positions and sizes on smooth backgrounds of 96 px."""
+def write_garments(folder: Path, _: Path) -> None:
+    """Write images of 96 px: garments of the sample dataset, tinted and at random positions, on smooth backgrounds."""
     random = np.random.default_rng(0)
     for path in sorted((ROOT / "resources/sample").rglob("*.png")):
         for number in range(2):
@@ -105,8 +106,8 @@ def garments(folder: Path, _: Path) -> None:
             ground.save(target, quality=90)
 
 
-def nuclei(folder: Path, source: Path) -> None:
-    """Write the images of nuclei_subset, each with one mask for all its nuclei."""
+def write_nuclei(folder: Path, source: Path) -> None:
+    """Write the images of the dataset in `source`, each with a mask in which all nuclei have the value 1."""
     for path in sorted((source / "masks").rglob("*.png")):
         mask = folder / "masks" / path.parent.name / path.name
         mask.parent.mkdir(parents=True, exist_ok=True)
@@ -116,7 +117,7 @@ def nuclei(folder: Path, source: Path) -> None:
         image.symlink_to((source / "images" / path.parent.name / path.name).resolve())
 
 
-MAKERS = {"garments": garments, "nuclei": nuclei}
+MAKERS = {"garments": write_garments, "nuclei": write_nuclei}
 """Functions that write generated datasets, by the name of the dataset's folder."""
 
 
@@ -125,7 +126,7 @@ class TrainingError(Exception):
 
 
 class Results:
-    """Contents of a results file. Keys are the settings of a training as JSON."""
+    """Results of trainings in a JSON file. Keys are the trainings' settings as JSON."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -145,8 +146,8 @@ def _key(settings: dict[str, Any]) -> str:
     return json.dumps(settings, sort_keys=True)
 
 
-def commit() -> str:
-    """Return the Git commit, followed by "+" if the working tree has changes."""
+def describe_commit() -> str:
+    """Return the short hash of the Git commit, followed by "+" if the folder engine has uncommitted changes."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(("git", *arguments), cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
@@ -162,11 +163,11 @@ def train_with_footplate(setting: Setting, comparison: Comparison, flags: list[s
         arguments += ["--weights-file", setting.weights]
     if comparison.batch is not None:
         arguments += ["--batch-size", comparison.batch]
-    return [measures[comparison.measure] for measures in validations([*arguments, *flags])]
+    return [measures[comparison.measure] for measures in run_training([*arguments, *flags])]
 
 
-def validations(arguments: list[Any]) -> list[dict[str, float]]:
-    """Run `footplate train` with these arguments, which include --json. Return the metrics after each epoch."""
+def run_training(arguments: list[Any]) -> list[dict[str, float]]:
+    """Run `footplate train` with these arguments, which must include --json. Return the metrics after each epoch."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {"FOOTPLATE_HOME": f"{folder}/home", "FOOTPLATE_CACHE": f"{folder}/cache"}
         command = [sys.executable, str(ROOT / "footplate.py"), "train", *map(str, arguments)]
@@ -176,7 +177,7 @@ def validations(arguments: list[Any]) -> list[dict[str, float]]:
 
 
 def train_with_recipe(recipe: str, setting: Setting, python: str) -> tuple[list[Any], dict[str, str]]:
-    """Train with a recipe. Return the metrics after each epoch, and the versions of its packages."""
+    """Train with a recipe in the interpreter `python`. Return the metrics per epoch, and its packages' versions."""
     script = str(ROOT / "tests/support/experts.py")
     output = _output([python, "-W", "ignore", script, recipe, json.dumps(asdict(setting))], {})
     answer = json.loads(output.splitlines()[-1])
@@ -190,7 +191,7 @@ def _output(command: list[str], environment: dict[str, str]) -> str:
     return ended.stdout
 
 
-def has(python: str, recipe: str) -> bool:
+def has_packages(python: str, recipe: str) -> bool:
     """Return True if the interpreter `python` has the packages that the recipe needs."""
     test = f"import importlib.util, sys; sys.exit(not importlib.util.find_spec({MODULES.get(recipe, recipe)!r}))"
     return subprocess.run((python, "-c", test), check=False).returncode == 0
@@ -207,7 +208,7 @@ def train_sides(name: str, options: argparse.Namespace, results: Results, folder
     for side in ("footplate", *comparison.others):
         if options.sides and side not in options.sides:
             continue
-        if side != "footplate" and not has(options.python, side):
+        if side != "footplate" and not has_packages(options.python, side):
             print(f"{name}: {side} is left out, which {options.python} lacks.", flush=True)
             continue
         cells = []
@@ -219,7 +220,7 @@ def train_sides(name: str, options: argparse.Namespace, results: Results, folder
             settings = {"dataset": name, "side": side, "measure": comparison.measure, "weights": comparison.weights}
             settings |= {field: getattr(setting, field) for field in ("model", "size", "epochs", "batch", "seed")}
             if side == "footplate":
-                settings |= {"label": options.label, "flags": options.footplate_flags, "commit": commit()}
+                settings |= {"label": options.label, "flags": options.footplate_flags, "commit": describe_commit()}
             if results.get(settings) is None:
                 train(setting, settings, options, results)
             cells.append(results.get(settings))
@@ -227,7 +228,7 @@ def train_sides(name: str, options: argparse.Namespace, results: Results, folder
 
 
 def train(setting: Setting, settings: dict[str, Any], options: argparse.Namespace, results: Results) -> None:
-    """Train with a setting and save the result. If training fails, print the reason."""
+    """Train with Footplate or a recipe, and save the result under `settings`. If training fails, print the reason."""
     start = time.monotonic()
     name, side = settings["dataset"], settings["side"]
     versions: dict[str, str] = {}

@@ -22,7 +22,7 @@ from typing import Any
 
 from engine.contract.events import Planned, ScheduleTraced
 from engine.contract.job import Job
-from tests.benchmarks.frame import describe_environment, empty_home, make_parser, print_rates
+from tests.benchmarks.frame import describe_environment, make_parser, print_rates, use_empty_home
 from tests.support.timed_runs import TimedRun, make_images, run_side_by_side
 from tests.support.worker_group import Forker
 
@@ -46,7 +46,7 @@ def main() -> int:
     rates: dict[str, list[float]] = {}
     traced: dict[str, list[ScheduleTraced]] = {name: [] for name in chosen.schedules}
     points: dict[str, tuple[str, ...]] = {}
-    with empty_home() as folder, contextlib.closing(Forker()) as first, contextlib.closing(Forker()) as second:
+    with use_empty_home() as folder, contextlib.closing(Forker()) as first, contextlib.closing(Forker()) as second:
         count = (WARM + chosen.steps + 1) * chosen.batch_size + 8
         fields: dict[str, Any] = {
             "dataset": str(make_images(folder / "data", count, chosen.image_size, ".bmp")),

@@ -21,7 +21,7 @@ from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
 from gui.sources.columns import Column
 from gui.style import theme
-from tests.benchmarks.frame import application, describe_environment, make_parser
+from tests.benchmarks.frame import create_application, describe_environment, make_parser
 
 PLOTS, LINES = 8, 4
 SIZE = (1200, 1000)
@@ -33,7 +33,7 @@ def series(points: int, seed: int) -> np.ndarray:
     return np.exp(-np.arange(points) / points) + 0.1 * random.normal(size=points)
 
 
-class Footplate:
+class FootplatePlots:
     """Eight of Footplate's `LinePlot`s in a group."""
 
     def __init__(self, points: int, smoothing: float = 0.0) -> None:
@@ -53,7 +53,7 @@ class Footplate:
         for number, column in enumerate(self.columns):
             column.extend(series(points, number))
 
-    def frame(self) -> None:
+    def update_frame(self) -> None:
         self.x.append(self.x.last + 1)
         for column in self.columns:
             column.append(0.5)
@@ -65,7 +65,7 @@ class Footplate:
             plot._view.viewport().repaint()
 
 
-class Plain:
+class PyqtgraphPlots:
     """Eight of pyqtgraph's PlotWidgets with default settings, as a baseline."""
 
     def __init__(self, points: int) -> None:
@@ -79,7 +79,7 @@ class Plain:
         self.x = np.arange(float(points))
         self.values = [series(points, n) for n in range(PLOTS * LINES)]
 
-    def frame(self) -> None:
+    def update_frame(self) -> None:
         self.x = np.append(self.x, self.x[-1] + 1)
         for number, curve in enumerate(self.curves):
             self.values[number] = np.append(self.values[number], 0.5)
@@ -89,7 +89,7 @@ class Plain:
 
 
 def measure(window: QWidget, frame: Frame, frames: int) -> tuple[float, float]:
-    """Paint three frames for warm-up and then `frames` frames. Return their median and maximum time in milliseconds."""
+    """Call `frame` three times for warm-up and then `frames` times. Return the median and maximum in milliseconds."""
     window.resize(*SIZE)
     window.show()
     QApplication.processEvents()
@@ -108,12 +108,16 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=36_000)
     parser.add_argument("--frames", type=int, default=60)
     options = parser.parse_args()
-    _app = application()
-    footplate, smoothed, plain = Footplate(options.points), Footplate(options.points, 0.9), Plain(options.points)
+    _app = create_application()
+    footplate, smoothed, plain = (
+        FootplatePlots(options.points),
+        FootplatePlots(options.points, 0.9),
+        PyqtgraphPlots(options.points),
+    )
     results = {
-        "ours": measure(footplate.window, footplate.frame, options.frames),
-        "ours, smoothed": measure(smoothed.window, smoothed.frame, options.frames),
-        "pyqtgraph's defaults": measure(plain.window, plain.frame, max(5, options.frames // 6)),
+        "ours": measure(footplate.window, footplate.update_frame, options.frames),
+        "ours, smoothed": measure(smoothed.window, smoothed.update_frame, options.frames),
+        "pyqtgraph's defaults": measure(plain.window, plain.update_frame, max(5, options.frames // 6)),
     }
     print(
         f"{describe_environment()}; {PLOTS} plots of {LINES} lines of {options.points} points, {SIZE[0]} x {SIZE[1]} pixels"

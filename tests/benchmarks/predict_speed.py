@@ -27,7 +27,7 @@ from engine.inference.prediction.sources import list_sources
 from engine.inference.prediction.work import Predictor
 from engine.inference.sweep import ALL_SAMPLES
 from engine.inference.trained_model import TrainedModel
-from tests.benchmarks.frame import describe_environment, empty_home, make_parser
+from tests.benchmarks.frame import describe_environment, make_parser, use_empty_home
 from tests.support.timed_runs import make_images
 from tests.support.trained_runs import train_small_model
 from tests.support.worker_group import Forker
@@ -35,8 +35,8 @@ from tests.support.worker_group import Forker
 AIM = 0.97
 
 
-class Silent:
-    """Replacement for a worker's shard of the predictions that doesn't report progress."""
+class SilentShard:
+    """Replacement for `Shard`, a worker's part of the predictions, that covers all samples and reports no progress."""
 
     partition, rank = ALL_SAMPLES, 0
 
@@ -46,41 +46,41 @@ class Silent:
         raise AssertionError(f"{path}: {reason}")
 
 
-class Took(NamedTuple):
+class Duration(NamedTuple):
     """Wall-clock time, and CPU time on all cores, in seconds."""
 
     wall: float
     cpu: float
 
     @classmethod
-    def now(cls) -> Took:
+    def now(cls) -> Duration:
         return cls(time.perf_counter(), time.process_time())
 
-    def since(self, start: Took) -> Took:
-        return Took(self.wall - start.wall, self.cpu - start.cpu)
+    def since(self, start: Duration) -> Duration:
+        return Duration(self.wall - start.wall, self.cpu - start.cpu)
 
 
-def time_forward_passes(model: TrainedModel, batches: list[torch.Tensor]) -> Took:
+def time_forward_passes(model: TrainedModel, batches: list[torch.Tensor]) -> Duration:
     """Measure the time for forward passes over batches in memory."""
-    start = Took.now()
+    start = Duration.now()
     for batch in batches:
         model.outputs(batch)
     if model.device.type == "cuda":
         torch.cuda.synchronize()
-    return Took.now().since(start)
+    return Duration.now().since(start)
 
 
-def time_predictions(model: TrainedModel, request: PredictRequest, folder: Path, number: int) -> Took:
-    """Measure the time for a worker's predictions, from listing the files to writing the last row.
+def time_predictions(model: TrainedModel, request: PredictRequest, folder: Path, number: int) -> Duration:
+    """Measure the time in which a worker predicts the requested images and writes the results.
 
-    `number` is the number of the journal in `folder`.
+    `number` is the number of the journal that is written to `folder`.
     """
     sources = list_sources(request.paths, "images", request.out)
-    start = Took.now()
+    start = Duration.now()
     with Journal(folder, number, 0) as journal:
         todo = np.arange(len(sources.files))
-        Predictor(request, model, Silent(), journal, sources=sources, remaining=todo).predict_images()
-    return Took.now().since(start)
+        Predictor(request, model, SilentShard(), journal, sources=sources, remaining=todo).predict_images()
+    return Duration.now().since(start)
 
 
 def main() -> int:
@@ -91,7 +91,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--device", default="cuda:0" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
-    with empty_home() as folder:
+    with use_empty_home() as folder:
         fields = {"model": "resnet18", "image_size": options.size, "loader_workers": 2}
         with closing(Forker()) as forker:
             run = train_small_model(forker, folder, "classification", **fields).run
@@ -105,10 +105,10 @@ def main() -> int:
         batches = [torch.randn(size, device=model.device) for _ in range(options.images // options.batch_size)]
         time_forward_passes(model, batches)
         time_predictions(model, request, folder, 0)
-        ratios: list[Took] = []
+        ratios: list[Duration] = []
         for number in range(1, options.rounds + 1):
             bare, complete = time_forward_passes(model, batches), time_predictions(model, request, folder, number)
-            ratios.append(Took(bare.wall / complete.wall, bare.cpu / complete.cpu))
+            ratios.append(Duration(bare.wall / complete.wall, bare.cpu / complete.cpu))
             print(
                 f"model alone {options.images / bare.wall:,.1f} images/s, predict {options.images / complete.wall:,.1f} "
                 f"images/s: {ratios[-1].wall:.3f}, of processor time {ratios[-1].cpu:.3f}",

@@ -21,16 +21,16 @@ from tests.benchmarks.frame import describe_environment, make_parser
 AIM = 0.2
 
 
-def torch_events(profile: torch.profiler.profile) -> int:
+def count_torch_events(profile: torch.profiler.profile) -> int:
     return len([(event.name, event.time_range.start, event.time_range.end) for event in profile.events() or ()])
 
 
-def raw_events(profile: torch.profiler.profile) -> int:
+def count_raw_events(profile: torch.profiler.profile) -> int:
     return len(list(device_events(profile, torch.autograd.DeviceType.CPU)))
 
 
-def seconds(read: Callable[[torch.profiler.profile], int], model: torch.nn.Module) -> float:
-    """Profile passes of `model`. Return the CPU time in seconds that `read` takes for reading the events."""
+def measure_reading_s(read: Callable[[torch.profiler.profile], int], model: torch.nn.Module) -> float:
+    """Profile a forward and a backward pass of `model`. Return the seconds of CPU time in which `read` reads the events."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         model(torch.randn(2, 3, 64, 64)).sum().backward()
     started = time.process_time()
@@ -44,7 +44,9 @@ def main() -> int:
     turns = parser.parse_args().turns
     torch.set_num_threads(1)
     model = torchvision.models.resnet50()
-    pairs = [(seconds(torch_events, model), seconds(raw_events, model)) for _ in range(turns)]
+    pairs = [
+        (measure_reading_s(count_torch_events, model), measure_reading_s(count_raw_events, model)) for _ in range(turns)
+    ]
     by_torch, raw = (statistics.median(times) for times in zip(*pairs, strict=True))
     print(describe_environment())
     print(

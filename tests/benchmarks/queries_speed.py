@@ -33,7 +33,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from engine.models.registry import MODELS
-from tests.benchmarks.frame import describe_environment, empty_home, make_parser
+from tests.benchmarks.frame import describe_environment, make_parser, use_empty_home
 from tests.support.waits import WaitCounter
 
 DEFAULT = ("dfine_n", "rtdetrv2_r18", "deimv2_n", "rfdetr_nano", "mask2former_swin_t")
@@ -41,8 +41,8 @@ CLASSES = 3
 AIM = 0.97
 
 
-class Operations(TorchDispatchMode):
-    """Counter of the operations that torch executes, and of the numbers in their results."""
+class OperationCounter(TorchDispatchMode):
+    """Counter of the operations that torch executes (`count`), and of the elements in their results (`numbers`)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,8 +55,11 @@ class Operations(TorchDispatchMode):
         return result
 
 
-def boxes_of(batch: int, size: int, task: str) -> Tensor:
-    """Return targets for the task with three objects in each image, as tensors in Footplate's form."""
+def make_targets(batch: int, size: int, task: str) -> Tensor:
+    """Make Footplate's targets for a batch of images with three objects each.
+
+    They are [batch, 3, 6] for detection (box, class, ignored), otherwise [batch, 2, size, size] (object and class maps).
+    """
     at = torch.tensor([[0.1, 0.1, 0.4, 0.4], [0.5, 0.2, 0.9, 0.6], [0.2, 0.6, 0.6, 0.9]]) * size
     if task == "detection":
         return torch.cat([at, torch.arange(3.0)[:, None], torch.zeros(3, 1)], 1).expand(batch, -1, -1)
@@ -67,20 +70,20 @@ def boxes_of(batch: int, size: int, task: str) -> Tensor:
     return planes
 
 
-def arguments_for(model: Any, images: Tensor, targets: Tensor) -> dict[str, Any]:
-    """Return the arguments with which the transformers model computes its loss."""
+def make_arguments(model: Any, images: Tensor, targets: Tensor) -> dict[str, Any]:
+    """Make the keyword arguments with which the transformers model of `model` computes its loss."""
     if hasattr(model, "criterion"):
         classes, masks = zip(*model.classes_and_masks(targets), strict=True)
         return {"pixel_values": images, "class_labels": list(classes), "mask_labels": list(masks)}
     return {"pixel_values": images, "labels": model.labels(images, model.objects(targets))}
 
 
-def optimizer_for(model: torch.nn.Module) -> torch.optim.Optimizer:
+def create_optimizer(model: torch.nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), 1e-5, foreach=True)
 
 
-def stepping(model: torch.nn.Module, loss: Callable[[], Tensor]) -> Callable[[], None]:
-    optimizer = optimizer_for(model)
+def make_step(model: torch.nn.Module, loss: Callable[[], Tensor]) -> Callable[[], None]:
+    optimizer = create_optimizer(model)
 
     def step() -> None:
         optimizer.zero_grad()
@@ -90,8 +93,8 @@ def stepping(model: torch.nn.Module, loss: Callable[[], Tensor]) -> Callable[[],
     return step
 
 
-def trainer_for(plain: Any, arguments: dict[str, Any], folder: str, steps: int) -> Callable[[], None]:
-    """Return a function that trains for `steps` steps with transformers' Trainer."""
+def make_trainer(plain: Any, arguments: dict[str, Any], folder: str, steps: int) -> Callable[[], None]:
+    """Make a function that trains the transformers model `plain` for `steps` steps with transformers' Trainer."""
     from transformers import Trainer, TrainingArguments
 
     count = len(arguments["pixel_values"])
@@ -105,11 +108,11 @@ def trainer_for(plain: Any, arguments: dict[str, Any], folder: str, steps: int) 
         folder, per_device_train_batch_size=count, max_steps=steps, save_strategy="no", report_to=[], use_cpu=True,
         max_grad_norm=0, remove_unused_columns=False, disable_tqdm=True, logging_strategy="no", dataloader_pin_memory=False,
     )  # fmt: skip
-    optimizers = (optimizer_for(plain), None)
+    optimizers = (create_optimizer(plain), None)
     return lambda: Trainer(plain, options, data_collator=collate, train_dataset=samples, optimizers=optimizers).train()
 
 
-def rfdetr_sides(images: Tensor, labels: list[dict[str, Tensor]]) -> tuple[torch.nn.Module, dict[str, Any]]:
+def build_rfdetr(images: Tensor, labels: list[dict[str, Tensor]]) -> tuple[torch.nn.Module, dict[str, Any]]:
     """Build RF-DETR-Nano of the package rfdetr with random weights.
 
     Returns:
@@ -132,7 +135,7 @@ def rfdetr_sides(images: Tensor, labels: list[dict[str, Tensor]]) -> tuple[torch
     def predict() -> object:
         return post_process(model(images), torch.tensor([[size, size]] * len(images)))
 
-    return model, {"training": stepping(model, loss), "prediction": predict}
+    return model, {"training": make_step(model, loss), "prediction": predict}
 
 
 def main() -> int:
@@ -146,21 +149,25 @@ def main() -> int:
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{describe_environment()}; {chosen.rounds} rounds of {chosen.steps} steps, batch {chosen.batch}")
-    with empty_home() as folder:
+    with use_empty_home() as folder:
         ratios = [ratio for name in chosen.only for ratio in compare(name, chosen, str(folder))]
     return int(min(ratios, default=AIM) < AIM)
 
 
 def compare(name: str, chosen: Any, folder: str) -> list[float]:
-    """Print the speeds of a model's sides. Return Footplate's ratios to the bare model."""
+    """Print the training and prediction speeds of a model in Footplate, in a plain loop, and in other libraries.
+
+    `chosen` are the options of the command line. Returns Footplate's speeds relative to those of the plain loop, or an
+    empty list if `chosen.places` is set.
+    """
     known, size = MODELS[name], 288 if name.startswith("rfdetr") else chosen.size
     torch.manual_seed(0)
     model: Any = known.build(CLASSES + 1, 3)
     model.adapt_to_size(name, size)
     plain = model.library_class(model.config).train()
     plain.load_state_dict(model.state_dict())
-    images, targets = torch.rand(chosen.batch, 3, size, size), boxes_of(chosen.batch, size, known.task)
-    arguments = arguments_for(model, images, targets)
+    images, targets = torch.rand(chosen.batch, 3, size, size), make_targets(chosen.batch, size, known.task)
+    arguments = make_arguments(model, images, targets)
 
     def footplate_loss() -> Tensor:
         loss: Tensor = (model(images, targets).sum(0) / model.loss_units(targets)).sum()
@@ -168,7 +175,7 @@ def compare(name: str, chosen: Any, folder: str) -> list[float]:
 
     losses: dict[str, Callable[[], Tensor]] = {"bare": lambda: plain(**arguments).loss, "Footplate": footplate_loss}
     for side, loss in losses.items():
-        with WaitCounter() as waits, Operations() as operations:
+        with WaitCounter() as waits, OperationCounter() as operations:
             loss().backward()
         work = f"{operations.count:,} operations with {operations.numbers:,} results"
         print(f"{name} at {size} px, {side}: {work}; the host waits {waits.counts.total()} times in a step", flush=True)
@@ -176,13 +183,13 @@ def compare(name: str, chosen: Any, folder: str) -> list[float]:
             print(f"  {count} {Path(file).name}:{number} {line}", flush=True)
     if chosen.places:
         return []
-    training = {side: stepping(trained, losses[side]) for side, trained in (("bare", plain), ("Footplate", model))}
+    training = {side: make_step(trained, losses[side]) for side, trained in (("bare", plain), ("Footplate", model))}
     if find_spec("accelerate") is not None:
-        training["Trainer"] = trainer_for(plain, arguments, folder, chosen.steps)
+        training["Trainer"] = make_trainer(plain, arguments, folder, chosen.steps)
     predicting = {"bare": lambda: predict_bare(plain, images, known.task), "Footplate": lambda: model(images)}
     models = [plain, model]
     if name == "rfdetr_nano" and find_spec("rfdetr") is not None:
-        other, sides = rfdetr_sides(images, arguments["labels"])
+        other, sides = build_rfdetr(images, arguments["labels"])
         models.append(other)
         training["rfdetr"], predicting["rfdetr"] = sides["training"], sides["prediction"]
     print(f"{name}: {', '.join(f'{sum(map(torch.numel, each.parameters())):,}' for each in models)} parameters")
@@ -202,7 +209,10 @@ def predict_bare(plain: Any, images: Tensor, task: str) -> Any:
 
 
 def measure(title: str, sides: dict[str, Callable[[], object]], chosen: Any) -> float:
-    """Time the sides in turns and print their rates. Return Footplate's rate as a fraction of the bare model's."""
+    """Time the functions `sides` in turns and print their images per second.
+
+    Returns the speed of the side "Footplate", divided by that of the side "bare".
+    """
     rates: dict[str, list[float]] = {side: [] for side in sides}
     for number in range(chosen.rounds):
         for side in reversed(sides) if number % 2 else sides:

@@ -38,7 +38,7 @@ from engine.runs.folder import RunFolder, create_run
 from engine.runs.launch import Preloader
 from engine.runs.resume import last_execution
 from engine.system import paths
-from tests.benchmarks.frame import describe_environment, empty_home, make_parser, preloader
+from tests.benchmarks.frame import describe_environment, make_parser, start_preloader, use_empty_home
 
 AIMS_S = {
     "killed -> named": 2.0,
@@ -52,7 +52,7 @@ SIZES = {"mnist_cnn": 28, "resnet18": 64}
 
 
 class Follower:
-    """Client that follows one execution of a run."""
+    """Client that starts an execution of a run and receives its events."""
 
     def __init__(self, preloader: Preloader, run: RunFolder) -> None:
         execution = last_execution(run) + 1
@@ -62,10 +62,10 @@ class Follower:
         self.run = run
         self.connection = RunConnection(run, 1)
         self._stream = self._events()
-        self.until(lambda event: isinstance(event, RunStarted) and event.execution == execution)
+        self.wait_until(lambda event: isinstance(event, RunStarted) and event.execution == execution)
 
-    def until(self, is_expected: Callable[[AnyEvent], object]) -> float:
-        """Wait for an event that satisfies `is_expected`, and return its time."""
+    def wait_until(self, is_expected: Callable[[AnyEvent], object]) -> float:
+        """Wait for an event that satisfies `is_expected`, and return the time of its arrival."""
         for event in self._stream:
             if is_expected(event):
                 return time.monotonic()
@@ -73,29 +73,29 @@ class Follower:
                 sys.exit(f"{event.cause}\nSee {self.run.path}")
         sys.exit(f"the run has ended; see {self.run.path}")
 
-    def train(self) -> None:
+    def wait_for_training(self) -> None:
         """Wait until the run has taken some steps and saved a checkpoint."""
-        self.until(lambda event: isinstance(event, StepMetrics))
-        self.until(lambda event: isinstance(event, CheckpointSaved) and event.kind == "last")
-        self.until(lambda event: isinstance(event, StepMetrics))
+        self.wait_until(lambda event: isinstance(event, StepMetrics))
+        self.wait_until(lambda event: isinstance(event, CheckpointSaved) and event.kind == "last")
+        self.wait_until(lambda event: isinstance(event, StepMetrics))
 
-    def kill_a_rank(self) -> tuple[float, float]:
+    def kill_rank(self) -> tuple[float, float]:
         """Kill rank 1. Return the seconds until the failure is reported, and the seconds until training continues."""
         supervisor = self.run.supervisor()
         assert supervisor is not None
         (worker,) = [one for one in psutil.Process(supervisor.pid).children() if one.name() == "footplate-w1"]
         killed = time.monotonic()
         worker.send_signal(signal.SIGKILL)
-        named = self.until(lambda event: isinstance(event, Restarting) and event.rank == 1)
-        self.until(lambda event: isinstance(event, Planned))
-        return named - killed, self.until(lambda event: isinstance(event, StepMetrics)) - killed
+        named = self.wait_until(lambda event: isinstance(event, Restarting) and event.rank == 1)
+        self.wait_until(lambda event: isinstance(event, Planned))
+        return named - killed, self.wait_until(lambda event: isinstance(event, StepMetrics)) - killed
 
-    def end(self, command: Pause | Stop) -> float:
+    def end_run(self, command: Pause | Stop) -> float:
         """Send a command that ends the run. Return the seconds until its devices are free."""
         asked = time.monotonic()
         self.connection.send(command)
-        free = self.until(lambda event: isinstance(event, DevicesFree))
-        self.until(lambda event: isinstance(event, RunFinished))
+        free = self.wait_until(lambda event: isinstance(event, DevicesFree))
+        self.wait_until(lambda event: isinstance(event, RunFinished))
         self.connection.close()
         return free - asked
 
@@ -108,7 +108,7 @@ class Follower:
 
 
 def measure(preloader: Preloader, model: str) -> dict[str, float]:
-    """Kill a rank of a run, pause it, and stop it. Return the measured times by name."""
+    """Start a run, kill a rank, pause the run, resume and stop it. Return the measured seconds by the names in `AIMS_S`."""
     size = SIZES.get(model, 64)
     run = create_run(
         Job.from_fields(
@@ -122,13 +122,13 @@ def measure(preloader: Preloader, model: str) -> dict[str, float]:
         )
     )
     follower = Follower(preloader, run)
-    follower.train()
-    named, again = follower.kill_a_rank()
-    follower.train()
-    paused = follower.end(Pause())
+    follower.wait_for_training()
+    named, again = follower.kill_rank()
+    follower.wait_for_training()
+    paused = follower.end_run(Pause())
     follower = Follower(preloader, run)
-    follower.train()
-    return dict(zip(AIMS_S, (named, again, paused, follower.end(Stop())), strict=True))
+    follower.wait_for_training()
+    return dict(zip(AIMS_S, (named, again, paused, follower.end_run(Stop())), strict=True))
 
 
 def main() -> int:
@@ -138,7 +138,7 @@ def main() -> int:
     options = parser.parse_args()
     print(describe_environment())
     met = True
-    with empty_home(), preloader() as starter:
+    with use_empty_home(), start_preloader() as starter:
         for model in options.model:
             rounds = [measure(starter, model) for _ in range(options.times)]
             print(f"{model}, {SIZES.get(model, 64)} px, two CPU ranks under DDP, {len(rounds)} times:")

@@ -32,7 +32,7 @@ Figure = dict[str, str]
 
 
 def run_figure(figure: Figure) -> str:
-    """Run the command of a row. Return its result in one line, or "" if it fails or prints no result."""
+    """Run the command of a figure (a row of the table). Return its result in one line, or "" if it fails."""
     code, printed, errors = _run(figure["command"])
     lines = [line.strip() for line in printed.splitlines() if re.search(figure["line"] or ".", line)]
     if code not in (0, AIM_MISSED) or "Traceback" in errors or not lines:
@@ -49,8 +49,8 @@ def _run(command: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def table(figures: Sequence[Figure]) -> str:
-    """Format the rows as a Markdown table, followed by the machines."""
+def format_table(figures: Sequence[Figure]) -> str:
+    """Format the figures as a Markdown table, followed by a list of the machines on which they were measured."""
     machines = list(dict.fromkeys(figure["machine"] for figure in figures))
     lines = ["| name | what | aim | measured | on | command |", "|---|---|---|---|---|---|"]
     for figure in figures:
@@ -61,8 +61,8 @@ def table(figures: Sequence[Figure]) -> str:
     return "\n".join([*lines, "", "Machines:", "", *text, ""])
 
 
-def update(page: Path, figures_file: Path, names: Sequence[str], machine: str) -> int:
-    """Measure the rows with these names. Write all rows to `figures_file`, and the table into the file `page`.
+def update_report(page: Path, figures_file: Path, names: Sequence[str], machine: str) -> int:
+    """Measure the figures `names` on `machine`, and update the file of figures and the table in the file `page`.
 
     Returns 1 if a measurement failed, otherwise 0.
     """
@@ -77,7 +77,7 @@ def update(page: Path, figures_file: Path, names: Sequence[str], machine: str) -
                 figure |= {"measured": text, "date": date.today().isoformat(), "machine": machine}
     figures_file.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     head, _, rest = page.read_text(encoding="utf-8").partition(START)
-    page.write_text(head + START + table(figures) + END + rest.partition(END)[2], encoding="utf-8")
+    page.write_text(head + START + format_table(figures) + END + rest.partition(END)[2], encoding="utf-8")
     return int(failed)
 
 
@@ -89,7 +89,7 @@ def main() -> int:
     chosen = parser.parse_args()
     from tests.benchmarks.frame import describe_environment
 
-    return update(PAGE, FIGURES, [] if chosen.table else chosen.only, describe_environment())
+    return update_report(PAGE, FIGURES, [] if chosen.table else chosen.only, describe_environment())
 
 
 if __name__ == "__main__":

@@ -27,10 +27,10 @@ PERIOD_S = 0.1
 MARK = "FOOTPLATE_MEASURED"
 
 
-def peak(commands: list[list[str]], environment: dict[str, str]) -> tuple[int, dict[str, int]]:
-    """Run `commands` at the same time. Return their peak memory in bytes, in total and by process.
+def measure_peak(commands: list[list[str]], environment: dict[str, str]) -> tuple[int, dict[str, int]]:
+    """Run `commands` at the same time. Return their peak memory in bytes, and each process's part of it.
 
-    Processes are named by name and id.
+    Keys are the name and the id of a process, separated by a space.
     """
     mark = uuid.uuid4().hex
     peak_bytes, shares = 0, dict[str, int]()
@@ -66,13 +66,13 @@ def footplate(data: Path, epochs: int, home: str) -> tuple[int, dict[str, int]]:
     command = [sys.executable, "-c", program, "train", str(data), "--model", "resnet18", "--strategy", "ddp"]
     command += ["--devices", ",".join(["cpu"] * WORLD), "--image-size", str(SIZE), "--batch-size", str(BATCH)]
     places = {"FOOTPLATE_HOME": f"{home}/home", "FOOTPLATE_CACHE": f"{home}/cache", "XDG_RUNTIME_DIR": home}
-    return peak([[*command, "--epochs", str(epochs)]], places)
+    return measure_peak([[*command, "--epochs", str(epochs)]], places)
 
 
 def measure_tutorial(data: Path, steps: int, folder: str) -> tuple[int, dict[str, int]]:
     rest = [str(data), str(steps), f"{folder}/store"]
     ranks = [[sys.executable, __file__, "--rank", str(rank), *rest] for rank in range(WORLD)]
-    return peak(ranks, {"OMP_NUM_THREADS": "1"})
+    return measure_peak(ranks, {"OMP_NUM_THREADS": "1"})
 
 
 def tutorial_rank(rank: int, data: str, steps: int, store: str) -> None:

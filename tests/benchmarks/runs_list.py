@@ -23,7 +23,7 @@ from engine.runs.folder import RunFolder, SupervisorFile
 from engine.runs.index import RunIndex
 from engine.runs.notes import change_notes
 from engine.system import paths
-from tests.benchmarks.frame import ROOT, describe_environment, empty_home, make_parser
+from tests.benchmarks.frame import ROOT, describe_environment, make_parser, use_empty_home
 from tests.gui.sources.written_runs import job, list_run_events, write
 
 AIM_S = 0.3
@@ -114,7 +114,7 @@ window.close()
 
 
 def make_runs(count: int) -> None:
-    """Write `count` runs in the engine's format. They began at intervals of twenty minutes, the last one now."""
+    """Create the folders of `count` synthetic runs, which began at intervals of twenty minutes."""
     now = time.time()
     for number in range(count):
         chosen = job(
@@ -139,12 +139,12 @@ def make_runs(count: int) -> None:
             change_notes(run.path, tags=(f"series {number % 7}",), text="what was tried", favorite=number % 30 == 0)
 
 
-def one_window(environment: dict[str, str], runs: int, how: str) -> list[float]:
-    """Open a window in a new process and return its times in seconds.
+def time_window(environment: dict[str, str], runs: int, how: str) -> list[float]:
+    """Open the list of runs in a new window process, use it, and return the times in seconds.
 
-    They are the times until the first rows and until all rows, the CPU time for all rows, and the times of a search,
-    sorting, a refresh, the command palette, and the slowest key press in the palette. If `how` is "cold", the window
-    hasn't loaded the list of runs before.
+    The items are: until the first rows, until all `runs` rows, CPU time for all rows, a search, sorting, a refresh, the
+    command palette, and the slowest key press in the palette. If `how` is "cold", the window hasn't loaded the list
+    before.
     """
     command = [sys.executable, "-c", CHILD, str(runs), how]
     child = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
@@ -157,7 +157,7 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=5)
     options = parser.parse_args()
     print(describe_environment())
-    with empty_home():
+    with use_empty_home():
         os.environ["QT_QPA_PLATFORM"] = "offscreen"
         make_runs(options.runs)
         start = time.perf_counter()
@@ -168,7 +168,7 @@ def main() -> int:
         size = RunIndex.file().stat().st_size
         print(f"read again through the index ({size / 1e6:.1f} MB): {time.perf_counter() - start:.3f} s")
         environment = dict(os.environ)
-        taken = [one_window(environment, options.runs, "cold") for _ in range(options.times)]
+        taken = [time_window(environment, options.runs, "cold") for _ in range(options.times)]
         names = ("first rows", "all rows", "of which own", "search", "sort", "renewal", "palette", "slowest key")
         medians = [statistics.median(column) for column in zip(*taken, strict=True)]
         print(
@@ -177,10 +177,10 @@ def main() -> int:
         print(
             f"all rows: least {min(t[1] for t in taken):.3f} s, most {max(t[1] for t in taken):.3f} s of {len(taken)}"
         )
-        warm = [one_window(environment, options.runs, "as it is")[1] for _ in range(options.times)]
+        warm = [time_window(environment, options.runs, "as it is")[1] for _ in range(options.times)]
         print(f"in a window that read the list at its start: median {statistics.median(warm):.3f} s")
         RunIndex.file().write_bytes(b"damaged" + RunIndex.file().read_bytes())
-        first, every, *_ = one_window(environment, options.runs, "cold")
+        first, every, *_ = time_window(environment, options.runs, "cold")
         print(f"cold, with a damaged index: first rows {first:.3f} s, all rows {every:.3f} s")
         assert RunIndex.file().read_bytes()[:7] != b"damaged", "the index was not made anew"
     return 0 if medians[1] <= AIM_S else 1

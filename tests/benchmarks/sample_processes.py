@@ -23,7 +23,7 @@ from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
 from engine.tasks.custom.task import load_task
 from engine.training.sample_processes import SampleProcesses, should_use_processes
-from tests.benchmarks.frame import describe_environment, empty_home, make_parser
+from tests.benchmarks.frame import describe_environment, make_parser, use_empty_home
 from tests.support.consent import permit_model_file
 
 AIM = 1.4
@@ -69,7 +69,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3.0)
     chosen = parser.parse_args()
     ratios, misses = dict[str, float](), 0
-    with empty_home() as folder:
+    with use_empty_home() as folder:
         (folder / "data").mkdir()
         print(describe_environment())
         for name, load in LOADS.items():
@@ -89,7 +89,7 @@ def main() -> int:
                             on_unreadable=print, load=function,
                         )  # fmt: skip
                         with closing(loader):
-                            rates[way].append(rate(loader, chosen.seconds))
+                            rates[way].append(measure_rate(loader, chosen.seconds))
             threads, others = (statistics.median(each) for each in rates.values())
             ratios[name], chosen_way = others / threads, "threads"
             if should_use_processes(splits.train, 10**6):
@@ -114,8 +114,8 @@ def make_job(folder: Path, name: str, load: str) -> Job:
     )
 
 
-def rate(loader: SampleLoader, seconds: float) -> float:
-    """Return the samples per second that the loader yields, after the first batches."""
+def measure_rate(loader: SampleLoader, seconds: float) -> float:
+    """Measure the samples per second that the loader yields after its first four batches, for `seconds`."""
     batches = loader.epoch(1)
     for _ in range(4):
         next(batches)

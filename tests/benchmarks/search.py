@@ -31,7 +31,7 @@ from engine.runs.searches import (
     trials_of,
 )
 from engine.system import paths
-from tests.benchmarks.frame import SHARED, describe_environment, empty_home, make_parser
+from tests.benchmarks.frame import SHARED, describe_environment, make_parser, use_empty_home
 
 AIM = 1.1
 DEVICES = ["cpu", "cpu"]
@@ -119,7 +119,7 @@ def handover(trials: int, epochs: int) -> bool:
 def gain(name: str, trials: int) -> bool:
     row = ROWS[name] | {"dataset": str(SHARED / "datasets" / name)}
     start = time.monotonic()
-    job = _by_itself(row)
+    job = _make_default_job(row)
     folder, state, _seconds = run_search(name, job, space=SPACES.get(name, SPACE), trials=trials)
     search, best = folder.search(), state.row(state.best)
     confirmed = describe_confirmed_result(state, lambda value: f"{value:.4f}")
@@ -144,8 +144,8 @@ def gain(name: str, trials: int) -> bool:
     return means["best"] >= means["default"]
 
 
-def _by_itself(row: dict[str, Any]) -> Job:
-    """Return the job that `footplate train` creates by default for the fields in `row`, such as dataset and task."""
+def _make_default_job(row: dict[str, Any]) -> Job:
+    """Make the job that Footplate creates by default for the fields in `row`, such as dataset and task."""
     from engine.cli.main import parser
     from engine.cli.search import build_search
 
@@ -169,7 +169,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))
     print(describe_environment(), flush=True)
     met = True
-    with empty_home():
+    with use_empty_home():
         if "handover" in options.only:
             met &= handover(options.trials, options.epochs)
         for name in options.datasets if "gain" in options.only else ():

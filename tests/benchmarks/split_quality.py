@@ -59,8 +59,11 @@ SETTINGS = (
 )
 
 
-class Found(NamedTuple):
-    """Number of a model's split points, the automatic and the best one, and their speeds in images per second."""
+class SplitComparison(NamedTuple):
+    """Comparison of the automatic and the best split point of a model. Rates are in images per second.
+
+    `places` is the number of possible split points. `seconds` is the duration of the comparison.
+    """
 
     places: int
     automatic: str
@@ -71,8 +74,8 @@ class Found(NamedTuple):
     seconds: float
 
 
-class GivenSplit(Pipeline):
-    """Pipeline that uses the split `given`, or the automatic one if it is None."""
+class FixedSplitPipeline(Pipeline):
+    """Pipeline strategy that uses the model split `given`. If `given` is None, it chooses the split automatically."""
 
     given: ModelSplit | None = None
 
@@ -80,8 +83,8 @@ class GivenSplit(Pipeline):
         return self.given or super()._find_split(model, traces)
 
 
-class Trial:
-    """Measurements of one model, in one of the two workers. Both workers perform the same steps."""
+class SplitTrial:
+    """Measurement of one model's split points, in one of two workers that perform the same steps."""
 
     def __init__(self, setting: Setting, schedule: str, rank: int, rendezvous: str, steps: int) -> None:
         self.job = Job.from_fields(
@@ -97,12 +100,12 @@ class Trial:
         self.shape = (CHANNELS, setting.image_size, setting.image_size)
         self.task = TASKS[self.job.task]
         self.plain = self.task.build_model(self.job, CLASSES, CHANNELS)
-        self.strategy = GivenSplit(
+        self.strategy = FixedSplitPipeline(
             make_worker_spec(self.job, rank=rank, rendezvous=rendezvous)
         )  # fmt: skip
         self.strategy.setup()
 
-    def automatic(self) -> ModelSplit:
+    def find_automatic_split(self) -> ModelSplit:
         self.strategy.wrap(
             copy.deepcopy(self.plain),
             self.task.create_objective(self.job, make_dataset_info(CLASSES)),
@@ -112,8 +115,8 @@ class Trial:
         assert self.strategy.model_split is not None
         return self.strategy.model_split
 
-    def rate(self, split: ModelSplit, place: str) -> float:
-        """Return the images per second of the fastest of several steps with the split point `place`.
+    def measure_rate(self, split: ModelSplit, place: str) -> float:
+        """Train several steps with the split point `place`, and return the images per second of the fastest step.
 
         The first step isn't counted.
         """
@@ -143,25 +146,25 @@ class Trial:
         size = self.job.training.batch_size
         return Batch(torch.randn(size, *self.shape), torch.zeros(size, dtype=torch.int64), size, 0.0)
 
-    def run(self) -> Found:
+    def run(self) -> SplitComparison:
         start = time.perf_counter()
-        split = self.automatic()
+        split = self.find_automatic_split()
         (chosen,) = split.split_points
-        rates = {segment.split_point: self.rate(split, segment.split_point) for segment in split.segments[:-1]}
-        finalists = [place for place in self._agreed(rates) if place != chosen][:FINALISTS]
+        rates = {segment.split_point: self.measure_rate(split, segment.split_point) for segment in split.segments[:-1]}
+        finalists = [place for place in self._rank_split_points(rates) if place != chosen][:FINALISTS]
         timed: dict[str, list[float]] = {place: [] for place in (chosen, *finalists)}
         for _ in range(ROUNDS):
             for place, found in timed.items():
-                found.append(self.rate(split, place))
+                found.append(self.measure_rate(split, place))
         medians = {place: statistics.median(found) for place, found in timed.items()}
         best = max(medians, key=medians.__getitem__)
         self.strategy.teardown()
-        return Found(
+        return SplitComparison(
             len(rates), chosen, best, medians[chosen], medians[best], min(rates.values()), time.perf_counter() - start
         )
 
-    def _agreed(self, rates: dict[str, float]) -> list[str]:
-        """Return the split points from fastest to slowest. The slower worker determines the rate of each."""
+    def _rank_split_points(self, rates: dict[str, float]) -> list[str]:
+        """Return the split points from fastest to slowest. The slower of the two workers determines each one's rate."""
         slower = self.strategy.collectives.all_reduce_max([round(-1e6 * rate) for rate in rates.values()])
         return [place for _, place in sorted(zip(slower, rates, strict=True))]
 
@@ -169,13 +172,13 @@ class Trial:
 def work(rank: int, folder: str, chosen: argparse.Namespace, answers: Connection) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    for number, setting in enumerate(asked(chosen)):
-        found = Trial(setting, chosen.schedule, rank, f"{folder}/{number}", chosen.steps).run()
+    for number, setting in enumerate(list_requested_settings(chosen)):
+        found = SplitTrial(setting, chosen.schedule, rank, f"{folder}/{number}", chosen.steps).run()
         if rank == 0:
             answers.send(found)
 
 
-def asked(chosen: argparse.Namespace) -> list[Setting]:
+def list_requested_settings(chosen: argparse.Namespace) -> list[Setting]:
     return [setting for setting in SETTINGS if not chosen.models or setting.model in chosen.models]
 
 
@@ -195,7 +198,7 @@ def main() -> None:
             worker.start()
         theirs.close()
         try:
-            for setting in asked(chosen):
+            for setting in list_requested_settings(chosen):
                 found = answers.recv()
                 ratio = found.automatic_rate / found.best_rate
                 worst = min(worst, ratio)

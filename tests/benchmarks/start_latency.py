@@ -24,20 +24,20 @@ from engine.runs.connection import NotRunning, RunConnection
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.launch import start_supervisor
 from engine.system import paths
-from tests.benchmarks.frame import describe_environment, empty_home, make_parser, preloader
+from tests.benchmarks.frame import describe_environment, make_parser, start_preloader, use_empty_home
 
 AIM_S = 1.0
 
 
-def imports() -> float:
-    """Return the seconds that a new process takes to start, import torch and torchvision, and exit."""
+def measure_imports_s() -> float:
+    """Measure the seconds that a new process takes to start, import torch and torchvision, and exit."""
     start = time.monotonic()
     subprocess.run([sys.executable, "-c", "import torch, torchvision"], check=True)
     return time.monotonic() - start
 
 
-def first_loss(job: Job, start: Callable[[RunFolder], object]) -> float:
-    """Start a run, and return the seconds until a client receives its first loss. Then stop the run."""
+def measure_first_loss_s(job: Job, start: Callable[[RunFolder], object]) -> float:
+    """Create a run, call `start` with its folder, and measure the seconds until its first loss. Then stop the run."""
     requested_at = time.monotonic()
     run = create_run(job)
     start(run)
@@ -83,9 +83,13 @@ def main() -> int:
     print(
         f"{job.model.name}, {job.data.image_size} px, batch {job.training.batch_size}, {job.resolved_strategy} on {','.join(devices)}"
     )
-    with empty_home(), preloader() as starter:
+    with use_empty_home(), start_preloader() as starter:
         turns = [
-            (imports(), first_loss(job, start_supervisor), first_loss(job, starter.start_run))
+            (
+                measure_imports_s(),
+                measure_first_loss_s(job, start_supervisor),
+                measure_first_loss_s(job, starter.start_run),
+            )
             for _ in range(options.times + 1)
         ][1:]
     imported, cold, preloaded = (list(column) for column in zip(*turns, strict=True))

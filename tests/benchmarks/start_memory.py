@@ -16,8 +16,8 @@ from engine.contract.worker import WorkerSpec
 from engine.strategies import STRATEGIES
 from engine.strategies.fsdp import FullySharded
 from engine.strategies.pipeline import Pipeline
-from tests.benchmarks.checkpoint_memory import MIB, Peaks
-from tests.benchmarks.frame import describe_environment, empty_home, make_parser
+from tests.benchmarks.checkpoint_memory import MIB, PeakMemory
+from tests.benchmarks.frame import describe_environment, make_parser, use_empty_home
 from tests.support.timed_runs import make_images
 from tests.support.worker_group import Forker
 
@@ -36,7 +36,7 @@ def main() -> int:
     parser.add_argument("--model", default="vit_b_16")
     parser.add_argument("--strategy", default="fsdp", choices=tuple(STRATEGIES))
     chosen = parser.parse_args()
-    with empty_home() as folder, closing(Forker()) as forker:
+    with use_empty_home() as folder, closing(Forker()) as forker:
         job = Job.from_fields(
             dataset=str(make_images(folder / "images", 8 + 8 * chosen.ranks, 32, ".bmp")),
             model=chosen.model,
@@ -51,7 +51,7 @@ def main() -> int:
             precision="fp32",
             memory_format="contiguous",
         )
-        peaks = Peaks(forker)
+        peaks = PeakMemory(forker)
         peaks.train("everywhere", forker, job, folder, prepare="tests.benchmarks.start_memory:build_everywhere")
         peaks.train("rank 0", forker, job, folder)
         peaks.stage = "done"

@@ -36,15 +36,15 @@ from engine.runs.folder import RunFolder, create_run
 from engine.supervisor.sampling import Sampler
 from engine.supervisor.supervisor import Supervisor
 from engine.system import paths
-from tests.benchmarks.frame import DATASETS, describe_environment, empty_home, make_parser
+from tests.benchmarks.frame import DATASETS, describe_environment, make_parser, use_empty_home
 
 AIM_SHARE = 0.005
 HERE = Path(__file__)
 MNIST = DATASETS / "mnist"
 
 
-def instrumented(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Run a worker that measures the cost of its metrics and checkpoints."""
+def run_instrumented_worker(spec: WorkerSpec, channel: socket.socket) -> int:
+    """Run a worker that measures the CPU time of its metrics and checkpoints. Return its exit code."""
     from engine.strategies import stopwatch
     from engine.training import metric_buffer, report, trainer
     from engine.training.callbacks.step_metrics import StepReport
@@ -79,8 +79,8 @@ def instrumented(spec: WorkerSpec, channel: socket.socket) -> int:
         time_method(metric_buffer.MetricBuffer, name, "telling")
     for name in ("save", "wait"):
         time_method(checkpointer.Checkpointer, name, "checkpoints")
-    ends_with(report.Reporter, "close", lambda: add_threads(spent, "channel", ("report", "commands")))
-    ends_with(checkpointer.Checkpointer, "__exit__", lambda: add_threads(spent, "checkpoints", ("checkpoint_0",)))
+    call_before(report.Reporter, "close", lambda: add_threads(spent, "channel", ("report", "commands")))
+    call_before(checkpointer.Checkpointer, "__exit__", lambda: add_threads(spent, "checkpoints", ("checkpoint_0",)))
     marks = 0
     mark = stopwatch.Stopwatch.mark
 
@@ -95,12 +95,12 @@ def instrumented(spec: WorkerSpec, channel: socket.socket) -> int:
         spent["telling"] += marks * min(timeit.repeat(lambda: mark(watch, "other"), number=10_000)) / 10_000
 
     replace(stopwatch.Stopwatch, mark=counted_mark)
-    ends_with(report.Reporter, "close", add_marks)
+    call_before(report.Reporter, "close", add_marks)
     return run_and_measure(spec, channel, run, spent)
 
 
-def ends_with(owner: type, name: str, first: Callable[[], None]) -> None:
-    """Wrap the method `name` of class `owner`, so that each call first calls `first`."""
+def call_before(owner: type, name: str, first: Callable[[], None]) -> None:
+    """Make each call of the method `name` of class `owner` call `first` before."""
     function = getattr(owner, name)
 
     def call(*arguments: Any) -> Any:
@@ -122,8 +122,8 @@ def add_threads(spent: dict[str, float], consumer: str, names: tuple[str, ...]) 
             spent[consumer] += time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
 
 
-def silent(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Run a worker that saves no checkpoints and reports only the first and last step of each epoch."""
+def run_silent_worker(spec: WorkerSpec, channel: socket.socket) -> int:
+    """Run a worker that saves no checkpoints and reports only the first and last step of each epoch. Return its exit code."""
     from engine.strategies import stopwatch
     from engine.training.callbacks import step_metrics
     from engine.training.checkpointing import checkpointer
@@ -144,7 +144,10 @@ def run_and_measure(spec: WorkerSpec, channel: socket.socket, run: Callable[...,
 
 
 def supervise(folder: str, worker: str) -> int:
-    """Run a supervisor in this process, and measure the CPU time of its loop and of its device sampler."""
+    """Run a supervisor in this process, and return its exit code.
+
+    The CPU times of its loop and of its device sampler are added to spent.json in the run folder.
+    """
     run = RunFolder(folder)
     job = run.job()
     assert job is not None
@@ -208,18 +211,18 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--dataset", type=Path, default=MNIST if MNIST.exists() else paths.sample_dataset())
     parser.add_argument("--supervise", metavar="RUN_FOLDER", help=argparse.SUPPRESS)
-    parser.add_argument("--worker", default="instrumented", help=argparse.SUPPRESS)
+    parser.add_argument("--worker", default="run_instrumented_worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.supervise:
         return supervise(options.supervise, options.worker)
     job = Job.from_fields(dataset=str(options.dataset), model="mnist_cnn", batch_size=64, epochs=options.epochs)
     print(f"{describe_environment()}; {job.model.name}, batch {job.training.batch_size}, {job.training.epochs} epochs")
-    with empty_home():
+    with use_empty_home():
         rounds = [
             (
-                measure(job, "instrumented", reader=False),
-                measure(job, "instrumented", reader=True),
-                measure(job, "silent", reader=False),
+                measure(job, "run_instrumented_worker", reader=False),
+                measure(job, "run_instrumented_worker", reader=True),
+                measure(job, "run_silent_worker", reader=False),
             )
             for _ in range(options.pairs)
         ]

@@ -40,7 +40,7 @@ from engine.contract.job import Job
 from engine.data.datasets.open_splits import open_splits
 from engine.supervisor.environment import usable_cores
 from engine.tasks.registry import TASKS
-from tests.benchmarks.frame import DATASETS, describe_environment, empty_home, make_parser
+from tests.benchmarks.frame import DATASETS, describe_environment, make_parser, use_empty_home
 from tests.support import sides, tutorials
 from tests.support.gpu_watch import GpuWatch, Usage, describe_gpu
 from tests.support.sides import Rates, Setting, run_in_process
@@ -64,16 +64,16 @@ Side = Callable[[Setting], Rates]
 
 @dataclass
 class Comparison:
-    """Results of a comparison: for each side, `Rates` and GPU usage in each round."""
+    """Results of a comparison: speed and GPU usage in each round, by program."""
 
     title: str
     rates: dict[str, list[Rates]]
     gpu: dict[str, list[Usage]]
 
-    def ratio(self, one: str, others: list[str], of: Callable[[Rates], float]) -> float:
-        """Return the median over the rounds of the speed of `one`, divided by the highest speed of `others`.
+    def compute_ratio(self, one: str, others: list[str], of: Callable[[Rates], float]) -> float:
+        """Return the median over all rounds of a ratio: the speed of `one`, divided by the highest speed of `others`.
 
-        `of` selects the speed to compare.
+        `of` returns the speed to compare: that of the first epoch or that of later epochs.
         """
         rounds = zip(self.rates[one], *(self.rates[other] for other in others), strict=True)
         return statistics.median(of(mine) / max(map(of, theirs)) for mine, *theirs in rounds)
@@ -88,9 +88,9 @@ class Comparison:
 
 
 class Verdicts:
-    """Printer and collector of results with their aims.
+    """Printer and collector of results and their aims.
 
-    `results` holds the title, value and aim of each result. `met` is True if all values reach their aims.
+    `results` holds tuples (title, value, aim). `met` is True if all values reach their aims.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class Verdicts:
         print(f"  {what}: {value:.3f} (aim {aim:.3g}{why}: {'met' if met else 'MISSED'})", flush=True)
 
 
-def chosen_for_pure(choices: dict[str, Chosen]) -> dict[str, Any]:
+def convert_choices(choices: dict[str, Chosen]) -> dict[str, Any]:
     """Convert the automatic choices of a run to fields of a `Setting`."""
     results = {field: choice.choice for field, choice in choices.items()}
     compiled = ""
@@ -120,8 +120,8 @@ def chosen_for_pure(choices: dict[str, Chosen]) -> dict[str, Any]:
     }
 
 
-def from_folders(device: str) -> dict[str, Side]:
-    """Return all sides that train from an ImageFolder and whose packages are installed."""
+def find_folder_sides(device: str) -> dict[str, Side]:
+    """Find the training loops of other tools that train from an ImageFolder and are installed. Return them by name."""
     workers = (0, 1, 2) if device == "cpu" else (CORES,)
     found: dict[str, Side] = {
         f"ImageFolder, {count} workers": partial(_side, tutorials.run_folder_loop, workers=count) for count in workers
@@ -166,7 +166,7 @@ class Bench:
         self._folder = folder
         self._runs = 0
 
-    def mnist(self) -> None:
+    def compare_mnist(self) -> None:
         source = self.chosen.datasets / "mnist"
         setting = Setting(
             data=tutorials.unpack_mnist(source, self._folder), model="mnist_cnn", size=28, batch=64, classes=10, channels=1, images=60_000,
@@ -174,14 +174,14 @@ class Bench:
         )  # fmt: skip
         job = Job.from_fields(dataset=str(source), model="mnist_cnn", batch_size=64)
         found = self._compare("MNIST, mnist_cnn, batch 64, CPU", job, setting, {TUTORIAL: tutorials.run_mnist_loop})
-        self.verdicts.add("of pure, after the first epoch", found.ratio(FOOTPLATE, [PURE], _later), AIM)
-        limit = found.ratio(PURE, [TUTORIAL], _later)
+        self.verdicts.add("of pure, after the first epoch", found.compute_ratio(FOOTPLATE, [PURE], _later), AIM)
+        limit = found.compute_ratio(PURE, [TUTORIAL], _later)
         aim, why = TUTORIAL_AIM, ""
         if AIM * limit < TUTORIAL_AIM:
             aim, why = AIM * limit, f", {AIM} of pure's {limit:.2f}"
-        self.verdicts.add("of the tutorial's loop", found.ratio(FOOTPLATE, [TUTORIAL], _later), aim, why)
+        self.verdicts.add("of the tutorial's loop", found.compute_ratio(FOOTPLATE, [TUTORIAL], _later), aim, why)
 
-    def images(
+    def compare_images(
         self,
         name: str,
         data: Path,
@@ -192,9 +192,9 @@ class Bench:
         batch: int = 32,
         **fields: Any,
     ) -> Comparison:
-        """Compare the speed of all sides on the ImageFolder `data`. On a GPU, they train in bf16.
+        """Compare Footplate's speed on the ImageFolder `data` with training steps alone and with other tools.
 
-        `fields` override fields of the job.
+        On a GPU, all of them train in bf16. `fields` override fields of Footplate's job.
         """
         files = [path for path in (data / "train").rglob("*") if path.is_file()]
         for path in files:
@@ -212,19 +212,19 @@ class Bench:
             devices=(self.chosen.gpu if on_gpu else "cpu",), **fields,
         )  # fmt: skip
         title = f"{name}, {len(files):,} images, {model} at {size} px, batch {batch}, {device}"
-        others = {} if self.chosen.pure else from_folders(device)
+        others = {} if self.chosen.pure else find_folder_sides(device)
         found = self._compare(title, job, setting, others)
-        self.verdicts.add("of pure, after the first epoch", found.ratio(FOOTPLATE, [PURE], _later), aim)
+        self.verdicts.add("of pure, after the first epoch", found.compute_ratio(FOOTPLATE, [PURE], _later), aim)
         ran = [name for name in others if name in found.rates]
         if not ran:
             return found
-        self.verdicts.add("of the best other, first epoch", found.ratio(FOOTPLATE, ran, _first), 1.0)
-        limit = found.ratio(PURE, ran, _later)
+        self.verdicts.add("of the best other, first epoch", found.compute_ratio(FOOTPLATE, ran, _first), 1.0)
+        limit = found.compute_ratio(PURE, ran, _later)
         why = f", {aim} of pure's {limit:.2f}"
-        self.verdicts.add("of the best other, after it", found.ratio(FOOTPLATE, ran, _later), aim * limit, why)
+        self.verdicts.add("of the best other, after it", found.compute_ratio(FOOTPLATE, ran, _later), aim * limit, why)
         return found
 
-    def of_task(self, name: str, job: Job) -> Comparison:
+    def compare_task(self, name: str, job: Job) -> Comparison:
         """Compare the speed of a job for a task other than classification with training steps alone."""
         on_gpu = is_gpu(job.parallel.devices[0])
         formats = TASKS[job.task].entry.annotations
@@ -238,7 +238,7 @@ class Bench:
         )  # fmt: skip
         title = f"{name}, {job.task}, {len(splits.train)} images, {job.model.name} at {setting.size} px, batch {setting.batch}, {setting.device}"
         found = self._compare(title, job, setting, {})
-        self.verdicts.add("of pure, after the first epoch", found.ratio(FOOTPLATE, [PURE], _later), TASK_AIM)
+        self.verdicts.add("of pure, after the first epoch", found.compute_ratio(FOOTPLATE, [PURE], _later), TASK_AIM)
         return found
 
     def _compare(self, title: str, job: Job, setting: Setting, others: dict[str, Side]) -> Comparison:
@@ -251,7 +251,7 @@ class Bench:
                     if name == FOOTPLATE:
                         run = self._run(job, report_choices=number == 0)
                         rates = run.rates
-                        setting = replace(setting, **chosen_for_pure(run.choices))
+                        setting = replace(setting, **convert_choices(run.choices))
                     elif name == PURE:
                         rates = run_in_process(sides.time_bare_steps, setting)
                     else:
@@ -294,25 +294,25 @@ def main() -> int:
     if chosen.quick:
         chosen.rounds, chosen.seconds, chosen.images, chosen.sizes = 1, 5.0, 400, chosen.sizes[:1]
     print(f"{describe_environment()}; {chosen.rounds} rounds of {chosen.seconds:g} s")
-    with empty_home() as folder, contextlib.closing(Forker()) as forker:
+    with use_empty_home() as folder, contextlib.closing(Forker()) as forker:
         bench = Bench(chosen, forker, folder)
         if "mnist" in chosen.only:
-            bench.mnist()
+            bench.compare_mnist()
         if "hymenoptera" in chosen.only:
             for size in chosen.sizes:
-                bench.images("hymenoptera", chosen.datasets / "hymenoptera", size)
+                bench.compare_images("hymenoptera", chosen.datasets / "hymenoptera", size)
         if "made" in chosen.only:
             synthetic = make_images(folder / "made", chosen.images + 200, 500, held_out=200, distinct=250)
             for size in chosen.sizes:
-                bench.images("made", synthetic, size)
+                bench.compare_images("made", synthetic, size)
         for dataset, job in TASK_JOBS.items():
             if dataset in chosen.only:
                 fields = {"dataset": str(chosen.datasets / dataset), "epochs": 1000, "devices": ("cpu",)}
-                bench.of_task(dataset, job.with_fields(**fields))
+                bench.compare_task(dataset, job.with_fields(**fields))
         if "gpu" in chosen.only and torch.cuda.is_available():
             print(f"\n{describe_gpu()}")
             like_imagenet = make_images(folder / "gpu", 20_000, 500, held_out=500, distinct=500)
-            bench.images("gpu", like_imagenet, 224, "cuda", model="resnet50", batch=256)
+            bench.compare_images("gpu", like_imagenet, 224, "cuda", model="resnet50", batch=256)
     print("\nall aims are met" if bench.verdicts.met else "\nan aim is missed")
     return 0 if bench.verdicts.met else 1
 

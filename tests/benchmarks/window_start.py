@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.benchmarks.frame import ROOT, describe_environment, empty_home, make_parser
+from tests.benchmarks.frame import ROOT, describe_environment, make_parser, use_empty_home
 
 AIM_S = 0.6
 CHILD = """
@@ -48,8 +48,11 @@ sys.exit(footplate.main())
 """
 
 
-class Start(NamedTuple):
-    """Seconds and seconds of processor time until a start's first frame and until its complete frame."""
+class StartTimes(NamedTuple):
+    """Seconds from the start of a window's process to its first frame and to its complete frame.
+
+    Fields that end with `_cpu` are CPU times.
+    """
 
     first: float
     first_cpu: float
@@ -57,8 +60,8 @@ class Start(NamedTuple):
     complete_cpu: float
 
 
-def start_once(environment: dict[str, str]) -> Start:
-    """Start the window, and measure until its first and its complete frame."""
+def start_once(environment: dict[str, str]) -> StartTimes:
+    """Start the window in a new process, and measure the times to its first and to its complete frame."""
     child = subprocess.run(
         [sys.executable, "-c", CHILD],
         cwd=ROOT,
@@ -69,7 +72,7 @@ def start_once(environment: dict[str, str]) -> Start:
     )
     first, torch, complete = child.stdout.splitlines()
     assert torch == "False", "the window's process has imported torch"
-    return Start(*map(float, (*first.split(), *complete.split())))
+    return StartTimes(*map(float, (*first.split(), *complete.split())))
 
 
 def measure(name: str, environment: dict[str, str], times: int) -> bool:
@@ -90,7 +93,7 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=7)
     times = parser.parse_args().times
     print(describe_environment())
-    with empty_home():
+    with use_empty_home():
         base = dict(os.environ)
         base.pop("PYTHONDONTWRITEBYTECODE", None)  # otherwise each start compiles changed modules anew
         met = measure("offscreen", {**base, "QT_QPA_PLATFORM": "offscreen"}, times)

@@ -15,7 +15,14 @@ import msgspec
 import torch
 
 from engine.contract.devices import Gpu, Snapshot
-from tests.benchmarks.beside_others import TOLERANCES, WARM_S, Dmon, Footplate, alternate_load, compare_values
+from tests.benchmarks.beside_others import (
+    TOLERANCES,
+    WARM_S,
+    DmonWatcher,
+    SamplerWatcher,
+    alternate_load,
+    compare_values,
+)
 from tests.benchmarks.nvml_cost import AIM_PERCENT
 from tests.gpu.proof import CheckContext, Skipped, prove
 from tests.support.nvml_stub import find_obstacle
@@ -110,8 +117,8 @@ def load(proof: CheckContext) -> None:
     proof.needs_card("there is nothing to compare")
     if shutil.which("nvidia-smi") is None:
         raise Skipped("nvidia-smi not found")
-    footplate = Footplate("Footplate's sampler", sys.executable, "-m", "engine.gpus", "--interval", "1")
-    theirs = Dmon("nvidia-smi dmon", "nvidia-smi", "dmon", "-s", "pucm", "-d", "1")
+    footplate = SamplerWatcher("Footplate's sampler", sys.executable, "-m", "engine.gpus", "--interval", "1")
+    theirs = DmonWatcher("nvidia-smi dmon", "nvidia-smi", "dmon", "-s", "pucm", "-d", "1")
     with alternate_load(True), contextlib.ExitStack() as ending:
         for watcher in (footplate, theirs):
             watcher.start()

@@ -44,7 +44,7 @@ def compare(
     fields = {"augmentation": "medium", "compile": compile} | fields
     title = ", ".join([f"{model} at {size} px, batch {batch}", *(f"{name} {value}" for name, value in fields.items())])
     with _bench(proof, title, pure=pure) as bench:
-        found = bench.images("synthetic", folder, size, proof.device.type, model=model, batch=batch, **fields)
+        found = bench.compare_images("synthetic", folder, size, proof.device.type, model=model, batch=batch, **fields)
         _report(proof, title, bench, found)
 
 
@@ -64,7 +64,7 @@ def compare_detector(proof: CheckContext, *, model: str, size: int) -> None:
     )  # fmt: skip
     title = f"{model} at {size} px, batch {batch}"
     with _bench(proof, title, pure=True) as bench:
-        _report(proof, title, bench, bench.of_task("discs", job))
+        _report(proof, title, bench, bench.compare_task("discs", job))
 
 
 @contextmanager

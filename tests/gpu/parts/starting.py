@@ -12,7 +12,7 @@ import time
 from engine.contract.job import Job
 from engine.runs.launch import start_supervisor
 from engine.system import paths
-from tests.benchmarks.start_latency import AIM_S, first_loss
+from tests.benchmarks.start_latency import AIM_S, measure_first_loss_s
 from tests.gpu.parts.ending import preloaded
 from tests.gpu.proof import CheckContext, prove
 
@@ -47,7 +47,11 @@ def latency(proof: CheckContext) -> None:
     _alone(proof)  # fills the disk cache
     with preloaded() as preloader:
         turns = [
-            (*_alone(proof), first_loss(_job(proof), start_supervisor), first_loss(_job(proof), preloader.start_run))
+            (
+                *_alone(proof),
+                measure_first_loss_s(_job(proof), start_supervisor),
+                measure_first_loss_s(_job(proof), preloader.start_run),
+            )
             for _ in range(times)
         ]
     torch_alone, after, cold, warm = (list(column) for column in zip(*turns, strict=True))

@@ -35,10 +35,10 @@ def recognize_folder(folder: Path, kind: str | None = None) -> RecognizedDataset
 def read_annotations(found: RecognizedDataset, folder: Path) -> dict[str, Annotation]:
     """Return the annotation that Footplate reads for each image. Keys are the images' names in the ground truth."""
     samples = list_samples(found, str(folder), 1000)
-    return {_true_name(sample.file): _annotation(sample) for sample in samples if not sample.problem}
+    return {_extract_true_name(sample.file): _annotation(sample) for sample in samples if not sample.problem}
 
 
-def _true_name(file: str) -> str:
+def _extract_true_name(file: str) -> str:
     """Extract the image's ground-truth name from a file name, which may have an additional prefix and suffix."""
     found = re.search(r"img_\d+", Path(file).stem)
     return found[0] if found else Path(file).stem
@@ -56,13 +56,13 @@ def _annotation(sample: Sample) -> Annotation:
 
 def read_splits(found: RecognizedDataset, folder: Path) -> dict[str, str]:
     """Return the split of each image. Keys are the images' names in the ground truth."""
-    return {_true_name(sample.file): sample.split for sample in list_samples(found, str(folder), 1000)}
+    return {_extract_true_name(sample.file): sample.split for sample in list_samples(found, str(folder), 1000)}
 
 
 def measure_areas(found: RecognizedDataset, folder: Path) -> dict[str, dict[str, int]]:
     """Return the number of object pixels that Footplate reads, for each image and class."""
     return {
-        _true_name(sample.file): {name: count for name, count in (sample.pixels or {}).items() if count}
+        _extract_true_name(sample.file): {name: count for name, count in (sample.pixels or {}).items() if count}
         for sample in list_samples(found, str(folder), 1000)
     }
 

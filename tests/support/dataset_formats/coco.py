@@ -28,19 +28,22 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         groups = [truth.images] if variant == "plain" else [(image,) for image in truth.images]
         for group in groups:
             name = "annotations" if variant == "plain" else group[0].name
-            _write_text(folder / "annotations" / f"{name}.json", content(truth, group, variant), variant)
+            _write_text(folder / "annotations" / f"{name}.json", make_content(truth, group, variant), variant)
         return
     for split in ("train", "val"):
         images = truth.of(split)
-        place, pattern, path = _places(variant, split)
+        place, pattern, path = _get_layout(variant, split)
         for image in images:
             image.save(folder / place / f"{image.name}.png")
-        entry = content(truth, images, variant, pattern=pattern, first_id=_FIRST_ID if split == "train" else 40)
+        entry = make_content(truth, images, variant, pattern=pattern, first_id=_FIRST_ID if split == "train" else 40)
         _write_text(folder / path, entry, variant)
 
 
-def _places(variant: str, split: str) -> tuple[str, str, str]:
-    """Return the folder of the images, the pattern of their names in the JSON file, and the name of the JSON file."""
+def _get_layout(variant: str, split: str) -> tuple[str, str, str]:
+    """Return the folder of the images, the pattern of their names in the JSON file, and the path of the JSON file.
+
+    The pattern has "{}" in place of an image's ground-truth name.
+    """
     match variant:
         case "nested":
             return f"data/images/{split}", f"images/{split}/{{}}.png", f"data/annotations/{split}.json"
@@ -52,12 +55,13 @@ def _places(variant: str, split: str) -> tuple[str, str, str]:
     return f"{split}2017", "{}.png", f"annotations/instances_{split}2017.json"
 
 
-def content(
+def make_content(
     truth: Truth, images: tuple[TrueImage, ...], variant: str = "plain", *, pattern: str = "{}.png", first_id: int = 7
 ) -> dict[str, Any]:
     """Return the content of a JSON file as a dict.
 
-    `pattern` is the image's path in the file, with "{}" in place of its name. `first_id` is the id of the first image.
+    `pattern` is the path of an image in the file, with "{}" in place of its ground-truth name. `first_id` is the id of
+    the first image.
     """
     classes = list(truth.classes)
     if variant == "ids_differ" and first_id != _FIRST_ID:

@@ -29,8 +29,8 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         _write_split(truth, truth.of(split), root / f"{split}2017", path, ending)
 
 
-def segment_id(number: int) -> int:
-    """Return the segment id of object `number`. All three bytes of its color are used."""
+def compute_segment_id(number: int) -> int:
+    """Compute the segment id of object `number`. None of its three bytes is 0."""
     return (number + 1) * (65536 * 5 + 256 * 3 + 1)
 
 
@@ -45,9 +45,9 @@ def _write_split(truth: Truth, images: tuple[TrueImage, ...], folder: Path, path
         segments: list[dict[str, Any]] = [{"id": _STUFF, "category_id": _STUFF_ID, "iscrowd": 0}]
         for place, each in enumerate(image.objects):
             left, top, right, bottom = each.box
-            ids[top:bottom, left:right] = segment_id(place)
+            ids[top:bottom, left:right] = compute_segment_id(place)
             category = truth.classes.index(each.name) + 1
-            segments.append({"id": segment_id(place), "category_id": category, "iscrowd": 0})
+            segments.append({"id": compute_segment_id(place), "category_id": category, "iscrowd": 0})
         annotations.append({"image_id": number, "file_name": f"{image.name}.png", "segments_info": segments})
         pixels = np.stack([ids % 256, ids // 256 % 256, ids // 65536], -1).astype(np.uint8)
         target = path.with_suffix("") / f"{image.name}.png"

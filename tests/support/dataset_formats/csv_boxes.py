@@ -66,7 +66,7 @@ def _lines(truth: Truth, images: Sequence[TrueImage], variant: str) -> Iterator[
         for each in image.objects:
             yield _line(truth, image, each, variant)
         if not image.objects and variant not in WITHOUT_EMPTY:
-            yield _empty(image, variant)
+            yield _make_empty_row(image, variant)
 
 
 def _line(truth: Truth, image: TrueImage, each: TrueObject, variant: str) -> str:
@@ -87,8 +87,8 @@ def _line(truth: Truth, image: TrueImage, each: TrueObject, variant: str) -> str
     return lines.get(variant, f"{image.name}.png,{w},{h},{each.name},{left},{top},{right},{bottom}")
 
 
-def _empty(image: TrueImage, variant: str) -> str:
-    """Return the row of an image without objects."""
+def _make_empty_row(image: TrueImage, variant: str) -> str:
+    """Return the row for an image without objects."""
     match variant:
         case "retinanet":
             return f"images/{image.name}.png,,,,,"

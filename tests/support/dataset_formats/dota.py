@@ -14,7 +14,7 @@ WITHOUT_SPLITS = ("plain", "nested")
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     """Write the ground truth as DOTA's text files. Only the variants "splits" and "utf16" have splits."""
     for image in truth.images:
-        image_at, text_at = _places(image, variant)
+        image_at, text_at = _get_paths(image, variant)
         image.save(folder / image_at)
         path = folder / text_at
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -25,7 +25,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         path.write_text("\n".join(lines), "utf-16" if variant == "utf16" else "utf-8")
 
 
-def _places(image: TrueImage, variant: str) -> tuple[str, str]:
+def _get_paths(image: TrueImage, variant: str) -> tuple[str, str]:
     """Return the paths of an image and its text file in the layout of a variant."""
     names = f"{image.name}.png", f"{image.name}.txt"
     if variant == "plain":

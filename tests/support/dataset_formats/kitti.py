@@ -14,7 +14,7 @@ WITHOUT_SPLITS = ("plain", "nested", "utf16")
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     """Write the ground truth as KITTI's text files. The variants "plain" and "nested" have no splits."""
     for image in truth.images:
-        image_at, text_at = _places(image, variant)
+        image_at, text_at = _get_paths(image, variant)
         image.save(folder / image_at)
         path = folder / text_at
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -29,7 +29,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
             (folder / f"ImageSets/{split}.txt").write_text("\n".join(image.name for image in truth.of(split)))
 
 
-def _places(image: TrueImage, variant: str) -> tuple[str, str]:
+def _get_paths(image: TrueImage, variant: str) -> tuple[str, str]:
     """Return the paths of an image and its text file in the layout of a variant."""
     names = f"{image.name}.png", f"{image.name}.txt"
     if variant == "nested":

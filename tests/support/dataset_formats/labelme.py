@@ -25,14 +25,14 @@ KINDS = {"boxes": "boxes", "flags": "classes", "many_flags": "labels"}
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     """Write the ground truth with one JSON file per image."""
     for image in truth.images:
-        image_at, json_at = _places(image, variant)
+        image_at, json_at = _get_paths(image, variant)
         image.save(folder / image_at)
         path = folder / json_at
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(_content(image, variant), indent=1), "utf-16" if variant == "utf16" else "utf-8")
 
 
-def _places(image: TrueImage, variant: str) -> tuple[str, str]:
+def _get_paths(image: TrueImage, variant: str) -> tuple[str, str]:
     """Return the paths of an image and its JSON file in the layout of a variant."""
     match variant:
         case "splits":

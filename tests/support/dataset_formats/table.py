@@ -78,13 +78,17 @@ def _write_csv(truth: Truth, images: Sequence[TrueImage], table: Path, variant: 
     stream = io.StringIO()
     writer = csv.writer(stream, delimiter=delimiter)
     writer.writerow(
-        [*_make_leading_cells(None, variant), *_labels(truth, None, variant), *_make_trailing_cells(None, variant)]
+        [
+            *_make_leading_cells(None, variant),
+            *_make_label_cells(truth, None, variant),
+            *_make_trailing_cells(None, variant),
+        ]
     )
     for image in images:
         writer.writerow(
             [
                 *_make_leading_cells(image, variant),
-                *_labels(truth, image, variant),
+                *_make_label_cells(truth, image, variant),
                 *_make_trailing_cells(image, variant),
             ]
         )
@@ -109,7 +113,7 @@ def _make_leading_cells(image: TrueImage | None, variant: str) -> list[str]:
     return [*index, f"{root}{image.name}.png"]
 
 
-def _labels(truth: Truth, image: TrueImage | None, variant: str) -> list[str]:
+def _make_label_cells(truth: Truth, image: TrueImage | None, variant: str) -> list[str]:
     """Return the label cells of an image, or those of the header if `image` is None."""
     if variant in ("one_hot", "floats", "words", "semicolons", "single_hot", "nested"):
         yes, no = {"floats": ("1.0", "0.0"), "words": ("True", "FALSE"), "semicolons": ("1,0", "0,0")}.get(

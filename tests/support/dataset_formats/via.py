@@ -33,20 +33,21 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 def _entry(image: TrueImage, variant: str) -> dict[str, Any]:
     regions = [
-        {"shape_attributes": shape(each), "region_attributes": attributes(each, variant)} for each in image.objects
+        {"shape_attributes": make_shape(each), "region_attributes": make_attributes(each, variant)}
+        for each in image.objects
     ]
     numbered = {str(number): region for number, region in enumerate(regions)} if variant == "version_1" else regions
     return {"filename": f"{image.name}.png", "size": -1, "regions": numbered, "file_attributes": {}}
 
 
-def shape(each: TrueObject) -> dict[str, Any]:
-    """Return VIA's attributes of a polygon."""
+def make_shape(each: TrueObject) -> dict[str, Any]:
+    """Return the outline of an object as VIA's attributes of a polygon."""
     x, y = zip(*each.polygon, strict=True)
     return {"name": "polygon", "all_points_x": list(x), "all_points_y": list(y)}
 
 
-def attributes(each: TrueObject, variant: str = "plain") -> dict[str, Any]:
-    """Return the attributes of an object: its class (a text field or check boxes), and an unrelated one."""
+def make_attributes(each: TrueObject, variant: str = "plain") -> dict[str, Any]:
+    """Return VIA's attributes of an object: "class", a text or check boxes, and "occluded", which isn't a class."""
     return {"class": {each.name: True, "other": False} if variant == "checkboxes" else each.name, "occluded": "no"}
 
 
@@ -59,6 +60,6 @@ def _write_csv(path: Path, images: list[TrueImage]) -> None:
         for image in images:
             start = [f"{image.name}.png", 1, "{}", len(image.objects)]
             for number, each in enumerate(image.objects):
-                rows.writerow([*start, number, json.dumps(shape(each)), json.dumps(attributes(each))])
+                rows.writerow([*start, number, json.dumps(make_shape(each)), json.dumps(make_attributes(each))])
             if not image.objects:
                 rows.writerow([*start, 0, "{}", "{}"])

@@ -17,7 +17,7 @@ WITHOUT_SPLITS = ("flat", "renamed")
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     """Write the ground truth with one XML file per image."""
     for number, image in enumerate(truth.images):
-        image_at, xml_at = _places(image, number, variant)
+        image_at, xml_at = _get_paths(image, number, variant)
         image.save(folder / image_at)
         path = folder / xml_at
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         (lists / f"{split}.txt").write_text("\n".join(lines) + "\n")
 
 
-def _places(image: TrueImage, number: int, variant: str) -> tuple[str, str]:
+def _get_paths(image: TrueImage, number: int, variant: str) -> tuple[str, str]:
     """Return the paths of an image and its XML file.
 
     In the variant "renamed", the XML file is named by `number`.

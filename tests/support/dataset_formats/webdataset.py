@@ -27,7 +27,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tarfile.open(path, "w:gz" if variant == "gz" else "w") as archive:
             for image in images:
-                for ending, content in _members(truth, image, variant).items():
+                for ending, content in _make_members(truth, image, variant).items():
                     member = tarfile.TarInfo(f"{image.name}.{ending}")
                     member.size = len(content)
                     archive.addfile(member, io.BytesIO(content))
@@ -35,8 +35,8 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         (folder / "classes.txt").write_text("\n".join(truth.classes))
 
 
-def _members(truth: Truth, image: TrueImage, variant: str) -> dict[str, bytes]:
-    """Return the contents of an image's files in the tar file, by suffix."""
+def _make_members(truth: Truth, image: TrueImage, variant: str) -> dict[str, bytes]:
+    """Return the contents of the files that describe an image in the tar file, by suffix."""
     match variant:
         case "numbers":
             labels = {"cls": str(truth.classes.index(image.tags[0]))}

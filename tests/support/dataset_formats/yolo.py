@@ -27,10 +27,10 @@ WITHOUT_SPLITS = ("plain", "beside")
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     """Write the ground truth as a YOLO dataset. Only the variants "plain" and "beside" have no splits."""
     encoding = "utf-16" if variant == "utf16" else "utf-8"
-    places = {image: _places(image, variant) for image in truth.images}
+    places = {image: _get_paths(image, variant) for image in truth.images}
     for image, (image_at, text_at) in places.items():
         image.save(folder / image_at)
-        lines = [_line(each, image, truth, variant) for each in image.objects]
+        lines = [_make_line(each, image, truth, variant) for each in image.objects]
         _save(folder / text_at, "\n".join(lines) + "\n" * bool(lines), encoding)
     if variant in ("lists", "darknet"):
         for split in ("train", "val"):
@@ -45,10 +45,10 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     elif variant in ("plain", "beside"):
         _save(folder / "classes.txt", "\n".join(truth.classes), encoding)
     else:
-        _save(folder / "data.yaml", _description(truth, variant), encoding)
+        _save(folder / "data.yaml", _make_data_yaml(truth, variant), encoding)
 
 
-def _places(image: TrueImage, variant: str) -> tuple[str, str]:
+def _get_paths(image: TrueImage, variant: str) -> tuple[str, str]:
     """Return the paths of an image and its text file in the layout of a variant."""
     file, text = f"{image.name}.png", f"{image.name}.txt"
     if variant == "plain":
@@ -67,7 +67,7 @@ def _places(image: TrueImage, variant: str) -> tuple[str, str]:
     return f"images/{image.split}{deeper}/{file}", f"labels/{image.split}{deeper}/{text}"
 
 
-def _description(truth: Truth, variant: str) -> str:
+def _make_data_yaml(truth: Truth, variant: str) -> str:
     """Return the contents of data.yaml for a variant."""
     train, val = {
         "lists": ("train.txt", "val.txt"),
@@ -79,7 +79,7 @@ def _description(truth: Truth, variant: str) -> str:
     return f"path: ../datasets/pets\ntrain: {train}\nval: {val}\n{shape}names:\n{names}"
 
 
-def _line(each: TrueObject, image: TrueImage, truth: Truth, variant: str) -> str:
+def _make_line(each: TrueObject, image: TrueImage, truth: Truth, variant: str) -> str:
     left, top, right, bottom = each.box
     sides = (right - left) / image.width, (bottom - top) / image.height
     values: list[float] = [(left + right) / 2 / image.width, (top + bottom) / 2 / image.height, *sides]
