@@ -11,7 +11,7 @@ import pytest
 from engine.contract.events import Chosen
 from engine.contract.job import Job
 from tests.cuda import scenarios
-from tests.gpu.hooks import recorded
+from tests.gpu.hooks import read_record
 from tests.support.cuda_stub import CudaStub
 
 from .conftest import Call, Machine, Start
@@ -53,9 +53,9 @@ def test_data_parallel_replicas_use_the_jobs_precision(
     machine: Machine, job: Make, start: Start, precision: str, dtype: str
 ) -> None:
     host = machine(2)
-    group = start(host, job(host, strategy="dp", precision=precision), prepare="tests.gpu.hooks:note_dtypes")
+    group = start(host, job(host, strategy="dp", precision=precision), prepare="tests.gpu.hooks:record_dtypes")
     group.completed()
-    assert set(recorded(group.folder)) == {f"cuda:0 {dtype}", f"cuda:1 {dtype}"}
+    assert set(read_record(group.folder)) == {f"cuda:0 {dtype}", f"cuda:1 {dtype}"}
 
 
 @pytest.mark.parametrize("strategy", ["single", "dp", "ddp", "fsdp"])
@@ -64,11 +64,11 @@ def test_steps_do_not_wait_for_the_gpu(machine: Machine, job: Make, start: Start
     group = start(
         host,
         job(host, strategy=strategy, epochs=2, clip_norm=1.0, ema_decay=0.9),
-        prepare="tests.gpu.hooks:count_waits",
+        prepare="tests.gpu.hooks:record_waits",
     )
     group.completed()
     ranks = 1 if strategy == "dp" else len(host.uuids)
-    assert [recorded(group.folder, rank) for rank in range(ranks)] == [{}] * ranks
+    assert [read_record(group.folder, rank) for rank in range(ranks)] == [{}] * ranks
 
 
 def test_split_is_resident_from_the_second_epoch(machine: Machine, job: Make, start: Start) -> None:

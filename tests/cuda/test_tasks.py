@@ -9,8 +9,8 @@ import pytest
 
 from engine.contract.events import Chosen
 from engine.contract.job import Job
-from tests.gpu.hooks import of_libraries, recorded
-from tests.gpu.jobs import TASKS, job_of
+from tests.gpu.hooks import is_caused_by_library, read_record
+from tests.gpu.jobs import TASKS, make_job
 from tests.support.cases import mark_long_cases
 from tests.support.cuda_stub import CudaMachine
 from tests.support.masks import make_masked
@@ -24,15 +24,15 @@ EVERYDAY = ("semantic segmentation", "edge detection", "instance segmentation", 
 
 def small(host: CudaMachine, task: str, folder: Path, **fields: object) -> Job:
     """Return a job on the machine's GPU that takes at least four steps and shows no predictions."""
-    return job_of(task, folder, host.uuids[0], train=24, batch=6, predictions=0, **fields)
+    return make_job(task, folder, host.uuids[0], train=24, batch=6, predictions=0, **fields)
 
 
 @pytest.mark.parametrize("task", mark_long_cases(TASKS, EVERYDAY))
 def test_task_steps_do_not_wait_for_the_gpu(machine: Machine, start: Start, tmp_path: Path, task: str) -> None:
     host = machine()
-    group = start(host, small(host, task, tmp_path), prepare="tests.gpu.hooks:count_waits")
+    group = start(host, small(host, task, tmp_path), prepare="tests.gpu.hooks:record_waits")
     group.read_steps(4)  # detectors can't validate meaningless outputs
-    assert not [place for place in recorded(group.folder) if not of_libraries(place, task)]
+    assert not [place for place in read_record(group.folder) if not is_caused_by_library(place, task)]
 
 
 @pytest.mark.long

@@ -37,16 +37,16 @@ FIRST = 2
 Step = Callable[[ResilientStep, Any, int], Any]
 
 
-def recorded(folder: Path, rank: int = 0) -> Any:
+def read_record(folder: Path, rank: int = 0) -> Any:
     """Return the results that a function of this module recorded in the worker of `rank`."""
     return json.loads((folder / f"seen-{rank}.json").read_text())
 
 
-_leaving = threading.Lock()
+_write_lock = threading.Lock()
 
 
-def _leave(spec: WorkerSpec, content: Any) -> None:
-    with _leaving:  # replicas run in several threads
+def _write_record(spec: WorkerSpec, content: Any) -> None:
+    with _write_lock:  # replicas run in several threads
         Path(spec.run_folder, f"seen-{spec.rank}.json").write_text(json.dumps(content))
 
 
@@ -57,21 +57,21 @@ def _wrap_each_step(wrap: Callable[[Step], Step]) -> None:
 # Waiting for the device
 
 
-def count_waits(spec: WorkerSpec) -> None:
+def record_waits(spec: WorkerSpec) -> None:
     """Record how often each line of code waits for the GPU, from step `FIRST` on: {line: count}.
 
     The count comes from torch.cuda.set_sync_debug_mode, which warns at each operation that waits.
     """
     places: Counter[str] = Counter()
-    _leave(spec, places)
+    _write_record(spec, places)
     if not is_gpu(spec.devices[0]):
         return
     adjust, train = Trainer._set_loader_workers, Trainer._train_epoch
 
     def note(message: Warning | str, *_: Any, **__: Any) -> None:
         if "synchronizing CUDA operation" in str(message):
-            places[_place()] += 1
-            _leave(spec, places)
+            places[_find_caller()] += 1
+            _write_record(spec, places)
 
     def watched(self: Trainer) -> None:
         if self.step >= FIRST - 1:
@@ -97,12 +97,12 @@ OF_DETECTORS = ("engine/models/torchvision_detectors.py", "engine/optim/optimize
 """Files in which torchvision's detectors wait for the number of boxes."""
 
 
-def of_libraries(place: str, task: str) -> bool:
+def is_caused_by_library(place: str, task: str) -> bool:
     """Return True if a library causes the wait in the line `place`, in the training of a task of `jobs.TASKS`."""
     return not place.startswith("engine/") or (task in DETECTORS and place.startswith(OF_DETECTORS))
 
 
-def _place() -> str:
+def _find_caller() -> str:
     """Return the innermost stack frame outside of torch: "engine/… LINE FUNCTION" or "PACKAGE/… LINE FUNCTION"."""
     for frame in reversed(traceback.extract_stack()):
         where = f"{frame.lineno} {frame.name}"
@@ -117,7 +117,7 @@ def _place() -> str:
 # Several ranks and replicas on one card
 
 
-def on_one_card(spec: WorkerSpec) -> None:
+def use_one_gpu(spec: WorkerSpec) -> None:
     """Run all ranks on the first device. They communicate over gloo, because NCCL needs a GPU per rank.
 
     DataParallel also creates all its replicas on this device.
@@ -138,7 +138,7 @@ def on_one_card(spec: WorkerSpec) -> None:
     nn.DataParallel.__init__ = on_the_card  # type: ignore[method-assign,assignment]
 
 
-def over_nccl_on_one_card(spec: WorkerSpec) -> None:
+def use_one_gpu_over_nccl(spec: WorkerSpec) -> None:
     """Run all ranks on the first GPU. They communicate over NCCL.
 
     NCCL doesn't permit two ranks of a host on the same GPU, so each rank pretends to be another host (NCCL_HOSTID).
@@ -154,13 +154,13 @@ def over_nccl_on_one_card(spec: WorkerSpec) -> None:
     base.worker_device = lambda _: torch.device("cuda", 0)
 
 
-def run_on_one_card(spec: WorkerSpec, channel: socket.socket) -> int:
+def run_on_one_gpu(spec: WorkerSpec, channel: socket.socket) -> int:
     """Run a worker as a supervisor does, but with all ranks on one GPU."""
-    on_one_card(spec)
+    use_one_gpu(spec)
     return worker.run(spec, channel)
 
 
-def note_dtypes(spec: WorkerSpec) -> None:
+def record_dtypes(spec: WorkerSpec) -> None:
     """Record the device and dtype of each linear layer's output: {"DEVICE DTYPE": count}."""
     dtypes: Counter[str] = Counter()
     forward = nn.Linear.forward
@@ -168,15 +168,15 @@ def note_dtypes(spec: WorkerSpec) -> None:
     def noting(self: nn.Linear, inputs: torch.Tensor) -> torch.Tensor:
         outputs = forward(self, inputs)
         dtypes[f"{outputs.device} {outputs.dtype}"] += 1
-        _leave(spec, dtypes)
+        _write_record(spec, dtypes)
         return outputs
 
     nn.Linear.forward = noting  # type: ignore[method-assign]
 
 
-def note_dtypes_on_one_card(spec: WorkerSpec) -> None:
-    on_one_card(spec)
-    note_dtypes(spec)
+def record_dtypes_on_one_gpu(spec: WorkerSpec) -> None:
+    use_one_gpu(spec)
+    record_dtypes(spec)
 
 
 # Launches of a step
@@ -184,7 +184,7 @@ def note_dtypes_on_one_card(spec: WorkerSpec) -> None:
 STEPS, MODE = "PROOF_STEPS", "PROOF_COMPILE_MODE"
 
 
-def count_launches(spec: WorkerSpec) -> None:
+def record_launches(spec: WorkerSpec) -> None:
     """Record the launches (see `_launches`) in the steps whose numbers the environment variable `STEPS` lists.
 
     The variable `MODE` selects a mode of torch.compile, which is then always used.
@@ -202,8 +202,8 @@ def count_launches(spec: WorkerSpec) -> None:
                 result = step(self, batch, number)
                 if on_gpu:
                     torch.cuda.synchronize()
-            found.append(_launches(profile))
-            _leave(spec, found)
+            found.append(_count_launches(profile))
+            _write_record(spec, found)
             return result
 
         return profiled
@@ -220,7 +220,7 @@ def count_launches(spec: WorkerSpec) -> None:
         Autotuner._try_compiling = compile_it  # type: ignore[method-assign]
 
 
-def _launches(profile: torch.profiler.profile) -> dict[str, int]:
+def _count_launches(profile: torch.profiler.profile) -> dict[str, int]:
     """Count the launches in a profile: regions of torch.compile, kernels, Triton's fused kernels, and CUDA graphs."""
     events = [event for event in profile.events() or () if not event.is_user_annotation]
     kernels = [event.name for event in events if event.device_type == torch.autograd.DeviceType.CUDA]
@@ -236,12 +236,12 @@ def _launches(profile: torch.profiler.profile) -> dict[str, int]:
 # Cost of single operations
 
 
-def search_convolutions(spec: WorkerSpec) -> None:
+def enable_benchmark_mode(spec: WorkerSpec) -> None:
     """Enable cuDNN's benchmark mode, which searches for the fastest convolutions."""
     torch.backends.cudnn.benchmark = True
 
 
-def time_recording(spec: WorkerSpec) -> None:
+def record_timer_cost(spec: WorkerSpec) -> None:
     """Record how long starting and stopping the step timer takes: [{"start": seconds, "stop": seconds}, …]."""
     costs: list[dict[str, float]] = []
     timer: Any = rank_times.KernelTimer if is_gpu(spec.devices[0]) else rank_times.HostTimer
@@ -256,7 +256,7 @@ def time_recording(spec: WorkerSpec) -> None:
         started = _now(spec)
         spent = stop(self)
         costs[-1]["stop"] = time.perf_counter() - started
-        _leave(spec, costs)
+        _write_record(spec, costs)
         return spent
 
     timer.start, timer.stop = timed_start, timed_stop

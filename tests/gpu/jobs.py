@@ -23,16 +23,16 @@ COUNTING = Path(resources.__path__[0]) / "examples/counting.py"
 Fields = dict[str, Any]
 
 
-def by_class(folder: Path, counts: Mapping[str, int]) -> Path:
+def write_class_folders(folder: Path, counts: Mapping[str, int]) -> Path:
     return make_images(folder, {split: count // 3 for split, count in counts.items()})
 
 
-def with_edges(folder: Path, counts: dict[str, int]) -> Path:
+def write_edge_dataset(folder: Path, counts: dict[str, int]) -> Path:
     """Write images and edge maps for edge detection. The edges are the borders of discs."""
     return make_masked(folder, counts, 64)
 
 
-def model_file(text: str, folder: Path) -> Fields:
+def write_model_file(text: str, folder: Path) -> Fields:
     """Write a model file with the source `text` and return the job fields that select it."""
     file = folder / "model.py"
     file.write_text(text)
@@ -51,11 +51,11 @@ Make = Callable[[Path, dict[str, int]], Path]
 
 TASKS: dict[str, tuple[Make, Fields]] = {
     "classification": (
-        by_class,
+        write_class_folders,
         {"model": "resnet18", "image_size": 32, "augmentation": "light", "mixup": 0.2, "cutmix": 1.0, "ema_decay": 0.9},
     ),
     "classification in fp16": (
-        by_class,
+        write_class_folders,
         {"model": "resnet18", "image_size": 32, "precision": "fp16", "clip_norm": 1.0},
     ),
     "multi-label classification": (
@@ -70,7 +70,7 @@ TASKS: dict[str, tuple[Make, Fields]] = {
         lambda folder, counts: make_lined(folder, counts, 64),
         {"task": "road_extraction", "model": "linknet_mtl", "encoder": "resnet18", "image_size": 64},
     ),
-    "edge detection": (with_edges, {"task": "edge_detection", "model": "hed_bn", "image_size": 64}),
+    "edge detection": (write_edge_dataset, {"task": "edge_detection", "model": "hed_bn", "image_size": 64}),
     "object detection, SSDlite": (
         make_outlined,
         {"task": "detection", "model": "ssdlite320_mobilenet_v3_large", "image_size": 64, "augmentation": "light"},
@@ -116,7 +116,7 @@ NEEDS = {
 """Optional packages that the models of a task need."""
 
 
-def job_of(task: str, folder: Path, gpu: str, *, train: int, batch: int, **fields: Any) -> Job:
+def make_job(task: str, folder: Path, gpu: str, *, train: int, batch: int, **fields: Any) -> Job:
     """Return a job that trains on `train` images for one epoch and validates on eight."""
     make, task_fields = TASKS[task]
     data = make(folder / "data", {"train": train, "val": 8})

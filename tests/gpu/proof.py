@@ -105,15 +105,15 @@ class CheckContext:
         outcome = ("ok" if met else "failed") if aims else "measured"
         self._report(name=name, outcome=outcome, figure=figure, unit=unit, text=text, **aims)
 
-    def fact(self, name: str, value: object) -> None:
+    def report_fact(self, name: str, value: object) -> None:
         """Report a fact about the machine."""
         self._report(fact=name, value=str(value))
 
-    def file(self, name: str, text: str) -> None:
+    def add_file(self, name: str, text: str) -> None:
         """Add a small text file to the folder of the report."""
         self._report(file=name, text=text)
 
-    def needs_card(self, why: str) -> None:
+    def require_gpu(self, why: str) -> None:
         """Skip the check if this is a rehearsal, for the reason `why`."""
         if self.rehearsing:
             raise Skipped(f"no GPU: {why}")
@@ -139,7 +139,7 @@ class CheckContext:
             group.close()
 
 
-def prove(checks: Mapping[str, Check]) -> None:
+def run_checks(checks: Mapping[str, Check]) -> None:
     """Run the checks that the command line selects."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rehearse", action="store_true", help="use the CPU instead of a GPU")

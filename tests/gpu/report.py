@@ -79,10 +79,10 @@ class Report:
 
     def write(self) -> None:
         self.content["seconds"] = round(time.monotonic() - self._started, 1)
-        write(self.content, self._out)
+        write_report(self.content, self._out)
 
 
-def write(content: Mapping[str, Any], out: Path) -> None:
+def write_report(content: Mapping[str, Any], out: Path) -> None:
     """Write report.json and report.md atomically."""
     for name, text in (("report.json", json.dumps(content, indent=1)), ("report.md", markdown(content))):
         partial = out / f".{name}.part"
@@ -94,14 +94,14 @@ def results(content: Mapping[str, Any]) -> Iterable[Result]:
     return (result for part in content["parts"] for result in part["results"])
 
 
-def summary(content: Mapping[str, Any]) -> str:
+def summarize(content: Mapping[str, Any]) -> str:
     """Summarize the report in one line."""
     counts = Counter(result["outcome"] for result in results(content))
     counted = ", ".join(f"{counts[outcome]} {outcome}" for outcome in ("ok", "failed", "measured", "skipped"))
     return f"{counted}; {len(content['parts'])} parts in {sum(part['seconds'] or 0 for part in content['parts']):.0f} s"
 
 
-def line(result: Result) -> str:
+def format_line(result: Result) -> str:
     """Return a result as a line for the terminal."""
     figure, aim = _figure(result), _aim(result)
     what = f"{result['name']}: {figure}" if figure else str(result["name"])
@@ -112,12 +112,12 @@ def line(result: Result) -> str:
 
 def markdown(content: Mapping[str, Any]) -> str:
     what = "Rehearsal on the CPU" if content["rehearsal"] else f"Footplate on {content['facts'].get('GPU', 'a GPU')}"
-    lines = [f"# {what}", "", f"{content['begun']}, commit {content['commit']}. {summary(content)}."]
+    lines = [f"# {what}", "", f"{content['begun']}, commit {content['commit']}. {summarize(content)}."]
     if content["status"] != "finished":
         lines += ["", f"**Incomplete ({content['status']}).**"]
     failed = [result for result in results(content) if result["outcome"] == "failed"]
     if failed:
-        lines += ["", "## Failures", "", *(f"- {_cell(line(result))}" for result in failed)]
+        lines += ["", "## Failures", "", *(f"- {_cell(format_line(result))}" for result in failed)]
     lines += ["", "## Machine", "", "| | |", "|---|---|"]
     lines += [f"| {_cell(name)} | {_cell(value)} |" for name, value in content["facts"].items()]
     for part in content["parts"]:
@@ -167,8 +167,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         by_name |= {part["name"]: part for part in content["parts"]}
     merged["parts"] = list(by_name.values())
     options.folder.mkdir(parents=True, exist_ok=True)
-    write(merged, options.folder)
-    print(summary(merged))
+    write_report(merged, options.folder)
+    print(summarize(merged))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.gpu.report import Report, line, summary
+from tests.gpu.report import Report, format_line, summarize
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL_DEVICES = "FOOTPLATE_PROOF_ALL_DEVICES"
@@ -274,12 +274,12 @@ class Runner:
             self._report_result(name=name, outcome="failed", text=took)
         elif attempt.check or not attempt.limits:
             self._report_result(
-                name=name, outcome="failed", text=f"its process was ended {_by(code)}: {last}"[:TEXT_LIMIT]
+                name=name, outcome="failed", text=f"its process was ended {_describe_exit(code)}: {last}"[:TEXT_LIMIT]
             )
 
     def _report_result(self, **result: Any) -> None:
         self.report.add(result)
-        print(f"  {line(result)}", flush=True)
+        print(f"  {format_line(result)}", flush=True)
 
     def _last_lines(self, since: int) -> str:
         self._log.flush()
@@ -335,7 +335,7 @@ def command(pid: int) -> str:
         return "?"
 
 
-def _by(code: int | None) -> str:
+def _describe_exit(code: int | None) -> str:
     if code is not None and code < 0:
         return f"by {signal.Signals(-code).name}"
     return f"with exit code {code}"
@@ -344,7 +344,7 @@ def _by(code: int | None) -> str:
 # Command line
 
 
-def unpack(wheels: Path, target: Path) -> None:
+def unpack_wheels(wheels: Path, target: Path) -> None:
     """Unpack the wheels whose packages aren't installed into `target`."""
     for wheel in sorted(wheels.glob("*.whl")):
         name = wheel.name.split("-")[0]
@@ -357,7 +357,7 @@ def unpack(wheels: Path, target: Path) -> None:
 
 
 @contextmanager
-def workplace(wheels: Path | None) -> Iterator[dict[str, str]]:
+def prepare_environment(wheels: Path | None) -> Iterator[dict[str, str]]:
     """Yield environment variables for the processes of all parts.
 
     They add this source tree and the wheels to the module path, and redirect Footplate's folders to temporary ones.
@@ -365,7 +365,7 @@ def workplace(wheels: Path | None) -> Iterator[dict[str, str]]:
     with tempfile.TemporaryDirectory(prefix="fp", ignore_cleanup_errors=True) as name:
         place = Path(name)
         if wheels is not None:
-            unpack(wheels, place / "packages")
+            unpack_wheels(wheels, place / "packages")
         paths = [str(ROOT), str(place / "packages"), *filter(None, [os.environ.get("PYTHONPATH")])]
         runtime = place / "run"
         runtime.mkdir(mode=0o700)
@@ -381,7 +381,7 @@ def workplace(wheels: Path | None) -> Iterator[dict[str, str]]:
         }
 
 
-def _seconds(text: str) -> float:
+def _parse_duration(text: str) -> float:
     """Parse a duration such as "8m", "480s" or "0.5h"."""
     factor = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:])
     try:
@@ -415,7 +415,7 @@ def main(arguments: Sequence[str] | None = None, parts: Sequence[Part] = PARTS) 
         "--wheels", type=Path, help="folder with wheels from tests/gpu/wheels; missing packages are taken from it"
     )
     parser.add_argument(
-        "--budget", type=_seconds, default=1800.0, metavar="TIME",
+        "--budget", type=_parse_duration, default=1800.0, metavar="TIME",
         help="time for all parts, such as 8m or 480s; parts that don't fit are skipped (30m)",
     )  # fmt: skip
     parser.add_argument(
@@ -430,7 +430,7 @@ def main(arguments: Sequence[str] | None = None, parts: Sequence[Part] = PARTS) 
     )
     options = parser.parse_args(arguments)
     _end_at_sigterm()
-    with workplace(options.wheels) as environment:
+    with prepare_environment(options.wheels) as environment:
         chosen = [part for part in parts if part.name in options.only]
         runner = Runner(
             chosen,
@@ -441,5 +441,5 @@ def main(arguments: Sequence[str] | None = None, parts: Sequence[Part] = PARTS) 
             before=json.loads(options.before.read_text(encoding="utf-8")) if options.before is not None else None,
         )
         proved = runner.run()
-    print(f"\n{summary(runner.report.content)}\n{options.out / 'report.md'}")
+    print(f"\n{summarize(runner.report.content)}\n{options.out / 'report.md'}")
     return 0 if proved else 1

@@ -14,4 +14,4 @@ if __name__ == "__main__":
     run = RunFolder(Path(sys.argv[1]))
     job = run.job()
     assert job is not None
-    sys.exit(Supervisor(run, job, worker="tests.gpu.hooks:run_on_one_card").run_to_end())
+    sys.exit(Supervisor(run, job, worker="tests.gpu.hooks:run_on_one_gpu").run_to_end())

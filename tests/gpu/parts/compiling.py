@@ -11,13 +11,13 @@ import torch
 
 from engine.contract.events import Chosen
 from engine.contract.job import Job
-from tests.gpu.hooks import MODE, STEPS, recorded
-from tests.gpu.jobs import SMALL, by_class, model_file
-from tests.gpu.proof import CheckContext, Skipped, prove
+from tests.gpu.hooks import MODE, STEPS, read_record
+from tests.gpu.jobs import SMALL, write_class_folders, write_model_file
+from tests.gpu.proof import CheckContext, Skipped, run_checks
 from tests.support.timed_runs import make_images
 from tests.support.worker_group import WorkerGroup
 
-COUNT = "tests.gpu.hooks:count_launches"
+COUNT = "tests.gpu.hooks:record_launches"
 TOLERANCE = 2e-2
 GRAPHS = "reduce-overhead"
 """Mode of torch.compile that records CUDA graphs."""
@@ -27,31 +27,31 @@ def _job(proof: CheckContext, **fields: Any) -> Job:
     if shutil.which("cc") is None and shutil.which("gcc") is None:
         raise Skipped("no C compiler found")
     folder = proof.folder / "data"
-    data = folder if folder.exists() else by_class(folder, {"train": 72, "val": 21})
+    data = folder if folder.exists() else write_class_folders(folder, {"train": 72, "val": 21})
     given: dict[str, Any] = {
         "dataset": str(data), "image_size": 16, "batch_size": 12, "epochs": 2, "precision": "fp32", "learning_rate": 0.02,
-        "memory_format": "contiguous", "devices": (proof.gpu,), **model_file(SMALL, proof.folder),
+        "memory_format": "contiguous", "devices": (proof.gpu,), **write_model_file(SMALL, proof.folder),
     }  # fmt: skip
     return Job.from_fields(**(given | fields))
 
 
-def _statistics(group: WorkerGroup) -> torch.Tensor:
+def _get_batchnorm_statistics(group: WorkerGroup) -> torch.Tensor:
     """Return the running statistics of all BatchNorm layers at the end of a run."""
     state = group.checkpoint()["model"]
     return torch.cat([tensor.flatten() for name, tensor in state.items() if "running_" in name])
 
 
-def used(proof: CheckContext, *, mode: str) -> None:
+def compare_compiled_steps(proof: CheckContext, *, mode: str) -> None:
     """Compare the kernel launches, losses and BatchNorm statistics of compiled steps with those of eager steps.
 
     `mode` is the mode of torch.compile. One step of the first epoch and one after a validation are profiled.
     """
     if mode == GRAPHS:
-        proof.needs_card("CUDA graphs need one")
+        proof.require_gpu("CUDA graphs need one")
     eager = proof.run(_job(proof, compile="off"), prepare=COUNT, environment={STEPS: "5,10"})
     variables = {STEPS: "5,10", MODE: mode}
     compiled = proof.run(_job(proof), seconds=150, prepare=COUNT, environment=variables)
-    usual, found = recorded(eager.folder), recorded(compiled.folder)
+    usual, found = read_record(eager.folder), read_record(compiled.folder)
     proof.claim(f"{mode}: steps run compiled code", all(each["regions"] for each in found), str(found))
     if not proof.rehearsing:
         kernels = [statistics.mean(each["kernels"] for each in counts) for counts in (found, usual)]
@@ -61,19 +61,19 @@ def used(proof: CheckContext, *, mode: str) -> None:
         proof.measure(f"{mode}: CUDA graphs per step", min(each["graphs"] for each in found), "", at_least=1)
     off = max(abs(one - other) for one, other in zip(compiled.losses, eager.losses, strict=True))
     proof.measure(f"{mode}: maximum difference from eager losses", off, "", at_most=TOLERANCE, anywhere=True)
-    moved, expected = _statistics(compiled), _statistics(eager)
+    moved, expected = _get_batchnorm_statistics(compiled), _get_batchnorm_statistics(eager)
     off = float((moved - expected).abs().max() / expected.abs().max())
     proof.measure(f"{mode}: maximum relative difference of BatchNorm statistics from eager ones", off, "", at_most=TOLERANCE, anywhere=True,
                   text="graphs are recorded on copies of them")  # fmt: skip
 
 
-def unfrozen(proof: CheckContext) -> None:
+def check_unfreezing(proof: CheckContext) -> None:
     """Check that a model with frozen layers trains compiled until they are unfrozen, and eagerly afterwards."""
     frozen = {"freeze_epochs": 1}
     eager = proof.run(_job(proof, compile="off", **frozen))
     job = _job(proof, compile="on", **frozen)
     compiled = proof.run(job, seconds=150, prepare=COUNT, environment={STEPS: "4,10"})
-    before, after = recorded(compiled.folder)
+    before, after = read_record(compiled.folder)
     proof.claim("frozen: steps run compiled code", before["regions"] > 0, str(before))
     proof.claim("unfrozen: steps are eager, and the run reports it", not after["regions"] and any(
         event.field == "compile" and event.choice == "off" for event in compiled.of(Chosen)), str(after))  # fmt: skip
@@ -83,9 +83,9 @@ def unfrozen(proof: CheckContext) -> None:
     )
 
 
-def chosen(proof: CheckContext) -> None:
+def time_automatic_choices(proof: CheckContext) -> None:
     """Time the automatic choices (e.g. of torch.compile) at the start of a long ResNet-50 run, and report them."""
-    proof.needs_card("on the CPU, models are compiled only on request")
+    proof.require_gpu("on the CPU, models are compiled only on request")
     data = make_images(proof.folder / "data", 512 + 8, 224, held_out=8, distinct=64)
     job = Job.from_fields(
         dataset=str(data), model="resnet50", image_size=224, batch_size=64, epochs=10_000, devices=(proof.gpu,),
@@ -95,15 +95,15 @@ def chosen(proof: CheckContext) -> None:
     choices = {event.field: event for event in group.of(Chosen)}
     proof.claim("trials decide whether to compile", "compile" in choices)
     for event in choices.values():
-        proof.fact(f"ResNet-50 at 224 px, batch 64: {event.field}", f"{event.choice}: {event.why}")
+        proof.report_fact(f"ResNet-50 at 224 px, batch 64: {event.field}", f"{event.choice}: {event.why}")
 
 
 def main() -> None:
-    prove({
-        "default": (partial(used, mode="default"), 200),
-        "CUDA graphs": (partial(used, mode=GRAPHS), 200),
-        "unfreezing": (unfrozen, 200),
-        "automatic choices": (chosen, 250),
+    run_checks({
+        "default": (partial(compare_compiled_steps, mode="default"), 200),
+        "CUDA graphs": (partial(compare_compiled_steps, mode=GRAPHS), 200),
+        "unfreezing": (check_unfreezing, 200),
+        "automatic choices": (time_automatic_choices, 250),
     })  # fmt: skip
 
 

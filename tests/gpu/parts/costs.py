@@ -21,8 +21,8 @@ from engine.contract.events import CheckpointSaved, StepMetrics
 from engine.contract.job import Job
 from engine.strategies.profiler import RECORD_S
 from tests.benchmarks.checkpoint_pause import AIM as PAUSE_AIM
-from tests.gpu.hooks import recorded
-from tests.gpu.proof import CheckContext, Skipped, prove
+from tests.gpu.hooks import read_record
+from tests.gpu.proof import CheckContext, Skipped, run_checks
 from tests.support.sides import Setting, create_autocast, create_model
 from tests.support.timed_runs import make_images
 
@@ -44,18 +44,18 @@ def _job(proof: CheckContext, **fields: Any) -> Job:
     return Job.from_fields(**(given | setup | fields))
 
 
-def recording(proof: CheckContext) -> None:
+def measure_profiling(proof: CheckContext) -> None:
     """Measure the cost of profiling a step with torch.profiler. DDP profiles a step at most every other second."""
     requested = 2 if proof.rehearsing else 7
-    group = proof.start(_job(proof, strategy="ddp"), threads=4, prepare="tests.gpu.hooks:time_recording")
+    group = proof.start(_job(proof, strategy="ddp"), threads=4, prepare="tests.gpu.hooks:record_timer_cost")
     started = time.monotonic()
     count = 0
     while count < requested and time.monotonic() < started + 60:
         group.read(lambda _, message: isinstance(message, StepMetrics))
         with contextlib.suppress(FileNotFoundError, ValueError):
-            count = len(recorded(group.folder))
+            count = len(read_record(group.folder))
     group.close()
-    costs = recorded(group.folder)
+    costs = read_record(group.folder)
     for phase in ("start", "stop"):
         times = [cost[phase] for cost in costs if phase in cost]
         proof.measure(f"first profiler {phase}", times[0], "s")
@@ -64,7 +64,7 @@ def recording(proof: CheckContext) -> None:
     proof.measure("profiling's fraction of the time", later / RECORD_S, "", at_most=RECORD_AIM)
 
 
-def checkpoints(proof: CheckContext, *, model: str) -> None:
+def measure_checkpoints(proof: CheckContext, *, model: str) -> None:
     """Measure how long training pauses for the first checkpoint and for later ones.
 
     The first checkpoint allocates pinned memory for hundreds of tensors.
@@ -90,7 +90,7 @@ def checkpoints(proof: CheckContext, *, model: str) -> None:
 
 
 @contextlib.contextmanager
-def monitor(interval_s: float) -> Iterator[list[Snapshot]]:
+def run_sampler(interval_s: float) -> Iterator[list[Snapshot]]:
     """Run the GPU sampler with all quantities visible, and collect its snapshots.
 
     `interval_s` is the time between snapshots, or 0 to run no sampler.
@@ -116,16 +116,16 @@ def monitor(interval_s: float) -> Iterator[list[Snapshot]]:
             reader.join()
 
 
-def monitoring(proof: CheckContext) -> None:
+def measure_sampler_cost(proof: CheckContext) -> None:
     """Compare the speed of training steps without the GPU sampler, and with one and ten snapshots per second."""
     rounds, seconds = (1, 0.5) if proof.rehearsing else (5, 2.5)
-    step, batch = _bare_step(proof)
+    step, batch = _make_training_step(proof)
     rates: dict[float, list[float]] = {0.0: [], **{interval_s: [] for interval_s in MONITOR_AIMS}}
-    _rate(proof, step, batch, seconds)
+    _measure_rate(proof, step, batch, seconds)
     for _ in range(rounds):
         for interval_s, found in rates.items():
-            with monitor(interval_s):
-                found.append(_rate(proof, step, batch, seconds))
+            with run_sampler(interval_s):
+                found.append(_measure_rate(proof, step, batch, seconds))
     proof.measure("resnet18, bare steps", statistics.median(rates[0.0]), "images/s")
     for interval_s, aim in MONITOR_AIMS.items():
         lost = [100 * (1 - monitored / alone) for alone, monitored in zip(rates[0.0], rates[interval_s], strict=True)]
@@ -133,13 +133,13 @@ def monitoring(proof: CheckContext) -> None:
                       text=f"{min(lost):.2f} to {max(lost):.2f} in {rounds} rounds")  # fmt: skip
 
 
-def energy(proof: CheckContext) -> None:
+def compare_energy(proof: CheckContext) -> None:
     """Compare the power that the GPU sampler reports under load with the change of NVML's energy counter."""
-    proof.needs_card("a CPU has no energy counter")
-    step, batch = _bare_step(proof)
-    _rate(proof, step, batch, 3.0)  # the reported power is an average over about a second
-    with monitor(0.5) as snapshots:
-        rate = _rate(proof, step, batch, 10.0)
+    proof.require_gpu("a CPU has no energy counter")
+    step, batch = _make_training_step(proof)
+    _measure_rate(proof, step, batch, 3.0)  # the reported power is an average over about a second
+    with run_sampler(0.5) as snapshots:
+        rate = _measure_rate(proof, step, batch, 10.0)
     readings = [(snapshot.time, gpu) for snapshot in snapshots for gpu in snapshot.gpus if gpu.uuid == proof.gpu]
     if len(readings) < 2 or readings[0][1].energy_j is None:
         raise Skipped("this GPU has no energy counter")
@@ -153,7 +153,7 @@ def energy(proof: CheckContext) -> None:
     proof.measure("energy per thousand images", 1000 * counted / rate, "J", text=f"resnet18, {rate:.0f} images/s")
 
 
-def _bare_step(proof: CheckContext) -> tuple[Any, int]:
+def _make_training_step(proof: CheckContext) -> tuple[Any, int]:
     """Return a function that performs one training step of resnet18 on a fixed batch, and the batch size."""
     size, batch = (32, 8) if proof.rehearsing else (224, 64)
     setting = Setting(
@@ -175,7 +175,7 @@ def _bare_step(proof: CheckContext) -> tuple[Any, int]:
     return step, batch
 
 
-def _rate(proof: CheckContext, step: Any, batch: int, seconds: float) -> float:
+def _measure_rate(proof: CheckContext, step: Any, batch: int, seconds: float) -> float:
     """Repeat `step` for `seconds` and return the images per second."""
     steps, started = 0, time.perf_counter()
     while time.perf_counter() < started + seconds:
@@ -188,12 +188,12 @@ def _rate(proof: CheckContext, step: Any, batch: int, seconds: float) -> float:
 
 
 def main() -> None:
-    prove({
-        "profiled steps": (recording, 100),
-        "checkpoints of ResNet-50": (partial(checkpoints, model="resnet50"), 100),
-        "checkpoints of ViT-L": (partial(checkpoints, model="vit_l_16"), 100),
-        "the monitor": (monitoring, 120),
-        "energy": (energy, 40),
+    run_checks({
+        "profiled steps": (measure_profiling, 100),
+        "checkpoints of ResNet-50": (partial(measure_checkpoints, model="resnet50"), 100),
+        "checkpoints of ViT-L": (partial(measure_checkpoints, model="vit_l_16"), 100),
+        "the monitor": (measure_sampler_cost, 120),
+        "energy": (compare_energy, 40),
     })  # fmt: skip
 
 

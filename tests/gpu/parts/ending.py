@@ -22,7 +22,7 @@ from engine.runs.folder import RunFolder, create_run
 from engine.runs.launch import Preloader
 from engine.system import paths
 from tests.benchmarks.recovery import AIMS_S, Follower
-from tests.gpu.proof import CheckContext, prove
+from tests.gpu.proof import CheckContext, run_checks
 
 FREE_S = AIMS_S["stop -> devices free"]
 AGAIN_S = 2.0 + 3.0
@@ -50,14 +50,14 @@ class MemoryWatch:
         if self._uuid:
             self._thread.join()
 
-    def free_after(self, since: float) -> float | None:
+    def seconds_until_free(self, since: float) -> float | None:
         """Return the seconds from `since` until the used memory is back at its initial value, or None if it isn't."""
         if not self._samples:
             return None
         limit = self._samples[0][1] + SLACK
         return next((at - since for at, used in self._samples if at >= since and used <= limit), None)
 
-    def maximum(self) -> float:
+    def peak_mib(self) -> float:
         """Return the peak of used memory in MiB, minus its initial value."""
         return (max(used for _, used in self._samples) - self._samples[0][1]) / 2**20 if self._samples else 0.0
 
@@ -73,7 +73,7 @@ class MemoryWatch:
         pynvml.nvmlShutdown()
 
 
-class OnOneCard:
+class SharedGpuStarter:
     """Starter of supervisors whose workers all run on one GPU."""
 
     def start_run(self, run: RunFolder) -> None:
@@ -84,7 +84,7 @@ class OnOneCard:
 
 
 @contextlib.contextmanager
-def preloaded() -> Iterator[Preloader]:
+def start_preloader() -> Iterator[Preloader]:
     preloader = Preloader()
     preloader.start()
     try:
@@ -116,77 +116,77 @@ def _worker(run: RunFolder, rank: int) -> psutil.Process:
 def _follow_to_end(proof: CheckContext, what: str, follower: Follower, watch: MemoryWatch, since: float) -> None:
     """Follow a run to its end, and report how long after `since` the GPU was free, according to the run and to NVML."""
     free: list[DevicesFree] = []
-    at = follower.until(lambda event: isinstance(event, DevicesFree) and (free.append(event) or True))
-    follower.until(lambda event: isinstance(event, RunFinished))
+    at = follower.wait_until(lambda event: isinstance(event, DevicesFree) and (free.append(event) or True))
+    follower.wait_until(lambda event: isinstance(event, RunFinished))
     follower.connection.close()
     proof.claim(f"{what}: the run verifies that the GPU is free", free[0].verified, f"after {free[0].seconds:.2f} s")
     proof.measure(f"{what}: the run reports a free GPU after", at - since, "s", at_most=FREE_S)
-    seconds = watch.free_after(since)
+    seconds = watch.seconds_until_free(since)
     if seconds is not None:
         proof.measure(f"{what}: NVML reports free memory after", seconds, "s", at_most=FREE_S,
-                      text=f"{watch.maximum():.0f} MiB were in use")  # fmt: skip
+                      text=f"{watch.peak_mib():.0f} MiB were in use")  # fmt: skip
     elif not proof.rehearsing:
-        proof.claim(f"{what}: NVML reports free memory", False, f"{watch.maximum():.0f} MiB were in use")
+        proof.claim(f"{what}: NVML reports free memory", False, f"{watch.peak_mib():.0f} MiB were in use")
 
 
-def commands(proof: CheckContext) -> None:
+def check_pause_and_stop(proof: CheckContext) -> None:
     """Pause a run, resume it, stop it, and measure how long the GPU stays occupied."""
-    with preloaded() as preloader:
+    with start_preloader() as preloader:
         run = create_run(_job(proof))
         for what, command in (("pause", Pause()), ("stop", Stop())):
             with MemoryWatch(proof) as watch:
                 time.sleep(0.2)  # get an initial value for comparison
                 follower = Follower(preloader, run)
-                follower.train()
+                follower.wait_for_training()
                 asked = time.monotonic()
                 follower.connection.send(command)
                 _follow_to_end(proof, what, follower, watch, asked)
 
 
-def death(proof: CheckContext) -> None:
+def check_killed_worker(proof: CheckContext) -> None:
     """Kill a worker of a run without restarts, and measure when the failure is reported and the GPU is free."""
-    with preloaded() as preloader, MemoryWatch(proof) as watch:
+    with start_preloader() as preloader, MemoryWatch(proof) as watch:
         time.sleep(0.2)
         follower = Follower(preloader, create_run(_job(proof, restarts=0)))
-        follower.train()
+        follower.wait_for_training()
         killed = time.monotonic()
         _worker(follower.run, 0).send_signal(signal.SIGKILL)
-        named = follower.until(lambda event: isinstance(event, Failed))
+        named = follower.wait_until(lambda event: isinstance(event, Failed))
         proof.measure("killed worker: reported after", named - killed, "s", at_most=AIMS_S["killed -> named"])
         _follow_to_end(proof, "killed worker", follower, watch, killed)
 
 
-def again(proof: CheckContext) -> None:
+def check_restart(proof: CheckContext) -> None:
     """Kill the worker of a run with restarts, and measure when the restarted worker trains again."""
-    with preloaded() as preloader:
+    with start_preloader() as preloader:
         follower = Follower(preloader, create_run(_job(proof)))
         _wait_for_restart(proof, follower, "one worker", rank=0)
 
 
-def one_of_two(proof: CheckContext) -> None:
+def check_killed_rank(proof: CheckContext) -> None:
     """Kill one of two DDP ranks on the GPU. The other rank must be terminated, and both must restart."""
     job = _job(proof, strategy="ddp", devices=(proof.gpu,) * 2, precision="fp32")
-    follower = Follower(OnOneCard(), create_run(job))  # type: ignore[arg-type]
+    follower = Follower(SharedGpuStarter(), create_run(job))  # type: ignore[arg-type]
     _wait_for_restart(proof, follower, "one of two ranks", rank=1)
 
 
 def _wait_for_restart(proof: CheckContext, follower: Follower, what: str, *, rank: int) -> None:
-    follower.train()
+    follower.wait_for_training()
     killed = time.monotonic()
     _worker(follower.run, rank).send_signal(signal.SIGKILL)
-    named = follower.until(lambda event: isinstance(event, Restarting) and event.rank == rank)
+    named = follower.wait_until(lambda event: isinstance(event, Restarting) and event.rank == rank)
     proof.measure(f"{what} killed: reported after", named - killed, "s", at_most=AIMS_S["killed -> named"])
-    trains = follower.until(lambda event: isinstance(event, StepMetrics))
+    trains = follower.wait_until(lambda event: isinstance(event, StepMetrics))
     proof.measure(f"{what} killed: trains again after", trains - killed, "s", at_most=AGAIN_S)
-    follower.end(Stop())
+    follower.end_run(Stop())
 
 
-def supervisor_killed(proof: CheckContext) -> None:
+def check_killed_supervisor(proof: CheckContext) -> None:
     """Kill the supervisor of a run. Its workers must exit, and the GPU must become free."""
-    with preloaded() as preloader, MemoryWatch(proof) as watch:
+    with start_preloader() as preloader, MemoryWatch(proof) as watch:
         time.sleep(0.2)
         follower = Follower(preloader, create_run(_job(proof)))
-        follower.train()
+        follower.wait_for_training()
         worker = _worker(follower.run, 0)
         supervisor = follower.run.supervisor()
         assert supervisor is not None
@@ -194,21 +194,21 @@ def supervisor_killed(proof: CheckContext) -> None:
         os.kill(supervisor.pid, signal.SIGKILL)
         ended, _ = psutil.wait_procs([worker], timeout=10)
         proof.claim("killed supervisor: its worker exits", bool(ended))
-        while watch.free_after(killed) is None and not proof.rehearsing and time.monotonic() < killed + 10:
+        while watch.seconds_until_free(killed) is None and not proof.rehearsing and time.monotonic() < killed + 10:
             time.sleep(PERIOD_S)
-        seconds = watch.free_after(killed)
+        seconds = watch.seconds_until_free(killed)
         if not proof.rehearsing:
             proof.measure("killed supervisor: NVML reports free memory after", seconds or 10.0, "s", at_most=FREE_S)
         follower.connection.close()
 
 
 def main() -> None:
-    prove({
-        "pause and stop": (commands, 90),
-        "killed worker": (death, 60),
-        "killed worker with restart": (again, 60),
-        "one of two workers killed": (one_of_two, 90),
-        "killed supervisor": (supervisor_killed, 60),
+    run_checks({
+        "pause and stop": (check_pause_and_stop, 90),
+        "killed worker": (check_killed_worker, 60),
+        "killed worker with restart": (check_restart, 60),
+        "one of two workers killed": (check_killed_rank, 90),
+        "killed supervisor": (check_killed_supervisor, 60),
     })  # fmt: skip
 
 

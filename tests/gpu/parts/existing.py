@@ -8,7 +8,7 @@ from functools import partial
 from importlib.util import find_spec
 from xml.etree import ElementTree
 
-from tests.gpu.proof import TEXT_LIMIT, CheckContext, Skipped, prove
+from tests.gpu.proof import TEXT_LIMIT, CheckContext, Skipped, run_checks
 
 FILES: dict[str, tuple[float, tuple[str, ...]]] = {
     "batches": (
@@ -53,7 +53,7 @@ def run_tests(proof: CheckContext, *, files: tuple[str, ...], seconds: float) ->
 
 
 def main() -> None:
-    prove({
+    run_checks({
         name: (partial(run_tests, files=files, seconds=seconds), seconds) for name, (seconds, files) in FILES.items()
     })  # fmt: skip
 

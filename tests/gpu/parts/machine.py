@@ -17,7 +17,7 @@ import torch
 
 from engine.gpus.cpu import cpu_name
 from engine.supervisor.environment import usable_cores
-from tests.gpu.proof import CheckContext, prove
+from tests.gpu.proof import CheckContext, run_checks
 
 PACKAGES = (
     "torch", "torchvision", "triton", "numpy", "timm", "segmentation-models-pytorch", "lightning", "nvidia-ml-py", "msgspec",
@@ -26,42 +26,44 @@ PACKAGES = (
 GIB = 2**30
 
 
-def facts(proof: CheckContext) -> None:
+def report_facts(proof: CheckContext) -> None:
     """Report the GPU and the versions of the software."""
-    proof.fact("CPU", f"{cpu_name()}, {usable_cores()} cores, {psutil.virtual_memory().total / GIB:.0f} GiB")
-    proof.fact("Load", "{:.1f} {:.1f} {:.1f}".format(*os.getloadavg()))
+    proof.report_fact("CPU", f"{cpu_name()}, {usable_cores()} cores, {psutil.virtual_memory().total / GIB:.0f} GiB")
+    proof.report_fact("Load", "{:.1f} {:.1f} {:.1f}".format(*os.getloadavg()))
     with suppress(OSError):
-        proof.fact("Shared memory", f"{shutil.disk_usage('/dev/shm').total / GIB:.1f} GiB")
-    proof.fact("Temporary files", f"{shutil.disk_usage(proof.folder).free / GIB:.0f} GiB free in {proof.folder.parent}")
+        proof.report_fact("Shared memory", f"{shutil.disk_usage('/dev/shm').total / GIB:.1f} GiB")
+    proof.report_fact(
+        "Temporary files", f"{shutil.disk_usage(proof.folder).free / GIB:.0f} GiB free in {proof.folder.parent}"
+    )
     versions = []
     for package in PACKAGES:
         with suppress(PackageNotFoundError):
             versions.append(f"{package} {version(package)}")
-    proof.fact("Packages", ", ".join(versions))
-    proof.fact("C compiler", shutil.which("cc") or shutil.which("gcc") or "none (torch.compile needs one)")
+    proof.report_fact("Packages", ", ".join(versions))
+    proof.report_fact("C compiler", shutil.which("cc") or shutil.which("gcc") or "none (torch.compile needs one)")
     if proof.rehearsing:
-        proof.fact("GPU", "none (rehearsal)")
+        proof.report_fact("GPU", "none (rehearsal)")
         return
     properties = torch.cuda.get_device_properties(0)
-    proof.fact("GPU", properties.name)
-    proof.fact("UUID", proof.gpu)
-    proof.fact("Memory", f"{properties.total_memory / GIB:.1f} GiB")
-    proof.fact(
+    proof.report_fact("GPU", properties.name)
+    proof.report_fact("UUID", proof.gpu)
+    proof.report_fact("Memory", f"{properties.total_memory / GIB:.1f} GiB")
+    proof.report_fact(
         "Compute capability",
         f"{properties.major}.{properties.minor}, {properties.multi_processor_count} multiprocessors",
     )
     nccl = ".".join(map(str, torch.cuda.nccl.version()))
-    proof.fact("CUDA", f"{torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}, NCCL {nccl}")
+    proof.report_fact("CUDA", f"{torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}, NCCL {nccl}")
     asked = "driver_version,power.limit,pcie.link.gen.max,pcie.link.width.max,persistence_mode,mig.mode.current,ecc.mode.current"
     with suppress(OSError, subprocess.CalledProcessError):
         command = ["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader", f"--id={proof.gpu}"]
         answers = subprocess.check_output(command, text=True, timeout=20).strip().split(", ")
-        proof.fact(
+        proof.report_fact(
             "nvidia-smi", ", ".join(f"{name} {value}" for name, value in zip(asked.split(","), answers, strict=False))
         )
 
 
-def doctor(proof: CheckContext) -> None:
+def check_doctor(proof: CheckContext) -> None:
     """Check that `footplate doctor` finds the GPU."""
     done = subprocess.run(
         [sys.executable, "footplate.py", "doctor"], capture_output=True, text=True, timeout=60, check=False
@@ -71,7 +73,7 @@ def doctor(proof: CheckContext) -> None:
     proof.claim("footplate doctor reports torch's device", device_name in done.stdout, f"exit code {done.returncode}")
 
 
-def ceilings(proof: CheckContext) -> None:
+def measure_peak_rates(proof: CheckContext) -> None:
     """Measure peak rates (large matrix product, large copy, copy from pinned memory) and the latency of a kernel."""
     side, size = (512, 16 << 20) if proof.rehearsing else (8192, 1 << 30)
     left, right = (torch.randn(side, side, device=proof.device, dtype=torch.bfloat16) for _ in range(2))
@@ -108,7 +110,7 @@ def _wait(proof: CheckContext) -> None:
 
 def main() -> None:
     print(platform.platform(), file=sys.stderr)
-    prove({"facts": (facts, 60), "doctor": (doctor, 60), "peak rates": (ceilings, 60)})
+    run_checks({"facts": (report_facts, 60), "doctor": (check_doctor, 60), "peak rates": (measure_peak_rates, 60)})
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from engine.contract.events import StepMetrics, Validation, Warned
 from engine.contract.job import Job
-from tests.gpu.jobs import by_class, model_file
-from tests.gpu.proof import CheckContext, prove
+from tests.gpu.jobs import write_class_folders, write_model_file
+from tests.gpu.proof import CheckContext, run_checks
 from tests.support.timed_runs import make_images
 from tests.support.worker_group import WorkerGroup
 
@@ -47,19 +47,19 @@ def build_model(num_classes):
 """
 
 
-def warnings_of(group: WorkerGroup) -> list[str]:
+def list_memory_warnings(group: WorkerGroup) -> list[str]:
     return [warning.message for warning in group.of(Warned) if warning.code == "out_of_memory"]
 
 
-def halved(proof: CheckContext) -> None:
+def check_split_batches(proof: CheckContext) -> None:
     """Let training and validation request more memory than exists. Both must split their batches."""
-    data = by_class(proof.folder / "data", {"train": 72, "val": 21})
+    data = write_class_folders(proof.folder / "data", {"train": 72, "val": 21})
     fields = {
         "dataset": str(data), "image_size": 16, "batch_size": 12, "epochs": 2, "precision": "fp32", "compile": "off",
-        "memory_format": "contiguous", "devices": (proof.gpu,), **model_file(LIMITED, proof.folder),
+        "memory_format": "contiguous", "devices": (proof.gpu,), **write_model_file(LIMITED, proof.folder),
     }  # fmt: skip
     group = proof.run(Job.from_fields(**fields))
-    messages = warnings_of(group)
+    messages = list_memory_warnings(group)
     halving = any("4 parts of 3" in message for message in messages)
     proof.claim("the step is repeated in four parts", halving, " / ".join(messages))
     proof.claim("validation continues in smaller parts", any("validation" in message for message in messages))
@@ -72,7 +72,7 @@ def halved(proof: CheckContext) -> None:
 
 
 @contextlib.contextmanager
-def crowded() -> Iterator[float]:
+def fill_gpu_memory() -> Iterator[float]:
     """Let another process allocate all GPU memory except `LEFT` bytes. Yield the free memory in GiB."""
     command = [sys.executable, "-c", HOG.format(left=LEFT)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as hog:
@@ -83,41 +83,43 @@ def crowded() -> Iterator[float]:
             hog.kill()
 
 
-def crowded_card(proof: CheckContext) -> None:
+def train_with_little_memory(proof: CheckContext) -> None:
     """Train ResNet-50 at 224 px with a batch of 256 while another process leaves 4 GiB free."""
-    proof.needs_card("its memory can't be filled")
+    proof.require_gpu("its memory can't be filled")
     data = make_images(proof.folder / "data", 1024 + 256, 224, held_out=256, distinct=64)
     fields = {
         "dataset": str(data), "model": "resnet50", "image_size": 224, "batch_size": 256, "epochs": 1, "precision": "bf16",
         "compile": "off", "memory_format": "channels_last", "devices": (proof.gpu,),
     }  # fmt: skip
-    with crowded() as free:
+    with fill_gpu_memory() as free:
         group = proof.run(Job.from_fields(**fields), threads=4, seconds=150)
-    messages = warnings_of(group)
+    messages = list_memory_warnings(group)
     proof.claim("with little free memory, training continues in smaller parts", bool(messages) and all(map(math.isfinite, group.losses)),
                 f"{free:.1f} GiB free; {' / '.join(messages)}")  # fmt: skip
     proof.measure("steps", len(group.of(StepMetrics)), "", at_least=4)
 
 
-def trials_without_memory(proof: CheckContext) -> None:
+def run_trials_without_memory(proof: CheckContext) -> None:
     """Run automatic trials of settings without enough memory. They must choose nothing, and the run must continue."""
-    proof.needs_card("its memory can't be filled")
+    proof.require_gpu("its memory can't be filled")
     data = make_images(proof.folder / "data", 512 + 8, 224, held_out=8, distinct=64)
     job = Job.from_fields(
         dataset=str(data), model="resnet50", image_size=224, batch_size=256, epochs=200, precision="bf16",
         devices=(proof.gpu,),
     )  # fmt: skip
-    with crowded():
+    with fill_gpu_memory():
         group = proof.start(job, threads=4, every_step=True)
         group.read(lambda _, message: isinstance(message, StepMetrics) and message.step >= 2, 100)
-    proof.claim("the run survives trials that run out of memory", bool(group.losses), " / ".join(warnings_of(group)))
+    proof.claim(
+        "the run survives trials that run out of memory", bool(group.losses), " / ".join(list_memory_warnings(group))
+    )
 
 
 def main() -> None:
-    prove({
-        "smaller parts": (halved, 90),
-        "little free memory": (crowded_card, 160),
-        "trials without memory": (trials_without_memory, 110),
+    run_checks({
+        "smaller parts": (check_split_batches, 90),
+        "little free memory": (train_with_little_memory, 160),
+        "trials without memory": (run_trials_without_memory, 110),
     })  # fmt: skip
 
 

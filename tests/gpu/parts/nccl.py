@@ -18,13 +18,13 @@ import psutil
 
 from engine.contract.events import Failed
 from engine.contract.job import Job
-from tests.gpu.jobs import SMALL, by_class, model_file
-from tests.gpu.proof import CheckContext, Skipped, prove
+from tests.gpu.jobs import SMALL, write_class_folders, write_model_file
+from tests.gpu.proof import CheckContext, Skipped, run_checks
 from tests.support.worker_group import WorkerGroup
 
 TOLERANCE = 2e-2
 """Relative tolerance of fp32 losses. They differ because sums are in another order and convolutions may use TF32."""
-ON_ONE_CARD = "tests.gpu.hooks:over_nccl_on_one_card"
+ON_ONE_CARD = "tests.gpu.hooks:use_one_gpu_over_nccl"
 GONE_S = 5.0
 """Seconds within which workers must exit after SIGKILL."""
 EXHAUSTING_STEP = 8
@@ -76,11 +76,11 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
 
 
 def _fields(proof: CheckContext) -> dict[str, Any]:
-    data = by_class(proof.folder / "data", {"train": 72, "val": 21})
+    data = write_class_folders(proof.folder / "data", {"train": 72, "val": 21})
     return {
         "dataset": str(data), "image_size": 16, "batch_size": 12, "epochs": 2, "learning_rate": 0.02, "precision": "fp32",
         "predictions": 0, "compile": "off", "memory_format": "contiguous", "cpu_threads": 1, "loader_workers": 1,
-        **model_file(SMALL, proof.folder),
+        **write_model_file(SMALL, proof.folder),
     }  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def compare_losses(proof: CheckContext, *, name: str) -> None:
     fields = _fields(proof) | changes
     on_cpu = fields | {"devices": ("cpu",) * ranks}
     if fields.get("sync_batchnorm"):
-        proof.needs_card("SyncBatchNorm runs on GPUs only")
+        proof.require_gpu("SyncBatchNorm runs on GPUs only")
         on_cpu |= {"strategy": "single", "sync_batchnorm": False, "devices": ("cpu",)}
     reference = proof.start(Job.from_fields(**on_cpu), every_step=True)
     group = _start(proof, ranks, **fields).completed(40)
@@ -123,7 +123,7 @@ def inject_fault(proof: CheckContext, *, number: signal.Signals) -> None:
 
     Rank 0 must report the failure, and both processes must exit when they are killed.
     """
-    proof.needs_card("the fault occurs inside an NCCL kernel")
+    proof.require_gpu("the fault occurs inside an NCCL kernel")
     group, workers = _start_long(proof)
     group.read_steps(5)
     workers[1].send_signal(number)
@@ -141,7 +141,7 @@ def exhaust_memory(proof: CheckContext) -> None:
     """Let rank 1 alone run out of memory, while rank 0 waits for it in NCCL."""
     folder = proof.folder / "exhausting"
     folder.mkdir()
-    group, workers = _start_long(proof, **model_file(EXHAUSTING, folder))
+    group, workers = _start_long(proof, **write_model_file(EXHAUSTING, folder))
     group.read_steps(EXHAUSTING_STEP - 2)
     started = time.monotonic()
     with suppress(TimeoutError):
@@ -172,19 +172,19 @@ def _kill(proof: CheckContext, workers: Sequence[psutil.Process], fault: str) ->
     proof.measure(f"{fault}: both exit after SIGKILL in", time.monotonic() - killed_at, "s", at_most=GONE_S)
 
 
-def smoke(proof: CheckContext) -> None:
+def log_nccl_choices(proof: CheckContext) -> None:
     """Train with DDP on two ranks for a few steps and log NCCL's choices."""
-    proof.needs_card("NCCL runs on GPUs only")
+    proof.require_gpu("NCCL runs on GPUs only")
     group = _start(proof, 2, **_fields(proof) | {"strategy": "ddp"})
     if any(group.finish(60)):
-        proof.file("nccl.txt", group.logs())
+        proof.add_file("nccl.txt", group.logs())
         raise Skipped("two ranks can't communicate over NCCL here; nccl.txt has its log")
     proof.claim("DDP of two ranks over NCCL trains", len(group.losses) == 12)
 
 
 def main() -> None:
-    prove({
-        "smoke": (smoke, 70),
+    run_checks({
+        "smoke": (log_nccl_choices, 70),
         **{name: (partial(compare_losses, name=name), 60) for name in CASES},
         "a rank is killed": (partial(inject_fault, number=signal.SIGKILL), 40),
         "a rank is stopped": (partial(inject_fault, number=signal.SIGSTOP), 45),

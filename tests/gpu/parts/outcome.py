@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from engine.contract.events import EpochStarted, Failed, Validation
 from engine.contract.job import Job
-from tests.gpu.proof import CheckContext, prove
+from tests.gpu.proof import CheckContext, run_checks
 
 CLASSES, SIDE = 10, 32
 TRAIN, VAL = 20_000, 2_000
@@ -35,7 +35,7 @@ AIM = 1.3
 """Maximum training time, as a multiple of the reference loop's."""
 
 
-def synthetic(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def make_synthetic_images(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return synthetic images, uint8 [count, 32, 32, 3], and their classes."""
     patterns = np.random.default_rng(0).normal(size=(CLASSES, SIDE, SIDE))
     spectrum = np.fft.fft2(patterns)
@@ -52,7 +52,7 @@ def synthetic(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return images.clip(0, 255).astype(np.uint8), classes
 
 
-def write(folder: Path, images: np.ndarray, classes: np.ndarray) -> None:
+def write_images(folder: Path, images: np.ndarray, classes: np.ndarray) -> None:
     for number in range(CLASSES):
         (folder / str(number)).mkdir(parents=True)
     for index, (image, number) in enumerate(zip(images, classes, strict=True)):
@@ -104,9 +104,9 @@ def _augment(images: Tensor) -> Tensor:
 def reach_accuracy(proof: CheckContext) -> None:
     """Compare the training time until a validation reaches the target. The time for start and imports is excluded."""
     train_count, val_count, epochs, batch = (TRAIN, VAL, EPOCHS, BATCH) if not proof.rehearsing else (400, 100, 1, 50)
-    train, val = synthetic(train_count, 1), synthetic(val_count, 2)
+    train, val = make_synthetic_images(train_count, 1), make_synthetic_images(val_count, 2)
     for name, (images, classes) in (("train", train), ("val", val)):
-        write(proof.folder / "data" / name, images, classes)
+        write_images(proof.folder / "data" / name, images, classes)
     plain_s, plain_accuracy = train_plainly(proof.device, train, val, epochs, batch)
     proof.measure("plain loop: accuracy", 100 * plain_accuracy, "%", at_least=100 * GOAL)
     proof.measure("plain loop: time to the target accuracy", plain_s, "s")
@@ -134,7 +134,7 @@ def reach_accuracy(proof: CheckContext) -> None:
 
 
 def main() -> None:
-    prove({"time to accuracy": (reach_accuracy, 120)})
+    run_checks({"time to accuracy": (reach_accuracy, 120)})
 
 
 if __name__ == "__main__":

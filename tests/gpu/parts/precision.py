@@ -9,8 +9,8 @@ from engine.data.loading.base_loader import Batch
 from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies import STRATEGIES
 from engine.strategies.base import NATIVE_BF16, ResolvedJob, Strategy, resolve_precision
-from tests.gpu.jobs import by_class, model_file
-from tests.gpu.proof import CheckContext, prove
+from tests.gpu.jobs import write_class_folders, write_model_file
+from tests.gpu.proof import CheckContext, run_checks
 from tests.support.dataset_infos import make_classification_objective
 from tests.support.specs import make_worker_spec
 
@@ -34,16 +34,16 @@ They differ because sums are in another order. TF32 and fp16 have 11 significant
 """
 
 
-def chosen(proof: CheckContext) -> None:
+def check_automatic_precision(proof: CheckContext) -> None:
     precision = resolve_precision(Job.from_fields(devices=(proof.gpu,)))
     expected = "fp32" if proof.rehearsing or torch.cuda.get_device_capability() < NATIVE_BF16 else "bf16"
     proof.claim("automatic precision", precision == expected, precision)
 
 
-def losses(proof: CheckContext) -> None:
+def compare_losses(proof: CheckContext) -> None:
     """Check that training in each precision matches fp32 on the CPU."""
-    data = by_class(proof.folder / "data", {"train": 72, "val": 6})
-    small = model_file(LOUD.replace("x * 8", "x"), proof.folder)
+    data = write_class_folders(proof.folder / "data", {"train": 72, "val": 6})
+    small = write_model_file(LOUD.replace("x * 8", "x"), proof.folder)
     fields = {"dataset": str(data), "image_size": 16, "batch_size": 12, "epochs": 4, "compile": "off", **small}
     on_cpu = proof.run(Job.from_fields(**fields, precision="fp32")).losses
     for precision, tolerance in TOLERANCE.items():
@@ -58,10 +58,10 @@ def losses(proof: CheckContext) -> None:
         )
 
 
-def overflow(proof: CheckContext) -> None:
+def check_overflow(proof: CheckContext) -> None:
     """Check that a step with an infinite loss only lowers the loss scale, and that the next step trains."""
     torch.manual_seed(0)
-    strategy, optimizer_step = _set_up(proof)
+    strategy, optimizer_step = _create_strategy(proof)
     batch = Batch(torch.rand(12, 3, 16, 16, device=proof.device), torch.arange(12, device=proof.device) % 3, 12, 0.0)
     strategy.step(batch, optimizer_step)
     before = {name: tensor.clone() for name, tensor in strategy.model.state_dict().items()}
@@ -78,7 +78,7 @@ def overflow(proof: CheckContext) -> None:
     proof.claim("fp16: the next step changes the weights", moved)
 
 
-def _set_up(proof: CheckContext) -> tuple[Strategy, OptimizerStep]:
+def _create_strategy(proof: CheckContext) -> tuple[Strategy, OptimizerStep]:
     """Return a model with its optimizer, as in a single worker."""
     job = Job.from_fields(precision="fp16", image_size=16, batch_size=12, schedule="none", devices=(proof.gpu,))
     spec = make_worker_spec(job)
@@ -89,12 +89,12 @@ def _set_up(proof: CheckContext) -> tuple[Strategy, OptimizerStep]:
     return strategy, OptimizerStep(strategy.parameters(), job, 100, strategy.device)
 
 
-def scale(proof: CheckContext) -> None:
+def check_initial_overflow(proof: CheckContext) -> None:
     """Check that a run whose first steps overflow in fp16 finds a loss scale and learns."""
-    data = by_class(proof.folder / "data", {"train": 72, "val": 6})
+    data = write_class_folders(proof.folder / "data", {"train": 72, "val": 6})
     job = Job.from_fields(
         dataset=str(data), image_size=16, batch_size=12, epochs=4, compile="off", precision="fp16", clip_norm=0.5,
-        learning_rate=0.002, devices=(proof.gpu,), **model_file(LOUD, proof.folder),
+        learning_rate=0.002, devices=(proof.gpu,), **write_model_file(LOUD, proof.folder),
     )  # fmt: skip
     group = proof.run(job)
     found = group.checkpoint()["optimizer"]["scaler"]["scale"]
@@ -106,11 +106,11 @@ def scale(proof: CheckContext) -> None:
 
 
 def main() -> None:
-    prove({
-        "automatic precision": (chosen, 30),
-        "losses": (losses, 120),
-        "forced overflow": (overflow, 60),
-        "loss scale of a run": (scale, 60),
+    run_checks({
+        "automatic precision": (check_automatic_precision, 30),
+        "losses": (compare_losses, 120),
+        "forced overflow": (check_overflow, 60),
+        "loss scale of a run": (check_initial_overflow, 60),
     })  # fmt: skip
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from engine.contract.events import StepMetrics
 from engine.contract.job import Job
 from engine.contract.protocol import Stop
-from tests.gpu.jobs import by_class
-from tests.gpu.proof import CheckContext, prove
+from tests.gpu.jobs import write_class_folders
+from tests.gpu.proof import CheckContext, run_checks
 from tests.support.same_states import find_differences
 from tests.support.worker_group import WorkerGroup
 
@@ -22,14 +22,14 @@ EVERYTHING: dict[str, Any] = {
 STOPPED_AFTER = 4
 
 
-def resume(proof: CheckContext, *, strategy: str, precision: str, rehearsed: bool) -> None:
+def check_resume(proof: CheckContext, *, strategy: str, precision: str, rehearsed: bool) -> None:
     """Stop a run after some steps, resume it, and compare the result with that of an uninterrupted run.
 
     If `rehearsed` is False, a rehearsal on the CPU skips this check.
     """
     if not rehearsed:
-        proof.needs_card(f"{strategy} in {precision} isn't rehearsed")
-    data = by_class(proof.folder / "data", {"train": 72, "val": 21})
+        proof.require_gpu(f"{strategy} in {precision} isn't rehearsed")
+    data = write_class_folders(proof.folder / "data", {"train": 72, "val": 21})
     job = Job.from_fields(dataset=str(data), strategy=strategy, precision=precision, devices=(proof.gpu,), **EVERYTHING)
     uninterrupted = proof.run(job)
     first = proof.start(job, every_step=True)
@@ -66,8 +66,8 @@ CASES = (
 
 
 def main() -> None:
-    prove({
-        f"{strategy} in {precision}": (partial(resume, strategy=strategy, precision=precision, rehearsed=rehearsed), 75)
+    run_checks({
+        f"{strategy} in {precision}": (partial(check_resume, strategy=strategy, precision=precision, rehearsed=rehearsed), 75)
         for strategy, precision, rehearsed in CASES
     })  # fmt: skip
 

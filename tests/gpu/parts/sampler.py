@@ -24,7 +24,7 @@ from tests.benchmarks.beside_others import (
     compare_values,
 )
 from tests.benchmarks.nvml_cost import AIM_PERCENT
-from tests.gpu.proof import CheckContext, Skipped, prove
+from tests.gpu.proof import CheckContext, Skipped, run_checks
 from tests.support.nvml_stub import find_obstacle
 
 MIB = 1 << 20
@@ -39,7 +39,7 @@ input()
 WATCHED_S = 24.0
 
 
-def snapshots(*arguments: str) -> Iterator[Snapshot]:
+def read_snapshots(*arguments: str) -> Iterator[Snapshot]:
     """Yield the snapshots of a sampler in a separate process."""
     with subprocess.Popen([sys.executable, "-m", "engine.gpus", *arguments], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -50,9 +50,9 @@ def snapshots(*arguments: str) -> Iterator[Snapshot]:
             process.kill()
 
 
-def now(proof: CheckContext) -> tuple[Snapshot, Gpu]:
+def read_current_snapshot(proof: CheckContext) -> tuple[Snapshot, Gpu]:
     """Return a snapshot from the sampler, and the entry of the tested GPU in it."""
-    with contextlib.closing(snapshots("--once")) as found:
+    with contextlib.closing(read_snapshots("--once")) as found:
         snapshot = next(found)
     rows = {gpu.uuid: gpu for gpu in snapshot.gpus}
     if proof.gpu not in rows:
@@ -62,12 +62,12 @@ def now(proof: CheckContext) -> tuple[Snapshot, Gpu]:
 
 def identity(proof: CheckContext) -> None:
     if proof.rehearsing:
-        with contextlib.closing(snapshots("--once")) as found:
+        with contextlib.closing(read_snapshots("--once")) as found:
             status = next(found).nvml
         proof.claim("missing NVML is reported", status.status != "ok" and bool(status.message), status.message)
         return
     properties = torch.cuda.get_device_properties(0)
-    snapshot, gpu = now(proof)
+    snapshot, gpu = read_current_snapshot(proof)
     proof.claim("NVML answers", snapshot.nvml.status == "ok", f"{snapshot.nvml.status} {snapshot.nvml.message}".strip())
     proof.claim("same name as torch", gpu.name == properties.name, f"{gpu.name}; torch {properties.name}")
     proof.claim("same CUDA index as torch", gpu.cuda_index == 0, str(gpu.cuda_index))
@@ -82,15 +82,15 @@ def identity(proof: CheckContext) -> None:
     }, f"missing: {', '.join(sorted(set(msgspec.structs.asdict(gpu)) - known))}")  # fmt: skip
 
 
-def memory(proof: CheckContext) -> None:
+def compare_memory(proof: CheckContext) -> None:
     """Compare the memory that the sampler reports before and while a process allocates 1 GiB."""
-    proof.needs_card("no GPU memory to allocate")
-    _, before = now(proof)
+    proof.require_gpu("no GPU memory to allocate")
+    _, before = read_current_snapshot(proof)
     command = [sys.executable, "-c", HOLD.format(bytes=HELD)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         reserved = int(holder.stdout.readline())
-        snapshot, during = now(proof)
+        snapshot, during = read_current_snapshot(proof)
         holder.kill()
     row = next((process for process in during.processes or () if process.pid == holder.pid), None)
     assert during.memory_used_bytes is not None
@@ -112,9 +112,9 @@ def memory(proof: CheckContext) -> None:
                       at_most=64)  # fmt: skip
 
 
-def load(proof: CheckContext) -> None:
+def compare_load(proof: CheckContext) -> None:
     """Compare the sampler with `nvidia-smi dmon`, while load and idle phases of four seconds alternate."""
-    proof.needs_card("there is nothing to compare")
+    proof.require_gpu("there is nothing to compare")
     if shutil.which("nvidia-smi") is None:
         raise Skipped("nvidia-smi not found")
     footplate = SamplerWatcher("Footplate's sampler", sys.executable, "-m", "engine.gpus", "--interval", "1")
@@ -138,7 +138,7 @@ def load(proof: CheckContext) -> None:
     proof.measure("utilization while idle", min(used, default=100.0), "%", at_most=5)
 
 
-def cost(proof: CheckContext) -> None:
+def measure_cost(proof: CheckContext) -> None:
     """Measure the CPU time of each NVML call and of the sampler. A rehearsal uses the NVML stub."""
     if proof.rehearsing and (reason := find_obstacle()):
         raise Skipped(reason)
@@ -159,21 +159,21 @@ def cost(proof: CheckContext) -> None:
         proof.measure(f"{call['function']} (median)", call["median_us"], "µs", text=f"{call['longest_us']:.0f} at most")
 
 
-def profile(proof: CheckContext) -> None:
+def record_profile(proof: CheckContext) -> None:
     """Record NVML's values as a profile for the stub."""
-    proof.needs_card("there is nothing to record")
+    proof.require_gpu("there is nothing to record")
     recorded = subprocess.check_output([sys.executable, "-m", "tests.support.record_nvml"], text=True, timeout=60)
-    proof.file("nvml.profile", recorded)
+    proof.add_file("nvml.profile", recorded)
     proof.measure("values recorded for the NVML stub", len(recorded.splitlines()), "values", text="nvml.profile")
 
 
 def main() -> None:
-    prove({
+    run_checks({
         "identity": (identity, 60),
-        "memory": (memory, 60),
-        "load and idle": (load, 60),
-        "cost of sampling": (cost, 100),
-        "profile": (profile, 60),
+        "memory": (compare_memory, 60),
+        "load and idle": (compare_load, 60),
+        "cost of sampling": (measure_cost, 100),
+        "profile": (record_profile, 60),
     })  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from engine.contract.events import EpochStarted, StepMetrics
 from engine.contract.job import Job
-from tests.gpu.proof import CheckContext, prove
+from tests.gpu.proof import CheckContext, run_checks
 from tests.support.outlined import make_outlined
 from tests.support.timed_runs import make_images
 
@@ -21,7 +21,7 @@ WARM = 10
 """Number of warm-up steps to ignore."""
 
 
-def search(proof: CheckContext, *, model: str) -> None:
+def compare_benchmark_mode(proof: CheckContext, *, model: str) -> None:
     """Measure the first step and the later speed of a model, with benchmark mode and without it.
 
     Footplate doesn't use benchmark mode. It may be at most 5% slower for that reason.
@@ -40,7 +40,7 @@ def search(proof: CheckContext, *, model: str) -> None:
     )  # fmt: skip
     rates = {}
     for title, hooked in {
-        "with the search": {"prepare": "tests.gpu.hooks:search_convolutions"},
+        "with the search": {"prepare": "tests.gpu.hooks:enable_benchmark_mode"},
         "default": {},
     }.items():
         group = proof.start(job, every_step=True, threads=2, **hooked)
@@ -60,7 +60,7 @@ def search(proof: CheckContext, *, model: str) -> None:
 
 
 def main() -> None:
-    prove({model: (partial(search, model=model), 120) for model in MODELS})
+    run_checks({model: (partial(compare_benchmark_mode, model=model), 120) for model in MODELS})
 
 
 if __name__ == "__main__":

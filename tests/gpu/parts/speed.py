@@ -16,7 +16,7 @@ from typing import Any
 from engine.contract.job import Job
 from engine.supervisor.environment import usable_cores
 from tests.benchmarks.training_speed import FOOTPLATE, Bench, Comparison
-from tests.gpu.proof import CheckContext, Skipped, prove
+from tests.gpu.proof import CheckContext, Skipped, run_checks
 from tests.support.outlined import make_outlined
 from tests.support.sides import Rates
 from tests.support.timed_runs import make_images
@@ -98,7 +98,7 @@ def _report(proof: CheckContext, title: str, bench: Bench, found: Comparison) ->
 
 def main() -> None:
     many = partial(compare, model="resnet50", pure=True, loader_workers=usable_cores())
-    prove({
+    run_checks({
         "ResNet-50": (partial(compare, model="resnet50"), 170),
         "ViT-B/16": (partial(compare, model="vit_b_16"), 170),
         "ConvNeXt-T": (partial(compare, model="convnext_tiny"), 170),

@@ -13,8 +13,8 @@ from engine.contract.job import Job
 from engine.runs.launch import start_supervisor
 from engine.system import paths
 from tests.benchmarks.start_latency import AIM_S, measure_first_loss_s
-from tests.gpu.parts.ending import preloaded
-from tests.gpu.proof import CheckContext, prove
+from tests.gpu.parts.ending import start_preloader
+from tests.gpu.proof import CheckContext, run_checks
 
 ALONE = """
 import time
@@ -33,7 +33,7 @@ def _job(proof: CheckContext) -> Job:
     return Job.from_fields(dataset=str(paths.sample_dataset()), model="resnet18", image_size=64, devices=(proof.gpu,))
 
 
-def _alone(proof: CheckContext) -> tuple[float, float]:
+def _time_script(proof: CheckContext) -> tuple[float, float]:
     """Run the script `ALONE`. Return its total duration in seconds, and its duration after the imports."""
     started = time.monotonic()
     command = [sys.executable, "-c", ALONE.format(device=str(proof.device))]
@@ -41,14 +41,14 @@ def _alone(proof: CheckContext) -> tuple[float, float]:
     return time.monotonic() - started, after
 
 
-def latency(proof: CheckContext) -> None:
+def measure_latency(proof: CheckContext) -> None:
     """Measure a start without preloaded imports, and a start from the window's preloader."""
     times = 1 if proof.rehearsing else TIMES
-    _alone(proof)  # fills the disk cache
-    with preloaded() as preloader:
+    _time_script(proof)  # fills the disk cache
+    with start_preloader() as preloader:
         turns = [
             (
-                *_alone(proof),
+                *_time_script(proof),
                 measure_first_loss_s(_job(proof), start_supervisor),
                 measure_first_loss_s(_job(proof), preloader.start_run),
             )
@@ -65,7 +65,7 @@ def latency(proof: CheckContext) -> None:
     proof.measure("Train to first loss, preloaded, minus the minimum without imports", beyond, "s", at_most=AIM_S)
 
 
-def command(proof: CheckContext) -> None:
+def measure_command(proof: CheckContext) -> None:
     """Measure the time from the start of `footplate train` to the first loss."""
     device = "cpu" if proof.rehearsing else "0"
     started = time.monotonic()
@@ -97,7 +97,7 @@ def command(proof: CheckContext) -> None:
 
 
 def main() -> None:
-    prove({"first loss": (latency, 150), "command": (command, 90)})
+    run_checks({"first loss": (measure_latency, 150), "command": (measure_command, 90)})
 
 
 if __name__ == "__main__":

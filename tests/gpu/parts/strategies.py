@@ -9,21 +9,21 @@ from functools import partial
 from typing import Any
 
 from engine.contract.job import Job
-from tests.gpu.hooks import recorded
-from tests.gpu.jobs import SMALL, by_class, model_file
-from tests.gpu.proof import CheckContext, prove
+from tests.gpu.hooks import read_record
+from tests.gpu.jobs import SMALL, write_class_folders, write_model_file
+from tests.gpu.proof import CheckContext, run_checks
 
 TOLERANCE = 2e-2
 """Relative tolerance of fp32 losses. They differ because sums are in another order and convolutions may use TF32."""
-ON_ONE_CARD = "tests.gpu.hooks:on_one_card"
-NOTE_DTYPES = "tests.gpu.hooks:note_dtypes_on_one_card"
+ON_ONE_CARD = "tests.gpu.hooks:use_one_gpu"
+NOTE_DTYPES = "tests.gpu.hooks:record_dtypes_on_one_gpu"
 
 
 def _fields(proof: CheckContext) -> dict[str, Any]:
-    data = by_class(proof.folder / "data", {"train": 72, "val": 21})
+    data = write_class_folders(proof.folder / "data", {"train": 72, "val": 21})
     return {
         "dataset": str(data), "image_size": 16, "batch_size": 12, "epochs": 2, "learning_rate": 0.02, "precision": "fp32",
-        "compile": "off", "memory_format": "contiguous", **model_file(SMALL, proof.folder),
+        "compile": "off", "memory_format": "contiguous", **write_model_file(SMALL, proof.folder),
     }  # fmt: skip
 
 
@@ -32,9 +32,9 @@ def _max_relative_difference(found: list[float], expected: list[float]) -> float
     return max(abs(one - other) / max(abs(other), 0.1) for one, other in zip(found, expected, strict=True))
 
 
-def replicas(proof: CheckContext) -> None:
+def compare_replicas(proof: CheckContext) -> None:
     """Check that DataParallel's losses match those of a single device that splits batches into as many chunks."""
-    proof.needs_card("DataParallel needs CUDA")
+    proof.require_gpu("DataParallel needs CUDA")
     fields = _fields(proof)
     alone = proof.run(Job.from_fields(**fields, devices=(proof.gpu,), accumulation=2)).losses
     found = proof.run(Job.from_fields(**fields, devices=(proof.gpu,) * 2, strategy="dp"), prepare=ON_ONE_CARD).losses
@@ -47,17 +47,17 @@ def replicas(proof: CheckContext) -> None:
     )
 
 
-def dtype_of_replicas(proof: CheckContext) -> None:
+def check_replica_dtype(proof: CheckContext) -> None:
     """Check that autocast's dtype also applies in the threads that run DataParallel's replicas."""
-    proof.needs_card("DataParallel needs CUDA")
+    proof.require_gpu("DataParallel needs CUDA")
     fields = _fields(proof) | {"precision": "bf16"}
     group = proof.run(Job.from_fields(**fields, devices=(proof.gpu,) * 2, strategy="dp"), prepare=NOTE_DTYPES)
-    dtypes = recorded(group.folder)
+    dtypes = read_record(group.folder)
     on_card = {found for found in dtypes if found.startswith("cuda")}  # the sizes within a model are found on the CPU
     proof.claim("replicas compute in bf16 as the job requests", on_card == {"cuda:0 torch.bfloat16"}, str(dtypes))
 
 
-def ranks(proof: CheckContext, *, strategy: str) -> None:
+def compare_ranks(proof: CheckContext, *, strategy: str) -> None:
     """Check that the losses of two ranks on the GPU match those of two ranks on the CPU."""
     fields = _fields(proof)
     on_cpu = proof.run(Job.from_fields(**fields, devices=("cpu", "cpu"), strategy=strategy)).losses
@@ -74,11 +74,11 @@ def ranks(proof: CheckContext, *, strategy: str) -> None:
 
 
 def main() -> None:
-    prove({
-        "replicas": (replicas, 60),
-        "dtype of replicas": (dtype_of_replicas, 60),
-        "two ranks, DDP": (partial(ranks, strategy="ddp"), 90),
-        "two ranks, FSDP": (partial(ranks, strategy="fsdp"), 90),
+    run_checks({
+        "replicas": (compare_replicas, 60),
+        "dtype of replicas": (check_replica_dtype, 60),
+        "two ranks, DDP": (partial(compare_ranks, strategy="ddp"), 90),
+        "two ranks, FSDP": (partial(compare_ranks, strategy="fsdp"), 90),
     })  # fmt: skip
 
 

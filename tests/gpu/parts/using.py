@@ -14,8 +14,8 @@ import numpy as np
 from PIL import Image
 
 from engine.contract.devices import CPU
-from tests.gpu.jobs import by_class
-from tests.gpu.proof import CheckContext, Skipped, prove
+from tests.gpu.jobs import write_class_folders
+from tests.gpu.proof import CheckContext, Skipped, run_checks
 
 TOLERANCE = 1e-2
 """Maximum difference of metrics and probabilities between GPU and CPU."""
@@ -23,7 +23,7 @@ PIXEL_TOLERANCE = 12.0
 """Maximum mean difference between the pixels of two heat maps. Pixels range from 0 to 255."""
 
 
-def footplate(*arguments: str) -> Any:
+def run_footplate(*arguments: str) -> Any:
     """Run a Footplate command, and return its JSON output. Raise RuntimeError with its error messages."""
     command = [sys.executable, "footplate.py", *arguments, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
@@ -32,10 +32,10 @@ def footplate(*arguments: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def trained(proof: CheckContext, model: str = "mnist_cnn") -> tuple[str, Path]:
+def train_run(proof: CheckContext, model: str = "mnist_cnn") -> tuple[str, Path]:
     """Train a small run on the GPU. Return its id and the path of its dataset."""
-    data = by_class(proof.folder / "data", {"train": 60, "val": 30})
-    answer = footplate(
+    data = write_class_folders(proof.folder / "data", {"train": 60, "val": 30})
+    answer = run_footplate(
         "train", str(data), "--no-pretrained", "--model", model, "--image-size", "32", "--epochs", "2", "--batch-size", "12",
         "--devices", proof.gpu, "--name", "used",
     )  # fmt: skip
@@ -43,22 +43,22 @@ def trained(proof: CheckContext, model: str = "mnist_cnn") -> tuple[str, Path]:
     return "used", data
 
 
-def evaluate(proof: CheckContext) -> None:
+def compare_evaluation(proof: CheckContext) -> None:
     """Compare the metrics of an evaluation on the GPU with those on the CPU."""
-    run, _ = trained(proof)
-    on_gpu, on_cpu = (footplate("evaluate", run, "--devices", device)["measures"] for device in (proof.gpu, CPU))
+    run, _ = train_run(proof)
+    on_gpu, on_cpu = (run_footplate("evaluate", run, "--devices", device)["measures"] for device in (proof.gpu, CPU))
     # Compare the values without their intervals.
     differences = [abs(on_gpu[name][0] - on_cpu[name][0]) for name in on_cpu]
     proof.measure("evaluation: largest difference of a metric", max(differences), "", at_most=TOLERANCE, anywhere=True)
 
 
-def predict(proof: CheckContext) -> None:
+def compare_predictions(proof: CheckContext) -> None:
     """Compare the values that `footplate predict` writes on the GPU with those on the CPU."""
-    run, data = trained(proof)
+    run, data = train_run(proof)
     tables = []
     for device in (proof.gpu, CPU):
         out = proof.folder / f"predicted-{len(tables)}"
-        footplate("predict", run, str(data / "val"), "--devices", device, "--format", "csv", "--out", str(out))
+        run_footplate("predict", run, str(data / "val"), "--devices", device, "--format", "csv", "--out", str(out))
         (table,) = out.glob("*.csv")
         with table.open(newline="", encoding="utf-8") as stream:
             rows = list(csv.reader(stream))[1:]
@@ -68,26 +68,26 @@ def predict(proof: CheckContext) -> None:
     proof.measure("predictions: largest difference of a value", difference, "", at_most=TOLERANCE, anywhere=True)
 
 
-def explain(proof: CheckContext) -> None:
+def compare_heat_maps(proof: CheckContext) -> None:
     """Compare the pixels of heat maps that are computed on the GPU and on the CPU."""
-    run, data = trained(proof)
+    run, data = train_run(proof)
     images = sorted(map(str, (data / "val").rglob("*.*")))[:3]
     maps = []
     for device in (proof.gpu, CPU):
         out = proof.folder / f"explained-{len(maps)}"
-        footplate("explain", run, *images, "--devices", device, "--out", str(out))
+        run_footplate("explain", run, *images, "--devices", device, "--out", str(out))
         maps.append([np.asarray(Image.open(path).convert("RGB"), float) for path in sorted(out.rglob("*.png"))])
     proof.claim("heat maps: same number", len(maps[0]) == len(maps[1]) > 0, f"{len(maps[0])}")
     difference = max(float(np.abs(one - other).mean()) for one, other in zip(*maps, strict=True))
     proof.measure("heat maps: mean pixel difference", difference, "/ 255", at_most=PIXEL_TOLERANCE, anywhere=True)
 
 
-def convert(proof: CheckContext) -> None:
+def check_conversion(proof: CheckContext) -> None:
     """Convert a model that was trained on the GPU. The converted model must give the same outputs."""
     if any(find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")):
         raise Skipped("onnx, onnxscript and onnxruntime are not installed")
-    run, _ = trained(proof, "resnet18")
-    answer = footplate("convert", run, "--to", "onnx", "--out", str(proof.folder / "converted"))
+    run, _ = train_run(proof, "resnet18")
+    answer = run_footplate("convert", run, "--to", "onnx", "--out", str(proof.folder / "converted"))
     proof.claim("the converted model equals the trained one", not answer.get("problems"), str(answer)[:300])
 
 
@@ -100,7 +100,14 @@ def _is_number(text: str) -> bool:
 
 
 def main() -> None:
-    prove({"evaluate": (evaluate, 90), "predict": (predict, 90), "explain": (explain, 90), "convert": (convert, 120)})
+    run_checks(
+        {
+            "evaluate": (compare_evaluation, 90),
+            "predict": (compare_predictions, 90),
+            "explain": (compare_heat_maps, 90),
+            "convert": (check_conversion, 120),
+        }
+    )
 
 
 if __name__ == "__main__":

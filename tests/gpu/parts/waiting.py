@@ -6,29 +6,29 @@ from functools import partial
 from importlib.util import find_spec
 
 from engine.contract.events import StepMetrics
-from tests.gpu.hooks import FIRST, of_libraries, recorded
-from tests.gpu.jobs import NEEDS, TASKS, job_of
-from tests.gpu.proof import CheckContext, Skipped, prove
+from tests.gpu.hooks import FIRST, is_caused_by_library, read_record
+from tests.gpu.jobs import NEEDS, TASKS, make_job
+from tests.gpu.proof import CheckContext, Skipped, run_checks
 
 BATCH = 4
 WATCHED = 20
 """Number of steps per task whose waits are counted."""
 
 
-def waits(proof: CheckContext, *, task: str) -> None:
+def report_waits(proof: CheckContext, *, task: str) -> None:
     """Train for the watched steps, and report the lines of code that waited for the GPU."""
     missing = [package for package in NEEDS.get(task, ()) if find_spec(package) is None]
     if missing:
         raise Skipped(f"{' and '.join(missing)} not installed")
     steps = 3 if proof.rehearsing else FIRST - 1 + WATCHED
-    job = job_of(task, proof.folder, proof.gpu, train=steps * BATCH, batch=BATCH)
-    group = proof.run(job, every_step=False, prepare="tests.gpu.hooks:count_waits")
-    places: dict[str, int] = recorded(group.folder)
+    job = make_job(task, proof.folder, proof.gpu, train=steps * BATCH, batch=BATCH)
+    group = proof.run(job, every_step=False, prepare="tests.gpu.hooks:record_waits")
+    places: dict[str, int] = read_record(group.folder)
     step = group.of(StepMetrics)[-1].step
     proof.claim(f"{task}: trains on the device", step >= steps - 1, f"{step} steps")
     if proof.rehearsing:
         raise Skipped(f"{task}: waits are counted on GPUs only")
-    local_calls = {place: count for place, count in places.items() if not of_libraries(place, task)}
+    local_calls = {place: count for place, count in places.items() if not is_caused_by_library(place, task)}
     text = "; ".join(
         f"{count} times in {place}" for place, count in sorted(local_calls.items(), key=lambda item: -item[1])[:5]
     )
@@ -44,7 +44,7 @@ def waits(proof: CheckContext, *, task: str) -> None:
 
 
 def main() -> None:
-    prove({task: (partial(waits, task=task), 75) for task in TASKS})
+    run_checks({task: (partial(report_waits, task=task), 75) for task in TASKS})
 
 
 if __name__ == "__main__":
