@@ -39,7 +39,7 @@ _ADVICE_HEIGHT = 44
 
 
 class NextSteps(QWidget):
-    """Two rows of buttons for a run that has ended. Those that use the model are hidden without a checkpoint.
+    """Two rows of buttons for a run that has ended. Buttons that use the model are hidden if it has no checkpoint.
 
     Signals:
         trial_requested(): the user wants to run the model on an image.
@@ -97,7 +97,7 @@ class NextSteps(QWidget):
 
 
 def describe_worst_class(data: RunData) -> str:
-    """Return a phrase about the class with the lowest metric at the best epoch, or at the last one while it is unknown.
+    """Describe the class with the lowest metric at the best epoch, or at the last epoch if the best one is unknown.
 
     Returns "" if no class is worse than the others, or if the metrics are unknown.
     """
@@ -129,7 +129,7 @@ def _make_loading_code(run: RunFolder, data: RunData) -> str:
 
 
 def _create_icon_button(icon: str, name: str, tip: str) -> QToolButton:
-    """Create a button with an icon, which is described by its name and the tip."""
+    """Create a button with an icon and an accessible name. `tip` is its tool tip and its accessible description."""
     button = tool_button(icon=icons.icon(icon, "text"), style="flat", name=name, description=tip, tip=tip)
     button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
     return button

@@ -179,7 +179,7 @@ class BestMetric(NamedTuple):
 
 
 def best_metric(data: RunData) -> BestMetric:
-    """Return the best value of the metric that selects the best checkpoint, or a dash without validations."""
+    """Return the best value of the metric that selects the best checkpoint, or a dash before the first validation."""
     name = _main_metric(data)
     if not name:
         return BestMetric("–", "")

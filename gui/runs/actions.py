@@ -155,7 +155,7 @@ class DeletingBar(TrashBar):
             )
             folders = [Path(run.folder) for run in self._runs]
             active = len(runs) - len(self._runs)
-            self.work(
+            self.call_in_background(
                 lambda: sum(map(measure_folder, folders), FolderSize()), lambda usage: self._confirm(usage, active)
             )
         else:

@@ -314,7 +314,7 @@ class RunSession(QObject):
     # From the supervisor
 
     def _receive_from(self, connection: RunConnection) -> None:
-        """Follow the run by the messages of its supervisor. Send a pause or stop again that it hasn't logged."""
+        """Follow the run by the messages of its supervisor, and repeat a request to pause or stop that isn't in the log."""
         self._set_stage(Stage.LIVE)
         self._live.open(connection)
         self._retry_ms = _FIRST_RETRY_MS

@@ -39,7 +39,7 @@ class Settings:
         return load_job(self.job_file)[0] if self.job_file.is_file() else None
 
     def remember_job(self, job: Job) -> None:
-        """Save `job` for the next start. Raises OSError if the home can't be written."""
+        """Save `job` for the next start. Raises OSError if Footplate's folder can't be written."""
         paths.make_folder(self._folder)
         save_job(job, self.job_file)
 
@@ -53,7 +53,7 @@ class Settings:
         return value if isinstance(value, bool) else default
 
     def text(self, key: str, default: str = "") -> str:
-        """Return the text saved under `key`."""
+        """Return the text saved under `key`, or `default` if there is none."""
         value = self._read().get(key)
         return value if isinstance(value, str) else default
 
@@ -68,7 +68,7 @@ class Settings:
             self._write(values)
 
     def set(self, key: str, value: QByteArray | bool | float | str) -> None:
-        """Save `value` under `key` if the home is writable. Values that other windows have saved are preserved."""
+        """Save `value` under `key` if Footplate's folder is writable. Values that other windows have saved are preserved."""
         plain = value.toBase64().toStdString() if isinstance(value, QByteArray) else value
         self._write(self._read() | {key: plain})
 

@@ -13,7 +13,7 @@ from gui.widgets.run_drag import is_of_runs
 
 
 class FileDropTarget(QLabel):
-    """Notice that makes a widget accept files from a file manager, and covers it while they are dragged over it.
+    """Label that lets a widget accept dropped files. It covers the widget while files are dragged over it.
 
     Signals:
         dropped(list[str]): the user has dropped these local files or folders.
@@ -22,7 +22,7 @@ class FileDropTarget(QLabel):
     dropped = Signal(list)
 
     def __init__(self, covered: QWidget, text: str, accepts: Callable[[list[str]], bool] = lambda _paths: True) -> None:
-        """Create the hidden notice. `accepts` returns True if the widget accepts files with these paths."""
+        """Create the hidden label with a `text`. `accepts` returns True if `covered` accepts files with these paths."""
         super().__init__(text, covered, alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
         styled(self, "drop")
         self._covered, self._accepts = covered, accepts
@@ -32,7 +32,7 @@ class FileDropTarget(QLabel):
         self.hide()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Accept files that are dragged over the widget, and emit `dropped` afterwards."""
+        """Accept files that are dragged over the widget, and emit `dropped` when they are dropped."""
         if event.type() in (QEvent.Type.DragLeave, QEvent.Type.Drop):
             self.hide()
         if not isinstance(event, QDropEvent) or event.type() not in (QEvent.Type.DragEnter, QEvent.Type.Drop):

@@ -33,7 +33,8 @@ from gui.widgets.layouts import hbox
 class ComboBox(QComboBox):
     """Combo box that the wheel changes only while it has the focus.
 
-    Long titles are elided in the box and shown in full in its list. A list at the edge of the screen ends between rows.
+    Long titles are elided in the box and shown in full in its list. If the screen limits the height of the list, the
+    list shows complete rows only.
     """
 
     def showPopup(self) -> None:

@@ -50,13 +50,13 @@ class TrashBar(QuestionBar):
             return
         self.show_note(tr("Moving {title} to the trash…").format(title=title))
         self.no.setFocus()
-        self.work(partial(_call_for_each, trash, items), partial(self._on_moved, title, len(items)))
+        self.call_in_background(partial(_call_for_each, trash, items), partial(self._on_moved, title, len(items)))
 
     def undo(self) -> None:
         """Move back the items that were moved last, even if the bar has been closed."""
         if not self.is_busy and self._trashed:
             self.show_note(tr("Putting back…"))
-            self.work(partial(_call_for_each, put_back, self._trashed), self._on_restored)
+            self.call_in_background(partial(_call_for_each, put_back, self._trashed), self._on_restored)
 
     def accept(self) -> None:
         """Do what the left button offers, which is to undo the last move. Subclasses may offer other actions."""
@@ -71,7 +71,7 @@ class TrashBar(QuestionBar):
         if self._work is not None:
             self._work.finish()
 
-    def work(self, function: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    def call_in_background(self, function: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Call `function` on a worker thread, then `done`. No other move can start in the meantime."""
 
         def on_done(result: Any) -> None:

@@ -110,7 +110,7 @@ class ClassModel(QAbstractTableModel):
         row, column = index.row(), index.column()
         value = self.value(row, column) if column else float(row)
         if role == Qt.ItemDataRole.DisplayRole:
-            return self._text(column, value) if column else self.names[row]
+            return self._format_value(column, value) if column else self.names[row]
         unknown = tr("This class isn't in the split and was never predicted")
         interval = self.interval(row, column)
         low_high = [localized(100 * bound, 1) for bound in interval or ()]
@@ -121,11 +121,11 @@ class ClassModel(QAbstractTableModel):
             INTERVAL: interval,
             Qt.ItemDataRole.TextAlignmentRole: RIGHT if column else LEFT,
             Qt.ItemDataRole.ToolTipRole: unknown if math.isnan(value) else bounds,
-            Qt.ItemDataRole.AccessibleTextRole: f"{self._text(column, value)}, {bounds}" if bounds else None,
+            Qt.ItemDataRole.AccessibleTextRole: f"{self._format_value(column, value)}, {bounds}" if bounds else None,
         }
         return values.get(role)
 
-    def _text(self, column: int, value: float) -> str:
+    def _format_value(self, column: int, value: float) -> str:
         """Format a value: a percentage for fractions, otherwise a number, and a dash for NaN."""
         if math.isnan(value):
             return "–"

@@ -37,7 +37,7 @@ def headline(trace: ScheduleTraced) -> str:
     return f"Bubble {100 * trace.bubble:.0f}% measured, {100 * trace.theory:.0f}% in theory ({details})"
 
 
-def describe(trace: ScheduleTraced, titles: Sequence[str]) -> str:
+def describe_trace(trace: ScheduleTraced, titles: Sequence[str]) -> str:
     """Describe the traced step for screen readers: its time, and the idle time of each rank."""
     parts = [
         tr("{trace}. Step {step} took {span_s}.").format(
@@ -99,7 +99,7 @@ class ScheduleDiagram(QWidget):
         for key, lane_actions in by_lane.items():
             lane_actions.sort(key=lambda action: action.begin_s)
             self._actions_by_lane[key] = ([action.begin_s for action in lane_actions], lane_actions)
-        self.setAccessibleDescription(describe(trace, titles))
+        self.setAccessibleDescription(describe_trace(trace, titles))
         self.setFixedHeight(self.sizeHint().height())
         self.recolor()
 

@@ -140,7 +140,7 @@ def ranks_headline(timed: RanksTimed, titles: Sequence[str]) -> str:
     return f"Rank {timed.straggler}{device} is the slowest: {waiting} {100 * mean_fraction:.0f}% of each step for it"
 
 
-def describe(timed: RanksTimed, titles: Sequence[str]) -> str:
+def describe_rank_times(timed: RanksTimed, titles: Sequence[str]) -> str:
     """Describe the bars for screen readers."""
     ranks = [
         f"{rank_title(rank, titles)}: "
@@ -169,7 +169,7 @@ class RankBars(QWidget):
         if timed is self._timed and titles == self._titles:
             return
         self._timed, self._devices, self._titles = timed, devices, titles
-        text = describe(timed, titles)
+        text = describe_rank_times(timed, titles)
         self.setAccessibleDescription(text)
         self.setToolTip(text.replace(". ", ".\n"))
         self.setFixedHeight(self.sizeHint().height())

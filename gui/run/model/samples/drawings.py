@@ -189,7 +189,7 @@ def short_caption(opened: OpenedEvaluation, row: int) -> tuple[str, str]:
     if samples.true is not None and samples.predicted is not None:
         true, predicted = format_classes(classes, samples.true[row]), format_classes(classes, samples.predicted[row])
         first = true if true == predicted else f"{true} → {predicted}"
-    return first, " · ".join(_figures(opened, row))
+    return first, " · ".join(_describe_figures(opened, row))
 
 
 def full_caption(opened: OpenedEvaluation, row: int, truth: str = "", prediction: str = "") -> str:
@@ -202,11 +202,11 @@ def full_caption(opened: OpenedEvaluation, row: int, truth: str = "", prediction
     for title, text, column in ((tr("Truth"), truth, samples.true), (tr("Prediction"), prediction, samples.predicted)):
         if text or column is not None:
             parts.append(f"{title}: {text or format_classes(classes, column[row] if column is not None else ())}")
-    parts += [f"{number[:1].upper()}{number[1:]}" for number in _figures(opened, row, short=False)]
+    parts += [f"{number[:1].upper()}{number[1:]}" for number in _describe_figures(opened, row, short=False)]
     return " · ".join(parts)
 
 
-def _figures(opened: OpenedEvaluation, row: int, short: bool = True) -> list[str]:
+def _describe_figures(opened: OpenedEvaluation, row: int, short: bool = True) -> list[str]:
     """Describe loss, confidence and correct fraction of a sample. Unknown ones are left out."""
     samples = opened.samples
     parts = []

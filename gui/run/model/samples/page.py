@@ -191,7 +191,10 @@ class SamplesPage(QWidget):
         matching = rank_samples(opened.samples, choice)
         rows = matching[:MAX_SAMPLES].tolist()
         self._list_samples(
-            opened, rows, partial(short_caption, opened), _summary(len(matching), len(rows), len(opened.samples))
+            opened,
+            rows,
+            partial(short_caption, opened),
+            _describe_filter_result(len(matching), len(rows), len(opened.samples)),
         )
 
     def _list_samples(
@@ -226,10 +229,7 @@ class SamplesPage(QWidget):
             self._marks_writer.request()
 
     def _next_marks_to_write(self) -> Callable[[], None] | None:
-        """Return a function that saves the newest marks of an evaluation, or None if all marks are saved.
-
-        Writes must not overtake each other.
-        """
+        """Take the unsaved marks of an evaluation, and return a function that saves them, or None if there are none."""
         if not self._unsaved_marks:
             return None
         saved, rows = self._unsaved_marks.pop(next(iter(self._unsaved_marks)))
@@ -241,7 +241,7 @@ class SamplesPage(QWidget):
         self.message.emit(tr("Couldn't save the marks: {error}.").format(error=describe_error(error)), "warning")
 
     def _update_marks(self) -> None:
-        """Update everything that depends on the marks: thumbnails, save button, and the filter for marked samples."""
+        """Update the thumbnails, the save button and the filter for marked samples after a change of marks."""
         count = len(self.wall.samples.marked)
         self.wall.samples.emit_marks_changed()
         if self._opened is not None:
@@ -288,7 +288,7 @@ class SamplesPage(QWidget):
         )
 
 
-def _summary(found: int, listed: int, total: int) -> str:
+def _describe_filter_result(found: int, listed: int, total: int) -> str:
     """Describe how many of `total` samples match the filter, and whether only some of them are listed."""
     if not found:
         return tr("No samples match.")
