@@ -168,7 +168,7 @@ class _Advice(NamedTuple):
 
 
 class VerdictCard(QFrame):
-    """Card with advice after a run. It is hidden while the run is active, and without advice.
+    """Card with advice after a run. It is hidden while the run is active or if there is no advice.
 
     Signals:
         requested(dict, bool): the user wants to apply these values, by job field. The bool is True if
@@ -212,10 +212,10 @@ class VerdictCard(QFrame):
 
 
 class AdviceView(QWidget):
-    """View of the most important finding about a run: the cause of its failure, its verdict, or its bottleneck.
+    """View of the findings about a run: the cause of its failure, its verdict, and its bottleneck.
 
-    The plots are below it. While a run is active, its height is reserved for a verdict, so that the plots don't move
-    when the run ends.
+    The plots are below this view. While a run is active, the view reserves the height of a verdict, so that the plots
+    don't move when the run ends.
 
     Attributes:
         more: Button that shows the step times below a verdict or a cause.
@@ -245,7 +245,7 @@ class AdviceView(QWidget):
         self._reserve_height()
 
     def show_data(self, data: RunData, status: RunStatus) -> None:
-        """Show the run's cause of failure, its verdict and its bottleneck. Unknown ones are hidden."""
+        """Show the cause of failure, the verdict and the bottleneck of the run, each only if it is known."""
         cause = status.text if status.label in FAILED_LABELS else ""
         self.cause.setText(cause)
         self.cause.setVisible(bool(cause))

@@ -215,7 +215,7 @@ def _describe_restart(data: RunData) -> str:
 
 
 def _warning_text(warnings: RepeatedWarning) -> str:
-    """Return the newest of several warnings with the same id, and their number."""
+    """Return the text of the newest of several warnings with the same code, and their number."""
     more = f" ({warnings.count} times)" if warnings.count > 1 else ""
     return f"{warnings.newest.message.rstrip('.')}{more}"
 

@@ -114,7 +114,7 @@ class RunHero(QWidget):
         theme.set_kind(self.state, self._state_style)
 
     def _show_progress(self, status: RunStatus) -> None:
-        """Show the progress bar while the run works. It is animated while the fraction is unknown."""
+        """Show the progress bar while the run is active and not queued. It is animated while the fraction is unknown."""
         is_working = status.active and status.label != "Waiting"
         self.progress.setVisible(is_working)
         # A range of 0 animates the bar while the length is unknown.
@@ -144,7 +144,7 @@ def _metric_note(metric: BestMetric, status: RunStatus) -> str:
 
 
 def _state_text(status: RunStatus, data: RunData) -> str:
-    """Return the state, with the worst class of a completed run. The cause of a failure is shown elsewhere."""
+    """Return the status of the run, with the worst class if it is completed, and without the cause if it has failed."""
     if status.label in FAILED_LABELS:
         return status.label
     if status.label == "Completed" and status.epochs:

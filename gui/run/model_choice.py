@@ -23,7 +23,7 @@ class CheckpointEditor(ChoiceEditor):
     """Selection of a checkpoint, with the best one first.
 
     Signals:
-        refreshed(): `has_checkpoint` is up to date.
+        refreshed(): the list of checkpoints and `has_checkpoint` have been updated.
 
     Attributes:
         has_checkpoint: True if the run has a checkpoint.

@@ -47,7 +47,7 @@ class RunPage(QWidget):
         setting_requested(str, object): the user wants to set this job field to this value for the next run.
         changes_requested(RunFolder, dict, bool): the user wants to put the run with these values into the form. The
             bool is True if the same run should be trained further.
-        message(str, str): the result of an export, or a run that doesn't respond, with the severity.
+        message(str, str): a sentence about an export or a run that doesn't respond, and its severity.
     """
 
     setting_requested = Signal(str, object)
@@ -191,7 +191,7 @@ class RunPage(QWidget):
             session.request_update()
 
     def scroll_to_top(self) -> None:
-        """Scroll to the plots of loss and utilization, because a run starts."""
+        """Scroll to the plots of loss and utilization."""
         self._scroll.verticalScrollBar().setValue(0)
 
     def show_view(self, view: int) -> None:
@@ -259,7 +259,7 @@ class RunPage(QWidget):
         return self.session.run is not None and all(map(_is_image, paths))
 
     def _update_view_tips(self) -> None:
-        """Name the shortcuts that switch between views, which the user can change, in the tips of the tabs."""
+        """Show the current shortcuts for switching between views in the tool tips of the tabs."""
         keys = " and ".join(
             action.shortcut().toString() for action in self._view_actions if not action.shortcut().isEmpty()
         )

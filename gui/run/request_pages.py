@@ -28,9 +28,9 @@ _MAX_WARNINGS = 5
 
 
 class RequestPages(QStackedWidget):
-    """Stack of pages for one kind of work with a run's model, which executes one request at a time.
+    """Stack of pages for one kind of work with a run's model.
 
-    The work continues if another run is opened.
+    One request is executed at a time. It continues if another run is opened.
 
     Signals:
         done(str): the path of the file with the results for the open run.

@@ -53,14 +53,14 @@ class Column:
     def shorten(self, length: int) -> None:
         """Keep the first `length` values. Existing views still contain the dropped values."""
         if length < self._length:
-            self._renew(len(self._data), length)
+            self._reallocate(len(self._data), length)
 
     def _reserve(self, count: int) -> None:
         needed = self._length + count
         if needed > len(self._data):
-            self._renew(max(needed, 2 * len(self._data)), self._length)
+            self._reallocate(max(needed, 2 * len(self._data)), self._length)
 
-    def _renew(self, reserve: int, length: int) -> None:
+    def _reallocate(self, reserve: int, length: int) -> None:
         """Copy the first `length` values to a new array that has room for `reserve` values."""
         data = np.empty(reserve)
         data[:length] = self._data[:length]

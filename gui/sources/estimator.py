@@ -139,7 +139,7 @@ class Estimator(QObject):
         self.changed.emit()
 
     def _compute(self) -> None:
-        """Estimate the job's memory use, unless this would execute the user's model file."""
+        """Start the child process that computes the job's memory, unless it would execute the user's model file."""
         if self._newest_request is not None and not self._newest_request.job.model_is_file:
             self._process.start(self._newest_request.job)
 

@@ -116,7 +116,7 @@ def _class_indices(classes: Classes) -> Numbers:
 
 @dataclass(frozen=True)
 class ComparableEvaluation:
-    """Evaluation of the same samples with the title of its run, offered for a comparison."""
+    """Evaluation that covers the same samples as another one, and the title of its run."""
 
     saved: SavedEvaluation
     title: str

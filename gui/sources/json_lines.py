@@ -94,7 +94,7 @@ class JsonLinesProcess(QObject):
         return self._process is not None
 
     def run(self, arguments: Sequence[str] = (), stdin: bytes = b"", first: object = None) -> None:
-        """Start the module, and emit `first` as its first progress. If a process is running, cancel it."""
+        """Cancel a running process, start the module with `stdin` as its input, and emit `first` as progress if given."""
         self.cancel()
         self._frames, self._answer = Frames(self._limit), None
         process = QProcess(self)

@@ -192,7 +192,7 @@ class Prefill:
     def values(self, edited: dict[str, Any], hidden: Set[str] = frozenset()) -> dict[str, Any]:
         """Return the job's values, updated with the changeable values in `edited`.
 
-        Values that the form rounds for display stay exact, and `hidden` fields without effect keep their values.
+        Fields in `hidden` that have no effect keep the job's values.
         """
         job_values = self._form_values()
         unchanged = hidden & idle_fields(job_values, load_catalogue()).keys()
@@ -217,7 +217,10 @@ class Prefill:
         return resume_line(self.run.run_id, self.changes(values)) if self.run is not None else ""
 
     def problems(self, values: dict[str, Any], resumable: ResumableRun | None) -> list[Problem]:
-        """Return the problems that prevent resuming with `values`. There are none for a new run or an unknown state."""
+        """Return the problems that prevent resuming with `values`.
+
+        Returns an empty list for a new run, or if `resumable` is None because the state of the run is unknown.
+        """
         if self.run is None or resumable is None:
             return []
         from engine.runs.resume import changed_job

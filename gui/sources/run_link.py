@@ -127,5 +127,5 @@ class RunCommands(QObject):
 
 
 def _send_to_supervisor(run: RunFolder, command: Command) -> str:
-    """Send `command` to the run's supervisor. Return a message if it doesn't answer. Raises NotRunning, OSError."""
+    """Send `command` to the run's supervisor. Return "", or a message if it doesn't answer. Raises NotRunning, OSError."""
     return "" if send(run, command) else describe_silence(run)

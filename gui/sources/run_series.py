@@ -107,7 +107,7 @@ class ValidationDetails:
 
     def add_classes(self, event: ClassMeasures) -> None:
         """Append class metrics as arrays, which need far less memory than tuples."""
-        _cut_after(self.classes, event.step - 1)
+        _cut_after(self.classes, event.step - 1)  # a validation may be logged twice
         measures: dict[str, Floats] = {title: np.array(values, np.float64) for title, values in event.measures.items()}
         width = max(map(len, event.confusion), default=0)
         is_square = width > 0 and all(len(row) == width for row in event.confusion)
@@ -155,7 +155,7 @@ _SAMPLE_FIELDS = ("utilization_percent", "memory_used_bytes", "power_w", "temper
 
 
 def _cut(steps: Column, step: int, columns: Sequence[Column]) -> bool:
-    """Remove the values after `step` from all `columns`, given the column `steps`. Return False if there are none."""
+    """Remove the values after `step` from all `columns`, whose steps are `steps`. Return False if there are none."""
     remaining = int(np.searchsorted(steps.values, step, side="right"))
     if remaining == len(steps):
         return False
@@ -165,7 +165,7 @@ def _cut(steps: Column, step: int, columns: Sequence[Column]) -> bool:
 
 
 def _cut_after(entries: list[ClassMetrics] | list[Predicted], step: int) -> bool:
-    """Remove the entries after `step`. Return False if there are none. A validation may be logged twice."""
+    """Remove all entries after `step`. Return False if there are none."""
     previous_length = len(entries)
     while entries and entries[-1].step > step:
         entries.pop()

@@ -366,7 +366,7 @@ class RunSession(QObject):
             self._poll_timer.start(_USERS_MS)
 
     def _on_rejected(self, reason: str) -> None:
-        """Follow the run by its log, for this `reason`, until the supervisor accepts this client."""
+        """Show the `reason` of the rejection, and follow the run by its log until the supervisor accepts this client."""
         self._facts.rejection = reason
         self._live.close()
         self._set_stage(Stage.RETRYING)

@@ -114,7 +114,7 @@ def status_of(
 ) -> RunStatus:
     """Derive the status from the state, the events and the pending request.
 
-    `queued` describes the devices that a waiting run waits for, and `interrupted` the cause of an interruption.
+    `queued` describes the queue position of a waiting run, and `interrupted` the cause of an interruption.
     """
     label = _label(data, state, requested)
     step = data.step or None

@@ -34,7 +34,7 @@ _WIDEST_NUMBER = "100.0%"
 
 
 def class_names(classes: Sequence[str], count: int) -> list[str]:
-    """Return `count` names: those in `classes`, then generated ones."""
+    """Return the names of `count` classes. Names that are missing in `classes` are generated, such as "class 3"."""
     more = count - len(classes)
     return [*classes[:count], *(["none of them"] if more == 1 else [f"class {len(classes) + n}" for n in range(more)])]
 
@@ -156,7 +156,7 @@ class ClassTable(RowView):
         if self.model_.titles != titles_before and self.model_.titles:
             self._fit_columns()
 
-    def chosen(self) -> int | None:
+    def selected_class(self) -> int | None:
         """Return the index of the selected class, or None if no class is selected."""
         rows = self.selectionModel().selectedRows()
         return self.rows.mapToSource(rows[0]).row() if rows else None
@@ -164,7 +164,7 @@ class ClassTable(RowView):
     def choose(self, number: int) -> None:
         """Select the class with index `number` if it is listed."""
         index = self.rows.mapFromSource(self.model_.index(number, 0))
-        if index.isValid() and self.chosen() != number:
+        if index.isValid() and self.selected_class() != number:
             self.setCurrentIndex(index)
             self.scrollTo(index)
 

@@ -149,7 +149,7 @@ class ClassMetricsView(QWidget):
 
     def _on_class_chosen(self, chosen: QItemSelection, _before: QItemSelection) -> None:
         """Select the cell of the correct predictions of the class that was selected in the table."""
-        position = self.table.chosen()
+        position = self.table.selected_class()
         if chosen.isEmpty() or position is None:
             return
         if self.matrix.cell is None or self.matrix.cell[0] != position:

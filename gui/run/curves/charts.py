@@ -166,7 +166,7 @@ class RunCharts(QWidget):
 
 
 def _percentage_metrics(data: RunData) -> dict[str, str]:
-    """Return titles of the first metrics in percent, by id.
+    """Return the titles of the metrics in percent, by id, at most one per line color.
 
     If the task is unknown or defined in a Python file, these are metrics with values in [0, 1].
     """

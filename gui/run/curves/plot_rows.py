@@ -35,7 +35,7 @@ _SETTING = "run_plots"
 
 
 class PlotRows(QWidget):
-    """Plots in rows. The first plot is tall and has its own row. The others are in rows of two, or of three if wide.
+    """Plots in rows. The first plot is tall and has its own row. The others are in rows of two, or of three if there is space.
 
     Signals:
         enlarge_requested(str): the user wants to enlarge the plot with this name.
@@ -85,7 +85,7 @@ class PlotRows(QWidget):
         return self.plots[name]
 
     def put_plot_back(self) -> None:
-        """Show a plot that `take_plot` has detached in its row again, and focus it."""
+        """Return the plot that `take_plot` has detached to its row, and focus it."""
         enlarged, self._enlarged = self._enlarged, ""
         self._rows = []
         self._arrange()
@@ -93,7 +93,7 @@ class PlotRows(QWidget):
             self.plots[enlarged].setFocus()
 
     def set_visible_height(self, pixels: int) -> None:
-        """Set the height that is visible without scrolling. The second row must be visible, too."""
+        """Set the visible height in pixels, and fit the first row so that the second row is visible without scrolling."""
         self._visible_height = pixels
         self._set_heights()
 
@@ -115,7 +115,7 @@ class PlotRows(QWidget):
             super().keyPressEvent(event)
 
     def _arrange(self) -> None:
-        """Distribute the visible plots over rows, if the rows change. The first plot gets a tall row of its own."""
+        """Recreate the rows from the visible plots, unless they are unchanged. The first plot gets a tall row of its own."""
         visible = [name for name in self.order if name in self.chosen and name not in self._empty]
         step = 3 if self.width() >= theme.scale_pixels(_WIDE) else 2
         rows = (

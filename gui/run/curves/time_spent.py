@@ -178,9 +178,9 @@ def describe_time(spent: TimeSpent) -> str:
 
 
 class TimeBar(QWidget):
-    """Bar with a segment for each part of a step, which has a pattern in addition to its color.
+    """Bar with a segment for each part of a step. Segments differ in color and pattern.
 
-    Parts that have occurred once remain in the legend, so that it doesn't move.
+    Parts that have occurred once remain in the legend, so that its entries don't move.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:

@@ -47,7 +47,7 @@ class ClassesPage(QWidget):
         self.figures.matrix.setToolTip(tr("Click a cell or press Enter to show its samples"))
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:
-        """Show the class metrics of an evaluation. The threshold, if there are confidences, starts at 0."""
+        """Show the class metrics of an evaluation, and set the confidence threshold to 0."""
         self._opened = opened
         self.figures.reset()
         self.threshold.setVisible(confusion_at(opened.samples, 0, 0.0) is not None)

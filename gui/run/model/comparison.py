@@ -219,7 +219,7 @@ def _format_difference(value: float | None, percent: bool) -> str:
 
 
 def _describe_verdict(differences: Sequence[Difference]) -> str:
-    """Describe the metrics that are significantly better or worse. Their intervals exclude zero."""
+    """Name the metrics that are better or worse. A difference is significant if its interval excludes 0."""
     better: list[str] = []
     worse: list[str] = []
     for each in differences:

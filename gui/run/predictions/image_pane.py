@@ -96,7 +96,7 @@ class Zoom(QObject):
 
     @property
     def is_changed(self) -> bool:
-        """Return True if the images aren't shown in full, or point clouds not from their initial direction."""
+        """True if the images are magnified, or if the direction of view has changed."""
         return self.factor > 1 or self.direction != Direction()
 
     def set_direction(self, direction: Direction) -> None:

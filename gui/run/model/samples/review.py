@@ -231,7 +231,7 @@ MARKS_FILE = "marked.json"
 
 
 def read_marks(saved: SavedEvaluation) -> set[int]:
-    """Return the numbers of the marked samples, or an empty set if the file is missing or damaged."""
+    """Return the rows of the marked samples, or an empty set if the file is missing or damaged."""
     try:
         return set(msgspec.json.decode(read_file(saved.folder / MARKS_FILE, MAX_RESULT_BYTES), type=list[int]))
     except (OSError, *NOT_DECODED):
@@ -239,7 +239,7 @@ def read_marks(saved: SavedEvaluation) -> set[int]:
 
 
 def write_marks(saved: SavedEvaluation, marked: Sequence[int]) -> None:
-    """Save the numbers of the marked samples. Raises OSError."""
+    """Save the rows of the marked samples. Raises OSError."""
     paths.write_atomically(saved.folder / MARKS_FILE, msgspec.json.encode(sorted(marked)))
 
 

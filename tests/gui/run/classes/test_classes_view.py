@@ -74,7 +74,7 @@ def test_class_table_sorts_unknown_last(view: ClassesView) -> None:
     ]
     assert view.content.headline.text().endswith(": ash 40.0%, birch 80.0%")
     table.choose(0)
-    assert (table.chosen(), table.currentIndex().row()) == (0, 1)
+    assert (table.selected_class(), table.currentIndex().row()) == (0, 1)
 
 
 def test_class_model_is_consistent(view: ClassesView, qtbot: QtBot) -> None:
@@ -128,7 +128,7 @@ def test_matrix_describes_cell_chosen_by_keys(view: ClassesView, qtbot: QtBot) -
     qtbot.keyClick(view.content.matrix, Qt.Key.Key_Down)
     assert view.content.matrix.cell == (1, 0)
     assert view.content.cell.text() == "Of 10 birch, 1 (10.0%) were predicted as ash."
-    assert view.content.table.chosen() == 1
+    assert view.content.table.selected_class() == 1
     assert view.content.matrix.accessibleDescription() == view.content.cell.text()
 
 
@@ -263,7 +263,7 @@ def test_class_table_filters_many_classes(view: ClassesView) -> None:
     view.content.filter.setText("kind 3")
     assert len(table_texts(view.content.table)) == 11
     view.content.table.choose(39)
-    assert view.content.table.chosen() == 39
+    assert view.content.table.selected_class() == 39
     view.reset()
     assert view.content.filter.text() == ""
     for count in (12, 11):
