@@ -73,15 +73,15 @@ CHOICES = {
 """Titles for choices of job fields. Other values are their own titles."""
 
 EMPTY = {
-    "image_size": "model default",
+    "image_size": tr("model default"),
     "stages_per_device": "two",
     "clip_norm": "no limit",
     "ema_decay": "none",
-    "patience": "trains all epochs",
-    "progressive_from": "one size throughout",
-    "dropout": "model default",
-    "stochastic_depth": "model default",
-    "ignore_value": "as found in the folder",
+    "patience": tr("trains all epochs"),
+    "progressive_from": tr("one size throughout"),
+    "dropout": tr("model default"),
+    "stochastic_depth": tr("model default"),
+    "ignore_value": tr("as found in the folder"),
 }
 """Titles for empty fields whose meaning isn't "automatic"."""
 
@@ -90,7 +90,7 @@ PATHS = ("dataset", "resume_from", "weights_file")
 MAX_UNREAD = 3
 _DOING = {
     "starting": "starting",
-    "fetching": "fetching its weights",
+    "fetching": tr("fetching its weights"),
     "preparing": "preparing",
     "training": "training",
     "validating": "validating",

@@ -13,8 +13,8 @@ from gui.titles import CHOICES, changes_words, devices_words, strategy_title
 from gui.translation import tr
 
 STATES: dict[State, str] = {
-    "waiting": "not tried",
-    "trying": "running…",
+    "waiting": tr("not tried"),
+    "trying": tr("running…"),
     "measured": "",
     "slower": "slower",
     "too_large": "doesn't fit",

@@ -105,7 +105,7 @@ KINDS: dict[KindId, Kind] = {
             _COOLING, "warning", Rule(kind="temperature", for_s=10),
             Threshold(
                 "°C", lambda gpu: gpu.temperature_c, 20, 130, 3,
-                device_limit=lambda gpu: gpu.slowdown_c, device_limit_name="the GPU's slowdown temperature",
+                device_limit=lambda gpu: gpu.slowdown_c, device_limit_name=tr("the GPU's slowdown temperature"),
             ),
         ),
         Kind(
@@ -114,7 +114,7 @@ KINDS: dict[KindId, Kind] = {
             _COOLING, "warning", Rule(kind="memory_temperature", for_s=10),
             Threshold(
                 "°C", lambda gpu: gpu.memory_temperature_c, 20, 130, 3,
-                device_limit=lambda gpu: gpu.memory_max_c, device_limit_name="the GPU's highest temperature",
+                device_limit=lambda gpu: gpu.memory_max_c, device_limit_name=tr("the GPU's highest temperature"),
             ),
         ),
         Kind(
@@ -137,7 +137,7 @@ KINDS: dict[KindId, Kind] = {
             "warning", Rule(kind="power", on=False, for_s=60, notify=False),
             Threshold(
                 "W", lambda gpu: gpu.power_w, 1, 5000, 5,
-                device_limit=lambda gpu: gpu.power_limit_w, device_limit_name="the GPU's power limit",
+                device_limit=lambda gpu: gpu.power_limit_w, device_limit_name=tr("the GPU's power limit"),
             ),
         ),
         Kind(
@@ -148,7 +148,7 @@ KINDS: dict[KindId, Kind] = {
             Threshold("%", lambda gpu: gpu.utilization_percent, 1, 100, 5, below=True),
         ),
         Kind(
-            "xid", "Xid error",
+            "xid", tr("Xid error"),
             tr("The driver reported an error of the GPU or of a program on it, as a numbered Xid."),
             tr("See what the number means and what to do: docs.nvidia.com/deploy/xid-errors."),
             "error", Rule(kind="xid"), event=True,
@@ -223,7 +223,7 @@ def summary(rule: Rule) -> str:
         parts.append(f"{comparison} {limit}")
     if rule.for_s > 0:
         parts.append(f"for {duration_words(rule.for_s)}")
-    text = " ".join(parts) or "as soon as it happens"
+    text = " ".join(parts) or tr("as soon as it happens")
     if rule.devices is not None and kind.id != "not_answering":
         text += f" · {counted(len(rule.devices), 'device')} only"
     return text if rule.notify or not rule.on else f"{text} · no notification"

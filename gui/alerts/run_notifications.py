@@ -112,7 +112,7 @@ class RunNotifications(QWidget):
 def describe_settings(settings: NoticeSettings) -> str:
     """Describe the events that cause notifications, and the channels that deliver them."""
     events = [kind.title for name, kind in KINDS.items() if getattr(settings, name)]
-    channels = [*(["on the desktop"] if settings.desktop else []), *(["by a command"] if settings.command else [])]
+    channels = [*([tr("on the desktop")] if settings.desktop else []), *(["by a command"] if settings.command else [])]
     if not events or not channels:
         return tr("Notifications about runs are off.")
     shortest = f", in runs of at least {significant(settings.least_minutes)} min" if settings.least_minutes else ""

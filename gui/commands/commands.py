@@ -316,18 +316,18 @@ class Menus:
 
     def __init__(self, window: QMainWindow, acts: Actions) -> None:
         self._window = window
-        file = self._menu("&File", acts.menu_groups("file"))
+        file = self._menu(tr("&File"), acts.menu_groups("file"))
         self.datasets = self._submenu(tr("Recent &datasets"), file, before=acts.open_job)
         self.runs = self._submenu(tr("Recent &runs"), file, before=acts.quit)
-        run = self._menu("&Run", acts.menu_groups("run"))
+        run = self._menu(tr("&Run"), acts.menu_groups("run"))
         run.addSeparator()
         self.selected = self._submenu(tr("&Selected runs"), run)
         self.selected.setEnabled(False)
-        view = self._menu("&View", acts.menu_groups("view"))
-        for title, name in (("&Theme", "theme"), (tr("Te&xt size"), "text")):
+        view = self._menu(tr("&View"), acts.menu_groups("view"))
+        for title, name in ((tr("&Theme"), "theme"), (tr("Te&xt size"), "text")):
             self._submenu(title, view, before=acts.full_screen).addActions(acts.menu_groups(name)[0])  # one group
-        self.tools = self._menu("&Tools", acts.menu_groups("tools"))
-        self._menu("&Help", acts.menu_groups("help"))
+        self.tools = self._menu(tr("&Tools"), acts.menu_groups("tools"))
+        self._menu(tr("&Help"), acts.menu_groups("help"))
 
     def add_run_commands(self, acts: RunActions) -> None:
         """Add the commands for the runs that are selected in the list of runs."""

@@ -221,7 +221,7 @@ class Palette(QDialog):
         elif len(self.model.matches) == MAX_ENTRIES:
             self.hint.setText(f"Showing the best {window_format.localized(MAX_ENTRIES)}. Keep typing to narrow.")
         else:
-            self.hint.setText("↑↓ Select · Enter Run · Esc Close")
+            self.hint.setText(tr("↑↓ Select · Enter Run · Esc Close"))
 
     def _choose(self, row: int, *, wrap: bool = False) -> None:
         """Select the entry at `row`. A row outside of the list wraps around, or is limited to the list."""

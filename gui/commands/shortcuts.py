@@ -59,9 +59,9 @@ class ShortcutsDialog(QDialog):
         line.setAccessibleName(tr("New keys"))
         line.setPlaceholderText(tr("Press the new keys"))
         self.keys.keySequenceChanged.connect(lambda _keys: self._check())
-        self.assign = _button("&Assign", tr("Assign these keys to the command"), self._assign)
-        self.none = _button("&Remove", tr("Remove the keys of the command"), self._remove)
-        self.reset = _button("&Default", tr("Restore the default keys of the command"), self._reset)
+        self.assign = _button(tr("&Assign"), tr("Assign these keys to the command"), self._assign)
+        self.none = _button(tr("&Remove"), tr("Remove the keys of the command"), self._remove)
+        self.reset = _button(tr("&Default"), tr("Restore the default keys of the command"), self._reset)
         self.reset_all = _button(tr("Reset a&ll"), tr("Restore the default keys of every command"), self._reset_all)
         self.problem = ProblemLabel()
         self._lay_out()
@@ -84,7 +84,7 @@ class ShortcutsDialog(QDialog):
                 self.table.setCurrentCell(row, 0)
 
     def _lay_out(self) -> None:
-        label = QLabel("&Keys")
+        label = QLabel(tr("&Keys"))
         label.setBuddy(self.keys)
         row = hbox(label, (self.keys, 1), self.assign, self.none, self.reset, spacing=10)
         hint = muted_label(_STANDARD, word_wrap=True)

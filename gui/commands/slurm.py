@@ -31,16 +31,16 @@ from gui.widgets.layouts import hbox, resize_with_text, vbox
 _KEY = "slurm"
 _SETUP = tr("Lines before the run, as\nmodule load cuda")
 _TEXTS = {
-    "partition": ("&Partition", "site default"),
-    "account": ("&Account", "your default"),
-    "time": (tr("&Time limit"), "partition default, e.g. 8:00:00"),
-    "host": (tr("SLURM's &host (ssh)"), "this machine"),
+    "partition": (tr("&Partition"), tr("site default")),
+    "account": (tr("&Account"), tr("your default")),
+    "time": (tr("&Time limit"), tr("partition default, e.g. 8:00:00")),
+    "host": (tr("SLURM's &host (ssh)"), tr("this machine")),
 }
 """Title of each text field, and the meaning of an empty field."""
 _NUMBERS = {
-    "nodes": ("&Nodes", 1, 1000, ""),
-    "gpus_per_node": (tr("&GPUs per node"), 0, 64, "none (CPU worker)"),
-    "cpus_per_task": (tr("&CPUs per node"), 0, 4096, "site default"),
+    "nodes": (tr("&Nodes"), 1, 1000, ""),
+    "gpus_per_node": (tr("&GPUs per node"), 0, 64, tr("none (CPU worker)")),
+    "cpus_per_task": (tr("&CPUs per node"), 0, 4096, tr("site default")),
 }
 """Title, minimum and maximum of each number field, and the meaning of the minimum."""
 
@@ -69,7 +69,7 @@ class SlurmDialog(QDialog):
         self.script.setAccessibleName(tr("Script"))
         self.problem = ProblemLabel()
         self.discard = push_button(tr("Discard &edits"), self._discard)
-        self.submit = push_button("&Submit", self._submit)
+        self.submit = push_button(tr("&Submit"), self._submit)
         self._lay_out()
         self._restore_options()
         for edit in self.texts.values():
@@ -102,7 +102,7 @@ class SlurmDialog(QDialog):
             self.numbers[name].setRange(minimum, maximum)
             self.numbers[name].setSpecialValueText(special)
             form.addRow(title, self.numbers[name])
-        form.addRow("Set&up", self.setup)
+        form.addRow(tr("Set&up"), self.setup)
         buttons = hbox((self.problem, 1), 0, spacing=10)
         for button in (self.discard, self.submit, cancel := QPushButton(tr("Close"))):
             button.setAutoDefault(False)

@@ -57,7 +57,7 @@ def describe(report: DatasetReport) -> str:
     if report.sizes is not None:
         lines.append(sizes(report.sizes))
     if report.unreadable_count:
-        files = "file is" if report.unreadable_count == 1 else "files are"
+        files = tr("file is") if report.unreadable_count == 1 else tr("files are")
         lines.append(
             f"{localized(report.unreadable_count)} {files} unreadable and skipped: {_unreadable_names(report)}"
         )
@@ -170,7 +170,7 @@ def mask_values(report: DatasetReport) -> str:
         if each in frequent
     ]
     more = [f"and {localized(len(values) - len(lines))} more values"] if len(values) > len(lines) else []
-    return "\n".join(["Values in the masks, with their shares of the pixels", *lines, *more]) if values else ""
+    return "\n".join([tr("Values in the masks, with their shares of the pixels"), *lines, *more]) if values else ""
 
 
 def counts(report: DatasetReport) -> str:

@@ -220,7 +220,7 @@ class DatasetPage(QWidget):
             index = self.version.currentIndex()
             self.version.clear()
             augmented = [f"as augmented in epoch {n}" for n in range(1, epochs + 1)]
-            self.version.addItems(["as they are", *augmented])
+            self.version.addItems([tr("as they are"), *augmented])
             self.version.setCurrentIndex(index if 0 <= index <= epochs else 0)
         for widget in (self._class_label, self.classes):
             widget.setVisible(len(of_classes) > 1)
@@ -310,7 +310,7 @@ class DatasetPage(QWidget):
         titles = {"none": tr("Not augmented"), "light": tr("Cropped from larger images")}
         text = titles.get(job.augmentation.name) or tr("Transforms: {job}").format(job=augmentation.describe(job))
         if not mirrored and job.augmentation.name != "none":
-            text += "; not flipped, as that would change their meaning"
+            text += tr("; not flipped, as that would change their meaning")
         self._show_progress(f"{text}.")
 
     def _show_problems(self, problems: tuple[Problem, ...]) -> None:

@@ -235,7 +235,7 @@ class MachineDevices(QWidget):
         self._cpu.show()
         message = snapshot.nvml.message
         if not message and not gpus:
-            message = _NO_GPU.format(where=self.host or "this machine")
+            message = _NO_GPU.format(where=self.host or tr("this machine"))
         self._message.setText(message)
         self._message.setVisible(bool(message))
         if are_gpus_known:

@@ -158,7 +158,7 @@ class CpuRow(DeviceRow):
         meaning = tr("Worker processes on the CPU; each counts as a device")
         styled(self.workers, name=f"{self._title} workers", tip=meaning, description=meaning)
         self.workers.valueChanged.connect(lambda _number: self.toggled.emit())
-        self._workers_row.setLayout(hbox(field_label("&Workers", self.workers), self.workers, 1))
+        self._workers_row.setLayout(hbox(field_label(tr("&Workers"), self.workers), self.workers, 1))
         layout = self.layout()
         assert layout is not None
         layout.addWidget(self._workers_row)

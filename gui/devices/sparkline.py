@@ -50,7 +50,7 @@ class Sparkline(QWidget):
         """Set the text for screen readers: name, latest value and range."""
         self.setAccessibleName(name)
         finite = self._values[np.isfinite(self._values)]
-        over = f", over {len(self._values)} samples" if len(finite) else ", nothing to show"
+        over = f", over {len(self._values)} samples" if len(finite) else tr(", nothing to show")
         self.setAccessibleDescription(tr("Latest: {latest}{over}").format(latest=latest, over=over))
 
     def paintEvent(self, event: QPaintEvent) -> None:

@@ -127,7 +127,7 @@ def describe_scaled_rate(optimizer: str, rate: float, before: int, size: int) ->
         return ""
     scales_with_root = optimizer in ADAPTIVE
     scaled = rate * (math.sqrt(size / before) if scales_with_root else size / before)
-    rule = "with the square root of the batch size" if scales_with_root else "linearly with the batch size"
+    rule = tr("with the square root of the batch size") if scales_with_root else tr("linearly with the batch size")
     return tr(
         "The learning rate usually scales {how}: {rate} at batch size {before} would become {scaled}. It "
         "stays unchanged unless you change it."
@@ -138,6 +138,8 @@ def _cells(trial: BatchTrial, found: BatchFound) -> tuple[str, ...]:
     """Return the cells of a tested batch size: size, memory, speed, and "fast enough" or "largest" if it is."""
     if not trial.fits:
         return localized(trial.size), "doesn't fit", "–", ""
-    marks = [title for title, size in (("fast enough", found.knee), ("largest", found.largest)) if size == trial.size]
+    marks = [
+        title for title, size in ((tr("fast enough"), found.knee), ("largest", found.largest)) if size == trial.size
+    ]
     memory = size_of(trial.memory_bytes, trial.limit_bytes)
     return localized(trial.size), memory, localized(trial.images_per_second or 0), ", ".join(marks)

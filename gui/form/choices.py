@@ -161,13 +161,13 @@ def strategy_limits(catalogue: Catalogue, devices: Sequence[str], model: str) ->
     entry = catalogue.model(model)
     for strategy in catalogue.strategies:
         if strategy.max_devices is not None and len(devices) > strategy.max_devices:
-            limits[strategy.id] = "one device only"
+            limits[strategy.id] = tr("one device only")
         elif strategy.splits_model and entry is not None and entry.unsplittable_reason:
             limits[strategy.id] = f"{entry.title} can't be split into stages"
         elif strategy.splits_layers and entry is not None and not entry.tensor_parallel:
             limits[strategy.id] = f"{entry.title} can't be split across devices"
         elif not strategy.process_per_device and len(set(map(host_of, devices))) > 1:
-            limits[strategy.id] = "one machine only"
+            limits[strategy.id] = tr("one machine only")
         elif len(devices) < strategy.min_devices:
             limits[strategy.id] = f"needs {strategy.min_devices} devices"
     return limits | device_kind_limits(catalogue, devices)

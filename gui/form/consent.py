@@ -105,7 +105,7 @@ class ConsentBar(QFrame):
         if program.path != self._path:
             return
         self._text.setPlainText(program.text)
-        lines = "1 line is" if program.hidden_lines == 1 else f"{localized(program.hidden_lines)} lines are"
+        lines = tr("1 line is") if program.hidden_lines == 1 else f"{localized(program.hidden_lines)} lines are"
         self._hidden_note.setText(
             f"Only the first {localized(PREVIEW_BYTES)} bytes are shown; {lines} left ({localized(program.hidden_bytes)} bytes). "
             "Read them in an editor before you allow the file."

@@ -69,10 +69,10 @@ def _make_editor(field: Field, catalogue: Catalogue) -> Editor:
         "model": lambda: ModelPicker(catalogue.models),
         "recipe": RecipeEditor,
         "dataset": lambda: PathEditor(
-            "the dataset folder", folder=True, placeholder=tr("Type a path, browse, or drop a folder")
+            tr("the dataset folder"), folder=True, placeholder=tr("Type a path, browse, or drop a folder")
         ),
-        "weights_file": lambda: PathEditor("a weights file", placeholder="none"),
-        "resume_from": lambda: PathEditor("a checkpoint to continue from", placeholder="the beginning"),
+        "weights_file": lambda: PathEditor(tr("a weights file"), placeholder="none"),
+        "resume_from": lambda: PathEditor(tr("a checkpoint to continue from"), placeholder=tr("the beginning")),
         "format": lambda: ChoiceEditor([RECOGNIZE]),
         "split_points": SplitPointsEditor,
         "encoder": lambda: TextEditor("resnet34", catalogue.encoders),

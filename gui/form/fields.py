@@ -102,7 +102,7 @@ class JobFields(QObject):
         """Return the label of the field that a problem is about."""
         if problem.field in FIELDS:
             return FIELDS[problem.field].label
-        return self.options.label(problem.field) or "the run"
+        return self.options.label(problem.field) or tr("the run")
 
     def show_problems(self, problems: Sequence[Problem]) -> None:
         """Show problems next to their fields."""

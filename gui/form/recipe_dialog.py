@@ -53,7 +53,9 @@ class RecipeDialog(QDialog):
         self.buttons.rejected.connect(self.reject)
         self.name.textChanged.connect(lambda _text: self._reset())
         fields = QGridLayout()
-        for row, (text, line) in enumerate((("&Name", self.name), ("&About", self.about))[: 1 if renamed_id else 2]):
+        for row, (text, line) in enumerate(
+            ((tr("&Name"), self.name), (tr("&About"), self.about))[: 1 if renamed_id else 2]
+        ):
             label = QLabel(text)
             label.setBuddy(line)
             fields.addWidget(label, row, 0)

@@ -46,7 +46,7 @@ def queue_message(queued: QueuedRuns, devices: Sequence[str], names: Mapping[str
     others = listed([device_user(run.title, has_ended=run.has_ended) for run in runs], most=_NAMED_RUNS)
     if at_once:
         device_text = listed(
-            "the CPU" if device == CPU else names.get(device) or device_title(device) for device in busy
+            tr("the CPU") if device == CPU else names.get(device) or device_title(device) for device in busy
         )
         return tr("Shares {where} with {others}; sharing slows every run down.").format(
             where=device_text, others=others
@@ -156,7 +156,12 @@ _ICONS: dict[StepState, tuple[str, str]] = {
     "working": ("clock", "accent"),
     "to do": ("info", "muted"),
 }
-_SPOKEN: dict[StepState, str] = {"done": "done", "attention": "needs attention", "working": "working", "to do": "to do"}
+_SPOKEN: dict[StepState, str] = {
+    "done": "done",
+    "attention": tr("needs attention"),
+    "working": "working",
+    "to do": "to do",
+}
 _DATA_FIELDS = {"dataset", *fields_with_trait("report")}
 _DEVICE_FIELDS = {name for name, field in FIELDS.items() if field.group == "parallel"} | {"devices", "strategy"}
 

@@ -35,13 +35,13 @@ class HostDialog(QDialog):
         self.name = styled(QLineEdit(), name=tr("Name of the host"))
         self.name.setPlaceholderText("user@host")
         self.name.returnPressed.connect(self._add)
-        self.add = push_button("&Add", self._add)
+        self.add = push_button(tr("&Add"), self._add)
         self.add.setAutoDefault(False)
         self.problem = caption("", "error")
         self.problem.hide()
         self.name.textChanged.connect(lambda _text: self.problem.hide())
         hint = muted_label(_HINT, word_wrap=True)
-        label = QLabel("&Host")
+        label = QLabel(tr("&Host"))
         label.setBuddy(self.name)
         row = hbox(label, (self.name, 1), self.add, spacing=10)
         self._rows = vbox(1, spacing=10)
@@ -103,7 +103,7 @@ class HostDialog(QDialog):
             if error:
                 text, kind = f"⚠ {error}", "warning"
             elif snapshot is None:
-                text, kind = "connecting…", "muted"
+                text, kind = tr("connecting…"), "muted"
             else:
                 count = len(snapshot.gpus)
                 text, kind = f"connected: {counted(count, 'GPU')}", "muted"

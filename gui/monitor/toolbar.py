@@ -50,7 +50,7 @@ class MonitorToolbar(QWidget):
             self.tabs.addTab(view)
         self.tabs.currentChanged.connect(self._on_tab_changed)
         self.tabs.tabBarClicked.connect(self._on_tab_clicked)
-        self._span_label = muted_label("&Last")
+        self._span_label = muted_label(tr("&Last"))
         self.span = ComboBox()
         theme.scale_with_text(self.span.setMinimumWidth, _SPAN_WIDTH)
         self._span_label.setBuddy(self.span)

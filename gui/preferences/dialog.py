@@ -235,6 +235,6 @@ def _editor(setting: Setting) -> Editor:
             return FloatEditor()
         case "folder":
             return PathEditor(
-                f"the {setting.title[:1].lower()}{setting.title[1:]}", folder=True, placeholder="the default folder"
+                f"the {setting.title[:1].lower()}{setting.title[1:]}", folder=True, placeholder=tr("the default folder")
             )
     return TextEditor("none")

@@ -28,7 +28,7 @@ class LogView(QWidget):
         super().__init__(parent)
         self._line_count = 0  # lines that have been added, or skipped as too old
         self._is_following = True
-        heading = heading_label("&Log")
+        heading = heading_label(tr("&Log"))
         self.text = styled(QPlainTextEdit(readOnly=True), "log", name=tr("Log"))
         self.text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self.text.setMaximumBlockCount(MAX_LINES)

@@ -45,15 +45,15 @@ class RunActions(QObject):
         self.show = self._make("show_run", tr("&Show run"), tr("Open the run on the Train page (Enter)"))
         self.resume = self._make("resume_run", *resume_words(has_checkpoint=True), "Ctrl+R")
         self.change = self._make("change_run", _CHANGE, _CHANGE_TIP, "Ctrl+Shift+R")
-        self.pause = self._make("pause_run", "&Pause", _PAUSE, "Ctrl+Shift+P")
+        self.pause = self._make("pause_run", tr("&Pause"), _PAUSE, "Ctrl+Shift+P")
         self.fork = self._make("fork_run", tr("For&k…"), _FORK, "Ctrl+Shift+K")
         self.compare = self._make(
-            "compare_runs", "&Compare", tr("Compare the selected runs' curves and jobs"), "Ctrl+Shift+C"
+            "compare_runs", tr("&Compare"), tr("Compare the selected runs' curves and jobs"), "Ctrl+Shift+C"
         )
         self.favorite = self._make(
-            "favorite_runs", "&Favorite", tr("Mark the selected runs as favorites"), "Ctrl+D", on=False
+            "favorite_runs", tr("&Favorite"), tr("Mark the selected runs as favorites"), "Ctrl+D", on=False
         )
-        self.rename = self._make("rename_run", "Re&name", tr("Rename the run"), "F2")
+        self.rename = self._make("rename_run", tr("Re&name"), tr("Rename the run"), "F2")
         self.folder = self._make("open_folder", tr("Open f&older"), tr("Open the run's folder in the file manager"))
         trash = tr("Move the selected runs to the trash after a confirmation")
         self.delete = self._make("delete_runs", tr("&Delete…"), trash, tr("Delete"))
@@ -95,7 +95,7 @@ class RunActions(QObject):
         menu.addAction(self.compare)
         menu.addSeparator()
         menu.addActions([self.favorite, self.rename])
-        tags = menu.addMenu("&Tags")
+        tags = menu.addMenu(tr("&Tags"))
         tags.setEnabled(bool(runs))
         for tag in known_tags:
             action = tags.addAction(tag.replace("&", "&&"))
@@ -159,7 +159,7 @@ class DeletingBar(TrashBar):
                 lambda: sum(map(measure_folder, folders), FolderSize()), lambda usage: self._confirm(usage, active)
             )
         else:
-            it, them = ("it is", "it") if len(runs) == 1 else ("they are", "them")
+            it, them = ("it is", "it") if len(runs) == 1 else (tr("they are"), "them")
             self.show_note(
                 tr("Can't delete {runs}: {it} still running. Stop {them} first.").format(
                     runs=_title(runs), it=it, them=them

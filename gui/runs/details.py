@@ -161,7 +161,7 @@ class Details(QWidget):
             buttons.addWidget(bind(QPushButton(), action, offered=True))
         facts, notes = QWidget(), QWidget()
         facts.setLayout(vbox(self._heading, self.state, buttons, (self.facts, 1), spacing=4))
-        tags_label, notes_label = field_label("Ta&gs", self.tags), field_label("&Notes", self.notes)
+        tags_label, notes_label = field_label(tr("Ta&gs"), self.tags), field_label(tr("&Notes"), self.notes)
         notes.setLayout(vbox(tags_label, self.tags, notes_label, self.notes, spacing=4))
         self._halves.setHandleWidth(9)
         self._halves.addWidget(facts)
@@ -332,7 +332,7 @@ def job_lines(details: DetailFields) -> Lines:
 
 def disk_lines(details: DetailFields) -> Lines:
     """Return labeled lines about missing checkpoints, if any, and about the size of the folder."""
-    missing = [] if details.checkpoints else [(tr("Checkpoints"), "none yet")]
+    missing = [] if details.checkpoints else [(tr("Checkpoints"), tr("none yet"))]
     return [*missing, (tr("Folder"), size(details.folder_size.bytes))]
 
 

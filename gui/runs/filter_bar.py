@@ -109,7 +109,7 @@ class FilterBar(QWidget):
     def _lay_out(self) -> None:
         row = FlowLayout(self, spacing=8)
         for widget in (
-            labeled("&Search", self.text),
+            labeled(tr("&Search"), self.text),
             labeled(tr("State"), self.state),
             labeled(tr("Model"), self.model),
             labeled(tr("Strategy"), self.strategy),

@@ -228,7 +228,7 @@ class RunsPage(QWidget):
         """Emit a message about the interrupted runs, if there are any."""
         count = self.interrupted.count
         if count:
-            was, it_was = ("was", "it was") if count == 1 else ("were", "they were")
+            was, it_was = ("was", "it was") if count == 1 else ("were", tr("they were"))
             runs = with_key(tr("Runs"), "runs_page")
             self.message.emit(
                 tr("{count} {was} interrupted. {runs} shows what {it_was} doing and how to resume.").format(

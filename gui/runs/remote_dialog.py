@@ -36,13 +36,13 @@ class RemoteRunsDialog(QDialog):
         styled(self, "panel")
         self._hosts = hosts
         self.host = styled(ComboBox(), name=tr("Host"))
-        self.reload = push_button("&Refresh", self.refresh)
+        self.reload = push_button(tr("&Refresh"), self.refresh)
         self.reload.setAutoDefault(False)
         self.state = styled(QLabel(wordWrap=True), name=tr("State of the request"))
         self.list = styled(QTreeWidget(), name=tr("Runs of the host"))
         self.list.setHeaderLabels([tr("Run"), tr("Model"), tr("State"), tr("Started")])
         self.list.setRootIsDecorated(False)
-        self.open_button = push_button("&Open", self._choose, style="primary")
+        self.open_button = push_button(tr("&Open"), self._choose, style="primary")
         self._lay_out()
         self.host.currentIndexChanged.connect(lambda _index: self.refresh())
         self.list.itemSelectionChanged.connect(self._update_open)
@@ -67,7 +67,7 @@ class RemoteRunsDialog(QDialog):
         )
 
     def _lay_out(self) -> None:
-        label = QLabel("&Host")
+        label = QLabel(tr("&Host"))
         label.setBuddy(self.host)
         top, bottom = hbox(label, (self.host, 1), self.reload), hbox((self.state, 1), self.open_button)
         self.setLayout(vbox(top, (self.list, 1), bottom, spacing=10, margins=(14, 12, 14, 14)))

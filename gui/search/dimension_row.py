@@ -56,7 +56,7 @@ class DimensionRow(LabeledField):
         self.name, self.field = name, field
         self.scale = ChoiceEditor(list(_SCALES))
         self.low, self.high, self.step = TextEditor(), TextEditor(), TextEditor("any")
-        self.listed = TextEditor("values, separated by commas")
+        self.listed = TextEditor(tr("values, separated by commas"))
         self.boxes: dict[Any, QCheckBox] = {}
         self.remove.clicked.connect(self.removed)
         self._add_editors(content)
@@ -221,7 +221,7 @@ _ROWS: tuple[tuple[Field, Callable[[], Editor]], ...] = (
     _int(_field("confirm", tr("Confirm"), _CONFIRM_HELP, "int", 1, minimum=0, maximum=MAX_REPEATS)),
     _int(_field("seed", tr("Sampler seed"), tr("Makes the choice of settings reproducible."), "int", 0, minimum=0, maximum=2**31 - 1)),
     _int(_field("devices_per_trial", tr("Per trial"), tr("Number of devices of each trial."), "int", 1, minimum=1, maximum=1024)),
-    _int(_field("best_epochs", tr("Retrain for"), tr("Epochs of the full training with the best settings."), "int", None, optional=True, minimum=1, maximum=FIELDS["epochs"].maximum), "as long as a trial"),
+    _int(_field("best_epochs", tr("Retrain for"), tr("Epochs of the full training with the best settings."), "int", None, optional=True, minimum=1, maximum=FIELDS["epochs"].maximum), tr("as long as a trial")),
     (_field("keep_checkpoints", tr("Keep all"), tr("Keeps the checkpoints of all trials, not only of the best."), "bool", False), BoolEditor),
 )  # fmt: skip
 

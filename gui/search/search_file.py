@@ -21,6 +21,7 @@ from engine.contract.problems import Problem, errors
 from engine.contract.search import Choices, Search
 from engine.runs.searches import searches_folder
 from engine.system import paths
+from gui.translation import tr
 
 
 def values_of(search: Search) -> dict[str, Any]:
@@ -72,7 +73,7 @@ def read_space(path: Path) -> tuple[dict[str, Any], Job | None, list[Problem]]:
     elif isinstance(source, str):
         job, problems = load_job(path.parent / Path(source).expanduser())
     elif source is not None:
-        problems = [Problem("job", "The job is neither a table nor a path.", 'Write [job], or job = "job.toml".')]
+        problems = [Problem("job", tr("The job is neither a table nor a path."), 'Write [job], or job = "job.toml".')]
     return values, job, problems
 
 
@@ -105,7 +106,7 @@ class ValidationRequest:
             trial_job = self.job.with_fields(devices=devices)
             problems += errors(job_checks.problems(trial_job, catalogue, None, self.report))
             if self.values["name"] in self.taken:
-                problems.append(Problem("name", "There is a search of this name.", "Choose another name."))
+                problems.append(Problem("name", tr("There is a search of this name."), tr("Choose another name.")))
         search, found = validate_search(self.values, self.job, catalogue, report=self.report)
         problems += [problem for problem in found if problem not in problems]
         if search is not None:

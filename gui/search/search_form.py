@@ -356,7 +356,7 @@ class SearchForm(QWidget):
             self.about.setText(text)
         per_trial = max(1, self.rows["devices_per_trial"].value() or 1)
         parallel = len(self._devices) // per_trial
-        trials = f"{counted(parallel, 'trial')} at once" if parallel else "too few for a trial"
+        trials = f"{counted(parallel, 'trial')} at once" if parallel else tr("too few for a trial")
         self.devices.setText(
             tr("Selected under Devices: {devices} ({trials}).").format(
                 devices=devices_text(self._devices, self._device_names), trials=trials

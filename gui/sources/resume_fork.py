@@ -55,7 +55,7 @@ def prefill_to_resume(summary: RunSummary) -> Prefill:
     checkpoint_path = str(checkpoint) if checkpoint is not None else ""
     start = _describe_start(run, checkpoint)
     if summary.state == "completed":
-        schedule_note = " The learning rate's schedule now spans all epochs." if job.schedule.name != "none" else ""
+        schedule_note = tr(" The learning rate's schedule now spans all epochs.") if job.schedule.name != "none" else ""
         return Prefill(
             text=f"Trains {named} further {start}. {_GRAY_FIELDS_NOTE}{schedule_note}",
             job=renamed,
@@ -84,7 +84,7 @@ def prefill_to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Pref
         else next((each for each in checkpoints if each.path == checkpoint), None)
     )
     if chosen is None:
-        reason = f"its {checkpoint.name} is gone" if checkpoint is not None else "it has no checkpoint yet"
+        reason = f"its {checkpoint.name} is gone" if checkpoint is not None else tr("it has no checkpoint yet")
         raise CannotPrefill(f"“{run_title(summary)}” can't be forked: {reason}.")
     changes: dict[str, str] = {"name": summary.name[: _MAX_NAME - len(" fork")] + " fork" if summary.name else ""}
     title = f"“{run_title(summary)}”"
@@ -155,7 +155,7 @@ def _describe_start(run: RunFolder, path: Path | None) -> str:
         return (
             f"from {checkpoint.position_text} ({file})" if checkpoint.position_text else f"from a checkpoint ({file})"
         )
-    return f"from {path}" if path is not None else "from the beginning, since it has no checkpoint"
+    return f"from {path}" if path is not None else tr("from the beginning, since it has no checkpoint")
 
 
 @dataclass(frozen=True)

@@ -290,7 +290,7 @@ class RunData:
                 self._add_line(event, "info", tr("Asked to {replace}").format(replace=event.command.replace("_", " ")))
             case DevicesFree():
                 self.devices_free = event
-                note = "" if event.verified else " (the workers have exited; GPU memory could not be checked)"
+                note = "" if event.verified else tr(" (the workers have exited; GPU memory could not be checked)")
                 self._add_line(event, "info", tr("Devices are free{note}").format(note=note))
             case Verdict():
                 self.verdict = event
@@ -398,4 +398,4 @@ def _describe_waiting(event: Waiting) -> str:
 
 
 def _workers(world_size: int) -> str:
-    return "one worker" if world_size == 1 else f"{world_size} workers"
+    return tr("one worker") if world_size == 1 else f"{world_size} workers"

@@ -21,6 +21,7 @@ from engine.runs.resume import job_to_resume, save_next_job
 from engine.system.format import listed
 from gui.format import format_time_or_date
 from gui.titles import device_user, devices_words, gpu_names, has_ended, title_of
+from gui.translation import tr
 
 PATIENCE_S = 30.0
 """Maximum seconds to wait for a queued run to exit."""
@@ -67,14 +68,14 @@ def _make_position(number: int, ticket: Ticket, users: dict[str, str]) -> QueueP
     last = RunFolder(ticket.folder).last_event()
     others = last.others if isinstance(last, Waiting) else ()
     behind = [users[run_id] for run_id in ticket.behind]
-    released = ("your release",) if ticket.held else ()
+    released = (tr("your release"),) if ticket.held else ()
     return QueuePosition(
         number=number,
         run_id=ticket.run_id,
         folder=ticket.folder,
         name=title_of(RunFolder(ticket.folder)),
         devices=devices_words(ticket.devices),
-        waits_for=", ".join((*released, *behind, *others)) or "its turn",
+        waits_for=", ".join((*released, *behind, *others)) or tr("its turn"),
         since=format_time_or_date(ticket.since),
         held=ticket.held,
     )
@@ -152,9 +153,9 @@ def _describe_devices(devices: Sequence[str], titles: Mapping[str, str]) -> str:
     """Describe the devices that a run waits for, as in "GPU 0–3", "its 2 GPUs" or "the CPU"."""
     gpus = [device for device in dict.fromkeys(devices) if is_gpu(device)]
     if not gpus:
-        return "the CPU"
+        return tr("the CPU")
     if any(gpu not in titles for gpu in gpus):
-        return "its GPU" if len(gpus) == 1 else f"its {len(gpus)} GPUs"
+        return tr("its GPU") if len(gpus) == 1 else f"its {len(gpus)} GPUs"
     return gpu_names([titles[gpu] for gpu in gpus])
 
 

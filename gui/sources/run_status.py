@@ -97,20 +97,20 @@ class RunStatus:
     @property
     def why_no_pause(self) -> str:
         """Reason why the run can't be paused, or "" if it can."""
-        return _NO_PAUSE.get(self.label, "It has ended" if not self.active else "")
+        return _NO_PAUSE.get(self.label, tr("It has ended") if not self.active else "")
 
     @property
     def why_no_stop(self) -> str:
         """Reason why the run can't be stopped, or "" if it can."""
-        return _NO_STOP.get(self.label, "It has ended" if not self.active else "")
+        return _NO_STOP.get(self.label, tr("It has ended") if not self.active else "")
 
 
 def status_of(
     data: RunData,
     state: State,
     requested: EndRequest = "",
-    queued: str = "queued for its devices",
-    interrupted: str = "the run's process exited without reporting an error",
+    queued: str = tr("queued for its devices"),
+    interrupted: str = tr("the run's process exited without reporting an error"),
 ) -> RunStatus:
     """Derive the status from the state, the events and the pending request.
 
@@ -173,7 +173,7 @@ def _label(data: RunData, state: State, requested: EndRequest) -> StatusLabel:
 
 def _describe_status(label: StatusLabel, data: RunData, step: int | None, epochs: int | None, reason: str) -> str:
     """Return the status line for a label. `reason` is the reason for an interruption, or for waiting."""
-    after = f"after {counted(step, 'step')}" if step is not None else "before the first step"
+    after = f"after {counted(step, 'step')}" if step is not None else tr("before the first step")
     texts = {
         "Completed": "Completed" + (f" · {counted(epochs, 'epoch')}" if epochs else "") + _best_text(data),
         "Paused": tr("Paused {after} · {devices}").format(after=after, devices=_devices_text(data)),
@@ -223,9 +223,9 @@ def _describe_restart(data: RunData) -> str:
 def _describe_progress(data: RunData, epochs: int | None) -> str:
     """Describe the progress of a running run: its epoch and phase, or what it does before the first epoch."""
     doing = {
-        "preparing": "preparing the data and the model, and measuring which settings are fastest",
+        "preparing": tr("preparing the data and the model, and measuring which settings are fastest"),
         "validating": "validating",
-        "saving": "retrying to save the last state" if data.unsaved else "saving a checkpoint",
+        "saving": tr("retrying to save the last state") if data.unsaved else "saving a checkpoint",
     }.get(data.phase or "")
     if data.epoch and epochs:
         position = f"epoch {data.epoch} of {epochs}"
@@ -244,7 +244,7 @@ def cause_of(data: RunData) -> str:
         return data.finished.cause
     if data.failure is not None:
         return data.failure.cause
-    return "unknown cause; see the log"
+    return tr("unknown cause; see the log")
 
 
 def first_sentence(text: str) -> str:
@@ -255,8 +255,8 @@ def first_sentence(text: str) -> str:
 def _devices_text(data: RunData) -> str:
     """Return a clause that says if the devices of an ended run are free."""
     if data.devices_free is not None and not data.devices_free.verified:
-        return "the workers have exited"
-    return "devices are free"
+        return tr("the workers have exited")
+    return tr("devices are free")
 
 
 def _best_text(data: RunData) -> str:

@@ -60,7 +60,7 @@ def describe_stage(number: int, stages: Sequence[Stage], split: ModelSplit, titl
     stage = stages[number]
     sent = sent_bytes(stages, number)
     transfer = f", sends {size(sent)} per microbatch" if sent else ""
-    over = " This exceeds its device's memory." if stage.over_memory else ""
+    over = tr(" This exceeds its device's memory.") if stage.over_memory else ""
     return (
         f"Stage {number} on {title}: {format_modules(stage)}, {counted(stage.layers, 'layer')}, "
         f"{format_count(stage.parameters)} parameters, {milliseconds(stage.seconds)} ({format_fraction(stage)}), "

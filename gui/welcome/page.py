@@ -103,7 +103,7 @@ class WelcomePage(QWidget):
             *training_findings(snapshot, installed_torch(), os.environ),
             *memory_findings(snapshot.cpu),
         ]
-        note = "" if self.has_usable_gpu else " It takes a minute or two on the CPU."
+        note = "" if self.has_usable_gpu else tr(" It takes a minute or two on the CPU.")
         self.about_sample.setText(_SAMPLE + note)
         self._show_findings()
 

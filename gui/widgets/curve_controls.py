@@ -62,8 +62,8 @@ class CurveControls(QWidget):
         self.log_scale.toggled.connect(self.log_toggled)
         inside = QWidget()
         flow = FlowLayout(inside, spacing=12, line_spacing=4)
-        flow.addWidget(labeled("&Over", self.axis, spacing=8))
-        flow.addWidget(labeled("S&moothing", self.smoothing, self._weight, spacing=8))
+        flow.addWidget(labeled(tr("&Over"), self.axis, spacing=8))
+        flow.addWidget(labeled(tr("S&moothing"), self.smoothing, self._weight, spacing=8))
         flow.addWidget(self.log_scale)
         self.setLayout(hbox((inside, 1), *((widget, 0, Qt.AlignmentFlag.AlignTop) for widget in after)))
 

@@ -34,6 +34,7 @@ from PySide6.QtWidgets import (
 from engine.contract.problems import Problem
 from engine.system.plain_text import shortened
 from gui.style import icons, theme
+from gui.translation import tr
 from gui.widgets.layouts import FlowLayout, hbox, with_layout
 
 
@@ -237,7 +238,7 @@ class WrappingLabel(QLabel):
             return
         menu = QMenu(self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        copy = QAction("&Copy", menu)
+        copy = QAction(tr("&Copy"), menu)
         copy.triggered.connect(self._copy)
         menu.addAction(copy)
         menu.popup(event.globalPos())

@@ -90,7 +90,7 @@ class TrashBar(QuestionBar):
         moved, messages = outcome  # moved folders, and the errors with the others
         if moved:
             self._trashed, self._title = moved, title if len(moved) == requested else f"{len(moved)} of {title}"
-            trash = "the desktop's trash" if moved[0].desktop else str(moved[0].location.parent)
+            trash = tr("the desktop's trash") if moved[0].desktop else str(moved[0].location.parent)
             messages = [
                 tr("Moved {title} to {trash}. Emptying it frees the disk space.").format(
                     title=self._title, trash=trash

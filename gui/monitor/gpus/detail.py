@@ -112,7 +112,7 @@ class GpuDetail(QWidget):
         self._cards: dict[str, _GroupCard] = {}  # by title of the group
         self._columns = 1  # columns of cards
         self.back = push_button(
-            "‹ All GPUs", self.closed, name=tr("Back to all GPUs"), tip=tr("Back to all GPUs (Escape)")
+            tr("‹ All GPUs"), self.closed, name=tr("Back to all GPUs"), tip=tr("Back to all GPUs (Escape)")
         )
         self.reset = QPushButton(tr("Count energy from now"))
         self.reset.setToolTip(tr("Reset this GPU's energy counter"))
@@ -259,4 +259,4 @@ def _instance_row(instance: WatchedGpu) -> list[str]:
 def _link_row(link: NvLink) -> list[str]:
     version = "" if link.version is None else f"{link.version}"
     rates = ["" if rate is None else throughput(rate) for rate in (link.received_bytes_per_s, link.sent_bytes_per_s)]
-    return [f"{link.link}", "active" if link.active else "not active", version, *rates, link.peer]
+    return [f"{link.link}", "active" if link.active else tr("not active"), version, *rates, link.peer]

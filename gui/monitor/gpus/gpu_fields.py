@@ -370,7 +370,7 @@ def _describe_reserved_memory(gpu: Gpu) -> str:
 
 def _limits(gpu: Gpu) -> str:
     """Describe the temperature limits, as in "It slows down at 87 °C and shuts down at 92 °C."."""
-    limits = (("slows down", gpu.slowdown_c), ("shuts down", gpu.shutdown_c))
+    limits = ((tr("slows down"), gpu.slowdown_c), (tr("shuts down"), gpu.shutdown_c))
     parts = [f"{action} at {limit:.0f} °C" for action, limit in limits if limit is not None]
     return tr("It {parts}.").format(parts=" and ".join(parts)) if parts else ""
 

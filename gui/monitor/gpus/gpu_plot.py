@@ -95,8 +95,8 @@ def temperature_thresholds(
     They have no labels if `labeled` is False.
     """
     named = (
-        ("slows down", slowdown_c, lambda: theme.colors().warning),
-        ("shuts down", shutdown_c, lambda: theme.colors().error),
+        (tr("slows down"), slowdown_c, lambda: theme.colors().warning),
+        (tr("shuts down"), shutdown_c, lambda: theme.colors().error),
     )
     known = [(action, limit, color) for action, limit, color in named if limit is not None]
     return [Threshold(limit, f"{action} {limit:.0f} °C" if labeled else "", color) for action, limit, color in known]

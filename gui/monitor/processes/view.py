@@ -97,7 +97,7 @@ class ProcessesView(QWidget):
         self._reason = styled(ElidedLabel(), "muted")
         copy_tip = tr("Copy the selected rows as a table")
         self.acts = {
-            "copy": Action(self.tree, "copy_processes", "&Copy", copy_tip, "Ctrl+C", context=WITHIN),
+            "copy": Action(self.tree, "copy_processes", tr("&Copy"), copy_tip, "Ctrl+C", context=WITHIN),
             "command": Action(self.tree, "copy_process_command", tr("Copy the command")),
             "end": Action(self.tree, "end_process", tr("&End process…"), "", tr("Delete"), context=WITHIN),
         }

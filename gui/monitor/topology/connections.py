@@ -29,16 +29,16 @@ KINDS: dict[PciPath, Kind] = {
     "SYS": "nodes",
 }
 PATHS: dict[PciPath, str] = {
-    "BOARD": "on one board",
-    "PIX": "through one PCIe switch",
-    "PXB": "through several PCIe switches, without the processor",
-    "PHB": "through the processor's PCIe bridge",
-    "NODE": "through several PCIe bridges of one processor",
-    "SYS": "through the processors and the link between them",
+    "BOARD": tr("on one board"),
+    "PIX": tr("through one PCIe switch"),
+    "PXB": tr("through several PCIe switches, without the processor"),
+    "PHB": tr("through the processor's PCIe bridge"),
+    "NODE": tr("through several PCIe bridges of one processor"),
+    "SYS": tr("through the processors and the link between them"),
 }
 SHORT: dict[PciPath, str] = {
-    "BOARD": "one board",
-    "PIX": "one switch",
+    "BOARD": tr("one board"),
+    "PIX": tr("one switch"),
     "PXB": "switches",
     "PHB": tr("PCIe bridge"),
     "NODE": "processor",
@@ -207,7 +207,7 @@ def _advise_for_groups(connected: ConnectedGpus, groups: Sequence[Sequence[Gpu]]
         (kind(pair) for pair in _connections_between(connected, groups)),
         key=("nvlink", "switch", "bridge", "nodes", "unknown").index,  # from near to far
     )
-    sentences.append(_BETWEEN.get(farthest, "Between groups, data takes an unknown path."))
+    sentences.append(_BETWEEN.get(farthest, tr("Between groups, data takes an unknown path.")))
     sizes = {len(group) for group in groups}
     if len(sizes) == 1:
         sentences.append(

@@ -298,7 +298,7 @@ class Legend(QWidget):
             cross.setAlignment(Qt.AlignmentFlag.AlignCenter)
             self._grid.addWidget(cross, len(entries), 0)
             self._grid.addWidget(
-                muted_label("neither can read the other's memory directly", word_wrap=True), len(entries), 1
+                muted_label(tr("neither can read the other's memory directly"), word_wrap=True), len(entries), 1
             )
         self.recolor()
 
@@ -314,7 +314,7 @@ def _rank(pair: GpuPair) -> tuple[int, int]:
 
 def _meaning(pair: GpuPair) -> str:
     if pair.nvlinks:
-        return "number of NVLinks"
+        return tr("number of NVLinks")
     return connections.PATHS[pair.path] if pair.path is not None else ""
 
 

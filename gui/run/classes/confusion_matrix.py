@@ -104,7 +104,7 @@ class ConfusionMatrix(QWidget):
         true, predicted = self._names[row], self._names[column]
         if not total:
             return tr("No samples of {true}.").format(true=true)
-        outcome = "were predicted correctly" if row == column else f"were predicted as {predicted}"
+        outcome = tr("were predicted correctly") if row == column else f"were predicted as {predicted}"
         return f"Of {localized(total)} {true}, {localized(count)} ({localized(100 * count / total, 1)}%) {outcome}."
 
     def describe_mistake(self) -> str:

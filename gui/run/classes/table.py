@@ -36,7 +36,10 @@ _WIDEST_NUMBER = "100.0%"
 def class_names(classes: Sequence[str], count: int) -> list[str]:
     """Return the names of `count` classes. Names that are missing in `classes` are generated, such as "class 3"."""
     more = count - len(classes)
-    return [*classes[:count], *(["none of them"] if more == 1 else [f"class {len(classes) + n}" for n in range(more)])]
+    return [
+        *classes[:count],
+        *([tr("none of them")] if more == 1 else [f"class {len(classes) + n}" for n in range(more)]),
+    ]
 
 
 class ClassModel(QAbstractTableModel):
@@ -202,7 +205,7 @@ def class_metrics_csv(classes: Sequence[str], figures: ClassMetrics) -> Iterator
 def confusion_csv(classes: Sequence[str], counts: Sequence[Sequence[int]] | np.ndarray) -> Iterator[list[str]]:
     """Yield CSV rows of the confusion matrix: one for each true class, with a column for each predicted class."""
     names = class_names(classes, len(counts))
-    yield ["true class", *names]
+    yield [tr("true class"), *names]
     for name, row in zip(names, counts, strict=True):
         yield [name, *map(str, row)]
 

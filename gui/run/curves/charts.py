@@ -152,8 +152,8 @@ class RunCharts(QWidget):
         """Add the lines of loss, speed and step times, which every run has."""
         self.loss.add_line("train", LineStyle("training", lambda: theme.colors().accent, smooth=True))
         self.loss.add_line("loss", LineStyle("validation", lambda: theme.colors().warning, markers=True))
-        self.speed.add_line("speed", LineStyle("all devices", lambda: theme.colors().accent))
-        self.times.add_line("wait", LineStyle("data wait", lambda: theme.colors().warning))
+        self.speed.add_line("speed", LineStyle(tr("all devices"), lambda: theme.colors().accent))
+        self.times.add_line("wait", LineStyle(tr("data wait"), lambda: theme.colors().warning))
         self.times.add_line("compute", LineStyle("compute", lambda: theme.colors().accent))
         self._set_empty_texts(is_over=False)
 

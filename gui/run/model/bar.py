@@ -201,7 +201,7 @@ SPLITS: tuple[tuple[str, str, str], ...] = (
     ("val", "validation", ""),
     ("test", "test", ""),
     ("train", "training", tr("Show how far the model memorized its training data")),
-    ("all", "all samples", ""),
+    ("all", tr("all samples"), ""),
 )
 INTRODUCTION = tr(
     "Measures the model on a split of its dataset or of another folder, with 95% intervals, and shows its errors."
@@ -225,7 +225,7 @@ class EvaluateForm(QWidget):
         self._run: RunFolder | None = None
         self.heading = heading_label(tr("Evaluate the model"))
         self.checkpoint = CheckpointEditor()
-        self.folder = PathEditor("dataset folder", folder=True, placeholder="the run's dataset")
+        self.folder = PathEditor(tr("dataset folder"), folder=True, placeholder=tr("the run's dataset"))
         self.folder.line.setToolTip(tr("Leave empty for the run's dataset, or drop a folder here"))
         self.split = ChoiceEditor(list(SPLITS))
         self.devices = DevicesEditor(tr("Evaluate"))

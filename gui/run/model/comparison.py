@@ -54,7 +54,7 @@ class ComparisonPage(QWidget):
         self.significance = caption()
         self.show_only_this, self.show_only_other = (
             QPushButton(tr("Show samples that only {who} got right").format(who=evaluation))
-            for evaluation in ("this one", "the other")
+            for evaluation in (tr("this one"), tr("the other"))
         )
         self.problem = ProblemLabel()
         self.stack = QStackedWidget()
@@ -122,8 +122,8 @@ class ComparisonPage(QWidget):
         self._show_significance(comparison.mcnemar)
         # The visible evaluation is the second one of the comparison.
         for button, paths, evaluation in (
-            (self.show_only_this, comparison.only_second, "this one"),
-            (self.show_only_other, comparison.only_first, "the other"),
+            (self.show_only_this, comparison.only_second, tr("this one")),
+            (self.show_only_other, comparison.only_first, tr("the other")),
         ):
             button.setVisible(paths is not None)
             button.setEnabled(bool(paths))
@@ -169,7 +169,7 @@ class ComparisonPage(QWidget):
             return
         is_this = button is self.show_only_this
         paths = (comparison.only_second if is_this else comparison.only_first) or ()
-        evaluation = "this evaluation" if is_this else "the other evaluation"
+        evaluation = tr("this evaluation") if is_this else tr("the other evaluation")
         self.samples_requested.emit(
             frozenset(paths), f"{counted(len(paths), 'sample')} that only {evaluation} got right"
         )

@@ -159,7 +159,7 @@ class UnitPlot(ThemedPlot):
         self._marker.setData([x] if is_known else [], [y] if is_known else [])
 
 
-SPLITS = {"val": "validation", "test": "test", "train": "training", "all": "all samples"}
+SPLITS = {"val": "validation", "test": "test", "train": "training", "all": tr("all samples")}
 
 
 def format_value(value: float | None, percent: bool = True) -> str:
@@ -236,4 +236,4 @@ def format_classes(classes: Sequence[str], indices: Sequence[int], nothing: str 
 
 def _class_name(classes: Sequence[str], index: int) -> str:
     """Return the name of the class at `index`, or "none of them" for an index outside of the list."""
-    return classes[index] if 0 <= index < len(classes) else "none of them"
+    return classes[index] if 0 <= index < len(classes) else tr("none of them")

@@ -70,7 +70,7 @@ def _dragged_files() -> QTemporaryDir:
 def _find_damage(content: bytes) -> str:
     """Describe the damage to a PNG file, or return "" if it is intact."""
     if not content.startswith(_PNG_BEGIN):
-        return "it is not a PNG image"
+        return tr("it is not a PNG image")
     return "" if content.endswith(_PNG_END) else "it is truncated"
 
 

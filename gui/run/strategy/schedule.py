@@ -20,8 +20,8 @@ from gui.translation import tr
 KINDS = {
     "F": "forward",
     "B": "backward",
-    "I": "backward for inputs",
-    "W": "backward for weights",
+    "I": tr("backward for inputs"),
+    "W": tr("backward for weights"),
 }
 LANE, CROWDED_LANE, GAP = 20, 13, 5
 """Heights in pixels of a stage's lane, of a lane among many, and of the gap between ranks."""
@@ -33,7 +33,9 @@ LABEL_PAD, AXIS_HEIGHT, LEGEND_HEIGHT, NUMBER_PAD = 10, 20, 22, 4
 def headline(trace: ScheduleTraced) -> str:
     """Return a headline, as in "Bubble 14% measured, 11% in theory (1F1B, 8 microbatches)"."""
     count = len({action.microbatch for actions in trace.ranks for action in actions})
-    details = f"{SCHEDULES.get(trace.schedule, trace.schedule)}, {count} microbatches" if count > 1 else "whole batches"
+    details = (
+        f"{SCHEDULES.get(trace.schedule, trace.schedule)}, {count} microbatches" if count > 1 else tr("whole batches")
+    )
     return f"Bubble {100 * trace.bubble:.0f}% measured, {100 * trace.theory:.0f}% in theory ({details})"
 
 

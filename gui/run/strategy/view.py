@@ -136,7 +136,7 @@ def ranks_headline(timed: RanksTimed, titles: Sequence[str]) -> str:
     fractions = [times.waiting_s / total for times in others if (total := _total_s(times)) > 0]
     mean_fraction = sum(fractions) / len(fractions) if fractions else 0.0
     device = f" ({titles[timed.straggler]})" if timed.straggler < len(titles) else ""
-    waiting = "the other waits" if len(others) == 1 else "the others wait"
+    waiting = tr("the other waits") if len(others) == 1 else tr("the others wait")
     return f"Rank {timed.straggler}{device} is the slowest: {waiting} {100 * mean_fraction:.0f}% of each step for it"
 
 
@@ -234,7 +234,7 @@ class RankBars(QWidget):
             painter.drawText(QPointF(left + SWATCH + 6, swatch.bottom() - 2), section)
             x += column_widths[index] if column_widths else width + PAD
         if column_widths:
-            painter.drawText(QRectF(0, 0, plot.left(), HEAD - 3), Qt.AlignmentFlag.AlignVCenter, "ms per step")
+            painter.drawText(QRectF(0, 0, plot.left(), HEAD - 3), Qt.AlignmentFlag.AlignVCenter, tr("ms per step"))
 
     def _draw_rank(
         self, painter: QPainter, rank: int, times: RankTimes, plot: QRectF, column_widths: list[int]

@@ -71,11 +71,11 @@ class ConvertForm(QWidget):
         self.checkpoint = CheckpointEditor()
         self.targets = {target: QCheckBox(title) for target, title, _ in _TARGETS}
         self.targets["onnx"].setChecked(True)
-        self.preprocessing = _create_switch("normalizes images itself", is_on=True)
-        self.dynamic_size = _create_switch("accepts any image size")
-        self.int8 = _create_switch("also 8-bit, calibrated on training images")
-        self.packed = _create_switch("pack everything into one zip file")
-        self.out = PathEditor("a folder for the files", folder=True)
+        self.preprocessing = _create_switch(tr("normalizes images itself"), is_on=True)
+        self.dynamic_size = _create_switch(tr("accepts any image size"))
+        self.int8 = _create_switch(tr("also 8-bit, calibrated on training images"))
+        self.packed = _create_switch(tr("pack everything into one zip file"))
+        self.out = PathEditor(tr("a folder for the files"), folder=True)
         self.problems = ProblemLabel()
         self.submit_action = Action(
             self, "convert", tr("Convert"), tr("Write the files and compare them with the model")
@@ -172,7 +172,7 @@ class ConvertForm(QWidget):
             description.setIndent(24)
             formats.addWidget(description)
             formats.addSpacing(6)
-        self.out.line.setPlaceholderText("exports in the run's folder")
+        self.out.line.setPlaceholderText(tr("exports in the run's folder"))
         inside = QWidget()
         theme.scale_with_text(inside.setMaximumWidth, 680)
         form = FormGrid(

@@ -59,12 +59,12 @@ _TITLES: dict[Format, str] = {
     "yolo": tr("YOLO text files"),
     "png": tr("PNG masks"),
     "geotiff": "GeoTIFF",
-    "cloud": "point clouds with classes",
+    "cloud": tr("point clouds with classes"),
     "json": tr("JSON lines"),
     "npy": tr("NumPy arrays"),
 }
 _TILES = (
-    ("", "whole images", tr("As in training")),
+    ("", tr("whole images"), tr("As in training")),
     ("auto", "in tiles", tr("Large images, tile by tile at full resolution")),
 )
 _VISIBLE_ROWS = 5
@@ -102,14 +102,14 @@ class PredictForm(QWidget):
         )
         self.checkpoint = CheckpointEditor()
         self.devices = DevicesEditor(tr("Predict"))
-        self.format = ChoiceEditor([(_DEFAULT, "the task's default", "")])
+        self.format = ChoiceEditor([(_DEFAULT, tr("the task's default"), "")])
         self.tile = ChoiceEditor(list(_TILES))
         self.threshold = FloatEditor()
         self.threshold.set_value(0.5)
         self.overlays = BoolEditor()
-        self.overlays.box.setText("draw each result on its image")
+        self.overlays.box.setText(tr("draw each result on its image"))
         self.overlays.set_value(True)
-        self.out = PathEditor("a folder for the results", folder=True)
+        self.out = PathEditor(tr("a folder for the results"), folder=True)
         self.submit_action = Action(self, "predict", tr("Predict"), tr("Predict for all listed files"))
         self.start = styled(bind(QPushButton(), self.submit_action), "primary")
         self._lay_out()

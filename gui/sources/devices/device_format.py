@@ -57,7 +57,7 @@ def describe_use(processes: tuple[GpuProcess, ...] | None, me: str | None = None
             else previous_bytes + process.memory_used_bytes
         )
     if me is not None and set(memory) == {me}:
-        return "in use by " + _user_and_memory("you", memory[me])
+        return tr("in use by ") + _user_and_memory("you", memory[me])
     return "busy: " + "; ".join(
         _user_and_memory("you" if user == me else user, memory_bytes) for user, memory_bytes in memory.items()
     )
@@ -133,7 +133,7 @@ def states(gpu: Gpu, now: float) -> tuple[GpuState, ...]:
     if gpu.lost:
         return (GpuState(describe_loss(gpu), alarming=True),)
     if gpu.asleep:
-        return (GpuState("asleep, not woken"),)
+        return (GpuState(tr("asleep, not woken")),)
     found = [*_throttle_states(gpu), *_xid_states(gpu, now), *_memory_error_states(gpu)]
     return tuple(sorted(found, key=lambda state: not state.alarming))
 
@@ -172,9 +172,9 @@ def _memory_error_states(gpu: Gpu) -> list[GpuState]:
             )
         )
     if retired.rows_failed:
-        found.append(GpuState("faulty memory could not be remapped", alarming=True))
+        found.append(GpuState(tr("faulty memory could not be remapped"), alarming=True))
     if retired.rows_pending or retired.pages_pending:
-        found.append(GpuState("faulty memory will be taken out of use at the next reset", alarming=True))
+        found.append(GpuState(tr("faulty memory will be taken out of use at the next reset"), alarming=True))
     if ecc.corrected:
         found.append(GpuState(counted(ecc.corrected, "corrected memory error")))
     return found

@@ -75,8 +75,8 @@ class HeatMaps(QWidget):
         names = opened.evaluation.classes
         classes = [(str(index + 1), name, "") for index, name in enumerate(names)]
         for editor, empty in (
-            (self.first, (PREDICTED, "the prediction", "")),
-            (self.second, (NONE, "no other class", "")),
+            (self.first, (PREDICTED, tr("the prediction"), "")),
+            (self.second, (NONE, tr("no other class"), "")),
         ):
             editor.reset_choices([empty, *classes])
         self.show_sample(None)

@@ -151,7 +151,7 @@ class SamplesPage(QWidget):
         names = opened.evaluation.classes
         classes = [(str(index), name, "") for index, name in enumerate(names)]
         is_multilabel = opened.samples.true_class is None
-        none = [(NONE_OF_THEM, "none of them", "")]
+        none = [(NONE_OF_THEM, tr("none of them"), "")]
         # Choices are (value, title, help).
         self.sort.reset_choices([(sort, *SORTS[sort]) for sort in supported_sorts(opened.samples)])
         self.true.reset_choices([(ALL_CLASSES, "any", ""), *classes, *(none if is_multilabel else [])])

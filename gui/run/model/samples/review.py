@@ -70,7 +70,7 @@ class ReviewBar(QWidget):
             tr("Find wrong labels"),
             tr("Look for labels worth checking and for duplicate images"),
         )
-        self.selection = ChoiceEditor([(ALL, "all samples", "")])
+        self.selection = ChoiceEditor([(ALL, tr("all samples"), "")])
         self.selection.control.setAccessibleName(tr("Samples to show"))
         self.selection.box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.progress_line = ProgressLine(tr("Reviewing the samples"))
@@ -154,7 +154,7 @@ class ReviewBar(QWidget):
         Emits `changed`.
         """
         review = self.review
-        choices = [(ALL, "all samples", "")]
+        choices = [(ALL, tr("all samples"), "")]
         if review is not None:
             choices.append(
                 (LABELS, tr("labels worth checking ({count})").format(count=localized(len(review.label_issues))), "")
@@ -200,8 +200,8 @@ class ReviewBar(QWidget):
             for sample, other in ((pair.first, pair.second), (pair.second, pair.first)):
                 row = self._row_of(sample)
                 if row is not None:
-                    relation = "the same as" if pair.exact else "similar to"
-                    label = "other label" if pair.labels_differ else other.split
+                    relation = tr("the same as") if pair.exact else tr("similar to")
+                    label = tr("other label") if pair.labels_differ else other.split
                     captions[row] = f"{relation} {Path(other.path).name}", label
         return Suspects(tuple(captions), captions, f"{counted(len(review.duplicates), 'pair')} of duplicate images")
 
@@ -262,7 +262,7 @@ def make_marks(
             format_classes(classes, indices[row], nothing="") if indices is not None else ""
             for indices in (samples.true, samples.predicted)
         )
-        suspicion = "a label worth checking" if is_model_weak else f"probably {suggestions.get(row)}"
+        suspicion = tr("a label worth checking") if is_model_weak else f"probably {suggestions.get(row)}"
         marks.append(
             Mark(
                 file=str(sample_file(opened, row)),
