@@ -250,8 +250,8 @@ class MonitorPage(QWidget):
     ) -> QFileDialog:
         """Ask for a file name and export the readings of devices. Devices that have vanished are left out.
 
-        `keys` are device keys. `low` and `high` limit the time in seconds since the epoch. `quantities` of None means
-        all.
+        `keys` are device keys. `low` and `high` limit the time in seconds since the epoch. `quantities` is
+        None for all quantities.
         """
         chosen = [quantity.id for quantity in QUANTITIES] if quantities is None else quantities
 
@@ -313,7 +313,7 @@ def _marks_of(run: RunInterval, origin: float) -> list[Mark]:
 
 @cache
 def _device_color(key: str) -> Callable[[], str]:
-    """Return a function for a device's color.
+    """Return a function that returns the color of a device.
 
     The function is the same for each call, so that marks with it compare equal.
     """

@@ -114,7 +114,7 @@ class RunHero(QWidget):
         theme.set_kind(self.state, self._state_style)
 
     def _show_progress(self, status: RunStatus) -> None:
-        """Show the progress bar while the run is active and not queued. It is animated while the fraction is unknown."""
+        """Show the progress bar if the run is active and not queued. It is animated while the fraction is unknown."""
         is_working = status.active and status.label != "Waiting"
         self.progress.setVisible(is_working)
         # A range of 0 animates the bar while the length is unknown.

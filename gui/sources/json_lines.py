@@ -94,7 +94,7 @@ class JsonLinesProcess(QObject):
         return self._process is not None
 
     def run(self, arguments: Sequence[str] = (), stdin: bytes = b"", first: object = None) -> None:
-        """Cancel a running process, start the module with `stdin` as its input, and emit `first` as progress if given."""
+        """Cancel a running process, start the module with the input `stdin`, and emit `first` as progress if given."""
         self.cancel()
         self._frames, self._answer = Frames(self._limit), None
         process = QProcess(self)

@@ -78,7 +78,7 @@ class Settings:
             paths.write_atomically(self._file, msgspec.json.format(msgspec.json.encode(values), indent=1))
 
     def _read(self) -> dict[str, bool | float | str]:
-        """Read all values, or return none if the file is missing or damaged."""
+        """Read all values. Return an empty dict if the file is missing or damaged."""
         try:
             return msgspec.json.decode(read_file(self._file), type=dict[str, bool | float | str])
         except (OSError, *NOT_DECODED):

@@ -35,7 +35,7 @@ class UpdateTimer(QObject):
             self._pause_ms = _NOTIFY_MS
 
     def schedule(self) -> None:
-        """Emit `due` after the current pause."""
+        """Emit `due` once the pause since the previous update has passed, unless this is already scheduled."""
         if not self._timer.isActive():
             since_ms = 1000 * (time.monotonic() - self._last_at)
             self._timer.start(max(0, int(self._pause_ms - since_ms)))

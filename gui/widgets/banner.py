@@ -28,7 +28,7 @@ _SPOKEN: dict[Severity, str] = {
 class Banner(QFrame):
     """Inline message with word wrap, which is hidden while it has no text.
 
-    Add it to a layout before setting a text, because this shows it.
+    Add it to a layout first, because setting a text shows it.
 
     Signals:
         closed(): the user has pressed the close button.

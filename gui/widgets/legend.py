@@ -59,7 +59,7 @@ class Legend(QWidget):
         self.update()
 
     def visible_entries(self) -> tuple[list[int], int]:
-        """Return the indices of the entries that fit, and the number of entries in the images that don't.
+        """Return the indices of the entries that fit, and the number of entries in the images that don't fit.
 
         Entries that do not occur in the images are included only if all entries fit.
         """

@@ -27,7 +27,7 @@ def make_drag_data(runs: Iterable[RunSummary]) -> QMimeData:
 def run_ids_in(data: QMimeData, known_ids: Collection[str]) -> list[str]:
     """Return the ids of dragged runs, or of run folders from a file manager. Return an empty list for other data.
 
-    A folder counts as that of a run if its name is in `known_ids`. The disk isn't accessed, because it could block the window.
+    A folder is that of a run if its name is in `known_ids`. The disk isn't accessed, because it could block the window.
     """
     if data.hasFormat(_IDS):
         return bytes(data.data(_IDS).data()).decode(errors="replace").split("\n")

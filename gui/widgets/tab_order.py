@@ -34,7 +34,7 @@ def keep_tab_order(area: QWidget) -> None:
 
 
 def move_focus(window: QWidget, areas: Sequence[QWidget], forward: bool) -> bool:
-    """Move the focus through `areas` as Tab or Shift+Tab would. Return False without a target.
+    """Move the focus through `areas` as Tab or Shift+Tab would. Return False if no widget can take it.
 
     Qt's own tab order is not used between areas, because it puts widgets that are created later at the end, and stops at
     a field whose editor is its focus proxy.

@@ -40,7 +40,7 @@ class GpuColumn(Column[WatchedGpu]):
     filled: Callable[[Gpu], float | None] = lambda _gpu: None
 
 
-def _fraction_of_maximum(quantity: str) -> Callable[[Gpu], float | None]:
+def _make_fraction_reader(quantity: str) -> Callable[[Gpu], float | None]:
     """Return a function that reads a quantity as a fraction of its maximum."""
     kind = BY_ID[quantity]
 
@@ -51,7 +51,7 @@ def _fraction_of_maximum(quantity: str) -> Callable[[Gpu], float | None]:
     return fraction
 
 
-def _value_text(quantity: str) -> Callable[[Gpu], str]:
+def _make_formatter(quantity: str) -> Callable[[Gpu], str]:
     """Return a function that formats a quantity with its unit, or returns "" if it is unknown."""
     kind = BY_ID[quantity]
 
@@ -64,13 +64,13 @@ def _value_text(quantity: str) -> Callable[[Gpu], str]:
 
 def _utilization_text(gpu: Gpu) -> str:
     """Return the utilization of a GPU, or the activity of its multiprocessors for a MIG instance."""
-    return _value_text("utilization_percent")(gpu) or _value_text("sm_active_percent")(gpu)
+    return _make_formatter("utilization_percent")(gpu) or _make_formatter("sm_active_percent")(gpu)
 
 
 def _utilization_fraction(gpu: Gpu) -> float | None:
     """Return the fraction for the bar behind `_utilization_text`, or None if it is unknown."""
-    fraction = _fraction_of_maximum("utilization_percent")(gpu)
-    return _fraction_of_maximum("sm_active_percent")(gpu) if fraction is None else fraction
+    fraction = _make_fraction_reader("utilization_percent")(gpu)
+    return _make_fraction_reader("sm_active_percent")(gpu) if fraction is None else fraction
 
 
 def _memory_text(gpu: Gpu) -> str:
@@ -79,7 +79,7 @@ def _memory_text(gpu: Gpu) -> str:
 
 def _power_text(gpu: Gpu) -> str:
     if gpu.power_w is None or gpu.power_limit_w is None:
-        return _value_text("power_w")(gpu)
+        return _make_formatter("power_w")(gpu)
     return f"{gpu.power_w:.0f} of {gpu.power_limit_w:.0f} W"
 
 
@@ -92,10 +92,10 @@ COLUMNS = (
     GpuColumn(tr("Utilization"), lambda watched: _utilization_text(watched.gpu), width=0.12, filled=_utilization_fraction),
     GpuColumn(
         tr("Memory"), lambda watched: _memory_text(watched.gpu), width=0.19,
-        short=_value_text("memory_used_bytes"), filled=_fraction_of_maximum("memory_used_bytes"),
+        short=_make_formatter("memory_used_bytes"), filled=_make_fraction_reader("memory_used_bytes"),
     ),
-    GpuColumn(tr("Power"), lambda watched: _power_text(watched.gpu), width=0.16, short=_value_text("power_w"), filled=_fraction_of_maximum("power_w")),
-    GpuColumn(tr("Temp."), lambda watched: _value_text("temperature_c")(watched.gpu), width=0.09, filled=_fraction_of_maximum("temperature_c")),
+    GpuColumn(tr("Power"), lambda watched: _power_text(watched.gpu), width=0.16, short=_make_formatter("power_w"), filled=_make_fraction_reader("power_w")),
+    GpuColumn(tr("Temp."), lambda watched: _make_formatter("temperature_c")(watched.gpu), width=0.09, filled=_make_fraction_reader("temperature_c")),
     GpuColumn(tr("State"), _states_and_users),
 )  # fmt: skip
 

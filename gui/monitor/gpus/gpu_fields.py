@@ -52,7 +52,7 @@ def graph_quantities(has_data: Callable[[str], bool]) -> tuple[str, ...]:
 
 @cache
 def _color_of(key: str, quantity: str) -> Callable[[], str]:
-    """Return a function for a line's color.
+    """Return a function that returns the color of a line.
 
     The function is the same for each call, so that line styles with it compare equal.
     """

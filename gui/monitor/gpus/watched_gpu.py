@@ -105,7 +105,7 @@ def watched_gpus(
 
 
 def _silence(snapshot: Snapshot, has_error: bool) -> str:
-    """Return the reason why a snapshot is outdated, or "" if it is current. `has_error` is True without a connection."""
+    """Return the reason why a snapshot is outdated, or "". `has_error` is True if its host can't be reached."""
     if has_error:
         return f"no data since {clock(snapshot.time)}"
     return "" if snapshot.nvml.status == "ok" else tr("NVML does not respond: values are stale")
@@ -118,12 +118,12 @@ class LastSnapshots:
         self._snapshots: dict[str, Snapshot] = {}
 
     def fill(self, latest: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
-        """Return `latest` with the previous GPUs of hosts whose NVML hasn't responded."""
+        """Return `latest`. A host whose NVML doesn't respond keeps its previous snapshot, with the new NVML status."""
         self._snapshots = {host: self._fill_from_previous(host, snapshot) for host, snapshot in latest.items()}
         return self._snapshots
 
     def _fill_from_previous(self, host: str, snapshot: Snapshot) -> Snapshot:
-        """Return `snapshot`, with the GPUs of the previous one while NVML hasn't responded and lists none."""
+        """Return `snapshot` or, if NVML doesn't respond and lists no GPUs, the previous one with the new status."""
         previous = self._snapshots.get(host)
         if snapshot.gpus or snapshot.nvml.status != "not_answering" or previous is None:
             return snapshot

@@ -67,7 +67,7 @@ def process_rows(
 
     A group consists of the processes of a run, or of processes that the same process has started. Processes on lost
     GPUs are left out. Only local processes can belong to `runs`. In a container where NVML reports the host's pids, no
-    process can be assigned to a run.
+    process can be assigned to a run. `name_of` returns the name of a local process by its pid, or None.
     """
     active = [] if host or snapshot.foreign_pids else [run for run in runs if run.is_active]
     family = _Family(host, snapshot.gpus, active)

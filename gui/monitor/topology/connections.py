@@ -56,7 +56,7 @@ class ConnectedGpus(NamedTuple):
         return self.pairs.get(frozenset((one.nvml_index, other.nvml_index)))
 
 
-def connected_gpus(gpus: Sequence[Gpu], topology: Topology) -> ConnectedGpus:
+def make_connected_gpus(gpus: Sequence[Gpu], topology: Topology) -> ConnectedGpus:
     """Combine `gpus`, sorted by CUDA number, with their connections in `topology`."""
     return ConnectedGpus(tuple(gpus), {frozenset((pair.one, pair.other)): pair for pair in topology.pairs})
 
@@ -122,7 +122,7 @@ def describe_lost_gpus(lost: Sequence[Gpu]) -> str:
 
 def _advise_for_nvlink(connected: ConnectedGpus) -> str:
     """Return the advice for GPUs that have NVLink, or "" if none has."""
-    groups = connected_groups(connected, lambda pair: pair.nvlinks > 0)
+    groups = group_connected_gpus(connected, lambda pair: pair.nvlinks > 0)
     if len(groups) == len(connected.gpus):
         return ""
     if len(groups) > 1:
@@ -156,7 +156,7 @@ def _advise_for_pcie(connected: ConnectedGpus) -> str:
     kinds = {kind(connected.pairs.get(pair)) for pair in _every_pair(connected)}
     if kinds == {"unknown"}:
         return tr("How the GPUs are connected is unknown.")
-    switch_groups = connected_groups(connected, lambda pair: kind(pair) == "switch")
+    switch_groups = group_connected_gpus(connected, lambda pair: kind(pair) == "switch")
     everyone = _name_all_gpus(connected)
     replicated, sharded = recommended_strategy_title("replicate"), recommended_strategy_title("shard")
     if len(switch_groups) == 1:
@@ -166,7 +166,7 @@ def _advise_for_pcie(connected: ConnectedGpus) -> str:
         ).format(everyone=everyone, replicated=replicated, sharded=sharded)
     if len(switch_groups) < len(connected.gpus):
         return _advise_for_groups(connected, switch_groups, "{} share PCIe switches.", "{} each share PCIe switches.")
-    same_node = connected_groups(connected, lambda pair: kind(pair) == "bridge")
+    same_node = group_connected_gpus(connected, lambda pair: kind(pair) == "bridge")
     if 1 < len(same_node) < len(connected.gpus):
         return _advise_for_groups(connected, same_node, "{} are on one processor.", "{} are each on one processor.")
     if "nodes" in kinds:
@@ -244,7 +244,7 @@ def _describe_peer_access(connected: ConnectedGpus) -> str:
     return f"{len(known) - sum(known)} of {len(known)} pairs can't read each other's memory directly; their transfers go through host memory."
 
 
-def connected_groups(connected: ConnectedGpus, is_connected: Callable[[GpuPair], bool]) -> list[tuple[Gpu, ...]]:
+def group_connected_gpus(connected: ConnectedGpus, is_connected: Callable[[GpuPair], bool]) -> list[tuple[Gpu, ...]]:
     """Group the GPUs so that GPUs that are connected, directly or through other GPUs, are in the same group.
 
     Two GPUs are directly connected if `is_connected` is True for their pair.

@@ -58,7 +58,7 @@ class ConnectionModel(QAbstractTableModel):
         self._extra_titles: tuple[str, ...] = ()
 
     def show_gpus(self, connected: ConnectedGpus, affinities: dict[int, GpuAffinity]) -> None:
-        """Show the connections of GPUs. `affinities`, by GPU index, get columns if any is known."""
+        """Show the connections of GPUs. `affinities` are by NVML index. Unknown columns are left out."""
         self.beginResetModel()
         self.connected, self._affinities = connected, affinities
         text = {
@@ -165,7 +165,7 @@ class TopologyView(QWidget):
         self._empty.setText(empty)
         self._stack.setCurrentIndex(0 if empty else 1)  # the text, or the matrix
         if topology is not None and not empty:
-            connected = connections.connected_gpus(gpus, topology)
+            connected = connections.make_connected_gpus(gpus, topology)
             self.model.show_gpus(connected, {affinity.index: affinity for affinity in topology.affinities})
             self.advice.setText(f"{connections.recommend_strategies(connected)} {left_out}".strip())
             self._legend.show_pairs(list(connected.pairs.values()))

@@ -35,7 +35,7 @@ _SETTING = "run_plots"
 
 
 class PlotRows(QWidget):
-    """Plots in rows. The first plot is tall and has its own row. The others are in rows of two, or of three if there is space.
+    """Plots in rows. The first one is tall and has its own row. The others are in rows of two, or of three if they fit.
 
     Signals:
         enlarge_requested(str): the user wants to enlarge the plot with this name.
@@ -93,7 +93,7 @@ class PlotRows(QWidget):
             self.plots[enlarged].setFocus()
 
     def set_visible_height(self, pixels: int) -> None:
-        """Set the visible height in pixels, and fit the first row so that the second row is visible without scrolling."""
+        """Set the visible height in pixels, and fit the first row so that the second row is visible, too."""
         self._visible_height = pixels
         self._set_heights()
 
@@ -115,7 +115,7 @@ class PlotRows(QWidget):
             super().keyPressEvent(event)
 
     def _arrange(self) -> None:
-        """Recreate the rows from the visible plots, unless they are unchanged. The first plot gets a tall row of its own."""
+        """Recreate the rows of visible plots, unless they are unchanged. The first plot gets a tall row of its own."""
         visible = [name for name in self.order if name in self.chosen and name not in self._empty]
         step = 3 if self.width() >= theme.scale_pixels(_WIDE) else 2
         rows = (

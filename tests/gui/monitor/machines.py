@@ -19,7 +19,7 @@ def make_gpu(n: int, **changes: object) -> Gpu:
     return gpu(n % 8, **(values | changes))
 
 
-def process(pid: int, **changes: object) -> GpuProcess:
+def make_process(pid: int, **changes: object) -> GpuProcess:
     """Return a process of the current user that started an hour ago."""
     values: dict[str, object] = {
         "memory_used_bytes": GIB,

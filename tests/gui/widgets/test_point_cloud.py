@@ -22,7 +22,7 @@ from gui.widgets.point_cloud import Direction, PointCloud
 SIDE = 64
 
 
-def png_of_cloud() -> bytes:
+def make_cloud_png() -> bytes:
     """Return the PNG of a point cloud: a flat box of points whose upper half belongs to another class."""
     points = np.random.default_rng(0).uniform(-1, 1, (400, 3)).astype(np.float32) * np.array([4, 2, 1], np.float32)
     classes = (points[:, 2] > 0).astype(np.uint8)
@@ -36,7 +36,7 @@ def pixels(image: QImage) -> npt.NDArray[np.uint8]:
 
 
 def test_cloud_is_first_drawn_like_its_image() -> None:
-    image = QImage.fromData(png_of_cloud())
+    image = QImage.fromData(make_cloud_png())
     cloud = PointCloud.of_image(image)
     assert cloud is not None
     first = pixels(cloud.draw(Direction(), SIDE))
@@ -71,7 +71,7 @@ def test_panes_turn_clouds_together(styled: QApplication, qtbot: QtBot) -> None:
         qtbot.addWidget(pane)
         pane.resize(200, 200)
         pane.show()
-        pane.show_image(QImage.fromData(png_of_cloud()), "trees")
+        pane.show_image(QImage.fromData(make_cloud_png()), "trees")
     assert panes[0].accessibleDescription() == "trees. Turned by 0°, tilted by 40°"
     before = [pane.grab().toImage() for pane in panes]
     drag(panes[0], QPoint(60, 60), QPoint(120, 60))
@@ -88,7 +88,7 @@ def test_grid_of_examples_turns_clouds(styled: QApplication, qtbot: QtBot) -> No
     qtbot.addWidget(examples)
     examples.resize(300, 200)
     examples.show()
-    examples.show_examples([Example("", "train", png_of_cloud()), Example("", "train", png_of_cloud())])
+    examples.show_examples([Example("", "train", make_cloud_png()), Example("", "train", make_cloud_png())])
     before = [examples.image(row).toImage() for row in range(2)]
     center = examples.visualItemRect(examples.item(0)).center()
     drag(examples.viewport(), center, center + QPoint(40, 0))
@@ -103,7 +103,7 @@ def test_rendered_example_replaces_its_cloud(styled: QApplication, qtbot: QtBot)
     examples = ExampleList(96, strip=False)
     qtbot.addWidget(examples)
     examples.show_examples([Example("", "train", b"", sample) for sample in (5, 6)], {})
-    for content, turns in ((png_of_cloud(), True), (encode_png(np.zeros((8, 8, 3), np.uint8)), False)):
+    for content, turns in ((make_cloud_png(), True), (encode_png(np.zeros((8, 8, 3), np.uint8)), False)):
         examples.add_rendered(PreviewImage(6, 1, 96, content))
         examples.image(1)
         assert (examples._cloud(1) is not None) == turns

@@ -21,7 +21,7 @@ from gui.sources.devices.device_format import current_user
 from gui.sources.devices.hosts import Hosts
 from gui.sources.run_intervals import RunInterval, RunIntervals
 from gui.style import theme
-from tests.gui.monitor.machines import GIB, NOW, deliver_snapshot, make_gpu, process
+from tests.gui.monitor.machines import GIB, NOW, deliver_snapshot, make_gpu, make_process
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
 from tests.support.nvml_profiles import FOREIGN, MACHINES
 from tests.support.nvml_stub import NvmlStub
@@ -77,28 +77,28 @@ def choose(view: ProcessesView, row: int) -> None:
 
 
 def test_process_on_several_gpus_is_one_row(hosts: Hosts, view: ProcessesView) -> None:
-    first = process(500, memory_used_bytes=3 * GIB, sm_percent=60.0)
-    second = process(500, memory_used_bytes=5 * GIB, sm_percent=20.0, kind="graphics")
+    first = make_process(500, memory_used_bytes=3 * GIB, sm_percent=60.0)
+    second = make_process(500, memory_used_bytes=5 * GIB, sm_percent=20.0, kind="graphics")
     deliver_snapshot(hosts, snapshot(make_gpu(0, processes=(first,)), make_gpu(1, processes=(second,))))
     expected = {
         "PID": ["500"], "GPU": ["GPU 0, 1"], "Type": ["Both"], "GPU memory": ["8.0 GiB"], "SM": ["40%"],
         "CPU": ["100%"], "Host memory": ["2.0 GiB"], "Running": ["1:00:00 h"],
     }  # fmt: skip
     assert {title: cells(view, title) for title in expected} == expected
-    deliver_snapshot(hosts, make_snapshot(process(500, started=NOW - 2 * 86_400 - 3700)))
+    deliver_snapshot(hosts, make_snapshot(make_process(500, started=NOW - 2 * 86_400 - 3700)))
     assert cells(view, "Running") == ["2 d 1 h"]
 
 
 def test_tree_groups_by_run_parent_and_ancestor() -> None:
     ranks = (
-        process(701, ancestors=(700, 9, 1), started=NOW - 7200),
-        process(702, ancestors=(700, 9, 1)),
-        process(703, ancestors=(702, 700, 9, 1)),
+        make_process(701, ancestors=(700, 9, 1), started=NOW - 7200),
+        make_process(702, ancestors=(700, 9, 1)),
+        make_process(703, ancestors=(702, 700, 9, 1)),
     )
-    launched = (process(811, ancestors=(810, 1)), process(812, ancestors=(810, 1)))
-    parent, child = process(900, ancestors=(1,), name="launcher"), process(901, ancestors=(900, 1))
-    grandchild = process(902, ancestors=(901, 900, 1))
-    alone = process(950, ancestors=(940, 1))
+    launched = (make_process(811, ancestors=(810, 1)), make_process(812, ancestors=(810, 1)))
+    parent, child = make_process(900, ancestors=(1,), name="launcher"), make_process(901, ancestors=(900, 1))
+    grandchild = make_process(902, ancestors=(901, 900, 1))
+    alone = make_process(950, ancestors=(940, 1))
     sample = snapshot(gpu(0, processes=(*ranks, *launched, parent, child, grandchild, alone)))
     lines = process_rows("", sample, [RUN], {810: "torchrun"}.get)
     titles = {line.key: line.title for line in lines}
@@ -120,7 +120,7 @@ def test_tree_groups_by_run_parent_and_ancestor() -> None:
 
 def test_run_sm_percent_is_mean_over_gpus() -> None:
     users = (current_user(), "anna")
-    ranks = [process(701 + n, ancestors=(700,), sm_percent=30.0 + 20.0 * n, user=users[n]) for n in range(2)]
+    ranks = [make_process(701 + n, ancestors=(700,), sm_percent=30.0 + 20.0 * n, user=users[n]) for n in range(2)]
     sample = snapshot(make_gpu(0, processes=ranks), make_gpu(1, processes=ranks[1:]))
     (group,) = [line for line in process_rows("", sample, [RUN], lambda pid: None) if line.group]
     assert group.gpus == ("GPU 0", "GPU 1")
@@ -129,35 +129,40 @@ def test_run_sm_percent_is_mean_over_gpus() -> None:
 
 
 def test_remote_and_container_pids_match_no_run() -> None:
-    sample = make_snapshot(process(701, ancestors=(700, 1)))
+    sample = make_snapshot(make_process(701, ancestors=(700, 1)))
     assert all(line.run is None for line in process_rows("ws2", sample, [RUN], lambda pid: None))
     inside = msgspec.structs.replace(sample, foreign_pids=True)
     ended = replace(RUN, state="completed", end=NOW)
     for each, runs in ((inside, [RUN]), (sample, [ended])):
         assert all(line.run is None for line in process_rows("", each, runs, lambda pid: None))
     assert all(line.run is RUN for line in process_rows("", sample, [RUN], lambda pid: None))
-    siblings = make_snapshot(process(811, ancestors=(810, 1)), process(812, ancestors=(810, 1)))
+    siblings = make_snapshot(make_process(811, ancestors=(810, 1)), make_process(812, ancestors=(810, 1)))
     groups = [process_rows(host, siblings, [], {810: "torchrun"}.get)[0].title for host in ("", "ws2")]
     assert groups == ["torchrun (2)", "Same parent (2)"]
 
 
 def test_processes_with_cyclic_ancestors_are_listed(hosts: Hosts, view: ProcessesView) -> None:
     deliver_snapshot(
-        hosts, make_snapshot(process(5, ancestors=(6, 1)), process(6, ancestors=(5, 1)), process(7, ancestors=(7, 1)))
+        hosts,
+        make_snapshot(
+            make_process(5, ancestors=(6, 1)), make_process(6, ancestors=(5, 1)), make_process(7, ancestors=(7, 1))
+        ),
     )
     assert sorted(cells(view, "PID")) == ["5", "6", "7"]
 
 
 def test_processes_of_lost_gpu_are_left_out(hosts: Hosts, view: ProcessesView) -> None:
     deliver_snapshot(
-        hosts, snapshot(make_gpu(0, processes=(process(1),), lost=True), make_gpu(1, processes=(process(2),)))
+        hosts, snapshot(make_gpu(0, processes=(make_process(1),), lost=True), make_gpu(1, processes=(make_process(2),)))
     )
     assert cells(view, "PID") == ["2"]
 
 
 def test_process_names_mig_instance(hosts: Hosts, view: ProcessesView) -> None:
     instance = Mig(parent_uuid=UUIDS[0], gpu_instance=3, profile="1g.18gb")
-    deliver_snapshot(hosts, snapshot(make_gpu(0), make_gpu(1, nvml_index=0, mig=instance, processes=(process(2),))))
+    deliver_snapshot(
+        hosts, snapshot(make_gpu(0), make_gpu(1, nvml_index=0, mig=instance, processes=(make_process(2),)))
+    )
     assert cells(view, "GPU") == ["GPU 0 MIG 3"]
 
 
@@ -165,10 +170,10 @@ def test_process_names_mig_instance(hosts: Hosts, view: ProcessesView) -> None:
 
 
 def test_view_reports_other_user_on_run_gpu(hosts: Hosts, view: ProcessesView, marks: RunIntervals) -> None:
-    mine = process(701, ancestors=(700, 1), memory_used_bytes=3 * GIB)
-    other = process(44, user="alice", name="jupyter", memory_used_bytes=2 * GIB)
-    desktop = process(45, user="root", name="Xorg", kind="graphics")
-    elsewhere = process(44, user="alice", name="jupyter", memory_used_bytes=0)
+    mine = make_process(701, ancestors=(700, 1), memory_used_bytes=3 * GIB)
+    other = make_process(44, user="alice", name="jupyter", memory_used_bytes=2 * GIB)
+    desktop = make_process(45, user="root", name="Xorg", kind="graphics")
+    elsewhere = make_process(44, user="alice", name="jupyter", memory_used_bytes=0)
     shared = (gpu(0, cuda_index=0, processes=(mine, other, desktop)), gpu(3, cuda_index=3, processes=(elsewhere,)))
     deliver_snapshot(hosts, snapshot(*shared))
     marks.show((RUN,), {})
@@ -189,7 +194,7 @@ def test_view_reports_other_user_on_run_gpu(hosts: Hosts, view: ProcessesView, m
 
 
 def test_sharing_names_each_user_once() -> None:
-    others = [process(40 + n, user=user) for n, user in enumerate(("alice", "bob", "alice", "carol"))]
+    others = [make_process(40 + n, user=user) for n, user in enumerate(("alice", "bob", "alice", "carol"))]
     sample = snapshot(
         make_gpu(0, uuid=UUIDS[0], processes=(others[0], others[2])),
         make_gpu(1, uuid=UUIDS[1], processes=others),
@@ -205,7 +210,7 @@ def test_sharing_names_each_user_once() -> None:
 def test_columns_sort_by_value_unknown_last(hosts: Hosts, view: ProcessesView) -> None:
     memory_by_pid = {1: 9 * GIB, 2: 80 * GIB, 3: None, 4: 10 * GIB}
     deliver_snapshot(
-        hosts, make_snapshot(*(process(pid, memory_used_bytes=memory) for pid, memory in memory_by_pid.items()))
+        hosts, make_snapshot(*(make_process(pid, memory_used_bytes=memory) for pid, memory in memory_by_pid.items()))
     )
     assert cells(view, "PID") == ["2", "4", "1", "3"]
     view.tree.sortByColumn(column("PID"), Qt.SortOrder.AscendingOrder)
@@ -214,8 +219,8 @@ def test_columns_sort_by_value_unknown_last(hosts: Hosts, view: ProcessesView) -
 
 def test_filter_matches_row_and_parents(hosts: Hosts, view: ProcessesView, marks: RunIntervals) -> None:
     marks.intervals = (RUN,)
-    desktop = process(88, user="Alice", kind="graphics", command="serve llama")
-    deliver_snapshot(hosts, make_snapshot(process(701, ancestors=(700, 1)), desktop, process(99)))
+    desktop = make_process(88, user="Alice", kind="graphics", command="serve llama")
+    deliver_snapshot(hosts, make_snapshot(make_process(701, ancestors=(700, 1)), desktop, make_process(99)))
     every = rows(view)
     assert "3 processes" in join_visible_texts(view)
     for text, pids in (
@@ -231,8 +236,8 @@ def test_filter_matches_row_and_parents(hosts: Hosts, view: ProcessesView, marks
 
 
 def test_filter_by_owner_and_gpu(hosts: Hosts, view: ProcessesView) -> None:
-    first = make_gpu(0, processes=(process(1), process(2, user="alice")))
-    deliver_snapshot(hosts, snapshot(first, make_gpu(1, processes=(process(3), process(4, user="alice")))))
+    first = make_gpu(0, processes=(make_process(1), make_process(2, user="alice")))
+    deliver_snapshot(hosts, snapshot(first, make_gpu(1, processes=(make_process(3), make_process(4, user="alice")))))
     view.only_mine.setChecked(True)
     assert sorted(cells(view, "PID")) == ["1", "3"]
     view.gpus.setCurrentIndex(view.gpus.findText("GPU 1"))
@@ -246,7 +251,7 @@ def test_filter_by_owner_and_gpu(hosts: Hosts, view: ProcessesView) -> None:
 
 def test_table_mode_names_run(hosts: Hosts, view: ProcessesView, marks: RunIntervals) -> None:
     marks.intervals = (RUN,)
-    deliver_snapshot(hosts, make_snapshot(process(701, ancestors=(700, 1)), process(5, memory_used_bytes=1)))
+    deliver_snapshot(hosts, make_snapshot(make_process(701, ancestors=(700, 1)), make_process(5, memory_used_bytes=1)))
     view.as_tree.setChecked(False)
     assert rows(view) == [(0, "python3 · run flowers"), (0, "python3")]
     view.as_tree.setChecked(True)
@@ -254,7 +259,9 @@ def test_table_mode_names_run(hosts: Hosts, view: ProcessesView, marks: RunInter
 
 
 def test_selection_and_scroll_survive_refresh(hosts: Hosts, view: ProcessesView) -> None:
-    deliver_snapshot(hosts, make_snapshot(*(process(pid, memory_used_bytes=(90 - pid) * GIB) for pid in range(2, 62))))
+    deliver_snapshot(
+        hosts, make_snapshot(*(make_process(pid, memory_used_bytes=(90 - pid) * GIB) for pid in range(2, 62)))
+    )
     row = cells(view, "PID").index("40")
     choose(view, row)
     view.tree.scrollTo(view.rows.index(row, 0), view.tree.ScrollHint.PositionAtTop)
@@ -262,19 +269,23 @@ def test_selection_and_scroll_survive_refresh(hosts: Hosts, view: ProcessesView)
     assert scrolled > 0
     for second in range(1, 4):
         remaining = (
-            process(pid, memory_used_bytes=(90 - pid) * GIB, sm_percent=second) for pid in range(2, 62) if pid != 50
+            make_process(pid, memory_used_bytes=(90 - pid) * GIB, sm_percent=second)
+            for pid in range(2, 62)
+            if pid != 50
         )
-        deliver_snapshot(hosts, make_snapshot(*remaining, process(70 + second, memory_used_bytes=0), time=NOW + second))
+        deliver_snapshot(
+            hosts, make_snapshot(*remaining, make_process(70 + second, memory_used_bytes=0), time=NOW + second)
+        )
         chosen = view.selected()
         assert (chosen.pid, chosen.running_s) == (40, 3600 + second)
         assert view.tree.verticalScrollBar().value() == scrolled
 
 
 def test_selection_survives_regrouping(hosts: Hosts, view: ProcessesView) -> None:
-    first, other = process(811, ancestors=(2, 1)), process(5, memory_used_bytes=9 * GIB)
+    first, other = make_process(811, ancestors=(2, 1)), make_process(5, memory_used_bytes=9 * GIB)
     deliver_snapshot(hosts, make_snapshot(other, first))
     choose(view, 1)
-    deliver_snapshot(hosts, make_snapshot(other, first, process(812, ancestors=(2, 1))))
+    deliver_snapshot(hosts, make_snapshot(other, first, make_process(812, ancestors=(2, 1))))
     assert [depth for depth, _ in rows(view)] == [0, 0, 1, 1]
     chosen = view.selected()
     assert chosen.pid == 811
@@ -282,18 +293,18 @@ def test_selection_survives_regrouping(hosts: Hosts, view: ProcessesView) -> Non
 
 
 def test_selection_ends_with_process(hosts: Hosts, view: ProcessesView) -> None:
-    deliver_snapshot(hosts, make_snapshot(process(5), process(6), process(7)))
+    deliver_snapshot(hosts, make_snapshot(make_process(5), make_process(6), make_process(7)))
     choose(view, 1)
     chosen = view.selected()
-    deliver_snapshot(hosts, make_snapshot(*(process(pid) for pid in (5, 6, 7) if pid != chosen.pid)))
+    deliver_snapshot(hosts, make_snapshot(*(make_process(pid) for pid in (5, 6, 7) if pid != chosen.pid)))
     assert view.selected() is None
     assert not view.end.isEnabled()
 
 
 def test_reused_pid_is_another_row(hosts: Hosts, view: ProcessesView) -> None:
-    deliver_snapshot(hosts, make_snapshot(process(5)))
+    deliver_snapshot(hosts, make_snapshot(make_process(5)))
     choose(view, 0)
-    deliver_snapshot(hosts, make_snapshot(process(5, started=NOW - 1)))
+    deliver_snapshot(hosts, make_snapshot(make_process(5, started=NOW - 1)))
     assert view.selected() is None
 
 
@@ -304,12 +315,16 @@ def test_model_passes_tester(styled: QApplication, qtmodeltester: ModelTester) -
 
     model = ProcessModel()
     qtmodeltester.check(model)
-    show(process(701, ancestors=(700, 1)), process(703, ancestors=(701, 700, 1)), process(5, ancestors=(4, 1)))
+    show(
+        make_process(701, ancestors=(700, 1)),
+        make_process(703, ancestors=(701, 700, 1)),
+        make_process(5, ancestors=(4, 1)),
+    )
     remaining = QPersistentModelIndex(model.find(("process", "", 5, str(NOW - 3600))))
-    show(process(5, ancestors=(4, 1)), process(6, ancestors=(1,)), process(701, ancestors=(700, 1)))
+    show(make_process(5, ancestors=(4, 1)), make_process(6, ancestors=(1,)), make_process(701, ancestors=(700, 1)))
     assert remaining.isValid()
     assert remaining.data() == "python3"
-    show(process(5, ancestors=(4, 1)), process(7, ancestors=(4, 1)))
+    show(make_process(5, ancestors=(4, 1)), make_process(7, ancestors=(4, 1)))
     assert not remaining.isValid()
     show()
     assert model.rowCount() == 0
@@ -317,7 +332,7 @@ def test_model_passes_tester(styled: QApplication, qtmodeltester: ModelTester) -
 
 def test_stale_index_is_empty(styled: QApplication) -> None:
     model = ProcessModel()
-    model.show_lines(process_rows("", make_snapshot(process(5)), [], lambda pid: None))
+    model.show_lines(process_rows("", make_snapshot(make_process(5)), [], lambda pid: None))
     stale = model.index(0, 0)
     model.show_lines([])
     assert model.line(stale) is None
@@ -332,7 +347,7 @@ def test_unreported_columns_are_hidden(hosts: Hosts, view: ProcessesView) -> Non
     deliver_snapshot(hosts, make_snapshot(bare))
     hidden = {each.title for number, each in enumerate(COLUMNS) if view.tree.isColumnHidden(number)}
     assert hidden == {"Host", "User", "GPU memory", "SM", "CPU", "Host memory", "Running", "Command"}
-    deliver_snapshot(hosts, make_snapshot(process(5, sm_percent=None)))
+    deliver_snapshot(hosts, make_snapshot(make_process(5, sm_percent=None)))
     hidden = {each.title for number, each in enumerate(COLUMNS) if view.tree.isColumnHidden(number)}
     assert hidden == {"Host", "SM"}
     deliver_snapshot(hosts, make_snapshot(bare))
@@ -341,8 +356,8 @@ def test_unreported_columns_are_hidden(hosts: Hosts, view: ProcessesView) -> Non
 
 def test_host_column_with_several_hosts(hosts: Hosts, view: ProcessesView) -> None:
     hosts.add("ws2")
-    deliver_snapshot(hosts, make_snapshot(process(5)))
-    deliver_snapshot(hosts, msgspec.structs.replace(make_snapshot(process(5)), host="workstation 2"), host="ws2")
+    deliver_snapshot(hosts, make_snapshot(make_process(5)))
+    deliver_snapshot(hosts, msgspec.structs.replace(make_snapshot(make_process(5)), host="workstation 2"), host="ws2")
     assert not view.tree.isColumnHidden(column("Host"))
     assert sorted(cells(view, "Host")) == ["here", "workstation 2"]
     assert view.gpus.findText("workstation 2 · GPU 0") > 0
@@ -383,14 +398,16 @@ def test_unlisted_processes_are_awaited(hosts: Hosts, view: ProcessesView) -> No
 
 def test_hidden_view_is_not_refreshed(hosts: Hosts, view: ProcessesView) -> None:
     view.hide()
-    deliver_snapshot(hosts, make_snapshot(process(5)))
+    deliver_snapshot(hosts, make_snapshot(make_process(5)))
     assert view.rows.rowCount() == 0
     view.show()
     assert cells(view, "PID") == ["5"]
 
 
 def test_copy_selected_rows(hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:
-    deliver_snapshot(hosts, make_snapshot(process(5, user="anna"), process(6, user="alice", memory_used_bytes=2 * GIB)))
+    deliver_snapshot(
+        hosts, make_snapshot(make_process(5, user="anna"), make_process(6, user="alice", memory_used_bytes=2 * GIB))
+    )
     view.tree.setFocus()
     choose(view, 1)
     view.tree.selectionModel().select(
@@ -410,7 +427,7 @@ def test_copy_selected_rows(hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> 
 
 
 def test_ctrl_f_focuses_filter(hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:
-    deliver_snapshot(hosts, make_snapshot(process(5)))
+    deliver_snapshot(hosts, make_snapshot(make_process(5)))
     qtbot.waitActive(view)
     view.tree.setFocus()
     qtbot.keyClick(view.tree, Qt.Key.Key_F, Qt.KeyboardModifier.ControlModifier)
@@ -418,7 +435,9 @@ def test_ctrl_f_focuses_filter(hosts: Hosts, view: ProcessesView, qtbot: QtBot) 
 
 
 def test_menu_sorts_like_headers(hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:
-    deliver_snapshot(hosts, make_snapshot(process(5, user="ben"), process(7, user="anna"), process(6, user="carl")))
+    deliver_snapshot(
+        hosts, make_snapshot(make_process(5, user="ben"), make_process(7, user="anna"), make_process(6, user="carl"))
+    )
 
     qtbot.waitActive(view)
     view.tree.setFocus()
@@ -485,11 +504,11 @@ def test_old_driver_reports_memory(follow: Follow, old_nvml_stub: NvmlStub, view
 
 @pytest.mark.usefixtures("normal_text")
 def test_process_table_follows_text_size(hosts: Hosts, view: ProcessesView) -> None:
-    deliver_snapshot(hosts, make_snapshot(process(500)))
+    deliver_snapshot(hosts, make_snapshot(make_process(500)))
     tree, pid = view.tree, column("PID")
     row_height = tree.rowHeight(view.rows.index(0, 0))
     tree.setColumnWidth(pid, 300)
-    deliver_snapshot(hosts, make_snapshot(process(500), time=NOW + 1))
+    deliver_snapshot(hosts, make_snapshot(make_process(500), time=NOW + 1))
     assert tree.columnWidth(pid) == 300
     theme.choose("system", 200)
     assert tree.columnWidth(pid) < 300

@@ -20,7 +20,7 @@ from gui.monitor.processes.termination import CannotEnd, EndingBar, disabled_rea
 from gui.monitor.processes.view import ProcessesView
 from gui.sources.devices.hosts import Hosts
 from gui.sources.run_intervals import RunInterval, RunIntervals
-from tests.gui.monitor.machines import NOW, deliver_snapshot, process
+from tests.gui.monitor.machines import NOW, deliver_snapshot, make_process
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
 from tests.support.nvml_stub import NvmlStub, gpu_profile
 from tests.support.widgets import ShowWidget
@@ -59,8 +59,8 @@ def view(show_widget: ShowWidget, hosts: Hosts, qtbot: QtBot) -> ProcessesView:
     return view
 
 
-def make_process(child: subprocess.Popen[str], **changes: object) -> GpuProcess:
-    return process(child.pid, **({"started": psutil.Process(child.pid).create_time()} | changes))
+def make_child_process(child: subprocess.Popen[str], **changes: object) -> GpuProcess:
+    return make_process(child.pid, **({"started": psutil.Process(child.pid).create_time()} | changes))
 
 
 def show(hosts: Hosts, view: ProcessesView, *processes: GpuProcess) -> None:
@@ -71,13 +71,13 @@ def show(hosts: Hosts, view: ProcessesView, *processes: GpuProcess) -> None:
 
 
 def a_line(**changes: object) -> ProcessRow:
-    (line,) = process_rows("", snapshot(gpu(0, processes=(process(5, **changes),))), [], lambda pid: None)
+    (line,) = process_rows("", snapshot(gpu(0, processes=(make_process(5, **changes),))), [], lambda pid: None)
     return line
 
 
 def test_end_asks_first(start: Start, hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:
     child = start(POLITE)
-    show(hosts, view, make_process(child, command="python3 train.py"))
+    show(hosts, view, make_child_process(child, command="python3 train.py"))
     qtbot.keyClick(view.tree, Qt.Key.Key_Delete)
     for expected in ("End python3 (pid ", "1.0 GiB of GPU 0", "SIGTERM", "python3 train.py"):
         assert expected in view.bar.text()
@@ -97,7 +97,7 @@ def test_end_asks_first(start: Start, hosts: Hosts, view: ProcessesView, qtbot: 
 
 def test_end_kills_after_second_confirmation(start: Start, hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:
     child = start(STUBBORN)
-    show(hosts, view, make_process(child))
+    show(hosts, view, make_child_process(child))
     view.end.click()
     view.bar.yes.click()
     assert "was asked to end" in view.bar.text()
@@ -112,7 +112,7 @@ def test_end_kills_after_second_confirmation(start: Start, hosts: Hosts, view: P
 
 def test_end_leaves_stubborn_process(start: Start, hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:
     child = start(STUBBORN)
-    show(hosts, view, make_process(child))
+    show(hosts, view, make_child_process(child))
     view.bar.patience_s = 0.3
     view.end.click()
     view.bar.yes.click()
@@ -125,7 +125,7 @@ def test_end_leaves_stubborn_process(start: Start, hosts: Hosts, view: Processes
 
 def test_end_reports_process_that_has_ended(start: Start, hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:
     child = start(POLITE)
-    show(hosts, view, make_process(child))
+    show(hosts, view, make_child_process(child))
     view.end.click()
     child.kill()
     child.wait()
@@ -135,7 +135,7 @@ def test_end_reports_process_that_has_ended(start: Start, hosts: Hosts, view: Pr
 
 def test_end_never_hits_reused_pid(start: Start, hosts: Hosts, view: ProcessesView) -> None:
     child = start(POLITE)
-    show(hosts, view, make_process(child, started=psutil.Process(child.pid).create_time() - 100))
+    show(hosts, view, make_child_process(child, started=psutil.Process(child.pid).create_time() - 100))
     view.end.click()
     view.bar.yes.click()
     assert "has already ended" in view.bar.text()
@@ -180,14 +180,14 @@ def test_disabled_reason(
 def test_disabled_reason_for_administrator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(termination, "is_privileged", lambda: True)
     assert disabled_reason(a_line(user="alice"), False) == ""
-    (window,) = process_rows("", snapshot(gpu(0, processes=(process(os.getpid()),))), [], lambda pid: None)
+    (window,) = process_rows("", snapshot(gpu(0, processes=(make_process(os.getpid()),))), [], lambda pid: None)
     assert "own window" in disabled_reason(window, False)
     assert "container" in disabled_reason(a_line(), True)
 
 
 def test_disabled_reason_on_other_host(hosts: Hosts, view: ProcessesView) -> None:
     hosts.add("ws2")
-    deliver_snapshot(hosts, snapshot(gpu(0, processes=(process(5),))), host="ws2")
+    deliver_snapshot(hosts, snapshot(gpu(0, processes=(make_process(5),))), host="ws2")
     view.tree.setCurrentIndex(view.rows.index(0, 0))
     assert not view.end.isEnabled()
     assert view.end.accessibleDescription() == view.end.toolTip() != ""
@@ -196,7 +196,7 @@ def test_disabled_reason_on_other_host(hosts: Hosts, view: ProcessesView) -> Non
 def test_end_of_run_process_stops_run(hosts: Hosts, view: ProcessesView, qtbot: QtBot) -> None:
     run = RunInterval("20990101-000000-resnet18-ab12", "flowers", (UUIDS[0],), "running", NOW - 60, supervisor=700)
     view._intervals.intervals = (run,)
-    show(hosts, view, process(701, ancestors=(700, 1)))
+    show(hosts, view, make_process(701, ancestors=(700, 1)))
     for line in (view.rows.index(0, 0), view.rows.index(0, 0, view.rows.index(0, 0))):
         view.tree.setCurrentIndex(line)
         assert view.end.text().replace("&", "") == "Stop the run…"
@@ -216,7 +216,7 @@ def test_end_explains_unkillable_process(
     bar = EndingBar()
     bar.patience_s = 0.2
     qtbot.addWidget(bar)
-    lines = process_rows("", snapshot(gpu(0, processes=(make_process(child),))), [], lambda pid: None)
+    lines = process_rows("", snapshot(gpu(0, processes=(make_child_process(child),))), [], lambda pid: None)
     bar.ask(lines[0])
     bar.yes.click()
     qtbot.waitUntil(lambda: bar.yes.text() == "Kill it")

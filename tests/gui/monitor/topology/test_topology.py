@@ -39,7 +39,9 @@ def machine(count: int, topology: Topology | None) -> Snapshot:
 
 
 def advice_for(count: int, topology: Topology) -> str:
-    return connections.recommend_strategies(connections.connected_gpus([make_gpu(n) for n in range(count)], topology))
+    return connections.recommend_strategies(
+        connections.make_connected_gpus([make_gpu(n) for n in range(count)], topology)
+    )
 
 
 def cell(view: TopologyView, row: int, column: int, role: int = Qt.ItemDataRole.DisplayRole) -> str:
@@ -220,7 +222,7 @@ def test_matrix_passes_model_tester(styled: QApplication, qtmodeltester: ModelTe
     for count in (2, 8):
         topology = make_topology(count)
         model.show_gpus(
-            connections.connected_gpus([make_gpu(n) for n in range(count)], topology),
+            connections.make_connected_gpus([make_gpu(n) for n in range(count)], topology),
             {p.index: p for p in topology.affinities},
         )
         qtmodeltester.check(model)

@@ -14,7 +14,7 @@ from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
 MIB = 1 << 20
 
 
-def complete_gpu(uuid: str, number: int = 0, nvlinks: tuple[NvLink, ...] = ()) -> Gpu:
+def make_complete_gpu(uuid: str, number: int = 0, nvlinks: tuple[NvLink, ...] = ()) -> Gpu:
     """Return a GPU with all quantities, including NVLinks if `nvlinks` is given."""
     percents = {q.id: 50.0 for q in QUANTITIES if q.id.endswith("_percent")}
     return gpu(
@@ -25,7 +25,7 @@ def complete_gpu(uuid: str, number: int = 0, nvlinks: tuple[NvLink, ...] = ()) -
 
 def test_history_keeps_all_gpu_quantities() -> None:
     history = DeviceHistory()
-    received = complete_gpu(UUIDS[0])
+    received = make_complete_gpu(UUIDS[0])
     history.add(snapshot(received))
     for quantity in QUANTITIES:
         value = quantity.read(received)
@@ -130,7 +130,7 @@ def test_history_forgets_removed_host() -> None:
 def test_history_eight_gpus_need_no_thinning() -> None:
     history = DeviceHistory()
     links = (NvLink(link=0, received_bytes_per_s=1.0, sent_bytes_per_s=1.0),)
-    history.add(snapshot(*(complete_gpu(uuid, n, nvlinks=links) for n, uuid in enumerate(UUIDS))))
+    history.add(snapshot(*(make_complete_gpu(uuid, n, nvlinks=links) for n, uuid in enumerate(UUIDS))))
     assert all(history.has_data(uuid, quantity.id) for uuid in UUIDS for quantity in QUANTITIES)
     per_row = history.allocated_bytes // INITIAL_ROWS
     assert history.allocated_bytes == per_row * INITIAL_ROWS  # enough for a day at the full rate
