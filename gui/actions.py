@@ -60,7 +60,7 @@ class Action(QAction):
         """
         super().__init__(widget)
         self.disabled_reason = self.tip = ""
-        self.standard_keys = _standard_keys[name] = keys  # `first_key` needs them
+        self.standard_keys = _standard_keys[name] = keys  # `get_first_key` needs them
         self._always_enabled = always_enabled
         self.setObjectName(name)
         self.setShortcutContext(context)
@@ -98,7 +98,7 @@ class Action(QAction):
         self.setShortcuts([QKeySequence(key) for key in keys])
         self._update_tool_tip()
 
-    def allow(self, disabled_reason: str = "") -> None:
+    def set_disabled_reason(self, disabled_reason: str = "") -> None:
         """Disable the action for the given reason, or enable it if the reason is ""."""
         self.disabled_reason = disabled_reason
         self._update_tool_tip()
@@ -113,15 +113,15 @@ class Action(QAction):
         self.setToolTip(self.disabled_reason or (f"{self.tip} ({key})" if self.tip and key else self.tip))
 
 
-def first_key(name: str) -> str:
+def get_first_key(name: str) -> str:
     """Return the first shortcut of the action `name` in the notation of the desktop, or "" if it has none."""
     keys = chosen_keys.get(name, _standard_keys.get(name, ()))
     return QKeySequence(keys[0]).toString(QKeySequence.SequenceFormat.NativeText) if keys else ""
 
 
-def with_key(text: str, name: str) -> str:
+def append_key(text: str, name: str) -> str:
     """Append the first shortcut of the action `name` to a text, as in "Runs (Ctrl+3)"."""
-    key = first_key(name)
+    key = get_first_key(name)
     return f"{text} ({key})" if key else text
 
 
@@ -150,7 +150,7 @@ def bind(button: _Button, action: Action, name: str = "", *, offered: bool = Fal
     return button
 
 
-def back_action(page: QWidget, name: str, tip: str = tr("Back to the previous page")) -> Action:
+def create_back_action(page: QWidget, name: str, tip: str = tr("Back to the previous page")) -> Action:
     """Create the Back action for `page`, which has no tab. `name` is the action's id."""
     return Action(page, name, tr("← Back"), tip, "Esc", context=WITHIN)
 

@@ -41,7 +41,7 @@ X_LIBRARIES = (
 """Libraries that Qt's xcb plugin needs, but a minimal Debian or Ubuntu doesn't have."""
 
 
-def why_no_window() -> str | None:
+def find_display_problem() -> str | None:
     """Return the reason why no window can be opened, or None if one can.
 
     This is checked in advance, because Qt calls abort() if it can't load its platform plugin.
@@ -87,7 +87,7 @@ def main(path: str = "") -> int:
     gc.disable()  # a start leaves little garbage, and collections would take a twelfth of its time
     # PySide's import function reads the source of each module to find its optional features. No module here uses them.
     builtins.__import__ = getattr(builtins, "__orig_import__", builtins.__import__)
-    problem = why_no_window()
+    problem = find_display_problem()
     if problem is not None:
         print(problem, file=sys.stderr)
         return 2
@@ -122,13 +122,13 @@ def _show_window(request: OpenRequest, instance: SingleInstance) -> int:
     from gui.sources.settings import Settings
     from gui.style import theme
 
-    app, settings = _application(), Settings()
+    app, settings = _create_application(), Settings()
     preferences = Preferences(settings)
     theme.initialize(app, preferences.text("theme"), round(preferences.number("text_percent")))
     window = MainWindow(settings)
     # After the window is created, so that each part is styled once and not at every change of its parent.
     theme.apply(app)
-    error_log.install(window.show_message)
+    error_log.install_handlers(window.show_message)
     interruptions = Interruptions(app)
     interruptions.interrupted.connect(window.quit)
     window.closed.connect(app.quit)
@@ -150,8 +150,8 @@ def _show_window(request: OpenRequest, instance: SingleInstance) -> int:
     return code
 
 
-def _application() -> QApplication:
-    """Create the Qt application, with the user's number format for the window only."""
+def _create_application() -> QApplication:
+    """Create the Qt application. The window uses the user's number format, and the rest of the process Python's."""
     from PySide6.QtCore import QLocale
     from PySide6.QtGui import QIcon
     from PySide6.QtWidgets import QApplication

@@ -44,7 +44,7 @@ class _Notifier(QObject):
         self._show(text)
 
 
-def install(show: Callable[[str], None]) -> None:
+def install_handlers(show: Callable[[str], None]) -> None:
     """Log Qt's warnings, and the uncaught exceptions of all threads.
 
     After an exception, `show` is called with a message on the thread that called `install`.
@@ -55,7 +55,7 @@ def install(show: Callable[[str], None]) -> None:
         if issubclass(kind, KeyboardInterrupt):
             sys.__excepthook__(kind, error or kind(), trace)
             return
-        path = record(error or kind())
+        path = log_exception(error or kind())
         emit_safely(
             notifier.message, f"Something went wrong in the window ({kind.__name__}: {error}). Details are in {path}."
         )
@@ -65,7 +65,7 @@ def install(show: Callable[[str], None]) -> None:
     qInstallMessageHandler(_on_qt_message)
 
 
-def record(error: BaseException) -> str:
+def log_exception(error: BaseException) -> str:
     """Log an exception with its traceback. Return the path of the log."""
     import logging
 

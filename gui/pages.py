@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QWidget
 from engine.contract.dataset import DatasetReport
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from gui.actions import first_key
+from gui.actions import get_first_key
 from gui.translation import tr
 
 
@@ -144,7 +144,7 @@ def _show_dataset(page: Any, job: JobInForm, example: int | None) -> None:
     page.show_augmented(False)
     page.show_notice(
         tr("Check that the labels are right. Then go back and press {action} again, or press {key} here.").format(
-            action=job.action, key=first_key("train")
+            action=job.action, key=get_first_key("train")
         )
     )
 

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QSizePolicy, QT
 
 from engine.system.format import duration
 from gui import format as words
-from gui.actions import Actions, bind, with_key
+from gui.actions import Actions, append_key, bind
 from gui.pages import RUNS, TRAIN
 from gui.titles import resume_words, run_title
 from gui.translation import tr
@@ -93,7 +93,7 @@ class StatusBar(QWidget):
         self.remaining.clear()
         self._actions.pause.set_appearance(tr("Pause"), _PAUSE, "pause")
         for action in (self._actions.pause, self._actions.stop):
-            action.allow(tr("Nothing is running"))
+            action.set_disabled_reason(tr("Nothing is running"))
 
     def show_run(self, run: RunStatus, title: str = "") -> None:
         """Show the state of a run. Values that are None stay empty."""
@@ -115,9 +115,9 @@ class StatusBar(QWidget):
             self._actions.pause.set_appearance(text.replace("&", ""), tip, "resume", "accent")
         else:
             self._actions.pause.set_appearance(tr("Pause"), _PAUSE, "pause")
-        self._actions.pause.allow("" if run.resumable else run.why_no_pause)
+        self._actions.pause.set_disabled_reason("" if run.resumable else run.why_no_pause)
         self._actions.stop.set_appearance(tr("Stop"), _LEAVE if run.label == "Waiting" else _STOP)
-        self._actions.stop.allow(run.why_no_stop)
+        self._actions.stop.set_disabled_reason(run.why_no_stop)
 
     def show_others(self, runs: Sequence[RunSummary]) -> None:
         """Show the other active run, or the number of other active runs."""
@@ -125,7 +125,7 @@ class StatusBar(QWidget):
         if len(runs) == 1:
             self.others.show_text(f"{run_title(runs[0])} · {runs[0].state}", tr("Show this run"))
         else:
-            tip = with_key(tr("Show the list of runs"), "runs_page")
+            tip = append_key(tr("Show the list of runs"), "runs_page")
             self.others.show_text(f"{len(runs)} other active runs" if runs else "", tip)
 
     def set_suffix(self, text: str) -> None:

@@ -54,7 +54,7 @@ class Tray(QObject):
         workspace.session.changed.connect(self._refresh)
         workspace.alerts.changed.connect(self._refresh)
         switch = actions.close_to_tray
-        switch.allow("" if QSystemTrayIcon.isSystemTrayAvailable() else NO_TRAY)
+        switch.set_disabled_reason("" if QSystemTrayIcon.isSystemTrayAvailable() else NO_TRAY)
         switch.setChecked(switch.ready and self._settings.flag(_SETTING, False))
         switch.toggled.connect(self._on_switched)
         self._set_visible(switch.isChecked())

@@ -14,7 +14,7 @@ from gui.actions import Actions
 from gui.alerts.notifications import DesktopNotices
 from gui.alerts.watcher import Alerts
 from gui.devices.panel import DevicesPanel
-from gui.devices.warnings import device_warnings
+from gui.devices.warnings import collect_warnings
 from gui.monitor.page import MonitorPage
 from gui.pages import PAGES, TABS, TabEntry
 from gui.run.page import RunPage
@@ -91,7 +91,7 @@ class Workspace(QObject):
         alerts, machine = self.alerts.device_warnings, self.hosts.latest.get("")
         if machine is None:
             return alerts
-        return device_warnings(alerts, machine, self.intervals.run_names_by_gpu(), self.devices.selection())
+        return collect_warnings(alerts, machine, self.intervals.run_names_by_gpu(), self.devices.selection())
 
     def open_run(self, run: RunFolder) -> None:
         """Show a run on the Train page."""

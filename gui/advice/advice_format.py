@@ -71,7 +71,7 @@ def format_memory(candidate: Candidate) -> str:
 
 
 def describe_memory_origin(candidate: Candidate) -> str:
-    """Return how the memory of a candidate is known, or "" if it is unknown."""
+    """Describe if the memory of a candidate was measured or estimated, or return "" if it is unknown."""
     if candidate.memory_bytes is None:
         return tr("Estimated, per device") if candidate.estimated_bytes is not None else ""
     estimate_note = (

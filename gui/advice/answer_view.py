@@ -30,11 +30,11 @@ class AnswerView(QWidget):
         super().__init__()
         self.answer: Advice | None = None
         self.saved = Banner(name=tr("Saved answer"))
-        self.sentence = _text("title")
+        self.sentence = _create_label("title")
         self.sentence.setAccessibleName(tr("The advice"))
-        self.more = _text()
+        self.more = _create_label()
         self.remarks = ProblemLabel()
-        self.count = _text("muted")
+        self.count = _create_label("muted")
         self.table = AdviceTable(tr("Candidates that were tried"))
         copying = Action(
             self.table, "copy_advice", tr("Copy as text"), tr("Copy the answer"), "Ctrl+C", icon="copy", context=HERE
@@ -46,7 +46,7 @@ class AnswerView(QWidget):
         self.fitting = _Section(tr("To make it fit"))
         self.machines = _Section(tr("On several machines"))
         self.how = _Section(tr("How it was measured"))
-        self.left_out = _text("muted")
+        self.left_out = _create_label("muted")
         self.fold = FoldButton(tr("Not tried"), self.left_out)
         self._lay_out()
 
@@ -62,7 +62,7 @@ class AnswerView(QWidget):
         self.more.setText(rest)
         self.more.setVisible(bool(rest))
         nothing_fits = not answer.fits and bool(answer.remedies)
-        self.remarks.show_problems(tuple(_remarks(answer)))
+        self.remarks.show_problems(tuple(_find_warnings(answer)))
         tried = f"{localized(len(answer.table))} of {localized(answer.considered)} candidates were tried"
         self.count.setText(f"{tried}; fastest first" if answer.fits else tried)
         self.table.setVisible(bool(answer.table))
@@ -88,7 +88,7 @@ class AnswerView(QWidget):
     def copy_answer(self) -> None:
         """Copy the advisor's answer as plain text, including the table of candidates."""
         if self.answer is not None:
-            titles, *rows = self.table.texts()
+            titles, *rows = self.table.list_texts()
             QGuiApplication.clipboard().setText(advice_format.format_answer(self.answer, titles, rows))
 
     def _lay_out(self) -> None:
@@ -104,7 +104,7 @@ class _Section(QWidget):
     def __init__(self, title: str) -> None:
         super().__init__()
         self.heading = styled(QLabel(title, wordWrap=True), "heading")
-        self.body = _text()
+        self.body = _create_label()
         self.body.setAccessibleName(title or tr("Selected row"))
         self.setLayout(vbox(self.heading, self.body, spacing=2, margins=(0, 6, 0, 0)))
 
@@ -114,15 +114,15 @@ class _Section(QWidget):
         self.setVisible(bool(self.body.text()))
 
 
-def _text(kind: str = "") -> QLabel:
+def _create_label(kind: str = "") -> QLabel:
     """Create a label with word wrap, whose text can be selected, in a style of the style sheet."""
     return styled(QLabel(wordWrap=True, textInteractionFlags=Qt.TextInteractionFlag.TextSelectableByMouse), kind)
 
 
-def _remarks(answer: Advice) -> Iterable[Problem]:
-    """Yield the warnings above the table of candidates.
+def _find_warnings(answer: Advice) -> Iterable[Problem]:
+    """Yield the warnings about an answer.
 
-    If no candidate fits into memory, they are the remedies, otherwise the reason why the ranking is uncertain.
+    If no candidate fits into memory, the remedies are yielded, otherwise the reason why the ranking is uncertain.
     """
     if not answer.fits:
         for remedy in answer.remedies:

@@ -103,7 +103,10 @@ class AdviceModel(ColumnModel):
         return len(self.candidates)
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        """Return a cell's data. The advised candidate is bold, and its name and speed have further roles."""
+        """Return a cell's data: its text, value and tool tip, the icon of a name, and the bar of a speed.
+
+        The name and speed of the recommended candidate are bold.
+        """
         if not index.isValid():
             return None
         row, column = self.candidates[index.row()], COLUMNS[index.column()]
@@ -116,11 +119,11 @@ class AdviceModel(ColumnModel):
             Qt.ItemDataRole.ToolTipRole: column.tip(row) or column.text(row),
             Qt.ItemDataRole.FontRole: self._bold if advised and index.column() in (NAME, SPEED) else None,
         }
-        roles |= {NAME: self._name_roles(row, advised), SPEED: self._bar_roles(row)}.get(index.column(), {})
+        roles |= {NAME: self._make_name_data(row, advised), SPEED: self._make_bar_data(row)}.get(index.column(), {})
         return roles.get(role)
 
-    def _name_roles(self, row: Candidate, advised: bool) -> dict[int, Any]:
-        """Return the icon and the accessible text of a candidate's name."""
+    def _make_name_data(self, row: Candidate, advised: bool) -> dict[int, Any]:
+        """Return the icon and the accessible text of a candidate's name, by item data role."""
         name, color = ("star", "accent") if advised else MARKS.get(row.state, ("", ""))
         texts = advice_format.format_name(row), advice_format.format_note(row)
         return {
@@ -128,8 +131,11 @@ class AdviceModel(ColumnModel):
             Qt.ItemDataRole.AccessibleTextRole: f"{'Advised: ' if advised else ''}{', '.join(filter(None, texts))}",
         }
 
-    def _bar_roles(self, row: Candidate) -> dict[int, Any]:
-        """Return the bar of a candidate's speed and its interval, relative to the highest speed, or {} if unknown."""
+    def _make_bar_data(self, row: Candidate) -> dict[int, Any]:
+        """Return a candidate's speed and its interval as fractions of the highest speed, by item data role.
+
+        Returns {} if the speed is unknown.
+        """
         highest = max((each.high or each.images_per_second or 0.0 for each in self.candidates), default=0.0)
         if row.images_per_second is None or not highest:
             return {}
@@ -176,7 +182,7 @@ class AdviceTable(RowView):
         rows = self.selectionModel().selectedRows()
         return self.model_.candidates[self.rows.mapToSource(rows[0]).row()] if rows else None
 
-    def texts(self) -> list[list[str]]:
+    def list_texts(self) -> list[list[str]]:
         """Return the column titles and then the cell texts of each row, for the visible columns only."""
         visible = [column for column in range(len(COLUMNS)) if not self.isColumnHidden(column)]
         rows = [[self.rows.index(row, column).data() for column in visible] for row in range(self.rows.rowCount())]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from engine.contract.devices import Gpu, Xid
 from engine.contract.problems import Severity
 from engine.gpus.quantities import ALARMING, PROGRAM_XIDS, THROTTLE_TEXTS, describe_xid
-from gui.alerts.rules import KINDS, Rule, Threshold, duration_words
+from gui.alerts.rules import KINDS, Rule, Threshold, format_duration
 from gui.translation import tr
 
 
@@ -15,12 +15,12 @@ from gui.translation import tr
 class Finding:
     """Condition of a GPU or host that an alert rule has found.
 
-    `full` is False for a value that has returned across the threshold, but by less than the margin. Such a value
-    keeps an active alert active, but raises no new one.
+    `can_raise` is False for a value that has returned across the threshold, but by less than the margin. Such a
+    finding keeps an active alert active, but raises no new one.
     """
 
     text: str
-    full: bool = True
+    can_raise: bool = True
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def evaluate_rule(rule: Rule, gpu: Gpu, run: str | None) -> Finding | None:
         reasons = [THROTTLE_TEXTS[reason] for reason in gpu.throttled or () if reason in ALARMING]
         # The title of the kind says "Throttling".
         text = ", ".join(reason.removeprefix("throttling: ") for reason in reasons)
-        return Finding(_sentence(text, rule)) if reasons else None
+        return Finding(_append_duration(text, rule)) if reasons else None
     if rule.kind == "idle" and run is None:
         return None
     threshold = KINDS[rule.kind].threshold
@@ -73,17 +73,17 @@ def _compare_with_limit(rule: Rule, threshold: Threshold, gpu: Gpu, run: str | N
     excess = limit - value if threshold.below else value - limit
     if excess <= -threshold.margin:
         return None
-    is_full = excess > 0 if threshold.below else excess >= 0  # otherwise, the value is within the margin
+    can_raise = excess > 0 if threshold.below else excess >= 0  # otherwise, the value is within the margin
     if rule.kind == "idle":
         text = f"held by {run} and only {threshold.write(value)} utilized, below {threshold.write(limit)}"
     else:
         text = f"{threshold.write(value)}, at or above {threshold.write(limit)}"
-    return Finding(_sentence(text, rule), is_full)
+    return Finding(_append_duration(text, rule), can_raise)
 
 
-def _sentence(text: str, rule: Rule) -> str:
-    """Append the rule's duration to a clause, as in "92 °C, at or above 90 °C for 10 s."."""
-    lasted = f" for {duration_words(rule.for_s)}" if rule.for_s > 0 else ""
+def _append_duration(text: str, rule: Rule) -> str:
+    """Append the rule's duration to a clause and make it a sentence, as in "92 °C, at or above 90 °C for 10 s."."""
+    lasted = f" for {format_duration(rule.for_s)}" if rule.for_s > 0 else ""
     return f"{text[0].upper()}{text[1:]}{lasted}."
 
 
@@ -108,7 +108,7 @@ class EventTracker:
             for xid in new_xids
         ]
 
-    def memory_errors(self, gpu: Gpu, time: float) -> list[Event]:
+    def find_new_memory_errors(self, gpu: Gpu, time: float) -> list[Event]:
         """Return events for new uncorrected memory errors, and for a failed row remapping."""
         if gpu.lost:
             return []

@@ -81,7 +81,7 @@ class DesktopNotices(QObject):
         self._send("Footplate", tr("This is what an alert looks like."), lambda problem: answer(problem or SENT))
 
     def close_work(self) -> None:
-        """Stop the process that sends a notification when the window closes."""
+        """Stop the process that delivers notifications. Called when the window closes."""
         self._sender.close()
 
     def _on_raised(self, alert: Alert) -> None:
@@ -97,7 +97,7 @@ class DesktopNotices(QObject):
         alerts, self._waiting = list(self._waiting.values()), {}
         if alerts:
             self._pause_timer.start(self._pause_ms)
-            self._send(*notice_words(alerts), lambda _problem: None)
+            self._send(*describe_alerts(alerts), lambda _problem: None)
 
     def _send(self, title: str, text: str, on_result: Callable[[str], None]) -> None:
         """Queue a notification behind those being sent. `on_result` is called with a problem or ""."""
@@ -115,7 +115,7 @@ class DesktopNotices(QObject):
             self._sender.start(self._notices[0][0])
 
 
-def notice_words(alerts: list[Alert]) -> tuple[str, str]:
+def describe_alerts(alerts: list[Alert]) -> tuple[str, str]:
     """Return title and text of a notification about `alerts`. The text has a line for each of the first alerts."""
     if len(alerts) == 1:
         return f"{alerts[0].title}: {alerts[0].counted_title}", alerts[0].text

@@ -12,7 +12,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QCheckBox, QGridLayout, QLabel, QSizePolicy, QWidget
 
 from engine.contract.problems import Problem
-from gui.alerts.rules import Kind, Rule, problems, summary
+from gui.alerts.rules import Kind, Rule, describe_rule, find_problems
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import create_fold_button, create_reset_button, styled
@@ -85,7 +85,7 @@ class RuleRow(QWidget):
         rule = self._rule
         with QSignalBlocker(self.on):
             self.on.setChecked(rule.on)
-        text = summary(rule) if rule.on else f"off · {summary(rule)}"
+        text = describe_rule(rule) if rule.on else f"off · {describe_rule(rule)}"
         self.summary.setText(text)
         self.on.setAccessibleDescription(f"{text}. {self.kind.meaning}")
         self.reset.setVisible(rule != self.kind.default)
@@ -140,8 +140,8 @@ class RuleEditors(QWidget):
         meaning = muted_label(kind.meaning, word_wrap=True)
         meaning.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
         self._grid.addWidget(meaning, 0, 0, 1, 3)
-        self.threshold = self._threshold_editor()
-        self.lasts = self._duration_editor()
+        self.threshold = self._add_threshold_editor()
+        self.lasts = self._add_duration_editor()
         self.notify = QCheckBox(tr("Desktop notification"))
         self.notify.setAccessibleName(tr("Desktop notification for {title}").format(title=kind.title))
         self.notify.toggled.connect(self._commit)
@@ -173,7 +173,7 @@ class RuleEditors(QWidget):
         self._titles = dict(devices)
         self._show_devices()
 
-    def _threshold_editor(self) -> FloatEditor | None:
+    def _add_threshold_editor(self) -> FloatEditor | None:
         """Add the editor of the limit. Return None if the kind has no limit."""
         threshold = self._kind.threshold
         if threshold is None:
@@ -183,7 +183,7 @@ class RuleEditors(QWidget):
         self._add_editor_row(editor, "threshold", 1, label, threshold.unit)
         return editor
 
-    def _duration_editor(self) -> FloatEditor | None:
+    def _add_duration_editor(self) -> FloatEditor | None:
         """Add the editor of the duration. Return None for events, which have none."""
         if self._kind.event:
             return None
@@ -208,20 +208,20 @@ class RuleEditors(QWidget):
         self._problems[field] = ProblemLabel()
         self._grid.addWidget(self._problems[field], row, 1, 1, 2)
 
-    def _edited_rule(self) -> Rule:
+    def _read_rule(self) -> Rule:
         """Return the rule in the editors, even if it is invalid."""
         chosen = tuple(key for key, box in self._boxes.items() if box.isChecked())
         return msgspec.structs.replace(
             self._rule,
-            threshold=_number(self.threshold.value()) if self.threshold is not None else None,
-            for_s=(_number(self.lasts.value()) or 0.0) * self._scale_s if self.lasts is not None else 0.0,
+            threshold=_parse_number(self.threshold.value()) if self.threshold is not None else None,
+            for_s=(_parse_number(self.lasts.value()) or 0.0) * self._scale_s if self.lasts is not None else 0.0,
             notify=self.notify.isChecked(),
             devices=None if self.all_devices.isChecked() else chosen,
         )
 
     def _show_problems(self) -> tuple[Problem, ...]:
         """Show the problems with the edited rule at their fields, and return them."""
-        found = problems(self._edited_rule())
+        found = find_problems(self._read_rule())
         for field, label in self._problems.items():
             label.show_problems(tuple(problem for problem in found if problem.field == field))
         for field, editor in (("threshold", self.threshold), ("for_s", self.lasts)):
@@ -234,8 +234,8 @@ class RuleEditors(QWidget):
     def _commit(self) -> None:
         """Emit the edited rule if it is valid and has changed."""
         self._show_devices_list()
-        if not self._show_problems() and self._edited_rule() != self._rule:
-            self.edited.emit(self._edited_rule())
+        if not self._show_problems() and self._read_rule() != self._rule:
+            self.edited.emit(self._read_rule())
 
     def _show_devices(self) -> None:
         """Show a check box for each device, including missing devices that the rule covers."""
@@ -268,6 +268,6 @@ class RuleEditors(QWidget):
             box.setVisible(not self.all_devices.isChecked())
 
 
-def _number(value: float | str | None) -> float | None:
+def _parse_number(value: float | str | None) -> float | None:
     """Convert the value of a `FloatEditor` to a number, or to NaN if it is an invalid text. None means no value."""
     return math.nan if isinstance(value, str) else value

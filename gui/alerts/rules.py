@@ -87,7 +87,7 @@ class Kind:
     event: bool = False
 
 
-def memory_full_percent(gpu: Gpu) -> float | None:
+def compute_memory_percent(gpu: Gpu) -> float | None:
     """Return the used memory in percent, including the driver's reserve, or None if unknown."""
     if gpu.memory_used_bytes is None or not gpu.memory_total_bytes:
         return None
@@ -128,7 +128,7 @@ KINDS: dict[KindId, Kind] = {
             tr("A program that allocates more memory than is free fails."),
             tr("Use a smaller batch size or image size, or check Processes for other programs on the GPU."),
             "warning", Rule(kind="memory", threshold=97, for_s=60, notify=False),
-            Threshold("%", memory_full_percent, 1, 100, 2),
+            Threshold("%", compute_memory_percent, 1, 100, 2),
         ),
         Kind(
             "power", tr("Power"),
@@ -179,7 +179,7 @@ KINDS: dict[KindId, Kind] = {
 DEFAULTS: dict[KindId, Rule] = {id_: kind.default for id_, kind in KINDS.items()}
 
 
-def problems(rule: Rule) -> tuple[Problem, ...]:
+def find_problems(rule: Rule) -> tuple[Problem, ...]:
     """Validate a rule. Each problem is about the field `threshold`, `for_s` or `devices`."""
     found = []
     threshold = KINDS[rule.kind].threshold
@@ -207,13 +207,13 @@ def problems(rule: Rule) -> tuple[Problem, ...]:
     return tuple(found)
 
 
-def duration_words(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format a duration, as in "10 s" or "10 min"."""
     minutes = seconds / 60
     return f"{significant(minutes)} min" if minutes >= 1 and minutes == int(minutes) else f"{significant(seconds)} s"
 
 
-def summary(rule: Rule) -> str:
+def describe_rule(rule: Rule) -> str:
     """Describe a rule, as in "at or above 90 °C for 10 s · no notification"."""
     kind = KINDS[rule.kind]
     parts = []
@@ -222,7 +222,7 @@ def summary(rule: Rule) -> str:
         limit = kind.threshold.device_limit_name if rule.threshold is None else kind.threshold.write(rule.threshold)
         parts.append(f"{comparison} {limit}")
     if rule.for_s > 0:
-        parts.append(f"for {duration_words(rule.for_s)}")
+        parts.append(f"for {format_duration(rule.for_s)}")
     text = " ".join(parts) or tr("as soon as it happens")
     if rule.devices is not None and kind.id != "not_answering":
         text += f" · {counted(len(rule.devices), 'device')} only"
@@ -256,7 +256,7 @@ class RuleStore:
             )
         except NOT_DECODED as error:
             return rules, self._move_damaged(str(error))
-        messages = [str(problem) for rule in saved for problem in problems(rule)]
+        messages = [str(problem) for rule in saved for problem in find_problems(rule)]
         if messages:
             return rules, self._move_damaged(messages[0])
         rules |= {rule.kind: rule for rule in saved}

@@ -100,7 +100,9 @@ class RunNotifications(QWidget):
         self._show_result(tr("Sending…"))
 
     def _show_sent(self, sent: NoticeSent) -> None:
-        self._show_result("\n".join(deliveries(sent)), *filter(None, (sent.desktop_problem, sent.command_problem)))
+        self._show_result(
+            "\n".join(describe_deliveries(sent)), *filter(None, (sent.desktop_problem, sent.command_problem))
+        )
 
     def _show_result(self, text: str, *problems: str) -> None:
         self._result.setText(text)
@@ -122,7 +124,7 @@ def describe_settings(settings: NoticeSettings) -> str:
     )
 
 
-def deliveries(sent: NoticeSent) -> list[str]:
+def describe_deliveries(sent: NoticeSent) -> list[str]:
     """Return a sentence for each successful delivery of a notification."""
     lines = []
     if sent.desktop_by:

@@ -261,7 +261,7 @@ class Alerts(QObject):
         tracker = self._trackers.setdefault(device, EventTracker())
         for event in tracker.xids(gpu):
             self._add_event("xid", subject, event)
-        for event in tracker.memory_errors(gpu, now):
+        for event in tracker.find_new_memory_errors(gpu, now):
             self._add_event("memory_errors", subject, event)
 
     def _evaluate_nvml(self, host: str, snapshot: Snapshot, found: dict[_Key, tuple[_Subject, Finding]]) -> None:
@@ -312,7 +312,7 @@ class Alerts(QObject):
                 watch.calm_since = now
             elif now - watch.calm_since >= CALM_S:
                 self._end_alert(key, watch.calm_since)
-        elif found is not None and found[1].full:  # a value within the margin raises no alert
+        elif found is not None and found[1].can_raise:  # a value within the margin raises no alert
             watch = self._watches.setdefault(key, _Watch(since=now))
             if watch.since is not None and now - watch.since >= self._rules[key.kind].for_s:
                 subject, finding = found
@@ -368,7 +368,10 @@ class Alerts(QObject):
             self._end_alert(key, self._snapshot_times.get(key.host, self._clock()))
 
     def _reset_after_gap(self, host: str, now: float) -> None:
-        """Let conditions of a host begin again if its snapshots were interrupted. Active alerts stay active."""
+        """Restart the durations of a host's conditions after an interruption of its snapshots.
+
+        Active alerts stay active.
+        """
         previous_time = self._snapshot_times.get(host)
         self._snapshot_times[host] = now
         if previous_time is None or 0 <= now - previous_time <= GAP_S:

@@ -38,7 +38,7 @@ class Package(NamedTuple):
     license: str
 
 
-def packages(root: str = "footplate") -> list[Package]:
+def list_packages(root: str = "footplate") -> list[Package]:
     """Return the package `root`, followed by its installed dependencies in alphabetical order."""
     found: dict[str, Package] = {}
     pending = [root]
@@ -51,14 +51,14 @@ def packages(root: str = "footplate") -> list[Package]:
             dist = distribution(name)
         except PackageNotFoundError:
             continue
-        found[key] = Package(dist.metadata["Name"], dist.version, license(dist))
+        found[key] = Package(dist.metadata["Name"], dist.version, find_license(dist))
         requirements = [line for line in dist.requires or () if "extra ==" not in line]
         pending += [match[0] for line in requirements if (match := _NAME.match(line))]
     first = re.sub(r"[-_.]+", "-", root).lower()
     return [found[key] for key in sorted(found, key=lambda key: (key != first, key))]
 
 
-def license(dist: Distribution) -> str:
+def find_license(dist: Distribution) -> str:
     """Return the name of a package's license, or "" if it is unknown.
 
     It is read from the SPDX expression, the license field or the classifiers.
@@ -74,7 +74,7 @@ def license(dist: Distribution) -> str:
     return ", ".join(line.rpartition(":: ")[2] for line in classifiers)
 
 
-def license_text(name: str) -> str:
+def read_license_text(name: str) -> str:
     """Return the text of a package's license files, or a sentence if there are none."""
     dist = distribution(name)
     files = [
@@ -92,7 +92,7 @@ class AboutDialog(QDialog):
         self.setWindowTitle(tr("About Footplate"))
         styled(self, "panel")
         resize_with_text(self, 680, 560)
-        self._packages = packages()
+        self._packages = list_packages()
         version = next((each.version for each in self._packages if each.name == "footplate"), "not installed")
         heading = heading_label(tr("Footplate {version}").format(version=version))
         about = QLabel(
@@ -120,4 +120,4 @@ class AboutDialog(QDialog):
 
     def _show(self, row: int) -> None:
         if 0 <= row < len(self._packages):
-            self.text.setPlainText(license_text(self._packages[row].name))
+            self.text.setPlainText(read_license_text(self._packages[row].name))

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QDialog, QMainWindow, QMenu
 from engine.contract.devices import is_gpu
 from engine.runs.folder import RunFolder, RunSummary
 from gui.actions import Action, Actions
-from gui.commands.files import MAX_DATASETS, JobFiles, RecentDatasets, run_line, titles_of
+from gui.commands.files import MAX_DATASETS, JobFiles, RecentDatasets, format_run, make_folder_titles
 from gui.commands.keymap import Keymap
 from gui.context import AppContext
 from gui.format import significant
@@ -58,7 +58,7 @@ class Commands(QObject):
         self._about: QDialog | None = None
         self.slurm: SlurmDialog | None = None
         for action in self._acts.needing_pages:
-            action.allow(_STARTING)  # disabled until `complete` is called
+            action.set_disabled_reason(_STARTING)  # disabled until `complete` is called
         self._connect()
 
     def complete(self, workspace: Workspace, page_commands: Sequence[Action] = ()) -> None:
@@ -70,15 +70,15 @@ class Commands(QObject):
         workspace.run_list.complete.connect(self._on_runs_read)
         workspace.runs.add_button(self._acts.open_remote)
         workspace.session.opened.connect(self._update_run_actions)
-        for action, show in self._views_of_run(workspace):
+        for action, show in self._list_run_views(workspace):
             action.on_trigger(partial(self._show_view, show))
         workspace.monitor.settings_requested.connect(self.show_preferences)
         for action in self._acts.needing_pages:
-            action.allow()
+            action.set_disabled_reason()
         self._update_run_actions()
 
     def close(self) -> None:
-        """Wait until a submission to SLURM that is in progress has finished."""
+        """End background work: wait until a submission to SLURM has finished."""
         if self.slurm is not None:
             self.slurm.close_work()
 
@@ -91,7 +91,7 @@ class Commands(QObject):
         self._panel.inspected.connect(self._remember_dataset)
         acts.fork.on_trigger(self._fork)
         acts.queue.on_trigger(self._show_queue)
-        acts.submit.on_trigger(self._submit)
+        acts.submit.on_trigger(self._show_slurm_dialog)
         finders = {"strategy": acts.advise, "learning_rate": acts.find_rate, "batch_size": acts.find_batch}
         for field, finder in finders.items():
             finder.on_trigger(partial(self._click_find_button, field))
@@ -166,21 +166,21 @@ class Commands(QObject):
     def _entries(self) -> list[Entry]:
         """Collect all entries of the command palette."""
         from gui.commands import palette
-        from gui.commands.files import datasets_of
+        from gui.commands.files import list_datasets
 
         history = self._workspace.history if self._workspace is not None else None
         gpus = {} if history is None else {key: title for key, title in history.titles.items() if is_gpu(key)}
         return [
-            *palette.action_entries(self._acts.all(), self._window),
-            *palette.field_entries(self._panel.form.fields, self._show_field),
+            *palette.create_action_entries(self._acts.all(), self._window),
+            *palette.create_field_entries(self._panel.form.fields, self._show_field),
             *palette.setting_entries(self.show_preferences),
-            *palette.gpu_entries(gpus, self._show_gpu),
-            *palette.dataset_entries(datasets_of(self._runs, self.datasets.folders()), self._open_dataset),
-            *palette.run_entries(self._runs, self._context.show_run),
-            *palette.model_entries(self._panel.environment.catalogue, self._choose_model),
+            *palette.create_gpu_entries(gpus, self._show_gpu),
+            *palette.dataset_entries(list_datasets(self._runs, self.datasets.read_folders()), self._open_dataset),
+            *palette.create_run_entries(self._runs, self._context.show_run),
+            *palette.create_model_entries(self._panel.environment.catalogue, self._choose_model),
         ]
 
-    def _submit(self) -> None:
+    def _show_slurm_dialog(self) -> None:
         """Open the dialog that submits the job in the form to SLURM."""
         from gui.commands.slurm import SlurmDialog
 
@@ -237,7 +237,7 @@ class Commands(QObject):
         if self._workspace is not None and self._workspace.session.run is not None:
             self._workspace.runs.fork(self._workspace.session.run)
 
-    def _views_of_run(self, workspace: Workspace) -> list[tuple[Action, Callable[[], object]]]:
+    def _list_run_views(self, workspace: Workspace) -> list[tuple[Action, Callable[[], object]]]:
         """Return the commands that use the open run's model, each with the function that shows its view."""
         from gui.run.header import EVALUATE
         from gui.run.use.view import CONVERT, PREDICT
@@ -260,7 +260,7 @@ class Commands(QObject):
         has_run = self._workspace is not None and self._workspace.session.run is not None
         acts = self._acts
         for action in (acts.fork, acts.try_image, acts.evaluate_run, acts.predict_with_run, acts.convert_run):
-            action.allow("" if has_run else tr("Open a run first"))
+            action.set_disabled_reason("" if has_run else tr("Open a run first"))
 
     # Recent datasets and runs
 
@@ -273,13 +273,13 @@ class Commands(QObject):
             self.datasets.add(str(form.field_value("dataset")))
 
     def _fill_datasets(self) -> None:
-        titles = titles_of(self.datasets.folders())
+        titles = make_folder_titles(self.datasets.read_folders())
         recent = [Recent(title, folder, partial(self._open_dataset, folder)) for folder, title in titles.items()]
         fill_recent_menu(self.menus.datasets, recent, tr("No recent datasets"), self.datasets.forget)
 
     def _fill_runs(self) -> None:
         recent = [
-            Recent(run_line(run), run.folder, partial(self._context.show_run, RunFolder(run.folder)))
+            Recent(format_run(run), run.folder, partial(self._context.show_run, RunFolder(run.folder)))
             for run in self._runs[:MAX_DATASETS]
         ]
         fill_recent_menu(self.menus.runs, recent, tr("No runs"))
@@ -316,18 +316,18 @@ class Menus:
 
     def __init__(self, window: QMainWindow, acts: Actions) -> None:
         self._window = window
-        file = self._menu(tr("&File"), acts.menu_groups("file"))
-        self.datasets = self._submenu(tr("Recent &datasets"), file, before=acts.open_job)
-        self.runs = self._submenu(tr("Recent &runs"), file, before=acts.quit)
-        run = self._menu(tr("&Run"), acts.menu_groups("run"))
+        file = self._add_menu(tr("&File"), acts.menu_groups("file"))
+        self.datasets = self._add_submenu(tr("Recent &datasets"), file, before=acts.open_job)
+        self.runs = self._add_submenu(tr("Recent &runs"), file, before=acts.quit)
+        run = self._add_menu(tr("&Run"), acts.menu_groups("run"))
         run.addSeparator()
-        self.selected = self._submenu(tr("&Selected runs"), run)
+        self.selected = self._add_submenu(tr("&Selected runs"), run)
         self.selected.setEnabled(False)
-        view = self._menu(tr("&View"), acts.menu_groups("view"))
+        view = self._add_menu(tr("&View"), acts.menu_groups("view"))
         for title, name in ((tr("&Theme"), "theme"), (tr("Te&xt size"), "text")):
-            self._submenu(title, view, before=acts.full_screen).addActions(acts.menu_groups(name)[0])  # one group
-        self.tools = self._menu(tr("&Tools"), acts.menu_groups("tools"))
-        self._menu(tr("&Help"), acts.menu_groups("help"))
+            self._add_submenu(title, view, before=acts.full_screen).addActions(acts.menu_groups(name)[0])  # one group
+        self.tools = self._add_menu(tr("&Tools"), acts.menu_groups("tools"))
+        self._add_menu(tr("&Help"), acts.menu_groups("help"))
 
     def add_run_commands(self, acts: RunActions) -> None:
         """Add the commands for the runs that are selected in the list of runs."""
@@ -341,14 +341,14 @@ class Menus:
         )
         self.selected.setEnabled(True)
 
-    def _menu(self, title: str, groups: Sequence[Sequence[QAction]]) -> QMenu:
+    def _add_menu(self, title: str, groups: Sequence[Sequence[QAction]]) -> QMenu:
         """Add a menu with groups of actions to the menu bar."""
         menu = self._window.menuBar().addMenu(title)
         menu.setToolTipsVisible(True)
         _add_groups(menu, groups)
         return menu
 
-    def _submenu(self, title: str, menu: QMenu, before: QAction | None = None) -> QMenu:
+    def _add_submenu(self, title: str, menu: QMenu, before: QAction | None = None) -> QMenu:
         """Add a menu at the end, or before the separator above the action `before`."""
         submenu = QMenu(title, menu)
         submenu.setToolTipsVisible(True)

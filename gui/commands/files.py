@@ -82,7 +82,7 @@ class JobFiles(QObject):
         """Copy the torchrun commands that start the job, one for each machine, to the clipboard."""
         job = self._panel.form.job
         if job is not None:
-            in_background(lambda: torchrun_lines(job), self, self._copy_lines, reraise)
+            in_background(lambda: torchrun_lines(job), self, self._copy_commands, reraise)
 
     def open_run(self, path: str) -> None:
         """Show the run in a folder anywhere on disk, or a message if it isn't a run folder.
@@ -94,8 +94,11 @@ class JobFiles(QObject):
         done = partial(self._on_folder_checked, run, self._requests)
         in_background(partial(_is_run_folder, run), self, done, reraise)
 
-    def _copy_lines(self, result: tuple[dict[str, str], list[Problem]]) -> None:
-        """Copy the torchrun commands in `result`, or report the problems that prevent them."""
+    def _copy_commands(self, result: tuple[dict[str, str], list[Problem]]) -> None:
+        """Copy torchrun commands, or report the problems that prevent them.
+
+        `result` contains the commands by machine, and the problems.
+        """
         lines, problems = result
         if lines:
             QGuiApplication.clipboard().setText(torchrun_text(lines))
@@ -130,9 +133,9 @@ class JobFiles(QObject):
         """Enable the actions that need a valid job."""
         acts, job = self._context.actions, self._panel.form.job
         for action in (acts.save_job, acts.copy_command, acts.submit):
-            action.allow("" if job is not None else _ERRORS)
+            action.set_disabled_reason("" if job is not None else _ERRORS)
         problem = single_process_problem(job) if job is not None else _ERRORS
-        acts.copy_torchrun.allow(str(problem or ""))
+        acts.copy_torchrun.set_disabled_reason(str(problem or ""))
 
 
 def _is_run_folder(run: RunFolder) -> bool:
@@ -149,8 +152,8 @@ class RecentDatasets:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    def folders(self) -> list[str]:
-        """Read the folders, or return none if their list is damaged."""
+    def read_folders(self) -> list[str]:
+        """Return the saved folders, or [] if the saved list is damaged."""
         try:
             return msgspec.json.decode(self._settings.text(_KEY, "[]"), type=list[str])[:MAX_DATASETS]
         except NOT_DECODED:
@@ -158,7 +161,7 @@ class RecentDatasets:
 
     def add(self, folder: str) -> None:
         """Move a folder to the start of the list, and save the list."""
-        folders = self.folders()
+        folders = self.read_folders()
         if folder and folders[:1] != [folder]:
             folders = [folder, *(each for each in folders if each != folder)][:MAX_DATASETS]
             self._settings.set(_KEY, msgspec.json.encode(folders).decode())
@@ -167,12 +170,12 @@ class RecentDatasets:
         self._settings.forget(_KEY)
 
 
-def datasets_of(runs: Sequence[RunSummary], recent: Sequence[str]) -> list[str]:
+def list_datasets(runs: Sequence[RunSummary], recent: Sequence[str]) -> list[str]:
     """Return all known datasets: the recent ones, then the datasets of the runs, newest first."""
     return list(dict.fromkeys([*recent, *(run.dataset for run in runs if run.dataset)]))
 
 
-def titles_of(folders: Sequence[str]) -> dict[str, str]:
+def make_folder_titles(folders: Sequence[str]) -> dict[str, str]:
     """Return the name of each folder. If several have the same name, the name of their parent folder is added."""
     names = [Path(folder).name for folder in folders]
     return {
@@ -181,6 +184,6 @@ def titles_of(folders: Sequence[str]) -> dict[str, str]:
     }
 
 
-def run_line(run: RunSummary) -> str:
+def format_run(run: RunSummary) -> str:
     """Return a menu text with the title and the state of a run."""
     return f"{run_title(run)} · {run.state}"

@@ -34,7 +34,7 @@ class Keymap(QObject):
         """Return all commands that exist, sorted by title."""
         return sorted(self._acts.all(), key=lambda action: (action.title.lower(), action.objectName()))
 
-    def holder(self, action: Action, keys: str) -> Action | None:
+    def find_conflict(self, action: Action, keys: str) -> Action | None:
         """Return another command that would react to the shortcut `keys` with the same focus, or None."""
         sequence = QKeySequence(keys)
         return next(
@@ -48,14 +48,14 @@ class Keymap(QObject):
 
     def assign(self, action: Action, keys: str) -> Action | None:
         """Assign a shortcut ("" for none). If another command has it, return that command and change nothing."""
-        other = self.holder(action, keys) if keys else None
+        other = self.find_conflict(action, keys) if keys else None
         if other is None:
             self._set(action, (keys,) if keys else ())
         return other
 
     def reset(self, action: Action) -> Action | None:
         """Restore the default shortcut. If another command has it, return that command and change nothing."""
-        others = [self.holder(action, keys) for keys in action.standard_keys]
+        others = [self.find_conflict(action, keys) for keys in action.standard_keys]
         other = next(filter(None, others), None)
         if other is None:
             self._set(action, action.standard_keys)

@@ -15,7 +15,7 @@ from engine.contract.catalogue import Catalogue
 from engine.runs.folder import RunFolder, RunSummary
 from gui import format as window_format
 from gui.actions import Action
-from gui.commands.files import titles_of
+from gui.commands.files import make_folder_titles
 from gui.form.fields import JobFields, section_of
 from gui.format import format_date_and_time, localized
 from gui.preferences.declared import SETTINGS
@@ -57,7 +57,7 @@ class Entry:
         self.order = _ORDER[self.kind] + (_DISABLED if self.why else 0)
 
 
-def find(entries: Sequence[Entry], text: str) -> list[Entry]:
+def find_entries(entries: Sequence[Entry], text: str) -> list[Entry]:
     """Return the entries that contain all words of `text`, best first.
 
     An entry with exactly this title is first. The others are ranked by position: start of the title, start of a word in
@@ -102,7 +102,7 @@ class EntryModel(QAbstractListModel):
 
     def search(self, text: str) -> None:
         self.beginResetModel()
-        self.matches = find(self._all, text)[:MAX_ENTRIES]
+        self.matches = find_entries(self._all, text)[:MAX_ENTRIES]
         self.endResetModel()
 
     def rowCount(self, parent: QModelIndex | QPersistentModelIndex | None = None) -> int:
@@ -242,7 +242,7 @@ class Palette(QDialog):
         entry.act()
 
 
-def action_entries(actions: Iterable[Action], window: QWidget) -> Iterator[Entry]:
+def create_action_entries(actions: Iterable[Action], window: QWidget) -> Iterator[Entry]:
     """Yield entries for the commands of the window and of the visible page."""
     for action in actions:
         parent = action.parent()
@@ -258,8 +258,11 @@ def action_entries(actions: Iterable[Action], window: QWidget) -> Iterator[Entry
             )
 
 
-def field_entries(fields: JobFields, show: Callable[[str], object]) -> Iterator[Entry]:
-    """Yield entries for the fields of the visible job that have an effect."""
+def create_field_entries(fields: JobFields, show: Callable[[str], object]) -> Iterator[Entry]:
+    """Yield an entry for each field of the visible job, which calls `show` with the field's name.
+
+    Fields that have no effect with the current values of other fields are left out.
+    """
     for name, row in fields.rows.items():
         if row.has_effect:
             section = section_of(name) or tr("New job")
@@ -272,7 +275,7 @@ def setting_entries(show: Callable[[str], object]) -> Iterator[Entry]:
         yield Entry(tr("Setting"), setting.title, partial(show, setting.key), f"{setting.section}: {setting.help}")
 
 
-def model_entries(catalogue: Catalogue, choose: Callable[[str, str], object]) -> Iterator[Entry]:
+def create_model_entries(catalogue: Catalogue, choose: Callable[[str, str], object]) -> Iterator[Entry]:
     """Yield an entry for each model, which calls `choose` with the task and the model."""
     tasks = {task.id: task.title for task in catalogue.tasks}
     for model in catalogue.models:
@@ -281,7 +284,7 @@ def model_entries(catalogue: Catalogue, choose: Callable[[str, str], object]) ->
         yield Entry(tr("Model"), model.title, partial(choose, model.task, model.id), detail)
 
 
-def run_entries(runs: Sequence[RunSummary], show: Callable[[RunFolder], object]) -> Iterator[Entry]:
+def create_run_entries(runs: Sequence[RunSummary], show: Callable[[RunFolder], object]) -> Iterator[Entry]:
     """Yield an entry for each run, which calls `show` with the run's folder."""
     for run in runs:
         parts = (
@@ -296,11 +299,11 @@ def run_entries(runs: Sequence[RunSummary], show: Callable[[RunFolder], object])
 
 
 def dataset_entries(folders: Sequence[str], choose: Callable[[str], object]) -> Iterator[Entry]:
-    for folder, title in titles_of(folders).items():
+    for folder, title in make_folder_titles(folders).items():
         yield Entry(tr("Dataset"), title, partial(choose, folder), folder)
 
 
-def gpu_entries(titles: dict[str, str], show: Callable[[str], object]) -> Iterator[Entry]:
+def create_gpu_entries(titles: dict[str, str], show: Callable[[str], object]) -> Iterator[Entry]:
     """Yield an entry for each GPU, which calls `show` with the GPU's key. `titles` maps keys to titles."""
     for key, title in titles.items():
         yield Entry("GPU", title, partial(show, key), tr("Show it in the Monitor"))

@@ -43,7 +43,7 @@ class ShortcutsDialog(QDialog):
         self._commands: list[Action] = []
         self.search = styled(QLineEdit(clearButtonEnabled=True), name=tr("Search shortcuts"))
         self.search.setPlaceholderText(tr("Search commands and keys…"))
-        self.search.textChanged.connect(self._list)
+        self.search.textChanged.connect(self._list_commands)
         self.table = create_text_table(tr("Shortcuts"), (tr("Command"), tr("Description"), tr("Keys")))
         self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.table.horizontalHeader().setSectionResizeMode(1, QHeaderView.ResizeMode.Stretch)
@@ -58,17 +58,17 @@ class ShortcutsDialog(QDialog):
         assert line is not None
         line.setAccessibleName(tr("New keys"))
         line.setPlaceholderText(tr("Press the new keys"))
-        self.keys.keySequenceChanged.connect(lambda _keys: self._check())
+        self.keys.keySequenceChanged.connect(lambda _keys: self._show_conflict())
         self.assign = _button(tr("&Assign"), tr("Assign these keys to the command"), self._assign)
         self.none = _button(tr("&Remove"), tr("Remove the keys of the command"), self._remove)
-        self.reset = _button(tr("&Default"), tr("Restore the default keys of the command"), self._reset)
+        self.reset = _button(tr("&Default"), tr("Restore the default keys of the command"), self._reset_shortcut)
         self.reset_all = _button(tr("Reset a&ll"), tr("Restore the default keys of every command"), self._reset_all)
         self.problem = ProblemLabel()
         self._lay_out()
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        self._list()
+        self._list_commands()
         self.search.setFocus()
 
     @property
@@ -93,7 +93,7 @@ class ShortcutsDialog(QDialog):
             vbox(self.search, (self.table, 1), row, self.problem, foot, spacing=10, margins=(14, 12, 14, 14))
         )
 
-    def _list(self) -> None:
+    def _list_commands(self) -> None:
         """List the commands that contain all words in the search field."""
         terms = self.search.text().lower().split()
         chosen = self.chosen
@@ -119,13 +119,13 @@ class ShortcutsDialog(QDialog):
     def _show(self) -> None:
         self.keys.clear()
         self.problem.show_problems(())
-        self._check()
+        self._show_conflict()
 
-    def _check(self) -> None:
+    def _show_conflict(self) -> None:
         """Show which other command has the typed shortcut, and enable the buttons that apply."""
         action, keys = self.chosen, self.keys.keySequence().toString()
-        other = self._keymap.holder(action, keys) if action is not None and keys else None
-        self.problem.show_problems(_conflict(other, keys))
+        other = self._keymap.find_conflict(action, keys) if action is not None and keys else None
+        self.problem.show_problems(_create_problem(other, keys))
         self.assign.setEnabled(action is not None and bool(keys) and other is None)
         self.none.setEnabled(action is not None and bool(action.keys))
         self.reset.setEnabled(action is not None)
@@ -133,24 +133,24 @@ class ShortcutsDialog(QDialog):
     def _assign(self) -> None:
         if self.chosen is not None:
             self._keymap.assign(self.chosen, self.keys.keySequence().toString())
-            self._list()
+            self._list_commands()
 
     def _remove(self) -> None:
         if self.chosen is not None:
             self._keymap.assign(self.chosen, "")
-            self._list()
+            self._list_commands()
 
-    def _reset(self) -> None:
+    def _reset_shortcut(self) -> None:
         """Restore the default shortcut of the selected command, or show which command has it."""
         action = self.chosen
         if action is not None:
             other = self._keymap.reset(action)
-            self._list()  # may hide the command, whose keys no longer match the search
-            self.problem.show_problems(_conflict(other, ", ".join(action.standard_keys)))
+            self._list_commands()  # may hide the command, whose keys no longer match the search
+            self.problem.show_problems(_create_problem(other, ", ".join(action.standard_keys)))
 
     def _reset_all(self) -> None:
         self._keymap.reset_all()
-        self._list()
+        self._list_commands()
 
 
 class _KeysEdit(QKeySequenceEdit):
@@ -171,7 +171,7 @@ class _KeysEdit(QKeySequenceEdit):
             super().keyPressEvent(event)
 
 
-def _conflict(other: Action | None, keys: str) -> tuple[Problem, ...]:
+def _create_problem(other: Action | None, keys: str) -> tuple[Problem, ...]:
     """Return a problem if the keys belong to another action, or () if `other` is None."""
     if other is None:
         return ()

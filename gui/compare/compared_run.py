@@ -44,17 +44,17 @@ class ComparedRun:
 
     @property
     def number(self) -> str:
-        """Short label for places where the run's name doesn't fit."""
+        """Position of the run in the comparison, counted from 1, as a label where the name doesn't fit."""
         return str(self.series + 1)
 
     @property
     def title(self) -> str:
         return f"{self.number} · {run_title(self.summary)}"
 
-    def x(self, values_of: Steps | Validations, over: Over) -> Floats:
+    def compute_x(self, values_of: Steps | Validations, over: Over) -> Floats:
         """Return the x values of logged figures: steps, fractional epochs or seconds, depending on `over`.
 
-        Returns an empty array if they are unknown.
+        Returns an empty array for epochs if the number of steps per epoch is unknown.
         """
         if over == "time":
             return values_of.seconds.values
@@ -65,7 +65,7 @@ class ComparedRun:
             values_of.step.values / plan.steps_per_epoch if plan is not None and plan.steps_per_epoch else np.empty(0)
         )
 
-    def best(self, measure: Measure) -> tuple[float, int] | None:
+    def find_best(self, measure: Measure) -> tuple[float, int] | None:
         """Return the best value of a metric and its epoch. Return None if the run has no finite value of it.
 
         Of several epochs with that value, the one with the lowest loss is returned, as for the best checkpoint.
@@ -95,13 +95,16 @@ class ComparedRun:
 
         Computed with the trapezoidal rule. Gaps longer than `GAP_S` are left out.
         """
-        energies = [_joules(each.seconds.values, each.power_w.values) for each in self.data.devices.values()]
+        energies = [_integrate_power(each.seconds.values, each.power_w.values) for each in self.data.devices.values()]
         known = [energy for energy in energies if energy is not None]
         return sum(known) / _JOULES_PER_WH if known else None
 
 
-def _joules(seconds: Floats, power_w: Floats) -> float | None:
-    """Integrate the power over time, without gaps between samples. Return None for fewer than two values."""
+def _integrate_power(seconds: Floats, power_w: Floats) -> float | None:
+    """Return the energy in joules: the integral of the power over time, without gaps longer than `GAP_S`.
+
+    Returns None for fewer than two known values.
+    """
     is_known = np.isfinite(power_w)
     if is_known.sum() < 2:
         return None
@@ -161,9 +164,10 @@ class LogLoader(QObject):
             thread.join(allowed_wait_s(CLOSE_S))
 
     def _work(self, generation: int, runs: list[tuple[int, RunFolder]], is_stopped: threading.Event) -> None:
-        """Read the runs one by one on the worker thread, and emit each result.
+        """Read the runs one by one on the worker thread, and emit `_loaded` with each result.
 
-        A text is the reason why a run can't be read, or "" if it doesn't exist. None follows after the last run.
+        A result is a ComparedRun, or the reason why the run can't be read ("" if it doesn't exist). After the last run,
+        run id and result are None.
         """
         for series, run in runs:
             result: ComparedRun | str

@@ -38,18 +38,18 @@ class Row:
         return not self.texts
 
 
-def rows(runs: Sequence[ComparedRun]) -> list[Row]:
+def create_rows(runs: Sequence[ComparedRun]) -> list[Row]:
     """Return all rows of the comparison table, with a heading for each section."""
     if not runs:
         return []
-    differing = differences(runs)
+    differing = create_difference_rows(runs)
     heading = Row(
         tr("Differences between the jobs") if differing else tr("The jobs are identical") if len(runs) > 1 else ""
     )
-    return [Row(tr("Results")), *results(runs), *([heading] if heading.title else []), *differing]
+    return [Row(tr("Results")), *create_result_rows(runs), *([heading] if heading.title else []), *differing]
 
 
-def results(runs: Sequence[ComparedRun]) -> list[Row]:
+def create_result_rows(runs: Sequence[ComparedRun]) -> list[Row]:
     """Return rows for the state, metrics, speed, duration and energy of the runs.
 
     The best values of a row are marked if at least two runs have one.
@@ -63,23 +63,27 @@ def results(runs: Sequence[ComparedRun]) -> list[Row]:
             tuple(run.summary.state.capitalize() for run in runs),
             tips=tuple(run.summary.cause for run in runs),
         ),
-        Row(tr("Steps"), tuple(_steps(run) for run in runs), help=tr("Completed and planned steps")),
-        *(_metric_row(runs, measure) for name in measures(runs) if (measure := find_measure(runs, name)) is not None),
-        _figure_row(
+        Row(tr("Steps"), tuple(_format_steps(run) for run in runs), help=tr("Completed and planned steps")),
+        *(
+            _create_metric_row(runs, measure)
+            for name in list_measures(runs)
+            if (measure := find_measure(runs, name)) is not None
+        ),
+        _create_figure_row(
             tr("Speed"),
             [run.images_per_second for run in runs],
             speed,
             is_higher_better=True,
             help_text=tr("Median over the run, summed over its devices"),
         ),
-        _figure_row(
+        _create_figure_row(
             tr("Duration"),
             seconds,
             duration,
             among=is_completed,
             help_text=tr("The best of the completed runs is marked"),
         ),
-        _figure_row(
+        _create_figure_row(
             tr("Energy"),
             energy,
             lambda value: f"{localized(value, 2)} Wh" if value < 100 else f"{localized(value)} Wh",
@@ -91,7 +95,7 @@ def results(runs: Sequence[ComparedRun]) -> list[Row]:
     ]
 
 
-def differences(runs: Sequence[ComparedRun]) -> list[Row]:
+def create_difference_rows(runs: Sequence[ComparedRun]) -> list[Row]:
     """Return a row for each job field that differs between runs, except the name."""
     jobs = [run.job.with_fields(strategy=run.job.resolved_strategy) if run.job is not None else None for run in runs]
     found = []
@@ -101,10 +105,10 @@ def differences(runs: Sequence[ComparedRun]) -> list[Row]:
             texts = tuple(format_field(run, name) for run in runs)
             tips = tuple(str(value) if name in PATHS else "" for value in values)
             found.append(Row(field.label, texts, help=field.help, tips=tips))
-    return [*found, *_differing_options(jobs)]
+    return [*found, *_create_option_rows(jobs)]
 
 
-def _differing_options(jobs: Sequence[Job | None]) -> list[Row]:
+def _create_option_rows(jobs: Sequence[Job | None]) -> list[Row]:
     """Return a row for each option that differs.
 
     Runs whose model, task or strategy doesn't have the option get a dash.
@@ -124,17 +128,17 @@ def _differing_options(jobs: Sequence[Job | None]) -> list[Row]:
     return found
 
 
-def measures(runs: Sequence[ComparedRun]) -> list[str]:
+def list_measures(runs: Sequence[ComparedRun]) -> list[str]:
     """Return the validation metrics of all runs, ordered by their first appearance."""
     return list(dict.fromkeys(name for run in runs for name in run.data.validations.measures))
 
 
 def find_measure(runs: Sequence[ComparedRun], name: str) -> Measure | None:
-    """Return the description of a metric from the first run that has one, or None."""
+    """Return the description of a metric from the first run that describes it, or None."""
     return next((measure for run in runs if (measure := run.data.find_measure(name)) is not None), None)
 
 
-def measure_title(runs: Sequence[ComparedRun], name: str) -> str:
+def find_measure_title(runs: Sequence[ComparedRun], name: str) -> str:
     """Return the title of a metric, or its id if no run describes it."""
     measure = find_measure(runs, name)
     return measure.title if measure is not None else name
@@ -148,16 +152,16 @@ def format_field(run: ComparedRun, name: str) -> str:
     special: dict[str, Callable[[Job], str]] = {
         "strategy": lambda job: strategy_title(job.resolved_strategy),
         "devices": lambda job: devices_words(job.parallel.devices, run.data.device_names),
-        "best_by": lambda job: measure_title([run], job.checkpoints.best_by),
+        "best_by": lambda job: find_measure_title([run], job.checkpoints.best_by),
     }
     return special[name](run.job) if name in special else value_words(name, value)
 
 
-def _metric_row(runs: Sequence[ComparedRun], measure: Measure) -> Row:
+def _create_metric_row(runs: Sequence[ComparedRun], measure: Measure) -> Row:
     """Return a row with each run's best value of a metric and its epoch. The best of all is marked."""
-    best_values = [run.best(measure) for run in runs]  # value and epoch, or None
+    best_values = [run.find_best(measure) for run in runs]  # value and epoch, or None
     epochs = [best[1] if best is not None else 0 for best in best_values]
-    row = _figure_row(
+    row = _create_figure_row(
         tr("Best {lower_first}").format(lower_first=_lower_first(measure.title)),
         [best[0] if best is not None else None for best in best_values],
         partial(metric_value, percent=measure.percent, decimals=2),
@@ -168,7 +172,7 @@ def _metric_row(runs: Sequence[ComparedRun], measure: Measure) -> Row:
     return Row(row.title, texts, row.best, row.help)
 
 
-def _figure_row(
+def _create_figure_row(
     title: str,
     values: Sequence[float | None],
     format_value: Callable[[float], str],
@@ -197,7 +201,7 @@ def _figure_row(
     return Row(title, tuple(NOT_KNOWN if value is None else format_value(value) for value in values), best, help_text)
 
 
-def _steps(run: ComparedRun) -> str:
+def _format_steps(run: ComparedRun) -> str:
     """Return the completed and the planned steps of a run, or a dash before its first step."""
     steps, plan = run.data.steps.step, run.data.plan
     if not len(steps):

@@ -9,7 +9,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QWidget
 
 from gui.compare.compared_run import ComparedRun, Over
-from gui.compare.comparison import find_measure, measure_title, measures
+from gui.compare.comparison import find_measure, find_measure_title, list_measures
 from gui.format import significant, speed
 from gui.plots.group import AxisKind, PlotGroup
 from gui.plots.line import LineStyle
@@ -59,7 +59,7 @@ class CompareCurves(QWidget):
         self._arrange()
 
     @property
-    def in_order(self) -> list[LinePlot]:
+    def ordered_plots(self) -> list[LinePlot]:
         """Visible plots: losses first, then accuracies, then all other plots."""
         order = ["loss", f"{_VALIDATION}loss", "accuracy"]
         order += [key for key in self.plots if key.startswith(_VALIDATION) and key not in order]
@@ -89,7 +89,7 @@ class CompareCurves(QWidget):
         """Draw the curves of only these runs."""
         self._runs = runs
         self._add_metric_plots(runs)
-        logged = {f"{_VALIDATION}{name}" for name in measures(runs)}
+        logged = {f"{_VALIDATION}{name}" for name in list_measures(runs)}
         for key, plot in self.plots.items():
             plot.remove_lines()
             for run in runs:
@@ -97,13 +97,15 @@ class CompareCurves(QWidget):
             plot.set_smoothing(self._weight)
             plot.setVisible(not key.startswith(_VALIDATION) or key in logged)
         self._arrange(is_forced=True)
-        positions = [run.x(values, self.over) for run in runs for values in (run.data.steps, run.data.validations)]
+        positions = [
+            run.compute_x(values, self.over) for run in runs for values in (run.data.steps, run.data.validations)
+        ]
         self.group.set_extent(0.0, max((float(x.max()) for x in positions if len(x)), default=1.0))
 
     @contextmanager
-    def named(self) -> Iterator[None]:
+    def show_names(self) -> Iterator[None]:
         """Show the names of the runs above the curves within this context, for an exported image."""
-        self._names.show_spans(span for run in self._runs for span in _name_spans(run))
+        self._names.show_spans(span for run in self._runs for span in _make_name_spans(run))
         self._names.show()
         self._layout.activate()
         yield
@@ -121,12 +123,12 @@ class CompareCurves(QWidget):
         column: Column | None = (
             run.data.validations.measures.get(name) if is_validation else getattr(run.data.steps, name)
         )
-        x = run.x(values_of, self.over)
+        x = run.compute_x(values_of, self.over)
         if column is None or not len(column) or not len(x):
             return
         line = LineStyle(
             run.number,
-            _color_of(run.series),
+            _make_color_function(run.series),
             smooth=key in ("loss", "accuracy", "images_per_second"),
             markers=is_validation,
             dashed=theme.series_is_dashed(run.series),
@@ -136,12 +138,12 @@ class CompareCurves(QWidget):
 
     def _add_metric_plots(self, runs: Sequence[ComparedRun]) -> None:
         """Add a plot for each validation metric of `runs` that has none."""
-        for name in measures(runs):
+        for name in list_measures(runs):
             key = f"{_VALIDATION}{name}"
             if key in self.plots:
                 continue
             measure = find_measure(runs, name)
-            heading = _title(measure_title(runs, name))
+            heading = _make_title(find_measure_title(runs, name))
             plot = percent_plot(heading, self.group) if measure and measure.percent else LinePlot(heading, self.group)
             self.plots[key] = plot
             self._prepare(plot)
@@ -163,21 +165,21 @@ class CompareCurves(QWidget):
         self._columns = columns
         while self._grid.count():
             self._grid.takeAt(0)
-        for number, plot in enumerate(self.in_order):
+        for number, plot in enumerate(self.ordered_plots):
             self._grid.addWidget(plot, number // columns, number % columns)
 
 
-def _title(measure: str) -> str:
+def _make_title(measure: str) -> str:
     """Return a title such as "Validation loss" or "Validation top-1 accuracy"."""
     return measure if measure.startswith("Validation") else f"Validation {measure[:1].lower()}{measure[1:]}"
 
 
-def _name_spans(run: ComparedRun) -> tuple[Span, Span]:
-    """Return a sample of a run's line in its color, and its title."""
+def _make_name_spans(run: ComparedRun) -> tuple[Span, Span]:
+    """Return two pieces of rich text: a sample of the run's line in its color, and the run's title."""
     line = "╍" if theme.series_is_dashed(run.series) else "━"
     return Span(line, color=theme.series_color(run.series)), Span(f"\u00a0{run.title}\u00a0\u00a0 ")
 
 
-def _color_of(series: int) -> Callable[[], str]:
+def _make_color_function(series: int) -> Callable[[], str]:
     """Return a function that returns the color of a run's series in the current color scheme."""
     return lambda: theme.series_color(series)

@@ -64,7 +64,7 @@ class Legend(QWidget):
         box = self.boxes[run.series] = QCheckBox(_shorten(run.title))
         box.setChecked(True)
         box.setIconSize(_SWATCH)
-        box.setIcon(swatch(run.series))
+        box.setIcon(draw_swatch(run.series))
         summary = run.summary
         box.setToolTip(
             "\n".join((run.title, f"{model_title(summary.model)}, {strategy_title(summary.strategy)}", summary.folder))
@@ -94,10 +94,10 @@ class Legend(QWidget):
 
     def recolor(self) -> None:
         for series, box in self.boxes.items():
-            box.setIcon(swatch(series))
+            box.setIcon(draw_swatch(series))
 
 
-def swatch(series: int) -> QIcon:
+def draw_swatch(series: int) -> QIcon:
     """Return an icon with the line style of `series`."""
     image = QPixmap(_SWATCH * 2)
     image.setDevicePixelRatio(2.0)

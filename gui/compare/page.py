@@ -13,13 +13,13 @@ from PySide6.QtWidgets import QPushButton, QSplitter, QStackedWidget, QWidget
 
 from engine.runs.folder import ENDED, RunFolder
 from engine.system import paths
-from gui.actions import Action, back_action, bind
+from gui.actions import Action, bind, create_back_action
 from gui.compare.compared_run import ComparedRun, LogLoader, Over
-from gui.compare.comparison import rows
+from gui.compare.comparison import create_rows
 from gui.compare.curves import CompareCurves
 from gui.compare.legend import Legend
 from gui.compare.table import CompareTable
-from gui.compare.table_model import CompareModel, comparison_csv, curves_csv
+from gui.compare.table_model import CompareModel, generate_comparison_rows, generate_curve_rows
 from gui.format import as_in_files, localized
 from gui.sources.export import save_image, save_in_background, write_csv
 from gui.sources.run_list import RunList
@@ -65,7 +65,7 @@ class ComparePage(QWidget):
         self._loader = LogLoader(self)
         self._refresh_timer = QTimer(self, singleShot=True)
         self._redraw_timer = QTimer(self, interval=0, singleShot=True)
-        self.leave = back_action(self, "leave_comparison", tr("Back to the list of runs"))
+        self.leave = create_back_action(self, "leave_comparison", tr("Back to the list of runs"))
         self.back = bind(QPushButton(), self.leave, tr("Back from the compared runs"))
         self._title = heading_label()
         self._state = muted_label(word_wrap=True)
@@ -147,7 +147,7 @@ class ComparePage(QWidget):
     def _order_tabs(self) -> None:
         controls, legend = self.controls, self.legend
         parts = (self.back, controls.show_all, controls.save, controls, *legend.boxes.values(), legend.all, legend.none)
-        order_tabs(self, (*parts, *self.curves.in_order, self.table))
+        order_tabs(self, (*parts, *self.curves.ordered_plots, self.table))
 
     def _connect(self) -> None:
         self.leave.on_trigger(self.closed.emit)
@@ -168,7 +168,7 @@ class ComparePage(QWidget):
             self._loader.start(list(runs.items()))
 
     def _on_read(self, run: ComparedRun) -> None:
-        """Add a run that has been read, or replace its earlier data, and draw all runs after the current event."""
+        """Add a run that has been read, or replace its earlier data, and schedule a redraw of all runs."""
         self.runs[run.series] = run
         self._unread_reasons.pop(run.summary.run_id, None)
         self.legend.add_run(run)
@@ -190,7 +190,7 @@ class ComparePage(QWidget):
         self._schedule_refresh()
         self.loaded.emit()
 
-    def _active_runs(self) -> dict[int, RunFolder]:
+    def _list_active_runs(self) -> dict[int, RunFolder]:
         """Return the runs whose logs may still grow, by series number: those that are waiting, starting or running."""
         return {
             series: run
@@ -200,29 +200,29 @@ class ComparePage(QWidget):
 
     def _schedule_refresh(self) -> None:
         """Read active runs again after a pause while the page is visible. Slow reads lengthen the pause."""
-        if self.isVisible() and not self._loader.running and self._active_runs():
+        if self.isVisible() and not self._loader.running and self._list_active_runs():
             took_ms = 1000 * (time.monotonic() - self._read_start)
             self._refresh_timer.start(max(_REFRESH_MS, min(int(_PAUSE_FACTOR * took_ms), 10 * _REFRESH_MS)))
 
     def _refresh(self) -> None:
         """Read the logs of the active runs again."""
-        self._read(self._active_runs())
+        self._read(self._list_active_runs())
 
-    def _ordered(self) -> tuple[ComparedRun, ...]:
-        """Return the runs whose logs have been read, in the order that they were chosen for comparison."""
+    def _list_read_runs(self) -> tuple[ComparedRun, ...]:
+        """Return the runs whose logs have been read, in the order of the comparison."""
         return tuple(self.runs[series] for series in sorted(self.runs))
 
     def _show(self) -> None:
         """Show all runs that have been read in the table, and the ones checked in the legend in the plots."""
         self._redraw_timer.stop()
-        self.model.show_runs(self._ordered())
+        self.model.show_runs(self._list_read_runs())
         self._show_curves()
         self._order_tabs()
 
     def _show_curves(self) -> None:
         """Draw the curves of the runs that are checked in the legend."""
         checked = self.legend.checked
-        self.curves.show_runs([run for run in self._ordered() if run.series in checked])
+        self.curves.show_runs([run for run in self._list_read_runs() if run.series in checked])
 
     def _show_state(self) -> None:
         """Show the number of runs, the progress of reading them, and unreadable runs."""
@@ -247,21 +247,21 @@ class ComparePage(QWidget):
     def save_curves(self, path: Path) -> None:
         """Write all points of the visible curves to a CSV file."""
         checked = self.legend.checked
-        runs = [run for run in self._ordered() if run.series in checked]
-        write = partial(write_csv, path, curves_csv(runs))
+        runs = [run for run in self._list_read_runs() if run.series in checked]
+        write = partial(write_csv, path, generate_curve_rows(runs))
         save_in_background(write, self.message, tr("The curves were saved to {path}."), self)
 
     def save_table(self, path: Path) -> None:
         """Write the displayed table to a CSV file, with unformatted numbers."""
-        runs = self._ordered()
+        runs = self._list_read_runs()
         with as_in_files():
-            table_rows = rows(runs)
-        write = partial(write_csv, path, comparison_csv(runs, table_rows))
+            table_rows = create_rows(runs)
+        write = partial(write_csv, path, generate_comparison_rows(runs, table_rows))
         save_in_background(write, self.message, tr("The table was saved to {path}."), self)
 
     def save_image(self, path: Path) -> None:
         """Write an image of all curves with the names of the runs, including curves that are scrolled out of view."""
-        with self.curves.named():
+        with self.curves.show_names():
             save_image(path, self.curves.grab(), self.message)
 
     def _choose_file(self, name: str, save: Callable[[Path], None]) -> None:
@@ -287,8 +287,8 @@ class CompareControls(CurveControls):
         self._show_all = Action(self, "show_whole_runs", tr("Show full runs"), tr("Zoom out to the full runs (Home)"))
         self._show_all.on_trigger(curves.group.follow)
         self.show_all = bind(QPushButton(), self._show_all)
-        curves.group.following_changed.connect(self._follow)
-        self._follow(True)  # full runs are shown at first
+        curves.group.following_changed.connect(self._on_following_changed)
+        self._on_following_changed(True)  # full runs are shown at first
         self.acts = {
             "curves": Action(self, "save_curves", tr("&Curves as CSV…")),
             "table": Action(self, "save_table", tr("&Table as CSV…")),
@@ -296,6 +296,6 @@ class CompareControls(CurveControls):
         }
         self.save = create_save_button(tr("Save the comparison"), tr("Save curves or table"), self.acts.values())
 
-    def _follow(self, is_following: bool) -> None:
-        """Enable the command that shows the full runs, unless the plots follow them (`is_following`)."""
-        self._show_all.allow(tr("The full runs are shown") if is_following else "")
+    def _on_following_changed(self, is_following: bool) -> None:
+        """Enable the command that shows the full runs while the user has zoomed in (not `is_following`)."""
+        self._show_all.set_disabled_reason(tr("The full runs are shown") if is_following else "")

@@ -54,7 +54,7 @@ class CompareTable(QTableView):
             self._restart_fit()
 
     def _restart_fit(self) -> None:
-        """Fit the rows and all columns, for other runs or another text size."""
+        """Fit the rows and all columns again, including columns that the user has resized."""
         self._fitted_widths = {}
         self.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + _LEADING)
         self._fit()

@@ -10,8 +10,8 @@ from PySide6.QtCore import QAbstractTableModel, QObject, Qt
 from PySide6.QtGui import QFont
 
 from gui.compare.compared_run import ComparedRun
-from gui.compare.comparison import Row, measures, rows
-from gui.compare.legend import swatch
+from gui.compare.comparison import Row, create_rows, list_measures
+from gui.compare.legend import draw_swatch
 from gui.sources.columns import Floats
 from gui.sources.run_data import Steps, Validations
 from gui.translation import tr
@@ -20,8 +20,8 @@ from gui.widgets.column_model import NOTHING, Index
 BEST = "★ "
 
 
-def _shape(runs: Sequence[ComparedRun], table: Sequence[Row]) -> tuple[list[str], list[str]]:
-    """Return the ids of the runs and the titles of the rows, which determine the shape of the table."""
+def _list_headers(runs: Sequence[ComparedRun], table: Sequence[Row]) -> tuple[list[str], list[str]]:
+    """Return the ids of the runs (columns) and the titles of the rows of a table."""
     return [run.summary.run_id for run in runs], [row.title for row in table]
 
 
@@ -37,8 +37,8 @@ class CompareModel(QAbstractTableModel):
 
     def show_runs(self, runs: Sequence[ComparedRun]) -> None:
         """Show `runs`. If runs and rows are the same as before, selection and scroll position don't change."""
-        new_rows = rows(runs)
-        if _shape(runs, new_rows) == _shape(self.runs, self.rows):
+        new_rows = create_rows(runs)
+        if _list_headers(runs, new_rows) == _list_headers(self.runs, self.rows):
             self.runs, self.rows = runs, new_rows
             if new_rows:
                 self.dataChanged.emit(self.index(0, 0), self.index(len(new_rows) - 1, len(runs) - 1))
@@ -60,8 +60,8 @@ class CompareModel(QAbstractTableModel):
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         if orientation == Qt.Orientation.Horizontal:
-            return self._run_header(self.runs[section], role) if section < len(self.runs) else None
-        return self._row_header(self.rows[section], role) if section < len(self.rows) else None
+            return self._get_column_header(self.runs[section], role) if section < len(self.runs) else None
+        return self._get_row_header(self.rows[section], role) if section < len(self.rows) else None
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         """Return a cell's data. The best values of a row are bold and have a mark."""
@@ -83,17 +83,17 @@ class CompareModel(QAbstractTableModel):
         return value
 
     @staticmethod
-    def _run_header(run: ComparedRun, role: int) -> Any:
+    def _get_column_header(run: ComparedRun, role: int) -> Any:
         """Return the data of a column header: title, line style and folder of a run."""
         if role == Qt.ItemDataRole.DisplayRole:
             return run.title
         if role == Qt.ItemDataRole.DecorationRole:
-            return swatch(run.series)
+            return draw_swatch(run.series)
         if role == Qt.ItemDataRole.ToolTipRole:
             return f"{run.title}\n{run.summary.folder}"
         return None
 
-    def _row_header(self, row: Row, role: int) -> Any:
+    def _get_row_header(self, row: Row, role: int) -> Any:
         """Return the data of a row header. Headings of sections are bold."""
         if role == Qt.ItemDataRole.DisplayRole:
             return row.title
@@ -110,28 +110,28 @@ STEP_FIGURES = ("loss", "accuracy", "learning_rate", "images_per_second", "data_
 _DIGITS = 9
 
 
-def curves_csv(runs: Sequence[ComparedRun]) -> Iterator[list[str]]:
+def generate_curve_rows(runs: Sequence[ComparedRun]) -> Iterator[list[str]]:
     """Yield CSV rows of the curves: one for every logged step and validation of each run.
 
     Unknown values are empty. `epoch` is fractional and starts at 0.
     """
-    names = measures(runs)
+    names = list_measures(runs)
     yield ["run", "name", "step", "epoch", "time_s", *STEP_FIGURES, *(f"validation_{name}" for name in names)]
     for run in runs:
         head = [run.summary.run_id, run.summary.name]
         steps, validations = run.data.steps, run.data.validations
         figures = [getattr(steps, name).values for name in STEP_FIGURES]
-        for position, values in _points(run, steps, figures):
+        for position, values in _generate_points(run, steps, figures):
             yield [*head, *position, *values, *("" for _ in names)]
         unknown = [float("nan")] * len(validations.step)
         figures = [
             column.values if (column := validations.measures.get(name)) is not None else unknown for name in names
         ]
-        for position, values in _points(run, validations, figures):
+        for position, values in _generate_points(run, validations, figures):
             yield [*head, *position, *("" for _ in STEP_FIGURES), *values]
 
 
-def comparison_csv(runs: Sequence[ComparedRun], rows: Sequence[Row]) -> Iterator[list[str]]:
+def generate_comparison_rows(runs: Sequence[ComparedRun], rows: Sequence[Row]) -> Iterator[list[str]]:
     """Yield CSV rows of the comparison: one for each figure or field, with a column for each run."""
     yield ["", *(run.summary.run_id for run in runs)]
     yield [tr("Name"), *(run.summary.name for run in runs)]
@@ -141,24 +141,24 @@ def comparison_csv(runs: Sequence[ComparedRun], rows: Sequence[Row]) -> Iterator
 
 
 class _Point(NamedTuple):
-    position: list[str]
+    position: list[str]  # step, epoch and seconds
     values: list[str]
 
 
-def _points(
+def _generate_points(
     run: ComparedRun, values_of: Steps | Validations, figures: Sequence[Floats | list[float]]
 ) -> Iterator[_Point]:
-    """Yield step, epoch and seconds of each logged row, and the row's `figures`, as texts for a CSV file."""
-    epochs = run.x(values_of, "epoch")
+    """Yield the position and the `figures` of each logged step or validation, as texts for a CSV file."""
+    epochs = run.compute_x(values_of, "epoch")
     positions = (
         values_of.step.values,
         epochs if len(epochs) else [float("nan")] * len(values_of.step),
         values_of.seconds.values,
     )
     for cells, *values in zip(zip(*positions, strict=True), *figures, strict=True):
-        yield _Point([_format(value) for value in cells], [_format(value) for value in values])
+        yield _Point([_format_number(value) for value in cells], [_format_number(value) for value in values])
 
 
-def _format(value: float) -> str:
+def _format_number(value: float) -> str:
     """Format a number, or return "" for NaN."""
     return "" if math.isnan(value) else f"{value:.{_DIGITS}g}"

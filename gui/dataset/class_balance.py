@@ -39,15 +39,15 @@ class ClassBalance(QWidget):
         self._report = report
         classes = report.classes if report is not None else ()
         splits = report.splits if report is not None else ()
-        self._values = [[_class_value(split, name) for split in splits] for name in classes]
-        self._texts = [" · ".join(_class_text(split, name) for split in splits) for name in classes]
-        counts = dataset_format.counts(report) if report is not None else ""
+        self._values = [[_get_class_value(split, name) for split in splits] for name in classes]
+        self._texts = [" · ".join(_format_class_value(split, name) for split in splits) for name in classes]
+        counts = dataset_format.list_class_counts(report) if report is not None else ""
         self.setAccessibleDescription(counts)
         self.setToolTip("\n".join(counts.splitlines()[:30]))
         self.setFixedHeight(self.sizeHint().height())
         self.update()
 
-    def bar_fraction(self, row: int, split: int) -> float:
+    def compute_bar_fraction(self, row: int, split: int) -> float:
         """Return the length of the bar of a class and split, from 0 to 1 for the longest bar of the split."""
         longest = max((values[split] for values in self._values), default=0.0)
         return self._values[row][split] / longest if longest else 0.0
@@ -79,7 +79,7 @@ class ClassBalance(QWidget):
         painter.drawText(
             QRectF(0, 0, self.width() - _EDGE, head_height),
             middle | Qt.AlignmentFlag.AlignRight,
-            f"{_unit(report)}: {head}",
+            f"{_describe_unit(report)}: {head}",
         )
         first = max(0, (event.rect().top() - head_height) // row_height)
         for row in range(first, min(len(self._values), (event.rect().bottom() - head_height) // row_height + 1)):
@@ -105,7 +105,7 @@ class ClassBalance(QWidget):
         heights = (_TRAIN, _VAL) if len(self._values[row]) > 1 else (_TRAIN + _VAL,)
         y = area.top() + (area.height() - sum(heights)) / 2
         for split, height in enumerate(heights[: len(self._values[row])]):
-            width = area.width() * self.bar_fraction(row, split)
+            width = area.width() * self.compute_bar_fraction(row, split)
             bar = QRectF(area.left(), y, max(width, 1.0 if self._values[row][split] else 0.0), height)
             # Position and fill pattern distinguish the splits, in addition to color.
             fill = QBrush(
@@ -115,24 +115,24 @@ class ClassBalance(QWidget):
             y += height
 
 
-def _class_value(split: SplitReport, name: str) -> float:
+def _get_class_value(split: SplitReport, name: str) -> float:
     """Return the objects of a class in a split or, without objects, its fraction of the pixels or its samples."""
     if split.objects:
         return float(split.objects.get(name, 0))
     return split.shares[name] if name in split.shares else float(split.counts.get(name, 0))
 
 
-def _class_text(split: SplitReport, name: str) -> str:
+def _format_class_value(split: SplitReport, name: str) -> str:
     """Format the value of a class in a split, as in "1,204" or "31.2%"."""
-    value = _class_value(split, name)
+    value = _get_class_value(split, name)
     return f"{localized(100 * value, 1)}%" if name in split.shares and not split.objects else localized(value)
 
 
-def _unit(report: DatasetReport) -> str:
+def _describe_unit(report: DatasetReport) -> str:
     """Return what the bars count: marked objects, parts of samples, or images."""
     first = report.splits[0] if report.splits else None
     if first is not None and first.objects:
         return tr("Marked")
     if first is not None and first.shares:
-        return dataset_format.element(report)
+        return dataset_format.get_element_noun(report)
     return tr("Images")

@@ -17,99 +17,99 @@ MAX_VALUES = 24
 """Maximum number of mask values that are listed."""
 
 
-def samples(report: DatasetReport, count: int) -> str:
+def format_sample_count(report: DatasetReport, count: int) -> str:
     """Format a number of samples, as in "1,204 images" or "1 cloud"."""
-    return counted(count, _kind(report).sample)
+    return counted(count, _find_kind(report).sample)
 
 
-def _kind(report: DatasetReport) -> AnnotationKind:
+def _find_kind(report: DatasetReport) -> AnnotationKind:
     """Return the kind of annotations in a report. The title of an unknown kind from a plug-in is its id."""
     return load_catalogue().annotation_kinds.get(report.kind) or AnnotationKind(report.kind, "")
 
 
-def element(report: DatasetReport) -> str:
+def get_element_noun(report: DatasetReport) -> str:
     """Return the capitalized noun for the parts of a sample that have a class, such as "Box" or "Object"."""
-    return capitalized(_kind(report).element)
+    return capitalize(_find_kind(report).element)
 
 
-def summary(report: DatasetReport) -> str:
+def describe_size(report: DatasetReport) -> str:
     """Describe the size of a dataset, as in "5 classes, 3,670 images", or "3,670 images" without classes."""
-    size = samples(report, sum(split.images for split in report.splits))
+    size = format_sample_count(report, sum(split.images for split in report.splits))
     return f"{counted(len(report.classes), 'class')}, {size}" if report.classes else size
 
 
-def title(report: DatasetReport) -> str:
+def get_format_title(report: DatasetReport) -> str:
     """Return the name of the format, such as "COCO JSON"."""
-    return capitalized(report.title or _kind(report).title)
+    return capitalize(report.title or _find_kind(report).title)
 
 
-def capitalized(text: str) -> str:
+def capitalize(text: str) -> str:
     """Return `text` with its first letter in upper case. Other letters don't change."""
     return text[:1].upper() + text[1:]
 
 
-def describe(report: DatasetReport) -> str:
+def describe_dataset(report: DatasetReport) -> str:
     """Describe the format, splits, image sizes and unreadable files of a dataset in a few lines."""
     splits = ", ".join(
         f"{s.name} {localized(s.images)}{' (drawn from train)' if s.is_drawn else ''}" for s in report.splits
     )
-    lines = [f"{_format_and_kind(report)} · {splits}", recognized_by(report)]
+    lines = [f"{_describe_format_and_kind(report)} · {splits}", describe_evidence(report)]
     if report.sizes is not None:
-        lines.append(sizes(report.sizes))
+        lines.append(describe_image_sizes(report.sizes))
     if report.unreadable_count:
         files = tr("file is") if report.unreadable_count == 1 else tr("files are")
         lines.append(
-            f"{localized(report.unreadable_count)} {files} unreadable and skipped: {_unreadable_names(report)}"
+            f"{localized(report.unreadable_count)} {files} unreadable and skipped: {_list_unreadable_names(report)}"
         )
     return "\n".join(filter(None, lines))
 
 
-def recognized_by(report: DatasetReport) -> str:
+def describe_evidence(report: DatasetReport) -> str:
     """Name the facts that identify the recognized format, or return "" if there are none."""
     return tr("Recognized by: {evidence}.").format(evidence="; ".join(report.evidence)) if report.evidence else ""
 
 
-def _format_and_kind(report: DatasetReport) -> str:
+def _describe_format_and_kind(report: DatasetReport) -> str:
     """Describe the format of a dataset and the kind of its annotations, as in "COCO JSON: images with boxes, color".
 
     The kind is left out if it is the title of the format.
     """
-    kind = _kind(report).title
-    text = title(report)
+    kind = _find_kind(report).title
+    text = get_format_title(report)
     if kind and kind != report.title:
-        text = f"{text}: {kind}" if report.title else capitalized(kind)
-    return text if _kind(report).sample != "image" else f"{text}, {describe_channels(report.channels)}"
+        text = f"{text}: {kind}" if report.title else capitalize(kind)
+    return text if _find_kind(report).sample != "image" else f"{text}, {describe_channels(report.channels)}"
 
 
 # Folders with conflicting evidence
 
 
-def question(report: DatasetReport) -> str:
+def make_question(report: DatasetReport) -> str:
     """Return the heading above the possible interpretations of an unrecognized folder."""
     if len(report.readings) > 1:
         return tr("This folder can be read in {readings_count} ways.").format(readings_count=len(report.readings))
     return tr("Is this the right way to read the folder?")
 
 
-def evidence(reading: Reading) -> str:
+def list_evidence(reading: Reading) -> str:
     """List the facts for and against an interpretation of the folder, with one sentence per line."""
-    lines = [f"{title}: {'; '.join(facts)}." for title, facts in _facts_for_and_against(reading) if facts]
+    lines = [f"{title}: {'; '.join(facts)}." for title, facts in _list_facts(reading) if facts]
     return "\n".join(lines)
 
 
-def _facts_for_and_against(reading: Reading) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _list_facts(reading: Reading) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return the facts for an interpretation of the folder and those against it, each with a title."""
     return (tr("Found"), reading.evidence), (tr("Speaks against it"), reading.against)
 
 
-def choice_of(reading: Reading, report: DatasetReport) -> Choice:
+def find_choice(reading: Reading, report: DatasetReport) -> Choice:
     """Return the choice that applies an interpretation of the folder.
 
     If a problem in the report offers the same interpretation, its choice is returned.
     """
     for problem in report.problems:
         for choice in problem.choices:
-            if _chooses(choice, reading):
+            if _is_choice_of(choice, reading):
                 return choice
     task = load_catalogue().task(reading.task)
     named = (
@@ -118,26 +118,26 @@ def choice_of(reading: Reading, report: DatasetReport) -> Choice:
     return Choice(named, {"format": reading.format, "task": reading.task})
 
 
-def without_readings(problems: Iterable[Problem], report: DatasetReport | None) -> tuple[Problem, ...]:
+def remove_reading_choices(problems: Iterable[Problem], report: DatasetReport | None) -> tuple[Problem, ...]:
     """Return the problems, leaving out choices that the report lists as interpretations of the folder."""
     readings = report.readings if report is not None else ()
     return tuple(
         msgspec.structs.replace(
             problem,
             choices=tuple(
-                choice for choice in problem.choices if not any(_chooses(choice, reading) for reading in readings)
+                choice for choice in problem.choices if not any(_is_choice_of(choice, reading) for reading in readings)
             ),
         )
         for problem in problems
     )
 
 
-def _chooses(choice: Choice, reading: Reading) -> bool:
+def _is_choice_of(choice: Choice, reading: Reading) -> bool:
     """Return True if a remedy selects an interpretation of the folder."""
     return choice.values.get("format") == reading.format and choice.values.get("task", reading.task) == reading.task
 
 
-def sizes(image_sizes: ImageSizes) -> str:
+def describe_image_sizes(image_sizes: ImageSizes) -> str:
     """Describe the image sizes, as in "720 x 576 pixels" or "240 x 180 to 1,024 x 768 pixels, median 500 x 375"."""
     smallest, middle, largest = (
         f"{localized(width)} x {localized(height)}"
@@ -148,7 +148,7 @@ def sizes(image_sizes: ImageSizes) -> str:
     return f"{smallest} to {largest} pixels, median {middle}"
 
 
-def objects(split: SplitReport) -> str:
+def describe_objects(split: SplitReport) -> str:
     """Describe the number and sizes of the annotations in a split, or return "" if unknown."""
     if not split.objects:
         return ""
@@ -159,7 +159,7 @@ def objects(split: SplitReport) -> str:
     return text
 
 
-def mask_values(report: DatasetReport) -> str:
+def list_mask_values(report: DatasetReport) -> str:
     """Return the most frequent mask values with their classes, one per line, or "" for datasets without masks."""
     values = report.mask_values
     frequent = sorted(values, key=lambda each: -each.share)[:MAX_VALUES]
@@ -173,7 +173,7 @@ def mask_values(report: DatasetReport) -> str:
     return "\n".join([tr("Values in the masks, with their shares of the pixels"), *lines, *more]) if values else ""
 
 
-def counts(report: DatasetReport) -> str:
+def list_class_counts(report: DatasetReport) -> str:
     """Return the number of samples of each class and split, one class per line."""
     return "\n".join(
         f"{name}: {', '.join(f'{split.name} {describe_class_count(split, name)}' for split in report.splits)}"
@@ -199,7 +199,7 @@ def describe_class_count(split: SplitReport, name: str) -> str:
     return f"{localized(100 * split.shares[name], 1)}% of the pixels, in {count} images"
 
 
-def _unreadable_names(report: DatasetReport) -> str:
+def _list_unreadable_names(report: DatasetReport) -> str:
     """Return the names of the first unreadable files."""
     shown = ", ".join(bad.path for bad in report.unreadable[:3])
     return shown + (", …" if report.unreadable_count > 3 else ".")

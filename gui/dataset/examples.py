@@ -113,21 +113,21 @@ class ExampleList(QListWidget):
     def image(self, row: int) -> QPixmap:
         """Return the image of the example at `row`, or a null image if it can't be read."""
         if row not in self._pixmaps:
-            cloud = self._cloud(row)
+            cloud = self._get_cloud(row)
             image = (
-                self._image(row)
+                self._decode_image(row)
                 if cloud is None
                 else cloud.draw(self._direction, round(self._side * self.devicePixelRatioF()))
             )
             self._pixmaps[row] = self._scale_to_side(image)
         return self._pixmaps[row]
 
-    def _cloud(self, row: int) -> PointCloud | None:
+    def _get_cloud(self, row: int) -> PointCloud | None:
         """Return the point cloud that the example at `row` shows, or None if it shows none or the list is a strip."""
         if self._strip:
             return None
         if row not in self._clouds:
-            self._clouds[row] = PointCloud.of_image(self._image(row))
+            self._clouds[row] = PointCloud.of_image(self._decode_image(row))
         return self._clouds[row]
 
     def set_direction(self, direction: Direction) -> None:
@@ -142,7 +142,7 @@ class ExampleList(QListWidget):
     def mousePressEvent(self, event: QMouseEvent) -> None:
         """Start turning all point clouds if the mouse is pressed on one."""
         row = self.indexAt(event.position().toPoint()).row()
-        self._drag_start = event.position() if row >= 0 and self._cloud(row) is not None else None
+        self._drag_start = event.position() if row >= 0 and self._get_cloud(row) is not None else None
         super().mousePressEvent(event)
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
@@ -157,7 +157,7 @@ class ExampleList(QListWidget):
         self._drag_start = None
         super().mouseReleaseEvent(event)
 
-    def _image(self, row: int) -> QImage:
+    def _decode_image(self, row: int) -> QImage:
         """Return the decoded image of the example at `row`, or a null image if it can't be read."""
         if row not in self._images:
             self._images[row] = QImage.fromData(self.png(row))
@@ -165,10 +165,10 @@ class ExampleList(QListWidget):
 
     def png(self, row: int) -> bytes:
         """Return the PNG data of an example, or b"" if it hasn't been rendered."""
-        image = self._source(row)
+        image = self._get_source(row)
         return b"" if image is None else image.png
 
-    def _source(self, row: int) -> Example | PreviewImage | None:
+    def _get_source(self, row: int) -> Example | PreviewImage | None:
         """Return the example at `row` or, if the list shows rendered images, the rendered image of the example.
 
         Returns None if that image hasn't been rendered.
@@ -180,7 +180,7 @@ class ExampleList(QListWidget):
 
     def _update_texts(self, row: int) -> None:
         """Set the tool tip and the accessible text of the example at `row`."""
-        text, image = describe(self.examples[row]), self._source(row)
+        text, image = make_caption(self.examples[row]), self._get_source(row)
         if isinstance(image, PreviewImage):
             text += f", as augmented in epoch {image.epoch} at {image.size} px"
         if self._clouds.get(row) is not None:
@@ -209,14 +209,14 @@ class ExampleList(QListWidget):
     def _fit_items(self) -> None:
         """Fit the items to the side length of the images."""
         self._pixmaps.clear()
-        width, caption = self._side + 2 * _PAD, self._caption_height()
+        width, caption = self._side + 2 * _PAD, self._compute_caption_height()
         if self._strip:
             self.setFixedHeight(width + caption + _STRIP_MARGIN)
         for row in range(self.count()):
             self.item(row).setSizeHint(QSize(width, width + caption))
         self.scheduleDelayedItemsLayout()  # Qt keeps the size of uniform items until the next layout
 
-    def _caption_height(self) -> int:
+    def _compute_caption_height(self) -> int:
         """Return the height of the captions in pixels, or 0 if no example has one."""
         has_captions = self._captions and any(example.class_name for example in self.examples)
         return self.fontMetrics().height() + 2 if has_captions else 0
@@ -274,6 +274,6 @@ class _ExampleDelegate(QStyledItemDelegate):
             painter.drawRect(rect.adjusted(1, 1, -1, -1))
 
 
-def describe(example: Example) -> str:
+def make_caption(example: Example) -> str:
     """Return a caption, as in "rose (train)"."""
     return f"{example.class_name} ({example.split})" if example.class_name else example.split

@@ -31,11 +31,11 @@ from engine.contract.dataset import (
 )
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from gui.actions import back_action, bind
+from gui.actions import bind, create_back_action
 from gui.dataset import dataset_format
 from gui.dataset.class_balance import ClassBalance
 from gui.dataset.examples import ExampleList
-from gui.dataset.reading_choices import FolderQuestion
+from gui.dataset.reading_choices import AmbiguousFolderView
 from gui.sources.json_lines import JsonLinesProcess
 from gui.style import theme
 from gui.translation import tr
@@ -85,7 +85,7 @@ class DatasetPage(QWidget):
         self._is_rendering_requested = False  # True once the images of the job have been requested
         self.renderer = Renderer(self)
         self._render_timer = QTimer(self, interval=_EDITING_MS, singleShot=True)
-        self.leave = back_action(self, "leave_dataset")
+        self.leave = create_back_action(self, "leave_dataset")
         self.back = bind(QPushButton(), self.leave, tr("Back from the dataset"))
         self.title = WrappingLabel(name="heading")
         self.subtitle = WrappingLabel(name="muted")
@@ -104,7 +104,7 @@ class DatasetPage(QWidget):
             field_label(tr("Shown"), self.version),
         )
         self.examples = ExampleList(SIDE, strip=False)
-        self.side = _size_slider()
+        self.side = _create_size_slider()
         self.side.valueChanged.connect(self.examples.set_side)
         self.none = WrappingLabel(name="muted")  # text in place of the examples if there are none
         self.bars = ClassBalance()
@@ -112,7 +112,7 @@ class DatasetPage(QWidget):
         self.objects = WrappingLabel(name="muted")
         self.problems = ProblemLabel()
         self.notice = Banner(name=tr("Notice"), close=tr("Close the notice"))
-        self.question = FolderQuestion(SIDE)
+        self.question = AmbiguousFolderView(SIDE)
         self._splitter = QSplitter(Qt.Orientation.Horizontal)
         self._stack = QStackedWidget()
         self._lay_out()
@@ -149,18 +149,18 @@ class DatasetPage(QWidget):
             self.title.setText(
                 tr("Dataset")
                 if unclear is None
-                else f"{Path(unclear.folder).name} · {dataset_format.question(unclear)}"
+                else f"{Path(unclear.folder).name} · {dataset_format.make_question(unclear)}"
             )
             self.subtitle.setText("")
             return
         self._stack.setCurrentIndex(_REPORT_PAGE)
-        self.title.setText(f"{Path(self._report.folder).name} · {dataset_format.summary(self._report)}")
-        self.subtitle.setText(dataset_format.describe(self._report))
+        self.title.setText(f"{Path(self._report.folder).name} · {dataset_format.describe_size(self._report)}")
+        self.subtitle.setText(dataset_format.describe_dataset(self._report))
         self.bars.show_report(self._report)
-        values = dataset_format.mask_values(self._report)
+        values = dataset_format.list_mask_values(self._report)
         self.mask_values.setText(values)
         self.mask_values.setVisible(bool(values))
-        marked = "\n".join(filter(None, map(dataset_format.objects, self._report.splits)))
+        marked = "\n".join(filter(None, map(dataset_format.describe_objects, self._report.splits)))
         self.objects.setText(marked)
         self.objects.setVisible(bool(marked))
         self.problems.show_problems(self._report.problems)
@@ -180,7 +180,7 @@ class DatasetPage(QWidget):
 
         Rendered images are dropped only if a field that affects them has changed.
         """
-        has_changed = _values_for_rendering(job) != _values_for_rendering(self._job)
+        has_changed = _get_rendering_values(job) != _get_rendering_values(self._job)
         self._job = job
         if has_changed:
             self._drop_rendered()
@@ -210,7 +210,7 @@ class DatasetPage(QWidget):
         # Number of epochs that can be shown, or 0 without training images.
         epochs = (
             min(PREVIEW_EPOCHS, self._job.training.epochs if self._job is not None else PREVIEW_EPOCHS)
-            if self._training_samples()
+            if self._list_training_samples()
             else 0
         )
         with QSignalBlocker(self.classes), QSignalBlocker(self.version):
@@ -273,7 +273,7 @@ class DatasetPage(QWidget):
             self.notice.show_message("")
         super().hideEvent(event)
 
-    def _training_samples(self) -> list[int]:
+    def _list_training_samples(self) -> list[int]:
         """Return the indices in the training split of all examples that can be rendered."""
         examples = self._report.examples if self._report is not None else ()
         return [example.sample for example in examples if example.sample is not None and _can_render(example)]
@@ -294,7 +294,7 @@ class DatasetPage(QWidget):
         elif self._job is None:
             self._show_problems((Problem("", tr("The form has errors."), tr("Correct the marked fields.")),))
         else:
-            self.renderer.start(self._job, self._training_samples())
+            self.renderer.start(self._job, self._list_training_samples())
 
     def _on_rendered(self, image: PreviewImage) -> None:
         """Cache a rendered image, and show it if its epoch is selected."""
@@ -341,7 +341,7 @@ class DatasetPage(QWidget):
         left.setLayout(vbox(self.progress, self.state, (self.examples, 1), (self.none, 1)))
         self._splitter.setChildrenCollapsible(False)
         self._splitter.addWidget(left)
-        self._splitter.addWidget(self._facts())
+        self._splitter.addWidget(self._create_facts())
         self._splitter.setStretchFactor(0, 1)
         self._splitter.setSizes(_SIZES)
         body.setLayout(vbox(top, (self._splitter, 1)))
@@ -349,7 +349,7 @@ class DatasetPage(QWidget):
             self._stack.addWidget(page)
         self.setLayout(vbox(head, self.notice, (self._stack, 1), margins=(14, 10, 14, 10)))
 
-    def _facts(self) -> QWidget:
+    def _create_facts(self) -> QWidget:
         """Create the scroll area with classes, mask values, objects and problems."""
         inside = QWidget()
         facts = (heading_label(tr("Classes")), self.bars, self.mask_values, self.objects, self.problems)
@@ -362,7 +362,7 @@ class DatasetPage(QWidget):
         return area
 
 
-def _size_slider() -> QSlider:
+def _create_size_slider() -> QSlider:
     """Create the slider for the side length of the examples."""
     slider = styled(QSlider(Qt.Orientation.Horizontal), name=tr("Size of the images"), tip=tr("Size of the images"))
     slider.setRange(_SMALLEST, MAX_PREVIEW_SIDE)
@@ -373,7 +373,7 @@ def _size_slider() -> QSlider:
     return slider
 
 
-def _values_for_rendering(job: Job | None) -> tuple[object, ...] | None:
+def _get_rendering_values(job: Job | None) -> tuple[object, ...] | None:
     """Return the values of the fields that affect rendering, or None without a job."""
     return None if job is None else tuple(job.value(name) for name in RENDERED_BY)
 

@@ -49,20 +49,20 @@ class ReadingChoices(QWidget):
             card.deleteLater()
         self.buttons = []
         readings = report.readings if report is not None else ()
-        self._cards = [self._card(reading, report) for reading in readings if report is not None]
+        self._cards = [self._create_card(reading, report) for reading in readings if report is not None]
         for card in self._cards:
             self._column.addWidget(card)
         self.setVisible(bool(self._cards))
 
-    def _card(self, reading: Reading, report: DatasetReport) -> QWidget:
+    def _create_card(self, reading: Reading, report: DatasetReport) -> QWidget:
         """Create a card for an interpretation: facts for and against it, images, and a button in `buttons`."""
         card = QWidget()
-        column = vbox(WrappingLabel(dataset_format.capitalized(reading.title), "heading"), spacing=6)
+        column = vbox(WrappingLabel(dataset_format.capitalize(reading.title), "heading"), spacing=6)
         card.setLayout(column)
-        if evidence := dataset_format.evidence(reading):
+        if evidence := dataset_format.list_evidence(reading):
             column.addWidget(WrappingLabel(evidence, "muted"))
-        column.addWidget(self._images(reading) if reading.examples else WrappingLabel(NO_EXAMPLES, "muted"))
-        choice = dataset_format.choice_of(reading, report)
+        column.addWidget(self._create_image_strip(reading) if reading.examples else WrappingLabel(NO_EXAMPLES, "muted"))
+        choice = dataset_format.find_choice(reading, report)
         button = QPushButton(choice.title)
         button.setAccessibleDescription(evidence)
         button.clicked.connect(lambda: self.chosen.emit(choice))
@@ -70,7 +70,7 @@ class ReadingChoices(QWidget):
         column.addWidget(button, 0, Qt.AlignmentFlag.AlignLeft)
         return card
 
-    def _images(self, reading: Reading) -> ExampleList:
+    def _create_image_strip(self, reading: Reading) -> ExampleList:
         """Create the strip of example images for an interpretation."""
         images = ExampleList(self._side, strip=True)
         images.setAccessibleName(tr("Examples of {title}").format(title=reading.title))
@@ -79,7 +79,7 @@ class ReadingChoices(QWidget):
         return images
 
 
-class FolderQuestion(QWidget):
+class AmbiguousFolderView(QWidget):
     """Problems of an ambiguous folder, and its possible interpretations.
 
     Signals:
@@ -100,5 +100,5 @@ class FolderQuestion(QWidget):
     def show_report(self, report: DatasetReport | None) -> None:
         """Show the problems and interpretations in `report`."""
         problems = report.problems if report is not None else ()
-        self.problems.show_problems(dataset_format.without_readings(problems, report))
+        self.problems.show_problems(dataset_format.remove_reading_choices(problems, report))
         self.readings.show_report(report)

@@ -104,12 +104,12 @@ class DevicesPanel(QWidget):
         if self._should_check_all_gpus and gpus:
             self._choose_all()
         if not self._has_choice and gpus:
-            self._check_devices((self._local_machine.free() or self._local_machine.usable())[:1])
+            self._check_devices((self._local_machine.list_unused() or self._local_machine.list_usable())[:1])
             self._has_choice = True
 
     def _choose_all(self) -> None:
         self._should_check_all_gpus, self._has_choice = False, True
-        self._check_devices(self._local_machine.usable())
+        self._check_devices(self._local_machine.list_usable())
 
     def _check_devices(self, devices: tuple[str, ...]) -> None:
         """Check only `devices`, report the selection if it has changed, and scroll to it."""
@@ -119,7 +119,7 @@ class DevicesPanel(QWidget):
         QTimer.singleShot(0, self, self._scroll_to_checked)
 
     def _scroll_to_checked(self) -> None:
-        row = next(filter(None, (machine.first_checked() for machine in self._machines.values())), None)
+        row = next(filter(None, (machine.find_first_checked() for machine in self._machines.values())), None)
         if row is not None:
             self._scroll.ensureWidgetVisible(row)
 
@@ -174,9 +174,9 @@ class MachineDevices(QWidget):
         self._count = muted_label()
         self._count.setContentsMargins(5, 0, 3, 0)
         self._buttons = [
-            self._choice_button(tr("All"), tr("Select all GPUs that can be used"), self.usable),
-            self._choice_button(tr("Free"), tr("Select the GPUs that no program uses"), self.free),
-            self._choice_button(tr("None"), tr("Select no device"), tuple),  # returns ()
+            self._create_choice_button(tr("All"), tr("Select all GPUs that can be used"), self.list_usable),
+            self._create_choice_button(tr("Free"), tr("Select the GPUs that no program uses"), self.list_unused),
+            self._create_choice_button(tr("None"), tr("Select no device"), tuple),  # returns ()
         ]
         head, buttons = QWidget(), with_layout(hbox(*self._buttons, spacing=0))
         flow = FlowLayout(head, spacing=0, line_spacing=0)
@@ -192,17 +192,17 @@ class MachineDevices(QWidget):
         workers = self._cpu.workers.value() if self._cpu.check.isChecked() else 0
         return tuple(device_key(self.host, device) for device in gpus + self._awaited + (CPU,) * workers)
 
-    def usable(self) -> tuple[str, ...]:
+    def list_usable(self) -> tuple[str, ...]:
         """Return the GPUs that can train. If this isn't known for any GPU, return all."""
         gpus = [gpu for gpu in self._gpus if not gpu.lost and (gpu.cuda_index is not None or gpu.mig)]
         return tuple(gpu.uuid for gpu in gpus or self._gpus)
 
-    def free(self) -> tuple[str, ...]:
+    def list_unused(self) -> tuple[str, ...]:
         """Return the usable GPUs that no program uses."""
         used = {gpu.uuid for gpu in self._gpus if gpu.processes}
-        return tuple(uuid for uuid in self.usable() if uuid not in used)
+        return tuple(uuid for uuid in self.list_usable() if uuid not in used)
 
-    def first_checked(self) -> DeviceRow | None:
+    def find_first_checked(self) -> DeviceRow | None:
         """Return the row of the first checked device, or None if no device is checked."""
         return next((row for row in (*self._rows.values(), self._cpu) if row.check.isChecked()), None)
 
@@ -303,7 +303,7 @@ class MachineDevices(QWidget):
         for button in self._buttons:
             button.setEnabled(not (self.host and self._error))
 
-    def _choice_button(self, text: str, tip: str, devices: Callable[[], tuple[str, ...]]) -> QToolButton:
+    def _create_choice_button(self, text: str, tip: str, devices: Callable[[], tuple[str, ...]]) -> QToolButton:
         """Create a button that checks only those devices of the machine that `devices` returns."""
 
         def choose() -> None:

@@ -64,14 +64,14 @@ class Sparkline(QWidget):
         color = QColor(self._color())
         if not self.isEnabled():
             color = QColor(scheme.muted)
-        for section in self._sections(width, height):
-            self._draw(painter, section, color, height)
+        for section in self._list_sections(width, height):
+            self._draw_section(painter, section, color, height)
         painter.setPen(QPen(QColor(scheme.border), 1))
         painter.setBrush(Qt.BrushStyle.NoBrush)
         painter.drawRect(0, 0, width - 1, height - 1)
 
     @staticmethod
-    def _draw(painter: QPainter, section: list[QPointF], color: QColor, height: int) -> None:
+    def _draw_section(painter: QPainter, section: list[QPointF], color: QColor, height: int) -> None:
         """Draw a section of the line, and a light area below it."""
         fill = QColor(color)
         fill.setAlpha(60)
@@ -81,7 +81,7 @@ class Sparkline(QWidget):
         painter.setPen(QPen(color, 1))
         painter.drawPolyline(QPolygonF(section))
 
-    def _sections(self, width: int, height: int) -> list[list[QPointF]]:
+    def _list_sections(self, width: int, height: int) -> list[list[QPointF]]:
         """Return the graph as lines in pixels, one for each section without gaps. A single point is one pixel wide."""
         finite = np.isfinite(self._values)
         if not finite.any():

@@ -19,7 +19,7 @@ _FULL = 0.97
 Warnings = dict[str, tuple[Problem, ...]]
 
 
-def device_warnings(
+def collect_warnings(
     alerts: Mapping[str, tuple[Problem, ...]], machine: Snapshot, run_names: Mapping[str, str], devices: Sequence[str]
 ) -> Warnings:
     """Return the warnings about each device.
@@ -32,7 +32,7 @@ def device_warnings(
     """
     warnings: Warnings = dict(alerts)
     for gpu in machine.gpus:
-        problems = warnings.get(gpu.uuid) or _current_problems(gpu, machine.time, is_held=gpu.uuid in run_names)
+        problems = warnings.get(gpu.uuid) or _find_current_problems(gpu, machine.time, is_held=gpu.uuid in run_names)
         if problems and gpu.uuid in devices:
             choices = other_gpu(devices, gpu, machine)
             # The last problem offers to use another GPU.
@@ -42,7 +42,7 @@ def device_warnings(
     return warnings
 
 
-def _current_problems(gpu: Gpu, now: float, *, is_held: bool) -> tuple[Problem, ...]:
+def _find_current_problems(gpu: Gpu, now: float, *, is_held: bool) -> tuple[Problem, ...]:
     """Return a warning if the GPU is in an alarming state or its memory is full.
 
     Full memory is normal if one of the user's runs uses the GPU (`is_held`). There is no warning about a lost GPU,

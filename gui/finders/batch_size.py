@@ -70,7 +70,7 @@ class BatchPage(FinderPage):
         self.none.show_problems(() if has_size else (Problem("", found.why, found.remedy, "warning"),))
         self.table.setRowCount(len(found.trials))
         for row, trial in enumerate(found.trials):
-            for column, text in enumerate(_cells(trial, found)):
+            for column, text in enumerate(_format_cells(trial, found)):
                 item = QTableWidgetItem(text)
                 item.setTextAlignment(RIGHT if column < _NUMBERS else LEFT)
                 if not trial.fits:
@@ -134,7 +134,7 @@ def describe_scaled_rate(optimizer: str, rate: float, before: int, size: int) ->
     ).format(how=rule, rate=significant(rate, 2), before=localized(before), scaled=significant(scaled, 2))
 
 
-def _cells(trial: BatchTrial, found: BatchFound) -> tuple[str, ...]:
+def _format_cells(trial: BatchTrial, found: BatchFound) -> tuple[str, ...]:
     """Return the cells of a tested batch size: size, memory, speed, and "fast enough" or "largest" if it is."""
     if not trial.fits:
         return localized(trial.size), "doesn't fit", "–", ""

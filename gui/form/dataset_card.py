@@ -83,12 +83,14 @@ class DatasetCard(QFrame):
     def show_report(self, report: DatasetReport) -> None:
         """Show the report on a folder, or its possible interpretations if it wasn't recognized."""
         if not report.format:
-            text = dataset_format.question(report) if report.readings else tr("No dataset recognized in this folder.")
+            text = (
+                dataset_format.make_question(report) if report.readings else tr("No dataset recognized in this folder.")
+            )
             self._show_contents(text, "", None)
             self.readings.show_report(report)
             self._show_page_button(bool(report.readings), tr("Show the images large"))
             return
-        self._show_contents(dataset_format.summary(report), dataset_format.describe(report), report)
+        self._show_contents(dataset_format.describe_size(report), dataset_format.describe_dataset(report), report)
 
     def text(self) -> str:
         return " ".join(filter(None, (self._summary.text(), self._detail.text())))

@@ -11,7 +11,7 @@ from engine.contract.catalogue import Catalogue
 from engine.contract.job import FIELDS, Job
 from engine.contract.job_fields import Group
 from engine.contract.problems import Problem
-from gui.actions import with_key
+from gui.actions import append_key
 from gui.form.editors import ModelPicker, SplitPointsEditor
 from gui.form.field_factory import FINDER_TIPS, PREFIX, FindButton, OptionRows, make_row
 from gui.form.field_row import FieldRow
@@ -120,7 +120,7 @@ class JobFields(QObject):
         The reset buttons restore the run's values.
         """
         reasons = {
-            "name": with_key(tr("Can't be changed here. Rename the run on the Runs page"), "rename_run") + ".",
+            "name": append_key(tr("Can't be changed here. Rename the run on the Runs page"), "rename_run") + ".",
             "resume_from": tr("The run resumes from its own last checkpoint."),
         }
         self.options.setEnabled("options" in prefill.open_fields)

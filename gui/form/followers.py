@@ -46,11 +46,11 @@ class FormatChoice(QObject):
         self._titles |= dict(_formats_in(report))
         value = self._row.value()
         if value and report.format.partition(":")[0] == value:  # without the format's variant
-            self._titles.setdefault(value, dataset_format.title(report))
+            self._titles.setdefault(value, dataset_format.get_format_title(report))
         self._offer()
         is_recognized = bool(report.format) and not value
         self._row.set_note(
-            tr("Recognized: {report}").format(report=dataset_format.title(report)) if is_recognized else ""
+            tr("Recognized: {report}").format(report=dataset_format.get_format_title(report)) if is_recognized else ""
         )
 
     def _offer(self) -> None:
@@ -79,14 +79,14 @@ class FormatChoice(QObject):
 def _formats_in(report: DatasetReport) -> Iterator[tuple[str, str]]:
     """Yield the ids and titles of the formats in the report."""
     if report.format:
-        yield report.format, dataset_format.title(report)
+        yield report.format, dataset_format.get_format_title(report)
     for reading in report.readings:
-        yield reading.format, dataset_format.capitalized(reading.title)
+        yield reading.format, dataset_format.capitalize(reading.title)
     for problem in report.problems:
         for choice in problem.choices:
             name = choice.values.get("format")
             if name and "task" not in choice.values:  # a format for another task can't be chosen alone
-                yield str(name), dataset_format.capitalized(choice.title.removeprefix("Read as "))
+                yield str(name), dataset_format.capitalize(choice.title.removeprefix("Read as "))
 
 
 def sample_job() -> Job:

@@ -372,7 +372,9 @@ class JobForm(JobSignals):
         Also request an estimate, and emit `changed`.
         """
         self.problems += self.submission.start_problems
-        self.body.show_problems(self.readiness.mistakes(dataset_format.without_readings(self.problems, self.report)))
+        self.body.show_problems(
+            self.readiness.mistakes(dataset_format.remove_reading_choices(self.problems, self.report))
+        )
         self.rows["model"].set_note(self.models.reason)
         self.rows["pretrained"].set_note(self.validator.weights_note)
         self._ask_consent()

@@ -165,7 +165,9 @@ class Readiness:
         environment = self._environment
         devices = devices_text(environment.devices, environment.device_names())
         return (
-            dataset_format.summary(report) if report is not None and report.format else self._inspection.card_text,
+            dataset_format.describe_size(report)
+            if report is not None and report.format
+            else self._inspection.card_text,
             f"{self._fields.title_of_value('recipe')} · {self._fields.title_of_value('model')}",
             f"{devices} · {strategy_title(self._choices.resolved_strategy)}",
         )

@@ -140,8 +140,8 @@ class SubmitBar(QWidget):
         window = self.window()  # its focus widget is known even before the window is active
         if window.focusWidget() in (self.train, self.at_once) and disabled_reason:
             self._focus_train_when_enabled = True
-        self._actions.train.allow(disabled_reason)
-        self._actions.start_at_once.allow(disabled_reason)
+        self._actions.train.set_disabled_reason(disabled_reason)
+        self._actions.start_at_once.set_disabled_reason(disabled_reason)
         if self._focus_train_when_enabled and not disabled_reason:
             self._focus_train_when_enabled = False
             if window.focusWidget() in (self.copy, None):

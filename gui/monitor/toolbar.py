@@ -94,7 +94,7 @@ class MonitorToolbar(QWidget):
 
     def show_following(self, following: bool) -> None:
         """Show whether the graphs follow the newest data."""
-        self.acts["newest"].allow(tr("The newest data is in view") if following else "")
+        self.acts["newest"].set_disabled_reason(tr("The newest data is in view") if following else "")
         self.newest.setVisible(not following and self.tabs.currentIndex() in (GPUS, GRAPHS))
 
     def show_past(self, text: str) -> None:

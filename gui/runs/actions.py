@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QInputDialog, QMenu, QWidget
 
 from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.holding import FolderSize, measure_folder
-from gui.actions import HERE, WITHIN, Action, with_key
+from gui.actions import HERE, WITHIN, Action, append_key
 from gui.format import counted, size
 from gui.sources.trash import trash_run
 from gui.titles import resume_words, run_title
@@ -60,29 +60,33 @@ class RunActions(QObject):
         self.undo = Action(
             page, "undo_delete", tr("&Undo delete"), tr("Put back the runs deleted last"), "Ctrl+Z", context=WITHIN
         )
-        self.undo.allow(tr("Nothing has been deleted"))
+        self.undo.set_disabled_reason(tr("Nothing has been deleted"))
         self.set_runs([])
 
     def set_runs(self, runs: Sequence[RunSummary]) -> None:
         """Enable the actions that apply to the selected `runs`."""
         single_run = runs[0] if len(runs) == 1 else None
         for action in (self.show, self.rename, self.fork):
-            action.allow("" if single_run is not None else tr("Select one run"))
+            action.set_disabled_reason("" if single_run is not None else tr("Select one run"))
         has_checkpoint = single_run is None or single_run.has_checkpoint
         self.resume.set_appearance(*resume_words(has_checkpoint=has_checkpoint))
-        self.resume.allow(_resume_disabled_reason(single_run))
+        self.resume.set_disabled_reason(_resume_disabled_reason(single_run))
         completed = single_run is not None and single_run.state == "completed"
         change = _FURTHER if completed else _CHANGE if has_checkpoint else _CHANGE_NEW
         self.change.set_appearance(change, _CHANGE_TIP)
-        self.change.allow("" if completed else _resume_disabled_reason(single_run))
-        self.pause.allow(
+        self.change.set_disabled_reason("" if completed else _resume_disabled_reason(single_run))
+        self.pause.set_disabled_reason(
             "" if single_run is not None and single_run.state == "running" else tr("Select one running run")
         )
-        self.compare.allow("" if len(runs) > 1 else tr("Select two or more runs (Ctrl or Shift with the arrow keys)"))
-        self.favorite.allow("" if runs else tr("Select the runs to mark"))
+        self.compare.set_disabled_reason(
+            "" if len(runs) > 1 else tr("Select two or more runs (Ctrl or Shift with the arrow keys)")
+        )
+        self.favorite.set_disabled_reason("" if runs else tr("Select the runs to mark"))
         self.favorite.setChecked(bool(runs) and all(run.favorite for run in runs))
         are_active = bool(runs) and all(run.state in ACTIVE_STATES for run in runs)
-        self.delete.allow(tr("Stop it first") if are_active else "" if runs else tr("Select the runs to delete"))
+        self.delete.set_disabled_reason(
+            tr("Stop it first") if are_active else "" if runs else tr("Select the runs to delete")
+        )
 
     def menu(self, runs: Sequence[RunSummary], known_tags: Sequence[str]) -> QMenu:
         """Create a context menu for `runs`, which offers all known tags."""
@@ -128,7 +132,7 @@ def _resume_disabled_reason(run: RunSummary | None) -> str:
         return tr("Select one run that was paused, stopped or interrupted, failed, or could not be saved")
     if run.state in ACTIVE_STATES:
         return tr("It is still running")
-    return with_key(tr("It is complete: train it further"), "change_run") if run.state == "completed" else ""
+    return append_key(tr("It is complete: train it further"), "change_run") if run.state == "completed" else ""
 
 
 ACTIVE_STATES = ("starting", "waiting", "running")

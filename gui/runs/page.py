@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QHBoxLayout, QPushButton, QSplitter, QStackedWidge
 from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.notes import tags_of
 from engine.system import paths
-from gui.actions import WITHIN, Action, bind, with_key
+from gui.actions import WITHIN, Action, append_key, bind
 from gui.format import counted, localized
 from gui.runs.actions import DeletingBar, RunActions
 from gui.runs.details import Details
@@ -178,7 +178,7 @@ class RunsPage(QWidget):
         self.notes_writer.failed.connect(self.message)
         self.deleting.changed.connect(self.refresh)
         self.deleting.changed.connect(
-            lambda: self.acts.undo.allow("" if self.deleting.can_undo else tr("Nothing has been deleted"))
+            lambda: self.acts.undo.set_disabled_reason("" if self.deleting.can_undo else tr("Nothing has been deleted"))
         )
         self.deleting.closed.connect(self.table.setFocus)
 
@@ -229,7 +229,7 @@ class RunsPage(QWidget):
         count = self.interrupted.count
         if count:
             was, it_was = ("was", "it was") if count == 1 else ("were", tr("they were"))
-            runs = with_key(tr("Runs"), "runs_page")
+            runs = append_key(tr("Runs"), "runs_page")
             self.message.emit(
                 tr("{count} {was} interrupted. {runs} shows what {it_was} doing and how to resume.").format(
                     count=counted(count, "run"), was=was, runs=runs, it_was=it_was

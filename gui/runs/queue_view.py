@@ -205,7 +205,7 @@ class QueueView(QWidget):
             self.acts["hold"].set_appearance(tr("Hold"), tip)
         for name, button in self.buttons.items():
             had_focus = button.hasFocus()
-            self.acts[name].allow(self._disabled_reason(name, position))
+            self.acts[name].set_disabled_reason(self._disabled_reason(name, position))
             if had_focus and not self.acts[name].ready:
                 self.table.setFocus()
             button.setAccessibleName(f"{button.text()}: {position.name}" if position is not None else button.text())

@@ -15,7 +15,7 @@ from engine.runs.folder import RunFolder
 from engine.runs.searches import SearchFolder, create_search, start_driver, stop_driver
 from engine.system import paths
 from engine.system.format import NOT_KNOWN, duration
-from gui.actions import Action, back_action, bind
+from gui.actions import Action, bind, create_back_action
 from gui.format import format_date_and_time, localized
 from gui.search.search_form import SearchForm
 from gui.search.search_view import STATUS, SearchView
@@ -62,7 +62,7 @@ class SearchPage(QWidget):
         self.list.horizontalHeader().setStretchLastSection(True)
         self.view = SearchView()
         self.form = SearchForm()
-        self.leave = back_action(self, "leave_search", tr("Back to the list of searches"))
+        self.leave = create_back_action(self, "leave_search", tr("Back to the list of searches"))
         self.new = Action(self, "new_search", tr("New search…"), tr("Search the settings of the job in the form"))
         self.title = heading_label(tr("Searches"))
         self.notice = Banner(name=tr("About the searches"), close=tr("Dismiss the notice"))
@@ -161,7 +161,7 @@ class SearchPage(QWidget):
         """Show a page of the stack with its title, and allow the actions that fit it."""
         self.stack.setCurrentIndex(page)
         self.new_button.setVisible(page in (LIST, SEARCH))
-        self.leave.allow("" if page in (SEARCH, FORM) else tr("The list is already shown"))
+        self.leave.set_disabled_reason("" if page in (SEARCH, FORM) else tr("The list is already shown"))
         if page in (NONE, LIST):
             self.title.setText(tr("Searches"))
 

@@ -291,12 +291,12 @@ class SearchForm(QWidget):
             row.setEnabled(is_new)
         for widget in (self.add, self.about):
             widget.setVisible(is_new)
-        self.open.allow("" if is_new else _LOCKED)
+        self.open.set_disabled_reason("" if is_new else _LOCKED)
 
     def _schedule_validation(self) -> None:
         """Validate after the current event. The search can't be started until then."""
         self._edit_count += 1
-        self.start.allow(tr("Checking…"))
+        self.start.set_disabled_reason(tr("Checking…"))
         self._timer.start()
 
     def _next_validation(self) -> Callable[[], _Validated] | None:
@@ -335,8 +335,10 @@ class SearchForm(QWidget):
         self.device_problems.show_problems(pop_problems("devices"))
         self.space_problems.show_problems(pop_problems("space"))
         self.other_problems.show_problems(tuple(remaining))
-        self.start.allow("" if search is not None and not errors(problems) else tr("Correct the marked fields"))
-        self.save.allow("" if search is not None else tr("Correct the marked fields"))
+        self.start.set_disabled_reason(
+            "" if search is not None and not errors(problems) else tr("Correct the marked fields")
+        )
+        self.save.set_disabled_reason("" if search is not None else tr("Correct the marked fields"))
 
     def _max_confirmations(self) -> int:
         """Return the maximum number of runs that confirm the best trials and the unchanged job."""

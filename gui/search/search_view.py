@@ -187,18 +187,18 @@ class SearchView(QWidget):
         """Allow the actions that fit the search's status and the selected trials. Others say why they are disabled."""
         data, selected = self.data, self._selected()
         status = data.status if data is not None else ""
-        self.pause.allow("" if status == "running" else tr("The search isn't running"))
+        self.pause.set_disabled_reason("" if status == "running" else tr("The search isn't running"))
         blocked = {
             "running": tr("The search is running"),
             "completed": tr("The search is complete: raise its budget first"),
         }
-        self.resume.allow(blocked.get(status, ""))
-        self.change.allow(tr("Pause the search first") if status == "running" else "")
+        self.resume.set_disabled_reason(blocked.get(status, ""))
+        self.change.set_disabled_reason(tr("Pause the search first") if status == "running" else "")
         no_best = "" if data is not None and data.best is not None else tr("No trial is complete yet")
-        self.train.allow(no_best)
-        self.open_best.allow(no_best)
-        self.open.allow("" if len(selected) == 1 else tr("Select one trial"))
-        self.compare.allow("" if len(selected) > 1 else tr("Select two or more trials"))
+        self.train.set_disabled_reason(no_best)
+        self.open_best.set_disabled_reason(no_best)
+        self.open.set_disabled_reason("" if len(selected) == 1 else tr("Select one trial"))
+        self.compare.set_disabled_reason("" if len(selected) > 1 else tr("Select two or more trials"))
 
     def _selected(self) -> list[TrialRow]:
         """Return the selected trials, from top to bottom."""

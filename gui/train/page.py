@@ -242,6 +242,6 @@ class TrainPage(QWidget):
         """Allow the actions for the visible run and the selected tab. Others say why they are disabled."""
         tab = self.tabs.current_run
         is_run_visible = self.shows_run and self.isVisible()
-        self._actions.run_settings.allow("" if is_run_visible else tr("Show a run first"))
+        self._actions.run_settings.set_disabled_reason("" if is_run_visible else tr("Show a run first"))
         reason = "" if tab is not None and tab.is_closable else tr("A working run keeps its tab")
-        self.close_tab.allow(reason if tab is not None else tr("Choose the tab of a run first"))
+        self.close_tab.set_disabled_reason(reason if tab is not None else tr("Choose the tab of a run first"))

@@ -13,7 +13,7 @@ from engine.contract.job import Job
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem, errors
 from engine.system.format import duration
-from gui.actions import back_action, bind
+from gui.actions import bind, create_back_action
 from gui.sources.json_lines import RequestProcess
 from gui.translation import tr
 from gui.widgets.buttons import styled
@@ -59,7 +59,7 @@ class TrialPage(QWidget):
         """Visible result, or None if there is none."""
         self._job: Job | None = None  # job in the form
         self._tried_job: Job | None = None  # job of the last trial
-        self.leave = back_action(self, leave)
+        self.leave = create_back_action(self, leave)
         self.back = bind(QPushButton(), self.leave, back)
         self.title = heading_label(title)
         self.subtitle = muted_label(word_wrap=True)

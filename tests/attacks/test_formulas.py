@@ -17,8 +17,8 @@ from pytestqt.qtbot import QtBot
 from engine.cli.gpus import csv_lines
 from engine.contract.devices import GpuProcess
 from engine.system.plain_text import CsvWriter
-from gui.compare.comparison import rows
-from gui.compare.table_model import comparison_csv, curves_csv
+from gui.compare.comparison import create_rows
+from gui.compare.table_model import generate_comparison_rows, generate_curve_rows
 from gui.monitor.processes.view import ProcessesView
 from gui.run.classes.table import confusion_csv
 from gui.sources.devices.history import DeviceHistory
@@ -102,7 +102,7 @@ def test_monitor_export_has_no_formulas(tmp_path: Path) -> None:
 
 def test_comparison_export_has_no_formulas(tmp_path: Path) -> None:
     runs = tuple(load_run(make_run(8, name=FORMULA, dataset=f"/data/{number}"), number) for number in range(2))
-    for table in (curves_csv(runs), comparison_csv(runs, rows(runs))):
+    for table in (generate_curve_rows(runs), generate_comparison_rows(runs, create_rows(runs))):
         assert_nothing_computed(read(write_csv(tmp_path / "runs.csv", table).read_text(encoding="utf-8")))
 
 

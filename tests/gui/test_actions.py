@@ -60,12 +60,12 @@ def test_button_follows_its_action(styled: QApplication, qtbot: QtBot) -> None:
     button, named = bind(QPushButton(window), action), bind(QPushButton(window), action, "Pause the run")
     assert (button.text(), button.accessibleName(), named.accessibleName()) == ("&Pause", "Pause", "Pause the run")
     assert button.toolTip() == button.accessibleDescription() == "Frees the devices (Ctrl+P)"
-    action.allow("Nothing is running")
+    action.set_disabled_reason("Nothing is running")
     assert not button.isEnabled()
     assert button.toolTip() == "Nothing is running"
     action.set_appearance("Resume", "Goes on", "resume")
     assert (button.text(), button.accessibleName(), button.toolTip()) == ("Resume", "Resume", "Nothing is running")
-    action.allow()
+    action.set_disabled_reason()
     assert button.toolTip() == "Goes on (Ctrl+P)"
     with qtbot.waitSignal(action.triggered):
         button.click()
@@ -78,7 +78,7 @@ def test_offered_button_hides_when_disabled(styled: QApplication, qtbot: QtBot) 
     button = bind(QPushButton(window), action, offered=True)
     window.show()
     assert button.isVisible()
-    action.allow("Nothing is running")
+    action.set_disabled_reason("Nothing is running")
     assert not button.isVisible()
 
 
@@ -90,7 +90,7 @@ def test_always_enabled_action_works_by_key(styled: QApplication, qtbot: QtBot) 
     with qtbot.waitActive(window):
         window.show()
         window.activateWindow()
-    action.allow("The folder is still being looked through")
+    action.set_disabled_reason("The folder is still being looked through")
     assert not button.isEnabled()
     with qtbot.waitSignal(action.triggered):
         qtbot.keyClick(window, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
@@ -155,7 +155,7 @@ def test_conflicting_shortcut_is_refused(window: MainWindow) -> None:
     assert window.acts.help.keys == ("F1",)
     # A command that belongs to a table conflicts with those of the window, but not with those of another page.
     runs = window.workspace.runs.acts
-    assert keymap.holder(window.acts.help, "Ctrl+R") is runs.resume
+    assert keymap.find_conflict(window.acts.help, "Ctrl+R") is runs.resume
     keymap.assign(window.acts.stop, "")
     assert keymap.assign(window.acts.help, "Ctrl+.") is None
     assert keymap.reset(window.acts.stop) is window.acts.help

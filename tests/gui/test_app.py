@@ -86,7 +86,7 @@ def test_missing_x_libraries_are_named(
 ) -> None:
     monkeypatch.setenv("QT_QPA_PLATFORM", "xcb")
     monkeypatch.setattr(app, "X_LIBRARIES", ("libfootplate-surely-missing.so.0",))
-    why = app.why_no_window()
+    why = app.find_display_problem()
     assert why is not None
     assert "libfootplate-surely-missing.so.0" in why
     assert "sudo apt install" in why
@@ -113,7 +113,7 @@ def reporting_window(window: MainWindow, monkeypatch: pytest.MonkeyPatch) -> Ite
     """Yield a window that reports unhandled errors, like the window of the real program."""
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
-    faults.install(window.show_message)
+    faults.install_handlers(window.show_message)
     yield window
     window.show_message("")
     monkeypatch.undo()

@@ -27,7 +27,7 @@ from engine.runs.notices import NoticeSent, NoticeSettings
 from gui.advice import advice_format
 from gui.advice.answer_view import AnswerView
 from gui.advice.table import COLUMNS
-from gui.alerts.run_notifications import deliveries, describe_settings
+from gui.alerts.run_notifications import describe_deliveries, describe_settings
 from gui.dataset import dataset_format
 from gui.dataset.class_balance import ClassBalance
 from gui.dataset.page import DatasetPage
@@ -132,23 +132,23 @@ def describe_datasets() -> Iterator[str]:
         ),
         structs.replace(UNCERTAIN, kind="points", title="point clouds", splits=(sides,)),
     ):
-        yield dataset_format.summary(report)
-        yield dataset_format.describe(report)
-        yield dataset_format.counts(report)
+        yield dataset_format.describe_size(report)
+        yield dataset_format.describe_dataset(report)
+        yield dataset_format.list_class_counts(report)
         yield dataset_format.list_unreadable_files(report)
-        yield from map(dataset_format.objects, report.splits)
+        yield from map(dataset_format.describe_objects, report.splits)
     example = structs.replace(UNCERTAIN.examples[0], class_name="crate, pallet")
     several = structs.replace(UNCERTAIN, examples=(example, structs.replace(example, class_name="pallet, box")))
     single = structs.replace(UNCERTAIN, examples=UNCERTAIN.examples[:1])
     plain = structs.replace(UNCERTAIN, examples=(), splits=(shares,), problems=UNCLEAR.problems)
-    yield from (dataset_format.question(structs.replace(UNCLEAR, readings=UNCLEAR.readings[:n])) for n in (1, 2))
-    yield from map(dataset_format.evidence, UNCLEAR.readings)
+    yield from (dataset_format.make_question(structs.replace(UNCLEAR, readings=UNCLEAR.readings[:n])) for n in (1, 2))
+    yield from map(dataset_format.list_evidence, UNCLEAR.readings)
     other = Choice("As boxes", {"format": "coco", "task": "other"})
     without_task = Problem("dataset", "Unclear.", "Choose.", choices=(other, Choice("Skip", {"format": "none"})))
     offered = structs.replace(UNCLEAR, problems=(without_task,))
     for report in (UNCLEAR, offered):
-        yield from (str(dataset_format.choice_of(reading, report)) for reading in UNCLEAR.readings)
-    for problem in dataset_format.without_readings((*UNCLEAR.problems, without_task), UNCLEAR):
+        yield from (str(dataset_format.find_choice(reading, report)) for reading in UNCLEAR.readings)
+    for problem in dataset_format.remove_reading_choices((*UNCLEAR.problems, without_task), UNCLEAR):
         yield f"{problem}: {', '.join(choice.title for choice in problem.choices)}"
     page = DatasetPage()
     for report, job in (
@@ -167,7 +167,7 @@ def describe_datasets() -> Iterator[str]:
     bars = ClassBalance()
     bars.show_report(structs.replace(UNCERTAIN, splits=(UNCERTAIN.splits[0], shares)))
     yield bars.toolTip()
-    yield " ".join(f"{bars.bar_fraction(row, split):.3f}" for row in (0, 1) for split in (0, 1))
+    yield " ".join(f"{bars.compute_bar_fraction(row, split):.3f}" for row in (0, 1) for split in (0, 1))
 
 
 def describe_runs() -> Iterator[str]:
@@ -210,9 +210,11 @@ def describe_notices() -> Iterator[str]:
         NoticeSettings(ended=False, failed=False, stalled=False),
     ):
         yield describe_settings(settings)
-    yield from deliveries(NoticeSent(desktop_by="notify-send", command_code=0, command_s=1.24, command_output="ok"))
-    yield from deliveries(NoticeSent(command_code=0, command_s=2.0))
-    yield from deliveries(NoticeSent(command_code=127))
+    yield from describe_deliveries(
+        NoticeSent(desktop_by="notify-send", command_code=0, command_s=1.24, command_output="ok")
+    )
+    yield from describe_deliveries(NoticeSent(command_code=0, command_s=2.0))
+    yield from describe_deliveries(NoticeSent(command_code=127))
 
 
 def describe_split_points() -> Iterator[str]:

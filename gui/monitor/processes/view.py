@@ -311,9 +311,11 @@ class ProcessesView(QWidget):
             self.acts["end"].set_appearance(
                 tr("&End process…"), tr("End the process after a confirmation; it may save its work first")
             )
-        self.acts["end"].allow(reason)
-        self.acts["copy"].allow("" if self.tree.selectionModel().hasSelection() else tr("Select the processes to copy"))
-        self.acts["command"].allow(
+        self.acts["end"].set_disabled_reason(reason)
+        self.acts["copy"].set_disabled_reason(
+            "" if self.tree.selectionModel().hasSelection() else tr("Select the processes to copy")
+        )
+        self.acts["command"].set_disabled_reason(
             "" if line is not None and line.command else tr("Select one process whose command is known")
         )
         self._show_reason(self._reason, reason if self.rows.rowCount() else "")

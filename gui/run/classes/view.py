@@ -124,7 +124,7 @@ class ClassMetricsView(QWidget):
         confusion = figures.confusion if figures is not None else None
         self.matrix.show_counts(classes, confusion)
         self._matrix_area.setVisible(confusion is not None)
-        self._confusion_action.allow("" if confusion is not None else tr("No confusion matrix"))
+        self._confusion_action.set_disabled_reason("" if confusion is not None else tr("No confusion matrix"))
         for widget in (self._filter_label, self.filter):
             widget.setVisible(len(self.table.model_.names) >= _FILTERED_FROM)
         text = _describe_worst_classes(classes, figures)

@@ -17,7 +17,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from gui.actions import back_action, bind
+from gui.actions import bind, create_back_action
 from gui.plots.plot import LinePlot
 from gui.sources.settings import Settings
 from gui.style import icons, theme
@@ -180,7 +180,7 @@ class LargePlot(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.leave = back_action(self, "leave_plot", tr("Back to all plots"))
+        self.leave = create_back_action(self, "leave_plot", tr("Back to all plots"))
         self.leave.on_trigger(self.closed.emit)
         self.back = bind(QPushButton(), self.leave, tr("Back to all plots"))
         self._layout = vbox((self.back, 0, Qt.AlignmentFlag.AlignLeft), spacing=6)

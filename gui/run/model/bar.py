@@ -93,8 +93,12 @@ class EvaluationBar(QWidget):
         self.save.setEnabled(opened is not None)
         if opened is not None:
             evaluation = opened.evaluation
-            self._save_actions["classes"].allow("" if evaluation.per_class else tr("No per-class metrics"))
-            self._save_actions["confusion"].allow("" if evaluation.confusion else tr("No confusion matrix"))
+            self._save_actions["classes"].set_disabled_reason(
+                "" if evaluation.per_class else tr("No per-class metrics")
+            )
+            self._save_actions["confusion"].set_disabled_reason(
+                "" if evaluation.confusion else tr("No confusion matrix")
+            )
 
     def current(self) -> SavedEvaluation | None:
         """Return the selected evaluation, or None if there is none."""
@@ -273,7 +277,7 @@ class EvaluateForm(QWidget):
     def _update_action(self) -> None:
         """Enable the Evaluate button if there is a checkpoint and a device is selected."""
         problem = "" if self.checkpoint.has_checkpoint else tr("The run has no checkpoint yet")
-        self.submit_action.allow(problem or ("" if self.devices.value() else tr("Choose a device")))
+        self.submit_action.set_disabled_reason(problem or ("" if self.devices.value() else tr("Choose a device")))
 
     def _order_tabs(self) -> None:
         order_tabs(self, (self.checkpoint, self.folder, self.split, self.devices, self.start, self.cancel))

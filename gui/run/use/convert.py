@@ -144,7 +144,7 @@ class ConvertForm(QWidget):
             "" if request is not None else tr("Choose a format"),
             tr("Fix the marked problems first") if errors(problems) else "",
         )
-        self.submit_action.allow(next(filter(None, reasons), ""))
+        self.submit_action.set_disabled_reason(next(filter(None, reasons), ""))
 
     def _submit(self) -> None:
         """Check on a worker thread if the files can be written, then request the conversion."""

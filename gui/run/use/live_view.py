@@ -163,8 +163,8 @@ class LiveView(QWidget):
             "" if self.devices.value() else tr("Choose a device"),
             tr("Already watching") if is_watching else "",
         )
-        self.start.allow(next(filter(None, problems), ""))  # "" allows it
-        self.stop.allow("" if is_watching else tr("Not watching"))
+        self.start.set_disabled_reason(next(filter(None, problems), ""))  # "" allows it
+        self.stop.set_disabled_reason("" if is_watching else tr("Not watching"))
 
     def _connect(self) -> None:
         self.start.on_trigger(self._start)

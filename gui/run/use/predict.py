@@ -199,8 +199,8 @@ class PredictForm(QWidget):
             "" if self.devices.value() else tr("Choose a device"),
             "" if isinstance(threshold, float) and 0 <= threshold <= 1 else tr("Set a threshold from 0 to 1"),
         )
-        self.submit_action.allow(next(filter(None, problems), ""))
-        self.remove.allow("" if self.files.selectedItems() else tr("Select lines of the list first"))
+        self.submit_action.set_disabled_reason(next(filter(None, problems), ""))
+        self.remove.set_disabled_reason("" if self.files.selectedItems() else tr("Select lines of the list first"))
 
     def _submit(self) -> None:
         """Emit `submitted` with the requested prediction, and choose a new folder for the next one."""

@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from gui.alerts.rules import DEFAULTS, KINDS, KindId, Rule, RuleStore, duration_words, problems, summary
+from gui.alerts.rules import DEFAULTS, KINDS, KindId, Rule, RuleStore, describe_rule, find_problems, format_duration
 
 
 def test_default_rules_are_valid() -> None:
     for kind, rule in DEFAULTS.items():
-        assert problems(rule) == ()
+        assert find_problems(rule) == ()
         assert rule.kind == kind == KINDS[kind].id
         assert KINDS[kind].meaning
         assert KINDS[kind].remedy
-    assert [problems(Rule(kind="temperature", threshold=limit)) for limit in (20, 130)] == [(), ()]
+    assert [find_problems(Rule(kind="temperature", threshold=limit)) for limit in (20, 130)] == [(), ()]
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_default_rules_are_valid() -> None:
     ],
 )
 def test_problems_of_invalid_rule(kind: KindId, changes: dict[str, Any]) -> None:
-    (found,) = problems(Rule(kind=kind, **changes))
+    (found,) = find_problems(Rule(kind=kind, **changes))
     assert found.field == next(iter(changes))
     assert found.remedy
 
@@ -56,11 +56,11 @@ def test_problems_of_invalid_rule(kind: KindId, changes: dict[str, Any]) -> None
     ],
 )
 def test_summary_of_rule(rule: Rule, expected: str) -> None:
-    assert summary(rule) == expected
+    assert describe_rule(rule) == expected
 
 
 def test_length_units() -> None:
-    assert [duration_words(seconds) for seconds in (0.5, 10, 60, 90, 600)] == [
+    assert [format_duration(seconds) for seconds in (0.5, 10, 60, 90, 600)] == [
         "0.5 s",
         "10 s",
         "1 min",

@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 from engine.contract.devices import Gpu, Xid
 from gui.alerts.cards import AlertBanner, AlertCard
 from gui.alerts.rule_row import RuleEditors, RuleRow
-from gui.alerts.rules import DEFAULTS, KINDS, KindId, summary
+from gui.alerts.rules import DEFAULTS, KINDS, KindId, describe_rule
 from gui.alerts.view import COLUMNS, SIDE_BY_SIDE, WHAT, AlertsView
 from gui.style import theme
 from tests.gui.alerts.conftest import START, Watched
@@ -114,7 +114,7 @@ def test_threshold_is_applied_by_return(unfold: Unfold, view: AlertsView, watche
     qtbot.keyClick(line, Qt.Key.Key_Return)
     assert watched.alerts.rules["temperature"].threshold == 85.0
     row = view.rows["temperature"]
-    assert row.summary.text() == summary(watched.alerts.rules["temperature"])
+    assert row.summary.text() == describe_rule(watched.alerts.rules["temperature"])
     assert row.reset.isVisible()
     row.reset.click()
     assert row.reset.isHidden()
@@ -152,7 +152,7 @@ def test_rule_editors_show_minutes_and_later_devices(
     boxes = [box for box in editors.findChildren(QCheckBox) if box.text().startswith("GPU")]
     qtbot.waitUntil(lambda: [box.text() for box in sorted(boxes, key=QWidget.y)] == ["GPU 2", "GPU 10"])
     row.on.click()
-    text = summary(watched.alerts.rules["idle"])
+    text = describe_rule(watched.alerts.rules["idle"])
     assert (row.summary.text().endswith(text), row.summary.text() == text) == (True, False)
 
 

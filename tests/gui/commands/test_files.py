@@ -15,7 +15,7 @@ from engine.contract.job import load_job, save_job
 from engine.runs.folder import RunFolder
 from engine.system import paths
 from gui.commands import files as files_module
-from gui.commands.about import packages
+from gui.commands.about import list_packages
 from gui.commands.files import MAX_DATASETS
 from gui.commands.report import ReportDialog
 from gui.main_window import MainWindow
@@ -143,13 +143,24 @@ def test_recent_datasets_are_ordered_by_their_last_use() -> None:
         recent.add(f"/data/{number}")
     for folder in ("", "/data/11", "/data/7", "/data/9", "/data/7"):
         recent.add(folder)
-    assert [Path(folder).name for folder in recent.folders()] == ["7", "9", "11", "10", "8", "6", "5", "4", "3", "2"]
+    assert [Path(folder).name for folder in recent.read_folders()] == [
+        "7",
+        "9",
+        "11",
+        "10",
+        "8",
+        "6",
+        "5",
+        "4",
+        "3",
+        "2",
+    ]
     recent.forget()
-    assert recent.folders() == []
+    assert recent.read_folders() == []
 
 
 def test_about_lists_installed_packages_with_licenses() -> None:
-    found = {package.name.lower(): package for package in packages()}
+    found = {package.name.lower(): package for package in list_packages()}
     assert next(iter(found)) == "footplate"
     assert {"torch", "msgspec", "pyside6_essentials"} <= set(found)
     assert "BSD" in found["msgspec"].license

@@ -13,7 +13,7 @@ from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import RunFolder, RunSummary
-from gui.commands.palette import MAX_ENTRIES, Entry, EntryModel, Palette, find, run_entries
+from gui.commands.palette import MAX_ENTRIES, Entry, EntryModel, Palette, create_run_entries, find_entries
 from gui.main_window import MainWindow
 from gui.preferences.dialog import PreferencesDialog
 from tests.support.widgets import ShowWidget
@@ -27,7 +27,7 @@ def entry(title: str, kind: str = "Command", detail: str = "", why: str = "") ->
 
 
 def titles(entries: list[Entry], text: str) -> list[str]:
-    return [each.title for each in find(entries, text)]
+    return [each.title for each in find_entries(entries, text)]
 
 
 def many_runs() -> list[RunSummary]:
@@ -63,7 +63,7 @@ def test_palette_ranks_matches_in_any_order() -> None:
 def test_palette_responds_within_a_frame(show_widget: ShowWidget, qtbot: QtBot) -> None:
     window = show_widget(QWidget(), 1280, 800)
     palette = Palette(window)
-    palette.show_entries(list(run_entries(many_runs(), lambda _run: None)))
+    palette.show_entries(list(create_run_entries(many_runs(), lambda _run: None)))
     took = []  # CPU time, which doesn't depend on other work on this machine
     for letter in "night 12 failed":
         before = time.process_time()
@@ -79,7 +79,7 @@ def test_palette_responds_within_a_frame(show_widget: ShowWidget, qtbot: QtBot) 
 
 def test_run_entries_are_found_by_their_facts_and_show_their_run() -> None:
     shown: list[RunFolder] = []
-    entries = list(run_entries(many_runs()[:8], shown.append))
+    entries = list(create_run_entries(many_runs()[:8], shown.append))
     for text, numbers in (
         ("shift", [1, 2, 4, 5, 7]),
         ("failed", [1, 4, 7]),
@@ -88,7 +88,7 @@ def test_run_entries_are_found_by_their_facts_and_show_their_run() -> None:
         ("paper", [0, 7]),
         ("yolo-0007", [7]),
     ):
-        assert sorted(entries.index(found) for found in find(entries, text)) == numbers, text
+        assert sorted(entries.index(found) for found in find_entries(entries, text)) == numbers, text
     entries[5].act()
     assert [run.path for run in shown] == [Path("/runs/5")]
 

@@ -56,8 +56,10 @@ def test_compare_page_overlays_curves(show: Callable[..., ComparePage]) -> None:
     page = show(*runs, runs[0])
     assert page.run_ids == [run.run_id for run in runs]
     titles = ["Training loss", "Validation loss", "Training accuracy", "Validation top-1 accuracy"]
-    assert [plot.title for plot in page.curves.in_order][:4] == titles
-    styles = {key: plot._lines["1"].style for key, plot in page.curves.plots.items() if plot in page.curves.in_order}
+    assert [plot.title for plot in page.curves.ordered_plots][:4] == titles
+    styles = {
+        key: plot._lines["1"].style for key, plot in page.curves.plots.items() if plot in page.curves.ordered_plots
+    }
     assert {key for key, style in styles.items() if style.smooth} == {"loss", "accuracy", "images_per_second"}
     assert {key for key, style in styles.items() if style.markers} == {key for key in styles if "validation" in key}
     assert lines(page, "loss") == {"1": 40, "2": 60, "3": 20}
@@ -141,11 +143,11 @@ def add_metric(event: AnyEvent) -> None:
 def test_compare_page_replaces_runs(show: Callable[..., ComparePage]) -> None:
     page = show(make_run(40, change=add_metric), make_run(60))
     extra = page.curves.plots["validation/extra"]
-    assert extra in page.curves.in_order
+    assert extra in page.curves.ordered_plots
     show(make_run(30))
     assert lines(page, "loss") == {"1": 30}
     assert list(page.legend.boxes) == [0]
-    assert extra not in page.curves.in_order
+    assert extra not in page.curves.ordered_plots
 
 
 def test_compare_page_rereads_active_run(show: Callable[..., ComparePage], qtbot: QtBot) -> None:

@@ -10,7 +10,7 @@ from engine.contract.devices import CPU, DeviceSample
 from engine.contract.events import ENCODE, AnyEvent, DevicesSampled, Planned, Validation
 from gui import titles
 from gui.compare.compared_run import ComparedRun
-from gui.compare.comparison import Row, rows
+from gui.compare.comparison import Row, create_rows
 from tests.engine.contract.test_options import catalogue
 from tests.gui.compare.runs import Change, load_run, make_run, with_accuracies, with_power, with_speed
 
@@ -62,9 +62,9 @@ def test_best_metric_is_best_of_all_validations() -> None:
             event.measures = {"top1": next(accuracies), "loss": next(losses)}
 
     run = load_run(make_run(40, "completed", change))
-    assert run.best(Measure("top1", "Top-1 accuracy", higher_is_better=True)) == (0.9, 4)
-    assert run.best(Measure("loss", "Validation loss", higher_is_better=False)) == (0.2, 1)
-    assert run.best(Measure("top5", "Top-5 accuracy", higher_is_better=True)) is None
+    assert run.find_best(Measure("top1", "Top-1 accuracy", higher_is_better=True)) == (0.9, 4)
+    assert run.find_best(Measure("loss", "Validation loss", higher_is_better=False)) == (0.2, 1)
+    assert run.find_best(Measure("top5", "Top-5 accuracy", higher_is_better=True)) is None
 
 
 def test_images_per_second_excludes_warm_up() -> None:
@@ -74,8 +74,8 @@ def test_images_per_second_excludes_warm_up() -> None:
 
 def test_x_of_epochs_has_fractions() -> None:
     run = load_run(make_run(40))
-    np.testing.assert_allclose(run.x(run.data.steps, "epoch")[[0, 9, 39]], [0.1, 1.0, 4.0])
-    np.testing.assert_allclose(run.x(run.data.validations, "epoch"), [1.0, 2.0, 3.0, 4.0])
+    np.testing.assert_allclose(run.compute_x(run.data.steps, "epoch")[[0, 9, 39]], [0.1, 1.0, 4.0])
+    np.testing.assert_allclose(run.compute_x(run.data.validations, "epoch"), [1.0, 2.0, 3.0, 4.0])
 
 
 def test_rows_mark_best_values() -> None:
@@ -84,7 +84,7 @@ def test_rows_mark_best_values() -> None:
         load_run(make_run(40, "completed", with_accuracies(0.5, 0.6, 0.8, 0.6)), 1),
         load_run(make_run(40, "completed", with_accuracies(0.5, 0.8, 0.7, 0.6)), 2),
     ]
-    table = rows(runs)
+    table = create_rows(runs)
     assert row(table, "Best top-1 accuracy").best == {1, 2}
     assert row(table, "Best top-1 accuracy").texts[1] == "80.00%  (epoch 3)"
     assert row(table, "Best validation loss").best == {1, 2}
@@ -115,13 +115,13 @@ def test_rows_mark_best_by_direction_of_custom_metrics(
     is_higher_better: bool, best: set[int], is_described_by_first: bool
 ) -> None:
     metrics = (Measure("recall_5", "Recall at 5", is_higher_better, percent=True),)
-    found = row(rows(custom_runs((metrics if is_described_by_first else (), metrics))), "Best recall at 5")
+    found = row(create_rows(custom_runs((metrics if is_described_by_first else (), metrics))), "Best recall at 5")
     assert found.best == best
     assert found.texts[0] == ("40.00%  (epoch 4)" if is_higher_better else "10.00%  (epoch 1)")
 
 
 def test_rows_omit_metrics_without_known_direction() -> None:
-    assert not any("recall_5" in each.title for each in rows(custom_runs(((), ()))))
+    assert not any("recall_5" in each.title for each in create_rows(custom_runs(((), ()))))
 
 
 def test_rows_compare_duration_of_completed_runs_only() -> None:
@@ -130,7 +130,7 @@ def test_rows_compare_duration_of_completed_runs_only() -> None:
         load_run(make_run(40, "completed", with_power(100.0)), 1),
         load_run(make_run(80, "completed", with_power(100.0)), 2),
     ]
-    table = rows(runs)
+    table = create_rows(runs)
     assert row(table, "Duration").best == {1}
     assert row(table, "Energy").best == {1}
     assert row(table, "State").texts == ("Stopped", "Completed", "Completed")
@@ -141,7 +141,7 @@ def test_rows_show_differing_fields_as_in_form() -> None:
         load_run(make_run(model="resnet18", batch_size=1024, ema_decay=0.999, sync_batchnorm=True, name="a")),
         load_run(make_run(model="vit_b_16", strategy="ddp", devices=("cpu", "cpu"), name="b"), 1),
     ]
-    table = rows(runs)
+    table = create_rows(runs)
     heading = next(index for index, each in enumerate(table) if each.title == "Differences between the jobs")
     values = {each.title: each.texts for each in table[heading + 1 :]}
     assert values == {
@@ -155,7 +155,7 @@ def test_rows_show_differing_fields_as_in_form() -> None:
 
 
 def test_rows_show_field_that_differs_in_third_run() -> None:
-    table = rows([load_run(make_run(batch_size=size), index) for index, size in enumerate((32, 32, 64))])
+    table = create_rows([load_run(make_run(batch_size=size), index) for index, size in enumerate((32, 32, 64))])
     assert row(table, "Batch size").texts == ("32", "32", "64")
 
 
@@ -164,12 +164,14 @@ def test_rows_show_differing_options_with_defaults(
 ) -> None:
     monkeypatch.setattr(titles, "load_catalogue", catalogue)
     wide = make_run(model="narrow", options={"width": 64, "gone": "a"})
-    table = rows([load_run(wide), load_run(make_run(model="narrow"), 1), load_run(make_run(model="resnet18"), 2)])
+    table = create_rows(
+        [load_run(wide), load_run(make_run(model="narrow"), 1), load_run(make_run(model="resnet18"), 2)]
+    )
     assert row(table, "Width").texts == ("64", "8", "–")
     assert row(table, "gone").texts == ("a", "–", "–")
-    assert [each.title for each in rows([load_run(wide), load_run(wide, 1)])][-1] == "The jobs are identical"
+    assert [each.title for each in create_rows([load_run(wide), load_run(wide, 1)])][-1] == "The jobs are identical"
 
 
 def test_rows_ignore_names_of_jobs() -> None:
-    table = rows([load_run(make_run(name="a")), load_run(make_run(name="b"), 1)])
+    table = create_rows([load_run(make_run(name="a")), load_run(make_run(name="b"), 1)])
     assert table[-1].title == "The jobs are identical"

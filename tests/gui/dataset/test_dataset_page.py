@@ -280,7 +280,7 @@ def test_class_balance_scales_bars_by_split(styled: QApplication, qtbot: QtBot) 
     bars = ClassBalance()
     qtbot.addWidget(bars)
     bars.show_report(REPORT)
-    assert [(bars.bar_fraction(row, 0), bars.bar_fraction(row, 1)) for row in range(3)] == [
+    assert [(bars.compute_bar_fraction(row, 0), bars.compute_bar_fraction(row, 1)) for row in range(3)] == [
         (1.0, 0.5),
         (0.25, 1.0),
         (0.0, 0.125),
@@ -302,7 +302,7 @@ def test_dataset_page_lists_the_values_of_masks(page: DatasetPage) -> None:
 
 def test_mask_values_text_keeps_the_most_frequent() -> None:
     values = tuple(MaskValue(str(number), number / 1000, 1) for number in range(40))
-    lines = dataset_format.mask_values(structs.replace(REPORT, mask_values=values)).splitlines()
+    lines = dataset_format.list_mask_values(structs.replace(REPORT, mask_values=values)).splitlines()
     assert len(lines) == dataset_format.MAX_VALUES + 2
     assert lines[1].startswith("16: no class")
     assert "16 more" in lines[-1]

@@ -122,7 +122,7 @@ def test_page_applies_the_choices_of_problems(page: DatasetPage, qtbot: QtBot) -
 
 def test_reading_without_a_choice_names_its_task() -> None:
     report = msgspec.structs.replace(UNCLEAR, problems=())
-    choices = [dataset_format.choice_of(reading, report) for reading in report.readings]
+    choices = [dataset_format.find_choice(reading, report) for reading in report.readings]
     assert choices[0] == BOXES
     assert choices[1].values == {"format": "imagefolder", "task": "classification"}
 
@@ -151,7 +151,7 @@ def test_recognized_folder_shows_format_and_evidence(widget: DatasetCard | Datas
 def test_describe_names_format_and_kind(kind: str, title: str, text: str) -> None:
     split = dataset_format.SplitReport("train", {}, total=1)
     report = DatasetReport(folder="", format="x:y", kind=kind, title=title, splits=(split,))
-    assert dataset_format.describe(report) == text
+    assert dataset_format.describe_dataset(report) == text
 
 
 def test_page_places_facts_below_on_narrow_pages(page: DatasetPage) -> None:

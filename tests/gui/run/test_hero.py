@@ -64,7 +64,7 @@ def test_hero_keeps_its_height(show_widget: ShowWidget, qtbot: QtBot) -> None:
     for data in (empty, full):
         for label, fraction in STATES:
             for action in (actions.pause, actions.stop):
-                action.allow("" if label == "Running" else "It has ended")
+                action.set_disabled_reason("" if label == "Running" else "It has ended")
             hero.show_run(run, job(), data, RunStatus(label=label, text=label, fraction=fraction, seconds_left=90.0))
             heights.add(hero.sizeHint().height())
     assert len(heights) == 1

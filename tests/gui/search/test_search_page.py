@@ -250,7 +250,7 @@ def test_search_view_opens_compares_and_trains(page: SearchPage, qtbot: QtBot) -
         qtbot.keyClick(view.table, Qt.Key.Key_Return)
     assert opened.args[0].path == run.path
     view.table.select([1, 2])
-    view.open.allow("")
+    view.open.set_disabled_reason("")
     view.open.trigger()
     qtbot.waitUntil(lambda: view.model.rows[1].run_id in page.notice.text())
     folder.save_state(structs.replace(folder.state(), trials=folder.state().trials[:5]))

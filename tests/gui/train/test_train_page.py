@@ -132,7 +132,7 @@ def test_closed_run_leaves_the_page(open_window: OpenWindow, qtbot: QtBot) -> No
     qtbot.waitActive(window)
     window.show_run(write_run(8, name="ended"))
     qtbot.waitUntil(window.train.close_tab.isEnabled)
-    window.train.close_tab.allow("A working run keeps its tab")
+    window.train.close_tab.set_disabled_reason("A working run keeps its tab")
     window.workspace.session.changed.emit()
     assert window.train.close_tab.isEnabled()
     press(window, Qt.Key.Key_W, qtbot)

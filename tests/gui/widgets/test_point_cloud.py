@@ -106,4 +106,4 @@ def test_rendered_example_replaces_its_cloud(styled: QApplication, qtbot: QtBot)
     for content, turns in ((make_cloud_png(), True), (encode_png(np.zeros((8, 8, 3), np.uint8)), False)):
         examples.add_rendered(PreviewImage(6, 1, 96, content))
         examples.image(1)
-        assert (examples._cloud(1) is not None) == turns
+        assert (examples._get_cloud(1) is not None) == turns
