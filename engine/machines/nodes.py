@@ -467,7 +467,7 @@ class Nodes:
     # Lost machines
 
     def _on_end(self, node: Node, reason: str) -> None:
-        """Handle the end of the connection to a machine. Unless the machine's workers have exited, it is lost.
+        """Handle the end of the connection to a machine. The machine is lost unless its workers have exited.
 
         `reason` says which message was invalid, or is "".
         """

@@ -29,7 +29,7 @@ _Stream = TypeVar("_Stream", socket.socket, IO[bytes])
 
 
 class SelectedOutput(Generic[_Stream]):
-    """Base class for connections to a child process, whose output the loop of a selector reads."""
+    """Base class for connections to child processes. The loop of a selector reads the output of the child."""
 
     def __init__(self, selector: selectors.BaseSelector, output: _Stream, on_readable: Callable[[int], object]) -> None:
         self._selector = selector

@@ -69,8 +69,8 @@ class RunIndex:
     ) -> Iterator[RunSummary]:
         """Yield the summaries of all runs, newest first, and update the cache at the end.
 
-        Folders that have no job or can't be accessed are skipped. `on_unreadable` is called with the id and the error of a
-        run that has other errors.
+        Folders that have no job or can't be accessed are skipped. `on_unreadable` is called with the id and the error of
+        each run that can't be read for another reason.
         """
         if self._cached is None:
             self._cached = self._load()

@@ -147,9 +147,10 @@ def stop_driver(folder: SearchFolder) -> bool:
 
 
 def job_with(job: Job, params: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
-    """Return the job with the values `params` for some fields and options, whose names are "options.NAME".
+    """Create the job with other values of some fields and options. Return it with all problems.
 
-    The result is that of `job_from_values`.
+    `params` has the values by field name, or by "options.NAME" for an option. The job is None if any problem is an
+    error.
     """
     values = msgspec.to_builtins(job.values())
     values["options"] = dict(job.options)

@@ -134,9 +134,9 @@ class RestartPolicy:
         )
 
     def _decide_without_gpus(self, failed: Failed) -> Restarting | Failed:
-        """Decide about a run that has lost GPUs: restart it on its other devices if the job says so.
+        """Decide whether a run that has lost GPUs restarts on its other devices, as the job may request.
 
-        Otherwise, return the failure, with a command that resumes the run on its other devices.
+        Otherwise, return the failure. If possible, its cause names a command that resumes the run on the other devices.
         """
         devices = tuple(device for device in self.job.parallel.devices if device not in failed.devices)
         smaller_job = _fit_job(self.job, devices)

@@ -153,10 +153,7 @@ class Server:
             self._selector.register(self.endpoint.listener, selectors.EVENT_READ, self._accept)
 
     def _accept(self, _mask: int) -> None:
-        """Accept all waiting connections.
-
-        A client that connects again and again therefore can't keep others waiting.
-        """
+        """Accept the waiting connections, up to `BACKLOG`, so that clients that reconnect often can't block others."""
         for _ in range(BACKLOG):
             try:
                 connection, _ = self.endpoint.listener.accept()

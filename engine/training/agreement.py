@@ -12,7 +12,10 @@ from engine.strategies.collectives import Collectives
 
 
 class Requests(NamedTuple):
-    """Requests of a rank for a stop, checkpoint, report or recording or, after an exchange, those of all ranks."""
+    """Requests for a stop, a checkpoint, a report, or a recording of the next step by the profiler.
+
+    They are those of one rank or, after an exchange, of all ranks.
+    """
 
     stop: bool = False
     checkpoint: bool = False

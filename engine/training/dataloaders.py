@@ -75,7 +75,7 @@ class DataLoaders:
             self._processes = SampleProcesses(job, self._splits, lambda text: self._reporter.send(LogLine(text=text)))
 
     def close(self) -> None:
-        """Stop the processes that load samples. Close the loaders first."""
+        """Stop the processes that load samples. The caller must close the loaders first."""
         if self._processes is not None:
             self._processes.close()
 

@@ -124,9 +124,9 @@ class _Process(NamedTuple):
 class SampleProcesses:
     """Processes that load samples for the loader threads of this rank, each for one thread at a time.
 
-    Until the server is ready, the threads load the samples themselves. They also do so if it can't open the same
-    dataset or can't fork. Create this in the main thread: the processes exit when it does. `on_log` receives lines of
-    text for the log of the run.
+    They are forked by a server process, which has opened the dataset. Until the server is ready, the threads load the
+    samples themselves. They also do so if the server can't open the same dataset or can't fork. Create this object in
+    the main thread, because the processes exit when that thread does. `on_log` receives text for the log of the run.
     """
 
     def __init__(self, job: Job, splits: Splits, on_log: Callable[[str], None]) -> None:
