@@ -205,31 +205,32 @@ class FlowLayout(QLayout):
                 minimum = minimum.expandedTo(item.minimumSize())
         return minimum
 
-    def _lay_out(self, rect: QRect, move: bool) -> int:
+    def _lay_out(self, rect: QRect, *, move: bool) -> int:
         """Lay out all items in rows within `rect`, or only measure them if `move` is False.
 
         Returns the required height in pixels.
         """
         left, top, height = rect.left(), rect.top(), 0
-        line: list[tuple[QLayoutItem, int]] = []
+        line: list[tuple[QLayoutItem, int]] = []  # items of the current row with their left edges
         for item in (item for item in self._items if not item.isEmpty()):
             size = _size(item, rect.width())
             if line and left + size.width() > rect.left() + rect.width():
-                self._place_row(line, rect, top, height, move)
+                if move:
+                    self._place_row(line, rect.width(), top, height)
                 left, top, height, line = rect.left(), top + height + self._line_spacing, 0, []
             line.append((item, left))
             left += size.width() + self.spacing()
             height = max(height, size.height())
-        self._place_row(line, rect, top, height, move)
+        if move:
+            self._place_row(line, rect.width(), top, height)
         return top + height - rect.top()
 
     @staticmethod
-    def _place_row(line: list[tuple[QLayoutItem, int]], rect: QRect, top: int, height: int, move: bool) -> None:
-        """Place the items of a full row, vertically centered."""
-        if move:
-            for item, left in line:
-                size = _size(item, rect.width())
-                item.setGeometry(QRect(QPoint(left, top + (height - size.height()) // 2), size))
+    def _place_row(line: list[tuple[QLayoutItem, int]], width: int, top: int, height: int) -> None:
+        """Place the items of a row at their left edges, vertically centered. `width` is that of the layout."""
+        for item, left in line:
+            size = _size(item, width)
+            item.setGeometry(QRect(QPoint(left, top + (height - size.height()) // 2), size))
 
 
 def _size(item: QLayoutItem, width: int) -> QSize:

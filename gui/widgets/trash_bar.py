@@ -97,17 +97,20 @@ class TrashBar(QuestionBar):
                 ),
                 *messages,
             ]
-        self._report(messages, len(moved) == requested, tr("Undo") if moved else "")
+        self._report(messages, tr("Undo") if moved else "", is_complete=len(moved) == requested)
 
     def _on_restored(self, outcome: _Outcome) -> None:
         """Report which items were put back. Undo is no longer possible."""
         self._trashed = []
         restored, problems = outcome
         messages = [tr("Put {title} back.").format(title=self._title), *problems] if restored else problems
-        self._report(messages, not problems, "")
+        self._report(messages, "", is_complete=not problems)
 
-    def _report(self, messages: list[str], is_complete: bool, button: str) -> None:
-        """Show the messages about a move, with `button` as the text of the left button, and emit `changed`."""
+    def _report(self, messages: list[str], button: str, *, is_complete: bool) -> None:
+        """Show the messages about a move, and emit `changed`.
+
+        `button` is the text of the left button, or "" to hide it. `is_complete` is True if all items were moved.
+        """
         self.show_message(" ".join(messages), "ok" if is_complete else "warning", button, tr("Close"))
         self.changed.emit()
 

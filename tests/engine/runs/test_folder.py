@@ -30,7 +30,7 @@ from engine.runs.slurm_job import SlurmJob, write_slurm
 from engine.system import paths
 from tests.engine.runs.test_resume import register_supervisor
 from tests.engine.supervisor.supervised import wait_until
-from tests.gui.sources.written_runs import append, job, list_run_events, write_run
+from tests.gui.sources.written_runs import append_events, job, list_run_events, write_run
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no zombies")
@@ -73,7 +73,7 @@ def test_state_follows_log_and_supervisor(log: str, supervisor: str, state: str)
     if log.startswith("missing"):
         run.events_file.unlink()
     if log == "waiting":
-        append(run, Waiting(position=1))
+        append_events(run, Waiting(position=1))
     if log.endswith("old job"):
         os.utime(run.job_file, (0, 0))
     if supervisor:
@@ -100,14 +100,14 @@ def test_summary_of_a_resumed_run_has_its_job_and_total_time() -> None:
     later = list_run_events(job(epochs=9), 8, None, begun=time.time() - 100, from_step=4, execution=2)
     started = next(later)
     started.worked_s = 50.0  # type: ignore[union-attr]
-    append(run, started, *later)
+    append_events(run, started, *later)
     run.job_file.write_text(run.job_file.read_text().replace("epochs = 4", "epochs = 9"))
     register_supervisor(run, alive=True, execution=2)
     summary = run.summary()
     assert (summary.state, summary.epochs, summary.epoch, summary.step) == ("running", 9, 4, 8)
     assert summary.seconds == pytest.approx(150, abs=20)
     assert run.worked_s() == pytest.approx(51.4)
-    append(run, *(LogLine(text="x" * 60_000, time=started.time + 7) for _ in range(80)))
+    append_events(run, *(LogLine(text="x" * 60_000, time=started.time + 7) for _ in range(80)))
     assert run.worked_s() == pytest.approx(57)
 
 

@@ -14,7 +14,7 @@ from engine.contract.job import FIELDS, Job
 from engine.runs.folder import RunFolder, SupervisorFile, create_run, process_start
 from engine.runs.notes import change_notes, read_notes
 from engine.runs.resume import CHANGEABLE, checkpoint_of, job_to_resume, last_execution, save_next_job
-from tests.gui.sources.written_runs import EPOCHS, append, write_run
+from tests.gui.sources.written_runs import EPOCHS, append_events, write_run
 
 
 def register_supervisor(run: RunFolder, *, alive: bool, execution: int = 1) -> RunFolder:
@@ -148,7 +148,7 @@ def test_running_run_cannot_be_resumed() -> None:
     assert job is None
     assert "it is running" in problem.message
     assert problem.remedy
-    append(run, Waiting(position=1))
+    append_events(run, Waiting(position=1))
     assert [problem.field for problem in job_to_resume(run)[1]] == ["run"]
     register_supervisor(a := write_run(8, "paused"), alive=True, execution=2)
     assert [problem.field for problem in job_to_resume(a)[1]] == ["run"], "its next execution has begun"

@@ -100,6 +100,6 @@ class Watching:
         return sample
 
 
-def texts(widget: QWidget) -> str:
+def read_texts(widget: QWidget) -> str:
     """Return the texts of all labels that aren't hidden."""
     return "\n".join(label.text() for label in widget.findChildren(QLabel) if label.isVisibleTo(widget))

@@ -35,7 +35,7 @@ from gui.sources.run_status import RunStatus, StatusLabel
 from tests.gui.run.curves.test_time_spent import data as data_of_times
 from tests.gui.run.curves.test_time_spent import spent
 from tests.gui.run.evaluated_run import make_predicted_run
-from tests.gui.sources.written_runs import append, job, list_run_events, make_plan, supervise_here, write_run
+from tests.gui.sources.written_runs import append_events, job, list_run_events, make_plan, supervise_here, write_run
 from tests.support.drops import drop_files
 from tests.support.run_data import make_run_data
 from tests.support.widgets import ShowWidget, join_visible_texts
@@ -234,7 +234,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[PredictRequest]:
     return found
 
 
-def answer(child: InferenceChild, request: PredictRequest, text: str, folder: Path) -> None:
+def emit_prediction(child: InferenceChild, request: PredictRequest, text: str, folder: Path) -> None:
     """Emit a prediction with the text `text` as the child's result for a request."""
     result = Predicted(
         run=request.run,
@@ -273,12 +273,12 @@ def test_dropped_image_is_predicted_at_each_checkpoint(
     (request,) = requests
     assert (request.paths, request.devices) == ((str(picture),), ("cpu",))
     assert (request.at_once, request.checkpoint) == (True, "best")
-    answer(live.child, request, "Coat 61%", tmp_path)
+    emit_prediction(live.child, request, "Coat 61%", tmp_path)
     qtbot.waitUntil(lambda: live.history.count() == 1)
-    append(run, saved(20))
+    append_events(run, saved(20))
     qtbot.waitUntil(lambda: len(requests) == 2)
     assert requests[-1].checkpoint == "last"
-    answer(live.child, requests[-1], "Shirt 72%", tmp_path)
+    emit_prediction(live.child, requests[-1], "Shirt 72%", tmp_path)
     qtbot.waitUntil(lambda: live.history.count() == 2)
     assert "Shirt 72%" in live.history.item(0).text()
     live.stop.click()
@@ -296,7 +296,7 @@ def test_failed_prediction_continues_with_newer_checkpoint(
     live = page.live_prediction
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(live.child), "running", property(lambda _child: True))
-        append(run, saved(20))
+        append_events(run, saved(20))
         qtbot.waitUntil(lambda: live._newest_checkpoint is page.session.data.checkpoints.get("last"))
     assert len(requests) == 1
     problem = "The live prediction ended early: exit code 1"
@@ -317,9 +317,9 @@ def test_prediction_for_replaced_image_is_discarded(
     qtbot.waitUntil(lambda: not page.session.loading and page.charts is not None)
     drop_files(page, picture)
     live = page.live_prediction
-    answer(live.child, requests[0], "Coat 61%", tmp_path)
+    emit_prediction(live.child, requests[0], "Coat 61%", tmp_path)
     drop_files(page, picture)
-    answer(live.child, requests[1], "Shirt 72%", tmp_path)
+    emit_prediction(live.child, requests[1], "Shirt 72%", tmp_path)
     qtbot.waitUntil(lambda: live.history.count() > 0)
     qtbot.waitUntil(lambda: not live.findChildren(Background))
     assert [live.history.item(row).text() for row in range(live.history.count())] == ["Step 8: Shirt 72%"]

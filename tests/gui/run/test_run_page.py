@@ -28,7 +28,7 @@ from gui.run.use.view import PREDICT as PREDICT_USE
 from gui.sources.run_data import Line
 from gui.style import theme
 from tests.gui.sources.devices.snapshots import gpu, snapshot
-from tests.gui.sources.written_runs import append, job, list_run_events, supervise_here, write, write_run
+from tests.gui.sources.written_runs import append_events, job, list_run_events, supervise_here, write, write_run
 from tests.support.widgets import ShowWidget, find_button, join_visible_texts
 
 Open = Callable[[RunFolder], RunPage]
@@ -164,7 +164,7 @@ def test_log_shows_newest_of_huge_log_in_batches(styled: QApplication, qtbot: Qt
 
 def test_log_shows_all_lines_after_color_change(page: RunPage, qtbot: QtBot) -> None:
     run = write_run(8)
-    append(run, *(LogLine(time=time.time(), text=f"line {n}") for n in range(1000)))
+    append_events(run, *(LogLine(time=time.time(), text=f"line {n}") for n in range(1000)))
     page.session.open(run)
     qtbot.waitUntil(lambda: "line 999" in page.log.text.toPlainText())
     theme.notifier.changed.emit()
@@ -198,7 +198,7 @@ def test_page_continues_curves_of_resumed_run(show: Open, qtbot: QtBot) -> None:
     # The same number of steps, so that plots must compare more than lengths.
     resumed = list(list_run_events(on_two, 60, None, begun=time.time() - 60, from_step=30, execution=2))
     supervise_here(run, execution=2)
-    append(run, *(_worse(event) for event in resumed))
+    append_events(run, *(_worse(event) for event in resumed))
     qtbot.waitUntil(lambda: len(page.session.data.steps.loss) == 60 and page.session.data.rollbacks == 1)
     qtbot.waitUntil(lambda: not page.next_steps.isVisible())
     text = join_visible_texts(page)
@@ -259,8 +259,10 @@ def test_plots_keep_their_place_when_run_ends(show: Open, qtbot: QtBot, outcome:
     place = loss.mapTo(page, QPoint()), loss.size()
     if outcome == "completed":
         sentence = "Overfitted since epoch 19: validation loss rose from 0.75 to 0.93. Set augmentation to light."
-        append(run, Verdict(code="overfitted", sentence=sentence, changes={"augmentation": "light"}))
-    append(run, RunFinished(time=time.time(), outcome=outcome, seconds=8.0, cause="Out of memory on NVIDIA H200"))
+        append_events(run, Verdict(code="overfitted", sentence=sentence, changes={"augmentation": "light"}))
+    append_events(
+        run, RunFinished(time=time.time(), outcome=outcome, seconds=8.0, cause="Out of memory on NVIDIA H200")
+    )
     finding = page.advice.verdict if outcome == "completed" else page.advice.cause
     qtbot.waitUntil(lambda: finding.isVisible() and page.next_steps.isVisible())
     QApplication.processEvents()
@@ -271,7 +273,7 @@ def test_step_times_are_folded_below_the_verdict(show: Open, qtbot: QtBot) -> No
     run = write_run(80, None)
     spent = TimeSpent(step=80, step_s=0.01, parts={"forward": 0.01})
     verdict = Verdict(code="overfitted", sentence="Overfitted. Try augmentation light.", changes={})
-    append(run, spent, verdict, RunFinished(time=time.time(), outcome="completed", seconds=8.0))
+    append_events(run, spent, verdict, RunFinished(time=time.time(), outcome="completed", seconds=8.0))
     advice = show(run).advice
     qtbot.waitUntil(advice.verdict.isVisible)
     assert not advice.time.isVisible()

@@ -12,7 +12,7 @@ from engine.contract.events import Failed, RunFinished, RunStarted, Verdict
 from engine.runs.folder import RunFolder
 from gui.run.cards import VerdictCard
 from gui.sources.run_data import RunData
-from tests.gui.sources.written_runs import append, job, list_run_events, write_run
+from tests.gui.sources.written_runs import append_events, job, list_run_events, write_run
 from tests.support.run_data import make_run_data
 from tests.support.widgets import OpenWindow
 
@@ -36,7 +36,7 @@ def card(styled: QApplication, qtbot: QtBot) -> VerdictCard:
 def make_ended_run(verdict: Verdict, **fields: object) -> RunFolder:
     """Create a completed run with this final `verdict`. `fields` are those of its job."""
     run = write_run(8, None, **fields)
-    append(run, verdict, RunFinished(outcome="completed", time=time.time()))
+    append_events(run, verdict, RunFinished(outcome="completed", time=time.time()))
     (run.checkpoints / "last.pt").write_bytes(b"weights")
     return run
 
@@ -109,7 +109,7 @@ def test_verdict_button_prefills_form_to_continue(open_window: OpenWindow, qtbot
 def test_verdict_card_offers_other_weights(open_window: OpenWindow, qtbot: QtBot) -> None:
     run = write_run(8, None, model="resnet18", pretrained=True, recipe="fine-tune", name="ants")
     missing = Failed(cause="The pretrained weights can't be downloaded.", field="pretrained", time=time.time())
-    append(run, missing, RunFinished(outcome="failed", time=time.time()))
+    append_events(run, missing, RunFinished(outcome="failed", time=time.time()))
     window = open_window()
     window.show_run(run)
     card = window.workspace.run.advice.verdict
@@ -130,7 +130,7 @@ def test_verdict_card_offers_devices_other_than_a_lost_gpu(open_window: OpenWind
     run = write_run(8, None, strategy="ddp", devices=("cpu", "cpu", "cpu"))
     changes = {"accumulation": 2, "devices": ("cpu", "cpu")}
     lost = Failed(cause="GPU 2 is lost.", kind="lost_gpu", changes=changes, time=time.time())
-    append(run, lost, RunFinished(outcome="failed", time=time.time()))
+    append_events(run, lost, RunFinished(outcome="failed", time=time.time()))
     (run.checkpoints / "last.pt").write_bytes(b"weights")
     window = open_window()
     window.show_run(run)

@@ -21,7 +21,7 @@ from gui.sources.checkpoints import checkpoints_of
 from gui.sources.resume_fork import CannotPrefill, Prefill, prefill_to_fork, prefill_to_resume, prefill_with_changes
 from gui.sources.run_queue import read_queue_positions
 from tests.gui.runs.conftest import Refresh, column, select
-from tests.gui.sources.written_runs import append, job, supervise_here, write_run
+from tests.gui.sources.written_runs import append_events, job, supervise_here, write_run
 
 OLDER = "epoch-2-step-4.pt"
 
@@ -81,7 +81,7 @@ def test_run_without_checkpoint_is_trained_again(page: RunsPage, refresh: Refres
 
 def test_details_offer_pause_only_while_running(page: RunsPage, refresh: Refresh) -> None:
     running, waiting = supervise_here(write_run(8, None)), supervise_here(write_run(8, None))
-    append(waiting, Waiting(time=time.time(), position=1, behind=(running.run_id,)))
+    append_events(waiting, Waiting(time=time.time(), position=1, behind=(running.run_id,)))
     refresh()
     select(page, running)
     assert read_buttons(page) == ["Pause", "Fork…"]
@@ -235,7 +235,9 @@ def test_details_list_newest_checkpoints(page: RunsPage, refresh: Refresh, qtbot
 
 def test_checkpoints_have_latest_logged_position(tmp_path: Path) -> None:
     run = add_checkpoints(write_run(8, "paused"))
-    append(run, CheckpointSaved(kind="last", path="checkpoints/last.pt", epoch=7, step=1234, bytes=1, seconds=0.1))
+    append_events(
+        run, CheckpointSaved(kind="last", path="checkpoints/last.pt", epoch=7, step=1234, bytes=1, seconds=0.1)
+    )
     with run.events_file.open("ab") as log:
         log.write(b'{"type":"checkpoint","kind":"best","epo')  # an incomplete line
     positions = {each.name: each.position_text for each in checkpoints_of(run)}
@@ -262,7 +264,7 @@ def test_device_queues_are_holders_and_queued_runs() -> None:
         assert [slot.has_devices for slot in slots] == [True, False, True, False, False]
         titles = [run.title for run in read_device_queues()["cpu"]]
         assert titles == ["first", "shared", f"flowers · {runs[1].run_id[-4:]}", "same title", "same title"]
-        append(runs[0], RunFinished(time=time.time(), outcome="completed"))
+        append_events(runs[0], RunFinished(time=time.time(), outcome="completed"))
         assert read_device_queues()["cpu"][0] == QueuedRun("first", has_ended=True)
         assert read_queue_positions()[0].waits_for == "the use of “first”’s model, “shared”"
     finally:

@@ -13,13 +13,13 @@ KILLED = "Rank 1 was killed by signal 9 (SIGKILL). Its last words, in worker-1.l
 STEPS = 40
 
 
-def first_execution(until: int = STEPS, **changes: object) -> list[AnyEvent]:
+def make_first_execution(until: int = STEPS, **changes: object) -> list[AnyEvent]:
     """Return the events of the run's first execution, up to step `until`."""
     events = list(list_run_events(job(**changes), STEPS, "completed", begun=BEGUN))
     return events[: _after(events, until)]
 
 
-def second_execution(
+def make_second_execution(
     from_step: int, until: int | None = None, begun: float = BEGUN + NIGHT_S, **changes: object
 ) -> list[AnyEvent]:
     """Return the events of the run's second execution, which resumes after step `from_step`.
@@ -34,7 +34,7 @@ def _after(events: list[AnyEvent], step: int) -> int:
     return next(i for i, event in enumerate(events) if isinstance(event, StepMetrics) and event.step == step) + 1
 
 
-def restart_events(from_step: int, at: float, **changes: object) -> list[AnyEvent]:
+def make_restart_events(from_step: int, at: float, **changes: object) -> list[AnyEvent]:
     """Return the events of a restart of the workers at time `at`, until training continues after step `from_step`."""
     values = {"cause": KILLED, "rank": 1, "attempt": 1, "max_attempts": 3, "time": at}
     return [

@@ -17,7 +17,7 @@ from engine.runs.resume import job_to_resume
 from gui.sources.remote_runs import FileFetch, RunFollower, list_remote_files, list_remote_runs
 from gui.sources.run_session import RunSession
 from tests.gui.conftest import FakeSsh
-from tests.gui.sources.written_runs import append, supervise_here, write_run
+from tests.gui.sources.written_runs import append_events, supervise_here, write_run
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the stand-in for ssh is a shell script")
 
@@ -40,17 +40,17 @@ def test_followed_run_survives_lost_connection(followed: RunFollower, ssh: FakeS
     session = RunSession()
     session.open(followed.run)
     qtbot.waitUntil(lambda: session.status.label == "Running" and not session.loading)
-    append(run, LogLine(text="first"))
+    append_events(run, LogLine(text="first"))
     qtbot.waitUntil(lambda: session.data.lines[-1].text == "first")
     ssh.fails("ws1", "ssh: connect to host ws1 port 22: No route to host")
     os.kill(ssh.pid("ws1"), signal.SIGKILL)
     qtbot.waitUntil(lambda: "no route to host" in session.status.text)
-    append(run, LogLine(text="second"))
+    append_events(run, LogLine(text="second"))
     ssh.recovers("ws1")
     qtbot.waitUntil(lambda: session.data.lines[-1].text == "second")
     qtbot.waitUntil(lambda: "no route" not in session.status.text)
     with qtbot.waitSignal(session.finished):
-        append(run, RunFinished(outcome="completed", seconds=1.0, best={}))
+        append_events(run, RunFinished(outcome="completed", seconds=1.0, best={}))
         run.supervisor_file.unlink()
     session.close()
     followed_run = followed.run

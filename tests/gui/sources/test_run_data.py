@@ -31,9 +31,9 @@ from tests.gui.sources.executions import (
     KILLED,
     NIGHT_S,
     STEPS,
-    first_execution,
-    restart_events,
-    second_execution,
+    make_first_execution,
+    make_restart_events,
+    make_second_execution,
     steps,
 )
 from tests.gui.sources.written_runs import EPOCHS, STEP_S, job, make_plan, write_run
@@ -91,7 +91,7 @@ def test_run_data_ignores_repeated_events() -> None:
         ([Chosen(field="precision", choice="bf16", why="it is fast")], "Precision: bf16. It is fast.", ["info"]),
         ([EventsLost(count=12, reason="the disk was full")], "12 events are missing here: the disk was full", ["warning"]),
         ([Failed(cause="Loss became NaN")], "Loss became NaN", ["error"]),
-        (first_execution(25), "3 images could not be read and are left out", ["warning"]),
+        (make_first_execution(25), "3 images could not be read and are left out", ["warning"]),
         ([LogLine(text="hello", rank=0), LogLine(text="hello", level="debug")], "[rank 0] hello", ["info"]),
         ([LogLine(text="hello", rank=0), LogLine(text="hello", level="debug")], "hello", ["info", "debug"]),
         ([Waiting(position=2, behind=("a", "b"))], "position 2, behind a, b", ["info"]),
@@ -113,8 +113,8 @@ def test_run_data_logs_events(logged: list[AnyEvent], text: str, kinds: list[str
         ([make_plan(from_step=20)], "epoch", 3),
         ([make_plan(from_step=40)], "epoch", EPOCHS),
         ([Fetching(source="w", done_bytes=n) for n in (1, 3, 9)], "fetching", (1, 9)),
-        (first_execution(3, devices=("GPU-1",)) + second_execution(3), "device_names", {"GPU-1": "NVIDIA H200", "cpu": "AMD EPYC"}),
-        (first_execution(3) + restart_events(3, BEGUN + 1, devices=("cpu",), changes={"strategy": "ddp"}), "started.job.parallel.strategy", "ddp"),
+        (make_first_execution(3, devices=("GPU-1",)) + make_second_execution(3), "device_names", {"GPU-1": "NVIDIA H200", "cpu": "AMD EPYC"}),
+        (make_first_execution(3) + make_restart_events(3, BEGUN + 1, devices=("cpu",), changes={"strategy": "ddp"}), "started.job.parallel.strategy", "ddp"),
     ],
 )  # fmt: skip
 def test_run_data_field_after_events(logged: list[AnyEvent], field: str, value: object) -> None:
@@ -124,7 +124,7 @@ def test_run_data_field_after_events(logged: list[AnyEvent], field: str, value: 
 
 @pytest.mark.parametrize("from_step", [0, 10, 24, 25, 40])
 def test_run_data_replaces_repeated_steps(from_step: int) -> None:
-    data = make_run_data(first_execution(25), second_execution(from_step))
+    data = make_run_data(make_first_execution(25), make_second_execution(from_step))
     retained = min(from_step, 25)
     assert data.steps.step.values.tolist() == [*range(1, retained + 1), *range(from_step + 1, STEPS + 1)]
     assert (np.diff(data.steps.seconds.values) > 0).all()
@@ -133,20 +133,21 @@ def test_run_data_replaces_repeated_steps(from_step: int) -> None:
 
 
 def test_run_data_replaces_validations_but_no_device_samples() -> None:
-    data = make_run_data(first_execution(25), second_execution(15))
+    data = make_run_data(make_first_execution(25), make_second_execution(15))
     assert data.validations.step.values.tolist() == [10, 20, 30, 40]
     assert data.validations.measures["top1"].values.tolist() == [0.8] * 4
     assert data.validations.epoch.values.tolist() == [1, 2, 3, 4]
     assert data.devices["cpu"].step.values.tolist() == [10, 15, 20, 30, 40]
     assert (np.diff(data.devices["cpu"].seconds.values) > 0).all()
     only_validated = make_run_data(
-        first_execution(30), [event for event in second_execution(25, 26) if not isinstance(event, StepMetrics)]
+        make_first_execution(30),
+        [event for event in make_second_execution(25, 26) if not isinstance(event, StepMetrics)],
     )
     assert only_validated.validations.step.values.tolist() == [10, 20]
 
 
 def test_run_data_apply_all_equals_apply() -> None:
-    logged = list(chain(first_execution(25), [Waiting(time=BEGUN + 3, position=2)], second_execution(15)))
+    logged = list(chain(make_first_execution(25), [Waiting(time=BEGUN + 3, position=2)], make_second_execution(15)))
     together, one_by_one = make_run_data(logged), RunData()
     for event in logged:
         one_by_one.apply(event)
@@ -162,10 +163,10 @@ def test_run_data_apply_all_equals_apply() -> None:
 
 
 def test_run_data_does_not_overwrite_held_views() -> None:
-    data = make_run_data(first_execution(25))
+    data = make_run_data(make_first_execution(25))
     losses = data.steps.loss.values
     before = losses.copy()
-    for n, event in enumerate(second_execution(10), 1000):
+    for n, event in enumerate(make_second_execution(10), 1000):
         event.n = n
         data.apply(event)
     np.testing.assert_array_equal(losses, before)
@@ -173,14 +174,14 @@ def test_run_data_does_not_overwrite_held_views() -> None:
 
 @pytest.mark.parametrize("pause_s", [NIGHT_S, -NIGHT_S], ids=["a night", "clock set back"])
 def test_run_data_excludes_pause_from_time(pause_s: float) -> None:
-    data = make_run_data(first_execution(25), second_execution(25, 30, begun=BEGUN + pause_s))
+    data = make_run_data(make_first_execution(25), make_second_execution(25, 30, begun=BEGUN + pause_s))
     assert data.steps.seconds.values[-1] == pytest.approx(30 * STEP_S)
     assert data.steps.seconds.values[24:26] == pytest.approx([25 * STEP_S, 26 * STEP_S])
     assert ("after 8:59:58 h" in "".join(line.text for line in data.lines)) == (pause_s > 0)
 
 
 def test_run_data_excludes_queueing_from_time() -> None:
-    started, *rest = second_execution(0, 10, begun=BEGUN + NIGHT_S)
+    started, *rest = make_second_execution(0, 10, begun=BEGUN + NIGHT_S)
     started.time = BEGUN
     queued: list[AnyEvent] = [
         Waiting(time=BEGUN + 1, position=2, behind=("a", "b")),
@@ -191,14 +192,16 @@ def test_run_data_excludes_queueing_from_time() -> None:
     data = make_run_data([started], queued, rest)
     assert data.waiting is None
     assert data.steps.seconds.values[0] == pytest.approx(1 + STEP_S)
-    interrupted = make_run_data([first_execution()[0], Waiting(time=BEGUN + 2, position=1)], second_execution(0, 10))
+    interrupted = make_run_data(
+        [make_first_execution()[0], Waiting(time=BEGUN + 2, position=1)], make_second_execution(0, 10)
+    )
     assert interrupted.steps.seconds.values[-1] == pytest.approx(2 + 10 * STEP_S)
 
 
 def test_restart_continues_curves_on_the_new_devices() -> None:
     at = BEGUN + 26 * STEP_S
-    restart = restart_events(20, at, kind="lost_machine", devices=("a:cpu", "b:cpu"), changes={"accumulation": 2})
-    data = make_run_data(first_execution(25), restart, steps(range(21, 31), at + 1))
+    restart = make_restart_events(20, at, kind="lost_machine", devices=("a:cpu", "b:cpu"), changes={"accumulation": 2})
+    data = make_run_data(make_first_execution(25), restart, steps(range(21, 31), at + 1))
     assert data.failure is None
     assert data.steps.step.values.tolist() == list(range(1, 31))
     assert data.steps.loss.values[20:].tolist() == [9.0] * 10
@@ -209,13 +212,13 @@ def test_restart_continues_curves_on_the_new_devices() -> None:
 
 def test_resume_drops_measurements_of_workers() -> None:
     measured: list[AnyEvent] = [make_trace(time=BEGUN + 3), make_step_times()]
-    assert make_run_data(first_execution(25), measured).trace is not None
-    data = make_run_data(first_execution(25), measured, second_execution(20, 30))
+    assert make_run_data(make_first_execution(25), measured).trace is not None
+    data = make_run_data(make_first_execution(25), measured, make_second_execution(20, 30))
     assert (data.trace, data.rank_times, data.time_spent) == (None, None, None)
 
 
 def test_fork_starts_at_step_of_source() -> None:
-    data = make_run_data(second_execution(20)[:4])
+    data = make_run_data(make_second_execution(20)[:4])
     assert (data.step, data.rollbacks, len(data.steps.step)) == (20, 0, 0)
 
 

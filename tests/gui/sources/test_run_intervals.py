@@ -19,7 +19,7 @@ from gui.sources.run_list import RunList
 from tests.gui.sources.devices.snapshots import UUIDS
 from tests.gui.sources.written_runs import (
     NESTED_TOO_DEEP,
-    append,
+    append_events,
     job,
     list_run_events,
     supervise_here,
@@ -37,7 +37,7 @@ def intervals(qtbot: QtBot) -> Iterator[RunIntervals]:
     runs.close()
 
 
-def read(intervals: RunIntervals, qtbot: QtBot) -> list[str]:
+def read_run_names(intervals: RunIntervals, qtbot: QtBot) -> list[str]:
     """Read the executions of all runs. Return the run's name for each execution."""
     with qtbot.waitSignal(intervals.changed):
         intervals.parent().refresh()
@@ -53,7 +53,7 @@ def replace(file: Path, content: str) -> None:
 def test_interval_of_ended_run(intervals: RunIntervals, qtbot: QtBot) -> None:
     run = write_run(40, "failed", cause="a fault", name="flowers", devices=(UUIDS[0], "cpu", "cpu"))
     summary = run.summary()
-    read(intervals, qtbot)
+    read_run_names(intervals, qtbot)
     (interval,) = intervals.intervals
     assert summary.seconds is not None
     assert (interval.run_id, interval.name, interval.state) == (run.run_id, "flowers", "failed")
@@ -68,11 +68,11 @@ def test_interval_of_ended_run(intervals: RunIntervals, qtbot: QtBot) -> None:
 
 def test_interval_of_active_run_holds_gpus(intervals: RunIntervals, qtbot: QtBot) -> None:
     run = supervise_here(write_run(20, None, name="flowers", devices=(UUIDS[0], UUIDS[1], "cpu")))
-    read(intervals, qtbot)
+    read_run_names(intervals, qtbot)
     assert intervals.run_names_by_gpu() == {UUIDS[0]: "flowers", UUIDS[1]: "flowers"}
     assert (intervals.intervals[0].is_active, intervals.intervals[0].supervisor) == (True, os.getpid())
-    append(run, RunFinished(time=time.time(), outcome="stopped"))
-    read(intervals, qtbot)
+    append_events(run, RunFinished(time=time.time(), outcome="stopped"))
+    read_run_names(intervals, qtbot)
     assert intervals.run_names_by_gpu() == {}
     assert (intervals.intervals[0].state, intervals.intervals[0].is_active) == ("stopped", False)
 
@@ -81,7 +81,7 @@ def test_interval_of_killed_run_ends_at_last_event(intervals: RunIntervals, qtbo
     run = write_run(40, None)
     run.write_supervisor(SupervisorFile(pid=os.getpid(), start_time=1.0, endpoint="unix:/nowhere"))
     last = run.last_event()
-    read(intervals, qtbot)
+    read_run_names(intervals, qtbot)
     assert (intervals.intervals[0].state, intervals.intervals[0].end) == ("interrupted", last.time)
 
 
@@ -91,33 +91,33 @@ def test_intervals_drop_old_runs_and_are_sorted(intervals: RunIntervals, qtbot: 
     old.write_supervisor(SupervisorFile(pid=1, start_time=1.0, endpoint="unix:/nowhere"))
     os.utime(old.job_file, (1000, 1000))
     write_run(40, name="first")
-    assert read(intervals, qtbot) == ["first"]
+    assert read_run_names(intervals, qtbot) == ["first"]
     second = write_run(40, name="second")
-    assert read(intervals, qtbot) == ["first", "second"]
+    assert read_run_names(intervals, qtbot) == ["first", "second"]
     shutil.rmtree(second.path)
-    assert read(intervals, qtbot) == ["first"]
+    assert read_run_names(intervals, qtbot) == ["first"]
 
 
 def test_intervals_survive_unreadable_run(intervals: RunIntervals, qtbot: QtBot) -> None:
     damaged, empty = write_run(40, None, name="damaged"), supervise_here(write_run(20, None, name="empty"))
-    assert read(intervals, qtbot) == ["damaged", "empty"]
+    assert read_run_names(intervals, qtbot) == ["damaged", "empty"]
     intact = damaged.job_file.read_text()
     replace(damaged.job_file, NESTED_TOO_DEEP)
     replace(empty.events_file, "")
     write_run(40, name="new")
-    assert read(intervals, qtbot) == ["damaged", "new", "empty"]
+    assert read_run_names(intervals, qtbot) == ["damaged", "new", "empty"]
     assert list(intervals.unread) == [damaged.run_id]
     assert intervals.unread[damaged.run_id].startswith(f"{damaged.job_file} is not valid TOML")
     replace(damaged.job_file, intact)
-    read(intervals, qtbot)
+    read_run_names(intervals, qtbot)
     assert not intervals.unread
 
 
 def test_interval_uses_given_name(intervals: RunIntervals, qtbot: QtBot) -> None:
     run = write_run(40, name="flowers")
-    read(intervals, qtbot)
+    read_run_names(intervals, qtbot)
     change_notes(run.path, name="roses")
-    assert read(intervals, qtbot) == ["roses"]
+    assert read_run_names(intervals, qtbot) == ["roses"]
 
 
 def test_intervals_of_every_execution(intervals: RunIntervals, qtbot: QtBot) -> None:
@@ -128,7 +128,7 @@ def test_intervals_of_every_execution(intervals: RunIntervals, qtbot: QtBot) -> 
     second = list(list_run_events(job(devices=("cpu",)), 40, None, begun=now - 6000, from_step=20, execution=2))
     third = list(list_run_events(job(devices=(UUIDS[1],)), 40, "stopped", begun=now - 3000, from_step=40, execution=3))
     write(run.events_file, [*first, *second, *third])
-    read(intervals, qtbot)
+    read_run_names(intervals, qtbot)
     assert [(interval.devices, interval.state, interval.start) for interval in intervals.intervals] == [
         ((UUIDS[0],), "paused", now - 90_000),
         (("cpu",), "interrupted", now - 6000),
@@ -142,15 +142,17 @@ def test_intervals_of_every_execution(intervals: RunIntervals, qtbot: QtBot) -> 
 
 def test_interval_of_paused_run_holds_nothing(intervals: RunIntervals, qtbot: QtBot) -> None:
     run = write_run(20, "paused", name="flowers", devices=(UUIDS[0],))
-    read(intervals, qtbot)
+    read_run_names(intervals, qtbot)
     assert (intervals.intervals[0].state, intervals.run_names_by_gpu()) == ("paused", {})
     supervise_here(run, execution=2)
     assert run.state() == "starting"  # its log doesn't contain the second execution
     with qtbot.waitSignal(intervals.parent().complete):
         intervals.parent().refresh()
     assert intervals.run_names_by_gpu() == {}
-    append(run, *list_run_events(job(devices=(UUIDS[1],)), 40, None, begun=time.time(), from_step=20, execution=2))
-    read(intervals, qtbot)
+    append_events(
+        run, *list_run_events(job(devices=(UUIDS[1],)), 40, None, begun=time.time(), from_step=20, execution=2)
+    )
+    read_run_names(intervals, qtbot)
     assert intervals.run_names_by_gpu() == {UUIDS[1]: "flowers"}
     assert [interval.state for interval in intervals.intervals] == ["paused", "running"]
 
@@ -165,11 +167,11 @@ def test_interval_of_queued_run_starts_with_devices(intervals: RunIntervals, qtb
     write(
         run.events_file, [started, starting, Waiting(time=now - 4999, position=2), Waiting(time=now - 4000, position=1)]
     )
-    read(intervals, qtbot)
+    read_run_names(intervals, qtbot)
     (waiting,) = intervals.intervals
     assert (waiting.state, waiting.devices, intervals.run_names_by_gpu()) == ("waiting", (), {})
     assert intervals.intervals[0].supervisor == os.getpid()
-    append(run, PhaseChanged(time=now - 100, phase="starting"), *rest)
-    read(intervals, qtbot)
+    append_events(run, PhaseChanged(time=now - 100, phase="starting"), *rest)
+    read_run_names(intervals, qtbot)
     (running,) = intervals.intervals
     assert (running.state, running.start, intervals.run_names_by_gpu()) == ("running", now - 100, {UUIDS[0]: "flowers"})

@@ -12,7 +12,7 @@ from engine.contract.events import RunFinished
 from engine.runs.folder import create_run
 from gui.sources.run_link import EndRequest, LiveConnection, RunCommands
 from gui.sources.run_reader import RunReader
-from tests.gui.sources.written_runs import append, job, supervise_here, write_run
+from tests.gui.sources.written_runs import append_events, job, supervise_here, write_run
 
 
 def test_live_connection_reports_messages_until_closed(qtbot: QtBot) -> None:
@@ -42,5 +42,5 @@ def test_run_reader_notices_end_of_run_in_the_queue() -> None:
     waiting, other = create_run(job()), supervise_here(write_run(8, None, name="one"))
     reader = RunReader(waiting)
     assert reader.read_device_users([other.run_id]).users == {other.run_id: "“one”"}
-    append(other, RunFinished(time=time.time(), outcome="completed"))
+    append_events(other, RunFinished(time=time.time(), outcome="completed"))
     assert reader.read_device_users([other.run_id]).users == {other.run_id: "the use of “one”’s model"}

@@ -26,7 +26,14 @@ from gui.format import clock
 from gui.run.header import notes
 from gui.sources.run_facts import RunFacts
 from gui.sources.run_status import RunStatus, status_of
-from tests.gui.sources.executions import BEGUN, drop_warnings, first_execution, restart_events, second_execution, steps
+from tests.gui.sources.executions import (
+    BEGUN,
+    drop_warnings,
+    make_first_execution,
+    make_restart_events,
+    make_second_execution,
+    steps,
+)
 from tests.gui.sources.written_runs import STEP_S
 from tests.support.run_data import make_run_data
 
@@ -58,7 +65,7 @@ def make_run_finished(outcome: str, cause: str = "") -> RunFinished:
     ],
 )
 def test_status_of_active_run_names_rejection(state: State, rejection: str, suffix: str) -> None:
-    data = make_run_data(first_execution(25), [])
+    data = make_run_data(make_first_execution(25), [])
     facts = RunFacts(state=state, rejection=rejection)
     assert facts.status(data, "", {}).text == RunFacts(state=state).status(data, "", {}).text + suffix
 
@@ -77,7 +84,7 @@ def test_status_of_active_run_names_rejection(state: State, rejection: str, suff
         ([], "running", "stop", "Stopping", "after 25 steps"),
         ([command("stop")], "running", "pause", "Stopping", "after 25 steps"),
         ([command("pause"), make_run_finished("paused")], "starting", "", "Starting", ""),
-        ([*restart_events(20, NOW)[:2], Waiting(time=NOW, position=1)], "running", "", "Restarting", "attempt 1 of 3"),
+        ([*make_restart_events(20, NOW)[:2], Waiting(time=NOW, position=1)], "running", "", "Restarting", "attempt 1 of 3"),
         ([FREE, make_run_finished("paused")], "paused", "", "Paused", "after 25 steps · devices are free"),
         ([FREE, make_run_finished("stopped")], "stopped", "stop", "Stopped", "after 25 steps · devices are free"),
         ([DevicesFree(time=NOW, seconds=1, verified=False)], "stopped", "", "Stopped", "after 25 steps · the workers have exited"),
@@ -86,15 +93,15 @@ def test_status_of_active_run_names_rejection(state: State, rejection: str, suff
         ([KILLED, make_run_finished("failed", "Out of memory")], "failed", "", "Failed", ": Out of memory"),
         ([make_run_finished("unsaved", "last.pt could not be saved.")], "unsaved", "", "Unsaved", ": last.pt could not be saved."),
         ([], "interrupted", "", "Interrupted", "after 25 steps: the run's process exited without reporting an error"),
-        (restart_events(20, NOW)[:2], "running", "", "Restarting", "attempt 1 of 3, after: Rank 1 was killed by signal 9 (SIGKILL)"),
-        ([*restart_events(20, NOW)[:2], KILLED], "running", "", "Stopping", ": gloo: connection closed by peer"),
+        (make_restart_events(20, NOW)[:2], "running", "", "Restarting", "attempt 1 of 3, after: Rank 1 was killed by signal 9 (SIGKILL)"),
+        ([*make_restart_events(20, NOW)[:2], KILLED], "running", "", "Stopping", ": gloo: connection closed by peer"),
         ([command("stop"), KILLED, make_run_finished("failed", "a fault")], "starting", "", "Starting", ""),
-        ([KILLED, make_run_finished("failed"), *second_execution(20)[:1]], "running", "", "Starting", ""),
-        ([KILLED, make_run_finished("failed"), *second_execution(20, 30)], "running", "", "Running", "epoch 3 of 4"),
+        ([KILLED, make_run_finished("failed"), *make_second_execution(20)[:1]], "running", "", "Starting", ""),
+        ([KILLED, make_run_finished("failed"), *make_second_execution(20, 30)], "running", "", "Running", "epoch 3 of 4"),
     ],
 )  # fmt: skip
 def test_status_after_events(events: list[AnyEvent], state: State, pending: str, label: str, text: str) -> None:
-    status = status_of(make_run_data(first_execution(25), events), state, pending)
+    status = status_of(make_run_data(make_first_execution(25), events), state, pending)
     assert (status.label, text in status.text) == (label, True)
     running = label in ("Running", "Starting", "Restarting")
     assert status.active == (running or label in ("Pausing", "Stopping"))
@@ -106,7 +113,7 @@ def test_status_after_events(events: list[AnyEvent], state: State, pending: str,
 
 
 def test_status_of_running_run_has_progress() -> None:
-    status = status_of(make_run_data(first_execution(20)), "running")
+    status = status_of(make_run_data(make_first_execution(20)), "running")
     assert (status.epoch, status.epochs, status.step, status.steps) == (2, 4, 20, 40)
     assert status.fraction == 0.5
     assert status.seconds_left == pytest.approx(20 * STEP_S, rel=1e-3)
@@ -115,10 +122,10 @@ def test_status_of_running_run_has_progress() -> None:
 
 def test_status_of_completed_run_has_best_metric() -> None:
     assert (
-        status_of(make_run_data(first_execution(), second_execution(40)), "completed").text
+        status_of(make_run_data(make_first_execution(), make_second_execution(40)), "completed").text
         == "Completed · 4 epochs · best top-1 80.0%"
     )
-    assert status_of(make_run_data(first_execution(25)), "completed").fraction == 1.0
+    assert status_of(make_run_data(make_first_execution(25)), "completed").fraction == 1.0
 
 
 def test_status_without_events() -> None:
@@ -126,14 +133,14 @@ def test_status_without_events() -> None:
     assert (status.label, status.step, status.fraction, status.seconds_left) == ("Starting", None, None, None)
     assert RunStatus().label == "Idle"
     assert not RunStatus(label="Checking").active
-    started, *rest = first_execution(10)
+    started, *rest = make_first_execution(10)
     queued = [started, Waiting(time=BEGUN, position=1)]
     assert status_of(make_run_data(queued), "waiting").label == "Waiting"
     assert status_of(make_run_data(queued, rest), "waiting").label == "Running"
 
 
 def test_status_knows_last_checkpoint() -> None:
-    started, *rest = first_execution(10)
+    started, *rest = make_first_execution(10)
     run = [event for event in (started, *rest) if not isinstance(event, CheckpointSaved)]
     best, last = (
         CheckpointSaved(time=NOW, kind=kind, path=f"{kind}.pt", epoch=1, step=9, bytes=1, seconds=0.1)
@@ -148,17 +155,21 @@ def test_status_knows_last_checkpoint() -> None:
 
 
 def test_status_ignores_speed_before_restart() -> None:
-    restart = restart_events(20, NOW)
-    before_step = status_of(make_run_data(first_execution(25), restart), "running")
+    restart = make_restart_events(20, NOW)
+    before_step = status_of(make_run_data(make_first_execution(25), restart), "running")
     assert (before_step.step, before_step.fraction, before_step.images_per_second) == (20, 0.5, None)
     assert (
-        status_of(make_run_data(first_execution(25), restart, steps([21], BEGUN + 4)), "running").seconds_left is None
+        status_of(make_run_data(make_first_execution(25), restart, steps([21], BEGUN + 4)), "running").seconds_left
+        is None
     )
-    later = status_of(make_run_data(first_execution(25), restart, steps(range(21, 31), BEGUN + 4)), "running")
+    later = status_of(make_run_data(make_first_execution(25), restart, steps(range(21, 31), BEGUN + 4)), "running")
     assert (later.step, later.images_per_second) == (30, 100.0)
     assert later.seconds_left == pytest.approx(10 * STEP_S)
-    assert status_of(make_run_data(first_execution(25), second_execution(20)[:2]), "running").images_per_second is None
-    resumed = status_of(make_run_data(first_execution(25), second_execution(25, 30)), "running")
+    assert (
+        status_of(make_run_data(make_first_execution(25), make_second_execution(20)[:2]), "running").images_per_second
+        is None
+    )
+    resumed = status_of(make_run_data(make_first_execution(25), make_second_execution(25, 30)), "running")
     assert (resumed.images_per_second, resumed.seconds_left) == (830, pytest.approx(10 * STEP_S, rel=1e-3))
 
 
@@ -169,7 +180,7 @@ def test_status_ignores_speed_before_restart() -> None:
 def test_status_reports_download(
     total: int | None, progress: str, fraction: float | None, seconds_left: float | None
 ) -> None:
-    fetching = [first_execution()[0], phase("fetching", WEIGHTS)]
+    fetching = [make_first_execution()[0], phase("fetching", WEIGHTS)]
     assert status_of(make_run_data(fetching), "running").text == f"Fetching · {WEIGHTS}"
     fetching += [
         Fetching(time=NOW + n, source="timm/resnet50.a1_in1k", done_bytes=10 * n * MIB, total_bytes=total)
@@ -190,23 +201,23 @@ def note_texts(*parts: Iterable[AnyEvent]) -> list[str]:
 
 def test_notes_show_time_and_devices_of_resume() -> None:
     started, now, long_ago = (
-        drop_warnings(first_execution(25)),
+        drop_warnings(make_first_execution(25)),
         time.time(),
         time.mktime((2026, 1, 5, 21, 40, 0, 0, 0, -1)),
     )
     assert note_texts(started) == []
-    on_two = drop_warnings(second_execution(20, begun=now, devices=("cpu", "cpu")))
+    on_two = drop_warnings(make_second_execution(20, begun=now, devices=("cpu", "cpu")))
     assert note_texts(started, on_two) == [f"Resumed at {clock(now)} on 2 CPU workers"]
-    third = drop_warnings(second_execution(30, begun=long_ago))
+    third = drop_warnings(make_second_execution(30, begun=long_ago))
     assert note_texts(started, on_two, third) == ["Resumed 2 times, last at 05 Jan 21:40:00 on CPU"]
 
 
 def test_notes_show_step_and_cause_of_restart() -> None:
-    once = restart_events(20, NOW)
-    started = drop_warnings(first_execution(25))
+    once = make_restart_events(20, NOW)
+    started = drop_warnings(make_first_execution(25))
     assert note_texts(started, once) == ["Restarted once at step 25: Rank 1 was killed by signal 9 (SIGKILL)"]
-    assert "since then" in note_texts(started, restart_events(20, NOW, devices=("cpu",)))[0]
-    smaller = restart_events(
+    assert "since then" in note_texts(started, make_restart_events(20, NOW, devices=("cpu",)))[0]
+    smaller = make_restart_events(
         20, BEGUN + 5, kind="out_of_memory", cause="Out of memory on GPU 1.", step=23, changes={"accumulation": 2}
     )
     assert note_texts(started, once, smaller) == [
@@ -225,7 +236,7 @@ def test_notes_count_newest_warnings() -> None:
             ("unreadable", "b.jpg is left out."),
         )
     ]
-    found = notes(make_run_data(drop_warnings(first_execution(25)), warnings))
+    found = notes(make_run_data(drop_warnings(make_first_execution(25)), warnings))
     assert [(note.kind, note.text) for note in found] == [
         ("warning", "Step 30 was skipped (2 times)"),
         ("warning", "Out of memory at step 3"),

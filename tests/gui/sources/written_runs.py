@@ -55,7 +55,7 @@ def write_run(
     return run
 
 
-def append(run: RunFolder, *events: AnyEvent) -> None:
+def append_events(run: RunFolder, *events: AnyEvent) -> None:
     """Append events to the log of `run`, after numbering them in order."""
     last = run.last_event()
     write(run.events_file, events, last.n + 1 if last is not None else 1)

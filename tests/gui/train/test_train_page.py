@@ -21,7 +21,7 @@ from gui.sources.run_status import RunStatus
 from gui.sources.settings import LAST_RUN, Settings
 from gui.train.run_settings import RunSettingsView
 from gui.train.tabs import RunTabs
-from tests.gui.sources.written_runs import append, job, supervise_here, write_run
+from tests.gui.sources.written_runs import append_events, job, supervise_here, write_run
 from tests.support.widgets import OpenWindow, ShowWidget, join_visible_texts
 
 
@@ -82,7 +82,7 @@ def test_tabs_of_deleted_and_unopened_ended_runs_go(tabs: RunTabs) -> None:
     tabs.select_run(opened)
     tabs.show_runs(read(working, opened), None)
     assert tabs.count() == 3
-    append(working, RunFinished(outcome="completed", time=time.time()))
+    append_events(working, RunFinished(outcome="completed", time=time.time()))
     tabs.show_runs(read(working, opened), None)
     assert [tab.title for tab in tabs.runs] == ["opened"]
     tabs.show_runs(read(working), opened)

@@ -15,7 +15,7 @@ from gui.main_window import MainWindow
 from gui.monitor.page import MonitorPage
 from gui.monitor.toolbar import VIEWS
 from gui.pages import MONITOR, TABS
-from tests.gui.monitor.watching import texts
+from tests.gui.monitor.watching import read_texts
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub, find_obstacle, gpu_profile, uuid_of
 from tests.support.pulse import StallMeter
@@ -67,9 +67,9 @@ def test_nvml_hang_is_reported_and_recovers(
     qtbot.waitUntil(lambda: len(tiles) == 2)
     pulse = StallMeter()
     hanging.touch()
-    qtbot.waitUntil(lambda: "NVML is not answering" in texts(page.errors))
+    qtbot.waitUntil(lambda: "NVML is not answering" in read_texts(page.errors))
     assert "stale" in tiles[uuid_of(0)].state.text()
-    assert "NVML is not answering" in texts(window.workspace.devices)
+    assert "NVML is not answering" in read_texts(window.workspace.devices)
     hanging.unlink()
     qtbot.waitUntil(lambda: not page.errors.isVisible())
     pulse.stop()
@@ -89,7 +89,7 @@ def test_long_nvml_hang_is_reported_and_recovers(
     pulse = StallMeter()
     hanging.touch()
     started_at = time.monotonic()
-    qtbot.waitUntil(lambda: "NVML is not answering" in texts(page.errors))
+    qtbot.waitUntil(lambda: "NVML is not answering" in read_texts(page.errors))
     silent_s: list[int] = []
 
     def is_over() -> bool:
@@ -100,7 +100,7 @@ def test_long_nvml_hang_is_reported_and_recovers(
     qtbot.waitUntil(is_over)
     assert silent_s == sorted(silent_s)
     assert silent_s[-1] >= 25
-    assert "NVML is not answering" in texts(window.workspace.devices)
+    assert "NVML is not answering" in read_texts(window.workspace.devices)
     last = tiles[uuid_of(0)].figures.text()
     hanging.unlink()
     qtbot.waitUntil(lambda: not page.errors.isVisible())
@@ -118,7 +118,7 @@ def test_nvml_crash_and_lost_gpu_are_reported(
     tiles = page.gpus.tiles.tiles
     qtbot.waitUntil(lambda: len(tiles) == 2)
     crashing.touch()
-    qtbot.waitUntil(lambda: "NVML crashed (SIGABRT)" in texts(page.errors))
+    qtbot.waitUntil(lambda: "NVML crashed (SIGABRT)" in read_texts(page.errors))
     assert "Utilization" in tiles[uuid_of(0)].figures.text()
     crashing.unlink()
     qtbot.waitUntil(lambda: not page.errors.isVisible())

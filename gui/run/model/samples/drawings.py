@@ -206,7 +206,7 @@ def full_caption(opened: OpenedEvaluation, row: int, truth: str = "", prediction
     return " · ".join(parts)
 
 
-def _describe_figures(opened: OpenedEvaluation, row: int, short: bool = True) -> list[str]:
+def _describe_figures(opened: OpenedEvaluation, row: int, *, short: bool = True) -> list[str]:
     """Describe loss, confidence and correct fraction of a sample. Unknown ones are left out."""
     samples = opened.samples
     parts = []

@@ -11,7 +11,7 @@ from engine.advisor.search.trial_handle import TrialHandle
 from engine.contract.events import AnyEvent, Failed, PhaseChanged, RunFinished, RunStarted, Validation, Waiting
 from engine.contract.search import Search, Trial, TrialRow
 from engine.runs.folder import RunFolder, create_run
-from tests.gui.sources.written_runs import append, make_plan, supervise_here
+from tests.gui.sources.written_runs import append_events, make_plan, supervise_here
 from tests.support.searches import make_small_job, make_small_search
 
 
@@ -39,7 +39,7 @@ AGAIN = [start_event(execution=2, time=50.0), make_plan(time=60.0), validation_e
 
 def make_handle(search: Search, logged: list[AnyEvent], **trial: Any) -> tuple[TrialHandle, RunFolder]:
     run = create_run(search.job)
-    append(run, *logged)
+    append_events(run, *logged)
     return TrialHandle(search, run, Trial(**({"search": "small", "number": 4, "params": {}, "seed": 0} | trial))), run
 
 
@@ -76,7 +76,7 @@ def test_row_follows_the_log(goals: list[str], logged: list[AnyEvent], expected:
 @pytest.mark.parametrize(("finished", "state"), [(DONE, "completed"), (STOPPED, "pruned")])
 def test_only_stopped_trials_are_pruned(finished: RunFinished, state: str) -> None:
     handle, _run = make_handle(make_small_search(), TWO_EPOCHS, pruned=True)
-    append(_run, finished)
+    append_events(_run, finished)
     assert (handle.poll(), handle.row.state, handle.row.epoch, handle.row.seconds) == (True, state, 3, 10.0)
     assert not handle.poll()
 

@@ -45,13 +45,13 @@ def column(title: str) -> int:
     return [each.title for each in COLUMNS].index(title)
 
 
-def rows(view: ProcessesView, parent: QModelIndex | None = None, depth: int = 0) -> list[Row]:
+def list_rows(view: ProcessesView, parent: QModelIndex | None = None, depth: int = 0) -> list[Row]:
     """Return the depth and the title of each visible row."""
     above = parent or QModelIndex()
     found: list[Row] = []
     for number in range(view.rows.rowCount(above)):
         index = view.rows.index(number, 0, above)
-        found += [(depth, index.data()), *rows(view, index, depth + 1)]
+        found += [(depth, index.data()), *list_rows(view, index, depth + 1)]
     return found
 
 
@@ -178,7 +178,7 @@ def test_view_reports_other_user_on_run_gpu(hosts: Hosts, view: ProcessesView, m
     deliver_snapshot(hosts, snapshot(*shared))
     marks.show((RUN,), {})
     assert "GPU 0, held by run flowers, is also used by alice." in join_visible_texts(view)
-    assert rows(view) == [
+    assert list_rows(view) == [
         (0, "Run flowers (1) · also used by alice"),
         (1, "python3 · also used by alice"),
         (0, "jupyter · on GPU 0, held by run flowers"),
@@ -221,7 +221,7 @@ def test_filter_matches_row_and_parents(hosts: Hosts, view: ProcessesView, marks
     marks.intervals = (RUN,)
     desktop = make_process(88, user="Alice", kind="graphics", command="serve llama")
     deliver_snapshot(hosts, make_snapshot(make_process(701, ancestors=(700, 1)), desktop, make_process(99)))
-    every = rows(view)
+    every = list_rows(view)
     assert "3 processes" in join_visible_texts(view)
     for text, pids in (
         ("alice", ["88"]), ("LLAMA serve", ["88"]), ("99", ["99"]), ("flowers", ["701"]), ("nothing of it", [])
@@ -232,7 +232,7 @@ def test_filter_matches_row_and_parents(hosts: Hosts, view: ProcessesView, marks
         assert f"{len(pids)} of 3 processes" in join_visible_texts(view)
     assert "No matching processes" in join_visible_texts(view)
     view.filter.clear()
-    assert sorted(rows(view)) == sorted(every)
+    assert sorted(list_rows(view)) == sorted(every)
 
 
 def test_filter_by_owner_and_gpu(hosts: Hosts, view: ProcessesView) -> None:
@@ -253,9 +253,9 @@ def test_table_mode_names_run(hosts: Hosts, view: ProcessesView, marks: RunInter
     marks.intervals = (RUN,)
     deliver_snapshot(hosts, make_snapshot(make_process(701, ancestors=(700, 1)), make_process(5, memory_used_bytes=1)))
     view.as_tree.setChecked(False)
-    assert rows(view) == [(0, "python3 · run flowers"), (0, "python3")]
+    assert list_rows(view) == [(0, "python3 · run flowers"), (0, "python3")]
     view.as_tree.setChecked(True)
-    assert rows(view) == [(0, "Run flowers (1)"), (1, "python3"), (0, "python3")]
+    assert list_rows(view) == [(0, "Run flowers (1)"), (1, "python3"), (0, "python3")]
 
 
 def test_selection_and_scroll_survive_refresh(hosts: Hosts, view: ProcessesView) -> None:
@@ -286,7 +286,7 @@ def test_selection_survives_regrouping(hosts: Hosts, view: ProcessesView) -> Non
     deliver_snapshot(hosts, make_snapshot(other, first))
     choose(view, 1)
     deliver_snapshot(hosts, make_snapshot(other, first, make_process(812, ancestors=(2, 1))))
-    assert [depth for depth, _ in rows(view)] == [0, 0, 1, 1]
+    assert [depth for depth, _ in list_rows(view)] == [0, 0, 1, 1]
     chosen = view.selected()
     assert chosen.pid == 811
     assert all(view.tree.isExpanded(index) for index in every_index(view) if view.rows.hasChildren(index))

@@ -28,7 +28,7 @@ from tests.support.run_data import make_run_data
 from tests.support.widgets import ShowWidget, is_right_of, join_visible_texts
 
 
-def data_of() -> RunData:
+def make_class_data() -> RunData:
     return make_run_data(events(job()))
 
 
@@ -43,21 +43,21 @@ def table_texts(table: ClassTable) -> list[list[str]]:
 
 
 def test_class_table_has_space_for_its_headings(view: ClassesView) -> None:
-    view.show_data(data_of(), is_active=False)
+    view.show_data(make_class_data(), is_active=False)
     header = view.content.table.horizontalHeader()
     assert all(header.sectionSize(column) >= header.sectionSizeHint(column) for column in range(header.count()))
     assert view.content.table.minimumWidth() >= sum(map(header.sectionSizeHint, range(header.count())))
 
 
 def test_matrix_is_below_the_table_in_narrow_view(view: ClassesView, qtbot: QtBot) -> None:
-    view.show_data(data_of(), is_active=False)
+    view.show_data(make_class_data(), is_active=False)
     for width, is_beside in ((1000, True), (620, False), (1000, True)):
         view.resize(width, 560)
         qtbot.waitUntil(lambda is_beside=is_beside: is_right_of(view.content.matrix, view.content.table) is is_beside)
 
 
 def test_class_table_sorts_unknown_last(view: ClassesView) -> None:
-    view.show_data(data_of(), is_active=False)
+    view.show_data(make_class_data(), is_active=False)
     for order, names in (
         (Qt.SortOrder.AscendingOrder, ["ash", "birch", "cedar"]),
         (Qt.SortOrder.DescendingOrder, ["birch", "ash", "cedar"]),
@@ -80,14 +80,14 @@ def test_class_table_sorts_unknown_last(view: ClassesView) -> None:
 def test_class_model_is_consistent(view: ClassesView, qtbot: QtBot) -> None:
     mode = QAbstractItemModelTester.FailureReportingMode.Warning
     tester = QAbstractItemModelTester(view.content.table.rows, mode, view)
-    view.show_data(data_of(), is_active=False)
+    view.show_data(make_class_data(), is_active=False)
     view.validation_slider.step(-2)
     assert tester.model() is view.content.table.rows
     assert view.content.table.model_.rowCount(QModelIndex()) == 3
 
 
 def test_slider_stays_at_chosen_validation(view: ClassesView) -> None:
-    complete, partial = data_of(), data_of()
+    complete, partial = make_class_data(), make_class_data()
     del partial.validation_details.classes[3:]
     view.show_data(partial, is_active=True)
     view.validation_slider.step(-1)
@@ -113,16 +113,16 @@ def test_slider_stays_at_chosen_validation(view: ClassesView) -> None:
 
 
 def test_slider_follows_the_newest_validation(view: ClassesView) -> None:
-    partial = data_of()
+    partial = make_class_data()
     del partial.validation_details.classes[2:]
     view.show_data(partial, is_active=True)
     assert view.validation_slider.position == 1
-    view.show_data(data_of(), is_active=True)
+    view.show_data(make_class_data(), is_active=True)
     assert view.validation_slider.position == 3
 
 
 def test_matrix_describes_cell_chosen_by_keys(view: ClassesView, qtbot: QtBot) -> None:
-    view.show_data(data_of(), is_active=False)
+    view.show_data(make_class_data(), is_active=False)
     assert view.content.cell.text() == "Most common mistake: ash taken for birch (2 of 8)"
     qtbot.keyClick(view.content.matrix, Qt.Key.Key_Down)
     qtbot.keyClick(view.content.matrix, Qt.Key.Key_Down)
@@ -133,7 +133,7 @@ def test_matrix_describes_cell_chosen_by_keys(view: ClassesView, qtbot: QtBot) -
 
 
 def test_table_selection_chooses_cell(view: ClassesView) -> None:
-    view.show_data(data_of(), is_active=False)
+    view.show_data(make_class_data(), is_active=False)
     view.content.table.choose(2)
     assert view.content.matrix.cell == (2, 2)
     assert view.content.cell.text() == "No samples of cedar."
@@ -153,15 +153,17 @@ def test_matrix_fills_cells_by_fraction_of_row(show_widget: ShowWidget, qtbot: Q
         cell = matrix.cell_rect(row, column).toRect()
         fill = drawn.pixelColor(cell.topLeft() + QPoint(4, 4))  # away from the number
         assert fill.red() == pytest.approx(share * high.red() + (1 - share) * low.red(), abs=2)
-        number = max(colors(drawn, cell.adjusted(6, 6, -6, -6)), key=partial(fills.contrast, fill))
+        number = max(read_pixel_colors(drawn, cell.adjusted(6, 6, -6, -6)), key=partial(fills.contrast, fill))
         assert number == (fills.text_on(fill) if share else fill)
         outer_edge = QRect((cell.left(), cell.right())[column] - 1, cell.center().y(), 4, 1)
-        assert (QColor(scheme.muted) in colors(drawn, outer_edge)) == (row == column), "only correct cells have frames"
+        assert (QColor(scheme.muted) in read_pixel_colors(drawn, outer_edge)) == (row == column), (
+            "only correct cells have frames"
+        )
         outside = QPoint((cell.left() - 2, cell.right() + 2)[column], cell.center().y())
         assert [image.pixelColor(outside) == high for image in (drawn, focused)] == [False, True]
 
 
-def colors(image: QImage, rect: QRect) -> list[QColor]:
+def read_pixel_colors(image: QImage, rect: QRect) -> list[QColor]:
     """Return the colors of the pixels in a rectangle of an image."""
     return [
         image.pixelColor(x, y)
@@ -216,7 +218,7 @@ def test_matrix_fills_its_widget(show_widget: ShowWidget, size: tuple[int, int],
 
 
 def test_classes_view_saves_csv(view: ClassesView, qtbot: QtBot, tmp_path: Path) -> None:
-    view.show_data(data_of(), is_active=False)
+    view.show_data(make_class_data(), is_active=False)
     for save, expected in (
         (view.content.save_metrics, [["class", "IoU", "F1"], ["ash", "0.4", "0.4"], ["birch", "0.8", "0.8"], ["cedar", "", ""]]),
         (view.content.save_confusion, [["true class", *CLASSES], *([c, *map(str, r)] for c, r in zip(CLASSES, CONFUSION, strict=True))]),
@@ -228,7 +230,7 @@ def test_classes_view_saves_csv(view: ClassesView, qtbot: QtBot, tmp_path: Path)
 
 
 def test_classes_view_reports_failed_save(view: ClassesView, qtbot: QtBot, tmp_path: Path) -> None:
-    view.show_data(data_of(), is_active=False)
+    view.show_data(make_class_data(), is_active=False)
     with qtbot.waitSignal(view.message) as signal:
         view.content.save_metrics(tmp_path / "no such folder" / "out.csv")
     assert signal.args[1] == "warning"
@@ -246,7 +248,7 @@ def test_classes_view_reports_failed_save(view: ClassesView, qtbot: QtBot, tmp_p
 def test_classes_view_explains_missing_metrics(
     view: ClassesView, active: bool, validated: bool, expected_text: str
 ) -> None:
-    data = data_of() if validated else RunData()
+    data = make_class_data() if validated else RunData()
     data.validation_details.classes.clear()
     view.show_data(data, active)
     assert expected_text in join_visible_texts(view)

@@ -31,7 +31,7 @@ def charts(styled: QApplication, qtbot: QtBot) -> RunCharts:
     return created
 
 
-def data_of(task: str, **options: bool) -> RunData:
+def make_charted_data(task: str, **options: bool) -> RunData:
     """Return the data of a run for `task`, whose validations have an additional metric with values above 1."""
     written = (
         structs.replace(event, measures={"count": 7.5} | event.measures)
@@ -56,7 +56,7 @@ def data_of(task: str, **options: bool) -> RunData:
 def test_charts_show_accuracy_and_percentages(
     charts: RunCharts, task: str, options: dict[str, bool], title: str, latest: str
 ) -> None:
-    charts.show_data(data_of(task, **options))
+    charts.show_data(make_charted_data(task, **options))
     plot = charts.accuracy
     assert plot.title == plot.accessibleName() == title
     assert plot.describe() == f"Latest: {latest}"
@@ -64,14 +64,14 @@ def test_charts_show_accuracy_and_percentages(
 
 
 def test_charts_hide_accuracy_plot_without_metrics(charts: RunCharts) -> None:
-    charts.show_data(data_of("one's own", accuracy=False, measures=False))
+    charts.show_data(make_charted_data("one's own", accuracy=False, measures=False))
     assert charts.accuracy.isHidden()
     charts.reset()
     assert not charts.accuracy.isHidden()
 
 
 def test_charts_smooth_a_later_accuracy(charts: RunCharts) -> None:
-    data = data_of("classification")
+    data = make_charted_data("classification")
     charts.set_smoothing(0.9)
     charts.show_data(data)
     assert charts.times.describe() == "Latest: data wait 2.0 ms, compute 40.0 ms"
@@ -115,7 +115,7 @@ def test_charts_of_ended_run_promise_no_data(charts: RunCharts) -> None:
 
 def test_charts_of_queued_run_drop_axes_of_previous_run(show_widget: ShowWidget, qtbot: QtBot) -> None:
     charts = show_widget(RunCharts(), 800, 600)
-    charts.show_data(data_of("classification"))
+    charts.show_data(make_charted_data("classification"))
     qtbot.waitUntil(lambda: charts.loss.vertical_range != (0.0, 1.0))
     charts.reset()
     charts.show_data(make_run_data([next(events(job()))]))
@@ -140,7 +140,7 @@ def test_loss_and_utilization_are_visible_together(open_window: OpenWindow, qtbo
     qtbot.waitUntil(are_visible)
 
 
-def in_order(rows: PlotRows) -> list[str]:
+def list_visible_plots(rows: PlotRows) -> list[str]:
     """Return the names of the visible plots from left to right and top to bottom."""
     positions = [
         (plot.mapTo(rows, QPoint()).toTuple()[::-1], name) for name, plot in rows.plots.items() if plot.isVisible()
@@ -158,16 +158,16 @@ def test_plot_rows_are_chosen_ordered_and_enlarged(open_window: OpenWindow, qtbo
     loss, rows = charts.loss, charts.rows
     qtbot.waitUntil(lambda: loss.height() >= 0.45 * window.height())
     assert loss.mapTo(window, loss.rect().bottomLeft()).y() < window.height(), "all of it is in sight"
-    qtbot.waitUntil(lambda: in_order(rows)[:2] == ["loss", "accuracy"])
-    assert "power_w" not in in_order(rows), "the CPU tells none"
+    qtbot.waitUntil(lambda: list_visible_plots(rows)[:2] == ["loss", "accuracy"])
+    assert "power_w" not in list_visible_plots(rows), "the CPU tells none"
 
     chooser = PlotList(rows)
     qtbot.addWidget(chooser)
     chooser.chosen.connect(rows.choose)
     qtbot.keyClick(chooser, Qt.Key.Key_Down, Qt.KeyboardModifier.AltModifier)
     chooser.item(rows.order.index("times")).setCheckState(Qt.CheckState.Unchecked)
-    qtbot.waitUntil(lambda: in_order(rows)[:2] == ["accuracy", "loss"])
-    assert "times" not in in_order(rows)
+    qtbot.waitUntil(lambda: list_visible_plots(rows)[:2] == ["accuracy", "loss"])
+    assert "times" not in list_visible_plots(rows)
     qtbot.waitUntil(lambda: charts.accuracy.height() >= 0.45 * window.height())
     restored = PlotRows({name: type(loss)(name, charts.group) for name in rows.plots}, window.settings)
     qtbot.addWidget(restored)
@@ -179,7 +179,7 @@ def test_plot_rows_are_chosen_ordered_and_enlarged(open_window: OpenWindow, qtbo
     qtbot.waitUntil(lambda: charts.speed.height() > 0.6 * window.height() and not loss.isVisible())
     qtbot.keyClick(window, Qt.Key.Key_Escape)
     qtbot.waitUntil(lambda: loss.isVisible() and charts.speed.height() < 0.4 * window.height())
-    assert "speed" in in_order(rows)
+    assert "speed" in list_visible_plots(rows)
     qtbot.waitUntil(charts.speed.hasFocus)
 
 
@@ -190,8 +190,8 @@ def test_plot_rows_have_three_plots_on_wide_screens_and_new_plots_last(show_widg
     rows = charts.rows
     assert rows.order == ["speed", "loss", *(name for name in rows.plots if name not in ("speed", "loss"))]
     assert rows.chosen == rows.plots.keys() - {"loss"}
-    assert in_order(rows)[:1] == ["speed"]
-    heights = [rows.plots[name].mapTo(rows, QPoint()).y() for name in in_order(rows)]
+    assert list_visible_plots(rows)[:1] == ["speed"]
+    heights = [rows.plots[name].mapTo(rows, QPoint()).y() for name in list_visible_plots(rows)]
     assert [heights.count(height) for height in sorted(set(heights))] == [1, 3, 1]
     chooser = PlotList(rows)
     for row, key in ((0, Qt.Key.Key_Up), (chooser.count() - 1, Qt.Key.Key_Down)):

@@ -20,7 +20,7 @@ from gui.run.predictions.image_pane import ImagePane, Zoom, read_image
 from gui.run.predictions.view import PredictionsView
 from gui.sources.run_data import RunData
 from tests.gui.run.evaluated_run import draw, make_predicted_run
-from tests.gui.sources.executions import first_execution
+from tests.gui.sources.executions import make_first_execution
 from tests.gui.sources.written_runs import write_run
 from tests.support.run_data import make_run_data
 from tests.support.widgets import ShowWidget, join_visible_texts, scroll
@@ -248,10 +248,10 @@ def test_zoom_keeps_point_and_stops_at_edges() -> None:
 @pytest.mark.parametrize(
     ("logged", "is_active", "text"),
     [
-        (first_execution(predictions=0), False, "Set Predictions kept"),
-        (first_execution(), False, "saved no predictions"),
-        (first_execution(5), False, "before its first validation"),
-        (first_execution(5), True, "after the first validation"),
+        (make_first_execution(predictions=0), False, "Set Predictions kept"),
+        (make_first_execution(), False, "saved no predictions"),
+        (make_first_execution(5), False, "before its first validation"),
+        (make_first_execution(5), True, "after the first validation"),
     ],
 )
 def test_predictions_view_explains_missing_predictions(

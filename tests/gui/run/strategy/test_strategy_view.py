@@ -20,7 +20,15 @@ from gui.run.strategy.view import RankBars, StrategyView, ranks_headline
 from gui.sources.run_data import RunData
 from gui.style import theme
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
-from tests.gui.sources.written_runs import append, job, list_run_events, make_plan, supervise_here, write, write_run
+from tests.gui.sources.written_runs import (
+    append_events,
+    job,
+    list_run_events,
+    make_plan,
+    supervise_here,
+    write,
+    write_run,
+)
 from tests.gui.split_points.example import SPLIT_POINTS, make_split, make_step_times, make_trace
 from tests.support.run_data import make_run_data
 from tests.support.widgets import ShowWidget
@@ -258,5 +266,5 @@ def test_page_hides_strategy_of_other_workers(
     if is_other:
         show(write_run(40))
     else:
-        append(supervise_here(run, execution=2), *list_run_events(job(), 40, None, execution=2))
+        append_events(supervise_here(run, execution=2), *list_run_events(job(), 40, None, execution=2))
     qtbot.waitUntil(lambda: not page.strategy.isVisible())
