@@ -26,7 +26,7 @@ class HostProcess(NamedTuple):
     """Facts about a process. They are None or empty if the user may not read them or the process has exited.
 
     Attributes:
-        user: Name of its user.
+        user: Name of the process's user.
         command: Command line, in one line.
         cpu_percent: Load since the previous reading in percent of one core, or None in the first reading.
         memory_bytes: Resident memory.

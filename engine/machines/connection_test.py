@@ -31,7 +31,7 @@ _NUMBERS = 1 << 18
 
 
 def serve(address: str, *, infiniband: bool) -> NoReturn:
-    """Run the connection tests that standard input requests. Exit the process when it is closed.
+    """Run the connection tests requested over standard input, and exit the process when this input is closed.
 
     Each result is printed as a line of JSON. `address` is the address of this machine.
     """

@@ -73,7 +73,7 @@ def log_tail(log: Path) -> str:
 
 
 def certainty_of_report(event: Failed) -> int:
-    """Return the certainty that a failure which a rank has reported is the root cause.
+    """Return the certainty that a reported failure of a rank is the root cause.
 
     It is lowest for a lost connection, which is usually a consequence of another rank's death.
     """

@@ -118,7 +118,7 @@ class HangWatch:
             state.heartbeat, state.heartbeat_at = heartbeat, now
 
     def remove_rank(self, rank: int) -> None:
-        """Stop watching a rank, because its channel is closed."""
+        """Stop watching a rank, whose channel has been closed."""
         self._ranks.pop(rank, None)
 
     def check(self, now: float) -> Failed | Warned | None:

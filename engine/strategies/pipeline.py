@@ -345,7 +345,7 @@ class Pipeline(Distributed):
         return losses, correct
 
     def _unscale(self, loss: Tensor) -> Tensor:
-        """Undo the scaling of a loss that fp16 training needs."""
+        """Return `loss` without the loss scaling of fp16 training."""
         if self.job.precision.name != "fp16":
             return loss
         return loss / self._optimizer_step.scale(torch.ones_like(loss))

@@ -60,7 +60,7 @@ def find_tied_views(model: nn.Module) -> tuple[str, ...]:
 def time_collectives(group: FSDPModule, timer: HostTimer, *, all_reduce: bool) -> None:
     """Make the collectives of `group` report to `timer` how long they blocked a CPU worker.
 
-    If `all_reduce` is True, the group also sums gradients over replicas, and that is timed, too.
+    If `all_reduce` is True, the group also sums gradients over replicas, and this sum is timed, too.
     """
     scatter = _TimedReduceScatter(timer)
     group.set_custom_all_gather(_TimedAllGather(timer))  # type: ignore[arg-type]

@@ -189,7 +189,7 @@ class Autotuner:
     def _restore_choices(self, resumed_job: Mapping[str, Any]) -> None:
         """Reuse the memory format and compilation of the resumed run.
 
-        `resumed_job` has the fields of its job.
+        `resumed_job` has the fields of the resumed run's job.
         """
         job = self.job
         if job.precision.memory_format == "auto" and resumed_job.get("memory_format") in FORMATS:

@@ -29,7 +29,7 @@ class StepTotals:
     """Sums of losses, correct predictions, images and times over `steps` steps on this rank.
 
     Attributes:
-        losses: Sum of each component of the loss. It is empty if the loss has no components, and without steps.
+        losses: Sum of each component of the loss. Empty if the loss has no components, or if there were no steps.
         has_correct: True if the number of correct predictions is known.
         first_bad: First step whose loss was not finite, or None if all were finite.
     """

@@ -15,7 +15,7 @@ from engine.gpus.nvml import driver_files
 from engine.gpus.nvml.calls import DeviceCalls, GpuLost, Stopwatch, decode_text, get_lost_codes
 from engine.gpus.nvml.mig import MigInstances
 from engine.gpus.nvml.processes import ProcessTable
-from engine.gpus.nvml.queries import Quantities, ReadRequest, read_identity
+from engine.gpus.nvml.queries import QuantityReader, ReadRequest, read_identity
 from engine.gpus.nvml.traffic import PcieTraffic
 from engine.gpus.nvml.xids import Xids
 
@@ -152,7 +152,7 @@ class _OpenGpu:
         pci = self.calls.call("nvmlDeviceGetPciInfo")
         self.identity = read_identity(self.calls, uuid, index, decode_text(pci.busId) if pci is not None else None)
         processes = ProcessTable(self.calls, shared.host)
-        self.quantities = Quantities(self.calls, shared.stopwatch, processes, self.identity)
+        self.quantities = QuantityReader(self.calls, shared.stopwatch, processes, self.identity)
         self._instances = MigInstances(self.calls, shared.stopwatch, self.identity, shared.host)
         self._xids = shared.xids
         if self._xids is not None:

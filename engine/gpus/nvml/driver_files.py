@@ -50,7 +50,7 @@ def may_sleep(pci_bus_id: str | None) -> bool:
     )
 
 
-def sleeping_gpus(count: int) -> dict[int, Gpu]:
+def read_sleeping_gpus(count: int) -> dict[int, Gpu]:
     """Return the sleeping GPUs by NVML index, with the few facts that are in the driver's files.
 
     NVML orders GPUs by bus id. The UUID of a GPU that has been asleep since the driver was loaded is "". The result is
@@ -62,8 +62,8 @@ def sleeping_gpus(count: int) -> dict[int, Gpu]:
     }
 
 
-def lost_gpu(index: int, count: int) -> Gpu:
-    """Describe the lost GPU with the NVML index `index`, with the few facts that are in the driver's files.
+def create_lost_gpu(index: int, count: int) -> Gpu:
+    """Create the entry of the lost GPU with the NVML index `index` from the driver's files.
 
     `count` is the number of GPUs that NVML reports.
     """
@@ -91,7 +91,7 @@ def _convert_bus_id(pci_bus_id: str) -> str:
 
 
 def _read_gpu(index: int, folder: Path, *, asleep: bool = False, lost: bool = False) -> Gpu:
-    """Describe a GPU with the facts in the driver's `folder` for it. An unknown UUID is ""."""
+    """Create the entry of a GPU from the driver's files in `folder`. An unknown UUID is ""."""
     try:
         lines = (folder / "information").read_text(errors="replace").splitlines()
     except OSError:

@@ -94,7 +94,7 @@ class MigInstances:
 
 
 class _Instance:
-    """MIG instance, with its values that never change in `values`."""
+    """MIG instance. `values` holds its values that never change."""
 
     def __init__(self, calls: DeviceCalls, values: Values, processes: ProcessTable, activity: ActivityReader) -> None:
         self._calls = calls

@@ -13,7 +13,13 @@ from engine.gpus import sentences
 from engine.gpus.host import HostProcesses
 from engine.gpus.nvml.calls import GpuLost, Stopwatch, decode_text
 from engine.gpus.nvml.device import Device, SharedReaders
-from engine.gpus.nvml.driver_files import denied_files, is_driver_loaded, is_in_container, lost_gpu, sleeping_gpus
+from engine.gpus.nvml.driver_files import (
+    create_lost_gpu,
+    denied_files,
+    is_driver_loaded,
+    is_in_container,
+    read_sleeping_gpus,
+)
 from engine.gpus.nvml.queries import ReadRequest
 from engine.gpus.nvml.topology import Node, read_topology
 from engine.gpus.nvml.traffic import measure
@@ -85,7 +91,7 @@ class NvmlReader:
         Lost GPUs keep their last values.
         """
         self._stopwatch.spent_s = 0.0
-        due = self._due_request(request)
+        due = self._select_due(request)
         try:
             for device in self._devices:
                 device.update_sleep(due)
@@ -102,7 +108,7 @@ class NvmlReader:
         self.call_s = self._stopwatch.spent_s
         return tuple(row for device in self._devices for row in device.readings)
 
-    def _due_request(self, request: SnapshotRequest) -> ReadRequest:
+    def _select_due(self, request: SnapshotRequest) -> ReadRequest:
         """Select the groups of quantities in `request` whose reading is due. For a changed request, all are due."""
         now = time.monotonic()
         if request != self._request:
@@ -155,12 +161,12 @@ class NvmlReader:
         devices = []
         refused = None
         count = self._nvml.nvmlDeviceGetCount()
-        sleeping = sleeping_gpus(count)
+        sleeping = read_sleeping_gpus(count)
         for index in range(count):
             try:
                 devices.append(Device(shared, index, sleeping.get(index)))
             except GpuLost:
-                devices.append(Device(shared, index, lost_gpu(index, count)))
+                devices.append(Device(shared, index, create_lost_gpu(index, count)))
             except self._nvml.NVMLError as error:
                 refused = error
         if refused is not None and all(device.gpu.lost for device in devices):

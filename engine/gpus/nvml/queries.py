@@ -78,7 +78,7 @@ class ReadRequest(NamedTuple):
         return (self.processes, self.activity, self.details)
 
 
-class Quantities:
+class QuantityReader:
     """Reader of the quantities of one GPU. Its `traffic` is measured by the caller, for all GPUs at the same time."""
 
     def __init__(self, calls: DeviceCalls, stopwatch: Stopwatch, processes: ProcessTable, identity: Values) -> None:

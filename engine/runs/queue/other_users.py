@@ -85,7 +85,7 @@ def _current_user() -> str:
 
 
 def _gpu_name(gpu: Gpu) -> str:
-    """Return a GPU's name for the user: CUDA's number or, without one, NVML's, or the UUID of a MIG slice."""
+    """Return a GPU's name for the user: "GPU 3" with the index of CUDA or else of NVML, or the UUID of a MIG slice."""
     if gpu.mig is not None:
         return gpu.uuid
     return f"GPU {gpu.nvml_index if gpu.cuda_index is None else gpu.cuda_index}"

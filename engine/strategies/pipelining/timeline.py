@@ -195,8 +195,8 @@ def create_trace(
 ) -> ScheduleTraced | None:
     """Create the event with the passes of all ranks in one step, or return None if no passes were recorded.
 
-    `ranks` has the passes of each rank, each with its start and end in seconds. `theory` is the fraction of the time
-    that ranks are idle in theory.
+    `ranks` has the passes of each rank, each with its start and end in seconds. `theory` is the theoretical idle
+    fraction of the ranks.
     """
     recorded = [list(passes) for passes in ranks]
     times = [[(start, end) for _, start, end in passes] for passes in recorded]

@@ -140,7 +140,7 @@ class RunNotifier:
                 process.stdout.close()
 
     def _check_stall(self, now: float) -> None:
-        """Send a notification if the run has stalled, once per stall. `now` is the time of the clock."""
+        """Send a notification if the run has stalled, once per stall. `now` is a time of the monotonic clock."""
         idle_s = now - self._progress_at
         if self._is_stall_reported or self._is_over or idle_s <= self._stall_timeout_s():
             return

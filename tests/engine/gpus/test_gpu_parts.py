@@ -53,15 +53,15 @@ def test_lost_gpu_takes_over_its_earlier_row() -> None:
 
 def test_lost_gpu_is_named_by_driver_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_files, "DRIVER_GPUS", tmp_path)
-    unknown = driver_files.lost_gpu(1, 2)
+    unknown = driver_files.create_lost_gpu(1, 2)
     assert (unknown.nvml_index, unknown.lost, unknown.name) == (1, True, "NVIDIA GPU")
     for index in range(2):
         (tmp_path / f"0000:0{index}:00.0").mkdir()
         information = f"Model: \t\t NVIDIA H200\nGPU UUID: \t GPU-{index}\n"
         (tmp_path / f"0000:0{index}:00.0" / "information").write_text(information)
-    known = driver_files.lost_gpu(1, 2)
+    known = driver_files.create_lost_gpu(1, 2)
     assert (known.uuid, known.name, known.pci_bus_id, known.lost) == ("GPU-1", "NVIDIA H200", "0000:01:00.0", True)
-    assert driver_files.lost_gpu(1, 3).uuid == unknown.uuid
+    assert driver_files.create_lost_gpu(1, 3).uuid == unknown.uuid
 
 
 def test_removed_mig_instance_has_no_row() -> None:
@@ -97,12 +97,12 @@ def test_sleeping_gpus_come_from_driver_files(tmp_path: Path, monkeypatch: pytes
     information = "Model: \t NVIDIA GeForce RTX 4070\nIRQ:   16\nGPU UUID: \t GPU-1\n"
     (tmp_path / "driver" / "0000:02:00.0" / "information").write_text(information)
     (tmp_path / "driver" / "0000:03:00.0" / "information").write_text(information.replace("GPU-1", "GPU-????????-????"))
-    known = driver_files.sleeping_gpus(3)
+    known = driver_files.read_sleeping_gpus(3)
     assert known[1] == Gpu(
         uuid="GPU-1", name="NVIDIA GeForce RTX 4070", nvml_index=1, pci_bus_id="0000:02:00.0", asleep=True
     )
     assert (known[2].uuid, known.keys()) == ("", {1, 2})
-    assert driver_files.sleeping_gpus(2) == {}  # the GPUs can't be matched
+    assert driver_files.read_sleeping_gpus(2) == {}  # the GPUs can't be matched
 
 
 def test_within_rejects_implausible_values() -> None:

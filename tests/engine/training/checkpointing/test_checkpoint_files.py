@@ -161,8 +161,8 @@ def test_copy_checkpoint_replaces_its_target_at_once(tmp_path: Path, monkeypatch
     assert (_epoch(target), target.read_bytes()) == (1, source.read_bytes())
 
 
-class MeetsAFullDisk:
-    """Object that can't be pickled because of a system error. Only the `__context__` of the error shows this."""
+class FailsWithSystemError:
+    """Object whose pickling fails with an error whose `__context__` is the system error `number`."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -177,7 +177,7 @@ class MeetsAFullDisk:
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_write_checkpoint_reports_a_hidden_full_disk(tmp_path: Path, number: int) -> None:
     with pytest.raises(CheckpointError, match=r"the disk \(or the quota\) of .* is full"):
-        write_checkpoint({"weights": MeetsAFullDisk(number)}, tmp_path / "last.pt")
+        write_checkpoint({"weights": FailsWithSystemError(number)}, tmp_path / "last.pt")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -30,7 +30,7 @@ from engine.training.checkpointing.checkpointer import Checkpointer
 from engine.training.checkpointing.elsewhere import NotSavedElsewhere, save_elsewhere
 from engine.training.checkpointing.resume import Checkpoint
 from engine.training.report import Reporter
-from tests.engine.training.checkpointing.test_checkpoint_files import MeetsAFullDisk
+from tests.engine.training.checkpointing.test_checkpoint_files import FailsWithSystemError
 from tests.support.clock import Clock
 from tests.support.dataset_infos import make_classification_objective
 from tests.support.specs import make_worker_spec
@@ -278,7 +278,7 @@ def test_resume_copies_the_best_of_its_checkpoint(make_worker: Callable[..., Wor
 
 def test_save_elsewhere_removes_what_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     last, best = {"model": torch.ones(300)}, {"weight": torch.ones(500)}
-    for free, content in ((3199, last), (3200, last | {"job": MeetsAFullDisk(errno.ENOSPC)})):
+    for free, content in ((3199, last), (3200, last | {"job": FailsWithSystemError(errno.ENOSPC)})):
         monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
         with pytest.raises(NotSavedElsewhere):
             save_elsewhere(tmp_path, RunFolder(tmp_path / "absent/run"), Job(), content, best)

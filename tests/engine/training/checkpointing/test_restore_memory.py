@@ -26,7 +26,7 @@ Tensor parallelism copies its slices of attention weights twice. DTensor's `dist
 
 @pytest.mark.parametrize("strategy", mark_long_cases(LIMITS, everyday=["tp"]))
 def test_resume_allocates_each_tensor_once(job: Make, start: Start, model_file: Write, strategy: str) -> None:
-    """Resume with averages and a state of AdamW. The model and the averages are restored in place."""
+    """Resume with averaged weights and AdamW's state. The weights and their averages are restored in place."""
     cpus, limit = LIMITS[strategy]
     fields = {"strategy": strategy, "cpus": cpus, "batch_size": 8, "optimizer": "adamw", "ema_decay": 0.9}
     fields |= model_file(HEADS.replace("0.1", "0.0").replace("embed_dim=32", "embed_dim=128"))
