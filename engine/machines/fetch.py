@@ -93,7 +93,7 @@ def fetch(machine: Host, name: str, path: str, on_progress: Callable[[int, int],
 
 
 def main() -> int:
-    """Fetch a file as the arguments say. Print progress, the local path or the problem as lines of JSON."""
+    """Fetch the file that the arguments name. Print progress, the local path or the problem as lines of JSON."""
     machine, name, path = sys.argv[1:]
     printed_at = 0.0
 

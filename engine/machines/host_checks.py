@@ -49,7 +49,7 @@ class CheckedHost(NamedTuple):
 
 
 def command_on(host: Host, *arguments: str) -> list[str]:
-    """Return the command line that runs `footplate` with `arguments` on `host` through ssh."""
+    """Return the command line that runs `footplate` with `arguments` on `host`, through ssh for another machine."""
     if not host.name:
         return [sys.executable, "-m", "footplate", *arguments]
     return ssh_command(host.ssh_destination, host.command(*arguments))

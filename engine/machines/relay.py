@@ -55,7 +55,7 @@ def relay(name: str) -> int:
 
 
 class _Relay:
-    """Connection to one follower, with the log of a local run. `_offset` is the number of its bytes already sent."""
+    """Connection to one follower, with the log of a local run. `_offset` is the number of sent bytes of the log."""
 
     def __init__(self, link: SupervisorLink, run: RunFolder) -> None:
         self._link = link
@@ -65,7 +65,7 @@ class _Relay:
         self._offset = 0
 
     def serve(self) -> None:
-        """Wait for the follower's request. Then send new lines of the log, and changes of the run's state, until exit."""
+        """Wait for the follower's request, then send new lines of the log and changes of the run's state forever."""
         threading.Thread(target=self._receive, name="frames", daemon=True).start()
         self._open_log(self._requests.get())
         state = sent_state = None
@@ -105,7 +105,7 @@ class _Relay:
             self._log.seek(self._offset)
 
     def _send_log(self) -> None:
-        """Send the lines that were added to the log. If a new log has replaced it, send that. Raises OSError."""
+        """Send the lines that were added to the log. If a new log has replaced it, send the new one. Raises OSError."""
         info = self._run.events_file.stat()
         if self._log is None or info.st_size < self._offset or not os.path.samestat(info, os.fstat(self._log.fileno())):
             self._log, self._offset = open_file(self._run.events_file), 0

@@ -66,7 +66,7 @@ class _Rank:
     is_silence_reported: bool = False
     stopped_at: float | None = None
 
-    def seconds(self, now: float) -> float:
+    def get_activity_s(self, now: float) -> float:
         """Return the duration of the rank's current activity until now, in seconds."""
         return self.heartbeat.seconds + now - self.heartbeat_at if self.heartbeat is not None else 0.0
 
@@ -232,7 +232,7 @@ class HangWatch:
         # A missing rank has closed its channel and is exiting, or is silent, which `_check_silence` handles.
         if len(heartbeats) < self._world_size:
             return None
-        seconds = min(state.seconds(now) for state in self._ranks.values())
+        seconds = min(state.get_activity_s(now) for state in self._ranks.values())
         limit = self._progress_limit(heartbeats)
         if seconds <= limit:
             self._stuck_reported = None

@@ -173,7 +173,7 @@ class Autotuner:
             self._emit(Chosen(field=field, choice=str(choice), why=why))
 
     def _choose_precision(self) -> None:
-        """Choose bf16 if the devices of all ranks support it natively. They may be on different machines."""
+        """Choose bf16 if the devices of all ranks support it natively, otherwise fp32."""
         strategy = self._strategy
         devices = strategy.collectives.all_gather_objects(
             find_device_without_bf16(strategy)

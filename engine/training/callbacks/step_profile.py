@@ -112,7 +112,7 @@ class StepProfile(Callback):
         self._emit(TimeSpent(step=end.step, step_s=times.step_s, parts=times.parts, advice=advice))
 
     def _create_run_profile(self, times: Times, epochs_before: int, since_s: float) -> RunProfile:
-        """Collect the facts that advice is based on from `times` and other measurements.
+        """Create the run profile, on which advice is based, from `times` and other measurements.
 
         `since_s` is the time since the last report in seconds, and `epochs_before` the number of epochs that this
         execution has completed.

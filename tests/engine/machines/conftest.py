@@ -60,7 +60,7 @@ class SimulatedMachines(Machines):
         self.footplate("stop", run.run_id)
         wait_until(lambda: run.state() != "running", 30, "it does not stop")
 
-    def move_here(self, folder: Path) -> RunFolder:
+    def move_to_head(self, folder: Path) -> RunFolder:
         """Move a run folder from another machine to the head."""
         return RunFolder(folder.rename(self.home / "runs" / folder.name))
 

@@ -66,7 +66,7 @@ def test_torchrun_trains_like_footplate(bed: SimulatedMachines, devices: str) ->
     assert [each.returncode for each in running] == [0] * len(lines), outputs
     assert " completed." in outputs[0]
     [folder] = (bed.home_of("node1") / "runs").iterdir()
-    remote = bed.move_here(folder)
+    remote = bed.move_to_head(folder)
     assert_same_training(remote, here, steps=12)
     assert {path.name for path in remote.checkpoints.iterdir()} == {path.name for path in here.checkpoints.iterdir()}
     assert "last.pt" in bed.footplate("attach", remote.run_id).stdout

@@ -88,7 +88,7 @@ def main(processes: int, rounds: int, kills: int) -> None:
         racers.add(pid)
 
     def reap(pid: int, options: int) -> None:
-        """Start a new process in place of a killed one."""
+        """Collect the exit of a racer, and start a new racer in place of a killed one."""
         nonlocal killed
         reaped, status = os.waitpid(pid, options)
         if reaped:
