@@ -24,7 +24,7 @@ SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu-thermal", "soc
 
 
 class CpuReader:
-    """Reader of the state of the processor and the memory. The load is that since the previous reading."""
+    """Reader of the state of the processor and the memory. The load is measured since the previous reading."""
 
     def __init__(self) -> None:
         self._name = cpu_name()

@@ -197,7 +197,7 @@ def _connect_all(
 def _create_connection_problem(
     peer: _Peer, target: _Peer, result: ConnectionTestResult, port: int, backend: str
 ) -> Problem:
-    """Return the problem that `peer` can't connect to `target`, or can't exchange data with it, with a remedy."""
+    """Create the problem that `peer` can't connect to `target`, or can't exchange data with it, with a remedy."""
     title, other = peer.host.title, target.host.title
     if not result.has_connected:
         message = f"{title} does not reach {other} at {target.address}, port {port}"

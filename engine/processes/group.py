@@ -227,7 +227,7 @@ class Group:
             self._shutdown.step()
 
     def _is_root_cause_known(self) -> bool:
-        """Return True once no later failure is expected to be the cause of those reported until now."""
+        """Return True if no failure that is still to be reported can be the cause of the known failures."""
         highest = max(failure.certainty for _, failure in self._failures)
         if highest == failures.CERTAIN or all(worker.exit_code is not None for worker in self.workers):
             return True

@@ -141,7 +141,7 @@ def _option_value(job: Job, name: str, known: Mapping[str, Field]) -> Any:
 
 
 def _create_unchangeable_problem(name: str, label: str) -> Problem:
-    """Return the problem that a field or option must keep its value when a run is resumed."""
+    """Create the problem that a field or option must keep its value when a run is resumed."""
     return Problem(
         name,
         f"{label} can't be changed when resuming: that would be a different training.",

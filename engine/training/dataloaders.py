@@ -210,12 +210,12 @@ class DataLoaders:
         self._reporter.send(Warned(code="unreadable_picture", message=message, rank=self._spec.rank))
 
     def _report_cache(self, choice: str, reason: str) -> None:
-        """Report the loader's choice where to cache decoded images, and the reason for it."""
+        """Report where the loader caches decoded images, and the reason for this choice."""
         self._reporter.send(Chosen(field="picture_cache", choice=choice, why=reason))
 
 
 def size_limits(job: Job, task: Task, model: nn.Module) -> SizeLimits:
-    """Return the limits of varying image sizes, which leave out sizes that are too small for the model."""
+    """Return the limits for varying image sizes, which exclude sizes that are too small for the model."""
     limits = (model.size_limits if isinstance(model, LoadableDetector) else None) or USUAL_LIMITS
     name, smallest = job.model.name, 0
     if name in MODELS:

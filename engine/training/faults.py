@@ -153,7 +153,7 @@ def _explain_out_of_memory(error: BaseException, spec: WorkerSpec, where: str) -
 
 
 def _find_nccl_error(error: BaseException) -> NcclError | None:
-    """Return the explanation of an error of NCCL, or None if it is unknown or another error."""
+    """Return the explanation of an error of NCCL, or None for unknown errors and other exceptions."""
     return find_known_error(str(error)) if isinstance(error, RuntimeError) else None
 
 
@@ -206,7 +206,7 @@ def _first_line(text: str) -> str:
 def _describe_device(spec: WorkerSpec, text: str = "") -> str:
     """Return the name of the worker's device.
 
-    If the worker has several devices, return the one that the error message `text` names as full.
+    If the worker has several devices, return the one whose memory is full according to the error message `text`.
     """
     device = worker_device(spec)
     if device.type == "cpu":

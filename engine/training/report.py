@@ -210,7 +210,7 @@ class Reporter:
                 return
 
     def _receive(self) -> None:
-        """Receive commands and set the attributes for what they request, in a thread.
+        """Receive the supervisor's commands on a thread, and store them in the attributes of this object.
 
         If the connection is lost before the reporter is closed, `on_end` is called.
         """

@@ -113,7 +113,7 @@ class WorkerContext(NamedTuple):
     def create_optimizer_step(self, steps: int) -> OptimizerStep:
         """Create the optimizer for `steps` steps per epoch.
 
-        It does not update the parameters in `frozen` until they are released.
+        It does not update the parameters in `frozen` until they are unfrozen.
         """
         strategy = self.strategy
         return OptimizerStep(

@@ -17,7 +17,7 @@ REFRESH_S = 0.12
 
 
 class SmActivity(NamedTuple):
-    """ActivityReader of multiprocessors and tensor cores in percent. Unknown values are None."""
+    """Activity of multiprocessors and tensor cores in percent. Unknown values are None."""
 
     sm: float | None = None
     tensor: float | None = None

@@ -94,7 +94,7 @@ def trace(model: nn.Module) -> Traces:
 
 @contextmanager
 def preserve_modes(model: nn.Module) -> Iterator[None]:
-    """Context manager that restores the mode of each module at its end. train() would also change frozen layers."""
+    """Context manager that restores the mode of each module at its end. Frozen layers may have another mode."""
     modes = {module: module.training for module in model.modules()}
     try:
         yield
@@ -104,7 +104,7 @@ def preserve_modes(model: nn.Module) -> Iterator[None]:
 
 
 def _trace_graph(model: nn.Module) -> fx.Graph:
-    """Trace `model` in its current mode. Raises CannotSplit if that fails, or without exactly one input and output."""
+    """Trace `model` in its current mode. Raises CannotSplit if this fails, or if there isn't one input and one output."""
     try:
         graph = fx.Tracer().trace(model)
     except Exception as error:

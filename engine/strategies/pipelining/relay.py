@@ -67,7 +67,7 @@ class Relay:
     def _compute(self, stage: int, received: Tensor | tuple[Tensor, Any]) -> Tensor:
         """Return the output of `stage` for the input `received`.
 
-        The input may be a pair of a tensor and the pending receive operation that fills it, or None.
+        The input may be a pair of a tensor and the pending operation that fills it, or None if it is filled.
         """
         if isinstance(received, tuple):
             received, work = received

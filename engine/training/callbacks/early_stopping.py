@@ -48,7 +48,7 @@ class EarlyStopping(Callback):
             self.waited += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best value and the count for a checkpoint, with the id of their metric."""
+        """Return the best value and the count for a checkpoint, with the id of the metric."""
         return {"measure": self._criterion.id, "best": self._best, "waited": self.waited}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ NONE, STOP, SAVE, REPORT = Requests(), Requests(stop=True), Requests(checkpoint=
 
 
 class _OtherRank(Collectives):
-    """Collectives with a simulated second rank. In each call, this rank makes the next of the requests `others`."""
+    """Collectives with a simulated second rank. In each exchange, it sends the next of the requests `others`."""
 
     def __init__(self, *others: Requests) -> None:
         self.others = list(others)

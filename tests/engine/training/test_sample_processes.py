@@ -109,7 +109,7 @@ def started_server(made: Job, logged: list[str]) -> Iterator[SampleProcesses]:
 
 
 def find_loading_processes(rank: int) -> list[psutil.Process]:
-    """Return the server and the processes that load samples for the process `rank`."""
+    """Return the server and the processes that load samples for the rank with the process id `rank`."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
