@@ -36,7 +36,7 @@ from engine.data.formats.registry import FORMATS, KINDS
 from engine.metrics.registry import METRICS, find_plugin_metrics
 from engine.models import encoders, timm_models
 from engine.models.base import ModelInfo, TaskError
-from engine.models.blocks import blocks
+from engine.models.blocks import list_blocks
 from engine.models.meta_device import build_on_meta, find_largest_single_value_size
 from engine.models.model_surgery import get_heads
 from engine.models.registry import MODELS
@@ -68,9 +68,9 @@ def generate() -> Catalogue:
         strategies=tuple(strategy.entry for strategy in STRATEGIES.built_in.values()),
         annotation_kinds=KINDS,
         encoders=encoders.names(),
-        encoder_weights=encoders.imagenet_weights(),
-        timm_tags=timm_models.tags(),
-        timm_weights=timm_models.weights(),
+        encoder_weights=encoders.list_imagenet_weights(),
+        timm_tags=timm_models.list_tags(),
+        timm_weights=timm_models.list_weights(),
     )
 
 
@@ -101,7 +101,7 @@ def supplement() -> Supplement:
         for_task = (each for each in FORMATS.added().values() if task.entry.id in each.tasks)
         annotations[task.entry.id] = tuple(kind for each in for_task for kind in each.kinds)
         added = find_plugin_metrics(task.entry.id, task.entry.metrics)
-        metrics[task.entry.id] = tuple(metric.entry(name) for name, metric in added.items())
+        metrics[task.entry.id] = tuple(metric.create_entry(name) for name, metric in added.items())
     strategies = tuple(strategy.entry for strategy in STRATEGIES.added().values())
     left_out = [each for registry in (TASKS, FORMATS, MODELS, METRICS, STRATEGIES) for each in registry.left_out]
     return Supplement(
@@ -197,7 +197,7 @@ def _entry(
         image_size_step=step,
         possible_split_points=points,
         unsplittable_reason=unsplittable_reason,
-        blocks=len(blocks(model)),
+        blocks=len(list_blocks(model)),
         tied=find_tied_views(model),
         tensor_parallel=bool(find_layer_pairs(model)),
         fields=tuple(field for field in MODEL_FIELDS if field in supported),

@@ -31,7 +31,7 @@ def confusion_matrix(true: Tensor, predicted: Tensor, classes: int) -> Tensor:
 class ClassCounts:
     """Counter for the correct, true and predicted samples of each class.
 
-    With few classes, it counts a confusion matrix.
+    With up to `MAX_CONFUSION_CLASSES` classes, it counts the entire confusion matrix.
     """
 
     def __init__(self, classes: int) -> None:
@@ -57,7 +57,10 @@ class ClassCounts:
         return counts.flatten()
 
     def sums(self, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the numbers of correct, true and predicted samples of each class, each float64 [classes]."""
+        """Return the numbers of correct, true and predicted samples of each class, each float64 [classes].
+
+        `counts` [length] is the sum of the results of `count_batch`.
+        """
         if self.has_confusion:
             matrix = counts.view(self.classes, self.classes)
             return matrix.diag(), matrix.sum(1), matrix.sum(0)

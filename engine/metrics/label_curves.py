@@ -53,10 +53,10 @@ class RankedScores:
         )
         self._thresholds = ranked[self._last_of_score]
 
-    def counts(self, weights: npt.NDArray[np.integer] | None = None) -> Counts:
+    def compute_counts(self, weights: npt.NDArray[np.integer] | None = None) -> Counts:
         """Return the true and false positives of the class at all thresholds.
 
-        Samples with equal scores share a threshold. Without `weights`, all are 1.
+        Samples with equal scores share a threshold. `weights` [n] are the weights of the samples, by default 1.
         """
         ranked_weights = np.ones(len(self._order)) if weights is None else weights[self._order].astype(np.float64)
         true_positives = np.cumsum(np.where(self._true, ranked_weights, 0))[self._last_of_score]
@@ -88,7 +88,7 @@ def roc_area(counts: Counts) -> float | None:
     return float((np.diff(wrong) * (correct[1:] + correct[:-1])).sum() / (2 * correct[-1] * wrong[-1]))
 
 
-def precision_recall(counts: Counts, positives: float | None = None) -> Curve:
+def compute_precision_recall(counts: Counts, positives: float | None = None) -> Curve:
     """Return the curve of precision over recall.
 
     `positives` is the number of samples that should be found, or None for all positive samples that have a score.
@@ -98,7 +98,7 @@ def precision_recall(counts: Counts, positives: float | None = None) -> Curve:
     return Curve(correct / positives, correct / (correct + counts.false_positives), counts.thresholds)
 
 
-def roc(counts: Counts) -> Curve:
+def compute_roc(counts: Counts) -> Curve:
     """Return the ROC curve, the true positive rate as a function of the false positive rate.
 
     It starts at (0, 0) with an infinite threshold.
@@ -110,7 +110,7 @@ def roc(counts: Counts) -> Curve:
     )
 
 
-def best_f1(curve: Curve) -> tuple[float, float]:
+def find_best_f1(curve: Curve) -> tuple[float, float]:
     """Return the threshold with the highest F1 on a precision-recall curve, and this F1."""
     f1 = 2 * curve.x * curve.y / np.maximum(curve.x + curve.y, 1e-12)
     best = int(np.argmax(f1))
@@ -128,7 +128,7 @@ def reduce_points(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
     return Curve(curve.x[indices], curve.y[indices], curve.thresholds[indices])
 
 
-def threshold_rows(
+def compute_threshold_rows(
     confidence: npt.NDArray[np.float64], is_correct: npt.NDArray[np.bool_], positives: float
 ) -> tuple[ThresholdRow, ...]:
     """Return precision, recall and F1 at each of `THRESHOLDS`, given each prediction's confidence and correctness, [n].
@@ -151,7 +151,7 @@ def threshold_rows(
     return tuple(rows)
 
 
-def class_curves(number: int, counts: Counts, positives: int, precision: Interval | None) -> ClassCurves:
+def create_class_curves(number: int, counts: Counts, positives: int, precision: Interval | None) -> ClassCurves:
     """Return the precision-recall curve of a class, reduced to few points for saving.
 
     Args:
@@ -160,8 +160,8 @@ def class_curves(number: int, counts: Counts, positives: int, precision: Interva
         positives: Number of samples that have the class.
         precision: Average precision with its confidence interval, or None if it is undefined.
     """
-    full_curve = precision_recall(counts, positives)
-    threshold, f1 = best_f1(full_curve)
+    full_curve = compute_precision_recall(counts, positives)
+    threshold, f1 = find_best_f1(full_curve)
     curve = reduce_points(full_curve)
     return ClassCurves(
         class_index=number,

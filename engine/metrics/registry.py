@@ -29,7 +29,7 @@ class AddedMetric(NamedTuple):
     higher_is_better: bool = True
     percent: bool = False
 
-    def entry(self, name: str) -> Measure:
+    def create_entry(self, name: str) -> Measure:
         """Return the catalogue entry of the metric with this id."""
         return Measure(name, self.title, self.higher_is_better, self.percent)
 

@@ -8,7 +8,7 @@ _CONTAINERS = (nn.Sequential, nn.ModuleList)
 """Container modules that hold an ordered list of modules."""
 
 
-def blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
+def list_blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Return the blocks of `model` with their dotted paths, in order.
 
     Examples are ResNet's BasicBlocks and ViT's encoder layers. A block is an item of a Sequential or ModuleList. It

@@ -159,7 +159,7 @@ def _build_torchvision(job: Job, classes: int, size: int, dropout_rates: Mapping
 
     Rates of stochastic depth are set afterwards, since not all builders accept them.
     """
-    arguments = torchvision_models.arguments(job.model.name, classes, size)
+    arguments = torchvision_models.create_arguments(job.model.name, classes, size)
     if "dropout" in dropout_rates:
         arguments["dropout"] = dropout_rates["dropout"]
     try:

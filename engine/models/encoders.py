@@ -28,7 +28,7 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(get_encoder_names()))
 
 
-def imagenet_weights() -> dict[str, Weights]:
+def list_imagenet_weights() -> dict[str, Weights]:
     """Return the source of each encoder's ImageNet weights, by the name of the encoder.
 
     segmentation_models_pytorch states no licenses for them.
@@ -74,7 +74,7 @@ def load_initial(job: Job, model: nn.Module, head: str | None, channels: int, *,
     """Load the weights that the job starts from into `model`, if there are any. Raises TaskError.
 
     The layer `head` is loaded only if its shape fits. Error messages call the model `title`. If `has_encoder` is True,
-    the weights may also be those of the module "encoder" alone. Pretrained weights always are.
+    the weights may be those of the module "encoder" alone, as pretrained weights always are.
     """
     initial = weights.read_initial(job, f"the encoder {job.model.encoder}" if has_encoder else title)
     if initial is None:
@@ -86,9 +86,9 @@ def load_initial(job: Job, model: nn.Module, head: str | None, channels: int, *,
 
 
 def load_weights(encoder: nn.Module, name: str, initial: weights.InitialWeights, channels: int) -> None:
-    """Load the weights `initial` into an encoder, whose name is `name`. Raises TaskError.
+    """Load weights of the encoder `name`, or of the classification model that it is part of, into `encoder`.
 
-    They may be those of the encoder alone or of a classification model.
+    Raises TaskError.
     """
     initial = initial._replace(state=_to_encoder_names(name, initial.state))
     weights.load(encoder, initial, head=None, channels=channels)

@@ -85,7 +85,7 @@ def fetch(weights: Weights, on_progress: OnProgress) -> Path:
 
 
 def _create_write_error(weights: Weights, error: OSError) -> CannotFetch:
-    """Return the error to raise for a download that was interrupted or can't be stored because of `error`."""
+    """Create the error for a download that was interrupted or can't be stored because of `error`."""
     title, variable = weights.title, _get_cache_variable(weights)
     if error.errno in _DISK_FULL_ERRORS:
         message = f"There is no room for the pretrained weights {title}: {cached_path(weights).parent} is full."
@@ -133,7 +133,7 @@ def _download_from_hub(weights: Weights, on_progress: OnProgress) -> Path:
 
 
 def _create_unreachable_error(weights: Weights, cause: BaseException) -> CannotFetch:
-    """Return the error for a server that could not be reached or did not answer. `cause` is the original exception."""
+    """Create the error for a server that could not be reached or did not answer. `cause` is the original exception."""
     from huggingface_hub import errors
 
     if isinstance(cause, errors.FileMetadataError):
@@ -143,13 +143,13 @@ def _create_unreachable_error(weights: Weights, cause: BaseException) -> CannotF
 
 
 def _create_wrong_server_error(weights: Weights) -> CannotFetch:
-    """Return the error for a response that does not come from the server of the weights, such as a login page."""
+    """Create the error for a response that does not come from the server of the weights, such as a login page."""
     message = f"Something else answers for {weights.host}, such as a proxy or a login page."
     return CannotFetch(message, f"Log in there, or set HTTPS_PROXY. {unavailable_remedy(weights)}")
 
 
 def _create_progress_bar_class(on_progress: OnProgress) -> Any:
-    """Return a class for progress bars that display nothing and call `on_progress`.
+    """Create a class of progress bars that display nothing and call `on_progress`.
 
     huggingface_hub creates one instance for each download.
     """
@@ -223,9 +223,9 @@ def _open_partial(path: Path) -> Iterator[Any]:
 def _is_damaged(path: Path, weights: Weights) -> bool:
     """Return True if the SHA-256 of a file differs from the expected one.
 
-    The expected hash is that in `weights`. If it has none, it is taken from the file name: torch's names contain its
-    beginning, and blobs in the hub's cache are named after it. If there is no hash, as for files that users put into
-    the cache, the result is False.
+    The expected hash is stated in `weights`, or else in the file name. File names of torch contain the beginning of the
+    hash, and blobs in the hub's cache have the hash as their name. Without an expected hash, as for files that users put
+    into the cache, the result is False.
     """
     blob = path.resolve().name
     return _differs_from(path, weights.sha256 or (blob if _SHA256.fullmatch(blob) else _find_hash_in_name(path)))
@@ -238,7 +238,7 @@ def _find_hash_in_name(path: Path) -> str:
 
 
 def _differs_from(path: Path, sha256: str) -> bool:
-    """Return True if the hash of a file does not begin with `sha256`. Without a hash to compare, return False."""
+    """Return True if the hash of a file does not begin with `sha256`. If `sha256` is "", return False."""
     if not sha256:
         return False
     with open_file(path) as stream:

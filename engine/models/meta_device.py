@@ -81,11 +81,11 @@ def _has_meta_tensor(attributes: Mapping[str, Any]) -> bool:
 
 
 def find_largest_single_value_size(model: nn.Module, channels: int, *, smallest: int, usual: int) -> int:
-    """Return the largest size of square images that leaves some BatchNorm only one value per channel and image.
+    """Return the largest side of square images at which a BatchNorm gets only one value per channel and image.
 
-    The result is ANY_SIZE if this is the case for all sizes, as after global pooling, and 0 if it is not the case for
-    any size from `smallest` on. The model must accept images of the `usual` size. Nothing is computed, since the images
-    are on the meta device.
+    BatchNorm can't train on a single such image. The result is ANY_SIZE if this is the case for all sizes, as after
+    global pooling, and 0 if it is the case for no size of at least `smallest`. The model must accept images of the
+    `usual` size. Nothing is computed, since the images are on the meta device.
     """
     if not any(isinstance(layer, BatchNorm) for layer in model.modules()):
         return 0

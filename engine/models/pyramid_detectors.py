@@ -77,7 +77,7 @@ def construct(kind: str, encoder: str, classes: int, channels: int, size: int) -
 
 
 def compute_region_samples(size: int) -> int:
-    """Return the number of proposals per image that an R-CNN is trained on.
+    """Compute the number of proposals per image that an R-CNN is trained on.
 
     At a `size` of 800 px, this is torchvision's default of 512. For smaller images, it shrinks in proportion to the
     area, but never below 128.
@@ -91,7 +91,7 @@ def _faster_rcnn(encoder: str, classes: int, channels: int, size: int, **transfo
 
 
 def _build_mask_rcnn(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
-    """Return a Mask R-CNN whose pyramid begins at stride 4, which masks of small objects need."""
+    """Build a Mask R-CNN whose pyramid begins at stride 4, since masks of small objects need this resolution."""
     backbone = EncoderWithFPN(encoder, channels, 4, LastLevelMaxPool())
     return MaskRCNN(
         backbone,
@@ -103,7 +103,7 @@ def _build_mask_rcnn(encoder: str, classes: int, channels: int, size: int, **tra
 
 
 def _create_region_arguments(finest_stride: int, levels: int, classes: int, size: int) -> dict[str, Any]:
-    """Return the arguments of the constructor that Faster R-CNN and Mask R-CNN have in common.
+    """Create the constructor arguments that Faster R-CNN and Mask R-CNN have in common.
 
     The pyramid has `levels` levels. The first has the stride `finest_stride`, and `size` is the side of the images.
     """
@@ -130,7 +130,7 @@ def _fcos(encoder: str, classes: int, channels: int, size: int, **transform: Any
 
 
 def _create_anchor_generator(finest_stride: int, levels: int, size: int, scales: tuple[float, ...]) -> AnchorGenerator:
-    """Return a generator of anchors whose size is proportional to that of the images.
+    """Create a generator of anchors whose size is proportional to the size of the images.
 
     An anchor's side is 4 times the stride of its pyramid level for images of 800 px, and 1.6 times for 320 px.
     """

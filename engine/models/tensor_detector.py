@@ -52,16 +52,19 @@ class TensorDetector(nn.Module):
     loss_names: tuple[str, ...]
 
     @abstractmethod
-    def losses(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Return the losses of a batch by name, each divided by the number of its images, as 0-dimensional tensors."""
+    def compute_losses(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """Compute the losses of a batch by name, each divided by the number of images, as 0-dimensional tensors."""
 
     @abstractmethod
-    def predictions(self, inputs: Tensor) -> Tensor:
+    def compute_predictions(self, inputs: Tensor) -> Tensor:
         """Return the detections in images, float32 [n, k, 6 or 6 + s * s]."""
 
     @abstractmethod
-    def detections(self, inputs: Tensor) -> Detections:
-        """Return the detections in each image. If gradients are enabled, "scores" [k] have gradients."""
+    def detect(self, inputs: Tensor) -> Detections:
+        """Return a dict of detections for each image, like torchvision's detectors.
+
+        If gradients are enabled, the scores have gradients.
+        """
 
     def loss_units(self, targets: Tensor) -> Tensor | None:
         """Return the divisors of this rank's losses, such as the number of annotated objects.
@@ -81,10 +84,10 @@ class TensorDetector(nn.Module):
         if not isinstance(inputs, Tensor):
             raise TypeError("the boxes that it processes depend on the image")
         if not self.training:
-            return self.predictions(inputs)
+            return self.compute_predictions(inputs)
         if targets is None:
             raise ValueError("A detector needs images and targets for training.")
-        losses = self.losses(inputs, targets)
+        losses = self.compute_losses(inputs, targets)
         ordered = [losses.get(name, inputs.new_zeros(())) for name in self.loss_names]
         return torch.stack([loss.float() for loss in ordered]).expand(len(inputs), -1)
 

@@ -136,7 +136,7 @@ def statistics(model: str) -> Statistics | None:
     return (tuple(config["mean"]), tuple(config["std"])) if config else None
 
 
-def tags() -> dict[str, tuple[str, ...]]:
+def list_tags() -> dict[str, tuple[str, ...]]:
     """Return the tags of the weights of each model in timm, the default first.
 
     The tag "" stands for weights without a tag.
@@ -153,17 +153,17 @@ def tags() -> dict[str, tuple[str, ...]]:
     return tags_of_model
 
 
-def weights() -> dict[str, Weights]:
+def list_weights() -> dict[str, Weights]:
     """Return the source of all pretrained weights in timm, by "NAME.TAG"."""
     import timm
 
-    names = [f"{name}.{tag}" for name, all_tags in tags().items() for tag in all_tags]
+    names = [f"{name}.{tag}" for name, all_tags in list_tags().items() for tag in all_tags]
     configs = {name: timm.get_pretrained_cfg(name.removesuffix(".")) for name in names}
     return {name: _create_weights_source(name, config) for name, config in configs.items() if config is not None}
 
 
 def _create_weights_source(name: str, config: Any) -> Weights:
-    """Return where the timm weights "NAME.TAG" can be downloaded, given timm's description of them."""
+    """Create the source of the timm weights "NAME.TAG" from `config`, timm's description of these weights."""
     crop = min(1.0, config.crop_pct)  # a few are evaluated on a crop larger than the image
     license = "" if config.license in (None, "unknown") else config.license
     if name == f"{INCLUDED_MODEL}.in1k":

@@ -32,8 +32,8 @@ class Instances(NamedTuple):
     masks: Tensor
 
 
-def instances(planes: Tensor) -> Instances:
-    """Return the objects in planes, int64 [2, h, w].
+def split_instances(planes: Tensor) -> Instances:
+    """Split planes, int64 [2, h, w], into objects.
 
     The first plane has the number of the object at each pixel, or 0 for no object, and the second plane the object's
     class. An object without a class is ignored.
@@ -123,15 +123,15 @@ _SUM_ONLY = ("loss",)
 class _TorchvisionDetector(TensorDetector):
     """Mixin that makes torchvision's detectors a `TensorDetector`."""
 
-    def losses(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    def compute_losses(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         converted = convert_instance_targets(targets) if targets.dim() == 4 else convert_box_targets(targets)
         losses: dict[str, Tensor] = self.call_library(inputs, converted)
         return {"loss": torch.stack(list(losses.values())).sum()} if self.loss_names == _SUM_ONLY else losses
 
-    def predictions(self, inputs: Tensor) -> Tensor:
-        return _join_detections(self.detections(inputs), self.max_detections, inputs)
+    def compute_predictions(self, inputs: Tensor) -> Tensor:
+        return _join_detections(self.detect(inputs), self.max_detections, inputs)
 
-    def detections(self, inputs: Tensor) -> Detections:
+    def detect(self, inputs: Tensor) -> Detections:
         detections: Detections = self.call_library(inputs)
         return detections
 

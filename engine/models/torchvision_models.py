@@ -123,7 +123,7 @@ def statistics(name: str) -> Statistics | None:
     return tuple(transforms.mean), tuple(transforms.std)
 
 
-def arguments(name: str, classes: int, size: int) -> dict[str, Any]:
+def create_arguments(name: str, classes: int, size: int) -> dict[str, Any]:
     """Return the arguments of torchvision's builder for a model with these `classes` and images of `size` px."""
     options: dict[str, Any] = {"num_classes": classes}
     if name in INCEPTION_FAMILY:

@@ -136,7 +136,7 @@ class OptimizerStep:
         return float(group["lr"]) / float(group["rate"])
 
     @property
-    def averages(self) -> bool:
+    def has_averages(self) -> bool:
         """True if moving averages of the weights are computed."""
         return self._averages is not None
 
@@ -146,7 +146,7 @@ class OptimizerStep:
         return self._has_frozen
 
     def unfreeze(self) -> None:
-        """Update the frozen parameters, too, from the next step on."""
+        """Let the following steps also update the frozen parameters."""
         self._has_frozen, self._frozen = False, []
 
     def zero_grad(self) -> None:
@@ -228,7 +228,7 @@ class OptimizerStep:
                 shard.data = current
 
     @contextmanager
-    def averaged(self) -> Iterator[None]:
+    def use_averages(self) -> Iterator[None]:
         """Context manager that replaces the parameters with their averages, if there are any.
 
         No step may run inside it.
@@ -242,7 +242,7 @@ class OptimizerStep:
             yield
         self._broadcast_updates()
 
-    def go_to(self, steps: int) -> None:
+    def set_schedule_step(self, steps: int) -> None:
         """Set the schedule to its state after `steps` steps, without updates."""
         if self._schedule is None or not steps:
             return
@@ -304,7 +304,7 @@ class OptimizerStep:
         self.optimizer.load_state_dict({"state": local_state, "param_groups": groups})
         self.updates = state.get("updates", 0)
         if state["schedule"] is not None:
-            self.go_to(state["schedule"])
+            self.set_schedule_step(state["schedule"])
         if self._scaler.is_enabled() and state["scaler"]:
             self._scaler.load_state_dict(state["scaler"])
         if self._averages is not None:
@@ -377,7 +377,7 @@ def _create_schedule(job: Job, optimizer: Optimizer, steps_per_epoch: int) -> LR
         return OneCycleLR(
             optimizer, rates, steps + 1, cycle_momentum=job.optimizer.momentum > 0 and job.optimizer.name != "adagrad"
         )
-    warmup = warmup_steps(job, steps_per_epoch)
+    warmup = count_warmup_steps(job, steps_per_epoch)
     if job.schedule.name == "none" and not warmup:
         return None
 
@@ -390,7 +390,7 @@ def _create_schedule(job: Job, optimizer: Optimizer, steps_per_epoch: int) -> LR
     return LambdaLR(optimizer, factor)
 
 
-def warmup_steps(job: Job, steps_per_epoch: int) -> int:
+def count_warmup_steps(job: Job, steps_per_epoch: int) -> int:
     """Return the number of warm-up steps at the beginning of the run."""
     return max(job.schedule.warmup_steps, round(job.schedule.warmup_epochs * steps_per_epoch))
 

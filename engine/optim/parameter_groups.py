@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from engine.contract.job import Job
-from engine.models.blocks import blocks
+from engine.models.blocks import list_blocks
 from engine.models.model_surgery import get_heads
 from engine.optim.optimizer_step import Group
 
@@ -43,7 +43,7 @@ def _count_preceding_layers(model: nn.Module) -> dict[str, int]:
     Layers are in the order of the model's definition. A layer is a block or, in models without blocks, a module with
     weights. Parameters between blocks belong to the block before them.
     """
-    layers = [f"{name}." for name, _ in blocks(model)] or [
+    layers = [f"{name}." for name, _ in list_blocks(model)] or [
         f"{name}." for name, module in model.named_modules() if any(True for _ in module.parameters(recurse=False))
     ]
     depths, depth, current = {}, 0, ""

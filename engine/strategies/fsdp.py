@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.events import Warned
-from engine.models.blocks import blocks
+from engine.models.blocks import list_blocks
 from engine.models.registry import is_external
 from engine.optim.shards import gather_shards, get_local_shard, get_slice
 from engine.strategies.base import ResolvedJob, StepResult, Strategy, StrategyError, split_batch
@@ -42,7 +42,7 @@ NO_BLOCKS = (
 class FullySharded(Distributed, SingleDevice):
     """Strategy that shards parameters, gradients and optimizer state over the ranks.
 
-    Each block in `blocks(model)` forms a group. Its parameters are gathered from all ranks before its forward pass and
+    Each block in `list_blocks(model)` forms a group. Its parameters are gathered from all ranks before its forward pass and
     again before its backward pass, and freed afterwards. Its gradients are summed over the ranks, and each rank keeps
     its shard of the sum. Parameters outside of blocks belong to the root's group, which stays complete from the forward
     to the backward pass. So do blocks that share parameters with other modules.
@@ -75,7 +75,7 @@ class FullySharded(Distributed, SingleDevice):
         Strategy.wrap(self, model, objective, shape, resolved)
         self._check_model(model)
         model.train()
-        if not blocks(model):
+        if not list_blocks(model):
             self.remarks.append(Warned(code="no_blocks", message=NO_BLOCKS))
         elif self.job.parallel.activation_checkpointing:
             checkpoint_blocks(model)

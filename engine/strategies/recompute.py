@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from engine.models.blocks import blocks
+from engine.models.blocks import list_blocks
 from engine.torch_compat import buffers_of
 
 
@@ -38,10 +38,10 @@ def with_recomputation(function: Callable[..., Any], module: nn.Module) -> Calla
 def checkpoint_blocks(model: nn.Module) -> int:
     """Turn activation checkpointing on for each block of `model`, and return the number of blocks.
 
-    The blocks are those that `blocks(model)` finds. Modules, names and state remain the same. Each block's class is
+    The blocks are those that `list_blocks(model)` finds. Modules, names and state remain the same. Each block's class is
     replaced by a subclass, which survives copying and sharding.
     """
-    found = blocks(model)
+    found = list_blocks(model)
     for _, block in found:
         block_class: Any = type(block)
         block.__class__ = _create_recomputing_class(block_class)

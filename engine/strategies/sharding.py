@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from engine.models.blocks import blocks
+from engine.models.blocks import list_blocks
 from engine.strategies.collectives import Collectives
 from engine.strategies.rank_times import HostTimer
 from engine.torch_compat import storage_of
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def separate_blocks(model: nn.Module) -> list[nn.Module]:
     """Return the blocks of `model` whose parameters are used nowhere else, so that they can be sharded separately."""
-    by_path = dict(blocks(model))
+    by_path = dict(list_blocks(model))
     users: dict[nn.Parameter, set[str]] = defaultdict(set)  # paths of the blocks with each parameter, "" outside blocks
     for path, module in model.named_modules(remove_duplicate=False):
         block_path = path

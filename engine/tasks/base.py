@@ -146,7 +146,7 @@ class Objective(ABC):
         """Select the numbers that heat maps explain, such as class scores, from the model's outputs for one image.
 
         Args:
-            outputs: Outputs of the model, [1, ...], or of its method `detections` for detectors. They have gradients.
+            outputs: Outputs of the model, [1, ...], or of its method `detect` for detectors. They have gradients.
             classes: Names of the classes.
             requested: Numbers of the classes to explain, or an empty sequence for the classes that the model predicts.
             size: Side length of the image that the model received.
@@ -163,7 +163,7 @@ def add_plugin_metrics(objective: Objective) -> Objective:
     entry, create_metric = objective.entry, objective.create_metric
     plugin_metrics = find_plugin_metrics(entry.id, entry.metrics)
     if plugin_metrics:
-        added_entries = tuple(metric.entry(name) for name, metric in plugin_metrics.items())
+        added_entries = tuple(metric.create_entry(name) for name, metric in plugin_metrics.items())
         objective.entry = msgspec.structs.replace(entry, metrics=(*entry.metrics, *added_entries))
         objective.create_metric = lambda: MetricWithPlugins(create_metric(), plugin_metrics)  # type: ignore[method-assign]
     return objective

@@ -17,11 +17,11 @@ from engine.metrics.class_counts import ClassValues
 from engine.metrics.label_curves import (
     RankedScores,
     average_precision,
-    class_curves,
+    compute_roc,
+    compute_threshold_rows,
+    create_class_curves,
     reduce_points,
-    roc,
     roc_area,
-    threshold_rows,
 )
 from engine.tasks.analysis import Analysis, EvaluatedMetrics, Intervals, MetricValues, SampleColumns
 
@@ -90,7 +90,7 @@ class LabelAnalysis(Analysis):
         is_resampled = bool((weights != 1).any())
         if is_resampled and weights.size * len(self.classes) > MAX_RESAMPLED_CELLS:
             return MetricValues(measures, per_class)
-        counts = [ranked.counts(weights) for ranked in self._ranked]
+        counts = [ranked.compute_counts(weights) for ranked in self._ranked]
         precisions, areas = tuple(map(average_precision, counts)), tuple(map(roc_area, counts))
         means = _average_measure("map", precisions) | _average_measure("auc", areas)
         return MetricValues(means | measures, {"AP": precisions, "AUC": areas, **per_class})
@@ -111,7 +111,7 @@ class LabelAnalysis(Analysis):
             loss_before=fitted.loss[0] if fitted else None,
             loss_after=fitted.loss[1] if fitted else None,
         )
-        rows = threshold_rows(predictions.confidence, predictions.correct > 0, predictions.positives)
+        rows = compute_threshold_rows(predictions.confidence, predictions.correct > 0, predictions.positives)
         return {"calibration": report, "thresholds": rows}
 
     def compute_curves(self, measured: EvaluatedMetrics, intervals: Intervals) -> tuple[ClassCurves, ...]:
@@ -160,13 +160,13 @@ def _create_class_curves(
     `precision` is its average precision, or None if the class has no samples; the curves are then empty. `area` is the
     area under the ROC curve, or None if it is undefined.
     """
-    counts = ranked.counts()
+    counts = ranked.compute_counts()
     if precision is None:
         return ClassCurves(class_index=number, positives=0)
-    precision_recall = class_curves(number, counts, round(float(counts.true_positives[-1])), precision)
+    precision_recall = create_class_curves(number, counts, round(float(counts.true_positives[-1])), precision)
     if area is None:
         return precision_recall
-    curve = reduce_points(roc(counts))
+    curve = reduce_points(compute_roc(counts))
     return structs.replace(
         precision_recall,
         false_positive_rate=tuple(curve.x.tolist()),

@@ -188,7 +188,7 @@ class Trainer:
         self.metric.reset()
         for callback in self.callbacks:
             callback.on_validation_start()
-        with self.optimizer_step.averaged(), preserve_rng(self.strategy.gpus):
+        with self.optimizer_step.use_averages(), preserve_rng(self.strategy.gpus):
             is_complete = self.strategy.evaluate(self.val.epoch(epoch), self.metric, self._is_stopped)
             self.agreement.discard_pending()
             if not is_complete:
@@ -200,7 +200,7 @@ class Trainer:
                 raise NotFinite(self.step, "The validation loss", self.checkpointer.has_checkpoint)
             for callback in self.callbacks:
                 callback.on_validation_end(epoch, self.step, self.metric, values)
-            is_better = self.optimizer_step.averages and self.checkpointer.is_better(values)
+            is_better = self.optimizer_step.has_averages and self.checkpointer.is_better(values)
             return values, self.strategy.state_dict() if is_better else None
 
     def _save_checkpoint(self, epoch: int, done: int) -> None:
@@ -223,7 +223,7 @@ class Trainer:
         if count <= 0:
             return done
         first, self.step = self.step + 1, self.step + count
-        self.optimizer_step.go_to(self.step)
+        self.optimizer_step.set_schedule_step(self.step)
         self.reporter.set_step(self.step)
         steps = f"steps {first:,} to {self.step:,}" if count > 1 else f"step {first:,}"
         self._emit(Warned(code="steps_passed_over", message=f"Skipping {steps}: non-finite loss"))

@@ -34,7 +34,7 @@ from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.loading.base_loader import Batch
 from engine.data.randomness import RandomStreams
 from engine.models.tensor_detector import MASK_SIDE
-from engine.models.torchvision_detectors import instances
+from engine.models.torchvision_detectors import split_instances
 from engine.strategies import STRATEGIES
 from engine.supervisor.environment import usable_cores
 from engine.tasks.base import DatasetInfo, Task
@@ -116,7 +116,7 @@ def predict_boxes_on_a_grid(batch: Batch, splits: Splits) -> Tensor:
 def predict_objects_on_a_grid(batch: Batch, splits: Splits) -> Tensor:
     """Predict boxes as `predict_boxes_on_a_grid` does, with masks that fill them."""
     side = batch.inputs.shape[-1]
-    known = [instances(target) for target in batch.targets]
+    known = [split_instances(target) for target in batch.targets]
     boxes, classes = torch.cat([each.boxes for each in known]), torch.cat([each.classes for each in known])
     found = _make_grid(boxes, classes, side, len(batch.inputs))
     return functional.pad(found, (0, MASK_SIDE * MASK_SIDE), value=1.0)

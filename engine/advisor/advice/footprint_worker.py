@@ -22,7 +22,7 @@ from engine.contract.devices import CPU
 from engine.contract.job import Job
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.data.loading.base_loader import PREFETCH
-from engine.models.blocks import blocks
+from engine.models.blocks import list_blocks
 from engine.strategies.base import autocast, resolve_precision
 from engine.strategies.recompute import checkpoint_blocks
 from engine.tasks.registry import TASKS
@@ -67,7 +67,7 @@ def footprint_of(job: Job, base_bytes: int, limits: tuple[int, ...]) -> Footprin
     parameters = list(model.parameters())
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     # Read before checkpoint_blocks wraps the blocks.
-    block_bytes = max((_bytes(block.parameters()) for _, block in blocks(model)), default=_bytes(parameters))
+    block_bytes = max((_bytes(block.parameters()) for _, block in list_blocks(model)), default=_bytes(parameters))
     return Footprint(
         parameter_bytes=_bytes(parameters),
         trained_bytes=_bytes(trained),

@@ -41,15 +41,15 @@ def compose_model_card(
     """
     planned = model.run.read_plan()
     sections = [
-        f"---\n{_metadata(model, files, library)}\n---\n\n# {_title(model)}\n\n{_summary(model)}",
+        f"---\n{_compose_metadata(model, files, library)}\n---\n\n# {_title(model)}\n\n{_compose_summary(model)}",
         *(f"![Training curves]({each.name})" for each in files if each.name == CURVES),
         f"## Intended use\n\n{_PLACEHOLDER}",
-        f"## Data\n\n{_data_section(model, planned)}",
-        f"## Measures\n\n{_metric_table(model, compared)}",
-        f"## How to use it\n\n{_usage_section(files, library)}",
-        f"## Files\n\n{_file_table(files)}" + (f"\n\n{_comparison_section(compared)}" if compared else ""),
-        f"## Training\n\n{_settings_table(model)}",
-        f"## License\n\n{_license_section(model)}",
+        f"## Data\n\n{_compose_data_section(model, planned)}",
+        f"## Measures\n\n{_compose_metric_table(model, compared)}",
+        f"## How to use it\n\n{_compose_usage_section(files, library)}",
+        f"## Files\n\n{_file_table(files)}" + (f"\n\n{_compose_comparison_section(compared)}" if compared else ""),
+        f"## Training\n\n{_compose_settings_table(model)}",
+        f"## License\n\n{_compose_license_section(model)}",
     ]
     if commands:
         text = "\n".join(f"# {each.purpose}\n{each.command}" for each in commands)
@@ -57,7 +57,7 @@ def compose_model_card(
     return "\n\n".join(sections) + "\n"
 
 
-def _metadata(model: TrainedModel, files: Sequence[WrittenFile], library: Library | None) -> str:
+def _compose_metadata(model: TrainedModel, files: Sequence[WrittenFile], library: Library | None) -> str:
     """Return the YAML header of the model card. `library` is the library that can load the model, if any."""
     from huggingface_hub import ModelCardData
 
@@ -81,26 +81,26 @@ def dataset_name(model: TrainedModel) -> str:
 
 
 def _title(model: TrainedModel) -> str:
-    return f"{_model_title(model)}: {model.task.entry.title.lower()}"
+    return f"{_get_model_title(model)}: {model.task.entry.title.lower()}"
 
 
-def _model_title(model: TrainedModel) -> str:
+def _get_model_title(model: TrainedModel) -> str:
     """Return the catalogue's title of the model, or its name if it is not in the catalogue."""
     entry = load_catalogue().model(model.job.model.name)
     return entry.title if entry is not None else PurePath(model.job.model.name.removeprefix(TIMM)).name
 
 
-def _summary(model: TrainedModel) -> str:
+def _compose_summary(model: TrainedModel) -> str:
     """Return the introductory sentence about the model for its model card."""
     parameters = sum(each.numel() for each in model.module.parameters())
     shape = f" for images of {model.size} x {model.size} px" if model.size and model.preprocessing.framing else ""
     return (
-        f"{_model_title(model)} with {parameters:,} parameters{shape}, trained with Footplate {footplate_version()} on "
+        f"{_get_model_title(model)} with {parameters:,} parameters{shape}, trained with Footplate {footplate_version()} on "
         f"{dataset_name(model) or 'custom data'}."
     )
 
 
-def _data_section(model: TrainedModel, planned: Planned | None) -> str:
+def _compose_data_section(model: TrainedModel, planned: Planned | None) -> str:
     """Return the model card's section about the training data: numbers of samples and channels, and class names.
 
     `planned` is None if the plan of the run can't be read.
@@ -116,7 +116,7 @@ def _data_section(model: TrainedModel, planned: Planned | None) -> str:
     return "\n\n".join(lines) or _PLACEHOLDER
 
 
-def _metric_table(model: TrainedModel, compared: Sequence[ComparedFile]) -> str:
+def _compose_metric_table(model: TrainedModel, compared: Sequence[ComparedFile]) -> str:
     """Return a Markdown table of the metrics from the last validation, the compared files and saved evaluations."""
     last_validation = None
     for event in model.run.events():
@@ -158,7 +158,7 @@ def _format_value(measure: Measure, values: dict[str, float]) -> str:
     return metric_value(value, percent=measure.percent, decimals=2)
 
 
-def _usage_section(files: Sequence[WrittenFile], library: Library | None) -> str:
+def _compose_usage_section(files: Sequence[WrittenFile], library: Library | None) -> str:
     """Return the model card's instructions for using the files and the library that can load the weights, if any."""
     names = {each.name: each for each in files}
     paragraphs = []
@@ -177,7 +177,7 @@ def _file_table(files: Sequence[WrittenFile]) -> str:
     return "\n".join(["| file | contents | size |", "|---|---|---|", *rows])
 
 
-def _comparison_section(compared: Sequence[ComparedFile]) -> str:
+def _compose_comparison_section(compared: Sequence[ComparedFile]) -> str:
     """Return a paragraph for each file that was compared with the model: the difference and the speed."""
     paragraphs = []
     for each in compared:
@@ -194,7 +194,7 @@ def _comparison_section(compared: Sequence[ComparedFile]) -> str:
     return "\n\n".join(paragraphs)
 
 
-def _settings_table(model: TrainedModel) -> str:
+def _compose_settings_table(model: TrainedModel) -> str:
     """Return a Markdown table of the training settings that differ from the defaults, and of the most important ones."""
     rows = []
     for name, field in FIELDS.items():
@@ -205,7 +205,7 @@ def _settings_table(model: TrainedModel) -> str:
     return "\n".join(["| setting | value |", "|---|---|", *rows])
 
 
-def _license_section(model: TrainedModel) -> str:
+def _compose_license_section(model: TrainedModel) -> str:
     """Return the model card's section with the license of the pretrained weights, and a placeholder for the model's."""
     is_pretrained = model.job.model.pretrained and not model.job.model.weights_file
     weights = weights_of(model.job, load_catalogue()) if is_pretrained else None
@@ -308,14 +308,14 @@ def _format_trtexec_command(source: str, engine: str, shapes: str) -> str:
 
 def _format_shape_flags(model: TrainedModel, export: Exportable) -> str:
     """Return trtexec's flags for the smallest, usual and largest shape of the input."""
-    sample = _sample_shape(model, export)
+    sample = _get_sample_shape(model, export)
     flags = []
     for flag, batch_size in zip(("--minShapes", "--optShapes", "--maxShapes"), ENGINE_BATCH_SIZES, strict=True):
         flags.append(f"{flag}={export.input_name}:{'x'.join(map(str, (batch_size, *sample)))}")
     return " ".join(flags)
 
 
-def _sample_shape(model: TrainedModel, export: Exportable) -> tuple[int, ...]:
+def _get_sample_shape(model: TrainedModel, export: Exportable) -> tuple[int, ...]:
     """Return the shape of one sample of the exported model's input."""
     if export.input_name == "images":
         return model.size, model.size, model.channels

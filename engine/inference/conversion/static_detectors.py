@@ -243,7 +243,7 @@ class _AnchorDetector(_StaticDetector):
         """Return the detections in images [n, channels, height, width]: the best of the candidates of all levels."""
         plain = self.plain
         outputs = plain.head(self._extract_features(self._pad_to_stride(inputs)))
-        scores = self._scores(outputs)
+        scores = self._compute_scores(outputs)
         classes = scores.shape[2]
         level_boxes = []
         first_anchor = 0
@@ -259,7 +259,7 @@ class _AnchorDetector(_StaticDetector):
                     1, anchor_indices[..., None].expand(-1, -1, 4)
                 ),
                 self.anchors[first_anchor : first_anchor + count][anchor_indices],
-                self._coder(),
+                self._get_coder(),
             )
             top_scores = torch.where(top_scores > plain.score_thresh, top_scores, NO_SCORE)
             level_boxes.append(_Candidates(boxes, top_scores, indices % classes))
@@ -267,28 +267,28 @@ class _AnchorDetector(_StaticDetector):
         candidates = self._select_best(_concatenate_levels(level_boxes), plain.nms_thresh, plain.detections_per_img)
         return self._concatenate(_drop_background(candidates))
 
-    def _scores(self, outputs: dict[str, Tensor]) -> Tensor:
+    def _compute_scores(self, outputs: dict[str, Tensor]) -> Tensor:
         """Return the score of each class at each anchor, [n, anchors, classes], given the outputs of the head."""
         raise NotImplementedError
 
-    def _coder(self) -> Any:
+    def _get_coder(self) -> Any:
         """Return the torchvision function that converts deltas and anchors to boxes for this detector."""
         raise NotImplementedError
 
 
 class _RetinaNet(_AnchorDetector):
-    def _scores(self, outputs: dict[str, Tensor]) -> Tensor:
+    def _compute_scores(self, outputs: dict[str, Tensor]) -> Tensor:
         return outputs["cls_logits"].sigmoid()
 
-    def _coder(self) -> Any:
+    def _get_coder(self) -> Any:
         return self.plain.box_coder.decode_single
 
 
 class _Fcos(_AnchorDetector):
-    def _scores(self, outputs: dict[str, Tensor]) -> Tensor:
+    def _compute_scores(self, outputs: dict[str, Tensor]) -> Tensor:
         return (outputs["cls_logits"].sigmoid() * outputs["bbox_ctrness"].sigmoid()).sqrt()
 
-    def _coder(self) -> Any:
+    def _get_coder(self) -> Any:
         return self.plain.box_coder.decode
 
 

@@ -207,7 +207,7 @@ def _find_torchvision_arguments(model: TrainedModel) -> dict[str, Any] | None:
     if model.channels != 3:
         return None
     if job.model.name in torchvision_models.names():
-        arguments = torchvision_models.arguments(job.model.name, classes, model.size)
+        arguments = torchvision_models.create_arguments(job.model.name, classes, model.size)
         arguments |= {"init_weights": False} if job.model.name in torchvision_models.INCEPTION_FAMILY else {}
         return {"weights": None, **arguments}
     no_weights = {"weights": None, "weights_backbone": None}

@@ -75,7 +75,7 @@ class Explainer:
     def _forward(self, inputs: Tensor) -> Any:
         """Run the model and return its outputs, or for a detector its detections, which have gradients."""
         module: Any = self._model.module
-        return module.detections(inputs) if self._is_detector else module(inputs)
+        return module.detect(inputs) if self._is_detector else module(inputs)
 
     def _find_targets(self, outputs: Any, classes: Sequence[int]) -> list[Target]:
         """Return the numbers, such as class scores, that the heat maps explain, taken from the model's outputs."""

@@ -66,9 +66,9 @@ KINDS = {
 def construct(kind: str, config: dict[str, Any], classes: int, channels: int) -> nn.Module:
     """Build a model from transformers with random weights.
 
-    `kind` is a key in `KINDS`, and `config` has the arguments of its configuration. The name `len` is replaced in the
-    module of transformers that defines the model. The classes of the model, its loss and its matcher are replaced by
-    subclasses with Footplate's mixins.
+    `kind` is a key in `KINDS`, and `config` has the arguments of its configuration. The classes of the model, its loss
+    and its matcher are replaced by subclasses with Footplate's mixins. In the module of transformers that defines the
+    model, `len` is replaced by a function that can be exported.
     """
     facts = KINDS[kind]
     plain_class = getattr(transformers, facts.library)
@@ -102,7 +102,7 @@ def construct(kind: str, config: dict[str, Any], classes: int, channels: int) ->
 
 
 def _replace_len(plain_class: type) -> None:
-    """Replace `len` in the module that defines a class, for all of its code.
+    """Replace `len` by `_get_length` in all code of the module that defines `plain_class`.
 
     `len` of a tensor is a constant in exported files, so that they would only accept batches of one size.
     """
@@ -116,7 +116,7 @@ def _compute_losses_by_image(criterion: Any) -> None:
 
 
 def _get_length(values: Any) -> Any:
-    """Return the length of `values`. For a tensor, torch.export can then follow how it depends on the input."""
+    """Return the length of `values`. In contrast to `len`, torch.export does not make it a constant for a tensor."""
     return values.shape[0] if isinstance(values, Tensor) else len(values)
 
 

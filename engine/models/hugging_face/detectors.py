@@ -32,13 +32,13 @@ The other detectors apply their coefficients themselves.
 class HubDetector(HubModel):
     """Mixin for detectors from the transformers library. Their losses are sums over the objects in the batch."""
 
-    def losses(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    def compute_losses(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Return the losses of a batch by name, each divided by the number of its images.
 
-        The losses are sums over the objects in these images. transformers divides its losses by the number of objects
-        or, with groups of queries, of their copies. This division is undone.
+        The losses are sums over the objects in these images. transformers divides these sums by the number of objects
+        times the number of query groups. This division is undone.
         """
-        labels = self.labels(inputs, self.objects(targets))
+        labels = self.convert_to_labels(inputs, self.convert_to_objects(targets))
         sums = sum_by_kind(self.call_library(inputs, labels=labels).loss_dict, self.loss_names)
         copies = getattr(self.config, "group_detr", 1)  # groups of queries, each compared with all objects
         per_image = max(sum(len(image_labels["boxes"]) for image_labels in labels) * copies, 1) / copies / len(inputs)
@@ -48,8 +48,8 @@ class HubDetector(HubModel):
     def loss_units(self, targets: Tensor) -> Tensor:
         return count_objects(targets)
 
-    def labels(self, inputs: Tensor, objects: Detections) -> list[dict[str, Any]]:
-        """Return the annotated objects in each image in the form that transformers expects."""
+    def convert_to_labels(self, inputs: Tensor, objects: Detections) -> list[dict[str, Any]]:
+        """Convert the annotated objects of each image to the labels that transformers expects."""
         height, width = inputs.shape[-2:]
         scale = inputs.new_tensor([width, height, width, height])
         return [
@@ -57,11 +57,11 @@ class HubDetector(HubModel):
             for each in objects
         ]
 
-    def objects(self, targets: Tensor) -> Detections:
-        """Return the annotated objects in each image in the form that torchvision's detectors expect."""
+    def convert_to_objects(self, targets: Tensor) -> Detections:
+        """Convert a batch of targets to the annotated objects of each image, like targets of torchvision's detectors."""
         return convert_box_targets(targets)
 
-    def predictions(self, inputs: Tensor) -> Tensor:
+    def compute_predictions(self, inputs: Tensor) -> Tensor:
         """Return the detections with the highest scores in each image, like the post-processing in transformers.
 
         A detection is one query with one class.
@@ -76,13 +76,14 @@ class HubDetector(HubModel):
         return torch.cat([*columns, *self.compute_mask_columns(outputs, queries, boxes, inputs)], 2)
 
     def compute_mask_columns(self, outputs: Any, queries: Tensor, boxes: Tensor, inputs: Tensor) -> list[Tensor]:
-        """Return additional columns for detections with masks, or [] for detectors without masks.
+        """Return the columns of mask values that follow the class in each detection, or [] without masks.
 
-        `queries` [n, k] are the queries of the detections, and `boxes` [n, k, 4] their boxes.
+        The columns are one tensor [n, k, s * s]. `outputs` are those of the library's model for the images `inputs`,
+        `queries` [n, k] are the queries of the detections, and `boxes` [n, k, 4] their boxes in pixels.
         """
         return []
 
-    def detections(self, inputs: Tensor) -> Detections:
+    def detect(self, inputs: Tensor) -> Detections:
         """Return the best class of each query with its box. Class 0 is the background."""
         detections = []
         for boxes, scores in zip(*self._compute_boxes_and_scores(self.call_library(inputs), inputs), strict=True):
@@ -100,8 +101,8 @@ class HubDetector(HubModel):
     def adapt_to_size(self, title: str, size: int) -> None:
         """Adapt the model to images of `size` px. Raises TaskError if it can't accept them.
 
-        transformers selects the queries among the positions of the feature maps. Small images have fewer positions, so
-        the number of queries is reduced to that of the positions.
+        transformers selects the queries among the positions of the feature maps. If there are fewer positions than
+        queries, the number of queries is reduced.
         """
         validate_image_size(title, size, *self.accepted_sizes)
         self.max_detections = self.config.num_queries = min(self.config.num_queries, self._count_positions(size))
@@ -134,11 +135,11 @@ class HubDetector(HubModel):
 class HubMasker(HubDetector):
     """Mixin for the instance segmentation models of RF-DETR."""
 
-    def objects(self, targets: Tensor) -> Detections:
+    def convert_to_objects(self, targets: Tensor) -> Detections:
         return convert_instance_targets(targets)
 
-    def labels(self, inputs: Tensor, objects: Detections) -> list[dict[str, Any]]:
-        images = zip(super().labels(inputs, objects), objects, derive_image_seeds(inputs), strict=True)
+    def convert_to_labels(self, inputs: Tensor, objects: Detections) -> list[dict[str, Any]]:
+        images = zip(super().convert_to_labels(inputs, objects), objects, derive_image_seeds(inputs), strict=True)
         return [label | {"masks": found["masks"].float(), "seed": seed} for label, found, seed in images]
 
     def compute_mask_columns(self, outputs: Any, queries: Tensor, boxes: Tensor, inputs: Tensor) -> list[Tensor]:
@@ -188,8 +189,8 @@ class _LossByImage(loss_rf_detr.RfDetrImageLoss):
 def _is_alone() -> bool:
     """Return False, in place of a function in transformers that checks if torch.distributed is initialized.
 
-    If it were, transformers would sum the number of objects over all ranks, and wait for ranks whose part of the batch
-    is empty. The strategies compute this sum instead.
+    If the result were True, transformers would sum the number of objects over all ranks, and wait for ranks whose part
+    of the batch is empty. The strategies compute this sum instead.
     """
     return False
 

@@ -105,7 +105,7 @@ def sum_by_kind(losses: dict[str, Tensor], kinds: tuple[str, ...]) -> dict[str, 
 
 
 def derive_image_seeds(inputs: Tensor) -> list[int]:
-    """Return a seed for each image in `inputs`, which depends only on its pixels."""
+    """Derive a seed for each image in `inputs` from its pixels."""
     bits = inputs.detach().float().contiguous().view(torch.int32)
     seeds: list[int] = bits.flatten(1).sum(1).tolist()
     return seeds

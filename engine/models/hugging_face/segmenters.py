@@ -39,8 +39,8 @@ class HubSegmenter(HubModel):
         """
         return self._probabilities if torch.compiler.is_exporting() else self._buffers["attn_mask_probs"]
 
-    def classes_and_masks(self, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Return the classes [k] and the masks, float [k, h, w], of each image."""
+    def split_by_class(self, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Split the targets of each image into k masks. Returns their classes [k] and the masks, float [k, h, w]."""
         raise NotImplementedError
 
     def count_masks(self, targets: Tensor) -> Tensor:
@@ -48,19 +48,23 @@ class HubSegmenter(HubModel):
         raise NotImplementedError
 
     def loss_units(self, targets: Tensor) -> Tensor:
-        """Return the divisors of the losses, [3]: summed query weights for classes, the number of masks for masks."""
+        """Return the divisors of the losses, [3].
+
+        The loss for classes is divided by the sum of the query weights, and both losses for masks by the number of
+        masks.
+        """
         counts = self.count_masks(targets).float()
         queries, weight = self.config.num_queries, self.config.no_object_weight
         matched_queries = counts.clamp(max=queries)
         query_weights = (matched_queries + weight * (queries - matched_queries)).sum()
         return torch.stack([query_weights, counts.sum(), counts.sum()])
 
-    def losses(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    def compute_losses(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Return the losses of a batch by name, each divided by the number of its images.
 
         The losses are sums over queries or masks. transformers returns means, which are multiplied by `loss_units`.
         """
-        labels = self.classes_and_masks(targets)
+        labels = self.split_by_class(targets)
         criterion: Any = self.criterion
         criterion.seeds = criterion.matcher.seeds = derive_image_seeds(inputs)
         self._layers = []  # `get_loss` appends the losses of each layer of the decoder
@@ -118,13 +122,13 @@ def save_probabilities(model: Any, _: object = None) -> None:
 class InstanceSegmenter(HubSegmenter):
     """Mixin for instance segmentation models whose queries each predict one object."""
 
-    def classes_and_masks(self, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
+    def split_by_class(self, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
         return [(each["labels"] - 1, each["masks"].float()) for each in convert_instance_targets(targets)]
 
     def count_masks(self, targets: Tensor) -> Tensor:
         return has_instance(targets).sum(1)
 
-    def predictions(self, inputs: Tensor) -> Tensor:
+    def compute_predictions(self, inputs: Tensor) -> Tensor:
         """Return the detections with the highest scores in each image. A detection is one query with one class.
 
         Its box surrounds its mask. As in the post-processing of transformers, its score is the probability of the class
@@ -164,7 +168,7 @@ class InstanceSegmenter(HubSegmenter):
         mask_values = crop_masks(masks, boxes, (inputs.shape[-2], inputs.shape[-1]), FINE_MASK_SIDE)
         return torch.cat([*columns, mask_values], 1).unflatten(0, class_scores.shape)
 
-    def detections(self, inputs: Tensor) -> Detections:
+    def detect(self, inputs: Tensor) -> Detections:
         """Return the best class of each query with the box around its mask. Class 0 is the background."""
         outputs = self.call_library(inputs)
         detections = []
@@ -178,8 +182,8 @@ class InstanceSegmenter(HubSegmenter):
 class PixelSegmenter(HubSegmenter):
     """Mixin for semantic segmentation. All pixels of a class in an image form one mask."""
 
-    def classes_and_masks(self, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Return the classes that occur in each image, and one mask per class."""
+    def split_by_class(self, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Split the targets of each image into one mask per class that occurs. Returns the classes and the masks."""
         return [
             (classes, (plane == classes[:, None, None]).float())
             for plane, classes in zip(targets, find_true_positions(_has_class(targets)), strict=True)
@@ -188,7 +192,7 @@ class PixelSegmenter(HubSegmenter):
     def count_masks(self, targets: Tensor) -> Tensor:
         return _has_class(targets).sum(1)
 
-    def predictions(self, inputs: Tensor) -> Tensor:
+    def compute_predictions(self, inputs: Tensor) -> Tensor:
         """Return the logarithm of the score of each class at each pixel, [n, classes, h, w], in fp32.
 
         The scores are those that the post-processing of transformers computes.

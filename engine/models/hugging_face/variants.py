@@ -176,7 +176,10 @@ def _configure_small_deimv2(
 
 
 def _configure_resnet(layer: str, widths: tuple[int, ...], depths: tuple[int, ...]) -> dict[str, Any]:
-    """Return the configuration of a ResNet-vd whose blocks are of type `layer`."""
+    """Return the configuration of a ResNet-vd whose blocks are of type `layer`.
+
+    `widths` and `depths` are the number of channels and of blocks in each stage.
+    """
     fields = {"layer_type": layer, "hidden_sizes": list(widths), "depths": list(depths)}
     return {"model_type": "rt_detr_resnet", "out_indices": [2, 3, 4], **fields}
 

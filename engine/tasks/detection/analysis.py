@@ -27,7 +27,7 @@ from engine.metrics.average_precision import (
 )
 from engine.metrics.base import Metric
 from engine.metrics.detection_errors import COLUMNS, ImageErrors, compute_error_costs, find_errors
-from engine.metrics.label_curves import Counts, class_curves, threshold_rows
+from engine.metrics.label_curves import Counts, compute_threshold_rows, create_class_curves
 from engine.tasks.analysis import TASK_METRIC, Analysis, EvaluatedMetrics, Intervals, SampleColumns
 from engine.tasks.detection.objects import SCORE_THRESHOLD, Detections, read_detections, read_objects
 
@@ -195,7 +195,9 @@ class ObjectAnalysis(Analysis):
         counted_rows = rows[rows[:, 2] != LEFT_OUT]
         errors = compute_error_costs(rows[:, :COLUMNS], objects, missed)
         return {
-            "thresholds": threshold_rows(counted_rows[:, 1], counted_rows[:, 2] == CORRECT, float(objects.sum())),
+            "thresholds": compute_threshold_rows(
+                counted_rows[:, 1], counted_rows[:, 2] == CORRECT, float(objects.sum())
+            ),
             "box_errors": tuple(
                 BoxErrors(kind=kind, count=count, ap_loss=loss) for kind, (count, loss) in errors.items()
             ),
@@ -225,5 +227,5 @@ class ObjectAnalysis(Analysis):
                 all_curves.append(ClassCurves(class_index=number, positives=int(counts[number])))
                 continue
             at_thresholds = Counts(ranked[:, 1], true_positives, np.arange(1, len(ranked) + 1) - true_positives)
-            all_curves.append(class_curves(number, at_thresholds, int(counts[number]), precision))
+            all_curves.append(create_class_curves(number, at_thresholds, int(counts[number]), precision))
         return tuple(all_curves)

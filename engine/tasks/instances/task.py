@@ -18,7 +18,7 @@ from engine.data.drawing import draw_boxes, overlay_mask
 from engine.metrics.average_precision import Bools, Floats, Ints, compute_box_overlaps, compute_mask_overlaps
 from engine.metrics.base import Metric
 from engine.models import detection_models
-from engine.models.torchvision_detectors import instances
+from engine.models.torchvision_detectors import split_instances
 from engine.tasks.base import DatasetInfo, Objective, Visualization
 from engine.tasks.detection.analysis import Comparison, ObjectAnalysis, ObjectMetric
 from engine.tasks.detection.objects import SCORE_THRESHOLD, Detections, read_detections
@@ -62,7 +62,7 @@ def read_instances(target: Tensor, classes: int) -> AnnotatedInstances:
 
     `classes` is the number of classes. An ignored object may have any class, so it is repeated for each class.
     """
-    annotated = instances(target)
+    annotated = split_instances(target)
     is_ignored = annotated.ignored.numpy()
     counted_indices, ignored_indices = np.flatnonzero(~is_ignored), np.flatnonzero(is_ignored)
     all_classes = np.arange(classes)
@@ -135,7 +135,7 @@ class InstanceObjective(DetectionObjective):
         return planes
 
     def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
-        objects = instances(target)
+        objects = split_instances(target)
         boxes, classes, masks = (values[~objects.ignored] for values in (objects.boxes, objects.classes, objects.masks))
         return self._visualize(image, masks.numpy(), boxes.double().numpy(), classes.numpy())
 

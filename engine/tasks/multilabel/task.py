@@ -80,7 +80,7 @@ class MultiLabelMetric(Metric):
         """Return the average precision of each label, or None for a label that no sample has."""
         scores, true = np.split(self.rows.cpu().numpy(), 2, axis=1)
         return tuple(
-            average_precision(RankedScores(scores[:, number], true[:, number] > 0).counts())
+            average_precision(RankedScores(scores[:, number], true[:, number] > 0).compute_counts())
             for number in range(self._classes)
         )
 

@@ -180,7 +180,7 @@ class Checkpointer:
         started = time.perf_counter()
         strategy = self._strategy
         is_better = measures is not None and self.is_better(measures)
-        is_trained_model_best = is_better and not self._optimizer_step.averages
+        is_trained_model_best = is_better and not self._optimizer_step.has_averages
         best_model = strategy.state_dict() if is_trained_model_best else averaged
         if is_better:
             assert measures is not None

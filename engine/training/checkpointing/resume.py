@@ -181,7 +181,7 @@ class Checkpoint:
             strategy.load_state_dict(self._content.pop("model"))
             # The position in the schedule depends on this job, which may have other epochs or batches.
             optimizer_step.load_state_dict(self._content.pop("optimizer") | {"schedule": None})
-            optimizer_step.go_to(progress.step)
+            optimizer_step.set_schedule_step(progress.step)
         job, before = self._job, self.job
         is_alike = all(before[name] == job.value(name) for name in ("strategy", "seed"))
         if is_alike and len(before["devices"]) == len(job.parallel.devices):

@@ -11,13 +11,13 @@ from engine.metrics.label_curves import (
     MAX_POINTS,
     RankedScores,
     average_precision,
-    best_f1,
-    class_curves,
-    precision_recall,
+    compute_precision_recall,
+    compute_roc,
+    compute_threshold_rows,
+    create_class_curves,
+    find_best_f1,
     reduce_points,
-    roc,
     roc_area,
-    threshold_rows,
 )
 
 
@@ -36,25 +36,27 @@ def test_curves_match_scikit_learn(seed: int) -> None:
     weights = np.random.default_rng(seed).integers(0, 4, len(scores))
     ranked = RankedScores(scores, true)
     for given in (None, weights):
-        counts = ranked.counts(given)
+        counts = ranked.compute_counts(given)
         assert average_precision(counts) == pytest.approx(
             average_precision_score(true, scores, sample_weight=given), abs=1e-9
         )
         assert roc_area(counts) == pytest.approx(roc_auc_score(true, scores, sample_weight=given), abs=1e-9)
     precision, recall, thresholds = precision_recall_curve(true, scores)
-    curve = precision_recall(ranked.counts())
+    curve = compute_precision_recall(ranked.compute_counts())
     assert curve.x == pytest.approx(recall[:-1][::-1])
     assert curve.y == pytest.approx(precision[:-1][::-1])
     assert curve.thresholds == pytest.approx(thresholds[::-1])
     false_rate, true_rate, _ = roc_curve(true, scores, drop_intermediate=False)
-    assert np.column_stack(roc(ranked.counts())[:2]) == pytest.approx(np.column_stack([false_rate, true_rate]))
+    assert np.column_stack(compute_roc(ranked.compute_counts())[:2]) == pytest.approx(
+        np.column_stack([false_rate, true_rate])
+    )
     f1 = 2 * curve.x * curve.y / (curve.x + curve.y).clip(1e-12)
-    assert best_f1(curve) == (curve.thresholds[f1.argmax()], f1.max())
+    assert find_best_f1(curve) == (curve.thresholds[f1.argmax()], f1.max())
 
 
 def test_class_without_positives_has_no_area() -> None:
     scores = np.array([0.1, 0.4], np.float32)
-    none, every = (RankedScores(scores, np.full(2, value)).counts() for value in (False, True))
+    none, every = (RankedScores(scores, np.full(2, value)).compute_counts() for value in (False, True))
     assert (average_precision(none), roc_area(none)) == (None, None)
     assert (average_precision(every), roc_area(every)) == (1.0, None)
 
@@ -62,7 +64,7 @@ def test_class_without_positives_has_no_area() -> None:
 def test_thinned_curve_keeps_its_shape() -> None:
     random = np.random.default_rng(0)
     scores = random.random(20_000)
-    curve = roc(RankedScores(scores, random.random(20_000) < scores).counts())
+    curve = compute_roc(RankedScores(scores, random.random(20_000) < scores).compute_counts())
     fewer = reduce_points(curve)
     assert len(fewer.x) <= MAX_POINTS
     assert (fewer.x[-1], fewer.y[-1], fewer.x[0]) == (1, 1, 0)
@@ -71,10 +73,10 @@ def test_thinned_curve_keeps_its_shape() -> None:
 
 def test_curves_and_thresholds_count_targets_without_scores() -> None:
     scores, true = np.array([0.9, 0.6, 0.3]), np.array([True, False, True])
-    rows = {row.threshold: row for row in threshold_rows(scores, true, positives=4.0)}
+    rows = {row.threshold: row for row in compute_threshold_rows(scores, true, positives=4.0)}
     assert rows[0.5] == ThresholdRow(threshold=0.5, share=2 / 3, precision=0.5, recall=0.25, f1=1 / 3)
     assert rows[0.95] == ThresholdRow(threshold=0.95, share=0.0, precision=None, recall=0.0, f1=0.0)
-    curves = class_curves(1, RankedScores(scores, true).counts(), 4, None)
+    curves = create_class_curves(1, RankedScores(scores, true).compute_counts(), 4, None)
     assert (curves.class_index, curves.positives, curves.recall) == (1, 4, (0.25, 0.25, 0.5))
     assert (curves.precision, curves.thresholds) == (pytest.approx((1, 0.5, 2 / 3)), (0.9, 0.6, 0.3))
     assert (curves.best_threshold, curves.best_f1) == (0.3, pytest.approx(4 / 7))

@@ -64,7 +64,7 @@ def test_added_metrics_reset() -> None:
 
 def test_added_metrics_without_samples_are_missing() -> None:
     assert make_metric().compute() == {}
-    assert CONFIDENCE.entry("confidence").title == "Confidence"
+    assert CONFIDENCE.create_entry("confidence").title == "Confidence"
 
 
 def test_added_metrics_belong_to_their_tasks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,9 @@ def test_models_train_on_gray_images(name: str) -> None:
 def test_checkpoint_loads_in_torchvision(name: str) -> None:
     size = classification_models.default_image_size(name)
     built = build_on_meta(lambda: classification_models.build(Job.from_fields(model=name), 7, 3, size))
-    plain = build_on_meta(lambda: torchvision_models.construct(name, torchvision_models.arguments(name, 7, size)))
+    plain = build_on_meta(
+        lambda: torchvision_models.construct(name, torchvision_models.create_arguments(name, 7, size))
+    )
     shapes = [{key: tensor.shape for key, tensor in model.state_dict().items()} for model in (built, plain)]
     assert shapes[0] == shapes[1]
 
@@ -109,7 +111,7 @@ def test_small_head_follows_its_family() -> None:
     job = Job.from_fields(model="vgg11", seed=3)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.training.seed)
-        plain = torchvision_models.construct("vgg11", torchvision_models.arguments("vgg11", 2, 32))
+        plain = torchvision_models.construct("vgg11", torchvision_models.create_arguments("vgg11", 2, 32))
     model_state = classification_models.build(job, 2, 3, 32).state_dict()
     assert all(torch.equal(tensor, model_state[name]) for name, tensor in plain.state_dict().items())
 

@@ -63,11 +63,11 @@ def read_cause(weights: Weights, **given: object) -> str:
     assert code == 1
     (failed,) = [event for event in events if isinstance(event, Failed)]
     assert find_weights(weights).path == ""
-    assert contents(hub_cache()) + contents(torch_cache()) == []
+    assert list_contents(hub_cache()) + list_contents(torch_cache()) == []
     return failed.cause
 
 
-def contents(folder: Path) -> list[Path]:
+def list_contents(folder: Path) -> list[Path]:
     """Return the nonempty files below `folder`, except references and cache tags."""
     files = [path for path in folder.rglob("*") if path.is_file() and "refs" not in path.parts]
     return [path for path in files if path.stat().st_size and path.name not in ("CACHEDIR.TAG",)]
@@ -182,4 +182,4 @@ def test_stopped_download_leaves_nothing(serve: Callable[..., WeightsServer], of
         child.send_signal(signal.SIGTERM)
         child.communicate(timeout=120)
     assert find_weights(weights).path == ""
-    assert contents(hub_cache()) + contents(torch_cache()) == []
+    assert list_contents(hub_cache()) + list_contents(torch_cache()) == []

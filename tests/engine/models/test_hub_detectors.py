@@ -65,7 +65,7 @@ def images() -> torch.Tensor:
 
 @pytest.mark.parametrize(("name", "most"), [("tiny_rtdetrv2", 1), ("tiny_rfdetr_masks", 2), ("tiny_eomt_pixels", 2)])
 def test_host_waits_once_for_objects_and_once_for_pixels(name: str, most: int, images: torch.Tensor) -> None:
-    model, targets = build(name), targets_for(name, BOXES)
+    model, targets = build(name), make_targets(name, BOXES)
     with WaitCounter() as waits:
         losses = model(images, targets)
         losses.sum() / model.loss_units(targets).sum()
@@ -81,7 +81,7 @@ def planes_of(boxes: list[list[tuple[int, ...]]]) -> torch.Tensor:
     return planes
 
 
-def targets_for(name: str, boxes: list[list[tuple[int, ...]]]) -> torch.Tensor:
+def make_targets(name: str, boxes: list[list[tuple[int, ...]]]) -> torch.Tensor:
     """Return targets for these boxes in the form that the model's task needs. Masks are filled boxes."""
     if name in CONFIGS:
         return targets_of(boxes)
@@ -120,7 +120,7 @@ def test_losses_of_masks_are_those_of_transformers_times_the_units(
         return points[: shape[1]].expand(shape).contiguous() if len(shape) == 3 else draw(*shape, **options)
 
     monkeypatch.setattr(torch, "rand", rand)
-    model, targets = build(name), targets_for(name, boxes)
+    model, targets = build(name), make_targets(name, boxes)
     plain = model.library_class(model.config).train().requires_grad_(False)
     plain.load_state_dict(model.state_dict())
     if name == "tiny_rfdetr_masks":
@@ -132,7 +132,7 @@ def test_losses_of_masks_are_those_of_transformers_times_the_units(
             patched.setattr(loss_rf_detr, "RfDetrImageLoss", loss_rf_detr.RfDetrImageLoss.__base__)
             expected = plain(images, labels=labels).loss
     else:
-        classes, masks = zip(*model.classes_and_masks(targets), strict=True)
+        classes, masks = zip(*model.split_by_class(targets), strict=True)
         expected = plain(images, mask_labels=list(masks), class_labels=list(classes)).loss
     with torch.no_grad():
         found = (model(images, targets).sum(0) / model.loss_units(targets)).sum()
@@ -156,7 +156,7 @@ As many queries as positions are not selected by scores, which are nearly equal 
 
 @pytest.mark.parametrize("name", ALL)
 def test_losses_of_parts_add_up_to_those_of_the_batch(name: str, images: torch.Tensor) -> None:
-    model, targets = build(name, **_STILL.get(name, {})), targets_for(name, BOXES)
+    model, targets = build(name, **_STILL.get(name, {})), make_targets(name, BOXES)
     for module in model.modules():
         if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
             module.eval()
@@ -170,7 +170,7 @@ def test_losses_of_parts_add_up_to_those_of_the_batch(name: str, images: torch.T
 @pytest.mark.parametrize("name", ALL)
 def test_images_without_objects_give_finite_gradients(name: str, images: torch.Tensor) -> None:
     model = build(name)
-    model(images, targets_for(name, [[], []])).sum().backward()
+    model(images, make_targets(name, [[], []])).sum().backward()
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     assert gradients
     assert all(gradient.isfinite().all() for gradient in gradients)
@@ -235,7 +235,7 @@ def test_pixels_are_those_of_transformers(images: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("name", mark_long_cases(list(ALL), ["tiny_dfine", "tiny_rfdetr_masks", "tiny_mask2former"]))
 def test_half_precision_gives_losses_and_results_in_fp32(name: str, images: torch.Tensor) -> None:
-    model, targets = build(name, **_STILL.get(name, {})), targets_for(name, BOXES)
+    model, targets = build(name, **_STILL.get(name, {})), make_targets(name, BOXES)
     with torch.no_grad():
         expected = model(images, targets).sum()
         with torch.autocast("cpu", torch.bfloat16):

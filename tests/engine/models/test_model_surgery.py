@@ -13,7 +13,7 @@ from torchvision import models
 
 from engine.contract.job import Job
 from engine.models.base import TaskError
-from engine.models.blocks import blocks
+from engine.models.blocks import list_blocks
 from engine.models.model_surgery import adapt_first_conv, match_channels, reset_large_head, set_heads
 from engine.models.registry import MODELS, image_size, mark_heads, statistics
 from engine.models.weights import (
@@ -115,4 +115,4 @@ def test_blocks_are_items_with_several_layers() -> None:
     stage, shared = nn.Sequential(block(), block(), nn.Linear(2, 2)), block()
     net = nn.ModuleDict({"stem": nn.Linear(2, 2), "stages": nn.Sequential(stage, nn.ModuleList([shared]))})
     net["again"] = nn.ModuleList([shared, block()])
-    assert [name for name, _ in blocks(net)] == ["stages.0.0", "stages.0.1", "stages.1.0", "again.1"]
+    assert [name for name, _ in list_blocks(net)] == ["stages.0.0", "stages.0.1", "stages.1.0", "again.1"]

@@ -51,7 +51,7 @@ def test_weights_have_the_source_of_their_tag(monkeypatch: pytest.MonkeyPatch) -
         return get(name)
 
     monkeypatch.setattr(timm, "get_pretrained_cfg", get_and_record)
-    found = timm_models.weights()
+    found = timm_models.list_weights()
     assert asked == ["resnet18.a1_in1k", "resnet18.tv_in1k", "efficientnet_lite0"]
     assert list(found) == ["resnet18.a1_in1k", "resnet18.tv_in1k", "efficientnet_lite0."]
     assert [weights.repository for weights in found.values()][:2] == ["timm/resnet18.a1_in1k", "timm/resnet18.tv_in1k"]

@@ -61,7 +61,7 @@ def test_schedules_change_the_learning_rate() -> None:
     assert onecycle[-1] < 1e-3
 
 
-def _factors(epochs: int, **fields: Any) -> list[float]:
+def _compute_rate_factors(epochs: int, **fields: Any) -> list[float]:
     """Return the learning rate at each step as a multiple of the job's learning rate. An epoch has 4 steps."""
     model = _model()
     optimizer_step = _optimizer_step(model, epochs=epochs, learning_rate=0.1, **fields)
@@ -74,18 +74,28 @@ def _factors(epochs: int, **fields: Any) -> list[float]:
 
 def test_learning_rate_warms_up_before_any_schedule() -> None:
     rising = [0.1 + 0.9 * step / 6 for step in range(6)]
-    assert _factors(3, schedule="none", warmup_epochs=1.5, warmup_start=0.1) == pytest.approx(rising + [1] * 6)
+    assert _compute_rate_factors(3, schedule="none", warmup_epochs=1.5, warmup_start=0.1) == pytest.approx(
+        rising + [1] * 6
+    )
     falling = [0.5 * (1 + math.cos(math.pi * step / 6)) for step in range(6)]
-    assert _factors(3, schedule="cosine", warmup_steps=6, warmup_start=0.1) == pytest.approx(rising + falling)
-    assert _factors(3, schedule="cosine", warmup_steps=6, warmup_epochs=0.5)[5:7] == pytest.approx([0.835, 1])
+    assert _compute_rate_factors(3, schedule="cosine", warmup_steps=6, warmup_start=0.1) == pytest.approx(
+        rising + falling
+    )
+    assert _compute_rate_factors(3, schedule="cosine", warmup_steps=6, warmup_epochs=0.5)[5:7] == pytest.approx(
+        [0.835, 1]
+    )
 
 
 def test_schedules_end_at_the_final_rate() -> None:
-    assert _factors(2, schedule="linear", final_rate=0.2) == pytest.approx([1 - 0.1 * step for step in range(8)])
+    assert _compute_rate_factors(2, schedule="linear", final_rate=0.2) == pytest.approx(
+        [1 - 0.1 * step for step in range(8)]
+    )
     poly = [(1 - step / 8) ** 0.9 for step in range(8)]
-    assert _factors(2, schedule="poly") == pytest.approx(poly)
-    assert _factors(2, schedule="cosine", final_rate=0.5)[4] == pytest.approx(0.75)
-    assert _factors(4, schedule="step", milestones=(1, 3)) == pytest.approx([1] * 4 + [0.1] * 8 + [0.01] * 4)
+    assert _compute_rate_factors(2, schedule="poly") == pytest.approx(poly)
+    assert _compute_rate_factors(2, schedule="cosine", final_rate=0.5)[4] == pytest.approx(0.75)
+    assert _compute_rate_factors(4, schedule="step", milestones=(1, 3)) == pytest.approx(
+        [1] * 4 + [0.1] * 8 + [0.01] * 4
+    )
 
 
 GROUPS = {"0.weight": Group(0.5), "0.bias": Group(0.5, decays=False), "1.bias": Group(2.0, decays=False)}
@@ -179,7 +189,7 @@ def test_schedule_can_be_set_to_any_step() -> None:
         for _ in range(3):
             for _ in range(4):
                 _step(stepped, one)
-        two.go_to(12)
+        two.set_schedule_step(12)
         groups = one.optimizer.param_groups[0], two.optimizer.param_groups[0]
         assert [group["lr"] for group in groups] == [groups[0]["lr"]] * 2
         assert groups[0]["betas"] == groups[1]["betas"]
@@ -323,7 +333,7 @@ def test_averages_ramp_up_and_replace_weights_temporarily(decay: float, ramp: in
         average = [keep * old + (1 - keep) * new.detach() for old, new in zip(average, model.parameters(), strict=True)]
     weights = [parameter.detach().clone() for parameter in model.parameters()]
     places = [parameter.data_ptr() for parameter in model.parameters()]
-    with optimizer_step.averaged():
+    with optimizer_step.use_averages():
         assert [parameter.data_ptr() for parameter in model.parameters()] == places
         for actual, expected in zip(model.parameters(), average, strict=True):
             torch.testing.assert_close(actual.detach(), expected, rtol=1e-5, atol=1e-7)
@@ -351,7 +361,7 @@ def test_averages_include_batchnorm_statistics() -> None:
         one.step()
         average = 0.5 * average + 0.5 * model.get_buffer("1.running_mean")
     raw = model.get_buffer("1.running_mean").clone()
-    with one.averaged():
+    with one.use_averages():
         torch.testing.assert_close(model.get_buffer("1.running_mean"), average)
     assert torch.equal(model.get_buffer("1.running_mean"), raw)
     two = optimizer_step(copy.deepcopy(model))
@@ -475,7 +485,7 @@ def _all_that_it_does(**fields: Any) -> tuple[Any, list[float]]:
         {name: value for name, value in group.items() if name != "params"}
         for group in optimizer_step.optimizer.param_groups
     ]
-    return settings, _factors(3, **fields)
+    return settings, _compute_rate_factors(3, **fields)
 
 
 @pytest.mark.parametrize("optimizer", FIELDS["optimizer"].choices)

@@ -12,7 +12,7 @@ from torch import nn
 
 from engine.contract.events import Failed, Planned, Warned
 from engine.contract.job import Job
-from engine.models.blocks import blocks
+from engine.models.blocks import list_blocks
 from engine.strategies.sharding import find_tied_views, separate_blocks
 from tests.engine.strategies.comparison import assert_same_training
 from tests.support.cases import mark_long_cases
@@ -241,7 +241,7 @@ class Tied(nn.Module):
 
 def test_fsdp_groups_blocks_with_shared_weights() -> None:
     model = Tied()
-    assert [path for path, _ in blocks(model)] == ["rows.0", "rows.1", "rows.2"]
+    assert [path for path, _ in list_blocks(model)] == ["rows.0", "rows.1", "rows.2"]
     assert separate_blocks(model) == []
     model.alias = nn.Identity()
     assert separate_blocks(model) == [model.rows[2]]

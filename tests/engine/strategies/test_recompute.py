@@ -14,7 +14,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 from torchvision.models.convnext import CNBlockConfig
 
-from engine.models.blocks import blocks
+from engine.models.blocks import list_blocks
 from engine.strategies.recompute import BufferSnapshot, checkpoint_blocks, with_recomputation
 
 
@@ -62,7 +62,7 @@ def _train(model: nn.Module, side: int, parts: int = 2) -> list[Tensor]:
 def test_recompute_is_exact(name: str) -> None:
     plain = _build(name)
     checkpointed = copy.deepcopy(plain)
-    assert checkpoint_blocks(checkpointed) == len(blocks(plain)) > 1
+    assert checkpoint_blocks(checkpointed) == len(list_blocks(plain)) > 1
     assert list(checkpointed.state_dict()) == list(plain.state_dict())
     expected = _train(plain, 32)
     assert all(map(torch.equal, _train(checkpointed, 32), expected))
@@ -163,12 +163,14 @@ def test_recompute_is_skipped_without_gradients() -> None:
 
 
 def test_blocks_are_outermost() -> None:
-    names = [name for name, _ in blocks(_build("resnet18"))]
+    names = [name for name, _ in list_blocks(_build("resnet18"))]
     assert names == [f"layer{row}.{item}" for row in range(1, 5) for item in range(2)]
-    assert [name for name, _ in blocks(_build("vit"))] == [f"encoder.layers.encoder_layer_{item}" for item in range(3)]
-    assert blocks(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())) == []
+    assert [name for name, _ in list_blocks(_build("vit"))] == [
+        f"encoder.layers.encoder_layer_{item}" for item in range(3)
+    ]
+    assert list_blocks(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())) == []
     inner = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
-    assert [name for name, _ in blocks(nn.ModuleList([inner, nn.ReLU(), inner]))] == ["0"]
+    assert [name for name, _ in list_blocks(nn.ModuleList([inner, nn.ReLU(), inner]))] == ["0"]
 
 
 def test_buffer_snapshot_can_be_used_again() -> None:

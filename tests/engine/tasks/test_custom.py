@@ -263,7 +263,7 @@ class Brightness(CustomTask):
 """
 
 
-def insects(tmp_path: Path) -> Path:
+def write_insects(tmp_path: Path) -> Path:
     """Write a dataset of two classes to `tmp_path / "data"`. Return a path for the file of the task."""
     for number in range(12):
         write_noise(tmp_path / "data" / ("ant", "bee")[number % 2] / f"{number}.png", seed=number)
@@ -271,7 +271,7 @@ def insects(tmp_path: Path) -> Path:
 
 
 def test_folder_of_known_format_needs_no_datasets(tmp_path: Path) -> None:
-    file = insects(tmp_path)
+    file = write_insects(tmp_path)
     file.write_text(BRIGHTNESS)
     job = custom_job(tmp_path / "data", file)
     assert TASK.open_splits(job).classes == ("ant", "bee")
@@ -311,7 +311,7 @@ def test_as_image_converts_any_input() -> None:
 
 @pytest.mark.parametrize("format_", ["imagefolder", "coco", "table:color"])
 def test_inspector_ignores_format_of_custom_tasks(tmp_path: Path, format_: str) -> None:
-    file = insects(tmp_path)
+    file = write_insects(tmp_path)
     file.write_text(BRIGHTNESS)
     job = custom_job(tmp_path / "data", file, format=format_)
     assert "--format" not in inspector_options(job, load_catalogue())
@@ -333,6 +333,6 @@ def test_annotations_of_plugins_are_read(tmp_path: Path, monkeypatch: pytest.Mon
     known = Registry("footplate.formats", {**registry.FORMATS.built_in, "added": added}, registry._accept)
     for module in (registry, custom, open_splits):
         monkeypatch.setattr(module, "FORMATS", known)
-    file = insects(tmp_path)
+    file = write_insects(tmp_path)
     file.write_text(BRIGHTNESS.replace('"classes"', f'"{kind}"'))
     assert TASK.open_splits(custom_job(tmp_path / "data", file)).classes == ("ant", "bee")

@@ -23,7 +23,7 @@ from engine.models.torchvision_detectors import (
     convert_box_targets,
     convert_instance_targets,
     convert_to_tensor_detector,
-    instances,
+    split_instances,
 )
 from engine.parallel.split_points import CannotSplit
 from engine.strategies.pipelining.model_split import find_split_points
@@ -87,10 +87,10 @@ def test_objects_have_boxes_of_their_pixels() -> None:
     assert first["masks"].shape == (2, 64, 64)
     assert first["masks"].sum((1, 2)).tolist() == [34 * 26 - 20 * 10, 30 * 40]
     assert len(second["labels"]) == 0
-    ignored = instances(make_masks()[1])
+    ignored = split_instances(make_masks()[1])
     assert ignored.boxes.tolist() == [[3, 2, 28, 22]]
     assert ignored.ignored.tolist() == [True]
-    assert instances(torch.zeros(2, 8, 8, dtype=torch.int64)).masks.shape == (0, 8, 8)
+    assert split_instances(torch.zeros(2, 8, 8, dtype=torch.int64)).masks.shape == (0, 8, 8)
 
 
 @pytest.mark.parametrize("task", [BOXES, MASKS])

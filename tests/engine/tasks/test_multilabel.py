@@ -26,7 +26,7 @@ def sample(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     return outputs, targets
 
 
-def by_hand(scores: np.ndarray, true: np.ndarray) -> float | None:
+def compute_by_hand(scores: np.ndarray, true: np.ndarray) -> float | None:
     """Compute the average precision: the sum over all thresholds of the precision times the increase in recall."""
     if not true.any():
         return None
@@ -49,7 +49,7 @@ def test_multilabel_metrics_match_their_definitions(ranks: int) -> None:
     found = total.compute()
     assert found.keys() == {measure.id for measure in TASK.entry.metrics}
     likely, true = outputs.sigmoid().double().numpy(), targets.numpy() > 0
-    precisions = [by_hand(likely[:, number], true[:, number]) for number in range(CLASSES)]
+    precisions = [compute_by_hand(likely[:, number], true[:, number]) for number in range(CLASSES)]
     assert found["map"] == pytest.approx(np.mean([each for each in precisions if each is not None]))
     taken = likely >= 0.5
     f1 = [2 * (taken & true)[:, n].sum() / (taken[:, n].sum() + true[:, n].sum()) for n in range(4)]

@@ -108,10 +108,13 @@ TRUE = np.array([box(0), box(100), box(200)])
 TRUE_CLASSES = np.array([0, 0, 1])
 
 
-def errors(
+def find_error_kinds(
     found: list[tuple[list[float], int, float]],
 ) -> tuple[dict[str, tuple[int, float]], list[str]]:
-    """Return the count and the cost of each error type, and the error type of each detection in `found`."""
+    """Find the errors among the detections `found`: tuples of box, class and score.
+
+    Returns the count and the cost in AP50 of each kind of error, and the kind of error of each detection.
+    """
     boxes = np.array([each[0] for each in found])
     classes, scores = np.array([each[1] for each in found]), np.array([each[2] for each in found])
     ignored = np.zeros(3, bool)
@@ -133,7 +136,7 @@ def errors(
     ],
 )
 def test_error_kinds_are_classified(wrong: tuple[list[float], int, float], kind: str) -> None:
-    found, kinds = errors([(box(0), 0, 0.9), (box(100), 0, 0.7), wrong])
+    found, kinds = find_error_kinds([(box(0), 0, 0.9), (box(100), 0, 0.7), wrong])
     assert sorted(kinds) == sorted(["right", "right", kind])
     assert {name: count for name, (count, _) in found.items() if count} == (
         {kind: 1} if kind in ("localization", "classification") else {kind: 1, "missed": 1}
@@ -146,23 +149,23 @@ def test_error_kinds_are_classified(wrong: tuple[list[float], int, float], kind:
 
 
 def test_classification_error_names_the_object_of_the_other_class() -> None:
-    """Let an object of the detection's class, which is already detected, overlap it more than one of another class."""
+    """Check that the error names the undetected object of another class, although a detected object overlaps more."""
     overlaps = np.array([[1.0, 0.0, 0.6], [0.7, 0.0, 0.6]])
     found = find_errors(np.array([0, 0]), np.array([0.9, 0.8]), TRUE_CLASSES, np.zeros(3, bool), overlaps)
     assert found.rows[:, 3:].tolist() == [[-1, -1], [KINDS.index("classification"), 1]]
 
 
 def test_missed_objects_cost_recall() -> None:
-    found, kinds = errors([(box(0), 0, 0.9), (box(200), 1, 0.9)])
+    found, kinds = find_error_kinds([(box(0), 0, 0.9), (box(200), 1, 0.9)])
     assert kinds == ["right", "right"]
     assert found["missed"] == (1, pytest.approx(1 - (51 / 101 + 1) / 2, abs=1e-9))
     assert all(found[kind] == (0, 0) for kind in KINDS)
 
 
 def test_most_confident_error_per_object_is_corrected() -> None:
-    found, kinds = errors([(box(206), 1, 0.8), (box(207), 1, 0.7), (box(200), 0, 0.9)])
+    found, kinds = find_error_kinds([(box(206), 1, 0.8), (box(207), 1, 0.7), (box(200), 0, 0.9)])
     assert sorted(kinds) == ["classification", "localization", "localization"]
     assert found["classification"] == (1, pytest.approx(0.5, abs=1e-9))
     assert found["localization"][1] == 0  # the object is matched with the detection of higher score
-    other, _ = errors([(box(206), 1, 0.8), (box(200), 0, 0.5)])
+    other, _ = find_error_kinds([(box(206), 1, 0.8), (box(200), 0, 0.5)])
     assert (other["localization"], other["classification"]) == ((1, pytest.approx(0.5, abs=1e-9)), (1, 0))

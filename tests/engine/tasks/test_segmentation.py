@@ -38,7 +38,7 @@ def sample(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(count, CLASSES, 6, 5, generator=generator), targets
 
 
-def by_hand(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
+def compute_by_hand(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
     """Compute the metrics from their definitions in plain NumPy, one pixel at a time."""
     found, true = outputs.argmax(1).numpy().ravel(), targets.numpy().ravel()
     found, true = found[true != NO_CLASS], true[true != NO_CLASS]
@@ -58,7 +58,7 @@ def test_metrics_match_their_definitions(ranks: int) -> None:
     outputs, targets = sample(7)
     found = compute_on_ranks(objective, outputs, targets, ranks, 2).compute()
     assert found.keys() == {measure.id for measure in TASK.entry.metrics}
-    for name, value in by_hand(outputs, targets).items():
+    for name, value in compute_by_hand(outputs, targets).items():
         assert found[name] == pytest.approx(value, abs=1e-6)
     assert found["loss"] == pytest.approx(objective.loss(outputs, targets).mean().item(), rel=1e-6)
     assert objective.create_metric().compute() == {}
@@ -182,9 +182,9 @@ def test_timm_weights_load_into_the_encoder(tmp_path: Path) -> None:
     job = Job.from_fields(**fields, encoder="tu-tf_efficientnet_lite0", weights_file=file)  # type: ignore[arg-type]
     inputs = torch.rand(1, 3, 64, 64)
     encoder = TASK.build_model(job, CLASSES, 3).get_submodule("encoder").eval()
-    torch.testing.assert_close(encoder(inputs)[-1], features(inputs, classifier))
+    torch.testing.assert_close(encoder(inputs)[-1], compute_features(inputs, classifier))
     gray = TASK.build_model(job, CLASSES, 1).get_submodule("encoder").eval()
-    expected = features(inputs[:, :1].expand(1, 3, 64, 64), classifier)
+    expected = compute_features(inputs[:, :1].expand(1, 3, 64, 64), classifier)
     torch.testing.assert_close(gray(inputs[:, :1])[-1], expected, rtol=1e-4, atol=1e-4)
     # The normalization with which its weights were trained.
     assert TASK.normalization(job, 3) == ((0.5,) * 3, (0.5,) * 3)
@@ -194,7 +194,7 @@ def test_timm_weights_load_into_the_encoder(tmp_path: Path) -> None:
     assert error.value.field == "weights_file"
 
 
-def features(inputs: Tensor, classifier: torch.nn.Module) -> Tensor:
+def compute_features(inputs: Tensor, classifier: torch.nn.Module) -> Tensor:
     """Return the encoder features of the last stage that a decoder uses, computed with the classifier."""
     outputs: Tensor = classifier.forward_intermediates(inputs, intermediates_only=True)[-1]
     return outputs

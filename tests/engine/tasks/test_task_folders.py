@@ -68,7 +68,7 @@ def _run(tree: Path, script: str, *arguments: str) -> str:
     return done.stdout
 
 
-def _mentions(tree: Path, names: list[str]) -> list[str]:
+def _find_mentions(tree: Path, names: list[str]) -> list[str]:
     """Return the source files in `tree` that contain one of the words `names`."""
     files = [path for package in ("engine", "gui") for path in (tree / package).rglob("*.py")]
     return [str(path.relative_to(tree)) for path in files if any(name in path.read_text() for name in names)]
@@ -82,7 +82,7 @@ def test_deleted_folder_removes_task(folder: str, tmp_path: Path) -> None:
     for package in ("engine", "gui", "resources"):
         shutil.copytree(ROOT / package, tmp_path / package)
     shutil.rmtree(tmp_path / "engine" / "tasks" / folder)
-    assert not _mentions(tmp_path, [task, f"engine.tasks.{folder}"])
+    assert not _find_mentions(tmp_path, [task, f"engine.tasks.{folder}"])
     images = tmp_path / "dataset"
     for number in range(8):
         write_image(images / ("cat", "dog")[number % 2] / f"{number}.png")

@@ -36,7 +36,7 @@ def validation(epoch: int, **measures: float) -> Validation:
     return Validation(epoch=epoch, step=epoch, measures=measures, images=1, seconds=1.0)
 
 
-def model_of_run(folder: Path, task: str, *events: Event, **fields: object) -> TrainedModel:
+def make_model_of_run(folder: Path, task: str, *events: Event, **fields: object) -> TrainedModel:
     """Return a model whose run in `folder` has these events."""
     model = make_trained_model(task, nn.Linear(3, 2), **fields)
     model.run = RunFolder(folder)
@@ -67,7 +67,7 @@ def file(name: str, size_bytes: int) -> WrittenFile:
     return WrittenFile(name=name, what=f"what {name} is", size_bytes=size_bytes, sha256="")
 
 
-def full_card(folder: Path) -> str:
+def compose_full_card(folder: Path) -> str:
     """Return the card of a classifier with all files, comparisons, evaluations and commands."""
     planned = Planned(
         epochs=9,
@@ -79,7 +79,7 @@ def full_card(folder: Path) -> str:
         parameters=8,
         trainable_parameters=8,
     )
-    model = model_of_run(
+    model = make_model_of_run(
         folder,
         "classification",
         planned,
@@ -122,9 +122,9 @@ def full_card(folder: Path) -> str:
     return compose_model_card(model, files, compared, library, commands)
 
 
-def short_card(folder: Path) -> str:
+def compose_short_card(folder: Path) -> str:
     """Return the card of a model without images and library, whose weights were random, and nothing to compare."""
-    model = model_of_run(folder, "classification", model="vit_b_16", pretrained=False)
+    model = make_model_of_run(folder, "classification", model="vit_b_16", pretrained=False)
     model.preprocessing = msgspec.structs.replace(model.preprocessing, framing="")
     files = [file("model.safetensors", 3), file("model.onnx", 4)]
     return compose_model_card(model, files, [], None, [NextCommand(purpose="Say", command="hi")])
@@ -132,7 +132,7 @@ def short_card(folder: Path) -> str:
 
 def test_cards_match_the_golden_file(tmp_path: Path) -> None:
     cards = []
-    for make in (full_card, short_card):
+    for make in (compose_full_card, compose_short_card):
         (tmp_path / make.__name__).mkdir()
         cards.append(make(tmp_path / make.__name__).replace(footplate_version(), "VERSION"))
     check_file(GOLDEN, "\n=====\n\n".join(cards))
@@ -148,7 +148,7 @@ def test_cards_match_the_golden_file(tmp_path: Path) -> None:
 )
 def test_commands_state_the_shape_of_the_input(tmp_path: Path, task: str, name: str, shapes: str) -> None:
     fields = {"points": 512, "model": "pointcnn_x1"} if task == "point_segmentation" else {"image_size": 16}
-    model = model_of_run(tmp_path, task, **fields)
+    model = make_model_of_run(tmp_path, task, **fields)
     export = Exportable(model.module, name, "outputs", {}, torch.clone)
     assert f"--minShapes={shapes} " in suggest_onnx_commands(model, export, ["model.onnx"])[0].command
 
@@ -156,9 +156,9 @@ def test_commands_state_the_shape_of_the_input(tmp_path: Path, task: str, name: 
 @pytest.mark.parametrize(("task", "ids"), [("classification", ("top1", "loss")), ("detection", ("map",))])
 def test_curves_show_the_first_metric_and_the_loss(tmp_path: Path, task: str, ids: tuple[str, ...]) -> None:
     events = [validation(epoch, **dict.fromkeys((*ids, "top5", "ap50"), 0.1 * epoch)) for epoch in (5, 6, 8)]
-    model = model_of_run(tmp_path, task, *events[:2])
+    model = make_model_of_run(tmp_path, task, *events[:2])
     assert not write_curves(tmp_path / "curves.png", model)
-    model = model_of_run(tmp_path, task, *events)
+    model = make_model_of_run(tmp_path, task, *events)
     assert write_curves(tmp_path / "curves.png", model)
     with Image.open(tmp_path / "curves.png") as image:
         pixels = np.asarray(image)[40:276]  # without the titles

@@ -34,7 +34,7 @@ def spread_scores(model: Any, images: torch.Tensor) -> None:
             values.fill_(-2.0)
 
 
-def detector(task: str, name: str, size: int) -> tuple[Any, torch.Tensor]:
+def create_detector(task: str, name: str, size: int) -> tuple[Any, torch.Tensor]:
     """Return a detector for three classes whose scores differ, and three random images."""
     torch.manual_seed(0)
     job = Job.from_fields(task=task, model=name, encoder="resnet18", image_size=size)
@@ -45,7 +45,7 @@ def detector(task: str, name: str, size: int) -> tuple[Any, torch.Tensor]:
 
 
 def test_rounding_may_change_a_few_detections() -> None:
-    module, _ = detector("detection", "fasterrcnn", 64)
+    module, _ = create_detector("detection", "fasterrcnn", 64)
     model = Mock(module=module, task=TASKS["detection"])
     limit = max_detections(model)
     assert limit == module.max_detections == 100
@@ -82,7 +82,7 @@ def test_mask_of_selected_boxes_leaves_out_rejected_ones() -> None:
 def test_static_detector_matches_the_model(name: str) -> None:
     from engine.inference.conversion.static_detectors import create_static_detector
 
-    model, images = detector("instance_segmentation" if name == "maskrcnn" else "detection", name, 64)
+    model, images = create_detector("instance_segmentation" if name == "maskrcnn" else "detection", name, 64)
     static = create_static_detector(model, 3, 64)
     assert static is not None
     expected = model(images[:1])
@@ -106,7 +106,7 @@ def test_static_detector_matches_the_model(name: str) -> None:
 def test_converted_detector_matches_the_model(task: str, name: str, size: int, tmp_path: Path) -> None:
     from engine.inference.conversion.static_detectors import TRANSLATIONS, create_static_detector
 
-    model, images = detector(task, name, size)
+    model, images = create_detector(task, name, size)
     static = create_static_detector(model, 3, size)
     assert static is not None
     with suppress_output():

@@ -51,7 +51,7 @@ CORNERS = {"blue": (slice(21, 31), slice(27, 37)), "red": (slice(1, 11), slice(7
 COLORS = {"blue": (20, 20, 255), "red": (255, 20, 20)}
 
 
-def explained(of: TrainedRun, out: Path, *images: Path, **values: Any) -> Explanation:
+def explain_paths(of: TrainedRun, out: Path, *images: Path, **values: Any) -> Explanation:
     """Compute heat maps for the images with the last checkpoint of the run, and write them to `out`."""
     out.mkdir(exist_ok=True)
     paths = tuple(map(str, images))
@@ -87,7 +87,7 @@ def test_explanation_of_every_task(task: str, trained: Callable[[str], TrainedRu
     with Image.open(image) as original:
         size = original.size if task != "custom" else (48, 48)
     for method in get_args(Method):
-        found = explained(of, tmp_path / method, image, method=method)
+        found = explain_paths(of, tmp_path / method, image, method=method)
         (explained_image,) = found.images
         assert explained_image.maps, explained_image.reason
         assert found.layer
@@ -104,7 +104,7 @@ def test_explanation_of_every_task(task: str, trained: Callable[[str], TrainedRu
 def test_explanation_is_deterministic(trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
     of = trained("detection")
     image = first_image(Path(of.job.data.dataset))
-    assert explained(of, tmp_path / "once", image) == explained(of, tmp_path / "again", image)
+    assert explain_paths(of, tmp_path / "once", image) == explain_paths(of, tmp_path / "again", image)
     files = sorted((tmp_path / "once").glob("*.png"))
     assert files
     for path in files:
@@ -140,7 +140,7 @@ def test_unreadable_image_is_skipped(trained: Callable[[str], TrainedRun], tmp_p
     broken[0].write_bytes(b"nothing")
     broken[1].touch()
     image = first_image(Path(of.job.data.dataset))
-    found = explained(of, tmp_path / "out", broken[0], image, classes=("red",))
+    found = explain_paths(of, tmp_path / "out", broken[0], image, classes=("red",))
     assert "can't be read" in found.images[0].reason
     assert not found.images[0].maps
     assert [each.class_name for each in found.images[1].maps] == ["red"]
@@ -148,7 +148,7 @@ def test_unreadable_image_is_skipped(trained: Callable[[str], TrainedRun], tmp_p
     (prediction,) = load(of.run, "last").predict([image])
     assert found.images[1].predicted == prediction.text
     with pytest.raises(CannotLoad, match="None of the images can be read"):
-        explained(of, tmp_path / "out", *broken)
+        explain_paths(of, tmp_path / "out", *broken)
 
 
 def test_images_without_detections_are_explained(
@@ -156,7 +156,7 @@ def test_images_without_detections_are_explained(
 ) -> None:
     of = trained("classification")
     monkeypatch.setattr(Explainer, "explain", lambda _self, _inputs, _classes: [])
-    found = explained(of, tmp_path / "out", first_image(Path(of.job.data.dataset)))
+    found = explain_paths(of, tmp_path / "out", first_image(Path(of.job.data.dataset)))
     assert "detects nothing" in found.images[0].reason
     assert not found.images[0].maps
 
@@ -178,7 +178,7 @@ def make_corners(folder: Path, count: int) -> Path:
     return folder
 
 
-def mass_in(heat: np.ndarray, corner: str, margin: int = 3) -> float:
+def measure_mass_in(heat: np.ndarray, corner: str, margin: int = 3) -> float:
     """Return the fraction of a heat map's sum that is inside the square `corner`, extended by `margin` pixels."""
     rows, columns = CORNERS[corner]
     inside = heat[
@@ -200,17 +200,17 @@ def test_map_covers_the_deciding_region(forker: Forker, tmp_path: Path) -> None:
         pixels = np.asarray(opened).copy()
     pixels[CORNERS["red"]] = COLORS["red"]
     Image.fromarray(pixels).save(both)
-    found = explained(of, tmp_path / "out", image, dataset / "val/red/0.png", both, classes=("blue", "red"))
+    found = explain_paths(of, tmp_path / "out", image, dataset / "val/red/0.png", both, classes=("blue", "red"))
     for explained_image, corner in zip(found.images, CORNERS, strict=False):
         maps = {each.class_name: each for each in explained_image.maps}
         heat = gray(tmp_path / "out" / maps[corner].raw)
-        assert mass_in(heat, corner) > 0.9, (corner, mass_in(heat, corner))
+        assert measure_mass_in(heat, corner) > 0.9, (corner, measure_mass_in(heat, corner))
         assert maps[corner].score is not None
         assert maps[corner].score > 0.9
     assert found.images[0].region == (6.0, 0.0, 38.0, 32.0)
     of_both = {each.class_name: gray(tmp_path / "out" / each.raw) for each in found.images[2].maps}
     for corner, other in (("blue", "red"), ("red", "blue")):
-        assert mass_in(of_both[corner], corner) > 2 * mass_in(of_both[corner], other)
+        assert measure_mass_in(of_both[corner], corner) > 2 * measure_mass_in(of_both[corner], other)
     with Image.open(tmp_path / "out" / found.images[2].side_by_side) as together:
         assert together.size == (3 * 44 + 2 * 2, 32)
 

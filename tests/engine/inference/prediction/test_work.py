@@ -39,7 +39,7 @@ def write_images(folder: Path, classes: Sequence[int | None], side: int = 16) ->
     return [str(folder / f"{number}.png") for number in range(len(classes))]
 
 
-def predict_share(
+def predict_shard(
     model: TrainedModel,
     paths: Sequence[str],
     out: Path,
@@ -69,7 +69,7 @@ def test_ranks_predict_each_remaining_image_once(tmp_path: Path, tile: int | Non
     found = [
         entry
         for rank in range(2)
-        for entry in predict_share(
+        for entry in predict_shard(
             model, paths, tmp_path / "out", remaining=range(1, 9), rank=rank, ranks=2, batch_size=3, tile=tile
         )
     ]
@@ -85,7 +85,7 @@ def test_batch_size_is_the_requested_or_the_trainings(tmp_path: Path) -> None:
     for batch_size, expected in ((None, [4, 1]), (2, [2, 2, 1])):
         network = ChannelScores(pooled=True)
         model = make_trained_model("classification", network, batch_size=4)
-        predict_share(model, paths, tmp_path / str(batch_size), batch_size=batch_size)
+        predict_shard(model, paths, tmp_path / str(batch_size), batch_size=batch_size)
         assert [len(each) for each in network.inputs] == expected
 
 
@@ -103,7 +103,7 @@ def test_images_larger_than_a_tile_are_divided(tmp_path: Path, ending: str) -> N
         path = tmp_path / f"image.{ending}"
         Image.fromarray(np.full((*size, 3), (0, 0, 200), np.uint8)).save(path)
         model = make_trained_model("segmentation", network, val_crop=0.5)
-        (entry,) = predict_share(model, [str(path)], out, tile=tile, overlap=overlap, formats=("png",))
+        (entry,) = predict_shard(model, [str(path)], out, tile=tile, overlap=overlap, formats=("png",))
         assert sum(map(len, network.inputs)) == tiles
         assert ((entry.height, entry.width), entry.classes) == (size, (2,))
         with Image.open(out / entry.files["png"]) as mask:
@@ -122,7 +122,7 @@ class Box(nn.Module):
 def test_threshold_limits_objects(tmp_path: Path, tile: int | None, threshold: float, expected: list[float]) -> None:
     Image.new("RGB", (16, 18)).save(tmp_path / "image.png")
     model = make_trained_model("detection", Box())
-    (entry,) = predict_share(
+    (entry,) = predict_shard(
         model, [str(tmp_path / "image.png")], tmp_path / "out", threshold=threshold, tile=tile, overlap=0.85
     )
     assert {each.score for each in entry.objects} == set(expected)
@@ -146,7 +146,7 @@ def test_videos_are_predicted_frame_by_frame(tmp_path: Path, channels: int) -> N
         )
     model = make_trained_model("classification", network, channels=channels)
     paths = [str(tmp_path / "film.mp4")]
-    found = predict_share(model, paths, tmp_path / "out", batch_size=2, max_frames=4)
+    found = predict_shard(model, paths, tmp_path / "out", batch_size=2, max_frames=4)
     assert [(entry.sample, entry.frame, entry.last) for entry in found] == [
         (0, frame, frame == 3) for frame in range(4)
     ]
@@ -155,7 +155,7 @@ def test_videos_are_predicted_frame_by_frame(tmp_path: Path, channels: int) -> N
     assert [entry.classes[0] for entry in found][:3] == expected
     if channels == 1:
         assert found[3].classes == (2,)
-    assert predict_share(model, paths, tmp_path / "rest", rank=1, ranks=2) == []
+    assert predict_shard(model, paths, tmp_path / "rest", rank=1, ranks=2) == []
 
 
 def test_overlays_of_a_video_are_a_video(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_overlays_of_a_video_are_a_video(tmp_path: Path) -> None:
         for _ in range(3):
             video.add(np.full((32, 48, 3), 100, np.uint8))
     model = make_trained_model("segmentation", ChannelScores())
-    found = predict_share(model, [str(tmp_path / "film.mp4")], tmp_path / "out", batch_size=2, overlays=True)
+    found = predict_shard(model, [str(tmp_path / "film.mp4")], tmp_path / "out", batch_size=2, overlays=True)
     assert {entry.files["overlays"] for entry in found} == {"overlays/film.mp4"}
     assert [image.shape for image in frames(tmp_path / "out/overlays/film.mp4")] == [(32, 48, 3)] * 3
 

@@ -16,7 +16,7 @@ from engine.tasks.registry import TASKS
 DATASETS = Path(__file__).parents[5] / "shared/datasets"
 
 
-def photograph(random: np.random.Generator) -> np.ndarray:
+def draw_photograph(random: np.random.Generator) -> np.ndarray:
     """Return an image of smooth color patches, uint8 [120, 140, 3]."""
     small = Image.fromarray(random.integers(0, 256, (7, 8, 3), dtype=np.uint8))
     return np.asarray(small.resize((140, 120), Image.Resampling.BICUBIC))
@@ -41,7 +41,7 @@ def test_resaved_copies_are_found(tmp_path: Path) -> None:
         for name in ("a", "b"):
             (tmp_path / split / name).mkdir(parents=True)
             for number in range(20):
-                pixels = photograph(random)
+                pixels = draw_photograph(random)
                 Image.fromarray(pixels).save(tmp_path / f"{split}/{name}/{split}-{name}-{number}.png")
     with Image.open(tmp_path / "train/a/train-a-3.png") as original:
         original.save(tmp_path / "val/b/recompressed.jpg", quality=60)

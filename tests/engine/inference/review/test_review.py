@@ -94,8 +94,8 @@ def test_cross_validation_is_for_classification(trained: Callable[[str], Trained
     assert "2 to 100 folds" in answer.err
 
 
-def make_wrong(folder: Path) -> Path:
-    """Write dark and bright images with mistakes.
+def write_wrong_dataset(folder: Path) -> Path:
+    """Write a dataset of dark and bright images with wrong labels and copies. Return its folder.
 
     One validation image of each class is in the folder of the other class. Another validation image is a copy of a
     training image with a different label. Two more are copies with the same label.
@@ -117,9 +117,9 @@ def make_wrong(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def wrong(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
-    """Return an evaluated run that classifies dark and bright images. Tests must not change its folder."""
+    """Return a run on the dataset of `write_wrong_dataset`. Tests must not change its folder."""
     folder = tmp_path_factory.mktemp("wrong")
-    dataset = str(make_wrong(folder / "dataset"))
+    dataset = str(write_wrong_dataset(folder / "dataset"))
     return train_small_model(forker, folder, "classification", dataset=dataset, epochs=4, learning_rate=0.002)
 
 

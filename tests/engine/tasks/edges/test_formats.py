@@ -35,7 +35,7 @@ EDGES = ("edges",)
 BSDS = Path(__file__).parents[5] / "shared/datasets/bsds500_subset"
 
 
-def loaded_planes(split: ImageSet | SampleSet, index: int) -> torch.Tensor:
+def load_planes(split: ImageSet | SampleSet, index: int) -> torch.Tensor:
     """Return image `index` of a split in color, [channels, 32, 32], followed by its edge maps as more channels."""
     assert isinstance(split, ImageSet)
     return split.load(index, 32, 3)
@@ -199,7 +199,7 @@ def test_edge_images_have_two_planes(tmp_path: Path) -> None:
     folder = make_edged(tmp_path, {"train": 3, "val": 2}, matlab=True)
     splits = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=EDGES)
     assert (splits.channels, splits.format, splits.train.planes) == (3, "edges", 2)
-    planes = loaded_planes(splits.train, 1)[3:]
+    planes = load_planes(splits.train, 1)[3:]
     _, mask = make_disc(32, 2)
     edges = torch.from_numpy(find_border(mask))
     assert ((planes[1] & 1) > 0)[edges].float().mean() > 0.9
@@ -212,7 +212,7 @@ def test_padding_creates_no_edges(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (20, 32, 3), np.uint8)
     Image.fromarray(pixels).save(folder / "images/train/000.png")
     Image.fromarray(np.full((20, 32), 255, np.uint8)).save(folder / "edges/train/000.png")
-    loaded = loaded_planes(open_splits(str(folder), val_fraction=0.2, seed=0, kinds=EDGES).train, 0).numpy()
+    loaded = load_planes(open_splits(str(folder), val_fraction=0.2, seed=0, kinds=EDGES).train, 0).numpy()
     np.testing.assert_array_equal(loaded[:3, 6:26], pixels.transpose(2, 0, 1))
     assert (loaded[:3, :6] == loaded[:3, 6:7]).all()
     assert (loaded[:3, 26:] == loaded[:3, 25:26]).all()
@@ -227,9 +227,9 @@ def test_invalid_edge_files_are_reported(tmp_path: Path) -> None:
     with pytest.raises(
         UnreadableImage, match=r"its edges have a different size \(9 x 8 pixels, the image has 32 x 32\)"
     ):
-        loaded_planes(splits.train, 0)
+        load_planes(splits.train, 0)
     with pytest.raises(UnreadableImage, match=r"001\.png"):
-        loaded_planes(splits.train, 1)
+        load_planes(splits.train, 1)
     report = inspect_folder(folder)
     assert [each.path for each in report.unreadable] == ["images/train/000.png", "images/train/001.png"]
     matlab = make_edged(tmp_path / "matlab", {"train": 2, "val": 2}, matlab=True)
@@ -272,7 +272,7 @@ def test_masks_are_read_as_edges(tmp_path: Path) -> None:
         save_mask(path, mask)
     several = task.open_splits(Job.from_fields(task="edge_detection", dataset=str(discs)))
     assert (several.classes, several.train.planes) == (("edge",), 2)
-    bits = loaded_planes(several.train, 0)[4]
+    bits = load_planes(several.train, 0)[4]
     assert ndimage.label(bits[1:] == 0)[1] == 2, "the rim of the disc is closed"
     assert bits.sum() < 100
     beside_no_class = (bits[1], bits[30], bits[:, 1], bits[:, 30])
@@ -282,7 +282,7 @@ def test_masks_are_read_as_edges(tmp_path: Path) -> None:
         lines[10, 3:29] = 1
         Image.fromarray(lines).save(path)
     of_lines = task.open_splits(Job.from_fields(task="edge_detection", dataset=str(discs)))
-    share, bits = loaded_planes(of_lines.val, 1)[3:]
+    share, bits = load_planes(of_lines.val, 1)[3:]
     np.testing.assert_array_equal(bits, lines)
     np.testing.assert_array_equal(share, lines * FULL)
 

@@ -27,7 +27,7 @@ SIDES = (60, 44)
 BSDS = Path(__file__).parents[4] / "shared/datasets/bsds500_subset"
 
 
-def lines(seed: int) -> np.ndarray:
+def draw_lines(seed: int) -> np.ndarray:
     """Return a mask of a few straight lines that are one pixel wide."""
     random = np.random.default_rng(seed)
     plane = np.zeros(SIDES, bool)
@@ -65,7 +65,10 @@ def match_by_assignment(found: np.ndarray, drawn: np.ndarray) -> int:
 def test_matching_equals_the_full_assignment(seed: int) -> None:
     # In a larger image the tolerance is 2.8 px, so that many pixels may be matched with several.
     drawn, found = np.zeros((300, 220), bool), np.zeros((300, 220))
-    drawn[: SIDES[0], : SIDES[1]], found[: SIDES[0], : SIDES[1]] = lines(seed), draw_detection(lines(seed), seed + 10)
+    drawn[: SIDES[0], : SIDES[1]], found[: SIDES[0], : SIDES[1]] = (
+        draw_lines(seed),
+        draw_detection(draw_lines(seed), seed + 10),
+    )
     counts = count_matches(found, [drawn])
     for threshold in (0.05, 0.25, 0.5, 0.9):
         place = int(np.argmin(np.abs(THRESHOLDS - threshold)))
@@ -98,7 +101,7 @@ def test_matches_are_one_to_one() -> None:
 
 
 def test_scores_match_their_definitions() -> None:
-    images = [count_matches(draw_detection(lines(seed), seed + 20), [lines(seed)]) for seed in range(4)]
+    images = [count_matches(draw_detection(draw_lines(seed), seed + 20), [draw_lines(seed)]) for seed in range(4)]
     scores = compute_scores(sum(images), sum(map(select_best_counts, images)))
 
     def f_measure(rows: np.ndarray) -> float:
@@ -114,7 +117,7 @@ def test_scores_match_their_definitions() -> None:
 
 
 def test_perfect_edges_score_one_and_none_zero() -> None:
-    drawn = lines(5)
+    drawn = draw_lines(5)
     counts = count_matches(drawn * 0.995, [drawn])
     # As in the benchmark, a single recall has no area.
     assert compute_scores(counts, select_best_counts(counts)) == (1, 1, 0, 0.01)

@@ -30,7 +30,7 @@ def job(**fields: Any) -> Job:
     return Job.from_fields(**({"task": "edge_detection", "model": "hed", "image_size": SIDE} | fields))
 
 
-def sample(images: int, maps: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+def make_sample(images: int, maps: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Return random logits and targets for images with padding. Two annotators have drawn lines in each image."""
     generator = torch.Generator().manual_seed(seed)
     targets = torch.zeros(images, 2, SIDE, SIDE, dtype=torch.int64)
@@ -47,7 +47,7 @@ def sample(images: int, maps: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     return outputs + 2 * (targets[:, :1] > 100), targets
 
 
-def loss_by_hand(outputs: np.ndarray, share: np.ndarray, side: float, fused: float, balance: float) -> float:
+def compute_loss_by_hand(outputs: np.ndarray, share: np.ndarray, side: float, fused: float, balance: float) -> float:
     """Compute the loss of an image one pixel at a time.
 
     `share` is the fraction of annotators at each pixel. `side`, `fused` and `balance` are weights of the side outputs,
@@ -77,15 +77,15 @@ def test_fusion_begins_as_the_mean_of_the_sides() -> None:
 
 @pytest.mark.parametrize(("model", "side", "fused", "balance"), [("hed", 1, 1, 1), ("bdcn", 0.5, 1.1, 1.1)])
 def test_loss_matches_the_paper(model: str, side: float, fused: float, balance: float) -> None:
-    outputs, targets = sample(2, 3)
+    outputs, targets = make_sample(2, 3)
     losses = TASK.create_objective(job(model=model), make_dataset_info(1)).loss(outputs, targets)
     for found, some, target in zip(losses, outputs, targets, strict=True):
-        expected = loss_by_hand(some.numpy(), target[0].numpy(), side, fused, balance)
+        expected = compute_loss_by_hand(some.numpy(), target[0].numpy(), side, fused, balance)
         assert found.item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_loss_ignores_borders_and_disagreement() -> None:
-    outputs, targets = sample(3, 2)
+    outputs, targets = make_sample(3, 2)
     targets[2, 0] = 0
     losses = EdgeObjective().loss(outputs.requires_grad_(), targets)
     assert losses[2] == 0
@@ -100,7 +100,7 @@ def test_loss_ignores_borders_and_disagreement() -> None:
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_edge_metrics_are_independent_of_the_partition(ranks: int) -> None:
     objective = TASK.create_objective(job(), make_dataset_info(1))
-    outputs, targets = sample(5, 2)
+    outputs, targets = make_sample(5, 2)
     metric = compute_on_ranks(objective, outputs, targets, ranks)
     found = metric.compute()
     assert metric.annotated_pixels == (targets[:, 1] & 1).sum() + (targets[:, 1] >> 1).sum()  # type: ignore[attr-defined]
@@ -122,7 +122,7 @@ def test_edge_metrics_are_independent_of_the_partition(ranks: int) -> None:
 
 def test_annotated_edges_score_near_one() -> None:
     objective = EdgeObjective()
-    outputs, targets = sample(2, 1)
+    outputs, targets = make_sample(2, 1)
     outputs = torch.where(targets[:, 1:] > 0, 4.0, -8.0)
     padding = torch.tensor([OUTSIDE, 0])[None, :, None, None].expand(1, 2, SIDE, SIDE)
     measures = objective.create_metric()
@@ -217,7 +217,7 @@ def test_a_frozen_backbone_leaves_the_head_to_learn(model_id: str) -> None:
 
 
 def test_edges_are_drawn_white_on_black() -> None:
-    outputs, targets = sample(1, 2)
+    outputs, targets = make_sample(1, 2)
     objective = TASK.create_objective(job(), make_dataset_info(1))
     image = np.full((SIDE, SIDE, 3), 90, np.uint8)
     truth = objective.show_truth(image, targets[0]).image

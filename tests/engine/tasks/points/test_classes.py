@@ -23,7 +23,7 @@ def read(folder: Path) -> Content:
     return FORMAT.read(tree, detection, "points")
 
 
-def write(folder: Path, labels: list[int], ending: str = "las") -> Content:
+def write_clouds(folder: Path, labels: list[int], ending: str = "las") -> Content:
     """Write two point clouds that contain each label equally often. Return the content that Footplate reads."""
     places, _ = make_scene(0, 10 * len(labels))
     for name in ("a", "b"):
@@ -36,16 +36,16 @@ def write(folder: Path, labels: list[int], ending: str = "las") -> Content:
     return read(folder)
 
 
-def values(content: Content) -> tuple[int, ...]:
+def list_values(content: Content) -> tuple[int, ...]:
     assert content.code is not None
     return content.code.values
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 2], [0, 1], [0, 1, 2, 3, 4, 5]])
 def test_las_labels_counted_from_0_are_all_classes(tmp_path: Path, labels: list[int]) -> None:
-    content = write(tmp_path, labels)
+    content = write_clouds(tmp_path, labels)
     assert content.classes == tuple(f"class {label}" for label in labels)
-    assert values(content) == tuple(labels)
+    assert list_values(content) == tuple(labels)
     (problem,) = content.problems
     assert f"Label 0 ({100 / len(labels):.2g}% of the points) is kept" in problem.message
 
@@ -64,7 +64,7 @@ def test_las_class_0_of_survey_is_left_out_with_share(
     if labels.count(0) > 1:
         labels = [*labels, 5]
         names = (*names, "high vegetation")
-    content = write(tmp_path, labels)
+    content = write_clouds(tmp_path, labels)
     assert content.classes == names
     assert content.code is not None
     assert 0 in content.code.ignored
@@ -86,7 +86,7 @@ def test_las_class_0_of_survey_is_left_out_with_share(
 def test_standard_names_need_las_and_standard_labels(
     tmp_path: Path, labels: list[int], ending: str, names: tuple[str, ...]
 ) -> None:
-    content = write(tmp_path, labels, ending)
+    content = write_clouds(tmp_path, labels, ending)
     assert (content.classes, content.problems) == (names, [])
 
 
@@ -94,7 +94,7 @@ def test_standard_names_need_las_and_standard_labels(
     ("labels", "ending", "ignored"), [([-1, 0, 1], "ply", "-1"), ([-7, 3, 9], "xyz", "-7"), ([1, 2, 255], "las", "255")]
 )
 def test_labels_below_0_and_255_are_reported(tmp_path: Path, labels: list[int], ending: str, ignored: str) -> None:
-    content = write(tmp_path, labels, ending)
+    content = write_clouds(tmp_path, labels, ending)
     assert len(content.classes) == 2
     assert not errors(content.problems)
     assert f"Label {ignored} (33% of the points)" in content.problems[0].message
@@ -105,7 +105,7 @@ def test_labels_without_name_in_list_are_reported(tmp_path: Path) -> None:
         folder = tmp_path / str(number)
         folder.mkdir()
         (folder / "classes.txt").write_text("floor\nball\n")
-        content = write(folder, labels, "ply")
+        content = write_clouds(folder, labels, "ply")
         assert content.classes == ("floor", "ball")
         assert content.code is not None
         assert content.code.ignored == (255, *sorted({*labels} - {*content.code.values}))
@@ -126,7 +126,7 @@ def test_labels_without_name_in_list_are_reported(tmp_path: Path) -> None:
 def test_problems_of_labels_are_reported_with_the_classes(
     tmp_path: Path, labels: list[int], ending: str, names: tuple[str, ...], fields: list[str]
 ) -> None:
-    content = write(tmp_path, labels, ending)
+    content = write_clouds(tmp_path, labels, ending)
     assert (content.classes, [problem.severity for problem in content.problems]) == (names, fields)
 
 

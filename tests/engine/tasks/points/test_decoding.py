@@ -465,7 +465,7 @@ def test_text_that_is_no_table_is_named(tmp_path: Path) -> None:
     assert "1 of 4 files is no point clouds (about.txt)" in messages(content)
 
 
-def write_type(folder: Path, ending: str, seed: int) -> Path:
+def write_file_type(folder: Path, ending: str, seed: int) -> Path:
     """Write a point cloud of 400 points with the labels 0 and 1. `ending` determines the file type."""
     places, classes = make_scene(seed, 400)
     path = folder / f"{seed}.{ending}"
@@ -482,7 +482,7 @@ def write_type(folder: Path, ending: str, seed: int) -> Path:
 @pytest.mark.parametrize("ending", ["pcd", "bin", "xyz", "csv"])
 def test_clouds_of_every_type_are_inspected_and_loaded(tmp_path: Path, ending: str) -> None:
     for seed in range(4):
-        write_type(tmp_path / ("val" if seed == 3 else "train"), ending, seed)
+        write_file_type(tmp_path / ("val" if seed == 3 else "train"), ending, seed)
     report = inspect(str(tmp_path), val_fraction=0.2, seed=0, progress=lambda done, total: None, kinds=("points",))
     assert (report.kind, report.certain, report.unreadable_count) == ("points", True, 0)
     assert [split.total for split in report.splits] == [3, 1]
@@ -497,7 +497,7 @@ def test_clouds_of_every_type_are_inspected_and_loaded(tmp_path: Path, ending: s
 
 @pytest.mark.parametrize("ending", ["pcd", "bin", "xyz", "csv"])
 def test_damaged_clouds_raise_reasons_only(tmp_path: Path, ending: str) -> None:
-    path = write_type(tmp_path, ending, 0)
+    path = write_file_type(tmp_path, ending, 0)
     content = path.read_bytes()
     random = np.random.default_rng(0)
     for _ in range(150):

@@ -39,7 +39,7 @@ def names(recognized: RecognizedDataset) -> tuple[list[str], list[str]]:
     return [Path(path).name for path in recognized.train.files], [Path(path).name for path in recognized.val.files]
 
 
-def blocks(folder: Path, points: int, *, training: bool = True) -> PointBlocks:
+def make_blocks(folder: Path, points: int, *, training: bool = True) -> PointBlocks:
     recognized = recognize_folder(folder)
     assert recognized.code is not None
     assert isinstance(recognized.train, PointSplit)
@@ -112,7 +112,7 @@ def test_las_keeps_digits_and_standard_names(tmp_path: Path, ending: str) -> Non
     middle = (places.max(0) + places.min(0)) / 2
     np.testing.assert_allclose(cloud.positions, places - middle, atol=2e-3)
     assert cloud.features[:, 0].tolist() == list(range(60))
-    _, target = blocks(tmp_path, 64).load(0, 0)
+    _, target = make_blocks(tmp_path, 64).load(0, 0)
     assert sorted(set(target.tolist())) == [0, 1, NO_CLASS]
     assert int((target != NO_CLASS).sum()) == 55
 
@@ -145,7 +145,7 @@ def test_unusable_clouds_are_reported(tmp_path: Path) -> None:
 def test_epochs_cover_every_point_in_a_new_order(tmp_path: Path) -> None:
     make_clouds(tmp_path, {"train": 2, "val": 1}, 1000)
     for training in (True, False):
-        samples = blocks(tmp_path, 96, training=training)
+        samples = make_blocks(tmp_path, 96, training=training)
         assert len(samples) == 2 * 12  # 1,000 points in two blocks of 500 each, of 6 samples
         epochs = []
         for epoch in (0, 1):
@@ -159,15 +159,15 @@ def test_epochs_cover_every_point_in_a_new_order(tmp_path: Path) -> None:
             epochs.append(torch.cat([given for given, _ in loaded], 1))
         assert torch.equal(*epochs) == (not training)
         assert samples.class_counts(2) == [1000, 1000]
-        again = blocks(tmp_path, 96, training=training)
+        again = make_blocks(tmp_path, 96, training=training)
         assert torch.equal(again.load(7, 1)[0], samples.load(7, 1)[0])
-    assert list(samples.identity()) != list(blocks(tmp_path, 97).identity())
+    assert list(samples.identity()) != list(make_blocks(tmp_path, 97).identity())
 
 
 def test_validation_samples_are_points_of_the_file(tmp_path: Path) -> None:
     make_clouds(tmp_path, {"train": 1, "val": 1}, 1000)
     shutil.copy(tmp_path / "train/00.ply", tmp_path / "train/01.ply")
-    samples = blocks(tmp_path, 96, training=False)
+    samples = make_blocks(tmp_path, 96, training=False)
     cloud = read_cloud(samples.split.files[0], ())
     regular: list[np.ndarray] = []
     for index in range(len(samples)):
@@ -184,10 +184,10 @@ def test_validation_samples_are_points_of_the_file(tmp_path: Path) -> None:
 
 def test_samples_are_local_and_small_clouds_repeat(tmp_path: Path) -> None:
     make_clouds(tmp_path, {"train": 1, "val": 1}, 4 * MAX_BLOCK_SAMPLES * 64)
-    places = [blocks(tmp_path, 64).load(index, 0)[0] for index in range(4 * MAX_BLOCK_SAMPLES)]
+    places = [make_blocks(tmp_path, 64).load(index, 0)[0] for index in range(4 * MAX_BLOCK_SAMPLES)]
     area = [float(np.prod(np.ptp(given[:2].numpy(), 1))) for given in places]
     assert np.mean(area) < 0.4 * 4  # of the floor's
-    given, target = blocks(tmp_path, 4 * MAX_BLOCK_SAMPLES * 64 + 100).load(0, 0)
+    given, target = make_blocks(tmp_path, 4 * MAX_BLOCK_SAMPLES * 64 + 100).load(0, 0)
     assert int((target == NO_CLASS).sum()) == 100
     assert np.unique(given.numpy(), axis=1).shape[1] == 4 * MAX_BLOCK_SAMPLES * 64
 
@@ -198,7 +198,7 @@ def test_rotation_keeps_distances_and_up(tmp_path: Path) -> None:
     write_ply(tmp_path / "ply/train/a.ply", places, label=classes)
     for name in ("las", "ply"):
         make_clouds(tmp_path / name, {"val": 1})
-        plain, turned = blocks(tmp_path / name, 100), blocks(tmp_path / name, 100)
+        plain, turned = make_blocks(tmp_path / name, 100), make_blocks(tmp_path / name, 100)
         turned.is_rotated = True
         one, other = plain.load(0, 4)[0][:3].T, turned.load(0, 4)[0][:3].T
         apart = [(each[:, None] - each).square().sum(2) for each in (one, other)]
@@ -213,7 +213,7 @@ def test_rotation_keeps_distances_and_up(tmp_path: Path) -> None:
 
 def test_samples_are_scaled_uniformly(tmp_path: Path) -> None:
     make_clouds(tmp_path, {"train": 3, "val": 1})
-    samples = blocks(tmp_path, 300)
+    samples = make_blocks(tmp_path, 300)
     mean, deviation = samples.compute_statistics()
     assert mean == (0, 0, 0)
     assert len(set(deviation)) == 1
@@ -260,7 +260,7 @@ def test_damaged_cloud_is_named(tmp_path: Path) -> None:
     make_clouds(tmp_path, {"train": 3, "val": 1}, 200)
     intact = (tmp_path / "train/01.ply").read_bytes()
     (tmp_path / "train/01.ply").write_bytes(intact[: len(intact) // 2])
-    samples = blocks(tmp_path, 100)
+    samples = make_blocks(tmp_path, 100)
     assert samples.path(2) == "train/01.ply"
     with pytest.raises(UnreadableImage, match=r"train/01\.ply: it is"):
         samples.load(2, 0)
@@ -289,7 +289,7 @@ def test_inspection_reports_points_without_position(tmp_path: Path) -> None:
     places[2:] = np.nan
     write_ply(tmp_path / "train/a.ply", places, label=classes)
     with pytest.raises(UnreadableImage, match="nearly all of its points lack valid coordinates"):
-        blocks(tmp_path, 8).load(0, 0)
+        make_blocks(tmp_path, 8).load(0, 0)
     messages = [problem.message for problem in report.problems]
     assert "2 points have no valid coordinates and are left out (a.ply, b.pcd)." in messages
     assert "1 point has no valid coordinates and is left out (c.xyz)." in messages
@@ -297,15 +297,15 @@ def test_inspection_reports_points_without_position(tmp_path: Path) -> None:
 
 def test_clouds_are_cached_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_clouds(tmp_path / "data", {"train": 2, "val": 1}, 100)
-    cached = blocks(tmp_path / "data", 100)
+    cached = make_blocks(tmp_path / "data", 100)
     monkeypatch.setattr(engine.tasks.points.samples, "CACHE_BYTES", 1)
     monkeypatch.setattr(engine.tasks.points.samples, "CACHE_FRACTION", 0)
-    read_again = blocks(tmp_path / "data", 100)
+    read_again = make_blocks(tmp_path / "data", 100)
     loaded = [[samples.load(index, 0)[0] for index in (0, 1, 0)] for samples in (cached, read_again)]
     assert all(torch.equal(one, other) for one, other in zip(*loaded, strict=True))
     make_clouds(tmp_path / "three", {"train": 3, "val": 1}, 100)
     monkeypatch.setattr(engine.tasks.points.samples, "CACHE_BYTES", 5000)  # two clouds
-    cached_two = blocks(tmp_path / "three", 100)
+    cached_two = make_blocks(tmp_path / "three", 100)
     for index in (0, 1, 0, 2):
         cached_two.load(index, 0)
     for file in cached_two.split.files:

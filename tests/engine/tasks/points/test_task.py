@@ -81,7 +81,7 @@ def test_x_conv_matches_the_paper() -> None:
         local = layer.norm(points[0, neighbors] - points[0, place])
         lifted = torch.stack([layer.lift(row) for row in local])
         joined = torch.cat([lifted, features[0, neighbors]], 1)
-        transform = _x_by_hand(layer.transform, local)
+        transform = _transform_by_hand(layer.transform, local)
         mixed = transform @ joined
         each = torch.stack(
             [sum(mixed[k, c] * layer.depthwise[k, c, d] for k in range(4)) for c in range(11) for d in range(2)]
@@ -90,7 +90,7 @@ def test_x_conv_matches_the_paper() -> None:
         torch.testing.assert_close(outputs[0, place], by_hand, rtol=1e-4, atol=1e-5)
 
 
-def _x_by_hand(layer: XTransform, local: torch.Tensor) -> torch.Tensor:
+def _transform_by_hand(layer: XTransform, local: torch.Tensor) -> torch.Tensor:
     """Compute the output of an X-transform one column at a time."""
     values = functional.elu(layer.first(local.flatten())).reshape(4, 4)
     for number, columns in enumerate((layer.second, layer.third)):

@@ -12,7 +12,7 @@ from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, STEP, compute_
 SIDE = 96
 
 
-def band(degrees: float, width: float = 5, side: int = SIDE, rough: float = 0) -> np.ndarray:
+def draw_band(degrees: float, width: float = 5, side: int = SIDE, rough: float = 0) -> np.ndarray:
     """Return a straight band through the center, bool [side, side].
 
     `degrees` are counterclockwise from the horizontal. `rough` is the roughness of the borders in pixels.
@@ -24,7 +24,7 @@ def band(degrees: float, width: float = 5, side: int = SIDE, rough: float = 0) -
     return away < width / 2
 
 
-def angle_difference(classes: np.ndarray, degrees: np.ndarray | float) -> np.ndarray:
+def measure_angle_difference(classes: np.ndarray, degrees: np.ndarray | float) -> np.ndarray:
     """Return the absolute difference between direction classes and angles in degrees, modulo 180."""
     return np.abs((classes * STEP - degrees + 90) % 180 - 90)
 
@@ -61,21 +61,21 @@ def test_band_becomes_its_center_line() -> None:
 
 @pytest.mark.parametrize("degrees", range(0, 180, 13))
 def test_straight_line_has_one_direction(degrees: int) -> None:
-    mask = band(degrees)
+    mask = draw_band(degrees)
     found = compute_orientation_plane(mask.astype(np.uint8))
     assert (found[~mask] == BACKGROUND).all()
     inside = mask & (np.hypot(*(np.mgrid[:SIDE, :SIDE] - SIDE / 2)) < SIDE / 2 - 8)
     assert (found[inside] < DIRECTIONS).all()
-    off = angle_difference(found[inside], degrees)
+    off = measure_angle_difference(found[inside], degrees)
     assert off.max() <= 2 * STEP
     assert (off <= STEP).mean() > 0.95
 
 
 @pytest.mark.parametrize("degrees", range(0, 180, 13))
 def test_rough_line_keeps_its_direction(degrees: int) -> None:
-    mask = band(degrees, width=24, side=192, rough=1)
+    mask = draw_band(degrees, width=24, side=192, rough=1)
     inside = mask & (np.hypot(*(np.mgrid[:192, :192] - 96)) < 96 - 30)
-    off = angle_difference(compute_orientation_plane(mask.astype(np.uint8))[inside], degrees)
+    off = measure_angle_difference(compute_orientation_plane(mask.astype(np.uint8))[inside], degrees)
     assert (off <= 10).mean() > 0.97
 
 
@@ -84,13 +84,13 @@ def test_narrow_line_keeps_its_direction() -> None:
     plane[10:34, 8:88] = 1
     plane[50:90, 70:72] = 1
     found = compute_orientation_plane(plane)
-    assert (angle_difference(found[12:32, 24:72], 0) <= STEP).all()
-    assert (angle_difference(found[56:84, 70:72], 90) <= STEP).all()
+    assert (measure_angle_difference(found[12:32, 24:72], 0) <= STEP).all()
+    assert (measure_angle_difference(found[56:84, 70:72], 90) <= STEP).all()
 
 
 def test_filled_plane_follows_its_longer_side() -> None:
     found = compute_orientation_plane(np.ones((24, 200), np.uint8))
-    assert (angle_difference(found[:, 40:-40], 0) <= STEP).all()
+    assert (measure_angle_difference(found[:, 40:-40], 0) <= STEP).all()
 
 
 def test_bend_has_local_directions() -> None:
@@ -98,7 +98,7 @@ def test_bend_has_local_directions() -> None:
     ring = np.abs(np.hypot(rows, columns) - 30) < 3
     found = compute_orientation_plane(ring.astype(np.uint8))
     along = np.degrees(np.arctan2(-rows, columns)) + 90
-    assert (angle_difference(found, along)[ring] <= 10).mean() > 0.97
+    assert (measure_angle_difference(found, along)[ring] <= 10).mean() > 0.97
 
 
 def test_dot_has_no_direction() -> None:

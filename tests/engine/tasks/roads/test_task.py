@@ -64,7 +64,7 @@ def make_guesses(targets: torch.Tensor, sureness: float, sides: tuple[int, ...] 
     return torch.cat(maps, 2)
 
 
-def by_hand(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
+def compute_by_hand(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
     """Compute the metrics from their definitions, one pixel at a time."""
     scores = outputs[:, :, : SIDE * SIDE].reshape(-1, SCORES, SIDE, SIDE)
     right = union = found_lines = true_lines = directed = rightly = 0
@@ -108,7 +108,7 @@ def test_metrics_match_their_definitions(ranks: int) -> None:
     values = OBJECTIVE.create_analysis(("background", "road")).compute_values(
         EvaluatedMetrics({TASK_METRIC: total}, np.ones(7, np.int64), SampleColumns())
     )
-    for name, value in by_hand(outputs, targets).items():
+    for name, value in compute_by_hand(outputs, targets).items():
         assert 0.1 < value <= 1
         assert values.measures[name] == pytest.approx(value, abs=1e-6)
     assert found["loss"] == pytest.approx(OBJECTIVE.loss(outputs, targets).mean().item(), rel=1e-6)
