@@ -131,9 +131,8 @@ def match_detections(
 ) -> Floats:
     """Return a row for each detection in an image.
 
-    It consists of the class, the score, and the results of `compute_outcomes` at the ten thresholds for each item of
-    `overlaps`. An item [d, g] compares the boxes, or the masks, of the detections with those of all objects in the
-    image.
+    A row consists of the class, the score, and the results of `compute_outcomes` at the ten thresholds for each item of
+    `overlaps`. An item [d, g] holds the overlaps of the boxes, or of the masks, of d detections and all g objects.
     """
     rows = [np.empty((0, 2 + len(overlaps) * len(THRESHOLDS)))]
     for number in np.unique(classes):

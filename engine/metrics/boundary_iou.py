@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.metrics.base import Metric
-from engine.metrics.class_counts import ClassValues, ratios
+from engine.metrics.class_counts import ClassValues, compute_ratios
 
 DILATION = 0.02
 """Width of the strip along an outline, as a fraction of the image's diagonal.
@@ -74,4 +74,4 @@ class BoundaryMetric(Metric):
 
     def per_class(self) -> dict[str, ClassValues]:
         intersections, unions = self.counters
-        return {"Boundary IoU": ratios(intersections, unions)}
+        return {"Boundary IoU": compute_ratios(intersections, unions)}

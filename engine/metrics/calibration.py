@@ -21,8 +21,8 @@ _MIN_PROBABILITY = 1e-12
 class Bins(NamedTuple):
     """Sums over the predictions in each of the 15 confidence bins, all [15].
 
-    `weight` is their total weight, `confidence` the weighted sum of their confidences, and `correct` the weight of the
-    correct ones.
+    `weight` is the total weight of the predictions, `confidence` the weighted sum of their confidences, and `correct`
+    the total weight of the correct predictions.
     """
 
     weight: Floats

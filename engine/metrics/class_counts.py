@@ -17,7 +17,7 @@ ClassValues = tuple[float | None, ...]
 """Value of a metric for each class, or None where it is undefined."""
 
 
-def confusion_matrix(true: Tensor, predicted: Tensor, classes: int) -> Tensor:
+def compute_confusion_matrix(true: Tensor, predicted: Tensor, classes: int) -> Tensor:
     """Return the confusion matrix of predictions, float64 [classes, classes], with a row for each true class.
 
     `true` and `predicted` are the true and the predicted classes, [n]. The result is on their device. `index_add_`
@@ -49,14 +49,14 @@ class ClassCounts:
         `true` and `predicted` are the true and the predicted classes, int64 [n].
         """
         if self.has_confusion:
-            return confusion_matrix(true, predicted, self.classes).flatten()
+            return compute_confusion_matrix(true, predicted, self.classes).flatten()
         counts = torch.zeros((3, self.classes), dtype=torch.float64, device=true.device)
         ones = torch.ones_like(true, dtype=torch.float64)
         for row, (index, values) in enumerate(((true, (true == predicted).double()), (true, ones), (predicted, ones))):
             counts[row].index_add_(0, index, values)
         return counts.flatten()
 
-    def sums(self, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def split_counts(self, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the numbers of correct, true and predicted samples of each class, each float64 [classes].
 
         `counts` [length] is the sum of the results of `count_batch`.
@@ -73,14 +73,14 @@ class ClassCounts:
         return tuple(tuple(int(each) for each in row) for row in counts.view(self.classes, -1).tolist())
 
 
-def ratios(counts: Tensor, totals: Tensor) -> ClassValues:
+def compute_ratios(counts: Tensor, totals: Tensor) -> ClassValues:
     """Return each of `counts` divided by its total, or None for a total of 0."""
     return tuple(
         count / total if total else None for count, total in zip(counts.tolist(), totals.tolist(), strict=True)
     )
 
 
-def class_scores(correct: Tensor, true: Tensor, predicted: Tensor) -> dict[str, ClassValues]:
+def compute_class_scores(correct: Tensor, true: Tensor, predicted: Tensor) -> dict[str, ClassValues]:
     """Return the precision, recall and F1 of each class, by title.
 
     `correct`, `true` and `predicted` are the numbers of correct, true and predicted samples. A value is None if it is
@@ -88,13 +88,13 @@ def class_scores(correct: Tensor, true: Tensor, predicted: Tensor) -> dict[str, 
     Rijsbergen 1979, chapter 7).
     """
     return {
-        "Precision": ratios(correct, predicted),
-        "Recall": ratios(correct, true),
-        "F1": ratios(2 * correct, true + predicted),
+        "Precision": compute_ratios(correct, predicted),
+        "Recall": compute_ratios(correct, true),
+        "F1": compute_ratios(2 * correct, true + predicted),
     }
 
 
-def balanced_weights(counts: Sequence[float]) -> Tensor:
+def compute_balanced_weights(counts: Sequence[float]) -> Tensor:
     """Return loss weights that give all classes the same total weight, float32 [C].
 
     They are inversely proportional to the frequencies `counts`, with a mean of 1 over the samples (King and Zeng 2001;
@@ -107,7 +107,7 @@ def balanced_weights(counts: Sequence[float]) -> Tensor:
     return weights.float()
 
 
-def presence_weights(counts: Sequence[float], samples: int) -> Tensor:
+def compute_presence_weights(counts: Sequence[float], samples: int) -> Tensor:
     """Return weights of positive targets that balance the presence and absence of each label, float32 [C].
 
     The weight is the number of samples without the label divided by the number of samples with it (`pos_weight` in
@@ -118,7 +118,7 @@ def presence_weights(counts: Sequence[float], samples: int) -> Tensor:
     return torch.where(is_informative, (samples - positives) / positives.clamp(min=1), 1.0).float()
 
 
-def softened_weights(counts: Sequence[float]) -> Tensor:
+def compute_softened_weights(counts: Sequence[float]) -> Tensor:
     """Return loss weights of classes for pixels, float32 [C].
 
     They are 1 / ln(1.02 + fraction), with a mean of 1 over the pixels. The largest weight is at most 50 times the

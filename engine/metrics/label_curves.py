@@ -76,7 +76,7 @@ def average_precision(counts: Counts) -> float | None:
     return float((np.diff(correct, prepend=0) * precision).sum() / correct[-1])
 
 
-def roc_area(counts: Counts) -> float | None:
+def compute_roc_area(counts: Counts) -> float | None:
     """Return the area under the ROC curve by the trapezoidal rule.
 
     Returns None if there are no positive or no other samples. The area is the probability that a positive sample has a

@@ -48,13 +48,13 @@ def min_image_size(model: str) -> int:
     return MIN_SIZE if model == MNIST_CNN else torchvision_models.min_image_size(model)
 
 
-def title_and_family(model: str) -> tuple[str, str]:
+def get_title_and_family(model: str) -> tuple[str, str]:
     """Return the title and family of a model in the catalogue."""
     if timm_models.is_timm(model):
-        return timm_models.title_and_family(model)
+        return timm_models.get_title_and_family(model)
     if model in MODELS:
         return MODELS[model].title, MODELS[model].family
-    return ("MNIST CNN", "Footplate") if model == MNIST_CNN else torchvision_models.title_and_family(model)
+    return ("MNIST CNN", "Footplate") if model == MNIST_CNN else torchvision_models.get_title_and_family(model)
 
 
 def statistics(model: str) -> Statistics | None:
@@ -96,7 +96,7 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     if not is_timm and job.model.name not in names():
         known_names = list(names())
         raise TaskError("model", f"There is no model “{job.model.name}”.", suggest_name(job.model.name, known_names))
-    title, _ = title_and_family(job.model.name)
+    title, _ = get_title_and_family(job.model.name)
     patch = torchvision_models.PATCH_SIZES.get(job.model.name, 1)
     validate_image_size(title, size, min_image_size(job.model.name), patch)
     varying_fields = varying_size_fields(job)
@@ -184,7 +184,7 @@ def _build_torchvision(job: Job, classes: int, size: int, dropout_rates: Mapping
 
 def _create_missing_rate_error(model: str, name: str) -> TaskError:
     """Return the error for a job that sets the dropout field `name` although the model has no such dropout."""
-    message = f"{title_and_family(model)[0]} has no {_RATE_TITLES[name]}."
+    message = f"{get_title_and_family(model)[0]} has no {_RATE_TITLES[name]}."
     return TaskError(name, message, "Leave it empty, or choose a model that has it, such as EfficientNet-B0.")
 
 
@@ -197,7 +197,9 @@ def _has_one_size(model: str) -> bool:
 
 def _load_weights(job: Job, model: nn.Module, head: str | None, channels: int, size: int) -> None:
     """Load the weights that the job starts from into the model, if there are any. Raises TaskError."""
-    initial = weights.read_initial(job, job.model.name if job.model_is_file else title_and_family(job.model.name)[0])
+    initial = weights.read_initial(
+        job, job.model.name if job.model_is_file else get_title_and_family(job.model.name)[0]
+    )
     if initial is None:
         return
     if timm_models.is_timm(job.model.name):

@@ -12,7 +12,7 @@ from engine.contract.weights import TIMM_ENCODER, Weights
 from engine.data.transforms.device_transforms import Statistics
 from engine.models import timm_models, weights
 from engine.models.base import TaskError, validate_image_size
-from engine.models.fetch import first_line
+from engine.models.fetch import get_first_line
 
 IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 STRIDE = 32
@@ -66,7 +66,7 @@ def construct(job: Job, title: str, size: int, constructor: Callable[[], nn.Modu
     try:
         return constructor()
     except (ValueError, KeyError, RuntimeError) as error:
-        message = f"{title} can't use the encoder {job.model.encoder} ({first_line(error)})."
+        message = f"{title} can't use the encoder {job.model.encoder} ({get_first_line(error)})."
         raise TaskError("encoder", message, "Choose another, such as resnet34.") from error
 
 

@@ -91,9 +91,9 @@ def _create_write_error(weights: Weights, error: OSError) -> CannotFetch:
         message = f"There is no room for the pretrained weights {title}: {cached_path(weights).parent} is full."
         return CannotFetch(message, f"Free some space there, or set {variable} to another folder.")
     if isinstance(error, PermissionError) or error.errno == errno.EROFS:
-        message = f"The pretrained weights {title} can't be written ({first_line(error)})."
+        message = f"The pretrained weights {title} can't be written ({get_first_line(error)})."
         return CannotFetch(message, f"Get write permission there, or set {variable} to another folder.")
-    message = f"The pretrained weights {title} could not be downloaded ({first_line(error)})."
+    message = f"The pretrained weights {title} could not be downloaded ({get_first_line(error)})."
     return CannotFetch(message, f"Try again. {unavailable_remedy(weights)}")
 
 
@@ -125,7 +125,8 @@ def _download_from_hub(weights: Weights, on_progress: OnProgress) -> Path:
             continue
         except errors.HfHubHTTPError as error:
             raise CannotFetch(
-                f"{weights.host} refused to send {weights.title} ({first_line(error)}).", f"Try again. {alternatives}"
+                f"{weights.host} refused to send {weights.title} ({get_first_line(error)}).",
+                f"Try again. {alternatives}",
             ) from error
         except errors.HTTPError as error:
             raise _create_unreachable_error(weights, error) from error
@@ -138,7 +139,7 @@ def _create_unreachable_error(weights: Weights, cause: BaseException) -> CannotF
 
     if isinstance(cause, errors.FileMetadataError):
         return _create_wrong_server_error(weights)
-    message = f"The pretrained weights {weights.title} can't be downloaded: {weights.host} can't be reached ({first_line(cause)})."
+    message = f"The pretrained weights {weights.title} can't be downloaded: {weights.host} can't be reached ({get_first_line(cause)})."
     return CannotFetch(message, unavailable_remedy(weights))
 
 
@@ -257,7 +258,7 @@ def _get_cache_variable(weights: Weights) -> str:
     return "HF_HUB_CACHE" if weights.repository else "TORCH_HOME"
 
 
-def first_line(error: BaseException) -> str:
+def get_first_line(error: BaseException) -> str:
     """Return the first line of an error message, or the name of the error's type if there is no message."""
     text = str(getattr(error, "reason", "") or error).strip()
     return text.splitlines()[0][:200] if text else type(error).__name__

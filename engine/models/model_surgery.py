@@ -64,7 +64,7 @@ def match_channels(weight: Tensor, channels: int) -> Tensor:
 def adapt_first_conv(model: nn.Module, channels: int) -> bool:
     """Make the first convolution accept `channels` channels. Return False if it was made for neither 1 nor 3 channels.
 
-    The new weights repeat those of the model's channels in turn, which preserves the standard deviation of their
+    The new weights repeat the weights of the existing channels in turn, which preserves the standard deviation of their
     initialization.
     """
     name = find_first_conv(model)

@@ -18,7 +18,7 @@ from engine.contract.job import TIMM
 from engine.contract.weights import INCLUDED_MODEL, Weights
 from engine.data.transforms.device_transforms import Statistics
 from engine.models.base import TaskError, validate_image_size
-from engine.models.fetch import first_line
+from engine.models.fetch import get_first_line
 
 _CATALOGUE_MODELS = {
     "beit_base_patch16_224": ("BEiT-B/16", "ViT"),
@@ -110,7 +110,7 @@ def is_known(name: str) -> bool:
     return bool(timm.is_model(name))
 
 
-def title_and_family(model: str) -> tuple[str, str]:
+def get_title_and_family(model: str) -> tuple[str, str]:
     """Return the title and family of a model. The title of a model that is not in the catalogue is its name."""
     name = model.removeprefix(TIMM)
     return _CATALOGUE_MODELS.get(name, (name, "timm"))
@@ -177,7 +177,7 @@ def _create_weights_source(name: str, config: Any) -> Weights:
 def rename_included_weights(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename the weights that are included in the installation to timm's names.
 
-    Their tensors are in the same order as those of timm's model.
+    The tensors have the same order as in timm's model.
 
     Raises:
         ValueError: The tensors don't match the model.
@@ -260,10 +260,10 @@ def construct(model: str, classes: int, channels: int, size: int, **rates: Any) 
         if rates and isinstance(error, TypeError):
             raise
         field = "image_size" if sizes else "model"
-        message = f"{title_and_family(model)[0]} can't be built for images of {size} px ({first_line(error)})."
+        message = f"{get_title_and_family(model)[0]} can't be built for images of {size} px ({get_first_line(error)})."
         raise TaskError(field, message, f"Set {image_size(model)}, or leave it empty.") from error
     patches = getattr(getattr(module, "patch_embed", None), "patch_size", None) or ()
     patch = max(patches if isinstance(patches, tuple) else (patches,), default=1)
     if sizes:
-        validate_image_size(title_and_family(model)[0], size, patch, patch)
+        validate_image_size(get_title_and_family(model)[0], size, patch, patch)
     return module

@@ -60,16 +60,16 @@ def names() -> tuple[str, ...]:
     return tuple(models.list_models(module=models))
 
 
-def title_and_family(name: str) -> tuple[str, str]:
+def get_title_and_family(name: str) -> tuple[str, str]:
     """Return the title and family of a torchvision model, or its id and "Other" if Footplate's list lacks it."""
     for pattern, title, family in _TITLES:
         match = re.fullmatch(pattern, name)
         if match:
-            return title.format(name, *map(_title_case, match.groups())), family
+            return title.format(name, *map(_format_title_part, match.groups())), family
     return name, "Other"
 
 
-def _title_case(text: str) -> str:
+def _format_title_part(text: str) -> str:
     """Format a part of a model's name for its title.
 
     Words are capitalized. Single letters and sizes become upper case, except for the x in sizes such as "32x8d".
@@ -79,7 +79,7 @@ def _title_case(text: str) -> str:
     return text.capitalize() if text.isalpha() and len(text) > 2 else text.upper()
 
 
-def pretrained_weights(name: str) -> tuple[WeightsEnum, ...]:
+def list_pretrained_weights(name: str) -> tuple[WeightsEnum, ...]:
     """Return the pretrained weights of a model in torchvision, the default first."""
     pretrained = models.get_model_weights(name)
     default = pretrained.DEFAULT if "DEFAULT" in pretrained.__members__ else None
@@ -89,7 +89,7 @@ def pretrained_weights(name: str) -> tuple[WeightsEnum, ...]:
 
 def image_size(name: str) -> int:
     """Return the image size at which the model's default weights were evaluated, or 224 if it has no weights."""
-    pretrained = pretrained_weights(name)
+    pretrained = list_pretrained_weights(name)
     return int(pretrained[0].transforms.keywords["crop_size"]) if pretrained else 224
 
 
@@ -103,7 +103,7 @@ def min_image_size(name: str) -> int:
         return PATCH_SIZES[name]
     if name.startswith("swin_"):
         return 32
-    pretrained = pretrained_weights(name)
+    pretrained = list_pretrained_weights(name)
     return max(pretrained[0].meta["min_size"]) if pretrained else 1
 
 
@@ -116,7 +116,7 @@ def statistics(name: str) -> Statistics | None:
         # torchvision normalizes with the statistics of ImageNet and converts the result to this in the model
         # (`transform_input`), but not if the model is built without pretrained weights.
         return (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
-    pretrained = pretrained_weights(name)
+    pretrained = list_pretrained_weights(name)
     if not pretrained:
         return None
     transforms = pretrained[0].transforms()

@@ -18,7 +18,7 @@ from engine.contract.job import Job
 from engine.contract.weights import HUB_FILES, Weights, cached_path, find_weights, unavailable_remedy
 from engine.models import timm_models, torchvision_models
 from engine.models.base import TaskError
-from engine.models.fetch import CannotFetch, fetch, first_line
+from engine.models.fetch import CannotFetch, fetch, get_first_line
 from engine.models.model_surgery import find_first_conv, match_channels
 from engine.system.archives import refuse_packed
 from engine.system.format import listed
@@ -244,4 +244,4 @@ def _describe_error(error: BaseException) -> str:
         error, (pickle.UnpicklingError, LookupError, EOFError)
     ):  # torch's message suggests weights_only=False
         return "it is not a torch file, or contains more than tensors and plain values"
-    return first_line(error)
+    return get_first_line(error)

@@ -284,10 +284,10 @@ class OptimizerStep:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load a state from `state_dict`, which may include parameters of other ranks. These are ignored.
+        """Load a state from `state_dict`. States of other ranks' parameters are ignored.
 
-        Hyperparameters are not loaded, but are those of the job. Averages that are missing in `state` start with the
-        current weights, so the model's state must be loaded first. Ranks with shards call it together.
+        Hyperparameters are not loaded, since the job determines them. Averages that are missing in `state` start with
+        the current weights, so the model's state must be loaded first. Ranks with shards call this together.
         """
         self._refresh_shards()
         local_state = {

@@ -153,7 +153,7 @@ class Objective(ABC):
         """
         return create_output_targets(outputs[0], classes, requested)
 
-    def exported_outputs(self, outputs: Tensor, inputs: Tensor) -> Tensor:
+    def select_exported_outputs(self, outputs: Tensor, inputs: Tensor) -> Tensor:
         """Select the model outputs to include in an exported file. `inputs` are the inputs of the model."""
         return outputs
 

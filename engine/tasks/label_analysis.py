@@ -18,10 +18,10 @@ from engine.metrics.label_curves import (
     RankedScores,
     average_precision,
     compute_roc,
+    compute_roc_area,
     compute_threshold_rows,
     create_class_curves,
     reduce_points,
-    roc_area,
 )
 from engine.tasks.analysis import Analysis, EvaluatedMetrics, Intervals, MetricValues, SampleColumns
 
@@ -91,7 +91,7 @@ class LabelAnalysis(Analysis):
         if is_resampled and weights.size * len(self.classes) > MAX_RESAMPLED_CELLS:
             return MetricValues(measures, per_class)
         counts = [ranked.compute_counts(weights) for ranked in self._ranked]
-        precisions, areas = tuple(map(average_precision, counts)), tuple(map(roc_area, counts))
+        precisions, areas = tuple(map(average_precision, counts)), tuple(map(compute_roc_area, counts))
         means = _average_measure("map", precisions) | _average_measure("auc", areas)
         return MetricValues(means | measures, {"AP": precisions, "AUC": areas, **per_class})
 

@@ -248,7 +248,7 @@ class PointClasses(Prediction):
 class Raw(Prediction):
     """Output of a user-defined task for one sample, float32 of any shape, whose meaning is unknown.
 
-    `drawing` is a drawing of it, uint8 [h, w, 3], and `drawing_text` is the text for the drawing.
+    `drawing` is a drawing of the output, uint8 [h, w, 3], and `drawing_text` is the text for the drawing.
     """
 
     output: Floats
@@ -290,7 +290,7 @@ def format_counts(classes: Sequence[str], numbers: Iterable[int]) -> str:
 
 
 def format_line_fraction(fraction: float) -> str:
-    """Format the fraction of an image that lines cover, e.g. "Lines on 4.2% of it"."""
+    """Format the fraction of an image that lines cover as text, e.g. "Lines on 4.2% of it"."""
     return f"Lines on {100 * fraction:.1f}% of it"
 
 

@@ -70,12 +70,12 @@ def _compose_metadata(model: TrainedModel, files: Sequence[WrittenFile], library
         "pipeline_tag": task.hub_task or None,
         "tags": [task.id.replace("_", "-"), *(["onnx"] if onnx else []), "footplate"],
         "metrics": metrics or None,
-        "datasets": [dataset_name(model)] if dataset_name(model) else None,
+        "datasets": [get_dataset_name(model)] if get_dataset_name(model) else None,
     }
     return ModelCardData(**{name: value for name, value in metadata.items() if value is not None}).to_yaml()
 
 
-def dataset_name(model: TrainedModel) -> str:
+def get_dataset_name(model: TrainedModel) -> str:
     """Return the name of the dataset's folder. Its parent folders are omitted, since they may reveal the owner."""
     return escaped(PurePath(model.job.data.dataset).name)
 
@@ -96,7 +96,7 @@ def _compose_summary(model: TrainedModel) -> str:
     shape = f" for images of {model.size} x {model.size} px" if model.size and model.preprocessing.framing else ""
     return (
         f"{_get_model_title(model)} with {parameters:,} parameters{shape}, trained with Footplate {footplate_version()} on "
-        f"{dataset_name(model) or 'custom data'}."
+        f"{get_dataset_name(model) or 'custom data'}."
     )
 
 

@@ -117,7 +117,7 @@ def compare_outputs(
 @torch.inference_mode()
 def compute_reference_outputs(model: TrainedModel, inputs: Tensor) -> Tensor:
     """Return the model's outputs in fp32, without those that exported files don't include."""
-    return model.objective.exported_outputs(model.module(inputs).float(), inputs)
+    return model.objective.select_exported_outputs(model.module(inputs).float(), inputs)
 
 
 def is_equivalent(differences: tuple[Difference, ...], detections: int) -> bool:
@@ -179,10 +179,12 @@ def measure_latencies(
     """Return the median latency for one sample with the converted file and with the model, in milliseconds."""
     sample = inputs[:1]
     file_input = export.to_input(sample)
-    return _median_ms(lambda: run_file(file_input)), _median_ms(lambda: compute_reference_outputs(model, sample))
+    return _measure_median_ms(lambda: run_file(file_input)), _measure_median_ms(
+        lambda: compute_reference_outputs(model, sample)
+    )
 
 
-def _median_ms(run: Callable[[], object]) -> float:
+def _measure_median_ms(run: Callable[[], object]) -> float:
     """Return the median duration of a call in milliseconds, after one call to warm up."""
     run()
     durations: list[float] = []
@@ -197,8 +199,8 @@ def compare_detections(expected: Tensor, actual: Tensor, size: int) -> Differenc
     """Compare detections [n, k, 6 or more] for images of `size` pixels.
 
     A row holds x1, y1, x2, y2 in pixels, the score (0 for padding), the class, and any additional outputs. Each
-    detection is compared with the nearest one in the other tensor. If their classes differ, they never match, because
-    `MATCH_TOLERANCE` is less than 1.
+    detection is compared with the nearest detection in the other tensor. Detections of different classes never match,
+    because `MATCH_TOLERANCE` is less than 1.
     """
     largest, unmatched = 0.0, 0
     for expected_rows, actual_rows in zip(expected, actual, strict=True):
@@ -218,7 +220,7 @@ def compare_detections(expected: Tensor, actual: Tensor, size: int) -> Differenc
     return Difference(batch_size=len(expected), difference=largest, largest_output=1.0, unmatched=unmatched)
 
 
-def max_detections(model: TrainedModel) -> int:
+def get_max_detections(model: TrainedModel) -> int:
     """Return the maximum number of detections per image, or 0 if the model is not a detector."""
     module: Any = model.module
     return int(module.max_detections) if model.task.entry.predicts == "objects" else 0

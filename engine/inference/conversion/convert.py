@@ -75,7 +75,7 @@ def convert(request: ConvertRequest, on_progress: OnProgress) -> Path:
     model.module.to(memory_format=torch.contiguous_format)
     samples = load_samples(model)
     try:
-        with temporary_folder(target) as folder:
+        with create_temporary_folder(target) as folder:
             conversion = _Conversion(model, samples, request, folder, stages, list(problems))
             return _store(conversion.run(target, started), folder, target, request, run)
     except OSError as error:
@@ -222,7 +222,7 @@ class _Conversion:
         written = write_onnx(path, export, self.samples.inputs, collect_metadata(self.model, export), options)
         self.stages.start(f"Comparing {ONNX} with the model")
         compared = self._compare(path, export)
-        if not comparison.is_equivalent(compared.differences, comparison.max_detections(self.model)):
+        if not comparison.is_equivalent(compared.differences, comparison.get_max_detections(self.model)):
             for file in written:
                 file.unlink()
             raise CannotConvert(_create_difference_problem(compared))
@@ -361,10 +361,10 @@ _UNCOMPRESSED_EXTENSIONS = (".onnx", ".data", ".safetensors", ".png", ".npy")
 
 
 @contextmanager
-def temporary_folder(target: Path) -> Iterator[Path]:
+def create_temporary_folder(target: Path) -> Iterator[Path]:
     """Create a folder next to `target`. At the end, delete it unless `move_folder` has moved it. Raises OSError."""
     paths.make_folder(target.parent)
-    temporary = _temporary_path(target)
+    temporary = _create_temporary_path(target)
     temporary.mkdir(mode=0o700)
     try:
         yield temporary
@@ -384,7 +384,7 @@ def write_zip(written: Path, target: Path) -> None:
 
     Inside the archive, the files are in a folder named like the zip file.
     """
-    temporary = _temporary_path(target).with_suffix(".zip.part")
+    temporary = _create_temporary_path(target).with_suffix(".zip.part")
     try:
         with (
             open(temporary, "xb", opener=paths.open_private) as stream,
@@ -412,6 +412,6 @@ def describe_written_file(path: Path, what: str) -> WrittenFile:
     return WrittenFile(name=path.name, what=what, size_bytes=path.stat().st_size, sha256=digest.hexdigest())
 
 
-def _temporary_path(target: Path) -> Path:
+def _create_temporary_path(target: Path) -> Path:
     """Return a hidden path next to `target` that no other process uses."""
     return target.with_name(f".{target.name}.{os.getpid()}.part")

@@ -75,7 +75,7 @@ class _ExportedModel(nn.Module):
         self.objective = objective
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return self.objective.exported_outputs(self.core(inputs), inputs)
+        return self.objective.select_exported_outputs(self.core(inputs), inputs)
 
 
 def _create_exportable_module(model: TrainedModel) -> nn.Module:

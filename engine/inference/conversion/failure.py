@@ -38,7 +38,7 @@ def describe_export_failure(error: BaseException) -> Problem:
         if match:
             message = f"The model can't be converted: ONNX has no operation for {match[1]}."
             return Problem("model", message, "Replace this operation in the model, or convert into safetensors.")
-    cause = first_line(chain[-1])
+    cause = get_first_line(chain[-1])
     frames = _CODE_LINE.findall(text)
     location = f" ({frames[-1][0]}, line {frames[-1][1]})" if frames else ""
     if "data-dependent" in text.lower() or "GuardOnDataDependent" in text:
@@ -63,7 +63,7 @@ def _list_causes(error: BaseException) -> list[BaseException]:
     return chain
 
 
-def first_line(error: BaseException) -> str:
+def get_first_line(error: BaseException) -> str:
     """Return the first line of an error message as a sentence."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     line = lines[0][:300] if lines else type(error).__name__

@@ -16,7 +16,7 @@ from engine.contract.inference.conversion import OnnxOptions
 from engine.contract.problems import Problem
 from engine.inference.conversion.comparison import ComparisonSamples, iterate_inputs
 from engine.inference.conversion.exportable import WIDTH, Exportable, double_width
-from engine.inference.conversion.failure import CannotConvert, describe_export_failure, first_line, suppress_output
+from engine.inference.conversion.failure import CannotConvert, describe_export_failure, get_first_line, suppress_output
 from engine.inference.trained_model import TrainedModel
 from engine.system.plugins import footplate_version
 
@@ -132,7 +132,7 @@ class OnnxSession:
 
 def _create_runtime_problem(action: str, error: Exception) -> Problem:
     """Return the problem for an error of onnxruntime. `action` is what failed, such as "opened"."""
-    message = f"The written file can't be {action} in onnxruntime: {first_line(error)}"
+    message = f"The written file can't be {action} in onnxruntime: {get_first_line(error)}"
     return Problem("model", message, "Convert into safetensors, or try another opset.")
 
 
@@ -174,7 +174,7 @@ def write_int8(path: Path, source: Path, model: TrainedModel, export: Exportable
     except OSError:
         raise
     except Exception as error:  # graphs fail in many ways
-        message = f"onnxruntime can't quantize the model: {first_line(error)}"
+        message = f"onnxruntime can't quantize the model: {get_first_line(error)}"
         raise CannotConvert(Problem("int8", message, "Leave int8 off.")) from error
     finally:
         prepared.unlink(missing_ok=True)

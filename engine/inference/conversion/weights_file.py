@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from engine.contract.job import TIMM
 from engine.contract.problems import Problem
-from engine.inference.conversion.failure import CannotConvert, first_line, suppress_output
+from engine.inference.conversion.failure import CannotConvert, get_first_line, suppress_output
 from engine.inference.trained_model import TrainedModel
 from engine.models import detection_models, segmentation_models, timm_models, torchvision_models
 from engine.system import paths
@@ -85,7 +85,7 @@ def make_library_runner(library: Library, folder: Path) -> Callable[[Tensor], Te
         with suppress_output():
             module = library.load(folder).eval()
     except Exception as error:  # models fail in many ways
-        message = f"{library.name} can't load the weights: {first_line(error)}"
+        message = f"{library.name} can't load the weights: {get_first_line(error)}"
         raise CannotConvert(Problem("model", message, "Convert into ONNX.")) from error
 
     @torch.inference_mode()

@@ -145,7 +145,7 @@ def _renumber_boxes(split: BoxSplit, numbers: Labels, classes: int) -> _Renumber
 def _renumber_instances(split: InstanceSplit, numbers: Labels, classes: int) -> _RenumberedSplit:
     """Replace the class c of each object by the model's class `numbers[c]` when it is read.
 
-    Dropped ones aren't counted.
+    Dropped objects aren't counted, since the objects are not read here.
     """
     return _RenumberedSplit(replace(split, sources=[_RenumberedSource(source, numbers) for source in split.sources]), 0)
 
@@ -158,7 +158,7 @@ class _RenumberedSource:
     numbers: npt.NDArray[np.int64]
 
     def instances(self, height: int, width: int) -> list[Instance]:
-        """Return an image's renumbered objects without unknown ones, followed by the ignored ones with class 0."""
+        """Return the renumbered objects of known classes in an image, followed by the ignored objects with class 0."""
         instances = self.source.instances(height, width)
         renumbered = [each._replace(label=int(self.numbers[each.label])) for each in instances if not each.ignored]
         return [
@@ -167,7 +167,7 @@ class _RenumberedSource:
         ]
 
     def labels(self) -> list[int]:
-        """Return the new numbers of the objects' classes, without unknown ones."""
+        """Return the new class numbers of the objects, without objects of unknown classes."""
         renumbered: list[int] = self.numbers[self.source.labels()].tolist()
         return [label for label in renumbered if label != UNKNOWN]
 

@@ -45,7 +45,7 @@ from engine.inference.trained_model import CannotLoad, TrainedModel, find_checkp
 from engine.inference.worker import Shard, serve
 from engine.runs.folder import RunFolder
 from engine.system import paths
-from engine.tasks.custom.task import as_image
+from engine.tasks.custom.task import convert_to_image
 
 WORKER = "engine.inference.explanation.explain:run_worker"
 
@@ -162,7 +162,7 @@ def _load_sample(model: TrainedModel, path: str) -> _Example:
                 inputs, _ = split.load(index, 0)  # epoch 0
                 if inputs.ndim != 3:
                     raise UnreadableImage(printable(path), "it is not an image as the task loads it")
-                image = as_image(inputs.numpy())
+                image = convert_to_image(inputs.numpy())
                 size = (image.shape[0], image.shape[1])
                 return _Example(inputs[None].to(model.device), image, size, View(1.0, 1.0, 0.0, 0.0))
     raise UnreadableImage(

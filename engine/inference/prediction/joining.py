@@ -92,7 +92,7 @@ def write_tables(
     """
     out = Path(request.out)
     summary = PredictionSummary(len(classes))
-    for entry in completed.entries():
+    for entry in completed.iterate_entries():
         summary.add(entry)
     written_files: list[Written] = []
 
@@ -120,7 +120,7 @@ def write_tables(
 
 def _iterate_predicted(completed: CompletedSamples) -> Iterator[Entry]:
     """Yield the journal entries of all samples that have a result."""
-    return (entry for entry in completed.entries() if not entry.skipped)
+    return (entry for entry in completed.iterate_entries() if not entry.skipped)
 
 
 def _write_csv(stream: TextIO, classes: tuple[str, ...], completed: CompletedSamples) -> None:

@@ -185,7 +185,7 @@ class CompletedSamples:
         """Mask of the completed samples, bool [samples]."""
         return self._positions[:, 0] >= 0
 
-    def entries(self) -> Iterator[Entry]:
+    def iterate_entries(self) -> Iterator[Entry]:
         """Yield the journal entries of all completed samples, in the order of samples and frames."""
         streams = [open_file(file) for file in self._files]
         try:

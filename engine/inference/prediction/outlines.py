@@ -33,8 +33,9 @@ def encode_runs(window: Window, height: int, width: int) -> str:
 def _encode_counts(counts: list[int]) -> str:
     """Encode run lengths like `rleToString` of cocoapi.
 
-    From the fourth on, each is replaced by its difference from the one before the previous one. Groups of five bits,
-    the lowest first, become characters, in which a sixth bit says whether more groups follow.
+    From the fourth run on, each length is replaced by its difference from the length two runs before. The lengths are
+    split into groups of five bits, the lowest first. Each group becomes a character whose sixth bit is 1 if more groups
+    follow.
     """
     text = bytearray()
     for index, count in enumerate(counts):

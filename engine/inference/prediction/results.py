@@ -168,7 +168,7 @@ class ResultWriter:
         """Yield bands of the output plane, uint8 [n, w], and count its pixels in `counts`.
 
         `counts[c]` is the number of pixels of class c. If the model predicts lines, `counts[1]` is the number of pixels
-        on lines, and `counts[0]` is the number of the others.
+        on lines, and `counts[0]` is the number of other pixels.
         """
         first = 0
         for band in maps:

@@ -117,13 +117,13 @@ def _select_worst_samples(samples: Sequence[ReviewedSample], request: ReviewRequ
         and (not request.predicted or request.predicted in (sample.predicted or ()))
     ]
 
-    def badness(sample: ReviewedSample) -> float:
+    def compute_badness(sample: ReviewedSample) -> float:
         """Return the sort key of a sample, which is larger for a worse prediction. An undefined loss is the worst."""
         if sample.loss is not None:
             return sample.loss if not np.isnan(sample.loss) else float("inf")
         return -sample.correct if sample.correct is not None else 0.0
 
-    return sorted(chosen, key=badness, reverse=True)[: request.worst]
+    return sorted(chosen, key=compute_badness, reverse=True)[: request.worst]
 
 
 def _find_label_issues(reviewed: ReviewedData) -> tuple[list[LabelIssue], int]:

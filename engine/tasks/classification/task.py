@@ -16,7 +16,7 @@ from engine.data.transforms.device_transforms import Statistics
 from engine.metrics import calibration
 from engine.metrics.base import Metric
 from engine.metrics.calibration import FittedTemperature
-from engine.metrics.class_counts import ClassCounts, ClassValues, balanced_weights, class_scores
+from engine.metrics.class_counts import ClassCounts, ClassValues, compute_balanced_weights, compute_class_scores
 from engine.models import classification_models, timm_models, torchvision_models
 from engine.models.base import ModelInfo
 from engine.models.encoders import IMAGENET
@@ -78,7 +78,7 @@ class ClassificationMetric(Metric):
         return accuracies | {"loss": loss / count}
 
     def per_class(self) -> dict[str, ClassValues]:
-        return class_scores(*self._counts.sums(self.counters[_SUMS:]))
+        return compute_class_scores(*self._counts.split_counts(self.counters[_SUMS:]))
 
     def confusion(self) -> tuple[tuple[int, ...], ...]:
         return self._counts.confusion(self.counters[_SUMS:])
@@ -91,13 +91,13 @@ class Classification(Task):
         return (*classification_models.names(), *timm_models.names())
 
     def describe_model(self, model: str) -> ModelInfo:
-        title, family = classification_models.title_and_family(model)
+        title, family = classification_models.get_title_and_family(model)
         size, min_size = classification_models.default_image_size(model), classification_models.min_image_size(model)
         if model == classification_models.MNIST_CNN:
             return ModelInfo(title, family, size, min_size, classes=10, channels=1)
         step = torchvision_models.PATCH_SIZES.get(model, 1)
         info = ModelInfo(title, family, size, min_size, IMAGENET_CLASSES, image_size_step=step)
-        pretrained = () if timm_models.is_timm(model) else torchvision_models.pretrained_weights(model)
+        pretrained = () if timm_models.is_timm(model) else torchvision_models.list_pretrained_weights(model)
         if not pretrained:
             return info
         return info._replace(
@@ -121,7 +121,9 @@ class Classification(Task):
         return super().normalization(job, channels)
 
     def create_objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
-        weights = balanced_weights(dataset_info.class_counts()) if job.training.class_weights == "balanced" else None
+        weights = (
+            compute_balanced_weights(dataset_info.class_counts()) if job.training.class_weights == "balanced" else None
+        )
         binary = job.training.loss == "bce"
         return ClassificationObjective(
             dataset_info.classes, job.training.label_smoothing, weights, mixed=has_mixed_targets(job), binary=binary
@@ -200,7 +202,7 @@ class ClassificationObjective(Objective):
         )
 
     def count_correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the number of correct samples. A mixed image counts as the fraction of the class predicted for it."""
+        """Return the number of correct samples. For a mixed image, this is the fraction of its predicted class."""
         predicted = outputs.argmax(1)
         return targets.gather(1, predicted[:, None]).sum() if self._mixed else (predicted == targets).sum()
 

@@ -178,7 +178,7 @@ class LoadedTask:
             splits = self.open_splits()
             train = splits.train
             if isinstance(train, SampleSet):
-                self._example = self._first_sample(train)
+                self._example = self._load_first_sample(train)
             else:
                 size = Custom().image_size(self.job)
                 loaded = torch.zeros((1, train.planes, size, size), dtype=torch.uint8) if train.planes else None
@@ -282,7 +282,7 @@ class LoadedTask:
             if not len(samples):
                 message = f"{self.file.name} finds no samples for {name} in {self.job.data.dataset}."
                 raise TaskError("dataset", message, "Choose the folder with its samples.")
-        sample, _ = self._first_sample(train)
+        sample, _ = self._load_first_sample(train)
         channels = int(sample.shape[0]) if sample.ndim else 1
         return Splits(tuple(self.task.classes), channels, format="files", train=train, val=val)
 
@@ -309,7 +309,7 @@ class LoadedTask:
             format=job.data.format,
         )
 
-    def _first_sample(self, samples: SampleSet) -> tuple[Tensor, Tensor]:
+    def _load_first_sample(self, samples: SampleSet) -> tuple[Tensor, Tensor]:
         """Return the input and the target of the first readable sample. Raises DatasetError if there is none."""
         for index in range(len(samples)):
             try:
@@ -439,13 +439,13 @@ class CustomObjective(Objective):
         return target.to(inputs.device).expand(len(inputs), *target.shape).clone()
 
     def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
-        return self._loaded.task.show(as_image(image), target, predicted=False)
+        return self._loaded.task.show(convert_to_image(image), target, predicted=False)
 
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
-        return self._loaded.task.show(as_image(image), output, predicted=True)
+        return self._loaded.task.show(convert_to_image(image), output, predicted=True)
 
 
-def as_image(values: npt.NDArray[Any]) -> Bytes:
+def convert_to_image(values: npt.NDArray[Any]) -> Bytes:
     """Convert an input to an image, uint8 [h, w, 3].
 
     The first three channels of an array [c, h, w] are scaled together so that they span 0 to 255. With one or two

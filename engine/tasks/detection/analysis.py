@@ -97,14 +97,14 @@ class ObjectMetric(Metric):
     def compute(self) -> dict[str, float]:
         """Return AP and AP50, averaged over the classes, for each size of which there are objects."""
         measures = {}
-        for size, precisions in self.precisions_by_size().items():
+        for size, precisions in self.compute_precisions_by_size().items():
             with_objects = precisions[~np.isnan(precisions[:, 0])]
             if len(with_objects):
                 measures[f"ap_{size}"] = float(with_objects.mean())
                 measures[f"ap50_{size}"] = float(with_objects[:, 0].mean())
         return measures
 
-    def precisions_by_size(self) -> dict[SizeName, Floats]:
+    def compute_precisions_by_size(self) -> dict[SizeName, Floats]:
         """Return the average precision of each class at each IoU threshold, [C, 10], keyed by size.
 
         It is NaN for a class without objects of that size.

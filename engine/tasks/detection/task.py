@@ -72,7 +72,7 @@ class InstanceMetric(Metric):
             counts[1:] += np.bincount(classes[~ignored], minlength=len(counts) - 1)
         self.counters = self.counters + torch.from_numpy(counts)
 
-    def precisions(self) -> dict[str, Floats]:
+    def compute_precisions(self) -> dict[str, Floats]:
         """Return the average precision of each class at each IoU threshold, [C, 10], keyed by kind of overlap.
 
         It is NaN for a class without objects.
@@ -89,7 +89,7 @@ class InstanceMetric(Metric):
         if not self.counters[0]:
             return {}
         values: dict[str, float] = {}
-        for kind, precisions in self.precisions().items():
+        for kind, precisions in self.compute_precisions().items():
             with_objects = precisions[~np.isnan(precisions[:, 0])]
             mean = with_objects.mean(0) if len(with_objects) else np.zeros(len(THRESHOLDS))
             values |= {f"{kind}map": float(mean.mean()), f"{kind}ap50": float(mean[0]), f"{kind}ap75": float(mean[5])}
@@ -98,7 +98,7 @@ class InstanceMetric(Metric):
     def per_class(self) -> dict[str, tuple[float | None, ...]]:
         """Return the average precision of each class over all overlap thresholds and at 0.5 (AP50)."""
         columns: dict[str, tuple[float | None, ...]] = {}
-        for kind, precisions in self.precisions().items():
+        for kind, precisions in self.compute_precisions().items():
             name = f"{kind.rstrip('_').capitalize()} AP".strip()
             columns |= {name: _replace_nan(precisions.mean(1)), f"{name}50": _replace_nan(precisions[:, 0])}
         return columns

@@ -133,7 +133,7 @@ class EdgeObjective(Objective):
         probabilities = logits.detach().sigmoid()
         return [create_mean_target(classes[0], logits, probabilities, probabilities >= 0.5)]
 
-    def exported_outputs(self, outputs: Tensor, inputs: Tensor) -> Tensor:
+    def select_exported_outputs(self, outputs: Tensor, inputs: Tensor) -> Tensor:
         """Return the last (fused) edge map, [n, 1, h, w]."""
         return outputs[:, -1:]
 

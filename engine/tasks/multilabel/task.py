@@ -15,7 +15,7 @@ from engine.data.decoding.idx import Bytes
 from engine.metrics import calibration
 from engine.metrics.base import Metric
 from engine.metrics.calibration import FittedTemperature
-from engine.metrics.class_counts import ClassValues, class_scores, presence_weights
+from engine.metrics.class_counts import ClassValues, compute_class_scores, compute_presence_weights
 from engine.metrics.label_curves import RankedScores, average_precision
 from engine.tasks.analysis import SampleColumns
 from engine.tasks.base import DatasetInfo, Objective, Visualization
@@ -74,7 +74,7 @@ class MultiLabelMetric(Metric):
         }
 
     def per_class(self) -> dict[str, ClassValues]:
-        return {"AP": self._compute_average_precisions()} | class_scores(*self._split_label_counts())
+        return {"AP": self._compute_average_precisions()} | compute_class_scores(*self._split_label_counts())
 
     def _compute_average_precisions(self) -> ClassValues:
         """Return the average precision of each label, or None for a label that no sample has."""
@@ -110,7 +110,7 @@ class MultiLabel(Classification):
 
     def create_objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         balanced = job.training.class_weights == "balanced"
-        weights = presence_weights(dataset_info.class_counts(), dataset_info.samples) if balanced else None
+        weights = compute_presence_weights(dataset_info.class_counts(), dataset_info.samples) if balanced else None
         return MultiLabelObjective(dataset_info.classes, job.training.label_smoothing, weights)
 
 
@@ -120,7 +120,7 @@ class MultiLabelAnalysis(LabelAnalysis):
     def compute_columns(self, outputs: Tensor, targets: Tensor) -> SampleColumns:
         """Return the labels of each sample and their intersection over union.
 
-        The confidence is that of the least certain label.
+        The confidence of a sample is the confidence of its least certain label.
         """
         probabilities, true = outputs.float().sigmoid(), targets > 0.5
         predicted = probabilities >= THRESHOLD

@@ -65,8 +65,8 @@ _DEFAULT = KittiClasses(
 def find_kitti_classes(folder: str, files: Sequence[str], labels: Iterable[int]) -> KittiClasses | None:
     """Return the classes of a folder in the layout of SemanticKITTI, or None if the folder has another layout.
 
-    The classes are those in a semantic-kitti.yaml, or else the default ones. The result also is None if there is no
-    such file and some of the `labels` are unknown.
+    The classes are defined in a semantic-kitti.yaml. Without this file, they are the default classes, or None if the
+    default classes don't cover all `labels`.
     """
     sequences = [find_sequence(path) for path in files]
     if not all(sequences):

@@ -17,7 +17,7 @@ from engine.data.formats.shared.ignored_class import drop_point_label
 from engine.data.randomness import RandomStreams
 from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.base import Metric
-from engine.metrics.class_counts import softened_weights
+from engine.metrics.class_counts import compute_softened_weights
 from engine.models import user_file, weights
 from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import set_heads
@@ -112,7 +112,9 @@ class PointSegmentation(Task):
         return splits.with_each(lambda split: split.normalize(statistics), statistics=statistics)
 
     def create_objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
-        weights = softened_weights(dataset_info.class_counts()) if job.training.class_weights == "balanced" else None
+        weights = (
+            compute_softened_weights(dataset_info.class_counts()) if job.training.class_weights == "balanced" else None
+        )
         return PointObjective(job.training.loss, dataset_info.classes, weights)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.metrics.base import Metric
-from engine.metrics.class_counts import ClassValues, ratios
+from engine.metrics.class_counts import ClassValues, compute_ratios
 from engine.tasks.roads.directions import DIRECTIONS, LINE, STEP, Mask, find_center_lines
 
 SLACK = 3
@@ -69,33 +69,33 @@ class RoadMetric(Metric):
         loss_sum, images = self.counters[:2].tolist()
         if not images:
             return {}
-        precision, recall = self.relaxed_scores()
+        precision, recall = self.compute_relaxed_scores()
         with_direction, correct = self.counters[_DIRECTIONS].tolist()
         per_class = self.per_class()
         return {
             "iou": per_class["IoU"][LINE] or 0.0,
-            "relaxed_iou": _ratio(precision * recall, precision + recall - precision * recall),
+            "relaxed_iou": _divide_or_zero(precision * recall, precision + recall - precision * recall),
             "f1": per_class["F1"][LINE] or 0.0,
-            "orientation": _ratio(correct, with_direction),
+            "orientation": _divide_or_zero(correct, with_direction),
             "loss": loss_sum / images,
         }
 
-    def relaxed_scores(self) -> tuple[float, float]:
+    def compute_relaxed_scores(self) -> tuple[float, float]:
         """Return the precision and recall of center lines.
 
-        These are the fraction of predicted center lines near a true one, and the fraction of true ones near a predicted
-        one.
+        The precision is the fraction of predicted center line pixels near a true center line, and the recall is the
+        fraction of true center line pixels near a predicted center line.
         """
         predicted, predicted_near, true, true_near = self.counters[_CENTER_LINES].tolist()
-        return _ratio(predicted_near, predicted), _ratio(true_near, true)
+        return _divide_or_zero(predicted_near, predicted), _divide_or_zero(true_near, true)
 
     def per_class(self) -> dict[str, ClassValues]:
         """Return the IoU and the F1 score of background and road."""
         confusion = self.counters[_CONFUSION].reshape(2, 2)
         correct, true_and_predicted = confusion.diag(), confusion.sum(0) + confusion.sum(1)
         return {
-            "IoU": ratios(correct, true_and_predicted - correct),
-            "F1": ratios(2 * correct, true_and_predicted),
+            "IoU": compute_ratios(correct, true_and_predicted - correct),
+            "F1": compute_ratios(2 * correct, true_and_predicted),
         }
 
     def confusion(self) -> tuple[tuple[int, ...], ...]:
@@ -103,7 +103,7 @@ class RoadMetric(Metric):
         return tuple(map(tuple, rows))
 
 
-def _ratio(count: float, total: float) -> float:
+def _divide_or_zero(count: float, total: float) -> float:
     """Return `count` divided by `total`, or 0 if the total is 0."""
     return count / total if total else 0.0
 

@@ -63,7 +63,7 @@ class RoadAnalysis(Analysis):
 
     def compute_values(self, measured: EvaluatedMetrics) -> MetricValues:
         measures, per_class = super().compute_values(measured)
-        precision, recall = measured.task_metric.relaxed_scores()
+        precision, recall = measured.task_metric.compute_relaxed_scores()
         return MetricValues({**measures, "relaxed_precision": precision, "relaxed_recall": recall}, per_class)
 
 
@@ -94,7 +94,11 @@ class RoadObjective(Objective):
             step = size // scores.shape[-1]
             classes, directions = targets[:, :, ::step, ::step].unbind(1)
             class_scores, direction_scores = scores.split([CLASSES, SCORES - CLASSES], 1)
-            total = total + _compute_soft_iou_loss(class_scores, classes) + _cross_entropy(direction_scores, directions)
+            total = (
+                total
+                + _compute_soft_iou_loss(class_scores, classes)
+                + _compute_cross_entropy(direction_scores, directions)
+            )
         return total
 
     def count_correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -131,7 +135,7 @@ class RoadObjective(Objective):
     ) -> list[Target]:
         return create_pixel_targets(unpack_maps(outputs, size)[0][0, :CLASSES], classes, requested or [LINE])
 
-    def exported_outputs(self, outputs: Tensor, inputs: Tensor) -> Tensor:
+    def select_exported_outputs(self, outputs: Tensor, inputs: Tensor) -> Tensor:
         """Return the scores of the map with the highest resolution, [n, scores, h, w]."""
         height, width = inputs.shape[-2:]
         return outputs.flatten(2)[:, :, : height * width].unflatten(2, (height, width))
@@ -175,11 +179,11 @@ def _compute_soft_iou_loss(scores: Tensor, targets: Tensor) -> Tensor:
     return (1 - intersection / union.clamp(min=1)) * has_class.any((1, 2))
 
 
-def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
+def _compute_cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
     """Return the mean of the cross entropies of the lines and of the background in each image, [n].
 
-    Both have the same weight. In an image without lines or without background, the respective cross entropy is 0. The
-    code of Batra et al. 2019 uses the mean over all pixels. If lines are rare and thin, the background then has nearly
+    Lines and background have the same weight. The cross entropy of lines is 0 in an image without lines, and likewise
+    for the background. The code of Batra et al. 2019 uses the mean over all pixels. If lines are rare and thin, the background then has nearly
     all of the gradient, and a short training learns no directions.
     """
     pixel_losses = functional.cross_entropy(scores.float(), targets, ignore_index=NO_CLASS, reduction="none")

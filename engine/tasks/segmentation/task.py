@@ -21,7 +21,7 @@ from engine.data.drawing import find_classes, mask_legend, overlay_mask
 from engine.data.formats.shared.ignored_class import drop_mask_value
 from engine.metrics.base import Metric
 from engine.metrics.boundary_iou import BoundaryMetric
-from engine.metrics.class_counts import ClassValues, class_scores, ratios, softened_weights
+from engine.metrics.class_counts import ClassValues, compute_class_scores, compute_ratios, compute_softened_weights
 from engine.models import segmentation_models
 from engine.models.base import TaskError
 from engine.models.registry import has_own_loss
@@ -61,7 +61,7 @@ class SegmentationMetric(Metric):
         has_class = true != NO_CLASS
         pairs = true[has_class] * self._classes + predicted[has_class]
         confusion = torch.bincount(pairs, minlength=self._classes**2).double()
-        losses = self._objective.plain_loss(outputs, targets)
+        losses = self._objective.compute_plain_loss(outputs, targets)
         sums = torch.stack([losses.double().sum(), torch.full_like(losses[0], len(losses)).double()])
         self.counters = self.counters.to(outputs.device) + torch.cat([sums, confusion])
 
@@ -86,7 +86,9 @@ class SegmentationMetric(Metric):
     def per_class(self) -> dict[str, ClassValues]:
         """Return the metrics of each class, or None for a class that neither occurs nor is predicted."""
         correct, true, predicted = self._count_class_pixels()
-        return {"IoU": ratios(correct, true + predicted - correct)} | class_scores(correct, true, predicted)
+        return {"IoU": compute_ratios(correct, true + predicted - correct)} | compute_class_scores(
+            correct, true, predicted
+        )
 
     def confusion(self) -> tuple[tuple[int, ...], ...]:
         """Return the confusion matrix in pixels, with a row for each true class."""
@@ -139,7 +141,9 @@ class Segmentation(ImageTask):
     def create_objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         if has_own_loss(job):
             return ModelLossObjective("cross_entropy", dataset_info.classes)
-        weights = softened_weights(dataset_info.class_counts()) if job.training.class_weights == "balanced" else None
+        weights = (
+            compute_softened_weights(dataset_info.class_counts()) if job.training.class_weights == "balanced" else None
+        )
         return SegmentationObjective(job.training.loss, dataset_info.classes, weights)
 
 
@@ -169,7 +173,7 @@ class SegmentationObjective(Objective):
             self._weights = self._weights.to(outputs.device)  # once, since a copy blocks the host
         return self._loss(outputs, targets, self._weights)
 
-    def plain_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def compute_plain_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the loss of each image without class weights, so that it is comparable between runs."""
         return self._loss(outputs, targets, None)
 
@@ -177,13 +181,13 @@ class SegmentationObjective(Objective):
         """Return the loss of each image, [n]. `weights` are the weights of the classes, if any."""
         match self._kind:
             case "focal":
-                return _focal(outputs, targets, weights)
+                return _compute_focal_loss(outputs, targets, weights)
             case "dice":
-                return _dice(outputs, targets)
+                return _compute_dice_loss(outputs, targets)
             case "cross_entropy_dice":
-                return (_cross_entropy(outputs, targets, weights) + _dice(outputs, targets)) / 2
+                return (_compute_cross_entropy(outputs, targets, weights) + _compute_dice_loss(outputs, targets)) / 2
             case _:
-                return _cross_entropy(outputs, targets, weights)
+                return _compute_cross_entropy(outputs, targets, weights)
 
     def count_correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         has_class = targets != NO_CLASS
@@ -242,13 +246,13 @@ def _average_pixels(values: Tensor, targets: Tensor) -> Tensor:
     return values.sum((1, 2)) / (targets != NO_CLASS).sum((1, 2)).clamp(min=1)
 
 
-def _cross_entropy(outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+def _compute_cross_entropy(outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
     """Return the mean cross entropy over the pixels of each image, [n]."""
     values = functional.cross_entropy(outputs, targets, weights, ignore_index=NO_CLASS, reduction="none")
     return _average_pixels(values, targets)
 
 
-def _focal(outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+def _compute_focal_loss(outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
     """Return the mean focal loss over the pixels of each image, [n]."""
     values = functional.cross_entropy(outputs, targets, ignore_index=NO_CLASS, reduction="none")
     values = (1 - torch.exp(-values)) ** FOCAL_EXPONENT * values
@@ -257,7 +261,7 @@ def _focal(outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
     return _average_pixels(values, targets)
 
 
-def _dice(outputs: Tensor, targets: Tensor) -> Tensor:
+def _compute_dice_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """Return the mean Dice loss over the classes that occur in each image, [n]."""
     has_class = (targets != NO_CLASS)[:, None]
     probabilities = outputs.softmax(1) * has_class

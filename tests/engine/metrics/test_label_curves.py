@@ -13,11 +13,11 @@ from engine.metrics.label_curves import (
     average_precision,
     compute_precision_recall,
     compute_roc,
+    compute_roc_area,
     compute_threshold_rows,
     create_class_curves,
     find_best_f1,
     reduce_points,
-    roc_area,
 )
 
 
@@ -40,7 +40,7 @@ def test_curves_match_scikit_learn(seed: int) -> None:
         assert average_precision(counts) == pytest.approx(
             average_precision_score(true, scores, sample_weight=given), abs=1e-9
         )
-        assert roc_area(counts) == pytest.approx(roc_auc_score(true, scores, sample_weight=given), abs=1e-9)
+        assert compute_roc_area(counts) == pytest.approx(roc_auc_score(true, scores, sample_weight=given), abs=1e-9)
     precision, recall, thresholds = precision_recall_curve(true, scores)
     curve = compute_precision_recall(ranked.compute_counts())
     assert curve.x == pytest.approx(recall[:-1][::-1])
@@ -57,8 +57,8 @@ def test_curves_match_scikit_learn(seed: int) -> None:
 def test_class_without_positives_has_no_area() -> None:
     scores = np.array([0.1, 0.4], np.float32)
     none, every = (RankedScores(scores, np.full(2, value)).compute_counts() for value in (False, True))
-    assert (average_precision(none), roc_area(none)) == (None, None)
-    assert (average_precision(every), roc_area(every)) == (1.0, None)
+    assert (average_precision(none), compute_roc_area(none)) == (None, None)
+    assert (average_precision(every), compute_roc_area(every)) == (1.0, None)
 
 
 def test_thinned_curve_keeps_its_shape() -> None:

@@ -24,7 +24,7 @@ from engine.models.base import TaskError
 from engine.system.plugins import Registry
 from engine.tasks.base import DatasetInfo
 from engine.tasks.custom import task as custom
-from engine.tasks.custom.task import as_image
+from engine.tasks.custom.task import convert_to_image
 from engine.tasks.registry import TASKS
 from tests.support.consent import permit_model_file
 from tests.support.images import write_noise
@@ -301,11 +301,11 @@ def test_inspection_lists_files_without_problems(things: Path) -> None:
 
 
 def test_as_image_converts_any_input() -> None:
-    assert as_image(np.zeros((100, 6), np.float32)[None, 0]).shape == (1, 6, 3)
-    assert as_image(np.zeros(7, np.float32)).shape == (64, 64, 3)
-    stretched = as_image(np.linspace(-1, 1, 5 * 4 * 4, dtype=np.float32).reshape(5, 4, 4))
+    assert convert_to_image(np.zeros((100, 6), np.float32)[None, 0]).shape == (1, 6, 3)
+    assert convert_to_image(np.zeros(7, np.float32)).shape == (64, 64, 3)
+    stretched = convert_to_image(np.linspace(-1, 1, 5 * 4 * 4, dtype=np.float32).reshape(5, 4, 4))
     assert (stretched.dtype, stretched.min(), stretched.max()) == (np.uint8, 0, 255)
-    two_channels = as_image(np.array([[[-1.0, -0.6, 1.0]], [[5.0, 9.0, 8.0]]]))
+    two_channels = convert_to_image(np.array([[[-1.0, -0.6, 1.0]], [[5.0, 9.0, 8.0]]]))
     assert two_channels.tolist() == [[[0] * 3, [51] * 3, [255] * 3]]
 
 

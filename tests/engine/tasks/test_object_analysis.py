@@ -28,7 +28,7 @@ def test_ap_by_size_matches_pycocotools(seed: int) -> None:
         true = np.column_stack([image["true"], image["true_classes"], image["ignored"]])
         metric.update(torch.from_numpy(found)[None], torch.from_numpy(true)[None])
     found_any = False
-    for size, value in metric.precisions_by_size().items():
+    for size, value in metric.compute_precisions_by_size().items():
         theirs = compute_precisions(given, "bbox", size=size, scale=SCALE)
         assert np.nan_to_num(value, nan=-1.0) == pytest.approx(theirs, abs=1e-9)
         found_any |= bool((theirs > 0).any())
@@ -36,7 +36,7 @@ def test_ap_by_size_matches_pycocotools(seed: int) -> None:
         if len(known):
             assert metric.compute()[f"ap_{size}"] == pytest.approx(known.mean(), abs=1e-9)
     assert found_any
-    assert list(metric.precisions_by_size()) == list(SIZES)
+    assert list(metric.compute_precisions_by_size()) == list(SIZES)
 
 
 def test_analysis_counts_objects_by_size_and_image() -> None:

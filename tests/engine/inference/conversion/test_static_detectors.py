@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from engine.contract.inference.conversion import TOLERANCE, Difference
 from engine.contract.job import Job
-from engine.inference.conversion.comparison import compare_detections, is_equivalent, max_detections
+from engine.inference.conversion.comparison import compare_detections, get_max_detections, is_equivalent
 from engine.inference.conversion.failure import suppress_output
 from engine.tasks.registry import TASKS
 
@@ -47,7 +47,7 @@ def create_detector(task: str, name: str, size: int) -> tuple[Any, torch.Tensor]
 def test_rounding_may_change_a_few_detections() -> None:
     module, _ = create_detector("detection", "fasterrcnn", 64)
     model = Mock(module=module, task=TASKS["detection"])
-    limit = max_detections(model)
+    limit = get_max_detections(model)
     assert limit == module.max_detections == 100
     within = Difference(batch_size=1, difference=0.0, largest_output=1.0, unmatched=2)
     other = Difference(batch_size=3, difference=TOLERANCE * 5, largest_output=5.0, unmatched=6)

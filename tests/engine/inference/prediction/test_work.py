@@ -57,7 +57,7 @@ def predict_shard(
     request = PredictRequest(run="", paths=tuple(paths), out=str(out), **fields)
     with worker_shard(model, rank, ranks) as shard, Journal(folder, 1, rank) as journal:
         Predictor(request, model, shard, journal, sources=sources, remaining=numbers).predict_images()
-    return list(CompletedSamples(folder, len(sources.files)).entries())
+    return list(CompletedSamples(folder, len(sources.files)).iterate_entries())
 
 
 @pytest.mark.parametrize("tile", [None, 16])

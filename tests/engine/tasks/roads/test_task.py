@@ -212,7 +212,7 @@ def test_lines_are_colored_by_direction() -> None:
 
 def test_largest_map_is_exported_and_explained() -> None:
     outputs = make_guesses(make_targets(2), 1.0, (SIDE, SIDE // 2))
-    exported = OBJECTIVE.exported_outputs(outputs, torch.zeros(2, 3, SIDE, SIDE))
+    exported = OBJECTIVE.select_exported_outputs(outputs, torch.zeros(2, 3, SIDE, SIDE))
     assert torch.equal(exported, outputs[:, :, : SIDE * SIDE].reshape(2, SCORES, SIDE, SIDE))
     (target,) = OBJECTIVE.select_explanation_targets(outputs[:1], ("background", "road"), (), SIDE)
     assert target.class_name == "road"
