@@ -225,8 +225,8 @@ def _is_damaged(path: Path, weights: Weights) -> bool:
     """Return True if the SHA-256 of a file differs from the expected one.
 
     The expected hash is stated in `weights`, or else in the file name. File names of torch contain the beginning of the
-    hash, and blobs in the hub's cache have the hash as their name. Without an expected hash, as for files that users put
-    into the cache, the result is False.
+    hash, and blobs in the hub's cache have the hash as their name. Without an expected hash, as for files that users
+    put into the cache, the result is False.
     """
     blob = path.resolve().name
     return _differs_from(path, weights.sha256 or (blob if _SHA256.fullmatch(blob) else _find_hash_in_name(path)))

@@ -23,11 +23,11 @@ _MAX_TRIED_SIZES = 8
 class _CreateOnMeta(TorchFunctionMode):
     """Context manager that makes `torch.empty`, `torch.zeros` and `torch.ones` create tensors on the meta device.
 
-    These tensors are not filled with random numbers.
+    The tensors are not filled with random numbers.
 
-    These functions create all parameters and the statistics of BatchNorm. They can't be moved after construction, since
-    SSDlite runs an image through its layers while it is built. `torch.device("meta")` would move too much, since RegNet
-    computes its widths with tensors.
+    These three functions create all parameters and the statistics of BatchNorm. A model can't be moved to the meta
+    device after construction, since SSDlite runs an image through its layers while it is built. `torch.device("meta")`
+    would move too much, since RegNet computes its widths with tensors.
     """
 
     def __torch_function__(

@@ -32,8 +32,8 @@ def reset_large_head(model: nn.Module, head: str) -> None:
     """Initialize the layer `head` with torch's defaults if its weights are much larger than torch's defaults.
 
     EfficientNet and related models scale the initial weights by the number of classes (torchvision: uniform within 1 /
-    sqrt(classes)). With few classes, the first loss is then far above the loss of guessing. For two classes, it is up to
-    7 instead of ln 2.
+    sqrt(classes)). With few classes, the first loss is then far above the loss of guessing. For two classes, it is up
+    to 7 instead of ln 2.
     """
     layer: Any = model.get_submodule(head)
     default_deviation = 1 / math.sqrt(3 * layer.weight[0].numel())  # as in torch.nn.Linear

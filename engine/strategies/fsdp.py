@@ -42,10 +42,10 @@ NO_BLOCKS = (
 class FullySharded(Distributed, SingleDevice):
     """Strategy that shards parameters, gradients and optimizer state over the ranks.
 
-    Each block in `list_blocks(model)` forms a group. Its parameters are gathered from all ranks before its forward pass and
-    again before its backward pass, and freed afterwards. Its gradients are summed over the ranks, and each rank keeps
-    its shard of the sum. Parameters outside of blocks belong to the root's group, which stays complete from the forward
-    to the backward pass. So do blocks that share parameters with other modules.
+    Each block in `list_blocks(model)` forms a group. Its parameters are gathered from all ranks before its forward pass
+    and again before its backward pass, and freed afterwards. Its gradients are summed over the ranks, and each rank
+    keeps its shard of the sum. Parameters outside of blocks belong to the root's group, which stays complete from the
+    forward to the backward pass. So do blocks that share parameters with other modules.
 
     Gradients are summed and not averaged, since every rank divides its losses by the size of the global batch. With
     accumulation, ranks hold complete gradients until the last part of the batch, and need as much memory for them as

@@ -38,8 +38,8 @@ def with_recomputation(function: Callable[..., Any], module: nn.Module) -> Calla
 def checkpoint_blocks(model: nn.Module) -> int:
     """Turn activation checkpointing on for each block of `model`, and return the number of blocks.
 
-    The blocks are those that `list_blocks(model)` finds. Modules, names and state remain the same. Each block's class is
-    replaced by a subclass, which survives copying and sharding.
+    The blocks are those that `list_blocks(model)` finds. Modules, names and state remain the same. Each block's class
+    is replaced by a subclass, which survives copying and sharding.
     """
     found = list_blocks(model)
     for _, block in found:

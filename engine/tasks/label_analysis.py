@@ -140,7 +140,8 @@ def _average_measure(name: str, values: ClassValues) -> dict[str, float]:
 def _create_reliability_bin(number: int, sums: tuple[float, float, float]) -> ReliabilityBin:
     """Create the report of the calibration bin with the index `number`.
 
-    `sums` are the number of predictions in the bin, the sum of their confidences, and the number of correct predictions.
+    `sums` are the number of predictions in the bin, the sum of their confidences, and the number of correct
+    predictions.
     """
     count, confidence, correct = sums
     return ReliabilityBin(

@@ -195,7 +195,7 @@ def _compose_comparison_section(compared: Sequence[ComparedFile]) -> str:
 
 
 def _compose_settings_table(model: TrainedModel) -> str:
-    """Return a Markdown table of the training settings that differ from the defaults, and of the most important ones."""
+    """Return a Markdown table of the most important training settings, and of those that differ from the defaults."""
     rows = []
     for name, field in FIELDS.items():
         value = model.job.value(name)

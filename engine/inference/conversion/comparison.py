@@ -95,7 +95,8 @@ def compare_outputs(
 ) -> tuple[Difference, ...]:
     """Compare the outputs of a converted file with those of the model, for each of the `BATCH_SIZES`.
 
-    `run_file` runs the file on a batch. If the file accepts images of any size, the images in the last batch are twice as wide.
+    `run_file` runs the file on a batch. If the file accepts images of any size, the images in the last batch are twice
+    as wide.
     """
     differences = []
     for batch_size in BATCH_SIZES:

@@ -152,7 +152,7 @@ class _StaticDetector(nn.Module):
         return _Candidates(boxes * is_valid[..., None], scores, candidates.classes.gather(1, indices) * is_valid)
 
     def _concatenate(self, candidates: _Candidates, *extra_outputs: Tensor) -> Tensor:
-        """Return candidates as rows with x1, y1, x2, y2, the score, the class and the extra outputs, [n, k, 6 or more]."""
+        """Return candidates as rows of x1, y1, x2, y2, score, class and extra outputs, [n, k, 6 or more]."""
         return torch.cat(
             [candidates.boxes, candidates.scores[..., None], candidates.classes[..., None].float(), *extra_outputs], 2
         )

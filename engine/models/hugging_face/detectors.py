@@ -58,7 +58,7 @@ class HubDetector(HubModel):
         ]
 
     def convert_to_objects(self, targets: Tensor) -> Detections:
-        """Convert a batch of targets to the annotated objects of each image, like targets of torchvision's detectors."""
+        """Convert a batch of targets to the objects of each image, like targets of torchvision's detectors."""
         return convert_box_targets(targets)
 
     def compute_predictions(self, inputs: Tensor) -> Tensor:

@@ -24,8 +24,8 @@ MIN_SCORE = 1e-6
 class HubSegmenter(HubModel):
     """Mixin for models whose queries each predict a class and a mask.
 
-    The losses for masks are means over all masks in the batch. The loss for classes is a weighted mean over all queries,
-    in which queries without an object have a small weight.
+    The losses for masks are means over all masks in the batch. The loss for classes is a weighted mean over all
+    queries, in which queries without an object have a small weight.
     """
 
     _layers: list[dict[str, Tensor]]

@@ -64,9 +64,9 @@ class ObjectMetric(Metric):
     """Metric for detections, computed separately for small, medium and large objects.
 
     `counters` [2 + 3, C] hold, for each class, the number of objects, the number of missed objects, and the number of
-    objects of each size in `SIZES`. `rows` has a row for each detection: the columns of `ImageErrors.rows`, followed for
-    each size by the outcomes (CORRECT, WRONG or LEFT_OUT) at the ten IoU thresholds. The outcomes for a size leave out
-    objects and detections of other sizes.
+    objects of each size in `SIZES`. `rows` has a row for each detection: the columns of `ImageErrors.rows`, followed
+    for each size by the outcomes (CORRECT, WRONG or LEFT_OUT) at the ten IoU thresholds. The outcomes for a size leave
+    out objects and detections of other sizes.
     """
 
     def __init__(self, classes: int, scale: float) -> None:
@@ -120,8 +120,8 @@ class ObjectMetric(Metric):
     def _compute_outcomes(self, comparison: Comparison, low: float, high: float) -> Floats:
         """Return CORRECT, WRONG or LEFT_OUT for each detection at the ten IoU thresholds, [d, 10].
 
-        Only objects and unmatched detections with an area from `low` to `high` in pixels count, like in `evaluateImg` of
-        pycocotools. The rows are in the order of `find_errors`.
+        Only objects and unmatched detections with an area from `low` to `high` in pixels count, like in `evaluateImg`
+        of pycocotools. The rows are in the order of `find_errors`.
         """
         # In pixels of the file.
         areas, detection_areas = comparison.areas * self._scale**2, comparison.detection_areas * self._scale**2

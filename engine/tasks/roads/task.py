@@ -183,8 +183,8 @@ def _compute_cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
     """Return the mean of the cross entropies of the lines and of the background in each image, [n].
 
     Lines and background have the same weight. The cross entropy of lines is 0 in an image without lines, and likewise
-    for the background. The code of Batra et al. 2019 uses the mean over all pixels. If lines are rare and thin, the background then has nearly
-    all of the gradient, and a short training learns no directions.
+    for the background. The code of Batra et al. 2019 uses the mean over all pixels. If lines are rare and thin, the
+    background then has nearly all of the gradient, and a short training learns no directions.
     """
     pixel_losses = functional.cross_entropy(scores.float(), targets, ignore_index=NO_CLASS, reduction="none")
     line_loss, background_loss = (

@@ -98,7 +98,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def listed(tmp_path: Path) -> Path:
-    """Write 60 images into one folder, and a list with the class of each image: red or blue. Return the dataset folder."""
+    """Write a folder with 60 images and a list of their classes, red and blue. Return the dataset folder."""
     random = np.random.default_rng(0)
     (tmp_path / "listed/images").mkdir(parents=True)
     lines = []

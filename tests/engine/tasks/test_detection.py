@@ -50,7 +50,7 @@ def make_target_boxes() -> Tensor:
 
 
 def make_masks() -> Tensor:
-    """Return masks for two images: those of the boxes in `make_target_boxes` that aren't ignored, and an unlabeled object."""
+    """Return masks for two images: the boxes of `make_target_boxes` that aren't ignored, and an unlabeled object."""
     made = torch.zeros(2, 2, 64, 64, dtype=torch.int64)
     made[:, 1] = NO_CLASS
     made[0, :, 6:40, 4:30] = torch.tensor([7, 2])[:, None, None]
