@@ -67,7 +67,7 @@ def generate() -> Catalogue:
         models=tuple(describe(task, name) for task in TASKS.built_in.values() for name in _model_ids(task)),
         strategies=tuple(strategy.entry for strategy in STRATEGIES.built_in.values()),
         annotation_kinds=KINDS,
-        encoders=encoders.names(),
+        encoders=encoders.list_names(),
         encoder_weights=encoders.list_imagenet_weights(),
         timm_tags=timm_models.list_tags(),
         timm_weights=timm_models.list_weights(),
@@ -76,7 +76,7 @@ def generate() -> Catalogue:
 
 def _model_ids(task: Task) -> tuple[str, ...]:
     """Return the ids of a task's models. Models from libraries come last."""
-    return (*task.model_names(), *(name for name, model in MODELS.built_in.items() if model.task == task.entry.id))
+    return (*task.list_models(), *(name for name, model in MODELS.built_in.items() if model.task == task.entry.id))
 
 
 def supplement() -> Supplement:
@@ -132,10 +132,10 @@ def _describe_plugin(
 
 def _describe_models(task: Task) -> Sequence[ModelEntry]:
     """Return the catalogue entries for all models of a task that comes from a plug-in."""
-    known = {model.id for model in shipped_catalogue().models}.intersection(task.model_names())
+    known = {model.id for model in shipped_catalogue().models}.intersection(task.list_models())
     if known:
         raise ValueError(f"Footplate has a model “{min(known)}”")
-    return [describe(task, name) for name in task.model_names()]
+    return [describe(task, name) for name in task.list_models()]
 
 
 def _describe_added_model(name: str) -> Sequence[ModelEntry]:

@@ -52,7 +52,7 @@ def reserve_prefetched(prepared: worker.WorkerContext) -> torch.Tensor | None:
         return None
     count = _rank_images(strategy)
     waiting = (PREFETCH + 1) * (count + min(count, len(splits.val) // strategy.data_world))
-    example = prepared.task.example_shape(strategy.job, splits.channels)
+    example = prepared.task.get_example_shape(strategy.job, splits.channels)
     return torch.ones((waiting, *example), dtype=torch.uint8, device=strategy.device)
 
 

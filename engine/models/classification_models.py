@@ -23,29 +23,29 @@ MODEL_FILE_IMAGE_SIZE = 224
 """Default side length of images in pixels for a model from a user's file, as for most of torchvision's models."""
 
 
-def names() -> tuple[str, ...]:
-    """Return the ids of the models from Footplate and torchvision. For those from timm, see `timm_models.names`."""
-    return (MNIST_CNN, *torchvision_models.names())
+def list_names() -> tuple[str, ...]:
+    """Return the ids of the models from Footplate and torchvision. For those from timm, see `timm_models.list_names`."""
+    return (MNIST_CNN, *torchvision_models.list_names())
 
 
-def default_image_size(model: str) -> int:
+def get_default_image_size(model: str) -> int:
     """Return the default side length of images for a model, in pixels."""
     if model == MNIST_CNN:
         return 28
     if timm_models.is_timm(model):
-        return timm_models.image_size(model)
+        return timm_models.get_image_size(model)
     if model in MODELS:
         return MODELS[model].image_size
-    if model not in torchvision_models.names():
+    if model not in torchvision_models.list_names():
         return MODEL_FILE_IMAGE_SIZE
-    return torchvision_models.image_size(model)
+    return torchvision_models.get_image_size(model)
 
 
-def min_image_size(model: str) -> int:
+def get_min_image_size(model: str) -> int:
     """Return the minimum side length of images that a model accepts, in pixels."""
     if timm_models.is_timm(model):
-        return timm_models.min_image_size(model)
-    return MIN_SIZE if model == MNIST_CNN else torchvision_models.min_image_size(model)
+        return timm_models.get_min_image_size(model)
+    return MIN_SIZE if model == MNIST_CNN else torchvision_models.get_min_image_size(model)
 
 
 def get_title_and_family(model: str) -> tuple[str, str]:
@@ -57,7 +57,7 @@ def get_title_and_family(model: str) -> tuple[str, str]:
     return ("MNIST CNN", "Footplate") if model == MNIST_CNN else torchvision_models.get_title_and_family(model)
 
 
-def statistics(model: str) -> Statistics | None:
+def get_statistics(model: str) -> Statistics | None:
     """Return the mean and standard deviation of colors that the model's weights expect.
 
     Return None if it has no weights.
@@ -65,8 +65,8 @@ def statistics(model: str) -> Statistics | None:
     if model in MODELS:
         return MODELS[model].statistics
     if timm_models.is_timm(model):
-        return timm_models.statistics(model)
-    return torchvision_models.statistics(model) if model in torchvision_models.names() else None
+        return timm_models.get_statistics(model)
+    return torchvision_models.get_statistics(model) if model in torchvision_models.list_names() else None
 
 
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
@@ -93,12 +93,12 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     if is_external(job):
         return build_external(job, classes, channels)
     is_timm = timm_models.is_timm(job.model.name)
-    if not is_timm and job.model.name not in names():
-        known_names = list(names())
+    if not is_timm and job.model.name not in list_names():
+        known_names = list(list_names())
         raise TaskError("model", f"There is no model “{job.model.name}”.", suggest_name(job.model.name, known_names))
     title, _ = get_title_and_family(job.model.name)
     patch = torchvision_models.PATCH_SIZES.get(job.model.name, 1)
-    validate_image_size(title, size, min_image_size(job.model.name), patch)
+    validate_image_size(title, size, get_min_image_size(job.model.name), patch)
     varying_fields = varying_size_fields(job)
     if varying_fields and _has_one_size(job.model.name):
         message = f"{title} is built for a fixed image size."

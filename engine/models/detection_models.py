@@ -114,16 +114,16 @@ def describe_model(name: str) -> ModelInfo:
     )
 
 
-def image_size(job: Job) -> int:
-    return registry.image_size(job, _ALL[job.model.name].image_size if job.model.name in _ALL else IMAGE_SIZE)
+def get_image_size(job: Job) -> int:
+    return registry.get_image_size(job, _ALL[job.model.name].image_size if job.model.name in _ALL else IMAGE_SIZE)
 
 
-def statistics(job: Job) -> Statistics:
+def get_statistics(job: Job) -> Statistics:
     """Return the mean and standard deviation of colors that the weights of the job's model or encoder expect."""
     if job.model.name not in _ALL:
-        return registry.statistics(job.model.name, encoders.IMAGENET)
+        return registry.get_statistics(job.model.name, encoders.IMAGENET)
     entry = _ALL[job.model.name]
-    return encoders.statistics(job.model.encoder) if entry.encoder else entry.statistics
+    return encoders.get_statistics(job.model.encoder) if entry.encoder else entry.statistics
 
 
 def build(job: Job, classes: int, channels: int, size: int, entries: dict[str, _CatalogueDetector]) -> nn.Module:

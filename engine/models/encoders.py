@@ -21,7 +21,7 @@ MIN_IMAGE_SIZE = 2 * STRIDE
 """Minimum image size in pixels for models that are built on an encoder."""
 
 
-def names() -> tuple[str, ...]:
+def list_names() -> tuple[str, ...]:
     """Return the names of the encoders in segmentation_models_pytorch."""
     from segmentation_models_pytorch.encoders import get_encoder_names
 
@@ -35,7 +35,7 @@ def list_imagenet_weights() -> dict[str, Weights]:
     """
     from segmentation_models_pytorch.encoders import encoders as library_encoders
 
-    settings = {name: library_encoders[name]["pretrained_settings"].get("imagenet") for name in names()}
+    settings = {name: library_encoders[name]["pretrained_settings"].get("imagenet") for name in list_names()}
     return {
         name: Weights(repository=source["repo_id"], revision=source["revision"])
         for name, source in settings.items()
@@ -43,10 +43,10 @@ def list_imagenet_weights() -> dict[str, Weights]:
     }
 
 
-def statistics(encoder: str) -> Statistics:
+def get_statistics(encoder: str) -> Statistics:
     """Return the mean and standard deviation of the colors that the encoder's weights were trained with."""
     name = _find_timm_name(encoder)
-    return (timm_models.statistics(TIMM + name) if name else None) or IMAGENET
+    return (timm_models.get_statistics(TIMM + name) if name else None) or IMAGENET
 
 
 def construct(job: Job, title: str, size: int, constructor: Callable[[], nn.Module]) -> nn.Module:
@@ -58,9 +58,11 @@ def construct(job: Job, title: str, size: int, constructor: Callable[[], nn.Modu
         TaskError: The encoder is unknown or doesn't suit the model, or its strides don't divide the size.
     """
     name = _find_timm_name(job.model.encoder)
-    if job.model.encoder not in names() and not (name and timm_models.is_known(name)):
+    if job.model.encoder not in list_names() and not (name and timm_models.is_known(name)):
         raise TaskError(
-            "encoder", f"There is no encoder “{job.model.encoder}”.", suggest_name(job.model.encoder, list(names()))
+            "encoder",
+            f"There is no encoder “{job.model.encoder}”.",
+            suggest_name(job.model.encoder, list(list_names())),
         )
     validate_image_size(title, size, STRIDE, STRIDE)
     try:

@@ -69,7 +69,7 @@ def construct(kind: str, encoder: str, classes: int, channels: int, size: int) -
     background. The anchors are scaled in proportion to `size`, the side of the images in pixels. Raises ValueError,
     KeyError or RuntimeError if the encoder has no features at some of the strides.
     """
-    mean, std = encoders.statistics(encoder)
+    mean, std = encoders.get_statistics(encoder)
     if channels != len(mean):
         mean, std = (sum(mean) / 3,) * channels, (sum(std) / 3,) * channels
     transform = {"min_size": size, "max_size": size, "image_mean": mean, "image_std": std}

@@ -98,7 +98,7 @@ def mark_heads(job: Job, model: nn.Module, heads: Sequence[str], title: str, out
     set_heads(model, heads, freeze=bool(job.model.freeze_epochs))
 
 
-def image_size(job: Job, default: int) -> int:
+def get_image_size(job: Job, default: int) -> int:
     """Return the side length of a job's images in pixels.
 
     `default` is the default for the built-in models of its task.
@@ -108,7 +108,7 @@ def image_size(job: Job, default: int) -> int:
     return MODELS[job.model.name].image_size if job.model.name in MODELS else default
 
 
-def statistics(model: str, default: Statistics) -> Statistics:
+def get_statistics(model: str, default: Statistics) -> Statistics:
     """Return the mean and standard deviation of colors that a model expects.
 
     `default` are those of the task's built-in models.

@@ -54,7 +54,7 @@ DeepLabV3 is left out, since torchvision has it, too. DPT is left out, since it 
 ON_ENCODER = frozenset(_DECODERS)
 
 
-def names() -> tuple[str, ...]:
+def list_names() -> tuple[str, ...]:
     return (*_DECODERS, *_TORCHVISION)
 
 
@@ -73,7 +73,7 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 
     It maps images [n, channels, s, s] to scores [n, classes, s, s]. New weights depend only on the job's seed.
     """
-    model = build_seeded(job, names(), lambda: _construct(job, classes, channels, size))
+    model = build_seeded(job, list_names(), lambda: _construct(job, classes, channels, size))
     if isinstance(model, LoadableDetector):
         return load_and_mark_heads(model, job)
     has_decoder = job.model.name in _DECODERS

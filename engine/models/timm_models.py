@@ -94,7 +94,7 @@ MIN_SIZE = 32
 """Minimum image size in pixels for timm models. Most of them halve their input five times."""
 
 
-def names() -> tuple[str, ...]:
+def list_names() -> tuple[str, ...]:
     """Return the ids of timm's models that are listed in the catalogue."""
     return tuple(f"{TIMM}{name}" for name in _CATALOGUE_MODELS)
 
@@ -116,12 +116,12 @@ def get_title_and_family(model: str) -> tuple[str, str]:
     return _CATALOGUE_MODELS.get(name, (name, "timm"))
 
 
-def image_size(model: str) -> int:
+def get_image_size(model: str) -> int:
     """Return the image size that a model was made for, or timm's default for an unknown name, in pixels."""
     return int(max(_get_weights_config(model).get("input_size", (3, 224, 224))[1:]))
 
 
-def min_image_size(model: str) -> int:
+def get_min_image_size(model: str) -> int:
     """Return the minimum image size of a timm model in pixels.
 
     If it is built for one size, it is the size of a patch.
@@ -130,7 +130,7 @@ def min_image_size(model: str) -> int:
     return int(patch[1]) if patch else MIN_SIZE
 
 
-def statistics(model: str) -> Statistics | None:
+def get_statistics(model: str) -> Statistics | None:
     """Return the mean and standard deviation of the colors that the model was trained with, or None if unknown."""
     config = _get_weights_config(model)
     return (tuple(config["mean"]), tuple(config["std"])) if config else None
@@ -261,7 +261,7 @@ def construct(model: str, classes: int, channels: int, size: int, **rates: Any) 
             raise
         field = "image_size" if sizes else "model"
         message = f"{get_title_and_family(model)[0]} can't be built for images of {size} px ({get_first_line(error)})."
-        raise TaskError(field, message, f"Set {image_size(model)}, or leave it empty.") from error
+        raise TaskError(field, message, f"Set {get_image_size(model)}, or leave it empty.") from error
     patches = getattr(getattr(module, "patch_embed", None), "patch_size", None) or ()
     patch = max(patches if isinstance(patches, tuple) else (patches,), default=1)
     if sizes:

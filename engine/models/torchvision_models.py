@@ -55,7 +55,7 @@ _WITHOUT_CLASSIFIER = frozenset({"IMAGENET1K_FEATURES"})
 
 
 @lru_cache(maxsize=1)
-def names() -> tuple[str, ...]:
+def list_names() -> tuple[str, ...]:
     """Return the names of all classification models in torchvision."""
     return tuple(models.list_models(module=models))
 
@@ -87,13 +87,13 @@ def list_pretrained_weights(name: str) -> tuple[WeightsEnum, ...]:
     return (default, *others) if default is not None else tuple(others)
 
 
-def image_size(name: str) -> int:
+def get_image_size(name: str) -> int:
     """Return the image size at which the model's default weights were evaluated, or 224 if it has no weights."""
     pretrained = list_pretrained_weights(name)
     return int(pretrained[0].transforms.keywords["crop_size"]) if pretrained else 224
 
 
-def min_image_size(name: str) -> int:
+def get_min_image_size(name: str) -> int:
     """Return the minimum image size in pixels.
 
     It is one patch for a vision transformer, and the minimum that the weights state for other models. The weights of
@@ -107,7 +107,7 @@ def min_image_size(name: str) -> int:
     return max(pretrained[0].meta["min_size"]) if pretrained else 1
 
 
-def statistics(name: str) -> Statistics | None:
+def get_statistics(name: str) -> Statistics | None:
     """Return the mean and standard deviation of the colors that the default weights were trained with.
 
     Returns None if there are no weights.

@@ -68,7 +68,7 @@ class SingleDevice(Strategy):
     def forward_backward(self, batch: Batch, optimizer_step: OptimizerStep) -> StepResult:
         """Run a forward and backward pass for `batch`, a part of this rank's batch, and accumulate its gradients."""
         with self.autocast():
-            outputs = self.forward(batch.inputs, *self.objective.extra_inputs(batch.targets))
+            outputs = self.forward(batch.inputs, *self.objective.get_extra_inputs(batch.targets))
         outputs = outputs.float()
         if self.objective.loss_in_model:  # the outputs are losses [n, p]
             sums = outputs.sum(0) / self.divisor
@@ -90,7 +90,7 @@ class SingleDevice(Strategy):
         pass from a loss.
         """
         blank = torch.zeros(2, *self.example_shape, device=self.device)
-        extra = self.objective.extra_inputs(self.objective.create_blank_targets(blank))
+        extra = self.objective.get_extra_inputs(self.objective.create_blank_targets(blank))
         with BufferSnapshot(self.model):
             with self.autocast():
                 outputs = self.forward(blank, *extra)

@@ -110,7 +110,7 @@ class Rehearsal:
         """Run one forward and backward pass, and return its duration in seconds."""
         started = clock(self.inputs.device)
         with autocast(self.inputs.device, self._precision):
-            outputs = self.forward(self.inputs, *self._objective.extra_inputs(self._targets))
+            outputs = self.forward(self.inputs, *self._objective.get_extra_inputs(self._targets))
         losses = self._objective.loss(outputs.float(), self._targets)
         torch.autograd.grad(losses.mean(), self._parameters, allow_unused=True)
         return clock(self.inputs.device) - started

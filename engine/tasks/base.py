@@ -88,7 +88,7 @@ class Objective(ABC):
     exports_all_outputs: ClassVar[bool] = True
     analysis_type: ClassVar[type[Analysis]] = Analysis
 
-    def extra_inputs(self, targets: Tensor) -> tuple[Tensor, ...]:
+    def get_extra_inputs(self, targets: Tensor) -> tuple[Tensor, ...]:
         """Return the arguments that the model receives in training in addition to its inputs.
 
         These are the targets if the model computes the loss. Otherwise there are none.
@@ -221,7 +221,7 @@ class Task(ABC):
     """Reader and writer of the files that are used for predictions, or None if these are images."""
 
     @abstractmethod
-    def model_names(self) -> tuple[str, ...]:
+    def list_models(self) -> tuple[str, ...]:
         """Return the ids of the models, in the order of the catalogue."""
 
     @abstractmethod
@@ -236,32 +236,32 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def image_size(self, job: Job) -> int:
+    def get_image_size(self, job: Job) -> int:
         """Return the side length of the square images that the model receives, in pixels."""
 
-    def statistics(self, job: Job) -> Statistics:
+    def get_statistics(self, job: Job) -> Statistics:
         """Return the mean and standard deviation of each color channel that the model's weights were trained with.
 
         For a model with an encoder, these are the values of the encoder's weights.
         """
-        return registry.statistics(job.model.name, encoders.IMAGENET)
+        return registry.get_statistics(job.model.name, encoders.IMAGENET)
 
-    def normalization(self, job: Job, channels: int) -> Statistics:
+    def get_normalization(self, job: Job, channels: int) -> Statistics:
         """Return the mean and standard deviation of each channel, for images scaled to 0..1.
 
         These are the values that the model's weights were trained with. If the images don't have three channels, each
         channel gets the average of the three colors.
         """
-        mean, std = self.statistics(job)
+        mean, std = self.get_statistics(job)
         return (mean, std) if channels == 3 else ((sum(mean) / 3,) * channels, (sum(std) / 3,) * channels)
 
     @abstractmethod
     def create_objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         """Create the objective of a job, given facts about its data."""
 
-    def example_shape(self, job: Job, channels: int) -> tuple[int, ...]:
+    def get_example_shape(self, job: Job, channels: int) -> tuple[int, ...]:
         """Return the shape of one sample as the model receives it."""
-        size = self.image_size(job)
+        size = self.get_image_size(job)
         return channels, size, size
 
     def open_splits(self, job: Job) -> Splits:
@@ -296,7 +296,7 @@ class ModelModule(Protocol):
     IMAGE_SIZE: int
     ON_ENCODER: frozenset[str]
 
-    def names(self) -> tuple[str, ...]:
+    def list_names(self) -> tuple[str, ...]:
         """Return the ids of the models."""
         ...
 
@@ -314,18 +314,18 @@ class ImageTask(Task):
 
     module: ModelModule
 
-    def model_names(self) -> tuple[str, ...]:
-        return self.module.names()
+    def list_models(self) -> tuple[str, ...]:
+        return self.module.list_names()
 
     def describe_model(self, model: str) -> ModelInfo:
         return self.module.describe_model(model)
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
-        return self.module.build(job, classes, channels, self.image_size(job))
+        return self.module.build(job, classes, channels, self.get_image_size(job))
 
-    def image_size(self, job: Job) -> int:
-        return registry.image_size(job, self.module.IMAGE_SIZE)
+    def get_image_size(self, job: Job) -> int:
+        return registry.get_image_size(job, self.module.IMAGE_SIZE)
 
-    def statistics(self, job: Job) -> Statistics:
+    def get_statistics(self, job: Job) -> Statistics:
         is_on_encoder = job.model.name in self.module.ON_ENCODER
-        return encoders.statistics(job.model.encoder) if is_on_encoder else super().statistics(job)
+        return encoders.get_statistics(job.model.encoder) if is_on_encoder else super().get_statistics(job)

@@ -96,7 +96,7 @@ class DataLoaders:
     def _load_picked(self) -> RankSamples:
         """Load the validation samples whose predictions are saved. All ranks call it together."""
         job, all_reduce_max = self._spec.job, self._strategy.collectives.all_reduce_max
-        val, size = self._splits.val, self._task.image_size(job)
+        val, size = self._splits.val, self._task.get_image_size(job)
         picked = (
             PickedSamples(val, job.checkpoints.predictions, all_reduce_max=all_reduce_max)
             if isinstance(val, SampleSet)
@@ -220,7 +220,7 @@ def size_limits(job: Job, task: Task, model: nn.Module) -> SizeLimits:
     name, smallest = job.model.name, 0
     if name in MODELS:
         smallest = MODELS[name].min_image_size
-    elif name in task.model_names():
+    elif name in task.list_models():
         smallest = task.describe_model(name).min_image_size
     return limits._replace(smallest=max(limits.smallest, math.ceil(smallest / limits.step) * limits.step))
 
@@ -240,9 +240,9 @@ def create_image_loader(
     If `sampler` shuffles, the loader yields augmented training batches. If their image sizes vary, they are
     within `limits`. `settings` are additional arguments of BatchLoader.
     """
-    size, is_training = task.image_size(job), sampler.shuffle
+    size, is_training = task.get_image_size(job), sampler.shuffle
     varies = is_training and not set(varying_size_fields(job)) <= set(task.entry.without)
-    mean, std = normalization(job, task, splits)
+    mean, std = get_normalization(job, task, splits)
 
     def draw_side(epoch: int, batch_index: int) -> int:
         """Return the side of the images in a batch, in pixels."""
@@ -276,14 +276,14 @@ def _draw_side(sides: Sequence[int], streams: RandomStreams, epoch: int, batch_i
     return sides[streams.derive_seed(Purpose.SIZE, epoch=epoch, batch=batch_index) % len(sides)]
 
 
-def normalization(job: Job, task: Task, splits: Splits) -> Statistics:
+def get_normalization(job: Job, task: Task, splits: Splits) -> Statistics:
     """Return the mean and standard deviation of each image channel, from the dataset or, by default, from the task."""
-    return splits.statistics or task.normalization(job, splits.channels)
+    return splits.statistics or task.get_normalization(job, splits.channels)
 
 
 def preprocessing(job: Job, task: Task, splits: Splits) -> Preprocessing:
     """Return the preprocessing of the samples for the model of `job`."""
-    mean, std = normalization(job, task, splits)
+    mean, std = get_normalization(job, task, splits)
     train = splits.train
     if isinstance(train, SampleSet):
         return Preprocessing(

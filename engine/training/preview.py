@@ -27,7 +27,7 @@ from engine.models.base import TaskError
 from engine.processes.requests import RequestError, serve_request
 from engine.tasks.base import DatasetInfo
 from engine.tasks.registry import TASKS
-from engine.training.dataloaders import create_image_loader, normalization
+from engine.training.dataloaders import create_image_loader, get_normalization
 
 PREVIEW_BATCH = 8
 """Number of images in a batch, small enough that the first images appear soon."""
@@ -57,7 +57,7 @@ def render(request: PreviewRequest, emit: Callable[[PreviewImage], None]) -> boo
         device=torch.device("cpu"),
         on_unreadable=lambda path, reason: None,
     )
-    mean, std = (torch.tensor(values).view(-1, 1, 1) for values in normalization(job, task, splits))
+    mean, std = (torch.tensor(values).view(-1, 1, 1) for values in get_normalization(job, task, splits))
     try:
         for epoch in range(1, min(PREVIEW_EPOCHS, job.training.epochs) + 1):
             rows = (

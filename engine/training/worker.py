@@ -250,7 +250,7 @@ def _wrap(
     `checkpoint` on the same devices reuses its choices. Other runs measure candidates.
     """
     job = strategy.spec.job
-    example_shape = task.example_shape(job, splits.channels)
+    example_shape = task.get_example_shape(job, splits.channels)
     objective = add_plugin_metrics(task.create_objective(job, _create_dataset_info(splits)))
     steps = _steps_left(job, splits, checkpoint)
     strategy.is_stopped = lambda: reporter.stop_requested
@@ -324,7 +324,7 @@ def _report_plan(
             train_images=train.images,
             val_images=val.images,
             classes=splits.classes,
-            image_size=context.task.image_size(job),
+            image_size=context.task.get_image_size(job),
             channels=splits.channels,
             parameters=parameters,
             trainable_parameters=trainable,

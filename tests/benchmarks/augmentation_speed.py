@@ -49,7 +49,7 @@ def measure(chosen: argparse.Namespace, name: str, size: int) -> float:
     task = TASKS["classification"]
     job = Job.from_fields(model=name, image_size=size, augmentation=chosen.strength, epochs=100_000)
     splits = open_splits(str(chosen.dataset), val_fraction=0.2, seed=0)
-    mean, std = task.normalization(job, splits.channels)
+    mean, std = task.get_normalization(job, splits.channels)
     model = task.build_model(job, len(splits.classes), splits.channels).to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, weight_decay=1e-4, fused=True)
     loader = BatchLoader(

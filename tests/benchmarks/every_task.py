@@ -94,7 +94,7 @@ def predict_sobel_gradient(batch: Batch, splits: Splits) -> Tensor:
 
     Without the root, weak edges would not exceed the lowest threshold.
     """
-    mean, std = (np.asarray(values)[:, None, None] for values in TASKS["edge_detection"].normalization(Job(), 3))
+    mean, std = (np.asarray(values)[:, None, None] for values in TASKS["edge_detection"].get_normalization(Job(), 3))
     inside = batch.targets[:, 0].numpy() != OUTSIDE
     likely = np.zeros((len(batch.inputs), 1, *batch.inputs.shape[-2:]), np.float32)
     for image, found, pixels in zip(batch.inputs.numpy(), likely[:, 0], inside, strict=True):
@@ -223,7 +223,7 @@ def train_row(forker: Forker, row: TableRow, job: Job, folder: Path) -> tuple[st
     met = best[measure.id] >= trivial[measure.id] + row.margin
     values = [f"{measures[measure.id]:.3f}" for measures in (before, best, trivial)]
     line = (
-        f"| `{row.dataset}` | {job.model.name}, {task.image_size(job) or job.data.points} | {job.training.epochs} | {measure.title} "
+        f"| `{row.dataset}` | {job.model.name}, {task.get_image_size(job) or job.data.points} | {job.training.epochs} | {measure.title} "
         f"| {values[0]} | {values[1]} | {values[2]} ({row.trivial_name}) | {minutes:.1f} min |{'' if met else ' MISSED'}"
     )
     for other in others:

@@ -232,7 +232,7 @@ class Bench:
             job.data.dataset, val_fraction=job.data.val_fraction, seed=job.training.seed, kinds=formats
         )
         setting = Setting(
-            data=job.data.dataset, model=job.model.name, size=TASKS[job.task].image_size(job), batch=job.training.batch_size,
+            data=job.data.dataset, model=job.model.name, size=TASKS[job.task].get_image_size(job), batch=job.training.batch_size,
             classes=len(splits.classes), images=len(splits.train), seconds=self.chosen.seconds, job=job,
             device="cuda" if on_gpu else "cpu",
         )  # fmt: skip

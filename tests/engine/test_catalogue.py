@@ -20,7 +20,7 @@ def test_catalogue_file_is_complete() -> None:
     assert list(shipped.strategies) == [strategy.entry for strategy in STRATEGIES.values()]
     found = {task: {entry.id for entry in shipped.models if entry.task == task} for task in TASKS}
     assert found["classification"] == {
-        "mnist_cnn", *torchvision.list_models(module=torchvision), *timm_models.names(),
+        "mnist_cnn", *torchvision.list_models(module=torchvision), *timm_models.list_names(),
     }  # fmt: skip
     assert {"unet", *torchvision.list_models(module=torchvision.segmentation)} < found["segmentation"]
     assert all(task.file or task.model in {entry.id for entry in shipped.models_of(task.id)} for task in shipped.tasks)

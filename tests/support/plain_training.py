@@ -136,7 +136,7 @@ def _validate(model: nn.Module, val: BatchLoader) -> tuple[float, float]:
 def _loader(job: Job, splits: Splits, *, training: bool) -> BatchLoader:
     task = TASKS[job.task]
     images = splits.train if training else splits.val
-    mean, std = task.normalization(job, splits.channels)
+    mean, std = task.get_normalization(job, splits.channels)
 
     def unreadable(path: str, reason: str) -> None:
         raise AssertionError(f"{path}: {reason}")
@@ -146,7 +146,7 @@ def _loader(job: Job, splits: Splits, *, training: bool) -> BatchLoader:
         GlobalBatchSampler(
             len(images), job.training.batch_size, 0, 1, RandomStreams(job.training.seed), shuffle=training
         ),
-        size=task.image_size(job),
+        size=task.get_image_size(job),
         channels=splits.channels,
         augmentation="none",
         mean=mean,

@@ -169,10 +169,10 @@ def _time_task_steps(setting: Setting, job: Job, layout: torch.memory_format) ->
         job, open_splits(job.data.dataset, val_fraction=job.data.val_fraction, seed=job.training.seed, kinds=formats)
     )
     objective = task.create_objective(job, DatasetInfo(splits.classes, splits.channels))
-    size = task.image_size(job)
+    size = task.get_image_size(job)
     loaded = [splits.train.load(index, size, splits.channels) for index in range(setting.batch)]
     pixels = torch.stack(loaded).to(setting.device)
-    mean, std = (torch.tensor(values) for values in task.normalization(job, splits.channels))
+    mean, std = (torch.tensor(values) for values in task.get_normalization(job, splits.channels))
     inputs = Normalization(mean, std, torch.device(setting.device))(pixels[:, : splits.channels], layout)
     planes = pixels[:, splits.channels :] if splits.train.planes else None
     rows = splits.train.targets_of(np.arange(setting.batch)).to(setting.device)
@@ -184,7 +184,7 @@ def _time_task_steps(setting: Setting, job: Job, layout: torch.memory_format) ->
 
     def loss(size: int) -> Tensor:
         with create_autocast(setting):
-            outputs = model(inputs[:size], *objective.extra_inputs(targets[:size]))
+            outputs = model(inputs[:size], *objective.get_extra_inputs(targets[:size]))
         return objective.loss(outputs.float(), targets[:size]).mean()
 
     return _time_epochs(setting, optimizer, loss)

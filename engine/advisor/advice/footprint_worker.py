@@ -62,7 +62,7 @@ def footprint_of(job: Job, base_bytes: int, limits: tuple[int, ...]) -> Footprin
     splits = task.open_splits(job)
     seed(job.training.seed)
     model = task.build_model(job, len(splits.classes), splits.channels)
-    shape = task.example_shape(job, splits.channels)
+    shape = task.get_example_shape(job, splits.channels)
     plain = _activations(model, job, shape)
     parameters = list(model.parameters())
     trained = [parameter for parameter in parameters if parameter.requires_grad]

@@ -77,7 +77,7 @@ def plan(job: Job, threads: int, progress: OnProgress) -> ModelSplit:
         traces = trace(model)
         parts = arrangement.replicas * job.training.accumulation * (arrangement.microbatches or 1)
         images = max(1, job.training.batch_size // parts)
-        size = TASKS[job.task].image_size(job)
+        size = TASKS[job.task].get_image_size(job)
         shape = (images, channels, size, size)
         gathered = _rank_costs(job, model, traces, shape=shape, group=arrangement.group, progress=progress)
         devices = [_torch_device(job, name) for name in job.parallel.devices[: arrangement.group]]

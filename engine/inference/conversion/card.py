@@ -321,4 +321,4 @@ def _get_sample_shape(model: TrainedModel, export: Exportable) -> tuple[int, ...
         return model.size, model.size, model.channels
     if export.input_name == "points":
         return model.job.data.points, model.channels
-    return model.task.example_shape(model.job, model.channels)
+    return model.task.get_example_shape(model.job, model.channels)

@@ -65,7 +65,7 @@ def load_samples(model: TrainedModel) -> ComparisonSamples:
         if model.task.entry.file:
             problems = error.problems if isinstance(error, DatasetError) else ()
             raise CannotLoad(*problems) from error
-    shape = model.task.example_shape(model.job, model.channels)
+    shape = model.task.get_example_shape(model.job, model.channels)
     generator = torch.Generator().manual_seed(0)
     if not model.size:
         return ComparisonSamples("random", torch.randn(max(BATCH_SIZES), *shape, generator=generator))

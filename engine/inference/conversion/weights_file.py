@@ -206,12 +206,12 @@ def _find_torchvision_arguments(model: TrainedModel) -> dict[str, Any] | None:
     job, classes = model.job, len(model.classes)
     if model.channels != 3:
         return None
-    if job.model.name in torchvision_models.names():
+    if job.model.name in torchvision_models.list_names():
         arguments = torchvision_models.create_arguments(job.model.name, classes, model.size)
         arguments |= {"init_weights": False} if job.model.name in torchvision_models.INCEPTION_FAMILY else {}
         return {"weights": None, **arguments}
     no_weights = {"weights": None, "weights_backbone": None}
-    if job.model.name in segmentation_models.names():
+    if job.model.name in segmentation_models.list_names():
         return {**no_weights, "num_classes": classes}
     if detection_models.is_from_torchvision(job.model.name):
         sides = {"min_size": model.size, "max_size": model.size}

@@ -87,12 +87,15 @@ class ClassificationMetric(Metric):
 class Classification(Task):
     entry = TASK.entry
 
-    def model_names(self) -> tuple[str, ...]:
-        return (*classification_models.names(), *timm_models.names())
+    def list_models(self) -> tuple[str, ...]:
+        return (*classification_models.list_names(), *timm_models.list_names())
 
     def describe_model(self, model: str) -> ModelInfo:
         title, family = classification_models.get_title_and_family(model)
-        size, min_size = classification_models.default_image_size(model), classification_models.min_image_size(model)
+        size, min_size = (
+            classification_models.get_default_image_size(model),
+            classification_models.get_min_image_size(model),
+        )
         if model == classification_models.MNIST_CNN:
             return ModelInfo(title, family, size, min_size, classes=10, channels=1)
         step = torchvision_models.PATCH_SIZES.get(model, 1)
@@ -105,20 +108,20 @@ class Classification(Task):
         )
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
-        return classification_models.build(job, classes, channels, self.image_size(job))
+        return classification_models.build(job, classes, channels, self.get_image_size(job))
 
-    def image_size(self, job: Job) -> int:
+    def get_image_size(self, job: Job) -> int:
         if job.data.image_size is not None:
             return job.data.image_size
-        return classification_models.default_image_size(job.model.name)
+        return classification_models.get_default_image_size(job.model.name)
 
-    def statistics(self, job: Job) -> Statistics:
-        return classification_models.statistics(job.model.name) or IMAGENET
+    def get_statistics(self, job: Job) -> Statistics:
+        return classification_models.get_statistics(job.model.name) or IMAGENET
 
-    def normalization(self, job: Job, channels: int) -> Statistics:
+    def get_normalization(self, job: Job, channels: int) -> Statistics:
         if job.model.name == classification_models.MNIST_CNN and channels == 1:
             return MNIST
-        return super().normalization(job, channels)
+        return super().get_normalization(job, channels)
 
     def create_objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         weights = (

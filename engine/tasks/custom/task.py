@@ -52,7 +52,7 @@ class Custom(Task):
 
     entry = TASK.entry
 
-    def model_names(self) -> tuple[str, ...]:
+    def list_models(self) -> tuple[str, ...]:
         return ()
 
     def describe_model(self, model: str) -> ModelInfo:
@@ -86,7 +86,7 @@ class Custom(Task):
             loaded.try_out(model, channels)
         return model
 
-    def image_size(self, job: Job) -> int:
+    def get_image_size(self, job: Job) -> int:
         """Return the side of the model's images in pixels, or 0 if samples are not images.
 
         If the job sets no size, it is the width of a training sample if the user's code reads the data, and otherwise
@@ -100,7 +100,7 @@ class Custom(Task):
         shape = loaded.get_example()[0].shape
         return shape[-1] if len(shape) == 3 else 0
 
-    def normalization(self, job: Job, channels: int) -> Statistics:
+    def get_normalization(self, job: Job, channels: int) -> Statistics:
         """Return the mean and standard deviation of each channel from the user's task, by default those of ImageNet.
 
         If they are for another number of channels, each channel gets their average.
@@ -113,12 +113,12 @@ class Custom(Task):
     def create_objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         return CustomObjective(load_task(job))
 
-    def example_shape(self, job: Job, channels: int) -> tuple[int, ...]:
+    def get_example_shape(self, job: Job, channels: int) -> tuple[int, ...]:
         """Return the shape of the first training sample, or that of an image if the task reads image files."""
         loaded = load_task(job)
         if isinstance(loaded.open_splits().train, SampleSet):
             return tuple(loaded.get_example()[0].shape)
-        return super().example_shape(job, channels)
+        return super().get_example_shape(job, channels)
 
     def create_batch_transform(self, job: Job, streams: RandomStreams, rank: int) -> Finish | None:
         """Return a function that applies the user's transform to each batch, or None if the user's task has none.
@@ -180,7 +180,7 @@ class LoadedTask:
             if isinstance(train, SampleSet):
                 self._example = self._load_first_sample(train)
             else:
-                size = Custom().image_size(self.job)
+                size = Custom().get_image_size(self.job)
                 loaded = torch.zeros((1, train.planes, size, size), dtype=torch.uint8) if train.planes else None
                 # The images were not moved, so there is no placement.
                 targets = train.batch_targets(train.targets_of(np.zeros(1, np.int64)), loaded, None, size)

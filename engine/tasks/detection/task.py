@@ -125,20 +125,20 @@ class Detection(Task):
     entry = TASK.entry
     models = detection_models.DETECTORS
 
-    def model_names(self) -> tuple[str, ...]:
+    def list_models(self) -> tuple[str, ...]:
         return tuple(self.models)
 
     def describe_model(self, model: str) -> ModelInfo:
         return detection_models.describe_model(model)
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
-        return detection_models.build(job, classes, channels, self.image_size(job), self.models)
+        return detection_models.build(job, classes, channels, self.get_image_size(job), self.models)
 
-    def image_size(self, job: Job) -> int:
-        return detection_models.image_size(job)
+    def get_image_size(self, job: Job) -> int:
+        return detection_models.get_image_size(job)
 
-    def statistics(self, job: Job) -> Statistics:
-        return detection_models.statistics(job)
+    def get_statistics(self, job: Job) -> Statistics:
+        return detection_models.get_statistics(job)
 
     def create_objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         return BoxObjective(dataset_info.classes)

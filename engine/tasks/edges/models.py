@@ -53,7 +53,7 @@ Those with batch norm use vgg16_bn of torchvision, and can be trained without pr
 """
 
 
-def names() -> tuple[str, ...]:
+def list_names() -> tuple[str, ...]:
     return (HED_ON_ENCODER, *_ON_VGG)
 
 
@@ -72,7 +72,7 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     The model accepts [n, channels, s, s] and returns the logits of its edge maps, [n, maps, s, s]. The last map is the
     result. New weights depend only on the job's seed. Raises TaskError.
     """
-    model = build_seeded(job, names(), lambda: _construct(job, channels, size))
+    model = build_seeded(job, list_names(), lambda: _construct(job, channels, size))
     title = f"the VGG16 of {_ON_VGG[job.model.name].title}" if job.model.name in _ON_VGG else job.model.name
     has_encoder = job.model.name in ON_ENCODER
     encoders.load_initial(job, model, HEAD, channels, title=title, has_encoder=has_encoder)

@@ -105,7 +105,7 @@ class MultiLabel(Classification):
 
     entry = TASK.entry
 
-    def model_names(self) -> tuple[str, ...]:
+    def list_models(self) -> tuple[str, ...]:
         return ()
 
     def create_objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:

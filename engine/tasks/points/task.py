@@ -46,7 +46,7 @@ class PointSegmentation(Task):
     entry = TASK.entry
     files = CloudFiles()
 
-    def model_names(self) -> tuple[str, ...]:
+    def list_models(self) -> tuple[str, ...]:
         return tuple(WIDTHS)
 
     def describe_model(self, model: str) -> ModelInfo:
@@ -74,15 +74,15 @@ class PointSegmentation(Task):
         set_heads(model, [head] if head is not None else [], freeze=bool(job.model.freeze_epochs))
         return model.train()
 
-    def image_size(self, job: Job) -> int:
+    def get_image_size(self, job: Job) -> int:
         """Return 0, since points have no image size."""
         return 0
 
-    def normalization(self, job: Job, channels: int) -> Statistics:
+    def get_normalization(self, job: Job, channels: int) -> Statistics:
         """Return means of 0 and deviations of 1, since samples are normalized when they are read."""
         return (0.0,) * channels, (1.0,) * channels
 
-    def example_shape(self, job: Job, channels: int) -> tuple[int, ...]:
+    def get_example_shape(self, job: Job, channels: int) -> tuple[int, ...]:
         return channels, job.data.points
 
     def prepare_splits(self, job: Job, splits: Splits) -> Splits:

@@ -38,7 +38,7 @@ _NAMES = {
 }
 
 
-def names() -> tuple[str, ...]:
+def list_names() -> tuple[str, ...]:
     return tuple(_NAMES)
 
 
@@ -59,7 +59,7 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     if not has_encoder and job.model.freeze_epochs:
         message = f"{title} has no pretrained backbone that could be frozen."
         raise TaskError("freeze_epochs", message, "Train all layers.")
-    model = build_seeded(job, names(), lambda: _construct(job, title, channels, size))
+    model = build_seeded(job, list_names(), lambda: _construct(job, title, channels, size))
     encoders.load_initial(job, model, head=None, channels=channels, title=title, has_encoder=has_encoder)
     # Without an encoder, no part is frozen or has another learning rate, so that no head is marked.
     heads = [name for name, _ in model.named_children() if name != "encoder"] if has_encoder else []

@@ -46,7 +46,7 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _others() -> list[str]:
-    return [name for name in (*torchvision_models.names(), *timm_models.names()) if name not in BEGINNING]
+    return [name for name in (*torchvision_models.list_names(), *timm_models.list_names()) if name not in BEGINNING]
 
 
 def outputs_of(model: nn.Module, channels: int, size: int) -> Tensor:
@@ -55,9 +55,9 @@ def outputs_of(model: nn.Module, channels: int, size: int) -> Tensor:
     return outputs
 
 
-@pytest.mark.parametrize("name", mark_long_cases(classification_models.names(), everyday=ONE_OF_EACH))
+@pytest.mark.parametrize("name", mark_long_cases(classification_models.list_names(), everyday=ONE_OF_EACH))
 def test_models_train_on_gray_images(name: str) -> None:
-    size = max(8, classification_models.min_image_size(name))
+    size = max(8, classification_models.get_min_image_size(name))
     model = build_on_meta(lambda: classification_models.build(Job.from_fields(model=name), 7, 1, size))
     head, first = find_head(model, 7), find_first_conv(model)
     assert head is not None
@@ -71,7 +71,7 @@ def test_models_train_on_gray_images(name: str) -> None:
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_checkpoint_loads_in_torchvision(name: str) -> None:
-    size = classification_models.default_image_size(name)
+    size = classification_models.get_default_image_size(name)
     built = build_on_meta(lambda: classification_models.build(Job.from_fields(model=name), 7, 3, size))
     plain = build_on_meta(
         lambda: torchvision_models.construct(name, torchvision_models.create_arguments(name, 7, size))
@@ -83,9 +83,9 @@ def test_checkpoint_loads_in_torchvision(name: str) -> None:
 @pytest.mark.parametrize("name", mark_long_cases((*BEGINNING, *_others()), everyday=BEGINNING))
 def test_two_class_training_starts_near_chance(name: str) -> None:
     """Check that the first loss is close to ln 2. With the default heads of some models it would be 2 to 5."""
-    default = classification_models.default_image_size(name)
+    default = classification_models.get_default_image_size(name)
     has_fixed_size = timm_models.is_timm(name) or name in torchvision_models.PATCH_SIZES
-    size = default if has_fixed_size else max(96, classification_models.min_image_size(name))
+    size = default if has_fixed_size else max(96, classification_models.get_min_image_size(name))
     if (
         sum(
             p.numel()

@@ -56,7 +56,7 @@ def test_included_weights_start_the_model(job: Job) -> None:
 
 
 def test_included_weights_are_normalized_as_in_training() -> None:
-    assert timm_models.statistics(CLASSIFIER.model.name) == ((0.5,) * 3, (0.5,) * 3)
+    assert timm_models.get_statistics(CLASSIFIER.model.name) == ((0.5,) * 3, (0.5,) * 3)
 
 
 def test_included_weights_are_found_without_importing_the_package(

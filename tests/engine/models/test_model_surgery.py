@@ -15,7 +15,7 @@ from engine.contract.job import Job
 from engine.models.base import TaskError
 from engine.models.blocks import list_blocks
 from engine.models.model_surgery import adapt_first_conv, match_channels, reset_large_head, set_heads
-from engine.models.registry import MODELS, image_size, mark_heads, statistics
+from engine.models.registry import MODELS, get_image_size, get_statistics, mark_heads
 from engine.models.weights import (
     InitialWeights,
     create_torchvision_source,
@@ -52,10 +52,10 @@ def test_mark_heads_needs_a_head_only_to_freeze_the_rest() -> None:
 def test_registered_models_have_a_size_and_statistics_of_their_own() -> None:
     default = ((0.1,) * 3, (0.2,) * 3)
     for name, model in MODELS.items():
-        assert image_size(Job.from_fields(model=name, task=model.task), 1) == model.image_size
-        assert statistics(name, default) == (model.statistics or default)
+        assert get_image_size(Job.from_fields(model=name, task=model.task), 1) == model.image_size
+        assert get_statistics(name, default) == (model.statistics or default)
     assert {model.statistics for model in MODELS.values()} - {None}
-    assert (image_size(Job.from_fields(), 1), image_size(Job.from_fields(image_size=77), 1)) == (1, 77)
+    assert (get_image_size(Job.from_fields(), 1), get_image_size(Job.from_fields(image_size=77), 1)) == (1, 77)
 
 
 @pytest.mark.parametrize(("given", "channels", "is_adapted"), [(1, 5, True), (3, 5, True), (3, 3, True), (2, 5, False)])

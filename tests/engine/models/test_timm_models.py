@@ -24,7 +24,10 @@ TASK = TASKS["classification"]
 
 
 @pytest.mark.parametrize(
-    "name", mark_long_cases(timm_models.names(), everyday=[name for name in timm_models.names() if "resnest" in name])
+    "name",
+    mark_long_cases(
+        timm_models.list_names(), everyday=[name for name in timm_models.list_names() if "resnest" in name]
+    ),
 )
 def test_listed_models_return_the_classes(name: str) -> None:
     size = TASK.describe_model(name).image_size
@@ -37,7 +40,7 @@ def test_listed_models_return_the_classes(name: str) -> None:
 def test_timm_models_serve_both_image_tasks() -> None:
     for task in ("classification", "multilabel"):
         offered = {model.id for model in load_catalogue().models_of(task)}
-        assert offered >= set(timm_models.names())
+        assert offered >= set(timm_models.list_names())
 
 
 def test_weights_have_the_source_of_their_tag(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,8 +67,8 @@ def test_any_timm_model_loads_by_name(tmp_path: Path) -> None:
     built = TASK.build_model(job, 4, 3).eval()
     inputs = torch.rand(2, 3, 64, 64)
     torch.testing.assert_close(built(inputs), plain.eval()(inputs))
-    assert TASK.image_size(job) == plain.default_cfg["input_size"][1]
-    assert TASK.normalization(job, 3) == (plain.default_cfg["mean"], plain.default_cfg["std"])
+    assert TASK.get_image_size(job) == plain.default_cfg["input_size"][1]
+    assert TASK.get_normalization(job, 3) == (plain.default_cfg["mean"], plain.default_cfg["std"])
     other = TASK.build_model(job, 9, 1)  # has a new head, and a first layer for one channel
     assert other(inputs[:, :1]).shape == (2, 9)
 

@@ -51,7 +51,7 @@ class Sharp(Classification):
         options=list_options(Options),
     )
 
-    def model_names(self):
+    def list_models(self):
         return ()
 
     def create_objective(self, job, lesson):

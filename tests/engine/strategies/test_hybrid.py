@@ -81,7 +81,7 @@ def test_hybrid_replicas_share_statistics(
     exec(text, namespace)
     model = namespace["build_model"](3).eval()
     model.load_state_dict(state)
-    mean, std = (np.array(each, np.float32) for each in TASKS[requested.task].normalization(requested, 3))
+    mean, std = (np.array(each, np.float32) for each in TASKS[requested.task].get_normalization(requested, 3))
     files = [(number, path) for number, name in enumerate(CLASSES) for path in (images / "val" / name).iterdir()]
     inputs = np.stack([(np.asarray(Image.open(path), np.float32) / 255 - mean) / std for _, path in files])
     targets = torch.tensor([number for number, _ in files])

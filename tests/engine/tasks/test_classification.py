@@ -199,8 +199,8 @@ def test_correct_predictions_are_counted() -> None:
     ("model", "size"), [("mnist_cnn", 28), ("resnet18", 224), ("inception_v3", 299), ("/my/net.py", 224)]
 )
 def test_image_size_defaults_to_the_models(model: str, size: int) -> None:
-    assert TASK.image_size(Job.from_fields(model=model)) == size
-    assert TASK.image_size(Job.from_fields(model=model, image_size=96)) == 96
+    assert TASK.get_image_size(Job.from_fields(model=model)) == size
+    assert TASK.get_image_size(Job.from_fields(model=model, image_size=96)) == 96
 
 
 @pytest.mark.parametrize(
@@ -214,9 +214,9 @@ def test_image_size_defaults_to_the_models(model: str, size: int) -> None:
     ],
 )
 def test_normalization_matches_the_weights(model: str, mean: float) -> None:
-    means, stds = TASK.normalization(Job.from_fields(model=model), 3)
+    means, stds = TASK.get_normalization(Job.from_fields(model=model), 3)
     assert (len(means), len(stds), means[0]) == (3, 3, mean)
-    gray_mean, gray_std = TASK.normalization(Job.from_fields(model=model), 1)
+    gray_mean, gray_std = TASK.get_normalization(Job.from_fields(model=model), 1)
     if model == "mnist_cnn":
         assert (gray_mean, gray_std) == ((0.1307,), (0.3081,))
     else:
@@ -232,6 +232,6 @@ def test_inception_input_matches_its_weights() -> None:
     image = torch.rand(1, 3, 8, 8)
     imagenet = (image - torch.tensor(transforms.mean)[:, None, None]) / torch.tensor(transforms.std)[:, None, None]
     means, stds = (
-        torch.tensor(each)[:, None, None] for each in TASK.normalization(Job.from_fields(model="inception_v3"), 3)
+        torch.tensor(each)[:, None, None] for each in TASK.get_normalization(Job.from_fields(model="inception_v3"), 3)
     )
     torch.testing.assert_close(theirs._transform_input(imagenet), (image - means) / stds)

@@ -59,8 +59,8 @@ def test_example_opens_its_samples_and_model(things: Path) -> None:
     splits = TASK.open_splits(job)
     assert (len(splits.train), len(splits.val), splits.channels, splits.classes) == (16, 4, 3, ())
     assert TASK.open_splits(job) is splits
-    assert (TASK.example_shape(job, 3), TASK.image_size(job)) == ((3, 48, 48), 48)
-    assert [TASK.image_size(job.with_fields(dataset=each, image_size=32)) for each in (job.data.dataset, "")] == [
+    assert (TASK.get_example_shape(job, 3), TASK.get_image_size(job)) == ((3, 48, 48), 48)
+    assert [TASK.get_image_size(job.with_fields(dataset=each, image_size=32)) for each in (job.data.dataset, "")] == [
         32,
         32,
     ]
@@ -82,10 +82,10 @@ def test_example_opens_its_samples_and_model(things: Path) -> None:
 def test_example_is_the_first_readable_sample(things: Path, tmp_path: Path) -> None:
     load = "name, count = self.rows[index]\n"
     file = write_changed_example(tmp_path, load, f"{load}        if index < 2: raise UnreadableImage('', '')\n")
-    assert TASK.example_shape(custom_job(things, file), 3) == (3, 48, 48)
+    assert TASK.get_example_shape(custom_job(things, file), 3) == (3, 48, 48)
     file = write_changed_example(tmp_path, load, "raise UnreadableImage('', '')\n")
     with pytest.raises(DatasetError):
-        TASK.example_shape(custom_job(things, file), 3)
+        TASK.get_example_shape(custom_job(things, file), 3)
 
 
 def test_metric_is_equal_for_merged_ranks(things: Path) -> None:
@@ -275,8 +275,8 @@ def test_folder_of_known_format_needs_no_datasets(tmp_path: Path) -> None:
     file.write_text(BRIGHTNESS)
     job = custom_job(tmp_path / "data", file)
     assert TASK.open_splits(job).classes == ("ant", "bee")
-    assert (TASK.image_size(job), TASK.normalization(job, 3)) == (32, ((0.5,) * 3, (0.25,) * 3))
-    assert TASK.normalization(job, 2) == ((0.25, 0.75), (0.125, 0.375))
+    assert (TASK.get_image_size(job), TASK.get_normalization(job, 3)) == (32, ((0.5,) * 3, (0.25,) * 3))
+    assert TASK.get_normalization(job, 2) == ((0.25, 0.75), (0.125, 0.375))
     model = TASK.build_model(job.with_fields(freeze_epochs=1), 2, 3)
     assert model(torch.zeros(4, 3, 32, 32)).shape == (4, 2)
     assert [name for name, each in model.named_parameters() if each.requires_grad] == ["2.weight", "2.bias"]

@@ -196,7 +196,7 @@ def test_detector_on_encoder_works_as_plain_torchvision_model(name: str) -> None
     plain.load_state_dict(trained.state_dict())
     for detector in (trained, plain):
         getattr(detector, "roi_heads", detector).score_thresh = 0.0
-    mean, std = (torch.tensor(values)[:, None, None] for values in task.normalization(job(model=name), 3))
+    mean, std = (torch.tensor(values)[:, None, None] for values in task.get_normalization(job(model=name), 3))
     images = torch.rand(2, 3, 64, 64)
     with torch.no_grad():
         outputs, expected = trained((images - mean) / std), plain(list(images))
@@ -398,7 +398,7 @@ def test_objects_are_drawn_and_summarized() -> None:
 
 def test_catalogue_lists_every_detector() -> None:
     known = set(torchvision.models.list_models(module=torchvision.models.detection))
-    footplate_model = {*BOXES.model_names(), *MASKS.model_names()}
+    footplate_model = {*BOXES.list_models(), *MASKS.list_models()}
     assert known - footplate_model == {"keypointrcnn_resnet50_fpn"}
     assert footplate_model - known == pyramid_detectors.KINDS.keys()
 
@@ -406,7 +406,7 @@ def test_catalogue_lists_every_detector() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("task", [BOXES, MASKS])
 def test_detectors_train_on_their_smallest_images(task: Any) -> None:
-    for name in task.model_names():
+    for name in task.list_models():
         size = task.describe_model(name).min_image_size
         model = task.build_model(job(task=task.entry.id, model=name, image_size=size), 3, 3)
         objective = task.create_objective(job(), DatasetInfo(CLASSES))

@@ -114,4 +114,4 @@ def test_labels_are_sorted_by_probability() -> None:
 def test_multilabel_uses_classification_models() -> None:
     model = TASK.build_model(Job.from_fields(task="multilabel", model="mnist_cnn"), CLASSES, 3)
     assert model(torch.rand(2, 3, 28, 28)).shape == (2, CLASSES)
-    assert TASK.model_names() == ()
+    assert TASK.list_models() == ()

@@ -187,7 +187,7 @@ def test_timm_weights_load_into_the_encoder(tmp_path: Path) -> None:
     expected = compute_features(inputs[:, :1].expand(1, 3, 64, 64), classifier)
     torch.testing.assert_close(gray(inputs[:, :1])[-1], expected, rtol=1e-4, atol=1e-4)
     # The normalization with which its weights were trained.
-    assert TASK.normalization(job, 3) == ((0.5,) * 3, (0.5,) * 3)
+    assert TASK.get_normalization(job, 3) == ((0.5,) * 3, (0.5,) * 3)
     other = Job.from_fields(**fields, encoder="tu-mobilenetv3_small_050", weights_file=file)  # type: ignore[arg-type]
     with pytest.raises(TaskError, match="does not fit the model") as error:
         TASK.build_model(other, CLASSES, 3)

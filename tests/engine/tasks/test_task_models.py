@@ -103,8 +103,8 @@ def test_model_on_encoder_loads_a_file_of_the_full_model(task: str, model: str, 
 def test_normalization_follows_the_encoder_of_models_that_have_one(task: str, model: str, other: str) -> None:
     lite = job(task, model=model, encoder="tu-tf_efficientnet_lite0")
     for channels in (1, 3, 5):
-        assert TASKS[task].normalization(lite, channels) == ((0.5,) * channels, (0.5,) * channels)
-    assert TASKS[task].normalization(lite.with_fields(model=other), 3) == IMAGENET
+        assert TASKS[task].get_normalization(lite, channels) == ((0.5,) * channels, (0.5,) * channels)
+    assert TASKS[task].get_normalization(lite.with_fields(model=other), 3) == IMAGENET
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_model_file_is_validated_and_learns(tmp_path: Path, task: str, valid: st
 
     valid_job, channels = given(valid), 1 if task == MASKS else 3
     objective = TASKS[task].create_objective(valid_job, make_dataset_info(3))
-    inputs = torch.rand(2, *TASKS[task].example_shape(valid_job, channels))
+    inputs = torch.rand(2, *TASKS[task].get_example_shape(valid_job, channels))
     assert objective.loss(build(valid_job, channels)(inputs), objective.create_blank_targets(inputs)).shape == (2,)
     with pytest.raises(TaskError, match=message):
         build(given(invalid), channels)

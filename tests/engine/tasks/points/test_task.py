@@ -215,7 +215,7 @@ def test_splits_may_ignore_a_label(tmp_path: Path) -> None:
     assert (prepared.train.training, prepared.train.is_rotated) == (True, True)
     assert (prepared.val.training, prepared.val.is_rotated) == (False, False)
     assert prepared.train.statistics == prepared.val.statistics == prepared.statistics
-    assert prepared.train.load(0, 1)[0].shape == TASK.example_shape(job(points=80), splits.channels)
+    assert prepared.train.load(0, 1)[0].shape == TASK.get_example_shape(job(points=80), splits.channels)
     with pytest.raises(TaskError, match="Without the label 1, there are no two classes left") as error:
         TASK.prepare_splits(job(ignore_value=1), splits)
     assert error.value.field == "ignore_value"
