@@ -29,7 +29,7 @@ from engine.models.base import Model
 from engine.runs.evaluations import read_evaluation
 from engine.system.plugins import Registry
 from engine.tasks.predictions import Mask, Objects
-from tests.engine.inference.explanation.test_explain import explained, first_image
+from tests.engine.inference.explanation.test_explain import explain_paths, first_image
 from tests.support.cases import mark_long_cases
 from tests.support.hub_models import ALL, CONFIGS, INSTALL, NEEDS_TRANSFORMERS, TINY, make_tiny_model
 from tests.support.trained_runs import TrainedRun, train_small_model
@@ -108,7 +108,7 @@ def test_video_frames_are_predicted(run: TrainedRun, tmp_path: Path) -> None:
 
 def test_heat_maps_explain_predictions(run: TrainedRun, tmp_path: Path) -> None:
     image = first_image(Path(run.job.data.dataset))
-    result = explained(run, tmp_path / "out", image)
+    result = explain_paths(run, tmp_path / "out", image)
     assert result.images[0].maps
 
 

@@ -45,7 +45,9 @@ def test_timm_models_serve_both_image_tasks() -> None:
 
 def test_weights_have_the_source_of_their_tag(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look up weights with a tag and without one. Without a tag, timm's name has no dot."""
-    monkeypatch.setattr(timm_models, "tags", lambda: {"resnet18": ("a1_in1k", "tv_in1k"), "efficientnet_lite0": ("",)})
+    monkeypatch.setattr(
+        timm_models, "list_tags", lambda: {"resnet18": ("a1_in1k", "tv_in1k"), "efficientnet_lite0": ("",)}
+    )
     asked: list[str] = []
     get = timm.get_pretrained_cfg
 

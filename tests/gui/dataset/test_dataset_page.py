@@ -23,7 +23,7 @@ from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
 from engine.system.paths import sample_dataset
 from engine.tasks.registry import TASKS
-from engine.training.dataloaders import create_image_loader, normalization
+from engine.training.dataloaders import create_image_loader, get_normalization
 from gui.dataset import dataset_format
 from gui.dataset.class_balance import ClassBalance
 from gui.dataset.examples import ExampleList
@@ -173,7 +173,7 @@ def test_dataset_page_renders_images_as_training_does(show_widget: ShowWidget, q
     loader = create_image_loader(
         job, task, splits, splits.train, sampler, threads=0, device=torch.device("cpu"), on_unreadable=print
     )
-    mean, std = normalization(job, task, splits)
+    mean, std = get_normalization(job, task, splits)
     try:
         for epoch in (1, 2):
             (batch,) = loader.epoch(epoch)
