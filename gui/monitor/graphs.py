@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QCheckBox, QWidget
 from engine.contract.devices import Gpu
 from engine.gpus.quantities import BY_ID, QUANTITIES, Quantity
 from gui.format import format_quantity
-from gui.monitor.gpus.gpu_plot import temperature_thresholds
+from gui.monitor.gpus.gpu_plot import make_temperature_thresholds
 from gui.plots.annotations import Threshold
 from gui.plots.group import PlotGroup
 from gui.plots.line import LineStyle
@@ -165,7 +165,7 @@ def _style(key: str, title: str) -> LineStyle:
 
 def _core_thresholds(gpus: Sequence[Gpu]) -> list[Threshold]:
     slow, shut = _common_limit(gpu.slowdown_c for gpu in gpus), _common_limit(gpu.shutdown_c for gpu in gpus)
-    return temperature_thresholds(slow, shut)
+    return make_temperature_thresholds(slow, shut)
 
 
 def _memory_thresholds(gpus: Sequence[Gpu]) -> list[Threshold]:

@@ -111,7 +111,7 @@ class HostDialog(QDialog):
             theme.set_kind(label, kind)
 
 
-def host_errors(latest: Mapping[str, Snapshot], errors: Mapping[str, str]) -> list[str]:
+def list_host_errors(latest: Mapping[str, Snapshot], errors: Mapping[str, str]) -> list[str]:
     """Return a sentence for each host with an error in its connection, sampler or NVML.
 
     Hosts that are connecting are left out.

@@ -18,9 +18,9 @@ from gui.alerts.view import AlertsView
 from gui.alerts.watcher import Alerts
 from gui.format import clock
 from gui.monitor.gpus.view import GpusView
-from gui.monitor.gpus.watched_gpu import LastSnapshots, watched_gpus
+from gui.monitor.gpus.watched_gpu import LastSnapshots, list_watched_gpus
 from gui.monitor.graphs import ACTIVITY, GraphsView
-from gui.monitor.hosts import HostDialog, host_errors
+from gui.monitor.hosts import HostDialog, list_host_errors
 from gui.monitor.processes.view import ProcessesView
 from gui.monitor.toolbar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY, MonitorToolbar
 from gui.monitor.topology.view import TopologyView
@@ -133,8 +133,8 @@ class MonitorPage(QWidget):
             return
         latest = self._last_snapshots.fill(self._hosts.latest)
         unread = [unread_words(self._intervals.unread)] if self._intervals.unread else []
-        self.errors.show_message("\n".join([*host_errors(latest, self._hosts.errors), *unread]))
-        found = watched_gpus(latest, self._hosts.errors, self._history.titles, self._intervals.run_names_by_gpu())
+        self.errors.show_message("\n".join([*list_host_errors(latest, self._hosts.errors), *unread]))
+        found = list_watched_gpus(latest, self._hosts.errors, self._history.titles, self._intervals.run_names_by_gpu())
         gpus = [watched for watched in found if watched.key in self._history.titles]
         theme.register_devices(watched.key for watched in gpus)
         self._update_marks()

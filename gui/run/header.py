@@ -160,7 +160,7 @@ def notes(data: RunData) -> list[Note]:
     history = [Note("muted", text) for text in (_describe_resume(data), _describe_restart(data)) if text]
     newest_first = reversed(data.warnings.values())
     displayed = sorted(newest_first, key=lambda warnings: warnings.newest.code not in _SHOWN_FIRST)[:_MAX_WARNINGS]
-    return history + [Note("warning", _warning_text(each)) for each in displayed]
+    return history + [Note("warning", _describe_warning(each)) for each in displayed]
 
 
 class NotesView(QWidget):
@@ -214,7 +214,7 @@ def _describe_restart(data: RunData) -> str:
     )
 
 
-def _warning_text(warnings: RepeatedWarning) -> str:
+def _describe_warning(warnings: RepeatedWarning) -> str:
     """Return the text of the newest of several warnings with the same code, and their number."""
     more = f" ({warnings.count} times)" if warnings.count > 1 else ""
     return f"{warnings.newest.message.rstrip('.')}{more}"

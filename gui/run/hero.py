@@ -86,12 +86,12 @@ class RunHero(QWidget):
         self, run: RunFolder, job: Job | None, data: RunData, status: RunStatus, *, is_loading: bool = False
     ) -> None:
         """Show metric, state and progress of a run. While `is_loading` is True, its log hasn't been read in full."""
-        _set_text(self.title, run_heading(job, data) if job is not None else run.run_id)
+        _set_text(self.title, describe_run(job, data) if job is not None else run.run_id)
         is_reading = is_loading and data.finished is None and not data.last_number  # no event has been read
-        text = tr("Reading the run's log…") if is_reading else _state_text(status, data)
+        text = tr("Reading the run's log…") if is_reading else _describe_state(status, data)
         _set_text(self.state, f"{STATE_MARKS.get(status.label, '')} {text}".strip())
         self._state_style = _STATE_STYLES.get(status.label, "")
-        metric = best_metric(data)
+        metric = find_best_metric(data)
         self.best.setText(metric.value)
         self.best_note.setText(_metric_note(metric, status))
         self._show_progress(status)
@@ -143,7 +143,7 @@ def _metric_note(metric: BestMetric, status: RunStatus) -> str:
     return tr("{metric}, epoch {epoch}").format(metric=metric.title, epoch=metric.epoch)
 
 
-def _state_text(status: RunStatus, data: RunData) -> str:
+def _describe_state(status: RunStatus, data: RunData) -> str:
     """Return the status of the run, with the worst class if it is completed, and without the cause if it has failed."""
     if status.label in FAILED_LABELS:
         return status.label
@@ -159,7 +159,7 @@ def _set_text(label: ElidedLabel, text: str) -> None:
         label.setAccessibleDescription(text)
 
 
-def run_heading(job: Job, data: RunData) -> str:
+def describe_run(job: Job, data: RunData) -> str:
     """Describe the model, dataset and devices of a run, as in "ResNet-18 · flowers · Single device on CPU"."""
     texts = [
         job.name,
@@ -178,9 +178,9 @@ class BestMetric(NamedTuple):
     epoch: int | None = None
 
 
-def best_metric(data: RunData) -> BestMetric:
+def find_best_metric(data: RunData) -> BestMetric:
     """Return the best value of the metric that selects the best checkpoint, or a dash before the first validation."""
-    name = _main_metric(data)
+    name = _find_main_metric(data)
     if not name:
         return BestMetric("–", "")
     values = data.validations.measures[name].values
@@ -197,7 +197,7 @@ def best_metric(data: RunData) -> BestMetric:
     )
 
 
-def _main_metric(data: RunData) -> str:
+def _find_main_metric(data: RunData) -> str:
     """Return the metric that selects the best checkpoint, if it is known.
 
     Otherwise, return the first known metric that isn't a loss. If there is none, return the loss, or "" if nothing is

@@ -85,7 +85,7 @@ def checkpoints_of(run: RunFolder) -> tuple[Checkpoint, ...]:
     return tuple(sorted(found, key=lambda each: each.written, reverse=True))
 
 
-def default_fork_checkpoint(checkpoints: tuple[Checkpoint, ...]) -> Checkpoint | None:
+def choose_fork_checkpoint(checkpoints: tuple[Checkpoint, ...]) -> Checkpoint | None:
     """Return the default checkpoint for a fork, or None if there is none.
 
     In order of preference, it is last.pt, the newest resumable checkpoint, or the newest weights.

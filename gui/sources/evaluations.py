@@ -244,7 +244,7 @@ def read_outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | Cu
     return Outcomes(column[is_known], has_class[is_known])
 
 
-def confusion_at(samples: SampleTable, classes: int, threshold: float) -> Numbers | None:
+def count_confusion(samples: SampleTable, classes: int, threshold: float) -> Numbers | None:
     """Return the confusion matrix [n + 1, n + 1] at a confidence threshold.
 
     It is None if the samples don't have exactly one class each. Predictions below the threshold are counted in the last

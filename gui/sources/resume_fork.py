@@ -18,7 +18,7 @@ from engine.contract.recipes import collect_facts, initial_recipe
 from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.resume import checkpoint_of
 from gui.format import format_time_or_date
-from gui.sources.checkpoints import Checkpoint, checkpoints_of, default_fork_checkpoint
+from gui.sources.checkpoints import Checkpoint, checkpoints_of, choose_fork_checkpoint
 from gui.titles import changes_words, run_title
 from gui.translation import tr
 
@@ -79,7 +79,7 @@ def prefill_to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Pref
     run, job = _read_run(summary)
     checkpoints = checkpoints_of(run)
     chosen = (
-        default_fork_checkpoint(checkpoints)
+        choose_fork_checkpoint(checkpoints)
         if checkpoint is None
         else next((each for each in checkpoints if each.path == checkpoint), None)
     )

@@ -12,7 +12,7 @@ from engine.runs.slurm_job import SlurmJob
 from gui.sources.run_data import EndRequest, RunData
 from gui.sources.run_queue import describe_queue_position
 from gui.sources.run_reader import FolderVersion
-from gui.sources.run_status import RunStatus, status_of
+from gui.sources.run_status import RunStatus, derive_status
 from gui.translation import tr
 
 
@@ -75,7 +75,7 @@ class RunFacts:
             texts["queued"] = describe_queue_position(waiting, started.job.parallel.devices, gpu_titles, self.users)
         elif state == "waiting" and self.slurm is not None:
             texts["queued"] = tr("SLURM {words}").format(words=self.slurm.text)
-        status = status_of(data, state, requested, **texts)
+        status = derive_status(data, state, requested, **texts)
         if not self.rejection or self.ended:
             return status
         return replace(status, text=f"{status.text} · following its log ({self.rejection})")

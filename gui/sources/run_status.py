@@ -105,7 +105,7 @@ class RunStatus:
         return _NO_STOP.get(self.label, tr("It has ended") if not self.active else "")
 
 
-def status_of(
+def derive_status(
     data: RunData,
     state: State,
     requested: EndRequest = "",
@@ -178,13 +178,13 @@ def _describe_status(label: StatusLabel, data: RunData, step: int | None, epochs
         "Completed": "Completed" + (f" · {counted(epochs, 'epoch')}" if epochs else "") + _best_text(data),
         "Paused": tr("Paused {after} · {devices}").format(after=after, devices=_devices_text(data)),
         "Stopped": tr("Stopped {after} · {devices}").format(after=after, devices=_devices_text(data)),
-        "Failed": tr("Failed: {cause}").format(cause=cause_of(data)),
-        "Unsaved": tr("Unsaved: {cause}").format(cause=cause_of(data)),
+        "Failed": tr("Failed: {cause}").format(cause=find_cause(data)),
+        "Unsaved": tr("Unsaved: {cause}").format(cause=find_cause(data)),
         "Pausing": tr("Pausing {after} · waiting for the workers to save and end").format(after=after),
         "Stopping": (
             tr("Stopping {after} · waiting for the workers to end").format(after=after)
             if data.failure is None
-            else tr("Stopping: {cause}").format(cause=cause_of(data))
+            else tr("Stopping: {cause}").format(cause=find_cause(data))
         ),
         "Restarting": _describe_restart(data),
         "Interrupted": tr("Interrupted {after}: {cause}").format(after=after, cause=reason),
@@ -237,7 +237,7 @@ def _describe_progress(data: RunData, epochs: int | None) -> str:
     return f"Running · {data.phase_detail or doing or 'waiting for the first step'}"
 
 
-def cause_of(data: RunData) -> str:
+def find_cause(data: RunData) -> str:
     """Return the cause of a failure in one line."""
     # The supervisor compares the failures of all ranks. Until then, show that of the first rank.
     if data.finished is not None and data.finished.cause:

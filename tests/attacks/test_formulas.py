@@ -20,7 +20,7 @@ from engine.system.plain_text import CsvWriter
 from gui.compare.comparison import create_rows
 from gui.compare.table_model import generate_comparison_rows, generate_curve_rows
 from gui.monitor.processes.view import ProcessesView
-from gui.run.classes.table import confusion_csv
+from gui.run.classes.table import make_confusion_rows
 from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.hosts import Hosts
 from gui.sources.export import copy_excerpt, write_csv
@@ -107,7 +107,7 @@ def test_comparison_export_has_no_formulas(tmp_path: Path) -> None:
 
 
 def test_class_export_has_no_formulas(tmp_path: Path) -> None:
-    table = confusion_csv((FORMULA, "@rose"), np.array([[6, 2], [1, 9]]))
+    table = make_confusion_rows((FORMULA, "@rose"), np.array([[6, 2], [1, 9]]))
     rows = read(write_csv(tmp_path / "classes.csv", table).read_text(encoding="utf-8"))
     assert_nothing_computed(rows)
     assert rows[1:] == [[f"'{FORMULA}", "6", "2"], ["'@rose", "1", "9"]]

@@ -44,7 +44,7 @@ class Group:
     figures: tuple[LabeledValue, ...]
 
 
-def graph_quantities(has_data: Callable[[str], bool]) -> tuple[str, ...]:
+def list_graph_quantities(has_data: Callable[[str], bool]) -> tuple[str, ...]:
     """Return the reported quantities of a GPU's graph. The first is its utilization, or activity for a MIG instance."""
     load = "utilization_percent" if has_data("utilization_percent") else "sm_active_percent"
     return tuple(filter(has_data, (load, "memory_used_bytes", "power_w", "temperature_c")))
@@ -95,50 +95,52 @@ def make_past_reader(history: DeviceHistory, key: str, time: float) -> Read:
     return read
 
 
-def tile_figures(watched: WatchedGpu, read: Read, used: EnergyUse | None) -> list[LabeledValue]:
+def list_tile_figures(watched: WatchedGpu, read: Read, used: EnergyUse | None) -> list[LabeledValue]:
     """Return the values that a GPU's tile shows, the most important ones first. Unknown values are left out.
 
     Values with a line in the GPU's graph get the line's color, which depends on the GPU's key. `read` returns the value
     of a quantity by its id, and `used` the energy used since counting began.
     """
     gpu = watched.gpu
-    pcie, links = _pcie_link(gpu), sum(link.active for link in gpu.nvlinks)
+    pcie, links = _describe_pcie_link(gpu), sum(link.active for link in gpu.nvlinks)
     sm_key = watched.key if read("utilization_percent") is None else ""  # the graph then shows SM activity instead
     figures = [
-        _quantity(tr("Utilization"), "utilization_percent", read, key=watched.key),
-        _value_with_maximum(
+        _format_quantity(tr("Utilization"), "utilization_percent", read, key=watched.key),
+        _format_with_maximum(
             tr("Memory"), "memory_used_bytes", gpu, read, key=watched.key, more=_describe_reserved_memory(gpu)
         ),
-        _temperature(tr("GPU temp."), "temperature_c", read, gpu.slowdown_c, key=watched.key, more=_limits(gpu)),
-        _value_with_maximum(tr("Power"), "power_w", gpu, read, key=watched.key),
-        _temperature(tr("Memory temp."), "memory_temperature_c", read, gpu.memory_max_c),
-        _value_with_maximum(tr("SM clock"), "sm_clock_mhz", gpu, read),
-        _quantity(tr("SMs active"), "sm_active_percent", read, key=sm_key),
-        _quantity(tr("Tensor"), "tensor_active_percent", read),
-        _quantity(tr("Fan"), "fan_percent", read),
-        _link_rates(tr("PCIe {pcie}").format(pcie=pcie).strip(), "pcie", read)
-        or _text("pcie", "PCIe", pcie, tr("The link to the host.")),
-        _link_rates(tr("NVLink ×{links}").format(links=links), "nvlink", read),
-        _energy(used),
-        _quantity(tr("Memory bandwidth"), "memory_busy_percent", read),
-        _value_with_maximum(tr("Memory clock"), "memory_clock_mhz", gpu, read),
-        _quantity(tr("Encoder"), "encoder_percent", read),
-        _quantity(tr("Decoder"), "decoder_percent", read),
+        _format_temperature(
+            tr("GPU temp."), "temperature_c", read, gpu.slowdown_c, key=watched.key, more=_describe_limits(gpu)
+        ),
+        _format_with_maximum(tr("Power"), "power_w", gpu, read, key=watched.key),
+        _format_temperature(tr("Memory temp."), "memory_temperature_c", read, gpu.memory_max_c),
+        _format_with_maximum(tr("SM clock"), "sm_clock_mhz", gpu, read),
+        _format_quantity(tr("SMs active"), "sm_active_percent", read, key=sm_key),
+        _format_quantity(tr("Tensor"), "tensor_active_percent", read),
+        _format_quantity(tr("Fan"), "fan_percent", read),
+        _format_link_rates(tr("PCIe {pcie}").format(pcie=pcie).strip(), "pcie", read)
+        or _make_text("pcie", "PCIe", pcie, tr("The link to the host.")),
+        _format_link_rates(tr("NVLink ×{links}").format(links=links), "nvlink", read),
+        _format_energy(used),
+        _format_quantity(tr("Memory bandwidth"), "memory_busy_percent", read),
+        _format_with_maximum(tr("Memory clock"), "memory_clock_mhz", gpu, read),
+        _format_quantity(tr("Encoder"), "encoder_percent", read),
+        _format_quantity(tr("Decoder"), "decoder_percent", read),
     ]
     return [figure for figure in figures if figure is not None]
 
 
 def groups(watched: WatchedGpu, read: Read, used: EnergyUse | None) -> list[Group]:
-    """Return all values that a GPU reports, in groups. See `tile_figures` for the arguments."""
+    """Return all values that a GPU reports, in groups. See `list_tile_figures` for the arguments."""
     gpu = watched.gpu
     found = (
-        _work(gpu, read),
+        _list_load(gpu, read),
         _memory(gpu, read),
-        _power_and_heat(gpu, read, used),
+        _list_power(gpu, read, used),
         _clocks(gpu, read),
-        _links(gpu, read),
-        _errors(gpu),
-        _identity(watched),
+        _list_links(gpu, read),
+        _list_errors(gpu),
+        _list_identity(watched),
     )
     reported = [tuple(figure for figure in figures if figure is not None) for figures in found]
     return [Group(title, figures) for title, figures in zip(GROUPS, reported, strict=True) if figures]
@@ -147,77 +149,79 @@ def groups(watched: WatchedGpu, read: Read, used: EnergyUse | None) -> list[Grou
 Figures = Iterable[LabeledValue | None]
 
 
-def _work(gpu: Gpu, read: Read) -> Figures:
+def _list_load(gpu: Gpu, read: Read) -> Figures:
     """Yield load, compute mode, and the reasons why the clocks are reduced."""
     for quantity in (
         "utilization_percent", "sm_active_percent", "tensor_active_percent", "memory_busy_percent",
         "encoder_percent", "decoder_percent",
     ):  # fmt: skip
-        yield _quantity(BY_ID[quantity].title, quantity, read)
+        yield _format_quantity(BY_ID[quantity].title, quantity, read)
     mode = gpu.compute_mode.replace("_", " ")
     meaning = tr("Whether several processes may use the GPU at the same time.")
-    yield _text("compute_mode", tr("Compute mode"), mode, meaning)
+    yield _make_text("compute_mode", tr("Compute mode"), mode, meaning)
     if gpu.throttled is not None:
         reasons = "; ".join(THROTTLE_TEXTS[reason] for reason in gpu.throttled) or "nothing"
-        yield _text("throttled", tr("Clocks"), reasons, tr("Why the clocks are not higher."))
+        yield _make_text("throttled", tr("Clocks"), reasons, tr("Why the clocks are not higher."))
 
 
 def _memory(gpu: Gpu, read: Read) -> Figures:
-    yield _quantity(tr("In use"), "memory_used_bytes", read)
+    yield _format_quantity(tr("In use"), "memory_used_bytes", read)
     yield _bytes("free", tr("Free"), gpu.memory_free_bytes, tr("Memory available to programs."))
     yield _bytes("reserved", tr("Reserved"), gpu.memory_reserved_bytes, tr("Memory reserved by the driver."))
     yield _bytes("total", tr("Total"), gpu.memory_total_bytes, tr("Total memory of the GPU."))
 
 
-def _power_and_heat(gpu: Gpu, read: Read, used: EnergyUse | None) -> Figures:
+def _list_power(gpu: Gpu, read: Read, used: EnergyUse | None) -> Figures:
     """Yield power, energy, temperatures and their limits."""
-    yield _quantity(tr("Power"), "power_w", read)
+    yield _format_quantity(tr("Power"), "power_w", read)
     meaning = tr("Maximum power draw; an administrator can change it.")
-    yield _number("limit", tr("Power limit"), gpu.power_limit_w, meaning, "W")
-    yield _energy(used)
+    yield _make_number("limit", tr("Power limit"), gpu.power_limit_w, meaning, "W")
+    yield _format_energy(used)
     if gpu.energy_j is not None:
         meaning = tr("Energy used since the driver was loaded.")
-        yield _text("energy_all", tr("Since the driver started"), energy(gpu.energy_j), meaning)
-    yield _temperature(tr("GPU temp."), "temperature_c", read, gpu.slowdown_c)
+        yield _make_text("energy_all", tr("Since the driver started"), energy(gpu.energy_j), meaning)
+    yield _format_temperature(tr("GPU temp."), "temperature_c", read, gpu.slowdown_c)
     meaning = tr("The GPU lowers its clocks at this temperature.")
-    yield _number("slowdown", tr("Slows down at"), gpu.slowdown_c, meaning, "°C")
-    yield _number("shutdown", tr("Shuts down at"), gpu.shutdown_c, tr("The GPU shuts down at this temperature."), "°C")
-    yield _temperature(tr("Memory temp."), "memory_temperature_c", read, gpu.memory_max_c)
+    yield _make_number("slowdown", tr("Slows down at"), gpu.slowdown_c, meaning, "°C")
+    yield _make_number(
+        "shutdown", tr("Shuts down at"), gpu.shutdown_c, tr("The GPU shuts down at this temperature."), "°C"
+    )
+    yield _format_temperature(tr("Memory temp."), "memory_temperature_c", read, gpu.memory_max_c)
     meaning = tr("Maximum operating temperature of the memory.")
-    yield _number("memory_max", tr("Memory allowed"), gpu.memory_max_c, meaning, "°C")
-    yield _quantity(tr("Fan"), "fan_percent", read)
+    yield _make_number("memory_max", tr("Memory allowed"), gpu.memory_max_c, meaning, "°C")
+    yield _format_quantity(tr("Fan"), "fan_percent", read)
 
 
 def _clocks(gpu: Gpu, read: Read) -> Figures:
-    yield _value_with_maximum(tr("SM clock"), "sm_clock_mhz", gpu, read)
-    yield _value_with_maximum(tr("Memory clock"), "memory_clock_mhz", gpu, read)
+    yield _format_with_maximum(tr("SM clock"), "sm_clock_mhz", gpu, read)
+    yield _format_with_maximum(tr("Memory clock"), "memory_clock_mhz", gpu, read)
     if gpu.performance_state is not None:
         meaning = tr("From P0 (maximum performance) to P15 (minimum power).")
-        yield _text("performance_state", tr("Performance state"), f"P{gpu.performance_state}", meaning)
+        yield _make_text("performance_state", tr("Performance state"), f"P{gpu.performance_state}", meaning)
 
 
-def _links(gpu: Gpu, read: Read) -> Figures:
+def _list_links(gpu: Gpu, read: Read) -> Figures:
     """Yield the state and the transfer rates of PCIe and NVLink."""
     pcie = gpu.pcie
     meaning = tr("An idle link may run slower.")
-    yield _count_of_maximum("generation", tr("PCIe generation"), pcie.generation, pcie.max_generation, meaning)
+    yield _make_count("generation", tr("PCIe generation"), pcie.generation, pcie.max_generation, meaning)
     meaning = tr("Fewer than the maximum points to a narrow or faulty slot.")
-    yield _count_of_maximum("width", tr("PCIe lanes"), pcie.width, pcie.max_width, meaning)
+    yield _make_count("width", tr("PCIe lanes"), pcie.width, pcie.max_width, meaning)
     for quantity in ("pcie_received_bytes_per_s", "pcie_sent_bytes_per_s"):
-        yield _quantity(BY_ID[quantity].title, quantity, read)
+        yield _format_quantity(BY_ID[quantity].title, quantity, read)
     meaning = tr("PCIe packets that had to be resent. A rising count points to a faulty slot, riser or cable.")
-    yield _number("replays", tr("PCIe replays"), pcie.replays, meaning)
+    yield _make_number("replays", tr("PCIe replays"), pcie.replays, meaning)
     if gpu.nvlinks:
         active = f"{sum(link.active for link in gpu.nvlinks)} of {len(gpu.nvlinks)}"
-        yield _text("links", tr("NVLinks active"), active, tr("Direct links to other GPUs or to a switch."))
+        yield _make_text("links", tr("NVLinks active"), active, tr("Direct links to other GPUs or to a switch."))
     for quantity in ("nvlink_received_bytes_per_s", "nvlink_sent_bytes_per_s"):
-        yield _quantity(BY_ID[quantity].title, quantity, read)
+        yield _format_quantity(BY_ID[quantity].title, quantity, read)
 
 
-def _errors(gpu: Gpu) -> Figures:
+def _list_errors(gpu: Gpu) -> Figures:
     """Yield the counts of memory errors, and of memory that was or must be taken out of use."""
     ecc, retired = gpu.ecc, gpu.retired
-    yield _flag("ecc", "ECC", ecc.enabled, ("on", "off"), tr("Whether memory errors are detected and corrected."))
+    yield _make_flag("ecc", "ECC", ecc.enabled, ("on", "off"), tr("Whether memory errors are detected and corrected."))
     for id_, label, value, meaning in (
         ("corrected", tr("Corrected"), ecc.corrected, tr("Corrected errors since the driver was loaded; they are harmless.")),
         ("uncorrected", tr("Uncorrected"), ecc.uncorrected, tr("Uncorrected errors since the driver was loaded.")),
@@ -232,39 +236,39 @@ def _errors(gpu: Gpu) -> Figures:
         ("rows_uncorrected", tr("Rows remapped (uncorr.)"), retired.rows_uncorrected,
          tr("Memory rows remapped to spare rows because of an uncorrected error each.")),
     ):  # fmt: skip
-        yield _number(id_, label, value, meaning, bad=id_ == "uncorrected")
+        yield _make_number(id_, label, value, meaning, bad=id_ == "uncorrected")
     pending = tr("Whether a GPU reset or a reboot is needed to take faulty memory out of use.")
     for name, is_pending in (("pages_pending", retired.pages_pending), ("rows_pending", retired.rows_pending)):
-        yield _flag(name, tr("Waits for a reset"), is_pending, ("yes", "no"), pending, bad=True)
+        yield _make_flag(name, tr("Waits for a reset"), is_pending, ("yes", "no"), pending, bad=True)
     failed = tr("Whether remapping faulty memory failed; if so, replace the GPU.")
-    yield _flag("rows_failed", tr("Remapping failed"), retired.rows_failed, ("yes", "no"), failed, bad=True)
+    yield _make_flag("rows_failed", tr("Remapping failed"), retired.rows_failed, ("yes", "no"), failed, bad=True)
 
 
-def _identity(watched: WatchedGpu) -> Figures:
+def _list_identity(watched: WatchedGpu) -> Figures:
     """Yield the names, indices, addresses, modes and driver versions of the GPU."""
     gpu = watched.gpu
     numbers = device_format.describe_gpu_numbers(gpu)
-    yield _text("name", tr("Chip"), gpu.name)
-    yield _text("host", tr("Host"), watched.host)
-    yield _text("numbers", tr("Numbers"), numbers, tr("CUDA and NVML number GPUs differently."))
-    yield _text("uuid", "UUID", gpu.uuid, tr("Identifies the GPU in any slot."))
-    yield _text("pci", tr("PCI address"), gpu.pci_bus_id or "")
+    yield _make_text("name", tr("Chip"), gpu.name)
+    yield _make_text("host", tr("Host"), watched.host)
+    yield _make_text("numbers", tr("Numbers"), numbers, tr("CUDA and NVML number GPUs differently."))
+    yield _make_text("uuid", "UUID", gpu.uuid, tr("Identifies the GPU in any slot."))
+    yield _make_text("pci", tr("PCI address"), gpu.pci_bus_id or "")
     if gpu.mig is not None:
         meaning = tr("The instance's share of the GPU's compute and memory.")
-        yield _text("profile", tr("MIG profile"), gpu.mig.profile, meaning)
-    yield _flag("mig", "MIG", gpu.mig_enabled, ("on", "off"), tr("Whether the GPU is partitioned into instances."))
+        yield _make_text("profile", tr("MIG profile"), gpu.mig.profile, meaning)
+    yield _make_flag("mig", "MIG", gpu.mig_enabled, ("on", "off"), tr("Whether the GPU is partitioned into instances."))
     keeps = tr("Whether the driver stays loaded while the GPU is unused; otherwise the first use takes seconds.")
-    yield _flag("persistence", tr("Persistence"), gpu.persistence, ("on", "off"), keeps)
-    yield _text("driver", tr("Driver"), watched.driver)
-    yield _text("cuda", "CUDA", watched.cuda, tr("The newest CUDA version that the driver supports."))
+    yield _make_flag("persistence", tr("Persistence"), gpu.persistence, ("on", "off"), keeps)
+    yield _make_text("driver", tr("Driver"), watched.driver)
+    yield _make_text("cuda", "CUDA", watched.cuda, tr("The newest CUDA version that the driver supports."))
 
 
-def _quantity(label: str, quantity: str, read: Read, *, key: str = "") -> LabeledValue | None:
+def _format_quantity(label: str, quantity: str, read: Read, *, key: str = "") -> LabeledValue | None:
     value = read(quantity)
-    return None if value is None else _figure(label, quantity, format_quantity(BY_ID[quantity], value), key=key)
+    return None if value is None else _make_figure(label, quantity, format_quantity(BY_ID[quantity], value), key=key)
 
 
-def _value_with_maximum(
+def _format_with_maximum(
     label: str, quantity: str, gpu: Gpu, read: Read, *, key: str = "", more: str = ""
 ) -> LabeledValue | None:
     """Format a value with its maximum, as in "41.2 of 140.4 GiB", or return None if the value is unknown.
@@ -279,10 +283,10 @@ def _value_with_maximum(
     if highest:
         # Only the maximum has a unit.
         text = f"{text.rpartition(' ')[0] or text} of {format_quantity(kind, highest)}"
-    return _figure(label, quantity, text, key=key, more=more)
+    return _make_figure(label, quantity, text, key=key, more=more)
 
 
-def _temperature(
+def _format_temperature(
     label: str, quantity: str, read: Read, highest: float | None, *, key: str = "", more: str = ""
 ) -> LabeledValue | None:
     """Format a temperature, which is alarming from `highest` on, or return None if it is unknown."""
@@ -290,10 +294,10 @@ def _temperature(
     if value is None:
         return None
     too_hot = highest is not None and value >= highest
-    return _figure(label, quantity, format_quantity(BY_ID[quantity], value), key=key, more=more, alarming=too_hot)
+    return _make_figure(label, quantity, format_quantity(BY_ID[quantity], value), key=key, more=more, alarming=too_hot)
 
 
-def _figure(
+def _make_figure(
     label: str, quantity: str, text: str, *, key: str = "", more: str = "", alarming: bool = False
 ) -> LabeledValue:
     """Return a labeled value. `key` is the GPU's key if the value has the color of a line in the graph."""
@@ -302,7 +306,7 @@ def _figure(
     return LabeledValue(quantity, label, text, meaning, color, alarming)
 
 
-def _link_rates(label: str, link: str, read: Read) -> LabeledValue | None:
+def _format_link_rates(label: str, link: str, read: Read) -> LabeledValue | None:
     """Format the data rates of a link, as in "↓ 1.20 ↑ 0.40 GB/s", or return None if both are unknown.
 
     `link` is the start of the names of the quantities, such as "pcie" for "pcie_received_bytes_per_s".
@@ -314,7 +318,7 @@ def _link_rates(label: str, link: str, read: Read) -> LabeledValue | None:
     return LabeledValue(link, label, f"{' '.join(rates)} GB/s", tr("What the GPU receives (↓) and sends (↑)."))
 
 
-def _energy(used: EnergyUse | None) -> LabeledValue | None:
+def _format_energy(used: EnergyUse | None) -> LabeledValue | None:
     """Return the energy since the last reset of its counter, or None if the GPU reports none."""
     if used is None:
         return None
@@ -324,11 +328,11 @@ def _energy(used: EnergyUse | None) -> LabeledValue | None:
     return LabeledValue("energy", label, energy(used.joules), meaning)
 
 
-def _text(name: str, label: str, text: str, meaning: str = "") -> LabeledValue | None:
+def _make_text(name: str, label: str, text: str, meaning: str = "") -> LabeledValue | None:
     return LabeledValue(name, label, text, meaning) if text else None
 
 
-def _number(
+def _make_number(
     name: str, label: str, value: float | None, meaning: str, unit: str = "", *, bad: bool = False
 ) -> LabeledValue | None:
     """Return a labeled number, or None if it is unknown. If `bad`, it is highlighted as an error unless it is 0."""
@@ -341,16 +345,14 @@ def _bytes(name: str, label: str, value: int | None, meaning: str) -> LabeledVal
     return None if value is None else LabeledValue(name, label, size(value, "GiB"), meaning)
 
 
-def _count_of_maximum(
-    name: str, label: str, value: int | None, highest: int | None, meaning: str
-) -> LabeledValue | None:
+def _make_count(name: str, label: str, value: int | None, highest: int | None, meaning: str) -> LabeledValue | None:
     """Return a number with its maximum, as in "4 of 5", or None if the number is unknown."""
     if value is None:
         return None
     return LabeledValue(name, label, f"{value} of {highest}" if highest is not None else f"{value}", meaning)
 
 
-def _flag(
+def _make_flag(
     name: str, label: str, value: bool | None, texts: tuple[str, str], meaning: str, *, bad: bool = False
 ) -> LabeledValue | None:
     """Return a labeled flag, or None if it is unknown. `texts` are the texts for True and False.
@@ -368,14 +370,14 @@ def _describe_reserved_memory(gpu: Gpu) -> str:
     return tr("The driver reserves another {reserved}.").format(reserved=reserved)
 
 
-def _limits(gpu: Gpu) -> str:
+def _describe_limits(gpu: Gpu) -> str:
     """Describe the temperature limits, as in "It slows down at 87 °C and shuts down at 92 °C."."""
     limits = ((tr("slows down"), gpu.slowdown_c), (tr("shuts down"), gpu.shutdown_c))
     parts = [f"{action} at {limit:.0f} °C" for action, limit in limits if limit is not None]
     return tr("It {parts}.").format(parts=" and ".join(parts)) if parts else ""
 
 
-def _pcie_link(gpu: Gpu) -> str:
+def _describe_pcie_link(gpu: Gpu) -> str:
     """Describe the PCIe generation and lanes, as in "5 ×16"."""
     generation = "" if gpu.pcie.generation is None else f"{gpu.pcie.generation}"
     width = "" if gpu.pcie.width is None else f"×{gpu.pcie.width}"

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QWidget
 
 from engine.gpus.quantities import BY_ID
 from gui.format import format_quantity
-from gui.monitor.gpus.gpu_fields import graph_quantities, line_color, line_scale
+from gui.monitor.gpus.gpu_fields import line_color, line_scale, list_graph_quantities
 from gui.monitor.gpus.watched_gpu import WatchedGpu
 from gui.plots.annotations import Threshold
 from gui.plots.group import Mark, PlotGroup
@@ -46,7 +46,7 @@ class GpuPlot(LinePlot):
         self._key = watched.key
         known = [
             (quantity, line_scale(watched.gpu, quantity))
-            for quantity in graph_quantities(partial(history.has_data, watched.key))
+            for quantity in list_graph_quantities(partial(history.has_data, watched.key))
         ]
         scales = tuple((quantity, scale) for quantity, scale in known if scale is not None)
         self.set_empty_text(tr("Asleep") if watched.gpu.asleep else tr("No data"))
@@ -84,10 +84,10 @@ class GpuPlot(LinePlot):
 
     def _draw_limits(self) -> None:
         self._has_limit_labels = self.height() >= _LABELED_FROM
-        self.set_thresholds(temperature_thresholds(*self._limits, labeled=self._has_limit_labels))
+        self.set_thresholds(make_temperature_thresholds(*self._limits, labeled=self._has_limit_labels))
 
 
-def temperature_thresholds(
+def make_temperature_thresholds(
     slowdown_c: float | None, shutdown_c: float | None, *, labeled: bool = True
 ) -> list[Threshold]:
     """Return thresholds for a plot at the slowdown and shutdown temperatures of a GPU, if these are known.

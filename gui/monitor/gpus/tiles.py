@@ -18,7 +18,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QAbstractButton, QFrame, QGridLayout, QMenu, QScrollArea, QWidget
 
-from gui.monitor.gpus.gpu_fields import make_current_reader, make_past_reader, tile_figures
+from gui.monitor.gpus.gpu_fields import list_tile_figures, make_current_reader, make_past_reader
 from gui.monitor.gpus.gpu_plot import GpuPlot
 from gui.monitor.gpus.value_grid import ValueGrid
 from gui.monitor.gpus.watched_gpu import EnergyCounters, WatchedGpu
@@ -186,7 +186,7 @@ class Tile(QFrame):
         """Show the values at the crosshair, or the current ones without a crosshair."""
         cursor = self._group.cursor
         read = make_current_reader(watched.gpu) if cursor is None else make_past_reader(history, self.key, cursor)
-        self.figures.show_figures(tile_figures(watched, read, self._energy.used(watched)), watched.faded)
+        self.figures.show_figures(list_tile_figures(watched, read, self._energy.used(watched)), watched.faded)
         self.setAccessibleDescription(
             ", ".join(filter(None, (self.state.text(), self.figures.text(), self.who.text())))
         )

@@ -74,7 +74,7 @@ class WatchedGpu:
         return tuple(process for process in self.gpu.processes or () if process.user not in (None, me))
 
 
-def watched_gpus(
+def list_watched_gpus(
     latest: Mapping[str, Snapshot], errors: Mapping[str, str], titles: Mapping[str, str], runs: Mapping[str, str]
 ) -> list[WatchedGpu]:
     """Return the GPUs in the `latest` snapshots: this machine's first, then those of other hosts, by CUDA number.

@@ -190,7 +190,7 @@ class ClassTable(RowView):
         self.setMinimumWidth(min(needed, theme.scale_pixels(_MAX_MIN_WIDTH)))
 
 
-def class_metrics_csv(classes: Sequence[str], figures: ClassMetrics) -> Iterator[list[str]]:
+def make_class_metric_rows(classes: Sequence[str], figures: ClassMetrics) -> Iterator[list[str]]:
     """Yield CSV rows with the metrics of each class, as fractions from 0 to 1. Values of absent classes are empty."""
     columns = figures.measures
     rows = max(map(len, columns.values()), default=0)
@@ -202,7 +202,7 @@ def class_metrics_csv(classes: Sequence[str], figures: ClassMetrics) -> Iterator
         ]
 
 
-def confusion_csv(classes: Sequence[str], counts: Sequence[Sequence[int]] | np.ndarray) -> Iterator[list[str]]:
+def make_confusion_rows(classes: Sequence[str], counts: Sequence[Sequence[int]] | np.ndarray) -> Iterator[list[str]]:
     """Yield CSV rows of the confusion matrix: one for each true class, with a column for each predicted class."""
     names = class_names(classes, len(counts))
     yield [tr("true class"), *names]

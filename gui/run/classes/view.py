@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QLineEdit, QSplitter, QWidget
 from gui.actions import Action
 from gui.format import localized
 from gui.run.classes.confusion_matrix import ConfusionMatrix
-from gui.run.classes.table import ClassTable, class_metrics_csv, class_names, confusion_csv
+from gui.run.classes.table import ClassTable, class_names, make_class_metric_rows, make_confusion_rows
 from gui.run.validation_slider import ValidationsView
 from gui.sources.export import Rows, save_in_background, write_csv
 from gui.sources.run_series import ClassMetrics
@@ -168,12 +168,12 @@ class ClassMetricsView(QWidget):
     def save_metrics(self, path: Path) -> None:
         """Write the visible metrics to a CSV file."""
         if self._figures is not None:
-            self._save(path, class_metrics_csv(self._classes, self._figures))
+            self._save(path, make_class_metric_rows(self._classes, self._figures))
 
     def save_confusion(self, path: Path) -> None:
         """Write the visible confusion matrix to a CSV file."""
         if self._figures is not None and self._figures.confusion is not None:
-            self._save(path, confusion_csv(self._classes, self._figures.confusion))
+            self._save(path, make_confusion_rows(self._classes, self._figures.confusion))
 
     def _save(self, path: Path, rows: Rows) -> None:
         save_in_background(partial(write_csv, path, rows), self.message, tr("The table was saved to {path}."), self)

@@ -101,7 +101,7 @@ class RunCharts(QWidget):
 
     def _show_metrics(self, data: RunData, step_x: Floats) -> None:
         """Plot losses, accuracy and percentage metrics. `step_x` holds the x values of the training steps."""
-        percentages = _percentage_metrics(data)
+        percentages = _find_percentage_metrics(data)
         has_accuracy = data.steps.has_accuracy
         if has_accuracy:
             self.accuracy.add_line("train", LineStyle("training", lambda: theme.colors().accent, smooth=True))
@@ -165,7 +165,7 @@ class RunCharts(QWidget):
             plot.set_empty_text(devices if plot in self.devices.values() else steps)
 
 
-def _percentage_metrics(data: RunData) -> dict[str, str]:
+def _find_percentage_metrics(data: RunData) -> dict[str, str]:
     """Return the titles of the metrics in percent, by id, at most one per line color.
 
     If the task is unknown or defined in a Python file, these are metrics with values in [0, 1].

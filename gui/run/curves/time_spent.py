@@ -67,7 +67,7 @@ class TimeSpentView(QWidget):
         if advice == self._advice and is_live == self._is_live:
             return
         suggests_same = (
-            advice is not None and self._applied is not None and _setting_of(advice) == _setting_of(self._applied)
+            advice is not None and self._applied is not None and _find_setting(advice) == _find_setting(self._applied)
         )
         if is_live != self._is_live or not suggests_same:
             self._applied = None
@@ -110,7 +110,7 @@ class TimeSpentView(QWidget):
         self._label_button()
 
 
-def _setting_of(advice: Advice) -> tuple[str, int | str]:
+def _find_setting(advice: Advice) -> tuple[str, int | str]:
     """Return the field and value that the advice suggests."""
     return advice.field, advice.value
 

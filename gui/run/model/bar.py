@@ -16,7 +16,7 @@ from engine.runs.folder import RunFolder
 from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.paths import write_atomically
 from gui.actions import Action, bind
-from gui.run.classes.table import confusion_csv, format_number
+from gui.run.classes.table import format_number, make_confusion_rows
 from gui.run.model.widgets import evaluation_title, format_classes, list_metrics
 from gui.run.model_choice import CheckpointEditor, DevicesEditor, FormGrid
 from gui.sources.evaluations import OpenedEvaluation
@@ -136,10 +136,10 @@ class EvaluationBar(QWidget):
     def _make_save_actions(self) -> None:
         """Create the actions that save parts of the evaluation as CSV, or the evaluation as JSON."""
         tables: tuple[tuple[str, str, Callable[[OpenedEvaluation], Rows]], ...] = (
-            ("metrics", tr("Metrics as CSV…"), metrics_csv),
-            ("classes", tr("Metrics per class as CSV…"), classes_csv),
-            ("confusion", tr("Confusion matrix as CSV…"), matrix_csv),
-            ("samples", tr("Samples as CSV…"), samples_csv),
+            ("metrics", tr("Metrics as CSV…"), make_metric_rows),
+            ("classes", tr("Metrics per class as CSV…"), make_class_rows),
+            ("confusion", tr("Confusion matrix as CSV…"), make_matrix_rows),
+            ("samples", tr("Samples as CSV…"), make_sample_rows),
         )
         self._save_actions: dict[str, Action] = {}
         for name, text, make_rows in tables:
@@ -157,14 +157,14 @@ def _copy(source: Path, target: Path) -> Path:
     return target
 
 
-def metrics_csv(opened: OpenedEvaluation) -> Iterator[list[str]]:
+def make_metric_rows(opened: OpenedEvaluation) -> Iterator[list[str]]:
     """Yield CSV rows with the metrics and their intervals, as fractions from 0 to 1. Missing intervals are empty."""
     yield ["metric", "value", "low", "high"]
     for entry, each in list_metrics(opened.evaluation):
         yield [entry.title, *map(format_number, (each.value, each.low, each.high))]
 
 
-def classes_csv(opened: OpenedEvaluation) -> Iterator[list[str]]:
+def make_class_rows(opened: OpenedEvaluation) -> Iterator[list[str]]:
     """Yield CSV rows with the metrics of each class and their intervals. Unknown values are empty."""
     columns = opened.evaluation.per_class
     yield ["class", *(f"{title}{end}" for title in columns for end in ("", " low", " high"))]
@@ -176,12 +176,12 @@ def classes_csv(opened: OpenedEvaluation) -> Iterator[list[str]]:
         yield cells
 
 
-def matrix_csv(opened: OpenedEvaluation) -> Iterator[list[str]]:
+def make_matrix_rows(opened: OpenedEvaluation) -> Iterator[list[str]]:
     """Yield CSV rows of the confusion matrix."""
-    return confusion_csv(opened.evaluation.classes, opened.evaluation.confusion)
+    return make_confusion_rows(opened.evaluation.classes, opened.evaluation.confusion)
 
 
-def samples_csv(opened: OpenedEvaluation) -> Iterator[list[str]]:
+def make_sample_rows(opened: OpenedEvaluation) -> Iterator[list[str]]:
     """Yield CSV rows with the samples, in the order of the split. Unknown values are empty."""
     samples, classes = opened.samples, opened.evaluation.classes
     yield ["path", "split", "true", "predicted", "confidence", "correct", "loss"]

@@ -15,7 +15,7 @@ from gui.plots.themed import ThemedPlot
 from gui.run.classes.view import ClassMetricsView
 from gui.run.model.widgets import PlainTable, ThresholdRow, UnitPlot, format_interval, format_with_interval
 from gui.sources.columns import Floats
-from gui.sources.evaluations import OpenedEvaluation, confusion_at
+from gui.sources.evaluations import OpenedEvaluation, count_confusion
 from gui.sources.run_series import ClassMetrics
 from gui.style import fills, theme
 from gui.translation import tr
@@ -50,7 +50,7 @@ class ClassesPage(QWidget):
         """Show the class metrics of an evaluation, and set the confidence threshold to 0."""
         self._opened = opened
         self.figures.reset()
-        self.threshold.setVisible(confusion_at(opened.samples, 0, 0.0) is not None)
+        self.threshold.setVisible(count_confusion(opened.samples, 0, 0.0) is not None)
         self.threshold.set(0.0)  # its signal shows the figures
 
     def _show_figures(self) -> None:
@@ -58,10 +58,10 @@ class ClassesPage(QWidget):
         if self._opened is None:
             return
         evaluation = self._opened.evaluation
-        confusion = confusion_of(evaluation)
+        confusion = find_confusion(evaluation)
         threshold = self.threshold.value()
         if threshold > 0:
-            confusion = confusion_at(self._opened.samples, len(evaluation.classes), threshold)
+            confusion = count_confusion(self._opened.samples, len(evaluation.classes), threshold)
         measures = {title: _collect_values(column) for title, column in evaluation.per_class.items()}
         intervals = {title: _bounds(column) for title, column in evaluation.per_class.items()}
         self.figures.show_figures(
@@ -76,7 +76,7 @@ def has_classes(evaluation: Evaluation) -> bool:
     return bool(evaluation.per_class or evaluation.confusion)
 
 
-def confusion_of(evaluation: Evaluation) -> np.ndarray | None:
+def find_confusion(evaluation: Evaluation) -> np.ndarray | None:
     """Return the confusion matrix of the evaluation, int64 [n, n], or None if it has none or a malformed one."""
     width = len(evaluation.confusion)
     is_square = width > 0 and all(len(row) == width for row in evaluation.confusion)

@@ -117,7 +117,7 @@ class ComparisonPage(QWidget):
                 samples=counted(comparison.samples, "sample")
             )
         )
-        self.differences.show_rows([_difference_row(each) for each in comparison.differences])
+        self.differences.show_rows([_make_difference_row(each) for each in comparison.differences])
         self.verdict.setText(_describe_verdict(comparison.differences))
         self._show_significance(comparison.mcnemar)
         # The visible evaluation is the second one of the comparison.
@@ -197,7 +197,7 @@ def _title(other: ComparableEvaluation, opened: OpenedEvaluation) -> str:
     return title if other.saved.evaluation.run == opened.evaluation.run else f"{other.title} · {title}"
 
 
-def _difference_row(each: Difference) -> tuple[str, ...]:
+def _make_difference_row(each: Difference) -> tuple[str, ...]:
     """Return metric, value of this evaluation, value of the other one, difference, and its interval."""
     percent, difference = each.entry.percent, each.difference
     return (

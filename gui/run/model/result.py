@@ -18,7 +18,7 @@ from gui.run.model.classes import (
     BoxErrorsPage,
     CalibrationPage,
     ClassesPage,
-    confusion_of,
+    find_confusion,
     has_box_errors,
     has_classes,
 )
@@ -221,7 +221,7 @@ class SummaryPage(QWidget):
         Parts without data are hidden.
         """
         evaluation = opened.evaluation
-        confusion = confusion_of(evaluation)
+        confusion = find_confusion(evaluation)
         self._has_matrix = confusion is not None
         self.matrix.show_counts(evaluation.classes, confusion)
         self._arrange()

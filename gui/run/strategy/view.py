@@ -97,7 +97,7 @@ class StrategyView(QWidget):
         titles = rank_titles(devices, names)
         self.ranks.show_times(data.rank_times, devices, titles)
         self._diagrams["ranks"].set_headline(
-            f"{ranks_headline(data.rank_times, titles)}, step {localized(data.rank_times.step)}"
+            f"{make_ranks_headline(data.rank_times, titles)}, step {localized(data.rank_times.step)}"
         )
 
 
@@ -128,7 +128,7 @@ MIN_WIDTH_WITH_NUMBERS = 560
 """Minimum width in pixels for showing the columns with numbers."""
 
 
-def ranks_headline(timed: RanksTimed, titles: Sequence[str]) -> str:
+def make_ranks_headline(timed: RanksTimed, titles: Sequence[str]) -> str:
     """Return a headline, as in "Rank 1 (GPU 2) is the slowest: the others wait 23% of each step for it"."""
     if timed.straggler is None or not 0 <= timed.straggler < len(timed.ranks):
         return tr("The ranks are balanced")
@@ -150,7 +150,7 @@ def describe_rank_times(timed: RanksTimed, titles: Sequence[str]) -> str:
         )
         for rank, times in enumerate(timed.ranks)
     ]
-    return f"{ranks_headline(timed, titles)}. Step {localized(timed.step)}. " + ". ".join(ranks) + "."
+    return f"{make_ranks_headline(timed, titles)}. Step {localized(timed.step)}. " + ". ".join(ranks) + "."
 
 
 class RankBars(QWidget):

@@ -235,7 +235,7 @@ class ConvertResult(QWidget):
         )
         self.problems.show_problems(converted.problems)
         self.files.show_rows([(f"{each.name}: {each.what}", size(each.size_bytes)) for each in converted.files])
-        self.compared.show_rows([_comparison_row(each) for each in converted.compared])
+        self.compared.show_rows([_make_comparison_row(each) for each in converted.compared])
         self.metrics.setText(
             "\n".join(filter(None, (_compare_metrics(converted.task, each) for each in converted.compared)))
         )
@@ -278,7 +278,7 @@ def _read_conversion(file: Path) -> Converted:
         raise OSError(f"{file} is damaged: {error}") from error
 
 
-def _comparison_row(file: ComparedFile) -> tuple[str, ...]:
+def _make_comparison_row(file: ComparedFile) -> tuple[str, ...]:
     """Return the name of a converted file, the largest difference between its and PyTorch's outputs, and both times.
 
     The times are those per image, of the file and of PyTorch. Unknown values are empty.

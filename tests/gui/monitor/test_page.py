@@ -17,7 +17,7 @@ from gui.alerts.view import AlertsView
 from gui.format import clock
 from gui.monitor.gpus.view import GpusView
 from gui.monitor.graphs import GraphsView
-from gui.monitor.hosts import HostDialog, host_errors
+from gui.monitor.hosts import HostDialog, list_host_errors
 from gui.monitor.page import MonitorPage
 from gui.monitor.processes.view import ProcessesView
 from gui.monitor.toolbar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY
@@ -187,7 +187,7 @@ def test_page_reports_host_error(watching: Watching) -> None:
 def test_errors_name_their_host_once_and_begin_with_this_machine() -> None:
     silent = snapshot(status="no_driver", message="The driver is not loaded.")
     latest = {"ws3": snapshot(), "ws2": snapshot(), "": silent, "ws4": silent}
-    assert host_errors(latest, {"ws2": "ws2 is off.", "a": "Refused."}) == [
+    assert list_host_errors(latest, {"ws2": "ws2 is off.", "a": "Refused."}) == [
         "The driver is not loaded.",
         "a: Refused.",
         "ws2 is off.",

@@ -24,7 +24,7 @@ from gui.actions import Actions
 from gui.run.cards import AdviceView, NextSteps, describe_result, describe_worst_class
 from gui.run.curves.charts import RunCharts
 from gui.run.header import CURVES, EVALUATE, PREDICT, RunHeader
-from gui.run.hero import RunHero, best_metric
+from gui.run.hero import RunHero, find_best_metric
 from gui.run.page import RunPage
 from gui.run.request_pages import InferenceChild
 from gui.sources.background import Background
@@ -125,9 +125,9 @@ def test_best_metric_follows_direction_job_and_end(
         Validation(epoch=epoch, step=epoch, measures=values, images=20, seconds=1)
         for epoch, values in enumerate(measures, 1)
     ]
-    found = best_metric(make_run_data([started, *validations, *([finished] if finished else [])]))
+    found = find_best_metric(make_run_data([started, *validations, *([finished] if finished else [])]))
     assert (found.value, found.title.lower(), found.epoch) == metric
-    assert best_metric(RunData()).epoch is None
+    assert find_best_metric(RunData()).epoch is None
 
 
 def test_next_steps_of_ended_run_need_a_checkpoint(show_widget: ShowWidget) -> None:

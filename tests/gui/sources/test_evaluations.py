@@ -16,7 +16,7 @@ from gui.sources.evaluations import (
     CurvePoints,
     Outcomes,
     SampleTable,
-    confusion_at,
+    count_confusion,
     find_comparable_evaluations,
     open_evaluation,
     read_outcomes,
@@ -102,5 +102,5 @@ def test_confusion_counts_uncertain_samples_as_no_class() -> None:
         predicted_class=np.array([0, 1, 1, -1, 0]),
         confidence=np.array([0.9, 0.5, 0.4, 0.9, 0.9]),
     )
-    assert confusion_at(samples, 2, 0.5).tolist() == [[1, 1, 0], [0, 0, 2], [0, 0, 0]]
-    assert confusion_at(SampleTable(), 2, 0.5) is None
+    assert count_confusion(samples, 2, 0.5).tolist() == [[1, 1, 0], [0, 0, 2], [0, 0, 0]]
+    assert count_confusion(SampleTable(), 2, 0.5) is None

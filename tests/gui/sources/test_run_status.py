@@ -25,7 +25,7 @@ from engine.runs.folder import State
 from gui.format import clock
 from gui.run.header import notes
 from gui.sources.run_facts import RunFacts
-from gui.sources.run_status import RunStatus, status_of
+from gui.sources.run_status import RunStatus, derive_status
 from tests.gui.sources.executions import (
     BEGUN,
     drop_warnings,
@@ -101,7 +101,7 @@ def test_status_of_active_run_names_rejection(state: State, rejection: str, suff
     ],
 )  # fmt: skip
 def test_status_after_events(events: list[AnyEvent], state: State, pending: str, label: str, text: str) -> None:
-    status = status_of(make_run_data(make_first_execution(25), events), state, pending)
+    status = derive_status(make_run_data(make_first_execution(25), events), state, pending)
     assert (status.label, text in status.text) == (label, True)
     running = label in ("Running", "Starting", "Restarting")
     assert status.active == (running or label in ("Pausing", "Stopping"))
@@ -113,7 +113,7 @@ def test_status_after_events(events: list[AnyEvent], state: State, pending: str,
 
 
 def test_status_of_running_run_has_progress() -> None:
-    status = status_of(make_run_data(make_first_execution(20)), "running")
+    status = derive_status(make_run_data(make_first_execution(20)), "running")
     assert (status.epoch, status.epochs, status.step, status.steps) == (2, 4, 20, 40)
     assert status.fraction == 0.5
     assert status.seconds_left == pytest.approx(20 * STEP_S, rel=1e-3)
@@ -122,21 +122,21 @@ def test_status_of_running_run_has_progress() -> None:
 
 def test_status_of_completed_run_has_best_metric() -> None:
     assert (
-        status_of(make_run_data(make_first_execution(), make_second_execution(40)), "completed").text
+        derive_status(make_run_data(make_first_execution(), make_second_execution(40)), "completed").text
         == "Completed · 4 epochs · best top-1 80.0%"
     )
-    assert status_of(make_run_data(make_first_execution(25)), "completed").fraction == 1.0
+    assert derive_status(make_run_data(make_first_execution(25)), "completed").fraction == 1.0
 
 
 def test_status_without_events() -> None:
-    status = status_of(make_run_data(), "starting")
+    status = derive_status(make_run_data(), "starting")
     assert (status.label, status.step, status.fraction, status.seconds_left) == ("Starting", None, None, None)
     assert RunStatus().label == "Idle"
     assert not RunStatus(label="Checking").active
     started, *rest = make_first_execution(10)
     queued = [started, Waiting(time=BEGUN, position=1)]
-    assert status_of(make_run_data(queued), "waiting").label == "Waiting"
-    assert status_of(make_run_data(queued, rest), "waiting").label == "Running"
+    assert derive_status(make_run_data(queued), "waiting").label == "Waiting"
+    assert derive_status(make_run_data(queued, rest), "waiting").label == "Running"
 
 
 def test_status_knows_last_checkpoint() -> None:
@@ -146,30 +146,32 @@ def test_status_knows_last_checkpoint() -> None:
         CheckpointSaved(time=NOW, kind=kind, path=f"{kind}.pt", epoch=1, step=9, bytes=1, seconds=0.1)
         for kind in ("best", "last")
     )
-    assert not status_of(make_run_data(run), "failed").has_checkpoint
-    assert not status_of(make_run_data(run, [best]), "failed").has_checkpoint
-    assert status_of(make_run_data(run, [best, last]), "failed").has_checkpoint
+    assert not derive_status(make_run_data(run), "failed").has_checkpoint
+    assert not derive_status(make_run_data(run, [best]), "failed").has_checkpoint
+    assert derive_status(make_run_data(run, [best, last]), "failed").has_checkpoint
     assert isinstance(started, RunStarted)
     forked = replace(started, job=started.job.with_fields(resume_from="/runs/other/last.pt"))
-    assert status_of(make_run_data([forked]), "failed").has_checkpoint
+    assert derive_status(make_run_data([forked]), "failed").has_checkpoint
 
 
 def test_status_ignores_speed_before_restart() -> None:
     restart = make_restart_events(20, NOW)
-    before_step = status_of(make_run_data(make_first_execution(25), restart), "running")
+    before_step = derive_status(make_run_data(make_first_execution(25), restart), "running")
     assert (before_step.step, before_step.fraction, before_step.images_per_second) == (20, 0.5, None)
     assert (
-        status_of(make_run_data(make_first_execution(25), restart, steps([21], BEGUN + 4)), "running").seconds_left
+        derive_status(make_run_data(make_first_execution(25), restart, steps([21], BEGUN + 4)), "running").seconds_left
         is None
     )
-    later = status_of(make_run_data(make_first_execution(25), restart, steps(range(21, 31), BEGUN + 4)), "running")
+    later = derive_status(make_run_data(make_first_execution(25), restart, steps(range(21, 31), BEGUN + 4)), "running")
     assert (later.step, later.images_per_second) == (30, 100.0)
     assert later.seconds_left == pytest.approx(10 * STEP_S)
     assert (
-        status_of(make_run_data(make_first_execution(25), make_second_execution(20)[:2]), "running").images_per_second
+        derive_status(
+            make_run_data(make_first_execution(25), make_second_execution(20)[:2]), "running"
+        ).images_per_second
         is None
     )
-    resumed = status_of(make_run_data(make_first_execution(25), make_second_execution(25, 30)), "running")
+    resumed = derive_status(make_run_data(make_first_execution(25), make_second_execution(25, 30)), "running")
     assert (resumed.images_per_second, resumed.seconds_left) == (830, pytest.approx(10 * STEP_S, rel=1e-3))
 
 
@@ -181,17 +183,17 @@ def test_status_reports_download(
     total: int | None, progress: str, fraction: float | None, seconds_left: float | None
 ) -> None:
     fetching = [make_first_execution()[0], phase("fetching", WEIGHTS)]
-    assert status_of(make_run_data(fetching), "running").text == f"Fetching · {WEIGHTS}"
+    assert derive_status(make_run_data(fetching), "running").text == f"Fetching · {WEIGHTS}"
     fetching += [
         Fetching(time=NOW + n, source="timm/resnet50.a1_in1k", done_bytes=10 * n * MIB, total_bytes=total)
         for n in (1, 2, 3)
     ]
-    status = status_of(make_run_data(fetching), "running")
+    status = derive_status(make_run_data(fetching), "running")
     assert (status.label, status.text) == ("Fetching", f"Fetching · {WEIGHTS}{progress}")
     assert (status.fraction, status.seconds_left) == (fraction, seconds_left)
     assert status.active
     assert status.why_no_stop == ""
-    status = status_of(make_run_data(fetching, [phase("starting")]), "running")
+    status = derive_status(make_run_data(fetching, [phase("starting")]), "running")
     assert (status.label, status.fraction, status.seconds_left) == ("Starting", None, None)
 
 

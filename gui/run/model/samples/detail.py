@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QCheckBox, QLabel, QPushButton, QToolButton, QWidg
 
 from gui.actions import WITHIN, Action, bind
 from gui.format import localized
-from gui.run.model.samples.drawings import Drawing, Drawings, full_caption, predicted_class
+from gui.run.model.samples.drawings import Drawing, Drawings, make_full_caption, predicted_class
 from gui.run.model.samples.heat_maps import HeatMaps
 from gui.run.model.samples.progress_line import ProgressLine
 from gui.run.predictions.image_pane import ImagePane, Zoom
@@ -104,7 +104,7 @@ class SampleDetail(QWidget):
         path = self._opened.samples.paths[number]
         self.name.setText(f"{path} · {localized(position + 1)} of {localized(count)}")
         self.name.setToolTip(str(file))
-        self._caption = full_caption(self._opened, number)
+        self._caption = make_full_caption(self._opened, number)
         self.caption.setText(self._caption)
         self.previous.setEnabled(position > 0)
         self.next.setEnabled(position < count - 1)
@@ -164,7 +164,9 @@ class SampleDetail(QWidget):
         self.prediction.show_image(tr("Prediction"), drawing.prediction, sample.prediction_words or self._caption)
         self.legend.show_legend(self.drawings.legend, sample.legend)
         if self._opened is not None:
-            self.caption.setText(full_caption(self._opened, sample.number, sample.truth_words, sample.prediction_words))
+            self.caption.setText(
+                make_full_caption(self._opened, sample.number, sample.truth_words, sample.prediction_words)
+            )
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)

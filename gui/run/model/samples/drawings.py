@@ -182,7 +182,7 @@ def _read_images(folder: Path, sample: SampleDrawing) -> Drawing:
     return Drawing(read_image(folder / sample.truth_png), read_image(folder / sample.prediction_png), sample)
 
 
-def short_caption(opened: OpenedEvaluation, row: int) -> tuple[str, str]:
+def make_short_caption(opened: OpenedEvaluation, row: int) -> tuple[str, str]:
     """Return two lines about a sample, as in "rose → tulip" and "loss 2.31 · 83% sure"."""
     samples, classes = opened.samples, opened.evaluation.classes
     first = samples.paths[row]
@@ -192,7 +192,7 @@ def short_caption(opened: OpenedEvaluation, row: int) -> tuple[str, str]:
     return first, " · ".join(_describe_figures(opened, row))
 
 
-def full_caption(opened: OpenedEvaluation, row: int, truth: str = "", prediction: str = "") -> str:
+def make_full_caption(opened: OpenedEvaluation, row: int, truth: str = "", prediction: str = "") -> str:
     """Describe a sample in one line, as in "Truth: rose · Prediction: tulip · Loss 2.31 · Confidence 83.1%".
 
     `truth` and `prediction` are texts from the task, which replace class names.

@@ -11,19 +11,19 @@ from PySide6.QtWidgets import QCheckBox, QPushButton, QStackedWidget, QWidget
 
 from gui.format import counted, localized
 from gui.run.model.samples.detail import SampleDetail
-from gui.run.model.samples.drawings import short_caption
+from gui.run.model.samples.drawings import make_short_caption
 from gui.run.model.samples.review import (
     MAX_SAMPLES,
     SORTS,
     Choice,
     ReviewBar,
     Sort,
+    list_sorts,
     make_csv_rows,
     make_marks,
     rank_samples,
     read_marks,
     sample_file,
-    supported_sorts,
     write_marks,
 )
 from gui.run.model.samples.wall import SampleWall
@@ -85,7 +85,7 @@ class SamplesPage(QWidget):
         """Show the samples of `opened`. Its model runs on `devices` for drawings and heat maps."""
         self._opened = opened
         self.wall.thumbnails.clear()
-        self.wall.samples.show_rows((), partial(sample_file, opened), partial(short_caption, opened))
+        self.wall.samples.show_rows((), partial(sample_file, opened), partial(make_short_caption, opened))
         self.detail.show_evaluation(opened, devices)
         self.stack.setCurrentIndex(WALL)
         self.wall.samples.marked = set()
@@ -153,7 +153,7 @@ class SamplesPage(QWidget):
         is_multilabel = opened.samples.true_class is None
         none = [(NONE_OF_THEM, tr("none of them"), "")]
         # Choices are (value, title, help).
-        self.sort.reset_choices([(sort, *SORTS[sort]) for sort in supported_sorts(opened.samples)])
+        self.sort.reset_choices([(sort, *SORTS[sort]) for sort in list_sorts(opened.samples)])
         self.true.reset_choices([(ALL_CLASSES, "any", ""), *classes, *(none if is_multilabel else [])])
         self.predicted.reset_choices([(ALL_CLASSES, "any", ""), *classes, *none])
         for editor, column in ((self.true, opened.samples.true), (self.predicted, opened.samples.predicted)):
@@ -193,7 +193,7 @@ class SamplesPage(QWidget):
         self._list_samples(
             opened,
             rows,
-            partial(short_caption, opened),
+            partial(make_short_caption, opened),
             _describe_filter_result(len(matching), len(rows), len(opened.samples)),
         )
 

@@ -317,7 +317,7 @@ class Choice:
     only: frozenset[int] | None = None
 
 
-def supported_sorts(samples: SampleTable) -> list[Sort]:
+def list_sorts(samples: SampleTable) -> list[Sort]:
     """Return the sort orders that the columns of `samples` permit, starting with the default."""
     is_supported = {
         "loss": samples.losses is not None,
@@ -330,8 +330,8 @@ def supported_sorts(samples: SampleTable) -> list[Sort]:
 
 def rank_samples(samples: SampleTable, choice: Choice) -> Numbers:
     """Return the rows of the samples that match `choice`, in the order that it specifies."""
-    matches = _class_mask(samples.true, samples.true_class, choice.true, len(samples))
-    matches &= _class_mask(samples.predicted, samples.predicted_class, choice.predicted, len(samples))
+    matches = _make_class_mask(samples.true, samples.true_class, choice.true, len(samples))
+    matches &= _make_class_mask(samples.predicted, samples.predicted_class, choice.predicted, len(samples))
     if choice.wrong and samples.correct is not None:
         matches &= samples.correct < 1
     if choice.only is not None:
@@ -344,7 +344,7 @@ def rank_samples(samples: SampleTable, choice: Choice) -> Numbers:
     return rows[np.argsort(keys, kind="stable")]  # NaN is sorted last
 
 
-def _class_mask(
+def _make_class_mask(
     lists: tuple[tuple[int, ...], ...] | None, single: Numbers | None, index: int | None, count: int
 ) -> npt.NDArray[np.bool_]:
     """Return a mask of the samples that have the class `index`, or of all samples if `index` or `lists` is None.

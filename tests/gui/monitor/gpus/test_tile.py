@@ -12,9 +12,9 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Gpu, Pcie
 from gui.format import clock, energy
-from gui.monitor.gpus.gpu_fields import graph_quantities, line_scale, make_current_reader, tile_figures
+from gui.monitor.gpus.gpu_fields import line_scale, list_graph_quantities, list_tile_figures, make_current_reader
 from gui.monitor.gpus.tiles import Tile
-from gui.monitor.gpus.watched_gpu import EnergyCounters, WatchedGpu, watched_gpus
+from gui.monitor.gpus.watched_gpu import EnergyCounters, WatchedGpu, list_watched_gpus
 from gui.plots.group import PlotGroup
 from gui.sources.devices import device_format
 from gui.style import theme
@@ -76,7 +76,7 @@ def test_tile_values_have_units_and_limits(show_tile: ShowTile) -> None:
 def test_tile_shows_reported_values_of_pcie(pcie: Pcie, figure: dict[str, str]) -> None:
     gpu = Gpu(uuid="GPU-a", name="A GPU", nvml_index=0, pcie=pcie)
     assert {
-        each.label: each.text for each in tile_figures(make_watched_gpu(gpu), make_current_reader(gpu), None)
+        each.label: each.text for each in list_tile_figures(make_watched_gpu(gpu), make_current_reader(gpu), None)
     } == figure
 
 
@@ -96,7 +96,7 @@ def test_tile_leaves_out_unreported_values(show_tile: ShowTile, qtbot: QtBot) ->
     ],
 )
 def test_tile_lines_are_fractions(gpu: Gpu, scales: list[float | None]) -> None:
-    assert [line_scale(gpu, line) for line in graph_quantities(lambda _quantity: True)] == scales
+    assert [line_scale(gpu, line) for line in list_graph_quantities(lambda _quantity: True)] == scales
 
 
 def test_tile_draws_activity_without_utilization(show_tile: ShowTile, qtbot: QtBot) -> None:
@@ -249,7 +249,7 @@ def test_watched_gpus_mark_silent_hosts() -> None:
     here = snapshot(full_gpu(1), full_gpu(0), time=START)
     remote = snapshot(full_gpu(0), time=START)
     stuck = snapshot(full_gpu(3), time=START, status="not_answering", message="NVML does not answer.")
-    found = watched_gpus(
+    found = list_watched_gpus(
         {"ws2": remote, "": here, "ws3": stuck}, {"ws2": "can't be reached"}, {}, {here.gpus[0].uuid: "flowers"}
     )
     assert [each.key for each in found] == [

@@ -28,7 +28,7 @@ from engine.contract.problems import Problem
 from engine.runs.evaluations import SavedEvaluation, read_evaluations
 from engine.runs.folder import RunFolder
 from gui.run.model import curves as curves_module
-from gui.run.model.bar import AUTOMATIC, classes_csv, matrix_csv, metrics_csv, samples_csv
+from gui.run.model.bar import AUTOMATIC, make_class_rows, make_matrix_rows, make_metric_rows, make_sample_rows
 from gui.run.model.classes import BoxErrorsPage, describe_errors, describe_temperature
 from gui.run.model.result import CALIBRATION, CLASSES, COMPARE, CURVES, ERRORS, SAMPLES, SUMMARY
 from gui.run.model.view import ModelView
@@ -286,7 +286,12 @@ def test_deleted_evaluation_is_restored(view: ModelView, run: RunFolder, qtbot: 
 
 
 def test_evaluation_bar_saves_csv_and_json(view: ModelView, tmp_path: Path, qtbot: QtBot) -> None:
-    kinds: list[Callable[[OpenedEvaluation], Rows]] = [metrics_csv, classes_csv, matrix_csv, samples_csv]
+    kinds: list[Callable[[OpenedEvaluation], Rows]] = [
+        make_metric_rows,
+        make_class_rows,
+        make_matrix_rows,
+        make_sample_rows,
+    ]
     for number, kind in enumerate(kinds):
         with qtbot.waitSignal(view.message):
             view.bar.save_csv(kind, tmp_path / f"{number}.csv")

@@ -16,7 +16,7 @@ from engine.runs.folder import RunFolder, create_run
 from gui.run.page import RunPage
 from gui.run.strategy import schedule
 from gui.run.strategy.schedule import ScheduleDiagram
-from gui.run.strategy.view import RankBars, StrategyView, ranks_headline
+from gui.run.strategy.view import RankBars, StrategyView, make_ranks_headline
 from gui.sources.run_data import RunData
 from gui.style import theme
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
@@ -219,7 +219,7 @@ def test_rank_bars_draw_devices_and_slowest_rank(bars: RankBars) -> None:
     ],
 )
 def test_rank_bars_headline_names_slowest_rank(times: RanksTimed, headline: str) -> None:
-    assert ranks_headline(times, TITLES) == headline
+    assert make_ranks_headline(times, TITLES) == headline
 
 
 def test_rank_bars_describe_each_rank(bars: RankBars) -> None:
