@@ -15,8 +15,8 @@ BUCKET_BYTES = 25 << 20
 def match_strides(parameters: Iterable[nn.Parameter]) -> None:
     """Give gradients the strides of their parameters, as fused optimizers require.
 
-    Autograd keeps the strides equal when it accumulates gradients. torch's zero-bubble schedules accumulate gradients of
-    weights themselves, and convolutions of channels-last activations then produce other strides.
+    Autograd keeps the strides equal when it accumulates gradients. torch's zero-bubble schedules accumulate gradients
+    of weights themselves, and convolutions of channels-last activations then produce other strides.
     """
     for parameter in parameters:
         if parameter.grad is not None and parameter.grad.stride() != parameter.stride():

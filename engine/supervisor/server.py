@@ -167,7 +167,7 @@ class Server:
     def _add_client(self, connection: socket.socket) -> None:
         """Add a connection as a client that must send a hello in time.
 
-        Connections of other users are refused. If too many connections have sent no hello, the oldest of them is closed.
+        Connections of other users are refused. If too many connections have sent no hello, the oldest one is closed.
         """
         unauthenticated = [client for client in self._clients if client.cursor is None]
         if len(unauthenticated) >= MAX_UNAUTHENTICATED:

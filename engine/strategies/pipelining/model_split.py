@@ -104,7 +104,7 @@ def preserve_modes(model: nn.Module) -> Iterator[None]:
 
 
 def _trace_graph(model: nn.Module) -> fx.Graph:
-    """Trace `model` in its current mode. Raises CannotSplit if this fails, or if there isn't one input and one output."""
+    """Trace `model` in its current mode. Raises CannotSplit if this fails, or unless it has one input and output."""
     try:
         graph = fx.Tracer().trace(model)
     except Exception as error:

@@ -22,8 +22,7 @@ class StepReport(Callback):
     """Callback that accumulates the results of steps, sums them over all ranks, and reports them.
 
     On a GPU, results are reported one step late, so that the device computes the next step while they are copied.
-    Raises NotFinite on all ranks if a loss is not finite. `has_checkpoint` is a function that returns True if the run has a
-    checkpoint.
+    Raises NotFinite on all ranks if a loss is not finite. `has_checkpoint` returns True if the run has a checkpoint.
     """
 
     def __init__(self, strategy: Strategy, emit: Callable[[Event], None], has_checkpoint: Callable[[], bool]) -> None:
@@ -47,7 +46,7 @@ class StepReport(Callback):
             self._metric_buffer.add(result, wait_s)
 
     def on_step_end(self, end: StepEnd) -> None:
-        """Report the pending results of an earlier step. If this step should be reported, its results become pending."""
+        """Report the pending results of an earlier step. The results of this step become pending if they are due."""
         self._report_pending()
         if end.report or end.read_now:
             self._pending = end, self._metric_buffer.take(end.step)

@@ -141,7 +141,7 @@ class FaultyMachines(SimulatedMachines):
         return False
 
     def list_fault_leftovers(self, fault: Fault) -> list[str]:
-        """Return descriptions of the processes and files that remain of a run. A machine without power may keep files."""
+        """Return descriptions of what remains: processes and files of a run. A machine without power may keep files."""
         left = self.list_leftovers()
         if fault.kind == "power" and not fault.passes:
             shutil.rmtree(self.home_of(fault.machine) / "nodes", ignore_errors=True)
