@@ -87,23 +87,23 @@ class NoticeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 @dataclass(frozen=True)
-class KindWords:
+class KindDescription:
     """Label and explanation of a kind of notification, for the user."""
 
     title: str
     meaning: str
 
 
-KINDS: dict[NoticeKind, KindWords] = {
-    "ended": KindWords(
+KINDS: dict[NoticeKind, KindDescription] = {
+    "ended": KindDescription(
         "Run finished", "All epochs are done. There is no notification for runs that you stop or pause."
     ),
-    "failed": KindWords("Run failed", "It could not continue, and will not restart by itself."),
-    "stalled": KindWords(
+    "failed": KindDescription("Run failed", "It could not continue, and will not restart by itself."),
+    "stalled": KindDescription(
         "Run stalled",
         "All of its workers are alive, but there has been no progress for two minutes, or twenty typical steps.",
     ),
-    "restarted": KindWords(
+    "restarted": KindDescription(
         "Run restarted", "A worker died or hung, and the run resumes by itself from its last checkpoint."
     ),
 }

@@ -154,7 +154,7 @@ class Reporter:
         return self.step + (self._phase == "training") or None
 
     @property
-    def whereabouts(self) -> str:
+    def current_work(self) -> str:
         """Description of the current work for the end of a sentence: "at step 7", "while saving after step 7"."""
         match self._phase:
             case "training":

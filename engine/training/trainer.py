@@ -138,7 +138,7 @@ class Trainer:
             self.reporter.set_step(self.step)
             self.reporter.set_activity("agree")
             for callback in self.callbacks:
-                callback.on_step_made(self.step, result, batch.wait_s if batch is not None else 0.0)
+                callback.on_step_submitted(self.step, result, batch.wait_s if batch is not None else 0.0)
             agreed = self._end_step(epoch, learning_rate, is_last=number == self.train.steps)
             if agreed.stop:
                 self.reporter.set_phase(self.reporter.ending, f"after step {self.step}")

@@ -74,7 +74,7 @@ def run_reporting(spec: WorkerSpec, channel: socket.socket, work: Callable[[Repo
     except Exception as error:
         reporter.send(
             Failed(
-                cause=explain(error, spec, reporter.whereabouts),
+                cause=explain(error, spec, reporter.current_work),
                 field=find_field(error),
                 kind=classify(error, spec),
                 rank=spec.rank,

@@ -42,8 +42,8 @@ class Callback:
     def on_step_start(self) -> None:
         """Called before a step's batch is loaded."""
 
-    def on_step_made(self, step: int, result: StepResult | None, wait_s: float) -> None:
-        """Called after a step was started or skipped. A GPU may still be computing it.
+    def on_step_submitted(self, step: int, result: StepResult | None, wait_s: float) -> None:
+        """Called after a step was submitted to the device, or skipped. A GPU may still be computing it.
 
         `step` counts from the start of the run. `result` is None if the step was skipped. `wait_s` is the time spent
         waiting for the batch, in seconds.

@@ -196,7 +196,7 @@ class Predictions(Callback):
         if by_rank is None:  # on all ranks but rank 0
             return
         samples = sorted(itertools.chain(*by_rank), key=lambda sample: sample.prediction_png)
-        self._thin_out()  # delete some older predictions
+        self._delete_some_sets()
         if samples:
             legend = self._strategy.objective.legend
             self._send(Predicted(epoch=epoch, step=step, samples=tuple(samples), legend=legend))
@@ -235,7 +235,7 @@ class Predictions(Callback):
             paths.write_atomically(target, encode_png(visualization.image, visualization.cloud))
         return path.as_posix()
 
-    def _thin_out(self) -> None:
+    def _delete_some_sets(self) -> None:
         """Delete every second set of predictions in the older half if there are more than `MAX_SETS`."""
         sets = sorted(path for path in (self._folder / FOLDER).glob("[0-9]*") if path.is_dir())
         if len(sets) > MAX_SETS:

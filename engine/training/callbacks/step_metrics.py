@@ -41,7 +41,7 @@ class StepReport(Callback):
         """Restart the clock, so that the time of a validation or checkpoint doesn't count."""
         self._metric_buffer.start()
 
-    def on_step_made(self, step: int, result: StepResult | None, wait_s: float) -> None:
+    def on_step_submitted(self, step: int, result: StepResult | None, wait_s: float) -> None:
         if result is not None:
             self._metric_buffer.add(result, wait_s)
 

@@ -63,7 +63,7 @@ class StepProfile(Callback):
     def on_step_start(self) -> None:
         self._profiler.begin(record=self._record)
 
-    def on_step_made(self, step: int, result: StepResult | None, wait_s: float) -> None:
+    def on_step_submitted(self, step: int, result: StepResult | None, wait_s: float) -> None:
         """Report the times of all ranks if the step was recorded. All ranks call it together."""
         event = self._profiler.end(step, self._strategy.collectives)
         if event is not None:

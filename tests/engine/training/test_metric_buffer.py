@@ -75,7 +75,7 @@ def test_step_report_sums_over_all_ranks() -> None:
 
     def end(*results: StepResult) -> None:
         for each in results:
-            report.on_step_made(7, each, 0.5)
+            report.on_step_submitted(7, each, 0.5)
         report.on_step_end(StepEnd(2, 7, 0.1, report=True, read_now=False, record=False, last=False))
 
     end(result(1.0), result(2.0))

@@ -86,7 +86,7 @@ def test_phase_determines_step_and_whereabouts(ends: ChannelEnds, phase: Phase, 
     assert ends.reporter.current_step is None
     ends.reporter.set_step(7)
     ends.reporter.set_phase(phase, "a detail")
-    assert (ends.reporter.current_step, re.findall(r"\d+", ends.reporter.whereabouts)) == (step, numbers)
+    assert (ends.reporter.current_step, re.findall(r"\d+", ends.reporter.current_work)) == (step, numbers)
     ends.reporter.close()
     received = [message for message in ends.rest() if not isinstance(message, Heartbeat)]
     assert received == [PhaseChanged(phase=phase, detail="a detail")]
