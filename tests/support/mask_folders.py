@@ -12,7 +12,6 @@ import tifffile
 from PIL import Image
 
 from engine.contract.dataset import DatasetReport
-from engine.contract.problems import errors
 from engine.data.formats.registry import recognize
 from engine.data.inspection.inspector import inspect
 from engine.data.splits import MaskCode, RecognizedDataset
@@ -90,11 +89,6 @@ def get_mask_code(recognized: RecognizedDataset) -> MaskCode:
     """Return the recognized meaning of the mask values. Fail if it was not recognized."""
     assert recognized.code is not None, recognized.problems
     return recognized.code
-
-
-def join_errors(folder: Path) -> str:
-    """Return the messages of all errors that are found in a folder."""
-    return " ".join(problem.message for problem in errors(recognize_folder(folder).problems))
 
 
 def make_disc(seed: int) -> np.ndarray:
