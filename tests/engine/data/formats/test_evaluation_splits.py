@@ -30,23 +30,29 @@ COUNTS = {"train": 3, "val": 2, "test": 4}
 BOXED = {"train": {"a": TWO}, "val": {"b": ONE}, "test": {"c": TWO, "d": ONE, "e": TWO, "f": ONE}}
 
 
-def write_with_test_split(folder: Path) -> Path:
-    """Write a YOLO folder with a test split."""
-    definition = folder / "data.yaml"
-    definition.write_text(definition.read_text() + "test: images/test\n")
+def list_boxed(counts: dict[str, int]) -> dict[str, dict[str, Any]]:
+    return {split: BOXED[split] for split in counts}
+
+
+def write_yolo(folder: Path, counts: dict[str, int]) -> Path:
+    """Write a YOLO folder, with a test split if it has training images."""
+    yolo(folder, list_boxed(counts))
+    if "train" in counts:
+        definition = folder / "data.yaml"
+        definition.write_text(definition.read_text() + "test: images/test\n")
     return folder
 
 
-MAKERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
-    "imagefolder": ("classes", lambda folder: make_colors(folder, COUNTS)),
-    "labels": ("labels", lambda folder: make_labeled(folder, COUNTS)),
-    "masks": ("masks", lambda folder: make_masked(folder, COUNTS)),
-    "edges": ("edges", lambda folder: make_edged(folder, COUNTS)),
-    "points": ("points", lambda folder: make_clouds(folder, COUNTS)),
-    "voc": ("boxes", lambda folder: voc(folder, BOXED)),
-    "coco": ("boxes", lambda folder: coco(folder, BOXED)),
-    "yolo": ("boxes", lambda folder: write_with_test_split(yolo(folder, BOXED))),
-    "instances": ("instances", lambda folder: make_outlined(folder, COUNTS)),
+MAKERS: dict[str, tuple[str, Callable[[Path, dict[str, int]], Any]]] = {
+    "imagefolder": ("classes", make_colors),
+    "labels": ("labels", make_labeled),
+    "masks": ("masks", make_masked),
+    "edges": ("edges", make_edged),
+    "points": ("points", make_clouds),
+    "voc": ("boxes", lambda folder, counts: voc(folder, list_boxed(counts))),
+    "coco": ("boxes", lambda folder, counts: coco(folder, list_boxed(counts))),
+    "yolo": ("boxes", write_yolo),
+    "instances": ("instances", make_outlined),
 }
 
 
@@ -58,7 +64,7 @@ def count_samples(split: Any) -> int:
 @pytest.mark.parametrize("val_fraction", [0.2, 0.0])
 def test_folder_gives_test_split(kind: str, val_fraction: float, tmp_path: Path) -> None:
     name, make = MAKERS[kind]
-    folder = make(tmp_path / "folder")
+    folder = make(tmp_path / "folder", COUNTS)
     found = recognize(str(folder), val_fraction=val_fraction, seed=0, kinds=(name,))
     assert not errors(found.problems)
     times = 3 if kind == "imagefolder" else 1
@@ -84,20 +90,8 @@ def test_test_split_may_serve_as_validation(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", list(MAKERS))
 def test_folder_with_only_test_split_opens(kind: str, tmp_path: Path) -> None:
-    name, _ = MAKERS[kind]
-    counts = {"test": 4}
-    only: dict[str, Callable[[Path], Any]] = {
-        "imagefolder": lambda folder: make_colors(folder, counts),
-        "labels": lambda folder: make_labeled(folder, counts),
-        "masks": lambda folder: make_masked(folder, counts),
-        "edges": lambda folder: make_edged(folder, counts),
-        "points": lambda folder: make_clouds(folder, counts),
-        "voc": lambda folder: voc(folder, {"test": BOXED["test"]}),
-        "coco": lambda folder: coco(folder, {"test": BOXED["test"]}),
-        "yolo": lambda folder: yolo(folder, {"test": BOXED["test"]}),
-        "instances": lambda folder: make_outlined(folder, counts),
-    }
-    folder = only[kind](tmp_path / "folder")
+    name, make = MAKERS[kind]
+    folder = make(tmp_path / "folder", {"test": 4})
     found = recognize(str(folder), val_fraction=0.0, seed=0, kinds=(name,))
     assert not errors(found.problems), found.problems
     total = sum(count_samples(each) for each in (found.train, found.val, found.test) if each is not None)

@@ -18,9 +18,9 @@ from engine.data.formats.shared.exif_rotation import RotatedSource, RotationRepo
 from engine.data.formats.shared.instances import InstanceSplit, Polygons
 from engine.data.inspection.inspector import inspect
 from engine.data.splits import RecognizedDataset
-from tests.support.boxed import COLORS, DrawnImage, Rectangle, draw, text, voc_xml
+from tests.support.boxed import COLORS, TWO, DrawnImage, Rectangle, coco_json, draw, text, voc_xml
 
-RAW = DrawnImage(60, 80, (Rectangle(8, 4, 40, 28, "dog"), Rectangle(50, 30, 74, 56, "cat")))
+RAW = TWO
 SPLITS = {"train": 4, "val": 2}
 QUARTERS = (5, 6, 7, 8)
 
@@ -46,26 +46,11 @@ def voc(
 
 
 def coco(folder: Path, orientation: int, *, outlines: bool = False) -> Path:
-    names = ["cat", "dog"]
     for split, count in SPLITS.items():
-        images, annotations = [], []
-        for number in range(count):
-            write_turned_image(folder / split / f"{number}.jpg", orientation)
-            images.append({"id": number, "file_name": f"{number}.jpg", "width": RAW.width, "height": RAW.height})
-            for left, top, right, bottom, name in RAW.rectangles:
-                corners = [left, top, right, top, right, bottom, left, bottom]
-                annotations.append(
-                    {
-                        "id": len(annotations),
-                        "image_id": number,
-                        "category_id": names.index(name),
-                        "bbox": [left, top, right - left, bottom - top],
-                        "iscrowd": 0,
-                    }
-                    | ({"segmentation": [corners]} if outlines else {})
-                )
-        categories = [{"id": index, "name": name} for index, name in enumerate(names)]
-        content = {"images": images, "annotations": annotations, "categories": categories}
+        images = {f"{number}": RAW for number in range(count)}
+        for stem in images:
+            write_turned_image(folder / split / f"{stem}.jpg", orientation)
+        content = coco_json(images, file_name="{}.jpg", outlines=outlines)
         text(folder / "annotations" / f"instances_{split}.json", json.dumps(content))
     return folder
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -39,110 +39,69 @@ def masks(folder: Path, *names: str) -> None:
 
 
 NAMES = ("1.png", "2.png", "3.png")
+Make = Callable[[Path], None]
 
 
-def cats_and_dogs(folder: Path) -> None:
-    photos(folder / "cat", *NAMES)
-    photos(folder / "dog", *NAMES)
+def make_photo_writer(*folders: str, names: Sequence[str] = NAMES) -> Make:
+    """Return a function that writes photos of the same names into each of these folders."""
+
+    def make(folder: Path) -> None:
+        for each in folders:
+            photos(folder / each, *names)
+
+    return make
 
 
-def letters(folder: Path) -> None:
-    for letter in "ABC":
-        photos(folder / letter, *NAMES)
+def make_file_writer(*paths: str) -> Make:
+    """Return a function that writes photos to these paths."""
+    return lambda folder: photos(folder, *paths)
 
 
-def with_a_train(folder: Path) -> None:
-    for name in ("bicycle", "bus", "car", "train"):
-        photos(folder / name, *NAMES)
+def make_class_writer(*names: str) -> Make:
+    """Return a function that writes class folders with these names, with different images in each."""
+    return make_file_writer(*(f"{name}/{number}{each}" for number, name in enumerate(names) for each in NAMES))
 
 
-def with_splits(folder: Path) -> None:
-    for split in ("train", "val"):
-        cats_and_dogs(folder / split)
+def make_text_writer(*names: str, text: str = "") -> Make:
+    """Return a function that writes class folders, and text files with these names."""
+
+    def make(folder: Path) -> None:
+        cats_and_dogs(folder)
+        for name in names:
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text(text)
+
+    return make
 
 
-def face_masks(folder: Path) -> None:
-    photos(folder / "with_mask", "a1.png", "a2.png")
-    photos(folder / "without_mask", "b1.png", "b2.png")
+cats_and_dogs = make_photo_writer("cat", "dog")
+with_splits = make_photo_writer("train/cat", "train/dog", "val/cat", "val/dog")
+flat_splits = make_file_writer("train/cat.0.png", "train/dog.1.png", "val/cat.2.png", "val/dog.3.png")
+ACCEPTED = {
+    "two classes": cats_and_dogs,
+    "letters": make_photo_writer("A", "B", "C"),
+    "a class named train": make_photo_writer("bicycle", "bus", "car", "train"),
+    "splits": with_splits,
+    "faces with masks": make_class_writer("with_mask", "without_mask"),
+    "texts": make_text_writer("README.txt", "classes.txt", text="cat\ndog\n"),
+    "laboratory": make_photo_writer("test_tube", "beaker", "flask"),
+    "stations": make_photo_writer("train_station", "bus_station", "airport"),
+    "numbers": make_photo_writer("type_1", "type_2", "type_3"),
+    "videos": make_photo_writer("run/video1", "run/video2", "walk/video1", "walk/video2"),
+    "printed labels": make_photo_writer("label_torn", "label_ok"),
+    "lists of splits": make_text_writer("meta/train.txt", "meta/classes.json", text="cat/1.png\n"),
+    "splits in themselves": make_photo_writer(
+        *(f"{split}/{split}/{name}" for split in ("training", "validation") for name in ("cat", "dog"))
+    ),
+    "augmented": make_photo_writer("cat", "dog", names=("1.png", "1_flip.png", "2.png", "2_flip.png")),
+    "sizes of bricks": make_photo_writer("brick 2x2", "brick 2x4"),
+    "words of splits": make_photo_writer("toy_train", "train station", "TestTube", "bus"),
+}
 
 
-def with_readme(folder: Path) -> None:
-    cats_and_dogs(folder)
-    (folder / "README.txt").write_text("cats and dogs")
-    (folder / "classes.txt").write_text("cat\ndog\n")
-
-
-def laboratory(folder: Path) -> None:
-    for name in ("test_tube", "beaker", "flask"):
-        photos(folder / name, *NAMES)
-
-
-def stations(folder: Path) -> None:
-    for name in ("train_station", "bus_station", "airport"):
-        photos(folder / name, *NAMES)
-
-
-def numbered_types(folder: Path) -> None:
-    for name in ("type_1", "type_2", "type_3"):
-        photos(folder / name, *NAMES)
-
-
-def sequences(folder: Path) -> None:
-    for name in ("run", "walk"):
-        for sequence in ("video1", "video2"):
-            photos(folder / name / sequence, *NAMES)
-
-
-def printed_labels(folder: Path) -> None:
-    for name in ("label_torn", "label_ok"):
-        photos(folder / name, *NAMES)
-
-
-def splits_in_themselves(folder: Path) -> None:
-    for split in ("training", "validation"):
-        cats_and_dogs(folder / split / split)
-
-
-def augmented(folder: Path) -> None:
-    for name in ("cat", "dog"):
-        photos(folder / name, "1.png", "1_flip.png", "2.png", "2_flip.png")
-
-
-def bricks(folder: Path) -> None:
-    for name in ("brick 2x2", "brick 2x4"):
-        photos(folder / name, *NAMES)
-
-
-def lists_of_splits(folder: Path) -> None:
-    cats_and_dogs(folder)
-    (folder / "meta").mkdir()
-    (folder / "meta" / "train.txt").write_text("cat/1.png\n")
-    (folder / "meta" / "classes.json").write_text("[]")
-
-
-def trains_and_tests(folder: Path) -> None:
-    for name in ("toy_train", "train station", "TestTube", "bus"):
-        photos(folder / name, *NAMES)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        *(cats_and_dogs, letters, with_a_train, with_splits, face_masks, with_readme, laboratory, stations),
-        *(
-            numbered_types,
-            sequences,
-            printed_labels,
-            lists_of_splits,
-            splits_in_themselves,
-            augmented,
-            bricks,
-            trains_and_tests,
-        ),
-    ],
-)
-def test_imagefolder_accepts_classes(tmp_path: Path, make: object) -> None:
-    make(tmp_path)  # type: ignore[operator]
+@pytest.mark.parametrize("make", ACCEPTED.values(), ids=ACCEPTED)
+def test_imagefolder_accepts_classes(tmp_path: Path, make: Make) -> None:
+    make(tmp_path)
     found = detect_once(tmp_path)
     assert found.against == ()
     assert found.confidence is Confidence.LIKELY
@@ -150,128 +109,19 @@ def test_imagefolder_accepts_classes(tmp_path: Path, make: object) -> None:
     assert not errors(recognize(str(tmp_path), val_fraction=0.3, seed=0).problems)
 
 
-def flat_splits(folder: Path) -> None:
-    photos(folder / "train", "cat.0.png", "dog.1.png")
-    photos(folder / "val", "cat.2.png", "dog.3.png")
-
-
-def flat_splits_and_unlabeled(folder: Path) -> None:
-    flat_splits(folder)
-    photos(folder / "unlabeled", "x.png")
-
-
-def market(folder: Path) -> None:
-    for name in ("bounding_box_train", "bounding_box_test", "query"):
-        photos(folder / name, *NAMES)
-
-
-def classes_by_split(folder: Path) -> None:
-    for name in ("CatsTrain", "CatsVal", "DogsTrain", "DogsVal"):
-        photos(folder / name, *NAMES)
-
-
-def splits_behind(folder: Path) -> None:
-    for name in ("city 2019 training", "city 2019 validation"):
-        photos(folder / name, *NAMES)
-
-
-def images_and_depth(folder: Path) -> None:
-    photos(folder / "images", *NAMES)
-    photos(folder / "depth", *NAMES)
-
-
 def photos_and_masks(folder: Path) -> None:
     photos(folder / "CameraRoll", "a.png", "b.png")
     masks(folder / "drawn", "a.png", "b.png")
 
 
-def camel_case_roles(folder: Path) -> None:
-    photos(folder / "PNGImages", "a.png", "b.png")
-    photos(folder / "PedMasks", "a_mask.png", "b_mask.png")
-
-
-def stereo(folder: Path) -> None:
-    photos(folder / "left", *NAMES)
-    photos(folder / "right", *NAMES)
-
-
-def stereo_with_gaps(folder: Path) -> None:
-    photos(folder / "left", *NAMES)
-    photos(folder / "right", *NAMES[:2])
-
-
-def one_folder_per_image(folder: Path) -> None:
-    for number in range(10):
-        photos(folder / f"{number:032x}", "image.png")
-
-
-def roles_in_each_folder(folder: Path) -> None:
-    for name in ("patient1", "patient2", "patient3"):
-        photos(folder / name / "images", *NAMES)
-        photos(folder / name / "annotations", *NAMES)
-
-
-def xml_among_images(folder: Path) -> None:
-    cats_and_dogs(folder)
-    (folder / "cat" / "1.xml").write_text("<note/>")
-
-
-def txt_next_to_images(folder: Path) -> None:
-    cats_and_dogs(folder)
-    for name in NAMES:
-        (folder / "dog" / Path(name).with_suffix(".txt")).write_text("what this image shows")
-
-
-def nested_roles(folder: Path) -> None:
-    for split in ("train", "val"):
-        photos(folder / "leftImg8bit" / split / "aachen", "a.png", "b.png")
-        photos(folder / "gtFine" / split / "aachen", "a.png", "b.png")
-
-
-def make_class_writer(*names: str) -> Callable[[Path], None]:
-    """Return a function that writes class folders with these names, with different images in each."""
-
-    def make(folder: Path) -> None:
-        for number, name in enumerate(names):
-            photos(folder / name, *(f"{number}{each}" for each in NAMES))
-
-    return make
-
-
-def make_nested_writer(*names: str, inner: tuple[str, ...]) -> Callable[[Path], None]:
+def make_nested_writer(*names: str, inner: tuple[str, ...]) -> Make:
     """Return a function that writes folders with the given names, all of which contain the subfolders `inner`."""
-
-    def make(folder: Path) -> None:
-        for name in names:
-            make_class_writer(*inner)(folder / name)
-
-    return make
+    return make_file_writer(
+        *(f"{name}/{each}/{number}{file}" for name in names for number, each in enumerate(inner) for file in NAMES)
+    )
 
 
-def copied_into_itself(folder: Path) -> None:
-    cats_and_dogs(folder)
-    cats_and_dogs(folder / "dataset")
-
-
-def make_writer_with_file(name: str) -> Callable[[Path], None]:
-    """Return a function that writes class folders, and an additional file with this name."""
-
-    def make(folder: Path) -> None:
-        cats_and_dogs(folder)
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text("")
-
-    return make
-
-
-def sequences_with_lists(folder: Path) -> None:
-    cats_and_dogs(folder)
-    (folder / "lists").mkdir()
-    for name in ("cat", "dog"):
-        (folder / "lists" / f"{name}.txt").write_text("1 2 3 4")
-
-
-def make_view_writer(*names: str) -> Callable[[Path], None]:
+def make_view_writer(*names: str) -> Make:
     """Return a function that writes folders with the same scenes, in a different size and brightness in each folder."""
 
     def make(folder: Path) -> None:
@@ -285,7 +135,7 @@ def make_view_writer(*names: str) -> Callable[[Path], None]:
     return make
 
 
-def make_frame_writer(*endings: str) -> Callable[[Path], None]:
+def make_frame_writer(*endings: str) -> Make:
     """Return a function that writes class folders in which each frame has an image for every suffix in `endings`.
 
     For example, the suffixes can be those of color and depth images.
@@ -326,37 +176,62 @@ def colored_masks(folder: Path) -> None:
         (make_frame_writer("", "_mask"), "under several endings in chess"),
         (make_frame_writer(".color", ".depth"), "under several endings in chess"),
         (make_frame_writer("_B02", "_B03", "_B8A"), "under several endings in chess"),
-        (copied_into_itself, "like the other classes inside dataset"),
+        (make_photo_writer("cat", "dog", "dataset/cat", "dataset/dog"), "like the other classes inside dataset"),
         (make_class_writer("labels-ah", "labels-vk", "stare-images"), "named by their role"),
-        (make_writer_with_file("cat/1.pts"), "annotation files among the images"),
-        (make_writer_with_file("dog/disp0.pfm"), "annotation files among the images"),
-        (make_writer_with_file("cat/1.mat"), "annotation files among the images"),
-        (make_writer_with_file("buildings/tile.geojson"), "a folder of annotation files (buildings)"),
-        (make_writer_with_file("tracks/1.xml"), "a folder of annotation files (tracks)"),
-        (sequences_with_lists, "a folder of annotation files (lists)"),
+        (make_text_writer("cat/1.pts"), "annotation files among the images"),
+        (make_text_writer("dog/disp0.pfm"), "annotation files among the images"),
+        (make_text_writer("cat/1.mat"), "annotation files among the images"),
+        (make_text_writer("buildings/tile.geojson"), "a folder of annotation files (buildings)"),
+        (make_text_writer("tracks/1.xml"), "a folder of annotation files (tracks)"),
+        (make_text_writer("lists/cat.txt", "lists/dog.txt"), "a folder of annotation files (lists)"),
         (make_view_writer("HR", "LR"), "they show the same"),
         (make_view_writer("B02", "B03", "B08"), "they show the same"),
         (make_view_writer("clean", "final"), "they show the same"),
         (colored_masks, "approved looks like masks"),
         (flat_splits, "named like splits"),
-        (flat_splits_and_unlabeled, "named like splits"),
-        (market, "alike but for the split (bounding_box_test, bounding_box_train)"),
-        (classes_by_split, "alike but for the split"),
-        (splits_behind, "alike but for the split"),
-        (images_and_depth, "named by their role"),
-        (camel_case_roles, "named by their role"),
-        (nested_roles, "named by their role"),
+        (
+            make_file_writer("train/cat.0.png", "train/dog.1.png", "val/cat.2.png", "val/dog.3.png", "unlabeled/x.png"),
+            "named like splits",
+        ),
+        (
+            make_photo_writer("bounding_box_train", "bounding_box_test", "query"),
+            "alike but for the split (bounding_box_test, bounding_box_train)",
+        ),
+        (make_photo_writer("CatsTrain", "CatsVal", "DogsTrain", "DogsVal"), "alike but for the split"),
+        (make_photo_writer("city 2019 training", "city 2019 validation"), "alike but for the split"),
+        (make_photo_writer("images", "depth"), "named by their role"),
+        (
+            make_file_writer("PNGImages/a.png", "PNGImages/b.png", "PedMasks/a_mask.png", "PedMasks/b_mask.png"),
+            "named by their role",
+        ),
+        (
+            make_photo_writer(
+                "leftImg8bit/train/aachen", "leftImg8bit/val/aachen", "gtFine/train/aachen", "gtFine/val/aachen"
+            ),
+            "named by their role",
+        ),
         (photos_and_masks, "drawn looks like masks"),
-        (stereo, "the same file names in left and right"),
-        (stereo_with_gaps, "the same file names in left and right"),
-        (one_folder_per_image, "one image each"),
-        (roles_in_each_folder, "inside those of the classes (annotations, images)"),
-        (xml_among_images, "annotation files among the images"),
-        (txt_next_to_images, "annotation files among the images"),
+        (make_photo_writer("left", "right"), "the same file names in left and right"),
+        (
+            make_file_writer("left/1.png", "left/2.png", "left/3.png", "right/1.png", "right/2.png"),
+            "the same file names in left and right",
+        ),
+        (make_file_writer(*(f"{number:032x}/image.png" for number in range(10))), "one image each"),
+        (
+            make_photo_writer(
+                *(f"patient{number}/{role}" for number in (1, 2, 3) for role in ("images", "annotations"))
+            ),
+            "inside those of the classes (annotations, images)",
+        ),
+        (make_text_writer("cat/1.xml", text="<note/>"), "annotation files among the images"),
+        (
+            make_text_writer("dog/1.txt", "dog/2.txt", "dog/3.txt", text="what this image shows"),
+            "annotation files among the images",
+        ),
     ],
 )
-def test_imagefolder_reports_evidence_against_classes(tmp_path: Path, make: object, reason: str) -> None:
-    make(tmp_path / "data")  # type: ignore[operator]
+def test_imagefolder_reports_evidence_against_classes(tmp_path: Path, make: Make, reason: str) -> None:
+    make(tmp_path / "data")
     found = detect_once(tmp_path / "data")
     assert found.confidence is Confidence.WEAK
     assert any(reason in each for each in found.against), found.against
@@ -366,9 +241,9 @@ def test_imagefolder_reports_evidence_against_classes(tmp_path: Path, make: obje
     assert {"format": "imagefolder"} in [choice.values for choice in problem.choices]
 
 
-@pytest.mark.parametrize("make", [photos_and_masks, stereo, xml_among_images])
-def test_imagefolder_is_read_if_requested(tmp_path: Path, make: object) -> None:
-    make(tmp_path)  # type: ignore[operator]
+@pytest.mark.parametrize("make", [photos_and_masks, make_photo_writer("left", "right")])
+def test_imagefolder_is_read_if_requested(tmp_path: Path, make: Make) -> None:
+    make(tmp_path)
     found = recognize(str(tmp_path), val_fraction=0.3, seed=0, format="imagefolder")
     assert not errors(found.problems)
     assert len(found.classes) == 2
@@ -397,36 +272,19 @@ def test_imagefolder_names_the_inner_folder_to_choose(tmp_path: Path, place: str
     assert problem.remedy == f"Choose {tmp_path / 'data' / place} instead, which has 2 folders."
 
 
-def loose_images(folder: Path) -> None:
-    cats_and_dogs(folder)
-    photos(folder, *NAMES)
-
-
-def flat_test(folder: Path) -> None:
-    cats_and_dogs(folder / "train")
-    photos(folder / "test", *NAMES)
-
-
-def loose_in_a_split(folder: Path) -> None:
-    with_splits(folder)
-    photos(folder / "val", *NAMES)
-
-
-def second_training_split(folder: Path) -> None:
-    with_splits(folder)
-    cats_and_dogs(folder / "training")
-
-
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (loose_images, "3 images in "),
-        (flat_test, "next to the splits: test"),
-        (loose_in_a_split, "3 images in val"),
-        (second_training_split, "train there is training"),
+        (make_photo_writer("cat", "dog", ""), "3 images in "),
+        (make_photo_writer("train/cat", "train/dog", "test"), "next to the splits: test"),
+        (make_photo_writer("train/cat", "train/dog", "val/cat", "val/dog", "val"), "3 images in val"),
+        (
+            make_photo_writer("train/cat", "train/dog", "val/cat", "val/dog", "training/cat", "training/dog"),
+            "train there is training",
+        ),
     ],
 )
-def test_imagefolder_warns_of_images_outside_classes(tmp_path: Path, make: Callable[[Path], None], text: str) -> None:
+def test_imagefolder_warns_of_images_outside_classes(tmp_path: Path, make: Make, text: str) -> None:
     make(tmp_path)
     problems = recognize(str(tmp_path), val_fraction=0.3, seed=0).problems
     assert not errors(problems)
