@@ -158,17 +158,6 @@ def test_small_folder_is_decoded_completely(tmp_path: Path) -> None:
     assert "sample" not in texts(report, "warning")
 
 
-def test_large_folder_is_sampled_with_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imagefolder, "SAMPLE", 10)
-    for place in range(40):
-        damage_within(
-            write_noise(tmp_path / "set" / ("train", "val")[place % 2] / "ab"[place // 2 % 2] / f"{place}.png", place)
-        )
-    report = inspect_folder(tmp_path / "set")
-    assert report.unreadable_count == 10
-    assert "Of 10 images decoded as a sample, 10 are damaged within" in texts(report, "warning")
-
-
 def test_number_of_decoded_odd_files_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imagefolder, "ODD_DECODED", 4)
     for place in range(10):
@@ -250,19 +239,6 @@ def test_idx_is_inspected(digits: Path) -> None:
     assert [(split.name, split.counts["7"]) for split in report.splits] == [("train", 4), ("val", 2)]
     assert len(report.examples) == 12
     assert report.problems == ()
-
-
-@pytest.mark.parametrize("split", ["train", "t10k"])
-def test_idx_count_mismatch_is_named(digits: Path, split: str) -> None:
-    write_idx(digits / f"{split}-images-idx3-ubyte", np.zeros((7, 28, 28)))
-    assert f"{split}-images-idx3-ubyte holds 7 images" in texts(inspect_folder(digits), "error")
-
-
-def test_broken_gzip_is_named(digits: Path) -> None:
-    (digits / "train-images-idx3-ubyte").unlink()
-    path = write_idx(digits / "train-images-idx3-ubyte.gz", np.zeros((40, 28, 28)))
-    path.write_bytes(path.read_bytes()[:-20])
-    assert "train-images-idx3-ubyte.gz can't be used" in texts(inspect_folder(digits), "error")
 
 
 def test_real_datasets_are_inspected(real_dataset: Path) -> None:

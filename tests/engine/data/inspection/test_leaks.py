@@ -120,12 +120,6 @@ def test_rows_of_one_idx_file_are_compared_by_split(tmp_path: Path) -> None:
     ]
 
 
-def test_first_files_are_compared_too(tmp_path: Path) -> None:
-    paths = [str(write_noise(tmp_path / f"{number}.png", seed=number // 2)) for number in range(4)]
-    assert find_same_files(paths[::2], paths[1::2]) == [(paths[1], paths[0]), (paths[3], paths[2])]
-    assert find_same_files(paths[:2], paths[2:]) == []
-
-
 def test_imbalance_is_reported_from_a_tenth() -> None:
     (problem,) = check_imbalance(SplitReport("train", {"ant": 200, "bee": 20, "cow": 21, "none": 0}))
     assert "Class ant has 200" in problem.message

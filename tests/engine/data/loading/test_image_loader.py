@@ -19,7 +19,7 @@ from engine.data.loading.decode_pool import ImageSource
 from engine.data.loading.image_loader import BatchLoader, upload_images
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.loading.staging import Slot
-from engine.data.randomness import Purpose, RandomStreams
+from engine.data.randomness import RandomStreams
 from engine.data.transforms.augmentation import draw_crops
 from engine.data.transforms.device_transforms import crop
 from tests.support.images import write_noise
@@ -98,13 +98,6 @@ def test_images_do_not_depend_on_threads_ranks_or_cache(
         assert torch.equal(torch.cat([batch.targets for batch in steps]), targets)
 
 
-def test_augmentation_depends_on_epoch_only(make: Make, images: ImageSet) -> None:
-    loader = make(images, augmentation="light", shuffle=False, batch=20)
-    first, again, later = (join(loader.epoch(epoch))[0] for epoch in (0, 0, 1))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, later)
-
-
 def test_digits_are_cropped_but_not_mirrored(make: Make, digits: Path) -> None:
     split = open_splits(str(digits), val_fraction=0.2, seed=0).train
     assert not split.mirror
@@ -117,17 +110,6 @@ def test_digits_are_cropped_but_not_mirrored(make: Make, digits: Path) -> None:
         assert set(np.unique(cropped.min(axis=(1, 2, 3)))) == set(range(5))
     inputs, _ = join(make(split, channels=1, augmentation="light", size=28).epoch(0))
     assert tuple(inputs.shape) == (40, 1, 28, 28)
-
-
-def test_draws_are_uniform_and_independent() -> None:
-    samples = np.arange(20_000)
-    draws = np.concatenate(
-        [RandomStreams(seed).draw(Purpose.CROP, epoch, samples, 2) for seed in (0, 1) for epoch in (0, 1)]
-    )
-    assert abs(np.corrcoef(draws) - np.eye(8)).max() < 0.03
-    assert abs(np.histogram(draws, 10, (0, 1))[0] / draws.size - 0.1).max() < 0.005
-    some, complete = (RandomStreams(3).draw(Purpose.CROP, 4, which, 2) for which in (samples[70:80], samples))
-    assert np.array_equal(some, complete[:, 70:80])
 
 
 @pytest.fixture
@@ -185,16 +167,6 @@ def thread_names() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith(("batches", "decode"))]
 
 
-def test_leaving_an_epoch_early_stops_the_thread(make: Make, images: ImageSet) -> None:
-    loader = make(images, batch=1)
-    batches = loader.epoch(0)
-    next(batches)
-    assert "batches" in thread_names()
-    batches.close()  # type: ignore[attr-defined]
-    assert "batches" not in thread_names()
-    assert len(list(loader.epoch(1))) == len(images)
-
-
 def test_close_during_epoch_stops_all_threads(make: Make, images: ImageSet) -> None:
     loader = make(images, batch=1, threads=3)
     batches = loader.epoch(0)
@@ -202,25 +174,6 @@ def test_close_during_epoch_stops_all_threads(make: Make, images: ImageSet) -> N
     loader.close()
     assert thread_names() == []
     assert list(batches) == []
-
-
-def test_error_of_reading_thread_reaches_consumer(make: Make, images: ImageSet) -> None:
-    def raise_it(index: int, size: int, channels: int) -> torch.Tensor:
-        raise ZeroDivisionError("a bug")
-
-    images.load = raise_it  # type: ignore[method-assign]
-    loader = make(images)
-    with pytest.raises(ZeroDivisionError, match="a bug"):
-        list(loader.epoch(0))
-    assert "batches" not in thread_names()
-
-
-def test_later_epochs_read_no_files(make: Make, images: ImageSet, tmp_path: Path) -> None:
-    loader = make(images, batch=len(images))
-    first = join(loader.epoch(0))[0]
-    for path in (tmp_path / "set").rglob("*.png"):
-        path.unlink()
-    assert torch.equal(join(loader.epoch(0))[0], first)
 
 
 def test_batches_have_sides_and_finish_by_epoch_and_index(make: Make, images: ImageSet) -> None:
@@ -237,17 +190,6 @@ def test_batches_have_sides_and_finish_by_epoch_and_index(make: Make, images: Im
     assert [batch.inputs.shape[-1] for batch in batches] == [20, 24]
     assert received == [(2, 1), (2, 2)]
     assert torch.cat([batch.targets for batch in batches]).tolist() == (images.targets[4:] + 10).tolist()
-
-
-def test_rank_samples_may_be_empty(make: Make, images: ImageSet) -> None:
-    loader = make(images, shuffle=False, batch=len(images) - 1, rank=1, world=2, augmentation="light")
-    batches = list(loader.epoch(0))
-    assert tuple(batches[-1].inputs.shape) == (0, 3, 16, 16)
-    assert batches[-1].global_size == 1
-
-
-def test_batch_has_wait_time(make: Make, images: ImageSet) -> None:
-    assert all(0 < batch.wait_s < 60 for batch in make(images).epoch(0))
 
 
 @pytest.fixture

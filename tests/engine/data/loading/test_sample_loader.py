@@ -139,18 +139,6 @@ def test_unreadable_samples_are_read_and_reported_once(make: Make) -> None:
     assert [tiles.loaded.count(index) for index in range(8)] == [2, 1, 1, 2, 2, 2, 1, 2]
 
 
-def test_finish_receives_epoch_and_index(make: Make) -> None:
-    received: list[tuple[int, int]] = []
-
-    def finish(inputs: torch.Tensor, targets: torch.Tensor, epoch: int, index: int) -> Sample:
-        received.append((epoch, index))
-        return inputs + 100, targets
-
-    batches = list(make(Numbers(), shuffle=False, finish=finish).epoch(3, 1))
-    assert received == [(3, 1), (3, 2)]
-    assert [batch.inputs[:, 0].tolist() for batch in batches] == [[104, 105, 106, 107], [108, 109, 110]]
-
-
 def test_unusable_batch_raises_in_consumer(make: Make) -> None:
     class Ragged(Numbers):
         def load(self, index: int, epoch: int) -> Sample:
