@@ -41,18 +41,6 @@ SPLITS: dict[str, dict[str, DrawnImage]] = {"train": {"a": TWO, "b": ONE}, "val"
 Write = Callable[[Path, Mapping[str, Mapping[str, DrawnImage]]], Path]
 
 
-COCO_PLACES = (
-    ("labels.json", "data/{}.png", "{}.png"),
-    ("result.json", "images/{}.png", "images\\{}.png"),
-    ("boxes.json", "{}.png", "{}.png"),
-    ("annotations/instances_default.json", "images/{}.png", "{}.png"),
-    ("train/_annotations.coco.json", "train/{}.png", "{}.png"),
-    ("annotations/instances_default.json", "images/default/{}.png", "{}.png"),
-    ("images/coco.json", "images/{}.png", "/home/somebody/images/{}.png"),
-)
-"""Layouts with one COCO file: path of the file, path of an image, and the image's name in the file."""
-
-
 def draw(path: Path, drawn: DrawnImage) -> Path:
     pixels = np.full((drawn.height, drawn.width, 3), GRAY, np.uint8)
     for left, top, right, bottom, name in drawn.rectangles:
@@ -136,14 +124,6 @@ def voc(root: Path, splits: Mapping[str, Mapping[str, DrawnImage]]) -> Path:
             draw(root / f"JPEGImages/{stem}.png", drawn)
             text(root / f"Annotations/{stem}.xml", voc_xml(drawn))
         text(root / f"ImageSets/Main/{split}.txt", "\n".join(images))
-    return root
-
-
-def voc_side_by_side(root: Path, splits: Mapping[str, Mapping[str, DrawnImage]]) -> Path:
-    for split, images in splits.items():
-        for stem, drawn in images.items():
-            draw(root / f"{split}/{stem}.png", drawn)
-            text(root / f"{split}/{stem}.xml", voc_xml(drawn, size=False))
     return root
 
 

@@ -89,12 +89,6 @@ def test_heif_without_its_reader_is_refused_with_the_command() -> None:
     assert is_heif == [True, False] * 3 + [False, False]
 
 
-def test_avif_needs_no_reader_of_heif() -> None:
-    stream = io.BytesIO()
-    Image.fromarray(scene()).save(stream, "AVIF")
-    assert decode_header(stream.getvalue()).size == SIZE
-
-
 @pytest.mark.parametrize("compression", ["lerc", "jpegxl"])
 def test_a_broken_tiff_for_tifffile_is_refused(compression: str) -> None:
     import tifffile

@@ -100,19 +100,6 @@ def test_alpha_of_16_bits_is_composed_with_learned_bands(tmp_path: Path) -> None
     assert 50 < levels[:, SHAPE > 0].mean() < 200
 
 
-@pytest.mark.parametrize("kind", ["unassalpha", "assocalpha"])
-@pytest.mark.parametrize("level", [40, 250])
-@pytest.mark.parametrize("channels", [1, 3])
-def test_rows_of_a_tiff_are_composed_as_all_of_it(tmp_path: Path, kind: str, level: int, channels: int) -> None:
-    pixels = np.asarray(icon((level,) * 3)).copy()
-    if kind == "assocalpha":
-        pixels[SHAPE == 0, :3] = 0
-    path = tmp_path / "a.tif"
-    tifffile.imwrite(path, pixels, photometric="rgb", extrasamples=[kind], metadata=None)
-    with open_rows(str(path), channels, None) as rows:
-        np.testing.assert_array_equal(rows.rows(0, SIDE), decode_pixels(path.read_bytes(), channels))
-
-
 def test_rows_of_deep_bands_are_composed_as_all_of_it(tmp_path: Path) -> None:
     pixels = np.zeros((SIDE, SIDE, 4), np.uint16)
     pixels[..., :3] = np.random.default_rng(0).integers(0, 3000, (SIDE, SIDE, 3))

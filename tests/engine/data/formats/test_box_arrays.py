@@ -51,16 +51,19 @@ def test_gather_leaves_out_and_clips_boxes(monkeypatch: pytest.MonkeyPatch) -> N
         BoxedImage("large.png", [Box(5, 5, 15, 15, 9), Box(1, 1, 1, 9, 8), Box(2, 2, 9, 2, 7)], (10, 12)),
         BoxedImage("many.png", sizes, (20, 30)),
         BoxedImage("none.png", [], (5, 5)),
+        BoxedImage("from_one.png", [Box(0, 0, 13, 11, 6)], (10, 12)),  # the full image, for tools that count from 1
         BoxedImage("share.png", [Box(0.5, 0.25, 1, 0.5, ANY_CLASS, True)], (20, 40), fractions=True),
     ]
     faults = BoxFaults()
     split = gather(images, 2, faults)
-    assert split.bounds.tolist() == [0, 1, 3, 3, 5]
-    assert split.boxes.tolist() == [[5, 5, 12, 10], [0, 0, 3, 3], [0, 0, 4, 4], [20, 5, 40, 10], [20, 5, 40, 10]]
-    assert (split.labels.tolist(), split.ignored.tolist()) == ([9, 3, 4, 0, 1], [False, False, True, True, True])
+    assert split.bounds.tolist() == [0, 1, 3, 3, 4, 6]
+    edges = [[5, 5, 12, 10], [0, 0, 3, 3], [0, 0, 4, 4], [0, 0, 12, 10], [20, 5, 40, 10], [20, 5, 40, 10]]
+    assert split.boxes.tolist() == edges
+    assert split.labels.tolist() == [9, 3, 4, 6, 0, 1]
+    assert split.ignored.tolist() == [False, False, True, False, True, True]
     assert (faults.empty, faults.outside, faults.crowded) == (["large.png"] * 2, ["large.png"], ["many.png"])
     assert len(faults.problems()) == 3
-    chosen = split.select(np.array([True, False, True, True]), is_drawn=True)
+    chosen = split.select(np.array([True, False, True, False, True]), is_drawn=True)
     assert (chosen.files, chosen.bounds.tolist()) == (["large.png", "none.png", "share.png"], [0, 1, 1, 3])
     assert (chosen.labels.tolist(), chosen.ignored.tolist()) == ([9, 0, 1], [False, True, True])
     assert (chosen.sizes.tolist(), chosen.is_drawn) == ([[10, 12], [5, 5], [20, 40]], True)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from engine.data.formats.registry import recognize
 from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.splits import RecognizedDataset
 from tests.support import boxed
-from tests.support.boxed import NONE, ONE, SPLITS, TWO, DrawnImage, draw, text
+from tests.support.boxed import NONE, SPLITS, TWO, DrawnImage, text
 
 Rows = dict[str, list[tuple[str, tuple[float, ...], bool]]]
 
@@ -42,17 +40,6 @@ def list_drawn_rows(images: dict[str, DrawnImage]) -> Rows:
     }
 
 
-def messages(recognized: RecognizedDataset) -> str:
-    return " ".join(map(str, recognized.problems))
-
-
-def test_crowded_image_keeps_largest_boxes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.data.formats.shared.boxes.MAX_BOXES", 1)
-    recognized = recognize_folder(boxed.yolo(tmp_path, SPLITS))
-    assert list_rows(recognized, recognized.train)["a"] == [("dog", (8.0, 4.0, 40.0, 28.0), False)]
-    assert "with more than 1 boxes" in messages(recognized)
-
-
 def test_image_of_unknown_size_has_no_boxes(tmp_path: Path) -> None:
     root = boxed.kitti(tmp_path, SPLITS)
     (root / "training/image_2/b.png").write_bytes(b"no image")
@@ -64,17 +51,3 @@ def test_arcgis_classes_beyond_measure_are_not_used(tmp_path: Path) -> None:
     root = boxed.arcgis_kitti(tmp_path / "arcgis", dict.fromkeys("abcd", TWO))
     text(root / "esri_model_definition.emd", '{"Classes": [{"Value": 1e999, "Name": "cat"}]}')
     assert recognize_folder(root).classes == ("2", "5")
-
-
-def test_box_folder_is_no_other_kind(tmp_path: Path) -> None:
-    boxes = boxed.yolo(tmp_path / "boxes", SPLITS)
-    (problem,) = recognize_folder(boxes, "classes").problems
-    assert "holds images with boxes (YOLO text files" in problem.message
-    assert "Object detection" in problem.remedy
-    for split in ("train", "val"):
-        for name in boxed.CLASSES:
-            draw(tmp_path / f"classes/{split}/{name}/1.png", ONE)
-    text(tmp_path / "classes/notes.txt", "1 of 5")
-    (problem,) = recognize_folder(tmp_path / "classes").problems
-    assert "not images with boxes" in problem.message
-    assert recognize_folder(tmp_path / "classes", "classes").problems == ()

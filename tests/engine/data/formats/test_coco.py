@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pycocotools.coco import COCO
 
 from engine.contract.problems import errors
-from engine.data.decoding.reading import Unfit
 from engine.data.formats.coco import FORMAT
 from engine.data.formats.shared.json_files import sample_lists
 from tests.support import boxed
 from tests.support.boxed import ONE, SPLITS, TWO, DrawnImage, Rectangle, draw, text
-from tests.support.dataset_formats import coco
-from tests.support.dataset_formats.truth import TRUTH
 from tests.support.read_formats import (
     detect,
     list_boxes,
     list_ignored_flags,
     list_instances,
-    list_true_boxes,
-    merge_splits,
     read,
 )
 
@@ -48,21 +40,6 @@ def write_edited(root: Path, edit: Edit, *, outlines: bool = True) -> Path:
     return root
 
 
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-def test_read_agrees_with_pycocotools(tmp_path: Path) -> None:
-    coco.write(TRUTH, tmp_path, "packed_runs")
-    with contextlib.redirect_stdout(io.StringIO()):
-        reference = COCO(str(tmp_path / "annotations/instances_train2017.json"))
-    content = read(FORMAT, tmp_path, "instances")
-    found = dict(zip(content.splits["train"].files, content.splits["train"].sources, strict=True))
-    for entry in reference.dataset["images"]:
-        source = found[str(tmp_path / "train2017" / entry["file_name"])]
-        masks = [reference.annToMask(each) for each in reference.imgToAnns[entry["id"]]]
-        windows = [each.window for each in source.instances(entry["height"], entry["width"])]
-        assert [int(mask.sum()) for mask in masks] == [int(window.pixels.sum()) for window in windows]
-        assert all((mask[window.slices] == window.pixels).all() for mask, window in zip(masks, windows, strict=True))
-
-
 # Categories
 
 
@@ -82,61 +59,64 @@ def test_categories_are_matched_by_name_in_each_file(tmp_path: Path) -> None:
     )
 
 
-def test_classes_are_in_the_order_of_ids(tmp_path: Path) -> None:
-    def reverse(content: dict[str, Any]) -> None:
-        for each in content["categories"]:
-            each["id"] = 100 - each["id"]
-        for each in content["annotations"]:
-            each["category_id"] = 100 - each["category_id"]
-
-    content = read(FORMAT, write_edited(tmp_path, reverse), "boxes")
-    assert content.classes == ("dog", "cat")
-    assert list_boxes(content) == list_drawn_boxes(SPLITS["train"])
+def _set(key: str, value: object, field: str = "annotations", index: int = 0) -> Edit:
+    return lambda json_content: json_content[field][index].update({key: value})
 
 
-@pytest.mark.parametrize(("name", "expected"), [(7, "7"), (2.5, "2.5"), ("été", "été")])
-def test_names_of_categories_may_be_numbers(tmp_path: Path, name: float | str, expected: str) -> None:
-    content = read(
-        FORMAT, write_edited(tmp_path, lambda json_content: json_content["categories"][0].update(name=name)), "boxes"
-    )
-    assert content.classes == (expected, "dog")
-    assert content.problems == []
+def _reverse_ids(content: dict[str, Any]) -> None:
+    for each in content["categories"]:
+        each["id"] = 100 - each["id"]
+    for each in content["annotations"]:
+        each["category_id"] = 100 - each["category_id"]
 
 
-def test_categories_without_a_name_differ_from_repeated_ones(tmp_path: Path) -> None:
-    def edit(content: dict[str, Any]) -> None:
-        content["categories"] = [{"id": id, "name": name} for id, name in ((0, ""), (1, "dog"), (2, "dog"))]
-
-    content = read(FORMAT, write_edited(tmp_path, edit), "boxes")
-    assert content.classes == ("class 0", "dog")
-    named = [problem.message for problem in content.problems if "categories" in problem.message.split(":")[-1]]
-    assert [f"categories[{place}]" in text for place, text in zip((0, 2), named, strict=True)] == [True, True]
+def _set_categories(*categories: tuple[object, object]) -> Edit:
+    return lambda content: content.update(categories=[{"id": id, "name": name} for id, name in categories])
 
 
-def test_categories_of_one_name_are_one_class_with_a_warning(tmp_path: Path) -> None:
-    content = read(
-        FORMAT, write_edited(tmp_path, lambda json_content: json_content["categories"][1].update(name="cat")), "boxes"
-    )
-    assert content.classes == ("cat",)
-    (problem,) = content.problems
-    assert "categories[1].name" in problem.message
+def _add_parents(content: dict[str, Any]) -> None:
+    names = (("animals", "none"), ("bird", "bird"), ("cow", "animals"), ("cat", "dog"))
+    content["categories"] += [
+        {"id": 50 + number, "name": name, "supercategory": parent} for number, (name, parent) in enumerate(names)
+    ]
 
 
 @pytest.mark.parametrize(
-    "edit",
-    [lambda json_content: json_content.pop("categories"), lambda json_content: json_content["categories"].clear()],
+    ("edit", "classes", "phrases"),
+    [
+        pytest.param(_reverse_ids, ("dog", "cat"), [], id="in the order of ids"),
+        pytest.param(_set("name", 7, "categories"), ("7", "dog"), [], id="an integer"),
+        pytest.param(_set("name", 2.5, "categories"), ("2.5", "dog"), [], id="a number"),
+        pytest.param(_set("name", "été", "categories"), ("été", "dog"), [], id="other letters"),
+        pytest.param(_set("name", "cat", "categories", 1), ("cat",), ["categories[1].name"], id="one name twice"),
+        pytest.param(
+            _set_categories((3, ""), (7, "dog"), (8, "dog")),
+            ("class 3", "dog"),
+            ["categories[0]", "categories[2]"],
+            id="without a name, and one name twice",
+        ),
+        pytest.param(
+            lambda content: content.pop("categories"),
+            ("class 3", "class 7"),
+            ["2 categories without a name"],
+            id="no list",
+        ),
+        pytest.param(_set_categories(), ("class 3", "class 7"), ["2 categories without a name"], id="empty list"),
+        pytest.param(_add_parents, ("cat", "dog", "bird", "cow"), ["categories[5].name"], id="categories above others"),
+    ],
 )
-def test_ids_serve_as_names_without_categories(tmp_path: Path, edit: Edit) -> None:
+def test_categories_are_named_or_reported(
+    tmp_path: Path, edit: Edit, classes: tuple[str, ...], phrases: list[str]
+) -> None:
     content = read(FORMAT, write_edited(tmp_path, edit), "boxes")
-    assert content.classes == ("class 3", "class 7")
-    assert "2 categories without a name" in content.problems[0].message  # 1 for each id, not for each annotation
+    assert content.classes == classes
+    messages = [problem.message for problem in content.problems if "categor" in problem.message]
+    assert [phrase in message for phrase, message in zip(phrases, messages, strict=True)] == [True] * len(phrases)
+    if edit is _reverse_ids:
+        assert list_boxes(content) == list_drawn_boxes(SPLITS["train"])
 
 
 # Odd values
-
-
-def _set(key: str, value: object, field: str = "annotations", index: int = 0) -> Edit:
-    return lambda json_content: json_content[field][index].update({key: value})
 
 
 @pytest.mark.parametrize(
@@ -190,14 +170,6 @@ def test_fields_that_are_not_needed_may_be_odd(tmp_path: Path, edit: Edit) -> No
     content = read(FORMAT, write_edited(tmp_path, edit), "boxes")
     assert list_boxes(content) == list_drawn_boxes(SPLITS["train"])
     assert content.problems == []
-
-
-def test_not_a_number_within_texts_stays(tmp_path: Path) -> None:
-    def edit(json_content: dict[str, Any]) -> None:
-        json_content["categories"][0]["name"] = 'NaN "Infinity"\\'
-        json_content["annotations"][0]["area"] = float("inf")
-
-    assert read(FORMAT, write_edited(tmp_path, edit), "boxes").classes == ('NaN "Infinity"\\', "dog")
 
 
 def test_ids_of_both_spellings_name_different_entries(tmp_path: Path) -> None:
@@ -313,12 +285,6 @@ def test_missing_boxes_come_from_outlines(tmp_path: Path) -> None:
     assert found["a"] == [("dog", 8, 4, 10, 28), ("cat", 50, 30, 74, 56)]
 
 
-def test_outlines_of_another_size_than_the_image_are_refused(tmp_path: Path) -> None:
-    content = read(FORMAT, write_edited(tmp_path, lambda json_content: None), "instances")
-    with pytest.raises(Unfit, match="different size"):
-        content.splits[""].sources[0].instances(80, 60)
-
-
 def test_too_many_instances_are_reported(tmp_path: Path) -> None:
     rectangles = tuple(
         Rectangle(4 * column, 4 * row, 4 * column + 2, 4 * row + 2, "cat") for row in range(15) for column in range(20)
@@ -346,20 +312,6 @@ def test_fractions_are_read_as_such_with_a_warning(tmp_path: Path) -> None:
     (problem,) = content.problems
     assert problem.severity == "warning"
     assert "seem to be fractions" in problem.message
-
-
-def test_fractions_that_may_be_centers_are_refused(tmp_path: Path) -> None:
-    given = [[0.5, 0.5, 0.4, 0.5], [0.3, 0.4, 0.2, 0.2], [0.5, 0.5, 0.5, 0.5]]
-    content = read(
-        FORMAT, write_edited(tmp_path, lambda json_content: _fractions(json_content, given), outlines=False), "boxes"
-    )
-    (problem,) = errors(content.problems)
-    assert "seem to be fractions" in problem.message
-
-
-def test_small_boxes_next_to_large_ones_stay_in_pixels(tmp_path: Path) -> None:
-    content = read(FORMAT, write_edited(tmp_path, _set("bbox", [0.1, 0.1, 0.4, 0.5]), outlines=False), "boxes")
-    assert not any(image.fractions for image in content.splits[""])
 
 
 def test_outlines_in_fractions_are_refused(tmp_path: Path) -> None:
@@ -427,66 +379,6 @@ def test_an_image_that_is_listed_twice_has_the_objects_of_both(tmp_path: Path) -
     assert "images[2]" in problem.message
 
 
-def test_missing_images_are_reported(tmp_path: Path) -> None:
-    root = boxed.coco(tmp_path, SPLITS)
-    (root / "train2017/b.png").unlink()
-    content = read(FORMAT, root, "boxes")
-    assert list_boxes(content, "train") == list_drawn_boxes({"a": TWO})
-    (problem,) = content.problems
-    assert "1 image named in the annotations but not in the folder: b.png" in problem.message
-
-
-@pytest.mark.parametrize(("named", "stored"), [("{}.JPG", "{}.jpg"), ("IMG_{}.png", "img_{}.png"), ("{}", "{}.png")])
-def test_images_are_found_in_other_case_and_without_ending(tmp_path: Path, named: str, stored: str) -> None:
-    for stem, drawn in SPLITS["train"].items():
-        draw(tmp_path / stored.format(stem), drawn)
-    text(tmp_path / "boxes.json", json.dumps(boxed.coco_json(SPLITS["train"], file_name=named)))
-    content = read(FORMAT, tmp_path, "boxes")
-    assert list(list_boxes(content).values()) == list(list_drawn_boxes(SPLITS["train"]).values())
-    assert content.problems == []
-
-
-def test_it_is_an_error_if_no_image_is_found(tmp_path: Path) -> None:
-    root = write_edited(tmp_path, lambda json_content: None)
-    for path in root.glob("images/*"):
-        path.rename(path.with_stem(f"{path.stem}_renamed"))
-    (problem,) = errors(read(FORMAT, root, "boxes").problems)
-    assert "2 images named in the annotations but not in the folder" in problem.message
-
-
-def test_names_that_several_images_have_are_reported(tmp_path: Path) -> None:
-    for folder in ("x", "y"):
-        draw(tmp_path / folder / "a.png", TWO)
-    draw(tmp_path / "b.png", ONE)
-    text(tmp_path / "boxes.json", json.dumps(boxed.coco_json(SPLITS["train"])))
-    content = read(FORMAT, tmp_path, "boxes")
-    assert list_boxes(content) == list_drawn_boxes({"b": ONE})
-    (problem,) = content.problems
-    assert "1 name in the annotations that several images have: a.png" in problem.message
-
-
-def test_an_image_of_another_split_is_not_taken_by_its_name(tmp_path: Path) -> None:
-    for split in ("train", "val"):
-        draw(tmp_path / f"{split}2017/a.png", TWO)
-        content = boxed.coco_json({"a": TWO, "b": ONE})
-        text(tmp_path / f"annotations/instances_{split}2017.json", json.dumps(content))
-    draw(tmp_path / "val2017/b.png", ONE)
-    content = read(FORMAT, tmp_path, "boxes")
-    assert list_boxes(content, "train") == list_drawn_boxes({"a": TWO})
-    assert list_boxes(content, "val") == list_drawn_boxes({"a": TWO, "b": ONE})
-
-
-@pytest.mark.parametrize(("json_at", "image", "file_name"), boxed.COCO_PLACES)
-def test_one_file_is_read_wherever_its_images_are(tmp_path: Path, json_at: str, image: str, file_name: str) -> None:
-    images = {f"{number}": TWO for number in range(3)}
-    for stem, drawn in images.items():
-        draw(tmp_path / image.format(stem), drawn)
-    text(tmp_path / json_at, json.dumps(boxed.coco_json(images, file_name=file_name)))
-    content = read(FORMAT, tmp_path, "boxes")
-    assert list_boxes(content) == list_drawn_boxes(images)
-    assert content.problems == []
-
-
 # Files and splits
 
 
@@ -496,22 +388,6 @@ def _files(root: Path, names: dict[str, str]) -> Path:
         draw(root / f"images/{stem}.png", ONE)
         text(root / name, json.dumps(boxed.coco_json({stem: ONE})))
     return root
-
-
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        ({"site_a_latest.json": "a", "site_b_valley.json": "b", "retrained.json": "c"}, {"": "abc"}),
-        ({"a/train.json": "a", "a/latest.json": "b"}, {"": "a"}),
-        ({"instances_train2017.json": "a", "instances_val2017.json": "b"}, {"train": "a", "val": "b"}),
-        ({"train_part1.json": "a", "train_part2.json": "b", "dev.json": "c"}, {"train": "ab", "val": "c"}),
-        ({"x/Validation/coco.json": "a", "x/Training/coco.json": "b"}, {"train": "b", "val": "a"}),
-        ({"all.json": "a", "test.json": "b"}, {"": "a", "test": "b"}),
-    ],
-)
-def test_splits_match_complete_words(tmp_path: Path, names: dict[str, str], expected: dict[str, str]) -> None:
-    content = read(FORMAT, _files(tmp_path, names), "boxes")
-    assert {split: "".join(sorted(list_boxes(content, split))) for split in content.splits} == expected
 
 
 def test_files_of_single_images_are_all_read(tmp_path: Path) -> None:
@@ -532,23 +408,6 @@ def test_a_split_without_annotations_is_left_out(tmp_path: Path) -> None:
     changed = boxed.coco_json({"a": ONE}, outlines=False)
     text(root / "train.json", json.dumps(changed))
     assert set(read(FORMAT, root, "instances").splits) == {"train", "val"}
-
-
-def test_files_for_all_images_are_not_used_next_to_splits(tmp_path: Path) -> None:
-    root = _files(tmp_path, {"train.json": "a", "val.json": "b", "all.json": "c"})
-    (problem,) = read(FORMAT, root, "boxes").problems
-    assert "1 annotation file that is not used: all.json" in problem.message
-
-
-def test_an_image_that_a_second_file_annotates_is_reported(tmp_path: Path) -> None:
-    root = boxed.coco(tmp_path, SPLITS)
-    changed = boxed.coco_json(SPLITS["train"])
-    del changed["annotations"][0]
-    text(root / "train.json", json.dumps(changed))
-    content = read(FORMAT, root, "boxes")
-    assert list_boxes(content, "train") == list_drawn_boxes(SPLITS["train"])
-    (problem,) = content.problems
-    assert "2 images annotated in several files" in problem.message
 
 
 @pytest.mark.parametrize(
@@ -578,35 +437,6 @@ def test_instances_are_preferred_to_keypoints_and_captions_are_not_read(tmp_path
     assert "person_keypoints_train2017.json" in problem.message
 
 
-@pytest.mark.parametrize(
-    ("damage", "phrase"),
-    [
-        (lambda json_content: json_content[:-20], "it ends in the middle"),
-        (lambda json_content: json_content.replace('"images"', '"pictures"', 1), "images is missing"),
-        (lambda json_content: json_content.replace('"categories"', "\n\ncategories", 1), "line 3 is not valid JSON"),
-        (lambda json_content: json_content[:-1] + ",]", "line 1 is not valid JSON"),
-    ],
-)
-def test_a_broken_file_is_an_error_that_names_file_and_line(
-    tmp_path: Path, damage: Callable[[str], str], phrase: str
-) -> None:
-    root = boxed.coco(tmp_path, SPLITS)
-    path = root / "annotations/instances_train2017.json"
-    path.write_text(damage(path.read_text()))
-    (problem,) = errors(read(FORMAT, root, "boxes").problems)
-    assert "annotations/instances_train2017.json can't be read" in problem.message
-    assert phrase in problem.message
-    assert "categories" not in problem.message
-
-
-def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
-    root = write_edited(tmp_path, lambda json_content: json_content["categories"][0].update(name="caf\u00e9"))
-    path = root / "annotations.json"
-    path.write_bytes(json.dumps(json.loads(path.read_text()), ensure_ascii=False, indent=1).encode("latin-1"))
-    (problem,) = errors(read(FORMAT, root, "boxes").problems)
-    assert "not in UTF-8" in problem.message
-
-
 # Detection
 
 
@@ -614,15 +444,9 @@ def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
     "content",
     [
         {"shapes": [], "imagePath": "a.png"},
-        {"images": [{"id": 1, "file_name": "a.png"}], "annotations": [{"image_id": 1, "caption": "A cat."}]},
         {"images": [{"id": 1, "file_name": "a.png"}], "categories": []},
         {"images": [{"id": 1, "file_name": "a.png"}], "annotations": []},
         {"categories": [{"id": 1, "name": "cat"}], "annotations": []},
-        {
-            "annotations": [{"image_id": 1, "segments_info": [{"id": 3, "category_id": 1}]}],
-            "images": [],
-            "categories": [],
-        },
         {"categories": {}, "items": [{"id": "a", "annotations": [{"type": "bbox", "label_id": 1}]}]},
         [{"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4], "score": 0.5}],
         [],
@@ -660,11 +484,6 @@ def test_outlines_late_in_a_long_file_are_detected(tmp_path: Path) -> None:
     assert detect(FORMAT, tmp_path)[0].kinds == ("instances", "boxes")
 
 
-def test_merged_splits_hold_all_images(tmp_path: Path) -> None:
-    coco.write(TRUTH, tmp_path, "splits")
-    assert merge_splits(read(FORMAT, tmp_path, "boxes"), list_boxes) == list_true_boxes(TRUTH.images)
-
-
 @pytest.mark.parametrize(
     ("edit", "count"),
     [
@@ -687,16 +506,6 @@ def test_files_of_one_image_must_not_annotate_other_classes(tmp_path: Path, othe
             each["category_id"] = category
         text(tmp_path / name, json.dumps(content))
     assert len(errors(read(FORMAT, tmp_path, "boxes").problems)) == failures
-
-
-def test_only_categories_above_others_are_left_out(tmp_path: Path) -> None:
-    def edit(json_content: dict[str, Any]) -> None:
-        names = (("animals", "none"), ("bird", "bird"), ("cow", "animals"), ("cat", "dog"))
-        json_content["categories"] += [
-            {"id": 50 + number, "name": name, "supercategory": parent} for number, (name, parent) in enumerate(names)
-        ]
-
-    assert read(FORMAT, write_edited(tmp_path, edit), "boxes").classes == ("cat", "dog", "bird", "cow")
 
 
 @pytest.mark.parametrize("index", [0, 1])

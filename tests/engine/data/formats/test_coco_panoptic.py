@@ -64,17 +64,6 @@ def test_a_bad_segment_costs_one_object(tmp_path: Path) -> None:
     assert "annotations[2].segments_info[1].category_id" in problem.message
 
 
-def test_missing_files_are_reported(tmp_path: Path) -> None:
-    coco_panoptic.write(TRUTH, tmp_path)
-    (tmp_path / "images/img_1.jpg").unlink()
-    (tmp_path / "annotations/panoptic/img_2.png").unlink()
-    content = read(FORMAT, tmp_path)
-    assert [Path(path).stem for path in content.splits[""].files] == ["img_3", "img_4", "img_5", "img_6"]
-    maskless, missing = (problem.message for problem in content.problems)
-    assert "img_1.jpg" in missing
-    assert "img_2.png" in maskless
-
-
 def test_categories_of_stuff_alone_are_refused(tmp_path: Path) -> None:
     coco_panoptic.write(TRUTH, tmp_path)
     edit(tmp_path, lambda coco: [each.update(isthing=0) for each in coco["categories"]])
@@ -99,16 +88,3 @@ def test_ids_may_be_gray_levels(tmp_path: Path) -> None:
     assert read_boxes(tmp_path) == list_true_boxes(TRUTH.images)
     edit(tmp_path, lambda coco: coco["annotations"][0]["segments_info"][1].update(category_id=2))
     assert read(FORMAT, tmp_path).splits[""].state() != before
-
-
-def test_images_in_two_files_are_used_once(tmp_path: Path) -> None:
-    coco_panoptic.write(TRUTH, tmp_path)
-    path = tmp_path / "annotations/panoptic.json"
-    other = json.loads(path.read_text())
-    for each in other["categories"]:
-        each["name"] = f"other {each['name']}"
-    (tmp_path / "annotations/panoptic_new.json").write_text(json.dumps(other))
-    content = read(FORMAT, tmp_path)
-    assert content.classes == TRUTH.classes
-    assert read_boxes(tmp_path) == list_true_boxes(TRUTH.images)
-    assert "6 images annotated in several files" in content.problems[0].message

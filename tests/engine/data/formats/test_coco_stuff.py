@@ -56,15 +56,6 @@ def test_pixel_maps_of_stuff_have_a_separate_class_for_things(tmp_path: Path) ->
     assert content.code.ignored == (0, 255)
 
 
-def test_masks_without_an_image_are_reported(tmp_path: Path) -> None:
-    coco_stuff.write(TRUTH, tmp_path)
-    (tmp_path / "images/train2017/img_2.jpg").unlink()
-    content = read(FORMAT, tmp_path)
-    assert [Path(path).name for path in content.splits["train"].files] == ["img_1.jpg", "img_3.jpg", "img_4.jpg"]
-    (problem,) = content.problems
-    assert "img_2.png" in problem.message
-
-
 @pytest.mark.parametrize("folder", ["masks/train2017", "stuff", "pixelmaps/train"])
 def test_other_folders_are_not_detected(tmp_path: Path, folder: str) -> None:
     TRUTH.images[0].save(tmp_path / folder / "a.png")

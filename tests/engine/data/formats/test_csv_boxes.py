@@ -92,24 +92,6 @@ def test_csv_boxes_groups_of_open_images_are_ignored(tmp_path: Path) -> None:
     assert found.train.boxes.tolist() == [[6, 10, 30, 30]] * 2
 
 
-def test_csv_boxes_counts_missing_images(tmp_path: Path) -> None:
-    text = HEAD + "".join(f"{name}.png,60,40,cat,1,2,30,20\n" for name in ("a", "b", "gone"))
-    found = read_once(FORMAT, write(tmp_path, "boxes.csv", text), "boxes")
-    assert sorted(list_annotations(found)) == ["a", "b"]
-    assert "1 image that a table names can't be found: gone.png" in messages(found)
-
-
-def test_csv_boxes_never_confuses_images_of_one_name(tmp_path: Path) -> None:
-    for site in ("x", "y"):
-        write(tmp_path / site, "notes.txt", "")
-    text = HEAD + "x/images/a.png,60,40,cat,1,2,30,20\ny/images/a.png,60,40,dog,1,2,9,9\nb.png,60,40,cow,1,2,9,9\n"
-    (tmp_path / "boxes.csv").write_text(text)
-    found = read_once(FORMAT, tmp_path, "boxes")
-    paths = {Path(image.path).relative_to(tmp_path).as_posix(): image.boxes[0].right for image in found.splits[""]}
-    assert paths == {"x/images/a.png": 30, "y/images/a.png": 9}
-    assert "may mean several images: b.png" in messages(found)
-
-
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -131,20 +113,6 @@ def test_csv_boxes_leave_out_a_line_that_is_cut_off(tmp_path: Path, last: str) -
     found = read_once(FORMAT, write(tmp_path, "boxes.csv", text), "boxes")
     assert list_annotations(found) == {"a": [("cat", (1, 2, 30, 20))]}
     assert "seems to be cut off" in messages(found)
-
-
-@pytest.mark.parametrize(
-    "table",
-    [
-        HEAD + "a.png,60,40,cat,1,2,30,20\n",
-        "ImageID,LabelName,XMin,XMax,YMin,YMax\na,cat,0.1,0.5,0.1,0.5\n",
-        "images/a.png,1,2,30,20,cat\n",
-    ],
-)
-def test_csv_boxes_report_images_in_no_table(tmp_path: Path, table: str) -> None:
-    found = read_once(FORMAT, write(tmp_path, "boxes.csv", table), "boxes")
-    assert list(list_annotations(found)) == ["a"]
-    assert "2 images that no table names" in messages(found)
 
 
 @pytest.mark.parametrize(

@@ -161,15 +161,6 @@ def test_cvat_tracks_of_videos_are_refused_with_a_remedy(tmp_path: Path) -> None
     assert "CVAT for images 1.1" in problem.remedy
 
 
-def test_cvat_truncated_file_is_an_error_that_names_it(tmp_path: Path) -> None:
-    draw(tmp_path / "a.png", TWO)
-    path = put(tmp_path / "annotations.xml", image(BOX))
-    text(path, path.read_text()[:-20])
-    (problem,) = errors(read_once(tmp_path).problems)
-    assert "annotations.xml can't be read: it is not valid XML" in problem.message
-    assert "Export" in problem.remedy
-
-
 def test_cvat_file_with_an_entity_bomb_is_refused(tmp_path: Path) -> None:
     draw(tmp_path / "a.png", TWO)
     entities = "".join(f'<!ENTITY e{n + 1} "{f"&e{n};" * 10}">' for n in range(12))

@@ -101,16 +101,8 @@ def test_idx_is_not_detected_in_other_folders(tmp_path: Path) -> None:
     assert FORMAT.detect(Tree(str(tmp_path))) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("labels.txt", "3: d\n5: f\n7: h\n9: j\n"),
-        ("classes.txt", "3 d\n5 f\n7 h\n9 j\n"),
-        ("class_names.json", '{"3": "d", "5": "f", "7": "h", "9": "j"}'),
-    ],
-)
-def test_idx_read_names_classes_from_a_file(digits: Path, name: str, text: str) -> None:
-    (digits / name).write_text(text)
+def test_idx_read_names_classes_from_a_file(digits: Path) -> None:
+    (digits / "labels.txt").write_text("3: d\n5: f\n7: h\n9: j\n")
     tree = Tree(str(digits))
     assert FORMAT.read(tree, FORMAT.detect(tree)[0], "classes").classes == ("d", "f", "h", "j")
 

@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.data.decoding.mask_values import NO_CLASS
-from engine.data.decoding.outlines import Window
 from engine.data.decoding.reading import Unfit
 from engine.data.formats.registry import recognize
-from engine.data.formats.shared.instances import Instance, InstanceSplit, paint
+from engine.data.formats.shared.instances import InstanceSplit
 from engine.data.splits import RecognizedDataset
 from tests.support import boxed
 from tests.support.boxed import ONE, SPLITS, TWO, DrawnImage, draw, text, write_numbered_mask
@@ -56,28 +54,6 @@ def write_numbered_masks(root: Path) -> Path:
     return root
 
 
-def test_voc_objects_get_class_from_class_masks(tmp_path: Path) -> None:
-    for split, images in SPLITS.items():
-        for stem, drawn in images.items():
-            draw(tmp_path / f"JPEGImages/{stem}.png", drawn)
-            path = write_numbered_mask(tmp_path / f"SegmentationObject/{stem}.png", drawn)
-            values = np.asarray(Image.open(path)).copy()
-            of_class = np.zeros_like(values)
-            for left, top, right, bottom, name in drawn.rectangles:
-                of_class[top:bottom, left:right] = {"cat": 8, "dog": 12}[name]
-            values[:2], of_class[:2] = 255, 255
-            Image.fromarray(values).save(path)
-            (tmp_path / "SegmentationClass").mkdir(exist_ok=True)
-            of_class[-1] = 20
-            Image.fromarray(of_class).save(tmp_path / f"SegmentationClass/{stem}.png")
-        text(tmp_path / f"ImageSets/Segmentation/{split}.txt", "\n".join(images))
-    recognized = recognize_folder(tmp_path)
-    assert recognized.problems == ()
-    assert (len(recognized.classes), recognized.classes[7], recognized.classes[11]) == (20, "cat", "dog")
-    assert list_things(recognized, recognized.train) == list_drawn_things(SPLITS["train"])
-    assert list_things(recognized, recognized.val) == list_drawn_things(SPLITS["val"])
-
-
 def test_colors_and_large_numbers_separate_objects(tmp_path: Path) -> None:
     root = write_numbered_masks(tmp_path)
     colors = np.zeros((60, 80, 3), np.uint8)
@@ -109,29 +85,6 @@ def test_folder_for_several_tasks_names_them(tmp_path: Path) -> None:
     boxes = boxed.yolo(tmp_path / "boxes", SPLITS)
     (problem,) = recognize_folder(boxes).problems
     assert "not images with outlined objects" in problem.message
-
-
-def test_small_objects_are_painted_last() -> None:
-    small, large = (Window(4, 4, np.ones((2, 2), bool)), Window(0, 0, np.ones((8, 8), bool)))
-    numbers, classes = paint([Instance(small, 3), Instance(large, 1)], 10, 10)
-    assert (numbers[5, 5], numbers[0, 0], numbers[9, 9]) == (2, 1, 0)
-    assert (classes[5, 5], classes[0, 0], classes[9, 9]) == (3, 1, NO_CLASS)
-
-
-def test_crowd_has_number_without_class(tmp_path: Path) -> None:
-    root = boxed.coco(tmp_path, SPLITS)
-    content = boxed.coco_json(SPLITS["train"])
-    content["annotations"][0]["iscrowd"] = 1
-    text(root / "annotations/instances_train2017.json", json.dumps(content))
-    split = recognize_folder(root).train
-    assert isinstance(split, InstanceSplit)
-    assert split.sources[0].labels() == [0]
-    numbers, classes = paint(split.sources[0].instances(60, 80), 60, 80)
-    assert set(zip(numbers.ravel().tolist(), classes.ravel().tolist(), strict=True)) == {
-        (0, NO_CLASS),
-        (1, NO_CLASS),
-        (2, 0),
-    }
 
 
 def test_objects_of_another_size_are_refused(tmp_path: Path) -> None:

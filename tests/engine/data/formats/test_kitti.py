@@ -11,7 +11,7 @@ from engine.data.formats.kitti import FORMAT
 from engine.data.formats.shared.boxes import ANY_CLASS
 from engine.data.formats.tree import Tree
 from tests.support import boxed
-from tests.support.boxed import NONE, ONE, SPLITS, TWO, draw, kitti_txt, text
+from tests.support.boxed import ONE, SPLITS, TWO, draw, kitti_txt, text
 from tests.support.read_formats import detect_once, join_problems, list_boxes_by_split, read_once
 
 
@@ -55,17 +55,6 @@ def test_kitti_reports_images_that_lists_leave_out_or_miss(tmp_path: Path) -> No
     }
     assert "3 images named in a list but not in the folder: 1.5, gone, lost" in join_problems(content)
     assert "2 images in no split: b.png, d.png" in join_problems(content)
-
-
-def test_kitti_leaves_out_images_without_annotations(tmp_path: Path) -> None:
-    draw(tmp_path / "image_2/nothing.png", NONE)
-    draw(tmp_path / "image_2/a.png", ONE)
-    text(tmp_path / "label_2/a.txt", kitti_txt(ONE))
-    text(tmp_path / "label_2/spare.txt", kitti_txt(ONE))
-    content = read_once(FORMAT, tmp_path)
-    assert list(list_boxes_by_split(content)[""]) == ["a"]
-    assert "1 image without an annotation: nothing.png" in join_problems(content)
-    assert "1 annotation without an image: spare.txt" in join_problems(content)
 
 
 def test_kitti_leaves_out_bad_lines_one_by_one(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from engine.contract.problems import errors
 from engine.data.formats.format import Confidence
 from engine.data.formats.label_studio import FORMAT
 from engine.data.formats.tree import Tree
@@ -166,14 +165,6 @@ def test_label_studio_images_that_no_file_has_are_missing(tmp_path: Path, image:
 def test_label_studio_split_is_that_of_the_file_or_of_the_image(tmp_path: Path, name: str, split: str) -> None:
     put(tmp_path, task(BOX, image="train/a.png"), images=("train/a.png",), name=name)
     assert list_boxes_by_split(read_once(tmp_path)) == {split: {"a": [CAT]}}
-
-
-def test_label_studio_truncated_export_is_an_error_that_names_it(tmp_path: Path) -> None:
-    put(tmp_path, task(BOX), task(BOX))
-    path = tmp_path / "export.json"
-    text(path, path.read_text()[:-20])
-    (problem,) = errors(read_once(tmp_path).problems)
-    assert "export.json can't be read: it is not valid JSON" in problem.message
 
 
 OUTLINE = region({"points": [[1, 1], [9, 1], [9, 9]]}, kind="polygonlabels")

@@ -14,12 +14,11 @@ import pytest
 from PIL import Image
 
 from engine.contract.problems import errors
-from engine.data.formats.format import Confidence
 from engine.data.formats.labelme import FORMAT
 from engine.data.formats.tree import Tree
 from tests.support import read_formats
 from tests.support.boxed import TWO, draw, text
-from tests.support.read_formats import join_problems, list_boxes_by_split, list_instances_by_split
+from tests.support.read_formats import list_boxes_by_split, list_instances_by_split
 from tests.support.round_trip import list_rows
 
 SQUARE = [[1, 2], [11, 2], [11, 12], [1, 12]]
@@ -166,25 +165,6 @@ def test_labelme_reports_a_broken_file_and_reads_the_others(tmp_path: Path) -> N
     assert "2 annotations that can't be read (a.json: it is not valid JSON" in problem.message
 
 
-def test_labelme_reports_images_without_a_file_and_the_opposite(tmp_path: Path) -> None:
-    put(tmp_path, shape(), name="b")
-    draw(tmp_path / "lonely.png", TWO)
-    text(tmp_path / "a.json", json.dumps({"shapes": [], "imagePath": "b.png"}))
-    content = read_once(tmp_path)
-    assert list_boxes_by_split(content) == {"": {"b": [CAT]}}
-    assert "1 image without an annotation: lonely.png" in join_problems(content)
-    assert "1 annotation without an image: a.json" in join_problems(content)
-
-
-def test_labelme_leaves_out_images_of_no_split(tmp_path: Path) -> None:
-    for name in ("train/a", "val/b", "c"):
-        put(tmp_path, shape(), name=name, imagePath=f"{name[-1]}.png")
-    (tmp_path / "val/b.json").rename(tmp_path / "b.json")
-    content = read_once(tmp_path)
-    assert {split: len(images) for split, images in content.splits.items()} == {"train": 1, "val": 1}
-    assert "1 annotated image in no split: c.png" in join_problems(content)
-
-
 @pytest.mark.parametrize(
     ("flags", "kinds", "tags"),
     [
@@ -200,20 +180,6 @@ def test_labelme_flags_are_classes(
     (detection,) = FORMAT.detect(Tree(str(tmp_path)))
     assert detection.kinds == kinds
     assert list_rows(read_once(tmp_path, "labels"), "labels")[""] == {"a": tags, "b": ["sky"]}
-
-
-def test_labelme_detection_reads_several_files(tmp_path: Path) -> None:
-    for number in range(60):
-        put(tmp_path / "backgrounds", name=f"a{number:03}")
-    put(tmp_path / "backgrounds", shape(), name="b")
-    put(tmp_path / "first_broken", shape(), name="b")
-    text(tmp_path / "first_broken/a.json", "{")
-    put(tmp_path / "settings", shape(), name="b")
-    text(tmp_path / "settings/a.json", '{"version": 1}')
-    for name in ("backgrounds", "first_broken", "settings"):
-        (detection,) = FORMAT.detect(Tree(str(tmp_path / name)))
-        assert detection.kinds == ("instances", "boxes")
-        assert detection.confidence == Confidence.CERTAIN
 
 
 def test_labelme_detection_refuses_other_json_files(tmp_path: Path) -> None:

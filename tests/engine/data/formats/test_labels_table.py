@@ -114,25 +114,6 @@ def test_table_leaves_out_images_of_class_minus_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "classes"),
-    [
-        ("labels.csv", "id,breed\n" + "".join(f"{n},golden retriever\n" for n in "ab") + "c,pug\nd,pug\n", 2),
-        ("birds.csv", "filepaths,labels\na.png,RED OWL\nb.png,GRAY TIT\nc.png,RED OWL\nd.png,WREN\n", 3),
-        ("labels.csv", 'file,class\na.png,"tench, Tinca"\nb.png,"shark, white"\nc.png,"tench, Tinca"\n', 2),
-        ("labels.csv", "file;class\na.png;tench, Tinca\nb.png;shark, white\nc.png;tench, Tinca\n", 2),
-        ("labels.csv", "file\tclass\na.png\ttench, Tinca\nb.png\tshark, white\nc.png\ttench, Tinca\n", 2),
-        ("labels.csv", "file|class\na.png|tench, Tinca\nb.png|shark, white\nc.png|tench, Tinca\n", 2),
-    ],
-)
-def test_table_keeps_blanks_and_commas_in_names(tmp_path: Path, name: str, text: str, classes: int) -> None:
-    (detection,) = detections(write(tmp_path, name, text))
-    assert detection.kinds[0] == "classes"
-    found = read_once(FORMAT, tmp_path, "classes")
-    assert len(found.classes) == classes
-    assert all(" " in name or name in ("pug", "WREN") for name in found.classes)
-
-
-@pytest.mark.parametrize(
     ("file", "names"),
     [
         ("classes.txt", "cat\ndog\nhen\n"),
@@ -384,16 +365,6 @@ def test_table_leaves_out_labels_verified_absent(tmp_path: Path, rows: str, expe
     assert list_annotations(read_once(FORMAT, tmp_path, "labels")) == expected
 
 
-@pytest.mark.parametrize("names", [("TRAIN", "VALIDATION"), ("training", "test"), ("train", "val")])
-def test_table_without_head_may_begin_with_the_split(tmp_path: Path, names: tuple[str, str]) -> None:
-    rows = "".join(
-        f"{names[number > 3]},gs://bucket/images/{name}.png,{'xy'[number % 2]}\n" for number, name in enumerate(NAMES)
-    )
-    found = read_once(FORMAT, write(tmp_path, "import.csv", rows), "classes")
-    assert found.classes == ("x", "y")
-    assert [len(split.files) for split in found.splits.values()] == [4, 2]
-
-
 @pytest.mark.parametrize("column", ["color", "place", "side"])
 def test_table_of_another_fact_than_the_folders_asks(tmp_path: Path, column: str) -> None:
     for name in ("cat", "dog"):
@@ -529,13 +500,6 @@ def test_table_reads_lists_of_different_lengths(tmp_path: Path, name: str, text:
     assert found.classes == ("0", "1", "2")
 
 
-@pytest.mark.parametrize("blanks", ["", ",", ",,,"])
-def test_table_ignores_blank_cells_behind_the_last_column(tmp_path: Path, blanks: str) -> None:
-    text = "".join(f"{name}.png,{'cat' if number % 2 else 'dog'}{blanks}\n" for number, name in enumerate(NAMES))
-    found = read_once(FORMAT, write(tmp_path, "labels.csv", "file,label\n" + text), "classes")
-    assert list_annotations(found) == {name: "cat" if number % 2 else "dog" for number, name in enumerate(NAMES)}
-
-
 @pytest.mark.parametrize(
     ("head", "row"),
     [
@@ -554,17 +518,6 @@ def test_table_with_a_label_named_mask_is_read(tmp_path: Path) -> None:
     rows = "".join(f"{name}.png,{int(name in 'ace')},{int(name in 'ab')}\n" for name in NAMES)
     found = read_once(FORMAT, write(tmp_path, "labels.csv", f"file,mask,with_mask\n{rows}"), "labels")
     assert found.classes == ("mask", "with_mask")
-
-
-@pytest.mark.parametrize("name", ["synsets.txt", "classes.txt", "labels.txt"])
-@pytest.mark.parametrize("table", ["train.txt", "list.csv"])
-def test_table_of_numbers_is_named_by_a_list(tmp_path: Path, name: str, table: str) -> None:
-    comma = "," if table.endswith("csv") else " "
-    rows = "".join(f"{image}.png{comma}{number % 3}\n" for number, image in enumerate(NAMES))
-    (write(tmp_path, table, rows) / name).write_text("cat\ndog\nfox\n")
-    found = read_once(FORMAT, tmp_path, "classes")
-    assert found.classes == ("cat", "dog", "fox")
-    assert list_annotations(found) == {image: ("cat", "dog", "fox")[number % 3] for number, image in enumerate(NAMES)}
 
 
 def tables(folder: Path, **by_name: str) -> Path:

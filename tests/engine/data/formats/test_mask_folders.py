@@ -12,9 +12,6 @@ from PIL import Image
 from engine.data.formats import maskfolder
 from engine.data.formats.format import Confidence
 from engine.data.formats.maskfolder import FORMAT
-from engine.data.formats.registry import detect_kind
-from engine.data.formats.shared.name_pairs import match_names
-from engine.data.formats.shared.paired_folders import find_candidates
 from tests.support.dataset_formats import masks
 from tests.support.dataset_formats.pixels import draw_object_numbers, save_mask
 from tests.support.dataset_formats.truth import TRUTH, TrueImage
@@ -62,29 +59,6 @@ def test_read_returns_numbered_objects(tmp_path: Path) -> None:
     content = read(FORMAT, tmp_path, "instances")
     assert list_things(content, "") == list_true_things(TRUTH.images, "pedestrian")
     assert content.problems == []
-
-
-@pytest.mark.parametrize(
-    ("values", "are_classes"),
-    [
-        ([(1, 2), (1, 2), (1,)], False),
-        ([(255,), (255,), (255,)], False),
-        ([(2, 5), (5,), (2,)], True),
-        ([(3,), (1, 3), (1, 3)], True),
-    ],
-)
-def test_detect_doubts_objects_where_values_repeat(
-    tmp_path: Path, values: list[tuple[int, ...]], are_classes: bool
-) -> None:
-    for image, of_image in zip(TRUTH.images, values, strict=False):
-        mask = np.zeros((image.height, image.width), np.uint8)
-        for row, value in enumerate(of_image):
-            mask[10 * row : 10 * row + 8] = value
-        image.save(tmp_path / f"images/{image.name}.png")
-        save_mask(tmp_path / f"masks/{image.name}.png", mask)
-    found = {each.kinds[0]: each for each in detect(FORMAT, tmp_path)}
-    assert found["masks"].confidence is Confidence.CERTAIN
-    assert found["instances"].confidence is (Confidence.WEAK if are_classes else Confidence.LIKELY)
 
 
 def numbers(count: int) -> np.ndarray:
@@ -161,19 +135,6 @@ def test_detect_asks_about_several_folders(tmp_path: Path, names: tuple[str, ...
     for each in found:
         split = FORMAT.read(maskfolder.Tree(str(tmp_path)), each, "masks").splits[""]
         assert {Path(path).parent.name for path in split.masks} == {each.variant}
-
-
-@pytest.mark.parametrize("incomplete", ["gt", "masks"])
-def test_folder_with_most_masks_is_the_first_candidate(tmp_path: Path, incomplete: str) -> None:
-    for image in TRUTH.images:
-        image.save(tmp_path / f"images/{image.name}.png")
-        for name in ("gt", "masks", "overlays"):
-            save_mask(tmp_path / f"{name}/{image.name}.png", squares(image, 1))
-    (tmp_path / incomplete / f"{TRUTH.images[0].name}.png").unlink()
-    candidates = find_candidates(maskfolder.Tree(str(tmp_path)), maskfolder.ROLES)
-    usual = [each.variant for each in candidates if each.is_named]
-    assert usual == (["masks", "gt"] if incomplete == "gt" else ["gt", "masks"])
-    assert [each.is_named for each in candidates] == sorted((each.is_named for each in candidates), reverse=True)
 
 
 @pytest.mark.parametrize(
@@ -267,16 +228,6 @@ def test_detect_doubts_masks_that_none_can_be_opened(tmp_path: Path) -> None:
     assert "img_1.png: " in found.against[0]
 
 
-@pytest.mark.parametrize("names", [("before2", "after2"), ("summer", "winter"), ("optical", "radar", "thermal")])
-def test_detect_asks_about_several_folders_of_images(tmp_path: Path, names: tuple[str, ...]) -> None:
-    for image in TRUTH.images:
-        save_mask(tmp_path / f"label/{image.name}.png", image.mask())
-        for name in names:
-            image.save(tmp_path / name / f"{image.name}.png")
-    found = [each for each in detect(FORMAT, tmp_path) if each.kinds == ("masks",)]
-    assert {each.variant for each in found} == {f"label of {name}" for name in names}
-
-
 @pytest.mark.parametrize("name", ["photos of 2019", "tiles", "x"])
 def test_detect_finds_images_in_folders_of_other_names(tmp_path: Path, name: str) -> None:
     for image in TRUTH.images:
@@ -286,37 +237,7 @@ def test_detect_finds_images_in_folders_of_other_names(tmp_path: Path, name: str
     assert (found.confidence, found.variant) == (Confidence.CERTAIN, "")
 
 
-@pytest.mark.parametrize("lost", ["images/img_1.jpg", "images/img_5.jpg", "masks/img_3.png"])
-def test_kind_of_incomplete_masks_is_masks(tmp_path: Path, lost: str) -> None:
-    masks.write(TRUTH, tmp_path)
-    (tmp_path / lost).unlink()
-    assert detect_kind(str(tmp_path)) == "masks"
-
-
 # Ignored files
-
-
-@pytest.mark.parametrize("further", ["{name}_mask_1.png", "{name}_mask_2.png", "{name}_mask-3.png"])
-def test_read_leaves_out_images_with_several_masks(tmp_path: Path, further: str) -> None:
-    masks.write(TRUTH, tmp_path, "one_folder")
-    save_mask(tmp_path / further.format(name="img_2"), squares(TRUTH.images[1]))
-    content = read(FORMAT, tmp_path, "masks")
-    assert read_masks(content, "").keys() == {image.name for image in TRUTH.images} - {"img_2"}
-    (problem,) = content.problems
-    assert "img_2.jpg" in problem.message
-
-
-@pytest.mark.parametrize(
-    ("variant", "folder", "split"), [("plain", "images", ""), ("flat_masks", "images/train", "train")]
-)
-def test_read_leaves_out_images_of_the_same_name(tmp_path: Path, variant: str, folder: str, split: str) -> None:
-    masks.write(TRUTH, tmp_path, variant)
-    image = TRUTH.of("train")[0]
-    image.save(tmp_path / folder / f"{image.name}.bmp")
-    content = read(FORMAT, tmp_path, "masks")
-    assert image.name not in read_masks(content, split)
-    (problem,) = content.problems
-    assert "2 images of the same name" in problem.message
 
 
 def test_read_reports_images_of_no_split_and_without_masks(tmp_path: Path) -> None:
@@ -330,23 +251,3 @@ def test_read_reports_images_of_no_split_and_without_masks(tmp_path: Path) -> No
     messages = " ".join(problem.message for problem in content.problems)
     assert "2 images in folders that belong to no split" in messages
     assert "images/test have no masks" in messages
-
-
-@pytest.mark.parametrize(
-    ("images", "files", "matches"),
-    [
-        (["21_training", "22_training"], ["21_manual1", "22_manual1"], {"21_training": "21_manual1"}),
-        (["a_sat", "b_sat", "c_sat"], ["a_mask", "b_mask"], {"b_sat": "b_mask"}),
-        (["image_001", "image_002"], ["mask_001", "mask_002"], {"image_001": "mask_001"}),
-        (["top_2_10_rgb", "top_2_11_rgb"], ["top_2_10_lab", "top_2_11_lab"], {"top_2_11_rgb": "top_2_11_lab"}),
-        (["img01", "img02"], ["01", "02"], {"img02": "02"}),
-        (["a", "b"], ["a_mask", "b_mask"], {"a": "a_mask"}),
-        (["train_1", "train_2"], ["test_1", "test_2"], {}),
-        (["a_1", "b_1"], ["c_1", "d_1"], {}),
-        (["1_x", "1_y"], ["1", "2"], {}),
-    ],
-)
-def test_match_names_by_common_words(images: list[str], files: list[str], matches: dict[str, str]) -> None:
-    found = match_names(images, files, ("", "_mask"))
-    assert found.items() >= matches.items()
-    assert bool(found) == bool(matches)

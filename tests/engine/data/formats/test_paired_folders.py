@@ -57,6 +57,8 @@ def names_in(pairs: Pairs) -> dict[str, str]:
             ["roads? train b, without images images/train"],
         ),
         ("mask_train/a image_train/a", ["mask: train a"]),
+        ("images/a images/b gt/a gt/b masks/a", ["gt:  a b", "masks:  a"]),
+        ("images/a images/b gt/a masks/a masks/b", ["masks:  a b", "gt:  a"]),
         ("images/x/a masks/b images/b", ["masks:  b, without images/x"]),
     ],
 )

@@ -236,15 +236,6 @@ def test_collection_prefers_the_image_of_the_same_name(
     assert any("a.json" in problem.message for problem in images.content("boxes").problems) == renamed
 
 
-def test_collection_quotes_the_first_detail(tmp_path: Path) -> None:
-    found = collection(tmp_path, "a.png")
-    found.add(ShapedImage(str(tmp_path / "a.png")), "")
-    found.skip_object("a.json", "drawn as line", "its number is 7")
-    found.skip_object("b.json", "drawn as line", "its number is 8")
-    (problem,) = found.content("boxes").problems
-    assert ("(a.json: its number is 7)" in problem.message, "8" in problem.message) == (True, False)
-
-
 @pytest.mark.parametrize(
     ("outlines", "boxes", "tags", "kinds"),
     [

@@ -133,19 +133,6 @@ def test_supervisely_reports_broken_files_and_missing_images(tmp_path: Path) -> 
     assert "1 annotation without an image: c.png.json" in join_problems(content)
 
 
-def test_supervisely_detection_reads_several_files(tmp_path: Path) -> None:
-    for number in range(60):
-        put(tmp_path / "backgrounds", name=f"ds/a{number:03}")
-    put(tmp_path / "backgrounds", BOX, name="ds/b")
-    put(tmp_path / "first_broken", BOX, name="ds/b")
-    text(tmp_path / "first_broken/ds/ann/a.png.json", "{")
-    put(tmp_path / "first_other", BOX, name="ds/b")
-    text(tmp_path / "first_other/ds/ann/a.png.json", '{"objects": 1, "size": 2}')
-    for name in ("backgrounds", "first_broken", "first_other"):
-        (detection,) = FORMAT.detect(Tree(str(tmp_path / name)))
-        assert detection.kinds == ("boxes",)
-
-
 def test_supervisely_detection_needs_its_folders_and_files(tmp_path: Path) -> None:
     put(tmp_path / "coco", BOX)
     text(tmp_path / "coco/ds/ann/a.png.json", '{"images": [], "annotations": []}')

@@ -57,15 +57,6 @@ def test_unsupported_dicom_without_endings(tmp_path: Path) -> None:
     assert detection.variant == "dicom"
 
 
-@pytest.mark.parametrize(
-    "name", ["mnist-train.tfrecord-00000-of-00001", "train-00000-of-01024", "a/b.tfrec", "pets.record"]
-)
-def test_unsupported_tfrecord_by_any_name(tmp_path: Path, name: str) -> None:
-    write(tmp_path / name, FILES["tfrecord"]["train.tfrecord"])
-    (detection,) = FORMAT.detect(Tree(str(tmp_path)))
-    assert detection.variant == "tfrecord"
-
-
 @pytest.mark.parametrize("packed", ["zip", "tar"])
 def test_unsupported_packed_images_are_to_be_unpacked(tmp_path: Path, packed: str) -> None:
     source = TRUTH.images[0].save(tmp_path / "away" / "a.png")
@@ -160,6 +151,8 @@ RECORD = (8).to_bytes(8, "little")
         ({"a.tfrecord": RECORD + bytes(15)}, []),
         ({"a.tfrecord": bytes(24)}, []),
         ({"x/train-00000-of-00001": RECORD + bytes(16)}, [Confidence.CERTAIN]),
+        ({"a/b.tfrec": RECORD + bytes(16)}, [Confidence.CERTAIN]),
+        ({"pets.record": RECORD + bytes(16)}, [Confidence.CERTAIN]),
         ({"x/notes": RECORD + bytes(16)}, []),
         ({"a/1.png": b"", "b/x.h5": b"\x89HDF"}, [Confidence.WEAK]),
         ({"b/x.h5": b"\x89HDF"}, [Confidence.CERTAIN]),

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from engine.contract.problems import errors
 from engine.data.formats.format import Confidence, Content
 from engine.data.formats.registry import recognize
 from engine.data.formats.tree import Tree
@@ -15,7 +14,7 @@ from engine.data.formats.voc import FORMAT, _count_files_and_objects
 from engine.data.splits import RecognizedDataset
 from engine.system.regular_files import UnusableFile
 from tests.support import boxed
-from tests.support.boxed import ONE, SPLITS, TWO, DrawnImage, Rectangle, draw, text
+from tests.support.boxed import ONE, TWO, draw, text
 from tests.support.read_formats import join_problems, list_boxes_by_split
 
 OBJECT = (
@@ -51,17 +50,15 @@ def recognize_folder(folder: Path) -> RecognizedDataset:
     return recognize(str(folder), val_fraction=0.25, seed=0, kinds=("boxes",))
 
 
-@pytest.mark.parametrize("difficult", ["Unspecified", "0", "", "no", "maybe"])
-def test_voc_takes_unknown_difficulty_for_none(tmp_path: Path, difficult: str) -> None:
+@pytest.mark.parametrize(
+    ("difficult", "is_ignored"),
+    [("1", True), (" 1 ", True), ("true", True), ("True", True)]
+    + [(text, False) for text in ("Unspecified", "0", "", "no", "maybe")],
+)
+def test_voc_ignores_difficult_objects(tmp_path: Path, difficult: str, is_ignored: bool) -> None:
     content = content_of(put(tmp_path, {"a": OBJECT.format(f"<difficult>{difficult}</difficult>")}))
-    assert [box.ignored for box in content.splits[""][0].boxes] == [False]
+    assert [box.ignored for box in content.splits[""][0].boxes] == [is_ignored]
     assert content.problems == []
-
-
-@pytest.mark.parametrize("difficult", ["1", " 1 ", "true", "True"])
-def test_voc_ignores_difficult_objects(tmp_path: Path, difficult: str) -> None:
-    content = content_of(put(tmp_path, {"a": OBJECT.format(f"<difficult>{difficult}</difficult>")}))
-    assert [box.ignored for box in content.splits[""][0].boxes] == [True]
 
 
 @pytest.mark.parametrize(
@@ -115,21 +112,6 @@ def test_voc_loses_one_image_to_a_broken_file(tmp_path: Path, broken: str) -> No
     assert "1 annotation that can't be read (a.xml: " in problem.message
 
 
-@pytest.mark.parametrize("name", ["image7.jpg", "C:\\photos\\image7.jpg", "/home/me/image7.jpg", "image7"])
-def test_voc_finds_images_by_filename(tmp_path: Path, name: str) -> None:
-    put(tmp_path, {"1": f"<filename>{name}</filename>{OBJECT.format('')}"}, ("other",))
-    draw(tmp_path / "JPEGImages/image7.jpg", TWO)
-    assert one_split(content_of(tmp_path)) == {"image7": [CAT]}
-
-
-def test_voc_prefers_the_image_with_the_name_of_the_file(tmp_path: Path) -> None:
-    stale = f"<filename>b.png</filename>{OBJECT.format('')}"
-    content = content_of(put(tmp_path, {"a": stale, "b": "", "c": stale}, ("a", "b")))
-    assert one_split(content) == {"a": [CAT], "b": []}
-    assert "1 annotation that names another image: a.xml" in join_problems(content)
-    assert "1 annotation without an image: c.xml" in join_problems(content)
-
-
 def test_voc_filename_chooses_among_images_of_one_name(tmp_path: Path) -> None:
     for stem, name in (("a", "a.png"), ("b", "b.jpg"), ("c", "c.gif")):
         put(tmp_path, {stem: f"<filename>{name}</filename>{OBJECT.format('')}"})
@@ -137,12 +119,6 @@ def test_voc_filename_chooses_among_images_of_one_name(tmp_path: Path) -> None:
     content = content_of(tmp_path)
     assert [Path(each.path).name for each in content.splits[""]] == ["a.png", "b.jpg", "c.jpg"]
     assert "3 images without an annotation: a.jpg, b.png, c.png" in join_problems(content)
-
-
-def test_voc_takes_no_other_text_for_a_list(tmp_path: Path) -> None:
-    put(tmp_path, {"1": OBJECT.format(""), "2": OBJECT.format("")})
-    text(tmp_path / "test.txt", "1 of 5 is a test\nsee above\nand below\n")
-    assert list_boxes_by_split(content_of(tmp_path)) == {"": {"1": [CAT], "2": [CAT]}}
 
 
 def test_voc_keeps_equal_names_of_mirrored_folders_apart(tmp_path: Path) -> None:
@@ -193,24 +169,6 @@ def test_voc_reads_all_files_of_a_listed_name(tmp_path: Path) -> None:
     assert [Path(each.path).parent.name for each in content_of(tmp_path).splits["train"]] == ["x", "y"]
 
 
-def test_voc_reads_a_development_kit_of_test_images(tmp_path: Path) -> None:
-    for folder, split in (("VOC2012", "train"), ("VOC2012_test", "test")):
-        put(tmp_path / folder, {split: OBJECT.format("")})
-        text(tmp_path / folder / f"ImageSets/Main/{split}.txt", split)
-    assert list_boxes_by_split(content_of(tmp_path)) == {"train": {"train": [CAT]}, "test": {"test": [CAT]}}
-
-
-def test_voc_trains_on_trainval_without_the_validation_images(tmp_path: Path) -> None:
-    put(tmp_path, dict.fromkeys("abc", OBJECT.format("")))
-    text(tmp_path / "ImageSets/Main/trainval.txt", "a\nb\nc\n")
-    text(tmp_path / "ImageSets/Main/val.txt", "b\n")
-    content = content_of(tmp_path)
-    assert {split: sorted(rows) for split, rows in list_boxes_by_split(content).items()} == {
-        "train": ["a", "c"],
-        "val": ["b"],
-    }
-
-
 def test_voc_reports_listed_names_without_a_file(tmp_path: Path) -> None:
     put(tmp_path, {"a": OBJECT.format("")})
     text(tmp_path / "ImageSets/Main/train.txt", "a\nz\n")
@@ -223,24 +181,6 @@ def test_voc_takes_no_mask_for_an_image(tmp_path: Path) -> None:
     content = content_of(tmp_path)
     assert list(one_split(content)) == ["a"]
     assert "1 annotation without an image: b.xml" in join_problems(content)
-
-
-def test_voc_without_any_image_is_an_error(tmp_path: Path) -> None:
-    for stem in "abc":
-        text(tmp_path / f"{stem}.xml", f"<annotation>{OBJECT.format('')}</annotation>")
-    (problem,) = errors(content_of(tmp_path).problems)
-    assert "None of the 3 annotated images is in the folder: a.xml" in problem.message
-    assert "Put the images next to" in problem.remedy
-
-
-def test_voc_reports_images_and_files_without_counterpart(tmp_path: Path) -> None:
-    root = boxed.voc_side_by_side(tmp_path, SPLITS)
-    draw(root / "train/nothing.png", ONE)
-    text(root / "val/spare.xml", boxed.voc_xml(ONE))
-    content = content_of(root)
-    assert "nothing" not in list_boxes_by_split(content)["train"]
-    assert "1 image without an annotation: nothing.png" in join_problems(content)
-    assert "1 annotation without an image: spare.xml" in join_problems(content)
 
 
 def test_voc_detection_needs_boxes_in_files_of_this_format(tmp_path: Path) -> None:
@@ -283,44 +223,11 @@ def test_voc_detection_doubts_files_of_mixed_formats(tmp_path: Path) -> None:
     assert detection.against == ("3 of 4 XML files of another format",)
 
 
-def test_voc_removed_objects_of_labelme_stay_removed(tmp_path: Path) -> None:
-    content = content_of(put(tmp_path, {"a": OBJECT.format("<deleted>1</deleted>") + OBJECT.format("")}))
-    assert one_split(content) == {"a": [CAT]}
-
-
 def test_voc_classes_of_arcgis_have_its_names_and_order(tmp_path: Path) -> None:
     images = {f"{number:09d}": TWO if number % 2 else ONE for number in range(8)}
     recognized = recognize_folder(boxed.arcgis_voc(tmp_path, images))
     assert (recognized.classes, recognized.problems, recognized.format) == (("cat", "dog"), (), "voc")
     assert one_split(content_of(tmp_path))["000000001"][0] == ("dog", (8.0, 4.0, 40.0, 28.0))
-
-
-def test_voc_boxes_without_area_or_beyond_the_image_are_reported(tmp_path: Path) -> None:
-    odd = DrawnImage(
-        60,
-        80,
-        (
-            Rectangle(5, 5, 5, 20, "cat"),  # zero width
-            Rectangle(90, 5, 99, 20, "cat"),  # outside
-            Rectangle(60, 40, 95, 58, "dog"),  # partly outside
-            Rectangle(0, 0, 81, 61, "dog"),  # the full image, as tools that count from 1 write it
-        ),
-    )
-    root = boxed.voc(tmp_path, {"train": {"odd": odd._replace(rectangles=()), "b": ONE}, "val": {"c": ONE}})
-    text(root / "Annotations/odd.xml", boxed.voc_xml(odd))
-    recognized = recognize_folder(root)
-    assert list_boxes_by_split(content_of(root))["train"]["odd"] == [
-        ("dog", (60.0, 40.0, 80.0, 58.0)),
-        ("dog", (0.0, 0.0, 80.0, 60.0)),
-    ]
-    empty, outside = recognized.problems
-    assert "2 boxes without area, in odd.png" in empty.message
-    assert "1 box extending beyond the image, in odd.png" in outside.message
-
-
-def test_voc_test_split_serves_for_validation(tmp_path: Path) -> None:
-    recognized = recognize_folder(boxed.voc(tmp_path, {"train": SPLITS["train"], "test": SPLITS["val"]}))
-    assert [Path(path).stem for path in recognized.val.files] == ["c", "d"]  # type: ignore[union-attr]
 
 
 def cats(*names: str) -> dict[str, str]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from engine.data.formats.registry import recognize
 from engine.data.formats.tree import Tree
 from engine.data.formats.vott import FORMAT
 from tests.support.dataset_formats import vott
@@ -24,16 +23,6 @@ from tests.support.read_formats import (
     read,
     read_once,
 )
-
-
-def test_vott_outlines_are_read(tmp_path: Path) -> None:
-    vott.write(TRUTH, tmp_path, "polygons")
-    split = read_once(FORMAT, tmp_path, "instances").splits[""]
-    areas = {
-        Path(path).stem: [instance.area for instance in source.instances(image.height, image.width)]
-        for path, source, image in zip(split.files, split.sources, TRUTH.images, strict=True)
-    }
-    assert areas["img_1"] == [32 * 24]
 
 
 def entry_of(export: dict[str, Any], number: int = 0) -> dict[str, Any]:
@@ -111,24 +100,6 @@ def test_vott_leaves_out_what_it_cannot_use(tmp_path: Path, region: object) -> N
     found = read_once(FORMAT, tmp_path, "boxes")
     assert [name for name, _ in list_annotations(found)["img_1"]] == ["apple"]
     assert "img_1.png" in found.problems[0].message
-
-
-def test_vott_names_missing_images(tmp_path: Path) -> None:
-    vott.write(TRUTH, tmp_path, "plain")
-    (image,) = tmp_path.rglob("img_1.png")
-    image.unlink()
-    found = read_once(FORMAT, tmp_path, "boxes")
-    assert "img_1" not in list_annotations(found)
-    (problem,) = found.problems
-    assert "img_1.png" in problem.message
-
-
-def test_vott_names_a_torn_export(tmp_path: Path) -> None:
-    vott.write(TRUTH, tmp_path, "plain")
-    path = tmp_path / "vott-json-export" / "fruit-export.json"
-    path.write_text(path.read_text()[:-20])
-    found = recognize(str(tmp_path), val_fraction=0.2, seed=0, kinds=("boxes",))
-    assert any("fruit-export.json" in problem.message for problem in found.problems)
 
 
 def test_vott_is_not_taken_for_other_exports(tmp_path: Path) -> None:

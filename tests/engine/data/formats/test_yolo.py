@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from engine.data.formats.format import Confidence
 from engine.data.formats.tree import Tree
 from engine.data.formats.yolo import FORMAT
 from tests.support import boxed
-from tests.support.boxed import NONE, ONE, SPLITS, TWO, DrawnImage, Rectangle, text, write_images_with_labels
+from tests.support.boxed import NONE, ONE, SPLITS, TWO, text, write_images_with_labels
 from tests.support.dataset_formats import yolo
 from tests.support.dataset_formats.truth import TRUTH
 from tests.support.read_formats import (
@@ -51,18 +50,6 @@ def test_yolo_reads_outlines_as_instances(tmp_path: Path) -> None:
         assert images == {image.name: [(each.name, each.box) for each in image.objects] for image in TRUTH.of(split)}
 
 
-def test_yolo_offers_outlines_first_if_most_lines_are(tmp_path: Path) -> None:
-    triangle, box = "0 0.25 0.5 0.5 0.25 0.75 0.5", "0 0.5 0.5 0.2 0.2\n0 0.1 0.1 0.1 0.1"
-    root = write_images_with_labels(
-        tmp_path, {"images/a.png": triangle, "images/b.png": triangle.replace("0.75", "0.5 0.9 0.7")}
-    )
-    assert detect_once(FORMAT, root).kinds == ("instances", "boxes")
-    write_images_with_labels(root, {"images/c.png": box, "images/d.png": box})
-    assert detect_once(FORMAT, root).kinds == ("boxes", "instances")
-    content = read_once(FORMAT, root, "instances")
-    assert "4 objects with a box instead of an outline" in join_problems(content)
-
-
 @pytest.mark.parametrize(("points", "values"), [(17, 3), (5, 2), (2, 2), (1, 3)])
 def test_yolo_reads_boxes_of_poses_by_kpt_shape(tmp_path: Path, points: int, values: int) -> None:
     keypoints = " ".join(["0.45 0.55 2"[: 9 + 2 * (values == 3)]] * points)
@@ -71,27 +58,6 @@ def test_yolo_reads_boxes_of_poses_by_kpt_shape(tmp_path: Path, points: int, val
     content = read_once(FORMAT, root)
     assert list_boxes_by_split(content)["train"]["a"] == [("hand", (30.0, 15.0, 50.0, 45.0))]
     assert detect_once(FORMAT, root).kinds == ("boxes",)
-
-
-def test_yolo_recognizes_poses_without_kpt_shape(tmp_path: Path) -> None:
-    lines = {
-        f"images/{place}.png": f"0 {x} {y} 0.1 0.1 {x - 0.02} {y} {x + 0.02} {y} {x} {y + 0.02} {x} {y - 0.02} {x} {y}"
-        for place, (x, y) in enumerate(itertools.product((0.2, 0.4, 0.8), (0.3, 0.7)))
-    }
-    root = write_images_with_labels(tmp_path, lines)
-    assert detect_once(FORMAT, root).kinds == ("boxes",)
-    assert list_boxes_by_split(read_once(FORMAT, root))[""]["0"] == [("class 0", (12.0, 15.0, 20.0, 21.0))]
-
-
-def test_yolo_recognizes_outlines_of_equal_length(tmp_path: Path) -> None:
-    root = write_images_with_labels(
-        tmp_path,
-        {
-            f"images/{place}.png": f"0 {x} {y} {x + 0.1} {y} {x + 0.12} {y + 0.1} {x + 0.05} {y + 0.2} {x} {y + 0.1}"
-            for place, (x, y) in enumerate(itertools.product((0.1, 0.6, 0.8), (0.1, 0.6)))
-        },
-    )
-    assert detect_once(FORMAT, root).kinds == ("instances", "boxes")
 
 
 def test_yolo_asks_if_lines_may_be_poses_or_outlines(tmp_path: Path) -> None:
@@ -108,14 +74,6 @@ def test_yolo_asks_if_lines_may_be_poses_or_outlines(tmp_path: Path) -> None:
 # Evidence for and against the format
 
 
-def test_yolo_accepts_many_backgrounds_first(tmp_path: Path) -> None:
-    root = write_images_with_labels(
-        tmp_path, {f"images/{number:03d}.png": BOX if number > 100 else "" for number in range(110)}
-    )
-    assert detect_once(FORMAT, root).confidence == Confidence.CERTAIN
-    assert sum(map(bool, list_boxes_by_split(read_once(FORMAT, root))[""].values())) == 9
-
-
 @pytest.mark.parametrize(
     ("good", "confidence"), [(10, Confidence.CERTAIN), (9, Confidence.CERTAIN), (7, Confidence.LIKELY)]
 )
@@ -123,17 +81,6 @@ def test_yolo_is_certain_if_most_lines_are_valid(tmp_path: Path, good: int, conf
     lines = [BOX] * good + ["0 0.5 0.5"] * (10 - good)
     root = write_images_with_labels(tmp_path, {f"images/{n}.png": line for n, line in enumerate(lines)})
     assert detect_once(FORMAT, root).confidence == confidence
-
-
-@pytest.mark.parametrize("line", ["0 0.95 0.5 1.03 0.2", "0 0.5 0.5 0.4 1.2", "0 -0.02 0.5 0.3 0.3"])
-def test_yolo_accepts_a_box_that_reaches_out(tmp_path: Path, line: str) -> None:
-    root = write_images_with_labels(tmp_path, {"images/a.png": line, "images/b.png": BOX, "images/c.png": BOX})
-    found = list_boxes_by_split(read_once(FORMAT, root))[""]
-    assert [len(boxes) for boxes in found.values()] == [1, 1, 1]
-    ((_, (left, top, right, bottom)),) = found["a"]
-    assert min(left, top) >= 0
-    assert right <= 80
-    assert bottom <= 60
 
 
 @pytest.mark.parametrize(
@@ -164,21 +111,6 @@ def test_yolo_leaves_other_texts_to_others(tmp_path: Path, line: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "0,0.5,0.5,0.25,0.5",
-        "0; 0.5; 0.5; 0.25; 0.5",
-        "0\t0.5\t0.5\t0.25\t0.5",
-        "0 0,5 0,5 0,25 0,5",
-        "0;0,5;0,5;0,25;0,5",
-    ],
-)
-def test_yolo_reads_other_separators(tmp_path: Path, line: str) -> None:
-    root = write_images_with_labels(tmp_path, {f"images/{each}.png": line for each in "abc"})
-    assert list_boxes_by_split(read_once(FORMAT, root))[""]["b"] == [("class 0", (30.0, 15.0, 50.0, 45.0))]
-
-
 def test_yolo_leaves_out_bad_lines_one_by_one(tmp_path: Path) -> None:
     bad = "0 0.5 0.5\n0 0.5 0.5 5 0.5\n-1 0.5 0.5 0.1 0.1\n0 0.5 0.5 nan 0.1\n0 0.5 0.5 0.1 0.1 0.2 0.3 0.4"
     files = {f"images/{each}.png": BOX for each in "cdefghijkl"}
@@ -203,24 +135,6 @@ def test_yolo_uses_repeated_lines_once(tmp_path: Path) -> None:
 # Classes
 
 
-@pytest.mark.parametrize(
-    ("yaml", "expected"),
-    [
-        ("names: [no, 'yes', 007]", ("no", "yes", "007")),
-        ('"names":\n  "0": a\n  "2": c', ("a", "class 1", "c")),
-        ("names: {cat: 0, dog: 1}", ("cat", "dog")),
-        ("names: cat, dog", ("cat", "dog")),
-        ("names: data/obj.names", ("cat", "dog")),
-        ("nc: 2", ("class 0", "class 1")),
-        ("nc: 2\nnames:", ("class 0", "class 1")),
-    ],
-)
-def test_yolo_reads_names_of_data_yaml(tmp_path: Path, yaml: str, expected: tuple[str, ...]) -> None:
-    root = write_images_with_labels(tmp_path, {"images/a.png": BOX}, f"train: images\n{yaml}\n")
-    text(root / "data/obj.names", "cat\ndog\n" if "obj.names" in yaml else "")
-    assert read_once(FORMAT, root).classes == expected
-
-
 @pytest.mark.parametrize("folder", ["set", "archive/set", "config"])
 def test_yolo_finds_data_yaml_in_folders(tmp_path: Path, folder: str) -> None:
     images = folder if folder != "config" else "images"
@@ -238,15 +152,6 @@ def test_yolo_finds_data_yaml_in_folders(tmp_path: Path, folder: str) -> None:
 def test_yolo_asks_about_boxes_with_an_angle(tmp_path: Path, angle: str) -> None:
     root = write_images_with_labels(tmp_path, {f"images/{each}.png": f"{BOX} {angle}" for each in "abc"})
     assert "not a confidence" in detect_once(FORMAT, root).against[0]
-
-
-def test_yolo_warns_of_names_that_differ(tmp_path: Path) -> None:
-    root = write_images_with_labels(tmp_path, {"images/a.png": BOX}, "train: images\nnames: [a, b]\nnc: 3\n")
-    text(root / "classes.txt", "b\na\n")
-    content = read_once(FORMAT, root)
-    assert content.classes == ("a", "b")
-    assert "data.yaml and classes.txt name different classes" in join_problems(content)
-    assert "its nc is 3" in join_problems(content)
 
 
 def test_yolo_refuses_lists_of_names_that_differ(tmp_path: Path) -> None:
@@ -310,26 +215,3 @@ def test_yolo_computes_boxes_of_outlines(tmp_path: Path) -> None:
     content = read_once(FORMAT, root)
     assert list_boxes_by_split(content)["train"]["b"] == [("dog", (15.0, 20.0, 45.0, 70.0))]
     assert "1 object with an outline among boxes, in b.png" in join_problems(content)
-
-
-def test_yolo_drops_the_confidence(tmp_path: Path) -> None:
-    root = boxed.yolo(tmp_path, SPLITS)
-    text(root / "labels/train/b.txt", "1 0.5 0.5 0.5 0.25 0.9")
-    assert list_boxes_by_split(read_once(FORMAT, root))["train"]["b"] == [("dog", (15.0, 30.0, 45.0, 50.0))]
-
-
-def test_yolo_reports_outlines_that_reach_out(tmp_path: Path) -> None:
-    outline = "0 -0.05 0.5 0.5 0.25 0.75 0.5"
-    root = write_images_with_labels(
-        tmp_path, {"images/a.png": outline, "images/b.png": f"{outline} 0.6 0.9".replace("-", "")}
-    )
-    content = read_once(FORMAT, root, "instances")
-    assert "1 outline extending beyond the image, in a.png" in join_problems(content)
-    ((_, (left, *_)),) = list_instances_by_split(content)[""]["a"]
-    assert left == 0
-
-
-def test_yolo_reads_many_boxes_of_an_image(tmp_path: Path) -> None:
-    many = DrawnImage(60, 80, tuple(Rectangle(x, x % 50, x + 4, x % 50 + 6, "cat") for x in range(70)))
-    content = read_once(FORMAT, boxed.yolo(tmp_path, {"train": {"a": many}, "val": {"b": ONE}}))
-    assert len(list_boxes_by_split(content)["train"]["a"]) == 70

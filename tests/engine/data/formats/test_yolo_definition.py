@@ -32,10 +32,14 @@ def tree(folder: Path, **files: str) -> Tree:
         ("names: {cat: 1, dog: 0}\n", ["dog", "cat"], 0),
         ("nc: 2\n", ["class 0", "class 1"], 0),
         ("names: cat, dog\n", ["cat", "dog"], 0),
+        ("names: [no, 'yes', 007]\n", ["no", "yes", "007"], 0),
+        ('"names":\n  "0": a\n  "2": c\n', ["a", "class 1", "c"], 0),
+        ("names: data/obj.names\n", ["cow"], 0),
+        ("nc: 2\nnames:\n", ["class 0", "class 1"], 0),
     ],
 )
 def test_names_are_ordered_by_number(tmp_path: Path, yaml: str, names: list[str], problems: int) -> None:
-    found = find_definition(tree(tmp_path, data_yaml=yaml))
+    found = find_definition(tree(tmp_path, data_yaml=yaml, data__obj_names="cow\n"))
     assert (found.names, len(found.problems)) == (names, problems)
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from engine.data.formats.yolo import FORMAT
 from tests.support import boxed
-from tests.support.boxed import ONE, SPLITS, draw, text, write_images_with_labels, yolo_txt
-from tests.support.read_formats import detect_once, join_problems, list_boxes_by_split, read_once
+from tests.support.boxed import SPLITS, text, write_images_with_labels
+from tests.support.read_formats import detect_once, join_problems, read_once
 
 BOX = "0 0.5 0.5 0.25 0.5"
 
@@ -78,25 +78,6 @@ def test_yolo_reads_folders_of_any_depth(tmp_path: Path, places: dict[str, int],
     assert "no split" not in join_problems(read_once(FORMAT, root))
 
 
-@pytest.mark.parametrize(
-    ("image", "label"),
-    [
-        ("train/a.png", "labels/train/a.txt"),
-        ("train/a.png", "train/labels/a.txt"),
-        ("train/a.png", "train_labels/a.txt"),
-        ("images/train/a.png", "labels/a.txt"),
-        ("images/train/s/a.png", "labels/train/a.txt"),
-        ("JPEGImages/train/a.png", "labels/train/a.txt"),
-        ("train/a.png", "train/a.txt"),
-        ("images/train/a.png", "labels/train/a.png.txt"),
-    ],
-)
-def test_yolo_finds_labels_in_other_places(tmp_path: Path, image: str, label: str) -> None:
-    draw(tmp_path / image, ONE)
-    text(tmp_path / label, yolo_txt(ONE))
-    assert list_boxes_by_split(read_once(FORMAT, tmp_path)) == {"train": {"a": [("class 0", (10.0, 20.0, 30.0, 70.0))]}}
-
-
 def test_yolo_gives_no_labels_of_another_folder(tmp_path: Path) -> None:
     files = {"images/train/a.png": BOX, "images/train/empty/a.png": None, "images/val/b.png": BOX}
     content = read_once(FORMAT, write_images_with_labels(tmp_path, files))
@@ -114,29 +95,6 @@ def test_yolo_reports_splits_that_do_not_exist(tmp_path: Path) -> None:
     assert "../test/images for test, which does not exist" in warnings
 
 
-def test_yolo_counts_images_in_no_split(tmp_path: Path) -> None:
-    files = {"images/train/a.png": BOX, "images/val/b.png": BOX, "images/extra/c.png": BOX, "preview.png": None}
-    content = read_once(
-        FORMAT, write_images_with_labels(tmp_path, files, "train: images/train\nval: images/val\nnames: [x]\n")
-    )
-    assert "2 images in no split" in join_problems(content)
-    assert "images/extra" in join_problems(content)
-
-
-def test_yolo_counts_images_of_a_split_without_labels(tmp_path: Path) -> None:
-    files = {"images/train/a.png": BOX, "images/val/b.png": BOX, "images/test/c.png": None, "images/test/d.png": None}
-    content = read_once(FORMAT, write_images_with_labels(tmp_path, files))
-    assert set(content.splits) == {"train", "val"}
-    assert "2 images and no annotations in the test split" in join_problems(content)
-
-
-def test_yolo_reports_images_in_several_splits(tmp_path: Path) -> None:
-    root = write_images_with_labels(
-        tmp_path, {"images/a.png": BOX, "images/b.png": BOX}, "train: images\nval: images\nnames: [x]\n"
-    )
-    assert "2 images in several splits" in join_problems(read_once(FORMAT, root))
-
-
 def test_yolo_reports_images_that_lists_miss(tmp_path: Path) -> None:
     root = write_images_with_labels(tmp_path, {"images/a.png": BOX}, "train: train.txt\nnames: [x]\n")
     text(root / "train.txt", "images/a.png\nimages/gone.png\n")
@@ -150,21 +108,6 @@ def test_yolo_prefers_lists_in_the_main_folder(tmp_path: Path) -> None:
     text(root / "val.txt", "images/b.png\n")
     text(root / "data" / "train.txt", "../images/c.png\n")
     assert list_images(root) == {"train": ["images/a.png"], "val": ["images/b.png"]}
-
-
-def test_yolo_gives_shared_labels_to_all_images(tmp_path: Path) -> None:
-    root = write_images_with_labels(tmp_path, {"images/a.png": BOX, "images/a.jpg": BOX, "images/b.png": BOX})
-    content = read_once(FORMAT, root)
-    assert [len(image.boxes) for image in content.splits[""]] == [1, 1, 1]
-    assert "a.txt of a.jpg, a.png" in join_problems(content)
-
-
-def test_yolo_reports_labels_without_an_image(tmp_path: Path) -> None:
-    root = write_images_with_labels(tmp_path, {"images/a.png": BOX, "images/b.png": None})
-    text(root / "labels/spare.txt", BOX)
-    content = read_once(FORMAT, root)
-    assert list_boxes_by_split(content)[""]["b"] == []
-    assert "1 annotation without an image: spare.txt" in join_problems(content)
 
 
 def test_yolo_asks_for_images_that_an_export_lacks(tmp_path: Path) -> None:
