@@ -117,6 +117,6 @@ def _to_encoder_names(encoder: str, state: weights.State) -> weights.State:
         return state
 
 
-def _find_timm_name(encoder: str) -> str:
-    """Return the encoder's name in timm, or "" if it is from segmentation_models_pytorch."""
-    return encoder.removeprefix(TIMM_ENCODER) if encoder.startswith(TIMM_ENCODER) else ""
+def _find_timm_name(encoder: str) -> str | None:
+    """Return the encoder's name in timm, or None if it is from segmentation_models_pytorch."""
+    return encoder.removeprefix(TIMM_ENCODER) if encoder.startswith(TIMM_ENCODER) else None

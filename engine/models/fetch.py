@@ -232,15 +232,15 @@ def _is_damaged(path: Path, weights: Weights) -> bool:
     return _differs_from(path, weights.sha256 or (blob if _SHA256.fullmatch(blob) else _find_hash_in_name(path)))
 
 
-def _find_hash_in_name(path: Path) -> str:
-    """Return the beginning of the SHA-256 that a file name contains, or "" if it contains none."""
+def _find_hash_in_name(path: Path) -> str | None:
+    """Return the beginning of the SHA-256 that a file name contains, or None if it contains no hash."""
     match = _HASH_IN_NAME.search(path.name)
-    return match[1] if match else ""
+    return match[1] if match else None
 
 
-def _differs_from(path: Path, sha256: str) -> bool:
-    """Return True if the hash of a file does not begin with `sha256`. If `sha256` is "", return False."""
-    if not sha256:
+def _differs_from(path: Path, sha256: str | None) -> bool:
+    """Return True if the hash of a file does not begin with `sha256`. If `sha256` is None, return False."""
+    if sha256 is None:
         return False
     with open_file(path) as stream:
         return not hashlib.file_digest(stream, "sha256").hexdigest().startswith(sha256)

@@ -20,10 +20,7 @@ from engine.system.plugins import Registry, Unusable
 
 
 def _validate_plugin(name: str, loaded: object) -> Model:
-    """Return `loaded`, which a plug-in provides as the model `name`, if it is a valid `Model`.
-
-    Otherwise, raise Unusable.
-    """
+    """Return `loaded`, the object that a plug-in registers as the model `name`. Raises Unusable if it is not valid."""
     if not isinstance(loaded, Model):
         raise Unusable(f"it is a {type(loaded).__name__}, not a Model of engine.models.registry")
     if name.startswith(TIMM) or name.endswith(".py"):
@@ -33,7 +30,7 @@ def _validate_plugin(name: str, loaded: object) -> Model:
 
 
 def _list_catalogue_ids() -> set[str]:
-    """Return the ids of all models in the catalogue, which models from plug-ins can't have."""
+    """Return the ids of all models in the catalogue. Models from plug-ins can't use these ids."""
     return {model.id for model in shipped_catalogue().models}
 
 

@@ -99,8 +99,8 @@ def _create_input_layer(model: TrainedModel) -> _InputLayer | None:
     """Return the module that preprocesses images or points for the model, or None for other samples."""
     mean, std = (torch.tensor(each) for each in (model.preprocessing.mean, model.preprocessing.std))
     if model.task.entry.predicts == "points":
-        return _FromPoints(mean, std)
-    return _FromPixels(mean, std) if model.preprocessing.framing else None
+        return _PointPreprocessing(mean, std)
+    return _PixelPreprocessing(mean, std) if model.preprocessing.framing else None
 
 
 class _InputLayer(nn.Module):
@@ -113,7 +113,7 @@ class _InputLayer(nn.Module):
         raise NotImplementedError
 
 
-class _FromPixels(_InputLayer):
+class _PixelPreprocessing(_InputLayer):
     """Module that converts images, uint8 [n, h, w, channels], to model inputs, like `Normalization`."""
 
     input_name = "images"
@@ -133,7 +133,7 @@ class _FromPixels(_InputLayer):
         return pixels.to(torch.uint8).permute(0, 2, 3, 1).contiguous()
 
 
-class _FromPoints(_InputLayer):
+class _PointPreprocessing(_InputLayer):
     """Module that converts points, float32 [n, points, 3 + f], to model inputs, like `PointBlocks`.
 
     Positions and features have the values from files. Large positions lose digits in float32, so subtract an offset

@@ -119,7 +119,7 @@ def _renumber_idx(split: IdxSplit, numbers: Labels, classes: int) -> _Renumbered
 
 
 def _renumber_labels(split: LabelSplit, numbers: Labels, classes: int) -> _RenumberedSplit:
-    """Reorder the label columns to the model's `classes` labels by `numbers`, and drop unknown labels."""
+    """Move the label column c to the column `numbers[c]` of the model's `classes` labels, and drop unknown labels."""
     labels = np.zeros((len(split.files), classes), np.bool_)
     is_known = numbers != UNKNOWN
     labels[:, numbers[is_known]] = split.labels[:, is_known]

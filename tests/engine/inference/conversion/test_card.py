@@ -123,7 +123,7 @@ def compose_full_card(folder: Path) -> str:
 
 
 def compose_short_card(folder: Path) -> str:
-    """Return the card of a model without images and library, whose weights were random, and nothing to compare."""
+    """Return the card of a model trained from random weights, without images, library and compared files."""
     model = make_model_of_run(folder, "classification", model="vit_b_16", pretrained=False)
     model.preprocessing = msgspec.structs.replace(model.preprocessing, framing="")
     files = [file("model.safetensors", 3), file("model.onnx", 4)]

@@ -144,7 +144,7 @@ def test_soft_edge_is_thinned_to_its_middle(middle_px: float) -> None:
 def test_annotator_agreement_matches_by_hand(tmp_path: Path) -> None:
     """Let the second annotator draw half of the first annotator's edges, in the format of BSDS500.
 
-    Half of the first one's edges are therefore correct, and all edges of the second one are found.
+    Half of the first annotator's edges are therefore correct, and all edges of the second annotator are found.
     """
     make_edged(tmp_path, {"test": 2}, side=64, matlab=True)
     read = [read_edges(file.name, file.read_bytes()).layers for file in sorted(tmp_path.glob("groundTruth/test/*.mat"))]
