@@ -17,7 +17,7 @@ from gui.sources.active_runs import request_stop
 from gui.sources.background import in_background
 from gui.sources.launcher import Launcher
 from gui.sources.resume_fork import Prefill, prefill_with_changes
-from gui.sources.run_list import RunsRead
+from gui.sources.run_list import RunListing
 from gui.sources.settings import LAST_RUN
 from gui.titles import run_title
 from gui.translation import tr
@@ -90,7 +90,7 @@ class RunControl(QObject):
         """Return the title of the open run, or its id until the run list contains it."""
         return next((run_title(run) for run in self._runs if run.run_id == self._run_id), self._run_id)
 
-    def _on_runs_read(self, read: RunsRead) -> None:
+    def _on_runs_read(self, read: RunListing) -> None:
         """Show the active runs in the header and the status bar, and pass all runs to the form."""
         self._runs, self._has_read_runs = read.runs, True
         self._jobs |= read.active_jobs
@@ -107,7 +107,7 @@ class RunControl(QObject):
         self.show_status()
         self._status.set_suffix(f"the list of runs can't be read: {reason}")
 
-    def _show_first_run(self, read: RunsRead) -> None:
+    def _show_first_run(self, read: RunListing) -> None:
         """Open an active run or the last one at the start, unless the user has opened something else."""
         run = read.run_to_open(self._context.settings.text(LAST_RUN))
         is_free = not (self._context.train.is_job_chosen or self._workspace.has_run or self._launcher.busy)

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QApplication, QMenu, QSystemTrayIcon
 
 from gui.actions import Actions
 from gui.format import counted
-from gui.sources.run_list import RunsRead
+from gui.sources.run_list import RunListing
 from gui.sources.settings import Settings
 from gui.style import icons, theme
 from gui.translation import tr
@@ -94,7 +94,7 @@ class Tray(QObject):
         if reason != QSystemTrayIcon.ActivationReason.Context:
             self.window_requested.emit()
 
-    def _on_runs_read(self, read: RunsRead) -> None:
+    def _on_runs_read(self, read: RunListing) -> None:
         self._running, self._queued = read.count()
         self._refresh()
 

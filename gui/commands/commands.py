@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gui.preferences.dialog import PreferencesDialog
     from gui.runs.actions import RunActions
     from gui.runs.remote_dialog import RemoteRunsDialog
-    from gui.sources.run_list import RunsRead
+    from gui.sources.run_list import RunListing
     from gui.workspace import Workspace
 
 _STARTING = tr("Footplate is still starting")
@@ -264,7 +264,7 @@ class Commands(QObject):
 
     # Recent datasets and runs
 
-    def _on_runs_read(self, read: RunsRead) -> None:
+    def _on_runs_read(self, read: RunListing) -> None:
         self._runs = read.runs
 
     def _remember_dataset(self) -> None:

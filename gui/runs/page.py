@@ -24,7 +24,7 @@ from gui.sources.active_runs import request_pause
 from gui.sources.background import in_background
 from gui.sources.notes_writer import NotesWriter
 from gui.sources.resume_fork import CannotPrefill, Prefill, prefill_to_fork, prefill_to_resume
-from gui.sources.run_list import RunList, RunsRead
+from gui.sources.run_list import RunList, RunListing
 from gui.titles import unread_words
 from gui.translation import tr
 from gui.widgets.banner import Banner
@@ -206,7 +206,7 @@ class RunsPage(QWidget):
             self.model.merge(runs)
         self._update()
 
-    def _on_complete(self, read: RunsRead) -> None:
+    def _on_complete(self, read: RunListing) -> None:
         """List the runs that were read, and remove deleted ones.
 
         If the page is hidden when the runs are first read, a message names those that were interrupted.

@@ -157,11 +157,11 @@ class Outcomes:
         self.positive = np.sort(probabilities[has_class])
         self.negative = np.sort(probabilities[~has_class])
 
-    def at(self, threshold: float) -> Counts:
+    def at(self, threshold: float) -> ConfusionCounts:
         """Return the counts if the class is predicted at probabilities of at least `threshold`."""
         false_negatives = int(np.searchsorted(self.positive, np.float32(threshold), side="left"))
         true_negatives = int(np.searchsorted(self.negative, np.float32(threshold), side="left"))
-        return Counts(
+        return ConfusionCounts(
             true_positives=len(self.positive) - false_negatives,
             false_positives=len(self.negative) - true_negatives,
             false_negatives=false_negatives,
@@ -176,20 +176,20 @@ class CurvePoints:
         self._curve = curve
         self._rising_thresholds = np.array(curve.thresholds[::-1], np.float64)
 
-    def at(self, threshold: float) -> Counts:
+    def at(self, threshold: float) -> ConfusionCounts:
         """Return the counts if detections with scores of at least `threshold` are accepted."""
         curve = self._curve
         point = len(self._rising_thresholds) - int(np.searchsorted(self._rising_thresholds, threshold, side="left")) - 1
         if point < 0:  # no detection has such a score
-            return Counts(0, 0, curve.positives, true_negatives=None)
+            return ConfusionCounts(0, 0, curve.positives, true_negatives=None)
         true_positives = round(curve.recall[point] * curve.positives)
         precision = curve.precision[point]
         false_positives = round(true_positives / precision) - true_positives if precision else None
-        return Counts(true_positives, false_positives, curve.positives - true_positives, true_negatives=None)
+        return ConfusionCounts(true_positives, false_positives, curve.positives - true_positives, true_negatives=None)
 
 
 @dataclass(frozen=True)
-class Counts:
+class ConfusionCounts:
     """Confusion counts of a class.
 
     `false_positives` is None if unknown, for example without true positives. `true_negatives` is None for detection.

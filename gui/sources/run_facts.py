@@ -16,8 +16,8 @@ from gui.sources.run_status import RunStatus, derive_status
 from gui.translation import tr
 
 
-class Stage(Enum):
-    """Stage of a run session."""
+class SessionStage(Enum):
+    """Stage of a `RunSession`: how it learns of new events of its run."""
 
     CLOSED = auto()
     READING = auto()
@@ -30,12 +30,24 @@ class Stage(Enum):
     """The run has ended. Its files are watched, because it may be resumed."""
 
 
-NEXT_STAGES: dict[Stage, set[Stage]] = {
-    Stage.CLOSED: {Stage.READING},
-    Stage.READING: {Stage.READING, Stage.RETRYING, Stage.LIVE, Stage.ENDED, Stage.CLOSED},
-    Stage.RETRYING: {Stage.READING, Stage.RETRYING, Stage.LIVE, Stage.ENDED, Stage.CLOSED},
-    Stage.LIVE: {Stage.READING, Stage.RETRYING, Stage.ENDED, Stage.CLOSED},
-    Stage.ENDED: {Stage.READING, Stage.CLOSED},
+NEXT_STAGES: dict[SessionStage, set[SessionStage]] = {
+    SessionStage.CLOSED: {SessionStage.READING},
+    SessionStage.READING: {
+        SessionStage.READING,
+        SessionStage.RETRYING,
+        SessionStage.LIVE,
+        SessionStage.ENDED,
+        SessionStage.CLOSED,
+    },
+    SessionStage.RETRYING: {
+        SessionStage.READING,
+        SessionStage.RETRYING,
+        SessionStage.LIVE,
+        SessionStage.ENDED,
+        SessionStage.CLOSED,
+    },
+    SessionStage.LIVE: {SessionStage.READING, SessionStage.RETRYING, SessionStage.ENDED, SessionStage.CLOSED},
+    SessionStage.ENDED: {SessionStage.READING, SessionStage.CLOSED},
 }
 """Permitted transitions between stages."""
 

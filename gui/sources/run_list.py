@@ -28,7 +28,7 @@ _FIRST_BATCH_S = 0.1
 
 
 @dataclass(frozen=True)
-class RunsRead:
+class RunListing:
     """All runs on disk, newest first.
 
     Attributes:
@@ -65,7 +65,7 @@ class RunList(QObject):
 
     Signals:
         found(list[RunSummary]): new and changed runs, newest first, while they are being read.
-        complete(RunsRead): all runs, after each read.
+        complete(RunListing): all runs, after each read.
         failed(str): the reason why the runs folder can't be read.
     """
 
@@ -115,7 +115,7 @@ class RunList(QObject):
     def _on_found(self, runs: list[RunSummary]) -> None:
         self.known_ids |= {run.run_id for run in runs}
 
-    def _on_read(self, read: RunsRead | None) -> None:
+    def _on_read(self, read: RunListing | None) -> None:
         if read is not None and not self._reader.cancelled.is_set():
             self.known_ids = frozenset(run.run_id for run in read.runs)
             self.complete.emit(read)
@@ -141,7 +141,7 @@ class _Reader:
         self._previous_runs: dict[str, RunSummary] = {}
         self._jobs: dict[str, Job | None] = {}
 
-    def read(self) -> RunsRead | None:
+    def read(self) -> RunListing | None:
         """Read all runs. Return None if cancelled. Raises OSError if the folder is unreadable or has vanished.
 
         New and changed runs are emitted in batches, at intervals that double.
@@ -172,7 +172,7 @@ class _Reader:
             if run.state not in ENDED
         }
         jobs = {run_id: job for run_id, job in self._jobs.items() if job is not None}
-        return RunsRead(tuple(runs.values()), intervals, unread, jobs, read_device_queues())
+        return RunListing(tuple(runs.values()), intervals, unread, jobs, read_device_queues())
 
 
 class SlurmWatch(QObject):
@@ -190,7 +190,7 @@ class SlurmWatch(QObject):
         self._next_at = 0.0
         self._flight = SingleFlight(self, lambda: partial(refresh_slurm_states, self._runs), self._on_polled)
 
-    def poll(self, read: RunsRead) -> None:
+    def poll(self, read: RunListing) -> None:
         """Query SLURM for the active runs in `read`, at most every `POLL_S` seconds."""
         self._runs = [RunFolder(run.folder) for run in read.runs if run.slurm and run.state not in ENDED]
         if self._runs and not self._flight.running and time.monotonic() > self._next_at:

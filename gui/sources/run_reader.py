@@ -32,7 +32,7 @@ FolderVersion = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Poll:
+class PollResult:
     """Result of reading a run's folder, or a part of it, at one moment.
 
     Attributes:
@@ -70,7 +70,7 @@ class RunReader:
         self._stalled_at = -1
         """Number of the event at which the log seemed to end before the last event of an ended run, or -1."""
 
-    def read(self, seconds: float, connect_after: int) -> Poll:
+    def read(self, seconds: float, connect_after: int) -> PollResult:
         """Read the log for up to `seconds`. At its end, read the state, and connect to the supervisor of an active run.
 
         The supervisor then sends the events after number `connect_after`, or after the last one read if that is higher.
@@ -79,7 +79,9 @@ class RunReader:
         if not seconds:
             slurm, is_remote = self._read_slurm()
             # The log was not read, so it may contain more.
-            return Poll(is_partial=True, state=self._run.state(), job=self._run.job(), slurm=slurm, is_remote=is_remote)
+            return PollResult(
+                is_partial=True, state=self._run.state(), job=self._run.job(), slurm=slurm, is_remote=is_remote
+            )
         events: list[AnyEvent] = []
         deadline = time.perf_counter() + seconds
         while time.perf_counter() < deadline:
@@ -88,13 +90,13 @@ class RunReader:
                 break
             events += chunk
         else:
-            return Poll(events, is_partial=True)
+            return PollResult(events, is_partial=True)
         version = self._read_version()  # read before the state, so that a change in between is noticed at the next poll
         state = self._run.state()
         if self._awaits_last_event(state):
-            return Poll(events, is_partial=True)
+            return PollResult(events, is_partial=True)
         slurm, is_remote = self._read_slurm()
-        return Poll(
+        return PollResult(
             events=events,
             state=state,
             version=version,
@@ -120,14 +122,14 @@ class RunReader:
         self._stalled_at = self._log.last_number
         return True
 
-    def poll_version(self) -> Poll:
+    def poll_version(self) -> PollResult:
         """Return a poll with only the version of the run's files, which changes if the run is resumed."""
-        return Poll(version=self._read_version())
+        return PollResult(version=self._read_version())
 
-    def read_device_users(self, run_ids: Iterable[str]) -> Poll:
+    def read_device_users(self, run_ids: Iterable[str]) -> PollResult:
         """Return a poll with the user of the requested devices of each queued run, by run id. Raises OSError."""
         folder = paths.runs_folder()
-        return Poll(users={run_id: describe_device_user(RunFolder(folder / run_id)) for run_id in run_ids})
+        return PollResult(users={run_id: describe_device_user(RunFolder(folder / run_id)) for run_id in run_ids})
 
     def close(self) -> None:
         """Close the log. The next read reopens it."""

@@ -17,9 +17,9 @@ from engine.runs.slurm import explain_no_pause
 from engine.system.plain_text import encodable
 from gui.sources.background import SingleFlight, ignore_os_error
 from gui.sources.run_data import RunData
-from gui.sources.run_facts import NEXT_STAGES, RunFacts, Stage
+from gui.sources.run_facts import NEXT_STAGES, RunFacts, SessionStage
 from gui.sources.run_link import LiveConnection, RunCommands
-from gui.sources.run_reader import FolderVersion, Poll, RunReader
+from gui.sources.run_reader import FolderVersion, PollResult, RunReader
 from gui.sources.run_status import RunStatus
 from gui.sources.update_timer import UpdateTimer
 from gui.translation import tr
@@ -66,9 +66,9 @@ class RunSession(QObject):
         self.data = RunData()
         self.run: RunFolder | None = None
         self.loading = False
-        self._stage = Stage.CLOSED
+        self._stage = SessionStage.CLOSED
         self._reader: RunReader | None = None
-        self._flight: SingleFlight[Poll] | None = None  # reads on a worker thread
+        self._flight: SingleFlight[PollResult] | None = None  # reads on a worker thread
         self._poll_timer = QTimer(self, singleShot=True)
         self._poll_timer.timeout.connect(self._poll)
         self._updates = UpdateTimer(self)
@@ -130,7 +130,7 @@ class RunSession(QObject):
         self._reader = RunReader(run)
         discard = partial(_discard, self._reader)
         self._flight = SingleFlight(self, self._next_poll, self._on_polled, self._on_poll_failed, discard)
-        self._set_stage(Stage.READING)
+        self._set_stage(SessionStage.READING)
         self._flight.request()
         self._flight.wait(_GRACE_S)
         self.opened.emit()
@@ -186,8 +186,8 @@ class RunSession(QObject):
         self._poll_timer.stop()
         self._updates.stop()
         self._live.close()
-        if self._stage is not Stage.CLOSED:
-            self._set_stage(Stage.CLOSED)
+        if self._stage is not SessionStage.CLOSED:
+            self._set_stage(SessionStage.CLOSED)
         if self._flight is not None and self._reader is not None:
             self._flight.finish(within_s)
             if not self._flight.abandoned:
@@ -198,7 +198,7 @@ class RunSession(QObject):
         self.loading = is_loading
         self._updates.set_loading(is_loading)
 
-    def _set_stage(self, stage: Stage) -> None:
+    def _set_stage(self, stage: SessionStage) -> None:
         assert stage in NEXT_STAGES[self._stage], f"{self._stage} -> {stage}"
         self._stage = stage
 
@@ -211,35 +211,35 @@ class RunSession(QObject):
 
     def _continue_reading(self) -> None:
         """Read new events from the log and the run's state on a worker thread, unless the supervisor sends them."""
-        if self._stage is not Stage.LIVE:
-            self._set_stage(Stage.READING)
+        if self._stage is not SessionStage.LIVE:
+            self._set_stage(SessionStage.READING)
             self._poll_timer.stop()
             self._poll()
 
-    def _next_poll(self) -> Callable[[], Poll] | None:
+    def _next_poll(self) -> Callable[[], PollResult] | None:
         """Return the function for the next read in this stage, or None while closed. The first read gets only the state."""
         reader = self._reader
         if reader is None:
             return None
-        if self._stage is Stage.ENDED:
+        if self._stage is SessionStage.ENDED:
             return reader.poll_version
-        if self._stage is Stage.LIVE:
+        if self._stage is SessionStage.LIVE:
             behind = self.data.waiting.behind if self.data.waiting is not None else ()
             return partial(reader.read_device_users, behind)
         return partial(reader.read, SLICE_S if self._facts.state is not None else 0.0, self.data.last_number)
 
-    def _on_polled(self, poll: Poll) -> None:
+    def _on_polled(self, poll: PollResult) -> None:
         """Use the result of a read, depending on the session's stage.
 
         A closed session discards it. A live one only updates the users of devices, and an ended one checks for a new
         execution. While the log is being read, new events lead to another read, and the end of the log to the next
         stage.
         """
-        if self._stage is Stage.CLOSED and self._reader is not None:
+        if self._stage is SessionStage.CLOSED and self._reader is not None:
             _discard(self._reader, poll)
-        elif self._stage is Stage.LIVE:
+        elif self._stage is SessionStage.LIVE:
             self._show_users(poll.users)
-        elif self._stage is Stage.ENDED:
+        elif self._stage is SessionStage.ENDED:
             self._check_for_resume(poll.version)
         elif poll.is_partial:
             if poll.state is not None:
@@ -258,7 +258,7 @@ class RunSession(QObject):
         self._poll_timer.start(_RETRY_MS)
         ignore_os_error(error)
 
-    def _apply_events(self, poll: Poll) -> None:
+    def _apply_events(self, poll: PollResult) -> None:
         if poll.events:
             self.data.apply_all(poll.events)
             self._updates.schedule()
@@ -271,7 +271,7 @@ class RunSession(QObject):
         self._facts.version = self._facts.version or version
         self._poll_timer.start(_WATCH_MS)
 
-    def _on_log_end(self, poll: Poll) -> None:
+    def _on_log_end(self, poll: PollResult) -> None:
         """Follow the run by its supervisor if it is active. Otherwise, record how it ended."""
         previous_state, state = self._facts.state, poll.state or "starting"
         # The files of a run that is being resumed are unchanged until its supervisor starts.
@@ -293,7 +293,7 @@ class RunSession(QObject):
         if poll.connection is not None:
             self._receive_from(poll.connection)
         else:
-            self._set_stage(Stage.RETRYING)
+            self._set_stage(SessionStage.RETRYING)
             self._poll_timer.start(self._retry_ms)
             self._retry_ms = min(int(_RETRY_BACKOFF * self._retry_ms), _RETRY_MS)
         if state != previous_state:
@@ -302,7 +302,7 @@ class RunSession(QObject):
     def _end(self) -> None:
         """Show the end of the run, and watch for another execution. Emit `finished` if its progress was followed."""
         self._live.close()
-        self._set_stage(Stage.ENDED)
+        self._set_stage(SessionStage.ENDED)
         if self._reader is not None and self._flight is not None and not self._flight.running:
             self._reader.close()
         self._poll_timer.start(_WATCH_MS)
@@ -315,7 +315,7 @@ class RunSession(QObject):
 
     def _receive_from(self, connection: RunConnection) -> None:
         """Follow the run by the messages of its supervisor, and repeat a request to pause or stop that isn't in the log."""
-        self._set_stage(Stage.LIVE)
+        self._set_stage(SessionStage.LIVE)
         self._live.open(connection)
         self._retry_ms = _FIRST_RETRY_MS
         self._request_users()
@@ -369,23 +369,23 @@ class RunSession(QObject):
         """Show the `reason` of the rejection, and follow the run by its log until the supervisor accepts this client."""
         self._facts.rejection = reason
         self._live.close()
-        self._set_stage(Stage.RETRYING)
+        self._set_stage(SessionStage.RETRYING)
         self._poll_timer.start(_RETRY_MS)
         self._updates.schedule()
 
     def _on_command_failed(self, run: RunFolder) -> None:
         """Read the log to find out if the run has ended, because its supervisor was not reached."""
-        if self.run is run and self._stage is Stage.LIVE:
+        if self.run is run and self._stage is SessionStage.LIVE:
             self._return_to_log()
 
     def _return_to_log(self) -> None:
         """Close the connection to the supervisor, and read the events that it hasn't sent from the log."""
         self._live.close()
-        self._set_stage(Stage.READING)
+        self._set_stage(SessionStage.READING)
         self._poll()
 
 
-def _discard(reader: RunReader, poll: Poll) -> None:
+def _discard(reader: RunReader, poll: PollResult) -> None:
     """Close the log and the connection of a poll that returned after its session had been closed."""
     reader.close()
     if poll.connection is not None:

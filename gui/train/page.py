@@ -25,7 +25,7 @@ from gui.widgets.layouts import FrontStack, hbox, vbox
 
 if TYPE_CHECKING:  # parts of a run take long to import and are created after the window's first paint
     from gui.run.page import RunPage
-    from gui.sources.run_list import RunList, RunsRead
+    from gui.sources.run_list import RunList, RunListing
     from gui.sources.run_session import RunSession
 
 _FORM_WIDTH = 1400
@@ -202,7 +202,7 @@ class TrainPage(QWidget):
         self.run_settings.show_job(started.job if started is not None else None)
         self._update_actions()
 
-    def _on_runs_read(self, read: RunsRead) -> None:
+    def _on_runs_read(self, read: RunListing) -> None:
         """Update the tabs from the run list, and hide the welcome page once there are runs."""
         if read.runs:
             self._hide_welcome()

@@ -19,7 +19,7 @@ from gui.translation import tr
 from gui.widgets.buttons import styled
 
 if TYPE_CHECKING:
-    from gui.sources.run_list import RunsRead
+    from gui.sources.run_list import RunListing
 
 _NEW_JOB = tr("New job")
 _TITLE_WIDTH = 160
@@ -110,7 +110,7 @@ class RunTabs(QTabBar):
             tab.fraction = status.fraction if status.active and status.label != "Waiting" else None
             self._update_tab(number)
 
-    def show_runs(self, read: RunsRead, followed: RunFolder | None) -> None:
+    def show_runs(self, read: RunListing, followed: RunFolder | None) -> None:
         """Add tabs for active runs, update the tabs, and remove those whose runs have ended or were deleted.
 
         Tabs of ended runs stay if the user opened them. The state of the followed run isn't updated.

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QApplication, QLabel, QSystemTrayIcon, QWidget
 from pytestqt.qtbot import QtBot
 
 from gui.actions import Actions
-from gui.sources.run_list import RunsRead
+from gui.sources.run_list import RunListing
 from gui.sources.settings import Settings
 from gui.tray import NO_TRAY, Tray, tray_icon
 from gui.workspace import Workspace
@@ -78,8 +78,8 @@ def test_icon_shows_runs_and_alerts(
     acts.close_to_tray.trigger()
     assert tray.state.text() == "Nothing is running"
     assert not tray.alerts.isVisible()
-    monkeypatch.setattr(RunsRead, "count", lambda _read: (2, 1))
-    workspace.run_list.complete.emit(RunsRead((), (), {}, {}, {}))
+    monkeypatch.setattr(RunListing, "count", lambda _read: (2, 1))
+    workspace.run_list.complete.emit(RunListing((), (), {}, {}, {}))
     assert tray.state.text() == "2 running, 1 queued"
     workspace.alerts.evaluate("", snapshot(gpu(0)), {})
     workspace.alerts.evaluate("", snapshot(gpu(0, lost=True)), {})

@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
 from engine.contract.devices import GpuProcess, NvLink
 from engine.gpus.quantities import describe_xid
 from gui.format import clock, percent, size, size_of, throughput
-from gui.monitor.gpus.gpu_fields import GROUPS, Group, groups, make_current_reader, make_past_reader
+from gui.monitor.gpus.gpu_fields import GROUPS, FigureGroup, list_groups, make_current_reader, make_past_reader
 from gui.monitor.gpus.gpu_plot import GpuPlot
 from gui.monitor.gpus.value_grid import ValueGrid
 from gui.monitor.gpus.watched_gpu import EnergyCounters, WatchedGpu
@@ -85,7 +85,7 @@ class _GroupCard(QFrame):
         self.setLayout(vbox(heading_label(title), self.figures, 1, spacing=6, margins=(12, 8, 12, 8)))
         self.setAccessibleName(title)
 
-    def show_group(self, group: Group, faded: bool) -> None:
+    def show_group(self, group: FigureGroup, faded: bool) -> None:
         self.figures.show_figures(group.figures, faded)
         self.setAccessibleDescription(self.figures.text())
 
@@ -179,7 +179,7 @@ class GpuDetail(QWidget):
         if watched is None or history is None:
             return
         read = make_current_reader(watched.gpu) if cursor is None else make_past_reader(history, watched.key, cursor)
-        found = {group.title: group for group in groups(watched, read, self._energy.used(watched))}
+        found = {group.title: group for group in list_groups(watched, read, self._energy.used(watched))}
         new = [title for title in found if title not in self._cards]
         self._cards |= {title: _GroupCard(title) for title in new}
         if new:

@@ -37,8 +37,8 @@ GROUPS = (
 
 
 @dataclass(frozen=True)
-class Group:
-    """Group of values. `title` is one of `GROUPS`."""
+class FigureGroup:
+    """Group of a GPU's values. `title` is one of `GROUPS`."""
 
     title: str
     figures: tuple[LabeledValue, ...]
@@ -130,12 +130,12 @@ def list_tile_figures(watched: WatchedGpu, read: Read, used: EnergyUse | None) -
     return [figure for figure in figures if figure is not None]
 
 
-def groups(watched: WatchedGpu, read: Read, used: EnergyUse | None) -> list[Group]:
+def list_groups(watched: WatchedGpu, read: Read, used: EnergyUse | None) -> list[FigureGroup]:
     """Return all values that a GPU reports, in groups. See `list_tile_figures` for the arguments."""
     gpu = watched.gpu
     found = (
         _list_load(gpu, read),
-        _memory(gpu, read),
+        _list_memory(gpu, read),
         _list_power(gpu, read, used),
         _clocks(gpu, read),
         _list_links(gpu, read),
@@ -143,7 +143,7 @@ def groups(watched: WatchedGpu, read: Read, used: EnergyUse | None) -> list[Grou
         _list_identity(watched),
     )
     reported = [tuple(figure for figure in figures if figure is not None) for figures in found]
-    return [Group(title, figures) for title, figures in zip(GROUPS, reported, strict=True) if figures]
+    return [FigureGroup(title, figures) for title, figures in zip(GROUPS, reported, strict=True) if figures]
 
 
 Figures = Iterable[LabeledValue | None]
@@ -164,11 +164,11 @@ def _list_load(gpu: Gpu, read: Read) -> Figures:
         yield _make_text("throttled", tr("Clocks"), reasons, tr("Why the clocks are not higher."))
 
 
-def _memory(gpu: Gpu, read: Read) -> Figures:
+def _list_memory(gpu: Gpu, read: Read) -> Figures:
     yield _format_quantity(tr("In use"), "memory_used_bytes", read)
-    yield _bytes("free", tr("Free"), gpu.memory_free_bytes, tr("Memory available to programs."))
-    yield _bytes("reserved", tr("Reserved"), gpu.memory_reserved_bytes, tr("Memory reserved by the driver."))
-    yield _bytes("total", tr("Total"), gpu.memory_total_bytes, tr("Total memory of the GPU."))
+    yield _make_bytes("free", tr("Free"), gpu.memory_free_bytes, tr("Memory available to programs."))
+    yield _make_bytes("reserved", tr("Reserved"), gpu.memory_reserved_bytes, tr("Memory reserved by the driver."))
+    yield _make_bytes("total", tr("Total"), gpu.memory_total_bytes, tr("Total memory of the GPU."))
 
 
 def _list_power(gpu: Gpu, read: Read, used: EnergyUse | None) -> Figures:
@@ -341,7 +341,7 @@ def _make_number(
     return LabeledValue(name, label, with_unit(localized(value), unit), meaning, alarming=bad and value > 0)
 
 
-def _bytes(name: str, label: str, value: int | None, meaning: str) -> LabeledValue | None:
+def _make_bytes(name: str, label: str, value: int | None, meaning: str) -> LabeledValue | None:
     return None if value is None else LabeledValue(name, label, size(value, "GiB"), meaning)
 
 

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QApplication
 from engine.contract.inference.evaluation import SAMPLES_FILE, ClassCurves, Interval
 from engine.runs.evaluations import DamagedEvaluation, SavedEvaluation
 from gui.sources.evaluations import (
-    Counts,
+    ConfusionCounts,
     CurvePoints,
     Outcomes,
     SampleTable,
@@ -66,15 +66,15 @@ def test_outcomes_include_samples_at_the_threshold(saved: SavedEvaluation) -> No
     has_class = np.array([False, True, False, True, True])
     counted = Outcomes(np.array([0.2, 0.5, 0.5, 0.9, 0.1], np.float32), has_class)
     counts = counted.at(0.5)
-    assert counts == Counts(true_positives=2, false_positives=1, false_negatives=1, true_negatives=1)
+    assert counts == ConfusionCounts(true_positives=2, false_positives=1, false_negatives=1, true_negatives=1)
     rates = (counts.precision, counts.recall, counts.false_positive_rate, counts.f1)
     assert rates == pytest.approx((2 / 3, 2 / 3, 1 / 2, 2 / 3))
-    assert counted.at(0.95) == Counts(0, 0, 3, 2)
+    assert counted.at(0.95) == ConfusionCounts(0, 0, 3, 2)
     table = make_probabilities(())
     table[[0, 5], 0] = np.nan
     np.save(saved.probabilities_file, table)
     opened = open_evaluation(saved)
-    assert read_outcomes(opened, opened.curves.classes[0]).at(0.0) == Counts(
+    assert read_outcomes(opened, opened.curves.classes[0]).at(0.0) == ConfusionCounts(
         3, 7, 0, 0
     )  # without unknown probabilities
 
@@ -82,13 +82,13 @@ def test_outcomes_include_samples_at_the_threshold(saved: SavedEvaluation) -> No
 @pytest.mark.parametrize(
     ("threshold", "counts"),
     [
-        (0.2, Counts(3, None, 1, None)),
-        (0.6, Counts(2, 1, 2, None)),
-        (0.7, Counts(1, 0, 3, None)),
-        (0.95, Counts(0, 0, 4, None)),
+        (0.2, ConfusionCounts(3, None, 1, None)),
+        (0.6, ConfusionCounts(2, 1, 2, None)),
+        (0.7, ConfusionCounts(1, 0, 3, None)),
+        (0.95, ConfusionCounts(0, 0, 4, None)),
     ],
 )
-def test_counts_follow_the_curve_without_probabilities(threshold: float, counts: Counts) -> None:
+def test_counts_follow_the_curve_without_probabilities(threshold: float, counts: ConfusionCounts) -> None:
     curve = ClassCurves(
         class_index=0, positives=4, recall=(0.25, 0.5, 0.75), precision=(1.0, 2 / 3, 0.0), thresholds=(0.9, 0.6, 0.3),
         average_precision=Interval(0.5),

@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.runs.index import RunIndex
 from engine.system import paths
-from gui.sources.run_list import RunList, RunsRead
+from gui.sources.run_list import RunList, RunListing
 from tests.gui.sources.written_runs import supervise_here, write_run
 from tests.support.widgets import OpenWindow
 
@@ -23,7 +23,7 @@ def runs(qtbot: QtBot) -> Iterator[RunList]:
     created.close()
 
 
-def read(runs: RunList, qtbot: QtBot) -> RunsRead:
+def read(runs: RunList, qtbot: QtBot) -> RunListing:
     with qtbot.waitSignal(runs.complete) as complete:
         runs.refresh()
     return complete.args[0]
@@ -72,7 +72,7 @@ def test_dead_disk_holds_up_neither_closing_nor_a_new_folder(
 
     monkeypatch.setattr(RunIndex, "summaries", slow_once)
     monkeypatch.setattr("gui.sources.run_list.CLOSE_S", 0.01)
-    complete: list[RunsRead] = []
+    complete: list[RunListing] = []
     runs.complete.connect(complete.append)
     runs.refresh()
     qtbot.waitUntil(lambda: len(calls) == 1)

@@ -16,7 +16,7 @@ from engine.contract.job import FIELDS
 from engine.runs.folder import RunFolder
 from gui.main_window import MainWindow
 from gui.pages import RUNS, TRAIN
-from gui.sources.run_list import RunsRead
+from gui.sources.run_list import RunListing
 from gui.sources.run_status import RunStatus
 from gui.sources.settings import LAST_RUN, Settings
 from gui.train.run_settings import RunSettingsView
@@ -25,8 +25,8 @@ from tests.gui.sources.written_runs import append_events, job, supervise_here, w
 from tests.support.widgets import OpenWindow, ShowWidget, join_visible_texts
 
 
-def read(*runs: RunFolder) -> RunsRead:
-    return RunsRead(tuple(run.summary() for run in runs), (), {}, {}, {})
+def read(*runs: RunFolder) -> RunListing:
+    return RunListing(tuple(run.summary() for run in runs), (), {}, {}, {})
 
 
 def texts(tabs: RunTabs) -> list[str]:

@@ -15,8 +15,8 @@ from gui.run.model.samples.drawings import make_short_caption
 from gui.run.model.samples.review import (
     MAX_SAMPLES,
     SORTS,
-    Choice,
     ReviewBar,
+    SampleFilter,
     Sort,
     list_sorts,
     make_csv_rows,
@@ -160,12 +160,12 @@ class SamplesPage(QWidget):
             self._labeled_editors[editor].setVisible(column is not None and len(names) > 1)
         self.wrong.setVisible(opened.samples.correct is not None)
 
-    def choice(self) -> Choice:
+    def build_filter(self) -> SampleFilter:
         """Return the current filter and order."""
         true, predicted = (None if e.value() == ALL_CLASSES else int(e.value()) for e in (self.true, self.predicted))
         sort: Sort = next((each for each in SORTS if each == self.sort.value()), "loss")
         marked = frozenset(self.wall.samples.marked) if self.only_marked.isChecked() else None
-        return Choice(true, predicted, self.wrong.isChecked(), sort, marked)
+        return SampleFilter(true, predicted, self.wrong.isChecked(), sort, marked)
 
     def _show_suspects(self) -> None:
         """List the suspicious samples that are selected in the review bar, or all samples if none are."""
@@ -187,8 +187,8 @@ class SamplesPage(QWidget):
         opened = self._opened
         if opened is None or self.true.box.count() == 0:
             return
-        choice = self.choice() if only is None else Choice(sort=self.choice().sort, only=only)
-        matching = rank_samples(opened.samples, choice)
+        criteria = self.build_filter() if only is None else SampleFilter(sort=self.build_filter().sort, only=only)
+        matching = rank_samples(opened.samples, criteria)
         rows = matching[:MAX_SAMPLES].tolist()
         self._list_samples(
             opened,

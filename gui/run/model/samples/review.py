@@ -299,7 +299,7 @@ SORTS: dict[Sort, tuple[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Choice:
+class SampleFilter:
     """Filter and order of samples.
 
     Attributes:
@@ -328,19 +328,19 @@ def list_sorts(samples: SampleTable) -> list[Sort]:
     return [sort for sort in SORTS if is_supported[sort]]
 
 
-def rank_samples(samples: SampleTable, choice: Choice) -> Numbers:
-    """Return the rows of the samples that match `choice`, in the order that it specifies."""
-    matches = _make_class_mask(samples.true, samples.true_class, choice.true, len(samples))
-    matches &= _make_class_mask(samples.predicted, samples.predicted_class, choice.predicted, len(samples))
-    if choice.wrong and samples.correct is not None:
+def rank_samples(samples: SampleTable, criteria: SampleFilter) -> Numbers:
+    """Return the rows of the samples that match `criteria`, in the order that these specify."""
+    matches = _make_class_mask(samples.true, samples.true_class, criteria.true, len(samples))
+    matches &= _make_class_mask(samples.predicted, samples.predicted_class, criteria.predicted, len(samples))
+    if criteria.wrong and samples.correct is not None:
         matches &= samples.correct < 1
-    if choice.only is not None:
-        matches &= np.isin(np.arange(len(samples)), list(choice.only))
+    if criteria.only is not None:
+        matches &= np.isin(np.arange(len(samples)), list(criteria.only))
     rows = np.flatnonzero(matches)
-    values = {"loss": samples.losses, "sure": samples.confidence, "correct": samples.correct}.get(choice.sort)
+    values = {"loss": samples.losses, "sure": samples.confidence, "correct": samples.correct}.get(criteria.sort)
     if values is None:
         return rows
-    keys = values[rows] if choice.sort == "correct" else -values[rows]
+    keys = values[rows] if criteria.sort == "correct" else -values[rows]
     return rows[np.argsort(keys, kind="stable")]  # NaN is sorted last
 
 

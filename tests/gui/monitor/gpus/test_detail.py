@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 from engine.contract.devices import Ecc, Gpu, GpuProcess, Mig, Nvml, Pcie, Retired, Xid
 from engine.gpus.quantities import BY_ID, QUANTITIES
 from gui.format import clock
-from gui.monitor.gpus.gpu_fields import GROUPS, groups, make_current_reader
+from gui.monitor.gpus.gpu_fields import GROUPS, list_groups, make_current_reader
 from tests.gui.monitor.watching import GIB, START, Watching, full_gpu, make_watched_gpu, plain_gpu
 
 
@@ -34,7 +34,7 @@ def open_detail(watching: Watching, *gpus: Gpu, nvml: Nvml | None = None) -> dic
 def test_detail_values_have_meanings() -> None:
     figures = {
         figure.id: figure
-        for group in groups(make_watched_gpu(full_gpu(), host="ws2"), make_current_reader(full_gpu()), None)
+        for group in list_groups(make_watched_gpu(full_gpu(), host="ws2"), make_current_reader(full_gpu()), None)
         for figure in group.figures
     }
     assert figures["host"].text == "ws2"
@@ -94,7 +94,9 @@ def test_detail_leaves_out_unreported_values(watching: Watching) -> None:
 )
 def test_detail_marks_faults(gpu: Gpu, alarming: set[str]) -> None:
     figures = [
-        figure for group in groups(make_watched_gpu(gpu), make_current_reader(gpu), None) for figure in group.figures
+        figure
+        for group in list_groups(make_watched_gpu(gpu), make_current_reader(gpu), None)
+        for figure in group.figures
     ]
     assert {figure.id for figure in figures if figure.alarming} == alarming
 

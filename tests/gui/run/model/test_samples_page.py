@@ -22,7 +22,7 @@ from engine.runs.folder import RunFolder
 from gui.run.model.result import SAMPLES
 from gui.run.model.samples import page as samples_page
 from gui.run.model.samples.page import DETAIL, WALL, SamplesPage
-from gui.run.model.samples.review import MARKS_FILE, Choice, rank_samples
+from gui.run.model.samples.review import MARKS_FILE, SampleFilter, rank_samples
 from gui.run.model.view import ModelView
 from gui.sources.evaluations import OpenedEvaluation, SampleTable, SavedEvaluation
 from gui.sources.inspector import read_image
@@ -284,9 +284,9 @@ def test_rank_samples_matches_each_of_several_labels() -> None:
         true=((0, 1), (), (1,)),
         predicted=((), (1,), (1,)),
     )
-    assert rank_samples(samples, Choice(true=1)).tolist() == [2, 0]
-    assert rank_samples(samples, Choice(predicted=-1)).tolist() == [0]
-    assert rank_samples(samples, Choice()).tolist() == [2, 0, 1]  # NaN is sorted last
+    assert rank_samples(samples, SampleFilter(true=1)).tolist() == [2, 0]
+    assert rank_samples(samples, SampleFilter(predicted=-1)).tolist() == [0]
+    assert rank_samples(samples, SampleFilter()).tolist() == [2, 0, 1]  # NaN is sorted last
 
 
 def test_read_image_explains_unreadable_files(tmp_path: Path) -> None:
