@@ -1,7 +1,7 @@
 """Functions that workers call before training, to observe or change internals.
 
 The argument `prepare` of `WorkerGroup` selects one of them. They read their parameters from the worker's environment,
-and write results to the run folder, where `recorded` reads them.
+and write results to the run folder, where `read_record` reads them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Step = Callable[[ResilientStep, Any, int], Any]
 
 
 def read_record(folder: Path, rank: int = 0) -> Any:
-    """Return the results that a function of this module recorded in the worker of `rank`."""
+    """Read what one of the hooks in this module recorded in the worker of `rank`."""
     return json.loads((folder / f"seen-{rank}.json").read_text())
 
 
@@ -98,7 +98,10 @@ OF_DETECTORS = ("engine/models/torchvision_detectors.py", "engine/optim/optimize
 
 
 def is_caused_by_library(place: str, task: str) -> bool:
-    """Return True if a library causes the wait in the line `place`, in the training of a task of `jobs.TASKS`."""
+    """Return True if a library causes the waits in a line of code that `record_waits` has recorded.
+
+    `task` is the key of the trained task in `jobs.TASKS`.
+    """
     return not place.startswith("engine/") or (task in DETECTORS and place.startswith(OF_DETECTORS))
 
 
@@ -118,9 +121,9 @@ def _find_caller() -> str:
 
 
 def use_one_gpu(spec: WorkerSpec) -> None:
-    """Run all ranks on the first device. They communicate over gloo, because NCCL needs a GPU per rank.
+    """Make all ranks run on the first GPU, and DataParallel create all its replicas on it.
 
-    DataParallel also creates all its replicas on this device.
+    The ranks communicate over gloo, because NCCL needs a GPU per rank.
     """
     if not is_gpu(spec.devices[0]):
         return
@@ -139,10 +142,10 @@ def use_one_gpu(spec: WorkerSpec) -> None:
 
 
 def use_one_gpu_over_nccl(spec: WorkerSpec) -> None:
-    """Run all ranks on the first GPU. They communicate over NCCL.
+    """Make all ranks run on the first GPU and communicate over NCCL.
 
     NCCL doesn't permit two ranks of a host on the same GPU, so each rank pretends to be another host (NCCL_HOSTID).
-    NCCL gets only two channels, which leaves multiprocessors to the other ranks.
+    NCCL may use only two channels, so that multiprocessors remain free for the other ranks.
     """
     if not is_gpu(spec.devices[0]):
         return
@@ -155,7 +158,7 @@ def use_one_gpu_over_nccl(spec: WorkerSpec) -> None:
 
 
 def run_on_one_gpu(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Run a worker as a supervisor does, but with all ranks on one GPU."""
+    """Run a worker with all ranks on one GPU, and return its exit code."""
     use_one_gpu(spec)
     return worker.run(spec, channel)
 
@@ -185,9 +188,10 @@ STEPS, MODE = "PROOF_STEPS", "PROOF_COMPILE_MODE"
 
 
 def record_launches(spec: WorkerSpec) -> None:
-    """Record the launches (see `_launches`) in the steps whose numbers the environment variable `STEPS` lists.
+    """Record the launches in some steps, as a list of dicts from `_count_launches`.
 
-    The variable `MODE` selects a mode of torch.compile, which is then always used.
+    The environment variable `STEPS` lists the numbers of these steps. If the variable `MODE` is set, the model is
+    compiled with this mode of torch.compile.
     """
     selected = {int(number) for number in os.environ[STEPS].split(",")}
     found: list[dict[str, int]] = []
@@ -221,7 +225,10 @@ def record_launches(spec: WorkerSpec) -> None:
 
 
 def _count_launches(profile: torch.profiler.profile) -> dict[str, int]:
-    """Count the launches in a profile: regions of torch.compile, kernels, Triton's fused kernels, and CUDA graphs."""
+    """Count the launches in a profile.
+
+    Keys are "regions" of torch.compile, "kernels", Triton's "fused" kernels, and CUDA "graphs".
+    """
     events = [event for event in profile.events() or () if not event.is_user_annotation]
     kernels = [event.name for event in events if event.device_type == torch.autograd.DeviceType.CUDA]
     calls = [event.name for event in events if event.device_type == torch.autograd.DeviceType.CPU]

@@ -28,21 +28,21 @@ def write_class_folders(folder: Path, counts: Mapping[str, int]) -> Path:
 
 
 def write_edge_dataset(folder: Path, counts: dict[str, int]) -> Path:
-    """Write images and edge maps for edge detection. The edges are the borders of discs."""
+    """Write images of discs and their masks, with `counts[split]` images per split. Return `folder`."""
     return make_masked(folder, counts, 64)
 
 
 def write_model_file(text: str, folder: Path) -> Fields:
-    """Write a model file with the source `text` and return the job fields that select it."""
+    """Write a model file with the source `text` and return the job fields that select it and permit its execution."""
     file = folder / "model.py"
     file.write_text(text)
     return {"model": str(file), "model_file_sha256": permit_model_file(file)}
 
 
 def write_custom_task(folder: Path, counts: dict[str, int]) -> Path:
-    """Write a custom task's data for `counts["train"]` training samples, and return its path.
+    """Write the data of the custom task `COUNTING` and return `folder`.
 
-    The data have no validation split: a run takes it from them, so that more samples are written.
+    The data have no splits. There are so many samples that a run uses `counts["train"]` of them for training.
     """
     return make_things(folder, round(counts["train"] / (1 - Job().data.val_fraction)))
 
@@ -117,7 +117,7 @@ NEEDS = {
 
 
 def make_job(task: str, folder: Path, gpu: str, *, train: int, batch: int, **fields: Any) -> Job:
-    """Return a job that trains on `train` images for one epoch and validates on eight."""
+    """Make a job that trains on `train` images for one epoch and validates on eight."""
     make, task_fields = TASKS[task]
     data = make(folder / "data", {"train": train, "val": 8})
     given: Fields = {

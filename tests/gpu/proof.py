@@ -53,10 +53,9 @@ class Skipped(Exception):  # noqa: N818 - a skipped check is no error
 
 
 class CheckContext:
-    """Interface of a check to the device, to a temporary folder, and to the report.
+    """Context that gives a check its device, an empty temporary folder (`folder`), and access to the report.
 
-    `device` is the torch device, and `gpu` is its name in jobs. In a rehearsal both are the CPU. `folder` is initially
-    empty.
+    `device` is the torch device, and `gpu` is its name in jobs. If `rehearsing`, both are the CPU.
     """
 
     def __init__(self, folder: Path, *, rehearsing: bool, report: Callable[..., None]) -> None:
@@ -81,7 +80,7 @@ class CheckContext:
         return uuids[:count]
 
     def claim(self, name: str, holds: bool, text: str = "") -> None:
-        """Report whether a claim holds. `text` describes the observed values."""
+        """Add the claim `name` to the report. It fails unless it `holds`. `text` describes the observed values."""
         self._report(name=name, outcome="ok" if holds else "failed", text=text)
 
     def measure(
@@ -95,9 +94,9 @@ class CheckContext:
         text: str = "",
         anywhere: bool = False,
     ) -> None:
-        """Report the measurement `figure`. It fails if it is above `at_most` or below `at_least`.
+        """Add the measurement `figure` to the report. It fails if it is above `at_most` or below `at_least`.
 
-        Rehearsals ignore these limits, except with `anywhere`.
+        Rehearsals ignore these limits unless `anywhere` is True.
         """
         bounds = {"at_most": at_most, "at_least": at_least} if anywhere or not self.rehearsing else {}
         aims = {bound: value for bound, value in bounds.items() if value is not None}
@@ -106,7 +105,7 @@ class CheckContext:
         self._report(name=name, outcome=outcome, figure=figure, unit=unit, text=text, **aims)
 
     def report_fact(self, name: str, value: object) -> None:
-        """Report a fact about the machine."""
+        """Add a fact about the machine to the report."""
         self._report(fact=name, value=str(value))
 
     def add_file(self, name: str, text: str) -> None:
@@ -140,7 +139,7 @@ class CheckContext:
 
 
 def run_checks(checks: Mapping[str, Check]) -> None:
-    """Run the checks that the command line selects."""
+    """Run the checks that the command line selects, and print their results as lines of JSON."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rehearse", action="store_true", help="use the CPU instead of a GPU")
     parser.add_argument("check", nargs="*", help="check to run; default: all")

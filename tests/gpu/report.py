@@ -28,7 +28,7 @@ Result = Mapping[str, Any]
 class Report:
     """Report of the GPU tests, written to the folder `out`.
 
-    `before` is the content of an earlier report. Its parts are included in this report.
+    `before` is the content of an earlier report, whose parts are included, or None.
 
     Raises:
         ValueError: One of the two reports is from a rehearsal and the other one isn't.
@@ -54,7 +54,10 @@ class Report:
         self.write()
 
     def start_part(self, name: str, about: str) -> dict[str, Any]:
-        """Add an entry for a part and return it. `about` describes the part."""
+        """Add an entry for a part, replace an earlier entry of this part, and return the entry.
+
+        `about` describes the part.
+        """
         self.content["parts"] = [part for part in self.content["parts"] if part["name"] != name]
         self.content["parts"].append({"name": name, "about": about, "seconds": None, "results": []})
         self.write()
@@ -83,7 +86,7 @@ class Report:
 
 
 def write_report(content: Mapping[str, Any], out: Path) -> None:
-    """Write report.json and report.md atomically."""
+    """Write the report to report.json and report.md in the folder `out`, each atomically."""
     for name, text in (("report.json", json.dumps(content, indent=1)), ("report.md", markdown(content))):
         partial = out / f".{name}.part"
         partial.write_text(text + "\n", encoding="utf-8")
@@ -102,7 +105,7 @@ def summarize(content: Mapping[str, Any]) -> str:
 
 
 def format_line(result: Result) -> str:
-    """Return a result as a line for the terminal."""
+    """Format a result as a line for the terminal."""
     figure, aim = _figure(result), _aim(result)
     what = f"{result['name']}: {figure}" if figure else str(result["name"])
     aimed = f" (aim: {aim})" if aim else ""

@@ -46,9 +46,9 @@ class Part:
     """Part of the GPU tests, a module in `tests/gpu/parts`.
 
     Attributes:
-        seconds: Time limit for all its checks together.
-        expected_s: Expected duration in seconds. The part is skipped if the remaining time is shorter. The duration in an
-            earlier report replaces this value.
+        seconds: Time limit for all checks of the part together.
+        expected_s: Expected duration in seconds. The part is skipped if the remaining time is shorter. If an earlier
+            report contains the part, its duration there is expected instead.
     """
 
     name: str
@@ -317,10 +317,7 @@ def _is_finished(part: Mapping[str, Any]) -> bool:
 
 
 def find_marked_processes(mark: str) -> Iterator[int]:
-    """Yield the ids of running processes whose environment contains `mark`.
-
-    They are read from /proc, so other systems than Linux yield none.
-    """
+    """Yield the ids of running processes whose environment contains `mark`. On systems without /proc, yield none."""
     entry = f"{MARK}={mark}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -345,7 +342,7 @@ def _describe_exit(code: int | None) -> str:
 
 
 def unpack_wheels(wheels: Path, target: Path) -> None:
-    """Unpack the wheels whose packages aren't installed into `target`."""
+    """Unpack those files in the folder `wheels` whose packages aren't installed into the folder `target`."""
     for wheel in sorted(wheels.glob("*.whl")):
         name = wheel.name.split("-")[0]
         try:
@@ -358,9 +355,10 @@ def unpack_wheels(wheels: Path, target: Path) -> None:
 
 @contextmanager
 def prepare_environment(wheels: Path | None) -> Iterator[dict[str, str]]:
-    """Yield environment variables for the processes of all parts.
+    """Create temporary folders, and yield environment variables for the processes of all parts.
 
-    They add this source tree and the wheels to the module path, and redirect Footplate's folders to temporary ones.
+    The variables redirect Footplate's folders to the temporary ones, and add this source tree and the packages in the
+    folder `wheels` to the module path.
     """
     with tempfile.TemporaryDirectory(prefix="fp", ignore_cleanup_errors=True) as name:
         place = Path(name)

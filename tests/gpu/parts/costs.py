@@ -45,7 +45,7 @@ def _job(proof: CheckContext, **fields: Any) -> Job:
 
 
 def measure_profiling(proof: CheckContext) -> None:
-    """Measure the cost of profiling a step with torch.profiler. DDP profiles a step at most every other second."""
+    """Measure the seconds that profiling a step adds in a DDP run, as a fraction of the interval between such steps."""
     requested = 2 if proof.rehearsing else 7
     group = proof.start(_job(proof, strategy="ddp"), threads=4, prepare="tests.gpu.hooks:record_timer_cost")
     started = time.monotonic()

@@ -51,7 +51,7 @@ class MemoryWatch:
             self._thread.join()
 
     def seconds_until_free(self, since: float) -> float | None:
-        """Return the seconds from `since` until the used memory is back at its initial value, or None if it isn't."""
+        """Return the seconds from `since` until the used memory fell to its initial value, or None if it never did."""
         if not self._samples:
             return None
         limit = self._samples[0][1] + SLACK
@@ -114,7 +114,10 @@ def _worker(run: RunFolder, rank: int) -> psutil.Process:
 
 
 def _follow_to_end(proof: CheckContext, what: str, follower: Follower, watch: MemoryWatch, since: float) -> None:
-    """Follow a run to its end, and report how long after `since` the GPU was free, according to the run and to NVML."""
+    """Follow a run to its end, and report when the GPU became free, in seconds after the time `since`.
+
+    Both the run's event and NVML's reading of the memory are reported.
+    """
     free: list[DevicesFree] = []
     at = follower.wait_until(lambda event: isinstance(event, DevicesFree) and (free.append(event) or True))
     follower.wait_until(lambda event: isinstance(event, RunFinished))
@@ -130,7 +133,7 @@ def _follow_to_end(proof: CheckContext, what: str, follower: Follower, watch: Me
 
 
 def check_pause_and_stop(proof: CheckContext) -> None:
-    """Pause a run, resume it, stop it, and measure how long the GPU stays occupied."""
+    """Pause a run, resume it and stop it. Measure how long the GPU stays occupied after the pause and after the stop."""
     with start_preloader() as preloader:
         run = create_run(_job(proof))
         for what, command in (("pause", Pause()), ("stop", Stop())):
@@ -164,7 +167,7 @@ def check_restart(proof: CheckContext) -> None:
 
 
 def check_killed_rank(proof: CheckContext) -> None:
-    """Kill one of two DDP ranks on the GPU. The other rank must be terminated, and both must restart."""
+    """Kill one of two DDP ranks on the GPU, and check that the other rank is terminated and that both restart."""
     job = _job(proof, strategy="ddp", devices=(proof.gpu,) * 2, precision="fp32")
     follower = Follower(SharedGpuStarter(), create_run(job))  # type: ignore[arg-type]
     _wait_for_restart(proof, follower, "one of two ranks", rank=1)
@@ -182,7 +185,7 @@ def _wait_for_restart(proof: CheckContext, follower: Follower, what: str, *, ran
 
 
 def check_killed_supervisor(proof: CheckContext) -> None:
-    """Kill the supervisor of a run. Its workers must exit, and the GPU must become free."""
+    """Kill the supervisor of a run, and check that its workers exit and that the GPU becomes free."""
     with start_preloader() as preloader, MemoryWatch(proof) as watch:
         time.sleep(0.2)
         follower = Follower(preloader, create_run(_job(proof)))

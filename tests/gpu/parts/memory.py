@@ -52,7 +52,7 @@ def list_memory_warnings(group: WorkerGroup) -> list[str]:
 
 
 def check_split_batches(proof: CheckContext) -> None:
-    """Let training and validation request more memory than exists. Both must split their batches."""
+    """Make training and validation request more memory than exists, and check that both split their batches."""
     data = write_class_folders(proof.folder / "data", {"train": 72, "val": 21})
     fields = {
         "dataset": str(data), "image_size": 16, "batch_size": 12, "epochs": 2, "precision": "fp32", "compile": "off",
@@ -73,7 +73,7 @@ def check_split_batches(proof: CheckContext) -> None:
 
 @contextlib.contextmanager
 def fill_gpu_memory() -> Iterator[float]:
-    """Let another process allocate all GPU memory except `LEFT` bytes. Yield the free memory in GiB."""
+    """Start a process that allocates all GPU memory except `LEFT` bytes. Yield the remaining free memory in GiB."""
     command = [sys.executable, "-c", HOG.format(left=LEFT)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as hog:
         assert hog.stdout is not None
@@ -84,7 +84,7 @@ def fill_gpu_memory() -> Iterator[float]:
 
 
 def train_with_little_memory(proof: CheckContext) -> None:
-    """Train ResNet-50 at 224 px with a batch of 256 while another process leaves 4 GiB free."""
+    """Check that ResNet-50 (224 px, batch of 256) trains in smaller parts while another process leaves 4 GiB free."""
     proof.require_gpu("its memory can't be filled")
     data = make_images(proof.folder / "data", 1024 + 256, 224, held_out=256, distinct=64)
     fields = {
@@ -100,7 +100,7 @@ def train_with_little_memory(proof: CheckContext) -> None:
 
 
 def run_trials_without_memory(proof: CheckContext) -> None:
-    """Run automatic trials of settings without enough memory. They must choose nothing, and the run must continue."""
+    """Check that a run survives if its automatic trials of settings run out of memory."""
     proof.require_gpu("its memory can't be filled")
     data = make_images(proof.folder / "data", 512 + 8, 224, held_out=8, distinct=64)
     job = Job.from_fields(

@@ -36,7 +36,7 @@ AIM = 1.3
 
 
 def make_synthetic_images(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return synthetic images, uint8 [count, 32, 32, 3], and their classes."""
+    """Make synthetic images, uint8 [count, 32, 32, 3], and their classes, int64 [count]."""
     patterns = np.random.default_rng(0).normal(size=(CLASSES, SIDE, SIDE))
     spectrum = np.fft.fft2(patterns)
     frequencies = np.hypot(*np.meshgrid(np.fft.fftfreq(SIDE), np.fft.fftfreq(SIDE)))
@@ -60,9 +60,9 @@ def write_images(folder: Path, images: np.ndarray, classes: np.ndarray) -> None:
 
 
 def train_plainly(device: torch.device, train: Any, val: Any, epochs: int, batch: int) -> tuple[float, float]:
-    """Train with the reference loop. Return the seconds until the target accuracy, and the final accuracy.
+    """Train with the reference loop until the accuracy `GOAL` is reached, but at most for `epochs` epochs.
 
-    If the target is missed, the seconds are the total time.
+    `train` and `val` are pairs (images, classes). Returns the training time in seconds and the last accuracy.
     """
     torch.manual_seed(0)
     mean, std = (torch.tensor(values, device=device)[:, None, None] * 255 for values in ((0.5,) * 3, (0.25,) * 3))
@@ -102,7 +102,7 @@ def _augment(images: Tensor) -> Tensor:
 
 
 def reach_accuracy(proof: CheckContext) -> None:
-    """Compare the training time until a validation reaches the target. The time for start and imports is excluded."""
+    """Compare the times in which Footplate and the reference loop reach the accuracy `GOAL`, without start and imports."""
     train_count, val_count, epochs, batch = (TRAIN, VAL, EPOCHS, BATCH) if not proof.rehearsing else (400, 100, 1, 50)
     train, val = make_synthetic_images(train_count, 1), make_synthetic_images(val_count, 2)
     for name, (images, classes) in (("train", train), ("val", val)):

@@ -41,7 +41,7 @@ def check_automatic_precision(proof: CheckContext) -> None:
 
 
 def compare_losses(proof: CheckContext) -> None:
-    """Check that training in each precision matches fp32 on the CPU."""
+    """Compare the losses of training in each precision with those of fp32 on the CPU."""
     data = write_class_folders(proof.folder / "data", {"train": 72, "val": 6})
     small = write_model_file(LOUD.replace("x * 8", "x"), proof.folder)
     fields = {"dataset": str(data), "image_size": 16, "batch_size": 12, "epochs": 4, "compile": "off", **small}
@@ -79,7 +79,7 @@ def check_overflow(proof: CheckContext) -> None:
 
 
 def _create_strategy(proof: CheckContext) -> tuple[Strategy, OptimizerStep]:
-    """Return a model with its optimizer, as in a single worker."""
+    """Create the strategy of a single fp16 worker, which contains a small model, and the model's optimizer step."""
     job = Job.from_fields(precision="fp16", image_size=16, batch_size=12, schedule="none", devices=(proof.gpu,))
     spec = make_worker_spec(job)
     strategy = STRATEGIES["single"](spec)

@@ -32,9 +32,9 @@ SECONDS = 4.0
 def compare(
     proof: CheckContext, *, model: str, size: int = 224, pure: bool = False, compile: str = "off", **fields: Any
 ) -> None:
-    """Compare the speed of Footplate's training with training steps alone, each measured once.
+    """Compare Footplate's training speed with that of training steps alone and, unless `pure`, of other tools' loops.
 
-    Unless `pure`, the training loops of other tools take part, too.
+    Each is measured once.
     """
     if proof.rehearsing:
         model, size, batch, count, side, compile = "mnist_cnn", 32, 16, 64, 64, "off"

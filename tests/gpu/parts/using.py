@@ -24,7 +24,11 @@ PIXEL_TOLERANCE = 12.0
 
 
 def run_footplate(*arguments: str) -> Any:
-    """Run a Footplate command, and return its JSON output. Raise RuntimeError with its error messages."""
+    """Run a Footplate command and return its decoded JSON output.
+
+    Raises:
+        RuntimeError: The command fails. The message contains its error messages.
+    """
     command = [sys.executable, "footplate.py", *arguments, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     if done.returncode:
@@ -83,7 +87,7 @@ def compare_heat_maps(proof: CheckContext) -> None:
 
 
 def check_conversion(proof: CheckContext) -> None:
-    """Convert a model that was trained on the GPU. The converted model must give the same outputs."""
+    """Convert a model that was trained on the GPU, and check that the converted model has the same outputs."""
     if any(find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")):
         raise Skipped("onnx, onnxscript and onnxruntime are not installed")
     run, _ = train_run(proof, "resnet18")

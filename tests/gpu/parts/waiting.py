@@ -16,7 +16,7 @@ WATCHED = 20
 
 
 def report_waits(proof: CheckContext, *, task: str) -> None:
-    """Train for the watched steps, and report the lines of code that waited for the GPU."""
+    """Train a task (a key of `jobs.TASKS`) for a few steps, and report the lines of code that waited for the GPU."""
     missing = [package for package in NEEDS.get(task, ()) if find_spec(package) is None]
     if missing:
         raise Skipped(f"{' and '.join(missing)} not installed")
