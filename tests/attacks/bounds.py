@@ -30,7 +30,7 @@ class Inspection(NamedTuple):
 
 
 def inspect_folder(folder: Path, kind: str) -> Inspection:
-    """Inspect a folder for annotations of `kind`, in a separate process. Fail if the process doesn't exit in time."""
+    """Inspect a folder for annotations of `kind` in a separate process. Fail if the process doesn't exit in time."""
     command = [sys.executable, "-m", "engine.data", str(folder), "--kinds", kind]
     process = subprocess.Popen(
         [sys.executable, "-c", _FRUGAL, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ)

@@ -26,10 +26,10 @@ GIB = 1 << 30
 
 
 class Hostile(NamedTuple):
-    """Hostile folder.
+    """Hostile dataset folder.
 
-    `kind` is the kind of annotations to look for. `make` writes the dataset into an empty folder. The report must
-    mention `culprit`, which is "" if the folder is readable.
+    `kind` is the kind of annotations to look for. `make` writes the dataset into an empty folder. `culprit` is a text
+    that the inspector's report must contain, such as a file name, or "" if the folder is readable.
     """
 
     kind: str
@@ -40,32 +40,32 @@ class Hostile(NamedTuple):
 # Valid folders of each kind
 
 
-def by_class(folder: Path) -> None:
+def write_class_folders(folder: Path) -> None:
     for name, color in (("cats", (200, 30, 30)), ("dogs", (30, 30, 200))):
         for number in range(4):
             write_image(folder / name / f"{number}.png", color)
 
 
-def with_jpegs(folder: Path) -> None:
+def write_jpegs(folder: Path) -> None:
     for name in ("cats", "dogs"):
         for number in range(4):
             write_noise(folder / name / f"{number}.jpg", number)
 
 
-def with_masks(folder: Path) -> None:
+def write_masks(folder: Path) -> None:
     for number in range(4):
         write_image(folder / "images" / f"{number}.png")
         mask = np.zeros((16, 20), np.uint8)
         mask[:8] = 1 + number % 2
-        _mask(folder / "masks" / f"{number}.png", mask)
+        _write_mask(folder / "masks" / f"{number}.png", mask)
 
 
-def _mask(path: Path, values: np.ndarray) -> None:
+def _write_mask(path: Path, values: np.ndarray) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(values).save(path)
 
 
-def with_yolo(folder: Path) -> None:
+def write_yolo(folder: Path) -> None:
     for number in range(4):
         write_image(folder / "images" / f"{number}.png")
         path = folder / "labels" / f"{number}.txt"
@@ -73,7 +73,7 @@ def with_yolo(folder: Path) -> None:
         path.write_text("0 0.5 0.5 0.2 0.2\n1 0.3 0.3 0.2 0.2\n")
 
 
-def with_voc(folder: Path) -> None:
+def write_voc(folder: Path) -> None:
     for number in range(4):
         write_image(folder / "images" / f"{number}.png")
         path = folder / "annotations" / f"{number}.xml"
@@ -82,7 +82,7 @@ def with_voc(folder: Path) -> None:
         path.write_text(f"<annotation><object><name>cat</name>{box}</object></annotation>")
 
 
-def with_kitti(folder: Path) -> None:
+def write_kitti(folder: Path) -> None:
     for number in range(4):
         write_image(folder / "images" / f"{number}.png")
         path = folder / "labels" / f"{number}.txt"
@@ -101,13 +101,13 @@ def coco_content() -> dict[str, list[dict[str, object]]]:
     }
 
 
-def with_coco(folder: Path) -> None:
+def write_coco(folder: Path) -> None:
     for number in range(4):
         write_image(folder / "images" / f"{number}.png")
     (folder / "annotations.json").write_text(json.dumps(coco_content()))
 
 
-def with_coco_runs(folder: Path) -> None:
+def write_coco_runs(folder: Path) -> None:
     """Create a COCO dataset with splits, compressed and uncompressed run lengths, a crowd, and a supercategory."""
     for split in ("train", "val"):
         content = coco_content()
@@ -121,23 +121,23 @@ def with_coco_runs(folder: Path) -> None:
         (folder / split / "_annotations.coco.json").write_text(json.dumps(content))
 
 
-def with_yaml(folder: Path) -> None:
-    with_yolo(folder)
+def write_yaml(folder: Path) -> None:
+    write_yolo(folder)
     (folder / "data.yaml").write_text(
         "path: .\ntrain: images\nval: list.txt\nnc: 2\nnames: {0: cat, 1: dog}\ndownload: ''\nkpt_shape: [17, 3]\n"
     )
     (folder / "list.txt").write_text("images/0.png\nimages/1.png\n")
 
 
-def with_edges(folder: Path) -> None:
+def write_edges(folder: Path) -> None:
     for number in range(4):
         write_image(folder / "images" / f"{number}.png")
         edges = np.zeros((16, 20), np.uint8)
         edges[8] = 255
-        _mask(folder / "edges" / f"{number}.png", edges)
+        _write_mask(folder / "edges" / f"{number}.png", edges)
 
 
-def with_mats(folder: Path) -> None:
+def write_mats(folder: Path) -> None:
     """Create a dataset of edge maps in BSDS500's format."""
     from scipy.io import savemat
 
@@ -153,13 +153,13 @@ def with_mats(folder: Path) -> None:
         savemat(path, {"groundTruth": cells}, do_compression=True)
 
 
-def with_json_table(folder: Path) -> None:
+def write_json_table(folder: Path) -> None:
     for number in range(4):
         write_image(folder / f"{number}.png")
     (folder / "labels.json").write_text(json.dumps({f"{n}.png": ["a", "b"] if n % 2 else ["a"] for n in range(4)}))
 
 
-def with_json_rows(folder: Path) -> None:
+def write_json_rows(folder: Path) -> None:
     """Create labels.json with a split for each image. Labels are a mapping or a list of names."""
     rows = [
         {
@@ -177,7 +177,7 @@ def with_json_rows(folder: Path) -> None:
 _DEFINITION = "esri_model_definition.emd"
 
 
-def with_tiles(folder: Path) -> None:
+def write_tiles(folder: Path) -> None:
     """Create a dataset of tiles as ArcGIS exports them in the format MultiLabeled_Tiles."""
     for number in range(4):
         write_image(folder / "images" / f"{number}.png")
@@ -189,23 +189,23 @@ def with_tiles(folder: Path) -> None:
     (folder / _DEFINITION).write_text(json.dumps({"MetaDataMode": "MultiLabeled_Tiles", "Classes": classes}))
 
 
-def with_definition(folder: Path) -> None:
+def write_definition(folder: Path) -> None:
     """Create masks with an ArcGIS definition file that names their values."""
-    with_masks(folder)
+    write_masks(folder)
     classes = [{"Value": value, "Name": f"class {value}", "Color": [value, 2, 3]} for value in range(3)]
     (folder / _DEFINITION).write_text(json.dumps({"MetaDataMode": "Classified_Tiles", "Classes": classes}))
 
 
-def with_statistics(folder: Path) -> None:
+def write_statistics(folder: Path) -> None:
     """Create multispectral images with ArcGIS's statistics for each band."""
-    with_bands(folder)
+    write_bands(folder)
     bands = [{"Min": 0, "Max": 4000, "Mean": 2000.5, "StdDev": 1000.0} for _ in range(5)]
     (folder / _DEFINITION).write_text(json.dumps({"AllTilesStats": bands, "Classes": []}))
     state = [{"Min": 0, "Max": 4000, "M1": 2000.5, "M2": 4e9, "Num": 4000} for _ in range(5)]
     (folder / "esri_accumulated_stats.json").write_text(json.dumps({"BandStatsState": state}))
 
 
-def with_table(folder: Path) -> None:
+def write_table(folder: Path) -> None:
     for number in range(4):
         write_image(folder / f"{number}.png")
     (folder / "labels.csv").write_text(
@@ -213,25 +213,25 @@ def with_table(folder: Path) -> None:
     )
 
 
-def with_clouds(folder: Path) -> None:
+def write_clouds(folder: Path) -> None:
     for number in range(3):
         places, classes = make_scene(number, 60)
         write_ply(folder / f"{number}.ply", places, label=classes)
 
 
-def with_las(folder: Path, ending: str = ".las") -> None:
+def write_las_clouds(folder: Path, ending: str = ".las") -> None:
     for number in range(3):
         places, classes = make_scene(number, 60)
         write_las(folder / f"{number}{ending}", places, classes + 1)
 
 
-def with_idx(folder: Path) -> None:
+def write_idx_files(folder: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (20, 8, 8), np.uint8)
     write_idx(folder / "train-images-idx3-ubyte", pixels)
     write_idx(folder / "train-labels-idx1-ubyte", np.arange(20, dtype=np.uint8) % 2)
 
 
-def with_bands(folder: Path) -> None:
+def write_bands(folder: Path) -> None:
     import tifffile
 
     for number in range(4):
@@ -243,13 +243,13 @@ def with_bands(folder: Path) -> None:
 # Contents
 
 
-def _fifo(path: Path) -> None:
+def _write_fifo(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     os.mkfifo(path)
 
 
-def _zeros(path: Path) -> None:
+def _write_zeros_link(path: Path) -> None:
     """Create a link to /dev/zero, which can be read forever."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
@@ -267,7 +267,7 @@ def make_socket(path: Path) -> None:
             os.close(parent)
 
 
-def _sparse(path: Path, length: int, head: bytes = b"", end: bytes = b"") -> None:
+def _write_sparse_file(path: Path, length: int, head: bytes = b"", end: bytes = b"") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "wb") as stream:
         stream.write(head)
@@ -276,7 +276,7 @@ def _sparse(path: Path, length: int, head: bytes = b"", end: bytes = b"") -> Non
         stream.write(end)
 
 
-def _with(honest: Callable[[Path], None], *changes: Callable[[Path], object]) -> Callable[[Path], None]:
+def _make_changed(honest: Callable[[Path], None], *changes: Callable[[Path], object]) -> Callable[[Path], None]:
     def make(folder: Path) -> None:
         honest(folder)
         for change in changes:
@@ -285,14 +285,14 @@ def _with(honest: Callable[[Path], None], *changes: Callable[[Path], object]) ->
     return make
 
 
-def _put(honest: Callable[[Path], None], name: str, what: Callable[[Path], object]) -> Callable[[Path], None]:
-    return _with(honest, lambda folder: what(folder / name))
+def _make_replaced(honest: Callable[[Path], None], name: str, what: Callable[[Path], object]) -> Callable[[Path], None]:
+    return _make_changed(honest, lambda folder: what(folder / name))
 
 
-def _text(content: str | bytes | Callable[[], str | bytes]) -> Callable[[Path], object]:
+def _write_text(content: str | bytes | Callable[[], str | bytes]) -> Callable[[Path], object]:
     """Return a function that writes `content` to a file.
 
-    `content` can be a function that returns it, so that large content exists only while it is needed.
+    If `content` is a function, its result is written. Large content thus exists only while it is needed.
     """
 
     def write(path: Path) -> None:
@@ -302,53 +302,53 @@ def _text(content: str | bytes | Callable[[], str | bytes]) -> Callable[[Path], 
     return write
 
 
-def _laughs(key: str) -> str:
-    """Return YAML whose aliases expand to 10^9 words."""
+def _make_expanding_yaml(key: str) -> str:
+    """Return a YAML document that ends with `key` and whose aliases expand to 10^9 words."""
     levels = ["a0: &a0 [" + ",".join(["lol"] * 10) + "]"]
     levels += [f"a{n}: &a{n} [" + ",".join([f"*a{n - 1}"] * 10) + "]" for n in range(1, 9)]
     return "\n".join(levels) + f"\n{key}"
 
 
-def _merges() -> str:
+def _make_merging_yaml() -> str:
     levels = ["a0: &a0 {x: y}"]
     levels += [f"a{n}: &a{n} {{<<: [" + ",".join([f"*a{n - 1}"] * 10) + "]}" for n in range(1, 9)]
     return "\n".join(levels) + "\nnames: [a, b]\n"
 
 
-def _mat(*elements: bytes) -> bytes:
+def _make_mat(*elements: bytes) -> bytes:
     head = b"MATLAB 5.0 MAT-file".ljust(124) + struct.pack("<HH", 0x0100, 0x4D49)
     return head + b"".join(elements)
 
 
-def _element(kind: int, content: bytes) -> bytes:
+def _make_mat_element(kind: int, content: bytes) -> bytes:
     return struct.pack("<II", kind, len(content)) + content + b"\0" * (-len(content) % 8)
 
 
-def _matrix(kind: int, shape: tuple[int, ...], name: bytes, *content: bytes) -> bytes:
+def _make_mat_matrix(kind: int, shape: tuple[int, ...], name: bytes, *content: bytes) -> bytes:
     parts = [
-        _element(6, struct.pack("<II", kind, 0)),
-        _element(5, struct.pack(f"<{len(shape)}i", *shape)),
-        _element(1, name),
+        _make_mat_element(6, struct.pack("<II", kind, 0)),
+        _make_mat_element(5, struct.pack(f"<{len(shape)}i", *shape)),
+        _make_mat_element(1, name),
         *content,
     ]
-    return _element(14, b"".join(parts))
+    return _make_mat_element(14, b"".join(parts))
 
 
-def mat_of_structs_without_fields() -> bytes:
+def make_mat_of_structs_without_fields() -> bytes:
     """Return a MAT file of a few hundred bytes that declares 2^31 structs without fields."""
-    fields = struct.pack("<HHI", 5, 4, 32) + _element(1, b"")
-    return _mat(_matrix(2, (46_340, 46_340), b"groundTruth", fields))
+    fields = struct.pack("<HHI", 5, 4, 32) + _make_mat_element(1, b"")
+    return _make_mat(_make_mat_matrix(2, (46_340, 46_340), b"groundTruth", fields))
 
 
-def mat_of_a_bomb() -> bytes:
+def make_mat_bomb() -> bytes:
     """Return a MAT file of 4 MB that decompresses to 4 GiB of zeros."""
     squeeze = zlib.compressobj(9)
     inside = [squeeze.compress(struct.pack("<II", 14, 0xFFFFFF00))]
     inside.append(
         squeeze.compress(
-            _element(6, struct.pack("<II", 9, 0))
-            + _element(5, struct.pack("<2i", 65_536, 60_000))
-            + _element(1, b"groundTruth")
+            _make_mat_element(6, struct.pack("<II", 9, 0))
+            + _make_mat_element(5, struct.pack("<2i", 65_536, 60_000))
+            + _make_mat_element(1, b"groundTruth")
             + struct.pack("<II", 2, 65_536 * 60_000)
         )
     )
@@ -356,10 +356,10 @@ def mat_of_a_bomb() -> bytes:
     inside += [squeeze.compress(zeros) for _ in range(234)]
     inside.append(squeeze.flush())
     packed = b"".join(inside)
-    return _mat(struct.pack("<II", 15, len(packed)) + packed)
+    return _make_mat(struct.pack("<II", 15, len(packed)) + packed)
 
 
-def mat_of_a_sparse_layer() -> bytes:
+def make_mat_of_sparse_layer() -> bytes:
     """Return a BSDS500 file whose edges are a sparse matrix of 40,000 x 40,000."""
     from scipy.io import savemat
     from scipy.sparse import csc_matrix
@@ -371,7 +371,7 @@ def mat_of_a_sparse_layer() -> bytes:
     return stream.getvalue()
 
 
-def _ply(*elements: str, text: bool = False) -> bytes:
+def _make_ply(*elements: str, text: bool = False) -> bytes:
     kind = "ascii" if text else "binary_little_endian"
     return f"ply\nformat {kind} 1.0\n{chr(10).join(elements)}\nend_header\n".encode()
 
@@ -379,14 +379,14 @@ def _ply(*elements: str, text: bool = False) -> bytes:
 _VERTEX = "property float x\nproperty float y\nproperty float z\nproperty uchar label"
 
 
-def _las_with(ending: str, at: int, kind: str, value: int) -> Callable[[Path], None]:
-    """Return a function that creates point clouds and overwrites a number in the header of one file.
+def _make_damaged_las(ending: str, at: int, kind: str, value: int) -> Callable[[Path], None]:
+    """Return a function that writes a dataset of point clouds and overwrites a number in the header of one file.
 
-    `ending` is the suffix of the files, `at` the offset of the number, and `kind` its type as in `struct`.
+    `ending` is the suffix of the files, `at` the byte offset of the number, and `kind` its format for `struct.pack`.
     """
 
     def make(folder: Path) -> None:
-        with_las(folder, ending)
+        write_las_clouds(folder, ending)
         path = folder / f"1{ending}"
         content = bytearray(path.read_bytes())
         struct.pack_into(f"<{kind}", content, at, value)
@@ -395,8 +395,8 @@ def _las_with(ending: str, at: int, kind: str, value: int) -> Callable[[Path], N
     return make
 
 
-def _laz_of_many_chunks(folder: Path) -> None:
-    with_las(folder, ".laz")
+def _write_laz_of_many_chunks(folder: Path) -> None:
+    write_las_clouds(folder, ".laz")
     path = folder / "1.laz"
     content = bytearray(path.read_bytes())
     points = struct.unpack_from("<I", content, 96)[0]
@@ -405,9 +405,9 @@ def _laz_of_many_chunks(folder: Path) -> None:
     path.write_bytes(content)
 
 
-def laz_of_a_huge_chunk(folder: Path) -> None:
+def write_laz_of_huge_chunk(folder: Path) -> None:
     """Write a LAZ file that declares chunks of 2^31 points. A decoder might allocate memory for them."""
-    with_las(folder, ".laz")
+    write_las_clouds(folder, ".laz")
     path = folder / "1.laz"
     content = bytearray(path.read_bytes())
     record = content.index(b"laszip encoded") - 2 + 54
@@ -419,7 +419,7 @@ def _cut_in_half(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def png_of(width: int, height: int, color: int = 0, depth: int = 8) -> bytes:
+def make_zero_png(width: int, height: int, color: int = 0, depth: int = 8) -> bytes:
     """Return a valid PNG whose pixels are all 0. Its size is about a thousandth of that of the pixels."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
@@ -432,11 +432,11 @@ def png_of(width: int, height: int, color: int = 0, depth: int = 8) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", packed) + chunk(b"IEND", b"")
 
 
-def _huge_tiff(folder: Path, bands: int) -> None:
+def _write_huge_tiff(folder: Path, bands: int) -> None:
     """Write a TIFF that declares a single tile of 13,000 x 13,000 pixels with `bands` bands."""
     import tifffile
 
-    with_bands(folder)
+    write_bands(folder)
     path = folder / "a" / "0.tif"
     values = np.zeros((16, 16, bands), np.uint16)
     planes = {"planarconfig": "contig"} if bands > 1 else {}
@@ -447,26 +447,26 @@ def _huge_tiff(folder: Path, bands: int) -> None:
         tags["ImageLength"].overwrite(13_000)
 
 
-def _many_pages(folder: Path) -> None:
+def _write_many_pages(folder: Path) -> None:
     """Write a TIFF that repeats its header and first tags 2,000 times. Tifffile would search for pages for hours."""
-    with_bands(folder)
+    write_bands(folder)
     path = folder / "a" / "0.tif"
     content = path.read_bytes()
     path.write_bytes(content[:184] + content[6:184] * 2000 + content[184:])
 
 
-def _scribbled_masks(folder: Path) -> None:
+def _write_random_masks(folder: Path) -> None:
     """Write 16-bit masks that contain 65,535 different values in random order."""
-    with_masks(folder)
+    write_masks(folder)
     values = np.random.default_rng(0).permutation(np.resize(np.arange(1, 65_536), 1400 * 1400))
     for number in range(4):
         write_image(folder / "images" / f"{number}.png", size=(1400, 1400))
-        _mask(folder / "masks" / f"{number}.png", values.reshape(1400, 1400).astype(np.uint16))
+        _write_mask(folder / "masks" / f"{number}.png", values.reshape(1400, 1400).astype(np.uint16))
 
 
-def _outline(segmentation: object, **more: object) -> Callable[[Path], None]:
+def _make_outlined(segmentation: object, **more: object) -> Callable[[Path], None]:
     def make(folder: Path) -> None:
-        with_coco(folder)
+        write_coco(folder)
         content = coco_content()
         content["annotations"][0] |= {"segmentation": segmentation} | more
         (folder / "annotations.json").write_text(json.dumps(content))
@@ -474,17 +474,17 @@ def _outline(segmentation: object, **more: object) -> Callable[[Path], None]:
     return make
 
 
-def _boxless_outline(segmentation: object) -> Callable[[Path], None]:
-    return _outline(segmentation, bbox=None)
+def _make_outlined_without_box(segmentation: object) -> Callable[[Path], None]:
+    return _make_outlined(segmentation, bbox=None)
 
 
 def _zigzag(points: int) -> list[list[float]]:
     return [[c for n in range(points) for c in (float(n % 20), -1e6 if n % 2 else 1e6)]]
 
 
-def _tall_zigzag(folder: Path) -> None:
+def _write_tall_zigzag(folder: Path) -> None:
     """Write a polygon with 100,000 edges, each of which crosses the full height of 8,000 rows."""
-    with_coco(folder)
+    write_coco(folder)
     write_image(folder / "images" / "0.png", size=(20, 8000))
     content = coco_content()
     content["images"][0] |= {"height": 8000}
@@ -492,10 +492,10 @@ def _tall_zigzag(folder: Path) -> None:
     (folder / "annotations.json").write_text(json.dumps(content))
 
 
-def _many_wide_outlines(folder: Path) -> None:
+def _write_many_wide_outlines(folder: Path) -> None:
     """Write 20,000 polygons, each of which surrounds an image of 4,000 x 3,000 pixels."""
-    with_coco(folder)
-    (folder / "images" / "0.png").write_bytes(png_of(4000, 3000))
+    write_coco(folder)
+    (folder / "images" / "0.png").write_bytes(make_zero_png(4000, 3000))
     content = coco_content()
     content["images"][0] |= {"width": 4000, "height": 3000}
     outline = [[0, 0, 4000, 0, 4000, 3000, 0, 3000]]
@@ -505,22 +505,22 @@ def _many_wide_outlines(folder: Path) -> None:
     (folder / "annotations.json").write_text(json.dumps(content))
 
 
-def _many_categories(folder: Path) -> None:
-    with_coco(folder)
+def _write_many_categories(folder: Path) -> None:
+    write_coco(folder)
     content = coco_content()
     content["categories"] += [{"id": n, "name": f"class {n}"} for n in range(2, 90_000)]
     (folder / "annotations.json").write_text(json.dumps(content))
 
 
-def _do_not_care(folder: Path) -> None:
+def _write_many_ignored_regions(folder: Path) -> None:
     """Write 20,000 regions to ignore and 20,000 classes. A box per region and class would be 400 million boxes."""
-    with_kitti(folder)
+    write_kitti(folder)
     lines = [f"c{n} 0 0 0 1 1 9 9 0 0 0 0 0 0 0" for n in range(20_000)]
     lines += ["DontCare 0 0 0 1 1 9 9 0 0 0 0 0 0 0"] * 20_000
     (folder / "labels" / "0.txt").write_text("\n".join(lines))
 
 
-def _label_each(folder: Path) -> None:
+def _write_many_labels(folder: Path) -> None:
     """Write a table of 60,000 images with different labels.
 
     A matrix of images by labels would have 3.6 billion cells.
@@ -533,7 +533,7 @@ def _label_each(folder: Path) -> None:
 
 def _link_farm(folder: Path) -> None:
     """Create a chain of 26 folders, each with two links to the next. There are 2^26 paths to the last one."""
-    by_class(folder)
+    write_class_folders(folder)
     farm = folder / "cats" / "farm"
     for number in range(27):
         (farm / str(number)).mkdir(parents=True)
@@ -545,29 +545,29 @@ def _link_farm(folder: Path) -> None:
 
 def _link_farm_of_a_table(folder: Path) -> None:
     _link_farm(folder)
-    with_table(folder)
+    write_table(folder)
 
 
 def _link_upwards(folder: Path) -> None:
     """Create links to the folder that contains them, so that paths can be infinitely long."""
-    with_table(folder)
+    write_table(folder)
     for number in range(12):
         (folder / f"up{number}").symlink_to(".")
 
 
 def _looping_link(folder: Path) -> None:
-    by_class(folder)
+    write_class_folders(folder)
     (folder / "loop").symlink_to("loop")
 
 
 def _looping_image(folder: Path) -> None:
-    by_class(folder)
+    write_class_folders(folder)
     (folder / "cats" / "loop.png").symlink_to("loop.png")
 
 
-def _deep(folder: Path) -> None:
+def _create_deep_folders(folder: Path) -> None:
     """Create 1,900 nested folders."""
-    by_class(folder)
+    write_class_folders(folder)
     current = os.open(folder / "cats", os.O_RDONLY)
     for _ in range(1900):
         os.mkdir("d", dir_fd=current)
@@ -577,11 +577,11 @@ def _deep(folder: Path) -> None:
     os.close(current)
 
 
-def _idx_gz(name: str, *shape: int) -> Callable[[Path], None]:
+def _make_idx_gz(name: str, *shape: int) -> Callable[[Path], None]:
     """Return a function that writes a compressed idx file of zeros. `shape` is the shape of the array."""
 
     def make(folder: Path) -> None:
-        with_idx(folder)
+        write_idx_files(folder)
         (folder / name.removesuffix(".gz")).unlink()
         with gzip.open(folder / name, "wb", compresslevel=1) as stream:
             stream.write(b"\0\0\x08" + bytes([len(shape)]) + struct.pack(f">{len(shape)}I", *shape))
@@ -593,24 +593,26 @@ def _idx_gz(name: str, *shape: int) -> Callable[[Path], None]:
     return make
 
 
-def _sparse_idx(folder: Path) -> None:
+def _write_sparse_idx(folder: Path) -> None:
     """Write sparse files in MNIST's format that declare hundreds of millions of images and labels."""
     count = 400_000_000
-    _sparse(folder / "train-labels-idx1-ubyte", count + 8, b"\0\0\x08\x01" + struct.pack(">I", count), b"\1")
-    _sparse(folder / "train-images-idx3-ubyte", count * 16 + 16, b"\0\0\x08\x03" + struct.pack(">3I", count, 4, 4))
+    _write_sparse_file(folder / "train-labels-idx1-ubyte", count + 8, b"\0\0\x08\x01" + struct.pack(">I", count), b"\1")
+    _write_sparse_file(
+        folder / "train-images-idx3-ubyte", count * 16 + 16, b"\0\0\x08\x03" + struct.pack(">3I", count, 4, 4)
+    )
 
 
-def _sparse_twins(folder: Path) -> None:
+def _write_sparse_twins(folder: Path) -> None:
     """Write a training image and a validation image of 300 GB as sparse files that look complete and equal."""
-    head, end = png_of(4, 4)[:60], b"\0\0\0\0IEND\xaeB`\x82"
+    head, end = make_zero_png(4, 4)[:60], b"\0\0\0\0IEND\xaeB`\x82"
     for split in ("train", "val"):
-        by_class(folder / split)
-        _sparse(folder / split / "cats" / "huge.png", 300 * GIB, head, end)
+        write_class_folders(folder / split)
+        _write_sparse_file(folder / split / "cats" / "huge.png", 300 * GIB, head, end)
 
 
-def _postscript(folder: Path) -> None:
+def _write_postscript(folder: Path) -> None:
     """Write a PostScript program with the file name of an image. Pillow would let Ghostscript execute it."""
-    by_class(folder)
+    write_class_folders(folder)
     (folder / "cats" / "0.png").write_bytes(
         b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n{} loop\n%%EOF\n"
     )
@@ -618,99 +620,99 @@ def _postscript(folder: Path) -> None:
 
 FOLDERS: dict[str, Hostile] = {
     # YAML
-    "yaml of a billion laughs": Hostile("boxes", _put(with_yolo, "data.yaml", _text(_laughs("names: *a8\n"))), "data.yaml"),
-    "yaml of laughs within a name": Hostile("boxes", _put(with_yolo, "data.yaml", _text(_laughs("names: [*a8, b]\n"))), "data.yaml"),
-    "yaml of merges": Hostile("boxes", _put(with_yolo, "data.yaml", _text(_merges())), "data.yaml"),
-    "yaml with class 3 billion": Hostile("boxes", _put(with_yolo, "data.yaml", _text("names: {0: a, 3000000000: b}\n")), "data.yaml"),
-    "yaml of brackets": Hostile("boxes", _put(with_yolo, "data.yaml", _text("names: " + "[" * 5000)), "data.yaml"),
-    "yaml of 60 MB": Hostile("boxes", _put(with_yolo, "data.yaml", _text(lambda: "names:\n" + "- a\n" * 15_000_000)), "data.yaml"),
+    "yaml of a billion laughs": Hostile("boxes", _make_replaced(write_yolo, "data.yaml", _write_text(_make_expanding_yaml("names: *a8\n"))), "data.yaml"),
+    "yaml of laughs within a name": Hostile("boxes", _make_replaced(write_yolo, "data.yaml", _write_text(_make_expanding_yaml("names: [*a8, b]\n"))), "data.yaml"),
+    "yaml of merges": Hostile("boxes", _make_replaced(write_yolo, "data.yaml", _write_text(_make_merging_yaml())), "data.yaml"),
+    "yaml with class 3 billion": Hostile("boxes", _make_replaced(write_yolo, "data.yaml", _write_text("names: {0: a, 3000000000: b}\n")), "data.yaml"),
+    "yaml of brackets": Hostile("boxes", _make_replaced(write_yolo, "data.yaml", _write_text("names: " + "[" * 5000)), "data.yaml"),
+    "yaml of 60 MB": Hostile("boxes", _make_replaced(write_yolo, "data.yaml", _write_text(lambda: "names:\n" + "- a\n" * 15_000_000)), "data.yaml"),
     # Devices and pipes
-    "classes.txt without end": Hostile("masks", _put(with_masks, "classes.txt", _zeros), "classes.txt"),
-    "classes.txt of yolo without end": Hostile("boxes", _put(with_yolo, "classes.txt", _zeros), "classes.txt"),
-    "emd without end": Hostile("masks", _put(with_masks, "esri_model_definition.emd", _zeros), "esri_model_definition.emd"),
-    "emd of bands without end": Hostile("classes", _put(with_bands, "esri_model_definition.emd", _zeros), "esri_model_definition.emd"),
-    "labels.csv without end": Hostile("labels", _put(with_table, "labels.csv", _zeros), "labels.csv"),
-    "labels.csv is a pipe": Hostile("labels", _put(with_table, "labels.csv", _fifo), "labels.csv"),
-    "data.yaml is a pipe": Hostile("boxes", _put(with_yolo, "data.yaml", _fifo), "data.yaml"),
-    "image is a pipe": Hostile("classes", _put(by_class, "cats/0.png", _fifo), "0.png"),
-    "image without end": Hostile("classes", _put(by_class, "cats/0.png", _zeros), "0.png"),
-    "image is a socket": Hostile("classes", _put(by_class, "cats/0.png", make_socket), "0.png"),
-    "tiff is a pipe": Hostile("classes", _put(with_bands, "a/0.tif", _fifo), "0.tif"),
-    "mask is a pipe": Hostile("masks", _put(with_masks, "masks/1.png", _fifo), "1.png"),
-    "mask without end": Hostile("masks", _put(with_masks, "masks/1.png", _zeros), "1.png"),
-    "image of a mask is a pipe": Hostile("masks", _put(with_masks, "images/1.png", _fifo), "1.png"),
-    "numbered mask is a pipe": Hostile("instances", _put(with_masks, "masks/1.png", _fifo), "1.png"),
-    "edges are a pipe": Hostile("edges", _put(with_edges, "edges/1.png", _fifo), "1.png"),
-    "edges without end": Hostile("edges", _put(with_edges, "edges/1.png", _zeros), "1.png"),
-    "yolo's text is a pipe": Hostile("boxes", _put(with_yolo, "labels/1.txt", _fifo), "1.txt"),
-    "yolo's text without end": Hostile("boxes", _put(with_yolo, "labels/1.txt", _zeros), "1.txt"),
-    "kitti's text is a pipe": Hostile("boxes", _put(with_kitti, "labels/1.txt", _fifo), "1.txt"),
-    "xml is a pipe": Hostile("boxes", _put(with_voc, "annotations/1.xml", _fifo), "1.xml"),
-    "xml without end": Hostile("boxes", _put(with_voc, "annotations/1.xml", _zeros), "1.xml"),
-    "coco's json is a pipe": Hostile("boxes", _put(with_coco, "annotations.json", _fifo), "annotations.json"),
-    "image of coco is a pipe": Hostile("boxes", _put(with_coco, "images/1.png", _fifo), "1.png"),
-    "cloud is a pipe": Hostile("points", _put(with_clouds, "1.ply", _fifo), "1.ply"),
-    "las without end": Hostile("points", _put(with_las, "1.las", _zeros), "1.las"),
-    "idx labels are a pipe": Hostile("classes", _put(with_idx, "train-labels-idx1-ubyte", _fifo), "train-labels-idx1-ubyte"),
-    "idx images are a pipe": Hostile("classes", _put(with_idx, "train-images-idx3-ubyte", _fifo), "train-images-idx3-ubyte"),
-    "list of names is a pipe": Hostile("boxes", _with(with_yolo, lambda f: _fifo(f / "train.txt"), lambda f: (f / "data.yaml").write_text("names: [a, b]\ntrain: train.txt\n")), ""),
-    "any file is a pipe": Hostile("files", _put(by_class, "cats/0.png", _fifo), ""),
+    "classes.txt without end": Hostile("masks", _make_replaced(write_masks, "classes.txt", _write_zeros_link), "classes.txt"),
+    "classes.txt of yolo without end": Hostile("boxes", _make_replaced(write_yolo, "classes.txt", _write_zeros_link), "classes.txt"),
+    "emd without end": Hostile("masks", _make_replaced(write_masks, "esri_model_definition.emd", _write_zeros_link), "esri_model_definition.emd"),
+    "emd of bands without end": Hostile("classes", _make_replaced(write_bands, "esri_model_definition.emd", _write_zeros_link), "esri_model_definition.emd"),
+    "labels.csv without end": Hostile("labels", _make_replaced(write_table, "labels.csv", _write_zeros_link), "labels.csv"),
+    "labels.csv is a pipe": Hostile("labels", _make_replaced(write_table, "labels.csv", _write_fifo), "labels.csv"),
+    "data.yaml is a pipe": Hostile("boxes", _make_replaced(write_yolo, "data.yaml", _write_fifo), "data.yaml"),
+    "image is a pipe": Hostile("classes", _make_replaced(write_class_folders, "cats/0.png", _write_fifo), "0.png"),
+    "image without end": Hostile("classes", _make_replaced(write_class_folders, "cats/0.png", _write_zeros_link), "0.png"),
+    "image is a socket": Hostile("classes", _make_replaced(write_class_folders, "cats/0.png", make_socket), "0.png"),
+    "tiff is a pipe": Hostile("classes", _make_replaced(write_bands, "a/0.tif", _write_fifo), "0.tif"),
+    "mask is a pipe": Hostile("masks", _make_replaced(write_masks, "masks/1.png", _write_fifo), "1.png"),
+    "mask without end": Hostile("masks", _make_replaced(write_masks, "masks/1.png", _write_zeros_link), "1.png"),
+    "image of a mask is a pipe": Hostile("masks", _make_replaced(write_masks, "images/1.png", _write_fifo), "1.png"),
+    "numbered mask is a pipe": Hostile("instances", _make_replaced(write_masks, "masks/1.png", _write_fifo), "1.png"),
+    "edges are a pipe": Hostile("edges", _make_replaced(write_edges, "edges/1.png", _write_fifo), "1.png"),
+    "edges without end": Hostile("edges", _make_replaced(write_edges, "edges/1.png", _write_zeros_link), "1.png"),
+    "yolo's text is a pipe": Hostile("boxes", _make_replaced(write_yolo, "labels/1.txt", _write_fifo), "1.txt"),
+    "yolo's text without end": Hostile("boxes", _make_replaced(write_yolo, "labels/1.txt", _write_zeros_link), "1.txt"),
+    "kitti's text is a pipe": Hostile("boxes", _make_replaced(write_kitti, "labels/1.txt", _write_fifo), "1.txt"),
+    "xml is a pipe": Hostile("boxes", _make_replaced(write_voc, "annotations/1.xml", _write_fifo), "1.xml"),
+    "xml without end": Hostile("boxes", _make_replaced(write_voc, "annotations/1.xml", _write_zeros_link), "1.xml"),
+    "coco's json is a pipe": Hostile("boxes", _make_replaced(write_coco, "annotations.json", _write_fifo), "annotations.json"),
+    "image of coco is a pipe": Hostile("boxes", _make_replaced(write_coco, "images/1.png", _write_fifo), "1.png"),
+    "cloud is a pipe": Hostile("points", _make_replaced(write_clouds, "1.ply", _write_fifo), "1.ply"),
+    "las without end": Hostile("points", _make_replaced(write_las_clouds, "1.las", _write_zeros_link), "1.las"),
+    "idx labels are a pipe": Hostile("classes", _make_replaced(write_idx_files, "train-labels-idx1-ubyte", _write_fifo), "train-labels-idx1-ubyte"),
+    "idx images are a pipe": Hostile("classes", _make_replaced(write_idx_files, "train-images-idx3-ubyte", _write_fifo), "train-images-idx3-ubyte"),
+    "list of names is a pipe": Hostile("boxes", _make_changed(write_yolo, lambda f: _write_fifo(f / "train.txt"), lambda f: (f / "data.yaml").write_text("names: [a, b]\ntrain: train.txt\n")), ""),
+    "any file is a pipe": Hostile("files", _make_replaced(write_class_folders, "cats/0.png", _write_fifo), ""),
     # Headers that declare more data than there is
-    "idx announces 5 GB": Hostile("classes", _put(with_idx, "train-images-idx3-ubyte", _text(b"\0\0\x08\x03" + struct.pack(">3I", 20, 16_384, 16_384))), "train-images-idx3-ubyte"),
-    "idx unpacks to 3 GB": Hostile("classes", _idx_gz("train-images-idx3-ubyte.gz", 20, 12_288, 12_288), "train-images-idx3-ubyte.gz"),
-    "idx labels unpack to 1 GB": Hostile("classes", _idx_gz("train-labels-idx1-ubyte.gz", 1 << 30), "train-labels-idx1-ubyte.gz"),
-    "idx of holes": Hostile("classes", _sparse_idx, "train-"),
-    "ply announces millions of wide points": Hostile("points", _put(with_clouds, "1.ply", _text(_ply("element vertex 900000", _VERTEX, *(f"property double p{n}" for n in range(1500))) + bytes(1 << 20))), "1.ply"),
-    "ply announces faces": Hostile("points", _put(with_clouds, "1.ply", _text(_ply("element face 2000000000", "property list uchar int vertex_indices", "element vertex 3", _VERTEX) + bytes(100))), "1.ply"),
-    "ply hides its header": Hostile("points", _put(with_clouds, "1.ply", _text(b"ply\nformat binary_little_endian 1.0\ncomment element vertex 1\ncomment end_header\nelement vertex 2000000000\n" + _VERTEX.encode() + b"\nproperty list uchar int v\nend_header\n" + bytes(100))), "1.ply"),
-    "las announces points": Hostile("points", _las_with(".las", 247, "Q", 30_000_000_000), "1.las"),
-    "las announces vlrs": Hostile("points", _las_with(".las", 100, "I", 4_000_000_000), "1.las"),
-    "las announces evlrs": Hostile("points", _with(_las_with(".las", 243, "I", 4_000_000_000), lambda f: None), ""),
-    "laz announces points": Hostile("points", _las_with(".laz", 247, "Q", 4_000_000_000), "1.laz"),
-    "laz announces a huge chunk": Hostile("points", laz_of_a_huge_chunk, "1.laz"),
-    "laz announces chunks": Hostile("points", _laz_of_many_chunks, "1.laz"),
-    "las is cut in half": Hostile("points", _with(with_las, lambda f: _cut_in_half(f / "1.las")), "1.las"),
-    "mat of structs without fields": Hostile("edges", _with(with_edges, lambda f: (f / "edges" / "1.png").unlink(), lambda f: (f / "edges" / "1.mat").write_bytes(mat_of_structs_without_fields())), "1."),
-    "mat of a bomb": Hostile("edges", _with(with_edges, lambda f: (f / "edges" / "1.png").unlink(), lambda f: (f / "edges" / "1.mat").write_bytes(mat_of_a_bomb())), "1."),
-    "mat of a sparse layer": Hostile("edges", _with(with_edges, lambda f: (f / "edges" / "1.png").unlink(), lambda f: (f / "edges" / "1.mat").write_bytes(mat_of_a_sparse_layer())), "1."),
-    "mat of holes": Hostile("edges", _with(with_edges, lambda f: (f / "edges" / "1.png").unlink(), lambda f: _sparse(f / "edges" / "1.mat", 8 * GIB, _mat())), "1."),
-    "tiff of endless pages": Hostile("classes", _many_pages, ""),
-    "tiff of many bands": Hostile("classes", lambda f: _huge_tiff(f, 500), "0.tif"),
-    "tiff of many tiles": Hostile("classes", lambda f: _huge_tiff(f, 1), "0.tif"),
-    "png of 178 megapixels": Hostile("classes", _put(by_class, "cats/0.png", _text(lambda: png_of(13_300, 13_300, 2))), ""),
-    "mask of 100 megapixels": Hostile("masks", _with(with_masks, *((lambda f, n=n, k=k: (f / k / f"{n}.png").write_bytes(png_of(10_000, 10_000))) for n in range(1) for k in ("images", "masks"))), ""),
-    "mask of scribbles": Hostile("instances", _scribbled_masks, "files in masks"),
-    "mask of scribbles for classes": Hostile("masks", _scribbled_masks, "files in masks"),
+    "idx announces 5 GB": Hostile("classes", _make_replaced(write_idx_files, "train-images-idx3-ubyte", _write_text(b"\0\0\x08\x03" + struct.pack(">3I", 20, 16_384, 16_384))), "train-images-idx3-ubyte"),
+    "idx unpacks to 3 GB": Hostile("classes", _make_idx_gz("train-images-idx3-ubyte.gz", 20, 12_288, 12_288), "train-images-idx3-ubyte.gz"),
+    "idx labels unpack to 1 GB": Hostile("classes", _make_idx_gz("train-labels-idx1-ubyte.gz", 1 << 30), "train-labels-idx1-ubyte.gz"),
+    "idx of holes": Hostile("classes", _write_sparse_idx, "train-"),
+    "ply announces millions of wide points": Hostile("points", _make_replaced(write_clouds, "1.ply", _write_text(_make_ply("element vertex 900000", _VERTEX, *(f"property double p{n}" for n in range(1500))) + bytes(1 << 20))), "1.ply"),
+    "ply announces faces": Hostile("points", _make_replaced(write_clouds, "1.ply", _write_text(_make_ply("element face 2000000000", "property list uchar int vertex_indices", "element vertex 3", _VERTEX) + bytes(100))), "1.ply"),
+    "ply hides its header": Hostile("points", _make_replaced(write_clouds, "1.ply", _write_text(b"ply\nformat binary_little_endian 1.0\ncomment element vertex 1\ncomment end_header\nelement vertex 2000000000\n" + _VERTEX.encode() + b"\nproperty list uchar int v\nend_header\n" + bytes(100))), "1.ply"),
+    "las announces points": Hostile("points", _make_damaged_las(".las", 247, "Q", 30_000_000_000), "1.las"),
+    "las announces vlrs": Hostile("points", _make_damaged_las(".las", 100, "I", 4_000_000_000), "1.las"),
+    "las announces evlrs": Hostile("points", _make_changed(_make_damaged_las(".las", 243, "I", 4_000_000_000), lambda f: None), ""),
+    "laz announces points": Hostile("points", _make_damaged_las(".laz", 247, "Q", 4_000_000_000), "1.laz"),
+    "laz announces a huge chunk": Hostile("points", write_laz_of_huge_chunk, "1.laz"),
+    "laz announces chunks": Hostile("points", _write_laz_of_many_chunks, "1.laz"),
+    "las is cut in half": Hostile("points", _make_changed(write_las_clouds, lambda f: _cut_in_half(f / "1.las")), "1.las"),
+    "mat of structs without fields": Hostile("edges", _make_changed(write_edges, lambda f: (f / "edges" / "1.png").unlink(), lambda f: (f / "edges" / "1.mat").write_bytes(make_mat_of_structs_without_fields())), "1."),
+    "mat of a bomb": Hostile("edges", _make_changed(write_edges, lambda f: (f / "edges" / "1.png").unlink(), lambda f: (f / "edges" / "1.mat").write_bytes(make_mat_bomb())), "1."),
+    "mat of a sparse layer": Hostile("edges", _make_changed(write_edges, lambda f: (f / "edges" / "1.png").unlink(), lambda f: (f / "edges" / "1.mat").write_bytes(make_mat_of_sparse_layer())), "1."),
+    "mat of holes": Hostile("edges", _make_changed(write_edges, lambda f: (f / "edges" / "1.png").unlink(), lambda f: _write_sparse_file(f / "edges" / "1.mat", 8 * GIB, _make_mat())), "1."),
+    "tiff of endless pages": Hostile("classes", _write_many_pages, ""),
+    "tiff of many bands": Hostile("classes", lambda f: _write_huge_tiff(f, 500), "0.tif"),
+    "tiff of many tiles": Hostile("classes", lambda f: _write_huge_tiff(f, 1), "0.tif"),
+    "png of 178 megapixels": Hostile("classes", _make_replaced(write_class_folders, "cats/0.png", _write_text(lambda: make_zero_png(13_300, 13_300, 2))), ""),
+    "mask of 100 megapixels": Hostile("masks", _make_changed(write_masks, *((lambda f, n=n, k=k: (f / k / f"{n}.png").write_bytes(make_zero_png(10_000, 10_000))) for n in range(1) for k in ("images", "masks"))), ""),
+    "mask of scribbles": Hostile("instances", _write_random_masks, "files in masks"),
+    "mask of scribbles for classes": Hostile("masks", _write_random_masks, "files in masks"),
     # Text
-    "csv of a huge field": Hostile("labels", _put(with_table, "labels.csv", _text('file,labels\n0.png,"' + "a" * 200_000 + '"\n')), ".csv"),
-    "csv with a zero": Hostile("labels", _put(with_table, "labels.csv", _text(b"file,labels\n0.png,a\0b\n1.png,c\n")), ""),
-    "json of brackets": Hostile("labels", _put(with_json_table, "labels.json", _text('[{"file": "0.png", "labels": ' + "[" * 200_000)), "labels.json"),
-    "emd of brackets": Hostile("masks", _put(with_masks, "esri_model_definition.emd", _text("[" * 200_000)), "esri_model_definition.emd"),
-    "coco of brackets": Hostile("boxes", _put(with_coco, "annotations.json", _text('{"images": [], "categories": [], "annotations": [{"image_id": 1, "category_id": 1, "segmentation": ' + "[" * 200_000)), "annotations.json"),
-    "coco of holes": Hostile("boxes", _put(with_coco, "annotations.json", lambda p: _sparse(p, 30 * GIB, b'{"images" "annotations" "categories"')), "annotations.json"),
-    "labels.csv of holes": Hostile("labels", _put(with_table, "labels.csv", lambda p: _sparse(p, 6 * GIB, b"file,labels\n")), "labels.csv"),
-    "label for each image": Hostile("labels", _label_each, "label"),
-    "classes.txt of a million": Hostile("masks", _put(with_masks, "classes.txt", _text(lambda: "".join(f"c{n}\n" for n in range(1_000_000)))), "classes.txt"),
-    "class with a name of 10 MB": Hostile("masks", _put(with_masks, "classes.txt", _text(lambda: "a\nb\n" + "c" * 10_000_000)), "10,000,000 characters"),
-    "coco of 90,000 categories": Hostile("boxes", _many_categories, "89,993 more"),
-    "kitti of regions and classes": Hostile("boxes", _do_not_care, ""),
+    "csv of a huge field": Hostile("labels", _make_replaced(write_table, "labels.csv", _write_text('file,labels\n0.png,"' + "a" * 200_000 + '"\n')), ".csv"),
+    "csv with a zero": Hostile("labels", _make_replaced(write_table, "labels.csv", _write_text(b"file,labels\n0.png,a\0b\n1.png,c\n")), ""),
+    "json of brackets": Hostile("labels", _make_replaced(write_json_table, "labels.json", _write_text('[{"file": "0.png", "labels": ' + "[" * 200_000)), "labels.json"),
+    "emd of brackets": Hostile("masks", _make_replaced(write_masks, "esri_model_definition.emd", _write_text("[" * 200_000)), "esri_model_definition.emd"),
+    "coco of brackets": Hostile("boxes", _make_replaced(write_coco, "annotations.json", _write_text('{"images": [], "categories": [], "annotations": [{"image_id": 1, "category_id": 1, "segmentation": ' + "[" * 200_000)), "annotations.json"),
+    "coco of holes": Hostile("boxes", _make_replaced(write_coco, "annotations.json", lambda p: _write_sparse_file(p, 30 * GIB, b'{"images" "annotations" "categories"')), "annotations.json"),
+    "labels.csv of holes": Hostile("labels", _make_replaced(write_table, "labels.csv", lambda p: _write_sparse_file(p, 6 * GIB, b"file,labels\n")), "labels.csv"),
+    "label for each image": Hostile("labels", _write_many_labels, "label"),
+    "classes.txt of a million": Hostile("masks", _make_replaced(write_masks, "classes.txt", _write_text(lambda: "".join(f"c{n}\n" for n in range(1_000_000)))), "classes.txt"),
+    "class with a name of 10 MB": Hostile("masks", _make_replaced(write_masks, "classes.txt", _write_text(lambda: "a\nb\n" + "c" * 10_000_000)), "10,000,000 characters"),
+    "coco of 90,000 categories": Hostile("boxes", _write_many_categories, "89,993 more"),
+    "kitti of regions and classes": Hostile("boxes", _write_many_ignored_regions, ""),
     # Outlines
-    "runs of a huge image": Hostile("boxes", _boxless_outline({"size": [1_000_000, 1_000_000], "counts": [0, 1_000_000_000_000]}), "png"),
-    "runs that overflow": Hostile("boxes", _boxless_outline({"size": [16, 20], "counts": [1 << 62, 1 << 62, 1 << 62, 320 + (1 << 62)]}), "png"),
-    "runs beyond 64 bits": Hostile("boxes", _boxless_outline({"size": [16, 20], "counts": [1 << 70]}), "png"),
-    "packed runs without end": Hostile("instances", _outline({"size": [16, 20], "counts": "o" * 3_000_000}), "0.png"),
-    "polygon of tall sides": Hostile("instances", _tall_zigzag, "0.png"),
-    "outlines around everything": Hostile("instances", _many_wide_outlines, "0.png"),
-    "image of no finite size": Hostile("boxes", _put(with_coco, "annotations.json", _text(json.dumps(coco_content()).replace('"width": 20', '"width": 1e400'))), ""),
-    "image with a zero in its name": Hostile("boxes", _put(with_coco, "annotations.json", _text(json.dumps(coco_content()).replace("0.png", "a\\u0000b/0.png"))), ""),
+    "runs of a huge image": Hostile("boxes", _make_outlined_without_box({"size": [1_000_000, 1_000_000], "counts": [0, 1_000_000_000_000]}), "png"),
+    "runs that overflow": Hostile("boxes", _make_outlined_without_box({"size": [16, 20], "counts": [1 << 62, 1 << 62, 1 << 62, 320 + (1 << 62)]}), "png"),
+    "runs beyond 64 bits": Hostile("boxes", _make_outlined_without_box({"size": [16, 20], "counts": [1 << 70]}), "png"),
+    "packed runs without end": Hostile("instances", _make_outlined({"size": [16, 20], "counts": "o" * 3_000_000}), "0.png"),
+    "polygon of tall sides": Hostile("instances", _write_tall_zigzag, "0.png"),
+    "outlines around everything": Hostile("instances", _write_many_wide_outlines, "0.png"),
+    "image of no finite size": Hostile("boxes", _make_replaced(write_coco, "annotations.json", _write_text(json.dumps(coco_content()).replace('"width": 20', '"width": 1e400'))), ""),
+    "image with a zero in its name": Hostile("boxes", _make_replaced(write_coco, "annotations.json", _write_text(json.dumps(coco_content()).replace("0.png", "a\\u0000b/0.png"))), ""),
     # Links
     "looping link": Hostile("classes", _looping_link, "loop"),
     "looping image": Hostile("classes", _looping_image, "loop.png"),
     "links in 2^26 ways": Hostile("classes", _link_farm, ""),
     "links in 2^26 ways beside a table": Hostile("labels", _link_farm_of_a_table, ""),
     "links upwards": Hostile("labels", _link_upwards, ""),
-    "1,900 folders within each other": Hostile("classes", _deep, ""),
+    "1,900 folders within each other": Hostile("classes", _create_deep_folders, ""),
     # Files that would be executed or read forever
-    "twins of 300 GB": Hostile("classes", _sparse_twins, "huge.png"),
-    "postscript": Hostile("classes", _postscript, "0.png"),
+    "twins of 300 GB": Hostile("classes", _write_sparse_twins, "huge.png"),
+    "postscript": Hostile("classes", _write_postscript, "0.png"),
 }  # fmt: skip

@@ -41,7 +41,7 @@ def _deep(drawn: random.Random) -> bytes:
     return opened * levels + b"1" + closed * levels + b"\n"
 
 
-def _other_types(drawn: random.Random) -> bytes:
+def _draw_wrong_types(drawn: random.Random) -> bytes:
     """Return a message whose fields have wrong types. Sometimes it follows a valid hello message."""
     text = damage_text(ENCODE.encode(drawn.choice(_MESSAGES)).decode(), drawn, drawn.choice((1, 1, 2, 5)))
     return (HELLO if drawn.random() < 0.5 else b"") + text.encode("utf-8", "surrogatepass")[:_MAX_BYTES] + b"\n"
@@ -52,8 +52,8 @@ def _unknown(drawn: random.Random) -> bytes:
     return HELLO + b'{"type":"%s","n":1,"path":"/etc/passwd"}\n' % kind.encode()
 
 
-def _many(drawn: random.Random) -> bytes:
-    """Return many invalid commands. The server disconnects the client at the first one."""
+def _draw_many_commands(drawn: random.Random) -> bytes:
+    """Return a hello message and up to 500 invalid commands. The server disconnects the client at the first one."""
     return HELLO + b'{"type":"adjust","loader_workers":0}\n' * drawn.choice((2, 500))
 
 
@@ -62,19 +62,19 @@ def _not_utf8(drawn: random.Random) -> bytes:
 
 
 MESSAGES: tuple[Callable[[random.Random], bytes], ...] = (
-    _noise, _cut, _endless, _empty_lines, _deep, _other_types, _other_types, _other_types, _unknown, _many, _not_utf8,
+    _noise, _cut, _endless, _empty_lines, _deep, _draw_wrong_types, _draw_wrong_types, _draw_wrong_types, _unknown, _draw_many_commands, _not_utf8,
 )  # fmt: skip
 
 
 def draw_message(drawn: random.Random) -> bytes:
-    """Return random bytes as a hostile client sends them."""
+    """Return the bytes of a random hostile message, such as noise, a cut message or an invalid command."""
     return drawn.choice(MESSAGES)(drawn)
 
 
 def send(client: socket.socket, content: bytes, drawn: random.Random) -> bool:
-    """Send bytes in a randomly chosen way without blocking.
+    """Send bytes in a randomly chosen way without blocking, for example one by one or together with open files.
 
-    Return True if the client disconnects immediately or the server has closed the connection.
+    Returns True if the client should disconnect immediately, or if the server has closed the connection.
     """
     way = drawn.choice(("whole", "whole", "whole", "pieces", "half closed", "gone", "reset", "files"))
     try:

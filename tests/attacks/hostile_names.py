@@ -32,11 +32,11 @@ Lone surrogates are missing, because no message or file of Footplate can contain
 
 
 @contextmanager
-def trap(folder: Path) -> Iterator[Path]:
-    """Create a FIFO in `folder` that all hostile names refer to.
+def set_trap(folder: Path) -> Iterator[Path]:
+    """Create a FIFO in `folder` that all hostile names refer to, and detect when it is opened.
 
-    Yields the path of a file that appears when the FIFO is opened. The FIFO is empty and is removed at that moment. A
-    reader therefore doesn't block, and the test fails instead of hanging.
+    Yields the path of a file that is created when a process opens the FIFO. The FIFO is empty, so that the process
+    doesn't block.
     """
     fifo, sprung = folder / FIFO, folder / "sprung"
     os.mkfifo(fifo)

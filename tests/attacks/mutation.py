@@ -18,35 +18,35 @@ from tests.support.dataset_formats import cvat, label_studio, labelme, supervise
 from tests.support.dataset_formats.truth import TRUTH
 
 KINDS: dict[str, tuple[str, Callable[[Path], None]]] = {
-    "images by class": ("classes", honest.by_class),
-    "jpegs by class": ("classes", honest.with_jpegs),
-    "bands": ("classes", honest.with_bands),
-    "idx": ("classes", honest.with_idx),
-    "masks": ("masks", honest.with_masks),
-    "numbered masks": ("instances", honest.with_masks),
-    "edges": ("edges", honest.with_edges),
-    "edges of Matlab's": ("edges", honest.with_mats),
-    "yolo": ("boxes", honest.with_yolo),
-    "voc": ("boxes", honest.with_voc),
+    "images by class": ("classes", honest.write_class_folders),
+    "jpegs by class": ("classes", honest.write_jpegs),
+    "bands": ("classes", honest.write_bands),
+    "idx": ("classes", honest.write_idx_files),
+    "masks": ("masks", honest.write_masks),
+    "numbered masks": ("instances", honest.write_masks),
+    "edges": ("edges", honest.write_edges),
+    "edges of Matlab's": ("edges", honest.write_mats),
+    "yolo": ("boxes", honest.write_yolo),
+    "voc": ("boxes", honest.write_voc),
     "cvat": ("instances", lambda folder: cvat.write(TRUTH, folder, "masks")),
     "labelme": ("instances", lambda folder: labelme.write(TRUTH, folder, "masks")),
     "label studio": ("instances", lambda folder: label_studio.write(TRUTH, folder, "brushes")),
     "supervisely": ("instances", lambda folder: supervisely.write(TRUTH, folder, "bitmaps")),
-    "kitti": ("boxes", honest.with_kitti),
-    "coco": ("boxes", honest.with_coco),
-    "coco's outlines": ("instances", honest.with_coco),
-    "coco's runs": ("instances", honest.with_coco_runs),
-    "coco by split": ("boxes", honest.with_coco_runs),
-    "yolo by yaml": ("boxes", honest.with_yaml),
-    "table": ("labels", honest.with_table),
-    "json table": ("labels", honest.with_json_table),
-    "json rows": ("labels", honest.with_json_rows),
-    "tiles": ("labels", honest.with_tiles),
-    "masks of ArcGIS": ("masks", honest.with_definition),
-    "bands of ArcGIS": ("classes", honest.with_statistics),
-    "ply": ("points", honest.with_clouds),
-    "las": ("points", honest.with_las),
-    "laz": ("points", lambda folder: honest.with_las(folder, ".laz")),
+    "kitti": ("boxes", honest.write_kitti),
+    "coco": ("boxes", honest.write_coco),
+    "coco's outlines": ("instances", honest.write_coco),
+    "coco's runs": ("instances", honest.write_coco_runs),
+    "coco by split": ("boxes", honest.write_coco_runs),
+    "yolo by yaml": ("boxes", honest.write_yaml),
+    "table": ("labels", honest.write_table),
+    "json table": ("labels", honest.write_json_table),
+    "json rows": ("labels", honest.write_json_rows),
+    "tiles": ("labels", honest.write_tiles),
+    "masks of ArcGIS": ("masks", honest.write_definition),
+    "bands of ArcGIS": ("classes", honest.write_statistics),
+    "ply": ("points", honest.write_clouds),
+    "las": ("points", honest.write_las_clouds),
+    "laz": ("points", lambda folder: honest.write_las_clouds(folder, ".laz")),
 }
 """Kind of annotations and function that creates the folder, for each kind of valid folder."""
 
@@ -62,7 +62,7 @@ STRUCTURED = 0.75
 """Probability that the damage is in the structure of a JSON, XML or YAML file, for folders that contain one."""
 
 
-def damage(folder: Path, seed: int) -> Path:
+def damage_file(folder: Path, seed: int) -> Path:
     """Damage a random file of a valid folder according to `seed` and return its path."""
     drawn = random.Random(seed)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -79,7 +79,7 @@ def damage(folder: Path, seed: int) -> Path:
     return path
 
 
-def _place(drawn: random.Random, content: bytearray) -> int:
+def _draw_offset(drawn: random.Random, content: bytearray) -> int:
     """Return a random offset into `content`, usually near the start (where headers are) or near the end."""
     reach = drawn.choice((16, 64, 400, len(content)))
     place = drawn.randrange(max(1, min(reach, len(content))))
@@ -87,18 +87,18 @@ def _place(drawn: random.Random, content: bytearray) -> int:
 
 
 def _cut(drawn: random.Random, content: bytearray) -> bytes:
-    return bytes(content[: _place(drawn, content)])
+    return bytes(content[: _draw_offset(drawn, content)])
 
 
 def _flip(drawn: random.Random, content: bytearray) -> bytes:
     if content:
-        content[_place(drawn, content)] ^= 1 << drawn.randrange(8)
+        content[_draw_offset(drawn, content)] ^= 1 << drawn.randrange(8)
     return bytes(content)
 
 
 def _number(drawn: random.Random, content: bytearray) -> bytes:
     size, kind = drawn.choice(((1, "B"), (2, "H"), (4, "I"), (8, "Q")))
-    place = _place(drawn, content)
+    place = _draw_offset(drawn, content)
     if place + size <= len(content):
         value = drawn.choice(_NUMBERS) & (1 << 8 * size) - 1
         struct.pack_into(drawn.choice("<>") + kind, content, place, value)
@@ -106,7 +106,7 @@ def _number(drawn: random.Random, content: bytearray) -> bytes:
 
 
 def _replace_word(drawn: random.Random, content: bytearray) -> bytes:
-    """Replace a random piece between two spaces, or between two quotation marks. Return the new content."""
+    """Replace the bytes between two spaces or two quotation marks by a random value. Return the new content."""
     pieces = bytes(content).split(b" ") if drawn.random() < 0.5 else bytes(content).split(b'"')
     mark = b" " if len(bytes(content).split(b" ")) == len(pieces) else b'"'
     pieces[drawn.randrange(len(pieces))] = drawn.choice(_VALUES)
@@ -114,12 +114,12 @@ def _replace_word(drawn: random.Random, content: bytearray) -> bytes:
 
 
 def _insert(drawn: random.Random, content: bytearray) -> bytes:
-    place = _place(drawn, content)
+    place = _draw_offset(drawn, content)
     return bytes(content[:place]) + drawn.choice(_VALUES) + bytes(content[place:])
 
 
 def _repeat(drawn: random.Random, content: bytearray) -> bytes:
-    place, end = sorted((_place(drawn, content), _place(drawn, content)))
+    place, end = sorted((_draw_offset(drawn, content), _draw_offset(drawn, content)))
     times = min(drawn.choice((1, 50, 2000)), _MAX_BYTES // max(1, end - place))
     return bytes(content[:end]) + bytes(content[place:end]) * times + bytes(content[end:])
 

@@ -18,7 +18,7 @@ SUFFIXES = (".json", ".emd", ".yaml", ".xml")
 
 
 class Raw(str):
-    """Text that is written to a file as it is, without encoding."""
+    """Text that is written to a JSON document without quotation marks and escapes."""
 
 
 class Pairs(list[tuple[str, Any]]):
@@ -92,71 +92,68 @@ def _write_node(node: Any) -> str:
     return json.dumps(node)
 
 
-def _places(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Place]]:
-    """Yield the position of each value below `node`, preceded by the path of keys to it."""
+def _iterate_positions(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Place]]:
+    """Yield (path of keys, position) of each value below `node`. The key of a list's item is ""."""
     if isinstance(node, list):
         for number, item in enumerate(node):
             key, value = item if isinstance(node, Pairs) else ("", item)
             yield (*path, key), (node, number)
-            yield from _places(value, (*path, key))
+            yield from _iterate_positions(value, (*path, key))
 
 
-def _drawn_places(drawn: random.Random, root: list[Any]) -> list[Place]:
-    """Pick a random position, or sometimes all positions with the same path of keys.
+def _draw_positions(drawn: random.Random, root: list[Any]) -> list[Place]:
+    """Draw a random position, or sometimes all positions with the same path of keys.
 
     All key paths are equally likely, however many positions they have. Otherwise, coordinates would be a hundred times
     as likely as names.
     """
     by_path: dict[tuple[str, ...], list[Place]] = {}
-    for path, place in _places(root):
+    for path, place in _iterate_positions(root):
         by_path.setdefault(path, []).append(place)
     alike = drawn.choice(list(by_path.values()))
     return alike if drawn.random() < 0.2 else [drawn.choice(alike)]
 
 
-def _drawn_place(drawn: random.Random, root: list[Any]) -> Place:
-    return _drawn_places(drawn, root)[0]
+def _draw_position(drawn: random.Random, root: list[Any]) -> Place:
+    return _draw_positions(drawn, root)[0]
 
 
-def _put(place: Place, value: Any) -> None:
+def _replace_value(place: Place, value: Any) -> None:
     """Replace the value at a position by a copy of `value`, so that no value can contain itself."""
     within, number = place
     value = deepcopy(value)
     within[number] = (within[number][0], value) if isinstance(within, Pairs) else value
 
 
-def _at(place: Place) -> Any:
+def _get_value(place: Place) -> Any:
     within, number = place
     return within[number][1] if isinstance(within, Pairs) else within[number]
 
 
 def _replace(drawn: random.Random, root: list[Any]) -> None:
     value = drawn.choice(drawn.choice((NUMBERS, TEXTS, SHAPES)))
-    for place in _drawn_places(drawn, root):
-        _put(place, value)
+    for place in _draw_positions(drawn, root):
+        _replace_value(place, value)
 
 
 def _replace_alike(drawn: random.Random, root: list[Any]) -> None:
-    """Replace a random value by another value of the same type."""
-    for place in _drawn_places(drawn, root):
-        was = _at(place)
-        _put(
+    """Replace a random value, or all values with the same path of keys, by random values of the same type."""
+    for place in _draw_positions(drawn, root):
+        was = _get_value(place)
+        _replace_value(
             place, drawn.choice(TEXTS if isinstance(was, str) else NUMBERS if isinstance(was, int | float) else SHAPES)
         )
 
 
-def _take(drawn: random.Random, root: list[Any]) -> None:
-    for within, number in reversed(_drawn_places(drawn, root)):
+def _remove(drawn: random.Random, root: list[Any]) -> None:
+    for within, number in reversed(_draw_positions(drawn, root)):
         if within is not root:
             del within[number]
 
 
-def _twice(drawn: random.Random, root: list[Any]) -> None:
-    """Duplicate a random element, up to a thousand times.
-
-    The duplicates of an object's entry may have another value.
-    """
-    within, number = _drawn_place(drawn, root)
+def _duplicate(drawn: random.Random, root: list[Any]) -> None:
+    """Insert up to a thousand copies of a random element after it. Copies of an object's entry may have another value."""
+    within, number = _draw_position(drawn, root)
     if within is root:
         return
     again = within[number]
@@ -166,25 +163,37 @@ def _twice(drawn: random.Random, root: list[Any]) -> None:
 
 
 def _rename(drawn: random.Random, root: list[Any]) -> None:
-    within, number = _drawn_place(drawn, root)
+    within, number = _draw_position(drawn, root)
     if isinstance(within, Pairs):
         name = within[number][0]
         other = drawn.choice((name.upper(), f"{name} ", f"{name}s", "", "\0", drawn.choice(within)[0], "x" * 5000))
         within[number] = (other, within[number][1])
 
 
-def _swap(drawn: random.Random, root: list[Any]) -> None:
+def _replace_by_copy(drawn: random.Random, root: list[Any]) -> None:
     """Replace a random value by a copy of another value, or of the entire document."""
-    _put(_drawn_place(drawn, root), _at(_drawn_place(drawn, root)) if drawn.random() < 0.9 else [root[0]])
+    _replace_value(
+        _draw_position(drawn, root), _get_value(_draw_position(drawn, root)) if drawn.random() < 0.9 else [root[0]]
+    )
 
 
 def _wrap(drawn: random.Random, root: list[Any]) -> None:
-    place = _drawn_place(drawn, root)
-    _put(place, drawn.choice(([_at(place)], Pairs([("a", _at(place))]), [[[_at(place)]]], str(_at(place))[:1000])))
+    place = _draw_position(drawn, root)
+    _replace_value(
+        place,
+        drawn.choice(
+            (
+                [_get_value(place)],
+                Pairs([("a", _get_value(place))]),
+                [[[_get_value(place)]]],
+                str(_get_value(place))[:1000],
+            )
+        ),
+    )
 
 
 _OF_JSON: tuple[Callable[[random.Random, list[Any]], None], ...] = (
-    _replace, _replace, _replace, _replace_alike, _replace_alike, _replace_alike, _take, _take, _twice, _rename, _swap, _wrap,
+    _replace, _replace, _replace, _replace_alike, _replace_alike, _replace_alike, _remove, _remove, _duplicate, _rename, _replace_by_copy, _wrap,
 )  # fmt: skip
 
 
@@ -209,9 +218,9 @@ def _damage_element(drawn: random.Random, root: ElementTree.Element, raw: dict[s
     match drawn.choice(("text", "text", "text", "number", "number", "raw", "raw", "take", "twice", "rename", "empty")):
         case "text" | "number" as kind:
             value = drawn.choice(NUMBERS if kind == "number" else TEXTS)
-            chosen.text = _placeholder(raw, escape(str(value)))
+            chosen.text = _make_placeholder(raw, escape(str(value)))
         case "raw":
-            chosen.text = _placeholder(raw, drawn.choice(_XML))
+            chosen.text = _make_placeholder(raw, drawn.choice(_XML))
         case "take":
             for child in list(chosen)[: drawn.choice((1, 100))]:
                 chosen.remove(child)
@@ -224,8 +233,11 @@ def _damage_element(drawn: random.Random, root: ElementTree.Element, raw: dict[s
             chosen.clear()
 
 
-def _placeholder(raw: dict[str, str], content: str) -> str:
-    """Return a placeholder that ElementTree can write in place of `content`. `raw` maps placeholders to contents."""
+def _make_placeholder(raw: dict[str, str], content: str) -> str:
+    """Add `content` to `raw`, and return a placeholder that ElementTree can write in its place.
+
+    `raw` maps placeholders to contents.
+    """
     name = f"RAW{len(raw)}WAR"
     raw[name] = content
     return name

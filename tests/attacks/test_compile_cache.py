@@ -69,7 +69,10 @@ raise SystemExit(run_reporting(spec, theirs, work))
 @pytest.mark.long
 @pytest.mark.parametrize("does", mark_long_cases(["nothing", "compile"], everyday=["nothing"]))
 def test_compiler_avoids_prepared_folder_of_another_user(common: Path, does: str) -> None:
-    """Compile only in the long tests: without torch's precompiled headers, it takes over a minute."""
+    """Run a worker that does nothing or, in the long tests, compiles a model.
+
+    Without torch's precompiled headers, compiling takes over a minute.
+    """
     trap = common / f"torchinductor_{getpass.getuser()}"
     run_as_nobody("os.mkdir(sys.argv[1]); os.chmod(sys.argv[1], 0o777); print(0)", str(trap))
     environment = os.environ | {"TMPDIR": str(common)}

@@ -23,8 +23,8 @@ def bar(qapp: QApplication, qtbot: QtBot) -> ConsentBar:
     return consent_bar
 
 
-def show(bar: ConsentBar, program: Path, qtbot: QtBot) -> str:
-    """Return the text that is displayed for `program`."""
+def preview(bar: ConsentBar, program: Path, qtbot: QtBot) -> str:
+    """Show the preview of a model file in the bar, and return the displayed text."""
     bar.ask(str(program), model_file_sha256(str(program)), agreed=False)
     bar._show.click()
     qtbot.waitUntil(lambda: bar._text.toPlainText() != "")
@@ -36,7 +36,7 @@ def test_preview_marks_cut_text(bar: ConsentBar, tmp_path: Path, qtbot: QtBot) -
     harmless = "# harmless\n" * (PREVIEW_BYTES // 11)
     rest = "#" * (PREVIEW_BYTES - len(harmless)) + "\nimport os\nos.system('true')"
     program.write_text(harmless + rest)
-    text = show(bar, program, qtbot)
+    text = preview(bar, program, qtbot)
     assert len(text) == PREVIEW_BYTES
     assert "os.system" not in text
     assert bar._hidden_note.isVisible()
@@ -49,14 +49,14 @@ def test_preview_marks_cut_text(bar: ConsentBar, tmp_path: Path, qtbot: QtBot) -
 def test_preview_shows_short_program_completely(bar: ConsentBar, tmp_path: Path, qtbot: QtBot) -> None:
     program = tmp_path / "net.py"
     program.write_text("# harmless\n" * (PREVIEW_BYTES // 11))
-    assert show(bar, program, qtbot) == program.read_text()
+    assert preview(bar, program, qtbot) == program.read_text()
     assert not bar._hidden_note.isVisible()
 
 
 def test_preview_wraps_long_lines(bar: ConsentBar, tmp_path: Path, qtbot: QtBot) -> None:
     program = tmp_path / "net.py"
     program.write_text("x = 1" + " " * 500 + "; import os")
-    show(bar, program, qtbot)
+    preview(bar, program, qtbot)
     assert bar._text.lineWrapMode() == QPlainTextEdit.LineWrapMode.WidgetWidth
     assert bar._text.horizontalScrollBar().maximum() == 0
 
@@ -64,5 +64,5 @@ def test_preview_wraps_long_lines(bar: ConsentBar, tmp_path: Path, qtbot: QtBot)
 def test_preview_shows_hidden_characters(bar: ConsentBar, tmp_path: Path, qtbot: QtBot) -> None:
     program = tmp_path / "net.py"
     program.write_bytes("# \u202e}\u2066if a:\n# comment\rimport os\r\n\x1b[8m\tpass\0\n".encode())
-    lines = show(bar, program, qtbot).split("\n")
+    lines = preview(bar, program, qtbot).split("\n")
     assert lines == ["# \\u202e}\\u2066if a:", "# comment", "import os", "\\u001b[8m\tpass\\u0000", ""]

@@ -22,8 +22,8 @@ pytestmark = [
 def test_cloud_that_crashes_decoder_is_named(tmp_path: Path) -> None:
     for split in ("train", "val"):
         (tmp_path / split).mkdir()
-    honest.laz_of_a_huge_chunk(tmp_path / "train")
-    honest.with_las(tmp_path / "val", ".laz")
+    honest.write_laz_of_huge_chunk(tmp_path / "train")
+    honest.write_las_clouds(tmp_path / "val", ".laz")
 
     inspection = inspect_folder(tmp_path, "points")
 
@@ -31,7 +31,7 @@ def test_cloud_that_crashes_decoder_is_named(tmp_path: Path) -> None:
 
 
 def test_training_with_crashing_cloud_is_refused(tmp_path: Path) -> None:
-    honest.laz_of_a_huge_chunk(tmp_path / "clouds")
+    honest.write_laz_of_huge_chunk(tmp_path / "clouds")
     done = footplate(
         "train", str(tmp_path / "clouds"), "--task", "point_segmentation", "--model", "pointcnn", "--devices", "cpu"
     )
@@ -40,7 +40,7 @@ def test_training_with_crashing_cloud_is_refused(tmp_path: Path) -> None:
 
 
 def test_image_that_crashes_decoder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the decoder crash on images of a certain width, because no image is known that crashes it."""
+    """Make the decoder crash on images of a certain width, because no image is known that crashes it."""
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(
@@ -52,7 +52,7 @@ def test_image_that_crashes_decoder_is_named(tmp_path: Path, monkeypatch: pytest
     )
     monkeypatch.setenv("PYTHONPATH", f"{site}:{ROOT}")
     folder = tmp_path / "set"
-    honest.by_class(folder)
+    honest.write_class_folders(folder)
     write_image(folder / "dogs" / "torn.png", size=(13, 13))
 
     inspection = inspect_folder(folder, "classes")

@@ -81,8 +81,8 @@ def full(run: RealRun) -> Iterator[None]:
 
 
 @contextmanager
-def quota(run: RealRun) -> Iterator[None]:
-    """Limit file sizes in the run's processes. A checkpoint and the current log fit, but little more."""
+def limit_file_sizes(run: RealRun) -> Iterator[None]:
+    """Limit the size of files that the run's processes write: to 50 kB in the worker, and to the current log's size."""
     (worker,), supervisor = run.workers().values(), psutil.Process(run.pid)
     limit_files(worker, 50_000)
     limit_files(supervisor, run.folder.events_file.stat().st_size + 50)
@@ -102,7 +102,7 @@ def read_only_run(run: RealRun) -> AbstractContextManager[None]:
 
 REFUSALS: dict[str, Fault] = {
     "full": full,
-    "quota": quota,
+    "quota": limit_file_sizes,
     "checkpoints read-only": read_only_checkpoints,
     "writes fail": disk_fault("write"),
     "syncs fail": disk_fault("sync"),
@@ -124,15 +124,15 @@ def mounted(kind: str, disk: Path) -> Iterator[None]:
         unmount(disk)
 
 
-def at_a_random_step(run: RealRun, gate: Gate, random: Random) -> int:
-    """Wait until the run has trained up to a random step, and return the step. Its checkpoint may not be written."""
+def wait_for_random_step(run: RealRun, gate: Gate, random: Random) -> int:
+    """Let the run train up to a random step and wait until then. Return the step, whose checkpoint may be unfinished."""
     step = random.randint(2, STEPS - 4)
     gate.up_to(step, run, saved=False)
     return step
 
 
-def last_saved_step(client: Listener) -> int:
-    """Return the step of the newest last.pt that the client was notified of."""
+def get_last_saved_step(client: Listener) -> int:
+    """Return the step of the newest last.pt that the run has reported to the client."""
     return max(event.step for event in client.messages if isinstance(event, CheckpointSaved) and event.kind == "last")
 
 
@@ -161,7 +161,7 @@ def test_temporary_disk_fault_loses_no_training(
     gate.up_to(1)
     run = start_run(asked)
     with listening(run) as client:
-        step = at_a_random_step(run, gate, random)
+        step = wait_for_random_step(run, gate, random)
         with PASSING[kind](run):
             gate.up_to(random.randint(step + 2, STEPS))
             if kind == "slow":
@@ -211,12 +211,12 @@ def test_lasting_disk_fault_loses_no_reported_checkpoint(
     gate.up_to(1)
     run = start_run(asked, save_again_s=SHORT_S)
     with listening(run) as client:
-        at_a_random_step(run, gate, Random(f"{kind} {seed}"))
+        wait_for_random_step(run, gate, Random(f"{kind} {seed}"))
         with REFUSALS[kind](run):
             gate.open()
             finished = client.wait_for(RunFinished)
             run.wait_for_processes_to_end()
-            saved = last_saved_step(client)
+            saved = get_last_saved_step(client)
             assert finished.outcome == "unsaved"
             assert f"The state after step {STEPS} wasn't saved; last.pt contains step {saved}." in finished.cause
             assert finished.cause.endswith("Free some space there or allow writing, then resume the run.")

@@ -34,38 +34,38 @@ REFUSED = "net.py contains code that you have not allowed to run yet."
 
 
 @pytest.fixture
-def ran(tmp_path: Path) -> Path:
-    """Return the path of a file that the program creates when it runs."""
+def mark(tmp_path: Path) -> Path:
+    """Return the path of a file that the model file of `foreign_job` creates when it is executed."""
     return tmp_path / "ran"
 
 
 @pytest.fixture
-def foreign(job: Make, tmp_path: Path, ran: Path) -> Job:
-    """Return a job from another machine, with the hash of a program that this user has never permitted."""
+def foreign_job(job: Make, tmp_path: Path, mark: Path) -> Job:
+    """Return a job from another machine, with the hash of a model file that this user has never permitted."""
     file = tmp_path / "net.py"
-    file.write_text(RUNS.format(ran=str(ran), rest=HARMLESS))
+    file.write_text(RUNS.format(ran=str(mark), rest=HARMLESS))
     return job(epochs=1, model=str(file), model_file_sha256=model_file_sha256(str(file)))
 
 
-def test_resume_of_foreign_run_asks_first(foreign: Job, ran: Path) -> None:
-    run = create_run(foreign)
+def test_resume_of_foreign_run_asks_first(foreign_job: Job, mark: Path) -> None:
+    run = create_run(foreign_job)
     os.utime(run.job_file, (0, 0))  # as if the run had been copied long ago
     done = footplate("resume", run.run_id)
     assert done.code == BAD_REQUEST
     assert REFUSED in done.err
     assert "--trust-model-file" in done.err
-    assert not ran.exists()
+    assert not mark.exists()
     assert footplate("resume", run.run_id, "--trust-model-file").code == 0
-    assert ran.exists()
+    assert mark.exists()
 
 
-def test_supervisor_runs_no_foreign_program(foreign: Job, ran: Path, start_run: StartRun) -> None:
-    """Start a run from another machine without changing its job, as the queue does."""
-    run = start_run(foreign)
+def test_supervisor_runs_no_foreign_program(foreign_job: Job, mark: Path, start_run: StartRun) -> None:
+    """Start the supervisor of a run from another machine directly, as the queue does."""
+    run = start_run(foreign_job)
     assert run.finished().outcome == "failed"
     (failed,) = run.all(Failed)
     assert failed.cause.startswith(REFUSED)
-    assert not ran.exists()
+    assert not mark.exists()
 
 
 def answers(module: str, request: bytes) -> list[bytes]:
@@ -75,21 +75,21 @@ def answers(module: str, request: bytes) -> list[bytes]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("finder", ["rate", "batch"])
-def test_finder_runs_no_foreign_program(foreign: Job, ran: Path, finder: str) -> None:
-    request = FinderRequest(finder, foreign)  # type: ignore[arg-type]
+def test_finder_runs_no_foreign_program(foreign_job: Job, mark: Path, finder: str) -> None:
+    request = FinderRequest(finder, foreign_job)  # type: ignore[arg-type]
     found = FINDING.decode(answers("engine.advisor", msgspec.json.encode(request))[-1])
     assert isinstance(found, Refused)
     assert REFUSED in found.problems[0].message
-    assert not ran.exists()
+    assert not mark.exists()
 
 
 @pytest.mark.long
-def test_planner_runs_no_foreign_program(foreign: Job, ran: Path) -> None:
-    asked = foreign.with_fields(strategy="pipeline", devices=("cpu", "cpu"))
+def test_planner_runs_no_foreign_program(foreign_job: Job, mark: Path) -> None:
+    asked = foreign_job.with_fields(strategy="pipeline", devices=("cpu", "cpu"))
     found = PLANNING.decode(answers("engine.advisor.planning", msgspec.json.encode(asked))[-1])
     assert isinstance(found, Refused)
     assert REFUSED in found.problems[0].message
-    assert not ran.exists()
+    assert not mark.exists()
 
 
 def given_away(note: Path) -> None:

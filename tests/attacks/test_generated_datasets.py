@@ -30,7 +30,7 @@ import gc, json, os, re, shutil, sys, time, traceback
 from pathlib import Path
 from engine.data.inspection.inspector import inspect
 from engine.data.memory_limit import limit_memory
-from tests.attacks.mutation import KINDS, ValidFolders, damage
+from tests.attacks.mutation import KINDS, ValidFolders, damage_file
 
 DONE = {"subprocess.Popen", "os.system", "os.exec", "os.fork", "os.posix_spawn", "socket.connect", "pickle.find_class"}
 looking, done = False, []
@@ -53,7 +53,7 @@ for seed in range(first, last):
     folder = place / "set"
     shutil.rmtree(folder, ignore_errors=True)
     task = honest.copy(kind, folder)
-    path = damage(folder, seed)
+    path = damage_file(folder, seed)
     print(json.dumps({"seed": seed, "kind": kind, "file": path.name}), flush=True)
     before, looking = there(), True
     begun, clock = time.process_time(), time.perf_counter()
@@ -79,8 +79,12 @@ for seed in range(first, last):
 
 
 @dataclass
-class Found:
-    """Results of many inspections: descriptions of faults, counts, and maximum costs."""
+class InspectionSummary:
+    """Summary of many inspections.
+
+    `wrong` describes faults of the inspector. `folders`, `refused` and `crashes` are counts. The maxima are those of
+    a single inspection.
+    """
 
     wrong: list[str] = field(default_factory=list)
     folders: int = 0
@@ -91,17 +95,20 @@ class Found:
     max_bytes: int = 0
 
 
-def inspect(place: Path, first: int, last: int) -> Found:
-    """Inspect a damaged folder for each seed in a range. After a crash, continue in a new process."""
-    found = Found()
+def inspect_damaged_folders(place: Path, first: int, last: int) -> InspectionSummary:
+    """Inspect a damaged folder for each seed from `first` to `last` - 1. After a crash, continue in a new process."""
+    found = InspectionSummary()
     seed = first
     while seed < last:
         seed = _inspect_range(place / str(seed), seed, last, found)
     return found
 
 
-def _inspect_range(place: Path, first: int, last: int, found: Found) -> int:
-    """Inspect damaged folders in a child process, until it is done or crashes. Return the seed to continue with."""
+def _inspect_range(place: Path, first: int, last: int, found: InspectionSummary) -> int:
+    """Inspect damaged folders in a child process until it is done or crashes. Return the seed to continue with.
+
+    The results are added to `found`.
+    """
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", _INSPECT, str(place), str(first), str(last)],
         capture_output=True,
@@ -130,7 +137,7 @@ def _inspect_range(place: Path, first: int, last: int, found: Found) -> int:
     return seed + 1
 
 
-def _faults(line: dict[str, Any], found: Found) -> list[str]:
+def _faults(line: dict[str, Any], found: InspectionSummary) -> list[str]:
     if "raised" in line:
         return [line["raised"]]
     problems = line["told"]
@@ -166,7 +173,7 @@ BARE = (
 
 
 def test_damaged_datasets_are_reported_or_read(tmp_path: Path) -> None:
-    found = inspect(tmp_path, 0, DAILY)
+    found = inspect_damaged_folders(tmp_path, 0, DAILY)
     assert found.wrong == []
     assert found.folders == DAILY
 
@@ -176,7 +183,7 @@ def test_damaged_datasets_are_reported_or_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("batch", range(10))
 def test_ten_thousand_damaged_datasets(tmp_path: Path, batch: int) -> None:
     count = LONG // 10
-    found = inspect(tmp_path, 1000 + batch * count, 1000 + (batch + 1) * count)
+    found = inspect_damaged_folders(tmp_path, 1000 + batch * count, 1000 + (batch + 1) * count)
     print(found)
     assert found.wrong == []
     assert found.folders == count

@@ -30,10 +30,11 @@ Answer = Callable[..., None]
 
 
 @pytest.fixture
-def answer(tmp_path: Path, separate_home: Path, monkeypatch: pytest.MonkeyPatch) -> Answer:
-    """Return a function that replaces ssh: it sets the lines from `HOST` and the number of bytes on standard error.
+def replace_ssh(tmp_path: Path, separate_home: Path, monkeypatch: pytest.MonkeyPatch) -> Answer:
+    """Return a function that replaces ssh and adds the host `HOST`.
 
-    With `reads_requests`, ssh stays until its input is closed.
+    The replacement prints `error_bytes` bytes on standard error and the given lines on standard output. If
+    `reads_requests`, it exits when its input is closed, otherwise at once.
     """
 
     def set_up(*lines: bytes, error_bytes: int = 0, reads_requests: bool = False) -> None:
@@ -53,7 +54,7 @@ def encode_messages(*messages: Message) -> list[bytes]:
     return [ENCODE.encode(message) for message in messages]
 
 
-def follow() -> tuple[FollowResult, str]:
+def follow_run() -> tuple[FollowResult, str]:
     """Follow a run on `HOST`. Return the result and the text on standard error."""
     with subprocess.Popen(
         [sys.executable, "-m", "engine.machines.follower", HOST, "run"],
@@ -80,30 +81,30 @@ def follow() -> tuple[FollowResult, str]:
     ],
     ids=["long_id", "path_as_id", "log_first", "state_first", "far_time", "endless_line"],
 )
-def test_follower_ends_with_a_reason_after_invalid_messages(answer: Answer, messages: Sequence[Message]) -> None:
-    answer(*encode_messages(*messages))
-    result, errors = follow()
+def test_follower_ends_with_a_reason_after_invalid_messages(replace_ssh: Answer, messages: Sequence[Message]) -> None:
+    replace_ssh(*encode_messages(*messages))
+    result, errors = follow_run()
     assert HOST in result.problem
     assert "Traceback" not in errors
     assert not any((paths.home() / "runs").glob("*"))
 
 
-def test_follower_limits_log_of_standard_error(answer: Answer) -> None:
-    answer(*encode_messages(RUN, STATE), error_bytes=2 * MAX_LOG_BYTES)
-    follow()
+def test_follower_limits_log_of_standard_error(replace_ssh: Answer) -> None:
+    replace_ssh(*encode_messages(RUN, STATE), error_bytes=2 * MAX_LOG_BYTES)
+    follow_run()
     assert (mirrors_folder(HOST) / "relay.log").stat().st_size <= MAX_LOG_BYTES
 
 
-def test_fetch_refuses_file_larger_than_the_disk(answer: Answer) -> None:
+def test_fetch_refuses_file_larger_than_the_disk(replace_ssh: Answer) -> None:
     offer = RunFile(path="checkpoints/best.pt", run_id="run", size_bytes=1 << 60, sha256="0" * 64)
-    answer(ENCODE.encode(offer), reads_requests=True)
+    replace_ssh(ENCODE.encode(offer), reads_requests=True)
     done = footplate("fetch", f"{HOST}:run")
     assert done.code
     assert "are free" in done.err
 
 
-def test_fetch_limits_standard_error(answer: Answer) -> None:
-    answer(error_bytes=64 << 20)
+def test_fetch_limits_standard_error(replace_ssh: Answer) -> None:
+    replace_ssh(error_bytes=64 << 20)
     done = footplate("fetch", f"{HOST}:run")
     assert done.code
     assert len(done.err) < 2 << 20

@@ -40,8 +40,8 @@ OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud80
 Out = pytest.CaptureFixture[str]
 
 
-def assert_nothing_obeyed(text: str, lines: int | None = None) -> None:
-    """Check that `text` contains no control characters, and that no line starts with a hostile name.
+def assert_names_are_escaped(text: str, lines: int | None = None) -> None:
+    """Check that `text` contains the hostile name, but no control characters and no line that starts with the name.
 
     `lines` is the expected number of lines, or None for any number.
     """
@@ -52,8 +52,8 @@ def assert_nothing_obeyed(text: str, lines: int | None = None) -> None:
         assert len(text.splitlines()) == lines
 
 
-def hostile_run() -> RunFolder:
-    """Return a run whose name, cause, dataset and notes contain terminal control codes."""
+def make_hostile_run() -> RunFolder:
+    """Create a run whose name, cause, dataset and notes contain terminal control codes."""
     name = EVIL.removesuffix("\udcff")
     run = write_run(4, "failed", cause=name, name=name, dataset=f"/data/{name}")
     change_notes(run.path, tags=(name,), text=name)
@@ -63,7 +63,7 @@ def hostile_run() -> RunFolder:
 def test_printed_text_has_no_control_characters(capsys: Out) -> None:
     print_lines(EVIL, "\tFORGED, indented")
     output = capsys.readouterr().out
-    assert_nothing_obeyed(output, 2)
+    assert_names_are_escaped(output, 2)
     assert output.startswith(r"\u001b[2J\u001b]0;title\u0007\u009b31m\u000droot\u0008\u000a\u2028FORGED")
     assert output.endswith("\n\tFORGED, indented\n")
 
@@ -75,10 +75,10 @@ def test_escaped_json_decodes_to_same_value(name: str) -> None:
 
 @pytest.mark.parametrize("command", [["runs"], ["runs", "--json"], ["attach", "last"], ["attach", "last", "--json"]])
 def test_run_commands_print_no_control_characters(command: list[str], capsys: Out) -> None:
-    hostile_run()
+    make_hostile_run()
     main(command)
     output = capsys.readouterr()
-    assert_nothing_obeyed(output.out)
+    assert_names_are_escaped(output.out)
     assert OBEYED.findall(output.err) == []
 
 
@@ -90,7 +90,7 @@ def test_recipes_print_no_control_characters(capsys: Out) -> None:
     recipe_path("broken").write_text('title = "FORGED"\nabout = "x"\ntasks = ["\\u001b\\nFORGED"]\n')
     main(["recipes"])
     output = capsys.readouterr()
-    assert_nothing_obeyed(output.out)
+    assert_names_are_escaped(output.out)
     assert OBEYED.findall(output.err) == []
     main(["recipes", "show", "evil"])
     assert OBEYED.findall(capsys.readouterr().out) == []
@@ -98,9 +98,9 @@ def test_recipes_print_no_control_characters(capsys: Out) -> None:
 
 def test_dataset_prints_no_control_characters(capsys: Out) -> None:
     print_lines(*train.dataset_lines(DatasetReport(folder=EVIL, format="imagefolder", title=EVIL)))
-    assert_nothing_obeyed(capsys.readouterr().out, 1)
+    assert_names_are_escaped(capsys.readouterr().out, 1)
     report([Problem("dataset", EVIL, EVIL)])
-    assert_nothing_obeyed(capsys.readouterr().err, 2)
+    assert_names_are_escaped(capsys.readouterr().err, 2)
 
 
 def test_progress_prints_no_control_characters(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_progress_prints_no_control_characters(tmp_path: Path) -> None:
         RunFinished(outcome="failed", cause=EVIL, checkpoints=(EVIL,)),
     ):  # fmt: skip
         progress.show(event)
-    assert_nothing_obeyed(out.getvalue(), 7)
+    assert_names_are_escaped(out.getvalue(), 7)
 
 
 class Terminal(io.StringIO):
@@ -152,7 +152,7 @@ def test_gpus_print_no_control_characters(
 ) -> None:
     out = io.StringIO()
     printed(structs.replace(machine(hostile_gpu()), host=EVIL), out)
-    assert_nothing_obeyed(out.getvalue())
+    assert_names_are_escaped(out.getvalue())
 
 
 OUTPUT_MODULES = {"terminal.py", "gpus/screen.py"}

@@ -51,7 +51,7 @@ from gui.monitor.toolbar import VIEWS
 from gui.pages import MONITOR, RUNS, TRAIN
 from gui.sources.launcher import Launcher
 from gui.widgets.labels import RichLabel
-from tests.attacks.hostile_names import NAMES, trap
+from tests.attacks.hostile_names import NAMES, set_trap
 from tests.gui.conftest import OFFSCREEN_NOISE
 from tests.gui.conftest import styled as styled  # noqa: PLC0414  (a fixture)
 from tests.gui.monitor.machines import deliver_snapshot
@@ -81,9 +81,9 @@ START = 1_700_000_000.0
 
 
 class PageVisit:
-    """Visit to the pages of the window, all of which show `names`.
+    """Visitor of the window's pages, which makes them show `names`.
 
-    `took` has the CPU seconds of each step, by the step's name.
+    `took` maps the name of each step to its CPU time in seconds.
     """
 
     def __init__(self, window: MainWindow, qtbot: QtBot, names: Sequence[str]) -> None:
@@ -103,7 +103,7 @@ class PageVisit:
         hosts, monitor = self.workspace.hosts, self.workspace.monitor
         self.window.header.show_page(MONITOR)
         for second in range(3):
-            fed = machine(self.names, second)
+            fed = make_snapshot(self.names, second)
             with self.time_step(f"snapshot {second}"):
                 deliver_snapshot(hosts, fed)
             with self.time_step(f"another host's snapshot {second}"):
@@ -112,18 +112,18 @@ class PageVisit:
         for number, view in enumerate(VIEWS):
             with self.time_step(view):
                 monitor.show_view(number)
-            self._tips()
+            self._show_tool_tips()
         for gpu in fed.gpus:
             with self.time_step("detail"):
                 monitor.show_gpu(gpu.uuid)
         with self.time_step("compact"):
             monitor.show_view(0)
             monitor.bar.compact.click()
-        self._tips()
+        self._show_tool_tips()
         monitor.bar.compact.click()
 
     def runs(self) -> None:
-        runs = [a_run(name, None if number % 2 else "failed") for number, name in enumerate(self.names)]
+        runs = [make_hostile_run(name, None if number % 2 else "failed") for number, name in enumerate(self.names)]
         for run, name in zip(runs, self.names, strict=True):
             change_notes(run.path, tags=(name,), text=name)
         page = self.workspace.runs
@@ -137,7 +137,7 @@ class PageVisit:
                 page.table.selectRow(row)
         with self.time_step("deleting"):
             page.deleting.ask(page.selected())
-        self._tips()
+        self._show_tool_tips()
         page.deleting.dismiss()
         with self.time_step("comparing"):
             page.compare_requested.emit([run.run_id for run in runs])
@@ -146,7 +146,7 @@ class PageVisit:
         self.qtbot.waitUntil(lambda: len(compare.runs) == len(runs))
         with self.time_step("compared"), compare.curves.named():
             self.window.grab()
-        self._tips()
+        self._show_tool_tips()
         for run in runs:
             self._run(run)
 
@@ -158,7 +158,7 @@ class PageVisit:
         for view in (*range(1, tabs.count()), 0):
             with self.time_step(f"run {tabs.tabText(view)}"):
                 tabs.setCurrentIndex(view)
-            self._tips()
+            self._show_tool_tips()
 
     def job(self) -> None:
         self._dataset()
@@ -168,14 +168,14 @@ class PageVisit:
     def _dataset(self) -> None:
         self.window.header.show_page(TRAIN)
         with self.time_step("card"):
-            self.window.form.card.show_report(report(self.names))
+            self.window.form.card.show_report(make_report(self.names))
         with self.time_step("dataset"):
-            self.workspace.page("dataset").show_report(report(self.names))
+            self.workspace.page("dataset").show_report(make_report(self.names))
             self.window.pages.setCurrentWidget(self.workspace.page("dataset"))
         for place in range(len(self.names)):
             with self.time_step("example"):
                 self.workspace.page("dataset").choose(place)
-        self._tips()
+        self._show_tool_tips()
 
     def _split_points(self) -> None:
         split, names = make_split(), cycle(self.names)
@@ -186,7 +186,7 @@ class PageVisit:
         with self.time_step("split_points"):
             self.workspace.page("split_points")._show_split(structs.replace(split, segments=segments))
             self.window.pages.setCurrentWidget(self.workspace.page("split_points"))
-        self._tips()
+        self._show_tool_tips()
 
     def _form(self) -> None:
         form = self.window.form
@@ -202,7 +202,7 @@ class PageVisit:
                 self._offer_recipe(name)
         with self.time_step("box"):
             form.recipes._ask_to_delete()
-        self._tips()
+        self._show_tool_tips()
         for box in form.findChildren(QMessageBox):
             box.close()
         form.consent.ask("", None, agreed=False)
@@ -216,12 +216,12 @@ class PageVisit:
         self.window.form.recipes.reload()
         self.window.form.set_field("recipe", "evil")
 
-    def _tips(self) -> None:
-        """Show the tool tips of all widgets and cells, and check every label."""
+    def _show_tool_tips(self) -> None:
+        """Show all tool tips that contain a name, and check that no label interprets its text as rich text."""
         tips = {widget.toolTip(): widget for widget in self.window.findChildren(QWidget) if widget.isVisible()}
         for view in self.window.findChildren(QAbstractItemView):
             if view.isVisible():
-                tips |= dict.fromkeys(cell_tips(view.model()), view)
+                tips |= dict.fromkeys(list_cell_tips(view.model()), view)
         for text, widget in tips.items():
             if any(name in text for name in self.names):
                 started = time.thread_time()
@@ -239,7 +239,7 @@ class PageVisit:
         QToolTip.hideText()
 
 
-def cell_tips(model: QAbstractItemModel) -> set[str]:
+def list_cell_tips(model: QAbstractItemModel) -> set[str]:
     """Return the tool tips of the first cells and of the headers of `model`."""
     cells = [model.index(row, column) for row in range(20) for column in range(40) if model.hasIndex(row, column)]
     texts = {model.data(cell, Qt.ItemDataRole.ToolTipRole) for cell in cells}
@@ -248,8 +248,8 @@ def cell_tips(model: QAbstractItemModel) -> set[str]:
     return {tip for tip in texts if isinstance(tip, str)}
 
 
-def machine(names: Sequence[str], second: int) -> Snapshot:
-    """Return a snapshot with one overheated GPU per name, which has Xid errors and a process with this name."""
+def make_snapshot(names: Sequence[str], second: int) -> Snapshot:
+    """Make a snapshot with an overheated GPU per name. The GPU and its processes have this name, and it has Xid errors."""
     names = [" ".join(name.split())[:MAX_SHOWN_CHARS] for name in names]
     gpus = tuple(
         structs.replace(
@@ -266,8 +266,8 @@ def machine(names: Sequence[str], second: int) -> Snapshot:
     return structs.replace(snapshot(*gpus, time=START + 5 * second), host=names[0])
 
 
-def a_run(name: str, outcome: Outcome | None) -> RunFolder:
-    """Create a run whose texts all contain `name`, with images of its predictions."""
+def make_hostile_run(name: str, outcome: Outcome | None) -> RunFolder:
+    """Create a run in which all texts contain `name`, with images of its predictions. Without `outcome`, it didn't end."""
     chosen = job(name=name[:120], dataset=f"/data/{name}"[:MAX_PATH_BYTES])  # runs with longer names can't be read
     run = create_run(chosen)
     renamed = [_rename_event(event, name, outcome) for event in events(chosen, STEPS)]
@@ -307,8 +307,8 @@ def _rename_event(event: AnyEvent, name: str, outcome: Outcome | None) -> AnyEve
     return event
 
 
-def report(names: Sequence[str]) -> DatasetReport:
-    """Return a dataset report that has a class for each name, a problem, an example and an unreadable file."""
+def make_report(names: Sequence[str]) -> DatasetReport:
+    """Make a dataset report with a class, a problem, an example and an unreadable file for each name."""
     classes = tuple(name[:MAX_LETTERS] for name in names)
     counts = dict.fromkeys(classes, 4)
     shortened: DatasetReport = shorten_texts(
@@ -329,7 +329,7 @@ def report(names: Sequence[str]) -> DatasetReport:
 
 @pytest.fixture
 def window(styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> Iterator[MainWindow]:
-    """Open the real window with synthetic GPUs."""
+    """Open the main window without samplers, and add the host "box". Tests deliver synthetic snapshots."""
     monkeypatch.setattr(Launcher, "preload", lambda _launcher: None)
     main_window = MainWindow()
     qtbot.addWidget(main_window)
@@ -346,9 +346,10 @@ def window(styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) 
 def measure_hostile_names(
     pages: str, window: MainWindow, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Sequence[str]], dict[str, float]]:
-    """Return a function that opens the group of pages `pages`, first with ordinary names and then with hostile ones.
+    """Return a function that opens the group of pages `pages`, first with ordinary names and then with hostile names.
 
-    It returns the additional CPU seconds for each step with hostile names. It fails if a hostile name is executed.
+    The function returns how many more CPU seconds each step takes with hostile names, by the step's name. It fails if
+    a hostile name is executed.
     """
     monkeypatch.chdir(tmp_path)
 
@@ -357,7 +358,7 @@ def measure_hostile_names(
         usual, hostile = PageVisit(window, qtbot, ordinary), PageVisit(window, qtbot, names)
         getattr(PageVisit(window, qtbot, ordinary[:1]), pages)()  # creates the pages, which takes longer
         getattr(usual, pages)()
-        with trap(tmp_path) as sprung:
+        with set_trap(tmp_path) as sprung:
             getattr(hostile, pages)()
             assert not sprung.exists()
         return {where: took - usual.took.get(where, 0.0) for where, took in hostile.took.items()}

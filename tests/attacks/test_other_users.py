@@ -104,7 +104,7 @@ WITH = "from pathlib import Path; from engine.runs.folder import RunFolder; from
 
 
 def test_prepared_footplate_trash_is_not_used(shared_disk: Path) -> None:
-    """Start with a home that all users were able to write to before, on a desktop without trash."""
+    """Delete a run while another user owns Footplate's trash folder, on a desktop without trash."""
     (shared_disk / f".Trash-{USER}").write_text("no folder")
     home = shared_disk / "home"
     home.mkdir()

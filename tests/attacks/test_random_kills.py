@@ -30,11 +30,11 @@ DAILY, LONG = 3, 320
 """Number of signals in the daily test, and in the long tests together."""
 FROZEN_S = 0.3
 
-Hit = Callable[["Attacked"], bool]
+Hit = Callable[["AttackedRun"], bool]
 """Function that attacks a run. It returns False if the attack wasn't possible."""
 
 
-class Attacked:
+class AttackedRun:
     """Run under attack, with a terminal that follows it, and the random generator that selects the attacks."""
 
     def __init__(self, run: RealRun, random: Random) -> None:
@@ -47,12 +47,12 @@ class Attacked:
         process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         return self._terminals.enter_context(process)
 
-    def follow_again(self) -> None:
-        """Start a new terminal if the previous one has exited together with the run's supervisor."""
+    def restart_terminal(self) -> None:
+        """Start a new terminal that follows the run if the previous terminal has exited."""
         if self.terminal.poll() is not None:
             self.terminal = self._follow()
 
-    def any_of(self, processes: list[psutil.Process]) -> psutil.Process | None:
+    def choose_process(self, processes: list[psutil.Process]) -> psutil.Process | None:
         return self.random.choice(sorted(processes, key=lambda process: process.pid)) if processes else None
 
     def close(self) -> None:
@@ -60,18 +60,18 @@ class Attacked:
         self._terminals.close()
 
 
-def kill_the_supervisor(attacked: Attacked) -> bool:
+def kill_the_supervisor(attacked: AttackedRun) -> bool:
     kill(attacked.run.pid)
     return resume_unless_completed(attacked.run)
 
 
-def kill_all(attacked: Attacked) -> bool:
+def kill_all(attacked: AttackedRun) -> bool:
     attacked.run.kill_all()
     return resume_unless_completed(attacked.run)
 
 
-def end_in_good_order(attacked: Attacked) -> bool:
-    """Terminate the supervisor with SIGTERM and resume the run. Return False if that isn't possible."""
+def terminate_supervisor(attacked: AttackedRun) -> bool:
+    """Terminate the supervisor with SIGTERM and resume the run. Return False if the run has ended or completed."""
     try:
         os.kill(attacked.run.pid, signal.SIGTERM)
     except ProcessLookupError:
@@ -81,7 +81,7 @@ def end_in_good_order(attacked: Attacked) -> bool:
 
 
 def resume_unless_completed(run: RealRun) -> bool:
-    """Check that an ended run left no processes, and resume it. Return False if it had completed."""
+    """Check that the processes of an ended run exit, and resume the run. Return False if it has completed."""
     run.assert_processes_end()
     last = run.logged[-1] if run.logged else None
     outcome = last.outcome if isinstance(last, RunFinished) else "interrupted"
@@ -97,25 +97,25 @@ def resume_unless_completed(run: RealRun) -> bool:
     return True
 
 
-def kill_one_rank(attacked: Attacked) -> bool:
+def kill_one_rank(attacked: AttackedRun) -> bool:
     ranks = sorted(attacked.run.workers())
-    return bool(ranks) and end_workers(attacked.run, [attacked.random.choice(ranks)], signal.SIGKILL)
+    return bool(ranks) and signal_workers(attacked.run, [attacked.random.choice(ranks)], signal.SIGKILL)
 
 
-def kill_every_rank(attacked: Attacked) -> bool:
-    return end_workers(attacked.run, sorted(attacked.run.workers()), signal.SIGKILL)
+def kill_every_rank(attacked: AttackedRun) -> bool:
+    return signal_workers(attacked.run, sorted(attacked.run.workers()), signal.SIGKILL)
 
 
-def end_one_rank(attacked: Attacked) -> bool:
-    """Terminate one rank with SIGTERM. Return False if that isn't possible."""
+def terminate_rank(attacked: AttackedRun) -> bool:
+    """Terminate a random rank with SIGTERM. Return False if no rank is running."""
     ranks = sorted(attacked.run.workers())
-    return bool(ranks) and end_workers(attacked.run, [attacked.random.choice(ranks)], signal.SIGTERM)
+    return bool(ranks) and signal_workers(attacked.run, [attacked.random.choice(ranks)], signal.SIGTERM)
 
 
-def end_workers(run: RealRun, ranks: list[int], number: signal.Signals) -> bool:
-    """Send signal `number` to workers. Return False if they aren't running.
+def signal_workers(run: RealRun, ranks: list[int], number: signal.Signals) -> bool:
+    """Send signal `number` to the workers of `ranks`. Return False if one of them isn't running.
 
-    Unless the run has finished, check that it restarts and names one of these workers as the cause.
+    Check that the run restarts and reports one of these ranks as the cause, unless the run has finished.
     """
     workers = run.workers()
     if not ranks or not set(ranks) <= set(workers):
@@ -137,10 +137,10 @@ def end_workers(run: RealRun, ranks: list[int], number: signal.Signals) -> bool:
     return True
 
 
-def kill_a_helper(attacked: Attacked) -> bool:
-    """Kill a helper process such as the sampler. This must not affect other processes.
+def kill_helper(attacked: AttackedRun) -> bool:
+    """Kill a process of the run that is neither supervisor nor worker, such as the sampler.
 
-    Returns False if there is no helper.
+    Returns False if the run completes before there is such a process.
     """
     run = attacked.run
     found: list[psutil.Process] = []
@@ -151,30 +151,30 @@ def kill_a_helper(attacked: Attacked) -> bool:
         return bool(found) or has_completed(run)
 
     wait_until(has_workers_or_ended, "a helper, or the end")
-    helper = attacked.any_of(found)
+    helper = attacked.choose_process(found)
     if helper is None:
         return False
     kill(helper.pid)
     return True
 
 
-def kill_the_terminal(attacked: Attacked) -> bool:
+def kill_the_terminal(attacked: AttackedRun) -> bool:
     attacked.terminal.kill()
     attacked.terminal.wait()
     return True
 
 
-def suspend_for_a_while(attacked: Attacked) -> bool:
-    """Suspend a random process of the run, or its terminal, for at most `FROZEN_S`. The run must survive.
+def suspend_for_a_while(attacked: AttackedRun) -> bool:
+    """Suspend a random process of the run, or its terminal, for at most `FROZEN_S` seconds.
 
-    Returns False if there was no process to suspend.
+    Returns False if the process has exited.
     """
-    frozen = attacked.any_of([*attacked.run.processes(), psutil.Process(attacked.terminal.pid)])
+    frozen = attacked.choose_process([*attacked.run.processes(), psutil.Process(attacked.terminal.pid)])
     if frozen is None:
         return False
     try:
         frozen.suspend()
-        ended_within(attacked.run, attacked.random.uniform(0.0, FROZEN_S))
+        wait_for_completion(attacked.run, attacked.random.uniform(0.0, FROZEN_S))
         frozen.resume()
     except psutil.NoSuchProcess:
         return False
@@ -182,14 +182,14 @@ def suspend_for_a_while(attacked: Attacked) -> bool:
 
 
 KILLS: tuple[Hit, ...] = (
-    kill_the_supervisor, kill_all, kill_one_rank, kill_every_rank, kill_a_helper, kill_the_terminal,
+    kill_the_supervisor, kill_all, kill_one_rank, kill_every_rank, kill_helper, kill_the_terminal,
 )  # fmt: skip
-OTHERS: tuple[Hit, ...] = (end_in_good_order, end_one_rank, suspend_for_a_while)
+OTHERS: tuple[Hit, ...] = (terminate_supervisor, terminate_rank, suspend_for_a_while)
 
 
 @contextmanager
-def attacked(run: RealRun, random: Random) -> Iterator[Attacked]:
-    one = Attacked(run, random)
+def attacked(run: RealRun, random: Random) -> Iterator[AttackedRun]:
+    one = AttackedRun(run, random)
     try:
         yield one
     finally:
@@ -229,14 +229,14 @@ def test_runs_survive_random_signals(
     while done.total() < hits:
         run = start_run(asked)
         with attacked(run, random) as one:
-            while done.total() < hits and not ended_within(run, random.uniform(0.0, longest_s)):
-                one.follow_again()
+            while done.total() < hits and not wait_for_completion(run, random.uniform(0.0, longest_s)):
+                one.restart_terminal()
                 hit = random.choice(random.choices((KILLS, OTHERS), (5, 2))[0])
                 done[hit.__name__] += hit(one)
-        assert ended_within(run, 4 * PATIENCE_S), run.logs()
+        assert wait_for_completion(run, 4 * PATIENCE_S), run.logs()
         run.wait_for_processes_to_end()
         assert run.folder.state() == "completed", run.logs()
-        assert_that_none_was_lost(run)
+        assert_no_checkpoint_was_lost(run)
         assert list(run.folder.path.rglob("*.part")) == []
         assert_same_end(run.end, uninterrupted.end)
     print(dict(done))  # visible with -s
@@ -252,8 +252,8 @@ def has_completed(run: RealRun) -> bool:
     return any(event.outcome == "completed" for event in run.all(RunFinished))
 
 
-def ended_within(run: RealRun, seconds: float) -> bool:
-    """Return True if the run ends within `seconds`."""
+def wait_for_completion(run: RealRun, seconds: float) -> bool:
+    """Wait until the run completes, at most for `seconds`. Return True if it has completed."""
     deadline = time.monotonic() + seconds
     while not has_completed(run):
         if time.monotonic() > deadline:
@@ -262,8 +262,8 @@ def ended_within(run: RealRun, seconds: float) -> bool:
     return True
 
 
-def assert_that_none_was_lost(run: RealRun) -> None:
-    """Check that each execution resumed from the newest checkpoint that was reported before, or from a later one."""
+def assert_no_checkpoint_was_lost(run: RealRun) -> None:
+    """Check that no execution resumed from a checkpoint older than the newest one that was reported before."""
     saved = 0
     for event in run.logged:
         if isinstance(event, CheckpointSaved) and event.kind == "last":

@@ -56,8 +56,8 @@ print(json.dumps({"tried": len(held), "connected": connected, "received": receiv
 """
 
 
-def listening_ports(run: RealRun) -> set[int]:
-    """Return the TCP ports on which a run's workers listen, in any network namespace."""
+def find_listening_ports(run: RealRun) -> set[int]:
+    """Find the TCP ports on which a run's workers listen, in any network namespace."""
     ports = set()
     for process in run.workers().values():
         with suppress(OSError):
@@ -69,8 +69,11 @@ def listening_ports(run: RealRun) -> set[int]:
 
 
 @contextmanager
-def intruder(run: RealRun, result: dict[str, int]) -> Iterator[None]:
-    """Let another user open 1,000 connections to each port of the run as soon as it appears. Counts go to `result`."""
+def start_intruder(run: RealRun, result: dict[str, int]) -> Iterator[None]:
+    """Make another user open up to 1,000 connections to each port on which the run's workers listen.
+
+    When the context ends, the counts "tried", "connected" and "received" are added to `result`.
+    """
     process = subprocess.Popen(
         [sys.executable, "-c", INTRUDER, str(NOBODY)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -81,7 +84,7 @@ def intruder(run: RealRun, result: dict[str, int]) -> Iterator[None]:
     def watch() -> None:
         known: set[int] = set()
         while not has_ended.wait(0.002):
-            for port in listening_ports(run) - known:
+            for port in find_listening_ports(run) - known:
                 known.add(port)
                 stdin.write(f"{port}\n".encode())
                 stdin.flush()
@@ -110,7 +113,7 @@ def test_ranks_in_private_network_compile_their_model(start_run: StartRun, image
 def test_run_is_undisturbed_by_connections_of_another_user(
     start_run: StartRun, images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Configure network interfaces that don't exist in the run's private network."""
+    """Start a run whose environment names network interfaces that don't exist in its private network."""
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         monkeypatch.setenv(name, "ib0")
     monkeypatch.setenv("NCCL_COMM_ID", "10.0.0.1:4000")
@@ -127,7 +130,7 @@ def test_run_is_undisturbed_by_connections_of_another_user(
     )
     run = start_run(job)
     result: dict[str, int] = {}
-    with intruder(run, result):
+    with start_intruder(run, result):
         finished = run.finished()
     assert (finished.outcome, finished.cause) == ("completed", "")
     assert result["tried"] >= 2000, "a port of each rank"

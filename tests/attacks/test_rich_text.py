@@ -22,7 +22,7 @@ from pytestqt.qtbot import QtBot
 
 import gui
 from gui.widgets.labels import RichLabel, Span
-from tests.attacks.hostile_names import NAMES, trap
+from tests.attacks.hostile_names import NAMES, set_trap
 from tests.gui.conftest import OFFSCREEN_NOISE
 from tests.gui.conftest import styled as styled  # noqa: PLC0414  (a fixture)
 
@@ -64,7 +64,7 @@ def test_label_does_not_interpret_names(
     make: Callable[[], QWidget], styled: QApplication, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with trap(tmp_path) as sprung:
+    with set_trap(tmp_path) as sprung:
         widget = make()
         qtbot.addWidget(widget)
         widget.show()
@@ -85,7 +85,7 @@ def test_cell_tip_does_not_interpret_names(
     item = QListWidgetItem(IMAGE)
     item.setToolTip(IMAGE)
     cells.addItem(item)
-    with trap(tmp_path) as sprung:
+    with set_trap(tmp_path) as sprung:
         cells.show()
         cells.grab()
         QToolTip.showText(QPoint(5, 5), item.toolTip(), cells.viewport())
@@ -106,7 +106,7 @@ ALLOWED = {"gui/widgets/labels.py", "gui/plots/themed.py", "gui/help.py"}
 """Modules that may use rich text: two that escape their texts, and the help, which renders only `resources/docs`."""
 
 
-def is_written(text: ast.AST) -> bool:
+def is_literal(text: ast.AST) -> bool:
     """Return True if `text` is a literal in the source, or a call of `tr` with a literal."""
     if isinstance(text, ast.Call) and isinstance(text.func, ast.Name) and text.func.id == "tr":
         return all(isinstance(argument, ast.Constant) for argument in text.args)
@@ -121,7 +121,7 @@ def find_rich_texts(tree: ast.AST, plots: bool) -> Iterator[str]:
                 yield f"line {node.lineno}: {name}"
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             texts = [*node.args, *(keyword.value for keyword in node.keywords)]
-            if plots and node.func.attr in TITLED and not all(map(is_written, texts)):
+            if plots and node.func.attr in TITLED and not all(map(is_literal, texts)):
                 yield f"line {node.lineno}: {node.func.attr} of what is not written there"
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "QStaticText":
             yield f"line {node.lineno}: QStaticText, which guesses (gui.plots.view_box.static_text does not)"

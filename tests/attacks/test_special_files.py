@@ -40,8 +40,8 @@ SPECIAL = {"a FIFO": os.mkfifo, "a device": _device, "a socket": honest.make_soc
 KINDS = pytest.mark.parametrize("kind", SPECIAL)
 
 
-def inspected_texts(folder: Path, kind: str) -> str:
-    """Inspect a folder for annotations of `kind` and return the texts of all problems."""
+def inspect_folder(folder: Path, kind: str) -> str:
+    """Inspect a folder for annotations of `kind`, and return the texts of all problems."""
     report = inspect(
         str(folder), val_fraction=0.25, seed=0, progress=lambda done, total: None, kinds=(kind,), threads=1
     )
@@ -89,8 +89,8 @@ def test_read_regular_stops_at_reported_size(tmp_path: Path) -> None:
         open_regular(tmp_path)
 
 
-def _unreadable(set_: ImageSet | SampleSet, name: str) -> str:
-    """Return the reason why the image or sample `name` can't be loaded."""
+def _get_unreadable_reason(set_: ImageSet | SampleSet, name: str) -> str:
+    """Load the image or sample `name`, which must fail, and return the reason. Return "" if there is no such name."""
     for index in range(len(set_)):
         if Path(set_.path(index)).name == name:
             with pytest.raises(UnreadableImage) as error:
@@ -102,17 +102,17 @@ def _unreadable(set_: ImageSet | SampleSet, name: str) -> str:
 @pytest.mark.parametrize(
     ("task", "make", "special", "name"),
     [
-        ("classes", honest.by_class, "cats/0.png", "0.png"),
-        ("classes", honest.with_bands, "a/2.tif", "2.tif"),
-        ("masks", honest.with_masks, "masks/1.png", "1.png"),
-        ("masks", honest.with_masks, "images/1.png", "1.png"),
-        ("edges", honest.with_edges, "edges/1.png", "1.png"),
-        ("edges", honest.with_mats, "groundTruth/1.mat", "1.png"),
-        ("instances", honest.with_masks, "masks/1.png", "1.png"),
-        ("boxes", honest.with_coco, "images/1.png", "1.png"),
-        ("labels", honest.with_table, "1.png", "1.png"),
-        ("points", honest.with_clouds, "1.ply", "1.ply"),
-        ("points", honest.with_las, "1.las", "1.las"),
+        ("classes", honest.write_class_folders, "cats/0.png", "0.png"),
+        ("classes", honest.write_bands, "a/2.tif", "2.tif"),
+        ("masks", honest.write_masks, "masks/1.png", "1.png"),
+        ("masks", honest.write_masks, "images/1.png", "1.png"),
+        ("edges", honest.write_edges, "edges/1.png", "1.png"),
+        ("edges", honest.write_mats, "groundTruth/1.mat", "1.png"),
+        ("instances", honest.write_masks, "masks/1.png", "1.png"),
+        ("boxes", honest.write_coco, "images/1.png", "1.png"),
+        ("labels", honest.write_table, "1.png", "1.png"),
+        ("points", honest.write_clouds, "1.ply", "1.ply"),
+        ("points", honest.write_las_clouds, "1.las", "1.las"),
     ],
 )
 def test_training_skips_and_names_fifo(
@@ -124,18 +124,18 @@ def test_training_skips_and_names_fifo(
 
     splits = open_splits(str(tmp_path), val_fraction=0.25, seed=0, kinds=(task,))
 
-    reasons = [_unreadable(half, name) for half in (splits.train, splits.val)]
+    reasons = [_get_unreadable_reason(half, name) for half in (splits.train, splits.val)]
     assert "it is a FIFO, not a regular file" in reasons
 
 
 @pytest.mark.parametrize(
     ("task", "make", "special"),
     [
-        ("classes", honest.with_idx, "train-images-idx3-ubyte"),
-        ("classes", honest.with_idx, "train-labels-idx1-ubyte"),
-        ("labels", honest.with_table, "labels.csv"),
-        ("boxes", honest.with_coco, "annotations.json"),
-        ("classes", honest.with_bands, "esri_model_definition.emd"),
+        ("classes", honest.write_idx_files, "train-images-idx3-ubyte"),
+        ("classes", honest.write_idx_files, "train-labels-idx1-ubyte"),
+        ("labels", honest.write_table, "labels.csv"),
+        ("boxes", honest.write_coco, "annotations.json"),
+        ("classes", honest.write_bands, "esri_model_definition.emd"),
     ],
 )
 def test_training_that_needs_special_file_is_refused(
@@ -153,22 +153,22 @@ def test_training_that_needs_special_file_is_refused(
     assert problem.remedy == "Replace it with a regular file, or remove it."
 
 
-def by_a_list(folder: Path) -> None:
+def write_yolo_with_lists(folder: Path) -> None:
     """Write a YOLO dataset whose data.yaml refers to text files with lists of images."""
-    honest.with_yolo(folder)
+    honest.write_yolo(folder)
     (folder / "data.yaml").write_text("train: list.txt\nval: list.txt\nnames: [a, b]\n")
     (folder / "list.txt").write_text("".join(f"images/{number}.png\n" for number in range(4)))
 
 
-def by_other_lists(folder: Path) -> None:
-    honest.with_voc(folder)
+def write_voc_with_lists(folder: Path) -> None:
+    honest.write_voc(folder)
     (folder / "images").rename(folder / "JPEGImages")
     (folder / "annotations").rename(folder / "Annotations")
     (folder / "ImageSets" / "Main").mkdir(parents=True)
 
 
 def by_darknets_lists(folder: Path) -> None:
-    honest.with_yolo(folder)
+    honest.write_yolo(folder)
     (folder / "images").rename(folder / "obj_train_data")
     for path in sorted((folder / "labels").iterdir()):
         path.rename(folder / "obj_train_data" / path.name)
@@ -178,17 +178,17 @@ def by_darknets_lists(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("task", "make", "special"),
     [
-        ("boxes", by_a_list, "list.txt"),
-        ("boxes", by_a_list, "images/1.png"),
-        ("boxes", by_other_lists, "ImageSets/Main/train.txt"),
+        ("boxes", write_yolo_with_lists, "list.txt"),
+        ("boxes", write_yolo_with_lists, "images/1.png"),
+        ("boxes", write_voc_with_lists, "ImageSets/Main/train.txt"),
         ("boxes", by_darknets_lists, "train.txt"),
         ("boxes", by_darknets_lists, "obj.names"),
-        ("boxes", honest.with_coco, "images/1.png"),
-        ("instances", honest.with_coco, "images/1.png"),
-        ("boxes", honest.with_voc, "annotations/0.xml"),
-        ("boxes", honest.with_kitti, "labels/0.txt"),
-        ("labels", honest.with_table, "1.png"),
-        ("labels", honest.with_json_table, "1.png"),
+        ("boxes", honest.write_coco, "images/1.png"),
+        ("instances", honest.write_coco, "images/1.png"),
+        ("boxes", honest.write_voc, "annotations/0.xml"),
+        ("boxes", honest.write_kitti, "labels/0.txt"),
+        ("labels", honest.write_table, "1.png"),
+        ("labels", honest.write_json_table, "1.png"),
     ],
 )
 def test_special_file_in_list_is_named(tmp_path: Path, task: str, make: Callable[[Path], None], special: str) -> None:
@@ -196,14 +196,14 @@ def test_special_file_in_list_is_named(tmp_path: Path, task: str, make: Callable
     (tmp_path / special).unlink(missing_ok=True)
     os.mkfifo(tmp_path / special)
 
-    report = inspected_texts(tmp_path, task)
+    report = inspect_folder(tmp_path, task)
 
     assert Path(special).name in report
     assert "is a FIFO, not a regular file" in report
 
 
 @pytest.mark.parametrize(
-    ("make", "ending"), [(honest.with_voc, "xml"), (honest.with_yolo, "txt"), (honest.with_kitti, "txt")]
+    ("make", "ending"), [(honest.write_voc, "xml"), (honest.write_yolo, "txt"), (honest.write_kitti, "txt")]
 )
 def test_special_annotation_file_is_named(tmp_path: Path, make: Callable[[Path], None], ending: str) -> None:
     make(tmp_path)
@@ -211,7 +211,7 @@ def test_special_annotation_file_is_named(tmp_path: Path, make: Callable[[Path],
         path.unlink()
         os.mkfifo(path)
 
-    assert f"0.{ending} is a FIFO, not a regular file. Replace it with a regular file" in inspected_texts(
+    assert f"0.{ending} is a FIFO, not a regular file. Replace it with a regular file" in inspect_folder(
         tmp_path, "boxes"
     )
 
@@ -225,12 +225,12 @@ def test_special_annotation_file_is_named(tmp_path: Path, make: Callable[[Path],
     ],
 )
 def test_entries_of_a_list_that_lead_elsewhere_are_named(tmp_path: Path, entry: str, message: str) -> None:
-    by_a_list(tmp_path)
+    write_yolo_with_lists(tmp_path)
     os.mkfifo(tmp_path / "pipe.png")
     with open(tmp_path / "list.txt", "a") as stream:
         stream.write(entry)
 
-    assert message in inspected_texts(tmp_path, "boxes")
+    assert message in inspect_folder(tmp_path, "boxes")
 
 
 @pytest.mark.parametrize(
@@ -242,23 +242,23 @@ def test_entries_of_a_list_that_lead_elsewhere_are_named(tmp_path: Path, entry: 
 )
 @pytest.mark.parametrize("task", ["boxes", "instances"])
 def test_json_names_of_special_files_are_reported(tmp_path: Path, entry: str, phrase: str, task: str) -> None:
-    honest.with_coco(tmp_path)
+    honest.write_coco(tmp_path)
     os.mkfifo(tmp_path / "images" / "pipe.png")
     content = honest.coco_content()
     content["images"][0]["file_name"] = entry
     (tmp_path / "annotations.json").write_text(json.dumps(content))
 
-    assert phrase in inspected_texts(tmp_path, task)
+    assert phrase in inspect_folder(tmp_path, task)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="leases are Linux' own")
 @pytest.mark.parametrize(
     ("task", "make", "name"),
     [
-        ("classes", honest.by_class, "cats/0.png"),
-        ("labels", honest.with_table, "labels.csv"),
-        ("boxes", honest.with_yolo, "labels/0.txt"),
-        ("points", honest.with_las, "1.las"),
+        ("classes", honest.write_class_folders, "cats/0.png"),
+        ("labels", honest.write_table, "labels.csv"),
+        ("boxes", honest.write_yolo, "labels/0.txt"),
+        ("points", honest.write_las_clouds, "1.las"),
     ],
 )
 def test_leased_file_is_not_waited_for(tmp_path: Path, task: str, make: Callable[[Path], None], name: str) -> None:
@@ -269,7 +269,7 @@ def test_leased_file_is_not_waited_for(tmp_path: Path, task: str, make: Callable
     try:
         with open(tmp_path / name, "r+b") as held:
             fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-            report = inspected_texts(tmp_path, task)
+            report = inspect_folder(tmp_path, task)
     finally:
         signal.signal(signal.SIGIO, before)
 
@@ -281,11 +281,11 @@ def test_leased_file_is_not_waited_for(tmp_path: Path, task: str, make: Callable
 @pytest.mark.parametrize(
     ("task", "make", "name"),
     [
-        ("classes", honest.by_class, "cats/0.png"),
-        ("classes", honest.with_bands, "a/0.tif"),
-        ("points", honest.with_clouds, "1.ply"),
-        ("points", honest.with_las, "1.las"),
-        ("classes", honest.with_idx, "train-images-idx3-ubyte"),
+        ("classes", honest.write_class_folders, "cats/0.png"),
+        ("classes", honest.write_bands, "a/0.tif"),
+        ("points", honest.write_clouds, "1.ply"),
+        ("points", honest.write_las_clouds, "1.las"),
+        ("classes", honest.write_idx_files, "train-images-idx3-ubyte"),
     ],
 )
 def test_endless_file_of_size_zero_reads_as_empty(
@@ -295,7 +295,7 @@ def test_endless_file_of_size_zero_reads_as_empty(
     (tmp_path / name).unlink()
     (tmp_path / name).symlink_to(leads_to)
 
-    report = inspected_texts(tmp_path, task)
+    report = inspect_folder(tmp_path, task)
 
     assert re.search(rf"{Path(name).name}.*: it (is empty|is not an idx file|may not be read)", report)
 
@@ -322,7 +322,7 @@ def test_special_model_or_weights_file_is_refused(tmp_path: Path, kind: str) -> 
 
 
 def test_matlab_edges_are_read(tmp_path: Path) -> None:
-    honest.with_mats(tmp_path)
+    honest.write_mats(tmp_path)
     splits = open_splits(str(tmp_path), val_fraction=0.25, seed=0, kinds=("edges",))
     assert isinstance(splits.train, ImageSet)
     assert np.count_nonzero(splits.train.load(0, 20, 3)[-1]) == 20

@@ -122,7 +122,7 @@ def test_command_lost_by_full_backlog_is_reported(start: Start, suspend: Suspend
 
 
 def test_failed_connection_leaves_no_socket(tmp_path: Path) -> None:
-    """Connect with a token that is too large for the socket's buffer."""
+    """Connect to an endpoint whose token is larger than the socket's buffer."""
     run = RunFolder(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         pid = os.getpid()

@@ -103,8 +103,8 @@ def save(run: RealRun, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
-def refusal(run: RealRun, client: Listener, folder: Path | str) -> str:
-    """Ask the run to save its final state in `folder`, and return its message that this isn't possible."""
+def save_and_get_refusal(run: RealRun, client: Listener, folder: Path | str) -> str:
+    """Request that the run save its final state in `folder`, and return the run's message that this isn't possible."""
     client.messages.clear()
     run.send(SaveElsewhere(folder=str(folder)))
     return client.wait_for_warning("not_saved_elsewhere").message
@@ -117,7 +117,9 @@ def test_final_state_is_saved_elsewhere_and_resumed(
     elsewhere = tmp_path / "else where"
     elsewhere.mkdir()
     with listening(run) as client:
-        assert "Nothing was saved elsewhere: the run hasn't reached its final state" in refusal(run, client, elsewhere)
+        assert "Nothing was saved elsewhere: the run hasn't reached its final state" in save_and_get_refusal(
+            run, client, elsewhere
+        )
         filler = fill(small_disk)
         gate.open()
         trying = client.wait_for_warning("unsaved").message
@@ -182,7 +184,7 @@ def test_pause_waits_for_save_elsewhere(small_disk: Path, started: Started, gate
         gate.open()
         client.wait_for_warning("unsaved")
         while time.monotonic() < until:
-            assert "does not exist" in refusal(run, client, tmp_path / "missing")
+            assert "does not exist" in save_and_get_refusal(run, client, tmp_path / "missing")
         run.send(SaveElsewhere(folder=str(tmp_path)))
         assert f"was saved to {tmp_path / run.folder.run_id}." in client.wait_for(RunFinished).cause
     run.wait_for_processes_to_end()
@@ -202,12 +204,12 @@ def test_failed_save_elsewhere_leaves_folder_unchanged(
             fill(small_disk)
             gate.open()
             client.wait_for_warning("unsaved")
-            assert f"{file} is not a folder." in refusal(run, client, file)
-            assert "The folder else does not exist." in refusal(run, client, "else")
-            assert "/proc/self is not writable." in refusal(run, client, "/proc/self")
-            assert f"{taken} already contains {run.folder.run_id}" in refusal(run, client, taken)
-            assert "MiB free, and the state needs" in refusal(run, client, tiny)
-            assert "can't be read: File name too long." in refusal(run, client, f"/{'x' * 4000}")
+            assert f"{file} is not a folder." in save_and_get_refusal(run, client, file)
+            assert "The folder else does not exist." in save_and_get_refusal(run, client, "else")
+            assert "/proc/self is not writable." in save_and_get_refusal(run, client, "/proc/self")
+            assert f"{taken} already contains {run.folder.run_id}" in save_and_get_refusal(run, client, taken)
+            assert "MiB free, and the state needs" in save_and_get_refusal(run, client, tiny)
+            assert "can't be read: File name too long." in save_and_get_refusal(run, client, f"/{'x' * 4000}")
             run.send(Stop())
             assert "wasn't saved; last.pt contains step 4." in client.wait_for(RunFinished).cause
         run.wait_for_processes_to_end()
