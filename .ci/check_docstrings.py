@@ -19,7 +19,7 @@ _BANNED = re.compile(
 _STRAY_QUOTE = re.compile(r'\s"\s|""\s"|\s"$')
 
 
-def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
+def _list_docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
     """Yield the docstrings of modules, classes, functions and attributes."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -30,7 +30,7 @@ def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
 
 
 def _findings(path: Path) -> Iterator[str]:
-    for docstring in _docstrings(ast.parse(path.read_text(encoding="utf-8"))):
+    for docstring in _list_docstrings(ast.parse(path.read_text(encoding="utf-8"))):
         text = str(docstring.value)
         if match := _BANNED.match(text.strip()):
             yield f'{path}:{docstring.lineno}: a docstring opens with "{match.group()}": begin with a verb or a noun'

@@ -106,7 +106,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.fixture(autouse=True, scope="session")
 def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Set the cache and runtime folders for processes that several tests share.
+    """Set temporary cache and runtime folders for processes that several tests share.
 
     If this process is killed, the processes of its tests are killed, too.
     """
@@ -128,7 +128,7 @@ def separate_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
 
 @contextlib.contextmanager
 def home_in(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Set Footplate's home, cache and runtime folder to folders within `folder`. Fail if resources leak."""
+    """Set Footplate's home, cache and runtime folder to folders within `folder`. Fail if the context leaks resources."""
     # A short path, because a socket's path has at most 107 bytes.
     runtime = _RUNTIME_FOLDERS.pop() if _RUNTIME_FOLDERS else Path(tempfile.mkdtemp(prefix="fp"))
     home = folder / "home"
@@ -143,10 +143,10 @@ def home_in(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
     patch.setenv(MARK, str(folder))
     threads, pids = set(threading.enumerate()), set(psutil.pids())
     yield home
-    leaks = [f"process {process}" for process in leaked_processes(str(folder), pids)]
+    leaks = [f"process {process}" for process in find_leaked_processes(str(folder), pids)]
     leaks += [f"thread {thread.name}" for thread in _leaked_threads(threads)]
     leaks += [f"socket {path}" for path in runtime.rglob("*") if path.is_socket()]
-    if leaks or not _is_as_new(runtime):
+    if leaks or not _is_empty_and_private(runtime):
         shutil.rmtree(runtime, ignore_errors=True)
     else:
         _RUNTIME_FOLDERS.append(runtime)
@@ -154,8 +154,8 @@ def home_in(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
         pytest.fail("left behind: " + "; ".join(leaks))
 
 
-def _is_as_new(runtime: Path) -> bool:
-    """Return True if a test has left its runtime folder private and empty."""
+def _is_empty_and_private(runtime: Path) -> bool:
+    """Return True if the runtime folder is empty and only accessible to the user, as before the test."""
     try:
         return stat.S_IMODE(runtime.lstat().st_mode) == 0o700 and not os.listdir(runtime)
     except OSError:
@@ -164,7 +164,7 @@ def _is_as_new(runtime: Path) -> bool:
 
 @pytest.fixture(scope="session")
 def forker() -> Iterator[Forker]:
-    """Yield the process that forks workers. It imports PyTorch, which takes seconds."""
+    """Yield the controller of a process that imports PyTorch, which takes seconds, and then forks workers."""
     from tests.support.worker_group import Forker
 
     forker = Forker()
@@ -176,7 +176,7 @@ def forker() -> Iterator[Forker]:
 def trained(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], TrainedRun]:
     """Return a function that returns the trained run of a task.
 
-    All test processes share it, so tests must not change its folder.
+    All test processes share these runs, so tests must not change their folders.
     """
     from tests.support.trained_runs import get_cached_run
 
@@ -189,9 +189,9 @@ def trained(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Callabl
 
 @pytest.fixture(scope="session")
 def starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
-    """Yield the process that forks supervisors, for tests of faults and attacks. It imports PyTorch, too.
+    """Yield the controller of a process that imports PyTorch and forks supervisors, for tests of faults and attacks.
 
-    The disk of a test fails on demand if there is a C compiler; see tests/support/bad_disk.c.
+    If there is a C compiler, tests can make the disk fail in these supervisors; see tests/support/bad_disk.c.
     """
     from tests.faults.real_runs import ROOT, Starter
 
@@ -233,11 +233,10 @@ def no_unexpected_warnings_in_the_log(caplog: pytest.LogCaptureFixture) -> Itera
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
-    """Collect the garbage of window tests between tests and on the GUI thread only, as the program does.
+    """Disable the garbage collector in tests of the window, and collect garbage on the GUI thread between the tests.
 
-    In a process that has run a thousand tests, a collection takes seconds. The windows of a test are deleted before the
-    next test, and shared windows before the next file. Otherwise the collector would delete them in any thread, and Qt
-    would crash.
+    The windows of a test are deleted before the next test, and shared windows before the next file. Otherwise, the
+    collector might delete them in another thread, and Qt would crash.
     """
     if "qapp" not in getattr(item, "fixturenames", ()):
         return (yield)
@@ -255,15 +254,15 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     return done
 
 
-def leaked_processes(mark: str, before: Collection[int]) -> list[str]:
-    """Wait until the processes whose environment contains `mark` have exited.
+def find_leaked_processes(mark: str, before: Collection[int]) -> list[str]:
+    """Wait until the processes with `mark` in their environment have exited.
 
-    Processes whose ids are in `before` can't contain it. Reading the environments of all processes after each of
-    thousands of tests would take half a minute. Kills those that don't exit in time, and returns descriptions of them.
+    Kills the processes that don't exit in time, and returns their descriptions. Processes with ids in `before` are
+    ignored, because reading the environments of all processes after each of thousands of tests takes half a minute.
     """
     deadline = time.monotonic() + GOODBYE_S
     while True:
-        left = [process for pid in psutil.pids() if pid not in before and (process := _process_with(mark, pid))]
+        left = [process for pid in psutil.pids() if pid not in before and (process := _find_process(mark, pid))]
         if not left or time.monotonic() > deadline:
             break
         psutil.wait_procs(left, timeout=0.1)
@@ -278,8 +277,8 @@ def leaked_processes(mark: str, before: Collection[int]) -> list[str]:
     return names
 
 
-def _process_with(mark: str, pid: int) -> psutil.Process | None:
-    """Return the process if it is alive and its environment contains `mark`."""
+def _find_process(mark: str, pid: int) -> psutil.Process | None:
+    """Return the process `pid` if it is alive and its environment contains `mark`, otherwise None."""
     try:
         process = psutil.Process(pid)
         is_alive = pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE

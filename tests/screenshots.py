@@ -43,17 +43,17 @@ PNG_QUALITY = 80
 """Compression level for PNG files that takes half as long as Qt's default."""
 
 
-def faint(page: QWidget, image: QImage) -> Iterator[str]:
-    """Yield the enabled texts in `page` whose contrast in `image`, an image of the page, is too low.
+def find_faint_texts(page: QWidget, image: QImage) -> Iterator[str]:
+    """Yield a message for each enabled text in `page` whose contrast in `image`, an image of the page, is too low.
 
-    The text color is taken from the palette. The background is the most common color in the widget's part of the image.
+    The text color is taken from the widget's palette, and the background from `get_background`.
     """
     kinds = (QLabel, QAbstractButton, QLineEdit, QComboBox)
     for widget in page.findChildren(QWidget):
         if not isinstance(widget, kinds) or not widget.isVisible() or not widget.isEnabled():
             continue
         text = widget.currentText() if isinstance(widget, QComboBox) else widget.text()
-        ground = ground_of(widget, page, image)
+        ground = get_background(widget, page, image)
         if not text.strip() or ground is None:
             continue
         ink = widget.palette().color(widget.foregroundRole())
@@ -61,7 +61,7 @@ def faint(page: QWidget, image: QImage) -> Iterator[str]:
             yield f"{found:.2f} to 1: {text[:60]!r}, {ink.name()} on {ground.name()}"
 
 
-def ground_of(widget: QWidget, page: QWidget, image: QImage) -> QColor | None:
+def get_background(widget: QWidget, page: QWidget, image: QImage) -> QColor | None:
     """Return the most common color in the part of `image` that shows `widget`, or None if the widget is hidden."""
     visible = widget.visibleRegion().boundingRect()
     if visible.isEmpty():
@@ -77,7 +77,7 @@ def ground_of(widget: QWidget, page: QWidget, image: QImage) -> QColor | None:
 
 
 def settle(window: QWidget) -> None:
-    """Process events for 0.1 to 1 second, until the layout is stable and no short timer, such as a redraw's, is active."""
+    """Process events for 0.1 to 1 second, until the layout is stable and no timer with a short interval is active."""
     before: list[QRect] = []
     for _ in range(20):
         QTest.qWait(50)
@@ -89,8 +89,8 @@ def settle(window: QWidget) -> None:
         before = now
 
 
-def draw(asked: argparse.Namespace, text_percent: int, scheme: str) -> int:
-    """Save images of the pages with one text size and color scheme, which are set before the window opens.
+def draw_pages(asked: argparse.Namespace, text_percent: int, scheme: str) -> int:
+    """Open the window with one text size and color scheme, save images of its pages, and print faults of their texts.
 
     Returns the exit code.
     """
@@ -121,7 +121,7 @@ def draw(asked: argparse.Namespace, text_percent: int, scheme: str) -> int:
             settle(page)
             picture = page.grab().toImage()
             drawn += picture.save(str(asked.folder / f"{name}-{size}-{scheme}-{text_percent}.png"), quality=PNG_QUALITY)
-            for each in (*faint(page, picture), *find_clipped_texts(page)):
+            for each in (*find_faint_texts(page, picture), *find_clipped_texts(page)):
                 found.setdefault(f"{name}: {each}", []).append(size)
             if page is window and f"{page.width()}x{page.height()}" != size:
                 found.setdefault(f"{name}: needs {page.width()}x{page.height()}", []).append(size)
@@ -134,7 +134,7 @@ def draw(asked: argparse.Namespace, text_percent: int, scheme: str) -> int:
 
 
 def main() -> int:
-    """Save images of the pages. Each text size and scheme is drawn in a new process with a separate home folder.
+    """Run `draw_pages` for each text size and color scheme in a new process with a separate home folder.
 
     Returns the exit code.
     """
@@ -148,7 +148,7 @@ def main() -> int:
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
     if asked.here:
-        return draw(asked, asked.text[0], asked.scheme[0])
+        return draw_pages(asked, asked.text[0], asked.scheme[0])
     codes = []
     for text, scheme in itertools.product(asked.text, asked.scheme):
         with tempfile.TemporaryDirectory(prefix="fp") as work:

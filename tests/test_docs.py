@@ -26,13 +26,13 @@ def named(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def code(path: Path) -> Iterator[str]:
+def list_code(path: Path) -> Iterator[str]:
     """Yield all code on a page, including inline code."""
     for block in CODE.findall(path.read_text()):
         yield from (line.strip() for line in block.strip("`").splitlines())
 
 
-def headings(path: Path) -> set[str]:
+def list_headings(path: Path) -> set[str]:
     """Return the anchors of the headings on a page."""
     titles = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w]+", "-", title.lower()) for title in titles}
@@ -46,7 +46,7 @@ def test_links_resolve(page: Path) -> None:
         name, _, heading = link.partition("#")
         target = page.parent / name if name else page
         assert target.is_file(), link
-        assert not heading or heading in headings(target), link
+        assert not heading or heading in list_headings(target), link
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
@@ -74,7 +74,7 @@ def test_readme_is_short() -> None:
 @pytest.mark.parametrize("page", TEXTS, ids=named)
 def test_source_paths_exist(page: Path) -> None:
     """Check the paths in code on `page`. Paths that contain NAME are placeholders."""
-    for line in code(page):
+    for line in list_code(page):
         for path in PATH.findall(line):
             assert "NAME" in path or (ROOT / path).exists(), path
 
@@ -82,11 +82,11 @@ def test_source_paths_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", TEXTS, ids=named)
 def test_commands_parse(page: Path) -> None:
     commands = parser()
-    for line in code(page):
+    for line in list_code(page):
         if line.startswith("footplate "):
             check_command(commands, shlex.split(line.partition(" > ")[0], comments=True)[1:], line)
         elif line.startswith("--"):
-            assert re.match(r"--[\w-]+", line)[0] in every_flag(commands), line
+            assert re.match(r"--[\w-]+", line)[0] in list_flags(commands), line
 
 
 def check_command(commands: argparse.ArgumentParser, arguments: list[str], line: str) -> None:
@@ -107,9 +107,9 @@ def subcommands_of(commands: argparse.ArgumentParser) -> dict[str, argparse.Argu
     return next((dict(a.choices) for a in commands._actions if isinstance(a, argparse._SubParsersAction)), {})
 
 
-def every_flag(commands: argparse.ArgumentParser) -> set[str]:
-    """Return the flags of all commands, and of the scripts in `tests` that pages mention."""
-    deeper = [every_flag(each) for each in subcommands_of(commands).values()]
+def list_flags(commands: argparse.ArgumentParser) -> set[str]:
+    """Return the flags of all Footplate commands, and of the scripts in `tests` that pages mention."""
+    deeper = [list_flags(each) for each in subcommands_of(commands).values()]
     scripts = ("tests/gpu/runner.py", "tests/long", "tests/benchmarks/report.py")
     of_scripts = {flag for name in scripts for flag in re.findall(r'"(--[\w-]+)"', (ROOT / name).read_text())}
     return set(commands._option_string_actions).union(of_scripts, *deeper)

@@ -110,7 +110,7 @@ from tests.support.gpu_watch import GpuWatch
 start = time.monotonic()
 with GpuWatch() as watch:
     time.sleep(0.6)
-print(json.dumps(watch.during((start, time.monotonic()))))
+print(json.dumps(watch.measure((start, time.monotonic()))))
 """
 
 

@@ -15,9 +15,9 @@ from tests.support.machines import wait_until
 TESTS = """
 import os, signal, subprocess
 import pytest
-from tests.support.orphans import watcher
+from tests.support.orphans import kill_orphans
 
-with pytest.MonkeyPatch.context() as patch, watcher(patch):
+with pytest.MonkeyPatch.context() as patch, kill_orphans(patch):
     print(subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL, start_new_session=True).pid, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -32,8 +32,8 @@ READERS = {
 }
 
 
-def opened_for_reading(tree: ast.AST) -> Iterator[ast.Call]:
-    """Yield the calls that open a file for reading. Files of the system and of Footplate's package are left out."""
+def find_read_calls(tree: ast.AST) -> Iterator[ast.Call]:
+    """Yield the calls that open a file for reading, except files of the system and of Footplate's package."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
@@ -68,7 +68,7 @@ def opened_for_reading(tree: ast.AST) -> Iterator[ast.Call]:
     ],
 )
 def test_rule_finds_unbounded_readers(code: str, found: bool) -> None:
-    assert bool(list(opened_for_reading(ast.parse(code)))) is found
+    assert bool(list(find_read_calls(ast.parse(code)))) is found
 
 
 def test_only_bounded_readers_open_files() -> None:
@@ -76,7 +76,7 @@ def test_only_bounded_readers_open_files() -> None:
         f"{name}:{call.lineno}: {ast.unparse(call)}"
         for file in FILES
         if (name := file.relative_to(ROOT).as_posix()) not in READERS
-        for call in opened_for_reading(ast.parse(file.read_text()))
+        for call in find_read_calls(ast.parse(file.read_text()))
     }
     assert found == set()
 

@@ -133,5 +133,5 @@ def test_run_warns_about_untrusted_cache(
     run_as_nobody("os.mkdir(sys.argv[1]); os.chmod(sys.argv[1], 0o777); print(0)", str(common / "cache"))
     monkeypatch.setenv("FOOTPLATE_CACHE", str(common / "cache"))
     run = start_run(job(epochs=1)).completed()
-    (warning,) = [event for event in run.all(Warned) if event.code == "compile_cache"]
+    (warning,) = [event for event in run.list_events(Warned) if event.code == "compile_cache"]
     assert f"{common}/cache belongs to another user" in warning.message

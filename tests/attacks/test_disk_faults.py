@@ -22,14 +22,14 @@ from tests.faults.conftest import EPOCHS, Make, StartRun, Uninterrupted
 from tests.faults.damage import (
     Gate,
     Listener,
-    fill,
+    fill_disk,
     limit_files,
-    listening,
+    make_read_only,
     mount,
-    read_only,
+    open_listener,
     unmount,
 )
-from tests.faults.real_runs import RealRun, assert_same_end
+from tests.faults.real_runs import RealRun, assert_same_checkpoints
 
 pytestmark = [
     pytest.mark.attacks,
@@ -75,7 +75,7 @@ def disk_fault(what: str) -> Fault:
 
 @contextmanager
 def full(run: RealRun) -> Iterator[None]:
-    filler = fill(run.folder.path.parent)
+    filler = fill_disk(run.folder.path.parent)
     yield
     filler.unlink()
 
@@ -93,11 +93,11 @@ def limit_file_sizes(run: RealRun) -> Iterator[None]:
 
 
 def read_only_checkpoints(run: RealRun) -> AbstractContextManager[None]:
-    return read_only(run.folder.checkpoints)
+    return make_read_only(run.folder.checkpoints)
 
 
 def read_only_run(run: RealRun) -> AbstractContextManager[None]:
-    return read_only(run.folder.path)
+    return make_read_only(run.folder.path)
 
 
 REFUSALS: dict[str, Fault] = {
@@ -127,7 +127,7 @@ def mounted(kind: str, disk: Path) -> Iterator[None]:
 def wait_for_random_step(run: RealRun, gate: Gate, random: Random) -> int:
     """Let the run train up to a random step and wait until then. Return the step, whose checkpoint may be unfinished."""
     step = random.randint(2, STEPS - 4)
-    gate.up_to(step, run, saved=False)
+    gate.permit_steps(step, run, saved=False)
     return step
 
 
@@ -158,12 +158,12 @@ def test_temporary_disk_fault_loses_no_training(
 ) -> None:
     random = Random(f"{kind} {seed}")
     asked = job(epochs=EPOCHS, **stepwise)
-    gate.up_to(1)
+    gate.permit_steps(1)
     run = start_run(asked)
-    with listening(run) as client:
+    with open_listener(run) as client:
         step = wait_for_random_step(run, gate, random)
         with PASSING[kind](run):
-            gate.up_to(random.randint(step + 2, STEPS))
+            gate.permit_steps(random.randint(step + 2, STEPS))
             if kind == "slow":
                 assert client.wait_for(CheckpointSaved, lambda event: event.step == step + 1).seconds > SLOW_S
             else:
@@ -171,12 +171,12 @@ def test_temporary_disk_fault_loses_no_training(
                 assert "could not be saved" in message
                 assert "Training continues, and the last good checkpoint is kept." in message
                 assert verify_checkpoint(run.last)
-        gate.open()
+        gate.permit_all_steps()
         assert client.wait_for(RunFinished).outcome == "completed"
     run.completed()
     assert [event.n for event in run.logged] == list(range(1, run.last_n + 1))
     assert not run.partial_file().exists()
-    assert_same_end(run.end, uninterrupted(asked))
+    assert_same_checkpoints(run.final_checkpoints, uninterrupted(asked))
 
 
 @pytest.mark.usefixtures("mounted")
@@ -184,13 +184,13 @@ def test_temporary_disk_fault_loses_no_training(
 def test_unmounted_run_folder_stops_the_run(
     job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str]
 ) -> None:
-    gate.up_to(1)
+    gate.permit_steps(1)
     run = start_run(job(epochs=EPOCHS, **stepwise))
-    with listening(run) as client:
-        gate.up_to(3, run, saved=False)
+    with open_listener(run) as client:
+        gate.permit_steps(3, run, saved=False)
         unmount(run.folder.path.parent)
         client.wait_for_warning("log_deleted")
-        gate.open()
+        gate.permit_all_steps()
         assert client.wait_for(RunFinished).outcome == "stopped"
     run.wait_for_processes_to_end()
 
@@ -208,12 +208,12 @@ def test_lasting_disk_fault_loses_no_reported_checkpoint(
     seed: int,
 ) -> None:
     asked = job(epochs=EPOCHS, **stepwise)
-    gate.up_to(1)
+    gate.permit_steps(1)
     run = start_run(asked, save_again_s=SHORT_S)
-    with listening(run) as client:
+    with open_listener(run) as client:
         wait_for_random_step(run, gate, Random(f"{kind} {seed}"))
         with REFUSALS[kind](run):
-            gate.open()
+            gate.permit_all_steps()
             finished = client.wait_for(RunFinished)
             run.wait_for_processes_to_end()
             saved = get_last_saved_step(client)
@@ -225,4 +225,4 @@ def test_lasting_disk_fault_loses_no_reported_checkpoint(
     run.resume().completed(since=before)
     assert [event.n for event in run.logged] == list(range(1, run.last_n + 1))
     assert not run.partial_file().exists()
-    assert_same_end(run.end, uninterrupted(asked))
+    assert_same_checkpoints(run.final_checkpoints, uninterrupted(asked))

@@ -62,8 +62,8 @@ def test_resume_of_foreign_run_asks_first(foreign_job: Job, mark: Path) -> None:
 def test_supervisor_runs_no_foreign_program(foreign_job: Job, mark: Path, start_run: StartRun) -> None:
     """Start the supervisor of a run from another machine directly, as the queue does."""
     run = start_run(foreign_job)
-    assert run.finished().outcome == "failed"
-    (failed,) = run.all(Failed)
+    assert run.wait_for_end().outcome == "failed"
+    (failed,) = run.list_events(Failed)
     assert failed.cause.startswith(REFUSED)
     assert not mark.exists()
 

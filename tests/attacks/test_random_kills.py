@@ -22,7 +22,7 @@ from engine.training.checkpointing.checkpoint_files import verify_checkpoint
 from tests.engine.cli.terminal import command
 from tests.engine.supervisor.supervised import PATIENCE_S, wait_until
 from tests.faults.conftest import Make, StartRun
-from tests.faults.real_runs import RealRun, assert_same_end, is_alive, kill
+from tests.faults.real_runs import RealRun, assert_same_checkpoints, is_alive, kill
 
 pytestmark = [pytest.mark.attacks, pytest.mark.faults]
 
@@ -223,7 +223,7 @@ def test_runs_survive_random_signals(
     shared_before = set(Path("/dev/shm").iterdir())
     asked = job(strategy, cpus, epochs=epochs, checkpoint_steps=3, restarts=1000)
     uninterrupted = start_run(asked).completed()
-    longest_s = uninterrupted.all(RunFinished)[0].seconds / 2  # between two attacks
+    longest_s = uninterrupted.list_events(RunFinished)[0].seconds / 2  # between two attacks
     random = Random(seed)
     done: Counter[str] = Counter()
     while done.total() < hits:
@@ -238,7 +238,7 @@ def test_runs_survive_random_signals(
         assert run.folder.state() == "completed", run.logs()
         assert_no_checkpoint_was_lost(run)
         assert list(run.folder.path.rglob("*.part")) == []
-        assert_same_end(run.end, uninterrupted.end)
+        assert_same_checkpoints(run.final_checkpoints, uninterrupted.final_checkpoints)
     print(dict(done))  # visible with -s
     assert list(temporary.iterdir()) == []
     # Other programs may use shared memory for a moment.
@@ -249,7 +249,7 @@ def test_runs_survive_random_signals(
 
 
 def has_completed(run: RealRun) -> bool:
-    return any(event.outcome == "completed" for event in run.all(RunFinished))
+    return any(event.outcome == "completed" for event in run.list_events(RunFinished))
 
 
 def wait_for_completion(run: RealRun, seconds: float) -> bool:

@@ -105,7 +105,7 @@ def test_ranks_in_private_network_compile_their_model(start_run: StartRun, image
     fields = {"dataset": str(images), "model": "mnist_cnn", "image_size": 28, "batch_size": 8, "epochs": 2}
     run = start_run(Job.from_fields(**fields, strategy="ddp", devices=("cpu", "cpu"), compile="on", cpu_threads=1))
     run.completed(patience_s=300)
-    if not any(line.text == PRIVATE_NETWORK for line in run.all(LogLine)):
+    if not any(line.text == PRIVATE_NETWORK for line in run.list_events(LogLine)):
         pytest.skip("this system allows no private network")
     assert list((paths.cache_folder() / "compiled").rglob("*.so"))
 
@@ -131,8 +131,8 @@ def test_run_is_undisturbed_by_connections_of_another_user(
     run = start_run(job)
     result: dict[str, int] = {}
     with start_intruder(run, result):
-        finished = run.finished()
+        finished = run.wait_for_end()
     assert (finished.outcome, finished.cause) == ("completed", "")
     assert result["tried"] >= 2000, "a port of each rank"
-    if any(line.text == PRIVATE_NETWORK for line in run.all(LogLine)):
+    if any(line.text == PRIVATE_NETWORK for line in run.list_events(LogLine)):
         assert (result["connected"], result["received"]) == (0, 0)

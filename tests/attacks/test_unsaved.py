@@ -21,8 +21,8 @@ from gui.run.page import RunPage
 from gui.sources.run_session import RunSession
 from tests.engine.supervisor.supervised import ROOT
 from tests.faults.conftest import Follow, Started, Uninterrupted
-from tests.faults.damage import Gate, Listener, fill, listening, mount, unmount
-from tests.faults.real_runs import RealRun, assert_same_end
+from tests.faults.damage import Gate, Listener, fill_disk, mount, open_listener, unmount
+from tests.faults.real_runs import RealRun, assert_same_checkpoints
 from tests.gui.conftest import OFFSCREEN_NOISE
 from tests.gui.conftest import styled as styled  # noqa: PLC0414  (a fixture)
 
@@ -36,9 +36,9 @@ def test_run_with_unsaved_final_state_is_not_completed(
     small_disk: Path, started: Started, gate: Gate, uninterrupted: Uninterrupted
 ) -> None:
     run = started(save_again_s=SHORT_S)
-    with listening(run) as client:
-        filler = fill(small_disk)
-        gate.open()
+    with open_listener(run) as client:
+        filler = fill_disk(small_disk)
+        gate.permit_all_steps()
         trying = client.wait_for_warning("unsaved").message
         assert f"is full. The final state is kept in memory, and saving is retried for {SHORT_S:.0f} s" in trying
         finished = client.wait_for(RunFinished)
@@ -52,33 +52,33 @@ def test_run_with_unsaved_final_state_is_not_completed(
     job = run.job
     before = run.last_n
     run.resume().completed(since=before)
-    assert_same_end(run.end, uninterrupted(job))
+    assert_same_checkpoints(run.final_checkpoints, uninterrupted(job))
 
 
 def test_final_state_is_saved_once_disk_has_space(
     small_disk: Path, started: Started, gate: Gate, uninterrupted: Uninterrupted
 ) -> None:
     run = started(save_again_s=LONG_S)
-    with listening(run) as client:
-        filler = fill(small_disk)
-        gate.open()
+    with open_listener(run) as client:
+        filler = fill_disk(small_disk)
+        gate.permit_all_steps()
         client.wait_for_warning("unsaved")
         filler.unlink()
     run.completed()
-    assert_same_end(run.end, uninterrupted(run.job))
-    *_, last = [event.code for event in run.all(Warned) if event.code in ("checkpoint_failed", "unsaved")]
+    assert_same_checkpoints(run.final_checkpoints, uninterrupted(run.job))
+    *_, last = [event.code for event in run.list_events(Warned) if event.code in ("checkpoint_failed", "unsaved")]
     assert last == "unsaved"  # not every attempt is reported
 
 
 def test_pause_on_full_disk_reports_unsaved_state(small_disk: Path, started: Started, gate: Gate) -> None:
     run = started(save_again_s=SHORT_S)
-    fill(small_disk)
-    gate.up_to(9, run, saved=False)
+    fill_disk(small_disk)
+    gate.permit_steps(9, run, saved=False)
     command = [*FOOTPLATE, "pause", run.folder.run_id]
     pausing = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    with listening(run) as client:
+    with open_listener(run) as client:
         client.wait_for(CommandReceived)
-        gate.open()
+        gate.permit_all_steps()
     output, complaint = pausing.communicate(timeout=120)
     assert pausing.returncode == UNSAVED
     assert f"{run.folder.run_id} is unsaved" in output
@@ -89,9 +89,9 @@ def test_pause_reports_saved_step(started: Started, gate: Gate) -> None:
     run = started()
     command = [*FOOTPLATE, "pause", run.folder.run_id]
     pausing = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    with listening(run) as client:
+    with open_listener(run) as client:
         client.wait_for(CommandReceived)
-        gate.open()
+        gate.permit_all_steps()
     output, _ = pausing.communicate(timeout=120)
     assert pausing.returncode == 0
     assert f"{run.folder.run_id} is paused" in output
@@ -116,12 +116,12 @@ def test_final_state_is_saved_elsewhere_and_resumed(
     run = started(save_again_s=LONG_S)
     elsewhere = tmp_path / "else where"
     elsewhere.mkdir()
-    with listening(run) as client:
+    with open_listener(run) as client:
         assert "Nothing was saved elsewhere: the run hasn't reached its final state" in save_and_get_refusal(
             run, client, elsewhere
         )
-        filler = fill(small_disk)
-        gate.open()
+        filler = fill_disk(small_disk)
+        gate.permit_all_steps()
         trying = client.wait_for_warning("unsaved").message
         assert f"choose another folder: `footplate save {run.folder.run_id} --to FOLDER`" in trying
         refused = save(run, tmp_path / "missing")
@@ -144,7 +144,7 @@ def test_final_state_is_saved_elsewhere_and_resumed(
     shutil.copytree(place, run.folder.path, dirs_exist_ok=True)
     before = run.last_n
     run.resume().completed(since=before)
-    assert_same_end(run.end, uninterrupted(job))
+    assert_same_checkpoints(run.final_checkpoints, uninterrupted(job))
 
 
 @pytest.mark.long
@@ -152,12 +152,12 @@ def test_printed_command_resumes_from_other_folder(
     small_disk: Path, started: Started, gate: Gate, uninterrupted: Uninterrupted, *, follow: Follow, tmp_path: Path
 ) -> None:
     run = started(save_again_s=LONG_S)
-    filler = fill(small_disk)
-    gate.up_to(9, run, saved=False)
-    with listening(run) as client:
+    filler = fill_disk(small_disk)
+    gate.permit_steps(9, run, saved=False)
+    with open_listener(run) as client:
         run.send(Pause())
         client.wait_for(CommandReceived)
-        gate.open()
+        gate.permit_all_steps()
         client.wait_for_warning("unsaved")
         run.send(SaveElsewhere(folder=str(tmp_path)))
         cause = client.wait_for(RunFinished).cause
@@ -168,20 +168,20 @@ def test_printed_command_resumes_from_other_folder(
         [*FOOTPLATE, *shlex.split(line)[1:], "--detach"], capture_output=True, text=True, check=True
     )
     new = follow(trained.stdout.strip()).completed(patience_s=120.0)
-    assert_same_end(new.end, uninterrupted(run.job))
+    assert_same_checkpoints(new.final_checkpoints, uninterrupted(run.job))
 
 
 @pytest.mark.long
 def test_pause_waits_for_save_elsewhere(small_disk: Path, started: Started, gate: Gate, tmp_path: Path) -> None:
     deadline_s = 6.0
     run = started(save_again_s=LONG_S, deadline_s=deadline_s)
-    fill(small_disk)
-    gate.up_to(9, run, saved=False)
-    with listening(run) as client:
+    fill_disk(small_disk)
+    gate.permit_steps(9, run, saved=False)
+    with open_listener(run) as client:
         run.send(Pause())
         client.wait_for(CommandReceived)
         until = time.monotonic() + 1.5 * deadline_s
-        gate.open()
+        gate.permit_all_steps()
         client.wait_for_warning("unsaved")
         while time.monotonic() < until:
             assert "does not exist" in save_and_get_refusal(run, client, tmp_path / "missing")
@@ -200,9 +200,9 @@ def test_failed_save_elsewhere_leaves_folder_unchanged(
     tiny.mkdir()
     mount("-t", "tmpfs", "-o", "size=64k", "footplate-test", str(tiny))
     try:
-        with listening(run) as client:
-            fill(small_disk)
-            gate.open()
+        with open_listener(run) as client:
+            fill_disk(small_disk)
+            gate.permit_all_steps()
             client.wait_for_warning("unsaved")
             assert f"{file} is not a folder." in save_and_get_refusal(run, client, file)
             assert "The folder else does not exist." in save_and_get_refusal(run, client, "else")
@@ -232,8 +232,8 @@ def test_window_offers_other_folder_while_state_is_unsaved(
     store.open(run.folder)
     qtbot.waitUntil(lambda: store.status.label == "Running" and not store.loading)
     assert not offer.isVisible()
-    fill(small_disk)
-    gate.open()
+    fill_disk(small_disk)
+    gate.permit_all_steps()
     qtbot.waitUntil(offer.isVisible)
     assert store.status.text == "Running · epoch 3 of 3, retrying to save the last state"
     offer.click()

@@ -28,8 +28,12 @@ from tests.support.dataset_infos import make_classification_objective
 from tests.support.specs import make_worker_spec
 
 
-def visible_machine() -> dict[str, Any]:
-    """Return facts about the GPUs that torch sees, and the error of an allocation that exceeds their memory."""
+def describe_machine() -> dict[str, Any]:
+    """Describe the GPUs that torch sees.
+
+    Returns their "uuids", the bytes of "total" and "free" memory of the first GPU, the name of the error that an
+    allocation of "total" bytes raises ("beyond"), and the free bytes after an allocation of 64 MiB ("free_then").
+    """
     count = torch.cuda.device_count()
     free, total = torch.cuda.mem_get_info(0)
     try:
@@ -47,10 +51,11 @@ def visible_machine() -> dict[str, Any]:
     }
 
 
-def copied_and_awaited() -> list[list[int]]:
-    """Copy values 0 to 3 from the GPU in two ways.
+def copy_from_gpu() -> list[list[int]]:
+    """Copy the values 0 to 3 from the GPU in two ways.
 
-    Returns a copy in pinned memory before and after synchronization, and a tensor that `copy_to_host` has copied.
+    Returns three lists of values: an asynchronous copy in pinned memory before and after synchronization, and a copy
+    by `copy_to_host` after synchronization.
     """
     here = torch.zeros(4, dtype=torch.int64, pin_memory=True)
     here.copy_(torch.arange(4).cuda(), non_blocking=True)
@@ -62,8 +67,8 @@ def copied_and_awaited() -> list[list[int]]:
     return [*read, state.tolist()]
 
 
-def used_in_a_fork() -> str:
-    """Use CUDA in a child that is forked from a process with a CUDA context, and return the error."""
+def use_cuda_in_fork() -> str:
+    """Use CUDA in a child that is forked from a process with a CUDA context. Return the error message, or "nothing"."""
     torch.ones(1, device="cuda")
     parent_end, theirs = os.pipe()
     if os.fork() == 0:
@@ -81,11 +86,10 @@ def used_in_a_fork() -> str:
     return answer
 
 
-def batches_by_two_slots() -> list[list[list[float]]]:
+def send_batches() -> list[list[list[float]]]:
     """Send six batches to GPU 1 from another thread, which alternates between two `DeviceSlot`s.
 
-    Returns [rows, value] for each tensor of each batch as it arrived: its number of rows and its last value. Two
-    samples share a row of pixels.
+    Returns [number of rows, last value] for each tensor of each batch, as it arrived.
     """
     device = torch.device("cuda", 1)
     torch.cuda.set_device(device)
@@ -118,10 +122,10 @@ def batches_by_two_slots() -> list[list[list[float]]]:
     return [[[len(tensor), tensor.cpu().flatten()[-1].item()] for tensor in tensors] for tensors in references]
 
 
-def step_of_offloaded_shards(optimizer: str) -> list[float]:
-    """Take an fp16 step on offloaded shards whose gradients overflow. Return the weights, which were 1 before.
+def step_offloaded_shards(optimizer: str) -> list[float]:
+    """Take an fp16 step on weights in main memory whose gradients overflow. Return the weights, which were 1 before.
 
-    Ranks exchange the overflow flag through the GPU, and copies to and from it arrive late.
+    The flag that reports the overflow takes the way over the GPU, whose copies arrive late.
     """
     job = Job.from_fields(
         dataset="", model="resnet18", devices=("gpu",), precision="fp16", optimizer=optimizer, learning_rate=0.1
@@ -139,7 +143,7 @@ def step_of_offloaded_shards(optimizer: str) -> list[float]:
 
 
 class _SlowPeer(Collectives):
-    """Collectives of rank 0, simulating a rank 1 that is always twice as slow."""
+    """Collectives of rank 0 that simulate a rank 1 with half its speed."""
 
     def all_reduce_sum(self, values: torch.Tensor) -> torch.Tensor:
         return torch.tensor([values[0], values[0] / 2])
@@ -148,41 +152,41 @@ class _SlowPeer(Collectives):
         return [value, "GPU 1 of the run (Tesla T4)"]
 
 
-def _rank(rank: int, devices: list[str]) -> Strategy:
+def _create_strategy(rank: int, devices: list[str]) -> Strategy:
     job = Job.from_fields(dataset="", model="resnet18", devices=devices, strategy="ddp", precision="fp32", batch_size=4)
     job = job.with_fields(memory_format="contiguous")
     spec = make_worker_spec(job, rank=rank, world_size=2, devices=tuple(devices))
     return STRATEGIES["ddp"](spec)
 
 
-def straggler_on_another_machine(devices: list[str]) -> list[str]:
-    """Return the warnings of rank 0 after it has measured a slow GPU on another machine."""
-    strategy = _rank(0, devices)
+def measure_straggler(devices: list[str]) -> list[str]:
+    """Measure the ranks' speeds when rank 1 has a slow GPU on another machine. Return the warnings of rank 0."""
+    strategy = _create_strategy(0, devices)
     strategy.resolved_job, strategy.collectives = ResolvedJob(strategy.spec.job), _SlowPeer()
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 2)).to(strategy.device)
     speed.balance(strategy, model, make_classification_objective(), (3, 2, 2))
     return [remark.message for remark in strategy.remarks if isinstance(remark, Warned)]
 
 
-def state_of_rank_1(devices: list[str], file: str) -> int:
-    """Save the random state of rank 1 to `file`, and return the number of GPUs that it contains."""
-    state = get_random_state(_rank(1, devices).gpus)
+def save_random_state(devices: list[str], file: str) -> int:
+    """Save the random state of rank 1 to `file`, and return the number of GPUs whose state it contains."""
+    state = get_random_state(_create_strategy(1, devices).gpus)
     torch.save(state, file)
     return len(state["cuda"])
 
 
-def restored_by_rank_1(devices: list[str], file: str) -> bool:
+def restore_random_state(devices: list[str], file: str) -> bool:
     """Restore the random state in `file`. Return True if it becomes the state of rank 1's GPU."""
-    gpus, state = _rank(1, devices).gpus, torch.load(file)
+    gpus, state = _create_strategy(1, devices).gpus, torch.load(file)
     set_random_state(state, gpus)
     return torch.equal(torch.cuda.get_rng_state(gpus[0]), state["cuda"][0])
 
 
-def pinned_memory_of_state() -> dict[str, Any]:
-    """Copy ResNet-50's state to pinned memory.
+def copy_state_to_pinned_memory() -> dict[str, Any]:
+    """Copy ResNet-50's state to pinned memory twice, and save one copy.
 
-    Returns the number of bytes of the state, of the pinned memory for two copies, and of a saved copy, and checks of
-    the copy.
+    Returns the bytes of the "state", of the "pinned" memory for both copies, and of the "saved" copy, the copied
+    "step", and True for "equal" and "strides" if the copy has the same values and strides.
     """
     model = torchvision.models.resnet50().cuda().to(memory_format=torch.channels_last)
     state = {"model": model.state_dict(), "step": 3}
@@ -203,10 +207,11 @@ def pinned_memory_of_state() -> dict[str, Any]:
     }
 
 
-def cpus_of_rank(binds: bool) -> list[Any]:
-    """Set up rank 1 with or without NUMA binding (`binds`).
+def bind_cpus(binds: bool) -> list[Any]:
+    """Set up rank 1, with NUMA binding if `binds`.
 
-    Returns its CPUs before setup, after setup, and in a new thread, followed by the arguments passed to `bound_cpus`.
+    Returns its CPUs before setup, after setup, and in a new thread, followed by the rank and the GPUs' bus ids that
+    were passed to `bound_cpus` (None and an empty list without binding).
     """
     asked: list[Any] = [None, []]
 

@@ -13,7 +13,7 @@ from .conftest import Call, Machine
 def test_slot_is_reused_after_its_batch_was_read(machine: Machine, call: Call) -> None:
     """Use copies that take longer than filling a buffer, and kernels that take longer than copies."""
     host = machine(2, copy_ms=5, kernel_ms=15, exact=True)
-    assert call(host, scenarios.batches_by_two_slots) == [
+    assert call(host, scenarios.send_batches) == [
         [[1, number], [2, 10 * number + 3], [2, number + 0.5], [2, number]] for number in range(1, 7)
     ]
     assert {note.gpu for note in host.read_events()} == {1}
@@ -23,11 +23,11 @@ def test_slot_is_reused_after_its_batch_was_read(machine: Machine, call: Call) -
 @pytest.mark.parametrize("optimizer", mark_long_cases(["sgd", "adam", "adamw"], ["adamw"]))
 def test_overflow_keeps_offloaded_shards(machine: Machine, call: Call, optimizer: str) -> None:
     host = machine(copy_ms=50, exact=True)
-    assert call(host, scenarios.step_of_offloaded_shards, optimizer) == [1.0] * 4
+    assert call(host, scenarios.step_offloaded_shards, optimizer) == [1.0] * 4
 
 
 def test_snapshot_takes_little_more_pinned_memory_than_its_state(machine: Machine, call: Call) -> None:
-    found = call(machine(), scenarios.pinned_memory_of_state)
+    found = call(machine(), scenarios.copy_state_to_pinned_memory)
     assert found["equal"]
     assert found["strides"]
     assert found["step"] == 3

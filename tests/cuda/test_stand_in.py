@@ -15,7 +15,7 @@ from .conftest import Call, Machine
 def test_machine_has_ordered_gpus_with_limited_memory(machine: Machine, call: Call) -> None:
     host = machine(3, memory_mib=1024, context_mib=100)
     visible = (host.uuids[2], host.uuids[0])
-    found = call(host, scenarios.visible_machine, CUDA_VISIBLE_DEVICES=",".join(visible))
+    found = call(host, scenarios.describe_machine, CUDA_VISIBLE_DEVICES=",".join(visible))
     assert found == {
         "uuids": list(visible),
         "total": 1024 * MIB,
@@ -30,5 +30,5 @@ def test_machine_has_ordered_gpus_with_limited_memory(machine: Machine, call: Ca
 @pytest.mark.long
 def test_copies_are_asynchronous_and_forks_cannot_use_cuda(machine: Machine, call: Call) -> None:
     host = machine(copy_ms=50, exact=True)
-    assert call(host, scenarios.copied_and_awaited) == [[0, 0, 0, 0], [0, 1, 2, 3], [0, 1, 2, 3]]
-    assert "re-initialize CUDA in forked" in call(host, scenarios.used_in_a_fork)
+    assert call(host, scenarios.copy_from_gpu) == [[0, 0, 0, 0], [0, 1, 2, 3], [0, 1, 2, 3]]
+    assert "re-initialize CUDA in forked" in call(host, scenarios.use_cuda_in_fork)

@@ -21,7 +21,7 @@ Make = Callable[..., Job]
 
 @pytest.mark.parametrize("binds", [True, False])
 def test_rank_is_bound_to_the_cpus_near_its_gpu(machine: Machine, call: Call, binds: bool) -> None:
-    before, after, of_thread, rank, bus_ids = call(machine(2), scenarios.cpus_of_rank, binds)
+    before, after, of_thread, rank, bus_ids = call(machine(2), scenarios.bind_cpus, binds)
     assert after == of_thread == (before[:1] if binds else before)
     assert (rank, len(bus_ids)) == ((1, 2) if binds else (None, 0))
 
@@ -80,11 +80,11 @@ def test_split_is_resident_from_the_second_epoch(machine: Machine, job: Make, st
 def test_random_state_moves_to_a_machine_with_fewer_gpus(cuda_stub: CudaStub, call: Call, tmp_path: Path) -> None:
     two, one = (cuda_stub.create_machine(tmp_path / str(gpus), gpus) for gpus in (2, 1))
     file = str(tmp_path / "random.pt")
-    assert call(two, scenarios.state_of_rank_1, list(two.uuids), file) == 1
-    assert call(one, scenarios.restored_by_rank_1, [f"first:{two.uuids[1]}", f"second:{one.uuids[0]}"], file)
+    assert call(two, scenarios.save_random_state, list(two.uuids), file) == 1
+    assert call(one, scenarios.restore_random_state, [f"first:{two.uuids[1]}", f"second:{one.uuids[0]}"], file)
 
 
 def test_straggler_of_another_machine_is_named(machine: Machine, call: Call) -> None:
     host = machine()
-    (message,) = call(host, scenarios.straggler_on_another_machine, [*host.uuids, f"elsewhere:{host.uuids[0]}"])
+    (message,) = call(host, scenarios.measure_straggler, [*host.uuids, f"elsewhere:{host.uuids[0]}"])
     assert "Tesla T4" in message

@@ -22,15 +22,15 @@ Make = Callable[..., Job]
 EVERYDAY = ("semantic segmentation", "edge detection", "instance segmentation", "a task of one's own")
 
 
-def small(host: CudaMachine, task: str, folder: Path, **fields: object) -> Job:
-    """Return a job on the machine's GPU that takes at least four steps and shows no predictions."""
+def make_small_job(host: CudaMachine, task: str, folder: Path, **fields: object) -> Job:
+    """Make a job on the machine's GPU with at least four steps and without shown predictions."""
     return make_job(task, folder, host.uuids[0], train=24, batch=6, predictions=0, **fields)
 
 
 @pytest.mark.parametrize("task", mark_long_cases(TASKS, EVERYDAY))
 def test_task_steps_do_not_wait_for_the_gpu(machine: Machine, start: Start, tmp_path: Path, task: str) -> None:
     host = machine()
-    group = start(host, small(host, task, tmp_path), prepare="tests.gpu.hooks:record_waits")
+    group = start(host, make_small_job(host, task, tmp_path), prepare="tests.gpu.hooks:record_waits")
     group.read_steps(4)  # detectors can't validate meaningless outputs
     assert not [place for place in read_record(group.folder) if not is_caused_by_library(place, task)]
 

@@ -105,7 +105,7 @@ def test_run_frees_its_gpus_under_every_strategy(use: Use, job: Make, start_run:
         pytest.skip("in torch 2.14 the stages agree on a product, which the GPUs of the stand-in do not compute")
     host = use(gpus, exclusive=True)
     run = start_run(job(host, epochs=2, **fields)).completed()
-    assert not run.all(Failed)
+    assert not run.list_events(Failed)
     contexts = Counter(note.gpu for note in host.read_events("context"))
     assert contexts == dict.fromkeys(range(gpus), 1)
     assert free(host)
@@ -118,11 +118,11 @@ def test_job_uses_its_gpus_in_order_and_in_one_network(use: Use, job: Make, star
     ranks = {process.pid: rank for rank, process in run.workers().items()}
     assert [[ranks[pid] for pid in host.state.read_allocated_bytes(gpu)] for gpu in range(4)] == [[], [1], [], [0]]
     networks = {os.readlink(f"/proc/{pid}/ns/net") for pid in ranks}
-    is_private = any(line.text == PRIVATE_NETWORK for line in run.all(LogLine))
+    is_private = any(line.text == PRIVATE_NETWORK for line in run.list_events(LogLine))
     assert len(networks) == 1
     assert networks.isdisjoint({os.readlink("/proc/self/ns/net")}) == is_private
     run.send(Stop())
-    assert run.finished().outcome == "stopped"
+    assert run.wait_for_end().outcome == "stopped"
     assert free(host)
 
 
@@ -135,7 +135,7 @@ def test_gpus_are_free_soon_after_a_stop(use: Use, job: Make, start_run: StartRu
     run.send(command())
     wait_until(lambda: free(host), "free GPUs")
     assert time.monotonic() - asked < FREE_S
-    finished = run.finished()
+    finished = run.wait_for_end()
     assert finished.outcome == {"stop": "stopped", "pause": "paused"}[command.__struct_config__.tag]
     assert time.monotonic() - asked < 2 * FREE_S
 
@@ -152,7 +152,7 @@ def test_killed_rank_frees_memory_and_the_run_restarts(use: Use, job: Make, star
     run.wait_for_step(4, since=restarting.n)
     assert all(killed not in host.state.read_allocated_bytes(gpu) for gpu in range(2))
     run.send(Stop())
-    run.finished()
+    run.wait_for_end()
     assert free(host)
 
 
@@ -161,7 +161,7 @@ def test_ranks_without_memory_use_smaller_micro_batches(use: Use, job: Make, sta
     fields = {"batch_size": 64, "image_size": 320, "model": "resnet18", "precision": "fp32", "strategy": "ddp"}
     host = use(2, memory_mib=400)
     run = start_run(job(host, **fields)).completed(patience_s=150)
-    restarts = run.all(Restarting)
+    restarts = run.list_events(Restarting)
     assert [each.changes["accumulation"] for each in restarts] == [2 ** (1 + number) for number in range(len(restarts))]
     assert restarts
     assert all("memory" in each.cause for each in restarts)
@@ -172,7 +172,7 @@ def test_hung_gpu_ends_the_attempt_within_the_timeout(use: Use, job: Make, start
     run = start_run(job(host, strategy="ddp", epochs=1000, restarts=0), limits=Limits(stuck=2.0, first_step=600.0))
     run.wait_for_step(5)
     host.state.set_fault(0, hangs=True)
-    finished = run.finished()
+    finished = run.wait_for_end()
     assert finished.outcome == "failed"
     assert "No progress for" in finished.cause or "Rank 0 blocks the run" in finished.cause
     assert free(host)
@@ -226,7 +226,7 @@ def test_run_continues_without_a_lost_gpu(use: Use, job: Make, start_run: StartR
     assert host.uuids[1] in fewer.cause
     run.wait_for_step(4, since=fewer.n)
     run.send(Stop())
-    assert run.finished().outcome == "stopped"
+    assert run.wait_for_end().outcome == "stopped"
 
 
 def test_run_that_needs_its_gpus_fails_and_names_the_lost_one(use: Use, job: Make, start_run: StartRun) -> None:
@@ -234,15 +234,15 @@ def test_run_that_needs_its_gpus_fails_and_names_the_lost_one(use: Use, job: Mak
     run = start_run(job(host, strategy="ddp", epochs=1000, checkpoint_steps=2))
     run.wait_for_checkpoint(2)
     lose(1)
-    finished = run.finished()
+    finished = run.wait_for_end()
     assert finished.outcome == "failed"
     assert host.uuids[1] in finished.cause
-    assert len(run.all(Restarting)) == 1
-    (failed,) = run.all(Failed)
+    assert len(run.list_events(Restarting)) == 1
+    (failed,) = run.list_events(Failed)
     assert (failed.kind, failed.devices) == ("lost_gpu", (host.uuids[1],))
     assert failed.changes == {"accumulation": 2, "devices": (host.uuids[0], host.uuids[2])}
     before = run.last_n
     run.resume(**failed.changes)
     run.wait_for_step(4, since=before)
     run.send(Stop())
-    assert run.finished(since=before).outcome == "stopped"
+    assert run.wait_for_end(since=before).outcome == "stopped"

@@ -40,7 +40,7 @@ Call = tuple[Ref, str, str, str, tuple[Any, ...]]
 
 
 class Reader:
-    """Connection to the accessibility bus that also keeps track of the focused object."""
+    """Reader of the accessible objects of the process `pid`, which also keeps track of the focused object."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -61,10 +61,10 @@ class Reader:
         )
         for event in ("object:state-changed:focused", "focus:", "object:announcement"):
             registry = (REGISTRY, "/org/a11y/atspi/registry")
-            self.ask([(registry, REGISTRY, "RegisterEvent", "(sass)", (event, [], ""))])
+            self.call_all([(registry, REGISTRY, "RegisterEvent", "(sass)", (event, [], ""))])
 
-    def ask(self, calls: list[Call]) -> list[Any]:
-        """Send several calls at once and return their answers. The answer to a failed call is None.
+    def call_all(self, calls: list[Call]) -> list[Any]:
+        """Send several D-Bus calls at once and return their answers. The answer to a failed call is None.
 
         A call fails, for example, if its object has been removed.
         """
@@ -86,21 +86,21 @@ class Reader:
         return answers
 
     def windows(self) -> list[Any]:
-        app = self._app()
+        app = self._find_app()
         if app is None:
             return []
         roots = [tuple(ref) for ref in (self._of(app, "GetChildren") or [])]
         if self._focus is not None:
-            top = self._top(self._focus, app)
+            top = self._find_top_level(self._focus, app)
             if top is not None and top not in roots:
                 roots.append(top)
-        return self._read(roots)
+        return self._read_visible(roots)
 
     def focus(self) -> Any:
         self._take_events()
         if self._focus is None:
             return None
-        found = self._read([self._focus], deep=False)
+        found = self._read_visible([self._focus], deep=False)
         return found[0] if found and "focused" in found[0]["states"] else None
 
     def announced(self) -> list[str]:
@@ -108,7 +108,7 @@ class Reader:
         return self._announced
 
     def call(self, ref: list[str], interface: str, method: str, signature: str, arguments: list[Any]) -> Any:
-        return self.ask([((ref[0], ref[1]), interface, method, signature, tuple(arguments))])[0]
+        return self.call_all([((ref[0], ref[1]), interface, method, signature, tuple(arguments))])[0]
 
     def _state_changed(
         self, _bus: Any, sender: str, path: str, _interface: str, _signal: str, announcement: Any
@@ -128,22 +128,24 @@ class Reader:
         while GLib.MainContext.default().iteration(False):
             pass
 
-    def _app(self) -> Ref | None:
-        """Return the root object of the observed process, or None if the process isn't on the bus."""
-        (answer,) = self.ask([((REGISTRY, ROOT), ACCESSIBLE, "GetChildren", "", ())])
+    def _find_app(self) -> Ref | None:
+        """Find the root object of the observed process. Return None if the process isn't on the bus."""
+        (answer,) = self.call_all([((REGISTRY, ROOT), ACCESSIBLE, "GetChildren", "", ())])
         apps = [tuple(ref) for ref in (answer[0] if answer else ())]
         daemon = ("org.freedesktop.DBus", "/org/freedesktop/DBus")
-        pids = self.ask([(daemon, daemon[0], "GetConnectionUnixProcessID", "(s)", (name,)) for name, _path in apps])
+        pids = self.call_all(
+            [(daemon, daemon[0], "GetConnectionUnixProcessID", "(s)", (name,)) for name, _path in apps]
+        )
         return next((app for app, pid in zip(apps, pids, strict=True) if pid == (self._pid,)), None)
 
     def _of(self, ref: Ref, method: str) -> Any:
-        (answer,) = self.ask([(ref, ACCESSIBLE, method, "", ())])
+        (answer,) = self.call_all([(ref, ACCESSIBLE, method, "", ())])
         return answer[0] if answer else None
 
-    def _top(self, ref: Ref, app: Ref) -> Ref | None:
-        """Return the top-level object of application `app` that contains `ref`, or None if it has been removed."""
+    def _find_top_level(self, ref: Ref, app: Ref) -> Ref | None:
+        """Find the top-level object of application `app` that contains `ref`. Return None if `ref` has been removed."""
         for _ in range(60):
-            (answer,) = self.ask([(ref, PROPERTIES, "Get", "(ss)", (ACCESSIBLE, "Parent"))])
+            (answer,) = self.call_all([(ref, PROPERTIES, "Get", "(ss)", (ACCESSIBLE, "Parent"))])
             if answer is None:
                 return None
             above = tuple(answer[0])
@@ -152,22 +154,22 @@ class Reader:
             ref = above
         return None
 
-    def _read(self, refs: list[Ref], *, deep: bool = True) -> list[Any]:
-        """Return the visible objects among `refs`. If `deep`, include their visible contents.
+    def _read_visible(self, refs: list[Ref], *, deep: bool = True) -> list[Any]:
+        """Read the visible objects among `refs` and, if `deep`, their visible contents.
 
         All objects at the same depth are read at once, because each round trip involves several processes.
         """
-        found = level = self._described(refs)
+        found = level = self._read_level(refs)
         while deep and level:
             pairs = [(node, ref) for node in level for ref in node.pop("below")[:MAX_CHILDREN]]
-            below = self._described([ref for _node, ref in pairs], [node for node, _ref in pairs])
+            below = self._read_level([ref for _node, ref in pairs], [node for node, _ref in pairs])
             level = below
         return found
 
-    def _described(self, refs: list[Ref], above: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
-        """Return the visible objects among `refs`, and add each to the children of its parent.
+    def _read_level(self, refs: list[Ref], above: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
+        """Read the visible objects among `refs`, and add each object to the "children" of its parent.
 
-        `above` lists the parent of each object, or is None for objects without a parent.
+        `above` lists the parent of each object in `refs`, or is None if they have no parents.
         """
         questions: tuple[tuple[str, str, str, tuple[Any, ...]], ...] = (
             (ACCESSIBLE, "GetState", "", ()),
@@ -178,7 +180,7 @@ class Reader:
             (ACCESSIBLE, "GetRelationSet", "", ()),
             (COMPONENT, "GetExtents", "(u)", (0,)),
         )
-        answers = iter(self.ask([(ref, *question) for ref in refs for question in questions]))
+        answers = iter(self.call_all([(ref, *question) for ref in refs for question in questions]))
         visible = []
         for number, ref in enumerate(refs):
             state, children, role, name, description, relations, box = (next(answers) for _ in questions)

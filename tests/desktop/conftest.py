@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import leaked_processes
+from tests.conftest import find_leaked_processes
 from tests.desktop.desktops import Desktop, find_obstacle, wayland_desktop, wayland_desktop_with_keyboard, x_desktop
 
 Make = Callable[[Path, Path], AbstractContextManager[Desktop]]
@@ -23,7 +23,7 @@ def _lend(make: Make, folder: Path) -> Iterator[Desktop]:
     runtime = Path(tempfile.mkdtemp(prefix="fp"))  # short, because a socket's path has at most 107 bytes
     with make(folder, runtime) as desktop:
         yield desktop
-    left = leaked_processes(str(folder), ())
+    left = find_leaked_processes(str(folder), ())
     shutil.rmtree(runtime, ignore_errors=True)
     assert left == []
 

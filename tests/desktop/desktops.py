@@ -62,7 +62,7 @@ def find_obstacle(*programs: str) -> str:
     return f"{', '.join(missing)} not installed; apt-get install {_PACKAGES}" if missing else ""
 
 
-def until(get: Callable[[], _Found | None], what: str, patience_s: float = 60.0) -> _Found:
+def wait_until(get: Callable[[], _Found | None], what: str, patience_s: float = 60.0) -> _Found:
     """Call `get` until its result is truthy, and return the result.
 
     Raises:
@@ -78,7 +78,7 @@ def until(get: Callable[[], _Found | None], what: str, patience_s: float = 60.0)
 
 @dataclass(frozen=True)
 class Keyboard:
-    """Command lines that press keys (with xdotool's names) or type a text."""
+    """Functions that return command lines: to press keys (given by xdotool's names) or to type a text."""
 
     press: Callable[..., list[str]]
     type: Callable[[str], list[str]]
@@ -108,7 +108,7 @@ class Desktop:
         home: Home folder of the user.
         footplate_home: Home folder of Footplate.
         environment: Environment variables for the programs.
-        keyboard: Command lines that press keys, or None if the desktop has no keyboard.
+        keyboard: Keyboard of the desktop, or None if it has no keyboard.
     """
 
     keyboard: Keyboard | None = None
@@ -144,11 +144,11 @@ class Desktop:
         """Register a function that is called before the desktop is closed."""
         self._stack.callback(callback)
 
-    def footplate(self, *arguments: str) -> subprocess.Popen[str]:
+    def start_footplate(self, *arguments: str) -> subprocess.Popen[str]:
         """Start Footplate with these arguments."""
         return self.start(sys.executable, str(ROOT / "footplate.py"), *arguments, cwd=self.home)
 
-    def complaints(self) -> str:
+    def read_errors(self) -> str:
         """Return the text that Footplate has written to standard error."""
         return (self._folder / f"{Path(sys.executable).name}.log").read_text()
 
@@ -163,7 +163,7 @@ def x_desktop(folder: Path, runtime: Path) -> Iterator[Desktop]:
         desktop.environment["DISPLAY"] = f":{x.stdout.readline().strip()}"
         _start_bus(desktop)
         desktop.start("openbox")
-        until(lambda: _answers(desktop, "xdotool", "get_desktop"), "the window manager")
+        wait_until(lambda: _answers(desktop, "xdotool", "get_desktop"), "the window manager")
         desktop.keyboard = X_KEYBOARD
         yield desktop
 
@@ -184,7 +184,7 @@ def wayland_desktop(folder: Path, runtime: Path) -> Iterator[Desktop]:
             f"--socket={name}",
             *size,
         )
-        until((runtime / name).is_socket, "the compositor")
+        wait_until((runtime / name).is_socket, "the compositor")
         desktop.environment |= {"WAYLAND_DISPLAY": name, "QT_QPA_PLATFORM": "wayland"}
         _start_bus(desktop)
         yield desktop
@@ -201,7 +201,7 @@ def wayland_desktop_with_keyboard(folder: Path, runtime: Path) -> Iterator[Deskt
         as_somebody = () if os.geteuid() else ("unshare", "--user", "--map-user=1000", "--map-group=1000")
         desktop.start(*as_somebody, "sway", "--config", str(config))  # sway doesn't start as root
         name = "wayland-1"
-        until((runtime / name).is_socket, "the compositor")
+        wait_until((runtime / name).is_socket, "the compositor")
         desktop.environment |= {"WAYLAND_DISPLAY": name, "QT_QPA_PLATFORM": "wayland"}
         _start_bus(desktop)
         desktop.start("wtype", "-s", str(_KEYBOARD_STAYS_MS))

@@ -15,9 +15,9 @@ import pytest
 from engine.runs.folder import RunFolder
 from engine.runs.metrics import headline_metric
 from engine.runs.notes import read_notes
-from tests.desktop.desktops import HEIGHT, WIDTH, Desktop, until
+from tests.desktop.desktops import HEIGHT, WIDTH, Desktop, wait_until
 from tests.desktop.names import find_unnamed_controls
-from tests.desktop.window import Node, Window, off_screen
+from tests.desktop.window import Node, Window, find_windows_off_screen
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -46,12 +46,12 @@ app.exec()
 
 
 @dataclass
-class Day:
-    """State that the tests share.
+class DesktopSession:
+    """Desktop and Footplate window that the tests of this file share.
 
     Attributes:
-        greeting: Visible objects at the first start.
-        misplaced: Descriptions of windows that were larger than the screen.
+        greeting: Visible objects of the window at the first start.
+        misplaced: Descriptions of windows that extended beyond the screen at the first start.
     """
 
     desktop: Desktop
@@ -74,14 +74,16 @@ class Day:
 
 
 @pytest.fixture(scope="module")
-def day(x: Desktop) -> Iterator[Day]:
+def day(x: Desktop) -> Iterator[DesktopSession]:
     """Start Footplate for the first time, and train on the sample dataset with the keyboard alone."""
     window = Window(x)
     window.wait_for("Train the sample", "push button")
-    until(lambda: any(node.name.startswith("Disk: ") for node in window.nodes()), "what was found of the machine")
-    first = Day(x, window, window.nodes(), off_screen(window.windows()))
+    wait_until(
+        lambda: any(node.name.startswith("Disk: ") for node in window.list_nodes()), "what was found of the machine"
+    )
+    first = DesktopSession(x, window, window.list_nodes(), find_windows_off_screen(window.windows()))
     window.wait_for_focus("Train the sample")
-    window.keys("Return")
+    window.press_keys("Return")
     window.wait_for_text(STATUS, "Completed", TRAINED_S)
     yield first
     if first.window.process.poll() is None:
@@ -89,16 +91,16 @@ def day(x: Desktop) -> Iterator[Day]:
 
 
 @pytest.fixture
-def window(day: Day) -> Window:
+def window(day: DesktopSession) -> Window:
     """Return the window with its first page visible and no open dialog."""
-    while (title := day.window.active_window_title()) != "Footplate":
-        day.window.keys("Escape")
-        until(lambda title=title: day.window.active_window_title() != title, f"the end of “{title}”")
-    day.window.keys("ctrl+1")
+    while (title := day.window.get_active_title()) != "Footplate":
+        day.window.press_keys("Escape")
+        wait_until(lambda title=title: day.window.get_active_title() != title, f"the end of “{title}”")
+    day.window.press_keys("ctrl+1")
     return day.window
 
 
-def test_first_start_lists_the_machine_and_fits_the_screen(day: Day) -> None:
+def test_first_start_lists_the_machine_and_fits_the_screen(day: DesktopSession) -> None:
     names = [node.name for node in day.greeting]
     assert "Welcome to Footplate" in names
     found = {name.partition(": ")[0]: name for name in names if ": " in name}
@@ -112,172 +114,175 @@ def test_first_start_lists_the_machine_and_fits_the_screen(day: Day) -> None:
     assert day.misplaced == []
 
 
-def test_sample_training_completes(day: Day, window: Window) -> None:
+def test_sample_training_completes(day: DesktopSession, window: Window) -> None:
     assert day.run.state() == "completed"
     best = headline_metric(day.run.summary())
     assert best[1] > 0.5
     assert (day.run.checkpoints / "best.pt").exists()
-    assert "Completed" in window.named_text(STATUS)
+    assert "Completed" in window.get_description(STATUS)
 
 
 def test_setting_applies_at_once_and_is_marked(window: Window) -> None:
     before = window.wait_for("Devices", "label").box[3]
-    window.keys("ctrl+comma")
+    window.press_keys("ctrl+comma")
     window.wait_for_focus("Search settings")
-    assert off_screen(window.windows()) == []
+    assert find_windows_off_screen(window.windows()) == []
     window.type("text size")
     window.wait_for_end_of("Theme")
     window.tab_to("Text size")
-    window.keys("ctrl+a")
+    window.press_keys("ctrl+a")
     window.type("130")
-    window.keys("Return")
+    window.press_keys("Return")
     reset = window.wait_for("Reset Text size")
     assert reset.role == "push button"
-    until(lambda: window.wait_for("Devices", "label").box[3] > before, "larger texts")
+    wait_until(lambda: window.wait_for("Devices", "label").box[3] > before, "larger texts")
     window.tab_to("Reset Text size")
-    window.keys("space")
+    window.press_keys("space")
     window.wait_for_end_of("Reset Text size")
-    until(lambda: window.wait_for("Devices", "label").box[3] == before, "texts as before")
-    window.keys("Escape")
-    until(lambda: window.active_window_title() == "Footplate", "the window before all others")
+    wait_until(lambda: window.wait_for("Devices", "label").box[3] == before, "texts as before")
+    window.press_keys("Escape")
+    wait_until(lambda: window.get_active_title() == "Footplate", "the window before all others")
 
 
 def test_palette_finds_and_runs_a_command(window: Window) -> None:
     window.wait_for("CPU workers")
     window.run_command("vice pan", "Devices panel")
     window.wait_for_end_of("CPU workers")
-    window.keys("F7")
+    window.press_keys("F7")
     window.wait_for("CPU workers")
 
 
 def test_message_is_announced(window: Window) -> None:
     window.run_command("show the queue")
-    until(lambda: "No run waits for devices." in window.announced(), "the message")
+    wait_until(lambda: "No run waits for devices." in window.list_announcements(), "the message")
     assert window.find("No run waits for devices.", "label")
 
 
-def test_assigned_shortcut_survives_a_restart(day: Day, window: Window) -> None:
+def test_assigned_shortcut_survives_a_restart(day: DesktopSession, window: Window) -> None:
     window.run_command("keyboard shortcuts")
     window.wait_for_focus("Search shortcuts")
-    assert off_screen(window.windows()) == []
+    assert find_windows_off_screen(window.windows()) == []
     window.type("fill the screen")
-    until(lambda: len([node for node in window.nodes() if node.role == "cell"]) == 3, "one command alone")
+    wait_until(lambda: len([node for node in window.list_nodes() if node.role == "cell"]) == 3, "one command alone")
     window.tab_to("New keys")
-    window.keys("ctrl+F9")
+    window.press_keys("ctrl+F9")
     window.tab_to("Assign")
-    window.keys("space")
-    until(lambda: window.find("Ctrl+F9", "cell"), "the new keys in the list")
-    window.keys("Escape")
+    window.press_keys("space")
+    wait_until(lambda: window.find("Ctrl+F9", "cell"), "the new keys in the list")
+    window.press_keys("Escape")
     window = day.reopen()
-    window.keys("ctrl+F9")
-    until(lambda: window.windows()[0].box == (0, 0, WIDTH, HEIGHT), "the whole screen")
-    window.keys("ctrl+F9")
-    until(lambda: window.windows()[0].box[3] < HEIGHT, "the window as it was")
+    window.press_keys("ctrl+F9")
+    wait_until(lambda: window.windows()[0].box == (0, 0, WIDTH, HEIGHT), "the whole screen")
+    window.press_keys("ctrl+F9")
+    wait_until(lambda: window.windows()[0].box[3] < HEIGHT, "the window as it was")
 
 
 def test_menus_open_by_keys_with_readable_entries(window: Window) -> None:
-    window.keys("alt+f")
+    window.press_keys("alt+f")
     visited = {}
     for title in MENUS:
-        menu = until(lambda title=title: window.open_menu(title), f"the menu {title}")
+        menu = wait_until(lambda title=title: window.find_open_menu(title), f"the menu {title}")
         visited[title] = [node.name for node in menu.children if node.role == "menu item"]
         assert all(name.strip() for name in visited[title])
         assert not any("&" in name for name in visited[title])
         assert len(set(visited[title])) == len(visited[title])
-        entry = until(
-            lambda: (node := window.focus()) and node.role == "menu item" and node, "an entry with the keyboard"
+        entry = wait_until(
+            lambda: (node := window.get_focus()) and node.role == "menu item" and node, "an entry with the keyboard"
         )
         assert entry.name in visited[title]
         if title != MENUS[-1]:
-            window.keys("Right")
-    window.keys("Escape")
-    until(lambda: window.open_menu(MENUS[-1]) is None, "the end of the menu")
+            window.press_keys("Right")
+    window.press_keys("Escape")
+    wait_until(lambda: window.find_open_menu(MENUS[-1]) is None, "the end of the menu")
     assert {"New job", "Recent datasets", "Quit"} <= set(visited["File"])
     assert {"Settings…", "Command palette…"} <= set(visited["Tools"])
 
 
 def test_help_search_finds_pages(window: Window) -> None:
-    window.keys("F1")
+    window.press_keys("F1")
     window.wait_for("Pages of help", "list")
-    assert off_screen(window.windows()) == []
-    window.keys("ctrl+f")
+    assert find_windows_off_screen(window.windows()) == []
+    window.press_keys("ctrl+f")
     window.wait_for_focus("Search help")
     window.type("prometheus")
-    pages = until(lambda: matching_pages(window), "pages with the word")
-    window.keys("Return")
+    pages = wait_until(lambda: list_matching_pages(window), "pages with the word")
+    window.press_keys("Return")
     page = window.wait_for("Page of help")
     assert "prometheus" in window.text_of(page).lower()
-    assert any(node.name in pages and "selected" in node.states for node in window.nodes())
-    window.keys("Escape")
+    assert any(node.name in pages and "selected" in node.states for node in window.list_nodes())
+    window.press_keys("Escape")
     window.wait_for_end_of("Pages of help")
 
 
-def matching_pages(window: Window) -> list[str]:
-    """Return the titles of the help pages that match the current search, each with its number of matches."""
-    titles = [node.name for node in window.nodes() if node.role == "list item"]
+def list_matching_pages(window: Window) -> list[str]:
+    """Return the list entries of the help pages that match the current search, each with its number of matches.
+
+    The list is empty while other entries are shown.
+    """
+    titles = [node.name for node in window.list_nodes() if node.role == "list item"]
     return titles if titles and all(title.endswith(")") for title in titles) else []
 
 
-def test_run_is_renamed_deleted_and_restored(day: Day, window: Window) -> None:
-    window.keys("ctrl+3")
+def test_run_is_renamed_deleted_and_restored(day: DesktopSession, window: Window) -> None:
+    window.press_keys("ctrl+3")
     window.wait_for("Runs", "table")
     window.tab_to("Runs")
     window.wait_for("Tags of the selected run")
-    window.keys("F2")
+    window.press_keys("F2")
     window.wait_for_focus("Name of the run")  # the bus has it in no table, as Qt tells it
-    window.keys("ctrl+a")
+    window.press_keys("ctrl+a")
     window.type("My first run")
-    window.keys("Return")
+    window.press_keys("Return")
     window.wait_for("My first run", "cell")
-    until(lambda: read_notes(day.run.path).name == "My first run", "the name in the run's folder")
+    wait_until(lambda: read_notes(day.run.path).name == "My first run", "the name in the run's folder")
     folder = day.run.path
-    window.keys("Delete")
+    window.press_keys("Delete")
     window.tab_to("Move to trash")
-    window.keys("space")
-    until(lambda: not folder.exists(), "the run in the trash")
+    window.press_keys("space")
+    wait_until(lambda: not folder.exists(), "the run in the trash")
     window.wait_for_end_of("My first run", "cell")
-    window.keys("ctrl+z")
+    window.press_keys("ctrl+z")
     window.wait_for("My first run", "cell")
     assert folder.exists()
-    window.keys("Escape")
+    window.press_keys("Escape")
 
 
-def test_second_start_raises_the_window(day: Day, window: Window) -> None:
+def test_second_start_raises_the_window(day: DesktopSession, window: Window) -> None:
     other = day.desktop.start(sys.executable, "-c", OTHER_PROGRAM)
-    until(lambda: window.active_window_title() == "Another program", "another program before the window")
-    second = day.desktop.footplate()
+    wait_until(lambda: window.get_active_title() == "Another program", "another program before the window")
+    second = day.desktop.start_footplate()
     assert second.wait(20) == 0
-    until(lambda: window.active_window_title() == "Footplate", "the window before the other program")
+    wait_until(lambda: window.get_active_title() == "Footplate", "the window before the other program")
     other.terminate()
     other.wait(10)
 
 
-def test_reopened_window_follows_the_run(day: Day, window: Window) -> None:
+def test_reopened_window_follows_the_run(day: DesktopSession, window: Window) -> None:
     before = day.run.run_id
-    window.keys("ctrl+n")
-    window.press("Epochs", "spin box", "SetFocus")
+    window.press_keys("ctrl+n")
+    window.activate("Epochs", "spin box", "SetFocus")
     window.wait_for_focus("Epochs")
-    window.keys("ctrl+a")
+    window.press_keys("ctrl+a")
     window.type("500")
-    window.keys("Tab", "ctrl+Return")
+    window.press_keys("Tab", "ctrl+Return")
     window.wait_for_text(STATUS, "Running", 60)
-    run = until(lambda: (newest := day.run).run_id != before and newest, "the new run")
+    run = wait_until(lambda: (newest := day.run).run_id != before and newest, "the new run")
     window = day.reopen()
     assert run.state() == "running"
     text = window.wait_for_text(STATUS, "Running", 60)
-    until(lambda: "Running" in (now := window.named_text(STATUS)) and now != text, "progress of the run", 60)
-    window.keys("ctrl+period")
+    wait_until(lambda: "Running" in (now := window.get_description(STATUS)) and now != text, "progress of the run", 60)
+    window.press_keys("ctrl+period")
     window.wait_for_text(STATUS, "Stopped", 60)
     assert run.state() == "stopped"
 
 
 def test_tab_visits_every_control_of_the_page(window: Window) -> None:
     first = window.wait_for_any_focus()  # possibly a tab, which Qt reports as a tab list when Tab returns to it
-    window.keys("Tab")
+    window.press_keys("Tab")
     window.wait_for_any_focus(other_than=first)
-    stops = [str(node) for node in window.tab_stops()]
+    stops = [str(node) for node in window.iterate_tab_stops()]
     assert len(stops) == len(set(stops))
-    back = [str(node) for node in window.tab_stops("shift+Tab")]
+    back = [str(node) for node in window.iterate_tab_stops("shift+Tab")]
     assert back[1:] == stops[:0:-1]
 
 
@@ -286,39 +291,43 @@ def test_controls_of_all_pages_have_name_and_role(window: Window) -> None:
 
     def check_page(page: str) -> None:
         windows = window.windows()
-        wrong[page] = [text for each in windows for text in find_unnamed_controls(each)] + off_screen(windows)
+        wrong[page] = [text for each in windows for text in find_unnamed_controls(each)] + find_windows_off_screen(
+            windows
+        )
 
     for view in RUN_VIEWS:
-        window.press(view, "page tab")
+        window.activate(view, "page tab")
         check_page(f"run, {view}")
-    window.keys("ctrl+2")
+    window.press_keys("ctrl+2")
     for view in MONITOR_VIEWS:
-        window.press(view, "page tab")
+        window.activate(view, "page tab")
         check_page(f"monitor, {view}")
-    window.keys("ctrl+3")
+    window.press_keys("ctrl+3")
     window.wait_for("Runs", "table")
     check_page("runs")
-    window.keys("ctrl+4")
+    window.press_keys("ctrl+4")
     window.wait_for("Create the first search")
     check_page("searches")
-    window.keys("ctrl+1", "ctrl+n")
-    window.press("Look closer…", "push button")
-    until(lambda: any(node.name.startswith("Back") for node in window.nodes()), "the page of the dataset")
+    window.press_keys("ctrl+1", "ctrl+n")
+    window.activate("Look closer…", "push button")
+    wait_until(lambda: any(node.name.startswith("Back") for node in window.list_nodes()), "the page of the dataset")
     check_page("dataset")
-    window.keys("Escape")
+    window.press_keys("Escape")
     for query, title in DIALOGS.items():
         window.run_command(query)
-        until(lambda title=title: window.active_window_title() == title, title)
+        wait_until(lambda title=title: window.get_active_title() == title, title)
         if title == "Report a problem":  # creating the report takes a while
-            until(lambda: any(node.name.startswith("This is the full") for node in window.nodes()), "the report", 180)
+            wait_until(
+                lambda: any(node.name.startswith("This is the full") for node in window.list_nodes()), "the report", 180
+            )
         check_page(title)
-        window.keys("Escape")
-        until(lambda: window.active_window_title() == "Footplate", "the window")
+        window.press_keys("Escape")
+        wait_until(lambda: window.get_active_title() == "Footplate", "the window")
     assert {page: found for page, found in wrong.items() if found} == {}
 
 
-def test_nothing_was_printed_on_stderr(day: Day) -> None:
-    assert day.desktop.complaints() == ""
+def test_nothing_was_printed_on_stderr(day: DesktopSession) -> None:
+    assert day.desktop.read_errors() == ""
     logs = [line for log in (day.desktop.footplate_home / "logs").glob("*") for line in log.read_text().splitlines()]
     # On a busy machine, key events reach the bus late.
     assert [line for line in logs if "QSpiApplication::keyEventError" not in line] == []

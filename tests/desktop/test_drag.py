@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from engine.system import paths
-from tests.desktop.desktops import Desktop, until
+from tests.desktop.desktops import Desktop, wait_until
 from tests.desktop.window import Window
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -40,8 +40,8 @@ def test_folder_is_dragged_from_another_program(x: Desktop) -> None:
     window = Window(x)
     window.wait_for("Train the sample", "push button")
     x.start(sys.executable, "-c", FILE_MANAGER, str(folder))
-    until(lambda: window.active_window_title() == "Files", "the other program")
+    wait_until(lambda: window.get_active_title() == "Files", "the other program")
     window.drag((100, 100), (900, 500), lambda: window.find("Drop a dataset folder or a job file to open it"))
     field = window.wait_for("Dataset folder", "text")
-    until(lambda: window.text_of(field) == str(folder), "the folder in the form")
+    wait_until(lambda: window.text_of(field) == str(folder), "the folder in the form")
     window.wait_for("10 classes, 450 images")

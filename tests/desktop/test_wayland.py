@@ -11,7 +11,7 @@ import pytest
 from PySide6.QtGui import QImage
 
 from engine.runs.folder import RunFolder
-from tests.desktop.desktops import HEIGHT, WIDTH, Desktop, until
+from tests.desktop.desktops import HEIGHT, WIDTH, Desktop, wait_until
 from tests.desktop.names import find_unnamed_controls
 from tests.desktop.window import Window
 
@@ -26,21 +26,21 @@ def window(wayland: Desktop) -> Iterator[Window]:
 
 
 def test_window_trains_the_sample_under_weston(wayland: Desktop, window: Window, tmp_path: Path) -> None:
-    window.press("Train the sample", "push button")
+    window.activate("Train the sample", "push button")
     window.wait_for_text("State of the run", "Completed", 400)
     (folder,) = (wayland.footplate_home / "runs").iterdir()
     assert RunFolder(folder).state() == "completed"
     assert [text for each in window.windows() for text in find_unnamed_controls(each)] == []
-    picture = screenshot(wayland, tmp_path)
+    picture = take_screenshot(wayland, tmp_path)
     assert (picture.width(), picture.height()) == (WIDTH, HEIGHT)
-    assert colors_in(picture) > 100
+    assert count_colors(picture) > 100
     # This start passes its request to the open window.
-    assert wayland.footplate().wait(20) == 0
+    assert wayland.start_footplate().wait(20) == 0
     # As at the end of a session, because menus open only with keys or a mouse.
     window.process.send_signal(signal.SIGTERM)
-    until(lambda: window.process.poll() is not None, "the end of the window's process")
+    wait_until(lambda: window.process.poll() is not None, "the end of the window's process")
     assert window.process.returncode == 0
-    assert wayland.complaints() == ""
+    assert wayland.read_errors() == ""
 
 
 def test_keys_control_the_window_under_sway(
@@ -48,40 +48,40 @@ def test_keys_control_the_window_under_sway(
 ) -> None:
     window = Window(wayland_with_keyboard)
     window.wait_for_focus("Train the sample")
-    window.keys("alt+f")
-    assert "Quit" in {node.name for node in until(lambda: window.open_menu("File"), "the menu File").children}
-    window.keys("Right")
-    assert "Stop" in {node.name for node in until(lambda: window.open_menu("Run"), "the menu Run").children}
-    window.keys("Escape")  # the menu
+    window.press_keys("alt+f")
+    assert "Quit" in {node.name for node in wait_until(lambda: window.find_open_menu("File"), "the menu File").children}
+    window.press_keys("Right")
+    assert "Stop" in {node.name for node in wait_until(lambda: window.find_open_menu("Run"), "the menu Run").children}
+    window.press_keys("Escape")  # the menu
     window.wait_for_focus("Run")
-    window.keys("Escape")  # the menu bar
+    window.press_keys("Escape")  # the menu bar
     window.wait_for_focus("Train the sample")
     window.run_command("vice pan", "Devices panel")
     window.wait_for_end_of("CPU workers")
-    window.keys("F7")
+    window.press_keys("F7")
     window.wait_for("CPU workers")
-    window.keys("ctrl+comma")
+    window.press_keys("ctrl+comma")
     window.wait_for_focus("Search settings")
-    window.keys("Escape")
+    window.press_keys("Escape")
     window.wait_for_end_of("Search settings")
-    window.keys("ctrl+Return")
+    window.press_keys("ctrl+Return")
     window.wait_for_text("State of the run", "Running")
-    window.keys("ctrl+period")
+    window.press_keys("ctrl+period")
     window.wait_for_text("State of the run", "Stopped")
     (folder,) = (wayland_with_keyboard.footplate_home / "runs").iterdir()
     assert RunFolder(folder).state() == "stopped"
     window.quit()
     assert window.process.returncode == 0
-    assert wayland_with_keyboard.complaints() == ""
+    assert wayland_with_keyboard.read_errors() == ""
 
 
-def screenshot(desktop: Desktop, folder: Path) -> QImage:
-    """Return an image of the entire desktop."""
+def take_screenshot(desktop: Desktop, folder: Path) -> QImage:
+    """Save a screenshot of the entire desktop in `folder`, and return it."""
     subprocess.run(["weston-screenshooter"], cwd=folder, env=desktop.environment, check=True, timeout=30)
     (file,) = folder.glob("wayland-screenshot*.png")
     return QImage(str(file))
 
 
-def colors_in(picture: QImage) -> int:
+def count_colors(picture: QImage) -> int:
     small = picture.scaled(400, 300)
     return len({small.pixel(x, y) for x in range(small.width()) for y in range(small.height())})

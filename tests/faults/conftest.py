@@ -14,14 +14,14 @@ from engine.runs.folder import RunFolder, create_run
 from engine.system import paths
 from tests.engine.supervisor.supervised import make_images
 from tests.faults.damage import STEPWISE, Gate, mount, unmount
-from tests.faults.real_runs import MODEL, End, Hold, RealRun, Starter
+from tests.faults.real_runs import MODEL, FinalCheckpoints, Hold, RealRun, Starter
 from tests.support.consent import permit_model_file
 
 Make = Callable[..., Job]
 StartRun = Callable[..., RealRun]
 Allowed = Callable[[str], dict[str, str]]
 Follow = Callable[[str], RealRun]
-Uninterrupted = Callable[[Job], End]
+Uninterrupted = Callable[[Job], FinalCheckpoints]
 Started = Callable[..., RealRun]
 
 EPOCHS = 3
@@ -43,7 +43,7 @@ def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def allowed(tmp_path: Path) -> Allowed:
-    """Write a model file and return the job fields that select it and permit its execution."""
+    """Return a function that writes a model file, and returns the job fields that select it and permit its execution."""
 
     def write(text: str) -> dict[str, str]:
         path = tmp_path / "other_net.py"
@@ -55,7 +55,7 @@ def allowed(tmp_path: Path) -> Allowed:
 
 @pytest.fixture
 def job(images: Path, model_file: Path) -> Make:
-    """Return a function that creates CPU jobs with bit-exact results. Arguments override fields.
+    """Return a function that creates CPU jobs with bit-exact results. Its arguments override fields of the job.
 
     An epoch has 6 steps, and a checkpoint is saved after every step.
     """
@@ -102,7 +102,7 @@ def gate(separate_home: Path) -> Gate:
 
 @pytest.fixture
 def known() -> Iterator[list[RealRun]]:
-    """Yield a list for the runs of a test. End their remaining processes after the test."""
+    """Yield a list to which a test adds its runs. After the test, kill the remaining processes of these runs."""
     runs: list[RealRun] = []
     yield runs
     for run in runs:
@@ -113,7 +113,7 @@ def known() -> Iterator[list[RealRun]]:
 
 @pytest.fixture
 def start_run(starter: Starter, known: list[RealRun]) -> StartRun:
-    """Return a function that starts a run with a job."""
+    """Return a function that creates a run of a job and starts it."""
 
     def start(job: Job, **options: Any) -> RealRun:
         known.append(RealRun(starter, create_run(job), **options))
@@ -124,10 +124,10 @@ def start_run(starter: Starter, known: list[RealRun]) -> StartRun:
 
 @pytest.fixture
 def start_held(start_run: StartRun, hold: Hold) -> StartRun:
-    """Return a function that starts a run and waits until it pauses in its first epoch, after some checkpoints."""
+    """Return a function that starts a run and waits until `hold` stops it in its fifth step, after two checkpoints."""
 
     def start(job: Job, **options: Any) -> RealRun:
-        hold.ask("step5")
+        hold.set_action("step5")
         run = start_run(job, **options)
         hold.wait_until_reached()
         run.wait_for_checkpoint(2)
@@ -138,7 +138,7 @@ def start_held(start_run: StartRun, hold: Hold) -> StartRun:
 
 @pytest.fixture
 def start_cold(starter: Starter, known: list[RealRun]) -> StartRun:
-    """Return a function that starts a run in a new interpreter, like a command in a terminal."""
+    """Return a function that creates a run of a job and starts it in a new interpreter, like a command in a terminal."""
 
     def start(job: Job) -> RealRun:
         known.append(RealRun(starter, create_run(job)))
@@ -149,7 +149,7 @@ def start_cold(starter: Starter, known: list[RealRun]) -> StartRun:
 
 @pytest.fixture
 def follow(starter: Starter, known: list[RealRun]) -> Follow:
-    """Return a function that attaches to a run, given its id, if another process has started it."""
+    """Return a function that returns the run with a given id, which another process has started."""
 
     def find(run_id: str) -> RealRun:
         known.append(RealRun(starter, RunFolder(paths.runs_folder() / run_id)))
@@ -159,19 +159,19 @@ def follow(starter: Starter, known: list[RealRun]) -> Follow:
 
 
 @pytest.fixture(scope="session")
-def ends() -> dict[bytes, End]:
-    """Return a cache for the results of uninterrupted runs."""
+def ends() -> dict[bytes, FinalCheckpoints]:
+    """Return a cache of the final checkpoints of uninterrupted runs. Keys are jobs, encoded as JSON."""
     return {}
 
 
 @pytest.fixture
-def uninterrupted(start_run: StartRun, ends: dict[bytes, End]) -> Uninterrupted:
-    """Return a function that trains a job without interruption and returns the contents of the final checkpoints."""
+def uninterrupted(start_run: StartRun, ends: dict[bytes, FinalCheckpoints]) -> Uninterrupted:
+    """Return a function that trains a job without interruption, and returns the contents of its final checkpoints."""
 
-    def end_of(job: Job) -> End:
+    def end_of(job: Job) -> FinalCheckpoints:
         key = msgspec.json.encode(job.with_fields(restarts=0))
         if key not in ends:
-            ends[key] = start_run(job).completed().end
+            ends[key] = start_run(job).completed().final_checkpoints
         return ends[key]
 
     return end_of
@@ -194,12 +194,12 @@ def small_disk(separate_home: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def started(job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str]) -> Started:
-    """Return a function that starts a run and waits until it pauses after saving its fourth step."""
+    """Return a function that starts a run and waits until `gate` stops it after its fourth step has been saved."""
 
     def start(epochs: int = EPOCHS, **options: Any) -> RealRun:
-        gate.up_to(4)
+        gate.permit_steps(4)
         run = start_run(job(epochs=epochs, **stepwise), **options)
-        gate.up_to(4, run)
+        gate.permit_steps(4, run)
         return run
 
     return start

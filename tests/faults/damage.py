@@ -57,12 +57,12 @@ def build_model(num_classes):
 
 
 class Gate:
-    """Gate file that determines up to which step runs of the model `STEPWISE` may train."""
+    """File with the number of the last step that runs of the model `STEPWISE` may train."""
 
     def __init__(self, home: Path) -> None:
         self._file = home / "gate"
 
-    def up_to(self, step: int, run: RealRun | None = None, *, saved: bool = True) -> None:
+    def permit_steps(self, step: int, run: RealRun | None = None, *, saved: bool = True) -> None:
         """Permit training up to `step`, counted from the start of the worker.
 
         If `run` is given, wait until it has finished the step and, if `saved`, until it has written the checkpoint.
@@ -77,8 +77,8 @@ class Gate:
             if saved:
                 run.wait_for_checkpoint(step)
 
-    def open(self) -> None:
-        self.up_to(1 << 60)
+    def permit_all_steps(self) -> None:
+        self.permit_steps(1 << 60)
 
 
 class Listener:
@@ -90,7 +90,7 @@ class Listener:
         self._connection = RunConnection(run.folder, from_n=1)
 
     def wait_for(self, kind: type[_Kind], such: Callable[[_Kind], bool] = lambda event: True) -> _Kind:
-        """Wait until an event of this kind satisfies the condition `such`, and return the first such event."""
+        """Wait until an event of type `kind` satisfies the condition `such`, and return the first such event."""
         place = 0
         while True:
             for event in self.messages[place:]:
@@ -115,7 +115,7 @@ class Listener:
 
 
 @contextmanager
-def listening(run: RealRun) -> Iterator[Listener]:
+def open_listener(run: RealRun) -> Iterator[Listener]:
     listener = Listener(run)
     try:
         yield listener
@@ -123,7 +123,7 @@ def listening(run: RealRun) -> Iterator[Listener]:
         listener.close()
 
 
-def fill(disk: Path) -> Path:
+def fill_disk(disk: Path) -> Path:
     """Create a file that uses all free space, and return its path."""
     filler = disk / "filler"
     with filler.open("wb", buffering=0) as stream:
@@ -137,7 +137,7 @@ def fill(disk: Path) -> Path:
 
 
 def mount(*arguments: str) -> None:
-    """Mount a file system. Skip the test if that isn't permitted."""
+    """Run the command `mount` with these arguments. Skip the test if mounting isn't permitted."""
     if os.name != "posix" or not hasattr(os, "geteuid") or os.geteuid() != 0:
         pytest.skip("only root may mount a file system")
     done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
@@ -150,13 +150,13 @@ def unmount(place: Path) -> None:
 
 
 def limit_files(process: psutil.Process, size: int | None) -> None:
-    """Limit the size of files that `process` writes, in bytes. None removes the limit. Root isn't required."""
+    """Limit the size of each file that `process` writes to `size` bytes. Remove the limit if `size` is None."""
     _, hard = process.rlimit(psutil.RLIMIT_FSIZE)
     process.rlimit(psutil.RLIMIT_FSIZE, (hard if size is None else size, hard))
 
 
 @contextmanager
-def read_only(folder: Path) -> Iterator[None]:
+def make_read_only(folder: Path) -> Iterator[None]:
     """Make `folder` read-only inside the context."""
     if os.geteuid() != 0:
         folder.chmod(0o500)
@@ -175,8 +175,8 @@ def read_only(folder: Path) -> Iterator[None]:
         unmount(folder)
 
 
-def delete(run: RealRun) -> None:
-    """Delete the run's folder, repeatedly if the run writes to it at the same time."""
+def delete_folder(run: RealRun) -> None:
+    """Delete the run's folder. Repeat this if the run writes to the folder at the same time."""
     while True:
         try:
             shutil.rmtree(run.folder.path)

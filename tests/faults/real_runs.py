@@ -146,7 +146,7 @@ _Kind = TypeVar("_Kind", bound=AnyEvent)
 
 
 class Hold:
-    """Remote control that makes the model `MODEL` misbehave at a certain moment of the training.
+    """Controller that makes runs of the model `MODEL` wait or fail at a certain moment of the training.
 
     A moment is "building"; "decoding" an image; "training" or "validating" (a forward pass); "step5", the fifth step of
     a process; or a stage of writing a checkpoint, such as "syncing.last.pt.part" or "renaming.best.pt.part".
@@ -155,8 +155,8 @@ class Hold:
     def __init__(self, home: Path) -> None:
         self._asked, self._reached = home / "hold", home / "held"
 
-    def ask(self, moment: str, *, rank: int = 0, what: str = "wait") -> None:
-        """Set the action `what` that rank `rank` performs at a moment.
+    def set_action(self, moment: str, *, rank: int = 0, what: str = "wait") -> None:
+        """Make rank `rank` perform the action `what` when it reaches a moment.
 
         - "wait": Wait until the action changes.
         - "ignore": Wait and ignore SIGTERM.
@@ -178,7 +178,7 @@ class Hold:
 
 
 class Starter:
-    """Controller of the process that forks supervisors; see `starting`."""
+    """Controller of a child process that forks supervisors (tests/faults/starting.py)."""
 
     def __init__(self, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         self._process = subprocess.Popen(
@@ -204,9 +204,9 @@ class Starter:
 
 
 class RealRun:
-    """Run that can be started and resumed any number of times.
+    """Run with a real supervisor and real workers, which can be started and resumed any number of times.
 
-    `limits`, `deadline_s` and `save_again_s` are passed to its supervisor; see `StartRequest`.
+    `StartRequest` describes `limits`, `deadline_s` and `save_again_s`.
     """
 
     def __init__(
@@ -277,8 +277,8 @@ class RealRun:
                     self._read_to += len(line)
         return self._events
 
-    def all(self, kind: type[_Kind], since: int = 0) -> list[_Kind]:
-        """Return all events of a kind after number `since`."""
+    def list_events(self, kind: type[_Kind], since: int = 0) -> list[_Kind]:
+        """Return the events of type `kind` in the log whose numbers are greater than `since`."""
         return [event for event in self.logged if isinstance(event, kind) and event.n > since]
 
     @property
@@ -293,15 +293,17 @@ class RealRun:
         since: int = 0,
         patience_s: float = PATIENCE_S,
     ) -> _Kind:
-        """Wait until an event of this kind satisfies the condition `such`, and return the first such event.
+        """Wait until an event of type `kind` satisfies the condition `such`, and return the first such event.
 
-        Only events after number `since` count.
+        Events up to number `since` are ignored.
         """
         found: list[_Kind] = []
 
         def has_found() -> bool:
-            over = self.all(RunFinished, since)  # evaluate first, because more events may arrive in the meantime
-            found[:] = [event for event in self.all(kind, since) if such(event)]
+            over = self.list_events(
+                RunFinished, since
+            )  # evaluate first, because more events may arrive in the meantime
+            found[:] = [event for event in self.list_events(kind, since) if such(event)]
             if not found:
                 assert not over, f"{kind.__name__} never came: {over}\n{self.logs()}"
             return bool(found)
@@ -317,20 +319,20 @@ class RealRun:
 
     @property
     def saved(self) -> int:
-        """Step of the last.pt that was saved most recently according to the log, or 0 if there is none."""
-        return next((event.step for event in reversed(self.all(CheckpointSaved)) if event.kind == "last"), 0)
+        """Step of the newest last.pt according to the log, or 0 if none was saved."""
+        return next((event.step for event in reversed(self.list_events(CheckpointSaved)) if event.kind == "last"), 0)
 
-    def finished(self, since: int = 0, patience_s: float = PATIENCE_S) -> RunFinished:
-        """Wait until the current execution has finished and its processes have exited. Return its final event.
+    def wait_for_end(self, since: int = 0, patience_s: float = PATIENCE_S) -> RunFinished:
+        """Wait until an execution of the run has ended and its processes have exited. Return its final event.
 
-        Only events after number `since` count.
+        Events up to number `since` are ignored.
         """
         finished = self.wait_for(RunFinished, since=since, patience_s=patience_s)
         self.wait_for_processes_to_end()
         return finished
 
     def completed(self, since: int = 0, patience_s: float = PATIENCE_S) -> RealRun:
-        finished = self.finished(since, patience_s)
+        finished = self.wait_for_end(since, patience_s)
         assert finished.outcome == self.folder.state() == "completed", f"{finished}\n{self.logs()}"
         assert finished.cause == ""
         return self
@@ -341,26 +343,25 @@ class RealRun:
     # Processes
 
     def processes(self) -> list[psutil.Process]:
-        """Return all processes of the run.
+        """Return all processes of the run: those with its output files or its mark in their environment.
 
-        They are identified by their output files or their environment. Their descendants belong to the run, too: the
-        sampler writes to a pipe and to the null device.
+        Their descendants, such as the sampler, belong to the run, too.
         """
-        owned = [process for process in _others() if self._owns(process)]
-        return list(dict.fromkeys([*owned, *(child for process in owned for child in _descendants(process))]))
+        owned = [process for process in _list_other_processes() if self._owns(process)]
+        return list(dict.fromkeys([*owned, *(child for process in owned for child in _list_descendants(process))]))
 
     def workers(self) -> dict[int, psutil.Process]:
         """Return the worker processes by rank."""
-        named = [(process, _name(process)) for process in self.processes()]
+        named = [(process, _get_name(process)) for process in self.processes()]
         return {int(name[11:]): process for process, name in named if name.startswith("footplate-w")}
 
-    def wait_for_workers(self, count: int = 1, but: set[int] = frozenset()) -> dict[int, psutil.Process]:  # type: ignore[assignment]
-        """Wait until `count` workers are running whose process ids aren't in `but`, and return them by rank."""
+    def wait_for_workers(self, count: int = 1, ignored: set[int] = frozenset()) -> dict[int, psutil.Process]:  # type: ignore[assignment]
+        """Wait until `count` workers are running, and return them by rank. Workers with the ids `ignored` don't count."""
         found: dict[int, psutil.Process] = {}
 
         def has_found() -> bool:
             found.clear()
-            found.update({rank: process for rank, process in self.workers().items() if process.pid not in but})
+            found.update({rank: process for rank, process in self.workers().items() if process.pid not in ignored})
             return len(found) == count
 
         wait_until(has_found, f"{count} workers of {self.folder.path}")
@@ -401,9 +402,9 @@ class RealRun:
         return self.folder.checkpoints / f".{name}.part"
 
     @property
-    def end(self) -> End:
-        """Contents of the run's checkpoints."""
-        return End(_content(self.last), _content(self.folder.checkpoints / "best.pt"))
+    def final_checkpoints(self) -> FinalCheckpoints:
+        """Contents of the run's current checkpoints."""
+        return FinalCheckpoints(_load_content(self.last), _load_content(self.folder.checkpoints / "best.pt"))
 
     def remove_socket(self) -> None:
         """Remove the socket that a killed supervisor left behind."""
@@ -413,21 +414,21 @@ class RealRun:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class FinalCheckpoints:
     """Contents of last.pt and best.pt after a run, without values that differ between identical runs."""
 
     last: dict[str, Any]
     best: dict[str, Any]
 
 
-def assert_same_end(result: End, expected: End) -> None:
+def assert_same_checkpoints(result: FinalCheckpoints, expected: FinalCheckpoints) -> None:
     """Check that two results are bit-exact: weights, optimizer states, random states, metrics and position."""
     for mine, other in ((result.last, expected.last), (result.best, expected.best)):
         found = find_differences(mine, other)
         assert not found, found
 
 
-def _content(checkpoint: Path) -> dict[str, Any]:
+def _load_content(checkpoint: Path) -> dict[str, Any]:
     content: dict[str, Any] = torch.load(checkpoint, weights_only=True)
     content.pop("model_split", None)  # contains measured times
     if "job" in content:
@@ -436,11 +437,11 @@ def _content(checkpoint: Path) -> dict[str, Any]:
     return content
 
 
-def _others() -> Iterator[psutil.Process]:
+def _list_other_processes() -> Iterator[psutil.Process]:
     return (process for process in psutil.process_iter() if process.pid != os.getpid() and is_alive(process))
 
 
-def _descendants(process: psutil.Process) -> list[psutil.Process]:
+def _list_descendants(process: psutil.Process) -> list[psutil.Process]:
     """Return the running descendants of a process, or an empty list if it has exited."""
     try:
         return [child for child in process.children(recursive=True) if is_alive(child)]
@@ -455,7 +456,7 @@ def is_alive(process: psutil.Process) -> bool:
         return False
 
 
-def _name(process: psutil.Process) -> str:
+def _get_name(process: psutil.Process) -> str:
     try:
         return process.name()
     except psutil.Error:

@@ -23,10 +23,10 @@ from engine.training.checkpointing import checkpointer
 
 
 class StartRequest(msgspec.Struct):
-    """Request to start the supervisor of the run in `folder`, with additional `environment` variables.
+    """Request to start the supervisor of the run in `folder`, with `environment` as its environment variables.
 
     `limits` replaces the limits of the watchdog, `deadline_s` replaces each deadline for the shutdown of a worker, and
-    `save_again_s` replaces the time for which saving the final state is retried.
+    `save_again_s` replaces the time for which saving the final state is retried. None keeps the defaults.
     """
 
     folder: str

@@ -77,7 +77,7 @@ def test_run_listens_only_on_loopback(job: Make, start_run: StartRun, strategy: 
     processes = run.processes()
     assert len(processes) >= 1 + cpus
     inet = [one for process in processes for one in process.net_connections("inet")]
-    is_private = any(line.text == PRIVATE_NETWORK for line in run.all(LogLine))
+    is_private = any(line.text == PRIVATE_NETWORK for line in run.list_events(LogLine))
     assert bool(inet) == (cpus > 1 and not is_private), "one rank alone talks to nobody"
     assert {one.laddr.ip for one in inet} | {one.raddr.ip for one in inet if one.raddr} <= set(LOOPBACK)
     assert any(list_listening_sockets(process) for process in processes) == bool(inet)
@@ -89,7 +89,7 @@ def test_run_listens_only_on_loopback(job: Make, start_run: StartRun, strategy: 
     assert stat.S_IMODE(place.parent.stat().st_mode) == 0o700
     assert stat.S_IMODE(place.stat().st_mode) == 0o600
     run.send(Stop())
-    assert run.finished().outcome == "stopped"
+    assert run.wait_for_end().outcome == "stopped"
 
 
 def test_loopback_requires_the_complete_token(
@@ -113,7 +113,7 @@ def test_loopback_requires_the_complete_token(
             assert read_last_message(guesser) == {"type": "goodbye", "reason": "wrong token"}
     run.wait_for_step(run.logged[-1].n)
     run.send(Stop())
-    assert run.finished().outcome == "stopped"
+    assert run.wait_for_end().outcome == "stopped"
 
 
 # Files and folders
@@ -214,7 +214,7 @@ def test_other_user_has_no_access_to_a_run(shared_place: Path, job: Make, start_
     assert [tried[f"{act} {path}"] for act, path in allowed] == ["done"] * 3, "the way there is open"
     assert {what: how for what, how in list(tried.items())[3:] if how != "refused"} == {}
     run.send(Stop())
-    assert run.finished().outcome == "stopped"
+    assert run.wait_for_end().outcome == "stopped"
 
 
 SQUAT = {
@@ -318,8 +318,8 @@ def test_weights_file_with_code_is_refused(job: Make, start_run: StartRun, tmp_p
     file, planted = tmp_path / "weights.pt", tmp_path / "planted"
     torch.save({"model": FileCreator(planted)}, file)
     run = start_run(job(weights_file=str(file), **CATALOGUE_MODEL))
-    assert run.finished().outcome == "failed"
-    (failed,) = run.all(Failed)
+    assert run.wait_for_end().outcome == "failed"
+    (failed,) = run.list_events(Failed)
     assert f"{file} can't be read as weights" in failed.cause
     assert "files that contain code are not opened" in failed.cause
     assert "weights_only" not in failed.cause
@@ -338,8 +338,8 @@ def test_cached_weights_with_code_are_refused(
     file.parent.mkdir(parents=True)
     torch.save({"fc.weight": FileCreator(planted)}, file)
     run = start_run(job(model="squeezenet1_1", model_file_sha256="", pretrained=True))
-    assert run.finished().outcome == "failed"
-    (failed,) = run.all(Failed)
+    assert run.wait_for_end().outcome == "failed"
+    (failed,) = run.list_events(Failed)
     assert f"The pretrained weights in {file} are damaged" in failed.cause
     assert "Remove that file." in failed.cause
     assert not planted.exists()
@@ -382,16 +382,16 @@ def allowed_file(folder: Path) -> dict[str, str]:
     return {"model": str(path), "model_file_sha256": permit_model_file(path)}
 
 
-def change(path: Path) -> Path:
-    """Replace a model file by one that creates another file when it is executed. Return the path of that file."""
+def replace_model_file(path: Path) -> Path:
+    """Replace the model file at `path` by one that creates a file when it is executed. Return the path of this file."""
     ran = path.with_name("ran")
     path.write_text(RUNS.format(ran=str(ran), rest=HARMLESS))
     return ran
 
 
 def assert_refused(run: RealRun, since: int = 0) -> None:
-    assert run.finished(since=since).outcome == "failed"
-    (failed,) = run.all(Failed, since=since)
+    assert run.wait_for_end(since=since).outcome == "failed"
+    (failed,) = run.list_events(Failed, since=since)
     assert failed.kind == "error"
     assert failed.cause == (
         "net.py contains code that you have not allowed to run yet. It has changed since you allowed it. Review the code, "
@@ -401,14 +401,14 @@ def assert_refused(run: RealRun, since: int = 0) -> None:
 
 def test_model_file_changed_after_consent_is_refused(job: Make, start_run: StartRun, tmp_path: Path) -> None:
     run_job = job(**allowed_file(tmp_path))
-    ran = change(tmp_path / "net.py")
+    ran = replace_model_file(tmp_path / "net.py")
     assert_refused(start_run(run_job))
     assert not ran.exists()
 
 
 def test_changed_model_file_needs_consent_to_resume(job: Make, start_run: StartRun, tmp_path: Path) -> None:
     run = start_run(job(epochs=1, **allowed_file(tmp_path))).completed()
-    ran = change(tmp_path / "net.py")
+    ran = replace_model_file(tmp_path / "net.py")
     before = run.last_n
     run.resume(epochs=2)
     assert_refused(run, since=before)
@@ -422,7 +422,7 @@ def test_changed_model_file_needs_consent_to_resume(job: Make, start_run: StartR
 
 def test_job_file_cannot_give_consent(job: Make, images: Path, tmp_path: Path) -> None:
     fields = allowed_file(tmp_path)
-    ran = change(tmp_path / "net.py")
+    ran = replace_model_file(tmp_path / "net.py")
     digest = hashlib.sha256((tmp_path / "net.py").read_bytes()).hexdigest()
     file = tmp_path / "job.toml"
     file.write_text(f'[model]\nname = "{fields["model"]}"\nmodel_file_sha256 = "{digest}"\n[data]\nimage_size = 28\n')
@@ -439,7 +439,7 @@ def test_job_file_cannot_give_consent(job: Make, images: Path, tmp_path: Path) -
 
 
 def test_run_is_reachable_after_logout(job: Make, start_run: StartRun, tmp_path: Path) -> None:
-    """Remove the runtime folder with the socket, as the system does at logout."""
+    """Remove the runtime folder, which contains the run's socket, as the system does at logout."""
     run = start_run(job(epochs=10_000))
     run.wait_for_step(2)
     paths.runtime_folder().rename(tmp_path / "gone")
@@ -449,4 +449,4 @@ def test_run_is_reachable_after_logout(job: Make, start_run: StartRun, tmp_path:
     wait_until(place.exists, "the socket")
     with RunConnection(run.folder, from_n=1 << 60) as connection:
         connection.send(Stop())
-    assert run.finished().outcome == "stopped"
+    assert run.wait_for_end().outcome == "stopped"

@@ -21,7 +21,7 @@ from engine.supervisor.server import MAX_CLIENTS
 from tests.engine.supervisor.supervised import PATIENCE_S
 from tests.faults.conftest import Make, Uninterrupted
 from tests.faults.damage import Gate
-from tests.faults.real_runs import RealRun, Starter, assert_same_end
+from tests.faults.real_runs import RealRun, Starter, assert_same_checkpoints
 from tests.support.cases import mark_long_cases
 
 pytestmark = pytest.mark.faults
@@ -48,7 +48,7 @@ def connected(run: RealRun) -> socket.socket:
 
 
 @contextmanager
-def who_never_read(run: RealRun) -> Iterator[None]:
+def connect_silent_clients(run: RealRun) -> Iterator[None]:
     """Connect clients that request a long log but never read it."""
     with ExitStack() as stack:
         for _ in range(20):
@@ -57,7 +57,7 @@ def who_never_read(run: RealRun) -> Iterator[None]:
 
 
 @contextmanager
-def who_send_garbage(run: RealRun) -> Iterator[None]:
+def send_garbage(run: RealRun) -> Iterator[None]:
     """Send garbage over four connections at a time, and reconnect after each rejection."""
     over = threading.Event()
     noise = os.urandom(1 << 16) + b"\n" + b"[" * (1 << 16) + b"\n" + HELLO
@@ -80,11 +80,11 @@ def who_send_garbage(run: RealRun) -> Iterator[None]:
 
 
 @contextmanager
-def a_hundred_at_once(run: RealRun) -> Iterator[None]:
-    """Connect a hundred clients. Some of them can follow the run, the others must be rejected with a reason."""
+def connect_hundred_clients(run: RealRun) -> Iterator[None]:
+    """Connect a hundred clients, and check that `MAX_CLIENTS` can follow the run and the others get a reason."""
     with ExitStack() as stack:
         clients = [stack.enter_context(RunConnection(run.folder)) for _ in range(100)]
-        first = [next(iter(received(client))) for client in clients]
+        first = [next(iter(receive_messages(client))) for client in clients]
         refused = [message for message in first if isinstance(message, Goodbye)]
         assert sum(isinstance(message, Welcome) for message in first) == MAX_CLIENTS
         assert {message.reason for message in refused} == {f"{MAX_CLIENTS} clients are already connected"}
@@ -92,7 +92,7 @@ def a_hundred_at_once(run: RealRun) -> Iterator[None]:
         yield
 
 
-def received(client: RunConnection) -> list[object]:
+def receive_messages(client: RunConnection) -> list[object]:
     while True:
         assert select.select([client], [], [], PATIENCE_S)[0]
         if messages := client.receive():
@@ -101,21 +101,22 @@ def received(client: RunConnection) -> list[object]:
 
 @pytest.fixture
 def trained(job: Make, starter: Starter, known: list[RealRun], gate: Gate, stepwise: dict[str, str]) -> RealRun:
-    """Start a run that pauses after step `CONNECTED`, when its log of 8 MiB exceeds the buffer of a socket."""
+    """Start a run that waits after step `CONNECTED`. Its log of 8 MiB is larger than the buffer of a socket."""
     run = RealRun(starter, create_run(job(epochs=EPOCHS, checkpoint_steps=0, **stepwise)))
     known.append(run)
     lines = (ENCODE_EVENT.encode(LogLine(n=n, time=1.0, text="x" * 1000)) + b"\n" for n in range(1, 8001))
     run.folder.events_file.write_bytes(b"".join(lines))
-    gate.up_to(0)
+    gate.permit_steps(0)
     run.start()
-    gate.up_to(CONNECTED, run, saved=False)
+    gate.permit_steps(CONNECTED, run, saved=False)
     return run
 
 
 @pytest.mark.parametrize(
     "clients",
     mark_long_cases(
-        [who_never_read, who_send_garbage, a_hundred_at_once], everyday=[who_never_read, a_hundred_at_once]
+        [connect_silent_clients, send_garbage, connect_hundred_clients],
+        everyday=[connect_silent_clients, connect_hundred_clients],
     ),
 )
 def test_clients_change_neither_training_nor_speed(
@@ -125,16 +126,16 @@ def test_clients_change_neither_training_nor_speed(
     clients: Callable[[RealRun], AbstractContextManager[None]],
 ) -> None:
     with clients(trained):
-        gate.up_to(LEFT, trained, saved=False)
+        gate.permit_steps(LEFT, trained, saved=False)
         with RunConnection(trained.folder, from_n=COMMANDS_ONLY) as another:
-            assert isinstance(received(another)[0], Welcome), "who only has commands to give has a place"
-    gate.open()
+            assert isinstance(receive_messages(another)[0], Welcome), "who only has commands to give has a place"
+    gate.permit_all_steps()
     trained.completed()
-    took = {event.step: event.data_wait_s + event.compute_s for event in trained.all(StepMetrics)}
+    took = {event.step: event.data_wait_s + event.compute_s for event in trained.list_events(StepMetrics)}
     alone = [seconds for step, seconds in took.items() if 1 < step <= CONNECTED]
     with_client = [seconds for step, seconds in took.items() if CONNECTED < step <= LEFT]
     assert alone
     assert with_client
     assert statistics.median(with_client) < SLOWED * statistics.median(alone) + SLOWED_S
-    assert trained.all(Warned) == []
-    assert_same_end(trained.end, uninterrupted(trained.job))
+    assert trained.list_events(Warned) == []
+    assert_same_checkpoints(trained.final_checkpoints, uninterrupted(trained.job))

@@ -16,7 +16,7 @@ from engine.runs.index import RunIndex
 from tests.engine.supervisor.supervised import ROOT
 from tests.faults.conftest import Make, StartRun, Uninterrupted
 from tests.faults.damage import Gate
-from tests.faults.real_runs import assert_same_end
+from tests.faults.real_runs import assert_same_checkpoints
 
 pytestmark = pytest.mark.faults
 
@@ -56,33 +56,33 @@ def shifted_job(job: Make, stepwise: dict[str, str], tmp_path: Path, monkeypatch
 def test_clock_changes_do_not_affect_training(
     shifted_job: Job, start_cold: StartRun, gate: Gate, separate_home: Path, uninterrupted: Uninterrupted
 ) -> None:
-    gate.up_to(4)
+    gate.permit_steps(4)
     run = start_cold(shifted_job)
-    gate.up_to(4, run)
+    gate.permit_steps(4, run)
     (separate_home / "shift").write_text(str(-HOUR_S))
-    gate.up_to(8, run)
+    gate.permit_steps(8, run)
     assert run.folder.state() == "running"
     (separate_home / "shift").write_text(str(2 * HOUR_S))
-    gate.open()
+    gate.permit_all_steps()
     run.completed()
     times = [event.time for event in run.logged]
     jumps = [after - before for before, after in pairwise(times)]
     assert min(jumps) < 60 - HOUR_S
     assert max(jumps) > 3 * HOUR_S - 60
     assert [event.n for event in run.logged] == list(range(1, len(times) + 1))
-    (finished,) = run.all(RunFinished)
+    (finished,) = run.list_events(RunFinished)
     assert 0 < finished.seconds < HOUR_S / 10
-    assert run.all(Warned) == []
-    assert_same_end(run.end, uninterrupted(shifted_job))
+    assert run.list_events(Warned) == []
+    assert_same_checkpoints(run.final_checkpoints, uninterrupted(shifted_job))
 
 
 def test_run_state_is_independent_of_the_clock(
     job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Shift the clock. Linux derives the boot time from it, and the start times of processes from the boot time."""
-    gate.up_to(2)
+    """Shift the system's boot time, as a shifted clock does, and with it the start times of processes."""
+    gate.permit_steps(2)
     run = start_run(job(**stepwise))
-    gate.up_to(2, run)
+    gate.permit_steps(2, run)
     process = psutil.Process(run.pid)
     before, booted = process.create_time(), psutil.boot_time()
     monkeypatch.setattr(psutil._pslinux, "boot_time", lambda: booted - HOUR_S)
@@ -90,7 +90,7 @@ def test_run_state_is_independent_of_the_clock(
     assert run.folder.state() == "running"
     assert [summary.state for summary in RunIndex().summaries()] == ["running"]
     monkeypatch.setattr(psutil._pslinux, "boot_time", lambda: booted)
-    gate.open()
+    gate.permit_all_steps()
     run.completed()
 
 

@@ -14,7 +14,7 @@ from engine.contract.protocol import Stop
 from engine.training.checkpointing.checkpoint_files import write_checkpoint
 from tests.faults.conftest import Make, StartRun, Uninterrupted
 from tests.faults.damage import Gate
-from tests.faults.real_runs import RealRun, assert_same_end
+from tests.faults.real_runs import RealRun, assert_same_checkpoints
 from tests.support.cases import mark_long_cases
 from tests.support.planting import FileCreator
 
@@ -59,13 +59,13 @@ DAMAGES = [flip, cut, empty, make_a_folder, plant, plant_with_a_checksum]
 @pytest.fixture
 def stopped(job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str]) -> RealRun:
     """Start a run and stop it in its second epoch, with the checkpoints of its last two steps."""
-    gate.up_to(7)
+    gate.permit_steps(7)
     run = start_run(job(**stepwise))
-    gate.up_to(7, run)
+    gate.permit_steps(7, run)
     run.send(Stop())
     run.wait_for(CommandReceived)
-    gate.open()
-    assert run.finished().outcome == "stopped"
+    gate.permit_all_steps()
+    assert run.wait_for_end().outcome == "stopped"
     return run
 
 
@@ -76,14 +76,14 @@ def test_damaged_checkpoint_falls_back_to_an_older_one(
     saved, before = stopped.saved, stopped.last_n
     damage(stopped.last)
     stopped.resume().completed(since=before)
-    (warned,) = stopped.all(Warned, since=before)
+    (warned,) = stopped.list_events(Warned, since=before)
     assert warned.code == "checkpoint_damaged"
     assert warned.message.startswith(f"{stopped.last} is damaged. Resuming from the previous checkpoint, epoch-")
     assert ", after step" in warned.message
-    (planned,) = stopped.all(Planned, since=before)
+    (planned,) = stopped.list_events(Planned, since=before)
     assert planned.from_step == saved - 1
     assert not planted(stopped.last).exists()
-    assert_same_end(stopped.end, uninterrupted(stopped.job))
+    assert_same_checkpoints(stopped.final_checkpoints, uninterrupted(stopped.job))
 
 
 @pytest.mark.parametrize("damage", mark_long_cases([flip, make_a_folder, plant], everyday=[flip]))
@@ -94,8 +94,8 @@ def test_run_without_intact_checkpoint_fails_unchanged(stopped: RealRun, damage:
     flip(older)
     saved_at = {path: path.stat().st_mtime_ns for path in stopped.folder.checkpoints.iterdir()}
     stopped.resume()
-    assert stopped.finished(since=before).outcome == "failed"
-    (failed,) = stopped.all(Failed, since=before)
+    assert stopped.wait_for_end(since=before).outcome == "failed"
+    (failed,) = stopped.list_events(Failed, since=before)
     assert failed.kind == "error"
     assert failed.cause == (
         f"{stopped.last} is damaged, and so are the checkpoints before it ({older.name}). Train from the start; if its "

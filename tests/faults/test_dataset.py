@@ -15,7 +15,7 @@ from engine.contract.events import Failed, Restarting, Warned
 from tests.engine.supervisor.supervised import make_images
 from tests.faults.conftest import Make, StartRun, Uninterrupted
 from tests.faults.damage import Gate
-from tests.faults.real_runs import RealRun, assert_same_end
+from tests.faults.real_runs import RealRun, assert_same_checkpoints
 from tests.support.cases import mark_long_cases
 
 pytestmark = pytest.mark.faults
@@ -32,16 +32,16 @@ def start_paused(job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str,
     """
 
     def start(dataset: Path, **fields: Any) -> RealRun:
-        gate.up_to(8)
+        gate.permit_steps(8)
         run = start_run(job(dataset=str(dataset), epochs=4, **stepwise, **fields))
-        gate.up_to(8, run)
+        gate.permit_steps(8, run)
         return run
 
     return start
 
 
 def warnings(run: RealRun) -> list[str]:
-    return [event.message for event in run.all(Warned) if event.code == "unreadable_picture"]
+    return [event.message for event in run.list_events(Warned) if event.code == "unreadable_picture"]
 
 
 def vanish(image: Path) -> None:
@@ -71,7 +71,7 @@ def test_lost_image_is_reported_once_and_replaced(
     dataset = make_images(tmp_path / "own")
     run = start_paused(dataset, picture_cache="off")
     befalls(dataset / "train/dark/3.png")
-    gate.open()
+    gate.permit_all_steps()
     run.completed()
     (message,) = warnings(run)
     assert message.startswith("Skipping train/dark/3.png: ")
@@ -86,12 +86,12 @@ def test_changed_image_is_read_again(
     run = start_paused(dataset, picture_cache="off")
     for image in (dataset / "train/dark").iterdir():
         Image.new("L", (28, 28), 255).save(image)
-    gate.open()
+    gate.permit_all_steps()
     run.completed()
     assert warnings(run) == []
     expected = uninterrupted(run.job)
     with pytest.raises(AssertionError):
-        assert_same_end(run.end, expected)
+        assert_same_checkpoints(run.final_checkpoints, expected)
 
 
 @pytest.mark.parametrize("cache", mark_long_cases(["disk", "memory"], everyday=["disk"]))
@@ -101,11 +101,11 @@ def test_cached_images_need_no_files(
     dataset = make_images(tmp_path / "own")
     run = start_paused(dataset, picture_cache=cache)
     dataset.rename(tmp_path / "elsewhere")
-    gate.open()
+    gate.permit_all_steps()
     run.completed()
     assert warnings(run) == []
     (tmp_path / "elsewhere").rename(dataset)
-    assert_same_end(run.end, uninterrupted(run.job))
+    assert_same_checkpoints(run.final_checkpoints, uninterrupted(run.job))
 
 
 @pytest.mark.parametrize("left", mark_long_cases(["nothing", "an empty folder"], everyday=["nothing"]))
@@ -118,22 +118,22 @@ def test_lost_dataset_fails_the_run_until_it_is_back(
     dataset.rename(tmp_path / "elsewhere")
     if left == "an empty folder":
         dataset.mkdir()
-    gate.open()
-    assert run.finished().outcome == "failed"
-    (failed,) = run.all(Failed)
+    gate.permit_all_steps()
+    assert run.wait_for_end().outcome == "failed"
+    (failed,) = run.list_events(Failed)
     assert failed.cause == (
         f"The dataset's folder {dataset} no longer exists: it was renamed or deleted, or its disk is gone. Put it "
         f"back, then resume the run."
     )
     assert failed.kind == "error"
-    assert run.all(Restarting) == []
+    assert run.list_events(Restarting) == []
     assert warnings(run) == []
     if left == "an empty folder":
         dataset.rmdir()
     (tmp_path / "elsewhere").rename(dataset)
     before = run.last_n
     run.resume().completed(since=before)
-    assert_same_end(run.end, uninterrupted(run.job))
+    assert_same_checkpoints(run.final_checkpoints, uninterrupted(run.job))
 
 
 def make_idx(folder: Path) -> Path:
@@ -156,10 +156,10 @@ def test_deleted_idx_file_stays_mapped(
     images = dataset / "train-images-idx3-ubyte"
     content = images.read_bytes()
     images.unlink()
-    gate.open()
+    gate.permit_all_steps()
     run.completed()
     images.write_bytes(content)
-    assert_same_end(run.end, uninterrupted(run.job))
+    assert_same_checkpoints(run.final_checkpoints, uninterrupted(run.job))
 
 
 @pytest.mark.long
@@ -173,14 +173,14 @@ def test_truncated_idx_file_fails_the_run_until_restored(
     content = images.read_bytes()
     with images.open("r+b") as stream:
         stream.truncate(100)
-    gate.open()
-    assert run.finished().outcome == "failed"
-    (again,) = run.all(Restarting)
+    gate.permit_all_steps()
+    assert run.wait_for_end().outcome == "failed"
+    (again,) = run.list_events(Restarting)
     assert "was killed by SIGBUS" in again.cause
     assert "a memory-mapped file (the dataset's idx file or the cache) was truncated, or its disk failed" in again.cause
-    (failed,) = run.all(Failed)
+    (failed,) = run.list_events(Failed)
     assert "train-images-idx3-ubyte can't be used: it is truncated: 37,632 bytes announced" in failed.cause
     images.write_bytes(content)
     before = run.last_n
     run.resume().completed(since=before)
-    assert_same_end(run.end, uninterrupted(run.job))
+    assert_same_checkpoints(run.final_checkpoints, uninterrupted(run.job))

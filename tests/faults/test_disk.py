@@ -12,8 +12,8 @@ from engine.contract.events import RunFinished, Warned
 from engine.contract.protocol import Adjust
 from engine.runs.connection import RunConnection
 from tests.faults.conftest import EPOCHS, Started, Uninterrupted
-from tests.faults.damage import Gate, delete, fill, listening, move_away
-from tests.faults.real_runs import RealRun, assert_same_end
+from tests.faults.damage import Gate, delete_folder, fill_disk, move_away, open_listener
+from tests.faults.real_runs import RealRun, assert_same_checkpoints
 from tests.support.cases import mark_long_cases
 
 pytestmark = pytest.mark.faults
@@ -23,9 +23,9 @@ def test_full_disk_costs_only_checkpoints(
     small_disk: Path, started: Started, gate: Gate, uninterrupted: Uninterrupted
 ) -> None:
     run = started(EPOCHS)
-    with listening(run) as client:
-        filler = fill(small_disk)
-        gate.up_to(14, run, saved=False)
+    with open_listener(run) as client:
+        filler = fill_disk(small_disk)
+        gate.permit_steps(14, run, saved=False)
         unsaved = client.wait_for_warning("checkpoint_failed")
         with RunConnection(run.folder, from_n=1 << 60) as talker:
             for _ in range(100):  # more than the last block of the log can hold
@@ -37,13 +37,13 @@ def test_full_disk_costs_only_checkpoints(
         assert "Free some space on the disk" in unwritten.message
         assert run.last_n < unwritten.n
         filler.unlink()
-        gate.open()
+        gate.permit_all_steps()
         assert "events that were kept in memory" in client.wait_for_warning("log_delayed").message
     run.completed()
-    assert {"checkpoint_failed", "log_unwritable", "log_delayed"} <= {event.code for event in run.all(Warned)}
+    assert {"checkpoint_failed", "log_unwritable", "log_delayed"} <= {event.code for event in run.list_events(Warned)}
     assert not run.partial_file().exists()
     assert [event.n for event in run.logged] == list(range(1, len(run.logged) + 1))
-    assert_same_end(run.end, uninterrupted(run.job))
+    assert_same_checkpoints(run.final_checkpoints, uninterrupted(run.job))
 
 
 def replace_log(run: RealRun) -> None:
@@ -56,14 +56,16 @@ def truncate_log(run: RealRun) -> None:
     os.truncate(run.folder.events_file, 0)
 
 
-@pytest.mark.parametrize("damage", mark_long_cases([delete, move_away, replace_log, truncate_log], everyday=[delete]))
+@pytest.mark.parametrize(
+    "damage", mark_long_cases([delete_folder, move_away, replace_log, truncate_log], everyday=[delete_folder])
+)
 def test_damaged_run_folder_stops_the_run(started: Started, gate: Gate, damage: Callable[[RealRun], None]) -> None:
     run = started(EPOCHS)
-    with listening(run) as client:
+    with open_listener(run) as client:
         damage(run)
         warning = client.wait_for(Warned, lambda event: event.code in ("log_deleted", "log_changed"))
-        gate.open()
+        gate.permit_all_steps()
         finished = client.wait_for(RunFinished)
     assert (finished.outcome, finished.cause) == ("stopped", warning.message)
-    assert warning.code == ("log_deleted" if damage in (delete, move_away) else "log_changed")
+    assert warning.code == ("log_deleted" if damage in (delete_folder, move_away) else "log_changed")
     run.wait_for_processes_to_end()

@@ -16,7 +16,7 @@ from engine.processes.shutdown import STOP_S, TERM_S
 from engine.processes.watchdog import LIMITS, Limits
 from tests.engine.supervisor.supervised import wait_until
 from tests.faults.conftest import Allowed, Make, StartRun, Uninterrupted
-from tests.faults.real_runs import Hold, assert_same_end, is_alive
+from tests.faults.real_runs import Hold, assert_same_checkpoints, is_alive
 from tests.support.cases import mark_long_cases
 
 pytestmark = pytest.mark.faults
@@ -65,7 +65,7 @@ def test_stopped_rank_restarts_the_run(
     assert run.wait_for(Planned, since=restart.n).from_step >= saved
     assert not is_alive(victim)
     run.completed()
-    assert_same_end(run.end, uninterrupted(job("ddp", 2)))
+    assert_same_checkpoints(run.final_checkpoints, uninterrupted(job("ddp", 2)))
 
 
 def test_briefly_stopped_rank_is_not_reported(
@@ -76,11 +76,11 @@ def test_briefly_stopped_rank_is_not_reported(
     victim.suspend()
     hold.release()
     time.sleep(1)  # nothing may happen in this time
-    assert run.all(StepMetrics)[-1].step < 6  # the other rank waits for it
+    assert run.list_events(StepMetrics)[-1].step < 6  # the other rank waits for it
     victim.resume()
     run.completed()
-    assert run.all(Restarting) == run.all(Failed) == run.all(Warned) == []
-    assert_same_end(run.end, uninterrupted(job("ddp", 2)))
+    assert run.list_events(Restarting) == run.list_events(Failed) == run.list_events(Warned) == []
+    assert_same_checkpoints(run.final_checkpoints, uninterrupted(job("ddp", 2)))
 
 
 @pytest.mark.parametrize("strategy", mark_long_cases(("ddp", "fsdp", "pipeline"), everyday=("pipeline",)))
@@ -92,8 +92,8 @@ def test_hanging_rank_is_reported_with_its_location(
     run = start_run(job(strategy, 2, **fields), limits=Limits(4.0, 4.0, stuck=6.0))
     run.wait_for_step(20)
     Path(f"{fields['model']}.hang").touch()
-    assert run.finished().outcome == "failed"
-    (failed,) = run.all(Failed)
+    assert run.wait_for_end().outcome == "failed"
+    (failed,) = run.list_events(Failed)
     assert failed.rank == 1
     assert failed.step is not None
     assert "Rank 1 blocks the run" in failed.cause
@@ -113,7 +113,7 @@ def test_stopped_rank_restarts_the_run_with_default_limits(
     assert "while other ranks still do: it was stopped." in restart.cause
     assert LIMITS.silent - 2 < restart.time - started < LIMITS.silent + 5
     run.completed()
-    assert_same_end(run.end, uninterrupted(job("ddp", 2)))
+    assert_same_checkpoints(run.final_checkpoints, uninterrupted(job("ddp", 2)))
 
 
 def test_stopped_single_rank_warns_and_resumes(
@@ -128,9 +128,9 @@ def test_stopped_single_rank_warns_and_resumes(
     assert f"Rank 0 was stopped by a signal. `kill -CONT {worker.pid}` resumes it" in warned.message
     worker.resume()
     run.completed()
-    assert run.all(Restarting) == []
-    assert [event.code for event in run.all(Warned)] == ["stopped"]
-    assert_same_end(run.end, uninterrupted(job()))
+    assert run.list_events(Restarting) == []
+    assert [event.code for event in run.list_events(Warned)] == ["stopped"]
+    assert_same_checkpoints(run.final_checkpoints, uninterrupted(job()))
 
 
 @pytest.mark.long
@@ -142,14 +142,14 @@ def test_single_rank_that_stays_stopped_restarts_the_run(
     worker.suspend()
     hold.release()
     restart = run.wait_for(Restarting)
-    assert [event.code for event in run.all(Warned)] == ["stopped"]
+    assert [event.code for event in run.list_events(Warned)] == ["stopped"]
     assert (restart.rank, restart.kind) == (0, "fault")
     assert "Rank 0 was stopped by a signal and hasn't resumed for" in restart.cause
     assert "See worker-0.log." in restart.cause
     assert run.wait_for(Planned, since=restart.n).from_step >= saved
     assert not is_alive(worker)
     run.completed()
-    assert_same_end(run.end, uninterrupted(job()))
+    assert_same_checkpoints(run.final_checkpoints, uninterrupted(job()))
 
 
 @pytest.mark.long
@@ -166,8 +166,8 @@ def test_stopped_supervisor_reports_no_rank(
         process.resume()
     hold.release()
     run.completed()
-    assert run.all(Restarting) == run.all(Failed) == run.all(Warned) == []
-    assert_same_end(run.end, uninterrupted(job("ddp", 2)))
+    assert run.list_events(Restarting) == run.list_events(Failed) == run.list_events(Warned) == []
+    assert_same_checkpoints(run.final_checkpoints, uninterrupted(job("ddp", 2)))
 
 
 @pytest.mark.parametrize("what", [pytest.param("ignore", marks=pytest.mark.long), "block"])
@@ -176,32 +176,32 @@ def test_stop_kills_a_worker_that_ignores_sigterm(
 ) -> None:
     deadline_s = 0.5
     run = start_held(job("ddp", 2), deadline_s=deadline_s)
-    hold.ask("training", what=what)
+    hold.set_action("training", what=what)
     hold.wait_until_reached()
     saved = run.saved
     run.send(Stop())
     received = run.wait_for(CommandReceived)
-    finished = run.finished()
+    finished = run.wait_for_end()
     assert finished.outcome == "stopped"
     assert finished.cause in (FORCED, "Ranks 0 and 1 did not exit when asked and were killed.")
     assert 2 * deadline_s <= finished.time - received.time
     hold.release()
     before = run.last_n
     run.resume().completed(since=before)
-    assert run.all(Planned, since=before)[0].from_step >= saved
-    assert_same_end(run.end, uninterrupted(job("ddp", 2)))
+    assert run.list_events(Planned, since=before)[0].from_step >= saved
+    assert_same_checkpoints(run.final_checkpoints, uninterrupted(job("ddp", 2)))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(400)
 def test_deaf_worker_ends_within_default_deadlines(job: Make, start_run: StartRun, hold: Hold) -> None:
-    hold.ask("training", what="block")
+    hold.set_action("training", what="block")
     run = start_run(job())
     hold.wait_until_reached()
     started = time.time()
     os.kill(run.pid, signal.SIGTERM)
-    wait_until(lambda: bool(run.all(CommandReceived)), "the stop to be heard")
-    finished = run.finished(patience_s=STOP_S + TERM_S + 15)
+    wait_until(lambda: bool(run.list_events(CommandReceived)), "the stop to be heard")
+    finished = run.wait_for_end(patience_s=STOP_S + TERM_S + 15)
     assert (finished.outcome, finished.cause) == ("stopped", FORCED)
     assert STOP_S + TERM_S <= finished.time - started < STOP_S + TERM_S + 5
-    assert not run.all(StepMetrics)
+    assert not run.list_events(StepMetrics)

@@ -25,7 +25,7 @@ from engine.contract.protocol import Pause
 from engine.runs.queue import list_holders
 from tests.engine.supervisor.supervised import wait_until
 from tests.faults.conftest import Make, StartRun, Uninterrupted
-from tests.faults.real_runs import Hold, RealRun, assert_same_end, is_alive, kill
+from tests.faults.real_runs import Hold, RealRun, assert_same_checkpoints, is_alive, kill
 
 pytestmark = pytest.mark.faults
 
@@ -34,15 +34,15 @@ KILLS = 200
 
 
 def assert_resumes_without_loss(run: RealRun, uninterrupted: Uninterrupted) -> None:
-    """Check that the run resumes from its last reported checkpoint, or a later one, and has the expected result."""
+    """Resume the run until it completes. Check that it loses no reported checkpoint and has the expected result."""
     before, saved = run.last_n, run.saved
     assert saved
     run.resume().completed(since=before)
-    (started,) = run.all(RunStarted, since=before)
-    assert started.execution == len(run.all(RunStarted))
-    (planned,) = run.all(Planned, since=before)
+    (started,) = run.list_events(RunStarted, since=before)
+    assert started.execution == len(run.list_events(RunStarted))
+    (planned,) = run.list_events(Planned, since=before)
     assert planned.from_step >= saved
-    assert_same_end(run.end, uninterrupted(run.job))
+    assert_same_checkpoints(run.final_checkpoints, uninterrupted(run.job))
 
 
 @pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), pytest.param("ddp", 2, marks=pytest.mark.long)])
@@ -84,12 +84,12 @@ def test_killed_rank_restarts_the_run(
     assert planned.from_step >= saved
     run.completed()
     assert not any(map(is_alive, before.values()))
-    assert run.all(Failed) == []
-    assert [started.execution for started in run.all(RunStarted)] == [1]
-    steps = [event.step for event in run.all(StepMetrics, since=restart.n)]
+    assert run.list_events(Failed) == []
+    assert [started.execution for started in run.list_events(RunStarted)] == [1]
+    steps = [event.step for event in run.list_events(StepMetrics, since=restart.n)]
     assert min(steps) > planned.from_step
-    assert [event.step for event in run.all(Validation)][-1] == 18
-    assert_same_end(run.end, uninterrupted(job("ddp", 2)))
+    assert [event.step for event in run.list_events(Validation)][-1] == 18
+    assert_same_checkpoints(run.final_checkpoints, uninterrupted(job("ddp", 2)))
 
 
 @pytest.mark.long
@@ -115,7 +115,7 @@ def test_killed_rank_restarts_the_run_under_every_strategy(
     assert BY_SIGKILL in restart.cause
     assert run.wait_for(Planned, since=restart.n).from_step >= saved
     run.completed(patience_s=60)
-    assert_same_end(run.end, uninterrupted(requested))
+    assert_same_checkpoints(run.final_checkpoints, uninterrupted(requested))
 
 
 @pytest.mark.long
@@ -123,15 +123,15 @@ def test_rank_killed_during_the_final_checkpoint_loses_nothing(
     job: Make, start_run: StartRun, hold: Hold, uninterrupted: Uninterrupted
 ) -> None:
     requested = job("ddp", 2, epochs=1, checkpoint_steps=0)
-    hold.ask("syncing.last.pt.part")
+    hold.set_action("syncing.last.pt.part")
     run = start_run(requested)
     hold.wait_until_reached()
     kill(run.workers()[0].pid)
     assert run.wait_for(Restarting).rank == 0
     hold.release()
     run.completed()
-    assert [event.step for event in run.all(Validation)] == [6, 6]  # the run has restarted
-    assert_same_end(run.end, uninterrupted(requested))
+    assert [event.step for event in run.list_events(Validation)] == [6, 6]  # the run has restarted
+    assert_same_checkpoints(run.final_checkpoints, uninterrupted(requested))
 
 
 @pytest.mark.parametrize("moment", [pytest.param("training", marks=pytest.mark.long), "syncing.last.pt.part"])
@@ -139,7 +139,7 @@ def test_run_killed_while_pausing_resumes(
     job: Make, start_held: StartRun, hold: Hold, uninterrupted: Uninterrupted, moment: str
 ) -> None:
     run = start_held(job())
-    hold.ask(moment)
+    hold.set_action(moment)
     hold.wait_until_reached()
     run.send(Pause())
     run.wait_for(PhaseChanged, lambda event: event.phase == "pausing")
@@ -156,7 +156,7 @@ def test_only_one_of_two_concurrent_resumes_runs(
     run = start_held(job())
     run.kill_all()
     run.assert_processes_end()
-    hold.ask("training")
+    hold.set_action("training")
     before, saved = run.last_n, run.saved
     pids = [run.resume().pid, run.start().pid]
     hold.wait_until_reached()
@@ -164,16 +164,16 @@ def test_only_one_of_two_concurrent_resumes_runs(
     assert len(run.workers()) == 1
     hold.release()
     run.completed(since=before)
-    assert [event.execution for event in run.all(RunStarted)] == [1, 2]
+    assert [event.execution for event in run.list_events(RunStarted)] == [1, 2]
     assert [event.n for event in run.logged] == list(range(1, run.last_n + 1))
     assert "is already running in another process" in (run.folder.path / "supervisor.log").read_text()
-    assert run.all(Planned, since=before)[0].from_step >= saved
-    assert_same_end(run.end, uninterrupted(job()))
+    assert run.list_events(Planned, since=before)[0].from_step >= saved
+    assert_same_checkpoints(run.final_checkpoints, uninterrupted(job()))
 
 
 @pytest.mark.long
 def test_killed_sampler_is_restarted(job: Make, start_run: StartRun, hold: Hold) -> None:
-    hold.ask("training")
+    hold.set_action("training")
     run = start_run(job())
     run.wait_for(DevicesSampled)
     (sampler,) = [process for process in run.processes() if "engine.gpus" in process.cmdline()]
@@ -183,7 +183,7 @@ def test_killed_sampler_is_restarted(job: Make, start_run: StartRun, hold: Hold)
     assert sampler.pid not in [process.pid for process in run.processes()]
     hold.release()
     run.completed()
-    assert run.all(Failed) == run.all(Restarting) == []
+    assert run.list_events(Failed) == run.list_events(Restarting) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
@@ -194,7 +194,7 @@ def test_signal_to_the_supervisor_stops_in_order(
     os.kill(run.pid, number)
     run.wait_for(CommandReceived, lambda event: event.command == number.name)
     hold.release()
-    finished = run.finished()
+    finished = run.wait_for_end()
     assert (finished.outcome, finished.cause) == ("stopped", "")
     assert run.folder.state() == "stopped"
     assert_resumes_without_loss(run, uninterrupted)
@@ -219,6 +219,6 @@ def test_run_ends_the_same_after_200_kills(job: Make, start_run: StartRun) -> No
         kills += 1
         since = run.wait_for(Restarting, since=saved.n).n
     run.completed(patience_s=600)
-    assert run.all(Failed) == []
+    assert run.list_events(Failed) == []
     assert kills == KILLS
-    assert_same_end(run.end, start_run(requested).completed(patience_s=600).end)
+    assert_same_checkpoints(run.final_checkpoints, start_run(requested).completed(patience_s=600).final_checkpoints)

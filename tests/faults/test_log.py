@@ -18,8 +18,8 @@ from engine.system.files import MAX_LINE_BYTES
 from gui.sources.run_session import RunSession
 from tests.engine.supervisor.supervised import ROOT
 from tests.faults.conftest import Make, StartRun, Uninterrupted
-from tests.faults.damage import Gate, listening
-from tests.faults.real_runs import RealRun, assert_same_end
+from tests.faults.damage import Gate, open_listener
+from tests.faults.real_runs import RealRun, assert_same_checkpoints
 from tests.support.cases import mark_long_cases
 
 pytestmark = pytest.mark.faults
@@ -27,63 +27,63 @@ pytestmark = pytest.mark.faults
 Lines = list[bytes]
 
 
-def middle(lines: Lines) -> int:
-    """Return the index of a step event in the second half of the log. No later line requires this event."""
+def find_step_line(lines: Lines) -> int:
+    """Return the index of a line with a step event, the first in the second half of the log."""
     return next(place for place in range(len(lines) // 2, len(lines)) if lines[place].startswith(b'{"type":"step"'))
 
 
-def torn_end(lines: Lines) -> None:
+def cut_last_line(lines: Lines) -> None:
     """Cut the last line in half, as a power failure does."""
     lines[-1] = lines[-1][: len(lines[-1]) // 2]
 
 
-def no_utf8(lines: Lines) -> None:
+def write_invalid_utf8(lines: Lines) -> None:
     place = next(place for place, line in enumerate(lines) if b'"validating"' in line)
     lines[place] = lines[place].replace(b"validating", b"valid\xff\xfeting")
 
 
-def nulls(lines: Lines) -> None:
-    place = middle(lines)
+def write_nulls(lines: Lines) -> None:
+    place = find_step_line(lines)
     lines[place] = bytes(len(lines[place]) - 1) + b"\n"
 
 
-def nulls_at_the_end(lines: Lines) -> None:
+def append_nulls(lines: Lines) -> None:
     lines.append(bytes(4096))
 
 
-def over_long(lines: Lines) -> None:
-    """Insert a line that is longer than a log may contain, but not so long that the log can't be read."""
-    lines.insert(middle(lines), b"x" * (5 * MAX_LINE_BYTES // 2) + b"\n")
+def insert_long_line(lines: Lines) -> None:
+    """Insert a line that is longer than the maximum (`MAX_LINE_BYTES`) into the second half of the log."""
+    lines.insert(find_step_line(lines), b"x" * (5 * MAX_LINE_BYTES // 2) + b"\n")
 
 
-def lost_newline(lines: Lines) -> None:
-    place = middle(lines)
+def remove_newline(lines: Lines) -> None:
+    place = find_step_line(lines)
     lines[place] = lines[place][:-1] + b" "
 
 
-def number_too_high(lines: Lines) -> None:
-    place = middle(lines)
+def raise_number(lines: Lines) -> None:
+    place = find_step_line(lines)
     lines[place] = lines[place].replace(b'"n":', b'"n":9999', 1)
 
 
-def number_too_low(lines: Lines) -> None:
-    place = middle(lines)
+def lower_number(lines: Lines) -> None:
+    place = find_step_line(lines)
     lines[place] = b'{"type":"step","n":1' + lines[place][lines[place].index(b',"time"') :]
 
 
-def number_beyond_all(lines: Lines) -> None:
-    place = middle(lines)
+def write_huge_number(lines: Lines) -> None:
+    place = find_step_line(lines)
     lines[place] = lines[place].replace(b'"n":', b'"n":' + b"9" * 40, 1)
 
 
-def carriage_returns(lines: Lines) -> None:
-    place = middle(lines)
+def insert_carriage_returns(lines: Lines) -> None:
+    place = find_step_line(lines)
     lines[place] = lines[place].replace(b",", b"\r")
 
 
 DAMAGES = [
-    torn_end, no_utf8, nulls, nulls_at_the_end, over_long, lost_newline, number_too_high, number_too_low,
-    number_beyond_all, carriage_returns,
+    cut_last_line, write_invalid_utf8, write_nulls, append_nulls, insert_long_line, remove_newline, raise_number, lower_number,
+    write_huge_number, insert_carriage_returns,
 ]  # fmt: skip
 
 
@@ -106,43 +106,43 @@ def completed(job: Make, start_run: StartRun, stepwise: dict[str, str]) -> RealR
     return start_run(job(epochs=2, schedule="none", **stepwise)).completed()
 
 
-@pytest.mark.parametrize("damage", mark_long_cases(DAMAGES, everyday=[no_utf8]))
+@pytest.mark.parametrize("damage", mark_long_cases(DAMAGES, everyday=[write_invalid_utf8]))
 def test_damaged_log_is_readable_and_continued(
     completed: RealRun, damage: Callable[[Lines], None], gate: Gate, qtbot: QtBot, uninterrupted: Uninterrupted
 ) -> None:
     events = list(completed.logged)
     damage_log(completed, damage)
     # Without its end, the log doesn't show that the run has completed.
-    state = "interrupted" if damage is torn_end else "completed"
+    state = "interrupted" if damage is cut_last_line else "completed"
     (summary,) = RunIndex().summaries()
     assert summary.state == completed.folder.state() == state
     read = list(completed.folder.events())
     assert len(read) >= len(events) - 2
     assert len(steps(events) - steps(read)) <= 2
-    store = store_of(completed, qtbot)
+    store = open_session(completed, qtbot)
     assert len(steps(events)) - len(store.data.steps.step) <= 2
-    assert (store.data.finished is None) == (damage is torn_end)
+    assert (store.data.finished is None) == (damage is cut_last_line)
     store.close()
     # The lines of the next execution follow, and a client that reads from the start receives all.
-    gate.up_to(0)
-    completed.resume(**({} if damage is torn_end else {"epochs": 3}))
-    with listening(completed) as client:
-        gate.open()
+    gate.permit_steps(0)
+    completed.resume(**({} if damage is cut_last_line else {"epochs": 3}))
+    with open_listener(completed) as client:
+        gate.permit_all_steps()
         finished = client.wait_for(RunFinished, lambda event: event.execution == 2)
         received = [event.n for event in client.messages if event.time > events[-1].time]
     completed.wait_for_processes_to_end()
     assert finished.outcome == completed.folder.state() == "completed"
     assert received == sorted(set(received))
     assert len(steps(events) - steps(client.messages)) <= 2
-    again = store_of(completed, qtbot)
+    again = open_session(completed, qtbot)
     assert again.data.finished is not None
     assert again.data.finished.execution == 2
     again.close()
-    assert_same_end(completed.end, uninterrupted(completed.job))
+    assert_same_checkpoints(completed.final_checkpoints, uninterrupted(completed.job))
 
 
-def store_of(run: RealRun, qtbot: QtBot) -> RunSession:
-    """Open a finished run in a session of the window. Return the session after it has read the entire log."""
+def open_session(run: RealRun, qtbot: QtBot) -> RunSession:
+    """Open an ended run in a session, as the window does, and return the session when it has read the entire log."""
     store = RunSession()
     with qtbot.waitSignal(store.changed, check_params_cb=lambda: not store.loading):
         store.open(run.folder)
@@ -158,7 +158,9 @@ def read_attach_output(run: RealRun) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("damage", mark_long_cases([no_utf8, over_long, number_too_high], everyday=[no_utf8]))
+@pytest.mark.parametrize(
+    "damage", mark_long_cases([write_invalid_utf8, insert_long_line, raise_number], everyday=[write_invalid_utf8])
+)
 def test_attach_shows_the_end_of_a_damaged_log(completed: RealRun, damage: Callable[[Lines], None]) -> None:
     complete_text = read_attach_output(completed)
     damage_log(completed, damage)
@@ -172,14 +174,14 @@ def test_log_of_null_bytes_does_not_block_the_window(completed: RealRun, qtbot: 
     with completed.folder.events_file.open("r+b") as stream:
         stream.truncate(stream.seek(0, os.SEEK_END) + (100 << 20))
     started = time.thread_time()  # CPU time of the window's thread only
-    store = store_of(completed, qtbot)
+    store = open_session(completed, qtbot)
     assert time.thread_time() - started < 5
     assert store.data.finished is not None
     store.close()
 
 
 def many(lines: Lines) -> None:
-    for damage in (over_long, number_too_high):
+    for damage in (insert_long_line, raise_number):
         damage(lines)
     place = next(place for place, line in enumerate(lines) if b'"preparing"' in line)
     lines[place] = lines[place].replace(b"preparing", b"prep\xff\xfering")
@@ -188,18 +190,18 @@ def many(lines: Lines) -> None:
 def test_followers_of_a_damaged_log_get_new_events(
     job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str], qtbot: QtBot
 ) -> None:
-    gate.up_to(4)
+    gate.permit_steps(4)
     run = start_run(job(**stepwise))
-    gate.up_to(4, run)
+    gate.permit_steps(4, run)
     run.kill_all()
     run.wait_for_processes_to_end()
     damage_log(run, many)
     run.resume()
-    with listening(run) as client:
+    with open_listener(run) as client:
         client.wait_for(Planned, lambda event: event.from_step == 4)
-        store = store_of(run, qtbot)
+        store = open_session(run, qtbot)
         with qtbot.waitSignal(store.finished) as ended:
-            gate.open()
+            gate.permit_all_steps()
         assert client.wait_for(RunFinished).outcome == "completed"
     assert ended.args == ["completed"]
     assert store.data.finished is not None

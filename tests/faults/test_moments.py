@@ -16,7 +16,7 @@ from engine.runs.folder import START_GRACE_S
 from engine.training.checkpointing.checkpoint_files import verify_checkpoint
 from tests.engine.supervisor.supervised import PATIENCE_S, wait_until
 from tests.faults.conftest import Allowed, Make, StartRun, Uninterrupted
-from tests.faults.real_runs import MODEL, Hold, RealRun, assert_same_end
+from tests.faults.real_runs import MODEL, Hold, RealRun, assert_same_checkpoints
 
 pytestmark = pytest.mark.faults
 
@@ -32,7 +32,7 @@ def resume_to_end(run: RealRun) -> int:
     """Resume the run, wait until it completes, and return the step at which it resumed."""
     before = run.last_n
     run.resume().completed(since=before)
-    (planned,) = run.all(Planned, since=before)
+    (planned,) = run.list_events(Planned, since=before)
     return planned.from_step
 
 
@@ -48,7 +48,7 @@ def test_run_killed_before_its_first_event_starts_over(
     os.utime(run.folder.job_file, (long_ago, long_ago))
     assert run.folder.state() == "interrupted"
     assert resume_to_end(run) == 0
-    assert_same_end(run.end, expected)
+    assert_same_checkpoints(run.final_checkpoints, expected)
 
 
 @pytest.mark.parametrize("moment", [pytest.param("building", marks=pytest.mark.long), "training"])
@@ -56,20 +56,20 @@ def test_run_killed_before_its_first_step_starts_over(
     job: Make, start_run: StartRun, hold: Hold, uninterrupted: Uninterrupted, moment: str
 ) -> None:
     expected = uninterrupted(job())
-    hold.ask(moment)
+    hold.set_action(moment)
     run = start_run(job())
     hold.wait_until_reached()
     if moment == "training":
         run.wait_for(Planned)
     else:
-        assert not run.all(Planned)
+        assert not run.list_events(Planned)
     kill(run)
     assert run.folder.state() == "interrupted"
-    assert not run.all(StepMetrics)
+    assert not run.list_events(StepMetrics)
     assert not run.last.exists()
     hold.release()
     assert resume_to_end(run) == 0
-    assert_same_end(run.end, expected)
+    assert_same_checkpoints(run.final_checkpoints, expected)
 
 
 @pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), pytest.param("ddp", 2, marks=pytest.mark.long)])
@@ -77,17 +77,20 @@ def test_run_killed_during_validation_repeats_it(
     job: Make, start_run: StartRun, hold: Hold, uninterrupted: Uninterrupted, *, strategy: str, cpus: int
 ) -> None:
     expected = uninterrupted(job(strategy, cpus))
-    hold.ask("validating")
+    hold.set_action("validating")
     run = start_run(job(strategy, cpus))
     hold.wait_until_reached()
     run.wait_for(PhaseChanged, lambda event: event.phase == "validating")
-    wait_until(lambda: bool(run.all(CheckpointSaved)) and run.all(CheckpointSaved)[-1].step == 6, "the checkpoint")
+    wait_until(
+        lambda: bool(run.list_events(CheckpointSaved)) and run.list_events(CheckpointSaved)[-1].step == 6,
+        "the checkpoint",
+    )
     kill(run)
-    assert not run.all(Validation)
+    assert not run.list_events(Validation)
     hold.release()
     assert resume_to_end(run) == 6
-    assert [event.step for event in run.all(Validation)] == [6, 12, 18]
-    assert_same_end(run.end, expected)
+    assert [event.step for event in run.list_events(Validation)] == [6, 12, 18]
+    assert_same_checkpoints(run.final_checkpoints, expected)
 
 
 def test_run_killed_after_its_last_checkpoint_completes(
@@ -95,7 +98,7 @@ def test_run_killed_after_its_last_checkpoint_completes(
 ) -> None:
     """Suspend the supervisor while the worker exits, and kill it before it notices the exit."""
     expected = uninterrupted(job(epochs=1))
-    hold.ask("validating")
+    hold.set_action("validating")
     run = start_run(job(epochs=1))
     hold.wait_until_reached()
     (worker,) = run.workers().values()
@@ -103,12 +106,12 @@ def test_run_killed_after_its_last_checkpoint_completes(
     hold.release()
     wait_until(lambda: worker.status() == psutil.STATUS_ZOMBIE, "the end of the worker")
     kill(run)
-    assert not run.all(RunFinished)
-    assert not run.all(Validation)
+    assert not run.list_events(RunFinished)
+    assert not run.list_events(Validation)
     assert run.folder.state() == "interrupted"
-    assert_same_end(run.end, expected)
+    assert_same_checkpoints(run.final_checkpoints, expected)
     assert resume_to_end(run) == 6
-    assert_same_end(run.end, expected)
+    assert_same_checkpoints(run.final_checkpoints, expected)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +128,7 @@ def test_checkpoint_killed_before_rename_costs_a_step(
 ) -> None:
     expected = uninterrupted(job())
     run = start_held(job())
-    hold.ask(f"{moment}.{name}.part")
+    hold.set_action(f"{moment}.{name}.part")
     hold.wait_until_reached()
     kill(run)
     assert zipfile.is_zipfile(run.partial_file(name))
@@ -135,7 +138,7 @@ def test_checkpoint_killed_before_rename_costs_a_step(
     hold.release()
     assert resume_to_end(run) == saved
     assert not run.partial_file(name).exists()
-    assert_same_end(run.end, expected)
+    assert_same_checkpoints(run.final_checkpoints, expected)
 
 
 @pytest.mark.long
@@ -158,7 +161,7 @@ def test_half_written_checkpoint_costs_a_step(
     assert verify_checkpoint(run.last)
     assert resume_to_end(run) >= saved
     assert not run.partial_file().exists()
-    assert_same_end(run.end, expected)
+    assert_same_checkpoints(run.final_checkpoints, expected)
 
 
 def suspend_while_writing(run: RealRun, worker: psutil.Process, size: int) -> bool:

@@ -18,7 +18,7 @@ from engine.system import paths
 from tests.conftest import MARK
 from tests.engine.supervisor.supervised import ROOT, wait_until
 from tests.faults.conftest import Follow, Make, StartRun, Uninterrupted
-from tests.faults.real_runs import Hold, assert_same_end, is_alive
+from tests.faults.real_runs import Hold, assert_same_checkpoints, is_alive
 
 pytestmark = pytest.mark.faults
 
@@ -81,7 +81,7 @@ class Window:
         self._process.stdout.close()
 
 
-def of_this_test(tmp_path: Path) -> list[psutil.Process]:
+def find_test_processes(tmp_path: Path) -> list[psutil.Process]:
     """Return all running processes that inherited the environment of this test."""
     found = []
     for process in psutil.process_iter():
@@ -96,7 +96,7 @@ def of_this_test(tmp_path: Path) -> list[psutil.Process]:
 def test_killed_window_does_not_affect_the_run(
     job: Make, start_run: StartRun, hold: Hold, uninterrupted: Uninterrupted
 ) -> None:
-    hold.ask("training")
+    hold.set_action("training")
     run = start_run(job())
     hold.wait_until_reached()
     with Window() as window:
@@ -105,7 +105,7 @@ def test_killed_window_does_not_affect_the_run(
         window.kill()
     hold.release()
     run.completed()
-    assert_same_end(run.end, uninterrupted(job()))
+    assert_same_checkpoints(run.final_checkpoints, uninterrupted(job()))
 
 
 @pytest.mark.long
@@ -118,14 +118,16 @@ def test_run_outlives_the_window_that_started_it(
         run = follow(first.wait_for("opened "))
         assert run.folder.job() == run_job
         step = run.wait_for_step(10).step
-        hold.ask("training")
+        hold.set_action("training")
         hold.wait_until_reached()
         first.kill()
-    wait_until(lambda: set(of_this_test(tmp_path)) <= set(run.processes()), "the end of the window's other processes")
+    wait_until(
+        lambda: set(find_test_processes(tmp_path)) <= set(run.processes()), "the end of the window's other processes"
+    )
     assert run.folder.state() == "running"
     hold.release()
     run.wait_for_step(step + 50)
-    hold.ask("training")
+    hold.set_action("training")
     hold.wait_until_reached()
     assert sorted(run.workers()) == [0, 1]
     with Window() as second:
@@ -135,4 +137,4 @@ def test_run_outlives_the_window_that_started_it(
         second.wait_for("status Completed")
         assert second.close() == 0
     run.completed()
-    assert_same_end(run.end, uninterrupted(run_job))
+    assert_same_checkpoints(run.final_checkpoints, uninterrupted(run_job))

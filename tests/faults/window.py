@@ -16,8 +16,11 @@ from gui.main_window import MainWindow
 TICK_MS = 20
 
 
-class Onlooker:
-    """Observer that polls what a window shows and prints each new text."""
+class WindowObserver:
+    """Observer that prints the run and the status that the window shows, whenever they change.
+
+    If `train`, it starts a training as soon as that is possible.
+    """
 
     def __init__(self, window: MainWindow, *, train: bool) -> None:
         self._window = window
@@ -50,7 +53,7 @@ def main() -> int:
         first = window.workspace is None
         complete(window)
         if first:
-            window.onlooker = Onlooker(window, train="train" in sys.argv)  # type: ignore[attr-defined]
+            window.onlooker = WindowObserver(window, train="train" in sys.argv)  # type: ignore[attr-defined]
 
     main_window.MainWindow.complete = completed  # type: ignore[assignment, method-assign]
     return app.main()

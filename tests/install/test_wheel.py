@@ -46,12 +46,12 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(folder, python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel))
     (packages,) = done.glob("lib/python*/site-packages")
     # .pth files in these folders have no effect. One of them may lead to the source tree.
-    (packages / "zz_shared.pth").write_text("\n".join(path for path in shared() if Path(path).is_dir()))
+    (packages / "zz_shared.pth").write_text("\n".join(path for path in list_package_folders() if Path(path).is_dir()))
     return done
 
 
-def shared() -> list[str]:
-    """Return the folders that contain the packages of the current Python."""
+def list_package_folders() -> list[str]:
+    """Return the folders in which the packages of the current Python are installed."""
     return [path for path in (*site.getsitepackages(), *sys.path) if "site-packages" in path]
 
 

@@ -22,16 +22,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--count", type=int, default=64)
     options = parser.parse_args()
-    for path, name, line in draw(random.Random(options.seed), options.count):
+    for path, name, line in draw_functions(random.Random(options.seed), options.count):
         print(f"{path}:{line} {name}")
 
 
-def draw(generator: random.Random, count: int) -> list[tuple[Path, str, int]]:
-    """Draw `count` different functions. Return the file, the qualified name and the first line of each."""
+def draw_functions(generator: random.Random, count: int) -> list[tuple[Path, str, int]]:
+    """Draw `count` different functions of the engine and the window. Return (file, qualified name, first line) of each."""
     rooms: dict[Path, list[Path]] = {}
     for path in sorted([*ROOT.glob("engine/*/**/*.py"), *ROOT.glob("gui/*/**/*.py")]):
         rooms.setdefault(Path(*path.relative_to(ROOT).parts[:2]), []).append(path)
-    functions = {room: [found for path in paths for found in functions_in(path)] for room, paths in rooms.items()}
+    functions = {room: [found for path in paths for found in find_functions(path)] for room, paths in rooms.items()}
     lines = {room: sum(len(path.read_text().splitlines()) for path in paths) for room, paths in rooms.items()}
     names = [room for room in rooms if functions[room]]
     drawn: list[tuple[Path, str, int]] = []
@@ -43,8 +43,11 @@ def draw(generator: random.Random, count: int) -> list[tuple[Path, str, int]]:
     return drawn
 
 
-def functions_in(path: Path) -> list[tuple[Path, str, int]]:
-    """Return the functions in a file that have at least `LEAST_LINES` lines of code below their docstring."""
+def find_functions(path: Path) -> list[tuple[Path, str, int]]:
+    """Find the functions in a file that have at least `LEAST_LINES` lines of code below their docstring.
+
+    Returns (file, qualified name, first line) of each.
+    """
     found = []
 
     def visit(node: ast.AST, scope: str) -> None:

@@ -57,7 +57,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="footplate-mutation-") as folder:
         tree = copy_tree(Path(folder))
         preload()
-        declared = sorted({test for fault in faults for test in declared_tests(fault)})
+        declared = sorted({test for fault in faults for test in read_declared_tests(fault)})
         if declared and (result := run_tests(tree, ["-m", "", *declared]))[0]:
             print(f"The tests fail without any fault:\n{result[1][-5000:]}")
             return 1
@@ -79,7 +79,7 @@ def find_patches(arguments: Iterable[Path]) -> Iterator[Path]:
             yield argument if argument.is_file() else FAULTS / f"{argument}.patch"
 
 
-def declared_tests(fault: Path) -> list[str]:
+def read_declared_tests(fault: Path) -> list[str]:
     head = fault.read_text().partition("diff --git")[0]
     return [line.partition("tests:")[2].strip() for line in head.splitlines() if line.startswith("tests:")]
 
@@ -92,7 +92,7 @@ def exists(tree: Path, test: str) -> bool:
 
 
 class ExecutedLines:
-    """Recorded coverage, which tells what tests executed a line."""
+    """Coverage data that records which tests executed each line of the source tree."""
 
     def __init__(self, path: Path) -> None:
         # Only needed with --coverage.
@@ -104,15 +104,15 @@ class ExecutedLines:
 
     @staticmethod
     def _relative(name: str) -> Path:
-        """Return a measured file's path in the source tree. The tree may have been in another folder."""
+        """Return the path of a measured file relative to the source tree, which may have been in another folder."""
         parts = Path(name).parts
         return Path(*parts[max(parts.index(top) for top in ("engine", "gui") if top in parts) :])
 
     def tests_of(self, patch: str) -> list[str]:
-        """Return the tests that executed lines which the patch replaces, those of the same room first."""
+        """Return the tests that executed the lines replaced by a patch. Tests in the folder of a changed file come first."""
         tests: set[str] = set()
         rooms: set[str] = set()
-        for path, lines in replaced_lines(patch):
+        for path, lines in list_replaced_lines(patch):
             rooms.add(str(Path("tests", *path.parts[:2])))
             by_line = self._data.contexts_by_lineno(self._files[path]) if path in self._files else {}
             contexts = {context for line in lines for context in by_line.get(line, ())}
@@ -122,8 +122,8 @@ class ExecutedLines:
         return sorted(tests, key=lambda test: (not test.startswith(tuple(rooms)), test))
 
 
-def replaced_lines(patch: str) -> Iterator[tuple[Path, list[int]]]:
-    """Yield each file in a patch with the numbers of the lines that it removes, or that surround what it inserts."""
+def list_replaced_lines(patch: str) -> Iterator[tuple[Path, list[int]]]:
+    """Yield (file, line numbers) for each file in a patch: the removed lines, and those next to inserted lines."""
     for file in re.split(r"^--- a/", patch, flags=re.MULTILINE)[1:]:
         name, _, hunks = file.partition("\n")
         removed: list[int] = []
@@ -139,9 +139,10 @@ def replaced_lines(patch: str) -> Iterator[tuple[Path, list[int]]]:
 
 
 def try_fault(tree: Path, fault: Path, executed: ExecutedLines | None, *, complete: bool) -> str:
-    """Apply the patch `fault`, run tests, and restore the source tree.
+    """Apply the patch `fault`, run tests until one fails, and restore the source tree.
 
-    Returns "noticed by" with the first test that failed, or the reason why none failed.
+    If `complete`, run all tests after the related ones. Returns "noticed by" and the failed test, or the reason why none
+    failed.
     """
     applied = subprocess.run(
         ["git", "apply", str(fault.resolve())], cwd=tree, capture_output=True, text=True, check=False
@@ -149,11 +150,11 @@ def try_fault(tree: Path, fault: Path, executed: ExecutedLines | None, *, comple
     if applied.returncode:
         return f"doesn't apply: {applied.stderr.strip()}"
     try:
-        if tests := declared_tests(fault):
+        if tests := read_declared_tests(fault):
             groups = [["-m", "", *tests]]
         else:
             changed = [Path(name) for name in re.findall(r"^\+\+\+ b/(.+)$", fault.read_text(), re.MULTILINE)]
-            groups = related_tests(tree, changed)
+            groups = find_related_tests(tree, changed)
             recorded = executed.tests_of(fault.read_text()) if executed else []
             if tests := [test for test in recorded if exists(tree, test)]:
                 groups = [*groups[:1], tests[:MOST_TESTS]]
@@ -163,7 +164,7 @@ def try_fault(tree: Path, fault: Path, executed: ExecutedLines | None, *, comple
             if exit_code == pytest.ExitCode.USAGE_ERROR:  # recorded parameters don't exist any more
                 functions = dict.fromkeys(test.partition("[")[0] for test in group)
                 exit_code, output = run_tests(tree, ["-x", *functions])
-            if failed := first_failure(output):
+            if failed := find_first_failure(output):
                 return f"noticed by {failed}"
             if exit_code:
                 return f"pytest exited with {exit_code}: {output[-500:]}"
@@ -172,13 +173,13 @@ def try_fault(tree: Path, fault: Path, executed: ExecutedLines | None, *, comple
         subprocess.run(["git", "apply", "-R", str(fault.resolve())], cwd=tree, check=True)
 
 
-def related_tests(tree: Path, changed: Iterable[Path]) -> list[list[str]]:
+def find_related_tests(tree: Path, changed: Iterable[Path]) -> list[list[str]]:
     """Return groups of test files or folders that are related to the changed files.
 
-    The groups most likely to notice a fault come first.
+    Groups come in the order of how likely they are to notice a fault.
     """
     modules = {".".join(path.with_suffix("").parts): path for path in changed}
-    mention = re.compile("|".join(rf"\b{re.escape(name)}\b|{importing(name)}" for name in modules))
+    mention = re.compile("|".join(rf"\b{re.escape(name)}\b|{make_import_pattern(name)}" for name in modules))
     tests = [test.relative_to(tree) for test in sorted((tree / "tests").rglob("test_*.py"))]
     rooms = {Path("tests", *path.parts[:2]) for path in modules.values()}
     stems = {path.stem for path in modules.values()}
@@ -190,8 +191,8 @@ def related_tests(tree: Path, changed: Iterable[Path]) -> list[list[str]]:
     return [[str(test) for test in group] for group in groups if group]
 
 
-def importing(module: str) -> str:
-    """Return a regular expression that matches imports of a module."""
+def make_import_pattern(module: str) -> str:
+    """Return a regular expression that matches `from PACKAGE import MODULE` for the module with this dotted name."""
     package, _, name = module.rpartition(".")
     return rf"from {re.escape(package)} import [^\n]*\b{re.escape(name)}\b"
 
@@ -207,7 +208,7 @@ def copy_tree(folder: Path) -> Path:
 
 
 def preload() -> None:
-    """Import large libraries, with the settings of `tests/conftest.py` that must be made before."""
+    """Import large libraries, after setting the environment variables that tests/conftest.py sets before imports."""
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -236,7 +237,7 @@ def run_tests(tree: Path, arguments: Iterable[str]) -> tuple[int, str]:
         return os.waitstatus_to_exitcode(status), output.read().decode(errors="replace")
 
 
-def first_failure(output: str) -> str:
+def find_first_failure(output: str) -> str:
     """Return the first test that pytest's summary reports as failed, or "" if there is none."""
     failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
     return failed[1] if failed else ""

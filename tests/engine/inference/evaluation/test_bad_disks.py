@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.cli.terminal import footplate
-from tests.faults.damage import read_only
+from tests.faults.damage import make_read_only
 from tests.support.trained_runs import train_small_model
 from tests.support.worker_group import ROOT, Forker
 
@@ -36,7 +36,7 @@ def test_failing_disk_is_reported_without_leftovers(forker: Forker, tmp_path: Pa
         assert keyword in answer.err.lower() or "no space left" in answer.err.lower(), answer.err
         assert "Traceback" not in answer.err
         assert list(evaluations.iterdir()) == []
-    with read_only(evaluations):
+    with make_read_only(evaluations):
         answer = footplate("evaluate", str(run), "--checkpoint", "last")
     assert answer.code == 2
     assert f"can't be saved in {run}: Read-only file system" in answer.err
