@@ -183,7 +183,7 @@ class RunControl(QObject):
     def _pause_or_resume(self) -> None:
         """Resume the open run if it has ended early, otherwise pause it."""
         run = self._session.run
-        if run is not None and self._session.status.resumable:
+        if run is not None and self._session.status.can_resume:
             self._resume(run)
         else:
             self._session.pause()

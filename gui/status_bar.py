@@ -110,12 +110,12 @@ class StatusBar(QWidget):
         rate = run.images_per_second
         self.speed.setText(words.speed(rate) if is_working and rate is not None else "")
         self.remaining.setText(f"{duration(left_s)} left" if is_working and left_s is not None else "")
-        if run.resumable:
+        if run.can_resume:
             text, tip = resume_words(has_checkpoint=run.has_checkpoint)
             self._actions.pause.set_appearance(text.replace("&", ""), tip, "resume", "accent")
         else:
             self._actions.pause.set_appearance(tr("Pause"), _PAUSE, "pause")
-        self._actions.pause.set_disabled_reason("" if run.resumable else run.why_no_pause)
+        self._actions.pause.set_disabled_reason("" if run.can_resume else run.why_no_pause)
         self._actions.stop.set_appearance(tr("Stop"), _LEAVE if run.label == "Waiting" else _STOP)
         self._actions.stop.set_disabled_reason(run.why_no_stop)
 

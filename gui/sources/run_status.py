@@ -90,7 +90,7 @@ class RunStatus:
         return self.label not in ("Idle", "Checking", *_ENDED.values())
 
     @property
-    def resumable(self) -> bool:
+    def can_resume(self) -> bool:
         """True if the run ended before its last epoch and can be resumed."""
         return self.label in _ENDED.values() and self.label != "Completed"
 

@@ -114,7 +114,7 @@ class CompactModel(RowModel[WatchedGpu]):
         values: dict[int, Callable[[], Any]] = {
             KEY: lambda: row.key,
             BAR: lambda: spec.filled(row.gpu),
-            BAR_COLOR: lambda: theme.colors().muted if row.faded else theme.device_color(row.key),
+            BAR_COLOR: lambda: theme.colors().muted if row.is_outdated else theme.device_color(row.key),
             SHORT: lambda: spec.short(row.gpu),
             Qt.ItemDataRole.ForegroundRole: lambda: QColor(_text_color(row, spec)),
             Qt.ItemDataRole.ToolTipRole: lambda: "\n".join(filter(None, (row.gpu.name, _states_and_users(row)))),
@@ -127,8 +127,8 @@ def _text_color(row: WatchedGpu, column: GpuColumn) -> str:
     """Return the color of a cell's text: a warning for alarming states and shared use, gray for outdated values."""
     scheme = theme.colors()
     if column is COLUMNS[-1]:
-        return scheme.warning if row.shared or any(state.alarming for state in row.states) else scheme.muted
-    return scheme.muted if row.faded and column is not COLUMNS[0] else scheme.text
+        return scheme.warning if row.is_shared or any(state.alarming for state in row.states) else scheme.muted
+    return scheme.muted if row.is_outdated and column is not COLUMNS[0] else scheme.text
 
 
 class _RowDelegate(BarDelegate):

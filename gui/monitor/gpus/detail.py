@@ -169,7 +169,7 @@ class GpuDetail(QWidget):
         self._state.setVisible(bool(states))
         theme.set_kind(self._state, "warning" if any(state.alarming for state in states) else "muted")
         self._users.setText(watched.who)
-        theme.set_kind(self._users, "warning" if watched.shared else "")
+        theme.set_kind(self._users, "warning" if watched.is_shared else "")
         self._users.setVisible(bool(watched.who))
         self.reset.setVisible(watched.gpu.energy_j is not None)
 
@@ -187,7 +187,7 @@ class GpuDetail(QWidget):
         for title, card in self._cards.items():
             card.setVisible(title in found)
             if title in found:
-                card.show_group(found[title], watched.faded)
+                card.show_group(found[title], watched.is_outdated)
 
     def _on_cursor_moved(self) -> None:
         if self.isVisible():

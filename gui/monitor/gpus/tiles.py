@@ -186,7 +186,7 @@ class Tile(QFrame):
         """Show the values at the crosshair, or the current ones without a crosshair."""
         cursor = self._group.cursor
         read = make_current_reader(watched.gpu) if cursor is None else make_past_reader(history, self.key, cursor)
-        self.figures.show_figures(list_tile_figures(watched, read, self._energy.used(watched)), watched.faded)
+        self.figures.show_figures(list_tile_figures(watched, read, self._energy.used(watched)), watched.is_outdated)
         self.setAccessibleDescription(
             ", ".join(filter(None, (self.state.text(), self.figures.text(), self.who.text())))
         )
@@ -260,7 +260,7 @@ class Tile(QFrame):
         self.who.setText(watched.who)
         self.who.setToolTip(watched.who)
         self.who.setVisible(bool(watched.who))
-        theme.set_kind(self.who, "warning" if watched.shared else "")
+        theme.set_kind(self.who, "warning" if watched.is_shared else "")
         for label in (self.state, self.who):
             self._state_row.setStretchFactor(label, 1 + len(label.text()))
 

@@ -45,8 +45,8 @@ class WatchedGpu:
     cuda: str = ""
 
     @property
-    def faded(self) -> bool:
-        """True if the values are outdated."""
+    def is_outdated(self) -> bool:
+        """True if the GPU is lost or its values are outdated."""
         return self.gpu.lost or bool(self.silence)
 
     @property
@@ -54,15 +54,15 @@ class WatchedGpu:
         return (GpuState(self.silence, alarming=True),) if self.silence else states(self.gpu, self.time)
 
     @property
-    def shared(self) -> bool:
+    def is_shared(self) -> bool:
         """True if processes of other users are on a GPU that a run uses."""
         return bool(self.run and self._others)
 
     @property
     def who(self) -> str:
-        """Description of the GPU's users, with a warning sign if it is `shared`, or "" if there are none."""
+        """Description of the GPU's users, with a warning sign if other users share it, or "" if there are none."""
         used = device_format.describe_use(self.gpu.processes, device_format.current_user())
-        if self.shared:
+        if self.is_shared:
             return f"⚠ Run {self.run}, also used by {device_format.describe_use(self._others).removeprefix('busy: ')}"
         if self.run:
             return tr("Run {run}").format(run=self.run) + (f", {used}" if used else "")
@@ -149,7 +149,7 @@ class LoadOrder:
 
 def _load(watched: WatchedGpu, history: DeviceHistory) -> float:
     """Return the mean utilization or activity in percent, negative if unknown and lowest for unreachable GPUs."""
-    if watched.faded:
+    if watched.is_outdated:
         return -2.0
     x = history.x(watched.key)
     quantity = "utilization_percent" if history.has_data(watched.key, "utilization_percent") else "sm_active_percent"

@@ -309,7 +309,7 @@ def test_session_pauses_and_follows_resumed_run(
         store.pause()
         assert store.status.label == "Pausing"
     assert ended.args == ["paused"]
-    assert (store.status.label, store.status.devices_free, store.status.resumable) == ("Paused", True, True)
+    assert (store.status.label, store.status.devices_free, store.status.can_resume) == ("Paused", True, True)
     supervised.process.wait(120)
     supervised.process = supervised.start()
     qtbot.waitUntil(lambda: store.data.executions == 2 and store.status.label == "Running")

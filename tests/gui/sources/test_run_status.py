@@ -105,7 +105,7 @@ def test_status_after_events(events: list[AnyEvent], state: State, pending: str,
     assert (status.label, text in status.text) == (label, True)
     running = label in ("Running", "Starting", "Restarting")
     assert status.active == (running or label in ("Pausing", "Stopping"))
-    assert status.resumable == (label in ("Paused", "Stopped", "Failed", "Unsaved", "Interrupted"))
+    assert status.can_resume == (label in ("Paused", "Stopped", "Failed", "Unsaved", "Interrupted"))
     assert bool(status.why_no_pause) != running
     assert bool(status.why_no_stop) == (not running and label != "Pausing")
     assert status.devices_free is not status.active

@@ -256,7 +256,7 @@ def test_watched_gpus_mark_silent_hosts() -> None:
         here.gpus[1].uuid, here.gpus[0].uuid, f"ws2:{remote.gpus[0].uuid}", f"ws3:{stuck.gpus[0].uuid}",
     ]  # fmt: skip
     assert [each.run for each in found] == ["", "flowers", "", ""]
-    assert [each.faded for each in found] == [False, False, True, True]
+    assert [each.is_outdated for each in found] == [False, False, True, True]
     assert found[2].states[0].text == f"no data since {clock(START)}"
 
 
