@@ -40,8 +40,8 @@ def run_on_devices(
     """Run `function` (MODULE:NAME) in one worker on each requested device.
 
     The request is written to `folder`, where the workers find it. They start when the queue gives them the devices.
-    `on_progress` receives the progress of all workers together. `total` is the number of samples, or 0 if unknown.
-    Raises CannotLoad if the workers fail or there is no queue.
+    `on_progress` receives the progress of all workers together, with the text `what` for the user. `total` is the
+    number of samples, or 0 if unknown. Raises CannotLoad if the workers fail or there is no queue.
     """
     run = RunFolder(request.run)
     job = run.job()

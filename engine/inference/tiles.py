@@ -230,8 +230,9 @@ def _is_clipped(tile: _Tile, detected: Objects, height: int, width: int) -> np.n
 def _drop_duplicates(boxes: Tensor, scores: Tensor, numbers: Tensor, is_clipped: Tensor) -> np.ndarray:
     """Return the indices of detected objects without duplicates from neighboring tiles, best scores first.
 
-    Overlapping boxes of one class are duplicates. A box that is clipped by the edge of its tile is also a duplicate if it
-    is mostly inside a larger box of its class. `numbers` are the classes, and `is_clipped` is True for each clipped box.
+    Overlapping boxes of one class are duplicates. A box that is clipped by the edge of its tile is also a duplicate if
+    it is mostly inside a larger box of its class. `numbers` are the classes, and `is_clipped` is True for each clipped
+    box.
     """
     retained = batched_nms(boxes, scores, numbers, SAME_IOU)
     is_retained = torch.ones(len(retained), dtype=torch.bool)

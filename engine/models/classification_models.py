@@ -24,7 +24,7 @@ MODEL_FILE_IMAGE_SIZE = 224
 
 
 def list_names() -> tuple[str, ...]:
-    """Return the ids of the models from Footplate and torchvision. For those from timm, see `timm_models.list_names`."""
+    """Return the ids of the models from Footplate and torchvision. `timm_models.list_names` returns those from timm."""
     return (MNIST_CNN, *torchvision_models.list_names())
 
 

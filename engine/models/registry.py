@@ -49,8 +49,7 @@ def is_external(job: Job) -> bool:
 def build_seeded(job: Job, names: Iterable[str], constructor: Callable[[], nn.Module]) -> nn.Module:
     """Return the model that `constructor` builds. Its new weights depend only on the job's seed.
 
-    `names` are the ids of the built-in models. Raises TaskError if the job's model is neither one of them nor from
-    outside Footplate.
+    `names` are the ids of the built-in models. Raises TaskError if the job's model is neither built-in nor external.
     """
     known_names = list(names)
     if not is_external(job) and job.model.name not in known_names:

@@ -176,7 +176,7 @@ def _encode_array(values: np.ndarray) -> bytes:
 
 
 def _encode_resamples(evaluation: Evaluation, draws: ResampledValues) -> bytes:
-    """Encode the values of the evaluation's metrics in all bootstrap resamples. Values that aren't finite become None."""
+    """Encode the metrics of all bootstrap resamples as MessagePack. Values that aren't finite become None."""
     measures = {
         name: tuple(value if np.isfinite(value) else None for value in draws.measures[name].tolist())
         for name in evaluation.measures

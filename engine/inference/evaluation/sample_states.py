@@ -60,7 +60,7 @@ class StateRecorder:
         synced_values: list[Any] = []
 
         def gather(value: Any) -> list[Any]:
-            """Record the value that a metric's `sync` gathers from the ranks, and return [value], as on a single rank."""
+            """Record a value that a metric's `sync` gathers from the ranks, and return [value], as on a single rank."""
             synced_values.append(value)
             return [value]
 

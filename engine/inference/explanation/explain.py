@@ -51,7 +51,7 @@ WORKER = "engine.inference.explanation.explain:run_worker"
 
 
 def explain(request: ExplainRequest, on_progress: OnProgress) -> Path:
-    """Explain a model's outputs for images as `request` describes.
+    """Write heat maps that explain a model's outputs for images, as `request` describes.
 
     Returns the path of the file with the `Explanation`. Raises CannotLoad.
     """

@@ -120,7 +120,7 @@ class HubDetector(HubModel):
     def size_limits(self) -> SizeLimits:
         """Limits for image sizes that change during training.
 
-        At the smallest size, the feature maps have as many positions as there are queries.
+        At the smallest size, the feature maps have at least as many positions as there are queries.
         """
         sizes = itertools.count(self.size_step, self.size_step)
         smallest = next(size for size in sizes if self._count_positions(size) >= self.config.num_queries)

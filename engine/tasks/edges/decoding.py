@@ -126,8 +126,8 @@ def letterbox_edges(drawn: AnnotatedEdges, size: int) -> Bytes:
 
     The first plane holds the fraction of annotators who drew each pixel, from 0 to `FULL`, and `OUTSIDE` around the
     image. In the second plane, a bit for each of the first `MAX_ANNOTATORS` annotators is set if that annotator drew
-    the pixel. The lines in this plane are thinned. If the image shrinks, a pixel is an edge if any of the pixels merged into it is
-    an edge, so that no line is lost or interrupted.
+    the pixel. The lines in this plane are thinned. If the image shrinks, a pixel is an edge if any of the pixels merged
+    into it is an edge, so that no line is lost or interrupted.
     """
     layers = _resize_planes(drawn.layers, size)
     if drawn.agreement is None:

@@ -75,7 +75,10 @@ def inspect_points(dataset: RecognizedDataset, progress: Progress, leave_out: Le
 
 
 def count_class_points(dataset: RecognizedDataset, split: PointSplit, index: int) -> dict[str, Any]:
-    """Count the points of each class in a cloud. Returns {"pixels": {class name: count}}, with points without a class under the name ""."""
+    """Count the points of each class in a cloud. Returns {"pixels": {class name: count}}.
+
+    Points without a class are counted under the name "".
+    """
     assert dataset.code is not None
     labels, counts = count_labels(split.files[index])
     numbers = np.repeat(label_classes(labels, dataset.code), counts)

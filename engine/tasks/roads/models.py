@@ -51,8 +51,8 @@ def describe_model(name: str) -> ModelInfo:
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     """Build the model of a job on the CPU, in training mode.
 
-    The model accepts [n, channels, s, s] and returns [n, SCORES, pixels] (see `networks.unpack_maps`). New weights depend
-    only on the job's seed. Raises TaskError.
+    The model accepts [n, channels, s, s] and returns [n, SCORES, pixels] (see `networks.unpack_maps`). New weights
+    depend only on the job's seed. Raises TaskError.
     """
     title = _NAMES[job.model.name].title if job.model.name in _NAMES else job.model.name
     has_encoder = job.model.name in ON_ENCODER

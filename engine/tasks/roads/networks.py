@@ -24,8 +24,8 @@ STRIDE = 32
 def unpack_maps(outputs: Tensor, size: int) -> list[Tensor]:
     """Split the output of a network into its maps [n, scores, s, s], largest first, for images of `size` pixels.
 
-    `outputs` [n, scores, pixels] hold a map of the full size, possibly followed by a map of half the size and any number
-    of maps of a quarter of the size. A single map [n, scores, size, size] is also accepted.
+    `outputs` [n, scores, pixels] hold a map of the full size, possibly followed by a map of half the size and any
+    number of maps of a quarter of the size. A single map [n, scores, size, size] is also accepted.
     """
     pixels = outputs.flatten(2)
     maps: list[Tensor] = []

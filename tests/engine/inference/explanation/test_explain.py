@@ -161,8 +161,8 @@ def test_images_without_detections_are_explained(
     assert not found.images[0].maps
 
 
-def make_corners(folder: Path, count: int) -> Path:
-    """Write images of 32 x 44 px: gray noise with a square that determines the class.
+def write_corners(folder: Path, count: int) -> Path:
+    """Write a dataset of images of 32 x 44 px: gray noise with a square that determines the class.
 
     The square is blue at the lower right, red at the upper left, or missing.
     """
@@ -189,7 +189,7 @@ def measure_mass_in(heat: np.ndarray, corner: str, margin: int = 3) -> float:
 
 def test_map_covers_the_deciding_region(forker: Forker, tmp_path: Path) -> None:
     """Use wide images with squares near the edges of their visible center, which shifted heat maps would miss."""
-    dataset = make_corners(tmp_path / "dataset", 32)
+    dataset = write_corners(tmp_path / "dataset", 32)
     of = train_small_model(
         forker, tmp_path, "classification", dataset=str(dataset), image_size=32, epochs=8, learning_rate=0.002
     )
