@@ -203,7 +203,7 @@ def _describe_resume(data: RunData) -> str:
 
 
 def _describe_restart(data: RunData) -> str:
-    """Describe the last automatic restart and its cause, or return "" without one or while one is underway."""
+    """Describe the last automatic restart and its cause. Return "" if there was none or while one is underway."""
     if not data.restarts or data.restarting is not None:  # the status line already shows a current restart
         return ""
     last_restart = data.restarts[-1]

@@ -49,7 +49,7 @@ class CheckpointEditor(ChoiceEditor):
             )
 
     def _show_checkpoints(self, run: RunFolder, checkpoints: tuple[Checkpoint, ...]) -> None:
-        """Offer the checkpoints that were found for `run`, unless another run is shown by now."""
+        """Offer the checkpoints that were found for `run`, unless another run is now shown."""
         if run is not self._run:
             return
         choices = [

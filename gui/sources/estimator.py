@@ -192,6 +192,6 @@ def estimates_by_model(
 def _estimate(
     request: EstimateRequest, runs: tuple[RunSummary, ...], cached_runs: dict[str, PastRun | None]
 ) -> tuple[EstimateRequest, Estimate | None]:
-    """Return `request` and its estimate from past runs, or None without comparable runs. `cached_runs` is extended."""
+    """Return `request` and its estimate from past runs, or None if no run is comparable. `cached_runs` is extended."""
     past = read_past_runs(request.job, runs, cached_runs)
     return request, estimate(request.job, request.image_size, request.device_kinds, request.images, past)

@@ -150,7 +150,7 @@ class Thumbnails(QObject):
         self._flight.finish()
 
     def _next_batch(self) -> Callable[[], dict[Path, QImage]] | None:
-        """Take the latest requests, and return a function that reads their images, or None without requests."""
+        """Take the latest requests, and return a function that reads their images, or None if there are none."""
         files = list(self._requested)[-1 : -_BATCH - 1 : -1]
         for file in files:
             del self._requested[file]

@@ -185,7 +185,7 @@ class Execution:
 
 
 def read_executions(run: RunFolder) -> list[Execution]:
-    """Read all executions of a run in order. Return an empty list without a log. Raises OSError."""
+    """Read all executions of a run in order. Return an empty list if it has no log. Raises OSError."""
     try:
         log = open_file(run.events_file)
     except FileNotFoundError:

@@ -51,7 +51,7 @@ class RunListing:
         return len(states) - waiting, waiting
 
     def run_to_open(self, last: str) -> RunFolder | None:
-        """Return the newest active run or, without one, the run in the folder `last`, or None if neither exists."""
+        """Return the newest active run. If none is active, return the run in the folder `last`, or None if it is gone."""
         last_run = next((run for run in self.runs if run.folder == last), None)
         run = next((run for run in self.runs if run.state not in ENDED), last_run)
         return RunFolder(run.folder) if run is not None else None

@@ -119,7 +119,7 @@ class RowModel(ColumnModel, Generic[Row]):
                 self.emit_rows_changed(position)
 
     def _remove_all_but(self, keys: set[Any]) -> None:
-        """Remove the rows without one of `keys`, in blocks from the end."""
+        """Remove the rows whose keys are not in `keys`, in blocks from the end."""
         end = len(self.rows)
         while end > 0:
             begin = end

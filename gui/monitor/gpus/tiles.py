@@ -124,7 +124,7 @@ class TilesView(QScrollArea):
         order_tabs(self._inside, [self.tiles[key] for key in self._gpus])
 
     def _on_cursor_moved(self) -> None:
-        """Show the values at the time of the crosshair in all tiles, or the current ones without a crosshair."""
+        """Show the values at the time of the crosshair in all tiles, or the current ones if there is no crosshair."""
         if self._history is None or not self.isVisible():
             return
         for key, watched in self._gpus.items():
@@ -183,7 +183,7 @@ class Tile(QFrame):
         self.plot.show_gpu(watched, history)
 
     def show_figures(self, watched: WatchedGpu, history: DeviceHistory) -> None:
-        """Show the values at the crosshair, or the current ones without a crosshair."""
+        """Show the values at the time of the crosshair, or the current ones if there is no crosshair."""
         cursor = self._group.cursor
         read = make_current_reader(watched.gpu) if cursor is None else make_past_reader(history, self.key, cursor)
         self.figures.show_figures(list_tile_figures(watched, read, self._energy.used(watched)), watched.is_outdated)

@@ -323,7 +323,7 @@ class ConfusionMatrix(QWidget):
         return (row, column) if 0 <= row < count and 0 <= column < count else None
 
     def _update_description(self) -> None:
-        """Describe the selected cell or, without one, the most common mistake for screen readers."""
+        """Describe the selected cell for screen readers. If no cell is selected, describe the most common mistake."""
         if not len(self._counts):
             self.setAccessibleDescription("")
             return

@@ -142,7 +142,7 @@ class ClassMetricsView(QWidget):
         self._splitter.setOrientation(Qt.Orientation.Horizontal if is_wide else Qt.Orientation.Vertical)
 
     def _show_cell(self) -> None:
-        """Describe the selected cell of the confusion matrix or, without one, the most common mistake."""
+        """Describe the selected cell of the confusion matrix. If none is selected, describe the most common mistake."""
         cell = self.matrix.cell
         text = self.matrix.describe_cell(*cell) if cell is not None else self.matrix.describe_mistake()
         self.cell.setText(text)

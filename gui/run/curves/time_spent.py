@@ -20,7 +20,7 @@ from gui.widgets.layouts import hbox, vbox
 
 
 class TimeSpentView(QWidget):
-    """View of the bottleneck of a run: advice, and a collapsible bar of the step time. It is hidden without data.
+    """View of the bottleneck of a run: advice, and a collapsible bar of the step time. It is hidden if there is no data.
 
     Signals:
         loader_workers_requested(int): the user wants the open run to use this number of loader workers.
@@ -78,7 +78,7 @@ class TimeSpentView(QWidget):
     def _label_button(self) -> None:
         """Label the button of the advice, depending on whether it changes the running run or the form.
 
-        Without advice, the button is hidden.
+        The button is hidden if there is no advice.
         """
         advice = self._advice
         field = FIELDS.get(advice.field) if advice is not None else None

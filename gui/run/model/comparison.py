@@ -82,7 +82,7 @@ class ComparisonPage(QWidget):
             )
 
     def _show_choices(self, opened: OpenedEvaluation, others: Sequence[ComparableEvaluation]) -> None:
-        """Offer `others` for comparison with `opened`, unless another evaluation has been opened by now."""
+        """Offer `others` for comparison with `opened`, unless another evaluation has been opened since."""
         if opened is not self._opened:
             return
         self._comparable = {str(other.saved.folder): other for other in others}

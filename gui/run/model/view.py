@@ -138,7 +138,7 @@ class ModelView(QWidget):
             self.result.show_all_samples()
 
     def _show_error(self, run: RunFolder, error: Exception) -> None:
-        """Show why the evaluations of `run` can't be read, unless another run is shown by now."""
+        """Show why the evaluations of `run` can't be read, unless another run is now shown."""
         if run is self._run:
             self.pages.show_failure(
                 Problem("", tr("Couldn't read the evaluations: {error}.").format(error=describe_error(error)))

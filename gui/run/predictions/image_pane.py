@@ -303,7 +303,7 @@ class ImagePane(QWidget):
             super().keyPressEvent(event)
 
     def _relative_position(self, position: QPointF) -> QPointF:
-        """Return a position in the pane as fractions of the image, or the center without an image."""
+        """Return a position in the pane as fractions of the image, or the center if there is no image."""
         rect = self.image_rect()
         if rect.isEmpty():
             return self._zoom.center

@@ -131,7 +131,7 @@ class PredictionsView(ValidationsView):
         self._reading.wait_briefly()
 
     def _next_read(self) -> Callable[[], _SamplePngs] | None:
-        """Return a function that reads the images of the selected sample, or None without a sample."""
+        """Return a function that reads the images of the selected sample, or None if there is no sample."""
         sample = self.sample()
         return partial(_read_sample, self._folder, sample) if sample is not None else None
 
@@ -234,7 +234,7 @@ class SampleStrip(QListWidget):
         self._reading.finish()
 
     def show_samples(self, folder: Path, samples: tuple[PredictedSample, ...]) -> None:
-        """Show `samples` of the run in `folder`. The selected row doesn't change; without one, the first is selected."""
+        """Show `samples` of the run in `folder`. The selected row stays selected. By default, select the first one."""
         if folder != self._folder:
             self.clear_cache()
         self._folder, self._samples = folder, samples

@@ -35,7 +35,7 @@ _LIST_HEIGHT = 110
 
 
 class LivePrediction(QFrame):
-    """Card with an image and its predictions by the newest checkpoint and earlier ones. It is hidden without an image.
+    """Card with an image and its predictions by the newest and earlier checkpoints. It is hidden if it has no image.
 
     The prediction runs on the CPU during the training.
     """

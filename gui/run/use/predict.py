@@ -143,7 +143,7 @@ class PredictForm(QWidget):
         return [self.files.item(row).text() for row in range(self.files.count())]
 
     def build_request(self) -> PredictRequest | None:
-        """Return the requested prediction, or None without a run, files, a device or a valid threshold."""
+        """Return the requested prediction, or None if the run, files, devices or a valid threshold are missing."""
         threshold = self.threshold.value()
         if self._run is None or not self.paths() or not self.devices.value() or not isinstance(threshold, float):
             return None

@@ -134,7 +134,7 @@ class SampleDetail(QWidget):
             super().keyPressEvent(event)
 
     def _show_image(self, file: Path, image: QImage | str) -> None:
-        """Show the image of the sample in `file`, unless another sample is visible by now."""
+        """Show the image of the sample in `file`, unless another sample is now visible."""
         if file == self._file:
             self.image.show_image(tr("Image"), image, self._caption)
 

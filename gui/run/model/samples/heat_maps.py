@@ -152,7 +152,7 @@ class HeatMaps(QWidget):
     def _show_maps(self, file: Path | None, result: tuple[Maps, list[str]] | str) -> None:
         """Show the maps of `file` with their remarks, or the reason why they can't be read.
 
-        Do nothing if another sample is shown by now, or if the maps have been switched off.
+        Do nothing if another sample is now shown, or if the maps have been switched off.
         """
         if file != self._file or not self.on.isChecked():
             return
