@@ -131,7 +131,7 @@ class OnnxSession:
 
 
 def _create_runtime_problem(action: str, error: Exception) -> Problem:
-    """Return the problem for an error of onnxruntime. `action` is what failed, such as "opened"."""
+    """Create the problem for an error of onnxruntime. `action` is the participle of what failed, such as "opened"."""
     message = f"The written file can't be {action} in onnxruntime: {get_first_line(error)}"
     return Problem("model", message, "Convert into safetensors, or try another opset.")
 

@@ -45,7 +45,7 @@ class ResampledValues(NamedTuple):
 
 
 def draw_resample_weights(number: int, samples: int) -> Ints:
-    """Draw the bootstrap resample `number`. Returns how often it contains each of `samples` samples, int64 [samples]."""
+    """Draw the bootstrap resample `number`. Returns the count of each of `samples` samples in it, int64 [samples]."""
     drawn = np.random.default_rng((SEED, number)).integers(0, samples, samples)
     return np.bincount(drawn, minlength=samples)
 

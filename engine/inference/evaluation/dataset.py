@@ -66,7 +66,7 @@ def open_data(training: TrainingFacts | TrainedModel, dataset: str, split: Evalu
         name: samples for name in _SPLIT_NAMES if (samples := getattr(splits, name)) is not None and len(samples)
     }
     chosen_split, included = _choose_split(splits_by_name, folder, split, is_trained_on=is_trained_on)
-    warnings = [*_warn_about_mapping(mapping)]
+    warnings = [*_list_mapping_warnings(mapping)]
     if splits.test is splits.val and chosen_split == "test":
         warnings.append("The test split was the validation split in training: these samples chose the best checkpoint.")
     if is_trained_on and chosen_split in ("train", "all"):
@@ -209,7 +209,7 @@ def _choose_default_split(splits: Collection[SplitName], *, is_trained_on: bool)
     return "test" if "test" in splits else "all"
 
 
-def _warn_about_mapping(mapping: ClassMapping) -> Iterator[str]:
+def _list_mapping_warnings(mapping: ClassMapping) -> Iterator[str]:
     """Yield warnings about classes that do not exist in the folder or in the model."""
     if mapping.missing:
         yield f"The folder has no {shorten_list(mapping.missing)}: the evaluation can't tell how well the model recognizes it."

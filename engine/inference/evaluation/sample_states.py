@@ -50,7 +50,7 @@ class StateRecorder:
         self._others: list[list[Any]] = []
 
     def add(self, metric: Metric) -> None:
-        """Record the state of a metric that was updated with one sample, the next one in order."""
+        """Record the state of a metric that was updated only with the next sample."""
         counters = metric.counters.detach().cpu().flatten()
         self._width = len(counters)
         nonzero = counters.nonzero().flatten()

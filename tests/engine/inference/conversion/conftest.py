@@ -6,6 +6,6 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def no_monitor_of_progress_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+def disable_progress_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     """Disable the progress bars of the exporter and the quantizer, whose monitor thread would leak."""
     monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)
