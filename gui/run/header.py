@@ -94,7 +94,10 @@ class RunHeader(QWidget):
         self._curve_tools.setVisible(is_visible)
 
     def show_run(self, run: RunFolder, job: Job | None, data: RunData, status: RunStatus, *, is_loading: bool) -> None:
-        """Show state, notes and warnings of `run`. While `is_loading` is True, its log hasn't been read in full."""
+        """Show state, notes and warnings of `run`. `job` is None until it has been read.
+
+        While `is_loading` is True, the log of the run hasn't been read in full.
+        """
         if run is not self._run:
             self._run = run
             self.remote.show_run(run)

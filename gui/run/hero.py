@@ -85,7 +85,10 @@ class RunHero(QWidget):
     def show_run(
         self, run: RunFolder, job: Job | None, data: RunData, status: RunStatus, *, is_loading: bool = False
     ) -> None:
-        """Show metric, state and progress of a run. While `is_loading` is True, its log hasn't been read in full."""
+        """Show metric, state and progress of a run. `job` is None until it has been read.
+
+        While `is_loading` is True, the log of the run hasn't been read in full.
+        """
         _set_text(self.title, describe_run(job, data) if job is not None else run.run_id)
         is_reading = is_loading and data.finished is None and not data.last_number  # no event has been read
         text = tr("Reading the run's log…") if is_reading else _describe_state(status, data)

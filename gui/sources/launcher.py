@@ -180,7 +180,7 @@ class Launcher(QObject):
             preloader.close()
 
     def _detach_preloader(self) -> Preloader | None:
-        """Return the preloaded process, if there is one, and stop waiting for it."""
+        """Stop waiting for the preloaded process, and return it, or None if there is none."""
         preloader, self._preloader = self._preloader, None
         if self._notifier is not None:
             self._notifier.setEnabled(False)

@@ -148,7 +148,10 @@ def _read_run(summary: RunSummary) -> tuple[RunFolder, Job]:
 
 
 def _describe_start(run: RunFolder, path: Path | None) -> str:
-    """Describe where a run starts, as in "from epoch 3, step 345 (last.pt, 14:05)" or "from /runs/other/last.pt"."""
+    """Describe where a run starts, as in "from epoch 3, step 345 (last.pt, 14:05)" or "from /runs/other/last.pt".
+
+    `path` is the checkpoint that it starts from, or None if it starts from the beginning.
+    """
     checkpoint: Checkpoint | None = next((each for each in checkpoints_of(run) if each.path == path), None)
     if checkpoint is not None:
         file = f"{checkpoint.name}, {format_time_or_date(checkpoint.written)}"

@@ -172,7 +172,10 @@ def _label(data: RunData, state: State, requested: EndRequest) -> StatusLabel:
 
 
 def _describe_status(label: StatusLabel, data: RunData, step: int | None, epochs: int | None, reason: str) -> str:
-    """Return the status line for a label. `reason` is the reason for an interruption, or for waiting."""
+    """Return the status line for a label. `reason` is the reason for an interruption, or for waiting.
+
+    `step` and `epochs` are None if they are unknown.
+    """
     after = f"after {counted(step, 'step')}" if step is not None else tr("before the first step")
     texts = {
         "Completed": "Completed" + (f" · {counted(epochs, 'epoch')}" if epochs else "") + _best_text(data),

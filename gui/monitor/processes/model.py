@@ -45,7 +45,7 @@ def _percent(value: float | None) -> str:
 
 
 def _format_running_time(seconds: int | None) -> str:
-    """Format a duration, as in "3:12 min", or with the number of days if it is a day or longer."""
+    """Format a duration, as in "3:12 min" or "2 d 5 h", or return a dash for None."""
     if seconds is None:
         return NOT_KNOWN
     days, rest = divmod(seconds, 86_400)

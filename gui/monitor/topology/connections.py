@@ -71,7 +71,7 @@ def kind(pair: GpuPair | None) -> Kind:
 
 
 def code(pair: GpuPair | None) -> str:
-    """Return the `nvidia-smi topo` code of a connection, such as "NV18" or "PIX", or a dash if it is unknown."""
+    """Return the `nvidia-smi topo` code of a connection, such as "NV18" or "PIX", or a dash if it is unknown (None)."""
     if pair is not None and pair.nvlinks:
         return f"NV{pair.nvlinks}"
     return pair.path if pair is not None and pair.path is not None else "–"
@@ -85,7 +85,7 @@ def describe_briefly(pair: GpuPair | None) -> str:
 
 
 def describe(pair: GpuPair | None, one: str, other: str) -> str:
-    """Describe the connection between the GPUs titled `one` and `other`, for a tool tip."""
+    """Describe the connection between the GPUs titled `one` and `other`, for a tool tip. None means unknown."""
     if pair is None or (not pair.nvlinks and pair.path is None):
         sentences = [tr("How {one} and {other} are connected is unknown.").format(one=one, other=other)]
     elif pair.nvlinks:

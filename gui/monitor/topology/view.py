@@ -116,7 +116,7 @@ class ConnectionModel(QAbstractTableModel):
         return f"{code}\n{connections.describe_briefly(pair)}" if self.roomy and pair is not None else code
 
     def _affinity_data(self, gpu: Gpu, column: str, role: int) -> str | None:
-        """Return the NUMA node or the nearest cores of a GPU for the columns after those of the GPUs."""
+        """Return the NUMA node or the nearest cores of a GPU, a dash if unknown, or None for roles without a text."""
         affinity = self._affinities.get(gpu.nvml_index, GpuAffinity(index=gpu.nvml_index))
         node = "" if affinity.numa_node is None else str(affinity.numa_node)
         text = affinity.cores if column == "Cores" else node
@@ -202,7 +202,7 @@ class TopologyView(QWidget):
     def _why_empty(self, snapshot: Snapshot | None, gpus: list[Gpu], left_out: str) -> str:
         """Return the reason why there is no matrix, or "" if there is one.
 
-        `left_out` is a sentence about lost GPUs, or "".
+        `snapshot` is None before the first one. `left_out` is a sentence about lost GPUs, or "".
         """
         if snapshot is None:
             return tr("Looking for devices…")
@@ -319,7 +319,7 @@ def _meaning(pair: GpuPair) -> str:
 
 
 def _physical_gpus(snapshot: Snapshot | None) -> list[Gpu]:
-    """Return the GPUs that aren't MIG instances, which have no connections."""
+    """Return the GPUs of a snapshot except MIG instances, which have no connections. None has no GPUs."""
     gpus = snapshot.gpus if snapshot is not None else ()
     return sorted((gpu for gpu in gpus if gpu.mig is None), key=gpu_sort_key)
 

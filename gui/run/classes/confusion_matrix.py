@@ -248,13 +248,13 @@ class ConfusionMatrix(QWidget):
         return all(self.fontMetrics().horizontalAdvance(name) + 6 <= side for name in self._names)
 
     def _margins(self) -> tuple[float, float]:
-        """Return the margins for the row names at the left, and for column names at the top if these are vertical."""
+        """Return the left margin for the row names, and the top margin for vertical column names, in pixels."""
         widest = max(map(self.fontMetrics().horizontalAdvance, self._names), default=0)
         left = max(min(widest, _MAX_NAME_WIDTH), self.fontMetrics().horizontalAdvance(tr("Actual ↓"))) + _GAP + 2
         return left, self._title_height + min(widest, _MAX_NAME_HEIGHT) + 8
 
     def _geometry(self) -> tuple[float, float, float]:
-        """Return the side length of a cell, and the left and top edge of the first one."""
+        """Return the side of a cell, and the left and top edge of the first cell, in pixels."""
         count = max(1, len(self._counts))
         left, top = self._margins()
         side = min(

@@ -55,7 +55,7 @@ class ClassModel(QAbstractTableModel):
     def show_figures(self, classes: Sequence[str], figures: ClassMetrics | None) -> None:
         """Show the metrics of each class, and its number of samples if a confusion matrix has them.
 
-        If rows and columns are unchanged, selection and scroll position are retained.
+        If rows and columns are unchanged, selection and scroll position are retained. None clears the table.
         """
         titles = list(figures.measures) if figures is not None else []
         columns = list(figures.measures.values()) if figures is not None else []

@@ -194,7 +194,10 @@ class LargePlot(QWidget):
 
 
 def _parse_choice(saved: str, names: list[str]) -> tuple[list[str], set[str]]:
-    """Parse the saved order and selection of plots. New plots are appended and selected."""
+    """Return the order of all plots and the selected ones. New plots are appended and selected.
+
+    `saved` contains the names of plots in order, with a "-" before those that aren't selected.
+    """
     saved_names = [name for name in saved.split() if name.lstrip("-") in names]
     order = list(dict.fromkeys(name.lstrip("-") for name in saved_names))
     hidden = {name[1:] for name in saved_names if name.startswith("-")}

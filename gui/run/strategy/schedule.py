@@ -262,7 +262,10 @@ class ScheduleDiagram(QWidget):
 
 
 def _block_colors(kind: str, color: str) -> tuple[QColor, QBrush | None, QColor]:
-    """Return the fill color, the pattern and the color of the number for a kind of action."""
+    """Return the fill color, the pattern (None for none) and the color of the number for a kind of action.
+
+    `kind` is one of `KINDS`, and `color` that of the device.
+    """
     scheme = theme.colors()
     if kind == "F":
         return fills.light(color), None, QColor(scheme.text)

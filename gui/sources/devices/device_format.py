@@ -40,8 +40,8 @@ def gpu_sort_key(gpu: Gpu) -> tuple[bool, int, int, int, int]:
 def describe_use(processes: tuple[GpuProcess, ...] | None, me: str | None = None) -> str:
     """Describe who uses a GPU and its memory, as in "busy: root, 12.0 GiB".
 
-    Returns "in use by you, …" if only `me` uses it, and "" if nobody does. Processes of unknown users, as in a
-    container, are only counted.
+    Returns "in use by you, …" if only `me` uses it, and "" if nobody does or if the processes are unknown (None).
+    Processes of unknown users, as in a container, are only counted.
     """
     if not processes:
         return ""

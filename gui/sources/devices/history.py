@@ -169,7 +169,7 @@ class DeviceHistory:
 
 
 def _row(snapshot: Snapshot, host: str) -> dict[Hashable, float | None]:
-    """Return all readings in a snapshot, by the pair of device key and quantity."""
+    """Return all readings in a snapshot by (device key, quantity). Unknown readings are None."""
     return {
         (device_key(host, device), quantity): value
         for device, values in read_values(snapshot).items()

@@ -164,7 +164,10 @@ class Drawings(QObject):
             self.drawn.emit(drawing)
 
     def _on_unreadable(self, opened: OpenedEvaluation | None, row: int | None, error: Exception) -> None:
-        """Report an error unless another evaluation, or another sample than `row`, has been requested meanwhile."""
+        """Report an error unless another evaluation or sample has been requested in the meantime.
+
+        `row` is the sample whose drawing can't be read, or None if no drawing can be read.
+        """
         if opened is not self._opened or row not in (None, *self._requested[:1]):
             return
         self.failed.emit((Problem("", tr("Couldn't read the drawing: {error}.").format(error=describe_error(error))),))

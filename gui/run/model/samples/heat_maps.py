@@ -82,7 +82,7 @@ class HeatMaps(QWidget):
         self.show_sample(None)
 
     def show_sample(self, file: Path | None, predicted: str = "") -> None:
-        """Set the image to explain and its predicted class ("" for none or several)."""
+        """Set the image to explain (None for none) and its predicted class ("" for none or several)."""
         self._file, self._predicted = file, predicted
         self._restart()
 

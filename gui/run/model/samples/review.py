@@ -134,7 +134,7 @@ class ReviewBar(QWidget):
             )
 
     def _show_new(self, opened: OpenedEvaluation, read: _ReadReview | None) -> None:
-        """Show a review that has just been completed. If it has found label errors, select them."""
+        """Show a review that has just been completed, unless it is damaged (None). Select label errors if there are any."""
         self._set_review(opened, read)
         if read is not None and read.review.label_issues:
             self.selection.set_value(LABELS)
