@@ -108,7 +108,7 @@ class Estimator(QObject):
             self._typing_timer.start()
 
     def set_request(self, request: EstimateRequest | None) -> None:
-        """Estimate another job, or remove the estimate if `request` is None because there is no valid job."""
+        """Estimate another job, or remove the estimate if `request` is None because the job or its data is unknown."""
         if request == self._newest_request:
             return
         self._newest_request = request
