@@ -122,12 +122,12 @@ def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def separate_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Set Footplate's home, cache and runtime folder for one test. Fail the test if it leaks resources."""
-    with home_in(tmp_path, monkeypatch) as home:
+    with use_home(tmp_path, monkeypatch) as home:
         yield home
 
 
 @contextlib.contextmanager
-def home_in(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
+def use_home(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Set Footplate's home, cache and runtime folder to folders within `folder`. Fail if the context leaks resources."""
     # A short path, because a socket's path has at most 107 bytes.
     runtime = _RUNTIME_FOLDERS.pop() if _RUNTIME_FOLDERS else Path(tempfile.mkdtemp(prefix="fp"))

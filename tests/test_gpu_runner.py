@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.gpu.runner import LEFT_OUT, PARTS, ROOT, Part, Runner, main
-from tests.support.nvml_stub import NvmlStub, gpu_profile
+from tests.support.nvml_stub import NvmlStub, make_gpu_profile
 
 MODULE = """
 import json, pathlib, sys
@@ -116,7 +116,7 @@ print(json.dumps(watch.measure((start, time.monotonic()))))
 
 def test_watch_reads_use_of_gpu(compiled_stub: NvmlStub, tmp_path: Path) -> None:
     stub = NvmlStub(compiled_stub.folder, tmp_path / "profile")
-    stub.write([gpu_profile(0, utilization=80, sm_active=62, used=3 << 30)])
+    stub.write([make_gpu_profile(0, utilization=80, sm_active=62, used=3 << 30)])
     environment = {**os.environ, **stub.environment, "PYTHONPATH": str(ROOT)}
     answer = subprocess.run([sys.executable, "-c", WATCH], env=environment, capture_output=True, text=True, check=True)
     assert json.loads(answer.stdout) == [pytest.approx(0.8), pytest.approx(0.62), 3 << 30]

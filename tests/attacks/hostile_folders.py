@@ -531,7 +531,7 @@ def _write_many_labels(folder: Path) -> None:
     (folder / "labels.csv").write_text("file,labels\n" + rows)
 
 
-def _link_farm(folder: Path) -> None:
+def _create_link_farm(folder: Path) -> None:
     """Create a chain of 26 folders, each with two links to the next. There are 2^26 paths to the last one."""
     write_class_folders(folder)
     farm = folder / "cats" / "farm"
@@ -543,12 +543,12 @@ def _link_farm(folder: Path) -> None:
     write_image(farm / "26" / "last.png", (200, 30, 30))
 
 
-def _link_farm_of_a_table(folder: Path) -> None:
-    _link_farm(folder)
+def _create_link_farm_of_table(folder: Path) -> None:
+    _create_link_farm(folder)
     write_table(folder)
 
 
-def _link_upwards(folder: Path) -> None:
+def _create_upward_links(folder: Path) -> None:
     """Create links to the folder that contains them, so that paths can be infinitely long."""
     write_table(folder)
     for number in range(12):
@@ -708,9 +708,9 @@ FOLDERS: dict[str, Hostile] = {
     # Links
     "looping link": Hostile("classes", _looping_link, "loop"),
     "looping image": Hostile("classes", _looping_image, "loop.png"),
-    "links in 2^26 ways": Hostile("classes", _link_farm, ""),
-    "links in 2^26 ways beside a table": Hostile("labels", _link_farm_of_a_table, ""),
-    "links upwards": Hostile("labels", _link_upwards, ""),
+    "links in 2^26 ways": Hostile("classes", _create_link_farm, ""),
+    "links in 2^26 ways beside a table": Hostile("labels", _create_link_farm_of_table, ""),
+    "links upwards": Hostile("labels", _create_upward_links, ""),
     "1,900 folders within each other": Hostile("classes", _create_deep_folders, ""),
     # Files that would be executed or read forever
     "twins of 300 GB": Hostile("classes", _write_sparse_twins, "huge.png"),

@@ -38,7 +38,7 @@ from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.timeline import RETENTION_S
 from gui.style import theme
 from tests.benchmarks.frame import create_application, describe_environment, make_parser, use_empty_home
-from tests.support.nvml_stub import NvmlStub, compile_stub, find_obstacle, gpu_profile, uuid_of
+from tests.support.nvml_stub import NvmlStub, compile_stub, find_obstacle, make_gpu_profile, uuid_of
 
 GPUS = 8
 SIZE = (1440, 900)
@@ -219,7 +219,7 @@ def measure_window(stub: NvmlStub, seconds: float, parts: list[str]) -> dict[str
     The part "window" measures CPU time and memory for `seconds`. The part "latency" measures the time from a snapshot
     to its painting. Returns the results by title.
     """
-    stub.write(gpu_profile(number, wave=1) for number in range(GPUS))
+    stub.write(make_gpu_profile(number, wave=1) for number in range(GPUS))
     os.environ.update(stub.environment)
     window = MainWindow()
     window.resize(*SIZE)

@@ -116,7 +116,7 @@ def time_sampler(environment: Mapping[str, str], seconds: float) -> dict[str, fl
         for _ in itertools.islice((snapshot for snapshot in snapshots if snapshot.gpus), WARM_UP):
             continue
         family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-        start, start_cpu_s = time.monotonic(), _cpu_s(family)
+        start, start_cpu_s = time.monotonic(), _read_cpu_s(family)
         nvml_s, count, gpus, size = 0.0, 0, 0, 0
         for snapshot in snapshots:
             nvml_s += snapshot.nvml_call_s or 0.0
@@ -125,7 +125,7 @@ def time_sampler(environment: Mapping[str, str], seconds: float) -> dict[str, fl
             size = len(msgspec.json.encode(snapshot))
             if time.monotonic() - start >= seconds:
                 break
-        elapsed_s, end_cpu_s = time.monotonic() - start, _cpu_s(family)
+        elapsed_s, end_cpu_s = time.monotonic() - start, _read_cpu_s(family)
         cpu_s = sum(end_cpu_s[member] - start_cpu_s[member] for member in end_cpu_s)
         memory = sum(member.memory_info().rss for member in end_cpu_s)
         process.kill()
@@ -141,7 +141,7 @@ def time_sampler(environment: Mapping[str, str], seconds: float) -> dict[str, fl
     }
 
 
-def _cpu_s(family: list[psutil.Process]) -> dict[psutil.Process, float]:
+def _read_cpu_s(family: list[psutil.Process]) -> dict[psutil.Process, float]:
     """Return the CPU seconds of those processes in `family` that are still running."""
     seconds = {}
     for member in family:

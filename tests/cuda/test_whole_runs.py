@@ -22,7 +22,7 @@ from tests.engine.supervisor.supervised import wait_until
 from tests.faults.real_runs import RealRun, Starter, kill
 from tests.support.cases import mark_long_cases
 from tests.support.cuda_stub import CudaMachine, CudaStub
-from tests.support.nvml_stub import gpu_profile
+from tests.support.nvml_stub import make_gpu_profile
 
 from .conftest import Machine
 
@@ -201,7 +201,7 @@ def use_gpus_that_can_be_lost(use: Use, gpus: int) -> tuple[CudaMachine, Callabl
     host = use(gpus)
     files = [host.folder / f"lost-{number}" for number in range(gpus)]
     host.nvml.write(
-        [gpu_profile(number, used=0, reserved=0, lost_file=str(file)) for number, file in enumerate(files)],
+        [make_gpu_profile(number, used=0, reserved=0, lost_file=str(file)) for number, file in enumerate(files)],
         driver_version="595.58.03",
     )
 

@@ -14,7 +14,13 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import find_leaked_processes
-from tests.desktop.desktops import Desktop, find_obstacle, wayland_desktop, wayland_desktop_with_keyboard, x_desktop
+from tests.desktop.desktops import (
+    Desktop,
+    find_obstacle,
+    start_wayland_desktop,
+    start_wayland_desktop_with_keyboard,
+    start_x_desktop,
+)
 
 Make = Callable[[Path, Path], AbstractContextManager[Desktop]]
 
@@ -32,18 +38,18 @@ def _lend(make: Make, folder: Path) -> Iterator[Desktop]:
 def x(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desktop]:
     if reason := find_obstacle("Xvfb", "openbox", "xdotool"):
         pytest.skip(reason)
-    yield from _lend(x_desktop, tmp_path_factory.mktemp("x"))
+    yield from _lend(start_x_desktop, tmp_path_factory.mktemp("x"))
 
 
 @pytest.fixture(scope="module")
 def wayland(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desktop]:
     if reason := find_obstacle("weston", "weston-screenshooter"):
         pytest.skip(reason)
-    yield from _lend(wayland_desktop, tmp_path_factory.mktemp("wayland"))
+    yield from _lend(start_wayland_desktop, tmp_path_factory.mktemp("wayland"))
 
 
 @pytest.fixture(scope="module")
 def wayland_with_keyboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desktop]:
     if reason := find_obstacle("sway", "wtype"):
         pytest.skip(reason)
-    yield from _lend(wayland_desktop_with_keyboard, tmp_path_factory.mktemp("sway"))
+    yield from _lend(start_wayland_desktop_with_keyboard, tmp_path_factory.mktemp("sway"))

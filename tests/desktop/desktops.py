@@ -154,8 +154,8 @@ class Desktop:
 
 
 @contextmanager
-def x_desktop(folder: Path, runtime: Path) -> Iterator[Desktop]:
-    """Yield an X screen with openbox as its window manager."""
+def start_x_desktop(folder: Path, runtime: Path) -> Iterator[Desktop]:
+    """Start an X screen with openbox as its window manager."""
     with ExitStack() as stack:
         desktop = Desktop(folder, runtime, stack)
         screen = f"{WIDTH}x{HEIGHT}x24"
@@ -169,8 +169,8 @@ def x_desktop(folder: Path, runtime: Path) -> Iterator[Desktop]:
 
 
 @contextmanager
-def wayland_desktop(folder: Path, runtime: Path) -> Iterator[Desktop]:
-    """Yield a headless Weston desktop, which permits screenshots."""
+def start_wayland_desktop(folder: Path, runtime: Path) -> Iterator[Desktop]:
+    """Start a headless Weston desktop, which permits screenshots."""
     with ExitStack() as stack:
         desktop = Desktop(folder, runtime, stack)
         name = "wayland-footplate"
@@ -191,8 +191,8 @@ def wayland_desktop(folder: Path, runtime: Path) -> Iterator[Desktop]:
 
 
 @contextmanager
-def wayland_desktop_with_keyboard(folder: Path, runtime: Path) -> Iterator[Desktop]:
-    """Yield a headless Sway desktop, which accepts virtual keyboards."""
+def start_wayland_desktop_with_keyboard(folder: Path, runtime: Path) -> Iterator[Desktop]:
+    """Start a headless Sway desktop, which accepts virtual keyboards."""
     with ExitStack() as stack:
         desktop = Desktop(folder, runtime, stack)
         desktop.environment |= {"WLR_BACKENDS": "headless", "WLR_LIBINPUT_NO_DEVICES": "1", "WLR_RENDERER": "pixman"}

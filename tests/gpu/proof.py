@@ -61,7 +61,7 @@ class CheckContext:
     def __init__(self, folder: Path, *, rehearsing: bool, report: Callable[..., None]) -> None:
         self.folder = folder
         self.rehearsing = rehearsing
-        self.gpu = CPU if rehearsing else _first_gpu()
+        self.gpu = CPU if rehearsing else _find_first_gpu()
         self.device = torch.device("cpu") if rehearsing else torch.device("cuda", 0)
         self._report = report
         self._groups: list[WorkerGroup] = []
@@ -191,7 +191,7 @@ def _report(out: TextIO, **line: Any) -> None:
 
 
 @functools.cache
-def _first_gpu() -> str:
+def _find_first_gpu() -> str:
     """Return the UUID of the first GPU in CUDA's order, without creating a CUDA context."""
     uuids = ask_cuda()
     if not uuids or not torch.cuda.is_available():

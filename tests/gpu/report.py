@@ -39,7 +39,7 @@ class Report:
         self._started = time.monotonic()
         self.content: dict[str, Any] = {
             "rehearsal": rehearse,
-            "commit": _commit(),
+            "commit": _describe_commit(),
             "begun": time.strftime("%Y-%m-%d %H:%M:%S %Z"),
             "status": "running",
             "seconds": 0.0,
@@ -148,7 +148,7 @@ def _cell(text: object) -> str:
     return " ".join(str(text).split()).replace("|", "\\|")
 
 
-def _commit() -> str:
+def _describe_commit() -> str:
     """Return the Git commit, or "unknown" if it can't be determined."""
     try:
         command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]

@@ -31,7 +31,7 @@ from gui.sources.inspector import Inspector
 from gui.sources.launcher import Launcher
 from gui.style import theme
 from gui.widgets import file_dialogs
-from tests.conftest import home_in
+from tests.conftest import use_home
 from tests.support.nvml_stub import NvmlStub, build_once
 from tests.support.widgets import OpenWindow, ShowWidget, W, suspend_style_sheet
 
@@ -241,7 +241,7 @@ def window_of_file(
 ) -> Iterator[MainWindow]:
     """Yield the window that all tests in a file share, with its own home folder and a check for leaks."""
     bot = QtBot(request)
-    with pytest.MonkeyPatch.context() as patch, home_in(tmp_path_factory.mktemp("window"), patch):
+    with pytest.MonkeyPatch.context() as patch, use_home(tmp_path_factory.mktemp("window"), patch):
         patch.setattr(Launcher, "preload", lambda _launcher: None)
         patch.setattr(cached_disk, "GRACE_S", 60.0)
         replay_report(patch, sample_report)

@@ -84,7 +84,7 @@ def read_declared_tests(fault: Path) -> list[str]:
     return [line.partition("tests:")[2].strip() for line in head.splitlines() if line.startswith("tests:")]
 
 
-def exists(tree: Path, test: str) -> bool:
+def has_test(tree: Path, test: str) -> bool:
     """Return True if a test exists, given as FILE or FILE::FUNCTION, with or without parameters."""
     file, _, function = test.partition("::")
     path = tree / file
@@ -156,7 +156,7 @@ def try_fault(tree: Path, fault: Path, executed: ExecutedLines | None, *, comple
             changed = [Path(name) for name in re.findall(r"^\+\+\+ b/(.+)$", fault.read_text(), re.MULTILINE)]
             groups = find_related_tests(tree, changed)
             recorded = executed.tests_of(fault.read_text()) if executed else []
-            if tests := [test for test in recorded if exists(tree, test)]:
+            if tests := [test for test in recorded if has_test(tree, test)]:
                 groups = [*groups[:1], tests[:MOST_TESTS]]
             groups += [["-n", "3"]] if complete else []
         for group in groups:

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.mutations.run import FAULTS, ROOT, exists, find_patches, read_declared_tests
+from tests.mutations.run import FAULTS, ROOT, find_patches, has_test, read_declared_tests
 
 GIT = shutil.which("git")
 
@@ -23,4 +23,4 @@ def test_all_faults_apply() -> None:
 
 def test_tests_of_faults_exist() -> None:
     tests = {test for patch in find_patches([FAULTS]) for test in read_declared_tests(patch)}
-    assert [test for test in sorted(tests) if not exists(ROOT, test)] == []
+    assert [test for test in sorted(tests) if not has_test(ROOT, test)] == []

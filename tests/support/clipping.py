@@ -83,14 +83,14 @@ def _check_popup(box: QComboBox) -> Iterator[str]:
             yield f"popup is {room} pixels wide and needs {needed}"
         visible = min(box.count(), box.maxVisibleItems())
         rows = sum(view.sizeHintForRow(row) for row in range(visible))
-        if view.viewport().height() < rows - SLACK and not _ends_between_rows(view):
+        if view.viewport().height() < rows - SLACK and not _shows_complete_rows(view):
             yield f"popup is {view.viewport().height()} pixels high and needs {rows} for {visible} rows"
     finally:
         box.hidePopup()
 
 
-def _ends_between_rows(view: QAbstractItemView) -> bool:
-    """Return True if the last visible row of a list isn't cut off at the bottom edge."""
+def _shows_complete_rows(view: QAbstractItemView) -> bool:
+    """Return True if the last visible row of a list isn't cut off by the bottom edge."""
     last = view.indexAt(view.viewport().rect().bottomLeft())
     return not last.isValid() or view.visualRect(last).bottom() <= view.viewport().height() + SLACK
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from tests.support import nvml_stub
 from tests.support.cuda_state import MIB, CudaState
-from tests.support.nvml_stub import NvmlStub, compile_library, compile_stub, gpu_profile, uuid_of
+from tests.support.nvml_stub import NvmlStub, compile_library, compile_stub, make_gpu_profile, uuid_of
 
 
 class RecordedEvent(NamedTuple):
@@ -78,7 +78,7 @@ class CudaStub:
         nvml = NvmlStub(self.folder, folder / "nvml-profile")
         machine = CudaMachine(self, folder, uuids, nvml, CudaState(folder / "cuda-state"))
         profile = {"total": memory_mib * MIB, "used": 0, "reserved": 0}
-        machine.nvml.write([gpu_profile(number, **profile) for number in range(gpus)], driver_version="595.58.03")
+        machine.nvml.write([make_gpu_profile(number, **profile) for number in range(gpus)], driver_version="595.58.03")
         machine.state.write(uuids, memory_mib=memory_mib, **values)
         return machine
 

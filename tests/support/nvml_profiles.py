@@ -18,8 +18,8 @@ from tests.support.nvml_stub import (
     NOT_SUPPORTED,
     NvmlStub,
     Profile,
-    gpu_profile,
-    instance_profile,
+    make_gpu_profile,
+    make_instance_profile,
 )
 
 FOREIGN = (4_000_001, 4_000_002, 4_000_003)
@@ -46,10 +46,10 @@ class Machine:
         stub.write(self.gpus, **(dict(self.library) | library))
 
 
-def consumer_gpu(index: int, **changes: object) -> Profile:
-    """Return the profile of a desktop GPU, which has a fan but no ECC, NVLink, memory temperature or GPM."""
+def make_consumer_gpu_profile(index: int, **changes: object) -> Profile:
+    """Make the profile of a desktop GPU, which has a fan but no ECC, NVLink, memory temperature or GPM."""
     missing: dict[str, object] = dict.fromkeys((*HBM_ONLY, *DATACENTER_ONLY))
-    return gpu_profile(
+    return make_gpu_profile(
         index,
         **missing
         | {
@@ -74,13 +74,13 @@ def consumer_gpu(index: int, **changes: object) -> Profile:
 
 
 MACHINES: dict[str, Machine] = {
-    "one": Machine((consumer_gpu(0, process=[f"{FOREIGN[0]}:{5 * GIB}"], graphics_process=[f"{FOREIGN[1]}:{GIB // 2}"]),)),
-    "eight": Machine(tuple(gpu_profile(index) for index in range(8))),
-    "sixteen": Machine(tuple(gpu_profile(index) for index in range(16))),
+    "one": Machine((make_consumer_gpu_profile(0, process=[f"{FOREIGN[0]}:{5 * GIB}"], graphics_process=[f"{FOREIGN[1]}:{GIB // 2}"]),)),
+    "eight": Machine(tuple(make_gpu_profile(index) for index in range(8))),
+    "sixteen": Machine(tuple(make_gpu_profile(index) for index in range(16))),
     # Windows' display driver model: nobody's memory, no shares, no topology.
     "wddm": Machine(
         (
-            consumer_gpu(
+            make_consumer_gpu_profile(
                 0, process=[f"{FOREIGN[0]}:-1"], graphics_process=[f"{FOREIGN[0]}:-1", f"{FOREIGN[1]}:-1"],
                 process_utilization_error=NOT_SUPPORTED, topology_error=NOT_SUPPORTED, affinity_error=NOT_SUPPORTED,
                 persistence=None,
@@ -89,35 +89,35 @@ MACHINES: dict[str, Machine] = {
     ),
     "mig": Machine(
         (
-            gpu_profile(
+            make_gpu_profile(
                 0, mig=1, utilization_error=NOT_SUPPORTED, encoder=None, decoder=None,
                 instances=[
-                    instance_profile(0, 0, process=[f"{FOREIGN[0]}:{GIB}"]),
-                    instance_profile(0, 9, handle_error=6),  # NVML_ERROR_NOT_FOUND: it was destroyed
-                    instance_profile(0, 1, process=[f"{FOREIGN[1]}:{2 * GIB}"]),
-                    instance_profile(0, 2, name="NVIDIA H200 MIG 3g.71gb", total=70 * GIB),
+                    make_instance_profile(0, 0, process=[f"{FOREIGN[0]}:{GIB}"]),
+                    make_instance_profile(0, 9, handle_error=6),  # NVML_ERROR_NOT_FOUND: it was destroyed
+                    make_instance_profile(0, 1, process=[f"{FOREIGN[1]}:{2 * GIB}"]),
+                    make_instance_profile(0, 2, name="NVIDIA H200 MIG 3g.71gb", total=70 * GIB),
                 ],
             ),
-            gpu_profile(1),
+            make_gpu_profile(1),
         )
     ),
     # CPU and GPU share their memory, so NVML reports none.
     "unified_memory": Machine(
         (
-            consumer_gpu(
+            make_consumer_gpu_profile(
                 0, name="NVIDIA GB10", compute_capability=121, total=None, used=None, reserved=None, memory_clock=None, memory_clock_max=None,
                 fan=None, power_limit_mw=None, process=[f"{FOREIGN[0]}:{5 * GIB}"],
             ),
         )
     ),
     "old_driver": Machine(
-        (consumer_gpu(0, name="NVIDIA GeForce GTX 1080", compute_capability=61, process=[f"{FOREIGN[0]}:{GIB}"]),),
+        (make_consumer_gpu_profile(0, name="NVIDIA GeForce GTX 1080", compute_capability=61, process=[f"{FOREIGN[0]}:{GIB}"]),),
         {"driver_version": "470.256.02", "cuda_version": 11040},
         old_driver=True,
     ),
     "garbage": Machine(
         (
-            gpu_profile(
+            make_gpu_profile(
                 0, utilization=37_100, memory_busy=4_000_000_000, encoder=999, decoder=101, temperature=511,
                 memory_temperature=255, slowdown=0, shutdown=4_000_000_000, power_mw=4_000_000_000, power_limit_mw=0,
                 used=200 * GIB, fan=4_000, sm_clock=4_000_000_000, sm_clock_max=0, throttle=1 << 30, pstate=32,
@@ -127,11 +127,11 @@ MACHINES: dict[str, Machine] = {
             ),
         )
     ),
-    "no_permission": Machine((gpu_profile(0),), {"init": NO_PERMISSION}),
-    "mismatch": Machine((gpu_profile(0),), {"init": LIB_RM_VERSION_MISMATCH}),
+    "no_permission": Machine((make_gpu_profile(0),), {"init": NO_PERMISSION}),
+    "mismatch": Machine((make_gpu_profile(0),), {"init": LIB_RM_VERSION_MISMATCH}),
     "everything": Machine(
         tuple(
-            gpu_profile(
+            make_gpu_profile(
                 index, wave=1, fan=30 + index, throttle=4, used=(90 + index) * GIB, power_mw=620_000,
                 retired_single=1, retired_double=0, retired_pending=0,
                 process=[f"{FOREIGN[0]}:{80 * GIB}", f"{FOREIGN[1]}:{10 * GIB}"],

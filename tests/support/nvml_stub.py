@@ -1,7 +1,7 @@
 """Stub of NVIDIA's driver libraries, compiled from C, which the real pynvml loads.
 
     stub = compile_stub(folder)
-    stub.write([gpu_profile(0), gpu_profile(1, utilization=80)])
+    stub.write([make_gpu_profile(0), make_gpu_profile(1, utilization=80)])
     subprocess.Popen([sys.executable, "-m", "engine.gpus"], env=os.environ | stub.environment)
 
 The libraries are found through LD_LIBRARY_PATH, so they act on processes started with `environment`. The first
@@ -56,11 +56,11 @@ class NvmlStub:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the environment that makes a process use the stub."""
+        """Return the environment variables that make a process use the stub."""
         return {"LD_LIBRARY_PATH": str(self.folder), "FOOTPLATE_NVML_PROFILE": str(self.profile)}
 
     def cuda_order(self, *indices: int) -> dict[str, str]:
-        """Return the environment that makes CUDA enumerate the stub's GPUs in the order of `indices`."""
+        """Return the environment variables that make CUDA enumerate the stub's GPUs in the order of `indices`."""
         state = CudaState(self.profile.with_name("cuda-order"))
         state.write(map(uuid_of, indices))
         return state.environment
@@ -68,11 +68,11 @@ class NvmlStub:
     def write(self, gpus: Iterable[Profile] = (), **library: object) -> None:
         """Write the profile that determines the stub's answers.
 
-        `gpus` are profiles from `gpu_profile`, and `library` holds values of the NVML library itself.
+        `gpus` are profiles from `make_gpu_profile`, and `library` holds values of the NVML library itself.
         """
-        lines = [*_lines({"driver_version": "595.58.03", "cuda_version": 13020} | library)]
+        lines = [*_format_profile({"driver_version": "595.58.03", "cuda_version": 13020} | library)]
         for gpu in gpus:
-            lines += ["gpu", *_lines(gpu)]
+            lines += ["gpu", *_format_profile(gpu)]
         temporary = self.profile.with_suffix(".new")
         temporary.write_text("\n".join(lines) + "\n")
         temporary.replace(self.profile)
@@ -82,12 +82,12 @@ def find_obstacle() -> str | None:
     """Return the reason why the stub can't be used on this system, or None if it can."""
     if sys.platform != "linux":
         return "the NVML stub is loaded by LD_LIBRARY_PATH, on Linux only"
-    if compiler() is None:
+    if find_compiler() is None:
         return "no C compiler (cc) to build the NVML stub with"
     return None
 
 
-def compiler() -> str | None:
+def find_compiler() -> str | None:
     """Return the path of the system's C compiler, or None if there is none."""
     return shutil.which("cc")
 
@@ -106,14 +106,17 @@ def compile_library(library: Path, *sources: str, flags: Iterable[str] = ()) -> 
     """Build `library` from the stub's sources unless it already exists."""
     if library.exists():
         return
-    command = [compiler() or "cc", "-shared", "-fPIC", "-O1", "-Wall", "-o", str(library)]
+    command = [find_compiler() or "cc", "-shared", "-fPIC", "-O1", "-Wall", "-o", str(library)]
     subprocess.run(
         [*command, *(str(SOURCES / source) for source in sources), *flags], check=True, env={"PATH": os.environ["PATH"]}
     )
 
 
 def build_once(temporary: pytest.TempPathFactory, name: str, build: Callable[[Path], Built]) -> Built:
-    """Call `build` with a folder that all test processes share, one process at a time, and return its result."""
+    """Call `build` with the folder `name`, which all test processes share, and return its result.
+
+    Only one process at a time calls `build`, so that later calls can find the results of the first call.
+    """
     root = temporary.getbasetemp()
     root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
     with (root / f"{name}.lock").open("w") as lock:
@@ -131,11 +134,11 @@ def instance_uuid_of(index: int, number: int) -> str:
     return f"MIG-{index:08x}-1111-2222-3333-{number:012x}"
 
 
-def gpu_profile(index: int, **changes: object) -> Profile:
-    """Return the profile of a healthy GPU behind NVLink switches that reports all quantities of an H200.
+def make_gpu_profile(index: int, **changes: object) -> Profile:
+    """Make the profile of a healthy GPU behind NVLink switches that reports all quantities of an H200.
 
-    In `changes`, the value None removes a key, and a list repeats a key. The value of "instances" is a list of profiles
-    from `instance_profile`.
+    `changes` replaces values of the profile. The value None removes a key, and a list repeats a key. The value of
+    "instances" is a list of profiles from `make_instance_profile`.
     """
     profile: dict[str, object] = {
         "name": "NVIDIA H200",
@@ -190,17 +193,17 @@ def gpu_profile(index: int, **changes: object) -> Profile:
         "nvlink_received_per_s": 3_000_000_000,
         "nvlink_sent_per_s": 1_000_000_000,
         "link": [f"{number}:{SWITCH}:2" for number in range(18)],
-        "ancestors": _each(lambda other: SAME_NODE if other // 4 == index // 4 else OTHER_NODE),
-        "peers": _each(lambda other: 0),
-        "nvlink_peers": _each(lambda other: 0),
+        "ancestors": _format_matrix_row(lambda other: SAME_NODE if other // 4 == index // 4 else OTHER_NODE),
+        "peers": _format_matrix_row(lambda other: 0),
+        "nvlink_peers": _format_matrix_row(lambda other: 0),
         "cores": f"{32 * (index // 4)}-{32 * (index // 4) + 31}",
         "numa_node": index // 4,
     }
     return profile | changes
 
 
-def instance_profile(index: int, number: int, **changes: object) -> Profile:
-    """Return the profile of MIG instance `number` of GPU `index`, a seventh of an H200."""
+def make_instance_profile(index: int, number: int, **changes: object) -> Profile:
+    """Make the profile of MIG instance `number` of GPU `index`, a seventh of an H200."""
     profile: dict[str, object] = {
         "name": "NVIDIA H200 MIG 1g.18gb",
         "uuid": instance_uuid_of(index, number),
@@ -215,12 +218,12 @@ def instance_profile(index: int, number: int, **changes: object) -> Profile:
     return profile | changes
 
 
-def _each(level: Callable[[int], int]) -> str:
+def _format_matrix_row(level: Callable[[int], int]) -> str:
     return ",".join(str(level(other)) for other in range(MAX_GPUS))
 
 
-def _lines(profile: Profile) -> Iterator[str]:
-    """Yield the lines of one device, followed by those of its MIG instances."""
+def _format_profile(profile: Profile) -> Iterator[str]:
+    """Yield the lines "KEY=VALUE" of a profile, followed by those of its MIG instances."""
     instances: list[Profile] = []
     for key, value in profile.items():
         items = value if isinstance(value, list) else [value]
@@ -230,4 +233,4 @@ def _lines(profile: Profile) -> Iterator[str]:
             yield from (f"{key}={item}" for item in items)
     for instance in instances:
         yield "instance"
-        yield from _lines(instance)
+        yield from _format_profile(instance)

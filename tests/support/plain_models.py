@@ -67,7 +67,7 @@ def make_trained_model(
 
 
 @contextmanager
-def worker_shard(model: TrainedModel, rank: int = 0, ranks: int = 1) -> Iterator[Shard]:
+def open_shard(model: TrainedModel, rank: int = 0, ranks: int = 1) -> Iterator[Shard]:
     """Yield the shard (the worker's part of a job) of worker `rank` out of `ranks`. Its reports are discarded."""
     channel, other_end = socket.socketpair()
     reporter = Reporter(channel, rank, on_end=lambda: None)

@@ -19,8 +19,8 @@ from tests.engine.cli.terminal import ROOT, Answer, footplate
 from tests.engine.supervisor.supervised import Start
 from tests.gui.sources.written_runs import write_run
 from tests.support.cases import mark_long_cases
-from tests.support.nvml_profiles import MACHINES, Machine, consumer_gpu
-from tests.support.nvml_stub import NvmlStub, Profile, gpu_profile, instance_uuid_of, uuid_of
+from tests.support.nvml_profiles import MACHINES, Machine, make_consumer_gpu_profile
+from tests.support.nvml_stub import NvmlStub, Profile, instance_uuid_of, make_gpu_profile, uuid_of
 from tests.support.torch_builds import write_torch_build
 
 OLD_DRIVER = {"driver_version": "570.86.15", "cuda_version": 12080}
@@ -49,7 +49,7 @@ def training_lines(answer: Answer) -> list[str]:
 
 @pytest.mark.long
 def test_doctor_fails_for_an_old_driver(stubbed: NvmlStub) -> None:
-    stubbed.write([gpu_profile(index) for index in range(4)], **OLD_DRIVER)
+    stubbed.write([make_gpu_profile(index) for index in range(4)], **OLD_DRIVER)
     answer = footplate("doctor")
     assert answer.code == 3
     (line,) = training_lines(answer)
@@ -59,11 +59,15 @@ def test_doctor_fails_for_an_old_driver(stubbed: NvmlStub) -> None:
 
 
 CASES: dict[str, tuple[list[Profile], dict[str, str], str]] = {
-    "too old a card": ([consumer_gpu(0, compute_capability=61)], {}, "not for GPU 0 (NVIDIA GeForce RTX 4090, 6.1)"),
-    "hidden": ([gpu_profile(0)], {"CUDA_VISIBLE_DEVICES": ""}, "unset CUDA_VISIBLE_DEVICES"),
-    "prohibited": ([gpu_profile(0, compute_mode=2)], {}, "sudo nvidia-smi -i 0 -c DEFAULT"),
-    "exclusive": ([gpu_profile(0, compute_mode=3, process=HOLDER)], {}, "in use by a process (pid 4000001)"),
-    "divided into nothing": ([gpu_profile(0, mig=1)], {}, "sudo nvidia-smi -i 0 -mig 0"),
+    "too old a card": (
+        [make_consumer_gpu_profile(0, compute_capability=61)],
+        {},
+        "not for GPU 0 (NVIDIA GeForce RTX 4090, 6.1)",
+    ),
+    "hidden": ([make_gpu_profile(0)], {"CUDA_VISIBLE_DEVICES": ""}, "unset CUDA_VISIBLE_DEVICES"),
+    "prohibited": ([make_gpu_profile(0, compute_mode=2)], {}, "sudo nvidia-smi -i 0 -c DEFAULT"),
+    "exclusive": ([make_gpu_profile(0, compute_mode=3, process=HOLDER)], {}, "in use by a process (pid 4000001)"),
+    "divided into nothing": ([make_gpu_profile(0, mig=1)], {}, "sudo nvidia-smi -i 0 -mig 0"),
 }
 
 
@@ -81,7 +85,7 @@ def test_doctor_fails_without_usable_gpu(stubbed: NvmlStub, case: str) -> None:
 
 @pytest.mark.long
 def test_doctor_fails_for_a_cpu_build_of_torch(stubbed: NvmlStub, tmp_path: Path) -> None:
-    stubbed.write([gpu_profile(0)])
+    stubbed.write([make_gpu_profile(0)])
     path = os.pathsep.join((str(write_torch_build(tmp_path / "cpu", "2.15.0+cpu")), str(ROOT)))
     answer = footplate("doctor", PYTHONPATH=path)
     assert "PyTorch: computes on the CPU" in answer.out
@@ -121,7 +125,7 @@ def test_doctor_omits_training_without_gpus() -> None:
 
 
 def test_train_refuses_unusable_gpus(stubbed: NvmlStub, tmp_path: Path) -> None:
-    stubbed.write([gpu_profile(0), gpu_profile(1)], **OLD_DRIVER)
+    stubbed.write([make_gpu_profile(0), make_gpu_profile(1)], **OLD_DRIVER)
     answer = footplate("train", str(tmp_path), "--devices", uuid_of(1))
     assert answer.code == 2
     assert "--devices: torch" in answer.err
@@ -129,7 +133,7 @@ def test_train_refuses_unusable_gpus(stubbed: NvmlStub, tmp_path: Path) -> None:
 
 
 def test_resume_refuses_unusable_gpus(stubbed: NvmlStub) -> None:
-    stubbed.write([gpu_profile(0)], **OLD_DRIVER)
+    stubbed.write([make_gpu_profile(0)], **OLD_DRIVER)
     answer = footplate("resume", write_run(8, "failed", cause="a fault").run_id, "--devices", uuid_of(0))
     assert answer.code == 2
     assert "--devices: torch" in answer.err
@@ -147,8 +151,8 @@ def test_train_refuses_several_mig_instances(stubbed: NvmlStub, tmp_path: Path) 
 
 MIG = (instance_uuid_of(0, 0), instance_uuid_of(0, 2))
 REFUSED: dict[str, tuple[Machine, tuple[str, ...]]] = {
-    "an old driver": (Machine((gpu_profile(0),), OLD_DRIVER), (uuid_of(0),)),
-    "an exclusive GPU in use": (Machine((gpu_profile(0, compute_mode=3, process=HOLDER),)), (uuid_of(0),)),
+    "an old driver": (Machine((make_gpu_profile(0),), OLD_DRIVER), (uuid_of(0),)),
+    "an exclusive GPU in use": (Machine((make_gpu_profile(0, compute_mode=3, process=HOLDER),)), (uuid_of(0),)),
     "several instances of MIG": (MACHINES["mig"], MIG),
 }
 
@@ -167,7 +171,7 @@ def test_supervisor_refuses_unusable_gpus(stubbed: NvmlStub, start: Start, case:
 
 
 def test_supervisor_trains_on_a_free_exclusive_gpu(stubbed: NvmlStub, start: Start) -> None:
-    stubbed.write([gpu_profile(0, compute_mode=3)])
+    stubbed.write([make_gpu_profile(0, compute_mode=3)])
     events = start("train 5", 1, devices=(uuid_of(0),)).wait()
     assert isinstance(events[-1], RunFinished)
     assert events[-1].outcome == "completed", events

@@ -21,7 +21,7 @@ from engine.contract.devices import Nvml, Snapshot
 from engine.gpus.sentences import ASKING, create_silent_state
 from tests.engine.cli.terminal import command, footplate, footplate_here
 from tests.support.cases import mark_long_cases
-from tests.support.nvml_stub import DRIVER_NOT_LOADED, NvmlStub, gpu_profile, uuid_of
+from tests.support.nvml_stub import DRIVER_NOT_LOADED, NvmlStub, make_gpu_profile, uuid_of
 
 QUICK = ("--watch", "--interval", "0.1")
 
@@ -57,7 +57,7 @@ def sampler_of(process: subprocess.Popen[str]) -> psutil.Process:
 
 
 def test_gpus_prints_a_table_without_unicode(nvml_stub: NvmlStub) -> None:
-    nvml_stub.write([gpu_profile(0)])
+    nvml_stub.write([make_gpu_profile(0)])
     answer = footplate("gpus", PYTHONIOENCODING="ascii", **nvml_stub.environment)
     assert answer.code == 0, answer.err
     assert "H200" in answer.out
@@ -72,7 +72,7 @@ def stub_here(nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
 
 
 def test_gpus_json_is_the_snapshot(stub_here: NvmlStub) -> None:
-    stub_here.write([gpu_profile(0), gpu_profile(1)])
+    stub_here.write([make_gpu_profile(0), make_gpu_profile(1)])
     answer = footplate_here("gpus", "--json")
     (line,) = answer.out.splitlines()
     snapshot = msgspec.json.decode(line, type=Snapshot)
@@ -80,7 +80,7 @@ def test_gpus_json_is_the_snapshot(stub_here: NvmlStub) -> None:
 
 
 def test_gpus_watch_json_ends_with_its_reader(nvml_stub: NvmlStub, start: Start) -> None:
-    nvml_stub.write([gpu_profile(0)])
+    nvml_stub.write([make_gpu_profile(0)])
     process = start("--json", *QUICK, **nvml_stub.environment)
     assert process.stdout is not None
     assert process.stderr is not None
@@ -94,7 +94,7 @@ def test_gpus_watch_json_ends_with_its_reader(nvml_stub: NvmlStub, start: Start)
 
 
 def test_gpus_watch_tables_end_with_their_reader(nvml_stub: NvmlStub, start: Start) -> None:
-    nvml_stub.write([gpu_profile(0)])
+    nvml_stub.write([make_gpu_profile(0)])
     process = start(*QUICK, **nvml_stub.environment)
     assert process.stdout is not None
     assert process.stderr is not None
@@ -106,7 +106,7 @@ def test_gpus_watch_tables_end_with_their_reader(nvml_stub: NvmlStub, start: Sta
 
 
 def test_gpus_csv_has_a_header_and_a_line_per_gpu(nvml_stub: NvmlStub, start: Start) -> None:
-    nvml_stub.write([gpu_profile(0, utilization=33), gpu_profile(1)])
+    nvml_stub.write([make_gpu_profile(0, utilization=33), make_gpu_profile(1)])
     process = start("--csv", *QUICK, **nvml_stub.environment)
     assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(7)]
@@ -119,7 +119,7 @@ def test_gpus_csv_has_a_header_and_a_line_per_gpu(nvml_stub: NvmlStub, start: St
 def test_gpus_shows_a_lost_gpu(stub_here: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int) -> None:
     trigger = tmp_path / "lost"
     trigger.touch()
-    stub_here.write(gpu_profile(index, **({"lost_file": trigger} if index == lost else {})) for index in range(3))
+    stub_here.write(make_gpu_profile(index, **({"lost_file": trigger} if index == lost else {})) for index in range(3))
     table, as_json, as_csv = (footplate_here("gpus", *flags).out for flags in ((), ("--json",), ("--csv",)))
     assert f"GPU {lost} is lost" in table
     gpus = msgspec.json.decode(as_json.splitlines()[0], type=Snapshot).gpus
@@ -131,7 +131,7 @@ def test_gpus_shows_a_lost_gpu(stub_here: NvmlStub, tmp_path: Path, monkeypatch:
 
 
 def test_gpus_csv_without_gpus_reports_the_reason(stub_here: NvmlStub) -> None:
-    stub_here.write([gpu_profile(0)], init=DRIVER_NOT_LOADED)
+    stub_here.write([make_gpu_profile(0)], init=DRIVER_NOT_LOADED)
     answer = footplate_here("gpus", "--csv")
     assert answer.code == 0
     assert len(answer.out.splitlines()) == 1
@@ -147,7 +147,7 @@ def test_nvml_reporter_reports_each_failure_once(capsys: pytest.CaptureFixture[s
 
 
 def test_gpus_reports_a_killed_sampler(nvml_stub: NvmlStub, start: Start) -> None:
-    nvml_stub.write([gpu_profile(0)])
+    nvml_stub.write([make_gpu_profile(0)])
     process = start("--json", *QUICK, **nvml_stub.environment)
     assert process.stdout is not None
     process.stdout.readline()
@@ -159,7 +159,7 @@ def test_gpus_reports_a_killed_sampler(nvml_stub: NvmlStub, start: Start) -> Non
 
 
 def test_gpus_watch_ends_its_children_at_ctrl_c(nvml_stub: NvmlStub, start: Start) -> None:
-    nvml_stub.write([gpu_profile(0)])
+    nvml_stub.write([make_gpu_profile(0)])
     process = start(*QUICK, **nvml_stub.environment)
     assert process.stdout is not None
     process.stdout.readline()
@@ -171,7 +171,7 @@ def test_gpus_watch_ends_its_children_at_ctrl_c(nvml_stub: NvmlStub, start: Star
 
 
 def test_gpus_watch_repeats_tables_without_terminal(nvml_stub: NvmlStub, start: Start) -> None:
-    nvml_stub.write([gpu_profile(0, utilization=87)])
+    nvml_stub.write([make_gpu_profile(0, utilization=87)])
     process = start(*QUICK, **nvml_stub.environment)
     assert process.stdout is not None
     heads = 0

@@ -18,7 +18,7 @@ import pytest
 from engine.cli.gpus.metrics import MetricsServer
 from tests.engine.cli.machines import busy_gpu, machine
 from tests.engine.cli.terminal import command, footplate_here
-from tests.support.nvml_stub import NvmlStub, gpu_profile, uuid_of
+from tests.support.nvml_stub import NvmlStub, make_gpu_profile, uuid_of
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def scrape(url: str) -> tuple[int, str, str]:
 
 
 def test_scrape_returns_gpus_until_ctrl_c(nvml_stub: NvmlStub) -> None:
-    nvml_stub.write([gpu_profile(0, utilization=87), gpu_profile(1)])
+    nvml_stub.write([make_gpu_profile(0, utilization=87), make_gpu_profile(1)])
     with exporter(nvml_stub) as (_, url):
         text = ""
         while uuid_of(1) not in text:
@@ -67,7 +67,7 @@ def test_scrape_returns_gpus_until_ctrl_c(nvml_stub: NvmlStub) -> None:
 
 
 def test_metrics_listen_only_on_loopback(nvml_stub: NvmlStub) -> None:
-    nvml_stub.write([gpu_profile(0)])
+    nvml_stub.write([make_gpu_profile(0)])
     with exporter(nvml_stub) as (process, _):
         listening = [
             c.laddr.ip for c in psutil.Process(process.pid).net_connections() if c.status == psutil.CONN_LISTEN

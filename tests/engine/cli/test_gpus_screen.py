@@ -14,7 +14,7 @@ import pytest
 
 from tests.engine.cli.terminal import command
 from tests.engine.supervisor.supervised import wait_until
-from tests.support.nvml_stub import NvmlStub, gpu_profile
+from tests.support.nvml_stub import NvmlStub, make_gpu_profile
 
 if sys.platform == "win32":
     pytest.skip("there are no pseudo terminals", allow_module_level=True)
@@ -115,7 +115,7 @@ def terminal(nvml_stub: NvmlStub) -> Iterator[Open]:
     opened: list[Terminal] = []
 
     def launch(rows: int = 30, columns: int = 100, *, gpus: int = 2, **environment: str) -> Terminal:
-        nvml_stub.write([gpu_profile(index, wave=1 if index == 0 else None) for index in range(gpus)])
+        nvml_stub.write([make_gpu_profile(index, wave=1 if index == 0 else None) for index in range(gpus)])
         opened.append(Terminal(rows, columns, nvml_stub.environment | environment))
         return opened[-1]
 

@@ -16,7 +16,7 @@ import pytest
 from engine.contract.devices import Nvml, Reading
 from engine.gpus import sentences
 from tests.engine.gpus.conftest import ROOT
-from tests.support.nvml_stub import DRIVER_NOT_LOADED, NO_PERMISSION, NvmlStub, gpu_profile
+from tests.support.nvml_stub import DRIVER_NOT_LOADED, NO_PERMISSION, NvmlStub, make_gpu_profile
 
 READER = """
 import os, sys
@@ -114,10 +114,10 @@ def test_denied_device_files_are_named(root: Path, compiled_stub: NvmlStub) -> N
     shutil.copytree(compiled_stub.folder, libraries, ignore=shutil.ignore_patterns("profile*"))
     libraries.chmod(0o755)
     stub = NvmlStub(libraries, root / "profile")
-    stub.write([gpu_profile(0)])
+    stub.write([make_gpu_profile(0)])
     nvml = read_first_state(root, libraries, stub.profile, *user)
     assert (nvml.status, nvml.denied_files) == ("ok", files)
-    stub.write([gpu_profile(0)], init=NO_PERMISSION)
+    stub.write([make_gpu_profile(0)], init=NO_PERMISSION)
     nvml = read_first_state(root, libraries, stub.profile, *user)
     assert (nvml.status, nvml.message) == ("no_permission", sentences.explain_missing_permission(files))
     assert all(file in nvml.message for file in files)

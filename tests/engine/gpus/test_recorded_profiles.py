@@ -12,7 +12,7 @@ import pytest
 
 from engine.contract.devices import Gpu, Snapshot
 from tests.engine.gpus.conftest import ROOT, Start
-from tests.support.nvml_stub import NOT_SUPPORTED, NvmlStub, gpu_profile, uuid_of
+from tests.support.nvml_stub import NOT_SUPPORTED, NvmlStub, make_gpu_profile, uuid_of
 
 QUICK = ("--interval", "0.1")
 RECORDED = sorted((Path(__file__).parent / "profiles").glob("*.profile"))
@@ -55,7 +55,10 @@ TRAFFIC = [8 * GB, 2 * GB, *[3 * GB, GB] * 18]
 
 def test_recording_replays_the_values(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     nvml_stub.write(
-        [gpu_profile(0, utilization=55, link=None, fan=20), gpu_profile(1, power_error=NOT_SUPPORTED, link=None)]
+        [
+            make_gpu_profile(0, utilization=55, link=None, fan=20),
+            make_gpu_profile(1, power_error=NOT_SUPPORTED, link=None),
+        ]
     )
     before = start_sampler(*QUICK, stub=nvml_stub).wait_for(is_complete).gpus
     recording = subprocess.run(

@@ -10,7 +10,7 @@ import pytest
 
 from tests.engine.gpus.conftest import Start, has_gpus, readers_of
 from tests.support import nvml_stub as stubs
-from tests.support.nvml_stub import GIB, NvmlStub, gpu_profile, instance_profile, uuid_of
+from tests.support.nvml_stub import GIB, NvmlStub, make_gpu_profile, make_instance_profile, uuid_of
 
 ASKED = (
     "compute_capability", "memory", "utilization", "encoder", "decoder", "temperature", "thresholds", "margin", "power", "power_limit", "fan",
@@ -22,7 +22,7 @@ QUICK = ("--interval", "0.1", "--silent", "2", "--retry", "0.2", "--again", "0.2
 
 
 def test_snapshot_of_one_gpu(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    nvml_stub.write([gpu_profile(0, utilization=87, process=[f"{os.getpid()}:{3 * GIB}"])])
+    nvml_stub.write([make_gpu_profile(0, utilization=87, process=[f"{os.getpid()}:{3 * GIB}"])])
     snapshot = start_sampler(*QUICK, stub=nvml_stub).wait_for(has_gpus)
     (gpu,) = snapshot.gpus
     assert snapshot.nvml.status == "ok"
@@ -40,7 +40,7 @@ def test_snapshot_of_one_gpu(nvml_stub: NvmlStub, start_sampler: Start) -> None:
 
 
 def test_snapshot_of_eight_gpus_has_cuda_order(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    nvml_stub.write(gpu_profile(index) for index in range(8))
+    nvml_stub.write(make_gpu_profile(index) for index in range(8))
     order = (3, 0, 1, 2, 7, 6, 5, 4)
     sampler = start_sampler(*QUICK, stub=nvml_stub, CUDA_VISIBLE_DEVICES="2", **nvml_stub.cuda_order(*order))
     gpus = sampler.wait_for(lambda s: bool(s.gpus) and s.gpus[0].cuda_index is not None).gpus
@@ -52,8 +52,8 @@ def test_snapshot_of_eight_gpus_has_cuda_order(nvml_stub: NvmlStub, start_sample
 
 def test_gpu_lost_mid_run_keeps_its_row(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     trigger = tmp_path / "lose"
-    first = gpu_profile(0, lost_file=trigger, utilization=33, mig=1, instances=[instance_profile(0, 0)])
-    nvml_stub.write([first, gpu_profile(1, wave=1)])
+    first = make_gpu_profile(0, lost_file=trigger, utilization=33, mig=1, instances=[make_instance_profile(0, 0)])
+    nvml_stub.write([first, make_gpu_profile(1, wave=1)])
     sampler = start_sampler("--interval", "0.1", stub=nvml_stub)
     sampler.wait_for(has_gpus)
     before = time.time()
@@ -71,14 +71,14 @@ def test_gpu_lost_mid_run_keeps_its_row(nvml_stub: NvmlStub, start_sampler: Star
 
 
 def test_gpu_lost_later_is_reported(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    nvml_stub.write([gpu_profile(0, lost_after=3)])
+    nvml_stub.write([make_gpu_profile(0, lost_after=3)])
     snapshot = start_sampler("--interval", "0.1", stub=nvml_stub).wait_for(lambda s: bool(s.gpus) and s.gpus[0].lost)
     assert snapshot.gpus[0].temperature_c == 40
 
 
 def test_lost_gpu_is_found_again(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     trigger = tmp_path / "lose"
-    nvml_stub.write([gpu_profile(0, lost_file=trigger), gpu_profile(1)])
+    nvml_stub.write([make_gpu_profile(0, lost_file=trigger), make_gpu_profile(1)])
     sampler = start_sampler(*QUICK, stub=nvml_stub)
     sampler.wait_for(has_gpus)
     first_reader = readers_of(sampler)[0].pid
@@ -93,7 +93,7 @@ def test_lost_gpu_is_found_again(nvml_stub: NvmlStub, start_sampler: Start, tmp_
 def test_gpu_lost_before_start_has_a_row(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     trigger = tmp_path / "lose"
     trigger.touch()
-    nvml_stub.write([gpu_profile(0), gpu_profile(1, lost_file=trigger), gpu_profile(2)])
+    nvml_stub.write([make_gpu_profile(0), make_gpu_profile(1, lost_file=trigger), make_gpu_profile(2)])
     sampler = start_sampler(*QUICK, stub=nvml_stub)
     gpus = sampler.wait_for(has_gpus).gpus
     assert [(gpu.nvml_index, gpu.lost, gpu.lost_since) for gpu in gpus] == [
@@ -111,7 +111,7 @@ def test_gpu_lost_before_start_has_a_row(nvml_stub: NvmlStub, start_sampler: Sta
 def test_only_gpu_lost_is_reported(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     trigger = tmp_path / "lose"
     trigger.touch()
-    nvml_stub.write([gpu_profile(0, lost_file=trigger)])
+    nvml_stub.write([make_gpu_profile(0, lost_file=trigger)])
     snapshot = start_sampler(*QUICK, stub=nvml_stub).wait_for(has_gpus)
     assert snapshot.nvml.status == "ok"
     assert [gpu.lost for gpu in snapshot.gpus] == [True]
@@ -119,11 +119,11 @@ def test_only_gpu_lost_is_reported(nvml_stub: NvmlStub, start_sampler: Start, tm
 
 def test_uncounted_lost_gpu_is_found_again(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     trigger = tmp_path / "lose"
-    both = [gpu_profile(0, lost_file=trigger), gpu_profile(1)]
+    both = [make_gpu_profile(0, lost_file=trigger), make_gpu_profile(1)]
     nvml_stub.write(both)
     sampler = start_sampler(*QUICK, stub=nvml_stub)
     sampler.wait_for(has_gpus)
-    nvml_stub.write([gpu_profile(1)])
+    nvml_stub.write([make_gpu_profile(1)])
     trigger.touch()
     snapshot = sampler.wait_for(lambda s: s.gpus[1].nvml_index == 0)  # by a reader that lists no other GPU
     assert [(gpu.uuid, gpu.lost) for gpu in snapshot.gpus] == [(uuid_of(0), True), (uuid_of(1), False)]
@@ -135,7 +135,7 @@ def test_uncounted_lost_gpu_is_found_again(nvml_stub: NvmlStub, start_sampler: S
 def test_gpu_with_only_unknown_errors_is_lost(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     errors = dict.fromkeys((f"{quantity}_error" for quantity in ASKED), stubs.UNKNOWN)
     partial = {name: code for name, code in errors.items() if name != "temperature_error"}
-    nvml_stub.write([gpu_profile(0, **errors), gpu_profile(1), gpu_profile(2, **partial)])
+    nvml_stub.write([make_gpu_profile(0, **errors), make_gpu_profile(1), make_gpu_profile(2, **partial)])
     gpus = start_sampler(*QUICK, stub=nvml_stub).wait_for(has_gpus).gpus
     assert [(gpu.lost, gpu.temperature_c) for gpu in gpus] == [(True, None), (False, 41), (False, 42)]
 
@@ -143,7 +143,7 @@ def test_gpu_with_only_unknown_errors_is_lost(nvml_stub: NvmlStub, start_sampler
 def test_unsupported_quantity_is_asked_once(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     refused = tmp_path / "refused"
     errors = {"power_error": stubs.NOT_SUPPORTED, "temperature_error": stubs.NOT_SUPPORTED}
-    nvml_stub.write([gpu_profile(0, wave=1, **errors)], refused_file=refused)
+    nvml_stub.write([make_gpu_profile(0, wave=1, **errors)], refused_file=refused)
     sampler = start_sampler(*QUICK, stub=nvml_stub)
     values: set[float | None] = set()
     while len(values) < 4:  # four different readings of the utilization
@@ -152,13 +152,13 @@ def test_unsupported_quantity_is_asked_once(nvml_stub: NvmlStub, start_sampler: 
 
 
 def test_gpu_without_memory_reports_none(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    nvml_stub.write([gpu_profile(0, total=0, used=0, reserved=0)])
+    nvml_stub.write([make_gpu_profile(0, total=0, used=0, reserved=0)])
     (gpu,) = start_sampler(*QUICK, stub=nvml_stub).wait_for(has_gpus).gpus
     assert (gpu.memory_used_bytes, gpu.memory_total_bytes, gpu.memory_free_bytes) == (None, None, None)
 
 
 def test_old_driver_uses_older_functions(old_nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    old_nvml_stub.write([gpu_profile(0, process=["4000001:1024"])])
+    old_nvml_stub.write([make_gpu_profile(0, process=["4000001:1024"])])
     sampler = start_sampler(*QUICK, stub=old_nvml_stub, **old_nvml_stub.cuda_order(0))
     (gpu,) = sampler.wait_for(lambda s: bool(s.gpus) and s.gpus[0].cuda_index is not None).gpus
     assert gpu.memory_used_bytes == GIB + GIB // 2  # version 1 counts reserved memory as used
@@ -182,11 +182,11 @@ def test_old_driver_uses_older_functions(old_nvml_stub: NvmlStub, start_sampler:
 def test_nvml_init_failure_has_a_remedy(
     nvml_stub: NvmlStub, start_sampler: Start, code: int, status: str, remedy: str
 ) -> None:
-    nvml_stub.write([gpu_profile(0)], init=code)
+    nvml_stub.write([make_gpu_profile(0)], init=code)
     sampler = start_sampler(*QUICK, stub=nvml_stub)
     nvml = sampler.wait_for(lambda s: s.nvml.status == status).nvml
     assert remedy in nvml.message
-    nvml_stub.write([gpu_profile(0)])
+    nvml_stub.write([make_gpu_profile(0)])
     assert sampler.wait_for(lambda s: s.nvml.status == "ok").gpus  # the sampler retries automatically
 
 
@@ -214,15 +214,15 @@ def test_driver_without_gpus_is_reported(nvml_stub: NvmlStub, start_sampler: Sta
 
 
 def test_denied_gpus_are_a_permission_problem(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    nvml_stub.write([gpu_profile(0, handle_error=stubs.NO_PERMISSION)])
+    nvml_stub.write([make_gpu_profile(0, handle_error=stubs.NO_PERMISSION)])
     assert start_sampler("--once", stub=nvml_stub).next().nvml.status == "no_permission"
-    nvml_stub.write([gpu_profile(0, handle_error=stubs.NO_PERMISSION), gpu_profile(1)])
+    nvml_stub.write([make_gpu_profile(0, handle_error=stubs.NO_PERMISSION), make_gpu_profile(1)])
     snapshot = start_sampler("--once", stub=nvml_stub).next()
     assert (snapshot.nvml.status, [gpu.uuid for gpu in snapshot.gpus]) == ("ok", [uuid_of(1)])
 
 
 def test_first_snapshot_does_not_wait_for_nvml(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    nvml_stub.write([gpu_profile(0)], init_hang=1)
+    nvml_stub.write([make_gpu_profile(0)], init_hang=1)
     sampler = start_sampler(*QUICK, "--first", "1.5", stub=nvml_stub)
     first = sampler.next()
     assert first.nvml.status == "not_answering"
@@ -230,13 +230,13 @@ def test_first_snapshot_does_not_wait_for_nvml(nvml_stub: NvmlStub, start_sample
     reader = readers_of(sampler)[0]
     assert "is not answering" in sampler.wait_for(lambda s: "is not answering" in s.nvml.message).nvml.message
     sampler.wait_for(lambda s: not reader.is_running())
-    nvml_stub.write([gpu_profile(0)])
+    nvml_stub.write([make_gpu_profile(0)])
     assert sampler.wait_for(has_gpus).nvml.status == "ok"
 
 
 def test_rows_survive_an_nvml_hang(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     trigger = tmp_path / "hang"
-    nvml_stub.write([gpu_profile(0, wave=1), gpu_profile(1)], hang_file=trigger)
+    nvml_stub.write([make_gpu_profile(0, wave=1), make_gpu_profile(1)], hang_file=trigger)
     sampler = start_sampler(*QUICK, stub=nvml_stub)
     sampler.wait_for(has_gpus)
     reader = readers_of(sampler)[0]
@@ -254,7 +254,7 @@ def test_rows_survive_an_nvml_hang(nvml_stub: NvmlStub, start_sampler: Start, tm
 
 def test_nvml_crash_is_reported_and_survived(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     trigger = tmp_path / "abort"
-    nvml_stub.write([gpu_profile(0)], abort_file=trigger)
+    nvml_stub.write([make_gpu_profile(0)], abort_file=trigger)
     sampler = start_sampler(*QUICK, stub=nvml_stub)
     sampler.wait_for(has_gpus)
     trigger.touch()
@@ -265,5 +265,5 @@ def test_nvml_crash_is_reported_and_survived(nvml_stub: NvmlStub, start_sampler:
     nvml_stub.write(init=stubs.DRIVER_NOT_LOADED)
     (gpu,) = sampler.wait_for(lambda s: s.nvml.status == "no_driver").gpus
     assert (gpu.uuid, gpu.lost) == (uuid_of(0), False)
-    nvml_stub.write([gpu_profile(0)])
+    nvml_stub.write([make_gpu_profile(0)])
     sampler.wait_for(lambda s: s.nvml.status == "ok")

@@ -17,11 +17,11 @@ import pytest
 from engine.contract.devices import Snapshot
 from tests.engine.gpus.conftest import ROOT, Start, has_gpus, readers_of
 from tests.engine.supervisor.supervised import wait_until_exited
-from tests.support.nvml_stub import NvmlStub, gpu_profile
+from tests.support.nvml_stub import NvmlStub, make_gpu_profile
 
 
 def test_once_waits_for_nvml_and_cuda(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    nvml_stub.write([gpu_profile(0), gpu_profile(1)])
+    nvml_stub.write([make_gpu_profile(0), make_gpu_profile(1)])
     sampler = start_sampler("--once", stub=nvml_stub, **nvml_stub.cuda_order(1, 0))
     assert [gpu.cuda_index for gpu in sampler.next().gpus] == [1, 0]
     assert sampler.process.wait(120) == 0
@@ -29,7 +29,7 @@ def test_once_waits_for_nvml_and_cuda(nvml_stub: NvmlStub, start_sampler: Start)
 
 def test_reader_exits_with_a_killed_sampler(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     trigger = tmp_path / "hang"
-    nvml_stub.write([gpu_profile(0)], hang_file=trigger)
+    nvml_stub.write([make_gpu_profile(0)], hang_file=trigger)
     sampler = start_sampler("--interval", "0.1", stub=nvml_stub)
     sampler.wait_for(has_gpus)
     readers = readers_of(sampler)
@@ -40,7 +40,7 @@ def test_reader_exits_with_a_killed_sampler(nvml_stub: NvmlStub, start_sampler: 
 
 
 def test_sampler_exits_with_its_killed_parent(nvml_stub: NvmlStub) -> None:
-    nvml_stub.write([gpu_profile(0)])
+    nvml_stub.write([make_gpu_profile(0)])
     starter = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'engine.gpus', '--interval', '0.1'])"
     with subprocess.Popen(
         [sys.executable, "-c", starter], stdout=subprocess.PIPE, env=os.environ | nvml_stub.environment, cwd=ROOT
@@ -55,7 +55,7 @@ def test_sampler_exits_with_its_killed_parent(nvml_stub: NvmlStub) -> None:
 
 
 def test_blocked_sampler_exits_with_its_parent(nvml_stub: NvmlStub) -> None:
-    nvml_stub.write([gpu_profile(index) for index in range(8)])
+    nvml_stub.write([make_gpu_profile(index) for index in range(8)])
     starter = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'engine.gpus', '--interval', '0.05'])"
     fcntl = pytest.importorskip("fcntl")
     reading, writing = os.pipe()
@@ -81,7 +81,7 @@ def test_blocked_sampler_exits_with_its_parent(nvml_stub: NvmlStub) -> None:
 
 
 def test_sampler_survives_the_thread_that_started_it(nvml_stub: NvmlStub) -> None:
-    nvml_stub.write([gpu_profile(0)])
+    nvml_stub.write([make_gpu_profile(0)])
     starter = """if True:
         import subprocess, sys, threading
         def start():
@@ -102,7 +102,7 @@ def test_sampler_survives_the_thread_that_started_it(nvml_stub: NvmlStub) -> Non
 
 
 def test_broken_pipe_ends_the_sampler_quietly(nvml_stub: NvmlStub) -> None:
-    nvml_stub.write([gpu_profile(0)])
+    nvml_stub.write([make_gpu_profile(0)])
     with subprocess.Popen(
         [sys.executable, "-m", "engine.gpus", "--interval", "0.1"],
         stdout=subprocess.PIPE,
@@ -119,7 +119,7 @@ def test_broken_pipe_ends_the_sampler_quietly(nvml_stub: NvmlStub) -> None:
 
 
 def test_ctrl_c_returns_130(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    nvml_stub.write([gpu_profile(0)])
+    nvml_stub.write([make_gpu_profile(0)])
     sampler = start_sampler("--interval", "0.1", stub=nvml_stub)
     sampler.wait_for(has_gpus)
     readers = readers_of(sampler)
@@ -129,7 +129,7 @@ def test_ctrl_c_returns_130(nvml_stub: NvmlStub, start_sampler: Start) -> None:
 
 
 def test_snapshots_follow_the_interval(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    nvml_stub.write([gpu_profile(0)])
+    nvml_stub.write([make_gpu_profile(0)])
     sampler = start_sampler("--interval", "0.5", stub=nvml_stub)
     sampler.wait_for(has_gpus)
     times = [sampler.next().time for _ in range(5)]
@@ -139,12 +139,12 @@ def test_snapshots_follow_the_interval(nvml_stub: NvmlStub, start_sampler: Start
 
 
 def test_first_nvml_answer_is_sent_at_once(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    nvml_stub.write([gpu_profile(0)])
+    nvml_stub.write([make_gpu_profile(0)])
     assert start_sampler("--interval", "600", stub=nvml_stub).wait_for(has_gpus).gpus
 
 
 def test_each_snapshot_has_a_new_reading(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    nvml_stub.write([gpu_profile(0, wave=1)])
+    nvml_stub.write([make_gpu_profile(0, wave=1)])
     sampler = start_sampler("--interval", "0.3", stub=nvml_stub)
     sampler.wait_for(has_gpus)
     advances, before = 0, None

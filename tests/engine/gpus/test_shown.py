@@ -9,7 +9,7 @@ import pytest
 
 from engine.contract.devices import Snapshot, SnapshotRequest
 from tests.engine.gpus.conftest import Start, has_gpus, readers_of
-from tests.support.nvml_stub import GIB, NvmlStub, gpu_profile
+from tests.support.nvml_stub import GIB, NvmlStub, make_gpu_profile
 
 QUICK = ("--interval", "0.1")
 ALWAYS = {"memory", "utilization", "temperature", "power"}
@@ -42,7 +42,7 @@ def calls(tmp_path: Path) -> RecordedCalls:
 
 
 def test_hidden_gpu_gets_minimal_queries(nvml_stub: NvmlStub, start_sampler: Start, calls: RecordedCalls) -> None:
-    nvml_stub.write([gpu_profile(0, process=[f"4000001:{GIB}"])], calls_file=calls.file)
+    nvml_stub.write([make_gpu_profile(0, process=[f"4000001:{GIB}"])], calls_file=calls.file)
     sampler = start_sampler(*QUICK, "--listen", stub=nvml_stub)
     full = sampler.wait_for(lambda s: bool(s.gpus) and s.gpus[0].sm_active_percent is not None).gpus[0]
     assert full.sm_clock_mhz is not None
@@ -62,7 +62,7 @@ def test_hidden_gpu_gets_minimal_queries(nvml_stub: NvmlStub, start_sampler: Sta
 
 
 def test_new_request_is_answered_at_once(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    nvml_stub.write([gpu_profile(0, fan=30)])
+    nvml_stub.write([make_gpu_profile(0, fan=30)])
     sampler = start_sampler("--interval", "600", "--listen", stub=nvml_stub)
     sampler.send_request(SnapshotRequest(details=False, processes=False))
     sampler.wait_for(lambda s: bool(s.gpus) and s.gpus[0].sm_clock_mhz is None)
@@ -72,7 +72,7 @@ def test_new_request_is_answered_at_once(nvml_stub: NvmlStub, start_sampler: Sta
 
 
 def test_restarted_reader_gets_the_request(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    nvml_stub.write([gpu_profile(0)])
+    nvml_stub.write([make_gpu_profile(0)])
     sampler = start_sampler(*QUICK, "--listen", stub=nvml_stub)
     sampler.send_request(SnapshotRequest(details=False))
     sampler.wait_for(lambda s: bool(s.gpus) and s.gpus[0].sm_clock_mhz is None)
@@ -82,7 +82,7 @@ def test_restarted_reader_gets_the_request(nvml_stub: NvmlStub, start_sampler: S
 
 
 def test_invalid_request_is_ignored(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    nvml_stub.write([gpu_profile(0)])
+    nvml_stub.write([make_gpu_profile(0)])
     sampler = start_sampler(*QUICK, "--listen", stub=nvml_stub)
     assert sampler.process.stdin is not None
     sampler.process.stdin.write(b'{"details": 7}\n')
@@ -92,7 +92,7 @@ def test_invalid_request_is_ignored(nvml_stub: NvmlStub, start_sampler: Start) -
 
 
 def test_basics_are_the_only_quantities(nvml_stub: NvmlStub, start_sampler: Start, calls: RecordedCalls) -> None:
-    nvml_stub.write([gpu_profile(0, process=[f"4000001:{GIB}"])], calls_file=calls.file)
+    nvml_stub.write([make_gpu_profile(0, process=[f"4000001:{GIB}"])], calls_file=calls.file)
     sampler = start_sampler(*QUICK, "--only-basics", stub=nvml_stub)
     snapshots = [sampler.wait_for(has_gpus) for _ in range(5)]
     met = {"handle", "uuid", "name", "pci", "compute_capability"}
@@ -106,7 +106,7 @@ def test_basics_are_the_only_quantities(nvml_stub: NvmlStub, start_sampler: Star
 
 
 def test_quantities_are_read_in_their_lanes(nvml_stub: NvmlStub, start_sampler: Start, calls: RecordedCalls) -> None:
-    nvml_stub.write([gpu_profile(0, fan=30)], calls_file=calls.file)
+    nvml_stub.write([make_gpu_profile(0, fan=30)], calls_file=calls.file)
     sampler = start_sampler("--interval", "0.05", stub=nvml_stub)
     start = time.monotonic()
     sampler.wait_for(has_gpus)

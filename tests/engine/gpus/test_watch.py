@@ -16,7 +16,7 @@ from engine.gpus import sentences
 from engine.gpus.child import LineChild
 from engine.gpus.watch import NvmlWatch, Timeouts
 from tests.engine.gpus.conftest import reads_nvml
-from tests.support.nvml_stub import DRIVER_NOT_LOADED, NvmlStub, gpu_profile
+from tests.support.nvml_stub import DRIVER_NOT_LOADED, NvmlStub, make_gpu_profile
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def test_unkillable_reader_blocks_a_new_one(
 ) -> None:
     """Suppress SIGKILL, as if the process were in a driver call that can't be interrupted."""
     trigger = tmp_path / "hang"
-    nvml_stub.write([gpu_profile(0)], hang_file=trigger)
+    nvml_stub.write([make_gpu_profile(0)], hang_file=trigger)
     changed = threading.Event()
     watch = NvmlWatch(0.1, changed, Timeouts(silent_s=2.0, back_off_s=0.01))
     poll_until(watch, changed, lambda: bool(watch.gpus))
@@ -57,7 +57,7 @@ def test_unkillable_reader_blocks_a_new_one(
         poll_until(watch, changed, lambda: time.monotonic() > silent_at + 0.5)
         assert readers() == [stuck]
         assert watch.nvml.status == "not_answering"
-        assert [gpu.uuid for gpu in watch.gpus] == [gpu_profile(0)["uuid"]]
+        assert [gpu.uuid for gpu in watch.gpus] == [make_gpu_profile(0)["uuid"]]
     trigger.unlink()
     stuck.kill()
     poll_until(watch, changed, lambda: watch.nvml.status == "ok")
@@ -66,7 +66,7 @@ def test_unkillable_reader_blocks_a_new_one(
 
 def test_silence_accumulates_over_readers(nvml_stub: NvmlStub, tmp_path: Path) -> None:
     trigger = tmp_path / "hang"
-    nvml_stub.write([gpu_profile(0)], hang_file=trigger)
+    nvml_stub.write([make_gpu_profile(0)], hang_file=trigger)
     changed = threading.Event()
     watch = NvmlWatch(0.1, changed, Timeouts(silent_s=0.4, first_s=30.0, back_off_s=0.01))
     poll_until(watch, changed, lambda: bool(watch.gpus))
@@ -87,7 +87,7 @@ def test_silence_accumulates_over_readers(nvml_stub: NvmlStub, tmp_path: Path) -
 
 def test_silent_reader_keeps_the_reason_for_missing_gpus(nvml_stub: NvmlStub, tmp_path: Path) -> None:
     (tmp_path / "hang").touch()
-    nvml_stub.write([gpu_profile(0)], hang_file=tmp_path / "hang")
+    nvml_stub.write([make_gpu_profile(0)], hang_file=tmp_path / "hang")
     changed = threading.Event()
     watch = NvmlWatch(0.1, changed, Timeouts(silent_s=0.0, first_s=0.2, back_off_s=0.01))
     watch.nvml, watch.has_status = Nvml("no_library", "NVML was not found."), True
@@ -100,7 +100,7 @@ def test_silent_reader_keeps_the_reason_for_missing_gpus(nvml_stub: NvmlStub, tm
 def test_slow_first_answer_is_reported_and_awaited(nvml_stub: NvmlStub, tmp_path: Path) -> None:
     trigger = tmp_path / "hang"
     trigger.touch()
-    nvml_stub.write([gpu_profile(0)], hang_file=trigger)
+    nvml_stub.write([make_gpu_profile(0)], hang_file=trigger)
     changed = threading.Event()
     watch = NvmlWatch(0.1, changed, Timeouts(silent_s=0.2, first_s=300.0))
     poll_until(watch, changed, lambda: watch.nvml.message != sentences.ASKING)
@@ -126,7 +126,7 @@ def test_unusable_nvml_is_retried_after_a_pause(nvml_stub: NvmlStub) -> None:
 def test_crashing_readers_restart_with_backoff(nvml_stub: NvmlStub, tmp_path: Path) -> None:
     trigger = tmp_path / "abort"
     trigger.touch()
-    nvml_stub.write([gpu_profile(0)], abort_file=trigger)
+    nvml_stub.write([make_gpu_profile(0)], abort_file=trigger)
     changed = threading.Event()
     watch = NvmlWatch(0.1, changed, Timeouts(back_off_s=0.1))
     started: list[float] = []

@@ -137,7 +137,7 @@ def inject_fault(proof: CheckContext, *, number: signal.Signals) -> None:
     _kill(proof, workers, f"{number.name} of rank 1")
 
 
-def exhaust_memory(proof: CheckContext) -> None:
+def check_exhausted_memory(proof: CheckContext) -> None:
     """Make rank 1 alone run out of memory while rank 0 waits for it in NCCL, and check that the run reports it."""
     folder = proof.folder / "exhausting"
     folder.mkdir()
@@ -188,7 +188,7 @@ def main() -> None:
         **{name: (partial(compare_losses, name=name), 60) for name in CASES},
         "a rank is killed": (partial(inject_fault, number=signal.SIGKILL), 40),
         "a rank is stopped": (partial(inject_fault, number=signal.SIGSTOP), 45),
-        "one rank runs out of memory": (exhaust_memory, 45),
+        "one rank runs out of memory": (check_exhausted_memory, 45),
     })  # fmt: skip
 
 

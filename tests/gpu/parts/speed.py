@@ -43,7 +43,7 @@ def compare(
     folder = make_images(proof.folder / "data", count + 32, side, held_out=32, distinct=min(count, DISTINCT))
     fields = {"augmentation": "medium", "compile": compile} | fields
     title = ", ".join([f"{model} at {size} px, batch {batch}", *(f"{name} {value}" for name, value in fields.items())])
-    with _bench(proof, title, pure=pure) as bench:
+    with _open_bench(proof, title, pure=pure) as bench:
         found = bench.compare_images("synthetic", folder, size, proof.device.type, model=model, batch=batch, **fields)
         _report(proof, title, bench, found)
 
@@ -63,12 +63,12 @@ def compare_detector(proof: CheckContext, *, model: str, size: int) -> None:
         augmentation="light", compile="off", devices=(proof.gpu,), **fields,
     )  # fmt: skip
     title = f"{model} at {size} px, batch {batch}"
-    with _bench(proof, title, pure=True) as bench:
+    with _open_bench(proof, title, pure=True) as bench:
         _report(proof, title, bench, bench.compare_task("discs", job))
 
 
 @contextmanager
-def _bench(proof: CheckContext, title: str, *, pure: bool) -> Iterator[Bench]:
+def _open_bench(proof: CheckContext, title: str, *, pure: bool) -> Iterator[Bench]:
     """Yield a benchmark of one round that reports the speed of each training loop.
 
     If `pure`, it compares Footplate with training steps alone.

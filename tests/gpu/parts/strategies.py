@@ -27,7 +27,7 @@ def _fields(proof: CheckContext) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _max_relative_difference(found: list[float], expected: list[float]) -> float:
+def _compute_max_relative_difference(found: list[float], expected: list[float]) -> float:
     """Return the maximum relative difference from the expected losses."""
     return max(abs(one - other) / max(abs(other), 0.1) for one, other in zip(found, expected, strict=True))
 
@@ -40,7 +40,7 @@ def compare_replicas(proof: CheckContext) -> None:
     found = proof.run(Job.from_fields(**fields, devices=(proof.gpu,) * 2, strategy="dp"), prepare=ON_ONE_CARD).losses
     proof.measure(
         "DataParallel with two replicas: maximum relative difference from losses of one device",
-        _max_relative_difference(found, alone),
+        _compute_max_relative_difference(found, alone),
         "",
         at_most=TOLERANCE,
         anywhere=True,
@@ -66,7 +66,7 @@ def compare_ranks(proof: CheckContext, *, strategy: str) -> None:
     ).losses
     proof.measure(
         f"{strategy} with two ranks: maximum relative difference from losses of two CPU workers",
-        _max_relative_difference(found, on_cpu),
+        _compute_max_relative_difference(found, on_cpu),
         "",
         at_most=TOLERANCE,
         anywhere=True,

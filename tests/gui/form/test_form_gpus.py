@@ -15,7 +15,7 @@ from engine.contract.problems import Choice, Problem
 from gui.form.form import JobForm
 from gui.form.panel import JobPanel
 from tests.engine.checks.machines import PASCAL, driver, gpu, held_by, instance, machine
-from tests.support.nvml_stub import NvmlStub, gpu_profile
+from tests.support.nvml_stub import NvmlStub, make_gpu_profile
 from tests.support.torch_builds import write_torch_build
 from tests.support.widgets import OpenWindow
 
@@ -93,7 +93,7 @@ def test_exclusive_gpu_is_freed_with_its_process(filled: JobForm, qtbot: QtBot) 
 
 
 def test_window_passes_its_chosen_gpu(open_window: OpenWindow, qtbot: QtBot, nvml_stub: NvmlStub) -> None:
-    nvml_stub.write([gpu_profile(index) for index in range(4)], driver_version="570.86.15", cuda_version=12080)
+    nvml_stub.write([make_gpu_profile(index) for index in range(4)], driver_version="570.86.15", cuda_version=12080)
     window = open_window()
     qtbot.waitUntil(lambda: "NVIDIA driver 570.86.15 is too old" in wrong_devices(window.form))
     assert window.form.body.devices.text() == "GPU 0"

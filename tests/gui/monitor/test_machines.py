@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 from gui.monitor.gpus.tiles import Tile
 from tests.gui.monitor.watching import Watching
 from tests.support.nvml_profiles import MACHINES
-from tests.support.nvml_stub import NvmlStub, find_obstacle, gpu_profile, instance_uuid_of, uuid_of
+from tests.support.nvml_stub import NvmlStub, find_obstacle, instance_uuid_of, make_gpu_profile, uuid_of
 
 pytestmark = pytest.mark.skipif(find_obstacle() is not None, reason=find_obstacle() or "")
 
@@ -129,7 +129,7 @@ def test_machine_without_gpu_explains(
 @pytest.mark.parametrize("sampler_options", [("--again", "0.5")])
 def test_machine_lost_gpu_returns(sampling: Watching, nvml_stub: NvmlStub, tmp_path: Path, qtbot: QtBot) -> None:
     fallen = tmp_path / "fallen"
-    nvml_stub.write([gpu_profile(0), gpu_profile(1, wave=1, lost_file=fallen)])
+    nvml_stub.write([make_gpu_profile(0), make_gpu_profile(1, wave=1, lost_file=fallen)])
     sampling.hosts.start()
     tiles = sampling.page.gpus.tiles.tiles
     qtbot.waitUntil(lambda: bool(tiles))
@@ -147,7 +147,7 @@ def test_machine_recovers_from_hanging_nvml(
     sampling: Watching, nvml_stub: NvmlStub, tmp_path: Path, qtbot: QtBot
 ) -> None:
     page, at_fault = sampling.page, tmp_path / "fault"
-    nvml_stub.write([gpu_profile(0)], hang_file=at_fault)
+    nvml_stub.write([make_gpu_profile(0)], hang_file=at_fault)
     sampling.hosts.start()
     qtbot.waitUntil(lambda: bool(page.gpus.tiles.tiles))
     (tile,) = page.gpus.tiles.tiles.values()

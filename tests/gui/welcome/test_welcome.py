@@ -21,7 +21,7 @@ from gui.sources.settings import Settings
 from gui.welcome import page as page_module
 from gui.welcome.page import WelcomePage
 from tests.gui.sources.devices.snapshots import gpu, snapshot
-from tests.support.nvml_profiles import consumer_gpu
+from tests.support.nvml_profiles import make_consumer_gpu_profile
 from tests.support.nvml_stub import NvmlStub
 from tests.support.widgets import OpenWindow, ShowWidget, is_right_of
 
@@ -74,7 +74,7 @@ def test_welcome_page_stacks_texts_and_columns_if_narrow(show_widget: ShowWidget
 def test_welcome_page_with_old_driver_trains_on_cpu(
     open_window: OpenWindow, nvml_stub: NvmlStub, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nvml_stub.write([consumer_gpu(0)], driver_version="550.144.03", cuda_version=12040)
+    nvml_stub.write([make_consumer_gpu_profile(0)], driver_version="550.144.03", cuda_version=12040)
     window = open_window()
     welcome = window.train.welcome
     qtbot.waitUntil(lambda: bool(welcome.rows))

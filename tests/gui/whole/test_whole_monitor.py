@@ -17,7 +17,7 @@ from gui.monitor.toolbar import VIEWS
 from gui.pages import MONITOR, TABS
 from tests.gui.monitor.watching import read_texts
 from tests.support.nvml_profiles import MACHINES
-from tests.support.nvml_stub import NvmlStub, find_obstacle, gpu_profile, uuid_of
+from tests.support.nvml_stub import NvmlStub, find_obstacle, make_gpu_profile, uuid_of
 from tests.support.pulse import StallMeter
 from tests.support.widgets import OpenWindow
 
@@ -61,7 +61,7 @@ def test_nvml_hang_is_reported_and_recovers(
     monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml_stub: NvmlStub, tmp_path: Path, qtbot: QtBot
 ) -> None:
     hanging = tmp_path / "hanging"
-    nvml_stub.write([gpu_profile(0), gpu_profile(1)], hang_file=hanging)
+    nvml_stub.write([make_gpu_profile(0), make_gpu_profile(1)], hang_file=hanging)
     window, page = monitor()
     tiles = page.gpus.tiles.tiles
     qtbot.waitUntil(lambda: len(tiles) == 2)
@@ -82,7 +82,7 @@ def test_long_nvml_hang_is_reported_and_recovers(
     monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml_stub: NvmlStub, tmp_path: Path, qtbot: QtBot
 ) -> None:
     hanging = tmp_path / "hanging"
-    nvml_stub.write([gpu_profile(0, wave=1)], hang_file=hanging)
+    nvml_stub.write([make_gpu_profile(0, wave=1)], hang_file=hanging)
     window, page = monitor()
     tiles = page.gpus.tiles.tiles
     qtbot.waitUntil(lambda: len(tiles) == 1)
@@ -113,7 +113,7 @@ def test_nvml_crash_and_lost_gpu_are_reported(
     monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml_stub: NvmlStub, tmp_path: Path, qtbot: QtBot
 ) -> None:
     crashing, fallen = tmp_path / "crashing", tmp_path / "fallen"
-    nvml_stub.write([gpu_profile(0), gpu_profile(1, lost_file=fallen)], abort_file=crashing)
+    nvml_stub.write([make_gpu_profile(0), make_gpu_profile(1, lost_file=fallen)], abort_file=crashing)
     window, page = monitor()
     tiles = page.gpus.tiles.tiles
     qtbot.waitUntil(lambda: len(tiles) == 2)

@@ -21,7 +21,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         name = f"ADE_{image.split}_{image.name}"
         split = {"train": "training", "val": "validation"}[image.split]
         image.save(root / f"images/{split}/{name}.jpg")
-        save_mask(root / f"annotations/{split}/{name}.png", image.mask())
+        save_mask(root / f"annotations/{split}/{name}.png", image.draw_mask())
     if variant != "without_names":
         names = [f"{name}, {name}s" for name in truth.classes] + [f"thing {number}" for number in range(4, 151)]
         rows = [f"{value} \t0.1\t5\t1\t{name} " for value, name in enumerate(names, 1)]
@@ -31,4 +31,4 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 def expect(image: TrueImage, kind: str) -> Any:
     """Return the sorted pixel counts of all mask values, including the unlabeled pixels."""
-    return count_values(image.mask())
+    return count_values(image.draw_mask())

@@ -104,5 +104,5 @@ def _true_annotation(image: TrueImage, kind: str) -> Annotation:
     if kind == "labels":
         return frozenset(image.tags)
     if kind == "masks":
-        return count_values(image.mask())
+        return count_values(image.draw_mask())
     return rename_boxes(image, {name: name for name in CLASSES})

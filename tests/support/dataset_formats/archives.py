@@ -12,5 +12,5 @@ from tests.support.dataset_formats.truth import TrueImage
 def encode_png(image: TrueImage) -> bytes:
     """Return an image as a PNG file."""
     stream = io.BytesIO()
-    Image.fromarray(image.pixels()).save(stream, "PNG")
+    Image.fromarray(image.draw_pixels()).save(stream, "PNG")
     return stream.getvalue()

@@ -19,7 +19,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     (folder / "labels/det_20").mkdir(parents=True)
     for split in ("train", "val"):
         images = []
-        for image in truth.of(split):
+        for image in truth.get_images(split):
             image.save(folder / f"images/100k/{split}/{image.name}.png")
             labels = [
                 {

@@ -47,4 +47,4 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 def expect(image: TrueImage, kind: str) -> Any:
     """Return the annotation of `kind` that Footplate should read for an image."""
-    return rename_boxes(image, NAMES) if kind == "instances" else count_values(image.mask())
+    return rename_boxes(image, NAMES) if kind == "instances" else count_values(image.draw_mask())

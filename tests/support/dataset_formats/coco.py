@@ -31,7 +31,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
             _write_text(folder / "annotations" / f"{name}.json", make_content(truth, group, variant), variant)
         return
     for split in ("train", "val"):
-        images = truth.of(split)
+        images = truth.get_images(split)
         place, pattern, path = _get_layout(variant, split)
         for image in images:
             image.save(folder / place / f"{image.name}.png")

@@ -26,7 +26,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     for split in ("train", "val"):
         path = root / "annotations" / f"panoptic_{split}2017.json"
         ending = "png" if variant == "png_images" else "jpg"
-        _write_split(truth, truth.of(split), root / f"{split}2017", path, ending)
+        _write_split(truth, truth.get_images(split), root / f"{split}2017", path, ending)
 
 
 def compute_segment_id(number: int) -> int:

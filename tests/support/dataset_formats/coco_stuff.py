@@ -26,6 +26,6 @@ def write(truth: Truth, folder: Path, variant: str = "splits") -> None:
         masks = f"stuff_{image.split}2017_pixelmaps" if variant == "numbers" else f"stuffthingmaps/{image.split}2017"
         path = root / masks / f"{image.name}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image.mask() + (1 - offset)).save(path)
+        Image.fromarray(image.draw_mask() + (1 - offset)).save(path)
     lines = ["0: unlabeled", *(f"{number}: {name}" for number, name in enumerate(names, 1))]
     (root / "labels.txt").write_text("\n".join(lines))

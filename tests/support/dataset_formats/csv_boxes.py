@@ -41,7 +41,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         "retinanet": ("train.csv", "val.csv"),
     }.get(variant, ("boxes.csv",))
     for table, split in zip(tables, ("train", "val"), strict=False):
-        images = truth.of(split) if len(tables) == 2 else truth.images
+        images = truth.get_images(split) if len(tables) == 2 else truth.images
         path = folder / table
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(line + "\n" for line in _lines(truth, images, variant)))

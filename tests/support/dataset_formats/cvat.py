@@ -23,7 +23,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     if variant == "tasks":
         for number, split in enumerate(("train", "val"), 1):
             subset = {"train": "Train", "val": "Validation"}[split]
-            _save(folder / f"task_{number}_backup/annotations.xml", _xml(truth.of(split), variant, subset))
+            _save(folder / f"task_{number}_backup/annotations.xml", _xml(truth.get_images(split), variant, subset))
     else:
         _save(folder / "annotations.xml", _xml(truth.images, variant), "utf-16" if variant == "utf16" else "utf-8")
 

@@ -28,7 +28,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         return
     with_splits = variant not in WITHOUT_SPLITS
     for split in ("train", "val") if with_splits else ("",):
-        images = truth.of(split) if split else truth.images
+        images = truth.get_images(split) if split else truth.images
         parent = folder / ("validation" if split == "val" else split)
         places = {image: f"{'deep/' if variant == 'nested' else ''}{image.name}.png" for image in images}
         for image in images:
@@ -61,7 +61,7 @@ def _write_parquet(truth: Truth, folder: Path, variant: str) -> None:
 
     (folder / "data").mkdir(parents=True)
     for split, shards in (("train", 2), ("validation", 1)):
-        images = truth.of("val" if split == "validation" else split)
+        images = truth.get_images("val" if split == "validation" else split)
         for shard in range(shards):
             rows = [_cells(truth, image, variant) for image in images[shard::shards]]
             table = pyarrow.Table.from_pylist(rows)

@@ -26,7 +26,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     if variant == "lists":
         (folder / "ImageSets").mkdir()
         for split in ("train", "val"):
-            (folder / f"ImageSets/{split}.txt").write_text("\n".join(image.name for image in truth.of(split)))
+            (folder / f"ImageSets/{split}.txt").write_text("\n".join(image.name for image in truth.get_images(split)))
 
 
 def _get_paths(image: TrueImage, variant: str) -> tuple[str, str]:

@@ -25,7 +25,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     make = _small_task if variant == "min" else _task
     if variant == "splits":
         for split in ("train", "val"):
-            _save(folder / f"export_{split}.json", [make(image, variant) for image in truth.of(split)])
+            _save(folder / f"export_{split}.json", [make(image, variant) for image in truth.get_images(split)])
     else:
         tasks = [make(image, variant) for image in truth.images]
         _save(folder / "project-1-at-2024-01-01.json", tasks, "utf-8-sig" if variant == "bom" else "utf-8")

@@ -53,7 +53,7 @@ def _content(image: TrueImage, variant: str) -> dict[str, Any]:
     stored = None
     if variant == "embedded":
         buffer = io.BytesIO()
-        Image.fromarray(image.pixels()).save(buffer, "PNG")
+        Image.fromarray(image.draw_pixels()).save(buffer, "PNG")
         stored = base64.b64encode(buffer.getvalue()).decode()
     return {
         "version": "5.4.1",

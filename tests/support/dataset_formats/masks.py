@@ -55,7 +55,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     for image in truth.images:
         fields = _fields(image)
         image.save(folder / image_place.format(**fields))
-        values = draw_object_numbers(image) if variant in NUMBERED else image.mask()
+        values = draw_object_numbers(image) if variant in NUMBERED else image.draw_mask()
         if variant == "cvat_camvid":
             values = np.array(COLORS, np.uint8)[values]
         save_mask(folder / mask_place.format(**fields), values)
@@ -87,5 +87,7 @@ def _fields(image: TrueImage) -> dict[str, object]:
 def expect(image: TrueImage, kind: str) -> Any:
     """Return the annotation of `kind` that Footplate should read for an image."""
     return (
-        rename_boxes(image, dict.fromkeys(CLASSES, "pedestrian")) if kind == "instances" else count_values(image.mask())
+        rename_boxes(image, dict.fromkeys(CLASSES, "pedestrian"))
+        if kind == "instances"
+        else count_values(image.draw_mask())
     )

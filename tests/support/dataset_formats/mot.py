@@ -19,7 +19,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     for number_of_video, split in enumerate(("train", "val"), 1):
         video = folder / (split if variant == "splits" else "") / f"video-{number_of_video:02d}"
         lines = []
-        for image in truth.of(split):
+        for image in truth.get_images(split):
             image.save(video / f"img1/{image.name}.png")
             for number, each in enumerate(image.objects, 1):
                 left, top, right, bottom = each.box

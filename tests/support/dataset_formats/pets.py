@@ -24,13 +24,13 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         save_mask(folder / f"annotations/trimaps/{image.name}.png", make_trimap(image))
     if variant == "splits":
         for name, split in (("trainval", "train"), ("test", "val")):
-            lines = [f"{image.name} 1 1 1" for image in truth.of(split)]
+            lines = [f"{image.name} 1 1 1" for image in truth.get_images(split)]
             (folder / f"annotations/{name}.txt").write_text("\n".join(lines) + "\n")
 
 
 def make_trimap(image: TrueImage) -> npt.NDArray[np.uint8]:
     """Return the trimap of an image."""
-    values = np.where(image.mask() > 0, 1, 2).astype(np.uint8)
+    values = np.where(image.draw_mask() > 0, 1, 2).astype(np.uint8)
     values[0] = 3
     return values
 

@@ -51,4 +51,4 @@ def draw_numbered_labels(image: TrueImage, labels: dict[str, int], factor: int, 
 def draw_labels(image: TrueImage, background: int, labels: dict[str, int]) -> npt.NDArray[np.uint8]:
     """Return the mask of an image. `labels` gives the value of each class, and `background` that of other pixels."""
     table = np.array([background, *(labels[name] for name in CLASSES)], np.uint8)
-    return table[image.mask()]
+    return table[image.draw_mask()]

@@ -35,7 +35,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         image.save(folder / _place(image, variant))
     if variant in ("splits", "nested", "caffe"):
         for split in ("train", "val"):
-            _write_table(truth, truth.of(split), folder, variant, split)
+            _write_table(truth, truth.get_images(split), folder, variant, split)
     else:
         _write_table(truth, truth.images, folder, variant, "")
 

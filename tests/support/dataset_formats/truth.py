@@ -42,12 +42,12 @@ class TrueImage:
     tags: tuple[str, ...]
     """All classes of the image, for tagging. Formats with one class per image use the first."""
 
-    def pixels(self) -> npt.NDArray[np.uint8]:
+    def draw_pixels(self) -> npt.NDArray[np.uint8]:
         """Return the image's pixels, uint8 [h, w, 3]: random noise that differs between images."""
         seed = sum(map(ord, self.name))
         return np.random.default_rng(seed).integers(0, 256, (self.height, self.width, 3), np.uint8)
 
-    def mask(self) -> npt.NDArray[np.uint8]:
+    def draw_mask(self) -> npt.NDArray[np.uint8]:
         """Return the class of each pixel, uint8 [h, w]: 0 for background, 1 + the class number for objects."""
         values = np.zeros((self.height, self.width), np.uint8)
         for each in self.objects:
@@ -58,7 +58,7 @@ class TrueImage:
     def save(self, path: Path) -> Path:
         """Write the image. The suffix determines the file format."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(self.pixels()).save(path)
+        Image.fromarray(self.draw_pixels()).save(path)
         return path
 
 
@@ -92,7 +92,7 @@ class Truth:
         )
     )  # fmt: skip
 
-    def of(self, split: str) -> tuple[TrueImage, ...]:
+    def get_images(self, split: str) -> tuple[TrueImage, ...]:
         """Return the images of a split ("train" or "val")."""
         return tuple(image for image in self.images if image.split == split)
 

@@ -27,7 +27,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     lists = folder / {"devkit": "VOC2012/ImageSets/Main", "paths": ""}.get(variant, "ImageSets/Main")
     lists.mkdir(parents=True, exist_ok=True)
     for split in ("train", "val"):
-        names = [image.name for image in truth.of(split)]
+        names = [image.name for image in truth.get_images(split)]
         lines = [f"./JPEGImages/{name}.png ./Annotations/{name}.xml" if variant == "paths" else name for name in names]
         (lists / f"{split}.txt").write_text("\n".join(lines) + "\n")
 

@@ -21,7 +21,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     names = ("background", *truth.classes)
     for image in truth.images:
         image.save(root / f"JPEGImages/{image.name}.jpg")
-        values = image.mask()
+        values = image.draw_mask()
         if variant == "labelme":
             save_mask(root / f"SegmentationClass/{image.name}.npy", values)
             _save_palette(root / f"SegmentationClassPNG/{image.name}.png", values)
@@ -44,7 +44,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     for split in ("train", "val"):
         is_combined = split == "train" and variant.startswith("trainval")
         if variant != "trainval" or is_combined:
-            chosen = truth.images if is_combined else truth.of(split)
+            chosen = truth.images if is_combined else truth.get_images(split)
             (lists / f"{'trainval' if is_combined else split}.txt").write_text(
                 "\n".join(image.name for image in chosen) + "\n"
             )

@@ -16,7 +16,7 @@ KINDS = {"plain": "boxes", "assets": "boxes", "polygons": "instances", "splits":
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     """Write the images, and their annotations as a single export, as an export per split, or as an export per image."""
     for split in ("train", "val") if variant == "splits" else ("",):
-        images = truth.of(split) if split else truth.images
+        images = truth.get_images(split) if split else truth.images
         place = folder / split / ("" if variant == "assets" else "vott-json-export")
         place.mkdir(parents=True, exist_ok=True)
         entries = {f"{number:032x}": _entry(image, variant) for number, image in enumerate(images)}

@@ -20,7 +20,7 @@ KINDS = {variant: "labels" if variant == "labels" else "classes" for variant in 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     """Write the images and their classes to two tar files, or to a tar file per split, depending on the variant."""
     with_splits = variant not in WITHOUT_SPLITS
-    halves = {"train": truth.of("train"), "val": truth.of("val")}
+    halves = {"train": truth.get_images("train"), "val": truth.get_images("val")}
     for number, (split, images) in enumerate(halves.items()):
         name = f"{split}-000000.tar" if variant == "splits" else f"shard-{number:06d}.tar"
         path = folder / (split if variant == "nested" and with_splits else "") / (name + ".gz" * (variant == "gz"))

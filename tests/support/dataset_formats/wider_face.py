@@ -15,7 +15,7 @@ def write(truth: Truth, folder: Path) -> None:
     (folder / "wider_face_split").mkdir(parents=True, exist_ok=True)
     for split in ("train", "val"):
         lines = []
-        for number, image in enumerate(truth.of(split)):
+        for number, image in enumerate(truth.get_images(split)):
             name = f"{number}--Event/{image.name}.png"
             image.save(folder / f"WIDER_{split}/images/{name}")
             lines += [name, str(len(image.objects))]

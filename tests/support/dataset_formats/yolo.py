@@ -34,7 +34,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         _save(folder / text_at, "\n".join(lines) + "\n" * bool(lines), encoding)
     if variant in ("lists", "darknet"):
         for split in ("train", "val"):
-            listed = [places[image][0] for image in truth.of(split)]
+            listed = [places[image][0] for image in truth.get_images(split)]
             _save(folder / f"{split}.txt", "".join(f"data/{path}\n" for path in listed), encoding)
     if variant == "darknet":
         content = (

@@ -25,7 +25,8 @@ def test_wider_face_gives_the_truth(tmp_path: Path) -> None:
     assert (content.classes, content.problems) == (("face",), [])
     assert list_boxes_by_split(content) == {
         split: {
-            image.name: [("face", tuple(map(float, each.box))) for each in image.objects] for image in TRUTH.of(split)
+            image.name: [("face", tuple(map(float, each.box))) for each in image.objects]
+            for image in TRUTH.get_images(split)
         }
         for split in ("train", "val")
     }

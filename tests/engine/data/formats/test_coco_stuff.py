@@ -32,8 +32,8 @@ def test_read_returns_the_truth(tmp_path: Path, variant: str) -> None:
     assert (content.classes, content.problems) == (("background", *TRUTH.classes), [])
     for split in ("train", "val"):
         classes = classes_of_pixels(content, split)
-        assert classes.keys() == {image.name for image in TRUTH.of(split)}
-        assert all((classes[image.name] == image.mask()).all() for image in TRUTH.of(split))
+        assert classes.keys() == {image.name for image in TRUTH.get_images(split)}
+        assert all((classes[image.name] == image.draw_mask()).all() for image in TRUTH.get_images(split))
 
 
 def test_names_are_those_of_the_dataset_without_a_table(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_read_cityscapes_returns_the_truth(tmp_path: Path, variant: str) -> None
     assert content.problems == objects.problems == []
     assert (len(content.classes), len(objects.classes)) == (19, 8)
     ids = {name: content.classes.index(other) for name, other in cityscapes_writer.NAMES.items()}
-    by_split = {"train": TRUTH.of("train"), "val": TRUTH.of("val")}
+    by_split = {"train": TRUTH.get_images("train"), "val": TRUTH.get_images("val")}
     for split, images in ({"train": TRUTH.images} if variant == "kitti" else by_split).items():
         found = {name.removesuffix("_leftImg8bit"): plane for name, plane in read_class_masks(content, split).items()}
         assert found.keys() == {image.name for image in images}
@@ -139,7 +139,7 @@ def test_cityscapes_joins_extra_training_images(tmp_path: Path) -> None:
     TRUTH.images[0].save(tmp_path / "leftImg8bit/train_extra/ulm/b_leftImg8bit.png")
     save_mask(tmp_path / "gtFine/train_extra/ulm/b_gtFine_labelIds.png", np.full((64, 96), 7, np.uint8))
     split = read(cityscapes.FORMAT, tmp_path, "masks").splits["train"]
-    assert len(split.files) == len(TRUTH.of("train")) + 1
+    assert len(split.files) == len(TRUTH.get_images("train")) + 1
 
 
 @pytest.mark.parametrize("variant", mapillary_writer.VARIANTS)
@@ -158,12 +158,12 @@ def test_read_mapillary_returns_the_truth(tmp_path: Path, variant: str) -> None:
     assert objects.classes == ("Apple", "Bear", "Cup")
     for split in ("train", "val"):
         found = read_class_masks(content, split)
-        for image in TRUTH.of(split):
+        for image in TRUTH.get_images(split):
             expected = draw_labels(image, mapillary_writer.ROAD, mapillary_writer.LABELS)
             expected[0, -1] = NO_CLASS
             np.testing.assert_array_equal(found[image.name], expected)
         assert list_things(objects, split) == list_true_things(
-            TRUTH.of(split), {name: name.title() for name in CLASSES}
+            TRUTH.get_images(split), {name: name.title() for name in CLASSES}
         )
 
 
@@ -201,8 +201,8 @@ def test_read_ade20k_returns_the_truth(tmp_path: Path, variant: str) -> None:
     assert (len(content.classes), len(content.problems)) == (150, variant in ade20k_writer.WARNINGS)
     for split in ("train", "val"):
         found = read_class_masks(content, split)
-        for image in TRUTH.of(split):
-            expected = np.where(image.mask(), image.mask() - 1, NO_CLASS)
+        for image in TRUTH.get_images(split):
+            expected = np.where(image.draw_mask(), image.draw_mask() - 1, NO_CLASS)
             np.testing.assert_array_equal(found[f"ADE_{split}_{image.name}"], expected)
 
 
@@ -221,7 +221,7 @@ def test_ade20k_names_most_images(tmp_path: Path, others: int, count: int) -> No
     for number, image in enumerate(TRUTH.images[: 2 + others]):
         name = f"x_{number}" if number >= 2 or (others == 2 and number == 1) else f"ADE_{number}"
         image.save(tmp_path / f"images/training/{name}.png")
-        save_mask(tmp_path / f"annotations/training/{name}.png", image.mask())
+        save_mask(tmp_path / f"annotations/training/{name}.png", image.draw_mask())
     assert len(detect(ade20k.FORMAT, tmp_path)) == count
 
 
@@ -239,7 +239,7 @@ def test_read_pets_returns_the_truth(tmp_path: Path, variant: str) -> None:
     pets_writer.write(TRUTH, tmp_path, variant)
     if variant == "splits":  # images in several lists belong to the first one
         with (tmp_path / "annotations/test.txt").open("a") as file:
-            file.writelines(f"{image.name} 1 1 1\n" for image in TRUTH.of("train"))
+            file.writelines(f"{image.name} 1 1 1\n" for image in TRUTH.get_images("train"))
         (tmp_path / "annotations/trainval.txt").rename(tmp_path / "annotations/train.txt")
         TRUTH.images[0].save(tmp_path / "images/lost.jpg")
         save_mask(tmp_path / "annotations/trimaps/lost.png", pets_writer.make_trimap(TRUTH.images[0]))
@@ -248,13 +248,17 @@ def test_read_pets_returns_the_truth(tmp_path: Path, variant: str) -> None:
     assert [problem.message.rpartition(": ")[2] for problem in content.problems] == ["lost.jpg."] * (
         variant == "splits"
     )
-    splits = {"": TRUTH.images} if variant == "plain" else {"train": TRUTH.of("train"), "test": TRUTH.of("val")}
+    splits = (
+        {"": TRUTH.images}
+        if variant == "plain"
+        else {"train": TRUTH.get_images("train"), "test": TRUTH.get_images("val")}
+    )
     assert content.splits.keys() == splits.keys()
     for split, images in splits.items():
         found = read_class_masks(content, split)
         assert found.keys() == {image.name for image in images}
         for image in images:
-            expected = (image.mask() > 0).astype(np.uint8)
+            expected = (image.draw_mask() > 0).astype(np.uint8)
             expected[0] = NO_CLASS
             np.testing.assert_array_equal(found[image.name], expected)
 
@@ -277,7 +281,7 @@ def test_read_loveda_returns_the_truth(tmp_path: Path) -> None:
     assert content.problems == []
     every = {name: plane for split in ("train", "val") for name, plane in read_class_masks(content, split).items()}
     for image in TRUTH.images:
-        expected = image.mask()
+        expected = image.draw_mask()
         expected[0] = NO_CLASS
         expected[1, 0] = 6 if image.name == "img_1" else expected[1, 0]
         np.testing.assert_array_equal(every[image.name], expected)

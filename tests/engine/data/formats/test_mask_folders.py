@@ -19,7 +19,7 @@ from tests.support.read_formats import detect, list_things, list_true_things, re
 
 
 def squares(image: TrueImage, value: int = 1) -> np.ndarray:
-    return np.where(image.mask() > 0, value, 0).astype(np.uint8)
+    return np.where(image.draw_mask() > 0, value, 0).astype(np.uint8)
 
 
 @pytest.mark.parametrize("variant", masks.VARIANTS)
@@ -33,14 +33,14 @@ def test_read_returns_the_truth(tmp_path: Path, variant: str) -> None:
     assert content.problems == []
     assert content.code is None
     flat = variant in masks.WITHOUT_SPLITS
-    truth = {"": TRUTH.images} if flat else {"train": TRUTH.of("train"), "val": TRUTH.of("val")}
+    truth = {"": TRUTH.images} if flat else {"train": TRUTH.get_images("train"), "val": TRUTH.get_images("val")}
     assert content.splits.keys() == truth.keys()
     for split, images in truth.items():
         found = read_masks(content, split)
         assert len(found) == len(images)
         for image in images:
             (values,) = [each for name, each in found.items() if name.startswith(image.name)]
-            expected = draw_object_numbers(image) if numbered else image.mask()
+            expected = draw_object_numbers(image) if numbered else image.draw_mask()
             if variant == "cvat_camvid":
                 colors = [(red << 16) + (green << 8) + blue for red, green, blue in masks.COLORS]
                 values = np.argmax(values[:, :, None] == np.array(colors), -1)
@@ -162,15 +162,15 @@ def test_detect_prefers_the_first_annotator(tmp_path: Path, first: str, second: 
     for split in content.splits:
         for name, values in read_masks(content, split).items():
             (image,) = [each for each in TRUTH.images if name.startswith(each.name)]
-            np.testing.assert_array_equal(values > 0, image.mask() > 0)
+            np.testing.assert_array_equal(values > 0, image.draw_mask() > 0)
 
 
 @pytest.mark.parametrize("copy", ["labels_color", "labels_overlay", "labels_rgb"])
 def test_detect_prefers_masks_to_colored_copies(tmp_path: Path, copy: str) -> None:
     for image in TRUTH.images:
         image.save(tmp_path / f"images/{image.name}.png")
-        save_mask(tmp_path / f"labels/{image.name}.png", image.mask())
-        save_mask(tmp_path / f"{copy}/{image.name}.png", np.array(masks.COLORS, np.uint8)[image.mask()])
+        save_mask(tmp_path / f"labels/{image.name}.png", image.draw_mask())
+        save_mask(tmp_path / f"{copy}/{image.name}.png", np.array(masks.COLORS, np.uint8)[image.draw_mask()])
     found = [each for each in detect(FORMAT, tmp_path) if each.kinds == ("masks",)]
     assert [(each.variant, each.confidence) for each in found] == [
         ("labels", Confidence.CERTAIN),
@@ -232,7 +232,7 @@ def test_detect_doubts_masks_that_none_can_be_opened(tmp_path: Path) -> None:
 def test_detect_finds_images_in_folders_of_other_names(tmp_path: Path, name: str) -> None:
     for image in TRUTH.images:
         image.save(tmp_path / f"{name}/{image.name}.png")
-        save_mask(tmp_path / f"masks/{image.name}.png", image.mask())
+        save_mask(tmp_path / f"masks/{image.name}.png", image.draw_mask())
     found = detect(FORMAT, tmp_path)[0]
     assert (found.confidence, found.variant) == (Confidence.CERTAIN, "")
 
@@ -244,7 +244,7 @@ def test_read_reports_images_of_no_split_and_without_masks(tmp_path: Path) -> No
     masks.write(TRUTH, tmp_path, "splits")
     for image in TRUTH.images[:2]:
         image.save(tmp_path / f"images/extra/{image.name}.png")
-        save_mask(tmp_path / f"masks/extra/{image.name}.png", image.mask())
+        save_mask(tmp_path / f"masks/extra/{image.name}.png", image.draw_mask())
         image.save(tmp_path / f"images/test/{image.name}.png")
     content = read(FORMAT, tmp_path, "masks")
     assert {split: len(each.files) for split, each in content.splits.items()} == {"train": 4, "val": 2}

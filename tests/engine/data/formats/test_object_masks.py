@@ -18,7 +18,7 @@ from tests.support.dataset_formats.pixels import draw_object_numbers, save_mask
 from tests.support.dataset_formats.truth import TRUTH
 from tests.support.read_formats import detect, list_things, list_true_things, read, read_class_masks, read_masks
 
-BY_SPLIT = {"train": TRUTH.of("train"), "val": TRUTH.of("val")}
+BY_SPLIT = {"train": TRUTH.get_images("train"), "val": TRUTH.get_images("val")}
 
 
 @pytest.mark.parametrize("variant", voc_writer.VARIANTS)
@@ -39,7 +39,7 @@ def test_read_voc_masks_returns_the_truth(tmp_path: Path, variant: str) -> None:
         masks = read_masks(content, split)
         assert masks.keys() == {image.name for image in images}
         for image in images if variant != "cvat" else ():
-            np.testing.assert_array_equal(masks[image.name], image.mask())
+            np.testing.assert_array_equal(masks[image.name], image.draw_mask())
         assert list_things(objects, split) == list_true_things(images)
 
 
@@ -49,7 +49,7 @@ def test_read_voc_masks_names_the_classes_of_voc_alone(tmp_path: Path) -> None:
     ):
         image.save(tmp_path / f"voc/JPEGImages/{name}.jpg")
         image.save(tmp_path / f"own/JPEGImages/{number}.jpg")
-        values = np.where(image.mask(), 8, 0).astype(np.uint8)
+        values = np.where(image.draw_mask(), 8, 0).astype(np.uint8)
         values[0], values[1] = 255, 20
         save_mask(tmp_path / f"voc/SegmentationClass/{name}.png", values)
         save_mask(tmp_path / f"own/SegmentationClass/{number}.png", values)
@@ -77,7 +77,7 @@ def test_read_voc_masks_without_a_background_keeps_all_classes(tmp_path: Path) -
     colors = np.array([(5, 5, 5), (200, 10, 10), (10, 200, 10), (10, 10, 200)], np.uint8)
     for image in TRUTH.images:
         image.save(tmp_path / f"JPEGImages/{image.name}.jpg")
-        save_mask(tmp_path / f"SegmentationClass/{image.name}.png", colors[image.mask()])
+        save_mask(tmp_path / f"SegmentationClass/{image.name}.png", colors[image.draw_mask()])
         save_mask(tmp_path / f"SegmentationObject/{image.name}.png", draw_object_numbers(image))
     content = read(voc_masks.FORMAT, tmp_path, "instances")
     assert content.classes == ("#050505", "#0a0ac8", "#0ac80a", "#c80a0a")
@@ -88,7 +88,7 @@ def test_read_voc_masks_reports_names_without_files(tmp_path: Path, names: list[
     for name in "abc":
         TRUTH.images[0].save(tmp_path / f"JPEGImages/{name}.jpg")
         if name != "b":
-            save_mask(tmp_path / f"SegmentationClass/{name}.png", TRUTH.images[0].mask())
+            save_mask(tmp_path / f"SegmentationClass/{name}.png", TRUTH.images[0].draw_mask())
     lists = tmp_path / "ImageSets/Segmentation"
     lists.mkdir(parents=True)
     (lists / "train.txt").write_text("\n".join([*names, "gone"]) + "\n")
@@ -156,7 +156,7 @@ def test_read_dsb2018_reports_folders_that_lack_files(tmp_path: Path, missing: s
 def test_detect_dsb2018_passes_over_other_folders(tmp_path: Path, place: str) -> None:
     for image in TRUTH.images:
         image.save(tmp_path / place.format(name=image.name))
-        save_mask(tmp_path / f"masks/{image.name}.png", image.mask())
+        save_mask(tmp_path / f"masks/{image.name}.png", image.draw_mask())
     assert detect(dsb2018.FORMAT, tmp_path) == []
 
 

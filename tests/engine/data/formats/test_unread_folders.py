@@ -26,7 +26,7 @@ def write(folder: Path, *places: str) -> None:
         for image in TRUTH.images:
             path = folder / place.removeprefix("mask:").format(split=image.split, name=image.name, width=image.width)
             if place.startswith("mask:"):
-                save_mask(path, np.where(image.mask(), 255, 0).astype(np.uint8))
+                save_mask(path, np.where(image.draw_mask(), 255, 0).astype(np.uint8))
             else:
                 image.save(path)
 

@@ -87,7 +87,7 @@ def test_unsupported_masks_of_videos(tmp_path: Path, title: str, name: str, base
     quality = "480p/" if title == "davis" else ""
     for number, image in enumerate(TRUTH.images):
         image.save(tmp_path / base / "JPEGImages" / f"{quality}bear" / f"{number:05}.jpg")
-        save_mask(tmp_path / base / "Annotations" / f"{quality}bear" / f"{number:05}.png", image.mask())
+        save_mask(tmp_path / base / "Annotations" / f"{quality}bear" / f"{number:05}.png", image.draw_mask())
     write(tmp_path / base / name, b"{}")
     assert title in [detection.variant for detection in FORMAT.detect(Tree(str(tmp_path)))]
     found = recognize(str(tmp_path), val_fraction=0.3, seed=0, kinds=("masks",))

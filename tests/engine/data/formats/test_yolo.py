@@ -47,7 +47,9 @@ def test_yolo_reads_outlines_as_instances(tmp_path: Path) -> None:
     content = read_once(FORMAT, tmp_path, "instances")
     assert content.problems == []
     for split, images in list_instances_by_split(content).items():
-        assert images == {image.name: [(each.name, each.box) for each in image.objects] for image in TRUTH.of(split)}
+        assert images == {
+            image.name: [(each.name, each.box) for each in image.objects] for image in TRUTH.get_images(split)
+        }
 
 
 @pytest.mark.parametrize(("points", "values"), [(17, 3), (5, 2), (2, 2), (1, 3)])

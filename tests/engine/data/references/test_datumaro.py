@@ -48,7 +48,7 @@ def annotations_of(image: TrueImage, kind: str, labels: Mapping[str, int]) -> li
     if kind in ("class", "labels"):
         return [annotation.Label(labels[tag]) for tag in (image.tags[:1] if kind == "class" else image.tags)]
     if kind == "plane":  # one mask for each class, with the background
-        plane = image.mask()
+        plane = image.draw_mask()
         return [annotation.Mask(plane == value, label=int(value), z_order=int(value)) for value in np.unique(plane)]
     dataset = []
     for number, each in enumerate(image.objects, 1):
@@ -83,7 +83,7 @@ def dataset_of(kind: str, names: Sequence[str] = CLASSES, other_names: Mapping[s
         datumaro.DatasetItem(
             image.name,
             subset=image.split,
-            media=Image.from_numpy(data=np.ascontiguousarray(image.pixels()[..., ::-1])),
+            media=Image.from_numpy(data=np.ascontiguousarray(image.draw_pixels()[..., ::-1])),
             annotations=annotations_of(image, kind, labels),
         )
         for image in TRUTH.images

@@ -24,7 +24,7 @@ def dataset_of(split: str, kind: str, source: Path) -> Any:
     import datasets
 
     datasets.disable_progress_bars()
-    images = TRUTH.of(split)
+    images = TRUTH.get_images(split)
     number = datasets.ClassLabel(names=list(CLASSES))
     features: dict[str, Any] = {"image": datasets.Image()}
     rows: dict[str, list[Any]] = {"image": [str(image.save(source / f"{image.name}.png")) for image in images]}

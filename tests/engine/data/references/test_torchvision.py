@@ -79,9 +79,9 @@ def test_torchvision_reads_voc_masks_as_footplate_does(tmp_path: Path) -> None:
     folder = write_truth("voc_masks", "nested", tmp_path)
     for split in ("train", "val"):
         dataset = VOCSegmentation(str(tmp_path), "2012", split)
-        assert [Path(name).stem for name in dataset.images] == [image.name for image in TRUTH.of(split)]
-        for (_, mask), image in zip(dataset, TRUTH.of(split), strict=True):
-            np.testing.assert_array_equal(np.asarray(mask), image.mask())
+        assert [Path(name).stem for name in dataset.images] == [image.name for image in TRUTH.get_images(split)]
+        for (_, mask), image in zip(dataset, TRUTH.get_images(split), strict=True):
+            np.testing.assert_array_equal(np.asarray(mask), image.draw_mask())
     check_reading(folder, "voc_masks", "instances")
     check_reading(folder, "voc_masks", "masks")
 
@@ -97,12 +97,12 @@ def test_torchvision_reads_cityscapes_as_footplate_does(tmp_path: Path) -> None:
     for split in ("train", "val"):
         dataset = Cityscapes(str(folder), split, target_type=["semantic", "instance"])
         by_name = {Path(path).stem.removesuffix("_leftImg8bit"): index for index, path in enumerate(dataset.images)}
-        assert by_name.keys() == {image.name for image in TRUTH.of(split)}
-        for image in TRUTH.of(split):
+        assert by_name.keys() == {image.name for image in TRUTH.get_images(split)}
+        for image in TRUTH.get_images(split):
             _, (semantic, numbered) = dataset[by_name[image.name]]
             instances = np.asarray(numbered)
             table = np.array([cityscapes.ROAD, *(numbers[name] for name in CLASSES)])
-            np.testing.assert_array_equal(np.asarray(semantic), table[image.mask()])
+            np.testing.assert_array_equal(np.asarray(semantic), table[image.draw_mask()])
             objects = {
                 tuple(np.unique(instances[draw_object_numbers(image) == n])) for n in range(1, 1 + len(image.objects))
             }

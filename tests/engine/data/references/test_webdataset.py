@@ -14,7 +14,7 @@ pytestmark = make_marks("webdataset")
 
 
 def sample_of(image: TrueImage, kind: str) -> dict[str, Any]:
-    sample: dict[str, Any] = {"__key__": image.name, "png": image.pixels()}
+    sample: dict[str, Any] = {"__key__": image.name, "png": image.draw_pixels()}
     match kind:
         case "words":
             return sample | {"cls": image.tags[0]}
@@ -31,7 +31,7 @@ def test_shards_of_webdataset_are_read(tmp_path: Path, kind: str) -> None:
 
     for split in ("train", "val"):
         with webdataset.ShardWriter(str(tmp_path / f"{split}-%06d.tar"), maxcount=2, verbose=0) as shards:
-            for image in TRUTH.of(split):
+            for image in TRUTH.get_images(split):
                 shards.write(sample_of(image, kind))
     if kind == "numbers":
         (tmp_path / "classes.txt").write_text("\n".join(CLASSES))

@@ -6,7 +6,7 @@ from engine.contract.devices import Mig
 from tests.engine.gpus.conftest import Start, has_gpus
 from tests.support import nvml_stub as stubs
 from tests.support.nvml_profiles import MACHINES
-from tests.support.nvml_stub import GIB, NvmlStub, gpu_profile, instance_profile, instance_uuid_of, uuid_of
+from tests.support.nvml_stub import GIB, NvmlStub, instance_uuid_of, make_gpu_profile, make_instance_profile, uuid_of
 
 QUICK = ("--interval", "0.1")
 
@@ -33,14 +33,14 @@ def test_mig_instances_follow_their_gpu(nvml_stub: NvmlStub, start_sampler: Star
 
 
 def test_mig_instance_without_answer_is_dropped(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    removed = instance_profile(
+    removed = make_instance_profile(
         0, 1, memory_error=6
     )  # NVML_ERROR_NOT_FOUND, as of a handle whose instance was destroyed
-    nvml_stub.write([gpu_profile(0, mig=1, instances=[instance_profile(0, 0), removed])])
+    nvml_stub.write([make_gpu_profile(0, mig=1, instances=[make_instance_profile(0, 0), removed])])
     gpus = start_sampler(*QUICK, stub=nvml_stub).wait_for(has_gpus).gpus
     assert [(gpu.uuid, gpu.lost) for gpu in gpus] == [(uuid_of(0), False), (instance_uuid_of(0, 0), False)]
 
 
 def test_gpu_without_mig_has_no_mig_state(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    nvml_stub.write([gpu_profile(0, mig=None), gpu_profile(1, mig_error=stubs.NOT_SUPPORTED)])
+    nvml_stub.write([make_gpu_profile(0, mig=None), make_gpu_profile(1, mig_error=stubs.NOT_SUPPORTED)])
     assert [gpu.mig_enabled for gpu in start_sampler("--once", stub=nvml_stub).next().gpus] == [None, None]

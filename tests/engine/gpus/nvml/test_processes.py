@@ -20,7 +20,7 @@ from engine.gpus import host
 from engine.gpus.host import HostProcess, HostProcesses
 from tests.engine.gpus.conftest import ROOT, Start, readings
 from tests.support import nvml_stub as stubs
-from tests.support.nvml_stub import GIB, NvmlStub, gpu_profile, instance_profile
+from tests.support.nvml_stub import GIB, NvmlStub, make_gpu_profile, make_instance_profile
 
 QUICK = ("--interval", "0.1")
 A, B, C = 4000001, 4000002, 4000003  # higher than any pid of Linux
@@ -75,7 +75,7 @@ def processes_of(gpu: Gpu) -> dict[int, GpuProcess]:
 
 
 def sample_processes(stub: NvmlStub, start_sampler: Start, **profile: object) -> dict[int, GpuProcess]:
-    stub.write([gpu_profile(0, **profile)])
+    stub.write([make_gpu_profile(0, **profile)])
     return processes_of(start_sampler("--once", stub=stub).next().gpus[0])
 
 
@@ -219,7 +219,7 @@ def test_old_driver_lists_processes_of_every_kind(old_nvml_stub: NvmlStub, start
 
 
 def test_unknown_processes_differ_from_no_processes(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    nvml_stub.write([gpu_profile(0, processes_error=stubs.NOT_SUPPORTED), gpu_profile(1)])
+    nvml_stub.write([make_gpu_profile(0, processes_error=stubs.NOT_SUPPORTED), make_gpu_profile(1)])
     secretive, free = start_sampler("--once", stub=nvml_stub).next().gpus
     assert (secretive.processes, free.processes) == (None, ())
 
@@ -247,21 +247,21 @@ def test_unsupported_sm_percent_is_none(nvml_stub: NvmlStub, start_sampler: Star
 
 def test_sm_sample_counts_once_and_expires(nvml_stub: NvmlStub) -> None:
     past_us = 60_000_000
-    nvml_stub.write([gpu_profile(0, process=[f"{A}:1", f"{B}:1"], sample=[f"{A}:70:100", f"{B}:50:{past_us}"])])
+    nvml_stub.write([make_gpu_profile(0, process=[f"{A}:1", f"{B}:1"], sample=[f"{A}:70:100", f"{B}:50:{past_us}"])])
     tables = (processes_of(reading.gpus[0]) for reading in readings(nvml_stub))
     assert {pid: row.sm_percent for pid, row in next(tables).items()} == {A: 70, B: 0}
     assert any(rows[A].sm_percent == 0 for rows in tables)
 
 
 def test_newest_sm_sample_wins(nvml_stub: NvmlStub) -> None:
-    nvml_stub.write([gpu_profile(0, process=[f"{A}:1"], sample=[f"{A}:70:1000", f"{A}:30:2000000"])])
+    nvml_stub.write([make_gpu_profile(0, process=[f"{A}:1"], sample=[f"{A}:70:1000", f"{A}:30:2000000"])])
     reading = next(readings(nvml_stub))
     assert processes_of(reading.gpus[0])[A].sm_percent == 70
 
 
 def test_process_row_joins_nvml_and_host(nvml_stub: NvmlStub) -> None:
     me = psutil.Process()
-    nvml_stub.write([gpu_profile(0, process=[f"{me.pid}:1024"], sample=[f"{me.pid}:40"])])
+    nvml_stub.write([make_gpu_profile(0, process=[f"{me.pid}:1024"], sample=[f"{me.pid}:40"])])
     code = (
         "from engine.gpus import host, reader\n"
         "host.has_foreign_pids = lambda: False\n"  # tests may themselves run in a container
@@ -283,10 +283,10 @@ def test_process_row_joins_nvml_and_host(nvml_stub: NvmlStub) -> None:
 
 def test_mig_processes_are_listed_in_their_instance_only(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     instances = [
-        instance_profile(0, 0, process=[f"{A}:1024"]),
-        instance_profile(0, 1, process=[f"{B}:2048"], sample=[f"{B}:50"]),
+        make_instance_profile(0, 0, process=[f"{A}:1024"]),
+        make_instance_profile(0, 1, process=[f"{B}:2048"], sample=[f"{B}:50"]),
     ]
-    nvml_stub.write([gpu_profile(0, mig=1, instances=instances, process=None)])
+    nvml_stub.write([make_gpu_profile(0, mig=1, instances=instances, process=None)])
     gpu, one, other = start_sampler("--once", stub=nvml_stub).next().gpus
     assert gpu.processes == ()
     assert [(row.pid, row.memory_used_bytes, row.sm_percent) for row in processes_of(one).values()] == [(A, 1024, None)]
@@ -297,7 +297,7 @@ def test_mig_processes_are_listed_in_their_instance_only(nvml_stub: NvmlStub, st
 
 def test_basics_list_pids_and_gpu_memory(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     calls = tmp_path / "calls"
-    nvml_stub.write([gpu_profile(0, process=[f"{A}:1024"], sample=[f"{A}:50"])], calls_file=calls)
+    nvml_stub.write([make_gpu_profile(0, process=[f"{A}:1024"], sample=[f"{A}:50"])], calls_file=calls)
     (gpu,) = start_sampler("--once", "--only-basics", stub=nvml_stub).next().gpus
     assert gpu.processes == (GpuProcess(A, memory_used_bytes=1024),)
     assert "process_utilization" not in calls.read_text()

@@ -11,7 +11,7 @@ from engine.contract.devices import Ecc, Gpu, Pcie, Retired, Snapshot
 from tests.engine.gpus.conftest import Start, has_gpus, readings
 from tests.support import nvml_stub as stubs
 from tests.support.nvml_profiles import MACHINES
-from tests.support.nvml_stub import GIB, NvmlStub, Profile, gpu_profile, uuid_of
+from tests.support.nvml_stub import GIB, NvmlStub, Profile, make_gpu_profile, uuid_of
 
 QUICK = ("--interval", "0.1")
 STILL: dict[str, object] = {"pcie_bits": None, "pcie_received_per_s": None, "pcie_sent_per_s": None, "nvlinks": None}
@@ -66,7 +66,7 @@ def sample(
 
 
 def test_all_supported_quantities_are_read(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    profile = gpu_profile(
+    profile = make_gpu_profile(
         0, compute_capability=89, fan=130, temperature=0, memory_clock=1593, pcie_generation=2, pcie_width=1,
         throttle=4 | 32, retired_single=3, retired_double=1, retired_pending=1, **STILL,
     )  # fmt: skip
@@ -121,7 +121,7 @@ def test_unsupported_quantity_is_none_without_others(
 ) -> None:
     def profile(place: int, **errors: object) -> Profile:
         identity = {"uuid": uuid_of(place), "bus_id": f"000000FF:{place + 1:02X}:00.0"}
-        return gpu_profile(0, fan=30, retired_single=0, **STILL, **identity, **errors)
+        return make_gpu_profile(0, fan=30, retired_single=0, **STILL, **identity, **errors)
 
     profiles = [profile(place, **{f"{name}_error": stubs.NOT_SUPPORTED}) for place, name in enumerate(names)]
     *gpus, complete = sample(nvml_stub, start_sampler, [*profiles, profile(len(names))], until=is_last_complete)
@@ -158,7 +158,7 @@ def test_shared_memory_is_none_not_zero(nvml_stub: NvmlStub, start_sampler: Star
 
 
 def test_unknown_versions_are_none(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    nvml_stub.write([gpu_profile(0)], driver_version="", cuda_version=0)
+    nvml_stub.write([make_gpu_profile(0)], driver_version="", cuda_version=0)
     nvml = start_sampler("--once", stub=nvml_stub).next().nvml
     assert (nvml.driver_version, nvml.cuda_version) == (None, None)
 
@@ -179,8 +179,8 @@ def test_old_driver_lacks_newer_quantities_only(old_nvml_stub: NvmlStub, start_s
 def test_threshold_margins_become_temperatures(nvml_stub: NvmlStub, start_sampler: Start) -> None:
     distances = {"temperature": 45, "margin": 45, "slowdown_tlimit": -2, "shutdown_tlimit": -5}
     profiles = [
-        gpu_profile(0, thresholds_error=stubs.NOT_SUPPORTED, **distances),
-        gpu_profile(1, slowdown=None, shutdown=99, **distances),
+        make_gpu_profile(0, thresholds_error=stubs.NOT_SUPPORTED, **distances),
+        make_gpu_profile(1, slowdown=None, shutdown=99, **distances),
     ]  # the GPUs reduce their clocks from 90 degrees on
     found = [(gpu.slowdown_c, gpu.shutdown_c, gpu.memory_max_c) for gpu in sample(nvml_stub, start_sampler, profiles)]
     assert found == [(92, 95, None), (92, 99, 95)]
@@ -198,12 +198,12 @@ def test_threshold_margins_become_temperatures(nvml_stub: NvmlStub, start_sample
     ],
 )  # fmt: skip
 def test_throttle_reasons_are_named(nvml_stub: NvmlStub, bits: int, reasons: tuple[str, ...]) -> None:
-    nvml_stub.write([gpu_profile(0, throttle=bits)])
+    nvml_stub.write([make_gpu_profile(0, throttle=bits)])
     assert next(readings(nvml_stub)).gpus[0].throttled == reasons
 
 
 def test_energy_grows_with_power(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    nvml_stub.write([gpu_profile(0, wave=1, power_mw=500_000)])
+    nvml_stub.write([make_gpu_profile(0, wave=1, power_mw=500_000)])
     sampler = start_sampler(*QUICK, stub=nvml_stub)
     first = sampler.wait_for(has_gpus)
     start_j = first.gpus[0].energy_j
@@ -217,7 +217,7 @@ def test_energy_grows_with_power(nvml_stub: NvmlStub, start_sampler: Start) -> N
 
 
 def test_activity_needs_two_samples(nvml_stub: NvmlStub) -> None:
-    nvml_stub.write([gpu_profile(0, wave=1)])
+    nvml_stub.write([make_gpu_profile(0, wave=1)])
     activities = (reading.gpus[0].sm_active_percent for reading in readings(nvml_stub))
     assert next(activities) is None
     values: set[float] = set()
@@ -227,7 +227,7 @@ def test_activity_needs_two_samples(nvml_stub: NvmlStub) -> None:
 
 
 def test_call_duration_is_that_of_the_last_reading(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    nvml_stub.write([gpu_profile(0)], delay_us=2000)
+    nvml_stub.write([make_gpu_profile(0)], delay_us=2000)
     sampler = start_sampler(*QUICK, stub=nvml_stub)
     durations = [sampler.wait_for(has_gpus).nvml_call_s or 0 for _ in range(6)]
     assert min(durations) > 0.02  # more than a dozen calls of two milliseconds
@@ -235,6 +235,6 @@ def test_call_duration_is_that_of_the_last_reading(nvml_stub: NvmlStub, start_sa
 
 
 def test_container_is_reported(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    nvml_stub.write([gpu_profile(0)])
+    nvml_stub.write([make_gpu_profile(0)])
     in_container = os.stat("/proc/self/ns/pid").st_ino != 0xEFFFFFFC
     assert start_sampler("--once", stub=nvml_stub).next().foreign_pids is in_container

@@ -13,7 +13,7 @@ import pytest
 
 from engine.contract.devices import Gpu, Reading
 from tests.engine.gpus.conftest import ROOT
-from tests.support.nvml_stub import NvmlStub, gpu_profile, uuid_of
+from tests.support.nvml_stub import NvmlStub, make_gpu_profile, uuid_of
 
 READER = """
 import sys
@@ -74,7 +74,7 @@ def read(nvml_stub: NvmlStub, laptop: Laptop, tmp_path: Path) -> Iterator[Read]:
 
     def until(condition: Callable[[Reading], bool]) -> Reading:
         if not readers:
-            nvml_stub.write([gpu_profile(0, **laptop.profile)], calls_file=tmp_path / "calls")
+            nvml_stub.write([make_gpu_profile(0, **laptop.profile)], calls_file=tmp_path / "calls")
             readers.append(
                 subprocess.Popen(
                     [sys.executable, "-c", READER, "0.05", "60", str(laptop.pci), str(laptop.driver),

@@ -11,7 +11,7 @@ from engine.contract.devices import GpuAffinity, GpuPair, NvLink, Topology
 from engine.gpus.nvml.topology import _normalize_bus_id, find_set_bits, format_ranges, read_nvlinks
 from tests.engine.gpus.conftest import Start
 from tests.support import nvml_stub as stubs
-from tests.support.nvml_stub import NvmlStub, Profile, gpu_profile
+from tests.support.nvml_stub import NvmlStub, Profile, make_gpu_profile
 
 GPU, SWITCH, UNKNOWN_DEVICE = 0, 2, 255
 OK, CHIPSET_NOT_SUPPORTED, DISABLED, STATUS_UNKNOWN = 0, 1, 4, 6
@@ -29,7 +29,7 @@ def make_profiles(count: int, **changes: object) -> list[Profile]:
     `changes` override values. A value can be a function of the GPU's index.
     """
     return [
-        gpu_profile(index, **(NO_TOPOLOGY | {key: v(index) if callable(v) else v for key, v in changes.items()}))
+        make_gpu_profile(index, **(NO_TOPOLOGY | {key: v(index) if callable(v) else v for key, v in changes.items()}))
         for index in range(count)
     ]
 
@@ -40,7 +40,7 @@ def sample_topology(stub: NvmlStub, start_sampler: Start, gpus: list[Profile]) -
 
 
 def bus_id(index: int) -> str:
-    return str(gpu_profile(index)["bus_id"])
+    return str(make_gpu_profile(index)["bus_id"])
 
 
 def test_topology_lists_each_pair_once_with_path(nvml_stub: NvmlStub, start_sampler: Start) -> None:

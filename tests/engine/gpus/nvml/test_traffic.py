@@ -9,7 +9,7 @@ import pytest
 from engine.contract.devices import Gpu, Snapshot
 from tests.engine.gpus.conftest import Start, has_gpus
 from tests.support import nvml_stub as stubs
-from tests.support.nvml_stub import NvmlStub, gpu_profile
+from tests.support.nvml_stub import NvmlStub, make_gpu_profile
 
 QUICK = ("--interval", "0.1")
 GB = 1_000_000_000
@@ -20,7 +20,7 @@ def sample_traffic(stub: NvmlStub, start_sampler: Start, **profile: object) -> l
 
     `profile` overrides values of the stub's GPU.
     """
-    stub.write([gpu_profile(0, **profile)])
+    stub.write([make_gpu_profile(0, **profile)])
     sampler = start_sampler(*QUICK, stub=stub)
     return [sampler.wait_for(has_pcie_rates).gpus[0] for _ in range(6)]
 
@@ -52,13 +52,13 @@ def test_pcie_without_counters_is_measured_by_the_driver(nvml_stub: NvmlStub, st
 
 
 def test_unknown_pcie_traffic_is_none(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    nvml_stub.write([gpu_profile(0, pcie_bits=None, pcie_throughput_error=stubs.NOT_SUPPORTED)])
+    nvml_stub.write([make_gpu_profile(0, pcie_bits=None, pcie_throughput_error=stubs.NOT_SUPPORTED)])
     pcie = start_sampler("--once", stub=nvml_stub).next().gpus[0].pcie
     assert (pcie.received_bytes_per_s, pcie.sent_bytes_per_s, pcie.generation) == (None, None, 5)
 
 
 def test_pcie_of_sixteen_gpus_is_measured_at_once(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    nvml_stub.write(gpu_profile(index) for index in range(16))
+    nvml_stub.write(make_gpu_profile(index) for index in range(16))
     sampler = start_sampler(*QUICK, stub=nvml_stub)
     sampler.wait_for(has_gpus)
     times = [sampler.next().time for _ in range(6)]
@@ -71,7 +71,7 @@ def test_nvlink_traffic_of_every_generation(
     nvml_stub: NvmlStub, start_sampler: Start, version: int, generation: int
 ) -> None:
     nvml_stub.write(
-        [gpu_profile(0, nvlink_version=version, nvlinks=4, nvlinks_active=3, nvlink_received_per_s=20 * GB)]
+        [make_gpu_profile(0, nvlink_version=version, nvlinks=4, nvlinks_active=3, nvlink_received_per_s=20 * GB)]
     )
     sampler = start_sampler(*QUICK, stub=nvml_stub)
     # A busy machine can take long between a read at the clock and at a counter, but not always. KiB are 2.4% more than kB.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.engine.gpus.conftest import Start, has_gpus, readers_of
 from tests.support import nvml_stub as stubs
-from tests.support.nvml_stub import NvmlStub, gpu_profile
+from tests.support.nvml_stub import NvmlStub, make_gpu_profile
 
 QUICK = ("--interval", "0.1")
 
@@ -20,7 +20,7 @@ def add(file: Path, *numbers: int) -> None:
 def test_xid_has_time_and_gpu(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     events = tmp_path / "xids"
     add(events, 13)  # before the sampler starts
-    nvml_stub.write([gpu_profile(0), gpu_profile(1, xid_file=events)])
+    nvml_stub.write([make_gpu_profile(0), make_gpu_profile(1, xid_file=events)])
     sampler = start_sampler(*QUICK, stub=nvml_stub)
     assert sampler.wait_for(has_gpus).gpus[1].xids == ()
     before = time.time()
@@ -34,7 +34,7 @@ def test_xid_has_time_and_gpu(nvml_stub: NvmlStub, start_sampler: Start, tmp_pat
 
 def test_latest_xids_survive_a_new_reader(nvml_stub: NvmlStub, start_sampler: Start, tmp_path: Path) -> None:
     events = tmp_path / "xids"
-    nvml_stub.write([gpu_profile(0, xid_file=events)])
+    nvml_stub.write([make_gpu_profile(0, xid_file=events)])
     sampler = start_sampler(*QUICK, stub=nvml_stub)
     sampler.wait_for(has_gpus)
     add(events, *range(1, 21))
@@ -49,6 +49,6 @@ def test_latest_xids_survive_a_new_reader(nvml_stub: NvmlStub, start_sampler: St
 
 
 def test_gpu_without_events_has_no_xids(nvml_stub: NvmlStub, start_sampler: Start) -> None:
-    nvml_stub.write([gpu_profile(0, events_error=stubs.NOT_SUPPORTED)])
+    nvml_stub.write([make_gpu_profile(0, events_error=stubs.NOT_SUPPORTED)])
     snapshot = start_sampler("--once", stub=nvml_stub).next()
     assert (snapshot.gpus[0].xids, snapshot.gpus[0].utilization_percent) == ((), 5)

@@ -24,7 +24,7 @@ from engine.inference.prediction.work import Predictor, create_write_problem
 from engine.inference.trained_model import TrainedModel
 from engine.inference.video import VideoWriter, frames
 from engine.tasks.predictions import Objects, Raw
-from tests.support.plain_models import ChannelScores, make_trained_model, worker_shard
+from tests.support.plain_models import ChannelScores, make_trained_model, open_shard
 
 
 def write_images(folder: Path, classes: Sequence[int | None], side: int = 16) -> list[str]:
@@ -55,7 +55,7 @@ def predict_shard(
     folder = out / f"journal-{rank}"
     folder.mkdir(parents=True)
     request = PredictRequest(run="", paths=tuple(paths), out=str(out), **fields)
-    with worker_shard(model, rank, ranks) as shard, Journal(folder, 1, rank) as journal:
+    with open_shard(model, rank, ranks) as shard, Journal(folder, 1, rank) as journal:
         Predictor(request, model, shard, journal, sources=sources, remaining=numbers).predict_images()
     return list(CompletedSamples(folder, len(sources.files)).iterate_entries())
 

@@ -336,7 +336,7 @@ def test_read_returns_the_truth(tmp_path: Path, variant: str) -> None:
 def test_detect_doubts_areas_in_place_of_lines(tmp_path: Path, name: str) -> None:
     for image in TRUTH.images:
         image.save(tmp_path / f"images/{image.name}.png")
-        save_mask(tmp_path / f"{name}/{image.name}.png", np.where(image.mask() > 0, 255, 0).astype(np.uint8))
+        save_mask(tmp_path / f"{name}/{image.name}.png", np.where(image.draw_mask() > 0, 255, 0).astype(np.uint8))
     (detection,) = FORMAT.detect(Tree(str(tmp_path)))
     assert detection.confidence is Confidence.WEAK
 
@@ -351,6 +351,6 @@ def test_detect_prefers_the_files_of_all_annotators(tmp_path: Path) -> None:
 def test_detect_doubts_files_without_any_edge(tmp_path: Path, name: str) -> None:
     for image in TRUTH.images:
         image.save(tmp_path / f"images/{image.name}.png")
-        save_mask(tmp_path / f"{name}/{image.name}.png", image.mask())  # classes 0 to 3, nearly black
+        save_mask(tmp_path / f"{name}/{image.name}.png", image.draw_mask())  # classes 0 to 3, nearly black
     (detection,) = FORMAT.detect(Tree(str(tmp_path)))
     assert (detection.confidence, len(detection.against)) == (Confidence.WEAK, 1)

@@ -22,7 +22,7 @@ from gui.sources.devices.hosts import Hosts
 from gui.sources.run_intervals import RunInterval, RunIntervals
 from tests.gui.monitor.machines import NOW, deliver_snapshot, make_process
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
-from tests.support.nvml_stub import NvmlStub, gpu_profile
+from tests.support.nvml_stub import NvmlStub, make_gpu_profile
 from tests.support.widgets import ShowWidget
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="ends processes with signals")
@@ -229,7 +229,7 @@ def test_end_process_found_by_sampler(
     start: Start, hosts: Hosts, view: ProcessesView, nvml_stub: NvmlStub, qtbot: QtBot
 ) -> None:
     child = start(POLITE)
-    nvml_stub.write([gpu_profile(0, process=[f"{child.pid}:{3 << 30}"])])
+    nvml_stub.write([make_gpu_profile(0, process=[f"{child.pid}:{3 << 30}"])])
     hosts.start()
     qtbot.waitUntil(lambda: view.rows.rowCount() == 1)
     if hosts.latest[""].foreign_pids:

@@ -18,7 +18,7 @@ from engine.system import paths
 from gui.sources.devices.hosts import Hosts
 from gui.sources.devices.sampler import SamplerProcess
 from tests.gui.conftest import FakeSsh
-from tests.support.nvml_stub import NvmlStub, gpu_profile, uuid_of
+from tests.support.nvml_stub import NvmlStub, make_gpu_profile, uuid_of
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the stand-in for ssh is a shell script")
 
@@ -49,7 +49,7 @@ def test_entry_of_this_machine_is_not_watched_a_second_time(open_hosts: Open) ->
 
 
 def test_hosts_add_watches_host(open_hosts: Open, ssh: FakeSsh, nvml_stub: NvmlStub, qtbot: QtBot) -> None:
-    nvml_stub.write([gpu_profile(0, utilization=33, process=[f"{os.getpid()}:{1 << 30}"])])
+    nvml_stub.write([make_gpu_profile(0, utilization=33, process=[f"{os.getpid()}:{1 << 30}"])])
     hosts = open_hosts()
     reported: set[str] = set()
     hosts.snapshot.connect(lambda host, _snapshot: reported.add(host))
@@ -72,7 +72,7 @@ def test_hosts_add_watches_host(open_hosts: Open, ssh: FakeSsh, nvml_stub: NvmlS
 
 
 def test_hosts_restore_history_of_last_start(open_hosts: Open, nvml_stub: NvmlStub, qtbot: QtBot) -> None:
-    nvml_stub.write([gpu_profile(0, utilization=33)])
+    nvml_stub.write([make_gpu_profile(0, utilization=33)])
     paths.private_folder(paths.home())
     writer = HistoryWriter(history_file())
     before = time.time() - 600
@@ -96,7 +96,7 @@ def test_hosts_restore_history_of_last_start(open_hosts: Open, nvml_stub: NvmlSt
 def test_hosts_save_no_history_by_default(
     open_hosts: Open, nvml_stub: NvmlStub, qtbot: QtBot, is_kept: bool | None
 ) -> None:
-    nvml_stub.write([gpu_profile(0)])
+    nvml_stub.write([make_gpu_profile(0)])
     hosts = open_hosts()
     if is_kept is not None:
         hosts.set_history(True)
@@ -109,7 +109,7 @@ def test_hosts_save_no_history_by_default(
 def test_hosts_report_and_recover_broken_connection(
     open_hosts: Open, ssh: FakeSsh, nvml_stub: NvmlStub, qtbot: QtBot
 ) -> None:
-    nvml_stub.write([gpu_profile(0)])
+    nvml_stub.write([make_gpu_profile(0)])
     hosts = open_hosts()
     errors: list[tuple[str, str]] = []
     hosts.error_changed.connect(lambda host, error: errors.append((host, error)))
@@ -164,7 +164,7 @@ def test_hosts_are_saved_until_removed(open_hosts: Open, ssh: FakeSsh, qtbot: Qt
 
 
 def test_hosts_remove_ends_sampler(open_hosts: Open, ssh: FakeSsh, nvml_stub: NvmlStub, qtbot: QtBot) -> None:
-    nvml_stub.write([gpu_profile(0)])
+    nvml_stub.write([make_gpu_profile(0)])
     hosts = open_hosts()
     hosts.start()
     hosts.add("ws2")
