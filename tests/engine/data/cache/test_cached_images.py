@@ -95,8 +95,8 @@ def aspect(path: str) -> float:
     return Path(path).read_bytes()[0] / 64
 
 
-def use(cache: CachedImages, folder: Path) -> int:
-    """Get every image from the cache or decode it, as a run does. Return the number of decoded images."""
+def cache_all_images(cache: CachedImages, folder: Path) -> int:
+    """Decode and cache the images that are not cached, and check all cached images. Return the number of decoded ones."""
     paths = files(folder)
     count = 0
     for sample, path in enumerate(paths):
@@ -112,21 +112,21 @@ def use(cache: CachedImages, folder: Path) -> int:
 
 def test_image_is_decoded_once_for_all_caches(dataset: Path, cached: Open) -> None:
     first, second = cached(dataset), cached(dataset)
-    assert use(first, dataset) == COUNT
-    assert use(second, dataset) == 0  # opened while the cache was empty
-    assert use(cached(dataset), dataset) == 0
+    assert cache_all_images(first, dataset) == COUNT
+    assert cache_all_images(second, dataset) == 0  # opened while the cache was empty
+    assert cache_all_images(cached(dataset), dataset) == 0
 
 
 def test_found_images_take_no_memory_until_the_end(dataset: Path, cached: Open) -> None:
-    use(cached(dataset), dataset)
+    cache_all_images(cached(dataset), dataset)
     later = cached(dataset)
-    assert use(later, dataset) == 0
+    assert cache_all_images(later, dataset) == 0
     assert not later._states
 
 
 @pytest.mark.parametrize("other", [{"size": 9}, {"channels": 1}, {"version": 2}])
 def test_caches_of_other_settings_are_separate(dataset: Path, cached: Open, other: dict[str, int]) -> None:
-    use(cached(dataset), dataset)
+    cache_all_images(cached(dataset), dataset)
     assert not any(map(cached(dataset, **other).prepare, range(COUNT)))
 
 
@@ -134,17 +134,17 @@ def test_files_with_equal_names_have_separate_rows(dataset: Path, cached: Open) 
     for folder, level in (("a", 40), ("b", 41)):
         write(dataset / folder / "same.jpg", level)
         os.utime(dataset / folder / "same.jpg", (0, 0))
-    assert use(cached(dataset), dataset) == COUNT + 2
-    assert use(cached(dataset), dataset) == 0
+    assert cache_all_images(cached(dataset), dataset) == COUNT + 2
+    assert cache_all_images(cached(dataset), dataset) == 0
 
 
 def test_changed_files_are_decoded_again(dataset: Path, cached: Open) -> None:
-    use(cached(dataset), dataset)
+    cache_all_images(cached(dataset), dataset)
     write(dataset / "a/0.jpg", 99)
     write(dataset / "b/new.jpg", 77)
     (dataset / "a/2.jpg").unlink()
-    assert use(cached(dataset), dataset) == 2
-    assert use(cached(dataset), dataset) == 0
+    assert cache_all_images(cached(dataset), dataset) == 2
+    assert cache_all_images(cached(dataset), dataset) == 0
 
 
 def test_changed_companions_are_decoded_again(dataset: Path, cached: Open, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_changed_companions_are_decoded_again(dataset: Path, cached: Open, tmp_p
     for path in companions:
         write(Path(path), 5)
         os.utime(path, ns=(5, 5))
-    assert use(cached(dataset, companions=companions), dataset) == COUNT
+    assert cache_all_images(cached(dataset, companions=companions), dataset) == COUNT
     os.utime(companions[3], ns=(6, 6))
     cache = cached(dataset, companions=companions)
     assert [cache.prepare(sample) for sample in range(COUNT)] == [sample != 3 for sample in range(COUNT)]
@@ -160,11 +160,11 @@ def test_changed_companions_are_decoded_again(dataset: Path, cached: Open, tmp_p
 
 def test_rows_of_another_cache_are_found(dataset: Path, cached: Open) -> None:
     earlier, slow = cached(dataset), cached(dataset)
-    use(earlier, dataset)
+    cache_all_images(earlier, dataset)
     write(dataset / "a/0.jpg", 99)
     assert not slow.prepare(0)
     write(dataset / "a/0.jpg", 98)
-    assert use(cached(dataset), dataset) == 1
+    assert cache_all_images(cached(dataset), dataset) == 1
     assert not slow.put(0, decoded(files(dataset)[0]), 1.0)
     assert earlier.prepare(0)
 
@@ -182,10 +182,10 @@ def test_opening_marks_a_set_as_used(dataset: Path, cached: Open) -> None:
 
 def test_found_image_survives_change_of_its_file(dataset: Path, cached: Open) -> None:
     earlier = cached(dataset)
-    use(earlier, dataset)
+    cache_all_images(earlier, dataset)
     before = decoded(str(dataset / "a/0.jpg"))
     write(dataset / "a/0.jpg", 99)
-    assert use(cached(dataset), dataset) == 1
+    assert cache_all_images(cached(dataset), dataset) == 1
     out = np.empty((1, CHANNELS, SIZE, SIZE), np.uint8)
     earlier.gather(np.array([0]), out)
     assert np.array_equal(out[0], before)
@@ -203,17 +203,17 @@ def test_file_changed_during_decoding_is_not_current(dataset: Path, cached: Open
 
 def test_recreated_cache_is_not_mixed_with_deleted_one(dataset: Path, cached: Open) -> None:
     earlier = cached(dataset)
-    use(earlier, dataset)
+    cache_all_images(earlier, dataset)
     shutil.rmtree(images_folder())
     (dataset / "a/0.jpg").unlink()  # changes the rows of the other images
-    use(cached(dataset), dataset)
+    cache_all_images(cached(dataset), dataset)
     write(dataset / "a/0.jpg", 99)
-    assert use(earlier, dataset) == 1
+    assert cache_all_images(earlier, dataset) == 1
 
 
 def test_deleted_file_is_not_found(dataset: Path, cached: Open) -> None:
     cache = cached(dataset)
-    use(cache, dataset)
+    cache_all_images(cache, dataset)
     Path(files(dataset)[3]).unlink()
     assert not cache.prepare(3)
 
@@ -268,12 +268,12 @@ def empty_about(folder: Path) -> None:
 )
 def test_damaged_cache_is_detected(dataset: Path, cached: Open, harm: Callable[[Path], None]) -> None:
     before = cached(dataset)
-    use(before, dataset)
+    cache_all_images(before, dataset)
     folder = before.folder
     harm(folder)
-    decoded_again = use(cached(dataset), dataset)  # `use` compares every image
+    decoded_again = cache_all_images(cached(dataset), dataset)  # `use` compares every image
     assert (decoded_again > 0) == (harm is not empty_about)
-    assert use(cached(dataset), dataset) == 0
+    assert cache_all_images(cached(dataset), dataset) == 0
 
 
 WORKER = textwrap.dedent(
@@ -326,18 +326,18 @@ def test_processes_share_cache_despite_changes_and_kill(dataset: Path, cached: O
     for worker in workers:
         worker.communicate(timeout=120)
     assert [worker.returncode for worker in workers] == [0, 0, 0, -signal.SIGKILL]
-    use(cached(dataset), dataset)  # which compares every image
-    assert use(cached(dataset), dataset) == 0
+    cache_all_images(cached(dataset), dataset)  # which compares every image
+    assert cache_all_images(cached(dataset), dataset) == 0
 
 
 def test_link_to_dataset_shares_its_cache(dataset: Path, cached: Open, tmp_path: Path) -> None:
-    use(cached(dataset), dataset)
+    cache_all_images(cached(dataset), dataset)
     (tmp_path / "link").symlink_to(dataset)
-    assert use(cached(tmp_path / "link"), tmp_path / "link") == 0
+    assert cache_all_images(cached(tmp_path / "link"), tmp_path / "link") == 0
 
 
-def other_sets(tmp_path: Path, count: int) -> list[Path]:
-    """Create `count` datasets of twelve files."""
+def write_other_sets(tmp_path: Path, count: int) -> list[Path]:
+    """Write `count` datasets of twelve files and return their folders."""
     folders = [tmp_path / f"other{number}" for number in range(count)]
     for folder in folders:
         for number in range(COUNT):
@@ -359,7 +359,7 @@ def fill_and_close(folder: Path, used_at: float) -> int:
     cache = CachedImages(
         str(folder), files(folder), size=SIZE, channels=CHANNELS, version=1, on_failure=lambda reason: None
     )
-    count = use(cache, folder)
+    count = cache_all_images(cache, folder)
     cache.close()
     os.utime(cache.folder / "index", (used_at, used_at))
     return count
@@ -367,10 +367,10 @@ def fill_and_close(folder: Path, used_at: float) -> int:
 
 def test_least_recently_used_set_is_evicted(tmp_path: Path, cached: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     set_limit(3.5, monkeypatch)
-    folders = other_sets(tmp_path, 4)
+    folders = write_other_sets(tmp_path, 4)
     for folder, used_at in zip(folders[:3], (2e9, 1e9, 3e9), strict=True):
         fill_and_close(folder, used_at)
-    use(cached(folders[3]), folders[3])
+    cache_all_images(cached(folders[3]), folders[3])
     assert {each.about.dataset for each in cache_space.list_sets()} == {
         str(folders[0]),
         str(folders[2]),
@@ -380,17 +380,17 @@ def test_least_recently_used_set_is_evicted(tmp_path: Path, cached: Open, monkey
 
 def test_sets_in_use_are_not_evicted(tmp_path: Path, cached: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     set_limit(2.5, monkeypatch)
-    folders = other_sets(tmp_path, 4)
+    folders = write_other_sets(tmp_path, 4)
     oldest = cached(folders[0])
-    use(oldest, folders[0])
+    cache_all_images(oldest, folders[0])
     os.utime(oldest.folder / "index", (1e9, 1e9))
     fill_and_close(folders[1], 2e9)
-    use(cached(folders[2]), folders[2])  # replaces the second dataset
+    cache_all_images(cached(folders[2]), folders[2])  # replaces the second dataset
     with pytest.raises(CacheRefused, match="would exceed its limit"):
         cached(folders[3])
     assert cache_space.clear() == (0, 2)
     assert {each.about.dataset for each in cache_space.list_sets()} == {str(folders[0]), str(folders[2])}
-    assert use(oldest, folders[0]) == 0
+    assert cache_all_images(oldest, folders[0]) == 0
 
 
 def test_set_that_cannot_fit_evicts_nothing(
@@ -399,7 +399,7 @@ def test_set_that_cannot_fit_evicts_nothing(
     fill_and_close(dataset, 1e9)
     set_limit(1.5, monkeypatch)
     with pytest.raises(CacheRefused, match="would exceed its limit"):
-        cached(other_sets(tmp_path, 1)[0], size=2 * SIZE)
+        cached(write_other_sets(tmp_path, 1)[0], size=2 * SIZE)
     assert [each.about.dataset for each in cache_space.list_sets()] == [str(dataset)]
 
 

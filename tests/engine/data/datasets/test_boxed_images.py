@@ -33,8 +33,8 @@ def open_training_split(folder: Path, format_: str = "boxes") -> ImageSet:
     return open_splits(str(folder), val_fraction=0.25, seed=0, kinds=(format_,)).train
 
 
-def batches(images: ImageSet, epochs: int, **given: Any) -> list[tuple[Tensor, Tensor]]:
-    """Return inputs and targets of several epochs from the training loader."""
+def load_batches(images: ImageSet, epochs: int, **given: Any) -> list[tuple[Tensor, Tensor]]:
+    """Return the inputs and targets of each batch in several epochs. `given` are arguments of the training loader."""
     sampler = GlobalBatchSampler(len(images), len(images), 0, 1, RandomStreams(5), shuffle=True)
     loader: BatchLoader = make_loader(images, sampler, **UNCHANGED | given)
     try:
@@ -85,7 +85,7 @@ def test_crowds_are_not_counted(tmp_path: Path) -> None:
 def test_boxes_follow_objects_in_crops(tmp_path: Path, augmentation: str) -> None:
     images = open_training_split(boxed.coco(tmp_path, SPLITS))
     centers: set[float] = set()
-    for inputs, targets in batches(images, epochs=1 if augmentation == "none" else 6, augmentation=augmentation):
+    for inputs, targets in load_batches(images, epochs=1 if augmentation == "none" else 6, augmentation=augmentation):
         for image, rows in zip(inputs, targets, strict=True):
             for row in rows[rows[:, 4] != PADDING]:
                 edges = find_extent(find_color(image, boxed.CLASSES[int(row[4])]))
@@ -96,7 +96,7 @@ def test_boxes_follow_objects_in_crops(tmp_path: Path, augmentation: str) -> Non
 
 def test_object_planes_follow_their_images(tmp_path: Path) -> None:
     images = open_training_split(boxed.coco(tmp_path, SPLITS), "instances")
-    for inputs, targets in batches(images, epochs=4):
+    for inputs, targets in load_batches(images, epochs=4):
         assert (targets.dtype, targets.shape[1:]) == (torch.int64, (2, SIZE, SIZE))
         for image, (numbers, classes) in zip(inputs, targets, strict=True):
             assert ((numbers == 0) == (classes == NO_CLASS)).all()
@@ -134,7 +134,7 @@ def test_boxes_cropped_below_a_quarter_are_dropped(tmp_path: Path) -> None:
 def test_batch_targets_keep_stored_targets(tmp_path: Path) -> None:
     images = open_training_split(boxed.coco(tmp_path, SPLITS))
     before = images.targets_of(np.arange(2))
-    for _, targets in batches(images, epochs=2, augmentation="none"):
+    for _, targets in load_batches(images, epochs=2, augmentation="none"):
         targets.zero_()
     assert torch.equal(images.targets_of(np.arange(2)), before)
 
@@ -177,7 +177,7 @@ def test_images_without_boxes_have_empty_targets(tmp_path: Path) -> None:
     nothing = DrawnImage(20, 30, ())
     images = open_training_split(boxed.yolo(tmp_path, {"train": {"a": nothing, "b": nothing}, "val": {"c": TWO}}))
     assert images.targets_of(np.arange(2)).shape == (2, 0, 6)
-    (_, targets), *_ = batches(images, epochs=1)
+    (_, targets), *_ = load_batches(images, epochs=1)
     assert targets.shape == (2, 0, 6)
     assert images.class_counts(2) == [0, 0]
 

@@ -56,8 +56,8 @@ def jp2(array: np.ndarray) -> bytes:
 ENCODERS = {"png": imagecodecs.png_encode, "pgm": pnm, "jp2": jp2, "npy": npy, "tif": tif}
 
 
-def dataset(folder: Path, ending: str, bands: int = 1) -> Path:
-    """Write 12-bit images for two classes and the splits train and val."""
+def write_dataset(folder: Path, ending: str, bands: int = 1) -> Path:
+    """Write 12-bit images with `bands` bands for two classes and the splits train and val. Return `folder`."""
     for first, name in enumerate(("train/a", "train/b", "val/a", "val/b")):
         (folder / name).mkdir(parents=True)
         for number in range(3):
@@ -70,7 +70,8 @@ def dataset(folder: Path, ending: str, bands: int = 1) -> Path:
 @pytest.mark.parametrize("ending", ["png", "pgm", "jp2", "npy"])
 def test_deep_images_have_the_levels_of_the_same_tiff(tmp_path: Path, ending: str, bands: int) -> None:
     opened = [
-        open_splits(str(dataset(tmp_path / name, name, bands)), val_fraction=0.25, seed=0) for name in (ending, "tif")
+        open_splits(str(write_dataset(tmp_path / name, name, bands)), val_fraction=0.25, seed=0)
+        for name in (ending, "tif")
     ]
     assert opened[0].channels == opened[1].channels == bands
     for split in ("train", "val"):
@@ -82,7 +83,7 @@ def test_deep_images_have_the_levels_of_the_same_tiff(tmp_path: Path, ending: st
 
 
 def test_predictions_use_the_range_that_training_learned(tmp_path: Path) -> None:
-    folder = dataset(tmp_path / "set", "png")
+    folder = write_dataset(tmp_path / "set", "png")
     train = open_splits(str(folder), val_fraction=0.25, seed=0).train
     assert train.bands is not None  # type: ignore[union-attr]
     low, high = train.bands.low, train.bands.high  # type: ignore[union-attr]
@@ -92,7 +93,7 @@ def test_predictions_use_the_range_that_training_learned(tmp_path: Path) -> None
 
 
 def test_gray_deep_images_among_color_ones_keep_the_colors(tmp_path: Path) -> None:
-    folder = dataset(tmp_path / "set", "png")
+    folder = write_dataset(tmp_path / "set", "png")
     for number in range(6):
         Image.new("RGB", (SIDE, SIDE), (200, 30, 10 * number)).save(folder / "train/b" / f"color{number}.jpg")
     assert open_splits(str(folder), val_fraction=0.25, seed=0).channels == 3
@@ -185,8 +186,11 @@ def test_rgba_of_16_bits_is_read_for_a_color_model() -> None:
     np.testing.assert_array_equal(decode_pixels(content, 3), values(1, 3, 255))
 
 
-def codestream(bits: int) -> bytes:
-    """Return the header of a JPEG 2000 codestream for an image of 60 x 90 pixels in a canvas with an origin."""
+def make_codestream(bits: int) -> bytes:
+    """Return the header of a JPEG 2000 codestream for an image of 60 x 90 pixels, with `bits` bits per value.
+
+    The image is only a part of the canvas that the header declares.
+    """
     sides = (100, 80, 10, 20, 100, 80, 0, 0)
     size = b"".join(side.to_bytes(4, "big") for side in sides)
     return b"\xff\x4f\xff\x51\0\x29\0\0" + size + b"\0\x01" + bytes([bits - 1]) + bytes(20)
@@ -195,8 +199,8 @@ def codestream(bits: int) -> bytes:
 @pytest.mark.parametrize(
     ("content", "facts"),
     [
-        (codestream(12), (60, 90, 1, np.uint16, 4095)),
-        (codestream(8), None),
+        (make_codestream(12), (60, 90, 1, np.uint16, 4095)),
+        (make_codestream(8), None),
         (b"P5 3 2 256\n", (2, 3, 1, np.uint16, 256)),
         (b"P6 3 2 65535\n", (2, 3, 3, np.uint16, 65535)),
         (b"P5 3 2 255\n", None),

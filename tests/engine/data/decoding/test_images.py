@@ -15,8 +15,8 @@ from engine.data.decoding.images import decode, decode_stretched
 from engine.data.decoding.reading import Unfit
 
 
-def scene(width: int, height: int, seed: int = 0) -> Image.Image:
-    """Return a smooth image with edges, and with a different color in each corner."""
+def draw_scene(width: int, height: int, seed: int = 0) -> Image.Image:
+    """Draw a random image with smooth colors and sharp ellipses."""
     random = np.random.default_rng(seed)
     image = Image.fromarray(random.integers(0, 256, (6, 8, 3), np.uint8)).resize(
         (width, height), Image.Resampling.BICUBIC
@@ -40,7 +40,7 @@ def decode_with_pillow(content: bytes, size: int, channels: int) -> np.ndarray:
     return images._fit(np.array(upright), size)
 
 
-def mean_difference(one: np.ndarray, other: np.ndarray) -> float:
+def compute_mean_difference(one: np.ndarray, other: np.ndarray) -> float:
     """Return the mean absolute difference between two images, whose pixels range from 0 to 255."""
     assert one.shape == other.shape
     return float(abs(one.astype(float) - other).mean())
@@ -60,11 +60,11 @@ def mean_difference(one: np.ndarray, other: np.ndarray) -> float:
     ],
 )
 def test_jpegs_match_pillow(mode: str, options: dict[str, Any], channels: int) -> None:
-    content = jpeg(scene(151, 97).convert(mode), **options)
+    content = jpeg(draw_scene(151, 97).convert(mode), **options)
     for size in (32, 97, 120):
         pixels = decode(content, size, channels)
         assert (pixels.dtype, pixels.shape) == (np.uint8, (channels, size, size))
-        assert mean_difference(pixels, decode_with_pillow(content, size, channels)) < 1
+        assert compute_mean_difference(pixels, decode_with_pillow(content, size, channels)) < 1
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -73,11 +73,11 @@ def test_orientations_match_pillow(orientation: int, by: str) -> None:
     if by == "exif":
         exif = Image.Exif()
         exif[0x0112] = orientation
-        content = jpeg(scene(60, 90), exif=exif)
+        content = jpeg(draw_scene(60, 90), exif=exif)
     else:
         # XMP is read only if there is no Exif data.
-        content = jpeg(scene(60, 90), xmp=b'<x tiff:Orientation="%d"/>' % orientation)
-    assert mean_difference(decode(content, 60, 3), decode_with_pillow(content, 60, 3)) < 1
+        content = jpeg(draw_scene(60, 90), xmp=b'<x tiff:Orientation="%d"/>' % orientation)
+    assert compute_mean_difference(decode(content, 60, 3), decode_with_pillow(content, 60, 3)) < 1
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -86,38 +86,38 @@ def test_decode_stretched_keeps_all_of_the_upright_image(orientation: int, form:
     exif = Image.Exif()
     exif[0x0112] = orientation
     stream = BytesIO()
-    scene(60, 90).save(stream, form, exif=exif, **({"quality": 95} if form == "JPEG" else {}))
+    draw_scene(60, 90).save(stream, form, exif=exif, **({"quality": 95} if form == "JPEG" else {}))
     with Image.open(BytesIO(stream.getvalue())) as image:
         upright = ImageOps.exif_transpose(image).convert("RGB")
     pixels, aspect = decode_stretched(stream.getvalue(), 48, 3)
     expected = np.asarray(upright.resize((48, 48), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
     assert pixels.dtype == np.uint8
-    assert mean_difference(pixels, expected) < 1
+    assert compute_mean_difference(pixels, expected) < 1
     assert aspect == pytest.approx(upright.width / upright.height)
 
 
 def test_scaled_jpeg_resembles_full_decode() -> None:
-    content = jpeg(scene(1203, 901))
+    content = jpeg(draw_scene(1203, 901))
     scaled, full = decode(content, 40, 3), decode_with_pillow(content, 40, 3)
-    assert 0 < mean_difference(scaled, full) < 3
+    assert 0 < compute_mean_difference(scaled, full) < 3
 
 
 def test_jpeg_with_harmless_damage_is_read() -> None:
-    content = jpeg(scene(80, 60))
+    content = jpeg(draw_scene(80, 60))
     blemished = content[:-2] + b"\0\1\2\3" + content[-2:]
     assert np.array_equal(decode(blemished, 48, 3), decode_with_pillow(content, 48, 3))
 
 
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.99])
 def test_truncated_jpeg_is_refused(share: float) -> None:
-    content = jpeg(scene(400, 300))
+    content = jpeg(draw_scene(400, 300))
     with pytest.raises(OSError, match=r"(?i)truncated|cannot identify"):
         decode(content[: int(len(content) * share)], 64, 3)
 
 
 def test_random_damage_only_fails_in_decoder() -> None:
     random = np.random.default_rng(0)
-    content = jpeg(scene(120, 90))
+    content = jpeg(draw_scene(120, 90))
     read = 0
     for _ in range(150):
         damaged = bytearray(content)
@@ -133,7 +133,7 @@ def test_decoded_image_is_not_overwritten_by_the_next() -> None:
     contents = []
     for seed in range(2):
         stream = BytesIO()
-        scene(32, 32, seed).save(stream, "JPEG")
+        draw_scene(32, 32, seed).save(stream, "JPEG")
         contents.append(stream.getvalue())
     first = decode(contents[0], 32, 3)
     before = first.copy()
@@ -143,7 +143,7 @@ def test_decoded_image_is_not_overwritten_by_the_next() -> None:
 
 @pytest.mark.parametrize("size", [(60, 1200), (1200, 60)])
 def test_long_jpeg_is_reduced_by_its_short_side(size: tuple[int, int]) -> None:
-    image, stream = scene(*size), BytesIO()
+    image, stream = draw_scene(*size), BytesIO()
     image.save(stream, "JPEG", quality=95)
     left, top = (side // 2 - 30 for side in size)
     expected = np.asarray(image.crop((left, top, left + 60, top + 60))).astype(int)

@@ -21,8 +21,11 @@ def table(*values: int, **facts: Any) -> ClassTable:
     return ClassTable("/set/classes.csv", tuple(f"name {number}" for number in range(len(values))), values, **facts)
 
 
-def levels(text: str) -> Levels:
-    """Create levels from words such as "255:30/2", a value with its pixels and masks. The defaults are 10 and 4."""
+def parse_levels(text: str) -> Levels:
+    """Create levels from words such as "255:30/2": the value 255 in 30 pixels and 2 masks.
+
+    A word with only a value means 10 pixels and 4 masks.
+    """
     found = []
     for word in text.split():
         value, _, counts = word.partition(":")
@@ -31,7 +34,7 @@ def levels(text: str) -> Levels:
     return Levels(*np.array(found).T)
 
 
-def result(meaning: Meaning | None) -> Any:
+def summarize(meaning: Meaning | None) -> Any:
     """Return the values of the classes and the ignored values, or the reason of a failure."""
     if meaning is None or meaning.code is None:
         return None if meaning is None else meaning.failure
@@ -61,14 +64,14 @@ def result(meaning: Meaning | None) -> Any:
     ],
 )  # fmt: skip
 def test_match_numbers_fits_tables_to_values(found: ClassTable, present: str, expected: Any) -> None:
-    meaning = result(match_numbers(found, levels(present), {}))
+    meaning = summarize(match_numbers(found, parse_levels(present), {}))
     assert expected in meaning if isinstance(expected, str) else meaning == expected
 
 
 def test_match_numbers_finds_colors_in_the_palette() -> None:
     colors = table(RED, 0x123456, GREEN, BLUE, colors=True)
-    meaning = match_numbers(colors, levels("0 3"), {0: RED, 3: GREEN})
-    assert result(meaning) == ((0, NOT_A_NUMBER - 2, 3, NOT_A_NUMBER - 4), (255,))
+    meaning = match_numbers(colors, parse_levels("0 3"), {0: RED, 3: GREEN})
+    assert summarize(meaning) == ((0, NOT_A_NUMBER - 2, 3, NOT_A_NUMBER - 4), (255,))
 
 
 @pytest.mark.parametrize(
@@ -81,9 +84,9 @@ def test_match_numbers_finds_colors_in_the_palette() -> None:
     ],
 )
 def test_match_colors_fits_tables_to_colors(present: str, lossy: bool, expected: Any) -> None:
-    meaning = result(match_colors(table(RED, GREEN, colors=True), levels(present), lossy=lossy))
+    meaning = summarize(match_colors(table(RED, GREEN, colors=True), parse_levels(present), lossy=lossy))
     assert expected in meaning if isinstance(expected, str) else meaning == expected
-    assert match_colors(table(RED, GREEN), levels(present), lossy=lossy) is None
+    assert match_colors(table(RED, GREEN), parse_levels(present), lossy=lossy) is None
 
 
 @pytest.mark.parametrize(

@@ -31,19 +31,19 @@ FORMS = {
 BLOCK = (slice(6, 18), slice(10, 30))
 
 
-def scene() -> np.ndarray:
-    """Return an image of a bright block on a dark background."""
+def draw_scene() -> np.ndarray:
+    """Draw a bright block on a dark background, uint8 [h, w, 3]."""
     pixels = np.full((SIZE[1], SIZE[0], 3), 20, np.uint8)
     pixels[BLOCK] = (220, 210, 200)
     return pixels
 
 
-def write(path: Path) -> Path:
-    """Write the image of `scene` to `path`. The suffix determines the file format."""
+def write_scene(path: Path) -> Path:
+    """Write the image from `draw_scene` to `path`. The suffix determines the file format."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    image = Image.fromarray(scene())
+    image = Image.fromarray(draw_scene())
     if path.suffix == ".npy":
-        np.save(path, scene())
+        np.save(path, draw_scene())
     elif path.suffix in (".heic", ".heif"):
         import pillow_heif
 
@@ -59,7 +59,7 @@ def test_images_of_every_ending_are_trained_on(tmp_path: Path, ending: str) -> N
     if ending in (".heic", ".heif"):
         pytest.importorskip("pillow_heif")
     for name in ("train/a", "train/b", "val/a", "val/b"):
-        write(tmp_path / name / f"0{ending}")
+        write_scene(tmp_path / name / f"0{ending}")
     splits = open_splits(str(tmp_path), val_fraction=0.25, seed=0)
     assert is_image(f"x{ending.upper()}")
     assert len(splits.train) == 2
@@ -94,7 +94,7 @@ def test_a_broken_tiff_for_tifffile_is_refused(compression: str) -> None:
     import tifffile
 
     stream = io.BytesIO()
-    tifffile.imwrite(stream, scene(), photometric="rgb", compression=compression)
+    tifffile.imwrite(stream, draw_scene(), photometric="rgb", compression=compression)
     content = stream.getvalue()
     with pytest.raises(Exception, match=r"."):
         decode_pixels(content[: len(content) // 2], 3)

@@ -36,7 +36,7 @@ def save(path: Path, values: np.ndarray, **how: Any) -> str:
     return str(path)
 
 
-def scene(seed: int, bands: int, kind: str = "uint16", top: float = 3000) -> np.ndarray:
+def make_values(seed: int, bands: int, kind: str = "uint16", top: float = 3000) -> np.ndarray:
     """Return random values [h, w, bands]. Those of band i range from 0 to (i + 1) * `top`."""
     values = np.random.default_rng(seed).random((SIDE, SIDE, bands)) * top * np.arange(1, bands + 1)
     return values.astype(kind)
@@ -51,7 +51,7 @@ def learnt(folder: Path, files: list[str]) -> Bands:
 @pytest.mark.parametrize("kind", ["uint16", "int16", "float32", "float64"])
 @pytest.mark.parametrize("how", [{}, {"compression": "lzw", "predictor": True}, {"planarconfig": "separate"}])
 def test_bands_are_stretched_over_their_range(tmp_path: Path, kind: str, how: dict[str, Any]) -> None:
-    scenes = [scene(seed, 5, kind) for seed in range(4)]
+    scenes = [make_values(seed, 5, kind) for seed in range(4)]
     scenes[0][0, 0] = 30000  # an outlier
     files = []
     for number, values in enumerate(scenes):
@@ -88,7 +88,7 @@ def test_8_bit_bands_and_ordinary_images_stay_unchanged(tmp_path: Path) -> None:
     Image.fromarray(four[:, :, :3]).convert("CMYK").save(tmp_path / "ink.tif")
     Image.fromarray(four[:, :, :3]).save(tmp_path / "color.jpg")
     assert learn_bands(str(tmp_path), sorted(map(str, tmp_path.glob("*.*")))) is None
-    sixteen = np.concatenate([scene(0, 3), np.full((SIDE, SIDE, 1), 65535, np.uint16)], 2)
+    sixteen = np.concatenate([make_values(0, 3), np.full((SIDE, SIDE, 1), 65535, np.uint16)], 2)
     path = save(tmp_path / "sixteen.tif", sixteen, photometric="rgb", extrasamples=["unassalpha"])
     learned = learn_bands(str(tmp_path), [opaque.replace("scale_opacity.tif", "color.jpg"), path])
     assert learned is not None
@@ -104,14 +104,14 @@ def test_opacity_is_scaled_from_its_type(kind: type[np.generic], values: tuple[f
 
 
 def test_stack_of_pages_becomes_bands(tmp_path: Path) -> None:
-    values = scene(0, 6).transpose(2, 0, 1)
+    values = make_values(0, 6).transpose(2, 0, 1)
     tifffile.imwrite(tmp_path / "stack.tif", values, photometric="minisblack")
     bands = learnt(tmp_path, [str(tmp_path / "stack.tif")])
     assert read_bands((tmp_path / "stack.tif").read_bytes(), bands).shape == (SIDE, SIDE, 6)
 
 
 def test_missing_data_and_nan_become_0(tmp_path: Path) -> None:
-    values = scene(0, 2, "float32") + 100
+    values = make_values(0, 2, "float32") + 100
     values[:8], values[8, 0], values[9, :9, 0], values[10, 0, 0] = 99999, np.nan, 99999, np.nan
     path = save(tmp_path / "dem.tif", values, extratags=[(42113, "s", 0, "99999", True)])
     bands = learnt(tmp_path, [path])
@@ -136,7 +136,7 @@ def test_stretched_maps_ranges_and_missing_data_to_levels() -> None:
 
 @pytest.mark.parametrize(("kind", "limits"), [("uint16", (0, 65535)), ("float32", (500, 501))])
 def test_constant_band_has_the_limits_of_its_type(tmp_path: Path, kind: str, limits: tuple[float, float]) -> None:
-    values = scene(0, 5, kind)
+    values = make_values(0, 5, kind)
     values[:, :, 1] = 500
     bands = learnt(tmp_path, [save(tmp_path / "a.tif", values)])
     assert ((bands.low[1], bands.high[1]), bands.std[1]) == (limits, 1)
@@ -145,7 +145,7 @@ def test_constant_band_has_the_limits_of_its_type(tmp_path: Path, kind: str, lim
 @pytest.mark.parametrize("dataset", ["", "all"])
 def test_arcgis_statistics_are_used(tmp_path: Path, dataset: str) -> None:
     """Put the statistics into the dataset's folder, or into the parent of the folder with the images."""
-    files = [save(tmp_path / f"images/{number}.tif", scene(number, 4)) for number in range(2)]
+    files = [save(tmp_path / f"images/{number}.tif", make_values(number, 4)) for number in range(2)]
     root = tmp_path / dataset
     root.mkdir(exist_ok=True)
     statistics = [{"Min": 0, "Max": 60000, "Mean": 1000.0 * band, "StdDev": 100.0} for band in range(1, 6)]
@@ -162,8 +162,8 @@ def test_arcgis_statistics_are_used(tmp_path: Path, dataset: str) -> None:
 
 
 def test_file_with_other_bands_is_refused(tmp_path: Path) -> None:
-    files = [save(tmp_path / f"{number}.tif", scene(number, 4)) for number in range(3)]
-    odd = [save(tmp_path / f"odd{count}.tif", scene(9, count)) for count in (2, 5)]
+    files = [save(tmp_path / f"{number}.tif", make_values(number, 4)) for number in range(3)]
+    odd = [save(tmp_path / f"odd{count}.tif", make_values(9, count)) for count in (2, 5)]
     bands = learnt(tmp_path, [*odd, *files])
     assert bands.count == 4
     for count, path in zip((2, 5), odd, strict=True):
@@ -172,7 +172,7 @@ def test_file_with_other_bands_is_refused(tmp_path: Path) -> None:
 
 
 def test_displayed_image_is_stretched_to_its_range(tmp_path: Path) -> None:
-    values = scene(0, 7, top=50)
+    values = make_values(0, 7, top=50)
     with open_to_show(save(tmp_path / "dark.tif", values)) as image:
         assert (image.size, image.mode) == ((SIDE, SIDE), "RGB")
         levels = np.asarray(image)
@@ -180,7 +180,7 @@ def test_displayed_image_is_stretched_to_its_range(tmp_path: Path) -> None:
     assert np.corrcoef(levels[:, :, 0].ravel(), values[:, :, 0].ravel())[0, 1] > 0.99
     with open_to_show(save(tmp_path / "bytes.tif", values[:, :, :2].astype(np.uint8))) as image:
         np.testing.assert_array_equal(np.asarray(image)[:, :, 0], values[:, :, 0])
-    with open_to_show(save(tmp_path / "one.tif", scene(0, 1)[:, :, 0])) as image:
+    with open_to_show(save(tmp_path / "one.tif", make_values(0, 1)[:, :, 0])) as image:
         levels = np.asarray(image.convert("RGB"))
     assert (levels == levels[:, :, :1]).all()
     Image.new("RGB", (5, 4), (1, 2, 3)).save(tmp_path / "color.tif")

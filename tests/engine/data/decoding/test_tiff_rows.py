@@ -16,15 +16,15 @@ from engine.data.decoding.tiff_rows import open_rows, read_georeference
 HEIGHT, WIDTH = 40, 50
 
 
-def pixels(kind: Any, *bands: int) -> np.ndarray:
-    """Return random values, uint8 or 12 bits."""
+def make_pixels(kind: Any, *bands: int) -> np.ndarray:
+    """Return random values, [h, w, *bands], of 8 bits if `kind` is uint8, otherwise of 12 bits."""
     top = 256 if kind == np.uint8 else 4096
     return np.random.default_rng(0).integers(0, top, (HEIGHT, WIDTH, *bands)).astype(kind)
 
 
-def translucent(*bands: int) -> np.ndarray:
-    """Return random values whose last band is an opacity, mostly 0 or 255."""
-    values = pixels(np.uint8, *bands)
+def make_translucent_pixels(*bands: int) -> np.ndarray:
+    """Return random values, uint8 [h, w, *bands], whose last band is an opacity, mostly 0 or 255."""
+    values = make_pixels(np.uint8, *bands)
     values[..., -1] = np.where(values[..., -1] > 50, 255, 0)
     values[:9, :, -1] = 100
     return values
@@ -40,25 +40,25 @@ SEPARATE = {"photometric": "minisblack", "planarconfig": "separate"}
 @pytest.mark.parametrize(
     ("values", "how"),
     [
-        (pixels(np.uint8), GRAY),
-        (pixels(np.uint8), WHITE),
-        (pixels(np.uint8), WHITE | STRIPS),
-        (pixels(np.uint8), WHITE | {"compression": "lerc"}),
-        (pixels(np.uint8, 3), RGB),
-        (pixels(np.uint8, 3), RGB | TILES),
-        (pixels(np.uint8, 3), RGB | STRIPS),
-        (pixels(np.uint8, 3).transpose(2, 0, 1), PLANES),
-        (pixels(np.uint8, 3).transpose(2, 0, 1), PLANES | TILES),
-        (translucent(4), RGB | TILES | {"extrasamples": ["assocalpha"]}),
-        (translucent(4), RGB | TILES | {"extrasamples": ["unassalpha"]}),
-        (pixels(np.uint8, 3), RGB | {"compression": "jpeg", "tile": (16, 16)}),
-        (translucent(2), WHITE | STRIPS | {"extrasamples": ["unassalpha"], "planarconfig": "contig"}),
-        ((pixels(np.uint8, 5) > 99).transpose(2, 0, 1), SEPARATE),
-        (pixels(np.uint16), BIG),
-        (pixels(np.uint16, 5), BIG),
-        (pixels(np.float32, 5), BIG | TILES),
-        (pixels(np.uint16, 5).transpose(2, 0, 1), SEPARATE),
-        (pixels(np.uint16, 5).transpose(2, 0, 1), SEPARATE | STRIPS),
+        (make_pixels(np.uint8), GRAY),
+        (make_pixels(np.uint8), WHITE),
+        (make_pixels(np.uint8), WHITE | STRIPS),
+        (make_pixels(np.uint8), WHITE | {"compression": "lerc"}),
+        (make_pixels(np.uint8, 3), RGB),
+        (make_pixels(np.uint8, 3), RGB | TILES),
+        (make_pixels(np.uint8, 3), RGB | STRIPS),
+        (make_pixels(np.uint8, 3).transpose(2, 0, 1), PLANES),
+        (make_pixels(np.uint8, 3).transpose(2, 0, 1), PLANES | TILES),
+        (make_translucent_pixels(4), RGB | TILES | {"extrasamples": ["assocalpha"]}),
+        (make_translucent_pixels(4), RGB | TILES | {"extrasamples": ["unassalpha"]}),
+        (make_pixels(np.uint8, 3), RGB | {"compression": "jpeg", "tile": (16, 16)}),
+        (make_translucent_pixels(2), WHITE | STRIPS | {"extrasamples": ["unassalpha"], "planarconfig": "contig"}),
+        ((make_pixels(np.uint8, 5) > 99).transpose(2, 0, 1), SEPARATE),
+        (make_pixels(np.uint16), BIG),
+        (make_pixels(np.uint16, 5), BIG),
+        (make_pixels(np.float32, 5), BIG | TILES),
+        (make_pixels(np.uint16, 5).transpose(2, 0, 1), SEPARATE),
+        (make_pixels(np.uint16, 5).transpose(2, 0, 1), SEPARATE | STRIPS),
     ],
 )
 @pytest.mark.parametrize("channels", [1, 3])
@@ -76,7 +76,7 @@ def test_rows_equal_the_decoded_image(tmp_path: Path, values: np.ndarray, how: d
 
 
 def test_rows_are_blank_where_all_bands_lack_data(tmp_path: Path) -> None:
-    values = pixels(np.float32, 2)
+    values = make_pixels(np.float32, 2)
     values[0, 0], values[0, 1], values[0, 2, 0], values[0, 3] = 9999, np.nan, np.nan, (np.inf, 9999)
     path, tags = tmp_path / "a.tif", [(42113, "s", 0, "9999", True), (33550, "d", 3, (1.0, 1.0, 0.0), True)]
     tifffile.imwrite(path, values, extratags=tags, metadata=None, **BIG)
@@ -91,5 +91,5 @@ def test_rows_are_blank_where_all_bands_lack_data(tmp_path: Path) -> None:
 
 
 def test_files_without_a_georeference_have_none(tmp_path: Path) -> None:
-    tifffile.imwrite(tmp_path / "a.tif", pixels(np.uint8), metadata=None, **GRAY)
+    tifffile.imwrite(tmp_path / "a.tif", make_pixels(np.uint8), metadata=None, **GRAY)
     assert read_georeference(str(tmp_path / "a.tif")) is read_georeference(str(tmp_path / "gone.tif")) is None

@@ -22,8 +22,8 @@ SHAPE = np.zeros((SIDE, SIDE), np.uint8)
 SHAPE[8:20, 4:28] = 255
 
 
-def icon(color: tuple[int, int, int]) -> Image.Image:
-    """Return an image of one color whose shape is in its alpha channel."""
+def draw_icon(color: tuple[int, int, int]) -> Image.Image:
+    """Draw `SHAPE` in one color, as an RGBA image whose alpha channel is the shape."""
     pixels = np.zeros((SIDE, SIDE, 4), np.uint8)
     pixels[..., :3], pixels[..., 3] = color, SHAPE
     return Image.fromarray(pixels)
@@ -44,11 +44,11 @@ def palette(image: Image.Image) -> bytes:
 @pytest.mark.parametrize("color", [(0, 0, 0), (200, 30, 30)])
 @pytest.mark.parametrize("form", ["PNG", "WEBP", "TIFF", "palette", "gray"])
 def test_dark_icons_are_on_white(color: tuple[int, int, int], form: str) -> None:
-    image = icon(color)
+    image = draw_icon(color)
     if form == "palette":
         content = palette(image)
     elif form == "gray":
-        image = icon((color[0],) * 3)
+        image = draw_icon((color[0],) * 3)
         content = encode(image.convert("LA"))
     else:
         content = encode(image, form, **({"lossless": True} if form == "WEBP" else {}))
@@ -59,7 +59,7 @@ def test_dark_icons_are_on_white(color: tuple[int, int, int], form: str) -> None
 
 @pytest.mark.parametrize("level", [235, 255])
 def test_nearly_white_icons_are_on_black(level: int) -> None:
-    pixels = decode_pixels(encode(icon((level,) * 3)), 1)
+    pixels = decode_pixels(encode(draw_icon((level,) * 3)), 1)
     assert (pixels[SHAPE == 0] == 0).all()
     assert (pixels[SHAPE > 0] == level).all()
 
@@ -73,7 +73,7 @@ def test_an_alpha_that_is_the_same_everywhere_is_ignored(alpha: int) -> None:
 
 
 def test_all_decoders_compose_the_same_background(tmp_path: Path) -> None:
-    content = encode(icon((20, 20, 20)))
+    content = encode(draw_icon((20, 20, 20)))
     expected = decode_pixels(content, 3).transpose(2, 0, 1)
     np.testing.assert_array_equal(decode(content, SIDE, 3), expected)
     np.testing.assert_array_equal(decode_stretched(content, SIDE, 3)[0], expected)

@@ -23,7 +23,7 @@ from engine.data.decoding.unnamed_values import Meaning, _make_class_per_value, 
     ],
 )
 def test_each_value_is_a_class(values: list[int], ignored: tuple[int, ...], has_note: bool) -> None:
-    found = _make_class_per_value(values, levels(values))
+    found = _make_class_per_value(values, make_levels(values))
     classes = [value for value in values if value not in ignored]
     assert found.code is not None
     assert (found.code.values, found.code.ignored, bool(found.code.notes)) == (tuple(classes), ignored, has_note)
@@ -39,16 +39,16 @@ def test_each_value_is_a_class(values: list[int], ignored: tuple[int, ...], has_
     ],
 )
 def test_values_that_are_no_classes_have_a_reason(values: list[int], failure: str) -> None:
-    found = _make_class_per_value(values, levels(values))
+    found = _make_class_per_value(values, make_levels(values))
     assert (found.classes, found.code) == ((), None)
     assert failure in found.failure
 
 
-def levels(values: list[int]) -> Levels:
+def make_levels(values: list[int]) -> Levels:
     return Levels(np.array(values), np.full(len(values), 10), np.ones(len(values), int))
 
 
-def survey(*masks: list[int], lossy: bool = False, smooth: bool = False) -> Survey:
+def make_survey(*masks: list[int], lossy: bool = False, smooth: bool = False) -> Survey:
     """Create a survey of gray masks with the given values, or of one empty mask."""
     samples = []
     for values in masks or ([],):
@@ -58,7 +58,7 @@ def survey(*masks: list[int], lossy: bool = False, smooth: bool = False) -> Surv
     return Survey(samples)
 
 
-def result(meaning: Meaning) -> Any:
+def summarize(meaning: Meaning) -> Any:
     """Return the values of the classes, the ignored values, and the number of notes, or the reason of a failure."""
     code = meaning.code
     return meaning.failure if code is None else (code.values, code.ignored, len(code.notes))
@@ -82,9 +82,9 @@ def result(meaning: Meaning) -> Any:
     ],
 )
 def test_learn_from_levels_reads_numbers_or_values(values: list[int], masks: list[list[int]], expected: Any) -> None:
-    found = result(learn_from_levels(levels(values), survey(*masks)))
+    found = summarize(learn_from_levels(make_levels(values), make_survey(*masks)))
     assert found.startswith(expected) or expected in found if isinstance(expected, str) else found == expected
-    assert "photos or depth" in learn_from_levels(levels([3, 90, 200]), survey(smooth=True)).failure
+    assert "photos or depth" in learn_from_levels(make_levels([3, 90, 200]), make_survey(smooth=True)).failure
 
 
 NOISE = dict.fromkeys([*range(1, 12), *range(190, 200)], 2)
@@ -108,7 +108,7 @@ def test_learn_from_levels_finds_two_levels_behind_noise(
 ) -> None:
     pixels = dict(sorted(({0: 1000, 200: 800} | pixels).items()))
     present = Levels(np.array(list(pixels)), np.array(list(pixels.values())), np.ones(len(pixels), int))
-    code = learn_from_levels(present, survey(lossy=lossy)).code
+    code = learn_from_levels(present, make_survey(lossy=lossy)).code
     found = code.values if code is not None and code.nearest else None
     assert (found, code is not None and len(code.notes)) == (ends, 1) if ends else found is None
 
@@ -117,5 +117,5 @@ def test_learn_from_levels_finds_two_levels_behind_noise(
     ("count", "lossy", "is_read"), [(8, True, True), (9, True, False), (255, False, True), (256, False, False)]
 )
 def test_learn_from_colors_limits_the_number_of_colors(count: int, lossy: bool, is_read: bool) -> None:
-    meaning = learn_from_colors(levels(list(range(count))), survey(lossy=lossy))
+    meaning = learn_from_colors(make_levels(list(range(count))), make_survey(lossy=lossy))
     assert (meaning.code is not None, len(meaning.classes)) == (is_read, count * is_read)

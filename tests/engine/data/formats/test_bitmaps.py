@@ -38,8 +38,11 @@ def encode(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
-def pixels_of(mask: Mask, left: int, top: int, size: tuple[int, int]) -> Mask:
-    """Return a mask of `size` (height, width), in which the patch `mask` is at (`left`, `top`)."""
+def place_patch(mask: Mask, left: int, top: int, size: tuple[int, int]) -> Mask:
+    """Place `mask` with its upper left corner at (`left`, `top`) in an image, and return the mask of the image.
+
+    `size` is the height and width of the image. Also checks that the box of the shape encloses its pixels.
+    """
     shape = make_patch_shape("cat", mask, left, top, size)
     full = np.zeros(size, bool)
     assert shape is not None
@@ -57,11 +60,11 @@ def test_patch_shape_covers_the_same_pixels(left: int, top: int) -> None:
     mask = np.random.default_rng(3).random((7, 7)) < 0.6
     expected = np.zeros((40, 40), bool)
     expected[10 + top : 17 + top, 10 + left : 17 + left] = mask
-    assert (pixels_of(mask, left, top, (20, 20)) == expected[10:30, 10:30]).all()
+    assert (place_patch(mask, left, top, (20, 20)) == expected[10:30, 10:30]).all()
 
 
 def test_patch_shape_may_fill_the_image() -> None:
-    assert pixels_of(np.ones((4, 6), bool), 0, 0, (4, 6)).all()
+    assert place_patch(np.ones((4, 6), bool), 0, 0, (4, 6)).all()
 
 
 @pytest.mark.parametrize(("value", "left", "top"), [(0, 0, 0), (1, 9, 0), (1, 0, -4)])

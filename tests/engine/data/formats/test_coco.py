@@ -382,8 +382,8 @@ def test_an_image_that_is_listed_twice_has_the_objects_of_both(tmp_path: Path) -
 # Files and splits
 
 
-def _files(root: Path, names: dict[str, str]) -> Path:
-    """Write a COCO file for each path in `names`. It refers to one image by the given name."""
+def _write_files(root: Path, names: dict[str, str]) -> Path:
+    """Write COCO files and their images. `names` maps the path of each file to the name of the one image in it."""
     for name, stem in names.items():
         draw(root / f"images/{stem}.png", ONE)
         text(root / name, json.dumps(boxed.coco_json({stem: ONE})))
@@ -392,19 +392,19 @@ def _files(root: Path, names: dict[str, str]) -> Path:
 
 def test_files_of_single_images_are_all_read(tmp_path: Path) -> None:
     names = {f"labels/{number}.json": f"{number}" for number in range(25)}
-    content = read(FORMAT, _files(tmp_path, names), "boxes")
+    content = read(FORMAT, _write_files(tmp_path, names), "boxes")
     assert list_boxes(content) == list_drawn_boxes(dict.fromkeys(names.values(), ONE))
     assert content.problems == []
 
 
 def test_a_split_without_annotations_is_left_out(tmp_path: Path) -> None:
-    root = _files(tmp_path, {"train.json": "a", "val.json": "b", "test.json": "c"})
+    root = _write_files(tmp_path, {"train.json": "a", "val.json": "b", "test.json": "c"})
     text(root / "test.json", json.dumps(boxed.coco_json({"c": ONE}) | {"annotations": []}))
     content = read(FORMAT, root, "boxes")
     assert set(content.splits) == {"train", "val"}
     (problem,) = content.problems
     assert "test split" in problem.message
-    root = _files(tmp_path / "outlines", {"train.json": "a", "val.json": "b"})
+    root = _write_files(tmp_path / "outlines", {"train.json": "a", "val.json": "b"})
     changed = boxed.coco_json({"a": ONE}, outlines=False)
     text(root / "train.json", json.dumps(changed))
     assert set(read(FORMAT, root, "instances").splits) == {"train", "val"}

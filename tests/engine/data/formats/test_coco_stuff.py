@@ -15,7 +15,7 @@ from tests.support.dataset_formats.truth import TRUTH
 from tests.support.read_formats import detect, read
 
 
-def classes_of_pixels(content: Content, split: str) -> dict[str, np.ndarray]:
+def list_pixel_classes(content: Content, split: str) -> dict[str, np.ndarray]:
     """Return the class number of each pixel, by file stem of the image."""
     found = content.splits[split]
     assert content.code is not None
@@ -31,7 +31,7 @@ def test_read_returns_the_truth(tmp_path: Path, variant: str) -> None:
     content = read(FORMAT, tmp_path)
     assert (content.classes, content.problems) == (("background", *TRUTH.classes), [])
     for split in ("train", "val"):
-        classes = classes_of_pixels(content, split)
+        classes = list_pixel_classes(content, split)
         assert classes.keys() == {image.name for image in TRUTH.get_images(split)}
         assert all((classes[image.name] == image.draw_mask()).all() for image in TRUTH.get_images(split))
 

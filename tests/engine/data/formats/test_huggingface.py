@@ -73,7 +73,7 @@ def test_huggingface_unpacks_images_once(tmp_path: Path, cache: Path) -> None:
 def test_huggingface_draws_the_same_split_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    write_rows(tmp_path / "data/train.parquet", [row_of(number, label=number % 2) for number in range(24)])
+    write_rows(tmp_path / "data/train.parquet", [make_row(number, label=number % 2) for number in range(24)])
     held_out = []
     for name in ("one", "other"):
         monkeypatch.setenv("FOOTPLATE_CACHE", str(tmp_path_factory.mktemp(name) / "deep" / name))
@@ -122,13 +122,13 @@ def test_huggingface_reports_rows_without_an_image(tmp_path: Path) -> None:
     assert "2 rows without an image: train.parquet, row 2, train.parquet, row 3." in found.problems[0].message
 
 
-def row_of(number: int, **cells: Any) -> dict[str, Any]:
-    """Return a row with the image `number`.png and the other cells of the row."""
+def make_row(number: int, **cells: Any) -> dict[str, Any]:
+    """Return a table row with the image `number`.png in the column "image". `cells` are the other columns."""
     return {"image": {"bytes": encode_png(TRUTH.images[number % 6]), "path": f"{number}.png"}, **cells}
 
 
 def write_rows(path: Path, rows: Sequence[dict[str, Any]], features: str = "{}") -> None:
-    """Write a Parquet file with the given JSON about its features."""
+    """Write `rows` to a Parquet file. `features` is the JSON that Hugging Face `datasets` stores about the columns."""
     from pyarrow import Table, parquet
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -153,29 +153,29 @@ dataset_info:
     ("files", "features", "variants", "expected"),
     [
         (
-            {"train": [row_of(1, tags=[2, 1, -1]), row_of(2, tags=[0, -1]), row_of(3, tags=None)]},
+            {"train": [make_row(1, tags=[2, 1, -1]), make_row(2, tags=[0, -1]), make_row(3, tags=None)]},
             {"tags": [CLASS]},
             {"": "labels"},
             (("ant", "bee", "cow"), {"train": {"1": {"bee", "cow"}, "2": {"ant"}, "3": set()}}),
         ),
         (
-            {"day/train/a": [row_of(1, a=1, b=2)], "day/val/a": [row_of(2, a=0, b=1)], "night/a": [row_of(3, objects=AB)]},
+            {"day/train/a": [make_row(1, a=1, b=2)], "day/val/a": [make_row(2, a=0, b=1)], "night/a": [make_row(3, objects=AB)]},
             {"a": CLASS, "b": CLASS},
             {"day/a": "classes labels", "day/b": "classes labels", "night/xywh": "boxes", "night/xyxy": "boxes"},
             (("ant", "bee", "cow"), {"train": {"1": "bee"}, "val": {"2": "ant"}}),
         ),
         (
-            {"x/a": [row_of(1, objects={"bbox": [[5.0, 6.0, 2.0, 3.0]] * 2, "category": [10, 2]})]},
+            {"x/a": [make_row(1, objects={"bbox": [[5.0, 6.0, 2.0, 3.0]] * 2, "category": [10, 2]})]},
             {},
             {"": "boxes"},
             (("2", "10"), {"": {"1": [("10", (5, 6, 7, 9)), ("2", (5, 6, 7, 9))]}}),
         ),
-        ({"a": [row_of(1, target=True, label=10), row_of(2, target=False, label=2)]}, {}, {"": "classes labels"}, (("2", "10"), {"": {"1": "10", "2": "2"}})),
-        ({"a": [row_of(1, label=True), row_of(2, label=False)]}, {}, {"": "classes labels"}, (("0", "1"), {"": {"1": "1", "2": "0"}})),
-        ({"a": [{"image": row_of(1)["image"]["bytes"], "label": "x"}]}, {}, {"": "classes labels"}, (("x",), {"": {"0000000": "x"}})),
-        ({"a": [row_of(1, label=1, other=row_of(2)["image"])]}, {}, {}, ()),
+        ({"a": [make_row(1, target=True, label=10), make_row(2, target=False, label=2)]}, {}, {"": "classes labels"}, (("2", "10"), {"": {"1": "10", "2": "2"}})),
+        ({"a": [make_row(1, label=True), make_row(2, label=False)]}, {}, {"": "classes labels"}, (("0", "1"), {"": {"1": "1", "2": "0"}})),
+        ({"a": [{"image": make_row(1)["image"]["bytes"], "label": "x"}]}, {}, {"": "classes labels"}, (("x",), {"": {"0000000": "x"}})),
+        ({"a": [make_row(1, label=1, other=make_row(2)["image"])]}, {}, {}, ()),
         (
-            {"a": [row_of(1, kind=2, size=0), row_of(2, kind=1, size=1)], "README.md": README},
+            {"a": [make_row(1, kind=2, size=0), make_row(2, kind=1, size=1)], "README.md": README},
             {},
             {"kind": "classes labels", "size": "classes labels"},
             (("p", "q", "r"), {"": {"1": "r", "2": "q"}}),
@@ -224,8 +224,8 @@ def test_huggingface_reads_boxes_of_metadata(tmp_path: Path, ending: str) -> Non
 
 
 def write_parquet(folder: Path, features: str = "{}") -> None:
-    """Write a Parquet file with an image of the class "sea", and the given JSON about its features."""
-    write_rows(folder / "train.parquet", [{"image": {**row_of(0)["image"], "path": None}, "label": "sea"}], features)
+    """Write a Parquet file with an image of the class "sea". `features` is the JSON about its columns."""
+    write_rows(folder / "train.parquet", [{"image": {**make_row(0)["image"], "path": None}, "label": "sea"}], features)
 
 
 def write_metadata(path: Path, rows: Sequence[dict[str, Any]]) -> None:

@@ -10,7 +10,7 @@ from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.tree import Tree
 
 
-def lookup(folder: Path, *files: str) -> ImageLookup:
+def make_lookup(folder: Path, *files: str) -> ImageLookup:
     """Return an image lookup for a folder with these files."""
     for file in files:
         path = folder / file
@@ -35,14 +35,14 @@ def lookup(folder: Path, *files: str) -> ImageLookup:
     ],
 )
 def test_lookup_finds_an_image_by_its_path(tmp_path: Path, name: str, found: str | None) -> None:
-    images = lookup(tmp_path, "images/a.jpg", "images/d e.jpg", "deep/er/c.jpg")
+    images = make_lookup(tmp_path, "images/a.jpg", "images/d e.jpg", "deep/er/c.jpg")
     expected = None if found is None else str(tmp_path / found)
     assert images.find(name) == expected
 
 
 @pytest.mark.parametrize("train", ["train", "images/train2017", "train_images", "x_training/images"])
 def test_lookup_prefers_the_images_of_a_split(tmp_path: Path, train: str) -> None:
-    images = lookup(
+    images = make_lookup(
         tmp_path,
         *(f"{train}/a.jpg", "test/a.jpg", "test/b.jpg", f"{train}/c.jpg", f"x/{train}/e.jpg", "x/test/e.jpg"),
     )
@@ -56,7 +56,7 @@ def test_lookup_prefers_the_images_of_a_split(tmp_path: Path, train: str) -> Non
 
 @pytest.mark.parametrize("name", ["a.jpg", "c/a.jpg", "/data/a.jpg"])
 def test_lookup_does_not_choose_between_images_of_one_name(tmp_path: Path, name: str) -> None:
-    images = lookup(tmp_path, "x/a.jpg", "y/a.jpg")
+    images = make_lookup(tmp_path, "x/a.jpg", "y/a.jpg")
     assert images.find(name) is None
     assert len(images.ambiguous) == 1
     assert images.find("y/a.jpg") == str(tmp_path / "y/a.jpg")

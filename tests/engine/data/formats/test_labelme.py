@@ -29,8 +29,8 @@ def shape(kind: str | None = "polygon", points: Any = SQUARE, **more: Any) -> di
     return {"label": "cat", "points": points, "shape_type": kind, "group_id": None, **more}
 
 
-def put(folder: Path, *shapes: Any, name: str = "a", **more: Any) -> Path:
-    """Write an image of 80 x 60 pixels and a JSON file with these shapes. `more` are additional fields of the file."""
+def write_sample(folder: Path, *shapes: Any, name: str = "a", **more: Any) -> Path:
+    """Write an image of 80 x 60 pixels, and its JSON file with `shapes` and the additional fields `more`."""
     draw(folder / f"{name}.png", TWO)
     content = {"shapes": list(shapes), "imagePath": f"{name}.png", "imageData": None, **more}
     text(folder / f"{name}.json", json.dumps(content))
@@ -52,12 +52,12 @@ read_once = partial(read_formats.read_once, FORMAT)
     ],
 )
 def test_labelme_boxes_surround_shapes(tmp_path: Path, drawn: dict[str, Any], box: tuple[float, ...]) -> None:
-    assert list_boxes_by_split(read_once(put(tmp_path, drawn)))[""]["a"] == [("cat", box)]
+    assert list_boxes_by_split(read_once(write_sample(tmp_path, drawn)))[""]["a"] == [("cat", box)]
 
 
 def test_labelme_rotated_rectangle_is_its_polygon(tmp_path: Path) -> None:
     corners = [[10, 0], [20, 10], [10, 20], [0, 10]]
-    content = read_once(put(tmp_path, shape("rotation", corners), shape(None, corners)), "instances")
+    content = read_once(write_sample(tmp_path, shape("rotation", corners), shape(None, corners)), "instances")
     assert [each.area for each in content.splits[""].sources[0].instances(60, 80)] == [200, 200]
 
 
@@ -82,8 +82,8 @@ def test_labelme_rotated_rectangle_is_its_polygon(tmp_path: Path) -> None:
     ],
 )
 def test_labelme_loses_one_object_to_one_fault(tmp_path: Path, bad: Any, phrase: str) -> None:
-    put(tmp_path, bad, shape())
-    put(tmp_path, shape(), name="b")
+    write_sample(tmp_path, bad, shape())
+    write_sample(tmp_path, shape(), name="b")
     content = read_once(tmp_path)
     assert list_boxes_by_split(content)[""] == {"a": [CAT], "b": [CAT]}
     (problem,) = content.problems
@@ -96,7 +96,7 @@ def test_labelme_groups_polygons_of_one_label_and_group(tmp_path: Path) -> None:
     parts = [[[x, 2], [x + 5, 2], [x + 5, 12], [x, 12]] for x in (1, 21, 41, 61)]
     groups = (3, "cat"), (3, "cat"), (4, "cat"), (3, "dog")
     shapes = (shape(points=part, group_id=id, label=label) for part, (id, label) in zip(parts, groups, strict=True))
-    put(tmp_path, *shapes)
+    write_sample(tmp_path, *shapes)
     assert list_instances_by_split(read_once(tmp_path, "instances"))[""]["a"] == [
         ("cat", (1, 2, 26, 12)),
         ("cat", (41, 2, 46, 12)),
@@ -106,7 +106,9 @@ def test_labelme_groups_polygons_of_one_label_and_group(tmp_path: Path) -> None:
 
 def test_labelme_ignores_difficult_shapes(tmp_path: Path) -> None:
     plain = shape("rectangle", difficult=False, label="__cat__")
-    put(tmp_path, shape(difficult=True), shape("rectangle", difficult=True), plain, shape(difficult=True, group_id=1))
+    write_sample(
+        tmp_path, shape(difficult=True), shape("rectangle", difficult=True), plain, shape(difficult=True, group_id=1)
+    )
     assert [box.ignored for box in read_once(tmp_path).splits[""][0].boxes] == [True, True, False, True]
 
 
@@ -116,7 +118,9 @@ def test_labelme_mask_is_placed_at_its_corner(tmp_path: Path) -> None:
     buffer = io.BytesIO()
     Image.fromarray(inside).save(buffer, "PNG")
     mask = base64.b64encode(buffer.getvalue()).decode()
-    content = read_once(put(tmp_path, shape("mask", [[14, 25], [9.6, 19.7]], mask=mask, difficult=True)), "instances")
+    content = read_once(
+        write_sample(tmp_path, shape("mask", [[14, 25], [9.6, 19.7]], mask=mask, difficult=True)), "instances"
+    )
     assert list_instances_by_split(content)[""]["a"] == [("cat", (12, 21, 15, 24))]
     assert content.splits[""].sources[0].instances(60, 80)[0].ignored
 
@@ -141,12 +145,12 @@ def test_labelme_finds_images(tmp_path: Path, json_at: str, image_at: str, image
 
 def test_labelme_gives_the_size_in_the_json(tmp_path: Path) -> None:
     for name, size in (("a", 7), ("b", None), ("c", "x")):
-        put(tmp_path, shape(), name=name, imageHeight=size, imageWidth=size)
+        write_sample(tmp_path, shape(), name=name, imageHeight=size, imageWidth=size)
     assert [each.size for each in read_once(tmp_path).splits[""]] == [(7, 7), None, None]
 
 
 def test_labelme_with_embedded_images_only_is_an_error(tmp_path: Path) -> None:
-    put(tmp_path, shape(), imageData="not even base64")
+    write_sample(tmp_path, shape(), imageData="not even base64")
     (tmp_path / "a.png").unlink()
     (problem,) = errors(read_once(tmp_path).problems)
     assert "1 image only embedded in JSON files: a.json" in problem.message
@@ -155,7 +159,7 @@ def test_labelme_with_embedded_images_only_is_an_error(tmp_path: Path) -> None:
 
 def test_labelme_reports_a_broken_file_and_reads_the_others(tmp_path: Path) -> None:
     for name in ("a", "b", "c", "d"):
-        put(tmp_path, shape(), name=name)
+        write_sample(tmp_path, shape(), name=name)
     text(tmp_path / "a.json", '{"shapes": [')
     text(tmp_path / "b.json", '{"something": "else"}')
     text(tmp_path / "settings.json", "{}")
@@ -175,8 +179,8 @@ def test_labelme_reports_a_broken_file_and_reads_the_others(tmp_path: Path) -> N
 def test_labelme_flags_are_classes(
     tmp_path: Path, flags: dict[str, Any], kinds: tuple[str, ...], tags: list[str]
 ) -> None:
-    put(tmp_path, flags=flags)
-    put(tmp_path, name="b", flags={"sky": True})
+    write_sample(tmp_path, flags=flags)
+    write_sample(tmp_path, name="b", flags={"sky": True})
     (detection,) = FORMAT.detect(Tree(str(tmp_path)))
     assert detection.kinds == kinds
     assert list_rows(read_once(tmp_path, "labels"), "labels")[""] == {"a": tags, "b": ["sky"]}

@@ -24,8 +24,8 @@ FLAGS = "filename,sea,sky,tree\na.png,1,0,0\nb.png,1,1,0\nc.png,0,0,0\nd.png,0,0
 LABELS: dict[str, set[str]] = {"a": {"sea"}, "b": {"sea", "sky"}, "c": set(), "d": {"tree"}, "e": {"tree", "sky"}}
 
 
-def images(folder: Path, names: Sequence[str] = NAMES, ending: str = ".png") -> Path:
-    """Write small images, all different."""
+def write_images(folder: Path, names: Sequence[str] = NAMES, ending: str = ".png") -> Path:
+    """Write a small image for each of `names`, all different, and return `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, name in enumerate(names):
         pixels = np.random.default_rng(number).integers(0, 256, (6, 8, 3), np.uint8)
@@ -35,7 +35,7 @@ def images(folder: Path, names: Sequence[str] = NAMES, ending: str = ".png") -> 
 
 def write(folder: Path, name: str, text: str) -> Path:
     """Write six images into the folder "images", and a table next to it."""
-    images(folder / "images")
+    write_images(folder / "images")
     (folder / name).write_text(text)
     return folder
 
@@ -54,8 +54,8 @@ def test_table_named_metadata_needs_the_column_of_hugging_face(tmp_path: Path, c
 
 
 def test_table_leaves_out_test_images_of_kaggle(tmp_path: Path) -> None:
-    images(tmp_path / "train", NAMES)
-    images(tmp_path / "test", ("x", "y"))
+    write_images(tmp_path / "train", NAMES)
+    write_images(tmp_path / "test", ("x", "y"))
     (tmp_path / "train.csv").write_text("id,label\n" + "".join(f"{name},{'01'[name in 'abc']}\n" for name in NAMES))
     (tmp_path / "test.csv").write_text("id\nx\ny\n")
     (tmp_path / "sample_submission.csv").write_text("id,label\nx,0\ny,0\n")
@@ -70,7 +70,7 @@ def test_table_reads_chexpert(tmp_path: Path) -> None:
     root = tmp_path / "anything"
     lines = ["Path,Sex,Age,Frontal/Lateral,AP/PA,No Finding,Edema,Fracture"]
     for split, number, cells in (("train", 1, "1.0,,"), ("train", 2, ",1.0,-1.0"), ("valid", 3, "0.0,1.0,1.0")):
-        images(root / split / f"patient{number}" / "study1", ["view1_frontal"], ".jpg")
+        write_images(root / split / f"patient{number}" / "study1", ["view1_frontal"], ".jpg")
         lines.append(
             f"CheXpert-v1.0-small/{split}/patient{number}/study1/view1_frontal.jpg,Male,{number},Frontal,AP,{cells}"
         )
@@ -195,9 +195,9 @@ def test_table_joins_rows_of_one_label_each(tmp_path: Path, text: str) -> None:
 def test_table_never_confuses_images_of_one_name(tmp_path: Path) -> None:
     by_path, by_name, moved = (tmp_path / name for name in ("by_path", "by_name", "moved"))
     for folder in (by_path, by_name):
-        images(folder / "site_a", ("1", "2"))
-        images(folder / "site_b", ("1", "2"))
-    images(moved / "images", ("1", "2"))
+        write_images(folder / "site_a", ("1", "2"))
+        write_images(folder / "site_b", ("1", "2"))
+    write_images(moved / "images", ("1", "2"))
     paths = "file,class\n" + "".join(f"site_{site}/{name}.png,{site}\n" for site in "ab" for name in "12")
     (by_path / "labels.csv").write_text(paths)
     (moved / "labels.csv").write_text(paths)
@@ -262,7 +262,7 @@ def test_table_leaves_other_files_to_others(tmp_path: Path, name: str, text: str
 @pytest.mark.parametrize("folders", [("train", "test"), ("train_images", "test_images"), ("x_training", "x_testing")])
 def test_table_of_a_split_names_its_own_images(tmp_path: Path, folders: tuple[str, str]) -> None:
     for folder in folders:
-        images(tmp_path / folder)
+        write_images(tmp_path / folder)
     (tmp_path / "train.csv").write_text("id,label\n" + "".join(f"{name},{'xy'[name in 'abc']}\n" for name in NAMES))
     found = read_once(FORMAT, tmp_path, "classes").splits["train"]
     assert [Path(file).parent.name for file in found.files] == [folders[0]] * 6
@@ -277,7 +277,7 @@ def test_table_of_a_split_names_its_own_images(tmp_path: Path, folders: tuple[st
     ],
 )
 def test_table_asks_for_a_choice_among_several(tmp_path: Path, first: str, second: str) -> None:
-    images(tmp_path / "images")
+    write_images(tmp_path / "images")
     for path, classes in ((first, "xy"), (second, "pq")):
         (tmp_path / path).parent.mkdir(exist_ok=True)
         mark, head = (" ", "") if path.endswith(".txt") else (",", "file,class\n")
@@ -291,7 +291,7 @@ def test_table_asks_for_a_choice_among_several(tmp_path: Path, first: str, secon
 
 def test_table_of_a_few_of_the_images_is_doubtful(tmp_path: Path) -> None:
     for name in ("cat", "dog"):
-        images(tmp_path / name, [f"{name}{number}" for number in range(20)])
+        write_images(tmp_path / name, [f"{name}{number}" for number in range(20)])
     (tmp_path / "checked.csv").write_text("file,label\ncat1.png,good\ncat2.png,bad\ndog3.png,good\n")
     (detection,) = detections(tmp_path)
     assert detection.confidence < Confidence.CERTAIN
@@ -323,7 +323,7 @@ MANY = [f"image{number}" for number in range(24)]
     ],
 )
 def test_table_with_measured_values_is_a_question(tmp_path: Path, head: str, cells: Callable[[int], str]) -> None:
-    images(tmp_path / "photos", MANY)
+    write_images(tmp_path / "photos", MANY)
     rows = "".join(f"{name}.png,{cells(number)}\n" for number, name in enumerate(MANY))
     (tmp_path / "train.csv").write_text(f"{head}\n{rows}")
     (detection,) = detections(tmp_path)
@@ -334,7 +334,7 @@ def test_table_with_measured_values_is_a_question(tmp_path: Path, head: str, cel
 
 @pytest.mark.parametrize("name", ["class_number", "label", "species_id"])
 def test_table_with_many_numbered_classes_is_read(tmp_path: Path, name: str) -> None:
-    images(tmp_path / "photos", MANY)
+    write_images(tmp_path / "photos", MANY)
     (tmp_path / "train.csv").write_text(
         f"file,{name}\n" + "".join(f"{each}.png,{int(each[5:]) % 12}\n" for each in MANY)
     )
@@ -343,8 +343,8 @@ def test_table_with_many_numbered_classes_is_read(tmp_path: Path, name: str) -> 
 
 @pytest.mark.parametrize("column", ["age", "site", "camera"])
 def test_table_of_test_images_does_not_add_labels(tmp_path: Path, column: str) -> None:
-    images(tmp_path / "train")
-    images(tmp_path / "test", ("p", "q"))
+    write_images(tmp_path / "train")
+    write_images(tmp_path / "test", ("p", "q"))
     rows = "".join(f"{name},{'xy'[name in 'abc']},4\n" for name in NAMES)
     (tmp_path / "train.csv").write_text(f"id,diagnosis,{column}\n{rows}")
     (tmp_path / "test.csv").write_text(f"id,{column}\np,4\nq,4\n")
@@ -368,7 +368,7 @@ def test_table_leaves_out_labels_verified_absent(tmp_path: Path, rows: str, expe
 @pytest.mark.parametrize("column", ["color", "place", "side"])
 def test_table_of_another_fact_than_the_folders_asks(tmp_path: Path, column: str) -> None:
     for name in ("cat", "dog"):
-        images(tmp_path / name, [f"{name}{number}" for number in range(12)])
+        write_images(tmp_path / name, [f"{name}{number}" for number in range(12)])
     rows = "".join(f"{name}{number}.png,{'pq'[number % 2]}\n" for name in ("cat", "dog") for number in range(12))
     (tmp_path / "facts.csv").write_text(f"file,{column}\n{rows}")
     found = recognize(str(tmp_path), val_fraction=0.3, seed=0)
@@ -401,8 +401,8 @@ def test_table_called_labels_is_preferred(tmp_path: Path) -> None:
 
 
 def test_tables_of_splits_may_have_different_layouts(tmp_path: Path) -> None:
-    images(tmp_path / "train", NAMES[:5])
-    images(tmp_path / "val", ("a", "f"))
+    write_images(tmp_path / "train", NAMES[:5])
+    write_images(tmp_path / "val", ("a", "f"))
     (tmp_path / "train/labels.csv").write_text(FLAGS)
     (tmp_path / "val/labels.csv").write_text("file,labels\na.png,sea\nf.png,tree;sky\nb.pn")
     (tmp_path / "train/e.png").write_bytes(b"torn")
@@ -427,7 +427,7 @@ def test_table_counts_missing_and_unnamed_images(tmp_path: Path) -> None:
 
 def test_table_puts_rare_labels_into_both_parts(tmp_path: Path) -> None:
     names = [f"{number:02}" for number in range(40)]
-    images(tmp_path, names)
+    write_images(tmp_path, names)
     rows = "".join(f"{name}.png,{'common' if number > 3 else 'common;rare'}\n" for number, name in enumerate(names))
     (tmp_path / "labels.csv").write_text("file,labels\n" + rows)
     found = recognize(str(tmp_path), val_fraction=0.25, seed=0, kinds=("labels",))
@@ -437,7 +437,7 @@ def test_table_puts_rare_labels_into_both_parts(tmp_path: Path) -> None:
 
 
 def test_table_gives_the_loader_numbers(tmp_path: Path) -> None:
-    images(tmp_path, NAMES[:5])
+    write_images(tmp_path, NAMES[:5])
     (tmp_path / "labels.csv").write_text(FLAGS)
     splits = open_splits(str(tmp_path), val_fraction=0.4, seed=0, kinds=("labels",))
     for split in (splits.train, splits.val):
@@ -486,7 +486,7 @@ def test_table_may_lack_a_last_line_break_and_zeros(tmp_path: Path, text: str) -
     ],
 )
 def test_table_reads_lists_of_different_lengths(tmp_path: Path, name: str, text: str) -> None:
-    folder = images(tmp_path, NAMES[:4])
+    folder = write_images(tmp_path, NAMES[:4])
     (folder / name).write_text(text)
     truth = {}
     for line in text.replace("\t", ",").replace(" ", ",").splitlines():
@@ -510,7 +510,7 @@ def test_table_reads_lists_of_different_lengths(tmp_path: Path, name: str, text:
 )
 def test_table_of_masks_is_no_table_of_labels(tmp_path: Path, head: str, row: str) -> None:
     rows = "".join(row.format(name=name, label="cat" if name in "ace" else "dog") + "\n" for name in NAMES)
-    images(tmp_path / "masks")
+    write_images(tmp_path / "masks")
     assert detections(write(tmp_path, "train.csv", f"{head}\n{rows}")) == []
 
 
@@ -520,9 +520,13 @@ def test_table_with_a_label_named_mask_is_read(tmp_path: Path) -> None:
     assert found.classes == ("mask", "with_mask")
 
 
-def tables(folder: Path, **by_name: str) -> Path:
-    """Write images and tables, each with the images named by the letters in its value. Classes alternate."""
-    images(folder / "images")
+def write_tables(folder: Path, **by_name: str) -> Path:
+    """Write six images and some tables that label them with alternating classes.
+
+    `by_name` maps the name of a table to the letters that name its images. The name of the label column may come
+    before the letters, as in "tags:abc".
+    """
+    write_images(folder / "images")
     for name, value in by_name.items():
         head, _, letters = value.rpartition(":")
         rows = "".join(f"{letter}.png,{'xy'[NAMES.index(letter) % 2]}\n" for letter in letters)
@@ -545,14 +549,14 @@ def tables(folder: Path, **by_name: str) -> Path:
 def test_tables_of_different_splits_are_joined(
     tmp_path: Path, by_name: dict[str, str], splits: dict[str, int], unused: list[str]
 ) -> None:
-    found = read_once(FORMAT, tables(tmp_path, **by_name), "classes")
+    found = read_once(FORMAT, write_tables(tmp_path, **by_name), "classes")
     assert {name: len(split.files) for name, split in found.splits.items()} == splits
     assert [name for name in unused if name in messages(found)] == unused
     assert [name for name in by_name if name in messages(found).split(" not used: ")[-1] and not unused] == []
 
 
 def test_table_that_is_broken_leaves_the_others(tmp_path: Path) -> None:
-    folder = tables(tmp_path, train="abc", val="def")
+    folder = write_tables(tmp_path, train="abc", val="def")
     with (folder / "val.csv").open("a") as stream:
         stream.write('f.png,"' + "x" * 200_000 + '"\n')
     found = recognize(str(folder), val_fraction=0.2, seed=0, kinds=("classes",))
@@ -584,8 +588,8 @@ def test_table_distinguishes_classes_and_labels(
 
 
 def test_table_of_training_images_need_not_name_test_images(tmp_path: Path) -> None:
-    images(tmp_path / "train_images", "abc")
-    images(tmp_path / "test_images", [f"t{number}" for number in range(12)])
+    write_images(tmp_path / "train_images", "abc")
+    write_images(tmp_path / "test_images", [f"t{number}" for number in range(12)])
     (tmp_path / "train.csv").write_text("file,label\na.png,x\nb.png,y\nc.png,x\n")
     assert detections(tmp_path)[0].against == ()
 
@@ -596,7 +600,7 @@ def test_table_of_measures_of_other_images_is_passed_over(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("head", "cells"), [("label", ("sea", "sky")), ("sea,sky", ("1,0", "0,1"))])
 def test_table_column_of_splits_outranks_the_folder(tmp_path: Path, head: str, cells: tuple[str, str]) -> None:
-    images(tmp_path / "train")
+    write_images(tmp_path / "train")
     split = dict(zip(NAMES, ("val", "val", "train", "train", "train", ""), strict=True))
     rows = "".join(f"{name}.png,{split[name]},{cells[name in 'bcd']}\n" for name in NAMES)
     (tmp_path / "train_labels.csv").write_text(f"file,split,{head}\n{rows}")

@@ -61,7 +61,7 @@ def test_read_returns_numbered_objects(tmp_path: Path) -> None:
     assert content.problems == []
 
 
-def numbers(count: int) -> np.ndarray:
+def draw_numbered_objects(count: int) -> np.ndarray:
     """Return a mask of `count` small objects, numbered from 1."""
     values = np.zeros((64, 48), np.uint8)
     for number in range(1, count + 1):
@@ -69,15 +69,15 @@ def numbers(count: int) -> np.ndarray:
     return values
 
 
-def regions(*values: int) -> np.ndarray:
+def draw_regions(*values: int) -> np.ndarray:
     """Return a mask with a region of each value."""
     return np.pad(np.repeat(np.array(values, np.uint8), 8)[:, None].repeat(40, 1), ((0, 64 - 8 * len(values)), (0, 8)))
 
 
 BINARY, MANY, CLASSES = (
-    [regions(1)] * 6,
-    [numbers(n) for n in range(7, 13)],
-    [regions(2, 5), regions(5), regions(2)] * 2,
+    [draw_regions(1)] * 6,
+    [draw_numbered_objects(n) for n in range(7, 13)],
+    [draw_regions(2, 5), draw_regions(5), draw_regions(2)] * 2,
 )
 COLORED = [np.stack([each * 40, each * 9, each], 2) for each in CLASSES]
 
@@ -95,7 +95,7 @@ COLORED = [np.stack([each * 40, each * 9, each], 2) for each in CLASSES]
         (MANY, "masks/{}.png", [], "instances CERTAIN object, masks LIKELY"),
         (MANY, "masks/{}.png", ["cell"], "instances CERTAIN cell, masks WEAK 1"),
         (MANY, "masks/{}.png", ["cell", "cup"], "instances LIKELY object, masks WEAK"),
-        ([regions(1, 2)] * 6, "masks/{}.png", ["cell"], "instances CERTAIN cell, masks WEAK 1"),
+        ([draw_regions(1, 2)] * 6, "masks/{}.png", ["cell"], "instances CERTAIN cell, masks WEAK 1"),
         (CLASSES, "masks/{}.png", ["cell"], "masks CERTAIN, instances WEAK 1 cell"),
     ],
 )  # fmt: skip

@@ -14,8 +14,8 @@ from engine.data.formats.tree import Tree
 ENDINGS = (".png", ".bmp")
 
 
-def tree(folder: Path, files: str) -> Tree:
-    """Create empty files, given by their paths without the extension ".png"."""
+def make_tree(folder: Path, files: str) -> Tree:
+    """Create empty files in `folder` and list them. `files` are their paths, which may omit the extension ".png"."""
     for name in files.split():
         path = folder / (name if "." in name else f"{name}.png")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -23,8 +23,8 @@ def tree(folder: Path, files: str) -> Tree:
     return Tree(str(folder))
 
 
-def names_in(pairs: Pairs) -> dict[str, str]:
-    """Return the names, without extensions, in the lists of `pairs` that are not empty."""
+def list_names(pairs: Pairs) -> dict[str, str]:
+    """Return the file names, without folders and extensions, in each list of `pairs` that is not empty."""
     found = {
         "matched": [f"{Path(image).stem}:{Path(file).stem}" for image, file in pairs.matched],
         "images": [Path(path).stem for path in pairs.unmatched_images],
@@ -64,7 +64,7 @@ def names_in(pairs: Pairs) -> dict[str, str]:
 )
 def test_find_candidates_joins_folders_of_one_key(tmp_path: Path, files: str, candidates: list[str]) -> None:
     found = []
-    for each in find_candidates(tree(tmp_path, files), ROLES):
+    for each in find_candidates(make_tree(tmp_path, files), ROLES):
         splits = []
         for split, pairs in each.splits.items():
             unmatched = "".join(f" ({Path(path).stem})" for path in pairs.unmatched_files)
@@ -87,19 +87,19 @@ def test_find_candidates_joins_folders_of_one_key(tmp_path: Path, files: str, ca
     ],
 )  # fmt: skip
 def test_pair_folders_matches_names(tmp_path: Path, files: str, images: list[str], expected: dict[str, str]) -> None:
-    assert names_in(pair_folders(tree(tmp_path, files), images, "masks", ENDINGS, ("", "_mask"))) == expected
+    assert list_names(pair_folders(make_tree(tmp_path, files), images, "masks", ENDINGS, ("", "_mask"))) == expected
 
 
 def test_pair_folders_prefers_the_first_extension(tmp_path: Path) -> None:
-    pairs = pair_folders(tree(tmp_path, "x/a masks/a.bmp masks/a.png"), ["x"], "masks", ENDINGS, ("",))
+    pairs = pair_folders(make_tree(tmp_path, "x/a masks/a.bmp masks/a.png"), ["x"], "masks", ENDINGS, ("",))
     assert [Path(path).name for path in pairs.files] == ["a.png"]
     assert pairs.file_count == 1
 
 
 def test_pair_in_one_folder_separates_images_from_annotations(tmp_path: Path) -> None:
-    files = tree(tmp_path, "a a_mask a_mask_1 b b_MASK c d_gt")
+    files = make_tree(tmp_path, "a a_mask a_mask_1 b b_MASK c d_gt")
     pairs = pair_in_one_folder(files, "", ENDINGS, "_mask", ("_mask", "_gt"))
-    assert names_in(pairs) == {"matched": "b:b_MASK", "images": "c", "several": "a"}
+    assert list_names(pairs) == {"matched": "b:b_MASK", "images": "c", "several": "a"}
 
 
 def test_pairs_of_folders_leave_out_the_others() -> None:
@@ -110,7 +110,7 @@ def test_pairs_of_folders_leave_out_the_others() -> None:
         same_name=["x/g", "y/h"],
         missing=["gone", "lost"],
     )
-    assert names_in(pairs.select_folders({"x"})) == {"matched": "a:m", "images": "c", "several": "f", "same": "g"}
+    assert list_names(pairs.select_folders({"x"})) == {"matched": "a:m", "images": "c", "several": "f", "same": "g"}
     named = [each.message.rpartition(": ")[2].rstrip(".") for each in pairs.describe_unpaired("a mask", "masks")]
     assert named == ["gone, lost", "c, d", "e, f", "g, h"]
 

@@ -34,7 +34,7 @@ def one_split(content: Content) -> dict[str, list[tuple[str, tuple[float, ...]]]
     return rows  # type: ignore[return-value]
 
 
-def put(folder: Path, xml: dict[str, str], images: tuple[str, ...] = ()) -> Path:
+def write_folder(folder: Path, xml: dict[str, str], images: tuple[str, ...] = ()) -> Path:
     """Write XML files into Annotations, and images into JPEGImages.
 
     `xml` maps a file name to its content. By default, there is an image for each XML file.
@@ -56,7 +56,7 @@ def recognize_folder(folder: Path) -> RecognizedDataset:
     + [(text, False) for text in ("Unspecified", "0", "", "no", "maybe")],
 )
 def test_voc_ignores_difficult_objects(tmp_path: Path, difficult: str, is_ignored: bool) -> None:
-    content = content_of(put(tmp_path, {"a": OBJECT.format(f"<difficult>{difficult}</difficult>")}))
+    content = content_of(write_folder(tmp_path, {"a": OBJECT.format(f"<difficult>{difficult}</difficult>")}))
     assert [box.ignored for box in content.splits[""][0].boxes] == [is_ignored]
     assert content.problems == []
 
@@ -75,7 +75,7 @@ def test_voc_ignores_difficult_objects(tmp_path: Path, difficult: str, is_ignore
     ],
 )
 def test_voc_gives_the_size_in_the_xml(tmp_path: Path, size: str, expected: tuple[int, int] | None) -> None:
-    content = content_of(put(tmp_path, {"a": size + OBJECT.format("")}))
+    content = content_of(write_folder(tmp_path, {"a": size + OBJECT.format("")}))
     assert content.splits[""][0].size == expected
     assert content.problems == []
 
@@ -92,7 +92,7 @@ def test_voc_gives_the_size_in_the_xml(tmp_path: Path, size: str, expected: tupl
     ],
 )
 def test_voc_loses_one_object_to_one_fault(tmp_path: Path, bad: str, phrase: str) -> None:
-    content = content_of(put(tmp_path, {"a": bad + OBJECT.format(""), "b": OBJECT.format("")}))
+    content = content_of(write_folder(tmp_path, {"a": bad + OBJECT.format(""), "b": OBJECT.format("")}))
     assert one_split(content) == {"a": [CAT], "b": [CAT]}
     (problem,) = content.problems
     assert (problem.severity, "There is 1 object" in problem.message) == ("warning", True)
@@ -104,7 +104,7 @@ def test_voc_loses_one_object_to_one_fault(tmp_path: Path, bad: str, phrase: str
     "broken", ["<annotation><object>", '<?xml version="1.0" encoding="klingon"?><annotation/>', "<other/>", ""]
 )
 def test_voc_loses_one_image_to_a_broken_file(tmp_path: Path, broken: str) -> None:
-    put(tmp_path, {"a": "", "b": OBJECT.format(""), "c": OBJECT.format("")})
+    write_folder(tmp_path, {"a": "", "b": OBJECT.format(""), "c": OBJECT.format("")})
     text(tmp_path / "Annotations/a.xml", broken)
     content = content_of(tmp_path)
     assert list(one_split(content)) == ["b", "c"]
@@ -114,7 +114,7 @@ def test_voc_loses_one_image_to_a_broken_file(tmp_path: Path, broken: str) -> No
 
 def test_voc_filename_chooses_among_images_of_one_name(tmp_path: Path) -> None:
     for stem, name in (("a", "a.png"), ("b", "b.jpg"), ("c", "c.gif")):
-        put(tmp_path, {stem: f"<filename>{name}</filename>{OBJECT.format('')}"})
+        write_folder(tmp_path, {stem: f"<filename>{name}</filename>{OBJECT.format('')}"})
         draw(tmp_path / f"JPEGImages/{stem}.jpg", TWO)
     content = content_of(tmp_path)
     assert [Path(each.path).name for each in content.splits[""]] == ["a.png", "b.jpg", "c.jpg"]
@@ -133,7 +133,7 @@ def test_voc_keeps_equal_names_of_mirrored_folders_apart(tmp_path: Path) -> None
 def test_voc_reads_several_folders_of_annotations(tmp_path: Path) -> None:
     for year, split in (("VOC2007", "train"), ("VOC2012", "train"), ("VOC2012", "val")):
         stem = f"{year}_{split}"
-        put(tmp_path / year, {stem: OBJECT.format("")})
+        write_folder(tmp_path / year, {stem: OBJECT.format("")})
         text(tmp_path / year / f"ImageSets/Main/{split}.txt", stem)
     text(tmp_path / "VOC2012/ImageSets/Main/cat_train.txt", "VOC2012_train  1\nVOC2012_val -1\n")
     content = content_of(tmp_path)
@@ -155,7 +155,7 @@ def test_voc_reads_several_folders_of_annotations(tmp_path: Path) -> None:
     ],
 )
 def test_voc_reads_lists_of_names(tmp_path: Path, lines: str, expected: list[str]) -> None:
-    put(tmp_path, {"a": OBJECT.format(""), "b c": OBJECT.format(""), "d": OBJECT.format("")})
+    write_folder(tmp_path, {"a": OBJECT.format(""), "b c": OBJECT.format(""), "d": OBJECT.format("")})
     text(tmp_path / "ImageSets/Main/train.txt", lines)
     content = content_of(tmp_path)
     assert list(list_boxes_by_split(content)["train"]) == expected
@@ -164,19 +164,19 @@ def test_voc_reads_lists_of_names(tmp_path: Path, lines: str, expected: list[str
 
 
 def test_voc_reads_all_files_of_a_listed_name(tmp_path: Path) -> None:
-    put(tmp_path, {"x/a": OBJECT.format(""), "y/a": OBJECT.format("")})
+    write_folder(tmp_path, {"x/a": OBJECT.format(""), "y/a": OBJECT.format("")})
     text(tmp_path / "ImageSets/Main/train.txt", "a\n")
     assert [Path(each.path).parent.name for each in content_of(tmp_path).splits["train"]] == ["x", "y"]
 
 
 def test_voc_reports_listed_names_without_a_file(tmp_path: Path) -> None:
-    put(tmp_path, {"a": OBJECT.format("")})
+    write_folder(tmp_path, {"a": OBJECT.format("")})
     text(tmp_path / "ImageSets/Main/train.txt", "a\nz\n")
     assert "1 image named in a list but without an annotation: z" in join_problems(content_of(tmp_path))
 
 
 def test_voc_takes_no_mask_for_an_image(tmp_path: Path) -> None:
-    put(tmp_path, {"a": OBJECT.format(""), "b": OBJECT.format("")}, ("a",))
+    write_folder(tmp_path, {"a": OBJECT.format(""), "b": OBJECT.format("")}, ("a",))
     draw(tmp_path / "SegmentationClass/b.png", TWO)
     content = content_of(tmp_path)
     assert list(one_split(content)) == ["a"]
@@ -203,10 +203,10 @@ def test_voc_survey_refuses_a_special_file_only_without_others(tmp_path: Path) -
 
 def test_voc_detection_reads_several_files(tmp_path: Path) -> None:
     backgrounds = {f"a{number:03}": "" for number in range(60)}
-    put(tmp_path / "backgrounds", {**backgrounds, "b": OBJECT.format("")})
-    put(tmp_path / "first_broken", {"a": "", "b": OBJECT.format(""), "c": OBJECT.format("")})
+    write_folder(tmp_path / "backgrounds", {**backgrounds, "b": OBJECT.format("")})
+    write_folder(tmp_path / "first_broken", {"a": "", "b": OBJECT.format(""), "c": OBJECT.format("")})
     text(tmp_path / "first_broken/Annotations/a.xml", "<oops")
-    put(tmp_path / "others", {"b": OBJECT.format(""), "c": OBJECT.format("")})
+    write_folder(tmp_path / "others", {"b": OBJECT.format(""), "c": OBJECT.format("")})
     text(tmp_path / "others/Annotations/a.xml", "<project/>")
     for name in ("backgrounds", "first_broken", "others"):
         (detection,) = FORMAT.detect(Tree(str(tmp_path / name)))
@@ -215,7 +215,7 @@ def test_voc_detection_reads_several_files(tmp_path: Path) -> None:
 
 
 def test_voc_detection_doubts_files_of_mixed_formats(tmp_path: Path) -> None:
-    put(tmp_path, {"a": OBJECT.format("")})
+    write_folder(tmp_path, {"a": OBJECT.format("")})
     for number in range(3):
         text(tmp_path / f"Annotations/x{number}.xml", "<project/>")
     (detection,) = FORMAT.detect(Tree(str(tmp_path)))
@@ -246,7 +246,7 @@ def cats(*names: str) -> dict[str, str]:
     ],
 )
 def test_voc_uses_lists_that_name_images(tmp_path: Path, lists: dict[str, str], expected: dict[str, list[str]]) -> None:
-    put(tmp_path, cats("a", "b", "c"))
+    write_folder(tmp_path, cats("a", "b", "c"))
     for name, lines in lists.items():
         text(tmp_path / f"{name}.txt", lines)
     assert {split: sorted(rows) for split, rows in list_boxes_by_split(content_of(tmp_path)).items()} == expected
@@ -254,7 +254,7 @@ def test_voc_uses_lists_that_name_images(tmp_path: Path, lists: dict[str, str], 
 
 def test_voc_reports_unlisted_files_of_every_folder(tmp_path: Path) -> None:
     for base in ("x", "y"):
-        put(tmp_path / base, cats(f"{base}1", f"{base}2"))
+        write_folder(tmp_path / base, cats(f"{base}1", f"{base}2"))
         text(tmp_path / base / "ImageSets/Main/train.txt", f"{base}1")
     assert "2 annotations in no list of a split: x2.xml, y2.xml" in join_problems(content_of(tmp_path))
 
@@ -294,7 +294,9 @@ POINTS = "<pt><x>{}</x><y>2</y></pt><pt><x>9</x><y>{}</y></pt><pt><x>5</x><y>8</
 def test_voc_polygons_have_a_bounding_box(
     tmp_path: Path, inner: str, boxes: list[tuple[int, ...]], faults: int
 ) -> None:
-    content = content_of(put(tmp_path, {"a": f"<object><name>cat</name>{inner}</object>", "b": OBJECT.format("")}))
+    content = content_of(
+        write_folder(tmp_path, {"a": f"<object><name>cat</name>{inner}</object>", "b": OBJECT.format("")})
+    )
     assert list_boxes_by_split(content) == {"": {"a": [("cat", box) for box in boxes], "b": [CAT]}}
     assert len(content.problems) == faults
 
@@ -303,7 +305,7 @@ def test_voc_polygons_have_a_bounding_box(
     ("names", "classes"), [("1", ("oak", "cat")), ("elm", ("cat", "elm")), ("1 elm", ("1", "cat", "elm"))]
 )
 def test_voc_of_arcgis_needs_its_names(tmp_path: Path, names: str, classes: tuple[str, ...]) -> None:
-    put(tmp_path, {name: OBJECT.format("").replace("cat", name) for name in ("cat", *names.split())})
+    write_folder(tmp_path, {name: OBJECT.format("").replace("cat", name) for name in ("cat", *names.split())})
     text(
         tmp_path / "esri_model_definition.emd",
         '{"Classes": [{"Value": 1, "Name": "oak"}, {"Value": 2, "Name": "cat"}]}',
@@ -313,5 +315,5 @@ def test_voc_of_arcgis_needs_its_names(tmp_path: Path, names: str, classes: tupl
 
 @pytest.mark.parametrize(("objects", "confidence"), [("", Confidence.LIKELY), (OBJECT.format(""), Confidence.CERTAIN)])
 def test_voc_is_certain_with_boxes(tmp_path: Path, objects: str, confidence: Confidence) -> None:
-    (detection,) = FORMAT.detect(Tree(str(put(tmp_path, {"a": objects, "b": ""}))))
+    (detection,) = FORMAT.detect(Tree(str(write_folder(tmp_path, {"a": objects, "b": ""}))))
     assert detection.confidence is confidence

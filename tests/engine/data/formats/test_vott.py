@@ -25,14 +25,14 @@ from tests.support.read_formats import (
 )
 
 
-def entry_of(export: dict[str, Any], number: int = 0) -> dict[str, Any]:
-    """Return the entry of an image in an export of all images."""
+def get_entry(export: dict[str, Any], number: int = 0) -> dict[str, Any]:
+    """Return the entry of the image with the given number in an export of all images."""
     entry: dict[str, Any] = export["assets"][f"{number:032x}"]
     return entry
 
 
-def change(folder: Path, edit: Callable[[dict[str, Any]], None]) -> None:
-    """Edit an export of all images."""
+def edit_export(folder: Path, edit: Callable[[dict[str, Any]], None]) -> None:
+    """Apply `edit` to the content of the export of all images in `folder`."""
     path = folder / "vott-json-export" / "fruit-export.json"
     export = json.loads(path.read_text())
     edit(export)
@@ -56,11 +56,11 @@ def test_vott_leaves_out_images_that_were_never_opened(tmp_path: Path) -> None:
 
     def close(export: dict[str, Any]) -> None:
         for number, state in enumerate((0, 1, 0)):
-            entry_of(export, number)["asset"]["state"] = state
+            get_entry(export, number)["asset"]["state"] = state
         for number in (0, 1):
-            entry_of(export, number)["regions"] = []
+            get_entry(export, number)["regions"] = []
 
-    change(tmp_path, close)
+    edit_export(tmp_path, close)
     content = read_once(FORMAT, tmp_path)
     first, second, *others = TRUTH.images
     assert list_boxes(content) == {second.name: [], **list_true_boxes(tuple(others))}
@@ -74,12 +74,12 @@ def test_vott_rectangles_without_a_box_have_corners(tmp_path: Path) -> None:
     vott.write(TRUTH, tmp_path, "polygons")
 
     def drop(export: dict[str, Any]) -> None:
-        for region in entry_of(export)["regions"]:
+        for region in get_entry(export)["regions"]:
             region["type"] = "RECTANGLE"
             del region["boundingBox"]
 
     expected = list_instances(read_once(FORMAT, tmp_path, "instances"), list_true_sizes(TRUTH))
-    change(tmp_path, drop)
+    edit_export(tmp_path, drop)
     content = read_once(FORMAT, tmp_path, "instances")
     assert (content.problems, list_instances(content, list_true_sizes(TRUTH))) == ([], expected)
 

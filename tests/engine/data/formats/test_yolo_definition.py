@@ -15,8 +15,11 @@ from tests.support.boxed import TWO, draw, text
 from tests.support.read_formats import detect, read
 
 
-def tree(folder: Path, **files: str) -> Tree:
-    """Write text files. "__" in a name separates folders, and the last "_" becomes a dot."""
+def make_tree(folder: Path, **files: str) -> Tree:
+    """Write text files to `folder` and list them. `files` maps names to contents.
+
+    "__" in a name separates folders, and the last "_" becomes a dot.
+    """
     for name, content in files.items():
         text(folder / ".".join(name.replace("__", "/").rsplit("_", 1)), content)
     return Tree(str(folder))
@@ -39,7 +42,7 @@ def tree(folder: Path, **files: str) -> Tree:
     ],
 )
 def test_names_are_ordered_by_number(tmp_path: Path, yaml: str, names: list[str], problems: int) -> None:
-    found = find_definition(tree(tmp_path, data_yaml=yaml, data__obj_names="cow\n"))
+    found = find_definition(make_tree(tmp_path, data_yaml=yaml, data__obj_names="cow\n"))
     assert (found.names, len(found.problems)) == (names, problems)
 
 
@@ -48,22 +51,22 @@ def test_names_are_ordered_by_number(tmp_path: Path, yaml: str, names: list[str]
     [("[17, 3]", (17, 3)), ("[4, 2]", (4, 2)), ("[4, 1]", None), ("[0, 3]", None), ("[4]", None)],
 )
 def test_keypoints_have_two_or_three_values(tmp_path: Path, shape: str, expected: tuple[int, int] | None) -> None:
-    assert find_definition(tree(tmp_path, data_yaml=f"nc: 1\nkpt_shape: {shape}\n")).keypoint_shape == expected
+    assert find_definition(make_tree(tmp_path, data_yaml=f"nc: 1\nkpt_shape: {shape}\n")).keypoint_shape == expected
 
 
 def test_names_need_numbers(tmp_path: Path) -> None:
     with pytest.raises(UnusableFile):
-        find_definition(tree(tmp_path, data_yaml="names: {cat: x, dog: y}\n"))
+        find_definition(make_tree(tmp_path, data_yaml="names: {cat: x, dog: y}\n"))
 
 
 def test_file_with_splits_is_chosen(tmp_path: Path) -> None:
-    found = find_definition(tree(tmp_path, data_yaml="names: [cat]\n", model_yaml="names: [dog]\ntrain: images\n"))
+    found = find_definition(make_tree(tmp_path, data_yaml="names: [cat]\n", model_yaml="names: [dog]\ntrain: images\n"))
     assert (found.file, found.names, len(found.problems)) == ("model.yaml", ["dog"], 1)
 
 
 def test_darknet_takes_the_first_path_of_a_split(tmp_path: Path) -> None:
     content = "train = a.txt\ntraining = b.txt\nvalid = v.txt\nnames = x.names\n"
-    found = find_definition(tree(tmp_path, obj_data=content, x_names="cat\ndog\n"))
+    found = find_definition(make_tree(tmp_path, obj_data=content, x_names="cat\ndog\n"))
     assert (found.splits, found.names) == ({"train": ["a.txt"], "val": ["v.txt"]}, ["cat", "dog"])
 
 
@@ -103,7 +106,7 @@ def test_class_names_come_from_the_preferred_file(
     tmp_path: Path, files: dict[str, str], names: list[str] | None, problems: int
 ) -> None:
     (tmp_path / "labels").mkdir()
-    found = tree(tmp_path, **files)
+    found = make_tree(tmp_path, **files)
     given = find_class_names(found, find_definition(found), ["labels"])
     assert (given[0], len(given[1])) == (names, problems)
 
@@ -115,7 +118,7 @@ def dataset(folder: Path, *images: str, **files: str) -> Tree:
     for name in images:
         draw(folder / f"images/{name}.png", TWO)
         text(folder / f"labels/{name}.txt", LINE)
-    return tree(folder, **files)
+    return make_tree(folder, **files)
 
 
 @pytest.mark.parametrize(

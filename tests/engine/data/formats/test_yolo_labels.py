@@ -15,8 +15,8 @@ def rows(*values: tuple[float, ...]) -> list[Row]:
     return [Row(number, 0, each) for number, each in enumerate(values, 1)]
 
 
-def shape_of(columns: Columns, row: Row) -> object:
-    """Return the box or the outline that a line describes."""
+def parse_shape(columns: Columns, row: Row) -> object:
+    """Return the box that a line describes or, if it is not a box, the points of its outline."""
     box = columns.box(row)
     return columns.outline(row) if box is None else box
 
@@ -97,4 +97,4 @@ def test_columns_give_boxes_and_outlines() -> None:
 def test_columns_name_lines_that_do_not_fit(columns: Columns, values: tuple[float, ...], reason: str) -> None:
     row = Row(4, 0, values)
     with pytest.raises(Unfit, match=f"line 4 .*{reason}"):
-        shape_of(columns, row)
+        parse_shape(columns, row)

@@ -44,8 +44,8 @@ def texts(report: DatasetReport, severity: str) -> str:
     return " ".join(str(problem) for problem in report.problems if problem.severity == severity)
 
 
-def ask(folder: Path | str, *options: str) -> tuple[list[InspectionProgress], DatasetReport, str]:
-    """Run a real inspector process. Return its progress messages, its report and its standard error."""
+def run_inspector(folder: Path | str, *options: str) -> tuple[list[InspectionProgress], DatasetReport, str]:
+    """Run the inspector in a child process. Return its progress messages, its report and its standard error."""
     outcome = subprocess.run([*COMMAND, str(folder), *options], cwd=ROOT, capture_output=True, check=True, timeout=120)
     *progress, last = [INSPECTION.decode(line) for line in outcome.stdout.splitlines()]
     assert isinstance(last, Done)
@@ -200,24 +200,24 @@ def test_channels_match_training(tree: Tree) -> None:
     assert inspect_folder(root).channels == open_splits(str(root), val_fraction=0.25, seed=0).channels == 3
 
 
-class Asked(list[str]):
-    """List that counts in `asked` how often an element is accessed."""
+class CountingList(list[str]):
+    """List that counts accesses to its elements in `access_count`."""
 
-    asked = 0
+    access_count = 0
 
     def __getitem__(self, place: Any) -> Any:
-        self.asked += 1
+        self.access_count += 1
         return super().__getitem__(place)
 
 
 def test_channels_are_read_from_few_images(tmp_path: Path) -> None:
     gray = str(write_image(tmp_path / "gray.png", 80, mode="L"))
     color = str(write_image(tmp_path / "color.png"))
-    many = Asked([gray] * 100_000)
+    many = CountingList([gray] * 100_000)
     assert count_folder_channels(many) == 1
-    assert 100 < many.asked <= 512
+    assert 100 < many.access_count <= 512
     assert count_folder_channels(many, [color]) == 3
-    assert count_folder_channels(Asked([gray] * 50_000 + [color] * 50_000)) == 3
+    assert count_folder_channels(CountingList([gray] * 50_000 + [color] * 50_000)) == 3
 
 
 def test_report_has_names_that_are_not_utf8(tree: Tree) -> None:
@@ -242,7 +242,7 @@ def test_idx_is_inspected(digits: Path) -> None:
 
 
 def test_real_datasets_are_inspected(real_dataset: Path) -> None:
-    _, report, complaints = ask(real_dataset)
+    _, report, complaints = run_inspector(real_dataset)
     assert report.problems == ()
     assert complaints == ""
     assert [split.images for split in report.splits] in ([244, 153], [60_000, 10_000])
@@ -251,7 +251,7 @@ def test_real_datasets_are_inspected(real_dataset: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["images", "digits"])
 def test_inspection_is_fast(tmp_path: Path, kind: str) -> None:
-    """Measure with the number of images in the dataset hymenoptera, and with a tenth of MNIST's."""
+    """Inspect as many images as the dataset hymenoptera has, or a tenth as many digits as MNIST has."""
     random = np.random.default_rng(0)
     for split, count, digits in (("train", 244, 6_000), ("val", 153, 1_000)):
         if kind == "digits":
@@ -263,7 +263,7 @@ def test_inspection_is_fast(tmp_path: Path, kind: str) -> None:
             write_noise(
                 tmp_path / split / ("ants", "bees")[number % 2] / f"{number}.jpg", 2 * number + digits, size=(160, 120)
             )
-    _, report, complaints = ask(tmp_path)
+    _, report, complaints = run_inspector(tmp_path)
     assert report.problems == ()
     assert complaints == ""
     assert [split.images for split in report.splits] == ([244, 153] if kind == "images" else [6_000, 1_000])
@@ -272,7 +272,7 @@ def test_inspection_is_fast(tmp_path: Path, kind: str) -> None:
 
 def test_process_prints_progress_then_report(mixed: Path) -> None:
     options = ("--val-fraction", "0.3", "--seed", "4", "--samples", "2")
-    progress, report, complaints = ask(mixed, *options)
+    progress, report, complaints = run_inspector(mixed, *options)
     assert progress[0] == InspectionProgress(0, 0)
     expected = inspect(str(mixed), val_fraction=0.3, seed=4, samples=2, progress=lambda *_: None)
     assert report == msgspec.structs.replace(expected, seconds=report.seconds)
@@ -282,7 +282,7 @@ def test_process_prints_progress_then_report(mixed: Path) -> None:
 def test_progress_is_rate_limited(tmp_path: Path) -> None:
     for place in range(300):
         write_noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.bmp", place, size=(8, 8))
-    progress, report, _ = ask(tmp_path / "set")
+    progress, report, _ = run_inspector(tmp_path / "set")
     assert len(progress) <= report.seconds * 10 + 2
 
 

@@ -29,7 +29,7 @@ def leaks_in(folder: Path, kinds: tuple[str, ...] = ("classes",)) -> list[Proble
     return find_leaks(recognize(str(folder), val_fraction=0.25, seed=0, kinds=kinds), str(folder))
 
 
-def classes(folder: Path) -> Path:
+def write_classes(folder: Path) -> Path:
     """Write two classes with six training and two validation images each, all different."""
     for number in range(16):
         split = "train" if number < 12 else "val"
@@ -38,7 +38,7 @@ def classes(folder: Path) -> Path:
 
 
 def test_renamed_copy_is_found(tmp_path: Path) -> None:
-    folder = classes(tmp_path)
+    folder = write_classes(tmp_path)
     assert leaks_in(folder) == []
     (folder / "val/bee/other name.png").write_bytes((folder / "train/ant/4.png").read_bytes())
     (problem,) = leaks_in(folder)

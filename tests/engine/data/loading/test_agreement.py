@@ -88,9 +88,10 @@ def test_fingerprint_includes_idx_labels_and_cloud_names(digits: Path, tmp_path:
 
 
 def compare_ranks(*ranks: tuple[str, str]) -> list[str]:
-    """Return the message of each rank. A rank finds training and validation images named by the letters of two words.
+    """Return the error message of each rank when all ranks compare their datasets, or "" without an error.
 
-    Capital letters are of class 1.
+    `ranks` holds two words for each rank. The letters of the first word name the training images that the rank finds,
+    and those of the second word the validation images. Capital letters name images of class 1, others of class 0.
     """
     barrier, shared = threading.Barrier(len(ranks), timeout=60), [None] * len(ranks)
 

@@ -60,12 +60,12 @@ def start(slots: Slots[list[int]], events: list[str]) -> Iterator[Start]:
         prefetcher.close()
 
 
-def free(slots: Slots[list[int]]) -> int:
+def count_free_slots(slots: Slots[list[int]]) -> int:
     """Return the number of slots that no batch occupies."""
     return len(slots._free) + slots._not_created
 
 
-def take(prefetcher: Prefetcher[list[int]], slots: Slots[list[int]]) -> list[int]:
+def take_batch(prefetcher: Prefetcher[list[int]], slots: Slots[list[int]]) -> list[int]:
     """Return the next batch number and release its slot."""
     staged = prefetcher.get()
     assert staged is not None
@@ -76,32 +76,32 @@ def take(prefetcher: Prefetcher[list[int]], slots: Slots[list[int]]) -> list[int
 
 def test_prefetcher_reuses_slots_and_reports_the_end(start: Start, slots: Slots[list[int]], events: list[str]) -> None:
     prefetcher = start()
-    assert [take(prefetcher, slots) for _ in range(BATCHES)] == [[number] for number in range(BATCHES)]
+    assert [take_batch(prefetcher, slots) for _ in range(BATCHES)] == [[number] for number in range(BATCHES)]
     assert prefetcher.get() is None
     prefetcher.close()
     assert events == ["finish_epoch", "on_epoch_read"]
-    assert free(slots) == LIMIT
+    assert count_free_slots(slots) == LIMIT
 
 
 def test_close_releases_slots_of_unused_batches(start: Start, slots: Slots[list[int]], events: list[str]) -> None:
     for _ in range(3):
         prefetcher = start()
-        take(prefetcher, slots)
+        take_batch(prefetcher, slots)
         with slots.changed:
-            assert slots.changed.wait_for(lambda: free(slots) == 0, SECONDS)
+            assert slots.changed.wait_for(lambda: count_free_slots(slots) == 0, SECONDS)
         prefetcher.close()
-        assert free(slots) == LIMIT
+        assert count_free_slots(slots) == LIMIT
         assert prefetcher.get() is None
     assert events == []
 
 
 def test_get_raises_read_error_after_earlier_batches(start: Start, slots: Slots[list[int]], events: list[str]) -> None:
     prefetcher = start(broken=2)
-    assert [take(prefetcher, slots) for _ in range(2)] == [[0], [1]]
+    assert [take_batch(prefetcher, slots) for _ in range(2)] == [[0], [1]]
     with pytest.raises(ZeroDivisionError, match="a bug"):
         prefetcher.get()
     prefetcher.close()
-    assert free(slots) == LIMIT
+    assert count_free_slots(slots) == LIMIT
     assert events == []
 
 
@@ -110,6 +110,6 @@ def test_get_raises_error_of_on_epoch_read(start: Start, slots: Slots[list[int]]
         raise RuntimeError(f"epoch {epoch}: can't start new thread")
 
     prefetcher = start(on_epoch_read=fail)
-    assert [take(prefetcher, slots) for _ in range(BATCHES)] == [[number] for number in range(BATCHES)]
+    assert [take_batch(prefetcher, slots) for _ in range(BATCHES)] == [[number] for number in range(BATCHES)]
     with pytest.raises(RuntimeError, match="epoch 1: can't start new thread"):
         prefetcher.get()

@@ -63,7 +63,7 @@ def are_equal(some: list[Batch], others: list[Batch]) -> bool:
 
 
 def test_chained_loaders_prefetch_each_other(make: Make, splits: Splits) -> None:
-    """Check that an unreadable image is reported when its batch is reached, not when it is prefetched."""
+    """Detect by the report of an unreadable image that the other loader has already read its first batches."""
     expected = list(make(splits.train).epoch(1))
     reached = {"train": threading.Event(), "val": threading.Event()}
     (Path(splits.val.folder) / "val/a/40.png").write_bytes(b"")

@@ -13,8 +13,10 @@ from engine.data.randomness import RandomStreams
 sizes = {"length": st.integers(1, 200), "batch": st.integers(1, 64), "seed": st.integers(0, 2**31 - 1)}
 
 
-def steps(length: int, batch: int, world: int, seed: int, *, epoch: int = 0, shuffle: bool) -> list[list[np.ndarray]]:
-    """Return the sample indices of all ranks at each step."""
+def list_steps(
+    length: int, batch: int, world: int, seed: int, *, epoch: int = 0, shuffle: bool
+) -> list[list[np.ndarray]]:
+    """Return the sample indices of each rank at each step of an epoch, and check the batch sizes."""
     samplers = [
         GlobalBatchSampler(length, batch, rank, world, RandomStreams(seed), shuffle=shuffle) for rank in range(world)
     ]
@@ -34,8 +36,8 @@ def steps(length: int, batch: int, world: int, seed: int, *, epoch: int = 0, shu
 def test_union_of_ranks_is_the_same_for_any_world_size(
     *, length: int, batch: int, seed: int, world: int, epoch: int, shuffle: bool
 ) -> None:
-    single = steps(length, batch, 1, seed, epoch=epoch, shuffle=shuffle)
-    joined = steps(length, batch, world, seed, epoch=epoch, shuffle=shuffle)
+    single = list_steps(length, batch, 1, seed, epoch=epoch, shuffle=shuffle)
+    joined = list_steps(length, batch, world, seed, epoch=epoch, shuffle=shuffle)
     assert [np.concatenate(shares).tolist() for shares in joined] == [share.tolist() for [share] in single]
     assert all(max(map(len, shares)) - min(map(len, shares)) <= 1 for shares in joined)
 
@@ -43,21 +45,21 @@ def test_union_of_ranks_is_the_same_for_any_world_size(
 @settings(max_examples=50)
 @given(**sizes, world=st.integers(1, 9))
 def test_validation_uses_every_sample_once(length: int, batch: int, seed: int, world: int) -> None:
-    shares = [share for step in steps(length, batch, world, seed, shuffle=False) for share in step]
+    shares = [share for step in list_steps(length, batch, world, seed, shuffle=False) for share in step]
     assert np.concatenate(shares).tolist() == list(range(length))
 
 
 @settings(max_examples=50)
 @given(**sizes, epoch=st.integers(0, 50))
 def test_training_has_full_batches_of_distinct_samples(length: int, batch: int, seed: int, epoch: int) -> None:
-    found = [share for [share] in steps(length, batch, 1, seed, epoch=epoch, shuffle=True)]
+    found = [share for [share] in list_steps(length, batch, 1, seed, epoch=epoch, shuffle=True)]
     assert [len(share) for share in found] == [min(batch, length)] * max(1, length // batch)
     assert len(set(np.concatenate(found).tolist())) == sum(map(len, found))
 
 
 def test_order_depends_on_epoch_and_seed() -> None:
     orders = {
-        str(steps(100, 100, 1, seed, epoch=epoch, shuffle=True)[0][0].tolist())
+        str(list_steps(100, 100, 1, seed, epoch=epoch, shuffle=True)[0][0].tolist())
         for seed, epoch in ((0, 0), (0, 1), (7, 0))
     }
     assert len(orders) == 3
@@ -82,7 +84,7 @@ def test_divide_equally_matches_numpy(count: int, world: int) -> None:
 def test_union_of_ranks_is_the_same_with_unequal_shares(
     length: int, batch: int, seed: int, weights: list[float]
 ) -> None:
-    single = steps(length, batch, 1, seed, shuffle=True)
+    single = list_steps(length, batch, 1, seed, shuffle=True)
     world = len(weights)
     samplers = [
         GlobalBatchSampler(length, batch, rank, world, RandomStreams(seed), shares=weights) for rank in range(world)

@@ -38,7 +38,7 @@ def without_log() -> Any:
     logging.disable(logging.NOTSET)
 
 
-def annotations_of(image: TrueImage, kind: str, labels: Mapping[str, int]) -> list[Any]:
+def make_annotations(image: TrueImage, kind: str, labels: Mapping[str, int]) -> list[Any]:
     """Return an image's annotations in Datumaro's form.
 
     `kind` is "box", "rotated", "polygon", "mask", "plane", "class" or "labels". `labels` maps class names to numbers.
@@ -69,7 +69,7 @@ def annotations_of(image: TrueImage, kind: str, labels: Mapping[str, int]) -> li
     return dataset
 
 
-def dataset_of(kind: str, names: Sequence[str] = CLASSES, other_names: Mapping[str, str] | None = None) -> Any:
+def make_dataset(kind: str, names: Sequence[str] = CLASSES, other_names: Mapping[str, str] | None = None) -> Any:
     """Convert the ground truth to a Datumaro dataset with one kind of annotations.
 
     `names` are the classes of the dataset. `other_names` maps ground-truth classes to those with another name.
@@ -84,7 +84,7 @@ def dataset_of(kind: str, names: Sequence[str] = CLASSES, other_names: Mapping[s
             image.name,
             subset=image.split,
             media=Image.from_numpy(data=np.ascontiguousarray(image.draw_pixels()[..., ::-1])),
-            annotations=annotations_of(image, kind, labels),
+            annotations=make_annotations(image, kind, labels),
         )
         for image in TRUTH.images
     ]
@@ -126,19 +126,19 @@ def dataset_of(kind: str, names: Sequence[str] = CLASSES, other_names: Mapping[s
 def test_exports_of_datumaro_are_read(
     tmp_path: Path, theirs: str, kind: str, format: str, left_out: tuple[str, ...]
 ) -> None:
-    dataset_of(kind).export(str(tmp_path / "export"), theirs, save_media=True)
+    make_dataset(kind).export(str(tmp_path / "export"), theirs, save_media=True)
     with_splits = theirs not in ("label_me", "imagenet")
     check_reading(tmp_path / "export", format, left_out=left_out, has_splits=with_splits)
 
 
 def test_voc_masks_of_datumaro_are_read(tmp_path: Path) -> None:
-    dataset = dataset_of("mask", WITH_BACKGROUND)
+    dataset = make_dataset("mask", WITH_BACKGROUND)
     dataset.export(str(tmp_path / "export"), "voc_segmentation", save_media=True, label_map="source")
     check_reading(tmp_path / "export", "voc_masks", "instances", left_out=EMPTY)
 
 
 def test_camvid_of_datumaro_is_read(tmp_path: Path) -> None:
-    dataset = dataset_of("plane", WITH_BACKGROUND)
+    dataset = make_dataset("plane", WITH_BACKGROUND)
     dataset.export(str(tmp_path / "export"), "camvid", save_media=True, label_map="source")
     check_reading(tmp_path / "export", "masks", "masks")
     found = recognize_folder(tmp_path / "export")
@@ -150,7 +150,7 @@ def test_camvid_of_datumaro_is_read(tmp_path: Path) -> None:
 def test_cityscapes_labels_of_datumaro_are_read(tmp_path: Path, theirs: str) -> None:
     from datumaro.plugins.data_formats.cityscapes import CITYSCAPES_LABEL_MAP
 
-    dataset = dataset_of("mask", list(CITYSCAPES_LABEL_MAP), cityscapes.NAMES)
+    dataset = make_dataset("mask", list(CITYSCAPES_LABEL_MAP), cityscapes.NAMES)
     dataset.export(str(tmp_path / "export"), theirs, save_media=True, label_map=theirs.removesuffix("_segmentation"))
     # Datumaro writes no object numbers for Cityscapes, so its objects are read as groups, which are ignored.
     kinds = ("masks",) if theirs == "cityscapes" else ("masks", "instances")
@@ -160,20 +160,20 @@ def test_cityscapes_labels_of_datumaro_are_read(tmp_path: Path, theirs: str) -> 
 
 
 def test_coco_masks_of_datumaro_are_read(tmp_path: Path) -> None:
-    dataset_of("mask").export(str(tmp_path / "export"), "coco_instances", save_media=True)
+    make_dataset("mask").export(str(tmp_path / "export"), "coco_instances", save_media=True)
     check_reading(tmp_path / "export", "coco", "boxes", tolerance=CONTOUR)
     check_reading(tmp_path / "export", "coco", "instances", tolerance=CONTOUR)
 
 
 def test_wider_face_of_datumaro_is_read(tmp_path: Path) -> None:
-    dataset_of("box").export(str(tmp_path / "export"), "wider_face", save_media=True)
+    make_dataset("box").export(str(tmp_path / "export"), "wider_face", save_media=True)
     truth = {name: [("face", *box[1:]) for box in boxes] for name, boxes in list_true_boxes().items()}
     truth = {name: sorted(boxes) for name, boxes in truth.items()}
     check_reading(tmp_path / "export", "wider_face", truth=truth)
 
 
 def test_videos_of_datumaro_are_read(tmp_path: Path) -> None:
-    dataset_of("box").export(str(tmp_path / "export"), "mot_seq_gt", save_media=True)
+    make_dataset("box").export(str(tmp_path / "export"), "mot_seq_gt", save_media=True)
     found = recognize_folder(tmp_path / "export")
     assert found is not None
     assert (found.format, found.certain) == ("mot", True)
@@ -182,7 +182,7 @@ def test_videos_of_datumaro_are_read(tmp_path: Path) -> None:
 
 
 def test_idx_files_of_datumaro_are_read(tmp_path: Path) -> None:
-    dataset_of("class").export(str(tmp_path / "export"), "mnist", save_media=True)
+    make_dataset("class").export(str(tmp_path / "export"), "mnist", save_media=True)
     found = recognize_folder(tmp_path / "export")
     assert found is not None
     assert (found.format, found.classes, found.certain) == ("idx", CLASSES, True)
@@ -201,7 +201,7 @@ def test_idx_files_of_datumaro_are_read(tmp_path: Path) -> None:
     ],
 )
 def test_other_exports_of_datumaro_are_named(tmp_path: Path, theirs: str, kind: str, variant: str) -> None:
-    dataset_of(kind).export(str(tmp_path / "export"), theirs, save_media=True)
+    make_dataset(kind).export(str(tmp_path / "export"), theirs, save_media=True)
     best = find_readings(str(tmp_path / "export"))[0]
     assert (best.name, best.kind) == (variant, "")
     assert best.detection.remedy
@@ -221,21 +221,21 @@ def test_other_exports_of_datumaro_are_named(tmp_path: Path, theirs: str, kind: 
     ],
 )
 def test_no_export_of_datumaro_is_mistaken(tmp_path: Path, theirs: str, kind: str) -> None:
-    dataset_of(kind).export(str(tmp_path / "export"), theirs, save_media=True)
+    make_dataset(kind).export(str(tmp_path / "export"), theirs, save_media=True)
     for each in ("classes", "boxes", "instances", "masks"):
         assert recognize_folder(tmp_path / "export", each) is None
     assert detect_kind(str(tmp_path / "export")) in (None, "instances")
 
 
-def boxes_of(folder: Path, theirs: str) -> Boxes:
+def read_boxes(folder: Path, format_name: str) -> Boxes:
     """Return the boxes in each image as Datumaro reads them, except boxes of the background.
 
-    `theirs` is Datumaro's name of the format.
+    `format_name` is Datumaro's name of the format.
     """
     import datumaro
     from datumaro.components.annotation import AnnotationType
 
-    dataset = datumaro.Dataset.import_from(str(folder), theirs)
+    dataset = datumaro.Dataset.import_from(str(folder), format_name)
     names = [label.name for label in dataset.categories()[AnnotationType.label]]
     found: Boxes = {}
     for item in dataset:
@@ -271,7 +271,7 @@ def test_datumaro_reads_folders_as_footplate_does(
 ) -> None:
     folder = write_truth(writer, variant, tmp_path / "data")
     truth = {name: boxes for name, boxes in list_true_boxes().items() if name not in left_out}
-    assert_alike(boxes_of(folder, theirs), truth)
+    assert_alike(read_boxes(folder, theirs), truth)
     check_reading(
         folder,
         writer,
@@ -286,13 +286,13 @@ def test_datumaro_reads_coco_as_footplate_does(tmp_path: Path, variant: str) -> 
     (folder / "images").mkdir()  # Datumaro requires the folder
     for split in ("train", "val"):
         (folder / f"{split}2017").rename(folder / f"images/{split}2017")
-    assert_alike(boxes_of(folder, "coco_instances"), list_true_boxes())
+    assert_alike(read_boxes(folder, "coco_instances"), list_true_boxes())
     check_reading(folder, "coco")
 
 
 def test_datumaro_reads_cityscapes_as_footplate_does(tmp_path: Path) -> None:
     folder = write_truth("cityscapes", "plain", tmp_path / "data")
-    found = boxes_of(folder, "cityscapes")
+    found = read_boxes(folder, "cityscapes")
     truth = list_true_annotations(TRUTH, "instances", cityscapes.expect)
     check_reading(folder, "cityscapes", "instances", truth=truth)
     del found["img_5"], truth["img_5"]  # Datumaro merges the objects of a class

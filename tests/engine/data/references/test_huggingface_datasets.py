@@ -16,7 +16,7 @@ pytestmark = make_marks("datasets")
 SPLITS = {"train": "train", "validation": "val"}
 
 
-def dataset_of(split: str, kind: str, source: Path) -> Any:
+def make_dataset(split: str, kind: str, source: Path) -> Any:
     """Return the ground-truth images of a split, with a column for annotations of `kind`.
 
     `source` is a folder in which the images are saved first.
@@ -57,7 +57,7 @@ def test_parquet_of_datasets_is_read(tmp_path: Path, kind: str) -> None:
     data = tmp_path / "set/data"
     data.mkdir(parents=True)
     for name, split in SPLITS.items():
-        made = dataset_of(split, kind, tmp_path / "source").with_format("arrow")
+        made = make_dataset(split, kind, tmp_path / "source").with_format("arrow")
         packed = made.map(embed_table_storage, batched=True).with_format(None)
         packed.to_parquet(str(data / f"{name}-00000-of-00001.parquet"))
     check_reading(tmp_path / "set", "huggingface", kind)
@@ -66,7 +66,7 @@ def test_parquet_of_datasets_is_read(tmp_path: Path, kind: str) -> None:
 def test_save_to_disk_is_refused_with_a_remedy(tmp_path: Path) -> None:
     import datasets
 
-    made = {name: dataset_of(split, "classes", tmp_path / "source") for name, split in SPLITS.items()}
+    made = {name: make_dataset(split, "classes", tmp_path / "source") for name, split in SPLITS.items()}
     datasets.DatasetDict(made).save_to_disk(str(tmp_path / "set"))
     best = find_readings(str(tmp_path / "set"))[0]
     assert (best.name, best.kind) == ("unsupported:arrow", "")

@@ -15,7 +15,7 @@ from tests.support.references import Boxes, assert_alike, check_reading, list_tr
 pytestmark = make_marks("labelme")
 
 
-def label_file(path: Path | None = None) -> Any:
+def open_label_file(path: Path | None = None) -> Any:
     """Open a file with labelme's LabelFile class, which moved to `_label_file` in labelme 6."""
     from labelme._label_file import LabelFile
     from loguru import logger
@@ -40,7 +40,7 @@ def shape_of(each: TrueObject, kind: str) -> dict[str, Any]:
 
 def save(image: TrueImage, folder: Path, shapes: list[dict[str, Any]], flags: dict[str, bool], *, embed: bool) -> None:
     path = image.save(folder / image.split / f"{image.name}.png")
-    label_file().save(
+    open_label_file().save(
         str(path.with_suffix(".json")),
         shapes=shapes,
         image_path=path.name,
@@ -77,7 +77,7 @@ def test_labelme_reads_files_as_footplate_does(tmp_path: Path, variant: str) -> 
     folder = write_truth("labelme", variant, tmp_path / "labelme")
     found: Boxes = {}
     for path in folder.rglob("*.json"):
-        label_data = label_file(path)
+        label_data = open_label_file(path)
         corner = 1 if variant == "masks" else 0  # the second point of a mask is its last pixel
         found[Path(label_data.image_path).stem] = sorted(
             (

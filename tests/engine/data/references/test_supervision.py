@@ -91,7 +91,7 @@ def test_class_folders_of_supervision_are_read(tmp_path: Path) -> None:
     check_reading(tmp_path / "folders", "imagefolder", has_splits=False)
 
 
-def boxes_of(dataset: Any) -> Boxes:
+def list_boxes(dataset: Any) -> Boxes:
     """Return the boxes that supervision has read, by image."""
     return {
         Path(path).stem: sorted(
@@ -112,7 +112,7 @@ def test_supervision_reads_coco_as_footplate_does(tmp_path: Path, variant: str) 
         annotations = str(folder / f"annotations/instances_{split}2017.json")
         dataset = supervision.DetectionDataset.from_coco(str(folder / f"{split}2017"), annotations)
         assert dataset.classes == list(CLASSES)
-        found |= boxes_of(dataset)
+        found |= list_boxes(dataset)
     assert_alike(found, list_true_boxes())
     check_reading(folder, "coco", "boxes")
 
@@ -127,7 +127,7 @@ def test_supervision_reads_yolo_as_footplate_does(tmp_path: Path, variant: str) 
         dataset = supervision.DetectionDataset.from_yolo(
             str(folder / f"images/{split}"), str(folder / f"labels/{split}"), str(folder / "data.yaml")
         )
-        found |= boxes_of(dataset)
+        found |= list_boxes(dataset)
     assert_alike(found, list_true_boxes(), ROUNDED)
     check_reading(folder, "yolo")
 
@@ -139,5 +139,5 @@ def test_supervision_reads_voc_as_footplate_does(tmp_path: Path, variant: str) -
     folder = write_truth("voc", variant, tmp_path / "voc")
     root = folder / ("VOC2012" if variant == "devkit" else "")
     dataset = supervision.DetectionDataset.from_pascal_voc(str(root / "JPEGImages"), str(root / "Annotations"))
-    assert_alike(boxes_of(dataset), list_true_boxes(), FROM_ONE)
+    assert_alike(list_boxes(dataset), list_true_boxes(), FROM_ONE)
     check_reading(folder, "voc")

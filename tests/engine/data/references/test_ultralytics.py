@@ -21,7 +21,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
     monkeypatch.setenv("YOLO_CONFIG_DIR", str(tmp_path_factory.mktemp("ultralytics")))
 
 
-def boxes_of(folder: Path, *, points: int = 0, dimensions: int = 0) -> tuple[Boxes, dict[str, str]]:
+def read_boxes(folder: Path, *, points: int = 0, dimensions: int = 0) -> tuple[Boxes, dict[str, str]]:
     """Return the boxes that ultralytics reads, by image, and its error messages for other files.
 
     `points` and `dimensions` describe keypoints: their number, and the number of values for each.
@@ -50,7 +50,7 @@ def boxes_of(folder: Path, *, points: int = 0, dimensions: int = 0) -> tuple[Box
 @pytest.mark.parametrize("variant", ["plain", "splits", "roboflow", "nested", "beside", "lists", "darknet", "outlines"])
 def test_ultralytics_reads_yolo_as_footplate_does(tmp_path: Path, variant: str) -> None:
     folder = write_truth("yolo", variant, tmp_path / "yolo")
-    found, refused = boxes_of(folder)
+    found, refused = read_boxes(folder)
     assert refused == {}
     assert_alike(found, list_true_boxes(), ROUNDED)
     check_reading(folder, "yolo", has_splits=variant not in ("plain", "beside"))
@@ -61,7 +61,7 @@ def test_ultralytics_reads_yolo_as_footplate_does(tmp_path: Path, variant: str) 
 )
 def test_footplate_reads_more_than_ultralytics(tmp_path: Path, variant: str, reason: str) -> None:
     folder = write_truth("yolo", variant, tmp_path / "yolo")
-    found, refused = boxes_of(folder)
+    found, refused = read_boxes(folder)
     assert refused.keys() >= {name for name, boxes in list_true_boxes().items() if boxes}
     assert all(reason in each for each in refused.values())
     assert not any(found.values())

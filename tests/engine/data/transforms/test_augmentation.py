@@ -430,7 +430,7 @@ def test_validation_uses_center_of_larger_images(photographs: ImageSet) -> None:
 
 
 def draw_parts(text: str, aspect: float, count: int = 4000) -> np.ndarray:
-    """Return the regions that the augmentation `text` selects in images with an aspect ratio.
+    """Return the regions that the augmentation `text` selects in images with the aspect ratio `aspect`.
 
     They are fractions of the image's size, [count, 4]: left, top, width and height.
     """
