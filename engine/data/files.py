@@ -90,7 +90,7 @@ class Files(Sequence[str]):
         return self._paths([os.path.join(os.path.relpath(folder, os.fsencode(root)), b"") for folder in self._folders])
 
     def _paths(self, folders: Sequence[bytes]) -> Iterator[bytes]:
-        """Yield the paths of the files, with `folders` in place of the folders in `_folders`, in the same order.
+        """Yield the paths of the files, with each of their folders replaced by the one at its position in `folders`.
 
         Each folder must end with a path separator.
         """

@@ -135,7 +135,7 @@ def _names_most_pixels(values: Sequence[int], present: Levels) -> bool:
 def _explain_missing_values(table: ClassTable, rest: Levels, prefix: str, form: str) -> Meaning:
     """Return a failure because most masks contain values that are missing from a table.
 
-    `rest` are the missing values. `prefix` and `form` format the most frequent one for the message.
+    `rest` are the missing values. The message gives the most frequent of them in the format `form`, after `prefix`.
     """
     value = int(rest.values[rest.pixels.argmax()])
     return Meaning(

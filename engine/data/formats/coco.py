@@ -132,7 +132,7 @@ def detect(tree: Tree) -> list[Detection]:
     files: list[str] = []
     annotations: list[tuple[str, Any]] = []  # with the name of its file
     for names in find_json_files(tree).values():
-        samples = {name: _sample(tree.path(name)) for name in names[:MAX_FILES]}
+        samples = {name: _read_sample(tree.path(name)) for name in names[:MAX_FILES]}
         fitting = [name for name, sample in samples.items() if sample is not None]
         files += names if len(fitting) == len(samples) else fitting
         annotations += [(name, each) for name in fitting for each in samples[name] or ()]
@@ -157,7 +157,7 @@ def _find_label_kinds(annotations: Sequence[tuple[str, Any]]) -> tuple[str, ...]
     return ("labels",) if max(image_counts.values()) > 1 else ("classes", "labels")
 
 
-def _sample(path: str) -> list[Any] | None:
+def _read_sample(path: str) -> list[Any] | None:
     """Return the first annotations in a JSON file, or None if the file doesn't have this format.
 
     If the end of an annotation is missing, as in a damaged file, the beginning of its text is returned instead.

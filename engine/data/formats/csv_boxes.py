@@ -260,7 +260,7 @@ def _read_size(row: Sequence[str], columns: Columns) -> tuple[int, int] | None:
 
 
 @dataclass
-class _Reading:
+class _BoxCollection:
     """Images and faults collected while tables of boxes are read.
 
     Attributes:
@@ -280,7 +280,7 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
     Unreadable tables are left out, and so is the last image of a truncated table.
     """
     source: _Source = detection.source
-    reading = _Reading(TableImages(tree))
+    collected = _BoxCollection(TableImages(tree))
     problems: list[Problem] = []
     if source.unused:
         problems.append(dataset_warning(f"These tables of boxes are not used: {first_names(source.unused)}."))
@@ -297,11 +297,11 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
             if table.open_end and columns.box[-1] == len(table.head) - 1:
                 table = replace(table, text=table.text[: table.text.rfind("\n") + 1], cut=",".join(table.open_end))
             problems += warn_about_cut_lines(tree, [table])
-            last = _read_table(replace(file, table=table), columns, source.form, reading)
-            for images in reading.images.values() if table.cut else ():
+            last = _read_table(replace(file, table=table), columns, source.form, collected)
+            for images in collected.images.values() if table.cut else ():
                 images.pop(last, None)  # some of its boxes may be missing
-    splits = {split: list(images.values()) for split, images in reading.images.items()}
-    problems += _report_problems(reading)
+    splits = {split: list(images.values()) for split, images in collected.images.items()}
+    problems += _report_problems(collected)
     all_images = [image for images in splits.values() for image in images]
     edges = [edge for image in all_images for shape in image.shapes for edge in shape.box]
     if any(edge % 1 for edge in edges) and max(edges) <= 1.01:  # fractions of the image size, with some tolerance
@@ -311,8 +311,8 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
     return convert("boxes", splits, problems, _name_classes(all_images, tree, folders))
 
 
-def _read_table(file: TableFile, columns: Columns, form: str, reading: _Reading) -> str:
-    """Add the boxes in a table to `reading`, and return the path of the image in the last row.
+def _read_table(file: TableFile, columns: Columns, form: str, collected: _BoxCollection) -> str:
+    """Add the boxes in a table to `collected`, and return the path of the image in the last row.
 
     `form` is the order of the numbers if the table does not determine it.
     """
@@ -322,15 +322,15 @@ def _read_table(file: TableFile, columns: Columns, form: str, reading: _Reading)
     split_name = "" if columns.split is None else table.plain[columns.split]
     for row_number, row in enumerate(table.rows(), 1 if table.headless else 2):
         row_split = "" if columns.split is None else parse_split(split_name, row[columns.split])
-        path = reading.search.find(file, row[columns.file], row_split) or ""
+        path = collected.search.find(file, row[columns.file], row_split) or ""
         if not path:
             continue
-        image = reading.images.setdefault(row_split or file.split, {}).setdefault(path, ShapedImage(path))
+        image = collected.images.setdefault(row_split or file.split, {}).setdefault(path, ShapedImage(path))
         image.size = image.size or _read_size(row, columns)
         boxes = read_numbers(table, columns, row)
         label = _NAMELESS if class_column is None else remove_fraction(row[class_column])
         if boxes is None or (boxes and not label):
-            reading.faults.append(f"{os.path.basename(table.path)}, row {row_number}")
+            collected.faults.append(f"{os.path.basename(table.path)}, row {row_number}")
             continue
         is_ignored = columns.ignored is not None and remove_fraction(row[columns.ignored].lower()) in YES
         image.shapes += [Shape(label, to_edges(box, form), ignored=is_ignored) for box in boxes]
@@ -392,13 +392,13 @@ def _find_listed_names(tree: Tree, folders: Sequence[str], names: Sequence[str])
     return {}
 
 
-def _report_problems(reading: _Reading) -> Iterator[Problem]:
+def _report_problems(collected: _BoxCollection) -> Iterator[Problem]:
     """Yield problems with missing images and unusable boxes in the tables, and with images that no table names."""
-    used = set().union(*reading.images.values())
+    used = set().union(*collected.images.values())
     remedy = "Such images are left out; add a row with an empty box for each image without objects."
-    yield from reading.search.problems(used, (), remedy)
+    yield from collected.search.problems(used, (), remedy)
     remedy = "Such boxes are left out; correct these rows of the table."
-    yield from warn_about(reading.faults, "box", "without four numbers and a class:", remedy)
+    yield from warn_about(collected.faults, "box", "without four numbers and a class:", remedy)
     if not used:
         yield dataset_error("No image that the tables of boxes name is in the folder.", LAYOUT)
 

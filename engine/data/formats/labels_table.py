@@ -52,7 +52,7 @@ def _detect(tree: Tree) -> list[Detection]:
 
 
 @dataclass
-class Reading:
+class LabelCollection:
     """Labels of images that were read from tables, and faults in these tables.
 
     Attributes:
@@ -62,7 +62,7 @@ class Reading:
         differing: Paths of images whose rows have different labels.
         unlabeled: Names, in the tables, of images without a label.
         skipped: Paths of images without a label.
-        contested: Paths of images to which two names with different folders lead.
+        contested: Paths of images that the tables name with two different folders.
         problems: Other faults.
     """
 
@@ -104,25 +104,27 @@ class Reading:
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with their classes or labels from the tables that `detect_in` has found."""
     chosen: ChosenTables = detection.source
-    reading = Reading(TableImages(tree))
+    collected = LabelCollection(TableImages(tree))
     if chosen.unused:
-        reading.problems.append(dataset_warning(f"These tables of labels are not used: {first_names(chosen.unused)}."))
-    reading.problems += [
+        collected.problems.append(
+            dataset_warning(f"These tables of labels are not used: {first_names(chosen.unused)}.")
+        )
+    collected.problems += [
         dataset_error(f"{printable(tree.within(error.path))} {error.reason}.", error.remedy) for error in chosen.broken
     ]
-    reading.problems += warn_about_cut_lines(tree, [file.table for group, _ in chosen.groups for file in group.files])
+    collected.problems += warn_about_cut_lines(tree, [file.table for group, _ in chosen.groups for file in group.files])
     for group, labeling in chosen.groups:
         if labeling.flag_columns:  # a yes/no column for each label
-            _read_flags(group, labeling, reading)
+            _read_flags(group, labeling, collected)
         else:
-            _read_listed(group, labeling, reading, kind)
+            _read_listed(group, labeling, collected, kind)
     several = any(labeling.mark or is_long(group, labeling) for group, labeling in chosen.groups)
     folders = dict.fromkeys([*(file.folder for group, _ in chosen.groups for file in group.files), ""])
-    return make_content(tree, kind, reading, list(folders), is_long=several)
+    return _make_content(tree, kind, collected, list(folders), is_long=several)
 
 
-def _read_flags(group: TableGroup, labeling: Labeling, reading: Reading) -> None:
-    """Read tables that have a yes/no column for each label into `reading`.
+def _read_flags(group: TableGroup, labeling: Labeling, collected: LabelCollection) -> None:
+    """Read tables that have a yes/no column for each label into `collected`.
 
     `labeling.flag_columns` are the indices of these columns.
     """
@@ -131,17 +133,17 @@ def _read_flags(group: TableGroup, labeling: Labeling, reading: Reading) -> None
     for file in group.files:
         table = file.table
         names = [(column, table.head[column]) for column in labeling.flag_columns]
-        reading.names.update(dict.fromkeys(name for _, name in names))
+        collected.names.update(dict.fromkeys(name for _, name in names))
         split_name = "" if labeling.split is None else table.plain[labeling.split]
         for row in table.rows():
             name = row[labeling.file]
             split = file.split if labeling.split is None else parse_split(split_name, row[labeling.split])
             labels = tuple([label for column, label in names if row[column] in yes])
-            reading.add(file, name, split or file.split, labels, repeated=row_counts[name] > 1)
-    _report_unknown(group, labeling, reading)
+            collected.add(file, name, split or file.split, labels, repeated=row_counts[name] > 1)
+    _report_unknown(group, labeling, collected)
 
 
-def _report_unknown(group: TableGroup, labeling: Labeling, reading: Reading) -> None:
+def _report_unknown(group: TableGroup, labeling: Labeling, collected: LabelCollection) -> None:
     """Report yes/no flags of labels that are -1 (uncertain), or blank although other cells contain words for "no"."""
     head = group.files[0].table.head
     # Number of cells with -1 in each column of flags, by label.
@@ -157,15 +159,15 @@ def _report_unknown(group: TableGroup, labeling: Labeling, reading: Reading) -> 
     if total and not labeling.signed:  # otherwise -1 means no
         where = first_names([name for name, count in uncertain.items() if count])
         message = f"{counted(total, 'value')} of -1 (uncertain), in the columns {where}."
-        reading.problems.append(dataset_warning(message, "Such values count as 0; write 1 or 0 if you know better."))
+        collected.problems.append(dataset_warning(message, "Such values count as 0; write 1 or 0 if you know better."))
     blank = sum(group.profiles[column].blank for column in labeling.flag_columns)
     if blank and find_cells_meaning(group, labeling.flag_columns, NO):
         message = f"{counted(blank, 'blank value')} of labels (unknown)."
-        reading.problems.append(dataset_warning(message, "Such values count as 0; write 1 or 0 if you know better."))
+        collected.problems.append(dataset_warning(message, "Such values count as 0; write 1 or 0 if you know better."))
 
 
-def _read_listed(group: TableGroup, labeling: Labeling, reading: Reading, kind: str) -> None:
-    """Read tables that have one column with the label, or a list of labels, of each image into `reading`.
+def _read_listed(group: TableGroup, labeling: Labeling, collected: LabelCollection, kind: str) -> None:
+    """Read tables that have one column with the label, or a list of labels, of each image into `collected`.
 
     Rows without a label are skipped for the kind "classes", and so are those with the number -1.
     """
@@ -183,7 +185,7 @@ def _read_listed(group: TableGroup, labeling: Labeling, reading: Reading, kind: 
         else:
             labels_of_cell[cell] = divide(remove_fraction(cell) if are_numbers else cell, labeling.mark)
     if is_flag:
-        reading.names[label_column] = None
+        collected.names[label_column] = None
     table = group.files[0].table
     confidence_column = table.plain.index(CONFIDENCE) if CONFIDENCE in table.plain else None
     if confidence_column is not None and not group.profiles[confidence_column].is_flags:
@@ -194,33 +196,35 @@ def _read_listed(group: TableGroup, labeling: Labeling, reading: Reading, kind: 
         for row in file.table.rows():
             name, cell = row[labeling.file], row[labeling.listed]
             if cell in left_out or (not cell and kind == "classes"):
-                reading.skip(file, name)
+                collected.skip(file, name)
                 continue
             split = file.split if labeling.split is None else parse_split(split_name, row[labeling.split])
             is_absent = confidence_column is not None and remove_fraction(row[confidence_column].lower()) in NO
             labels = () if is_absent else labels_of_cell[cell]
-            reading.add(file, name, split or file.split, labels, repeated=row_counts[name] > 1)
+            collected.add(file, name, split or file.split, labels, repeated=row_counts[name] > 1)
 
 
-def make_content(tree: Tree, kind: str, reading: Reading, folders: Sequence[str], *, is_long: bool = False) -> Content:
-    """Convert the labels in `reading` to "classes" or "labels", with problems about names and images.
+def _make_content(
+    tree: Tree, kind: str, collected: LabelCollection, folders: Sequence[str], *, is_long: bool = False
+) -> Content:
+    """Convert the labels in `collected` to "classes" or "labels", with problems about names and images.
 
     The `folders` may contain a file with names for numbered classes. If `is_long` is True, each row of an image adds
     one label.
     """
-    problems = reading.problems
-    for images in reading.labeled.values():  # leave out images that two different names may mean
-        for path in reading.contested.keys() & images.keys():
+    problems = collected.problems
+    for images in collected.labeled.values():  # leave out images that two different names may mean
+        for path in collected.contested.keys() & images.keys():
             del images[path]
     used_labels = {
-        label for images in reading.labeled.values() for several in set(images.values()) for label in several
+        label for images in collected.labeled.values() for several in set(images.values()) for label in several
     }
-    labels = list(dict.fromkeys([*reading.names, *_sort_names(used_labels)]))
-    problems += _report_differences(reading, kind, is_long=is_long)
-    used = reading.skipped.union(*reading.labeled.values())
-    contested = list(map(os.path.basename, reading.contested))
-    problems += reading.images.problems(used, contested, "Such images are not used; add their labels.")
-    largest = max(map(len, reading.labeled.values()), default=0)
+    labels = list(dict.fromkeys([*collected.names, *_sort_names(used_labels)]))
+    problems += _report_differences(collected, kind, is_long=is_long)
+    used = collected.skipped.union(*collected.labeled.values())
+    contested = list(map(os.path.basename, collected.contested))
+    problems += collected.images.problems(used, contested, "Such images are not used; add their labels.")
+    largest = max(map(len, collected.labeled.values()), default=0)
     if kind == "labels" and largest * len(labels) > MAX_CELLS:
         message = f"The tables in {printable(tree.root)} name {len(labels):,} labels for {largest:,} images; that is too many."
         return Content((), {}, [*problems, dataset_error(message, "Merge labels that few images have.")])
@@ -231,7 +235,7 @@ def make_content(tree: Tree, kind: str, reading: Reading, folders: Sequence[str]
         return Content((), {}, problems)
     numbers = {name: number for number, name in enumerate(labels)}
     make = _make_file_split if kind == "classes" else _make_label_split
-    splits = {split: make(images, numbers) for split, images in reading.labeled.items()}
+    splits = {split: make(images, numbers) for split, images in collected.labeled.items()}
     titles = name_numbers(tree, folders, labels) or {}
     return Content(tuple(printable(titles.get(name, name)) for name in labels), splits, problems)
 
@@ -258,23 +262,23 @@ def _make_label_split(images: Mapping[str, tuple[str, ...]], numbers: Mapping[st
     return LabelSplit(files, truth)
 
 
-def _report_differences(reading: Reading, kind: str, *, is_long: bool) -> Iterator[Problem]:
+def _report_differences(collected: LabelCollection, kind: str, *, is_long: bool) -> Iterator[Problem]:
     """Yield problems with images that have no label, or different labels in several rows."""
     if kind == "classes":
-        labeled = [item for images in reading.labeled.values() for item in images.items()]
+        labeled = [item for images in collected.labeled.values() for item in images.items()]
         several = [path for path, labels in labeled if len(labels) > 1]
         none = [path for path, labels in labeled if not labels]
         remedy = "Such images are left out; keep one row of each, or choose the task Multi-label classification."
         yield from warn_about(several, "image", "with several classes:", remedy)
-        reading.unlabeled += none
-    elif reading.differing and not is_long:
-        differing = list(reading.differing)
+        collected.unlabeled += none
+    elif collected.differing and not is_long:
+        differing = list(collected.differing)
         message = (
             f"{count_sentence(differing, 'image')} in several rows with different labels: {first_names(differing)}."
         )
         yield dataset_warning(message, "All of these labels are used; keep one row of each image.")
     remedy = "Such images are left out; fill in their classes (-1 and blank mean none)."
-    yield from warn_about(reading.unlabeled, "image", "without a class:", remedy)
+    yield from warn_about(collected.unlabeled, "image", "without a class:", remedy)
 
 
 FORMAT = Format("table", "Table of labels", ("classes", "labels"), LAYOUT, _detect, read)

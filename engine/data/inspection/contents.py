@@ -42,11 +42,11 @@ class Contents:
         sizes = np.concatenate([np.zeros(0, np.int64), *map(self._read_sizes, listings)])
         candidates = np.flatnonzero(_occurs_in_several(sizes, groups)).tolist()
         equal = _group_by_key({index: int(sizes[index]) for index in candidates}, groups)
-        for digest_of in (hash_ends, hash_content):  # reads all of a file only if its ends are equal
+        for hash_file in (hash_ends, hash_content):  # reads all of a file only if its ends are equal
             digests: dict[int, Hashable] = {}
             for index in sorted(index for indices in equal for index in indices):
-                listing, row = locate(listings, index)
-                digest = self._digest(digest_of, listings[listing][row])
+                listing, row = locate_file(listings, index)
+                digest = self._compute_hash(hash_file, listings[listing][row])
                 if digest is not None:
                     digests[index] = digest
             equal = _group_by_key(digests, groups)
@@ -64,14 +64,14 @@ class Contents:
         self._sizes.append((listing, sizes))
         return sizes
 
-    def _digest(self, digest_of: Callable[[str], bytes], path: str) -> bytes | None:
-        """Return `digest_of(path)`, from the cache if possible, or None if the file can't be read."""
-        if (digest_of, path) not in self._known:
+    def _compute_hash(self, hash_file: Callable[[str], bytes], path: str) -> bytes | None:
+        """Return `hash_file(path)`, from the cache if possible, or None if the file can't be read."""
+        if (hash_file, path) not in self._known:
             try:
-                self._known[digest_of, path] = digest_of(path)
+                self._known[hash_file, path] = hash_file(path)
             except (OSError, UnusableFile):
                 return None  # the inspection of the files reports this error
-        return self._known[digest_of, path]
+        return self._known[hash_file, path]
 
 
 def _occurs_in_several(sizes: Labels, groups: Labels) -> npt.NDArray[np.bool_]:
@@ -95,7 +95,7 @@ def _group_by_key(keys: Mapping[int, Hashable], groups: Labels) -> list[list[int
     return [indices for indices in by_key.values() if len(np.unique(groups[indices])) > 1]
 
 
-def locate(listings: Sequence[Sequence[str]], index: int) -> tuple[int, int]:
+def locate_file(listings: Sequence[Sequence[str]], index: int) -> tuple[int, int]:
     """Convert an index in the concatenated listings to the index of a listing and the index within that listing."""
     for number, listing in enumerate(listings):
         if index < len(listing):
@@ -114,7 +114,7 @@ def _read_size(path: str) -> int:
 
 
 def hash_ends(path: str) -> bytes:
-    """Return a digest of the size and the first and last bytes of a file."""
+    """Return a hash of the size, the first bytes and the last bytes of a file."""
     descriptor = open_descriptor(path)
     try:
         beginning = os.read(descriptor, END_BYTES)
@@ -126,7 +126,7 @@ def hash_ends(path: str) -> bytes:
 
 
 def hash_content(path: str) -> bytes:
-    """Return a digest of all bytes in a file."""
+    """Return a hash of all bytes in a file."""
     found = hashlib.blake2b(digest_size=16)
     descriptor = open_descriptor(path)
     try:

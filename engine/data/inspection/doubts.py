@@ -21,7 +21,7 @@ from engine.data.decoding.reading import is_gray, open_image
 from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.formats.shared.instances import InstanceSplit
 from engine.data.formats.shared.unpacking import name_within
-from engine.data.inspection.contents import Contents, locate
+from engine.data.inspection.contents import Contents, locate_file
 from engine.data.splits import (
     FileSplit,
     Labels,
@@ -77,7 +77,7 @@ def _find_sharing(splits: Sequence[Any]) -> Iterator[tuple[str, str]]:
     """Yield pairs of images that share an annotation, as paths."""
     keys = [_list_keys(split) for split in splits]
     for pair in _find_repeated(chain.from_iterable(keys)):
-        (first, first_row), (second, second_row) = (locate(keys, index) for index in pair)
+        (first, first_row), (second, second_row) = (locate_file(keys, index) for index in pair)
         images = splits[first].files[first_row], splits[second].files[second_row]
         if keys[first][first_row] != keys[second][second_row] or images[0] == images[1]:
             continue
@@ -189,7 +189,7 @@ def _report_conflicts(
     pairs = []
     for copies in contents.find_equal(listings, groups):
         other = next(index for index in copies if groups[index] != groups[copies[0]])
-        places = [locate(listings, index) for index in (copies[0], other)]
+        places = [locate_file(listings, index) for index in (copies[0], other)]
         pairs.append([listings[listing][row] for listing, row in places])
     if not pairs:
         return []

@@ -89,7 +89,7 @@ def inspect_masks(found: RecognizedDataset, progress: Progress, leave_out: Leave
     for name, split in splits:
         sampled = set(spread_evenly(len(split.files), DECODED))
         verdicts: dict[int, Drawn] = {}
-        usable = checker.check_each(split.files, partial(_check, split, code, sampled, verdicts), threads)
+        usable = checker.check_each(split.files, partial(_check_pair, split, code, sampled, verdicts), threads)
         rotations.note(verdicts, split.files)
         # By class: the number of masks that contain it, and its fraction of the pixels.
         mask_counts, shares = count_classes(found.classes, (_count_by_class(each, code) for each in usable.values()))
@@ -103,7 +103,7 @@ def inspect_masks(found: RecognizedDataset, progress: Progress, leave_out: Leave
     return result
 
 
-def _check(
+def _check_pair(
     split: MaskSplit, code: MaskCode, sampled: set[int], verdicts: dict[int, Drawn], index: int
 ) -> Counts | None:
     """Check the image with the given index and its mask.

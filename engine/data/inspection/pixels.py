@@ -69,7 +69,7 @@ def check_pixels(files: Sequence[str], channels: int, learned: LearnedBands | No
     samples: list[_Sample] = []
     for path in names:
         try:
-            samples.append(_sample(path, channels, learned.bands if learned else None))
+            samples.append(_read_sample(path, channels, learned.bands if learned else None))
         except Exception:
             continue  # a decoder may raise nearly anything; loading the image reports it
     found = [_warn_about_depth(learned)] if learned is not None and not learned.is_8_bits else []
@@ -80,7 +80,7 @@ def check_pixels(files: Sequence[str], channels: int, learned: LearnedBands | No
     return found
 
 
-def _sample(path: str, channels: int, bands: Bands | None) -> _Sample:
+def _read_sample(path: str, channels: int, bands: Bands | None) -> _Sample:
     """Read some pixels of an image as a model receives them. JPEGs are decoded at a reduced size."""
     content = read_image(path)
     if content.startswith(b"\xff\xd8"):

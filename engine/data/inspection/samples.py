@@ -44,11 +44,11 @@ def list_samples(found: RecognizedDataset, folder: str, limit: int) -> list[Samp
             annotations = list_annotations(found, split, index)
         except Exception as error:  # a broken file may raise nearly anything in a decoder
             annotations = {"problem": describe_failure(error)}
-        samples.append(Sample(_name(split, index, folder), split_name, **annotations))
+        samples.append(Sample(_format_name(split, index, folder), split_name, **annotations))
     return samples
 
 
-def _name(split: Any, index: int, folder: str) -> str:
+def _format_name(split: Any, index: int, folder: str) -> str:
     """Return the path of a sample relative to the dataset folder, followed by its row if its file has many samples."""
     if isinstance(split, IdxSplit):
         row = index if split.rows is None else int(split.rows[index])
@@ -56,21 +56,21 @@ def _name(split: Any, index: int, folder: str) -> str:
     return name_within(split.files[index], folder)
 
 
-def _class(found: RecognizedDataset, split: FileSplit | IdxSplit, index: int) -> dict[str, Any]:
+def _list_class(found: RecognizedDataset, split: FileSplit | IdxSplit, index: int) -> dict[str, Any]:
     return {"label": found.classes[int(split.labels[index])]}
 
 
-def _labels(found: RecognizedDataset, split: LabelSplit, index: int) -> dict[str, Any]:
+def _list_labels(found: RecognizedDataset, split: LabelSplit, index: int) -> dict[str, Any]:
     return {"labels": tuple(found.classes[number] for number in np.flatnonzero(split.labels[index]).tolist())}
 
 
-def _boxes(found: RecognizedDataset, split: BoxSplit, index: int) -> dict[str, Any]:
+def _list_boxes(found: RecognizedDataset, split: BoxSplit, index: int) -> dict[str, Any]:
     rows = split.rows_of(index)
     boxes = zip(split.boxes[rows].tolist(), split.labels[rows].tolist(), split.ignored[rows].tolist(), strict=True)
-    return {"boxes": tuple(_box(found.classes[label], edges) for edges, label, ignored in boxes if not ignored)}
+    return {"boxes": tuple(_make_box(found.classes[label], edges) for edges, label, ignored in boxes if not ignored)}
 
 
-def _instances(found: RecognizedDataset, split: InstanceSplit, index: int) -> dict[str, Any]:
+def _list_instances(found: RecognizedDataset, split: InstanceSplit, index: int) -> dict[str, Any]:
     """Return the boxes of a sample's objects as "boxes", and their pixel counts by class name as "pixels".
 
     If the image can't be read, only "problem" is returned, which gives the reason.
@@ -83,16 +83,16 @@ def _instances(found: RecognizedDataset, split: InstanceSplit, index: int) -> di
         if not each.ignored:
             height, width = each.window.pixels.shape
             left, top = each.window.left, each.window.top
-            boxes.append(_box(found.classes[each.label], (left, top, left + width, top + height)))
+            boxes.append(_make_box(found.classes[each.label], (left, top, left + width, top + height)))
             pixels[found.classes[each.label]] += each.area
     return {"boxes": tuple(boxes), "pixels": pixels}
 
 
-def _box(label: str, edges: Sequence[float]) -> SampleBox:
+def _make_box(label: str, edges: Sequence[float]) -> SampleBox:
     return SampleBox(label, *(round(float(edge), 3) for edge in edges))
 
 
-def _mask(found: RecognizedDataset, split: MaskSplit, index: int) -> dict[str, Any]:
+def _count_mask_pixels(found: RecognizedDataset, split: MaskSplit, index: int) -> dict[str, Any]:
     assert found.code is not None
     plane = class_plane(read_values(read_image(split.masks[index])), found.code)
     return {"pixels": count_by_class(found.classes, plane)}
@@ -109,11 +109,11 @@ def count_by_class(classes: Sequence[str], numbers: np.ndarray) -> dict[str, int
 
 
 ANNOTATIONS: Mapping[type, ListAnnotations] = {
-    FileSplit: _class,
-    IdxSplit: _class,
-    LabelSplit: _labels,
-    BoxSplit: _boxes,
-    InstanceSplit: _instances,
-    MaskSplit: _mask,
+    FileSplit: _list_class,
+    IdxSplit: _list_class,
+    LabelSplit: _list_labels,
+    BoxSplit: _list_boxes,
+    InstanceSplit: _list_instances,
+    MaskSplit: _count_mask_pixels,
 }
 """Functions that list the annotations of a sample, keyed by the type of its split."""

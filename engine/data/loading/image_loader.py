@@ -239,7 +239,7 @@ class BatchLoader(Loader[Slot]):
         if self._augmentation is not None:
             aspects = self._source.aspects(samples) if self._are_stretched else None
             draws = self._augmentation.draw(epoch, samples, aspects)
-            loaded = self._source.decode(self._augmentation.partners(epoch, samples), replace=True)
+            loaded = self._source.decode(self._augmentation.select_images(epoch, samples), replace=True)
         count, on_device = len(loaded), self._split_on_device is not None
         slot.wait_until_reusable()
         if not on_device:

@@ -79,7 +79,7 @@ class GlobalBatchSampler(DistributedSampler[Any]):
             yield self._select_rank_samples(order, step)
 
     def list_dropped_samples(self, epoch: int) -> npt.NDArray[np.int64]:
-        """Return the indices of this rank's samples in the incomplete last batch of an epoch that is dropped.
+        """Return the indices of this rank's samples in the dropped, incomplete last batch of an epoch.
 
         The array is empty if no batch is dropped.
         """

@@ -197,7 +197,7 @@ class Augmentation:
         # Stretching a 4:3 photo to a square reduces its longer side by the root of RATIO[0].
         return min(MAX_OVERSAMPLING, max(1.0, largest) / math.sqrt(RATIO[0]))
 
-    def partners(self, epoch: int, samples: Labels) -> Labels:
+    def select_images(self, epoch: int, samples: Labels) -> Labels:
         """Return the indices of all images that a batch of `samples` [n] needs, as [n * tiles].
 
         Each sample is followed by the other images in its mosaic.
@@ -211,7 +211,7 @@ class Augmentation:
     def draw(self, epoch: int, samples: Labels, aspects: npt.NDArray[np.floating[Any]] | None = None) -> Draws:
         """Generate the random numbers for augmenting `samples` [n] in `epoch`.
 
-        The rows of `Draws.numbers` are in the order that `partners` returns. `aspects` [n] are the original aspect
+        The rows of `Draws.numbers` are in the order that `select_images` returns. `aspects` [n] are the original aspect
         ratios (width divided by height) of images that were stretched to squares, or None if the images were not
         stretched.
         """
@@ -272,7 +272,7 @@ class _BatchDraws:
         self._policies.append(values)
         return self._augmentation.policies_from + len(self._policies) - 1
 
-    def _uniform(self, count: int) -> Numbers:
+    def _draw_uniform(self, count: int) -> Numbers:
         """Return uniform random numbers in [0, 1), [count, n].
 
         Each transform in the list gets other numbers, even if its name occurs twice.
@@ -280,9 +280,9 @@ class _BatchDraws:
         purpose, epoch = Purpose.AUGMENT, self._epoch
         return self._augmentation.streams.draw(purpose, epoch, self._samples, count, part=self._transform_index)
 
-    def _uniform_between(self, low: float, high: float) -> Numbers:
+    def _draw_uniform_between(self, low: float, high: float) -> Numbers:
         """Return a uniform random number between `low` and `high` for each sample, [n]."""
-        return low + self._uniform(1)[0] * (high - low)
+        return low + self._draw_uniform(1)[0] * (high - low)
 
     # Geometry
 
@@ -296,7 +296,7 @@ class _BatchDraws:
         Otherwise, only the first image is shown. See Bochkovskiy et al. 2020, YOLOv4, figure 3. The range of the point
         is the same as in Ultralytics' Mosaic.
         """
-        uniform = self._uniform(3)
+        uniform = self._draw_uniform(3)
         shift_right, shift_down = uniform[0] - 0.5, uniform[1] - 0.5
         is_mosaic = uniform[2] < chance
         for tile, (column, row) in enumerate(((0, 0), (1, 0), (0, 1), (1, 1))):
@@ -312,7 +312,7 @@ class _BatchDraws:
         with an aspect ratio within `RATIO` is used.
         """
         aspects = self._pop_aspects()
-        uniform_x, uniform_y, *uniform = self._uniform(2 + 2 * CROP_ATTEMPTS)
+        uniform_x, uniform_y, *uniform = self._draw_uniform(2 + 2 * CROP_ATTEMPTS)
         areas = smallest + np.array(uniform[::2]) * (largest - smallest)
         ratios = np.exp(math.log(RATIO[0]) + np.array(uniform[1::2]) * math.log(RATIO[1] / RATIO[0]))
         widths, heights = np.sqrt(areas * ratios / aspects), np.sqrt(areas / ratios * aspects)
@@ -332,7 +332,7 @@ class _BatchDraws:
         With factor 1, its shorter side fills the output. No more of the image is cut off, and no more of its
         surroundings is added, than necessary (as in torchvision's ScaleJitter with RandomCrop).
         """
-        uniform_size, uniform_x, uniform_y = self._uniform(3)
+        uniform_size, uniform_x, uniform_y = self._draw_uniform(3)
         factor = np.exp(math.log(smallest) + uniform_size * math.log(largest / smallest))
         aspects = self._pop_aspects()
         x_scale, y_scale = factor * np.maximum(aspects, 1), factor * np.maximum(1 / aspects, 1)
@@ -349,24 +349,24 @@ class _BatchDraws:
 
     def _flip(self, chance: float) -> None:
         """Mirror each image horizontally with probability `chance`."""
-        self._compose(stretch(np.where(self._uniform(1)[0] < chance, -1.0, 1.0), np.ones(self._count)))
+        self._compose(stretch(np.where(self._draw_uniform(1)[0] < chance, -1.0, 1.0), np.ones(self._count)))
 
     def _vflip(self, chance: float) -> None:
         """Mirror each image vertically with probability `chance`."""
-        self._compose(stretch(np.ones(self._count), np.where(self._uniform(1)[0] < chance, -1.0, 1.0)))
+        self._compose(stretch(np.ones(self._count), np.where(self._draw_uniform(1)[0] < chance, -1.0, 1.0)))
 
     def _rotate(self, degrees: float) -> None:
         """Rotate each image by a random angle of at most `degrees` in either direction."""
-        self._compose(rotation(self._uniform_between(-degrees, degrees)))
+        self._compose(rotate(self._draw_uniform_between(-degrees, degrees)))
 
     def _translate(self, fraction: float) -> None:
         """Move each image horizontally and vertically by a random part of its side, at most `fraction`."""
-        right, down = (2 * self._uniform(2) - 1) * 2 * fraction  # a side has the length 2
+        right, down = (2 * self._draw_uniform(2) - 1) * 2 * fraction  # a side has the length 2
         self._compose(shift(right, down))
 
     def _shear(self, degrees: float) -> None:
         """Shear each image horizontally and vertically by random angles of at most `degrees`."""
-        x_per_y, y_per_x = np.tan(np.radians((2 * self._uniform(2) - 1) * degrees))
+        x_per_y, y_per_x = np.tan(np.radians((2 * self._draw_uniform(2) - 1) * degrees))
         self._compose(shear(x_per_y, y_per_x))
 
     # Color
@@ -382,7 +382,7 @@ class _BatchDraws:
         Contrast is scaled around the middle of the range, so that the transform is linear (as NVIDIA DALI's
         ColorTwist).
         """
-        brightness, contrast, saturation = 1 + (2 * self._uniform(3) - 1) * amount
+        brightness, contrast, saturation = 1 + (2 * self._draw_uniform(3) - 1) * amount
         gain = brightness * contrast
         self._compose_colors(self._make_gray_mix(1 - saturation) * gain[:, None, None], 0.5 * (1 - contrast))
 
@@ -393,7 +393,7 @@ class _BatchDraws:
         """
         if self._augmentation.channels != 3:
             return
-        angle = 2 * math.pi * self._uniform_between(-fraction, fraction)
+        angle = 2 * math.pi * self._draw_uniform_between(-fraction, fraction)
         rotation_matrix = np.tile(np.eye(3), (self._count, 1, 1))
         rotation_matrix[:, 1, 1] = rotation_matrix[:, 2, 2] = np.cos(angle)
         rotation_matrix[:, 1, 2], rotation_matrix[:, 2, 1] = -np.sin(angle), np.sin(angle)
@@ -401,7 +401,7 @@ class _BatchDraws:
 
     def _gray(self, chance: float) -> None:
         """Convert each image to gray with probability `chance`."""
-        self._compose_colors(self._make_gray_mix((self._uniform(1)[0] < chance).astype(np.float64)))
+        self._compose_colors(self._make_gray_mix((self._draw_uniform(1)[0] < chance).astype(np.float64)))
 
     def _make_gray_mix(self, fraction: Numbers) -> Numbers:
         """Return matrices [n, C, C] that blend RGB colors with their gray level by `fraction` [n].
@@ -418,12 +418,12 @@ class _BatchDraws:
 
     def _blur(self, chance: float) -> None:
         """Blur each image with probability `chance`, by drawing the standard deviation of its blur."""
-        uniform, uniform_sigma = self._uniform(2)
+        uniform, uniform_sigma = self._draw_uniform(2)
         self._sigma = np.where(uniform < chance, SIGMA[0] + uniform_sigma * (SIGMA[1] - SIGMA[0]), 0)
 
     def _erase(self, chance: float) -> None:
         """Erase a random rectangle of each image with probability `chance`, by drawing its position and size."""
-        uniform, uniform_area, uniform_ratio, uniform_x, uniform_y = self._uniform(5)
+        uniform, uniform_area, uniform_ratio, uniform_x, uniform_y = self._draw_uniform(5)
         area = ERASED_AREA[0] + uniform_area * (ERASED_AREA[1] - ERASED_AREA[0])
         ratio = np.exp(math.log(ERASED_RATIO[0]) + uniform_ratio * math.log(ERASED_RATIO[1] / ERASED_RATIO[0]))
         ratio = np.clip(ratio, area, 1 / area)  # neither side may be longer than that of the image
@@ -436,13 +436,13 @@ class _BatchDraws:
 
     def _trivial(self) -> None:
         """Select one operation and its magnitude at random for each sample (TrivialAugment)."""
-        uniform, uniform_magnitude, sign = self._uniform(3)
+        uniform, uniform_magnitude, sign = self._draw_uniform(3)
         fraction = np.floor(uniform_magnitude * BINS) / (BINS - 1)
         self._add_round(_choose_operations(uniform), TRIVIAL, fraction, sign)
 
     def _randaugment(self, operations: float, magnitude: float) -> None:
         """Select a number of `operations` at random for each sample, all with the same `magnitude` (RandAugment)."""
-        drawn = self._uniform(2 * int(operations))
+        drawn = self._draw_uniform(2 * int(operations))
         fraction = np.full(self._count, magnitude / (BINS - 1))
         for uniform, sign in zip(drawn[::2], drawn[1::2], strict=True):
             self._add_round(_choose_operations(uniform), RAND, fraction, sign)
@@ -455,7 +455,7 @@ class _BatchDraws:
         """
         # A number for the mixture, then for each chain: its weight, its depth, and three numbers for each operation.
         per_chain = 2 + 3 * MIX_DEPTH
-        drawn = self._uniform(1 + MIX_CHAINS * per_chain)
+        drawn = self._draw_uniform(1 + MIX_CHAINS * per_chain)
         mixture, by_chain = drawn[0], drawn[1:].reshape(MIX_CHAINS, per_chain, self._count)
         weights = -np.log1p(-by_chain[:, 0])
         weights *= mixture / np.maximum(weights.sum(0), 1e-12)
@@ -512,7 +512,7 @@ def _make_affine_maps(operations: Labels, magnitudes: Numbers) -> Numbers:
     """
     parameters = [np.where(operations == number, magnitudes, 0.0) for number in range(len(_GEOMETRIC))]
     _, shear_x, shear_y, right, down, degrees = parameters
-    maps: Numbers = shear(shear_x, shear_y) @ shift(2 * right, 2 * down) @ rotation(degrees)
+    maps: Numbers = shear(shear_x, shear_y) @ shift(2 * right, 2 * down) @ rotate(degrees)
     return maps
 
 
@@ -545,7 +545,7 @@ def stretch(horizontal: Numbers, vertical: Numbers) -> Numbers:
     return maps
 
 
-def rotation(degrees: Numbers) -> Numbers:
+def rotate(degrees: Numbers) -> Numbers:
     """Return matrices, [n, 3, 3], that rotate images clockwise by `degrees` [n]."""
     maps = np.tile(np.eye(3), (len(degrees), 1, 1))
     angle = np.radians(degrees)

@@ -259,7 +259,7 @@ def _apply_policies(pixels: Tensor, numbers: Tensor, draws: Draws) -> Tensor:
     """Apply the pixelwise operations of TrivialAugment, RandAugment and AugMix to float32 [n, C, h, w] in 0..255."""
     images = pixels.round().to(torch.uint8)
     for each in draws.rounds:
-        images = operate(images, each.operations, numbers[:, each.column])
+        images = apply_operations(images, each.operations, numbers[:, each.column])
     if not draws.chains:  # only AugMix mixes several versions of an image
         return images.float()
     mixed, weight_of_original = torch.zeros_like(pixels), torch.ones_like(numbers[:, 0, None, None, None])
@@ -268,13 +268,13 @@ def _apply_policies(pixels: Tensor, numbers: Tensor, draws: Draws) -> Tensor:
         grid = _make_grid(numbers[:, chain.column : chain.column + 6], pixels.shape[-1])
         results = functional.grid_sample(images.float(), grid, align_corners=False).round().to(torch.uint8)
         for each in chain.rounds:
-            results = operate(results, each.operations, numbers[:, each.column])
+            results = apply_operations(results, each.operations, numbers[:, each.column])
         weight = numbers[:, chain.column + 6, None, None, None]
         mixed, weight_of_original = mixed + weight * results, weight_of_original - weight
     return mixed + weight_of_original * images
 
 
-def operate(pixels: Tensor, operations: Labels, magnitudes: Tensor) -> Tensor:
+def apply_operations(pixels: Tensor, operations: Labels, magnitudes: Tensor) -> Tensor:
     """Apply one operation to each image.
 
     `pixels` are uint8 [n, C, h, w], `operations`, int64 [n], are indices in `OPERATIONS`, and `magnitudes` are [n].

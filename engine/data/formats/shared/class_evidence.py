@@ -289,7 +289,7 @@ def _find_reason_to_pair(tree: Tree, roots: Sequence[str], one: str, other: str,
         return f", and {printable(one if are_masks[0] else other)} looks like masks"
     if {_normalize(one), _normalize(other)} <= _PAIRED_ROLES | _ROLES:
         return ""
-    return ", and they show the same" if compare_pixels and _show_the_same(tree, roots, one, other) else None
+    return ", and they show the same" if compare_pixels and _show_same_scenes(tree, roots, one, other) else None
 
 
 def _iterate_folders(tree: Tree, roots: Sequence[str], name: str) -> Iterator[str]:
@@ -318,7 +318,7 @@ def _sample_files(tree: Tree, roots: Sequence[str], name: str) -> list[str]:
     return []
 
 
-def _show_the_same(tree: Tree, roots: Sequence[str], one: str, other: str) -> bool:
+def _show_same_scenes(tree: Tree, roots: Sequence[str], one: str, other: str) -> bool:
     """Return True if two class folders seem to contain different images of the same things under the same names.
 
     Images with the same name must be far more similar than images with different names. Identical copies are not

@@ -118,9 +118,9 @@ def read_head(path: str) -> str:
 def sample_lists(path: str, keys: Sequence[str], until: str, count: int = 50) -> Sample:
     """Return the first entries, at most `count`, of each of the lists with the given keys in a JSON object.
 
-    Reading stops after the first entries of the list `until`, unless it is empty or missing, or after several chunks
-    without any of the keys. Lists that were not found are left out. A list whose first entry does not end contains only
-    the beginning of that entry's text. Returns {} for a file that is not a JSON object or can't be read. Raises
+    Reading stops once the list `until` is found and is not empty, or after several chunks without any of the keys.
+    Lists that were not found are left out. If the end of a list's first entry is not found, the list contains only the
+    beginning of that entry's text. Returns {} for a file that is not a JSON object or can't be read. Raises
     UnusableFile if the path is not a file.
     """
     found = Sample()

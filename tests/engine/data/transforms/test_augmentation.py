@@ -37,7 +37,7 @@ from engine.data.transforms.augmentation import (
     Chain,
     Draws,
     OperationDraw,
-    rotation,
+    rotate,
     shear,
     shift,
     stretch,
@@ -48,7 +48,7 @@ from engine.data.transforms.device_transforms import (
     Normalization,
     ResizePlacement,
     Transforms,
-    operate,
+    apply_operations,
 )
 from tests.support import boxed
 from tests.support.from_the_host import HostTensorRecorder
@@ -212,7 +212,7 @@ def test_composed_maps_match_torchvision_affine(degrees: float) -> None:
     # RSS = rotation after shear and scale, as in torchvision's _get_inverse_affine_matrix
     full_map = (
         shift(right / 32 * one, down / 32 * one)
-        @ rotation(degrees * one)
+        @ rotate(degrees * one)
         @ shear(-np.tan(np.radians(slope)) * one, 0 * one)
         @ stretch(factor * one, factor * one)
     )
@@ -276,7 +276,7 @@ def test_policy_operations_match_torchvision(channels: int) -> None:
     operations = np.arange(len(pixels)) % len(OPERATIONS)
     magnitudes = torch.rand(len(pixels), generator=generator)
     magnitudes[operations == OPERATIONS.index("posterize")] = 4
-    found = operate(pixels, operations, magnitudes)
+    found = apply_operations(pixels, operations, magnitudes)
     for image, number, magnitude, result in zip(pixels, operations, magnitudes.tolist(), found, strict=True):
         transforms_ = known.get(OPERATIONS[number], lambda image, m: image)
         single = channels in (1, 3)
@@ -564,8 +564,8 @@ def test_augmentation_leaves_out_mirroring_and_ends_mosaics() -> None:
     mirrored, plain = (Augmentation(given, RandomStreams(1), mirror=mirror, **settings) for mirror in (True, False))
     assert [len(each.transforms) for each in (mirrored, plain)] == [4, 2]
     assert [plain.tiles(epoch) for epoch in (1, 18, 19, 20)] == [4, 4, 1, 1]
-    partners = plain.partners(1, np.arange(3))
-    assert (partners[::4].tolist(), len(partners), plain.partners(19, np.arange(3)).tolist()) == (
+    partners = plain.select_images(1, np.arange(3))
+    assert (partners[::4].tolist(), len(partners), plain.select_images(19, np.arange(3)).tolist()) == (
         [0, 1, 2],
         12,
         [0, 1, 2],
