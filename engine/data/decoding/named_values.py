@@ -23,7 +23,7 @@ Tables with more classes than this may lack as many values as they have classes.
 
 
 def match_numbers(table: ClassTable, present: Levels, palette: dict[int, int]) -> Meaning | None:
-    """Return the classes of masks by a class table, if the masks hold gray levels or indices of `palette`.
+    """Return the classes that a class table gives to masks with gray levels or indices of `palette`.
 
     `present` are the values that occur. Returns None if the table doesn't fit these values.
     """
@@ -52,7 +52,7 @@ def match_numbers(table: ClassTable, present: Levels, palette: dict[int, int]) -
 
 
 def match_colors(table: ClassTable, present: Levels, *, lossy: bool) -> Meaning | None:
-    """Return the classes of masks by a class table, if the masks hold colors.
+    """Return the classes that a class table gives to masks with colors.
 
     `present` are the colors that occur. `lossy` is True if compression has changed them. Returns None if the table
     doesn't fit these colors.

@@ -88,7 +88,7 @@ class Outline:
         Raises OutlineError if the run lengths are for another image size.
         """
         if self.runs is None:
-            windows = [found for each in self.polygons if (found := fill(each, height, width)) is not None]
+            windows = [found for each in self.polygons if (found := fill_polygon(each, height, width)) is not None]
             return _join_windows(windows)
         if self.size != (height, width):
             sizes = f"{self.size[1]} x {self.size[0]} pixels, the image has {width} x {height}"
@@ -118,7 +118,7 @@ def read_outline(content: msgspec.Raw | bytes) -> Outline:
     return Outline(polygons)
 
 
-def fill(polygon: Points, height: int, width: int) -> Window | None:
+def fill_polygon(polygon: Points, height: int, width: int) -> Window | None:
     """Return the smallest window around a polygon's pixels in an image of the given size, or None if there are none.
 
     `polygon` is float64 [k, 2]. Its pixels are those whose centers are inside, by the even-odd rule.

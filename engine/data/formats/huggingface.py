@@ -274,9 +274,9 @@ def _read_name(value: Any, names: Sequence[str]) -> str:
 
 
 def _sort_numbers(tree: Tree, splits: Mapping[str, Sequence[ShapedImage]]) -> list[str] | None:
-    """Return the names of all classes, sorted by value, if all of them are numbers, otherwise None.
+    """Return the class names, sorted by number, if all classes in the annotations are numbers, otherwise None.
 
-    A table of class names in the folder may give the numbers names.
+    The names come from a file of class names in the dataset folder. Without such a file, they are the numbers.
     """
     images = [image for split in splits.values() for image in split]
     names = {name for image in images for name in (*image.tags, *(shape.name for shape in image.shapes))}

@@ -133,10 +133,10 @@ def _read_labels(content: dict[str, Any]) -> list[str]:
 
 
 def _list_geometries(content: dict[str, Any]) -> set[str]:
-    return {_read_geometry(each) for each in content["objects"] if isinstance(each, dict)}
+    return {_read_shape_type(each) for each in content["objects"] if isinstance(each, dict)}
 
 
-def _read_geometry(entry: dict[str, Any]) -> str:
+def _read_shape_type(entry: dict[str, Any]) -> str:
     """Return the type of a shape, such as "rectangle".
 
     Old projects don't state the type, but contain only bitmaps and polygons.
@@ -157,7 +157,7 @@ def _read_shapes(entries: list[Any], path: str, size: tuple[int, int] | None, fo
         if not isinstance(label, str) or not label.strip():
             found.skip_object(path, "without a class")
             continue
-        kind = _read_geometry(entry)
+        kind = _read_shape_type(entry)
         if kind not in _READERS:
             found.skip_object(path, f"drawn as {kind}" if kind in _WITHOUT_AREA else "of an unknown shape")
             continue

@@ -124,7 +124,7 @@ def _find_files(tree: Tree) -> list[str]:
 
 
 def _count_files_and_objects(tree: Tree, paths: Iterable[str]) -> tuple[int, int, int, int]:
-    """Count the files in this format, other files, the objects with a box, and all objects.
+    """Count the files in VOC's format, other XML files, the objects with a box, and all objects.
 
     Raises UnusableFile if a file is malformed and no other file can be read.
     """

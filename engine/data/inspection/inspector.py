@@ -67,7 +67,7 @@ They take the dataset, callbacks for the progress and for unusable files, and th
 
 
 @dataclass
-class _LeftOut:
+class _UnusableFiles:
     """Collector for the unusable files of the dataset in `folder`, which are left out.
 
     Only the first ones are listed in `unreadable`. `unreadable_count` counts all of them.
@@ -146,7 +146,7 @@ def _make_report(
 
     `is_of_masks` is True for a task that learns the classes in masks.
     """
-    left_out = _LeftOut(folder)
+    left_out = _UnusableFiles(folder)
     numbering_warnings = (
         check_numbered_masks(found.train.masks) if is_of_masks and isinstance(found.train, MaskSplit) else []
     )
@@ -178,7 +178,7 @@ def _inspect_splits(
     found: RecognizedDataset,
     folder: str,
     progress: Progress,
-    left_out: _LeftOut,
+    left_out: _UnusableFiles,
     threads: int | None,
     *,
     has_classes: bool,

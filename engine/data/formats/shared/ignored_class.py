@@ -14,7 +14,7 @@ from engine.data.splits import MaskCode, MaskSplit, RecognizedDataset
 
 
 def drop_mask_value(folder: str, train: Sequence[str], val: Sequence[str], value: int) -> Meaning | Problem:
-    """Return the meaning of the values in masks without the class for `value`.
+    """Return the meaning of the values in masks, leaving out the class that has the value `value`.
 
     `train` and `val` are the paths of the masks. Returns a problem if fewer than two classes remain.
     """
@@ -29,7 +29,7 @@ def drop_mask_value(folder: str, train: Sequence[str], val: Sequence[str], value
 
 
 def drop_point_label(classes: Sequence[str], code: MaskCode, value: int) -> Meaning | Problem:
-    """Return the meaning of point labels without the class for `value`.
+    """Return the meaning of point labels, leaving out the class that has the label `value`.
 
     `classes` are the names of the classes in `code`. Returns a problem if fewer than two classes remain.
     """
@@ -43,7 +43,7 @@ def drop_point_label(classes: Sequence[str], code: MaskCode, value: int) -> Mean
 
 
 def drop_ignored_class(found: RecognizedDataset, folder: str, value: int | None) -> RecognizedDataset:
-    """Return a copy of a dataset without the class for `value` in its masks or point labels.
+    """Return a copy of a dataset without the class that has the value `value` in masks or point labels.
 
     The dataset is returned unchanged if `value` is None or it has neither masks nor point labels.
     """

@@ -27,7 +27,7 @@ from engine.data.decoding.mask_values import (
     read_mask_size,
     read_values,
 )
-from engine.data.decoding.outlines import Points, Window, fill, read_outline
+from engine.data.decoding.outlines import Points, Window, fill_polygon, read_outline
 from engine.data.decoding.reading import Unfit, read_image
 from engine.data.splits import MaskCode, printable, warn_about
 
@@ -130,7 +130,7 @@ class Polygons:
 
     def instances(self, height: int, width: int) -> list[Instance]:
         """Return the objects that have pixels in the image. Raises Unfit or OutlineError."""
-        windows = (fill(points * (width, height), height, width) for _, points in self._polygons)
+        windows = (fill_polygon(points * (width, height), height, width) for _, points in self._polygons)
         return _make_instances(windows, ((label, False) for label, _ in self._polygons), height, width)
 
     def labels(self) -> list[int]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pycocotools import mask as reference
 
-from engine.data.decoding.outlines import Outline, OutlineError, Window, fill, read_outline
+from engine.data.decoding.outlines import Outline, OutlineError, Window, fill_polygon, read_outline
 
 
 def full_mask(window: Window | None, height: int, width: int) -> np.ndarray:
@@ -45,9 +45,9 @@ def test_long_runs_are_unpacked() -> None:
 def test_polygons_contain_pixel_centers() -> None:
     triangle = np.array([[1.0, 1.0], [9.0, 1.0], [1.0, 9.0]])
     y, x = np.mgrid[:10, :10] + 0.5
-    assert (full_mask(fill(triangle, 10, 10), 10, 10) == ((x > 1) & (y > 1) & (x + y < 10))).all()
+    assert (full_mask(fill_polygon(triangle, 10, 10), 10, 10) == ((x > 1) & (y > 1) & (x + y < 10))).all()
     star = np.array([[5, 0], [8, 10], [0, 4], [10, 4], [2, 10]], np.float64)
-    assert not full_mask(fill(star, 10, 10), 10, 10)[5, 5], "its middle is out of it by the even-odd rule"
+    assert not full_mask(fill_polygon(star, 10, 10), 10, 10)[5, 5], "its middle is out of it by the even-odd rule"
 
 
 def test_polygons_match_coco_except_at_edges() -> None:
@@ -55,7 +55,7 @@ def test_polygons_match_coco_except_at_edges() -> None:
     for _ in range(40):
         angles = np.sort(generator.random(9)) * 2 * np.pi
         points = np.stack([np.cos(angles), np.sin(angles)], 1) * generator.uniform(8, 40, (9, 1)) + 32
-        filled = full_mask(fill(points, 64, 72), 64, 72)
+        filled = full_mask(fill_polygon(points, 64, 72), 64, 72)
         (packed,) = reference.frPyObjects([points.ravel().tolist()], 64, 72)
         theirs = full_mask(outline({"size": [64, 72], "counts": packed["counts"].decode()}).window(64, 72), 64, 72)
         border = np.abs(np.diff(filled.astype(int), axis=0, prepend=0)) + np.abs(np.diff(filled.astype(int), prepend=0))
