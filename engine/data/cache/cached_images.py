@@ -120,8 +120,8 @@ class CachedImages(Store):
         """Return True if the image of a sample is cached and its file has not changed since it was decoded.
 
         Otherwise, prepare to store it: the size and modification time of the file are remembered for `put`. A sample
-        whose file has changed gets another row. If the file is missing, or there is no space for another row, `put` will
-        not store the image.
+        whose file has changed gets another row. If the file is missing, or there is no space for another row, `put`
+        will not store the image.
         """
         try:
             state = self._read_state(sample)

@@ -58,7 +58,7 @@ def read_names_by_value(folder: str) -> Meaning | None:
 
 
 class _Interpreter:
-    """Interpreter that decides if mask values are gray levels, palette indices or colors, and which classes they mean."""
+    """Interpreter that decides if mask values are gray levels, palette indices or colors, and finds their classes."""
 
     def __init__(self, survey: Survey, tables: Sequence[ClassTable], masks: Sequence[str], ignored: int | None) -> None:
         self._survey = survey

@@ -360,8 +360,8 @@ def _find_class_column(table: Table, columns: Columns) -> int | None:
 def _name_classes(images: Sequence[ShapedImage], tree: Tree, folders: Sequence[str]) -> list[str]:
     """Rename the classes of all boxes, and return the class names, ordered by class number.
 
-    If a table in `folders` lists a title for each class, the titles become the class names. If it lists a number for each
-    class, the numbers determine the order.
+    If a table in `folders` lists a title for each class, the titles become the class names. If it lists a number for
+    each class, the numbers determine the order.
     """
     names = list(dict.fromkeys(shape.name for image in images for shape in image.shapes))
     titles = name_numbers(tree, folders, names)

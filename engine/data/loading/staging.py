@@ -42,16 +42,16 @@ class Slot:
     def send(self, pixels: int, numbers: int, targets: Tensor) -> None:
         """Send the first rows of the buffer and the targets to the device.
 
-        `pixels` is the number of rows to send from the array `pixels`, and `numbers` the number of rows to send from the
-        arrays `numbers` and `random`.
+        `pixels` is the number of rows to send from the array `pixels`, and `numbers` the number of rows to send from
+        the arrays `numbers` and `random`.
         """
         self._targets = targets
 
     def receive(self, pixels: int, numbers: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the first rows of the arrays `pixels`, `numbers` and `random` on the device, and the targets.
 
-        The arguments are the numbers of rows, as for `send`. Only kernels that are launched before `record_consumed` may
-        read the rows.
+        The arguments are the numbers of rows, as for `send`. Only kernels that are launched before `record_consumed`
+        may read the rows.
         """
         return self._host_pixels[:pixels], self._host_numbers[:numbers], self._host_random[:numbers], self._targets
 

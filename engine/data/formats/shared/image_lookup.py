@@ -14,10 +14,11 @@ IMAGE_FOLDERS = ("images", "image", "imgs", "img", "data", "jpegimages", "jpegs"
 class ImageLookup:
     """Search for images by their names in annotation files.
 
-    A name is first tried as a path relative to the folder of the annotation file, the parent of this folder, the dataset
-    folder, and subfolders of these three with a usual name for images. Then the first folders in the name are removed
-    one after another. Finally, a file with this name anywhere in the dataset is used if there is only one. If the name suggests a split, images in folders of
-    other splits are not used. A name that differs only in case is used if no image has the exact name.
+    A name is first tried as a path relative to the folder of the annotation file, its parent folder, the dataset folder,
+    and subfolders of these three with a usual name for images. Then the first folders in the name are removed one after
+    another. Finally, a file with this name anywhere in the dataset is used if there is only one. If the name suggests a
+    split, images in folders of other splits are not used. A name that differs only in case is used if no image has the
+    exact name.
 
     Attributes:
         ambiguous: Names for which several images were found.

@@ -176,7 +176,7 @@ def _make_detections(
 
 
 def _describe_evidence(definition: Definition, folders: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Return phrases that name the file with the dataset's description, if there is one, and the folders of text files."""
+    """Return phrases that name the file with the dataset's description, if any, and the folders of text files."""
     texts = describe_folders(folders)
     if not definition.file:
         return (texts,)
@@ -186,7 +186,7 @@ def _describe_evidence(definition: Definition, folders: Mapping[str, Sequence[st
 
 
 def _make_refusal(evidence: tuple[str, ...], parsed_files: Sequence[tuple[str, Parsed[Row]]]) -> Detection:
-    """Return a detection for mostly invalid YOLO text files, which can't be read. It describes the first invalid line."""
+    """Return a detection without kinds for YOLO text files with mostly invalid lines. It quotes the first such line."""
     path, parsed = next((path, parsed) for path, parsed in parsed_files if parsed.faults)
     remedy = (
         "Write each line as a class number, then the box's center, width and height divided by the width and "

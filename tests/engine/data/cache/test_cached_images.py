@@ -96,7 +96,7 @@ def aspect(path: str) -> float:
 
 
 def cache_all_images(cache: CachedImages, folder: Path) -> int:
-    """Decode and cache the images that are not cached, and check all cached images. Return the number of decoded ones."""
+    """Decode and cache the images that are not cached, check all images, and return the number of decoded ones."""
     paths = files(folder)
     count = 0
     for sample, path in enumerate(paths):
