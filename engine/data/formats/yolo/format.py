@@ -186,7 +186,7 @@ def _describe_evidence(definition: Definition, folders: Mapping[str, Sequence[st
 
 
 def _make_refusal(evidence: tuple[str, ...], parsed_files: Sequence[tuple[str, Parsed[Row]]]) -> Detection:
-    """Return a detection without kinds for YOLO text files with mostly invalid lines. It quotes the first such line."""
+    """Return a detection without kinds for YOLO text files with mostly invalid lines. It describes the first of them."""
     path, parsed = next((path, parsed) for path, parsed in parsed_files if parsed.faults)
     remedy = (
         "Write each line as a class number, then the box's center, width and height divided by the width and "
