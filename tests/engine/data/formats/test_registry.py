@@ -325,15 +325,18 @@ def test_recognize_weighs_the_evidence(
         (["labels", "masks"], "masks"),
         (["instances masks"], "instances"),
         (["sounds", "labels"], "labels"),
+        (["labels", "masks?"], "labels"),  # less certain
         ([""], None),
     ],
 )
 def test_detect_kind_prefers_the_first_known_kind(
     tree: Tree, monkeypatch: pytest.MonkeyPatch, kinds: list[str], expected: str | None
 ) -> None:
-    register_formats(
-        monkeypatch, **{f"f{n}": [replace(CERTAIN, kinds=tuple(each.split()))] for n, each in enumerate(kinds)}
-    )
+    detections = {
+        f"f{number}": [replace(LIKELY if "?" in each else CERTAIN, kinds=tuple(each.rstrip("?").split()))]
+        for number, each in enumerate(kinds)
+    }
+    register_formats(monkeypatch, **detections)
     assert registry.detect_kind(str(tree("cat"))) == expected
 
 
