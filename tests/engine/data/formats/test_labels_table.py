@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,6 +49,62 @@ def messages(found: Content) -> str:
     return "\n".join(problem.message for problem in found.problems)
 
 
+EDEMA: dict[str, set[str]] = {
+    "a": {"Edema"}, "b": {"Mass"}, "c": set(), "d": {"Mass"}, "e": {"Edema", "Mass"}, "f": set(),
+}  # fmt: skip
+WORDS = FLAGS.replace(",0\n", ",FALSE\n").replace(",1\n", ",TRUE\n")
+UNNAMED = "1 image that no table names: f.png"
+CUT = "seems to be cut off"
+
+
+def rows(head: str, *cells: str) -> str:
+    """Return a table with a row for each of the six images."""
+    return f"{head}\n" + "".join(f"{name}.png,{cell}\n" for name, cell in zip(NAMES, cells, strict=False))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected", "phrases"),
+    [
+        pytest.param("labels.csv", rows("file,class", "2", "-1", "-3", "", "2.0", "10"),
+                     {"a": "2", "c": "-3", "e": "2", "f": "10"}, ["2 images without a class: b.png, d.png"],
+                     id="images of class -1 and of none"),
+        pytest.param("labels.csv", rows("file,class", *"xxxyyy") + "a.png,y\nb.png,x\n",
+                     {"b": "x", "c": "x", "d": "y", "e": "y", "f": "y"}, ["several classes: a.png"],
+                     id="rows that disagree"),
+        pytest.param("labels.csv", rows("file,Edema,Mass", "1,0", "-1,1", "-1,-1", "0,1", "1,1", "0,0"), EDEMA,
+                     ["3 values of -1 (uncertain), in the columns Edema, Mass"], id="uncertain labels"),
+        pytest.param("labels.csv", rows("file,Edema,Mass", "1.0,0.0", "-1.0,1.0", "-1.0,-1.0", "0.0,1.0", "1.0,1.0", "0.0,0.0"),
+                     EDEMA, ["3 values of -1 (uncertain), in the columns Edema, Mass"], id="uncertain labels as fractions"),
+        pytest.param("labels.csv", rows("file,Edema,Mass", "1,-1", "-1,1", "-1,-1", "-1,1", "1,1", "-1,-1"), EDEMA, [],
+                     id="-1 for absent labels"),
+        pytest.param("list_attr.txt", "6\nEdema Mass\na.png 1 -1\nb.png -1  1\nc.png -1 -1\nd.png -1 1\ne.png 1 1\nf.png -1 -1\n",
+                     EDEMA, [], id="flags of CelebA"),
+        pytest.param("image-labels.csv", "ImageID,LabelName\na,sea\nb,sea\nb,sky\nd,tree\ne,tree\ne,sky\n",
+                     {name: labels for name, labels in LABELS.items() if labels},
+                     ["2 images that no table names: c.png, f.png"], id="rows of one label each"),
+        pytest.param("image-labels.csv", "file,tags\na,sea\nb,sea;sky\nd,tree\ne,tree\ne,sky\n",
+                     {name: labels for name, labels in LABELS.items() if labels},
+                     ["2 images that no table names: c.png, f.png"], id="rows of several labels"),
+        pytest.param("labels.csv", FLAGS + "".join(f"gone{number}.png,1,0,0\n" for number in range(5)), LABELS,
+                     ["5 images that a table names can't be found: gone0.png", UNNAMED], id="missing images"),
+        pytest.param("labels.csv", FLAGS.rstrip(), LABELS, [UNNAMED], id="no last line break"),
+        pytest.param("labels.csv", FLAGS.replace("0", ""), LABELS, [UNNAMED], id="no zeros"),
+        pytest.param("labels.csv", WORDS + "f.png,1,0", LABELS, [CUT, UNNAMED], id="cut off after a cell"),
+        pytest.param("labels.csv", WORDS + "f.png,1,0,Tru", LABELS, [CUT, UNNAMED], id="cut off in a word"),
+        pytest.param("labels.csv", WORDS + "f.png,0", LABELS, [CUT, UNNAMED], id="cut off after the first cell"),
+        pytest.param("labels.csv", WORDS + 'f.png,"', LABELS, [CUT, UNNAMED], id="cut off in quotes"),
+    ],
+)  # fmt: skip
+def test_table_gives_annotations_and_warnings(
+    tmp_path: Path, name: str, text: str, expected: dict[str, Any], phrases: list[str]
+) -> None:
+    kind = "classes" if isinstance(expected["b" if "b" in expected else "a"], str) else "labels"
+    found = read_once(FORMAT, write(tmp_path, name, text), kind)
+    assert list_annotations(found) == expected
+    assert [phrase for phrase in phrases if phrase not in messages(found)] == []
+    assert len(found.problems) == len(phrases)
+
+
 @pytest.mark.parametrize(("column", "count"), [("filename", 1), ("file_name", 0)])
 def test_table_named_metadata_needs_the_column_of_hugging_face(tmp_path: Path, column: str, count: int) -> None:
     assert len(detections(write(tmp_path, "metadata.csv", FLAGS.replace("filename", column)))) == count
@@ -83,34 +140,6 @@ def test_table_reads_chexpert(tmp_path: Path) -> None:
     assert val.labels.tolist() == [[False, True, True]]
     assert "1 value of -1 (uncertain), in the columns Fracture" in messages(found)
     assert "3 blank values of labels" in messages(found)
-
-
-@pytest.mark.parametrize(
-    ("cells", "counts", "uncertain"),
-    [
-        (["1,0", "-1,1", "-1,-1", "0,1", "1,1", "0,0"], [2, 3], True),
-        (["1,-1", "-1,1", "-1,-1", "-1,1", "1,1", "-1,-1"], [2, 3], False),
-        (["1.0,0.0", "-1.0,1.0", "-1.0,-1.0", "0.0,1.0", "1.0,1.0", "0.0,0.0"], [2, 3], True),
-    ],
-)
-def test_table_keeps_labels_that_have_minus_one(
-    tmp_path: Path, cells: list[str], counts: list[int], uncertain: bool
-) -> None:
-    rows = "".join(f"{name}.png,{row}\n" for name, row in zip(NAMES, cells, strict=True))
-    found = read_once(FORMAT, write(tmp_path, "labels.csv", "file,Edema,Mass\n" + rows), "labels")
-    assert found.classes == ("Edema", "Mass")
-    assert found.splits[""].labels.sum(0).tolist() == counts
-    assert ("3 values of -1 (uncertain), in the columns Edema, Mass" in messages(found)) == uncertain
-    assert ("of -1" in messages(found)) == uncertain
-
-
-def test_table_leaves_out_images_of_class_minus_one(tmp_path: Path) -> None:
-    text = "file,class\na.png,2\nb.png,-1\nc.png,-3\nd.png,\ne.png,2.0\nf.png,10\n"
-    found = read_once(FORMAT, write(tmp_path, "labels.csv", text), "classes")
-    assert found.classes == ("-3", "2", "10")
-    assert list_annotations(found) == {"a": "2", "c": "-3", "e": "2", "f": "10"}
-    assert "2 images without a class: b.png, d.png" in messages(found)
-    assert "no table names" not in messages(found)
 
 
 @pytest.mark.parametrize(
@@ -170,28 +199,6 @@ def test_table_sorts_very_long_numbers_as_names(tmp_path: Path) -> None:
     assert found.classes == labels
 
 
-def test_table_leaves_out_rows_that_disagree(tmp_path: Path) -> None:
-    text = "file,class\n" + "".join(f"{name}.png,{'xy'[name in 'abc']}\n" for name in NAMES) + "a.png,x\nb.png,y\n"
-    found = read_once(FORMAT, write(tmp_path, "labels.csv", text), "classes")
-    assert sorted(list_annotations(found)) == ["b", "c", "d", "e", "f"]
-    assert "several classes: a.png" in messages(found)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "ImageID,LabelName\na,sea\nb,sea\nb,sky\nd,tree\ne,tree\ne,sky\n",
-        "file,tags\na,sea\nb,sea;sky\nd,tree\ne,tree\ne,sky\n",
-    ],
-)
-def test_table_joins_rows_of_one_label_each(tmp_path: Path, text: str) -> None:
-    (detection,) = detections(write(tmp_path, "image-labels.csv", text))
-    assert detection.kinds == ("labels",)
-    found = read_once(FORMAT, tmp_path, "labels")
-    assert list_annotations(found) == {name: labels for name, labels in LABELS.items() if labels}
-    assert "several rows" not in messages(found)
-
-
 def test_table_never_confuses_images_of_one_name(tmp_path: Path) -> None:
     by_path, by_name, moved = (tmp_path / name for name in ("by_path", "by_name", "moved"))
     for folder in (by_path, by_name):
@@ -211,14 +218,6 @@ def test_table_never_confuses_images_of_one_name(tmp_path: Path) -> None:
         refused = read_once(FORMAT, folder, "classes")
         assert refused.splits == {}
         assert "may mean several images" in messages(refused)
-
-
-def test_table_reads_flags_of_celeba(tmp_path: Path) -> None:
-    rows = "".join(f"{name}.png {1 if name in 'abc' else -1}  {-1 if name in 'bcde' else 1}\n" for name in NAMES)
-    found = read_once(FORMAT, write(tmp_path, "list_attr_celeba.txt", f"6\nSmiling Young\n{rows}"), "labels")
-    assert found.classes == ("Smiling", "Young")
-    assert list_annotations(found)["a"] == {"Smiling", "Young"}
-    assert found.splits[""].labels.sum(0).tolist() == [3, 2]
 
 
 @pytest.mark.parametrize(
@@ -417,14 +416,6 @@ def test_tables_of_splits_may_have_different_layouts(tmp_path: Path) -> None:
     assert any("cut off" in problem.message for problem in report.problems)
 
 
-def test_table_counts_missing_and_unnamed_images(tmp_path: Path) -> None:
-    write(tmp_path, "labels.csv", FLAGS + "".join(f"gone{number}.png,1,0,0\n" for number in range(5)))
-    found = read_once(FORMAT, tmp_path, "labels")
-    assert list_annotations(found) == LABELS
-    assert "5 images that a table names can't be found: gone0.png" in messages(found)
-    assert "1 image that no table names: f.png" in messages(found)
-
-
 def test_table_puts_rare_labels_into_both_parts(tmp_path: Path) -> None:
     names = [f"{number:02}" for number in range(40)]
     write_images(tmp_path, names)
@@ -454,23 +445,6 @@ def test_table_too_large_for_csv_is_named(tmp_path: Path) -> None:
     write(tmp_path, "labels.csv", "file,class\na.png,cat\nb.png,dog\n" + 'c.png,"' + "x" * 200_000 + '"\n')
     found = recognize(str(tmp_path), val_fraction=0.2, seed=0, kinds=("classes",))
     assert any("labels.csv" in problem.message for problem in found.problems)
-
-
-@pytest.mark.parametrize(
-    "last", ["f.png,1,0", "f.png,1,0,Tru", "f.png,0", 'f.png,"'], ids=["cells", "word", "one_cell", "quote"]
-)
-def test_table_leaves_out_a_line_that_is_cut_off(tmp_path: Path, last: str) -> None:
-    flags = FLAGS.replace(",0\n", ",FALSE\n").replace(",1\n", ",TRUE\n")
-    found = read_once(FORMAT, write(tmp_path, "labels.csv", flags + last), "labels")
-    assert list_annotations(found) == LABELS
-    assert "seems to be cut off" in messages(found)
-
-
-@pytest.mark.parametrize("text", [FLAGS.rstrip(), FLAGS.replace("0", "")])
-def test_table_may_lack_a_last_line_break_and_zeros(tmp_path: Path, text: str) -> None:
-    found = read_once(FORMAT, write(tmp_path, "labels.csv", text), "labels")
-    assert list_annotations(found) == LABELS
-    assert messages(found).splitlines() == ["There is 1 image that no table names: f.png."]
 
 
 @pytest.mark.parametrize(
