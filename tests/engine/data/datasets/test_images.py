@@ -146,15 +146,6 @@ def test_open_splits_raises_all_errors_at_once(tree: Tree) -> None:
     assert [problem.field for problem in caught.value.problems] == ["dataset", "dataset"]
 
 
-@pytest.mark.parametrize("kind", ["images", "digits"])
-def test_open_splits_reads_classes_channels_and_splits(tree: Tree, digits: Path, kind: str) -> None:
-    root = tree("train/ants", "train/bees", "val/ants", "val/bees", count=3) if kind == "images" else digits
-    splits = open_splits(str(root), val_fraction=0.2, seed=0)
-    expected = {"images": (("ants", "bees"), 3, 6, 6), "digits": (tuple("0123456789"), 1, 40, 20)}
-    assert (splits.classes, splits.channels, len(splits.train), len(splits.val)) == expected[kind]
-    assert tuple(splits.train.load(0, 64, splits.channels).shape) == (splits.channels, 64, 64)
-
-
 def test_real_datasets_open(real_dataset: Path) -> None:
     splits = open_splits(str(real_dataset), val_fraction=0.2, seed=0)
     expected = {"hymenoptera": (("ants", "bees"), 3, 244, 153), "mnist": (tuple("0123456789"), 1, 60_000, 10_000)}

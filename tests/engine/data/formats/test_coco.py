@@ -269,8 +269,15 @@ def test_a_bad_outline_costs_one_object(tmp_path: Path, outline: object, phrase:
     assert (list_boxes(content), content.problems) == (list_drawn_boxes(SPLITS["train"]), [])
 
 
-def test_an_outline_may_be_a_flat_list(tmp_path: Path) -> None:
-    content = read(FORMAT, write_edited(tmp_path, _set("segmentation", [8, 4, 40, 4, 40, 28, 8, 28])), "instances")
+@pytest.mark.parametrize(
+    "outline",
+    [
+        pytest.param([8, 4, 40, 4, 40, 28, 8, 28], id="a flat list"),
+        pytest.param([[1, 1, 2, 2], [8, 4, 40, 4, 40, 28, 8, 28]], id="with a ring of two points"),
+    ],
+)
+def test_outlines_may_be_unusual_lists(tmp_path: Path, outline: object) -> None:
+    content = read(FORMAT, write_edited(tmp_path, _set("segmentation", outline)), "instances")
     assert list_instances(content, SIZES)["a"][0] == ("dog", 8, 4, 40, 28)
     assert content.problems == []
 
@@ -512,9 +519,3 @@ def test_files_of_one_image_must_not_annotate_other_classes(tmp_path: Path, othe
 def test_files_of_lvis_are_reported(tmp_path: Path, index: int) -> None:
     content = read(FORMAT, write_edited(tmp_path, _set("neg_category_ids", [3], "images", index)), "boxes")
     assert len(content.problems) == 1
-
-
-def test_outlines_may_have_small_rings_next_to_large_ones(tmp_path: Path) -> None:
-    rings = [[1, 1, 2, 2], [8, 4, 40, 4, 40, 28, 8, 28]]
-    content = read(FORMAT, write_edited(tmp_path, _set("segmentation", rings)), "instances")
-    assert list_instances(content, SIZES)["a"][0] == ("dog", 8, 4, 40, 28)

@@ -36,24 +36,23 @@ def test_read_returns_the_truth(tmp_path: Path, variant: str) -> None:
         assert all((classes[image.name] == image.draw_mask()).all() for image in TRUTH.get_images(split))
 
 
-def test_names_are_those_of_the_dataset_without_a_table(tmp_path: Path) -> None:
-    coco_stuff.write(TRUTH, tmp_path)
+@pytest.mark.parametrize(
+    ("variant", "count", "expected", "ignored"),
+    [
+        ("splits", 171, {0: "person", 15: "bird", 91: "banner", 181: "wood"}, (255,)),
+        ("numbers", 92, {92: "banner", 183: "other"}, (0, 255)),  # one class for all things
+    ],
+)
+def test_names_are_those_of_the_dataset_without_a_table(
+    tmp_path: Path, variant: str, count: int, expected: dict[int, str], ignored: tuple[int, ...]
+) -> None:
+    coco_stuff.write(TRUTH, tmp_path, variant)
     (tmp_path / "labels.txt").unlink()
     content = read(FORMAT, tmp_path)
     assert content.code is not None
     names = dict(zip(content.code.values, content.classes, strict=True))
-    assert (len(names), names[0], names[15], names[91], names[181]) == (171, "person", "bird", "banner", "wood")
-    assert content.code.ignored == (255,)
-
-
-def test_pixel_maps_of_stuff_have_a_separate_class_for_things(tmp_path: Path) -> None:
-    coco_stuff.write(TRUTH, tmp_path, "numbers")
-    (tmp_path / "labels.txt").unlink()
-    content = read(FORMAT, tmp_path)
-    assert content.code is not None
-    names = dict(zip(content.code.values, content.classes, strict=True))
-    assert (len(names), names[92], names[183]) == (92, "banner", "other")
-    assert content.code.ignored == (0, 255)
+    assert (len(names), {value: names[value] for value in expected}) == (count, expected)
+    assert content.code.ignored == ignored
 
 
 @pytest.mark.parametrize("folder", ["masks/train2017", "stuff", "pixelmaps/train"])

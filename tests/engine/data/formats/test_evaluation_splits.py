@@ -76,18 +76,6 @@ def test_folder_gives_test_split(kind: str, val_fraction: float, tmp_path: Path)
     assert opened.test is not opened.val
 
 
-def test_test_split_may_serve_as_validation(tmp_path: Path) -> None:
-    folder = make_colors(tmp_path / "folder", {"train": 2, "test": 1})
-    for_training = recognize(str(folder), val_fraction=0.2, seed=0)
-    assert for_training.val is for_training.test
-    for_evaluation = recognize(str(folder), val_fraction=0.0, seed=0)
-    assert [count_samples(each) for each in (for_evaluation.train, for_evaluation.val, for_evaluation.test)] == [
-        6,
-        0,
-        3,
-    ]
-
-
 @pytest.mark.parametrize("kind", list(MAKERS))
 def test_folder_with_only_test_split_opens(kind: str, tmp_path: Path) -> None:
     name, make = MAKERS[kind]

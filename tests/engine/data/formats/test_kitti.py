@@ -66,12 +66,6 @@ def test_kitti_leaves_out_bad_lines_one_by_one(tmp_path: Path) -> None:
     assert detect_once(FORMAT, root).confidence == Confidence.LIKELY
 
 
-def test_kitti_accepts_a_bad_first_file(tmp_path: Path) -> None:
-    root = boxed.kitti(tmp_path, SPLITS)
-    text(root / "training/label_2/a.txt", "not a box")
-    assert "a" not in list_boxes_by_split(read_once(FORMAT, root))["train"]
-
-
 @pytest.mark.parametrize(
     "line",
     ["0 0.5 0.5 0.2 0.2", "0 " + " ".join(["0.25", "1.0"] * 7), "a photo of a cat", "1 2 3 4 5 6 7 8 plane 0", ""],

@@ -53,6 +53,7 @@ IN_MANY_WAYS = [
 ]
 WITH_NAN = np.where(THREE == 2, np.float32("nan"), THREE)
 RAMP = np.add.outer(np.arange(64), np.arange(64) * 2).astype(np.uint8)
+STATIC = np.random.default_rng(0).integers(0, 256, (64, 64), dtype=np.uint8)
 NOISE = np.kron(np.random.default_rng(0).choice((0, 60, 120), (24, 24)), np.ones((3, 3))).astype(np.uint8)
 
 
@@ -104,7 +105,10 @@ def test_masks_have_classes_of_any_source(
         pytest.param([with_palette(THREE, 0, RED, BLUE)], {}, "sky,0,0,0\nroad,255,0,0\n", ("", "such as the value 2"),
                      id="table without a color of the palette"),
         pytest.param([NOISE], {"ending": "jpg"}, "", ("", "JPEG"), id="three levels in a JPEG"),
-        pytest.param([RAMP], {}, "", ("", "photos or depth"), id="photos"),
+        pytest.param([RAMP], {}, "", ("", "photos or depth"), id="smooth photos"),
+        pytest.param([STATIC], {}, "", ("", "photos or depth"), id="noisy photos"),
+        pytest.param([THREE], {}, f"{'c' * 256},0,0,0\nroad,1,1,1\nroof,2,2,2\n", ("", "256 characters"),
+                     id="very long name"),
         pytest.param([RAMP.astype(np.uint16) * 37], {}, "", ("", "photos or depth"), id="depth"),
         pytest.param([Image.new("CMYK", (8, 8))], {"ending": "tif"}, "", ("", "mode CMYK"), id="ink"),
         pytest.param([WITH_NAN / 4], {"ending": "tif"}, "", ("", ".tif: it has floating-point values such as 0.25"),

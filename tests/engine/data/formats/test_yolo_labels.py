@@ -55,6 +55,15 @@ def test_split_line_reads_separators(line: str, expected: list[str]) -> None:
         ([(0.7, 0.7, 0.1, 0.1, 0.7, 0.72, 0.0, 0.71, 0.68, 2.0)] * 9, None, [Columns(keypoint_values=6)]),
         ([(0.7, 0.7, 0.1, 0.1, 0.0, 0.71, 0.68, 0.72, 0.7, 0.7)] * 9, None, [Columns()]),
         ([(0.1, 0.1, 0.3, 0.2, 0.5, 0.1)] * 9, None, [Columns()]),
+        (
+            [
+                (x, y, 0.1, 0.1, x - 0.02, y, x + 0.02, y, x, y + 0.02, x, y - 0.02, x, y)
+                for x in (0.2, 0.4, 0.8)
+                for y in (0.3, 0.7)
+            ],
+            None,
+            [Columns(keypoint_values=10)],
+        ),
         ([BOX] * 20 + [(*BOX, 0.4, 0.5, 2.0)] * 4, None, [Columns()]),
         ([BOX] * 20 + [(*BOX, 0.4, 0.5, 2.0)] * 5, None, [Columns(keypoint_values=3)]),
         ([BOX] * 20 + [(0.4, 0.4, 0.4, 0.4, 0.5, 0.4, 0.5, 0.5, 0.4, 0.5)], None, [Columns()]),

@@ -59,6 +59,8 @@ def test_included_sample_is_complete() -> None:
     assert report.problems == ()
     assert report.unreadable_count == 0
     assert (report.format, report.channels, len(report.classes)) == ("imagefolder", 1, 10)
+    assert report.sizes is not None
+    assert report.sizes.smallest == report.sizes.largest == (28, 28)
     assert [(split.name, split.images, split.is_drawn) for split in report.splits] == [
         ("train", 350, False),
         ("val", 100, False),
@@ -241,6 +243,12 @@ def test_idx_is_inspected(digits: Path) -> None:
     assert report.problems == ()
 
 
+@pytest.mark.parametrize("split", ["train", "t10k"])
+def test_idx_count_mismatch_is_named(digits: Path, split: str) -> None:
+    write_idx(digits / f"{split}-images-idx3-ubyte", np.zeros((7, 28, 28)))
+    assert f"{split}-images-idx3-ubyte holds 7 images" in texts(inspect_folder(digits), "error")
+
+
 def test_real_datasets_are_inspected(real_dataset: Path) -> None:
     _, report, complaints = run_inspector(real_dataset)
     assert report.problems == ()
@@ -362,13 +370,6 @@ def test_forbidden_folder_is_reported(tree: Tree) -> None:
     assert not errors(single.problems)
     assert "train/b. Give yourself permission to read it" in texts(folder, "error")
     assert "permission" in texts(folder, "error")
-
-
-def test_report_has_image_sizes() -> None:
-    report = inspect_folder(sample_dataset())
-    assert report.examples
-    assert report.sizes is not None
-    assert report.sizes.smallest == report.sizes.largest == (28, 28)
 
 
 def test_image_sizes_are_smallest_median_and_largest(tmp_path: Path) -> None:

@@ -494,24 +494,26 @@ def test_later_framing_transforms_start_from_the_square_of_the_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "side"),
+    ("images", "text", "side"),
     [
-        ("resized_crop:0.08", 64),
-        ("resized_crop:0.5", 45),
-        ("scale:1.125:1.125", 42),
-        ("scale:0.5:0.8", 37),
-        ("flip", 32),
+        ("photographs", "resized_crop:0.08", 64),
+        ("photographs", "resized_crop:0.5", 45),
+        ("photographs", "scale:1.125:1.125", 42),
+        ("photographs", "scale:0.5:0.8", 37),
+        ("photographs", "flip", 32),
+        ("boxes", "scale:0.7:1.3", 36),
     ],
 )
 def test_loader_stores_images_as_large_as_the_smallest_part_needs(
-    loaders: Loaders, photographs: ImageSet, text: str, side: int
+    loaders: Loaders, request: pytest.FixtureRequest, images: str, text: str, side: int
 ) -> None:
     chosen: list[str] = []
+    split = request.getfixturevalue(images)
     loader = loaders(
-        photographs, parse_all(text), threads=0, cache="memory", on_chosen=lambda choice, why: chosen.append(why)
+        split, parse_all(text), threads=0, cache="memory", on_chosen=lambda choice, why: chosen.append(why)
     )
     next(iter(loader.epoch(1)))
-    needed = len(photographs) * 3 * side * side
+    needed = len(split) * 3 * side * side
     assert chosen == [f"Decoded once, for this run: {format_bytes(needed)} for each worker."]
 
 
@@ -684,16 +686,6 @@ def test_unreadable_tiles_of_mosaics_are_replaced(loaders: Loaders, boxes: Image
     )
     inputs = torch.cat([batch.inputs for batch in loader.epoch(1)])
     assert (inputs.amax(1) > 0.1).float().mean() > 0.5
-
-
-def test_framed_images_with_boxes_have_a_margin(loaders: Loaders, boxes: ImageSet) -> None:
-    chosen: list[str] = []
-    loader = loaders(
-        boxes, parse_all("scale:0.7:1.3"), threads=0, cache="memory", on_chosen=lambda choice, why: chosen.append(why)
-    )
-    next(iter(loader.epoch(1)))
-    needed = len(boxes) * 3 * 36 * 36
-    assert chosen == [f"Decoded once, for this run: {format_bytes(needed)} for each worker."]
 
 
 # Painting with given numbers
