@@ -107,7 +107,7 @@ class MaskSplit:
 
 @dataclass(frozen=True, eq=False)
 class AnySplit:
-    """All files in a dataset folder whose splits a user-written program makes."""
+    """All files of a dataset folder, which a user-written program divides into splits."""
 
     holds_images: ClassVar[bool] = False
     files: Sequence[str]

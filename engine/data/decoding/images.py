@@ -84,8 +84,8 @@ def decode_letterboxed(
 ) -> tuple[Bytes, tuple[int, int]]:
     """Decode an image like `decode`, but letterbox it to uint8 [channels, size, size] instead of cropping it.
 
-    The full image is centered on a black square and as large as possible (see `find_letterbox`). Returns the square, and the
-    height and width of the original image.
+    The full image is centered on a black square and as large as possible (see `find_letterbox`). Returns the square,
+    and the height and width of the original image.
     """
     pixels = decode_pixels(content, channels, bands)
     return letterbox(pixels, size), pixels.shape[:2]

@@ -94,7 +94,7 @@ class Outline:
             sizes = f"{self.size[1]} x {self.size[0]} pixels, the image has {width} x {height}"
             raise OutlineError(f"an outline in it has a different size ({sizes})")
         inside = np.repeat(np.arange(len(self.runs)) % 2 == 1, self.runs)
-        return cut_out(inside.reshape(width, height).T)
+        return _find_window(inside.reshape(width, height).T)
 
 
 def read_outline(content: msgspec.Raw | bytes) -> Outline:
@@ -143,11 +143,11 @@ def fill_polygon(polygon: Points, height: int, width: int) -> Window | None:
     crossings = np.zeros((bottom - top, right - left + 1), np.uint8)  # only the lowest bit is needed
     np.add.at(crossings, (rows - top, columns - left), 1)
     inside = (np.cumsum(crossings[:, :-1], 1, np.uint8) & 1).astype(bool)
-    found = cut_out(inside)
+    found = _find_window(inside)
     return None if found is None else Window(top + found.top, left + found.left, found.pixels)
 
 
-def cut_out(inside: Mask) -> Window | None:
+def _find_window(inside: Mask) -> Window | None:
     """Return the smallest window around all True pixels of `inside`, bool [h, w], or None if there are none."""
     rows, columns = (np.flatnonzero(inside.any(axis)) for axis in (1, 0))
     if not len(rows):

@@ -59,7 +59,7 @@ def _report_shared_annotations(splits: Sequence[Any], folder: str) -> list[Probl
 
     This happens if the names of images differ only in the extension, or if a path in the dataset is wrong.
     """
-    shared = list(_find_sharing(splits))
+    shared = list(_find_shared_annotations(splits))
     if not shared:
         return []
     named = "; ".join(f"{name_within(one, folder)} and {name_within(other, folder)}" for one, other in shared[:NAMED])
@@ -73,10 +73,10 @@ def _report_shared_annotations(splits: Sequence[Any], folder: str) -> list[Probl
     ]
 
 
-def _find_sharing(splits: Sequence[Any]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of images that share an annotation, as paths."""
+def _find_shared_annotations(splits: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    """Yield pairs of paths of images that share an annotation."""
     keys = [_list_keys(split) for split in splits]
-    for pair in _find_repeated(chain.from_iterable(keys)):
+    for pair in _find_repetitions(chain.from_iterable(keys)):
         (first, first_row), (second, second_row) = (locate_file(keys, index) for index in pair)
         images = splits[first].files[first_row], splits[second].files[second_row]
         if keys[first][first_row] != keys[second][second_row] or images[0] == images[1]:
@@ -97,7 +97,7 @@ def _list_keys(split: Any) -> Sequence[str]:
     return files
 
 
-def _find_repeated(names: Iterable[str]) -> Iterator[tuple[int, int]]:
+def _find_repetitions(names: Iterable[str]) -> Iterator[tuple[int, int]]:
     """Yield the index of the first occurrence, and the index of the repetition, for each repeated name.
 
     Names are compared by their hashes only.

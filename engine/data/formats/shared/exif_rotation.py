@@ -140,7 +140,7 @@ def _rotate_boxes_of_image(image: BoxedImage, rotation: Rotation) -> list[Box]:
 
 
 class RotatedSource:
-    """Source that turns the instances of another source upright, which were drawn on the stored pixels of the image."""
+    """Source of instances in the upright image. It rotates those of `source`, which were drawn on the stored pixels."""
 
     def __init__(self, source: Source, rotation: Rotation) -> None:
         self._source = source
