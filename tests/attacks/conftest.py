@@ -11,49 +11,49 @@ import pytest
 
 from tests.engine.supervisor.conftest import start
 from tests.faults.conftest import (
-    allowed,
-    ends,
+    checkpoint_cache,
     follow,
     gate,
     hold,
     images,
     job,
-    known,
     model_file,
+    runs,
     small_disk,
     start_cold,
     start_held,
     start_run,
-    started,
+    start_stepwise,
     stepwise,
     stepwise_file,
     uninterrupted,
+    write_permitted_model,
 )
 
 __all__ = [
-    "allowed",
-    "ends",
+    "checkpoint_cache",
     "follow",
     "gate",
     "hold",
     "images",
     "job",
-    "known",
     "model_file",
+    "runs",
     "small_disk",
     "start",
     "start_cold",
     "start_held",
     "start_run",
-    "started",
+    "start_stepwise",
     "stepwise",
     "stepwise_file",
     "uninterrupted",
+    "write_permitted_model",
 ]  # fmt: skip
 
 
 @pytest.fixture
-def common() -> Iterator[Path]:
+def shared_folder() -> Iterator[Path]:
     """Create a temporary folder that all users of the machine can access."""
     folder = Path(tempfile.mkdtemp(prefix="fp"))
     folder.chmod(0o1777)

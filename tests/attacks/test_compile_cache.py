@@ -68,14 +68,14 @@ raise SystemExit(run_reporting(spec, theirs, work))
 
 @pytest.mark.long
 @pytest.mark.parametrize("does", mark_long_cases(["nothing", "compile"], everyday=["nothing"]))
-def test_compiler_avoids_prepared_folder_of_another_user(common: Path, does: str) -> None:
+def test_compiler_avoids_prepared_folder_of_another_user(shared_folder: Path, does: str) -> None:
     """Run a worker that does nothing or, in the long tests, compiles a model.
 
     Without torch's precompiled headers, compiling takes over a minute.
     """
-    trap = common / f"torchinductor_{getpass.getuser()}"
+    trap = shared_folder / f"torchinductor_{getpass.getuser()}"
     run_as_nobody("os.mkdir(sys.argv[1]); os.chmod(sys.argv[1], 0o777); print(0)", str(trap))
-    environment = os.environ | {"TMPDIR": str(common)}
+    environment = os.environ | {"TMPDIR": str(shared_folder)}
     command = [sys.executable, "-c", WORK, does]
     done = subprocess.run(
         command, cwd=ROOT, env=environment, check=True, timeout=300, stdout=subprocess.PIPE, text=True
@@ -111,8 +111,8 @@ def replaced_by_a_link(folder: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can act as another user")
 @pytest.mark.parametrize("become", [opened_to_all, given_away, replaced_by_a_link])
 @pytest.mark.parametrize("which", ["", "inductor"])
-def test_cache_writable_by_others_is_not_used(common: Path, which: str, become: object) -> None:
-    cache = common / "cache"
+def test_cache_writable_by_others_is_not_used(shared_folder: Path, which: str, become: object) -> None:
+    cache = shared_folder / "cache"
     (cache / "compiled/inductor").mkdir(parents=True, mode=0o700)
     if become is replaced_by_a_link and which:
         (cache / "compiled").chmod(0o777)
@@ -128,10 +128,10 @@ def test_cache_writable_by_others_is_not_used(common: Path, which: str, become: 
 
 @pytest.mark.long
 def test_run_warns_about_untrusted_cache(
-    common: Path, job: Make, start_run: StartRun, monkeypatch: pytest.MonkeyPatch
+    shared_folder: Path, job: Make, start_run: StartRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_as_nobody("os.mkdir(sys.argv[1]); os.chmod(sys.argv[1], 0o777); print(0)", str(common / "cache"))
-    monkeypatch.setenv("FOOTPLATE_CACHE", str(common / "cache"))
+    run_as_nobody("os.mkdir(sys.argv[1]); os.chmod(sys.argv[1], 0o777); print(0)", str(shared_folder / "cache"))
+    monkeypatch.setenv("FOOTPLATE_CACHE", str(shared_folder / "cache"))
     run = start_run(job(epochs=1)).completed()
     (warning,) = [event for event in run.list_events(Warned) if event.code == "compile_cache"]
-    assert f"{common}/cache belongs to another user" in warning.message
+    assert f"{shared_folder}/cache belongs to another user" in warning.message

@@ -41,9 +41,9 @@ PLANT = {
 
 
 @pytest.mark.parametrize("what", PLANT)
-def test_files_planted_in_home_are_not_used(common: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+def test_files_planted_in_home_are_not_used(shared_folder: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     """Start with a Footplate home that all users were able to write to before."""
-    home = common / "home"
+    home = shared_folder / "home"
     run_as_nobody("os.umask(0); os.mkdir(sys.argv[1], 0o777); print(0)", str(home), uid=USER)
     for name in THINGS:
         run_as_nobody(f"os.umask(0); path = sys.argv[1]; {PLANT[what]}; print(0)", str(home / name))
@@ -59,17 +59,17 @@ def test_files_planted_in_home_are_not_used(common: Path, monkeypatch: pytest.Mo
 
 
 @pytest.fixture
-def shared_disk(common: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def shared_disk(shared_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Mount a disk that all users can write to and that contains the Footplate home.
 
     The user's trash is on another disk.
     """
-    mount("-t", "tmpfs", "-o", "size=4m,mode=1777", "footplate-test", str(common))
-    monkeypatch.setenv("FOOTPLATE_HOME", str(common / "home"))
+    mount("-t", "tmpfs", "-o", "size=4m,mode=1777", "footplate-test", str(shared_folder))
+    monkeypatch.setenv("FOOTPLATE_HOME", str(shared_folder / "home"))
     (tmp_path / "data").mkdir()
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    yield common
-    unmount(common)
+    yield shared_folder
+    unmount(shared_folder)
 
 
 OPEN = "os.umask(0); [os.makedirs(f'{path}/{name}', 0o777) for name in ('files', 'info')]"

@@ -20,7 +20,7 @@ from engine.contract.protocol import Pause, SaveElsewhere, Stop
 from gui.run.page import RunPage
 from gui.sources.run_session import RunSession
 from tests.engine.supervisor.supervised import ROOT
-from tests.faults.conftest import Follow, Started, Uninterrupted
+from tests.faults.conftest import Follow, StartStepwise, Uninterrupted
 from tests.faults.damage import Gate, Listener, fill_disk, mount, open_listener, unmount
 from tests.faults.real_runs import RealRun, assert_same_checkpoints
 from tests.gui.conftest import OFFSCREEN_NOISE
@@ -33,9 +33,9 @@ FOOTPLATE = (sys.executable, str(ROOT / "footplate.py"))
 
 
 def test_run_with_unsaved_final_state_is_not_completed(
-    small_disk: Path, started: Started, gate: Gate, uninterrupted: Uninterrupted
+    small_disk: Path, start_stepwise: StartStepwise, gate: Gate, uninterrupted: Uninterrupted
 ) -> None:
-    run = started(save_again_s=SHORT_S)
+    run = start_stepwise(save_again_s=SHORT_S)
     with open_listener(run) as client:
         filler = fill_disk(small_disk)
         gate.permit_all_steps()
@@ -56,9 +56,9 @@ def test_run_with_unsaved_final_state_is_not_completed(
 
 
 def test_final_state_is_saved_once_disk_has_space(
-    small_disk: Path, started: Started, gate: Gate, uninterrupted: Uninterrupted
+    small_disk: Path, start_stepwise: StartStepwise, gate: Gate, uninterrupted: Uninterrupted
 ) -> None:
-    run = started(save_again_s=LONG_S)
+    run = start_stepwise(save_again_s=LONG_S)
     with open_listener(run) as client:
         filler = fill_disk(small_disk)
         gate.permit_all_steps()
@@ -70,8 +70,8 @@ def test_final_state_is_saved_once_disk_has_space(
     assert last == "unsaved"  # not every attempt is reported
 
 
-def test_pause_on_full_disk_reports_unsaved_state(small_disk: Path, started: Started, gate: Gate) -> None:
-    run = started(save_again_s=SHORT_S)
+def test_pause_on_full_disk_reports_unsaved_state(small_disk: Path, start_stepwise: StartStepwise, gate: Gate) -> None:
+    run = start_stepwise(save_again_s=SHORT_S)
     fill_disk(small_disk)
     gate.permit_steps(9, run, saved=False)
     command = [*FOOTPLATE, "pause", run.folder.run_id]
@@ -85,8 +85,8 @@ def test_pause_on_full_disk_reports_unsaved_state(small_disk: Path, started: Sta
     assert "last.pt contains step 4." in complaint
 
 
-def test_pause_reports_saved_step(started: Started, gate: Gate) -> None:
-    run = started()
+def test_pause_reports_saved_step(start_stepwise: StartStepwise, gate: Gate) -> None:
+    run = start_stepwise()
     command = [*FOOTPLATE, "pause", run.folder.run_id]
     pausing = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     with open_listener(run) as client:
@@ -111,9 +111,9 @@ def save_and_get_refusal(run: RealRun, client: Listener, folder: Path | str) -> 
 
 
 def test_final_state_is_saved_elsewhere_and_resumed(
-    small_disk: Path, started: Started, gate: Gate, uninterrupted: Uninterrupted, tmp_path: Path
+    small_disk: Path, start_stepwise: StartStepwise, gate: Gate, uninterrupted: Uninterrupted, tmp_path: Path
 ) -> None:
-    run = started(save_again_s=LONG_S)
+    run = start_stepwise(save_again_s=LONG_S)
     elsewhere = tmp_path / "else where"
     elsewhere.mkdir()
     with open_listener(run) as client:
@@ -149,9 +149,15 @@ def test_final_state_is_saved_elsewhere_and_resumed(
 
 @pytest.mark.long
 def test_printed_command_resumes_from_other_folder(
-    small_disk: Path, started: Started, gate: Gate, uninterrupted: Uninterrupted, *, follow: Follow, tmp_path: Path
+    small_disk: Path,
+    start_stepwise: StartStepwise,
+    gate: Gate,
+    uninterrupted: Uninterrupted,
+    *,
+    follow: Follow,
+    tmp_path: Path,
 ) -> None:
-    run = started(save_again_s=LONG_S)
+    run = start_stepwise(save_again_s=LONG_S)
     filler = fill_disk(small_disk)
     gate.permit_steps(9, run, saved=False)
     with open_listener(run) as client:
@@ -172,9 +178,11 @@ def test_printed_command_resumes_from_other_folder(
 
 
 @pytest.mark.long
-def test_pause_waits_for_save_elsewhere(small_disk: Path, started: Started, gate: Gate, tmp_path: Path) -> None:
+def test_pause_waits_for_save_elsewhere(
+    small_disk: Path, start_stepwise: StartStepwise, gate: Gate, tmp_path: Path
+) -> None:
     deadline_s = 6.0
-    run = started(save_again_s=LONG_S, deadline_s=deadline_s)
+    run = start_stepwise(save_again_s=LONG_S, deadline_s=deadline_s)
     fill_disk(small_disk)
     gate.permit_steps(9, run, saved=False)
     with open_listener(run) as client:
@@ -191,9 +199,9 @@ def test_pause_waits_for_save_elsewhere(small_disk: Path, started: Started, gate
 
 
 def test_failed_save_elsewhere_leaves_folder_unchanged(
-    small_disk: Path, started: Started, gate: Gate, tmp_path: Path
+    small_disk: Path, start_stepwise: StartStepwise, gate: Gate, tmp_path: Path
 ) -> None:
-    run = started(save_again_s=LONG_S)
+    run = start_stepwise(save_again_s=LONG_S)
     file, tiny, taken = tmp_path / "file", tmp_path / "tiny", tmp_path / "taken"
     file.touch()
     (taken / run.folder.run_id).mkdir(parents=True)
@@ -221,9 +229,9 @@ def test_failed_save_elsewhere_leaves_folder_unchanged(
 
 @pytest.mark.qt_log_ignore(OFFSCREEN_NOISE)
 def test_window_offers_other_folder_while_state_is_unsaved(
-    small_disk: Path, started: Started, gate: Gate, *, styled: QApplication, qtbot: QtBot, tmp_path: Path
+    small_disk: Path, start_stepwise: StartStepwise, gate: Gate, *, styled: QApplication, qtbot: QtBot, tmp_path: Path
 ) -> None:
-    run = started(save_again_s=LONG_S)
+    run = start_stepwise(save_again_s=LONG_S)
     store = RunSession()
     page = RunPage(store)
     qtbot.addWidget(page)

@@ -19,10 +19,10 @@ from tests.support.consent import permit_model_file
 
 Make = Callable[..., Job]
 StartRun = Callable[..., RealRun]
-Allowed = Callable[[str], dict[str, str]]
+WriteModel = Callable[[str], dict[str, str]]
 Follow = Callable[[str], RealRun]
 Uninterrupted = Callable[[Job], FinalCheckpoints]
-Started = Callable[..., RealRun]
+StartStepwise = Callable[..., RealRun]
 
 EPOCHS = 3
 """Number of epochs, with six steps each. The disk fails in the second epoch."""
@@ -42,7 +42,7 @@ def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def allowed(tmp_path: Path) -> Allowed:
+def write_permitted_model(tmp_path: Path) -> WriteModel:
     """Return a function that writes a model file, and returns the job fields that select it and permit its execution."""
 
     def write(text: str) -> dict[str, str]:
@@ -101,7 +101,7 @@ def gate(separate_home: Path) -> Gate:
 
 
 @pytest.fixture
-def known() -> Iterator[list[RealRun]]:
+def runs() -> Iterator[list[RealRun]]:
     """Yield a list to which a test adds its runs. After the test, kill the remaining processes of these runs."""
     runs: list[RealRun] = []
     yield runs
@@ -112,12 +112,12 @@ def known() -> Iterator[list[RealRun]]:
 
 
 @pytest.fixture
-def start_run(starter: Starter, known: list[RealRun]) -> StartRun:
+def start_run(starter: Starter, runs: list[RealRun]) -> StartRun:
     """Return a function that creates a run of a job and starts it."""
 
     def start(job: Job, **options: Any) -> RealRun:
-        known.append(RealRun(starter, create_run(job), **options))
-        return known[-1].start()
+        runs.append(RealRun(starter, create_run(job), **options))
+        return runs[-1].start()
 
     return start
 
@@ -137,42 +137,42 @@ def start_held(start_run: StartRun, hold: Hold) -> StartRun:
 
 
 @pytest.fixture
-def start_cold(starter: Starter, known: list[RealRun]) -> StartRun:
+def start_cold(starter: Starter, runs: list[RealRun]) -> StartRun:
     """Return a function that creates a run of a job and starts it in a new interpreter, like a command in a terminal."""
 
     def start(job: Job) -> RealRun:
-        known.append(RealRun(starter, create_run(job)))
-        return known[-1].start_cold()
+        runs.append(RealRun(starter, create_run(job)))
+        return runs[-1].start_cold()
 
     return start
 
 
 @pytest.fixture
-def follow(starter: Starter, known: list[RealRun]) -> Follow:
+def follow(starter: Starter, runs: list[RealRun]) -> Follow:
     """Return a function that returns the run with a given id, which another process has started."""
 
     def find(run_id: str) -> RealRun:
-        known.append(RealRun(starter, RunFolder(paths.runs_folder() / run_id)))
-        return known[-1]
+        runs.append(RealRun(starter, RunFolder(paths.runs_folder() / run_id)))
+        return runs[-1]
 
     return find
 
 
 @pytest.fixture(scope="session")
-def ends() -> dict[bytes, FinalCheckpoints]:
+def checkpoint_cache() -> dict[bytes, FinalCheckpoints]:
     """Return a cache of the final checkpoints of uninterrupted runs. Keys are jobs, encoded as JSON."""
     return {}
 
 
 @pytest.fixture
-def uninterrupted(start_run: StartRun, ends: dict[bytes, FinalCheckpoints]) -> Uninterrupted:
+def uninterrupted(start_run: StartRun, checkpoint_cache: dict[bytes, FinalCheckpoints]) -> Uninterrupted:
     """Return a function that trains a job without interruption, and returns the contents of its final checkpoints."""
 
     def end_of(job: Job) -> FinalCheckpoints:
         key = msgspec.json.encode(job.with_fields(restarts=0))
-        if key not in ends:
-            ends[key] = start_run(job).completed().final_checkpoints
-        return ends[key]
+        if key not in checkpoint_cache:
+            checkpoint_cache[key] = start_run(job).completed().final_checkpoints
+        return checkpoint_cache[key]
 
     return end_of
 
@@ -193,7 +193,7 @@ def small_disk(separate_home: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def started(job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str]) -> Started:
+def start_stepwise(job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str]) -> StartStepwise:
     """Return a function that starts a run and waits until `gate` stops it after its fourth step has been saved."""
 
     def start(epochs: int = EPOCHS, **options: Any) -> RealRun:

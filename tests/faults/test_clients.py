@@ -100,10 +100,10 @@ def receive_messages(client: RunConnection) -> list[object]:
 
 
 @pytest.fixture
-def trained(job: Make, starter: Starter, known: list[RealRun], gate: Gate, stepwise: dict[str, str]) -> RealRun:
+def waiting_run(job: Make, starter: Starter, runs: list[RealRun], gate: Gate, stepwise: dict[str, str]) -> RealRun:
     """Start a run that waits after step `CONNECTED`. Its log of 8 MiB is larger than the buffer of a socket."""
     run = RealRun(starter, create_run(job(epochs=EPOCHS, checkpoint_steps=0, **stepwise)))
-    known.append(run)
+    runs.append(run)
     lines = (ENCODE_EVENT.encode(LogLine(n=n, time=1.0, text="x" * 1000)) + b"\n" for n in range(1, 8001))
     run.folder.events_file.write_bytes(b"".join(lines))
     gate.permit_steps(0)
@@ -120,22 +120,22 @@ def trained(job: Make, starter: Starter, known: list[RealRun], gate: Gate, stepw
     ),
 )
 def test_clients_change_neither_training_nor_speed(
-    trained: RealRun,
+    waiting_run: RealRun,
     gate: Gate,
     uninterrupted: Uninterrupted,
     clients: Callable[[RealRun], AbstractContextManager[None]],
 ) -> None:
-    with clients(trained):
-        gate.permit_steps(LEFT, trained, saved=False)
-        with RunConnection(trained.folder, from_n=COMMANDS_ONLY) as another:
+    with clients(waiting_run):
+        gate.permit_steps(LEFT, waiting_run, saved=False)
+        with RunConnection(waiting_run.folder, from_n=COMMANDS_ONLY) as another:
             assert isinstance(receive_messages(another)[0], Welcome), "who only has commands to give has a place"
     gate.permit_all_steps()
-    trained.completed()
-    took = {event.step: event.data_wait_s + event.compute_s for event in trained.list_events(StepMetrics)}
+    waiting_run.completed()
+    took = {event.step: event.data_wait_s + event.compute_s for event in waiting_run.list_events(StepMetrics)}
     alone = [seconds for step, seconds in took.items() if 1 < step <= CONNECTED]
     with_client = [seconds for step, seconds in took.items() if CONNECTED < step <= LEFT]
     assert alone
     assert with_client
     assert statistics.median(with_client) < SLOWED * statistics.median(alone) + SLOWED_S
-    assert trained.list_events(Warned) == []
-    assert_same_checkpoints(trained.final_checkpoints, uninterrupted(trained.job))
+    assert waiting_run.list_events(Warned) == []
+    assert_same_checkpoints(waiting_run.final_checkpoints, uninterrupted(waiting_run.job))

@@ -57,7 +57,7 @@ DAMAGES = [flip, cut, empty, make_a_folder, plant, plant_with_a_checksum]
 
 
 @pytest.fixture
-def stopped(job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str]) -> RealRun:
+def stopped_run(job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str]) -> RealRun:
     """Start a run and stop it in its second epoch, with the checkpoints of its last two steps."""
     gate.permit_steps(7)
     run = start_run(job(**stepwise))
@@ -71,36 +71,36 @@ def stopped(job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str]
 
 @pytest.mark.parametrize("damage", mark_long_cases(DAMAGES, everyday=[plant_with_a_checksum]))
 def test_damaged_checkpoint_falls_back_to_an_older_one(
-    stopped: RealRun, uninterrupted: Uninterrupted, damage: Callable[[Path], None]
+    stopped_run: RealRun, uninterrupted: Uninterrupted, damage: Callable[[Path], None]
 ) -> None:
-    saved, before = stopped.saved, stopped.last_n
-    damage(stopped.last)
-    stopped.resume().completed(since=before)
-    (warned,) = stopped.list_events(Warned, since=before)
+    saved, before = stopped_run.saved, stopped_run.last_n
+    damage(stopped_run.last)
+    stopped_run.resume().completed(since=before)
+    (warned,) = stopped_run.list_events(Warned, since=before)
     assert warned.code == "checkpoint_damaged"
-    assert warned.message.startswith(f"{stopped.last} is damaged. Resuming from the previous checkpoint, epoch-")
+    assert warned.message.startswith(f"{stopped_run.last} is damaged. Resuming from the previous checkpoint, epoch-")
     assert ", after step" in warned.message
-    (planned,) = stopped.list_events(Planned, since=before)
+    (planned,) = stopped_run.list_events(Planned, since=before)
     assert planned.from_step == saved - 1
-    assert not planted(stopped.last).exists()
-    assert_same_checkpoints(stopped.final_checkpoints, uninterrupted(stopped.job))
+    assert not planted(stopped_run.last).exists()
+    assert_same_checkpoints(stopped_run.final_checkpoints, uninterrupted(stopped_run.job))
 
 
 @pytest.mark.parametrize("damage", mark_long_cases([flip, make_a_folder, plant], everyday=[flip]))
-def test_run_without_intact_checkpoint_fails_unchanged(stopped: RealRun, damage: Callable[[Path], None]) -> None:
-    before = stopped.last_n
-    (older,) = stopped.folder.checkpoints.glob("epoch-*.pt")
-    damage(stopped.last)
+def test_run_without_intact_checkpoint_fails_unchanged(stopped_run: RealRun, damage: Callable[[Path], None]) -> None:
+    before = stopped_run.last_n
+    (older,) = stopped_run.folder.checkpoints.glob("epoch-*.pt")
+    damage(stopped_run.last)
     flip(older)
-    saved_at = {path: path.stat().st_mtime_ns for path in stopped.folder.checkpoints.iterdir()}
-    stopped.resume()
-    assert stopped.wait_for_end(since=before).outcome == "failed"
-    (failed,) = stopped.list_events(Failed, since=before)
+    saved_at = {path: path.stat().st_mtime_ns for path in stopped_run.folder.checkpoints.iterdir()}
+    stopped_run.resume()
+    assert stopped_run.wait_for_end(since=before).outcome == "failed"
+    (failed,) = stopped_run.list_events(Failed, since=before)
     assert failed.kind == "error"
     assert failed.cause == (
-        f"{stopped.last} is damaged, and so are the checkpoints before it ({older.name}). Train from the start; if its "
+        f"{stopped_run.last} is damaged, and so are the checkpoints before it ({older.name}). Train from the start; if its "
         "best.pt is intact, it can serve as the weights file."
     )
-    assert isinstance(stopped.logged[-1], RunFinished)
-    assert {path: path.stat().st_mtime_ns for path in stopped.folder.checkpoints.iterdir()} == saved_at
-    assert not planted(stopped.last).exists()
+    assert isinstance(stopped_run.logged[-1], RunFinished)
+    assert {path: path.stat().st_mtime_ns for path in stopped_run.folder.checkpoints.iterdir()} == saved_at
+    assert not planted(stopped_run.last).exists()

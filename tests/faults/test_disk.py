@@ -11,7 +11,7 @@ import pytest
 from engine.contract.events import RunFinished, Warned
 from engine.contract.protocol import Adjust
 from engine.runs.connection import RunConnection
-from tests.faults.conftest import EPOCHS, Started, Uninterrupted
+from tests.faults.conftest import EPOCHS, StartStepwise, Uninterrupted
 from tests.faults.damage import Gate, delete_folder, fill_disk, move_away, open_listener
 from tests.faults.real_runs import RealRun, assert_same_checkpoints
 from tests.support.cases import mark_long_cases
@@ -20,9 +20,9 @@ pytestmark = pytest.mark.faults
 
 
 def test_full_disk_costs_only_checkpoints(
-    small_disk: Path, started: Started, gate: Gate, uninterrupted: Uninterrupted
+    small_disk: Path, start_stepwise: StartStepwise, gate: Gate, uninterrupted: Uninterrupted
 ) -> None:
-    run = started(EPOCHS)
+    run = start_stepwise(EPOCHS)
     with open_listener(run) as client:
         filler = fill_disk(small_disk)
         gate.permit_steps(14, run, saved=False)
@@ -59,8 +59,10 @@ def truncate_log(run: RealRun) -> None:
 @pytest.mark.parametrize(
     "damage", mark_long_cases([delete_folder, move_away, replace_log, truncate_log], everyday=[delete_folder])
 )
-def test_damaged_run_folder_stops_the_run(started: Started, gate: Gate, damage: Callable[[RealRun], None]) -> None:
-    run = started(EPOCHS)
+def test_damaged_run_folder_stops_the_run(
+    start_stepwise: StartStepwise, gate: Gate, damage: Callable[[RealRun], None]
+) -> None:
+    run = start_stepwise(EPOCHS)
     with open_listener(run) as client:
         damage(run)
         warning = client.wait_for(Warned, lambda event: event.code in ("log_deleted", "log_changed"))

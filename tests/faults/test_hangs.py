@@ -15,7 +15,7 @@ from engine.contract.protocol import Stop
 from engine.processes.shutdown import STOP_S, TERM_S
 from engine.processes.watchdog import LIMITS, Limits
 from tests.engine.supervisor.supervised import wait_until
-from tests.faults.conftest import Allowed, Make, StartRun, Uninterrupted
+from tests.faults.conftest import Make, StartRun, Uninterrupted, WriteModel
 from tests.faults.real_runs import Hold, assert_same_checkpoints, is_alive
 from tests.support.cases import mark_long_cases
 
@@ -85,9 +85,9 @@ def test_briefly_stopped_rank_is_not_reported(
 
 @pytest.mark.parametrize("strategy", mark_long_cases(("ddp", "fsdp", "pipeline"), everyday=("pipeline",)))
 def test_hanging_rank_is_reported_with_its_location(
-    job: Make, start_run: StartRun, allowed: Allowed, *, strategy: str
+    job: Make, start_run: StartRun, write_permitted_model: WriteModel, *, strategy: str
 ) -> None:
-    fields = {"epochs": 100_000, "checkpoint_steps": 0, "restarts": 0, **allowed(HANGS)}
+    fields = {"epochs": 100_000, "checkpoint_steps": 0, "restarts": 0, **write_permitted_model(HANGS)}
     fields |= {"microbatches": 4} if strategy == "pipeline" else {}
     run = start_run(job(strategy, 2, **fields), limits=Limits(4.0, 4.0, stuck=6.0))
     run.wait_for_step(20)

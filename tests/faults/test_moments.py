@@ -15,7 +15,7 @@ from engine.contract.events import CheckpointSaved, PhaseChanged, Planned, RunFi
 from engine.runs.folder import START_GRACE_S
 from engine.training.checkpointing.checkpoint_files import verify_checkpoint
 from tests.engine.supervisor.supervised import PATIENCE_S, wait_until
-from tests.faults.conftest import Allowed, Make, StartRun, Uninterrupted
+from tests.faults.conftest import Make, StartRun, Uninterrupted, WriteModel
 from tests.faults.real_runs import MODEL, Hold, RealRun, assert_same_checkpoints
 
 pytestmark = pytest.mark.faults
@@ -143,9 +143,9 @@ def test_checkpoint_killed_before_rename_costs_a_step(
 
 @pytest.mark.long
 def test_half_written_checkpoint_costs_a_step(
-    job: Make, start_held: StartRun, hold: Hold, uninterrupted: Uninterrupted, allowed: Allowed
+    job: Make, start_held: StartRun, hold: Hold, uninterrupted: Uninterrupted, write_permitted_model: WriteModel
 ) -> None:
-    run_job = job(**allowed(LARGE), optimizer="sgd", epochs=2)
+    run_job = job(**write_permitted_model(LARGE), optimizer="sgd", epochs=2)
     expected = uninterrupted(run_job)
     run = start_held(run_job)
     saved = run.saved
