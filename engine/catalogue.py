@@ -26,8 +26,8 @@ from engine.contract.catalogue import (
     ModelEntry,
     Supplement,
     command_if_missing,
-    plugin_problem,
-    shipped_catalogue,
+    create_plugin_warning,
+    load_builtin_catalogue,
     supplement_file,
 )
 from engine.contract.job import Job
@@ -79,39 +79,39 @@ def _model_ids(task: Task) -> tuple[str, ...]:
     return (*task.list_models(), *(name for name, model in MODELS.built_in.items() if model.task == task.entry.id))
 
 
-def supplement() -> Supplement:
+def build_supplement() -> Supplement:
     """Return the catalogue entries of installed plug-ins, as additions to the built-in catalogue.
 
     Plug-ins that can't be described are left out.
     """
     task_models = [
         model
-        for name, task in TASKS.added().items()
+        for name, task in TASKS.load_plugins().items()
         for model in _describe_plugin(TASKS, name, partial(_describe_models, task))
     ]
     models = [
         model
-        for name in MODELS.added()
+        for name in MODELS.load_plugins()
         for model in _describe_plugin(MODELS, name, partial(_describe_added_model, name))
     ]
-    tasks = tuple(task.entry for task in TASKS.added().values())
+    tasks = tuple(task.entry for task in TASKS.load_plugins().values())
     annotations: dict[str, tuple[str, ...]] = {}
     metrics: dict[str, tuple[Measure, ...]] = {}
     for task in TASKS.values():
-        for_task = (each for each in FORMATS.added().values() if task.entry.id in each.tasks)
+        for_task = (each for each in FORMATS.load_plugins().values() if task.entry.id in each.tasks)
         annotations[task.entry.id] = tuple(kind for each in for_task for kind in each.kinds)
         added = find_plugin_metrics(task.entry.id, task.entry.metrics)
         metrics[task.entry.id] = tuple(metric.create_entry(name) for name, metric in added.items())
-    strategies = tuple(strategy.entry for strategy in STRATEGIES.added().values())
+    strategies = tuple(strategy.entry for strategy in STRATEGIES.load_plugins().values())
     left_out = [each for registry in (TASKS, FORMATS, MODELS, METRICS, STRATEGIES) for each in registry.left_out]
     return Supplement(
         tasks=tasks,
         models=(*task_models, *models),
         strategies=strategies,
-        formats=tuple(FORMATS.added()),
+        formats=tuple(FORMATS.load_plugins()),
         annotations=annotations,
         metrics=metrics,
-        problems=tuple(map(plugin_problem, left_out)),
+        problems=tuple(map(create_plugin_warning, left_out)),
     )
 
 
@@ -132,7 +132,7 @@ def _describe_plugin(
 
 def _describe_models(task: Task) -> Sequence[ModelEntry]:
     """Return the catalogue entries for all models of a task that comes from a plug-in."""
-    known = {model.id for model in shipped_catalogue().models}.intersection(task.list_models())
+    known = {model.id for model in load_builtin_catalogue().models}.intersection(task.list_models())
     if known:
         raise ValueError(f"Footplate has a model “{min(known)}”")
     return [describe(task, name) for name in task.list_models()]
@@ -149,7 +149,7 @@ def _describe_added_model(name: str) -> Sequence[ModelEntry]:
     task = TASKS[added.task]
     model_info = added.describe_model(task.entry.classes or DESCRIBED_CLASSES)
     model = task.build_model(Job.from_fields(task=added.task, model=name), model_info.classes, model_info.channels)
-    entry = _entry(task, name, model_info, model, dropout_fields=())
+    entry = _create_entry(task, name, model_info, model, dropout_fields=())
     return [msgspec.structs.replace(entry, package=MODELS.packages[name], options=list_options(added.options))]
 
 
@@ -161,7 +161,7 @@ def describe(task: Task, name: str) -> ModelEntry:
     """
     library_model = MODELS.built_in.get(name)  # None for a model of the task itself
     if library_model is not None and command_if_missing(library_model.extra):
-        shipped = shipped_catalogue().model(name)
+        shipped = load_builtin_catalogue().model(name)
         if shipped is not None:
             return shipped
     model_info = task.describe_model(name) if library_model is None else library_model.describe_model(DESCRIBED_CLASSES)
@@ -170,10 +170,10 @@ def describe(task: Task, name: str) -> ModelEntry:
     model = build_on_meta(build) if library_model is None else build().to("meta")
     fields = (field for field in DROPOUT_FIELDS if field in task.entry.fields)
     dropout_fields = [field for field in fields if _accepts_field(task, job, model_info, field)]
-    return _entry(task, name, model_info, model, dropout_fields=dropout_fields)
+    return _create_entry(task, name, model_info, model, dropout_fields=dropout_fields)
 
 
-def _entry(
+def _create_entry(
     task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, dropout_fields: Sequence[str]
 ) -> ModelEntry:
     """Return the catalogue entry for a model.
@@ -257,7 +257,9 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.plugins:
         file = supplement_file()
         if file is not None:
-            paths.write_atomically(paths.private_folder(file.parent) / file.name, msgspec.json.encode(supplement()))
+            paths.write_atomically(
+                paths.make_private_folder(file.parent) / file.name, msgspec.json.encode(build_supplement())
+            )
         return 0
     fresh = encode(generate())
     if arguments.write:

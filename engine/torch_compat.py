@@ -221,7 +221,7 @@ def reduce_unused_parameters(group: FSDPModule) -> None:
 
 
 def _add_zeros_then(group: Any, post_backward: Callable[..., None], *arguments: Any) -> None:
-    """Give the parameters of `group` without gradients gradients of 0, then run FSDP's method `post_backward`."""
+    """Set missing gradients of the parameters in `group` to 0, then run FSDP's method `post_backward`."""
     for parameter in group.fsdp_params:
         if hasattr(parameter, "_unsharded_param") and parameter.unsharded_accumulated_grad is None:
             complete = parameter.unsharded_param

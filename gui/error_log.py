@@ -86,7 +86,7 @@ def open_log() -> str:
 
     handler: logging.Handler
     try:
-        paths.private_folder(log_file().parent)
+        paths.make_private_folder(log_file().parent)
         handler = RotatingFileHandler(log_file(), maxBytes=MAX_BYTES, backupCount=3, encoding="utf-8")
         target = str(log_file())
     except OSError:

@@ -15,7 +15,7 @@ from engine.contract.hosts import SLURM
 from engine.contract.job import AUTO_STRATEGY, FIELDS, Field, Job
 from engine.runs.folder import ENDED, RunFolder, RunSummary, UnreadableJob
 from engine.runs.metrics import format_measure
-from engine.system.plain_text import shortened
+from engine.system.plain_text import shorten
 from gui.format import counted, localized, metric_value, significant
 from gui.translation import tr
 
@@ -199,7 +199,7 @@ def run_title(run: RunSummary) -> str:
     """Return the name of a run, or the dataset's name with the end of the run's id."""
     # Faster than Path, for lists with thousands of runs.
     dataset = os.path.basename(run.dataset.rstrip(os.sep))
-    return run.name or f"{shortened(dataset)} · {run.run_id[-4:]}"
+    return run.name or f"{shorten(dataset)} · {run.run_id[-4:]}"
 
 
 def title_of(run: RunFolder) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.cli.main import parser
+from engine.cli.main import create_parser
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "resources" / "docs"
@@ -81,7 +81,7 @@ def test_source_paths_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", TEXTS, ids=named)
 def test_commands_parse(page: Path) -> None:
-    commands = parser()
+    commands = create_parser()
     for line in list_code(page):
         if line.startswith("footplate "):
             check_command(commands, shlex.split(line.partition(" > ")[0], comments=True)[1:], line)
@@ -120,4 +120,4 @@ def list_flags(commands: argparse.ArgumentParser) -> set[str]:
 )
 def test_invalid_command_is_noticed(line: str) -> None:
     with pytest.raises(AssertionError):
-        check_command(parser(), line.split()[1:], line)
+        check_command(create_parser(), line.split()[1:], line)

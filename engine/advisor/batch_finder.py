@@ -54,12 +54,12 @@ class _Timing:
         mean_s = (time.monotonic() - self._started) / self.count if self.count else None
         return None if mean_s is None else max(0.0, min(mean_s * (MAX_TRIALS - self.count), self.remaining_s))
 
-    def add(self, size: int, took_s: float, probe: Probe) -> None:
-        """Derive the time per image and the overhead of trials from one of `took_s` seconds with batches of `size`."""
+    def record_trial(self, size: int, took_s: float, probe: Probe) -> None:
+        """Update the time per image and the overhead of trials from a trial with batches of `size`, which took `took_s`."""
         self._per_image_s = 1 / probe.images_per_second
         self._overhead_s = max(self._overhead_s, took_s - STEPS * size * self._per_image_s)
 
-    def allows(self, size: int) -> bool:
+    def has_time_for(self, size: int) -> bool:
         """Return True if a trial with batch size `size` would finish in time."""
         return self._overhead_s + STEPS * size * self._per_image_s <= self.remaining_s
 
@@ -79,11 +79,11 @@ def find_batch(job: Job, emit: OnProgress) -> BatchFound:
             emit(Progress(done, f"Trying batches of {size:,}", timing.trials_remaining_s))
             timing.count += 1
             started = time.monotonic()
-            failed = run_workers(trial_job(job, size), WORKER, Path(folder), lambda _event: None)
+            failed = run_workers(create_trial_job(job, size), WORKER, Path(folder), lambda _event: None)
             if failed is None:
                 fitted += 1
                 found = merge_probes(take_results(Path(folder), Probe))
-                timing.add(size, time.monotonic() - started, found)
+                timing.record_trial(size, time.monotonic() - started, found)
                 return found
             # Libraries may fail in other ways if memory runs out, but not once a smaller size has fitted.
             if not fitted and not is_out_of_memory(failed):
@@ -91,10 +91,10 @@ def find_batch(job: Job, emit: OnProgress) -> BatchFound:
             return None
 
         maximum = int(FIELDS["batch_size"].maximum or math.inf)
-        return describe_result(search(probe, unit=_size_unit(job), maximum=maximum, has_time=timing.allows))
+        return describe_result(search(probe, unit=_size_unit(job), maximum=maximum, has_time=timing.has_time_for))
 
 
-def trial_job(job: Job, size: int) -> Job:
+def create_trial_job(job: Job, size: int) -> Job:
     """Return a copy of `job` with batches of `size`, and with the settings that need most memory.
 
     Compilation, balancing and the cache of decoded images are turned off. Weights are initialized instead of loaded,
@@ -103,7 +103,7 @@ def trial_job(job: Job, size: int) -> Job:
     on_cpu = CPU in job.parallel.devices
     return job.with_fields(
         batch_size=size,
-        freeze_epochs=0 if job.unfreezes else job.model.freeze_epochs,
+        freeze_epochs=0 if job.unfreezes_backbone else job.model.freeze_epochs,
         progressive_from=None,
         pretrained=False,
         weights_file="",
@@ -150,7 +150,7 @@ def merge_probes(probes: Sequence[Probe]) -> Probe:
 
 def describe_result(searched: SearchResult) -> BatchFound:
     """Convert the result of a search to an answer with explanations."""
-    trials = tuple(_trial_row(size, probe) for size, probe in searched.trials.items())
+    trials = tuple(_create_trial_row(size, probe) for size, probe in searched.trials.items())
     if not searched.largest:
         why = f"Even a batch of {trials[0].size} does not fit into memory."
         remedy = "Choose a smaller image size or model, bf16, activation checkpointing, or a device with more memory."
@@ -183,7 +183,7 @@ def _end_reason(searched: SearchResult) -> tuple[Literal["memory", "dataset", "t
     return "memory", f"The largest batch that fits is {largest:,}, with little room to spare."
 
 
-def _trial_row(size: int, probe: Probe | None) -> BatchTrial:
+def _create_trial_row(size: int, probe: Probe | None) -> BatchTrial:
     """Return the table row for a batch size. `probe` is its measurement, or None if the batch does not fit.
 
     The row shows the memory that is closest to its limit.

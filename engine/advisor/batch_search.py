@@ -68,7 +68,7 @@ class SearchResult(NamedTuple):
     @property
     def knee(self) -> int:
         """Smallest size that fits and is nearly as fast as all larger sizes (see `KNEE_GAIN`), or 0 if none fits."""
-        return _knee(self.trials)
+        return _find_knee(self.trials)
 
 
 class _Bracket(NamedTuple):
@@ -112,14 +112,14 @@ def search(
     """
     trials: dict[int, Probe | None] = {}
     maximum, untried = maximum // unit * unit, 0
-    while len(trials) < MAX_TRIALS and (size := _next_size(trials, unit, maximum)):
+    while len(trials) < MAX_TRIALS and (size := _choose_next_size(trials, unit, maximum)):
         if not has_time(size):
             untried = size
             break
         trials[size] = measured = probe(size)
         if measured is not None and measured.train_images:
             maximum = min(maximum, max(size, measured.train_images // unit * unit))
-    bracket = _bracket(trials)
+    bracket = _find_bracket(trials)
     with_room = bracket.largest_with_room(unit)
     largest = bracket.largest
     if len(trials) == MAX_TRIALS or trials.get(with_room) is not None:
@@ -127,12 +127,17 @@ def search(
         # Sizes that fit, leave room, and are close enough to the largest possible one
         proven = (size for size, _ in bracket.fits if NEAR * ROOM * largest_possible - unit < size <= with_room)
         largest = max(proven, default=largest)
-    while largest and len(trials) < MAX_TRIALS and (between := _size_below_knee(trials, unit)) and has_time(between):
+    while (
+        largest
+        and len(trials) < MAX_TRIALS
+        and (between := _choose_size_below_knee(trials, unit))
+        and has_time(between)
+    ):
         trials[between] = probe(between)
     return SearchResult(dict(sorted(trials.items())), largest, maximum, untried)
 
 
-def _bracket(trials: Mapping[int, Probe | None]) -> _Bracket:
+def _find_bracket(trials: Mapping[int, Probe | None]) -> _Bracket:
     """Derive the bounds for the largest size that fits from the trials, whose value is None for sizes that don't fit."""
     smallest_failed = min((size for size, measured in trials.items() if measured is None), default=math.inf)
     fits = [
@@ -143,12 +148,12 @@ def _bracket(trials: Mapping[int, Probe | None]) -> _Bracket:
     return _Bracket(fits, smallest_failed, _predict_full_size(fits))
 
 
-def _next_size(trials: Mapping[int, Probe | None], unit: int, maximum: int) -> int:
+def _choose_next_size(trials: Mapping[int, Probe | None], unit: int, maximum: int) -> int:
     """Return the next batch size to try, or 0 if the search is complete.
 
     The size is a multiple of `unit` and at most `maximum`.
     """
-    fits, smallest_failed, full = bracket = _bracket(trials)
+    fits, smallest_failed, full = bracket = _find_bracket(trials)
     largest = bracket.largest
     if not trials:
         return min(unit * FIRST_IMAGES, maximum)
@@ -158,15 +163,15 @@ def _next_size(trials: Mapping[int, Probe | None], unit: int, maximum: int) -> i
         with_room = bracket.largest_with_room(unit)
         # Try the result, too, but not in the last trial, since others must follow if it does not fit.
         return with_room if with_room not in trials and len(trials) < MAX_TRIALS - 1 else 0
-    aim = _size_above(fits, full) if smallest_failed == math.inf else _size_between(trials, bracket)
+    aim = _choose_larger_size(fits, full) if smallest_failed == math.inf else _choose_size_between(trials, bracket)
     return int(min(max(aim // unit * unit, largest + unit), maximum, smallest_failed - unit))
 
 
-def _size_above(fits: list[tuple[int, Mapping[str, tuple[int, int]]]], full: float) -> float:
+def _choose_larger_size(fits: list[tuple[int, Mapping[str, tuple[int, int]]]], full: float) -> float:
     """Return a larger batch size to try if all tried sizes fit.
 
-    `fits` has these sizes in ascending order, each with its memory, and `full` is the size at which memory is predicted
-    to be full.
+    `fits` has these sizes in ascending order, each with its `Probe.memory`, and `full` is the size at which memory is
+    predicted to be full.
     """
     largest = fits[-1][0]
     if len(fits) == 1:
@@ -176,7 +181,7 @@ def _size_above(fits: list[tuple[int, Mapping[str, tuple[int, int]]]], full: flo
     return max(AIM * full, largest / NEAR)
 
 
-def _size_between(trials: Mapping[int, Probe | None], bracket: _Bracket) -> float:
+def _choose_size_between(trials: Mapping[int, Probe | None], bracket: _Bracket) -> float:
     """Return a batch size to try between the largest one that fits and the smallest one that does not."""
     largest, failed = bracket.largest, bracket.smallest_failed
     if any(size > failed for size, measured in trials.items() if measured is not None):
@@ -189,8 +194,9 @@ def _size_between(trials: Mapping[int, Probe | None], bracket: _Bracket) -> floa
 def _predict_full_size(fits: list[tuple[int, Mapping[str, tuple[int, int]]]]) -> float:
     """Predict the batch size that fills the first of the memories, or infinity if none fills up.
 
-    The use of each memory is extrapolated by a line through two of the sizes in `fits`: the largest one, and the next
-    one that is at most half of it. With closer sizes, small deviations would influence the slope too much.
+    `fits` has the sizes that fit in ascending order, each with its `Probe.memory`. The use of each memory is
+    extrapolated by a line through two of these sizes: the largest one, and the next one that is at most half of it.
+    With closer sizes, small deviations would influence the slope too much.
     """
     if len(fits) < 2:
         return math.inf
@@ -204,7 +210,7 @@ def _predict_full_size(fits: list[tuple[int, Mapping[str, tuple[int, int]]]]) ->
     return full
 
 
-def _knee(trials: Mapping[int, Probe | None]) -> int:
+def _find_knee(trials: Mapping[int, Probe | None]) -> int:
     """Return the smallest batch size that fits and is nearly as fast as all larger ones, or 0 if none fits."""
     speeds = {size: measured.images_per_second for size, measured in sorted(trials.items()) if measured is not None}
     for size, speed in speeds.items():
@@ -213,12 +219,12 @@ def _knee(trials: Mapping[int, Probe | None]) -> int:
     return 0
 
 
-def _size_below_knee(trials: Mapping[int, Probe | None], unit: int) -> int:
+def _choose_size_below_knee(trials: Mapping[int, Probe | None], unit: int) -> int:
     """Return a size to try between the knee and the next smaller tried size, to locate the knee more precisely.
 
     Returns 0 if the two are already close.
     """
-    knee = _knee(trials)
+    knee = _find_knee(trials)
     smaller = max((size for size, measured in trials.items() if measured is not None and size < knee), default=knee)
     between = round(math.sqrt(smaller * knee) / unit) * unit
     return between if knee > KNEE_GAP * smaller and between not in trials else 0

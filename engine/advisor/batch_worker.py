@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from engine.advisor.batch_search import Probe
-from engine.advisor.memory import MainMemoryLimit, gpu_peaks
-from engine.advisor.trial_batches import repeated_batches, reserve_prefetched
+from engine.advisor.memory import MainMemoryLimit, read_gpu_peaks
+from engine.advisor.trial_batches import iterate_repeated_batches, reserve_prefetched
 from engine.advisor.trial_results import write_result
 from engine.contract.devices import CPU
 from engine.contract.worker import WorkerDone, WorkerSpec
@@ -45,12 +45,12 @@ def _time_steps(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     memory = MainMemoryLimit(spec.devices.count(CPU)) if on_cpu else None
     prepared = worker.prepare(spec, reporter)
     strategy = prepared.strategy
-    batches, prefetched = repeated_batches(prepared, reporter), reserve_prefetched(prepared)
+    batches, prefetched = iterate_repeated_batches(prepared, reporter), reserve_prefetched(prepared)
     reporter.set_phase("training")
-    step_s = _step_seconds(prepared, reporter, batches, on_cpu=on_cpu)
+    step_s = _measure_step_s(prepared, reporter, batches, on_cpu=on_cpu)
     del prefetched
     slowest = strategy.collectives.all_reduce_max([round(1e6 * step_s)])[0] / 1e6  # sent in whole microseconds
-    used = memory.peak() if memory is not None else gpu_peaks(strategy.gpus)
+    used = memory.read_peak() if memory is not None else read_gpu_peaks(strategy.gpus)
     result = Probe(
         images_per_second=spec.job.training.batch_size / slowest,
         memory=used,
@@ -61,7 +61,7 @@ def _time_steps(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     return WorkerDone(stopped=False)
 
 
-def _step_seconds(
+def _measure_step_s(
     prepared: worker.WorkerContext, reporter: Reporter, batches: Iterator[Batch | None], *, on_cpu: bool
 ) -> float:
     """Run steps and return the mean duration of the timed steps in seconds."""

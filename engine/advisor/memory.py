@@ -30,34 +30,37 @@ class MainMemoryLimit:
 
     def __init__(self, workers: int, reserve: float = 0.0) -> None:
         """Determine the free memory, and on Linux make this process's allocations beyond its portion fail."""
-        free = min((psutil.virtual_memory().available, *_free_in_cgroups())) // workers
+        free = min((psutil.virtual_memory().available, *_read_free_in_cgroups())) // workers
         if sys.platform == "linux":
             import resource
 
             _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-            data = _process_bytes("VmData")  # memory that counts toward the limit
+            data = _read_process_bytes("VmData")  # memory that counts toward the limit
             if hard >= 0:  # a negative limit means none
                 free = min(free, max(0, hard - data))
             free = round((1 - reserve) * free)
             resource.setrlimit(resource.RLIMIT_DATA, (data + free, hard))
         self._limit = psutil.Process().memory_info().rss + free
 
-    def peak(self) -> dict[str, tuple[int, int]]:
-        """Return the peak use and the limit, in bytes, of main memory and, if it is limited, of the address space."""
+    def read_peak(self) -> dict[str, tuple[int, int]]:
+        """Return the peak use and the limit of each memory in bytes.
+
+        The memories are "memory" (main memory) and, if it is limited, "address space".
+        """
         if sys.platform != "linux":
             info = psutil.Process().memory_info()
             return {"memory": (getattr(info, "peak_wset", info.rss), self._limit)}
         import resource
 
-        peaks = {"memory": (_process_bytes("VmHWM"), self._limit)}
+        peaks = {"memory": (_read_process_bytes("VmHWM"), self._limit)}
         soft, _ = resource.getrlimit(resource.RLIMIT_AS)
         if soft != resource.RLIM_INFINITY:
-            peaks["address space"] = (_process_bytes("VmPeak"), soft)
+            peaks["address space"] = (_read_process_bytes("VmPeak"), soft)
         return peaks
 
 
-def gpu_peaks(devices: list[torch.device]) -> dict[str, tuple[int, int]]:
-    """Return the peak memory that PyTorch reserved on each GPU, and its limit, in bytes.
+def read_gpu_peaks(devices: list[torch.device]) -> dict[str, tuple[int, int]]:
+    """Return the peak memory that PyTorch reserved on each GPU, and its limit, in bytes, keyed by "GPU 0" etc.
 
     The limit does not include the memory of other processes and of CUDA itself.
     """
@@ -69,14 +72,14 @@ def gpu_peaks(devices: list[torch.device]) -> dict[str, tuple[int, int]]:
     return peaks
 
 
-def _process_bytes(field: str) -> int:
+def _read_process_bytes(field: str) -> int:
     """Return the memory `field` in this process's status (proc(5)) in bytes."""
     status = Path("/proc/self/status").read_text()
     value_kib = next(int(line.split()[1]) for line in status.splitlines() if line.startswith(f"{field}:"))
     return value_kib * 1024
 
 
-def _free_in_cgroups() -> Iterator[int]:
+def _read_free_in_cgroups() -> Iterator[int]:
     """Yield the free memory, in bytes, under the limit of each cgroup version."""
     for limit, used, cached in _CGROUPS:
         try:

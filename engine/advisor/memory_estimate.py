@@ -31,7 +31,7 @@ def estimate_memory(job: Job, _send: Callable[[object], object]) -> MemoryEstima
     import torch
 
     from engine.advisor.advice.estimates import UNCALIBRATED, estimate_bytes
-    from engine.advisor.advice.footprint_worker import footprint_of
+    from engine.advisor.advice.footprint_worker import measure_footprint
     from engine.data.datasets.images import DatasetError
     from engine.models.base import TaskError
     from engine.strategies import STRATEGIES
@@ -39,7 +39,7 @@ def estimate_memory(job: Job, _send: Callable[[object], object]) -> MemoryEstima
     torch.set_num_threads(1)
     base_bytes = psutil.Process().memory_info().rss if CPU in job.parallel.devices else 0
     try:
-        footprint = footprint_of(job.with_fields(pretrained=False, weights_file=""), base_bytes, ())
+        footprint = measure_footprint(job.with_fields(pretrained=False, weights_file=""), base_bytes, ())
     except DatasetError as error:
         raise RequestError(*error.problems) from error
     except TaskError as error:

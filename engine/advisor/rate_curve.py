@@ -77,7 +77,7 @@ class RunningLoss:
         return self.value
 
     @property
-    def diverged(self) -> bool:
+    def has_diverged(self) -> bool:
         """True if the average is not finite, or is above `DIVERGED` times its best value."""
         return not math.isfinite(self.value) or self.value > DIVERGED * self.best
 
@@ -95,7 +95,7 @@ def running_decay(steps: int) -> float:
     return float(RUNNING ** (STEPS / steps))
 
 
-def read_curve(curve: Curve) -> RateFound:
+def suggest_rate(curve: Curve) -> RateFound:
     """Derive a suggested learning rate from a curve, with an explanation."""
     # Number of steps before the first loss that is not finite.
     finite = next((step for step, loss in enumerate(curve.losses) if not math.isfinite(loss)), len(curve.losses))
@@ -123,11 +123,11 @@ def read_curve(curve: Curve) -> RateFound:
     steepest = warm_up + int(np.gradient(smoothed, decades)[warm_up : lowest + 1].argmin())
     suggestion = rates[lowest] / 10
     why = (
-        f"The smoothed loss is lowest at a learning rate of {rate_text(rates[lowest])}; a tenth of it, "
-        f"{rate_text(suggestion)}, keeps a distance to the rates at which the loss rises."
+        f"The smoothed loss is lowest at a learning rate of {format_rate(rates[lowest])}; a tenth of it, "
+        f"{format_rate(suggestion)}, keeps a distance to the rates at which the loss rises."
     )
     return msgspec.structs.replace(
-        result, suggestion=suggestion, why=why, steepest=rates[steepest], valley=_valley(curve)
+        result, suggestion=suggestion, why=why, steepest=rates[steepest], valley=_find_valley(curve)
     )
 
 
@@ -138,7 +138,7 @@ NEVER_FALLS = (
 )
 
 
-def _valley(curve: Curve) -> float | None:
+def _find_valley(curve: Curve) -> float | None:
     """Return the rate that fastai would suggest, or None if the running average never falls.
 
     Source: `valley` in fastai/callback/schedule.py, version 2.8.
@@ -146,12 +146,12 @@ def _valley(curve: Curve) -> float | None:
     running = RunningLoss(running_decay(curve.steps))
     averages = [running.add(loss) for loss in curve.losses]
     skipped = int(FIRST * curve.steps)
-    start, length = longest_fall([each for each in averages[skipped:-VALLEY_SKIPS] if math.isfinite(each)])
+    start, length = find_longest_fall([each for each in averages[skipped:-VALLEY_SKIPS] if math.isfinite(each)])
     # A third of the length, and half a third more, each rounded down.
     return rate_at(skipped + start + length // 3 + length // 6, curve.steps) if length else None
 
 
-def longest_fall(losses: Sequence[float]) -> tuple[int, int]:
+def find_longest_fall(losses: Sequence[float]) -> tuple[int, int]:
     """Return the first index and the length of the longest valley in `losses`, in steps.
 
     As in fastai's `valley`, this is the longest falling subsequence (the earliest if there are several). It is treated
@@ -166,7 +166,7 @@ def longest_fall(losses: Sequence[float]) -> tuple[int, int]:
     return end - length, length
 
 
-def rate_text(rate: float) -> str:
+def format_rate(rate: float) -> str:
     """Format a learning rate with two significant digits: "0.0013", "2.5e-05"."""
     return f"{rate:.2g}"
 
@@ -184,6 +184,6 @@ def _explain_short_curve(curve: Curve, finite: int) -> tuple[str, str]:
         )
     return (
         f"The loss was NaN or infinite at step {finite + 1}, at a learning rate of "
-        f"{rate_text(rate_at(finite, curve.steps))}, too early for a suggestion.",
+        f"{format_rate(rate_at(finite, curve.steps))}, too early for a suggestion.",
         "Try fp32 if another precision was chosen, or check images, labels and weights for NaN and infinite values.",
     )

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from engine.advisor.rate_curve import FIRST_RATE, LAST_RATE, Curve, read_curve
+from engine.advisor.rate_curve import FIRST_RATE, LAST_RATE, Curve, suggest_rate
 from engine.advisor.trial_results import take_results
 from engine.advisor.workers import TrialFolder, import_for, run_workers
 from engine.contract.advice import RateFound
@@ -44,16 +44,16 @@ def find_rate(job: Job, emit: OnProgress) -> RateFound:
     emit(Progress(0.0, "Loading PyTorch"))
     import_for(job)
     emit(Progress(PREPARED / 2, "Building the model"))
-    progress = _Progress(emit)
+    progress = _ProgressReporter(emit)
     with TrialFolder() as folder:
-        failure = run_workers(_trial_job(job), WORKER, Path(folder), progress.on_event)
+        failure = run_workers(_create_trial_job(job), WORKER, Path(folder), progress.on_event)
         if failure is not None:
             raise RequestError(Problem("batch_size" if failure.kind == "out_of_memory" else "", failure.cause))
         (curve,) = take_results(Path(folder), Curve)  # that of rank 0
-    return read_curve(curve)
+    return suggest_rate(curve)
 
 
-def _trial_job(job: Job) -> Job:
+def _create_trial_job(job: Job) -> Job:
     """Return a copy of `job` without learning rate schedule, warm-up, weight averaging and compilation.
 
     Only the finder changes the learning rate.
@@ -69,8 +69,8 @@ def _trial_job(job: Job) -> Job:
     )
 
 
-class _Progress:
-    """Callback for events that reports the progress, which it derives from the current learning rate."""
+class _ProgressReporter:
+    """Reporter of the progress, which is derived from the learning rate in the workers' events."""
 
     def __init__(self, emit: OnProgress) -> None:
         self._emit = emit

@@ -110,9 +110,9 @@ def _record_curve(rate_steps: _RateSteps, spec: WorkerSpec, reporter: Reporter) 
         running.add(loss)
         if spec.rank == 0:
             reporter.send(_make_step_metrics(rate_steps.step_count, rate, loss))
-        if rate_steps.collectives.all_reduce_max([int(running.diverged)])[0]:
+        if rate_steps.collectives.all_reduce_max([int(running.has_diverged)])[0]:
             break
-    return Curve(tuple(losses), steps, running.diverged)
+    return Curve(tuple(losses), steps, running.has_diverged)
 
 
 def _make_step_metrics(step: int, rate: float, loss: float) -> StepMetrics:

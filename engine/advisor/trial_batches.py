@@ -19,8 +19,8 @@ EXAMPLES = 16
 """Maximum number of different samples that each rank loads."""
 
 
-def repeated_batches(prepared: worker.WorkerContext, reporter: Reporter) -> Iterator[Batch | None]:
-    """Yield this rank's part of a batch with the job's batch size, always the same one, endlessly.
+def iterate_repeated_batches(prepared: worker.WorkerContext, reporter: Reporter) -> Iterator[Batch | None]:
+    """Yield this rank's part of a batch with the job's batch size. The same part is repeated without end.
 
     A rank that loads no data yields None. A batch of the validation split is also loaded once, since its loader needs
     additional memory.
@@ -37,7 +37,7 @@ def repeated_batches(prepared: worker.WorkerContext, reporter: Reporter) -> Iter
     finally:
         train.close()
         val.close()
-    count = _rank_images(strategy)
+    count = _count_rank_images(strategy)
     while True:
         yield None if loaded is None else _repeat(strategy, replace(loaded, global_size=job.training.batch_size), count)
 
@@ -50,13 +50,13 @@ def reserve_prefetched(prepared: worker.WorkerContext) -> torch.Tensor | None:
     strategy, splits = prepared.strategy, prepared.splits
     if not strategy.loads_data:
         return None
-    count = _rank_images(strategy)
+    count = _count_rank_images(strategy)
     waiting = (PREFETCH + 1) * (count + min(count, len(splits.val) // strategy.data_world))
     example = prepared.task.get_example_shape(strategy.job, splits.channels)
     return torch.ones((waiting, *example), dtype=torch.uint8, device=strategy.device)
 
 
-def _rank_images(strategy: Strategy) -> int:
+def _count_rank_images(strategy: Strategy) -> int:
     """Return the number of images in this rank's part of a batch."""
     return divide(strategy.job.training.batch_size, (1.0,) * strategy.data_world)[strategy.data_rank]
 

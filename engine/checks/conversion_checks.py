@@ -29,7 +29,7 @@ def conversion_problems(job: Job, target: Target, options: OnnxOptions, catalogu
     if not MIN_OPSET <= options.opset <= MAX_OPSET:
         message = f"Opset {options.opset} can't be written."
         found.append(Problem("opset", message, f"Set {MIN_OPSET} to {MAX_OPSET}."))
-    if options.dynamic_size and not takes_any_size(job, catalogue):
+    if options.dynamic_size and not may_accept_any_size(job, catalogue):
         message = "This model takes images of one size only."
         remedy = "Turn it off, and resize images to the size of the training images."
         found.append(Problem("dynamic_size", message, remedy))
@@ -42,7 +42,7 @@ def conversion_problems(job: Job, target: Target, options: OnnxOptions, catalogu
     return found
 
 
-def takes_any_size(job: Job, catalogue: Catalogue) -> bool:
+def may_accept_any_size(job: Job, catalogue: Catalogue) -> bool:
     """Return True if the job's model may accept images of any size, as convolutional models with dense outputs do.
 
     Also returns True for unknown models, so that a conversion is attempted.

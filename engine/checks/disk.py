@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from engine.contract.catalogue import Measure
-from engine.contract.weights import OnDisk, Weights, WeightsDisk, find_weights
+from engine.contract.weights import Weights, WeightsDisk, WeightsFile, find_weights
 from engine.runs.consent import has_consent
 from engine.system.regular_files import read_regular
 
@@ -23,7 +23,7 @@ BASE = "CustomTask"
 MAX_BYTES = 1 << 20
 
 
-def metrics_in(content: bytes) -> tuple[Measure, ...]:
+def parse_metrics(content: bytes) -> tuple[Measure, ...]:
     """Return the metrics of the task class in a Python file, given its content.
 
     The file is not run. The result is empty if the metrics are not literals.
@@ -33,7 +33,7 @@ def metrics_in(content: bytes) -> tuple[Measure, ...]:
     try:
         module = ast.parse(content)
         tasks = [each for each in module.body if isinstance(each, ast.ClassDef) and any(map(_is_base, each.bases))]
-        return tuple(_measure(call) for task in tasks for call in _items(task))
+        return tuple(_create_measure(call) for task in tasks for call in _parse_items(task))
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError, msgspec.MsgspecError):
         return ()
 
@@ -43,7 +43,7 @@ def _is_base(base: ast.expr) -> bool:
     return BASE in (getattr(base, "id", ""), getattr(base, "attr", ""))
 
 
-def _items(task: ast.ClassDef) -> list[ast.expr]:
+def _parse_items(task: ast.ClassDef) -> list[ast.expr]:
     """Return the items of the list or tuple that a class assigns to `metrics`. Raises TypeError for another value."""
     for each in task.body:
         targets = each.targets if isinstance(each, ast.Assign) else [getattr(each, "target", None)]
@@ -55,7 +55,7 @@ def _items(task: ast.ClassDef) -> list[ast.expr]:
     return []
 
 
-def _measure(call: ast.expr) -> Measure:
+def _create_measure(call: ast.expr) -> Measure:
     """Return the metric that `call`, an expression with literal arguments in a user's file, would create.
 
     Raises ValueError or TypeError for other calls.
@@ -125,23 +125,23 @@ class RealDisk:
         except (OSError, ValueError):
             return ModelFile(None)
         sha256 = hashlib.sha256(content).hexdigest()
-        return ModelFile(sha256, metrics_in(content), has_consent(path, sha256))
+        return ModelFile(sha256, parse_metrics(content), has_consent(path, sha256))
 
-    def weights(self, weights: Weights) -> OnDisk:
+    def weights(self, weights: Weights) -> WeightsFile:
         return find_weights(weights)
 
-    def reaches(self, host: str) -> bool | None:
-        return _probe(host).wait()
+    def can_reach(self, host: str) -> bool | None:
+        return _get_probe(host).wait()
 
 
 class BackgroundDisk(RealDisk):
     """Source of facts that contacts servers in the background. Until a server answers, facts about it are unknown."""
 
-    def reaches(self, host: str) -> bool | None:
-        return _probe(host).answer
+    def can_reach(self, host: str) -> bool | None:
+        return _get_probe(host).answer
 
 
-class _Probe:
+class _ServerProbe:
     """Request to a server, made in a thread, with a result after at most `ANSWER_S`.
 
     A thread is needed because name servers and proxies may block longer than the timeout of the connection.
@@ -171,16 +171,16 @@ class _Probe:
         return self._answers[0]
 
 
-_probes: dict[str, _Probe] = {}
+_probes: dict[str, _ServerProbe] = {}
 _probes_lock = threading.Lock()
 
 
-def _probe(host: str) -> _Probe:
+def _get_probe(host: str) -> _ServerProbe:
     """Return the latest request to the server `host`, or start a new one if it is too old."""
     with _probes_lock:
         probe = _probes.get(host)
         if probe is None or time.monotonic() - probe.started_at > REMEMBERED_S:
-            probe = _probes[host] = _Probe(host)
+            probe = _probes[host] = _ServerProbe(host)
         return probe
 
 

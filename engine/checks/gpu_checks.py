@@ -22,11 +22,11 @@ def gpu_problems(
     """
     found = mig_problems(job)
     if machine is not None:
-        found += [Problem("devices", o.message, o.remedy) for o in obstacles(job, machine, torch, environment)]
+        found += [Problem("devices", o.message, o.remedy) for o in find_obstacles(job, machine, torch, environment)]
     return found
 
 
-def obstacles(
+def find_obstacles(
     job: Job, machine: Snapshot, torch: TorchBuild | None, environment: Mapping[str, str]
 ) -> Iterator[Obstacle]:
     """Yield the reasons why `job` can't be trained on its GPUs in `machine`. Lost GPUs are not included.
@@ -40,14 +40,14 @@ def obstacles(
         yield from torch_obstacles(
             [(gpu, physical_gpu(gpu, machine).compute_capability) for gpu in gpus], machine.nvml, torch
         )
-    yield from access_obstacles(gpus, machine, environment, job)
+    yield from find_access_obstacles(gpus, machine, environment, job)
 
 
 FALLEN_OFF_THE_BUS = 79
 """Number of the Xid for a GPU that the driver can no longer reach (NVIDIA's XID Errors)."""
 
 
-def lost_gpus(devices: Iterable[str], machine: Snapshot | None) -> dict[str, str]:
+def describe_lost_gpus(devices: Iterable[str], machine: Snapshot | None) -> dict[str, str]:
     """Return a sentence about each of `devices` that `machine` has lost, keyed by UUID.
 
     The result is empty unless NVML works.
@@ -71,7 +71,7 @@ WORKER_PREFIX = "footplate-w"
 """Prefix of the process names of Footplate's workers."""
 
 
-def access_obstacles(
+def find_access_obstacles(
     gpus: tuple[Gpu, ...], machine: Snapshot, environment: Mapping[str, str], job: Job
 ) -> Iterator[Obstacle]:
     """Yield the reasons why CUDA can't use `gpus` in a run of `job` with these environment variables."""
@@ -82,7 +82,7 @@ def access_obstacles(
     yield from _exclusive_obstacles(gpus, machine, job)
 
 
-def other_gpu(devices: Sequence[str], gpu: Gpu, machine: Snapshot) -> tuple[Choice, ...]:
+def offer_other_gpu(devices: Sequence[str], gpu: Gpu, machine: Snapshot) -> tuple[Choice, ...]:
     """Return a choice for the user that replaces `gpu` in `devices` by an unused GPU.
 
     The result is empty if there is no unused GPU.

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from engine.checks.disk import Disk, RealDisk
-from engine.checks.gpu_checks import other_gpu
+from engine.checks.gpu_checks import offer_other_gpu
 from engine.checks.node_checks import host_problems
 from engine.checks.strategy_checks import strategy_problems
 from engine.checks.training_checks import augmentation_problems, image_size_problems, optimizer_problems, speed_problems
@@ -60,7 +60,7 @@ def problems(
         *(_model_file_problems(job, disk) if is_in_file else _named_model_problems(job, model, catalogue)),
         *weights_problems(job, catalogue, disk, chosen=chosen),
         *_file_problems(job, disk),
-        *_unknown_strategy(job, strategy, catalogue),
+        *_unknown_strategy_problems(job, strategy, catalogue),
         *augmentation_problems(job),
         *_fold_problems(job),
         *image_size_problems(job, task, strategy, model),
@@ -92,17 +92,17 @@ def _task_problems(
 
 def _file_problems(job: Job, disk: Disk) -> Iterator[Problem]:
     """Yield the problems with the files that a job starts from: a checkpoint to resume, or initial weights."""
-    if job.checkpoints.resume_from and (message := _why_unreadable(job.checkpoints.resume_from, disk)):
+    if job.checkpoints.resume_from and (message := _explain_unreadable(job.checkpoints.resume_from, disk)):
         remedy = "Choose the last.pt in a run's checkpoints folder, or leave it empty."
         yield Problem("resume_from", message, remedy)
     weights_file = job.model.weights_file
     if disk.kind(weights_file) == "folder":  # saved by transformers, with a fixed name for the file of weights
         weights_file = f"{weights_file}/{HUB_FILES[0]}"
-    if weights_file and (message := _why_unreadable(weights_file, disk)):
+    if weights_file and (message := _explain_unreadable(weights_file, disk)):
         yield Problem("weights_file", message, "Check the spelling, or browse for it.")
 
 
-def _unknown_strategy(job: Job, strategy: StrategyEntry | None, catalogue: Catalogue) -> list[Problem]:
+def _unknown_strategy_problems(job: Job, strategy: StrategyEntry | None, catalogue: Catalogue) -> list[Problem]:
     """Return a problem if the catalogue doesn't list the job's strategy, so that `strategy` is None."""
     if strategy is not None:
         return []
@@ -126,7 +126,7 @@ def _offer_automatic(problem: Problem) -> Problem:
     return msgspec.structs.replace(problem, choices=(Choice("Use Automatic", {"strategy": AUTO_STRATEGY}),))
 
 
-def _why_unreadable(path: str, disk: Disk) -> str:
+def _explain_unreadable(path: str, disk: Disk) -> str:
     """Return the reason why the file `path` can't be opened, or "" if it can be opened or that is unknown."""
     match disk.kind(path):
         case "file" | None:
@@ -272,7 +272,7 @@ def _model_problems(job: Job, model: ModelEntry, catalogue: Catalogue) -> Iterat
 
 
 def _has_encoder(name: str, catalogue: Catalogue) -> bool:
-    """Return True if an encoder is in the catalogue or comes from timm, whose encoders are known only to the engine."""
+    """Return True if the catalogue lists an encoder, or if its name has the prefix of timm's encoders."""
     return name in catalogue.encoders or name.startswith(TIMM_ENCODER)
 
 
@@ -300,7 +300,7 @@ def _device_problems(job: Job, strategy: StrategyEntry | None, machine: Snapshot
                 yield Problem("devices", f"There is no GPU {uuid} on this machine.", remedy)
             elif gpu.lost:
                 message = f"{gpu_title(gpu)} ({gpu.name}, {uuid}) has been lost."
-                choices = other_gpu(job.parallel.devices, gpu, machine)
+                choices = offer_other_gpu(job.parallel.devices, gpu, machine)
                 yield Problem("devices", message, "Choose another, or restart the machine.", choices=choices)
     yield from host_problems(job, strategy)
     if strategy is not None:

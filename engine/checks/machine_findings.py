@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from engine.checks.gpu_checks import join_titles, obstacles
+from engine.checks.gpu_checks import find_obstacles, join_titles
 from engine.checks.torch_support import TorchBuild
 from engine.contract.devices import Cpu, Nvml, NvmlStatus, Snapshot, is_gpu
 from engine.contract.job import Job
@@ -91,7 +91,7 @@ def training_findings(machine: Snapshot, torch: TorchBuild | None, environment: 
     """
     parents = {gpu.mig.parent_uuid for gpu in machine.gpus if gpu.mig is not None}
     gpus = [gpu for gpu in machine.gpus if not gpu.lost and gpu.uuid not in parents]
-    found = list(obstacles(Job.from_fields(devices=tuple(gpu.uuid for gpu in gpus)), machine, torch, environment))
+    found = list(find_obstacles(Job.from_fields(devices=tuple(gpu.uuid for gpu in gpus)), machine, torch, environment))
     blocked = {gpu.uuid for obstacle in found for gpu in obstacle.gpus}
     usable = [gpu for gpu in gpus if gpu.uuid not in blocked]
     for obstacle in found:

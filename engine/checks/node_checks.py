@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 
-from engine.checks.torch_support import installed_torch
+from engine.checks.torch_support import find_installed_torch
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.devices import has_remote_devices, host_of
 from engine.contract.hosts import SLURM, host
@@ -84,7 +84,7 @@ def remote_device_problems(devices: Iterable[str]) -> list[Problem]:
 
 def versions() -> dict[str, str]:
     """Return the versions of the packages that must be equal on all machines of a run."""
-    build = installed_torch()
+    build = find_installed_torch()
     found = {"python": ".".join(platform.python_version_tuple()[:2]), "torch": build.version if build else "none"}
     packages = ("footplate", *_EQUAL_PACKAGES)
     found |= dict.fromkeys(packages, "none") | installed_versions((*packages, *_EQUAL_IF_INSTALLED, *plugin_packages()))
@@ -96,7 +96,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def inputs_of(job: Job) -> dict[str, DatasetDigest]:
+def digest_inputs(job: Job) -> dict[str, DatasetDigest]:
     """Return digests of the files and folders that `job` reads on this machine, keyed by job field.
 
     The digest of a dataset covers names and sizes. The digest of a file covers its content.
@@ -107,11 +107,11 @@ def inputs_of(job: Job) -> dict[str, DatasetDigest]:
         path = Path(value).expanduser()
         if not value or (name != "dataset" and not path.is_absolute()):
             continue  # a name instead of a path
-        found[name] = _folder_digest(path) if name == "dataset" else _file_digest(path)
+        found[name] = _digest_folder(path) if name == "dataset" else _digest_file(path)
     return found
 
 
-def _file_digest(path: Path) -> DatasetDigest:
+def _digest_file(path: Path) -> DatasetDigest:
     """Return the size and the SHA-256 of a file, or an empty digest if it can't be read."""
     try:
         return DatasetDigest(files=1, size_bytes=path.stat().st_size, names=file_sha256(path))
@@ -119,19 +119,19 @@ def _file_digest(path: Path) -> DatasetDigest:
         return DatasetDigest()
 
 
-def _folder_digest(path: Path) -> DatasetDigest:
+def _digest_folder(path: Path) -> DatasetDigest:
     """Return a digest of the paths and sizes of all files in a folder. Each linked folder is included once."""
     if not path.exists():
         return DatasetDigest()
     digest, files, size_bytes = hashlib.sha256(), 0, 0
-    for name, size in sorted(_files(path)):
+    for name, size in sorted(_list_files(path)):
         digest.update(os.fsencode(f"{name}\0{size}\0"))
         files += 1
         size_bytes += size
     return DatasetDigest(files=files, size_bytes=size_bytes, names=digest.hexdigest())
 
 
-def _files(root: Path) -> Iterator[tuple[str, int]]:
+def _list_files(root: Path) -> Iterator[tuple[str, int]]:
     """Yield the relative path and size of each file below `root`, or "" and the size if `root` is a file itself."""
     if root.is_file():
         yield "", root.stat().st_size

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import msgspec
 
 from engine.checks.job_checks import REAL_DISK, problems
-from engine.checks.space_checks import field_of, grid_problems, grid_values, space_of
+from engine.checks.space_checks import field_of, grid_problems, list_grid_values, parse_space
 from engine.contract.catalogue import Catalogue, suggest_name
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot, is_gpu
@@ -74,13 +74,15 @@ def validate_search(
     """
     found = _unusable_values(values)
     name = _validate_name(values, found)
-    space = space_of(values.get("space"), job, catalogue, found)
+    space = parse_space(values.get("space"), job, catalogue, found)
     goals = _validate_goals(values.get("goals", ()), job, catalogue, found)
     sampler = _validate_choice("sampler", values, Sampler, "nsgaii" if len(goals) > 1 else "tpe", found)
     pruner = _validate_choice("pruner", values, Pruner, "hyperband" if _is_one_metric(goals) else "none", found)
     found += _pruner_problems(pruner, goals)
     confirm = _validate_confirm(values, goals, space, found)
-    combinations = math.prod(len(grid_values(each, field_of(job, key, catalogue)) or ()) for key, each in space.items())
+    combinations = math.prod(
+        len(list_grid_values(each, field_of(job, key, catalogue)) or ()) for key, each in space.items()
+    )
     if sampler == "grid":
         found += grid_problems(space, combinations, job, catalogue)
     devices, per_trial = _validate_devices(values, job, machine, found)

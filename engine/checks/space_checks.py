@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from engine.contract.catalogue import Catalogue
-from engine.contract.job import FIELDS, Field, Job, job_from_values, wrong_value
+from engine.contract.job import FIELDS, Field, Job, create_value_problem, job_from_values
 from engine.contract.options import option_problems
 from engine.contract.problems import Problem
 from engine.contract.search import FIXED, OPTION, SEARCHABLE, Choices, Dimension, Range
@@ -28,7 +28,7 @@ def field_of(job: Job, name: str, catalogue: Catalogue) -> Field | None:
     return next((field for field in options if field.name == name.removeprefix(OPTION)), None)
 
 
-def grid_values(dimension: Dimension, field: Field | None) -> tuple[Any, ...] | None:
+def list_grid_values(dimension: Dimension, field: Field | None) -> tuple[Any, ...] | None:
     """Return all values of a dimension for a grid search.
 
     Returns None for a range without steps, or with more than `MAX_COMBINATIONS` values.
@@ -43,7 +43,7 @@ def grid_values(dimension: Dimension, field: Field | None) -> tuple[Any, ...] | 
     return tuple(dimension.low + step * i for i in range(count)) if count <= MAX_COMBINATIONS else None
 
 
-def space_of(given: Any, job: Job, catalogue: Catalogue, found: list[Problem]) -> dict[str, Dimension]:
+def parse_space(given: Any, job: Job, catalogue: Catalogue, found: list[Problem]) -> dict[str, Dimension]:
     """Parse the search space `given` by the user. Return its valid dimensions by name, and add problems to `found`."""
     if not isinstance(given, Mapping) or not given:
         remedy = "Add a table [space] with a line such as learning_rate = { low = 1e-4, high = 1e-1, log = true }."
@@ -53,11 +53,13 @@ def space_of(given: Any, job: Job, catalogue: Catalogue, found: list[Problem]) -
     for name, values in given.items():
         field = field_of(job, name, catalogue)
         if field is None or name in FIXED:
-            found.append(_not_searchable(name, job, catalogue))
+            found.append(_create_unsearchable_problem(name, job, catalogue))
             continue
         wrong: list[Problem] = []
         dimension = (
-            _range(name, field, values, wrong) if isinstance(values, Mapping) else _choices(name, field, values, wrong)
+            _parse_range(name, field, values, wrong)
+            if isinstance(values, Mapping)
+            else _parse_choices(name, field, values, wrong)
         )
         found += wrong
         if dimension is not None and not wrong:
@@ -65,7 +67,7 @@ def space_of(given: Any, job: Job, catalogue: Catalogue, found: list[Problem]) -
     return space
 
 
-def _not_searchable(name: str, job: Job, catalogue: Catalogue) -> Problem:
+def _create_unsearchable_problem(name: str, job: Job, catalogue: Catalogue) -> Problem:
     """Return the problem with a field that is unknown, or that a search can't vary."""
     problem_field = f"space.{name}"
     if name in FIXED:
@@ -77,7 +79,7 @@ def _not_searchable(name: str, job: Job, catalogue: Catalogue) -> Problem:
     return Problem(problem_field, f"“{name}” is not a field of this job.", hint)
 
 
-def _range(name: str, field: Field, given: Mapping[str, Any], found: list[Problem]) -> Range | None:
+def _parse_range(name: str, field: Field, given: Mapping[str, Any], found: list[Problem]) -> Range | None:
     """Return the range described by a table in the search space.
 
     If the table is invalid, problems are added to `found`, and None is returned.
@@ -119,7 +121,7 @@ def _is_step(step: Any, field: Field, low: float, high: float) -> bool:
     return isinstance(step, types) and not isinstance(step, bool) and 0 < step <= high - low
 
 
-def _choices(name: str, field: Field, values_given: Any, found: list[Problem]) -> Choices | None:
+def _parse_choices(name: str, field: Field, values_given: Any, found: list[Problem]) -> Choices | None:
     """Convert a list of values for the field `name` to choices.
 
     If it is invalid, problems are added to `found`, and None is returned.
@@ -148,7 +150,7 @@ def _convert_value(problem_field: str, name: str, field: Field, given: Any, foun
         job, wrong = job_from_values({name: given})
         value = job.value(name) if job is not None else None
     if isinstance(value, float) and not math.isfinite(value):
-        wrong = [wrong_value(field, name, value)]
+        wrong = [create_value_problem(field, name, value)]
     found += [Problem(problem_field, problem.message, problem.remedy) for problem in wrong]
     return value
 
@@ -163,9 +165,9 @@ def _example_values(field: Field) -> str:
 def grid_problems(
     space: Mapping[str, Dimension], combinations: int, job: Job, catalogue: Catalogue
 ) -> Iterator[Problem]:
-    """Yield problems with a grid search: ranges without single values, and too many combinations."""
+    """Yield problems with a grid search: ranges without a usable step, and too many combinations."""
     for name, each in space.items():
-        if grid_values(each, field_of(job, name, catalogue)) is None:
+        if list_grid_values(each, field_of(job, name, catalogue)) is None:
             assert isinstance(each, Range)  # choices always have values
             remedy = f"Give it a step, or list its values: {name} = [{each.low:g}, {each.high:g}]."
             yield Problem(f"space.{name}", "A grid needs single values, and this range has none.", remedy)

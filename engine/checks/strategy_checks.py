@@ -46,7 +46,7 @@ def _device_count_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
 def _replica_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
     """Return a problem if the devices can't be divided into equal replicas with at least two devices each."""
     count, replicas = len(job.parallel.devices), job.parallel.replicas
-    if not strategy.replicates or count < strategy.min_devices:
+    if not strategy.has_replicas or count < strategy.min_devices:
         return []
     possible = [str(n) for n in range(2, count // 2 + 1) if count % n == 0]
     remedy = f"Set {' or '.join(possible)} replicas" if possible else "Check an even number of devices"
@@ -68,7 +68,7 @@ def _batch_size_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
     if strategy.splits_model:
         return _stage_batch_problems(job, strategy) if job.parallel.devices else []
     count, groups = len(job.parallel.devices), "devices"
-    if strategy.splits_layers and strategy.replicates:
+    if strategy.splits_layers and strategy.has_replicas:
         count, groups = job.parallel.replicas, "replicas"
     if strategy.splits_batch and batch < count:
         message = f"A batch of {batch} can't be divided among {count} {groups}."
@@ -91,7 +91,7 @@ def _setting_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | Non
     on_cpu = bool(settings.devices) and not any(map(is_gpu, settings.devices))
     if model is not None:
         yield from _model_problems(job, strategy, model)
-    if settings.activation_checkpointing and strategy.schedules and settings.pipeline_schedule in ZERO_BUBBLE:
+    if settings.activation_checkpointing and strategy.has_schedule and settings.pipeline_schedule in ZERO_BUBBLE:
         message = (
             "A zero-bubble schedule splits the backward pass, and activation checkpointing would recompute "
             "every layer's activations for each part."
@@ -122,7 +122,7 @@ def _model_problems(job: Job, strategy: StrategyEntry, model: ModelEntry) -> Ite
             "only an activation between them."
         )
         yield Problem("strategy", message, "Choose another strategy, or a ViT, Swin or ConvNeXt.")
-    if (strategy.shards or strategy.splits_layers) and model.tied:
+    if (strategy.shards_parameters or strategy.splits_layers) and model.tied:
         message = (
             f"{model.title} has parameters that share their memory ({', '.join(model.tied[:3])}), which "
             f"{strategy.title} can't divide among devices."
@@ -201,10 +201,10 @@ def _stage_batch_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
 
     Stages have static shapes, so all microbatches must have the same size.
     """
-    replicas = job.parallel.replicas if strategy.replicates else 1
+    replicas = job.parallel.replicas if strategy.has_replicas else 1
     parts = replicas * job.training.accumulation
     if job.training.batch_size % parts == 0:
-        return _microbatch_problems(job, compute_layout(job, strategy)) if strategy.schedules else []
+        return _microbatch_problems(job, compute_layout(job, strategy)) if strategy.has_schedule else []
     below = job.training.batch_size // parts * parts
     near = f"{below} or {below + parts}" if below else str(parts)
     need = f"{strategy.title} needs to divide a batch of {job.training.batch_size} into equal parts"
@@ -264,7 +264,7 @@ def _stage_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None,
         return []
     points = f"{model.title} can be split at {count} points, into at most {max_stages} stages"
     chosen = f"{arrangement.group} devices are chosen"
-    if strategy.replicates:
+    if strategy.has_replicas:
         chosen = f"each replica has {arrangement.group} devices"
     if arrangement.stages == arrangement.group:
         return [Problem("devices", f"{points}; {chosen}.", "Use fewer devices, or a larger model.")]

@@ -34,7 +34,7 @@ class TorchBuild(NamedTuple):
     architectures: tuple[str, ...] = ()
 
 
-def installed_torch() -> TorchBuild | None:
+def find_installed_torch() -> TorchBuild | None:
     """Return the build that `import torch` would load. None if torch is missing or its version is unknown."""
     spec = PathFinder.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
@@ -80,7 +80,7 @@ class Obstacle(NamedTuple):
     remedy: str
 
 
-class PublishedBuild(NamedTuple):
+class PublishedBuilds(NamedTuple):
     """Builds of torch for one version of CUDA.
 
     `newest_torch` is the newest version of torch. Compute capabilities from `oldest_gpu` to `newest_gpu` are supported.
@@ -93,10 +93,10 @@ class PublishedBuild(NamedTuple):
 
 
 PUBLISHED = (
-    PublishedBuild((12, 6), newest_torch=(2, 14), oldest_gpu=(5, 0), newest_gpu=(9, 9)),
-    PublishedBuild((12, 8), newest_torch=(2, 11), oldest_gpu=(7, 5), newest_gpu=(12, 9)),
-    PublishedBuild((13, 0), newest_torch=(2, 15), oldest_gpu=(7, 5), newest_gpu=(12, 9)),
-    PublishedBuild((13, 2), newest_torch=(2, 15), oldest_gpu=(7, 5), newest_gpu=(12, 9)),
+    PublishedBuilds((12, 6), newest_torch=(2, 14), oldest_gpu=(5, 0), newest_gpu=(9, 9)),
+    PublishedBuilds((12, 8), newest_torch=(2, 11), oldest_gpu=(7, 5), newest_gpu=(12, 9)),
+    PublishedBuilds((13, 0), newest_torch=(2, 15), oldest_gpu=(7, 5), newest_gpu=(12, 9)),
+    PublishedBuilds((13, 2), newest_torch=(2, 15), oldest_gpu=(7, 5), newest_gpu=(12, 9)),
 )
 """Published builds of torch 2.11 and newer.
 
@@ -177,7 +177,7 @@ def _driver_remedy(nvml: Nvml, cuda: Numbers, capabilities: Sequence[Numbers]) -
     """
     oldest = OLDEST_DRIVERS.get(cuda[0])
     update = f"Update the driver to {oldest} or newer" if oldest is not None else "Update the driver"
-    build = _fitting_build(nvml, capabilities)
+    build = _find_fitting_build(nvml, capabilities)
     if build is not None:
         return f"{update}, or install a torch that fits it: {INSTALL.format(*build.cuda)}"
     return f"{update}; Footplate needs torch {_dotted(OLDEST_TORCH)} or newer, which is not built for older drivers."
@@ -185,17 +185,17 @@ def _driver_remedy(nvml: Nvml, cuda: Numbers, capabilities: Sequence[Numbers]) -
 
 def _torch_remedy(nvml: Nvml, capabilities: Sequence[Numbers]) -> str:
     """Return a remedy for a torch without code for GPUs with these compute capabilities: another torch, if any fits."""
-    build = _fitting_build(nvml, capabilities)
+    build = _find_fitting_build(nvml, capabilities)
     if build is not None:
         return f"Install one that fits: {INSTALL.format(*build.cuda)}"
-    build = _fitting_build(Nvml("ok"), capabilities)
+    build = _find_fitting_build(Nvml("ok"), capabilities)
     if build is not None:
         update = f"Update the NVIDIA driver to {OLDEST_DRIVERS[build.cuda[0]]} or newer"
         return f"{update}, then install one that fits: {INSTALL.format(*build.cuda)}"
     return "Choose other devices; no torch that Footplate runs with is built for these."
 
 
-def _fitting_build(nvml: Nvml, capabilities: Sequence[Numbers]) -> PublishedBuild | None:
+def _find_fitting_build(nvml: Nvml, capabilities: Sequence[Numbers]) -> PublishedBuilds | None:
     """Return the newest build that the driver and the GPUs support, or None if there is none.
 
     Among builds of the same torch version, one whose CUDA version the driver fully supports is preferred.
@@ -209,7 +209,7 @@ def _fitting_build(nvml: Nvml, capabilities: Sequence[Numbers]) -> PublishedBuil
         and all(build.oldest_gpu <= capability <= build.newest_gpu for capability in capabilities)
     )
 
-    def preference(build: PublishedBuild) -> tuple[Numbers, bool, Numbers]:
+    def preference(build: PublishedBuilds) -> tuple[Numbers, bool, Numbers]:
         return build.newest_torch, not driver_cuda or build.cuda <= driver_cuda, build.cuda
 
     return max(fitting, key=preference, default=None)

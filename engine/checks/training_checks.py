@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 
-from engine.contract.augmentation import augmentation_kind, parse
+from engine.contract.augmentation import find_augmentation_kind, parse
 from engine.contract.catalogue import ModelEntry, StrategyEntry, TaskEntry
 from engine.contract.devices import CPU
 from engine.contract.images import STEP, varying_size_fields
@@ -17,7 +17,7 @@ from engine.contract.problems import Problem
 
 def augmentation_problems(job: Job) -> list[Problem]:
     """Return the problems with a job's augmentation fields."""
-    kind = augmentation_kind(job.task)
+    kind = find_augmentation_kind(job.task)
     if kind is None and job.augmentation.name in ("medium", "strong"):
         message = "The only augmentation of this task is light, which is used instead."
         return [Problem("augmentation", message, "Choose none or light.", "warning")]
@@ -48,7 +48,7 @@ def image_size_problems(
             yield Problem("progressive_from", message, f"Set {min_size} or more, or leave it empty.")
     for name in names:
         back = FIELDS[name].back_to_default
-        if strategy is not None and strategy.schedules:
+        if strategy is not None and strategy.has_schedule:
             message = f"{strategy.title} sends batches through buffers of a fixed size."
             yield Problem(name, message, f"{back}, or choose another strategy.")
         if job.precision.compile == "on":
@@ -61,7 +61,7 @@ def optimizer_problems(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
     if job.optimizer.nesterov and job.optimizer.name == "sgd" and not job.optimizer.momentum:
         message = "Nesterov momentum is a form of SGD's momentum."
         yield Problem("nesterov", message, "Set a momentum above 0, or turn it off.")
-    if job.optimizer.name == "lamb" and (strategy.shards or strategy.splits_layers):
+    if job.optimizer.name == "lamb" and (strategy.shards_parameters or strategy.splits_layers):
         message = (
             f"LAMB needs the norm of whole parameters, but {strategy.title} gives each device only a part of them."
         )

@@ -15,11 +15,11 @@ from engine.contract.recipes import builtin_recipes
 from engine.contract.weights import (
     FROM_SCRATCH,
     TIMM_ENCODER,
-    OnDisk,
     Weights,
+    WeightsFile,
+    explain_unavailability,
     is_available,
     unavailable_remedy,
-    why_unavailable,
 )
 from engine.system.format import size
 
@@ -45,19 +45,19 @@ def choose_model(task: TaskEntry, catalogue: Catalogue, disk: Disk, *, uses_gpu:
     for default in task.defaults:
         weights = weights_of(_job(task, default), catalogue)
         if default is task.defaults[-1]:  # chosen without a check, and the previous default's problem is the reason
-            return _model_choice(default, weights, why_last, catalogue)
+            return _create_model_choice(default, weights, why_last, catalogue)
         if default.gpu and not uses_gpu:
             why_last = "because training runs on the CPU"
         elif weights is None or (available := is_available(weights, disk)):
-            return _model_choice(default, weights, _origin_clause(weights, disk), catalogue)
+            return _create_model_choice(default, weights, _describe_origin(weights, disk), catalogue)
         elif available is None:
             why_last = f"because {urlparse(weights.host).netloc} hasn't answered yet"
         else:
-            why_last = f"because {why_unavailable(weights)}"
+            why_last = f"because {explain_unavailability(weights)}"
     return ModelChoice("", "", "")
 
 
-def included_alternative(job: Job, catalogue: Catalogue) -> DefaultModel | None:
+def find_included_alternative(job: Job, catalogue: Catalogue) -> DefaultModel | None:
     """Return the task's default model whose weights come with Footplate.
 
     Returns None if the task has no such model, or if the job already uses its weights.
@@ -72,7 +72,7 @@ def included_alternative(job: Job, catalogue: Catalogue) -> DefaultModel | None:
     return None
 
 
-def default_title(default: DefaultModel, catalogue: Catalogue) -> str:
+def format_default_title(default: DefaultModel, catalogue: Catalogue) -> str:
     """Return the title of a default model, e.g. "ResNet-50" or "U-Net on EfficientNet-Lite0"."""
     if not default.encoder:
         return _model_title(default.model, catalogue)
@@ -81,13 +81,13 @@ def default_title(default: DefaultModel, catalogue: Catalogue) -> str:
     return f"{_model_title(default.model, catalogue)} on {_model_title(encoder, catalogue)}"
 
 
-def _model_choice(default: DefaultModel, weights: Weights | None, why: str, catalogue: Catalogue) -> ModelChoice:
+def _create_model_choice(default: DefaultModel, weights: Weights | None, why: str, catalogue: Catalogue) -> ModelChoice:
     """Return the choice of a default model, with a text that names it, its weights and the reason `why`."""
     included = " (included weights)" if weights is not None and weights.is_included else ""
-    return ModelChoice(default.model, default.encoder, f"{default_title(default, catalogue)}{included}, {why}")
+    return ModelChoice(default.model, default.encoder, f"{format_default_title(default, catalogue)}{included}, {why}")
 
 
-def _origin_clause(weights: Weights | None, disk: Disk) -> str:
+def _describe_origin(weights: Weights | None, disk: Disk) -> str:
     """Return a relative clause that says where available weights come from. `weights` is None if there are none."""
     if weights is None:
         return "which starts from random weights"
@@ -129,27 +129,29 @@ def weights_problems(
         message = f"There are no known pretrained weights for {_name_pretrained_part(job, catalogue)}."
         return [Problem("pretrained", message, "Give a weights file, or train from scratch.")]
     found = []
-    if weights.non_commercial:
+    if weights.is_non_commercial:
         message = f"The weights {weights.title} are licensed for non-commercial use only ({weights.license_title})."
         remedy = "For commercial use, choose other weights or train from scratch."
         found.append(Problem("pretrained", message, remedy, "warning"))
     if is_available(weights, disk) is False:
-        message = f"The pretrained weights {weights.title} are unavailable, because {_why_missing(weights, 'they')}."
+        message = (
+            f"The pretrained weights {weights.title} are unavailable, because {_explain_missing(weights, 'they')}."
+        )
         choices = weights_choices(job, catalogue)
-        found.append(Problem("pretrained", message, _missing_remedy(job, weights, catalogue), choices=choices))
+        found.append(Problem("pretrained", message, _describe_missing_remedy(job, weights, catalogue), choices=choices))
     return found
 
 
 def weights_choices(job: Job, catalogue: Catalogue) -> tuple[Choice, ...]:
     """Return the remedies among which the user can choose if the pretrained weights of a job are unavailable."""
     scratch = (Choice("Train from scratch", {"pretrained": False}),) if job.model.pretrained else ()
-    alternative = included_alternative(job, catalogue)
+    alternative = find_included_alternative(job, catalogue)
     if alternative is None:
         return scratch
-    return (Choice(f"Use {default_title(alternative, catalogue)} (included)", alternative.values), *scratch)
+    return (Choice(f"Use {format_default_title(alternative, catalogue)} (included)", alternative.values), *scratch)
 
 
-def weights_line(job: Job, catalogue: Catalogue, disk: Disk, in_words: Callable[[int], str] = size) -> str:
+def describe_weights(job: Job, catalogue: Catalogue, disk: Disk, in_words: Callable[[int], str] = size) -> str:
     """Describe the weights of a job, e.g. "Weights: timm/resnet50.a1_in1k, Apache-2.0, 97.8 MiB, on this machine".
 
     Returns "" for a model file. `in_words` formats a number of bytes.
@@ -160,9 +162,9 @@ def weights_line(job: Job, catalogue: Catalogue, disk: Disk, in_words: Callable[
     if weights is None:
         return "No pretrained weights"
     local = disk.weights(weights)
-    texts = [f"Weights: {weights.title}", weights.license_title, _size_text(job, weights, local, catalogue, in_words)]
+    texts = [f"Weights: {weights.title}", weights.license_title, _format_size(job, weights, local, catalogue, in_words)]
     if local is not None and not (weights.is_included and local.path):
-        texts.append("on this machine" if local.path else _download_state(job, weights, disk))
+        texts.append("on this machine" if local.path else _describe_download_state(job, weights, disk))
     return ", ".join(filter(None, texts))
 
 
@@ -171,38 +173,38 @@ def _expects_weights(job: Job, chosen: Collection[str]) -> bool:
     if "pretrained" in chosen:
         return False
     recipe = next((recipe for recipe in builtin_recipes() if recipe.id == job.recipe), None)
-    return "recipe" not in chosen or (recipe is not None and "pretrained" in recipe.mentioned)
+    return "recipe" not in chosen or (recipe is not None and "pretrained" in recipe.settable_fields)
 
 
 def _missed_weights_warning(job: Job, weights: Weights, catalogue: Catalogue, disk: Disk) -> list[Problem]:
     """Return a warning if a job starts from random weights because its pretrained weights are unavailable."""
     if is_available(weights, disk) is not False:
         return []
-    why = _why_missing(weights, "its pretrained weights")
+    why = _explain_missing(weights, "its pretrained weights")
     model = catalogue.model(job.model.name)
     started = DefaultModel(job.model.name, job.model.encoder if model is not None and model.encoder else "")
-    message = f"{default_title(started, catalogue)} starts from random weights, because {why}."
-    remedy, choices = _missing_remedy(job, weights, catalogue), weights_choices(job, catalogue)
+    message = f"{format_default_title(started, catalogue)} starts from random weights, because {why}."
+    remedy, choices = _describe_missing_remedy(job, weights, catalogue), weights_choices(job, catalogue)
     return [Problem("pretrained", message, remedy, "warning", choices)]
 
 
-def _why_missing(weights: Weights, subject: str) -> str:
+def _explain_missing(weights: Weights, subject: str) -> str:
     """Return a clause with the reason why weights are unavailable. `subject` is the word for them, such as "they"."""
-    why = why_unavailable(weights)
+    why = explain_unavailability(weights)
     return why if weights.is_included else f"{why} and {subject} aren't on this machine"
 
 
-def _missing_remedy(job: Job, weights: Weights, catalogue: Catalogue) -> str:
+def _describe_missing_remedy(job: Job, weights: Weights, catalogue: Catalogue) -> str:
     """Return a sentence with remedies for unavailable pretrained weights, beginning with the included weights."""
     instead = [FROM_SCRATCH] if job.model.pretrained else []
-    alternative = included_alternative(job, catalogue)
+    alternative = find_included_alternative(job, catalogue)
     if alternative is not None:
         alternative_flags = " ".join(flags(alternative.values))
-        instead.insert(0, f"use the included {default_title(alternative, catalogue)} ({alternative_flags})")
+        instead.insert(0, f"use the included {format_default_title(alternative, catalogue)} ({alternative_flags})")
     return unavailable_remedy(weights, instead)
 
 
-def _download_state(job: Job, weights: Weights, disk: Disk) -> str:
+def _describe_download_state(job: Job, weights: Weights, disk: Disk) -> str:
     """Describe the state of weights that are not on this machine, e.g. "will be downloaded".
 
     If the job does not use pretrained weights, no server is contacted.
@@ -214,8 +216,8 @@ def _download_state(job: Job, weights: Weights, disk: Disk) -> str:
     return "unreachable" if is_available(weights, disk) is False else "will be downloaded"
 
 
-def _size_text(
-    job: Job, weights: Weights, local: OnDisk | None, catalogue: Catalogue, in_words: Callable[[int], str]
+def _format_size(
+    job: Job, weights: Weights, local: WeightsFile | None, catalogue: Catalogue, in_words: Callable[[int], str]
 ) -> str:
     """Format the size of the weights file, or return "" if it is unknown.
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from engine.cli import arguments, children, train
-from engine.cli.terminal import COMPLETED, FAILED, print_lines, report, require_valid, require_writable, table
+from engine.cli.terminal import COMPLETED, FAILED, format_table, print_lines, report, require_valid, require_writable
 from engine.contract.advice import BUDGET_S, Advice, AdviceRequest, Candidate, Network, apply_candidate
 from engine.contract.command import flags
 from engine.contract.job import FIELDS, Job, save_job
@@ -32,7 +32,7 @@ def add_advise(commands: Any) -> None:
         "advise", help="find the fastest strategy, number of devices and settings for a job", allow_abbrev=False
     )
     command.add_argument("--json", action="store_true", help="print the answer as one JSON object")
-    arguments.add_fields(command)
+    arguments.add_field_flags(command)
     command.add_argument(
         "--seconds", type=float, default=BUDGET_S, metavar="N", help="time for the trials (default 60)"
     )
@@ -61,10 +61,10 @@ def advise(options: argparse.Namespace) -> int:
     request = AdviceRequest(
         job=job, seconds=options.seconds, remeasure=options.again, machines=options.machines, network=network
     )
-    answer: Advice = children.carry_out(request, refused=FAILED)
+    answer: Advice = children.run_in_child(request, refused=FAILED)
     print_lines(*([msgspec.json.encode(answer).decode()] if options.json else _format_lines(answer)))
     if options.save is not None and answer.fits:
-        return _save(apply_candidate(job, answer.table[0]), options.save, quiet=options.json)
+        return _save_job(apply_candidate(job, answer.table[0]), options.save, quiet=options.json)
     return COMPLETED if answer.fits else FAILED
 
 
@@ -97,24 +97,24 @@ def _parse_network(options: argparse.Namespace) -> tuple[Network | None, list[Pr
 
 def _format_lines(answer: Advice) -> list[str]:
     """Format the advisor's answer as lines of text: table of candidates, explanations and flags."""
-    lines = table(_HEAD, [_cells(row) for row in answer.table]) if answer.table else []
+    lines = format_table(_HEAD, [_format_cells(row) for row in answer.table]) if answer.table else []
     lines += [answer.sentence, *answer.remedies, *answer.what_would_change]
     lines += [prediction.sentence for prediction in answer.machines]
     if answer.fits:
         first = answer.table[0]
         if first.time is not None:
-            lines.append(_time_text(first))
+            lines.append(_describe_duration(first))
         settings = shlex.join(flags(first.changes))
         lines.append(f"To train with these settings: {settings}" if settings else "The job already has these settings.")
     lines += [f"Left out: {counted(len(out.names), 'candidate')}. {out.why}" for out in answer.left_out]
-    lines.append(_summary(answer))
+    lines.append(_summarize(answer))
     return lines
 
 
 _HEAD = ("", "images/s", "memory", "estimated", "efficiency", "J/1,000 images", "full job", "")
 
 
-def _cells(row: Candidate) -> tuple[str, ...]:
+def _format_cells(row: Candidate) -> tuple[str, ...]:
     """Return the cells of a candidate in the printed table, in the order of `_HEAD`."""
     margin = (row.high - row.low) / 2 if row.high is not None and row.low is not None else None
     speed = f"{row.images_per_second:,.1f} ± {margin:,.1f}" if row.images_per_second is not None else NOT_KNOWN
@@ -130,8 +130,8 @@ def _cells(row: Candidate) -> tuple[str, ...]:
     )
 
 
-def _time_text(first: Candidate) -> str:
-    """Describe the predicted duration of the job with the settings of `first`, which has a prediction."""
+def _describe_duration(first: Candidate) -> str:
+    """Describe the predicted duration of the job with the settings of `first`, whose `time` must not be None."""
     assert first.time is not None
     time = first.time
     text = (
@@ -141,8 +141,11 @@ def _time_text(first: Candidate) -> str:
     return text + (f" Estimated: {listed(time.estimated)}." if time.estimated else "")
 
 
-def _summary(answer: Advice) -> str:
-    """Return a sentence with the number of tried candidates, the certainty of the first, hardware and date."""
+def _summarize(answer: Advice) -> str:
+    """Return sentences with the number of tried candidates, the certainty of the ranking, and the hardware.
+
+    For a cached answer, the date of the measurement is added.
+    """
     tried = f"{len(answer.table)} of {counted(answer.considered, 'candidate')} tried"
     equal = len(answer.equally_fast)
     certain = f"the first place is certain at {100 * answer.confidence:.0f}% confidence"
@@ -160,7 +163,7 @@ def _summary(answer: Advice) -> str:
     return text
 
 
-def _save(job: Job, file: Path, *, quiet: bool) -> int:
+def _save_job(job: Job, file: Path, *, quiet: bool) -> int:
     """Write the job to `file` and report that unless `quiet` is True. Returns an exit code."""
     try:
         save_job(job, file)

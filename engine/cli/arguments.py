@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.checks.disk import RealDisk
-from engine.cli.children import remote_snapshot
+from engine.cli.children import read_remote_snapshot
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import Snapshot, host_of, is_gpu, local_device
 from engine.contract.job import AUTO_STRATEGY, FIELDS, load_values
@@ -43,14 +43,14 @@ _PATH_ENDINGS = {"dataset": "", "weights_file": "", "resume_from": "", "model": 
 """Fields whose values may be paths, with the extension that identifies a path, or "" if every value is a path."""
 
 
-def add_train(parser: argparse.ArgumentParser) -> None:
+def add_train_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of ``footplate train``."""
     parser.add_argument("--json", action="store_true", help="print the run's event lines instead of progress")
     parser.add_argument("--detach", action="store_true", help="start the run, print its id and return")
-    add_fields(parser)
+    add_field_flags(parser)
 
 
-def add_resume(parser: argparse.ArgumentParser) -> None:
+def add_resume_flags(parser: argparse.ArgumentParser) -> None:
     """Add a flag for each field that may change when a run resumes. Without a flag, the run keeps its value.
 
     Flags for all other fields are hidden from the help. They are parsed only to explain why they can't change.
@@ -66,7 +66,7 @@ def add_resume(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(field.flag, default=None, help=argparse.SUPPRESS, action=action)
 
 
-def add_search(parser: argparse.ArgumentParser) -> None:
+def add_search_flags(parser: argparse.ArgumentParser) -> None:
     """Add flags for the job settings that all trials in a search share.
 
     The dataset is a flag here, not a positional argument.
@@ -75,7 +75,7 @@ def add_search(parser: argparse.ArgumentParser) -> None:
     _add_job(parser)
 
 
-def add_fields(parser: argparse.ArgumentParser) -> None:
+def add_field_flags(parser: argparse.ArgumentParser) -> None:
     """Add the argument DATASET and a flag for every other field of a job. Values are validated later, all at once."""
     parser.add_argument("dataset", nargs="?", metavar="DATASET", help="the folder that holds the images")
     _add_job(parser)
@@ -117,7 +117,7 @@ def _add_flags(parser: argparse.ArgumentParser, names: AbstractSet[str], *, show
     groups: dict[str, argparse._ArgumentGroup] = {
         name: parser.add_argument_group(title) for name, title in _TITLES.items()
     }
-    strategies = _strategies_by_field()
+    strategies = _list_strategies_by_field()
     for field in (field for field in FIELDS.values() if field.name in names):
         if field.name in strategies:
             title = f"options of {', '.join(strategies[field.name])}"
@@ -128,7 +128,7 @@ def _add_flags(parser: argparse.ArgumentParser, names: AbstractSet[str], *, show
             _add_flag(groups[field.group], field, shows_default=show_defaults)
 
 
-def _strategies_by_field() -> dict[str, tuple[str, ...]]:
+def _list_strategies_by_field() -> dict[str, tuple[str, ...]]:
     """Return the ids of the strategies that use each field. Fields that all strategies use are not included."""
     strategies = load_catalogue().strategies
     names = dict.fromkeys(name for strategy in strategies for name in strategy.fields)
@@ -140,7 +140,7 @@ def _add_flag(group: argparse._ArgumentGroup, field: Field, *, shows_default: bo
 
     If `shows_default` is True, the help shows the default value, except for fields that are true or false.
     """
-    text = field.help.replace("%", "%%") + "".join(f" Only with {_flags_of_need(need)}." for need in field.needs)
+    text = field.help.replace("%", "%%") + "".join(f" Only with {_format_need_flags(need)}." for need in field.needs)
     if field.kind == "bool":
         group.add_argument(field.flag, default=None, action=argparse.BooleanOptionalAction, help=text)
         return
@@ -171,18 +171,18 @@ def _add_flag(group: argparse._ArgumentGroup, field: Field, *, shows_default: bo
     group.add_argument(field.flag, metavar=field.name.upper(), help=text)
 
 
-def _flags_of_need(need: Need) -> str:
+def _format_need_flags(need: Need) -> str:
     """Format the flags that meet `need`, e.g. "--strategy ddp, fsdp". One of them must be set."""
     return " or ".join(f"{FIELDS[name].flag} {', '.join(need.values)}".strip() for name in need.fields)
 
 
-def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
+def read_job_values(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
     """Return the values of a job from its file and the flags, and the problems found.
 
     Flags override the job file, or `options.values` if there is no file. Devices are returned as typed.
     """
     values: dict[str, Any] = dict(getattr(options, "values", {}))
-    problems = _unknown_problems(options.unknown)
+    problems = _find_unknown_arguments(options.unknown)
     if options.job is not None:
         values, wrong = load_values(Path(options.job), "--job")
         values.pop("model_file_sha256", None)  # the file may have changed since
@@ -200,7 +200,7 @@ def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
     file = RealDisk().model_file(model) if model.endswith(".py") else None
     # Code of the user runs only if the user has agreed to its present content.
     if file is not None and file.sha256 is not None and (file.agreed or options.trust_model_file):
-        problems += [] if file.agreed else trust(model, file.sha256)
+        problems += [] if file.agreed else trust_model(model, file.sha256)
         values["model_file_sha256"] = file.sha256
     return values, problems
 
@@ -209,7 +209,7 @@ def _add_options(values: dict[str, Any], given: list[str]) -> list[Problem]:
     """Add the values of `--option` flags to `values["options"]`, and return the problems with them."""
     known = {field.name: field for _, field in load_catalogue().options()}
     pairs = [text.partition("=") for text in given]
-    new = {name: _option_value(known.get(name), text) for name, sign, text in pairs if sign}
+    new = {name: _parse_option_value(known.get(name), text) for name, sign, text in pairs if sign}
     in_file = values.get("options", {})
     if new and isinstance(in_file, dict):
         values["options"] = in_file | new
@@ -217,14 +217,14 @@ def _add_options(values: dict[str, Any], given: list[str]) -> list[Problem]:
     return [Problem("--option", f"“{name}” has no value.", f"Write --option {name}=VALUE.") for name in without_value]
 
 
-def _option_value(field: Field | None, text: str) -> Any:
+def _parse_option_value(field: Field | None, text: str) -> Any:
     """Convert the text of an option's value to the type of its `field`. If the option is unknown, keep the text."""
     if field is not None and field.kind == "bool":
         return {"true": True, "false": False}.get(text.lower(), text)
     return text if field is None else parse_value(field, text)
 
 
-def trust(model: str, sha256: str) -> list[Problem]:
+def trust_model(model: str, sha256: str) -> list[Problem]:
     """Record that the user allows the model file with this hash to run.
 
     Returns a problem if that can't be saved.
@@ -251,7 +251,7 @@ def needs_gpus(values: dict[str, Any]) -> bool:
 
 
 def resolve_devices(
-    values: dict[str, Any], machine: Snapshot, remote: Callable[[str], Snapshot] = remote_snapshot
+    values: dict[str, Any], machine: Snapshot, remote: Callable[[str], Snapshot] = read_remote_snapshot
 ) -> list[Problem]:
     """Replace CUDA indices in `values["devices"]` by UUIDs, and group the devices by machine. Returns the problems.
 
@@ -292,16 +292,16 @@ def _resolve_on_host(devices: list[str], host: str, machine: Snapshot, problems:
             problems.append(Problem("devices", f"CUDA finds no GPU {number} on {host or 'this machine'}.", remedy))
 
 
-def _unknown_problems(words: list[str]) -> list[Problem]:
+def _find_unknown_arguments(words: list[str]) -> list[Problem]:
     """Return a problem for each unknown flag and stray word. A word after an unknown flag is considered its value."""
     return [
-        _unknown_problem(word)
+        _create_unknown_problem(word)
         for previous, word in zip(["", *words], words, strict=False)
         if word.startswith("-") or not previous.startswith("-") or "=" in previous
     ]
 
 
-def _unknown_problem(flag: str) -> Problem:
+def _create_unknown_problem(flag: str) -> Problem:
     """Return the problem with a flag that doesn't exist, or with a stray word."""
     if not flag.startswith("-"):
         return Problem(flag, f"“{flag}” is an extra argument.", "Give one dataset folder; quote names with spaces.")

@@ -8,7 +8,7 @@ import time
 
 import msgspec
 
-from engine.cli.terminal import COMPLETED, fail, print_lines, table
+from engine.cli.terminal import COMPLETED, fail, format_table, print_lines
 from engine.contract.protocol import ENCODE
 from engine.data.cache import cache_space
 from engine.data.cache.cache_space import CachedSet, CacheRefused
@@ -44,13 +44,13 @@ def cache(options: argparse.Namespace) -> int:
     else:
         if sets:
             head = ("DATASET", "IMAGES", "OF", "ON DISK", "LAST USED")
-            print_lines(*table(head, [_row(cached) for cached in reversed(sets)]))
+            print_lines(*format_table(head, [_format_row(cached) for cached in reversed(sets)]))
         used = size(sum(cached.used_bytes for cached in sets))
         print_lines(f"{used} of at most {size(limit)} in {images_folder()}.")
     return COMPLETED
 
 
-def _images(cached: CachedSet) -> int:
+def _count_images(cached: CachedSet) -> int:
     """Return the number of decoded images that are cached for a dataset."""
     from engine.data.cache.cached_images import count_filled_rows
 
@@ -60,15 +60,15 @@ def _images(cached: CachedSet) -> int:
 def _describe_cached_set(cached: CachedSet) -> dict[str, object]:
     """Return the facts about the cached images of a dataset that `--json` prints."""
     return msgspec.to_builtins(cached.about) | {
-        "pictures": _images(cached),
+        "pictures": _count_images(cached),
         "bytes": cached.used_bytes,
         "last_used": cached.used_at,
     }
 
 
-def _row(cached: CachedSet) -> tuple[str, ...]:
+def _format_row(cached: CachedSet) -> tuple[str, ...]:
     """Return the cells of a cached dataset in the printed table."""
     about = cached.about
     kind = f"{about.size} px, {'gray' if about.channels == 1 else 'color'}"
     ago = f"{duration(time.time() - cached.used_at)} ago"
-    return about.dataset, f"{_images(cached):,}", kind, size(cached.used_bytes), ago
+    return about.dataset, f"{_count_images(cached):,}", kind, size(cached.used_bytes), ago

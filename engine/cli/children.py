@@ -27,9 +27,9 @@ from engine.contract.problems import Problem
 from engine.system import paths
 from engine.system.children import run_child
 from engine.system.decode_errors import NOT_DECODED
-from engine.system.format import exit_words
-from engine.system.plain_text import escaped
-from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
+from engine.system.format import describe_exit
+from engine.system.plain_text import escape
+from engine.system.ssh import create_english_environment, explain_ssh_exit, ssh_command
 
 Message = TypeVar("Message")
 _MAX_STDERR_BYTES = 1 << 16
@@ -42,7 +42,7 @@ class ChildFailed(Exception):  # noqa: N818  (named after the event)
     """Raised when a child process exits without an answer. The message is its last line on standard error."""
 
 
-def snapshot_lines(
+def read_snapshot_lines(
     *, once: bool = False, interval_s: float = 1.0, request: SnapshotRequest | None = None
 ) -> Generator[bytes]:
     """Yield JSON lines of the sampler with the state of this machine's devices, a single one if `once` is True.
@@ -73,45 +73,45 @@ def snapshot_lines(
             process.terminate()
 
 
-def snapshots(
+def read_snapshots(
     *, once: bool = False, interval_s: float = 1.0, request: SnapshotRequest | None = None
 ) -> Iterator[Snapshot]:
-    """Yield snapshots of this machine's devices. See `snapshot_lines` for the arguments."""
-    with closing(snapshot_lines(once=once, interval_s=interval_s, request=request)) as lines:
+    """Yield snapshots of this machine's devices. See `read_snapshot_lines` for the arguments."""
+    with closing(read_snapshot_lines(once=once, interval_s=interval_s, request=request)) as lines:
         yield from map(_SNAPSHOT.decode, lines)
 
 
-def snapshot() -> Snapshot:
+def read_snapshot() -> Snapshot:
     """Return one complete snapshot of this machine's devices. Raises ChildFailed."""
-    return next(snapshots(once=True))
+    return next(read_snapshots(once=True))
 
 
-def remote_snapshot(name: str) -> Snapshot:
+def read_remote_snapshot(name: str) -> Snapshot:
     """Return the devices of the host `name`, read over ssh. Raises OSError with the reason if that fails."""
     known = host(name)
     if known is None:
         raise OSError(f"{name} is not among your hosts.")
     command = ssh_command(known.ssh_destination, known.command("gpus", "--json"))
     try:
-        done = run_child(command, timeout_s=_ANSWER_S, env=english_environment())
+        done = run_child(command, timeout_s=_ANSWER_S, env=create_english_environment())
         return _SNAPSHOT.decode(done.stdout)
     except subprocess.TimeoutExpired:
         raise OSError(f"{name} has not answered within {_ANSWER_S:.0f} s.") from None
     except NOT_DECODED:
-        raise OSError(ssh_exit_reason(name, done.returncode, done.stderr.decode(errors="replace"))) from None
+        raise OSError(explain_ssh_exit(name, done.returncode, done.stderr.decode(errors="replace"))) from None
 
 
 def inspect(job: Job, on_progress: Callable[[InspectionProgress], None], samples: int = 0) -> DatasetReport:
     """Inspect the dataset of a job, and list `samples` of its samples with their annotations. Raises ChildFailed."""
     arguments = (job.data.dataset, *inspector_options(job, load_catalogue(), samples))
-    for message in _messages("engine.data", INSPECTION, *arguments):
+    for message in _run_module("engine.data", INSPECTION, *arguments):
         if isinstance(message, Done):
             return message.answer
         on_progress(message)
     raise AssertionError("_messages ends by raising")
 
 
-def carry_out(request: Any, *, is_quiet: bool = False, refused: int | None = None) -> Any:
+def run_in_child(request: Any, *, is_quiet: bool = False, refused: int | None = None) -> Any:
     """Send a request to a new child process, show its progress, and return its answer.
 
     The first Ctrl+C stops the trials of the advisor, and its answer contains their results. The second one stops
@@ -129,10 +129,10 @@ def carry_out(request: Any, *, is_quiet: bool = False, refused: int | None = Non
     try:
         msgspec.json.encode(request)
     except UnicodeEncodeError as error:
-        message = f"{escaped(str(error.object))} is not valid UTF-8."
+        message = f"{escape(str(error.object))} is not valid UTF-8."
         raise CommandError(report((Problem("paths", message, "Rename it, or name its folder."),))) from None
     is_advice = isinstance(request, AdviceRequest)
-    messages = _messages(child.module, child.decoder, request=request, answers_interrupt=is_advice)
+    messages = _run_module(child.module, child.decoder, request=request, answers_interrupt=is_advice)
     problems: tuple[Problem, ...] = ()
     try:
         with show_progress(quiet=is_quiet) as on_progress, closing(messages):
@@ -152,7 +152,7 @@ def carry_out(request: Any, *, is_quiet: bool = False, refused: int | None = Non
     raise CommandError(refused)
 
 
-class _Child(NamedTuple):
+class _ChildProgram(NamedTuple):
     """Program that runs as a child process and answers a request.
 
     Attributes:
@@ -166,19 +166,19 @@ class _Child(NamedTuple):
     failure: Problem
 
 
-_CHILDREN: dict[type, _Child] = {
-    AdviceRequest: _Child("engine.advisor.advice", ADVISING, Problem("job", "The trials ended early")),
-    FinderRequest: _Child("engine.advisor", FINDING, Problem("job", "The trial ended early")),
-    Job: _Child(
+_CHILDREN: dict[type, _ChildProgram] = {
+    AdviceRequest: _ChildProgram("engine.advisor.advice", ADVISING, Problem("job", "The trials ended early")),
+    FinderRequest: _ChildProgram("engine.advisor", FINDING, Problem("job", "The trial ended early")),
+    Job: _ChildProgram(
         "engine.advisor.planning", PLANNING, Problem("model", "It could not be measured", "Try a smaller batch size.")
     ),
-    InferenceRequest: _Child(
+    InferenceRequest: _ChildProgram(
         "engine.inference", INFERENCE, Problem("", "The work ended early", "Run `footplate doctor`.")
     ),
 }
 
 
-def _messages(
+def _run_module(
     module: str,
     decoder: msgspec.json.Decoder[Message],
     *arguments: str,
@@ -254,4 +254,4 @@ def _await_last_error(process: subprocess.Popen[bytes], log: IO[bytes]) -> str:
     if lines:
         return lines[-1]
     code = process.returncode
-    return f"it {exit_words(code)}" if code < 0 else f"it {exit_words(code)} without reporting an error"
+    return f"it {describe_exit(code)}" if code < 0 else f"it {describe_exit(code)} without reporting an error"

@@ -19,7 +19,7 @@ from engine.contract.inference.conversion import (
     MIN_OPSET,
     OPSET,
     ComparedFile,
-    Converted,
+    ConversionResult,
     ConvertRequest,
     OnnxOptions,
     Target,
@@ -51,7 +51,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _add_shared(parser: argparse.ArgumentParser) -> None:
-    inference.add_run(parser)
+    inference.add_run_arguments(parser)
     parser.add_argument(
         "--no-preprocessing",
         action="store_true",
@@ -72,12 +72,12 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
 def convert(options: argparse.Namespace) -> int:
     """Convert a run's model, and print the files, their comparison with the model, and the next commands."""
     options.devices, options.batch_size = CPU, None  # read by model_values, but not flags of this command
-    values = inference.model_values(options)
+    values = inference.read_model_values(options)
     run = RunFolder(values["run"])
     request = ConvertRequest(
         **values,
         to=tuple(dict.fromkeys(options.to)),
-        out=str(Path(options.out).expanduser().absolute() if options.out else _default_out(run, options)),
+        out=str(Path(options.out).expanduser().absolute() if options.out else _choose_default_out(run, options)),
         packed=options.packed,
         onnx=OnnxOptions(
             preprocessing=not options.no_preprocessing,
@@ -94,7 +94,7 @@ def convert(options: argparse.Namespace) -> int:
     return COMPLETED
 
 
-def _default_out(run: RunFolder, options: argparse.Namespace) -> Path:
+def _choose_default_out(run: RunFolder, options: argparse.Namespace) -> Path:
     """Return the default output path: a zip file in the current folder, or a new folder in the run's folder."""
     if options.packed:
         return Path(f"{run.run_id}-handover.zip").absolute()
@@ -109,12 +109,12 @@ def _check(request: ConvertRequest, job: Job) -> None:
         raise CommandError(report(found))
 
 
-def _format_lines(converted: Converted) -> list[str]:
+def _format_lines(converted: ConversionResult) -> list[str]:
     """Format the result of a conversion as lines of text."""
     lines = [f"Wrote {converted.out} in {duration(converted.seconds)}:"]
     lines += [f"  {each.name}, {size(each.size_bytes)}: {each.what}" for each in converted.files]
     for each in converted.compared:
-        lines += _comparison_lines(converted.task, each)
+        lines += _format_comparison(converted.task, each)
     lines += [f"Note: {problem}" for problem in converted.problems]
     if converted.next_commands:
         lines.append("Next commands, to run in that folder:")
@@ -123,7 +123,7 @@ def _format_lines(converted: Converted) -> list[str]:
     return lines
 
 
-def _comparison_lines(task: str, each: ComparedFile) -> list[str]:
+def _format_comparison(task: str, each: ComparedFile) -> list[str]:
     """Format the comparison of a converted file with the model as lines of text."""
     lines = []
     if each.differences:

@@ -72,7 +72,7 @@ def data_folder() -> Path:
     return chosen if chosen.is_absolute() else Path.home() / ".local/share"
 
 
-def desktop_files(command: Sequence[str], folder: Path) -> dict[Path, bytes]:
+def create_desktop_files(command: Sequence[str], folder: Path) -> dict[Path, bytes]:
     """Return the content of all files to install below `folder`, by path.
 
     `command` starts Footplate. Its first word is the path of a program.
@@ -84,7 +84,7 @@ def desktop_files(command: Sequence[str], folder: Path) -> dict[Path, bytes]:
     }
     vector = files("resources").joinpath("icons/footplate.svg").read_bytes()
     entry = Template(resources.joinpath("footplate.desktop").read_text(encoding="utf-8"))
-    text = entry.substitute(exec=exec_line(command), try_exec=command[0].replace("\\", "\\\\"))
+    text = entry.substitute(exec=quote_exec(command), try_exec=command[0].replace("\\", "\\\\"))
     return found | {
         hicolor / "scalable/apps/footplate.svg": vector,
         folder / "mime/packages/footplate.xml": resources.joinpath("mime.xml").read_bytes(),
@@ -94,7 +94,7 @@ def desktop_files(command: Sequence[str], folder: Path) -> dict[Path, bytes]:
     }
 
 
-def exec_line(command: Sequence[str]) -> str:
+def quote_exec(command: Sequence[str]) -> str:
     """Quote `command` for the Exec key of a desktop entry.
 
     It is quoted first by the rules for this key, then as a string value. Source: Desktop Entry Specification, "The Exec
@@ -109,7 +109,7 @@ def install(command: Sequence[str], folder: Path) -> list[Path]:
 
     If this raises OSError, no new files are left behind.
     """
-    contents = desktop_files(command, folder)
+    contents = create_desktop_files(command, folder)
     new = [path for path in contents if not path.exists()]
     try:
         for path, content in contents.items():
@@ -126,7 +126,7 @@ def install(command: Sequence[str], folder: Path) -> list[Path]:
 
 def remove(folder: Path) -> list[Path]:
     """Remove the desktop files, and the folders that become empty. Returns the removed paths. Raises OSError."""
-    existing = [path for path in desktop_files([""], folder) if os.path.lexists(path)]
+    existing = [path for path in create_desktop_files([""], folder) if os.path.lexists(path)]
     for path in existing:
         path.unlink()
     if existing:

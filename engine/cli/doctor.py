@@ -26,9 +26,9 @@ from engine.checks.machine_findings import (
     shared_memory_findings,
     training_findings,
 )
-from engine.checks.torch_support import installed_torch
+from engine.checks.torch_support import find_installed_torch
 from engine.cli import children
-from engine.cli.gpus.remarks import gpu_numbers, remarks
+from engine.cli.gpus.remarks import list_remarks, number_gpus
 from engine.cli.terminal import COMPLETED, FAILED, fail, print_lines
 from engine.contract.catalogue import Supplement, load_supplement, supplement_file
 from engine.contract.devices import Snapshot
@@ -58,12 +58,12 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
 def doctor(options: argparse.Namespace) -> int:
     """Print the findings about hardware and software, or write a problem report that contains them.
 
-    Returns 0 if training works, and if it works on a GPU on a machine that has one.
+    Returns 0 if training works. On a machine with a GPU, training must work on the GPU.
     """
-    return diagnose() if options.report is None else _report(options.report)
+    return diagnose() if options.report is None else _write_report(options.report)
 
 
-def _report(file: Path) -> int:
+def _write_report(file: Path) -> int:
     """Write a problem report to `file`, and print the names of its parts. Returns an exit code."""
     try:
         check_target(file)
@@ -85,9 +85,9 @@ def capture_output() -> str:
 
 
 def diagnose() -> int:
-    """Print the findings about hardware and software. Returns 0 if training works, on a GPU if there is one."""
+    """Print the findings about hardware and software. Returns 0 as `doctor` does."""
     grades: set[Grade] = set()
-    for finding in _findings():
+    for finding in _check_all():
         print_lines(f"{_MARKS[finding.grade]}  {finding}")
         grades.add(finding.grade)
     if "broken" in grades:
@@ -99,18 +99,18 @@ def diagnose() -> int:
     return FAILED if grades & {"broken", "cpu_only"} else COMPLETED
 
 
-def _findings() -> Iterator[Finding]:
+def _check_all() -> Iterator[Finding]:
     """Yield all findings about hardware and software, in the printed order. Some take seconds."""
     yield _python()
     yield from _packages()
-    yield from plugins()
+    yield from check_plugins()
     facts = _probe()
-    yield from pytorch(facts)
-    yield from _devices(facts)
-    yield _display()
-    yield from folders()
-    yield _loopback()
-    yield from connections()
+    yield from check_pytorch(facts)
+    yield from _check_devices(facts)
+    yield _check_display()
+    yield from check_folders()
+    yield _check_loopback()
+    yield from check_connections()
     yield _forking()
 
 
@@ -128,7 +128,7 @@ def _packages() -> Iterator[Finding]:
             yield Finding("limited", package, "is not installed; install Footplate again with pip")
 
 
-def plugins() -> Iterator[Finding]:
+def check_plugins() -> Iterator[Finding]:
     """Scan the installed plug-ins, and yield findings about their contents and about unusable ones."""
     file = supplement_file()
     if file is None:
@@ -163,7 +163,7 @@ def _probe() -> dict[str, Any]:
     return facts
 
 
-def pytorch(facts: dict[str, Any]) -> Iterator[Finding]:
+def check_pytorch(facts: dict[str, Any]) -> Iterator[Finding]:
     """Yield findings about PyTorch, given the facts from its probe."""
     if "error" in facts:
         yield Finding("broken" if "sum" not in facts else "limited", "PyTorch", facts["error"])
@@ -179,10 +179,10 @@ def pytorch(facts: dict[str, Any]) -> Iterator[Finding]:
     for name, use in (("gloo", "DDP and pipelines on CPU workers"), ("nccl", "DDP and pipelines on GPUs")):
         if name in facts and not facts[name]:
             yield Finding("limited", name, f"is missing from this PyTorch: no {use}")
-    yield _weights(facts.get("weights_folder"))
+    yield _check_weights(facts.get("weights_folder"))
 
 
-def _weights(folder: str | None) -> Finding:
+def _check_weights(folder: str | None) -> Finding:
     """Return a finding about the pretrained weights in torch's cache `folder`."""
     cached = sorted(Path(folder, "checkpoints").glob("*.pth")) if folder else []
     if not cached:
@@ -190,24 +190,24 @@ def _weights(folder: str | None) -> Finding:
     return Finding("fine", "Pretrained weights", f"cached: {', '.join(path.name for path in cached)}")
 
 
-def _devices(facts: dict[str, Any]) -> Iterator[Finding]:
+def _check_devices(facts: dict[str, Any]) -> Iterator[Finding]:
     """Yield findings about the GPUs and the processor. `facts` are those from PyTorch's probe."""
     try:
-        machine: Snapshot = children.snapshot()
+        machine: Snapshot = children.read_snapshot()
     except children.ChildFailed as error:
         yield Finding("limited", "NVML", f"the sampler does not answer: {error}")
         return
-    yield from gpus(machine)
-    yield from trainable(machine, facts)
+    yield from check_gpus(machine)
+    yield from check_training(machine, facts)
     yield from memory_findings(machine.cpu)
 
 
-def gpus(machine: Snapshot) -> Iterator[Finding]:
+def check_gpus(machine: Snapshot) -> Iterator[Finding]:
     """Yield findings about NVML and each GPU."""
     yield from driver_findings(machine.nvml)
-    numbers = gpu_numbers(machine.gpus)
+    numbers = number_gpus(machine.gpus)
     for gpu in machine.gpus:
-        found = remarks(gpu)
+        found = list_remarks(gpu)
         facts = f"{gpu.name}, {size(gpu.memory_total_bytes)}, {gpu.uuid}"
         text = "; ".join((facts, *(remark.text for remark in found)))
         is_alarming = any(remark.alarming for remark in found)
@@ -217,12 +217,12 @@ def gpus(machine: Snapshot) -> Iterator[Finding]:
         yield Finding("limited", "Container", text)
 
 
-def trainable(machine: Snapshot, facts: dict[str, Any]) -> Iterator[Finding]:
+def check_training(machine: Snapshot, facts: dict[str, Any]) -> Iterator[Finding]:
     """Yield findings about training with PyTorch on the GPUs that NVML lists, with a remedy if it is not possible.
 
     `facts` are the result of `engine.cli.probe`.
     """
-    for finding in training_findings(machine, installed_torch(), os.environ):
+    for finding in training_findings(machine, find_installed_torch(), os.environ):
         if finding.grade == "fine" and "sum" in facts and not facts["cuda"]:
             why = facts.get("cuda_error") or "no reason given"
             text = f"PyTorch can't use the GPUs that NVML shows: {why}"
@@ -231,7 +231,7 @@ def trainable(machine: Snapshot, facts: dict[str, Any]) -> Iterator[Finding]:
             yield finding
 
 
-def _display() -> Finding:
+def _check_display() -> Finding:
     """Return a finding about whether a window can be opened."""
     if sys.platform in ("win32", "darwin"):
         return Finding("fine", "Display", "available")
@@ -241,7 +241,7 @@ def _display() -> Finding:
     return Finding("limited", "Display", "none, so no window; `footplate train` works without one")
 
 
-def folders() -> Iterator[Finding]:
+def check_folders() -> Iterator[Finding]:
     """Yield findings about the folders for runs and sockets, and about shared memory."""
     yield from disk_findings()
     yield from shared_memory_findings()
@@ -251,7 +251,7 @@ def folders() -> Iterator[Finding]:
         yield Finding("broken", "Sockets", f"{error}; set XDG_RUNTIME_DIR to a folder that only you can access")
 
 
-def _loopback() -> Finding:
+def _check_loopback() -> Finding:
     """Return a finding about connections over loopback, which ranks use on one machine."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname(), 2.0):
@@ -260,7 +260,7 @@ def _loopback() -> Finding:
         return Finding("limited", "Loopback", f"does not answer ({error}): no strategy with several processes")
 
 
-def connections() -> Iterator[Finding]:
+def check_connections() -> Iterator[Finding]:
     """Yield a finding about the network connections between the ranks of a run, on Linux."""
     if sys.platform != "linux":
         return

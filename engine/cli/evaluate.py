@@ -9,8 +9,17 @@ from typing import Any, get_args
 
 import msgspec
 
-from engine.cli.inference import add_model, model_values, run_request
-from engine.cli.terminal import COMPLETED, FAILED, CommandError, fail, print_lines, require_writable, table, write_csv
+from engine.cli.inference import add_model_arguments, read_model_values, run_request
+from engine.cli.terminal import (
+    COMPLETED,
+    FAILED,
+    CommandError,
+    fail,
+    format_table,
+    print_lines,
+    require_writable,
+    write_csv,
+)
 from engine.contract.inference.evaluation import Comparison, EvaluateRequest, Evaluation, EvaluationSplit, Interval
 from engine.runs.evaluations import DamagedEvaluation, NotComparable, SavedEvaluation, compare, read_evaluation
 from engine.system.format import NOT_KNOWN, counted, metric_value
@@ -20,7 +29,7 @@ MAX_CLASSES = 10
 
 
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
-    add_model(parser)
+    add_model_arguments(parser)
     parser.add_argument("folder", nargs="?", default="", help="a dataset to evaluate on; by default the run's")
     parser.add_argument(
         "--split",
@@ -39,7 +48,7 @@ def evaluate(options: argparse.Namespace) -> int:
     if options.against is not None:
         return _compare_with_run(saved, options)
     if options.csv is not None:
-        write_csv(options.csv, _csv_rows(saved.evaluation))
+        write_csv(options.csv, _list_csv_rows(saved.evaluation))
     if options.json:
         result = msgspec.to_builtins(saved.evaluation) | {"path": str(saved.folder)}
         print_lines(msgspec.json.encode(result).decode())
@@ -62,13 +71,13 @@ def _compare_with_run(saved: SavedEvaluation, options: argparse.Namespace) -> in
     if options.json:
         print_lines(msgspec.json.encode(comparison).decode())
     else:
-        print_lines(*comparison_lines(comparison), f"Saved in {saved.folder} and {other.folder}.")
+        print_lines(*format_comparison(comparison), f"Saved in {saved.folder} and {other.folder}.")
     return COMPLETED
 
 
 def _evaluate_run(options: argparse.Namespace) -> SavedEvaluation:
     """Evaluate the model of the run that the flags name, and read the saved result. Raises CommandError."""
-    values = model_values(options)
+    values = read_model_values(options)
     folder = str(Path(options.folder).expanduser().absolute()) if options.folder else ""
     path = run_request(EvaluateRequest(**values, dataset=folder, split=options.split))
     try:
@@ -88,13 +97,13 @@ def _format_lines(saved: SavedEvaluation) -> Iterator[str]:
         yield f"Skipped {counted(len(evaluation.skipped), 'file')} that can't be read."
     yield ""
     rows = [
-        (entry.title, _format_metric(each.value, percent=entry.percent), _range(each, percent=entry.percent))
+        (entry.title, _format_metric(each.value, percent=entry.percent), _format_interval(each, percent=entry.percent))
         for entry in evaluation.entries
         for each in [evaluation.measures[entry.id]]
     ]
-    yield from table(("Metric", "Value", f"95% interval ({counted(evaluation.resamples, 'resample')})"), rows)
-    yield from _class_lines(evaluation)
-    yield from _box_error_lines(evaluation)
+    yield from format_table(("Metric", "Value", f"95% interval ({counted(evaluation.resamples, 'resample')})"), rows)
+    yield from _format_classes(evaluation)
+    yield from _format_box_errors(evaluation)
     if evaluation.calibration is not None and evaluation.calibration.temperature is not None:
         calibration = evaluation.calibration
         yield ""
@@ -106,10 +115,10 @@ def _format_lines(saved: SavedEvaluation) -> Iterator[str]:
     yield f"Saved in {saved.folder}."
 
 
-def _class_lines(evaluation: Evaluation) -> Iterator[str]:
-    """Yield a table of the classes, worst first.
+def _format_classes(evaluation: Evaluation) -> Iterator[str]:
+    """Yield the lines of a table of the classes, worst first.
 
-    The metric by which they are sorted is shown with its confidence interval.
+    They are sorted by F1 or, without F1, by their first metric. This metric is shown with its confidence interval.
     """
     if not evaluation.per_class or not evaluation.classes:
         return
@@ -121,17 +130,17 @@ def _class_lines(evaluation: Evaluation) -> Iterator[str]:
     rows = [
         (
             evaluation.classes[index],
-            _class_value(ordering[index], with_range=True),
-            *(_class_value(evaluation.per_class[title][index]) for title in titles[1:]),
+            _format_class_value(ordering[index], with_range=True),
+            *(_format_class_value(evaluation.per_class[title][index]) for title in titles[1:]),
         )
         for index in order[:MAX_CLASSES]
     ]
-    yield from table(("Class", *titles), rows)
+    yield from format_table(("Class", *titles), rows)
     if len(order) > MAX_CLASSES:
         yield f"The {MAX_CLASSES} worst of {len(order):,} classes."
 
 
-def _box_error_lines(evaluation: Evaluation) -> Iterator[str]:
+def _format_box_errors(evaluation: Evaluation) -> Iterator[str]:
     """Yield a table of a detector's errors by their kind."""
     if not evaluation.box_errors:
         return
@@ -140,10 +149,10 @@ def _box_error_lines(evaluation: Evaluation) -> Iterator[str]:
         (each.kind, f"{each.count:,}", f"{100 * each.ap_loss:.1f}")
         for each in sorted(evaluation.box_errors, key=lambda each: -each.ap_loss)
     ]
-    yield from table(("Kind of error", "Count", "AP50 lost, points"), rows)
+    yield from format_table(("Kind of error", "Count", "AP50 lost, points"), rows)
 
 
-def comparison_lines(comparison: Comparison) -> Iterator[str]:
+def format_comparison(comparison: Comparison) -> Iterator[str]:
     """Yield the lines of text that describe the comparison of two evaluations."""
     first, second = comparison.first, comparison.second
     yield (
@@ -157,11 +166,11 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
             _format_metric(each.first, percent=each.entry.percent),
             _format_metric(each.second, percent=each.entry.percent),
             _format_metric(each.difference.value, percent=each.entry.percent, signed=True),
-            _range(each.difference, percent=each.entry.percent, signed=True),
+            _format_interval(each.difference, percent=each.entry.percent, signed=True),
         )
         for each in comparison.differences
     ]
-    yield from table(("Metric", "First", "Second", "Difference", "95% interval"), rows)
+    yield from format_table(("Metric", "First", "Second", "Difference", "95% interval"), rows)
     if comparison.samples < max(first.samples, second.samples):
         yield "The two runs have not seen the same samples, so the differences have no intervals."
     if comparison.mcnemar is not None:
@@ -178,11 +187,11 @@ def _sort_key(value: Interval | None) -> float:
     return value.value if value is not None else float("inf")
 
 
-def _class_value(value: Interval | None, *, with_range: bool = False) -> str:
+def _format_class_value(value: Interval | None, *, with_range: bool = False) -> str:
     """Format a metric of a class as a percentage, with its interval if `with_range` is True."""
     if value is None:
         return NOT_KNOWN
-    interval = f" ({_range(value, percent=True)})" if with_range and value.low is not None else ""
+    interval = f" ({_format_interval(value, percent=True)})" if with_range and value.low is not None else ""
     return f"{_format_metric(value.value, percent=True)}{interval}"
 
 
@@ -191,7 +200,7 @@ def _format_metric(value: float | None, *, percent: bool, signed: bool = False) 
     return NOT_KNOWN if value is None else metric_value(value, percent=percent, sign="+" if signed else "")
 
 
-def _range(value: Interval, *, percent: bool, signed: bool = False) -> str:
+def _format_interval(value: Interval, *, percent: bool, signed: bool = False) -> str:
     """Format the interval of a metric, as in "71.2 to 75.0%". See `_format_metric` for the arguments."""
     if value.low is None or value.high is None:
         return NOT_KNOWN
@@ -199,7 +208,7 @@ def _range(value: Interval, *, percent: bool, signed: bool = False) -> str:
     return f"{low.removesuffix('%')} to {high}"
 
 
-def _csv_rows(evaluation: Evaluation) -> Iterator[tuple[Any, ...]]:
+def _list_csv_rows(evaluation: Evaluation) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of a CSV file: a header, the metrics, and the metrics of each class."""
     yield "measure", "class", "value", "low", "high"
     for name, each in evaluation.measures.items():

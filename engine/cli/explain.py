@@ -18,7 +18,7 @@ from engine.system.format import counted
 
 
 def add_explain(parser: argparse.ArgumentParser) -> None:
-    inference.add_model(parser)
+    inference.add_model_arguments(parser)
     parser.add_argument("images", nargs="+", metavar="IMAGE", help="image files, or folders of them")
     parser.add_argument(
         "--class",
@@ -41,7 +41,7 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
 
 def explain(options: argparse.Namespace) -> int:
     """Write heat maps for the images and print their paths."""
-    values = inference.model_values(options)
+    values = inference.read_model_values(options)
     out = options.out or Path(f"explained-{Path(values['run']).name}")
     request = ExplainRequest(
         paths=tuple(os.path.abspath(os.path.expanduser(path)) for path in options.images),

@@ -10,7 +10,7 @@ import msgspec
 
 from engine.checks.node_checks import remote_device_problems
 from engine.cli import arguments, children, train
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, print_lines, require_valid, table
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, format_table, print_lines, require_valid
 from engine.contract.advice import BatchFound, BatchTrial, FinderRequest, RateFound, RatePoint
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
@@ -30,21 +30,21 @@ def add_finders(commands: Any) -> None:
     ):  # fmt: skip
         command = commands.add_parser(name, help=text, allow_abbrev=False)
         command.add_argument("--json", action="store_true", help=f"print {json_text} as one JSON object")
-        arguments.add_fields(command)
+        arguments.add_field_flags(command)
         command.set_defaults(command=function)
 
 
 def find_rate(options: argparse.Namespace) -> int:
     """Print the learning rate that a short range test suggests, with an explanation and a curve of the losses."""
-    found: RateFound = children.carry_out(FinderRequest("rate", _valid_job(options)), refused=FAILED)
-    print_lines(*([msgspec.json.encode(found).decode()] if options.json else _rate_lines(found)))
+    found: RateFound = children.run_in_child(FinderRequest("rate", _require_valid_job(options)), refused=FAILED)
+    print_lines(*([msgspec.json.encode(found).decode()] if options.json else _format_rate(found)))
     return COMPLETED if found.suggestion is not None else FAILED
 
 
 def find_batch(options: argparse.Namespace) -> int:
     """Print the tried batch sizes with their memory and speed, and the largest one that fits."""
-    found: BatchFound = children.carry_out(FinderRequest("batch", _valid_job(options)), refused=FAILED)
-    print_lines(*([msgspec.json.encode(found).decode()] if options.json else _batch_lines(found)))
+    found: BatchFound = children.run_in_child(FinderRequest("batch", _require_valid_job(options)), refused=FAILED)
+    print_lines(*([msgspec.json.encode(found).decode()] if options.json else _format_batch_sizes(found)))
     return COMPLETED if found.largest is not None else FAILED
 
 
@@ -56,14 +56,14 @@ def find_split_points(options: argparse.Namespace) -> int:
     """
     if options.strategy is None and options.job is None:
         options.strategy = load_catalogue().recommended_strategy("pipeline").id
-    job = _valid_job(options, needs_dataset=False)
-    split: ModelSplit = children.carry_out(job, is_quiet=options.json, refused=BAD_REQUEST)
+    job = _require_valid_job(options, needs_dataset=False)
+    split: ModelSplit = children.run_in_child(job, is_quiet=options.json, refused=BAD_REQUEST)
     result = {"model_split": split, "stages": compute_stages(split)}
-    print_lines(*([msgspec.json.encode(result).decode()] if options.json else _split_lines(split)))
+    print_lines(*([msgspec.json.encode(result).decode()] if options.json else _format_split(split)))
     return COMPLETED
 
 
-def _valid_job(options: argparse.Namespace, *, needs_dataset: bool = True) -> Job:
+def _require_valid_job(options: argparse.Namespace, *, needs_dataset: bool = True) -> Job:
     """Validate the flags, and return the job to measure. Raises CommandError.
 
     If `needs_dataset` is False, the dataset may be missing.
@@ -74,9 +74,9 @@ def _valid_job(options: argparse.Namespace, *, needs_dataset: bool = True) -> Jo
     return require_valid(job, [*problems, *(remote_device_problems(job.parallel.devices) if job is not None else ())])
 
 
-def _rate_lines(found: RateFound) -> list[str]:
+def _format_rate(found: RateFound) -> list[str]:
     """Format the result of the learning rate finder, with its curve, as lines of text."""
-    chart = curve(found.points, found.suggestion) if found.points else []
+    chart = draw_curve(found.points, found.suggestion) if found.points else []
     if found.suggestion is None:
         return [*chart, found.why, found.remedy]
     marks = f"Steepest descent: {_rate_text(found.steepest)}."
@@ -91,16 +91,16 @@ def _rate_lines(found: RateFound) -> list[str]:
     ]
 
 
-def _batch_lines(found: BatchFound) -> list[str]:
+def _format_batch_sizes(found: BatchFound) -> list[str]:
     """Format the result of the batch size finder as lines of text."""
-    rows = [_batch_row(trial, found) for trial in found.trials]
+    rows = [_format_batch_row(trial, found) for trial in found.trials]
     advice = found.remedy
     if found.largest is not None:
         advice = f"To train with the smallest of the fastest sizes: --batch-size {found.knee}"
-    return [*table(("batch size", "memory", "of", "images/s", ""), rows), found.why, advice]
+    return [*format_table(("batch size", "memory", "of", "images/s", ""), rows), found.why, advice]
 
 
-def _batch_row(trial: BatchTrial, found: BatchFound) -> tuple[str, ...]:
+def _format_batch_row(trial: BatchTrial, found: BatchFound) -> tuple[str, ...]:
     """Return the cells of a tried batch size in the printed table."""
     if not trial.fits:
         return f"{trial.size:,}", "too much", "", "", ""
@@ -109,7 +109,7 @@ def _batch_row(trial: BatchTrial, found: BatchFound) -> tuple[str, ...]:
     return f"{trial.size:,}", size(trial.memory_bytes), limit, f"{trial.images_per_second or 0:,.1f}", ", ".join(marks)
 
 
-def curve(points: tuple[RatePoint, ...], suggestion: float | None) -> list[str]:
+def draw_curve(points: tuple[RatePoint, ...], suggestion: float | None) -> list[str]:
     """Draw the smoothed losses over the logarithm of the learning rate as lines of text.
 
     A vertical line marks the `suggestion`, if there is one. Losses above the first one are drawn at the upper edge.
@@ -139,16 +139,16 @@ def _rate_text(rate: float | None) -> str:
     return "–" if rate is None else f"{rate:.2g}"
 
 
-def _split_lines(split: ModelSplit) -> list[str]:
+def _format_split(split: ModelSplit) -> list[str]:
     """Format the pipeline stages of a model as a table, with the flag that makes a run use the same stages."""
-    rows = [_stage_row(number, stage) for number, stage in enumerate(compute_stages(split))]
+    rows = [_format_stage_row(number, stage) for number, stage in enumerate(compute_stages(split))]
     names = ",".join(split.split_points)
     origin = "Split by measurement" if split.chosen else "Split as given"
     batch = f"{split.microbatches} microbatches of {split.microbatch_size}"
-    return [*table(_STAGE_HEAD, rows), f"{origin}, for {batch}. To keep it: --split-points {names}"]
+    return [*format_table(_STAGE_HEAD, rows), f"{origin}, for {batch}. To keep it: --split-points {names}"]
 
 
-def _stage_row(number: int, stage: Stage) -> tuple[str, ...]:
+def _format_stage_row(number: int, stage: Stage) -> tuple[str, ...]:
     """Return the cells of a stage in the printed table, in the order of `_CUT_HEAD`."""
     return (
         str(number),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, print_lines, report, table
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, format_table, print_lines, report
 from engine.contract.hosts import FIRST_PORT, THIS, Host, host, put_host, read_hosts, remove_host
 from engine.contract.problems import Problem, errors
 from engine.contract.protocol import ENCODE
@@ -21,7 +21,7 @@ from engine.system.format import counted, size
 _NAME = f"a host that ssh knows, or any name together with --ssh; “{THIS}” for this machine"
 
 
-def _listed_name(typed: str) -> str:
+def _to_listed_name(typed: str) -> str:
     """Convert a machine's name as typed on the command line to its name in the list, which is "" for this machine."""
     return "" if typed == THIS else typed
 
@@ -85,7 +85,7 @@ def _list(found: Sequence[Host], *, json: bool) -> int:
         print_lines(*(ENCODE.encode(each).decode() for each in found))
     elif found:
         head = ("NAME", "SSH", "GPUS", "ADDRESS", "PORT", "FOLDER")
-        print_lines(*table(head, [_cells(each) for each in found]))
+        print_lines(*format_table(head, [_cells(each) for each in found]))
     else:
         print_lines("No machines are listed. Add one with `footplate hosts add NAME`.")
     return COMPLETED
@@ -101,7 +101,7 @@ def _add(options: argparse.Namespace) -> int:
 
     With `--install`, Footplate is installed on it first. Unless `--no-check` is given, it must be reachable.
     """
-    name = _listed_name(options.name)
+    name = _to_listed_name(options.name)
     names = {"ssh": "destination"}  # field of a Host by flag, if their names differ
     given = {
         names.get(each, each): getattr(options, each) for each in ("ssh", "folder", "address", "port", "environment")
@@ -152,7 +152,7 @@ def _install(new: Host, wheel: Path, *, yes: bool) -> bool:
 
 def _check(options: argparse.Namespace, found: Sequence[Host]) -> int:
     """Connect to the requested machines, by default to all, and report what keeps them from training together."""
-    names = [_listed_name(name) for name in options.names]
+    names = [_to_listed_name(name) for name in options.names]
     unknown = [name for name in names if host(name) is None]
     if unknown:
         return _report_problems(
@@ -197,7 +197,7 @@ def _report_problems(problems: Iterable[Problem]) -> int:
 
 def _remove(name: str) -> int:
     """Remove a machine from the list. Returns an exit code."""
-    if not remove_host(_listed_name(name)):
+    if not remove_host(_to_listed_name(name)):
         return _report_problems([Problem("hosts", f"{name} is not listed.", "See `footplate hosts`.")])
     print_lines(f"Removed {name}.")
     return COMPLETED

@@ -16,7 +16,7 @@ from engine.contract.problems import Problem
 from engine.runs.folder import run_at
 
 
-def add_run(parser: argparse.ArgumentParser) -> None:
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the argument RUN and the flag for its checkpoint."""
     parser.add_argument("run", help="a run's id, its beginning or its last part, its name, its folder, or “last”")
     parser.add_argument(
@@ -24,15 +24,15 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the argument RUN, and the flags for its checkpoint, devices and batch size."""
-    add_run(parser)
+    add_run_arguments(parser)
     parser.add_argument("--devices", metavar="LIST", help="as for train; by default the run's")
     parser.add_argument("--batch-size", type=int, metavar="N", help="images per device and step")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
 
 
-def model_values(options: argparse.Namespace) -> dict[str, Any]:
+def read_model_values(options: argparse.Namespace) -> dict[str, Any]:
     """Return run, checkpoint, devices and batch size from the flags, as fields of a request. Raises CommandError."""
     run = run_at(options.run) or require_run(options.run)
     job = run.job()
@@ -59,4 +59,4 @@ def model_values(options: argparse.Namespace) -> dict[str, Any]:
 
 def run_request(request: InferenceRequest) -> Path:
     """Run inference as `request` describes in a child process, and return the path of the result. Raises CommandError."""
-    return Path(children.carry_out(request))
+    return Path(children.run_in_child(request))

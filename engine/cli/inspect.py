@@ -40,7 +40,7 @@ def inspect(options: argparse.Namespace) -> int:
         names = ", ".join(task.id for task in catalogue.tasks)
         return fail(f"there is no task “{options.task}”. Choose one of {names}.")
     folder = os.path.abspath(os.path.expanduser(options.folder))
-    task = options.task or _task_for(folder, options.format)
+    task = options.task or _choose_task(folder, options.format)
     job = Job.from_fields(dataset=folder, task=task, format=options.format)
     try:
         with show_progress() as on_progress:
@@ -54,7 +54,7 @@ def inspect(options: argparse.Namespace) -> int:
     return BAD_REQUEST if errors(report.problems) else COMPLETED
 
 
-def _task_for(folder: str, format: str) -> str:
+def _choose_task(folder: str, format: str) -> str:
     """Return the id of the task that fits the folder's annotations, or of the default task if none clearly fits."""
     from engine.data.formats.registry import detect_kind  # slow to import
 
@@ -114,20 +114,20 @@ def _format_lines(report: DatasetReport, task: str) -> Iterator[str]:
             if each.against:
                 yield f"  against it: {'; '.join(each.against)}"
     yield from (f"{problem.severity}: {problem}" for problem in report.problems)
-    yield from sample_lines(report.samples)
+    yield from format_samples(report.samples)
 
 
 def _mask_value(value: MaskValue) -> str:
     return f"{value.value} ({value.class_name or 'no class'}, {value.share:.1%})"
 
 
-def sample_lines(samples: tuple[Sample, ...]) -> Iterator[str]:
+def format_samples(samples: tuple[Sample, ...]) -> Iterator[str]:
     """Yield a line of text for each sample, with its annotations."""
     for sample in samples:
-        yield f"{sample.split} {sample.file}: {_annotations(sample)}"
+        yield f"{sample.split} {sample.file}: {_format_annotations(sample)}"
 
 
-def _annotations(sample: Sample) -> str:
+def _format_annotations(sample: Sample) -> str:
     """Format the annotations of a sample as text: its class, labels, boxes, or the largest classes of its pixels."""
     if sample.problem:
         return f"can't be read: {sample.problem}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, print_lines, table
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, format_table, print_lines
 from engine.contract.catalogue import command_if_missing, load_catalogue
 from engine.contract.protocol import ENCODE
 from engine.contract.recipes import load_recipes
@@ -35,7 +35,7 @@ def runs(options: argparse.Namespace) -> int:
         print_lines(*(ENCODE.encode(summary).decode() for summary in summaries))
     elif summaries:
         head = ("RUN", "NAME", "MODEL", "STRATEGY", "DEVICES", "BEST", "TIME", "STATE", "TAGS")
-        print_lines(*table(head, [_run_row(summary) for summary in summaries]))
+        print_lines(*format_table(head, [_run_row(summary) for summary in summaries]))
     else:
         print_lines(f"There are no runs in {paths.runs_folder()}. Start one with `footplate train DATASET`.")
     return COMPLETED
@@ -59,10 +59,10 @@ def catalogue(options: argparse.Namespace) -> int:
     if options.json:
         print_lines(*msgspec.json.format(ENCODE.encode(entries), indent=1).decode().split("\n"))
         return COMPLETED
-    print_lines(*table(("TASK", "TITLE"), [(task.id, task.title) for task in entries.tasks]))
+    print_lines(*format_table(("TASK", "TITLE"), [(task.id, task.title) for task in entries.tasks]))
     print_lines("")
     rows = [(entry.id, entry.title, entry.summary) for entry in entries.strategies]
-    print_lines(*table(("STRATEGY", "TITLE", "WHAT IT DOES"), rows))
+    print_lines(*format_table(("STRATEGY", "TITLE", "WHAT IT DOES"), rows))
     print_lines("")
     models = [
         (
@@ -76,7 +76,9 @@ def catalogue(options: argparse.Namespace) -> int:
         )
         for m in entries.models
     ]
-    print_lines(*table(("MODEL", "FAMILY", "PARAMETERS", "IMAGES", "PRETRAINED", "ACCURACY", "SPLIT POINTS"), models))
+    print_lines(
+        *format_table(("MODEL", "FAMILY", "PARAMETERS", "IMAGES", "PRETRAINED", "ACCURACY", "SPLIT POINTS"), models)
+    )
     return COMPLETED
 
 
@@ -96,7 +98,7 @@ def recipes(options: argparse.Namespace) -> int:
         print_lines(*(ENCODE.encode(msgspec.to_builtins(recipe)).decode() for recipe in (*known.all, *known.broken)))
         return COMPLETED
     rows = [(recipe.id, recipe.title, ", ".join(recipe.tasks) or "all", recipe.about) for recipe in known.all]
-    print_lines(*table(("RECIPE", "TITLE", "TASKS", "ABOUT"), rows))
+    print_lines(*format_table(("RECIPE", "TITLE", "TASKS", "ABOUT"), rows))
     for broken in known.broken:
         print_lines(
             "", f"{broken.path} can't be used:", *(f"  {problem}" for problem in broken.problems), to=sys.stderr

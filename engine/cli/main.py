@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
     """Run one command and return its exit code."""
     with suppress(OSError):  # commands that need the cache report that it can't be written
         refresh_supplement()
-    commands = parser()
+    commands = create_parser()
     options, unknown = commands.parse_known_args(argv)
     if unknown and options.command not in _REPORTS_UNKNOWN:
         commands.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -76,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
     return code
 
 
-def parser() -> argparse.ArgumentParser:
+def create_parser() -> argparse.ArgumentParser:
     """Create the parser for all commands. Its result has the function of the requested command in `command`."""
     root = argparse.ArgumentParser(
         prog="footplate",
@@ -96,13 +96,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def command_names() -> frozenset[str]:
-    names: frozenset[str] = parser().get_default("names")
+    names: frozenset[str] = create_parser().get_default("names")
     return names
 
 
 def _add_training(commands: Any) -> None:
     command = commands.add_parser("train", help="train a model on a folder of images", allow_abbrev=False)
-    arguments.add_train(command)
+    arguments.add_train_flags(command)
     command.set_defaults(command=train.train)
 
     inspect.add_inspect(commands.add_parser("inspect", help="show how a folder is read as a dataset"))
@@ -139,7 +139,7 @@ def _add_runs(commands: Any) -> None:
         "resume", help="resume a run in its folder, from its last checkpoint", allow_abbrev=False
     )
     command.add_argument("run", help=arguments.RUN)
-    arguments.add_resume(command)
+    arguments.add_resume_flags(command)
     command.set_defaults(command=resume.resume)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from engine.cli.arguments import split_list
-from engine.cli.inference import add_model, model_values, run_request
+from engine.cli.inference import add_model_arguments, read_model_values, run_request
 from engine.cli.terminal import COMPLETED, print_lines, report
 from engine.contract.inference.prediction import CAMERA, PREDICTED, Format, Predicted, PredictRequest
 from engine.contract.problems import Problem
@@ -22,7 +22,7 @@ MAX_ROWS, MAX_SKIPPED = 10, 5
 def add_predict(commands: Any) -> None:
     parser = commands.add_parser("predict", help="predict with a run's model for images, videos or point clouds")
     parser.set_defaults(command=predict)
-    add_model(parser)
+    add_model_arguments(parser)
     parser.add_argument(
         "paths",
         nargs="+",
@@ -62,7 +62,7 @@ def add_predict(commands: Any) -> None:
 
 def predict(options: argparse.Namespace) -> int:
     """Make predictions for the given files, write them to a folder, and print the first ones."""
-    values = model_values(options)
+    values = read_model_values(options)
     tile = options.tile
     if tile not in (None, "auto"):
         if not tile.isdecimal():

@@ -29,7 +29,7 @@ from engine.contract.events import (
     Verdict,
     Waiting,
     Warned,
-    fetch_left_s,
+    estimate_fetch_s,
 )
 from engine.contract.job import FIELDS
 from engine.runs.folder import RunFolder
@@ -41,7 +41,7 @@ STEADY = 5
 """Number of times in a row that the same advice must be received before it is printed in the middle of an epoch."""
 
 
-class Progress:
+class ProgressDisplay:
     """Display that writes lines about a run's events to `out`, and a status line with its progress to `err`."""
 
     def __init__(self, run: RunFolder, out: TextIO, err: TextIO) -> None:
@@ -59,15 +59,17 @@ class Progress:
     def show(self, event: AnyEvent) -> None:
         """Print the lines for an event, or update the status line with its progress."""
         if isinstance(event, StepMetrics):
-            self._line.show(self._status_text(event))
+            self._line.show(self._format_status(event))
             return
         if isinstance(event, Fetching):
             self._fetching = (*self._fetching[:1], event)
-            self._line.show(_fetch_text(self._fetching))
+            self._line.show(_format_fetch(self._fetching))
             return
-        self.print_lines(*self._lines(event))
+        self.print_lines(*self._format_event(event))
         if isinstance(event, TimeSpent) and event.advice is not None:
-            is_same = self._advice is not None and _changed_setting(event.advice) == _changed_setting(self._advice)
+            is_same = self._advice is not None and _get_changed_setting(event.advice) == _get_changed_setting(
+                self._advice
+            )
             self._advice_count = self._advice_count + 1 if is_same else 1
             self._advice = event.advice
         if isinstance(event, Validation) or self._advice_count >= STEADY:
@@ -76,8 +78,8 @@ class Progress:
     def _print_advice(self) -> None:
         """Print the latest advice on the bottleneck, unless it was the last one printed."""
         advice = self._advice
-        if advice is not None and _changed_setting(advice) != self._printed:
-            self._printed = _changed_setting(advice)
+        if advice is not None and _get_changed_setting(advice) != self._printed:
+            self._printed = _get_changed_setting(advice)
             field = FIELDS.get(advice.field)
             self.print_lines(
                 advice.sentence + (f" Next time: {field.flag} {advice.value}" if field is not None else "")
@@ -89,7 +91,7 @@ class Progress:
             self._line.clear()
             print_lines(*lines, to=self._out)
 
-    def _status_text(self, event: StepMetrics) -> str:
+    def _format_status(self, event: StepMetrics) -> str:
         """Format the progress of the training as a status line, with the remaining time."""
         if self._first is None:
             self._first = (event.step, event.time)
@@ -103,26 +105,26 @@ class Progress:
             f"  loss {event.loss:.4f}  {speed(event.images_per_second)}  {duration(left)} left"
         )
 
-    def _lines(self, event: AnyEvent) -> Sequence[str]:
-        """Return the lines of text for an event, or none if it is not shown."""
+    def _format_event(self, event: AnyEvent) -> Sequence[str]:
+        """Return the lines of text for an event, or () if it is not shown."""
         match event:
             case Restarting():
-                return _restart_lines(event)
+                return _format_restart(event)
             case Verdict():
-                return _finding_lines(event, self._run.run_id)
+                return _format_finding(event, self._run.run_id)
             case RunFinished():
-                return self._end_lines(event)
-        text = self._text(event)
+                return self._format_end(event)
+        text = self._format_single_line(event)
         return (text,) if text else ()
 
-    def _text(self, event: AnyEvent) -> str:  # noqa: PLR0911, PLR0912  (one sentence per event)
+    def _format_single_line(self, event: AnyEvent) -> str:  # noqa: PLR0911, PLR0912  (one sentence per event)
         """Return the line of text for an event, or "" if the event is not shown as a single line."""
         match event:
             case RunStarted():
                 devices = ", ".join(f"{d.name} x{len(d.ranks)}" for d in event.devices)
                 return f"{event.job.model.name}, {event.job.resolved_strategy}, on {devices}"
             case Waiting():
-                return _queue_text(event)
+                return _format_queue_position(event)
             case PhaseChanged(phase="pausing"):
                 return "Pausing."
             case PhaseChanged(phase="stopping"):
@@ -137,7 +139,7 @@ class Progress:
             case Chosen():
                 return event.text
             case Validation():
-                return f"epoch {event.epoch}: {_metrics_text(event.measures)} ({duration(event.seconds)})"
+                return f"epoch {event.epoch}: {_format_metrics(event.measures)} ({duration(event.seconds)})"
             case CheckpointSaved(kind="best"):
                 return f"  best model, saved as {event.path} ({size(event.bytes)})"
             case LogLine():
@@ -166,16 +168,16 @@ class Progress:
             f"{classes}{image_size}; {event.parameters:,} parameters"
         )
 
-    def _end_lines(self, event: RunFinished) -> list[str]:
+    def _format_end(self, event: RunFinished) -> list[str]:
         """Return a line with the outcome and the best metrics of a run, then the paths of its checkpoints."""
-        best = f" Best ({'epoch ' + str(event.best_epoch)}): {_metrics_text(event.best)}." if event.best else ""
+        best = f" Best ({'epoch ' + str(event.best_epoch)}): {_format_metrics(event.best)}." if event.best else ""
         text = f"{event.outcome.capitalize()} after {duration(event.seconds)}.{best}"
         if event.cause and event.outcome != "failed":
             text += f" {event.cause}"
         return [text, *(str(self._run.path / path) for path in event.checkpoints)]
 
 
-def _fetch_text(events: Sequence[Fetching]) -> str:
+def _format_fetch(events: Sequence[Fetching]) -> str:
     """Format the progress of a download, e.g. "████░░░░  42%  41.1 MiB of 97.8 MiB  3 s left".
 
     `events` are its first and latest event.
@@ -184,7 +186,7 @@ def _fetch_text(events: Sequence[Fetching]) -> str:
     if not latest.total_bytes:
         return f"{size(latest.done_bytes)} of the weights"
     fraction = latest.done_bytes / latest.total_bytes
-    left = duration(fetch_left_s(events))
+    left = duration(estimate_fetch_s(events))
     return (
         f"{_draw_bar(fraction)} {fraction:4.0%}  {size(latest.done_bytes)} of {size(latest.total_bytes)}  {left} left"
     )
@@ -195,7 +197,7 @@ def _draw_bar(fraction: float) -> str:
     return "█" * filled + "░" * (_BAR_WIDTH - filled)
 
 
-def _queue_text(event: Waiting) -> str:
+def _format_queue_position(event: Waiting) -> str:
     """Format the queue position, e.g. "Queued at position 2, behind 20260101-120000-resnet18-1a2b"."""
     held_texts = ("held until it is released",) if event.held else ()
     behind_texts = (f"behind {shorten_list(event.behind)}",) if event.behind else ()
@@ -205,7 +207,7 @@ def _queue_text(event: Waiting) -> str:
     )
 
 
-def _restart_lines(event: Restarting) -> tuple[str, str]:
+def _format_restart(event: Restarting) -> tuple[str, str]:
     """Return the cause of a restart, and a text such as "Restarting from the last checkpoint (1 of 3 in a row)"."""
     devices = [counted(len(event.devices), "device")] if event.devices else []
     changes = devices + [f"{FIELDS[name].label} {value}" for name, value in event.changes.items() if name in FIELDS]
@@ -214,7 +216,7 @@ def _restart_lines(event: Restarting) -> tuple[str, str]:
     return event.cause, f"Restarting from the last checkpoint{with_changes}{count}."
 
 
-def _finding_lines(event: Verdict, run_id: str) -> tuple[str, ...]:
+def _format_finding(event: Verdict, run_id: str) -> tuple[str, ...]:
     """Return lines for a finding: its text, and a command or flags that apply its advice.
 
     The second line is left out if the advice changes fields that this version does not know.
@@ -226,12 +228,12 @@ def _finding_lines(event: Verdict, run_id: str) -> tuple[str, ...]:
     return event.sentence, f"  Next time: {shlex.join(flags(event.changes))}"
 
 
-def _changed_setting(advice: Advice) -> tuple[str, int | str]:
-    """Return the job field and the value that `advice` suggests. Advice with the same pair counts as the same."""
+def _get_changed_setting(advice: Advice) -> tuple[str, int | str]:
+    """Return the job field and the value that `advice` suggests, which identify the advice."""
     return advice.field, advice.value
 
 
-def _metrics_text(metrics: dict[str, float]) -> str:
+def _format_metrics(metrics: dict[str, float]) -> str:
     """Format metrics with their ids, as in "loss 0.2134, top1 93.4%"."""
     measures = {name: find_measure("", name) for name in metrics}
     percents = {name for name, measure in measures.items() if measure is not None and measure.percent}

@@ -11,7 +11,7 @@ import msgspec
 
 from engine.cli import watching
 from engine.cli.arguments import RUN
-from engine.cli.terminal import COMPLETED, fail, print_lines, table
+from engine.cli.terminal import COMPLETED, fail, format_table, print_lines
 from engine.contract.events import Waiting
 from engine.contract.protocol import COMMANDS_ONLY, ENCODE, Stop
 from engine.runs import queue as run_queue
@@ -31,7 +31,7 @@ _ACTIONS = {
 }
 
 
-class _Row(msgspec.Struct):
+class _QueuedRun(msgspec.Struct):
     """Queued run, as printed with `--json`.
 
     `since` is the time in seconds since the epoch at which it was queued, `behind` the ids of the runs that it waits
@@ -69,23 +69,25 @@ def queue(options: argparse.Namespace) -> int:
 
 def _list(*, json: bool) -> int:
     """Print the queued runs as a table or as lines of JSON. Returns an exit code."""
-    rows = [_row(ticket) for ticket in run_queue.list_waiting()]
+    rows = [_read_queued_run(ticket) for ticket in run_queue.list_waiting()]
     if json:
         print_lines(*(ENCODE.encode(row).decode() for row in rows))
     elif rows:
         print_lines(
-            *table(("POSITION", "RUN", "NAME", "DEVICES", "WAITING", "WAITS FOR"), [_cells(row) for row in rows])
+            *format_table(
+                ("POSITION", "RUN", "NAME", "DEVICES", "WAITING", "WAITS FOR"), [_format_cells(row) for row in rows]
+            )
         )
     else:
         print_lines("The queue is empty.")
     return COMPLETED
 
 
-def _row(ticket: Ticket) -> _Row:
+def _read_queued_run(ticket: Ticket) -> _QueuedRun:
     """Collect the facts about a queued run from its ticket, its notes, its job and its log."""
     run = RunFolder(ticket.folder)
     name, job, last = read_notes(run.path).name, run.job(), run.last_event()
-    return _Row(
+    return _QueuedRun(
         position=ticket.position or 0,
         run_id=ticket.run_id,
         name=name if name is not None else job.name if job is not None else "",
@@ -98,7 +100,7 @@ def _row(ticket: Ticket) -> _Row:
     )
 
 
-def _cells(row: _Row) -> tuple[str, ...]:
+def _format_cells(row: _QueuedRun) -> tuple[str, ...]:
     """Return the cells of a queued run in the printed table."""
     devices = ",".join(device[:12] for device in row.devices)
     reasons = filter(None, ("its release" if row.held else "", shorten_list(row.behind), *row.others))

@@ -11,7 +11,7 @@ import msgspec
 from engine.checks.disk import model_file_sha256
 from engine.checks.gpu_checks import gpu_problems
 from engine.checks.job_checks import problems
-from engine.checks.torch_support import installed_torch
+from engine.checks.torch_support import find_installed_torch
 from engine.cli import arguments, train, watching
 from engine.cli.terminal import COMPLETED, print_lines, report_unwritable, require_valid
 from engine.contract.catalogue import load_catalogue
@@ -43,13 +43,13 @@ def resume(options: argparse.Namespace) -> int:
 
 def _validate(run: RunFolder, options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
     """Return the job with which `run` would resume, and all errors and warnings. The job is None if it is invalid."""
-    changes, found = arguments.gather(options)
+    changes, found = arguments.read_job_values(options)
     previous = run.job()
     if previous is not None and isinstance(changes.get("options"), dict):
         changes["options"] = previous.options | changes["options"]
     if previous is not None and options.trust_model_file:
         sha256 = model_file_sha256(previous.model.name) or ""  # "" fails the check of the file below
-        found += arguments.trust(previous.model.name, sha256) if sha256 else []
+        found += arguments.trust_model(previous.model.name, sha256) if sha256 else []
         changes["model_file_sha256"] = sha256
     previous_devices = {"devices": previous.parallel.devices} if previous is not None else {}
     machine = None
@@ -68,6 +68,6 @@ def _validate(run: RunFolder, options: argparse.Namespace) -> tuple[Job | None, 
     if draft is not None:
         draft = draft.with_fields(resume_from=str(checkpoint_of(run) or ""))
         wrong = problems(draft, load_catalogue(), machine)
-        wrong += gpu_problems(draft, machine, installed_torch(), os.environ)
+        wrong += gpu_problems(draft, machine, find_installed_torch(), os.environ)
         found += [problem for problem in wrong if problem.field not in invalid]
     return job, found

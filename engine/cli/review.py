@@ -15,16 +15,16 @@ from engine.cli import inference, watching
 from engine.cli.terminal import (
     COMPLETED,
     CommandError,
+    format_table,
     print_lines,
     report,
     report_unwritable,
     require_writable,
-    table,
     write_csv,
 )
 from engine.contract.catalogue import load_catalogue
 from engine.contract.inference.evaluation import EvaluateRequest
-from engine.contract.inference.review import Mark, Review, ReviewRequest, decode_review
+from engine.contract.inference.review import MarkedSample, Review, ReviewRequest, decode_review
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.runs.evaluations import FOLDER, read_evaluations
@@ -39,7 +39,7 @@ _COLUMNS = ("file", "reason", "label", "prediction", "new_label")
 
 
 def add_review(parser: argparse.ArgumentParser) -> None:
-    inference.add_model(parser)
+    inference.add_model_arguments(parser)
     parser.add_argument(
         "--evaluation",
         metavar="ID",
@@ -63,7 +63,7 @@ def add_review(parser: argparse.ArgumentParser) -> None:
 def review(options: argparse.Namespace) -> int:
     """Print the samples of a run's dataset that need a review, and write them to a CSV file if one is given."""
     require_writable("--csv", options.csv)
-    values = inference.model_values(options)
+    values = inference.read_model_values(options)
     found = _review(options, values)
     if options.json:
         print_lines(msgspec.json.encode(found).decode())
@@ -126,7 +126,7 @@ def _worst_lines(found: Review) -> Iterator[str]:
         )
         for each in found.worst
     ]
-    yield from table(("Sample", "Label", "Prediction", "Loss", "Right"), rows)
+    yield from format_table(("Sample", "Label", "Prediction", "Loss", "Right"), rows)
 
 
 def _label_lines(found: Review) -> Iterator[str]:
@@ -148,7 +148,7 @@ def _label_lines(found: Review) -> Iterator[str]:
         )
         for each in found.label_issues[:MAX_ROWS]
     ]
-    yield from table(("Sample", "Label", "Suggestion", "Probability"), issues) if issues else ()
+    yield from format_table(("Sample", "Label", "Suggestion", "Probability"), issues) if issues else ()
 
 
 def _duplicate_lines(found: Review) -> Iterator[str]:
@@ -165,14 +165,14 @@ def _duplicate_lines(found: Review) -> Iterator[str]:
         )
         for each in found.duplicates[:MAX_ROWS]
     ]
-    yield from table(("Image", "Other image", "", ""), pairs) if pairs else ()
+    yield from format_table(("Image", "Other image", "", ""), pairs) if pairs else ()
 
 
-def _samples_to_mark(found: Review) -> Iterator[Mark]:
-    """Yield the samples to mark: those with label issues, and duplicates.
+def _samples_to_mark(found: Review) -> Iterator[MarkedSample]:
+    """Yield the samples that the user should check: those with label issues, and duplicates.
 
-    If there are none, yield the worst samples. Otherwise these are left out, since a high loss alone does not prove a
-    defect.
+    If there are none, yield the samples with the worst results. These are otherwise left out, since a high loss alone
+    does not prove a defect.
     """
     marked: set[str] = set()
     for issue in found.label_issues:
@@ -180,7 +180,7 @@ def _samples_to_mark(found: Review) -> Iterator[Mark]:
         if sample.file in marked:
             continue
         marked.add(sample.file)
-        yield Mark(
+        yield MarkedSample(
             file=sample.file,
             reason="a label worth checking" if found.is_model_weak else "probably a wrong label",
             label=issue.given or ", ".join(sample.true or ()),
@@ -192,13 +192,13 @@ def _samples_to_mark(found: Review) -> Iterator[Mark]:
         other = pair.second if duplicate is pair.first else pair.first
         if duplicate.file not in marked and other.file not in marked:
             marked.add(duplicate.file)
-            yield Mark(
+            yield MarkedSample(
                 file=duplicate.file, reason=f"a duplicate of {other.path}", label=", ".join(duplicate.true or ())
             )
     if not marked:
         for sample in found.worst:
             true, predicted = ", ".join(sample.true or ()), ", ".join(sample.predicted or ())
-            yield Mark(file=sample.file, reason="among the worst", label=true, prediction=predicted)
+            yield MarkedSample(file=sample.file, reason="among the worst", label=true, prediction=predicted)
 
 
 def _cross_validate(run: RunFolder, folds: int, values: dict[str, Any]) -> tuple[str, ...]:

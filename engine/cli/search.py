@@ -83,7 +83,7 @@ def search(options: argparse.Namespace) -> int:
     with report_unwritable():
         folder = create_search(requested)
         start_driver(folder)
-    return _after_start(folder, requested, options)
+    return _follow_or_detach(folder, requested, options)
 
 
 def _act(options: argparse.Namespace) -> int:
@@ -104,7 +104,7 @@ def _act(options: argparse.Namespace) -> int:
     if options.json:
         print_lines(msgspec.json.encode(state).decode())
     else:
-        print_lines(*search_views.lines(requested, state, folder.status()))
+        print_lines(*search_views.format_search(requested, state, folder.status()))
     return COMPLETED
 
 
@@ -115,10 +115,10 @@ def _continue(folder: SearchFolder, requested: Search, options: argparse.Namespa
         return report(found)
     with report_unwritable():
         start_driver(folder)
-    return _after_start(folder, requested, options)
+    return _follow_or_detach(folder, requested, options)
 
 
-def _after_start(folder: SearchFolder, requested: Search, options: argparse.Namespace) -> int:
+def _follow_or_detach(folder: SearchFolder, requested: Search, options: argparse.Namespace) -> int:
     """Follow a started search to its end, or only print its name with `--detach`. Returns an exit code."""
     if options.detach:
         print_lines(folder.name)
@@ -149,14 +149,20 @@ def _follow(folder: SearchFolder, requested: Search, *, json: bool) -> int:
                 if row.ended and row.number not in printed:
                     printed.add(row.number)
                     line.clear()
-                    print_lines(msgspec.json.encode(row).decode() if json else search_views.trial_line(requested, row))
+                    print_lines(
+                        msgspec.json.encode(row).decode() if json else search_views.format_trial(requested, row)
+                    )
             if status != "running":
                 line.clear()
                 print_lines(
-                    *([msgspec.json.encode(state).decode()] if json else search_views.lines(requested, state, status))
+                    *(
+                        [msgspec.json.encode(state).decode()]
+                        if json
+                        else search_views.format_search(requested, state, status)
+                    )
                 )
                 return _EXIT_CODES[status]
-            line.show(search_views.progress_line(requested, state))
+            line.show(search_views.format_progress(requested, state))
             if len(interrupts) > max(1, handled):
                 line.clear()
                 print_lines(
@@ -212,7 +218,9 @@ def _list(*, json: bool) -> int:
             print_lines(msgspec.json.encode(row).decode())
     elif known:
         print_lines(
-            *search_views.search_table([(requested, folder.state(), folder.status()) for folder, requested in known])
+            *search_views.format_search_table(
+                [(requested, folder.state(), folder.status()) for folder, requested in known]
+            )
         )
     else:
         print_lines("There are no searches. Start one with `footplate search SPACE.toml`.")
@@ -266,7 +274,7 @@ def add_request(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="keep the checkpoints of all trials, not only the best",
     )
-    arguments.add_search(parser)
+    arguments.add_search_flags(parser)
 
 
 def build_search(options: argparse.Namespace) -> tuple[Search | None, list[Problem]]:
@@ -275,7 +283,7 @@ def build_search(options: argparse.Namespace) -> tuple[Search | None, list[Probl
     if found:
         return None, found
     _take_flags(values, options, found)
-    devices = _requested_devices(values, options)
+    devices = _choose_devices(values, options)
     # The job is validated with the devices of one trial.
     per_trial = max(1, values["devices_per_trial"]) if isinstance(values.get("devices_per_trial"), int) else 1
     options.devices = ",".join(map(str, devices[:per_trial])) if devices else None
@@ -283,7 +291,7 @@ def build_search(options: argparse.Namespace) -> tuple[Search | None, list[Probl
     machine: Snapshot | None = None
     if arguments.needs_gpus({"devices": devices}):
         try:
-            machine = children.snapshot()
+            machine = children.read_snapshot()
             resolved = {"devices": devices}
             wrong += [problem for problem in arguments.resolve_devices(resolved, machine) if problem not in wrong]
             devices = resolved["devices"]
@@ -379,7 +387,7 @@ def _parse_number(text: str) -> Any:
         return int(value) if math.isfinite(value) and value.is_integer() and "." not in text else value
 
 
-def _requested_devices(values: dict[str, Any], options: argparse.Namespace) -> Any:
+def _choose_devices(values: dict[str, Any], options: argparse.Namespace) -> Any:
     """Return the devices that all trials share, from the flag, the SPACE.toml, or else the job."""
     if options.devices is not None:
         return arguments.split_list(options.devices)

@@ -6,58 +6,68 @@ from collections.abc import Sequence
 from shlex import quote
 from typing import Any
 
-from engine.cli.terminal import table
+from engine.cli.terminal import format_table
 from engine.contract.search import SECONDS, Goal, Search, SearchState, Status, TrialRow
 from engine.runs.searches import describe_confirmed_result, describe_pending_confirmations
 from engine.system.format import NOT_KNOWN, counted, duration, metric_value
 
 
-def search_table(searches: Sequence[tuple[Search, SearchState, Status]]) -> list[str]:
+def format_search_table(searches: Sequence[tuple[Search, SearchState, Status]]) -> list[str]:
     """Format a table of all searches as lines of text."""
     head = ("SEARCH", "STATE", "TRIALS", "PRUNED", "FAILED", "BEST", "TIME", "LEFT")
-    return table(head, [_listed_row(*each) for each in searches])
+    return format_table(head, [_format_listed_row(*each) for each in searches])
 
 
-def _listed_row(search: Search, state: SearchState, status: Status) -> tuple[str, ...]:
+def _format_listed_row(search: Search, state: SearchState, status: Status) -> tuple[str, ...]:
     """Return the cells of a search in the table of all searches."""
     left = duration(state.seconds_left) if status == "running" else NOT_KNOWN
     counts = (str(state.count("pruned")), str(state.count("failed")))
-    return (search.name, status, _count_of_ended(state), *counts, _best(search, state), duration(state.worked_s), left)
+    return (
+        search.name,
+        status,
+        _format_ended_count(state),
+        *counts,
+        _format_best(search, state),
+        duration(state.worked_s),
+        left,
+    )
 
 
-def progress_line(search: Search, state: SearchState) -> str:
+def format_progress(search: Search, state: SearchState) -> str:
     """Format the progress of a running search as a line."""
     active = [f"trial {row.title}: epoch {row.epoch}/{row.epochs}" for row in state.trials if row.state == "running"]
     left = f", {duration(state.seconds_left)} left" if state.seconds_left is not None else ""
-    done = describe_pending_confirmations(state) or f"{_count_of_ended(state)} trials"
-    return f"{done}, best {_best(search, state)}{left} · {', '.join(active) or 'starting'}"
+    done = describe_pending_confirmations(state) or f"{_format_ended_count(state)} trials"
+    return f"{done}, best {_format_best(search, state)}{left} · {', '.join(active) or 'starting'}"
 
 
-def trial_line(search: Search, row: TrialRow) -> str:
+def format_trial(search: Search, row: TrialRow) -> str:
     """Format a finished trial as a line."""
-    values = ", ".join(f"{goal.title} {_format_goal_value(goal, value)}" for goal, value in _pairs(search, row))
+    values = ", ".join(
+        f"{goal.title} {_format_goal_value(goal, value)}" for goal, value in _pair_goals_with_values(search, row)
+    )
     why = f": {row.cause}" if row.state == "failed" and row.cause else ""
-    return f"Trial {row.title} {row.state} after {counted(row.epoch, 'epoch')}: {values}; {settings(row)}{why}"
+    return f"Trial {row.title} {row.state} after {counted(row.epoch, 'epoch')}: {values}; {format_settings(row)}{why}"
 
 
-def settings(row: TrialRow) -> str:
+def format_settings(row: TrialRow) -> str:
     """Format the settings of a trial as text, e.g. "learning_rate=0.003, optimizer=adamw"."""
     return ", ".join(f"{name}={_setting(value)}" for name, value in row.params.items())
 
 
-def lines(search: Search, state: SearchState, status: Status) -> list[str]:
+def format_search(search: Search, state: SearchState, status: Status) -> list[str]:
     """Format a search as lines of text: its state, trials, best settings, and the importance of its fields."""
     goal_titles = [goal.title for goal in search.goals]
     confirmed = ("CONFIRMED",) if _has_confirmed(state) else ()
     head = ("TRIAL", "RUN", "STATE", "EPOCHS", *(title.upper() for title in goal_titles), *confirmed, *search.space)
-    rows = [_row(search, state, row) for row in state.trials]
+    rows = [_format_trial_row(search, state, row) for row in state.trials]
     left = f", {duration(state.seconds_left)} left" if status == "running" and state.seconds_left is not None else ""
     counts = [f"{state.count(kind)} {kind}" for kind in ("pruned", "stopped", "failed") if state.count(kind)]
     text = [
-        f"{search.name}: {status}, {_count_of_ended(state)} trials{''.join(f', {each}' for each in counts)}, "
+        f"{search.name}: {status}, {_format_ended_count(state)} trials{''.join(f', {each}' for each in counts)}, "
         f"{duration(state.worked_s)} worked{left}",
         *filter(None, (state.cause, describe_pending_confirmations(state))),
-        *(table(head, rows) if rows else []),
+        *(format_table(head, rows) if rows else []),
     ]
     best = state.row(state.best)
     if best is not None:
@@ -65,7 +75,7 @@ def lines(search: Search, state: SearchState, status: Status) -> list[str]:
         confirmed_by = describe_confirmed_result(state, lambda value: _format_goal_value(first_goal, value))
         best_text = f"Best: trial {best.number}, {_format_goal_value(first_goal, best.values[0])}"
         text.append("; ".join(filter(None, (best_text, confirmed_by))))
-        text.append(f"Its settings: {settings(best)}")
+        text.append(f"Its settings: {format_settings(best)}")
     elif len(search.goals) > 1 and state.front:
         text.append(f"Pareto front: trials {', '.join(map(str, state.front))} (★)")
     if state.importance:
@@ -77,10 +87,10 @@ def lines(search: Search, state: SearchState, status: Status) -> list[str]:
     return text
 
 
-def _row(search: Search, state: SearchState, row: TrialRow) -> tuple[str, ...]:
+def _format_trial_row(search: Search, state: SearchState, row: TrialRow) -> tuple[str, ...]:
     """Return the cells of a trial in the table of a search."""
     mark = " ★" if row.number in state.front else ""
-    values = [_format_goal_value(goal, value) for goal, value in _pairs(search, row)]
+    values = [_format_goal_value(goal, value) for goal, value in _pair_goals_with_values(search, row)]
     values += [_format_goal_value(search.goals[0], row.mean)] if _has_confirmed(state) else []
     params = (_setting(row.params.get(name)) for name in search.space)
     return (f"{row.title}{mark}", row.run_id, row.state, f"{row.epoch}/{row.epochs}", *values, *params)
@@ -91,20 +101,20 @@ def _has_confirmed(state: SearchState) -> bool:
     return any(row.confirmed for row in state.trials)
 
 
-def _count_of_ended(state: SearchState) -> str:
+def _format_ended_count(state: SearchState) -> str:
     """Format the number of ended trials, and their expected number if it is known, as in "7/20"."""
     total = f"/{state.originals_total}" if state.originals_total is not None else ""
     return f"{state.originals_ended}{total}"
 
 
-def _best(search: Search, state: SearchState) -> str:
+def _format_best(search: Search, state: SearchState) -> str:
     """Format the best result until now, or the number of trials on the Pareto front."""
     if state.best is None and state.front:
         return f"{len(state.front)} on the front"
-    return _format_goal_value(search.goals[0], state.reached)
+    return _format_goal_value(search.goals[0], state.best_value)
 
 
-def _pairs(search: Search, row: TrialRow) -> list[tuple[Goal, float | None]]:
+def _pair_goals_with_values(search: Search, row: TrialRow) -> list[tuple[Goal, float | None]]:
     """Return each goal with the trial's value for it, which is None if it is unknown."""
     return list(zip(search.goals, row.values, strict=True))
 

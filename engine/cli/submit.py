@@ -46,7 +46,7 @@ def add_submit(commands: Any) -> None:
     )
     group.add_argument("--script", metavar="FILE", help="submit this script, for example an edited one from --print")
     group.add_argument("--print", action="store_true", help="print the script without submitting it")
-    arguments.add_fields(parser)
+    arguments.add_field_flags(parser)
     parser.set_defaults(command=submit, json=False)
 
 
@@ -54,7 +54,7 @@ def add_torchrun(commands: Any) -> None:
     parser = commands.add_parser(
         "torchrun", help="print the commands of PyTorch's launcher that train a job", allow_abbrev=False
     )
-    arguments.add_fields(parser)
+    arguments.add_field_flags(parser)
     parser.set_defaults(command=torchrun, json=False)
 
 
@@ -89,16 +89,16 @@ def submit(options: argparse.Namespace) -> int:
             Problem("devices", "SLURM chooses the devices.", "Set their number with --nodes and --gpus-per-node.")
         )
     # The devices in SLURM's nodes, which do not depend on the other fields of the job.
-    options.devices = None if errors(found) else ",".join(slurm.job(Job()).parallel.devices)
+    options.devices = None if errors(found) else ",".join(slurm.create_job(Job()).parallel.devices)
     job, wrong = validate(options)
     job = require_valid(job, [*found, *wrong])
-    text = text or slurm.script(job.name or Path(job.model.name).stem)
+    text = text or slurm.create_script(job.name or Path(job.model.name).stem)
     if options.print:
         print_lines(*text.splitlines())
         return COMPLETED
     try:
         with report_unwritable():
-            run = submit_new(slurm.job(job), text, slurm.host)
+            run = submit_new(slurm.create_job(job), text, slurm.host)
     except SlurmFailed as error:
         return fail(str(error))
     slurm_job = read_slurm(run.path)

@@ -26,7 +26,7 @@ from engine.contract.messages import Progress
 from engine.contract.problems import Problem, errors
 from engine.system import paths
 from engine.system.format import counted, duration, speed
-from engine.system.plain_text import CsvWriter, escaped
+from engine.system.plain_text import CsvWriter, escape
 
 COMPLETED = 0
 BAD_REQUEST = 2
@@ -49,7 +49,7 @@ class CommandError(Exception):
 def print_lines(*lines: str, to: TextIO | None = None) -> None:
     """Print `lines` to `to`, by default standard output."""
     stream = sys.stdout if to is None else to
-    stream.writelines(f"{escaped(line)}\n" for line in lines)
+    stream.writelines(f"{escape(line)}\n" for line in lines)
     stream.flush()
 
 
@@ -84,11 +84,11 @@ def flag_of(problem: Problem) -> str:
     return field.flag if field is not None else problem.field
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Format a table as lines of text with left-aligned columns, two spaces apart."""
     grid = Table(*head, box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for row in rows:
-        grid.add_row(*(Text(escaped(cell), no_wrap=True) for cell in row))
+        grid.add_row(*(Text(escape(cell), no_wrap=True) for cell in row))
     text = io.StringIO()
     Console(file=text, width=_MAX_TABLE_WIDTH, color_system=None).print(grid)
     return [line.rstrip() for line in text.getvalue().splitlines()]
@@ -117,7 +117,7 @@ def report_unwritable() -> Iterator[None]:
 
 
 def require_writable(flag: str, file: Path | None) -> None:
-    """Refuse a file that can't be written, before the work whose result it is for. Raises CommandError."""
+    """Raise CommandError if a file can't be written, so that no time is lost on results that can't be saved."""
     if file is None:
         return
     target = file.expanduser().absolute()
@@ -137,7 +137,7 @@ def write_csv(file: Path, rows: Iterable[Iterable[object]]) -> None:
     text = io.StringIO()
     writer = CsvWriter(text, line_end="\n")
     for row in rows:
-        writer.row(row)
+        writer.write_row(row)
     try:
         paths.write_atomically(file.expanduser(), text.getvalue().encode())
     except OSError as error:
@@ -158,7 +158,7 @@ class StatusLine:
     def show(self, text: str) -> None:
         """Replace the line by `text`, cropped to the width of the terminal."""
         if self._is_terminal:
-            cropped = Text(escaped(text))
+            cropped = Text(escape(text))
             cropped.truncate(shutil.get_terminal_size().columns - 1)
             self._stream.write(f"\r\x1b[K{cropped.plain}")
             self._stream.flush()
@@ -185,7 +185,7 @@ def show_progress(*, quiet: bool = False) -> Iterator[Callable[[Progress | Inspe
             line.clear()
             fail(warning)
         if not quiet:
-            line.show(_progress_text(message))
+            line.show(_format_progress(message))
 
     try:
         yield show
@@ -193,7 +193,7 @@ def show_progress(*, quiet: bool = False) -> Iterator[Callable[[Progress | Inspe
         line.clear()
 
 
-def _progress_text(message: Progress | InspectionProgress) -> str:
+def _format_progress(message: Progress | InspectionProgress) -> str:
     """Format the progress of a child process as a status line."""
     if isinstance(message, InspectionProgress):
         return f"Inspecting the images: {message.done} of {message.total or '…'}"

@@ -11,10 +11,10 @@ from engine.checks.disk import BackgroundDisk, Disk
 from engine.checks.gpu_checks import gpu_problems
 from engine.checks.job_checks import REAL_DISK, dataset_problems, problems
 from engine.checks.machine_findings import cpu_warnings
-from engine.checks.torch_support import installed_torch
-from engine.checks.weights_checks import choose_model, weights_line
+from engine.checks.torch_support import find_installed_torch
+from engine.checks.weights_checks import choose_model, describe_weights
 from engine.cli import arguments, children, watching
-from engine.cli.inspect import SAMPLES, sample_lines
+from engine.cli.inspect import SAMPLES, format_samples
 from engine.cli.terminal import COMPLETED, print_lines, report_unwritable, require_valid, show_progress
 from engine.contract.catalogue import TaskEntry, load_catalogue
 from engine.contract.dataset import DatasetReport, describe_channels
@@ -46,7 +46,7 @@ def validate(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
 
     The dataset is inspected. A task, a model and a recipe are chosen if none is given, and these choices are printed.
     """
-    values, found = arguments.gather(options)
+    values, found = arguments.read_job_values(options)
     given = set(values)
     detected = _detect_task(values)
     _contact_weight_servers(values)
@@ -72,9 +72,9 @@ def validate(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
         found += wrong
     draft = _make_job_without_invalid(values, invalid) or draft
     wrong = problems(draft, load_catalogue(), machine, dataset, chosen=given if recipe is not None else None)
-    wrong += gpu_problems(draft, machine, installed_torch(), os.environ)
+    wrong += gpu_problems(draft, machine, find_installed_torch(), os.environ)
     if machine is not None:
-        wrong += cpu_warnings(draft, machine, installed_torch(), os.environ, chosen=has_devices)
+        wrong += cpu_warnings(draft, machine, find_installed_torch(), os.environ, chosen=has_devices)
     found += [problem for problem in wrong if problem.field not in invalid]
     if not options.json:
         _announce(draft, dataset, model, recipe.title if chooses_recipe and recipe is not None else "")
@@ -93,13 +93,13 @@ def _announce(job: Job, dataset: DatasetReport | None, model: str, recipe: str) 
     if recipe:
         print_lines(f"Recipe: {recipe}. Choose another with --recipe.", to=sys.stderr)
     if job.model.pretrained and not job.model.weights_file:
-        print_lines(weights_line(job, load_catalogue(), REAL_DISK), to=sys.stderr)
+        print_lines(describe_weights(job, load_catalogue(), REAL_DISK), to=sys.stderr)
 
 
 def read_machine(found: list[Problem]) -> Snapshot | None:
     """Return this machine's devices. If that fails, append a problem to `found` and return None."""
     try:
-        return children.snapshot()
+        return children.read_snapshot()
     except children.ChildFailed as error:
         found.append(Problem("devices", f"This machine's devices could not be read: {error}.", "Use cpu."))
         return None
@@ -215,5 +215,5 @@ def dataset_lines(report: DatasetReport) -> list[str]:
     lines = [f"{report.folder}: {report.title}{classes}{kind}; {splits}"]
     if not report.certain:
         lines.append(f"Recognized by: {'; '.join(report.evidence)}. Check that these labels are right:")
-        lines += [f"  {line}" for line in sample_lines(report.samples)]
+        lines += [f"  {line}" for line in format_samples(report.samples)]
     return lines

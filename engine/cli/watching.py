@@ -15,7 +15,7 @@ from types import FrameType
 
 from engine.cli import remote
 from engine.cli.arguments import RUN
-from engine.cli.progress import Progress
+from engine.cli.progress import ProgressDisplay
 from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED, UNSAVED, CommandError, fail, print_lines
 from engine.contract.events import EVENT, CheckpointSaved, DevicesFree, RunFinished, Warned
 from engine.contract.protocol import Pause, SaveElsewhere, Stop
@@ -27,8 +27,8 @@ from engine.runs.interruptions import explain_interruption
 from engine.runs.resume import last_execution
 from engine.runs.slurm import POLL_S, find_job_elsewhere, refresh_slurm_states, send
 from engine.system.decode_errors import NOT_DECODED
-from engine.system.files import complete_lines, open_file
-from engine.system.plain_text import encodable
+from engine.system.files import iterate_complete_lines, open_file
+from engine.system.plain_text import make_encodable
 
 _TICK_S = 0.5
 _START_TIMEOUT_S = 30.0
@@ -208,7 +208,7 @@ class Watcher:
         """Report the events in the log that were not reported before."""
         self._from_n = self._next_n
         with suppress(OSError), open_file(self._run.events_file) as stream:  # the run may not have started
-            for line in complete_lines(stream):
+            for line in iterate_complete_lines(stream):
                 self._on_event_line(line[:-1])
 
     def _on_event_line(self, line: bytes) -> None:
@@ -236,7 +236,7 @@ def follow(
     run after the current step, the second one stops it immediately, and the third one detaches from it. Otherwise,
     Ctrl+C detaches.
     """
-    progress = Progress(run, sys.stdout, sys.stderr)
+    progress = ProgressDisplay(run, sys.stdout, sys.stderr)
     on_line = (lambda line: print_lines(line.decode())) if json else (lambda line: progress.show(EVENT.decode(line)))
     watcher = Watcher(run, on_line, execution=execution, from_n=from_n)
 
@@ -287,7 +287,7 @@ def _end(options: argparse.Namespace, command: Stop | Pause) -> int:
     saved: list[CheckpointSaved] = []
 
     def note(line: bytes) -> None:
-        """Store an event of the run that reports a saved last.pt. Its step is printed at the end."""
+        """Decode an event of the run, and store it if it reports a saved last.pt."""
         event = EVENT.decode(line)
         if isinstance(event, CheckpointSaved) and event.kind == "last":
             saved.append(event)
@@ -366,7 +366,7 @@ def save(options: argparse.Namespace) -> int:
     """Make a run that can't save its last state save it in another folder, and print the result."""
     run = require_run(options.run)
     try:
-        code, text = _save(run, encodable(os.path.abspath(os.path.expanduser(options.to))))
+        code, text = _save(run, make_encodable(os.path.abspath(os.path.expanduser(options.to))))
     except NotRunning as error:
         code, text = BAD_REQUEST, f"{run.run_id} is not running; it is {run.state()}. ({error})"
     except NotAnswering as error:
@@ -387,7 +387,7 @@ def _save(run: RunFolder, folder: str) -> tuple[int, str]:
     is_saved_elsewhere = False
 
     def note(line: bytes) -> None:
-        """Record if the event reports that the state was saved. Raises _Refused if the folder was refused."""
+        """Decode an event of the run, and record if it reports the saved state. Raises _Refused if the folder was refused."""
         nonlocal is_saved_elsewhere
         event = EVENT.decode(line)
         if isinstance(event, Warned) and event.code == "not_saved_elsewhere":

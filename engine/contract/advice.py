@@ -34,7 +34,7 @@ class AdviceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     Attributes:
         seconds: Time for all trials together.
-        remeasure: Measure even if a cached answer exists.
+        remeasure: True to measure even if a cached answer exists.
         machines: Number of machines like this one. If it is above 1, the answer also predicts their speed.
         network: Network that connects these machines, or None for a typical network.
     """
@@ -120,7 +120,7 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     why: str = ""
 
 
-class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SkippedCandidates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Candidate settings that the advisor did not try, all for the same reason.
 
     Attributes:
@@ -195,7 +195,7 @@ class Advice(msgspec.Struct, tag="advice", tag_field="type", frozen=True, forbid
     remedies: tuple[str, ...] = ()
     what_would_change: tuple[str, ...] = ()
     considered: int
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[SkippedCandidates, ...] = ()
     memory_by: Literal["one_device", "fake_tensors", "none"] = "none"
     ended_by: Literal["settled", "time", "stopped"]
     confidence: float
@@ -313,7 +313,7 @@ FINDING = msgspec.json.Decoder(Progress | Refused | Done[RateFound | BatchFound]
 
 
 class MemoryEstimate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Estimated peak memory of a device or CPU worker. `bytes` is None if only a training step could tell."""
+    """Estimated peak memory of a device or CPU worker. `bytes` is None if it can't be estimated."""
 
     bytes: int | None
 

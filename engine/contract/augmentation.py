@@ -36,7 +36,7 @@ class _Number(NamedTuple):
         return f"{self.name} from {self.minimum:g} to {self.maximum:g}"
 
 
-class _Spec(NamedTuple):
+class _TransformSpec(NamedTuple):
     """Numbers and restrictions of an augmentation transform, such as "rotate".
 
     Attributes:
@@ -55,27 +55,31 @@ class _Spec(NamedTuple):
 _CHANCE = _Number("a chance", 0, 1, 0.5)
 _AMOUNT = _Number("an amount", 0, 1)
 
-TRANSFORMS: dict[str, _Spec] = {
-    "resized_crop": _Spec(
+TRANSFORMS: dict[str, _TransformSpec] = {
+    "resized_crop": _TransformSpec(
         (_Number("the least share of the area", 0.01, 1), _Number("the largest", 0.01, 1, 1.0)), ordered=True
     ),
-    "scale": _Spec((_Number("the least factor", 0.1, 10), _Number("the largest", 0.1, 10)), ordered=True),
-    "flip": _Spec((_CHANCE,)),
-    "vflip": _Spec((_CHANCE,)),
-    "rotate": _Spec((_Number("degrees", 0, 180),)),
-    "translate": _Spec((_Number("a share of the side", 0, 1),)),
-    "shear": _Spec((_Number("degrees", 0, 60),)),
-    "color": _Spec((_AMOUNT,)),
-    "hue": _Spec((_Number("a share of the full circle", 0, 0.5),)),
-    "gray": _Spec((_CHANCE,)),
-    "trivial": _Spec(),
-    "randaugment": _Spec((_Number("operations", 1, 10, 2, True), _Number("a magnitude", 0, 30, 9, True))),
-    "augmix": _Spec(
+    "scale": _TransformSpec((_Number("the least factor", 0.1, 10), _Number("the largest", 0.1, 10)), ordered=True),
+    "flip": _TransformSpec((_CHANCE,)),
+    "vflip": _TransformSpec((_CHANCE,)),
+    "rotate": _TransformSpec((_Number("degrees", 0, 180),)),
+    "translate": _TransformSpec((_Number("a share of the side", 0, 1),)),
+    "shear": _TransformSpec((_Number("degrees", 0, 60),)),
+    "color": _TransformSpec((_AMOUNT,)),
+    "hue": _TransformSpec((_Number("a share of the full circle", 0, 0.5),)),
+    "gray": _TransformSpec((_CHANCE,)),
+    "trivial": _TransformSpec(),
+    "randaugment": _TransformSpec((_Number("operations", 1, 10, 2, True), _Number("a magnitude", 0, 30, 9, True))),
+    "augmix": _TransformSpec(
         (_Number("a severity", 1, 10, 3, True),), ("images",), "it mixes images that are transformed in different ways"
     ),
-    "blur": _Spec((_CHANCE,)),
-    "erase": _Spec((_Number("a chance", 0, 1, 0.25),), ("images",), "it would leave labels under what it erases"),
-    "mosaic": _Spec((_Number("a chance", 0, 1, 1.0),), ("boxes",), "it puts four images with their boxes together"),
+    "blur": _TransformSpec((_CHANCE,)),
+    "erase": _TransformSpec(
+        (_Number("a chance", 0, 1, 0.25),), ("images",), "it would leave labels under what it erases"
+    ),
+    "mosaic": _TransformSpec(
+        (_Number("a chance", 0, 1, 1.0),), ("boxes",), "it puts four images with their boxes together"
+    ),
 }
 """Declaration of each transform, by name. Numbers that have a default may be omitted in the notation."""
 
@@ -104,7 +108,7 @@ def parse(text: str, kind: AugmentationKind | None = None) -> Transform | Proble
         needs = (
             "needs " + " and ".join(number.limits for number in spec.numbers) if spec.numbers else "takes no numbers"
         )
-        return _wrong(f"“{text}”: {name} {needs}.", f"Write {_example(name, spec)}.")
+        return _wrong(f"“{text}”: {name} {needs}.", f"Write {_format_example(name, spec)}.")
     values = []
     for number, word in zip(spec.numbers, words, strict=False):  # the last numbers may be omitted
         value = _parse_number(word, number)
@@ -121,12 +125,12 @@ def parse(text: str, kind: AugmentationKind | None = None) -> Transform | Proble
 
 
 @lru_cache(maxsize=1)
-def _presets() -> dict[str, dict[str, list[str]]]:
+def _load_presets() -> dict[str, dict[str, list[str]]]:
     """Return the built-in lists of transforms by `AugmentationKind` and strength ("medium" or "strong")."""
     return tomllib.loads(files("resources").joinpath("augmentation.toml").read_text(encoding="utf-8"))
 
 
-def augmentation_kind(task: str) -> AugmentationKind | None:
+def find_augmentation_kind(task: str) -> AugmentationKind | None:
     """Return the kind of targets that augmentations transform together with a task's images.
 
     Returns None for an unknown task, and for a task without images.
@@ -141,10 +145,12 @@ def transforms(job: Job) -> tuple[Transform, ...]:
     The result is empty for the augmentations "none" and "light" (a special crop), and for tasks without images. Invalid
     transforms are skipped, since `checks.training_checks` reports them.
     """
-    kind = augmentation_kind(job.task)
+    kind = find_augmentation_kind(job.task)
     if kind is None or job.augmentation.name in ("none", "light"):
         return ()
-    texts = job.augmentation.transforms if job.augmentation.name == "own" else _presets()[kind][job.augmentation.name]
+    texts = (
+        job.augmentation.transforms if job.augmentation.name == "own" else _load_presets()[kind][job.augmentation.name]
+    )
     return tuple(parsed for text in texts if isinstance(parsed := parse(text, kind), Transform))
 
 
@@ -172,7 +178,7 @@ def should_mirror(job: Job, classes: Sequence[str], *, images: bool = True) -> b
     return images and not (classes and all(name.isdigit() or (len(name) == 1 and name.isalpha()) for name in classes))
 
 
-def _example(name: str, spec: _Spec) -> str:
+def _format_example(name: str, spec: _TransformSpec) -> str:
     """Return a valid notation of a transform for messages, such as "rotate:180"."""
     values = [number.default if number.default is not None else number.maximum for number in spec.numbers]
     return ":".join([name, *(f"{value:g}" for value in values)])

@@ -240,7 +240,7 @@ class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         return "replicate" in self.mesh or "shard" in self.mesh
 
     @property
-    def shards(self) -> bool:
+    def shards_parameters(self) -> bool:
         """True if each device stores a shard of every parameter."""
         return "shard" in self.mesh
 
@@ -255,12 +255,12 @@ class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         return "tensor" in self.mesh
 
     @property
-    def replicates(self) -> bool:
+    def has_replicas(self) -> bool:
         """True if the mesh has a dimension for replicas, whose length is the job's `replicas`."""
         return len(self.mesh) == 2
 
     @property
-    def schedules(self) -> bool:
+    def has_schedule(self) -> bool:
         """True if microbatches flow through the parts of the model according to a pipeline schedule."""
         return "pipeline_schedule" in self.fields
 
@@ -310,7 +310,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     problems: tuple[Problem, ...] = ()
 
     def task_of(self, annotations: str) -> TaskEntry | None:
-        """Return the task that Footplate proposes for a folder with this kind of annotations, or None without one."""
+        """Return the task to propose for a folder with this kind of annotations, or None if no task learns from it."""
         return next((task for task in self.tasks if annotations in task.annotations), None)
 
     def task(self, name: str) -> TaskEntry | None:
@@ -390,10 +390,10 @@ def predictions_of(task: str) -> PredictionKind:
 def load_catalogue() -> Catalogue:
     """Return the catalogue of tasks, models and strategies, with those of installed plug-ins if these were scanned."""
     added = load_supplement()
-    return shipped_catalogue() if added is None else shipped_catalogue().with_plugins(added)
+    return load_builtin_catalogue() if added is None else load_builtin_catalogue().with_plugins(added)
 
 
-def shipped_catalogue() -> Catalogue:
+def load_builtin_catalogue() -> Catalogue:
     """Return the catalogue of built-in tasks, models and strategies, without plug-ins."""
     return msgspec.json.decode(files("resources").joinpath("catalogue.json").read_bytes(), type=Catalogue)
 
@@ -408,7 +408,7 @@ _FIELDS: dict[plugins.Group, str] = {
 """Job field that a problem with a plug-in refers to, for each group of plug-ins."""
 
 
-def plugin_problem(plugin: plugins.LeftOut) -> Problem:
+def create_plugin_warning(plugin: plugins.UnusablePlugin) -> Problem:
     """Return a warning about a plug-in that can't be used."""
     return Problem(_FIELDS[plugin.group], str(plugin), f"Correct, update or uninstall {plugin.package}.", "warning")
 

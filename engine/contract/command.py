@@ -12,7 +12,7 @@ import msgspec
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import host_of
 from engine.contract.hosts import THIS, Host, host
-from engine.contract.idle_fields import idle_fields
+from engine.contract.idle_fields import find_idle_fields
 from engine.contract.job import FIELDS, Job, changed_fields
 from engine.contract.problems import Problem
 from engine.contract.recipes import load_recipes
@@ -27,7 +27,7 @@ def command_arguments(job: Job) -> list[str]:
     recipe = load_recipes().get(job.recipe)
     named = {*changed_fields(job), "model", "devices", "recipe"}
     if recipe is not None:
-        named |= recipe.mentioned - idle_fields(job.values(), load_catalogue()).keys()
+        named |= recipe.settable_fields - find_idle_fields(job.values(), load_catalogue()).keys()
     values = {name: job.value(name) for name in FIELDS if name in named}
     if recipe is None:
         values["recipe"] = ""  # the recipe no longer exists

@@ -26,7 +26,7 @@ def inspector_options(job: Job, catalogue: Catalogue, samples: int = 0) -> list[
     return options if job.data.ignore_value is None else [*options, "--ignore-value", str(job.data.ignore_value)]
 
 
-class Unreadable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class UnreadableImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Image file that can't be used. `path` is relative to the dataset folder."""
 
     path: str
@@ -132,7 +132,7 @@ class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     problem: str = ""
 
 
-class Reading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Interpretation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Possible interpretation of a folder with conflicting evidence.
 
     Attributes:
@@ -182,11 +182,11 @@ class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     evidence: tuple[str, ...] = ()
     certain: bool = True
     other: str = ""
-    readings: tuple[Reading, ...] = ()
+    readings: tuple[Interpretation, ...] = ()
     classes: tuple[str, ...] = ()
     splits: tuple[SplitReport, ...] = ()
     channels: int = 3
-    unreadable: tuple[Unreadable, ...] = ()
+    unreadable: tuple[UnreadableImage, ...] = ()
     unreadable_count: int = 0
     examples: tuple[Example, ...] = ()
     legend: tuple[LegendEntry, ...] = ()

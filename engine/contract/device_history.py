@@ -59,9 +59,9 @@ class HistoryWriter:
             _log.warning("The history of the devices is no longer saved: %s", error)
 
     def _append(self, time: float, readings: Readings) -> None:
-        """Append readings to the file. The names of the quantities are written again whenever new ones appear.
+        """Append a line with readings to the file. If they have new quantities, first append a line with all names.
 
-        If the file becomes too large, it replaces its predecessor, and a new file is begun later.
+        A file that has become too large is renamed to its backup. The next call creates a new file.
         """
         reported = (id_ for values in readings.values() for id_, value in values.items() if value is not None)
         missing = [id_ for id_ in dict.fromkeys(reported) if id_ not in self._quantities]

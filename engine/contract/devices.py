@@ -104,7 +104,7 @@ class Ecc(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     total_uncorrected: int | None = None
 
 
-class Retired(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class RetiredMemory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Retired memory by kind of error: pages in GPUs older than Ampere, remapped rows in newer ones."""
 
     pages_single_bit: int | None = None
@@ -189,7 +189,7 @@ class Gpu(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     pcie: Pcie = Pcie()
     nvlinks: tuple[NvLink, ...] = ()
     ecc: Ecc = Ecc()
-    retired: Retired = Retired()
+    retired: RetiredMemory = RetiredMemory()
     compute_mode: Literal["default", "exclusive_thread", "prohibited", "exclusive_process", ""] = ""
     persistence: bool | None = None
     mig_enabled: bool | None = None
@@ -348,7 +348,7 @@ def gpu_title(gpu: Gpu) -> str:
     return f"GPU {gpu.nvml_index} MIG {gpu.mig.gpu_instance}{compute}"
 
 
-class Reading(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class NvmlReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Data read from NVML at one moment, with the duration of the calls in seconds.
 
     `gpus` is meaningful only if `nvml.status` is "ok". `topology` is set only if it has changed.

@@ -431,7 +431,7 @@ DROPPABLE = (Fetching, StepMetrics, ScheduleTraced, RanksTimed, TimeSpent, Devic
 """Events that may be dropped for a slow reader."""
 
 
-def fetch_left_s(progress: Sequence[Fetching]) -> float | None:
+def estimate_fetch_s(progress: Sequence[Fetching]) -> float | None:
     """Return the remaining seconds of a download, or None if they can't be estimated.
 
     `progress` contains the first and the latest progress event of the download.

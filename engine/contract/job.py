@@ -17,7 +17,7 @@ import msgspec
 import tomli_w
 from msgspec import Meta
 
-from engine.contract.job_fields import ABOUT, Field, Trait, describe, wrong_value
+from engine.contract.job_fields import ABOUT, Field, Trait, create_value_problem, describe
 from engine.contract.problems import Problem
 from engine.system import paths
 from engine.system.files import read_file
@@ -237,7 +237,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         return resolve_strategy(self.parallel.strategy, self.parallel.devices)
 
     @property
-    def unfreezes(self) -> bool:
+    def unfreezes_backbone(self) -> bool:
         """True if a backbone that is frozen at first is trained later."""
         return 0 < self.model.freeze_epochs < self.training.epochs
 
@@ -258,7 +258,7 @@ _SECTIONS: dict[str, type[Section]] = {
 def _flat_name(section: str, attribute: str) -> str:
     """Return the name of a job field in the form.
 
-    The field "name" of a `section` is called like the section, and any other field like its `attribute`.
+    It is the name of the `section` for the attribute "name", and the name of the `attribute` for any other one.
     """
     return section if attribute == "name" and section else attribute
 
@@ -301,7 +301,7 @@ def job_from_values(values: Mapping[str, Any]) -> tuple[Job | None, list[Problem
     accepted: dict[str, Any] = {}
     for name, value in values.items():
         if name not in FIELDS and name != "options":
-            problems.append(_unknown_field(name, FIELDS))
+            problems.append(_create_unknown_field_problem(name, FIELDS))
             continue
         try:
             accepted[name] = msgspec.convert(value, _OPTIONS_TYPE if name == "options" else _INFO[name][1].type)
@@ -310,7 +310,7 @@ def job_from_values(values: Mapping[str, Any]) -> tuple[Job | None, list[Problem
                 message = "The options of a job are a table of single values."
                 problems.append(Problem(name, message, "Write NAME = VALUE below [options]."))
             else:
-                problems.append(wrong_value(FIELDS[name], name, value))
+                problems.append(create_value_problem(FIELDS[name], name, value))
         else:
             if isinstance(value, str) and not _is_unicode(value):
                 escaped = value.encode(errors="backslashreplace").decode()
@@ -343,11 +343,11 @@ def values_from_table(table: Mapping[str, Any]) -> tuple[dict[str, Any], list[Pr
             elif name in _PATHS:
                 problems.append(Problem(name, f"“{name}” is in the wrong section.", f"Write it as {field_path(name)}."))
             else:
-                problems.append(_unknown_field(name, _PATHS))
+                problems.append(_create_unknown_field_problem(name, _PATHS))
     return values, problems
 
 
-def _unknown_field(name: str, known: Iterable[str]) -> Problem:
+def _create_unknown_field_problem(name: str, known: Iterable[str]) -> Problem:
     """Return a problem for a name that is not among the `known` fields, with the most similar one as its remedy."""
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"Did you mean “{near[0]}”?" if near else "Remove it; `footplate train --help` lists all fields."
@@ -355,7 +355,10 @@ def _unknown_field(name: str, known: Iterable[str]) -> Problem:
 
 
 def _is_unicode(text: str) -> bool:
-    """Return False for a file name that the system could not decode. Neither TOML nor JSON can represent it."""
+    """Return True if a text can be encoded as UTF-8, as TOML and JSON require.
+
+    A file name that the system could not decode cannot.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:

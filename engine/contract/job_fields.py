@@ -47,7 +47,7 @@ class Need(NamedTuple):
 
 
 class About(NamedTuple):
-    """Label, help text and other properties of a job field, which has an effect only if all of its needs are met."""
+    """Description of a job field. The field has an effect only if all of its `needs` are met."""
 
     label: str
     help: str
@@ -56,7 +56,7 @@ class About(NamedTuple):
 
 
 def _about(label: str, traits: list[Trait], help_text: str, *needs: Need) -> About:
-    """Create an `About`, with its arguments in the order that reads best in the table below."""
+    """Create the description of a job field."""
     return About(label, help_text, frozenset(traits), needs)
 
 
@@ -364,13 +364,13 @@ def describe(name: str, info: msgspec.structs.FieldInfo, about: About, group: Gr
         choices=choices,
         minimum=meta.ge if meta.ge is not None else meta.gt,
         maximum=meta.le if meta.le is not None else meta.lt,
-        limits=_limits(meta),
+        limits=_describe_limits(meta),
         needs=about.needs,
         traits=about.traits,
     )
 
 
-def _limits(meta: Meta) -> str:
+def _describe_limits(meta: Meta) -> str:
     """Describe the limits of a type annotation, such as "from 1 to 64" or "above 0 and below 1"."""
     if meta.max_length is not None:
         return f"of at most {meta.max_length} characters"
@@ -396,7 +396,7 @@ _KINDS = {
 }
 
 
-def wrong_value(field: Field, name: str, value: Any) -> Problem:
+def create_value_problem(field: Field, name: str, value: Any) -> Problem:
     """Return a problem that says that `field` does not accept `value`.
 
     `name` is the name of the field in the problem.

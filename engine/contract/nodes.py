@@ -158,9 +158,9 @@ class NodeFailed(Message, tag="node_failed", kw_only=True, frozen=True):
 
 
 class ConnectionTest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Request to test the connections between machines. It goes to each machine, one of `ranks`.
+    """Request to a machine to test its connections with the others. `rank` is its number among all `ranks` machines.
 
-    The first machine (rank 0) has no `address`: it listens at `port` or the next free port above. The other machines
+    The machine with rank 0 has no `address`. It listens at `port` or the next free port above. The other machines
     connect to it at `address` and `port`.
     """
 
@@ -196,7 +196,7 @@ class RunFound(Message, tag="run_found", kw_only=True, frozen=True):
 class LogRequest(Message, tag="log_request", kw_only=True, frozen=True):
     """Request for the run's log from byte `offset` on.
 
-    `sha256` is the hash of the bytes that the follower already has.
+    `sha256` is the hash of the bytes that the requesting machine already has.
     """
 
     offset: int
@@ -204,14 +204,14 @@ class LogRequest(Message, tag="log_request", kw_only=True, frozen=True):
 
 
 class LogChunk(Message, tag="log_chunk", kw_only=True, frozen=True):
-    """Next bytes of the log. If `offset` is 0, the follower's copy belongs to another log and must be replaced."""
+    """Next bytes of a run's log. If `offset` is 0, the copy on the other machine must be replaced, not extended."""
 
     offset: int
     data: bytes
 
 
 class RunLiveness(Message, tag="run_liveness", kw_only=True, frozen=True):
-    """State of a followed run, sent when the follower on the other machine has received the entire log.
+    """State of a run whose log is copied to another machine, sent once the entire log has been copied.
 
     `alive` is True if the run has a supervisor. `execution` is the number of the current execution, as in `RunStarted`.
     """

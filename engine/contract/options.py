@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from engine.contract.job import FIELDS, Job
-from engine.contract.job_fields import About, Field, describe, wrong_value
+from engine.contract.job_fields import About, Field, create_value_problem, describe
 from engine.contract.problems import Problem
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
@@ -74,10 +74,12 @@ def options_of(job: Job, kind: type[Struct]) -> Struct:
 def option_problems(options: Mapping[str, Any], known: Sequence[Field]) -> list[Problem]:
     """Return the problems with the options of a job, given the options that its task, model and strategy declare."""
     fields = {field.name: field for field in known}
-    return [problem for name, value in options.items() if (problem := _problem(name, value, fields)) is not None]
+    return [
+        problem for name, value in options.items() if (problem := _find_option_problem(name, value, fields)) is not None
+    ]
 
 
-def _problem(name: str, value: Any, fields: Mapping[str, Field]) -> Problem | None:
+def _find_option_problem(name: str, value: Any, fields: Mapping[str, Field]) -> Problem | None:
     """Return the problem with the value of the option `name`, or None if it is valid.
 
     `fields` are the known options.
@@ -95,5 +97,5 @@ def _problem(name: str, value: Any, fields: Mapping[str, Field]) -> Problem | No
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError:
-        return wrong_value(field, where, value)
+        return create_value_problem(field, where, value)
     return None

@@ -42,7 +42,7 @@ import tomli_w
 
 from engine.contract.catalogue import Catalogue, ModelEntry, suggest_name, weights_of
 from engine.contract.dataset import DatasetReport
-from engine.contract.idle_fields import idle_by_entries, idle_by_needs
+from engine.contract.idle_fields import find_idle_by_entries, find_idle_by_needs
 from engine.contract.job import FIELDS, Job, fields_with_trait, job_from_values, read_toml
 from engine.contract.problems import Problem
 from engine.contract.weights import WeightsDisk, is_available
@@ -99,8 +99,7 @@ class RecipeFacts(msgspec.Struct, frozen=True, kw_only=True):
         task_in_file: True if a user's file defines the task, so that nothing is known about its model.
         encoder: True for a model that is built on the job's encoder.
         batch_norm: True for a model with BatchNorm.
-        weights: True if pretrained weights for the model are on this machine, or on a server that is not known to be
-            unreachable.
+        weights: True if the model has pretrained weights, unless they are known to be unavailable.
         images: Number of images in the training split.
         source_size: Length in pixels of the longer side of the median image in the dataset.
         model_size: Default side length in pixels of the model's images.
@@ -162,13 +161,13 @@ def collect_facts(
         classes=len(report.classes) or None if report is not None else None,
         source_size=max(report.sizes.middle) if report is not None and report.sizes is not None else None,
         chosen={name: value for name, value in valid.items() if name in (*SETTABLE, "weights_file")},
-        idle=frozenset(idle_by_entries(job.values(), catalogue)),
+        idle=frozenset(find_idle_by_entries(job.values(), catalogue)),
         **_model_facts(model),
     )
 
 
 def _model_facts(model: ModelEntry | None) -> dict[str, Any]:
-    """Return the facts about a model, or none if the catalogue doesn't list it."""
+    """Return the facts about a model by name, or {} if `model` is None because the catalogue doesn't list it."""
     if model is None:
         return {}
     return {
@@ -311,11 +310,11 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         size = values.get("image_size")
         if isinstance(size, int) and facts.min_size is not None:
             values["image_size"] = max(math.ceil(size / facts.size_step) * facts.size_step, facts.min_size)
-        idle = facts.idle | idle_by_needs({**values, **facts.chosen}, facts.idle).keys()
+        idle = facts.idle | find_idle_by_needs({**values, **facts.chosen}, facts.idle).keys()
         return {name: value for name, value in values.items() if name not in idle}
 
     @property
-    def mentioned(self) -> frozenset[str]:
+    def settable_fields(self) -> frozenset[str]:
         """Fields that any rule of the recipe may set."""
         return frozenset(self.set).union(*(rule.set for rule in self.when), *(rule.of_weights for rule in self.when))
 

@@ -137,7 +137,7 @@ class Search(_Struct, frozen=True, kw_only=True):
             single results is partly luck.
         seed: Seed of the sampler. A trial's settings depend on its number and on the results known when it was chosen.
         best_epochs: Epochs for the final training with the best settings, or None for those of a trial.
-        keep_checkpoints: Keep the checkpoints of all trials, not only those of the best, the Pareto front and
+        keep_checkpoints: True to keep the checkpoints of all trials, not only those of the best, the Pareto front and
             candidates for confirmation.
     """
 
@@ -299,7 +299,7 @@ class SearchState(_Struct, frozen=True, kw_only=True):
         return self.total - self.repeats if self.total is not None else None
 
     @property
-    def reached(self) -> float | None:
+    def best_value(self) -> float | None:
         """Result of the best trial for the first goal, or None if no trial is the best yet.
 
         It is the mean of the trial's repeats or, without repeats, its own value.

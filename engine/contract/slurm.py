@@ -94,7 +94,7 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
             found.append(Problem("--slurm-host", wrong, "Name a host that `ssh HOST` reaches."))
         return found
 
-    def script(self, name: str) -> str:
+    def create_script(self, name: str) -> str:
         """Return the batch script for a run called `name`. It must be submitted in the folder of the run."""
         options = {
             "job-name": re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "footplate",
@@ -116,7 +116,7 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
             lines.append(f"export FOOTPLATE_HOME={shlex.quote(home)}")
         return "\n".join([*lines, *self.setup]) + "\n" + _SCRIPT_END
 
-    def job(self, job: Job) -> Job:
+    def create_job(self, job: Job) -> Job:
         """Return a copy of `job` that trains on the devices that these options request from SLURM.
 
         It does not wait for other runs, since SLURM manages that.

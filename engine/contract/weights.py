@@ -109,12 +109,12 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         return _TITLES.get(self.license, self.license or "license not stated")
 
     @property
-    def non_commercial(self) -> bool:
+    def is_non_commercial(self) -> bool:
         """True if the name of the license excludes commercial use."""
         return "-nc" in self.license or "noncommercial" in self.license
 
 
-class OnDisk(msgspec.Struct, frozen=True):
+class WeightsFile(msgspec.Struct, frozen=True):
     """Pretrained weights file on this machine. `path` is "" if it is missing."""
 
     path: str = ""
@@ -127,13 +127,13 @@ class WeightsDisk(Protocol):
     Its methods return None if they don't know the answer.
     """
 
-    def weights(self, weights: Weights) -> OnDisk | None:
+    def weights(self, weights: Weights) -> WeightsFile | None:
         """Return the file with `weights` on this machine, or None if it is unknown.
 
         The path is "" if the file is missing.
         """
 
-    def reaches(self, host: str) -> bool | None:
+    def can_reach(self, host: str) -> bool | None:
         """Return True if a server answers, False if it can't be reached, or None if this is unknown.
 
         `host` is its URL, such as "https://huggingface.co".
@@ -178,15 +178,15 @@ def unavailable_remedy(weights: Weights, instead: Sequence[str] = (FROM_SCRATCH,
     return text[:1].upper() + text[1:]
 
 
-def find_weights(weights: Weights) -> OnDisk:
+def find_weights(weights: Weights) -> WeightsFile:
     """Return the file with these weights on this machine. Its path is "" if it is missing."""
     for path in _possible_paths(weights):
         try:
             if path.is_file():
-                return OnDisk(str(path), path.stat().st_size)
+                return WeightsFile(str(path), path.stat().st_size)
         except OSError:
             continue
-    return OnDisk()
+    return WeightsFile()
 
 
 def is_available(weights: Weights, disk: WeightsDisk) -> bool | None:
@@ -196,10 +196,10 @@ def is_available(weights: Weights, disk: WeightsDisk) -> bool | None:
         return None
     if on_disk.path:
         return True
-    return False if weights.is_included or is_offline() else disk.reaches(weights.host)
+    return False if weights.is_included or is_offline() else disk.can_reach(weights.host)
 
 
-def why_unavailable(weights: Weights) -> str:
+def explain_unavailability(weights: Weights) -> str:
     """Return a clause that explains why missing weights are unavailable, such as "huggingface.co can't be reached"."""
     if weights.is_included:
         return f"{cached_path(weights)} is missing"

@@ -50,7 +50,7 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=0)
     arguments = parser.parse_args()
     _die_with_parent()
-    FORMATS.added()  # so that importing plug-ins affects neither the memory limit nor the time of the inspection
+    FORMATS.load_plugins()  # so that importing plug-ins affects neither the memory limit nor the time of the inspection
     try:
         return _inspect_in_child(arguments) if sys.platform == "linux" else _inspect(arguments)
     except KeyboardInterrupt:

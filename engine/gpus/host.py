@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import psutil
 
-from engine.system.plain_text import encodable, shortened
+from engine.system.plain_text import make_encodable, shorten
 
 Answer = TypeVar("Answer")
 
@@ -124,8 +124,8 @@ def _identify(process: psutil.Process) -> HostProcess:
     """Read the facts that never change during the life of a process: user, name, command and start."""
     return HostProcess(
         user=_try_read(process.username),
-        name=_try_read(lambda: shortened(encodable(_join_arguments([process.name()])))),
-        command=shortened(encodable(_join_arguments(_try_read(process.cmdline) or []))),
+        name=_try_read(lambda: shorten(make_encodable(_join_arguments([process.name()])))),
+        command=shorten(make_encodable(_join_arguments(_try_read(process.cmdline) or []))),
         started=_try_read(process.create_time),
     )
 

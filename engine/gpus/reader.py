@@ -1,6 +1,6 @@
 """Process that calls NVML.
 
-`python -m engine.gpus.reader INTERVAL REDISCOVER [--only-basics] [--some-lost]` prints one `Reading` every INTERVAL
+`python -m engine.gpus.reader INTERVAL REDISCOVER [--only-basics] [--some-lost]` prints one `NvmlReading` every INTERVAL
 seconds. Each line of standard input is a `SnapshotRequest` for the following readings.
 
 If NVML can't be used, the process prints a message and exits. It also exits if a GPU has been lost for REDISCOVER
@@ -17,7 +17,7 @@ import time
 
 import msgspec
 
-from engine.contract.devices import Nvml, Reading, SnapshotRequest
+from engine.contract.devices import Nvml, NvmlReading, SnapshotRequest
 from engine.gpus import sentences
 from engine.gpus.nvml.driver_files import denied_files
 from engine.gpus.nvml.nvml_reader import NvmlReader, NvmlUnavailable
@@ -44,7 +44,7 @@ class RequestReceiver:
 
 
 def main() -> int:
-    """Print readings of all GPUs until NVML fails or the parent process exits. A failure is a `Reading`, too."""
+    """Print readings of all GPUs until NVML fails or the parent process exits. A failure is an `NvmlReading`, too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the watchdog handles Ctrl+C
     requests = RequestReceiver()
     end_with_parent(requests.on_line)
@@ -53,9 +53,9 @@ def main() -> int:
     try:
         _read_repeatedly(interval_s, rediscover_s, requests, basics=basics, some_lost=some_lost)
     except NvmlUnavailable as state:
-        _send(Reading(Nvml(state.status, state.message)))
+        _send(NvmlReading(Nvml(state.status, state.message)))
     except Exception as error:  # report unexpected errors, too
-        _send(Reading(Nvml(*sentences.explain_failure(f"{type(error).__name__}: {error}"))))
+        _send(NvmlReading(Nvml(*sentences.explain_failure(f"{type(error).__name__}: {error}"))))
     return 0
 
 
@@ -79,7 +79,7 @@ def _read_repeatedly(
         sent_topology = reader.topology
         no_gpu_text = sentences.SLEEPING if reader.has_sleeping_gpu else sentences.NO_GPU
         nvml = Nvml("ok", "" if gpus else no_gpu_text, *driver)
-        _send(Reading(nvml, gpus, topology, round(reader.call_s, 6)))
+        _send(NvmlReading(nvml, gpus, topology, round(reader.call_s, 6)))
         if reader.has_lost_gpu and lost_at is None:
             lost_at = tick
         tick = max(tick + pause_s, time.monotonic())
@@ -88,7 +88,7 @@ def _read_repeatedly(
             tick = time.monotonic()
 
 
-def _send(reading: Reading) -> None:
+def _send(reading: NvmlReading) -> None:
     """Print a reading. Exit the process if the watchdog has closed the pipe."""
     try:
         sys.stdout.buffer.write(msgspec.json.encode(reading) + b"\n")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from engine.contract.devices import Gpu, Nvml, Reading, SnapshotRequest, Topology, Xid
+from engine.contract.devices import Gpu, Nvml, NvmlReading, SnapshotRequest, Topology, Xid
 from engine.gpus import sentences
 from engine.gpus.child import LineChild
 from engine.gpus.nvml.driver_files import UNKNOWN_UUID
@@ -127,7 +127,7 @@ class NvmlWatch:
     def _on_line(self, line: bytes, now: float) -> None:
         """Store the reading in a line of the reader. Lines that can't be decoded are ignored."""
         try:
-            reading = msgspec.json.decode(line, type=Reading)
+            reading = msgspec.json.decode(line, type=NvmlReading)
         except msgspec.DecodeError:
             return  # the driver's library may print lines of its own
         self.readings += 1

@@ -21,7 +21,7 @@ import msgspec
 from engine.contract.nodes import NodeRequest, Rendezvous
 from engine.machines.addresses import bind_collectives
 from engine.system import linux
-from engine.system.format import exit_words
+from engine.system.format import describe_exit
 
 RENDEZVOUS_TIMEOUT_S = 120
 SHUTDOWN_S = 5
@@ -88,7 +88,7 @@ class Agent:
         if self._is_killed:
             return dict.fromkeys(self._ranks)
         if result is None:
-            raise AgentFailed(f"the agent that runs the workers {exit_words(self._process.exitcode or 0)}")
+            raise AgentFailed(f"the agent that runs the workers {describe_exit(self._process.exitcode or 0)}")
         if result.error:
             raise AgentFailed(result.error)
         return result.codes

@@ -20,7 +20,7 @@ from engine.contract.protocol import ENCODE
 from engine.machines.transfer import ConnectionLost, FileConnection, is_inside, remove_partial, serve
 from engine.runs.index import find_run, mirror_folder
 from engine.system.decode_errors import NOT_DECODED
-from engine.system.ssh import ssh_command, ssh_exit_reason
+from engine.system.ssh import explain_ssh_exit, ssh_command
 
 _PROGRESS_INTERVAL_S = 0.2
 _PATTERNS = ("checkpoints/*.pt", "*.log", "worker-*-traceback.txt")
@@ -72,7 +72,7 @@ def fetch(machine: Host, name: str, path: str, on_progress: Callable[[int, int],
         except (OSError, *NOT_DECODED):
             code = connection.close()
             errors.seek(0)
-            reason = ssh_exit_reason(machine.title, code, errors.read().decode(errors="replace"))
+            reason = explain_ssh_exit(machine.title, code, errors.read().decode(errors="replace"))
             raise NotFetched(reason) from None
         if offer.problem:
             raise NotFetched(f"{machine.title}: {offer.problem}.")

@@ -335,7 +335,7 @@ def make_scratch() -> Path:
         pid = folder.name.removeprefix(_SCRATCH_PREFIX)
         if pid.isdecimal() and not psutil.pid_exists(int(pid)):
             shutil.rmtree(folder, ignore_errors=True)
-    folder = paths.private_folder(base / f"{_SCRATCH_PREFIX}{os.getpid()}")
+    folder = paths.make_private_folder(base / f"{_SCRATCH_PREFIX}{os.getpid()}")
     tempfile.tempdir = str(folder)
     return folder
 
@@ -355,7 +355,7 @@ def _lock_folder(folder: Path) -> int:
     deadline = time.monotonic() + _LOCK_TIMEOUT_S
     while True:
         with suppress(FileNotFoundError):  # that node is removing the folder
-            if (descriptor := file_locks.lock_file(paths.private_folder(folder) / _LOCK)) is not None:
+            if (descriptor := file_locks.lock_file(paths.make_private_folder(folder) / _LOCK)) is not None:
                 return descriptor
             _kill_node(read_end(path, 32))
         if time.monotonic() > deadline:

@@ -35,7 +35,7 @@ from engine.supervisor.event_log import EventLog
 from engine.supervisor.server import Server
 from engine.system import file_locks, linux, paths
 from engine.system.files import MAX_DAMAGED_BYTES
-from engine.system.ssh import ssh_exit_reason
+from engine.system.ssh import explain_ssh_exit
 
 _TICK_S = 0.25
 _LOCK_RETRY_S = 1.0
@@ -111,7 +111,7 @@ class Follower:
         self._progress_at = time.monotonic()
         name = self._run.run_id if self._run is not None else self._name
         command = remote_command(self._machine, "node", "--relay", name)
-        folder = paths.private_folder(mirrors_folder(self._machine.name))
+        folder = paths.make_private_folder(mirrors_folder(self._machine.name))
         try:
             self._link = NodeLink(command, folder / "relay.log", self._selector, self._on_message, self._on_end)
         except OSError as error:
@@ -152,8 +152,8 @@ class Follower:
         assert self._link is not None
         if self._run is None:
             self._run = mirror_folder(self._machine.name, found.run_id)
-            paths.private_folder(self._run.path)
-            paths.private_folder(self._run.checkpoints)
+            paths.make_private_folder(self._run.path)
+            paths.make_private_folder(self._run.checkpoints)
             self._lock = file_locks.open_file(self._run.path / "follower.lock", os.O_CREAT)
         if not self._acquire_lock():
             self._link.kill()
@@ -217,7 +217,7 @@ class Follower:
         assert self._link is not None
         code, errors = self._link.exit_status()
         title = self._machine.title
-        self._on_away(f"{title}: {reason}." if reason else ssh_exit_reason(title, code, errors))
+        self._on_away(f"{title}: {reason}." if reason else explain_ssh_exit(title, code, errors))
 
     def _on_away(self, reason: str) -> None:
         """Disconnect from the other machine for `reason`, and retry later. Exit if the run was never reached."""

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from engine.checks.node_checks import inputs_of, machine_problems, versions
+from engine.checks.node_checks import digest_inputs, machine_problems, versions
 from engine.contract.hosts import Host
 from engine.contract.job import Job
 from engine.contract.nodes import ConnectionTest, ConnectionTestResult, NodeFacts
@@ -22,7 +22,7 @@ from engine.system import paths
 from engine.system.children import kill_after, run_child
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.format import counted, size
-from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
+from engine.system.ssh import create_english_environment, explain_ssh_exit, ssh_command
 
 MAX_CLOCK_OFFSET_S = 2.0
 """Maximum clock difference in seconds. Above it, logs and files of several machines are hard to compare."""
@@ -60,7 +60,7 @@ def check_hosts(hosts: Sequence[Host], dataset: str = "") -> list[CheckedHost]:
 
     If `dataset` is given, its content is compared, too.
     """
-    local_inputs = inputs_of(Job.from_fields(dataset=dataset)) if dataset else {}
+    local_inputs = digest_inputs(Job.from_fields(dataset=dataset)) if dataset else {}
     with ThreadPoolExecutor(max_workers=max(1, len(hosts))) as pool:
         checked = list(pool.map(lambda host: _check_host(host, dataset), hosts))
     local = NodeFacts(versions=versions(), inputs={}, time=0.0, free_bytes=0)  # only its versions are used
@@ -81,7 +81,7 @@ def _check_host(host: Host, dataset: str) -> CheckedHost:
     except (OSError, subprocess.TimeoutExpired) as error:
         return CheckedHost(host, facts=None, clock_offset_s=0.0, problems=[_describe_failure(host, error)])
     except NOT_DECODED:
-        reason = ssh_exit_reason(host.title, done.returncode, done.stderr.decode(errors="replace"))
+        reason = explain_ssh_exit(host.title, done.returncode, done.stderr.decode(errors="replace"))
         return CheckedHost(host, facts=None, clock_offset_s=0.0, problems=[Problem("hosts", reason)])
     offset_s = facts.time - time.time()
     warnings = []  # pairs of a message and a remedy
@@ -112,7 +112,7 @@ class _Peer:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=paths.PACKAGES,
-            env=english_environment(),
+            env=create_english_environment(),
         )
 
     def ask(self, request: ConnectionTest) -> ConnectionTestResult:
@@ -230,4 +230,4 @@ def _describe_failure(host: Host, error: OSError | subprocess.TimeoutExpired) ->
 
 def _run_check(command: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
     """Run the command line of a check. Raises OSError and subprocess.TimeoutExpired."""
-    return run_child(command, timeout_s=_TIMEOUT_S, cwd=str(paths.PACKAGES), env=english_environment())
+    return run_child(command, timeout_s=_TIMEOUT_S, cwd=str(paths.PACKAGES), env=create_english_environment())

@@ -8,7 +8,7 @@ from pathlib import Path
 from engine.contract.hosts import Host
 from engine.system.children import run_child
 from engine.system.files import open_file
-from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
+from engine.system.ssh import create_english_environment, explain_ssh_exit, ssh_command
 
 FOLDER = ".local/share/footplate/venv"
 """Folder of the virtual environment on the other machine, relative to the home folder."""
@@ -34,12 +34,12 @@ def install(host: Host, wheel: Path) -> None:
     try:
         with open_file(wheel) as content:
             command = ssh_command(host.ssh_destination, ["sh", "-c", script])
-            done = run_child(command, timeout_s=None, stdin=content, env=english_environment())
+            done = run_child(command, timeout_s=None, stdin=content, env=create_english_environment())
     except OSError as error:
         raise InstallFailed(f"{wheel} can't be read: {error.strerror}. Check the path and its permissions.") from error
     if done.returncode:
         errors = done.stderr.decode(errors="replace")
         last = errors.strip().splitlines()[-1:] or ["no reason given"]
         # 255 is the exit code of ssh itself.
-        reason = ssh_exit_reason(host.title, done.returncode, errors) if done.returncode == 255 else f"{last[0]}."
+        reason = explain_ssh_exit(host.title, done.returncode, errors) if done.returncode == 255 else f"{last[0]}."
         raise InstallFailed(f"Footplate could not be installed on {host.title}: {reason}")

@@ -35,7 +35,7 @@ from engine.processes.line_child import SelectedOutput
 from engine.system import linux, paths
 from engine.system.children import limit_written_files
 from engine.system.files import open_file
-from engine.system.ssh import english_environment, ssh_command
+from engine.system.ssh import create_english_environment, ssh_command
 
 _CHUNK_BYTES = 1 << 18
 _KEEP_ALIVE = ENCODE.encode(KeepAlive()) + b"\n"
@@ -107,7 +107,7 @@ class NodeLink(SelectedOutput[IO[bytes]]):
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=paths.PACKAGES,
-                env=english_environment(),
+                env=create_english_environment(),
                 bufsize=0,
                 start_new_session=True,
                 preexec_fn=prepare if sys.platform != "win32" else None,  # noqa: PLW1509

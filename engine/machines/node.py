@@ -23,8 +23,8 @@ from typing import NoReturn
 import msgspec
 import psutil
 
-from engine.checks.gpu_checks import lost_gpus
-from engine.checks.node_checks import inputs_of, versions
+from engine.checks.gpu_checks import describe_lost_gpus
+from engine.checks.node_checks import digest_inputs, versions
 from engine.contract.catalogue import load_catalogue, weights_of
 from engine.contract.devices import host_of, is_gpu
 from engine.contract.events import EVENT, Failed
@@ -53,7 +53,7 @@ from engine.runs.queue.tickets import CannotQueue
 from engine.supervisor.environment import usable_cores
 from engine.system import linux, paths
 from engine.system.children import run_child
-from engine.system.format import exit_words
+from engine.system.format import describe_exit
 
 QUEUE_POLL_S = 0.5
 QUEUE_TIMEOUT_S = 600.0
@@ -90,7 +90,7 @@ def fetch_weights(job: Job) -> str:
     causes = [event.cause for event in map(EVENT.decode, done.stdout.splitlines()) if isinstance(event, Failed)]
     if causes or not done.returncode:
         return causes[0] if causes else ""
-    return f"The process that downloads the pretrained weights {exit_words(done.returncode)}."
+    return f"The process that downloads the pretrained weights {describe_exit(done.returncode)}."
 
 
 class _Node:
@@ -208,7 +208,7 @@ class _Node:
         lost, missing = _missing_gpus(request)
         return NodeFacts(
             versions=versions(),
-            inputs=inputs_of(job),
+            inputs=digest_inputs(job),
             address=address,
             client_address=remote_address,
             infiniband=addresses.has_infiniband(),
@@ -301,7 +301,7 @@ def _missing_gpus(request: NodeRequest) -> tuple[tuple[str, ...], str]:
     if not required:
         return (), ""
     state = snapshot()
-    lost = lost_gpus(required, state)
+    lost = describe_lost_gpus(required, state)
     if lost:
         return tuple(lost), " ".join(lost.values())
     missing = sorted(required - {gpu.uuid for gpu in state.gpus})

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import msgspec
 
-from engine.checks.node_checks import inputs_of, machine_problems, versions
+from engine.checks.node_checks import digest_inputs, machine_problems, versions
 from engine.contract.devices import DeviceSample, host_of, local_device
 from engine.contract.events import AnyEvent, CheckpointSaved, Failed, LogLine, PhaseChanged, Predicted, Waiting, Warned
 from engine.contract.hosts import SLURM, Host, host
@@ -49,7 +49,7 @@ from engine.runs.folder import RunFolder
 from engine.system import paths
 from engine.system.format import counted
 from engine.system.slurm import srun_command
-from engine.system.ssh import ssh_command, ssh_exit_reason
+from engine.system.ssh import explain_ssh_exit, ssh_command
 
 QUIET_S = 2.5
 """Seconds of silence after which a machine is suspected to have caused the failures that other machines report."""
@@ -165,7 +165,7 @@ class Nodes:
         self._group: Group | None = None
         self._stage = _Stage.COMPARING
         self._has_waited = False  # True once a machine has waited in its queue
-        self._inputs = _start_in_thread(lambda: inputs_of(self._job))  # digests of the job's files on this machine
+        self._inputs = _start_in_thread(lambda: digest_inputs(self._job))  # digests of the job's files on this machine
         self._remaining_copies = 0  # files that must be sent before the rendezvous
         self._give_up_at = time.monotonic() + RETURN_S  # until then, a restart waits for lost machines
         self._reported_away: set[str] = set()  # names of lost machines that the log mentions
@@ -483,7 +483,7 @@ class Nodes:
                 "network went down."
             )
         else:
-            cause = ssh_exit_reason(node.title, code, errors)
+            cause = explain_ssh_exit(node.title, code, errors)
         self._on_lost(node, cause)
 
     def _on_lost(self, node: Node, cause: str) -> None:

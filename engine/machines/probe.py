@@ -7,7 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from engine.checks.node_checks import inputs_of, versions
+from engine.checks.node_checks import digest_inputs, versions
 from engine.contract.job import Job
 from engine.contract.nodes import NodeFacts
 from engine.contract.protocol import ENCODE
@@ -37,7 +37,7 @@ def print_facts(dataset: str, address: str) -> int:
         gpus, driver = tuple(gpu.name for gpu in state.gpus), state.nvml.driver_version or ""
     facts = NodeFacts(
         versions=versions(),
-        inputs=inputs_of(Job.from_fields(dataset=dataset)) if dataset else {},
+        inputs=digest_inputs(Job.from_fields(dataset=dataset)) if dataset else {},
         address=address or local_address,
         client_address=remote_address,
         infiniband=addresses.has_infiniband(),

@@ -54,7 +54,7 @@ def supervise_slurm(folder: Path) -> int:
         return _REFUSED
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the supervisor handles it
     os.environ.pop("SSH_CONNECTION", None)  # inherited from the shell that submitted the job
-    stdio.redirect(run.path / "supervisor.log")
+    stdio.redirect_output(run.path / "supervisor.log")
     _record_state(run, job_id, "RUNNING")
     code = _supervise(run, this_node)
     if _was_warned(run):

@@ -38,7 +38,7 @@ from engine.supervisor.restart_policy import RestartPolicy, world_size
 from engine.system import linux, paths, stdio
 from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.format import counted
-from engine.system.plain_text import escaped
+from engine.system.plain_text import escape
 
 _POLL_S = 0.05
 _CHUNK_BYTES = 1 << 16
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str]) -> int:
         signal.signal(number, signal.SIG_IGN)  # rank 0 stops all ranks in order; torchrun kills the remaining ones
     if process.local_rank > 0:
         return _train(_receive_spec(process))
-    folder = paths.private_folder(node_folder(f"torchrun-{os.getpid()}"))
+    folder = paths.make_private_folder(node_folder(f"torchrun-{os.getpid()}"))
     try:
         specs = RestartPolicy(RunFolder(folder), job).prepare_start()
         [local_spec] = _distribute_specs(specs, process)
@@ -142,20 +142,20 @@ def _find_mismatches(job: Job, process: TorchrunProcess) -> list[Problem]:
 def _refuse(problems: list[Problem]) -> int:
     """Print `problems` to standard error, and return the exit code for a job that can't run."""
     for problem in problems:
-        print(escaped(f"footplate: {problem}"), file=sys.stderr, flush=True)
+        print(escape(f"footplate: {problem}"), file=sys.stderr, flush=True)
     return _REFUSED
 
 
 def _supervise(job: Job, process: TorchrunProcess) -> int:
     """Supervise the run, and train as rank 0. Prints the run folder and the outcome to torchrun's terminal."""
     run = create_run(job)
-    print(f"Run {run.run_id} in {escaped(str(run.path))}", file=sys.stderr, flush=True)
+    print(f"Run {run.run_id} in {escape(str(run.path))}", file=sys.stderr, flush=True)
     with os.fdopen(os.dup(2), "w", errors="backslashreplace") as terminal:
-        stdio.redirect(run.path / "supervisor.log")
+        stdio.redirect_output(run.path / "supervisor.log")
         code = supervise(run.path, distribute=lambda specs: _distribute_specs(specs, process))
         last = run.last_event()
         if isinstance(last, RunFinished):
-            print(escaped(f"Run {run.run_id} {last.outcome}. {last.cause}".rstrip()), file=terminal)
+            print(escape(f"Run {run.run_id} {last.outcome}. {last.cause}".rstrip()), file=terminal)
     return code
 
 
@@ -205,7 +205,7 @@ def _print_failures(channel: socket.socket) -> None:
         while data := channel.recv(_CHUNK_BYTES):
             for message in map(FROM_WORKER.decode, frames.feed(data)):
                 if isinstance(message, Failed):
-                    print(escaped(f"Rank {message.rank}: {message.cause}"), file=sys.stderr, flush=True)
+                    print(escape(f"Rank {message.rank}: {message.cause}"), file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from engine.system import paths
 from engine.system.children import limit_written_files
 from engine.system.files import open_file
 from engine.system.format import size
-from engine.system.ssh import english_environment
+from engine.system.ssh import create_english_environment
 
 _CHUNK_BYTES = 1 << 20
 _MAX_LINE_BYTES = 1 << 16
@@ -132,7 +132,7 @@ class FileConnection(Channel):
             stdout=subprocess.PIPE,
             stderr=errors,
             cwd=paths.PACKAGES,
-            env=english_environment(),
+            env=create_english_environment(),
             bufsize=0,
             start_new_session=True,
             preexec_fn=limit_errors if command[0] == "ssh" and sys.platform != "win32" else None,  # noqa: PLW1509

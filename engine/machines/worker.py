@@ -34,7 +34,7 @@ def run(node_socket: str) -> int:
     channel.connect(node_socket)
     channel.sendall(ENCODE.encode(WorkerHello(rank)) + b"\n")
     spec = msgspec.json.decode(_receive_line(channel), type=WorkerSpec)
-    stdio.redirect(Path(RunFolder(spec.run_folder).worker_log(rank)))
+    stdio.redirect_output(Path(RunFolder(spec.run_folder).worker_log(rank)))
     os.environ.update(worker_environment(spec))
     code = run_worker(spec, WORKER, channel)
     if code:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from engine.contract.catalogue import Measure
 from engine.metrics.base import Metric
-from engine.system.plugins import Registry, Unusable
+from engine.system.plugins import Registry, UnusablePluginError
 
 
 class AddedMetric(NamedTuple):
@@ -37,7 +37,7 @@ class AddedMetric(NamedTuple):
 def _validate_plugin(name: str, loaded: object) -> AddedMetric:
     """Return the metric that a plug-in registers as `name`. Raises Unusable if it is not an `AddedMetric`."""
     if not isinstance(loaded, AddedMetric):
-        raise Unusable(f"it is a {type(loaded).__name__}, not an AddedMetric of engine.metrics.registry")
+        raise UnusablePluginError(f"it is a {type(loaded).__name__}, not an AddedMetric of engine.metrics.registry")
     return loaded
 
 
@@ -50,10 +50,10 @@ def find_plugin_metrics(task: str, task_metrics: tuple[Measure, ...]) -> dict[st
     Metrics whose id is already used in `task_metrics` are left out.
     """
     task_ids = {measure.id for measure in task_metrics}
-    for name, metric in METRICS.added().items():
+    for name, metric in METRICS.load_plugins().items():
         if task in metric.tasks and name in task_ids:
             METRICS.leave_out(name, f"the task {task} already has a metric of that name")
-    return {name: metric for name, metric in METRICS.added().items() if task in metric.tasks}
+    return {name: metric for name, metric in METRICS.load_plugins().items() if task in metric.tasks}
 
 
 class MetricWithPlugins(Metric):

@@ -8,7 +8,7 @@ import msgspec
 import torch
 from torch import nn
 
-from engine.contract.catalogue import command_if_missing, shipped_catalogue, suggest_name
+from engine.contract.catalogue import command_if_missing, load_builtin_catalogue, suggest_name
 from engine.contract.job import TIMM, Job
 from engine.contract.options import list_options, option_problems, options_of
 from engine.data.transforms.device_transforms import Statistics
@@ -16,22 +16,22 @@ from engine.models import user_file
 from engine.models.base import Model, TaskError
 from engine.models.hugging_face import variants as hugging_face
 from engine.models.model_surgery import adapt_first_conv, set_heads
-from engine.system.plugins import Registry, Unusable
+from engine.system.plugins import Registry, UnusablePluginError
 
 
 def _validate_plugin(name: str, loaded: object) -> Model:
     """Return `loaded`, the object that a plug-in registers as the model `name`. Raises Unusable if it is not valid."""
     if not isinstance(loaded, Model):
-        raise Unusable(f"it is a {type(loaded).__name__}, not a Model of engine.models.registry")
+        raise UnusablePluginError(f"it is a {type(loaded).__name__}, not a Model of engine.models.registry")
     if name.startswith(TIMM) or name.endswith(".py"):
-        raise Unusable("its name reads as that of a timm model or of a file")
+        raise UnusablePluginError("its name reads as that of a timm model or of a file")
     list_options(loaded.options)  # raises TypeError for a field that can't be an option
     return loaded
 
 
 def _list_catalogue_ids() -> set[str]:
     """Return the ids of all models in the catalogue. Models from plug-ins can't use these ids."""
-    return {model.id for model in shipped_catalogue().models}
+    return {model.id for model in load_builtin_catalogue().models}
 
 
 MODELS: Registry[Model] = Registry("footplate.models", hugging_face.MODELS, _validate_plugin, _list_catalogue_ids)

@@ -347,7 +347,11 @@ def _create_optimizer(job: Job, grouped: Sequence[tuple[Tensor, Group]]) -> Opti
         "lamb": lambda: _create_lamb(groups, rate, betas, **foreach),
     }
     optimizer = create_by_name[job.optimizer.name]()
-    if job.optimizer.name == "sgd" and job.optimizer.momentum and (job.precision.name == "fp16" or job.unfreezes):
+    if (
+        job.optimizer.name == "sgd"
+        and job.optimizer.momentum
+        and (job.precision.name == "fp16" or job.unfreezes_backbone)
+    ):
         # torch's fused SGD (2.15) allocates the momentum in its first step. If an overflow skips that step, it later
         # reads uninitialized memory. It also fails if only some parameters have momentum, as after unfreezing a
         # backbone. A momentum of 0 avoids both and results in the same first step.

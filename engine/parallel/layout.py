@@ -44,11 +44,11 @@ class Layout(NamedTuple):
 
 def compute_layout(job: Job, strategy: StrategyEntry) -> Layout:
     """Return the layout of `job` on its devices. The job must be valid."""
-    replicas = job.parallel.replicas if strategy.replicates else 1
+    replicas = job.parallel.replicas if strategy.has_replicas else 1
     group = max(1, len(job.parallel.devices) // replicas)
     if not strategy.splits_model:
         return Layout(replicas, group, stage_ranks=(), microbatches=None)
-    if not strategy.schedules:
+    if not strategy.has_schedule:
         return Layout(replicas, group, stage_ranks=tuple(range(group)), microbatches=1)
     ranks = stage_ranks(job.parallel.pipeline_schedule, group, job.parallel.stages_per_device)
     replica_batch = job.training.batch_size // (replicas * job.training.accumulation)
@@ -77,7 +77,7 @@ class ParallelDims(NamedTuple):
         """Return the sizes of the mesh for a job with this strategy and layout."""
         if not strategy.process_per_device:
             return cls()  # all sizes are 1
-        sizes = (layout.replicas, layout.group) if strategy.replicates else (layout.group,)
+        sizes = (layout.replicas, layout.group) if strategy.has_replicas else (layout.group,)
         return cls(**dict(zip(strategy.mesh, sizes, strict=False)))
 
     def coordinate(self, rank: int) -> ParallelDims:
@@ -133,7 +133,7 @@ def bubble_ratio(job: Job, strategy: StrategyEntry) -> float:
     at best (Qi et al. 2023).
     """
     arrangement = compute_layout(job, strategy)
-    if not strategy.schedules or not arrangement.microbatches or job.parallel.pipeline_schedule in ZERO_BUBBLE:
+    if not strategy.has_schedule or not arrangement.microbatches or job.parallel.pipeline_schedule in ZERO_BUBBLE:
         return 0.0
     per_device = max(1, arrangement.stages // arrangement.group)
     return (arrangement.group - 1) / (arrangement.microbatches * per_device)

@@ -12,7 +12,7 @@ from engine.contract.devices import is_gpu
 from engine.contract.events import Failed
 from engine.processes.nccl_errors import extract_description, find_known_error, is_nccl_error
 from engine.system.files import read_end
-from engine.system.format import exit_words
+from engine.system.format import describe_exit
 
 TAIL_LINES = 5
 _TAIL_BYTES = 8192
@@ -36,7 +36,7 @@ class Failure(NamedTuple):
 
 def describe_death(rank: int, exit_code: int, log: Path) -> Failed:
     """Describe the failure of a worker that exited with `exit_code` without reporting an error."""
-    exit_text = exit_words(exit_code)
+    exit_text = describe_exit(exit_code)
     if exit_code >= 0:
         exit_text += " without reporting an error"
     elif -exit_code == getattr(signal, "SIGBUS", 0):

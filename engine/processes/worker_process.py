@@ -205,7 +205,7 @@ def can_fork() -> bool:
     if sys.platform != "linux" or threading.active_count() > 1:
         return False
     deadline = time.monotonic() + THREADS_TIMEOUT_S
-    while linux.thread_count() > 1:
+    while linux.count_threads() > 1:
         if time.monotonic() > deadline:
             print("A library's thread is still running: workers are started without forking.", flush=True)
             return False
@@ -275,7 +275,7 @@ def _run_forked(
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
-    stdio.redirect(log)
+    stdio.redirect_output(log)
     linux.release_inherited_files({channel.fileno(), *(network.descriptors if network is not None else ())})
     os.environ.update(worker_environment(spec))
     if network is not None:

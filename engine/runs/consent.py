@@ -14,7 +14,7 @@ def record_consent(path: str, sha256: str) -> None:
     """Record that the user allows the file at `path` to run while its content has the hash `sha256`. Raises OSError."""
     record, line = _consent_record(path, sha256)
     paths.make_home()
-    paths.private_folder(record.parent)
+    paths.make_private_folder(record.parent)
     paths.write_atomically(record, line)
 
 

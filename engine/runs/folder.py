@@ -46,8 +46,8 @@ from engine.runs.notes import read_notes
 from engine.runs.slurm_job import read_slurm
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED, decode_file
-from engine.system.files import complete_lines, open_file, read_end
-from engine.system.plain_text import shortened
+from engine.system.files import iterate_complete_lines, open_file, read_end
+from engine.system.plain_text import shorten
 
 State = Literal["starting", "waiting", "running", "completed", "paused", "stopped", "failed", "unsaved", "interrupted"]
 
@@ -234,13 +234,13 @@ class RunFolder:
     def events(self) -> Iterator[AnyEvent]:
         """Yield all events on disk in order, except invalid ones and an incomplete last line."""
         with suppress(OSError), open_file(self.events_file) as stream:
-            yield from filter(None, map(_decode_event, complete_lines(stream)))
+            yield from filter(None, map(_decode_event, iterate_complete_lines(stream)))
 
     def read_plan(self) -> Planned | None:
         """Return the plan of the last execution that has started to train, or None if no execution has."""
         prefix, planned = _event_prefix(Planned), None
         with suppress(OSError), open_file(self.events_file) as stream:
-            for line in complete_lines(stream):
+            for line in iterate_complete_lines(stream):
                 if line.startswith(prefix):
                     event = _decode_event(line)
                     planned = event if isinstance(event, Planned) else planned
@@ -301,7 +301,7 @@ class RunFolder:
         return RunSummary(
             run_id=self.run_id,
             folder=str(self.path),
-            name=shortened(job.name if notes.name is None else notes.name),
+            name=shorten(job.name if notes.name is None else notes.name),
             model=job.model.name,
             strategy=job.resolved_strategy,
             devices=job.parallel.devices,
@@ -310,7 +310,7 @@ class RunFolder:
             started=started,
             seconds=self._worked_s(beginning, last, time.time() if is_working else None),
             best=finished.best if finished is not None else progress.measures,
-            cause=shortened(finished.cause) if finished is not None and state in ENDED else "",
+            cause=shorten(finished.cause) if finished is not None and state in ENDED else "",
             epochs=job.training.epochs,
             phase=progress.phase,
             epoch=progress.epoch,
@@ -320,7 +320,7 @@ class RunFolder:
             notes=notes.text,
             favorite=notes.favorite,
             set_aside=notes.set_aside,
-            slurm=shortened(slurm.text) if slurm is not None else "",
+            slurm=shorten(slurm.text) if slurm is not None else "",
             has_checkpoint=bool(job.checkpoints.resume_from) or self.last_checkpoint() is not None,
         )
 
@@ -373,7 +373,7 @@ class RunFolder:
         """
         try:
             with open_file(self.events_file) as stream:
-                lines = complete_lines(stream)
+                lines = iterate_complete_lines(stream)
                 event = _decode_event(next(lines, b""))
                 return (event, _queue_exit_time(event, lines)) if isinstance(event, RunStarted) else None
         except OSError:
@@ -472,7 +472,7 @@ def create_run(job: Job, before_job: Callable[[RunFolder], None] | None = None) 
     """
     stem = re.sub(r"[^a-z0-9]+", "-", Path(job.model.name).stem.lower()).strip("-") or "run"
     paths.make_home()
-    runs = paths.private_folder(paths.runs_folder())
+    runs = paths.make_private_folder(paths.runs_folder())
     while True:
         folder = runs / f"{time.strftime('%Y%m%d-%H%M%S')}-{stem[:40]}-{os.urandom(2).hex()}"
         with suppress(FileExistsError):  # another run of the same second has the same random name

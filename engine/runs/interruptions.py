@@ -14,7 +14,7 @@ from engine.runs.folder import RunFolder, started_before_this_boot
 from engine.runs.index import machine_of
 from engine.runs.slurm_job import read_slurm
 from engine.system.files import read_end
-from engine.system.format import exit_words
+from engine.system.format import describe_exit
 
 REPORTED_SIGNALS = (signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGILL, getattr(signal, "SIGBUS", 0))
 """Signals for which Python's faulthandler writes a dump to supervisor.log."""
@@ -53,7 +53,7 @@ def record_fatal_signal(folder: Path, exit_code: int) -> None:
     if exit_code < 0 and -exit_code not in REPORTED_SIGNALS:
         try:
             with (folder / "supervisor.log").open("a", encoding="utf-8") as log:
-                log.write(f"The supervisor {exit_words(exit_code)}.\n")
+                log.write(f"The supervisor {describe_exit(exit_code)}.\n")
         except OSError:
             return  # the folder was deleted, or the disk is full
 

@@ -73,7 +73,7 @@ class Preloader:
         if sys.platform != "linux" or self._process is not None:
             return
         paths.make_home()
-        logs = paths.private_folder(paths.home() / "logs")
+        logs = paths.make_private_folder(paths.home() / "logs")
         with (logs / "preloader.log").open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "engine.supervisor", "--preload"],

@@ -33,5 +33,5 @@ def refresh_supplement(*, force: bool = False) -> None:
         reason = errors[-1] if errors else f"exit code {done.returncode}"
         problem = Problem("model", f"The plug-ins can't be used: {reason}.", "Run `footplate doctor`.", "warning")
         paths.write_atomically(
-            paths.private_folder(file.parent) / file.name, msgspec.json.encode(Supplement(problems=(problem,)))
+            paths.make_private_folder(file.parent) / file.name, msgspec.json.encode(Supplement(problems=(problem,)))
         )

@@ -115,7 +115,7 @@ def list_searches() -> list[SearchFolder]:
 def create_search(search: Search) -> SearchFolder:
     """Save a search in the folder with its name, which is created if necessary. Raises OSError."""
     paths.make_home()
-    folder = SearchFolder(paths.private_folder(searches_folder() / search.name))
+    folder = SearchFolder(paths.make_private_folder(searches_folder() / search.name))
     folder.save(search)
     return folder
 

@@ -7,7 +7,7 @@ import pkgutil
 
 from engine.contract.catalogue import MESH_DIMENSIONS
 from engine.strategies.base import StepResult, Strategy, StrategyError
-from engine.system.plugins import Registry, Unusable
+from engine.system.plugins import Registry, UnusablePluginError
 
 
 def find_strategies() -> dict[str, type[Strategy]]:
@@ -31,9 +31,9 @@ def _sort_key(strategy: type[Strategy]) -> tuple[int, list[int], bool, str]:
 def _require_strategy(name: str, loaded: object) -> type[Strategy]:
     """Return `loaded` if it is the strategy class of the plug-in `name`. Raises Unusable if it is not."""
     if not (isinstance(loaded, type) and issubclass(loaded, Strategy)):
-        raise Unusable(f"it is a {type(loaded).__name__}, not a subclass of Strategy of engine.strategies")
+        raise UnusablePluginError(f"it is a {type(loaded).__name__}, not a subclass of Strategy of engine.strategies")
     if loaded.entry.id != name:
-        raise Unusable(f"the id of its entry is “{loaded.entry.id}”")
+        raise UnusablePluginError(f"the id of its entry is “{loaded.entry.id}”")
     return loaded
 
 

@@ -28,7 +28,7 @@ from engine.optim.host_copies import copy_to_host
 from engine.parallel.layout import Layout, ParallelDims, compute_layout
 from engine.strategies.collectives import Collectives
 from engine.strategies.profiler import StepProfiler
-from engine.system.numa import bound_cpus
+from engine.system.numa import choose_cpus
 
 if TYPE_CHECKING:
     from engine.data.loading.base_loader import Batch
@@ -163,7 +163,7 @@ class Strategy(ABC):
         if not hasattr(os, "sched_setaffinity"):
             return
         bus_ids = [pci_bus_id(index) for index in range(len(self.spec.local_devices))]
-        cpus = bound_cpus(self.spec.device_index, bus_ids, os.sched_getaffinity(0))
+        cpus = choose_cpus(self.spec.device_index, bus_ids, os.sched_getaffinity(0))
         if cpus:
             os.sched_setaffinity(0, cpus)
 
@@ -319,7 +319,7 @@ def forward_precision(job: Job, strategy: StrategyEntry) -> str:
     V2, and turn activations into fp32. Autocast converts these activations to bf16 before they are combined with
     weights.
     """
-    return "bf16" if strategy.shards and job.parallel.shard_precision == "bf16" else job.precision.name
+    return "bf16" if strategy.shards_parameters and job.parallel.shard_precision == "bf16" else job.precision.name
 
 
 def synchronize(device: torch.device) -> None:

@@ -87,7 +87,7 @@ class Pipeline(Distributed):
         Raises StrategyError if the batch or the schedule does not fit the number of devices.
         """
         job, microbatches = self.spec.job, self.layout.microbatches
-        self.schedule = job.parallel.pipeline_schedule if self.entry.schedules else "gpipe"
+        self.schedule = job.parallel.pipeline_schedule if self.entry.has_schedule else "gpipe"
         divisor = self.dims.replicate * job.training.accumulation * (microbatches or 1)
         if microbatches is None or job.training.batch_size % divisor:
             remedy = "Set another batch size." if microbatches is None else f"Set a multiple of {divisor}."

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from engine.contract.events import DROPPABLE, ENCODE, AnyEvent, EventsLost, RunFinished, Warned
 from engine.system import paths
-from engine.system.files import MAX_DAMAGED_BYTES, complete_lines
+from engine.system.files import MAX_DAMAGED_BYTES, iterate_complete_lines
 
 MEMORY_LIMIT_BYTES = 32 << 20
 """Maximum size in bytes of the log's lines that wait in memory to be written.
@@ -265,7 +265,7 @@ class EventLog:
             fd = self._open()
             offset = count = 0
             with open(fd, "rb", closefd=False) as stream:
-                for line in complete_lines(stream):
+                for line in iterate_complete_lines(stream):
                     number = _read_number(line)
                     if number is not None:
                         self._index_line(number, offset)

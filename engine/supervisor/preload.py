@@ -74,7 +74,7 @@ def _fork_supervisor(folder: Path) -> int:
     code = 1
     try:
         os.setsid()
-        stdio.redirect(folder / "supervisor.log")
+        stdio.redirect_output(folder / "supervisor.log")
         linux.release_inherited_files(set())
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         code = supervise(folder, modules=())

@@ -221,7 +221,7 @@ def _shrink_microbatches(job: Job, strategy: StrategyEntry, model: ModelEntry | 
     Returns None if there is none. For strategies without a pipeline, microbatches are those of gradient accumulation.
     """
     field, count = "accumulation", job.training.accumulation
-    if strategy.schedules:
+    if strategy.has_schedule:
         field, count = "microbatches", compute_layout(job, strategy).microbatches or 1
     limit = min(4 * count, int(FIELDS[field].maximum or 0))
     for number in (*range(2 * count, limit + 1), *range(2 * count - 1, count, -1)):
@@ -261,6 +261,6 @@ def _fit_job(job: Job, devices: tuple[str, ...]) -> Job | str:
 
 def _batch_shards(job: Job, strategy: StrategyEntry) -> int:
     """Return the number of parts that the strategy divides each batch into."""
-    if strategy.replicates and (strategy.splits_model or strategy.splits_layers):
+    if strategy.has_replicas and (strategy.splits_model or strategy.splits_layers):
         return job.parallel.replicas
     return len(job.parallel.devices) if strategy.splits_batch else 1

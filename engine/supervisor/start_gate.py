@@ -11,7 +11,7 @@ from urllib.parse import urlparse
 import msgspec
 
 from engine.checks.gpu_checks import gpu_problems
-from engine.checks.torch_support import installed_torch
+from engine.checks.torch_support import find_installed_torch
 from engine.contract.catalogue import load_catalogue, weights_of
 from engine.contract.devices import host_of, is_gpu
 from engine.contract.events import EVENT, AnyEvent, Failed, Fetching, PhaseChanged, Warned
@@ -23,7 +23,7 @@ from engine.runs.folder import RunFolder
 from engine.runs.queue import CannotQueue, QueueSlot
 from engine.runs.resume import checkpoint_of
 from engine.supervisor.sampling import Sampler
-from engine.system.format import exit_words
+from engine.system.format import describe_exit
 
 POLL_S = 0.5
 """Seconds between polls of the queue."""
@@ -132,7 +132,7 @@ class StartGate:
         """
         snapshot = self._sampler.latest if self._sampler.latest_at > self._slot_since else None
         is_known = snapshot is not None and snapshot.nvml.status != "not_answering"
-        problems = gpu_problems(self._job, snapshot, installed_torch(), os.environ)
+        problems = gpu_problems(self._job, snapshot, find_installed_torch(), os.environ)
         self._is_gpu_check_done = not problems and (is_known or is_late)
         if problems and is_late:
             self.failure = Failed(cause=" ".join(map(str, problems)))
@@ -218,7 +218,7 @@ class WeightsFetch:
             self.fault = f"The process that downloads the pretrained weights sent an invalid message: {error}."
         code = self._child.process.wait()
         if code and not self.fault:
-            self.fault = f"The process that downloads the pretrained weights {exit_words(code)}. See supervisor.log."
+            self.fault = f"The process that downloads the pretrained weights {describe_exit(code)}. See supervisor.log."
         self.is_done = not self.fault
         if self.is_done and self._is_download:
             self._emit(PhaseChanged(phase="starting"))

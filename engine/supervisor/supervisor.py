@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 from engine.checks.findings.history import History
 from engine.checks.findings.run_end import find_verdict
-from engine.checks.gpu_checks import lost_gpus
+from engine.checks.gpu_checks import describe_lost_gpus
 from engine.contract.devices import DeviceSample, has_remote_devices, host_of, is_gpu
 from engine.contract.events import (
     AnyEvent,
@@ -164,7 +164,7 @@ class Supervisor:
             traceback.print_exc()
             self._group.kill()
             internal = f"Footplate itself failed: {type(error).__name__}: {error}. The traceback is in supervisor.log."
-            cause = paths.full_disk_cause(error) or internal
+            cause = paths.explain_full_disk(error) or internal
             self._record(Failed(cause=cause, traceback_file="supervisor.log"))
         if finding is not None:
             self._record(finding)
@@ -364,7 +364,7 @@ class Supervisor:
         """
         if not self._on_gpus or self._uses_other_machines:
             return
-        lost = lost_gpus(self._restart_policy.job.parallel.devices, self._sampler.latest)
+        lost = describe_lost_gpus(self._restart_policy.job.parallel.devices, self._sampler.latest)
         if not lost:
             return
         failed = Failed(cause=" ".join(lost.values()), kind="lost_gpu", devices=tuple(lost))

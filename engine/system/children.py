@@ -60,8 +60,8 @@ def run_child(
     assert process.stdout is not None
     assert process.stderr is not None
     with kill_after(process, timeout_s):
-        errors = _Collector(process, process.stderr, at_most)
-        output = _Collector(process, process.stdout, at_most)
+        errors = _OutputReader(process, process.stderr, at_most)
+        output = _OutputReader(process, process.stdout, at_most)
         process.wait()
     output.join(_JOIN_S)
     errors.join(_JOIN_S)
@@ -71,9 +71,9 @@ def run_child(
 
 
 def limit_written_files(at_most: int) -> None:
-    """Limit the files that this process writes to `at_most` bytes. Writing beyond that fails.
+    """Limit each file that this process writes to `at_most` bytes. Writing beyond that fails with an OSError.
 
-    It is called in the child process (`preexec_fn`) before ssh is started.
+    Programs that replace this process by `exec` keep the limit. Does nothing on Windows.
     """
     if sys.platform != "win32":
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -106,10 +106,11 @@ def kill_after(process: subprocess.Popen[bytes], timeout_s: float | None) -> Ite
         raise subprocess.TimeoutExpired(process.args, timeout_s)
 
 
-class _Collector(threading.Thread):
-    """Thread that reads an output stream of a process, and closes it at its end or when the process has exited.
+class _OutputReader(threading.Thread):
+    """Thread that stores the output of a process, read from `stream`, in `data`.
 
-    It kills the process if the output exceeds `at_most` bytes.
+    It closes the stream at its end or after the process has exited. It kills the process if the output exceeds `at_most`
+    bytes.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], stream: IO[bytes], at_most: int) -> None:

@@ -54,4 +54,4 @@ def _choose_folders(cache: Path) -> tuple[dict[str, str], str]:
 
 def _make_folders(root: Path) -> dict[str, str]:
     """Create the folders for compiled code below `root`, and return their paths by variable. Raises OSError."""
-    return {variable: str(paths.trusted_folder(root / "compiled" / name)) for variable, name in FOLDERS.items()}
+    return {variable: str(paths.make_trusted_folder(root / "compiled" / name)) for variable, name in FOLDERS.items()}

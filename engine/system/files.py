@@ -46,7 +46,7 @@ def read_end(path: Path | str, at_most: int) -> bytes:
         return stream.read(at_most)
 
 
-def complete_lines(stream: IO[bytes]) -> Iterator[bytes]:
+def iterate_complete_lines(stream: IO[bytes]) -> Iterator[bytes]:
     """Yield the lines of a stream with their line breaks. An incomplete last line is left out.
 
     A line longer than `MAX_LINE_BYTES`, which only damage can cause, is yielded in parts. A line longer than

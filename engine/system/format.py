@@ -92,7 +92,7 @@ def shorten_list(names: Sequence[str]) -> str:
     return " and ".join(names)
 
 
-def exit_words(exit_code: int) -> str:
+def describe_exit(exit_code: int) -> str:
     """Describe how a process has exited: "was killed by SIGKILL (signal 9)", "exited with code 3"."""
     return f"was killed by {_describe_signal(-exit_code)}" if exit_code < 0 else f"exited with code {exit_code}"
 

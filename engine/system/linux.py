@@ -51,7 +51,7 @@ def keep_freed_memory() -> None:
         mallopt(_M_TOP_PAD, 64 << 20)  # extend the heap by at least 64 MiB at a time
 
 
-def waited_for_core_s() -> float:
+def read_core_wait_s() -> float:
     """Return how long the calling thread has been ready to run without getting a core, in seconds.
 
     It is 0 on systems other than Linux.
@@ -63,7 +63,7 @@ def waited_for_core_s() -> float:
         return 0.0
 
 
-def thread_count() -> int:
+def count_threads() -> int:
     """Return the number of threads of this process, including those of native libraries."""
     return len(os.listdir("/proc/self/task"))
 

@@ -54,9 +54,9 @@ def same_user_only() -> Iterator[None]:
     if sys.platform != "linux":
         yield
         return
-    existing_inodes = _socket_descriptors().keys()
+    existing_inodes = _list_socket_descriptors().keys()
     yield
-    descriptors = {inode: fd for inode, fd in _socket_descriptors().items() if inode not in existing_inodes}
+    descriptors = {inode: fd for inode, fd in _list_socket_descriptors().items() if inode not in existing_inodes}
     sockets = _read_tcp_sockets()
     opened = [each for each in sockets if each.inode in descriptors]
     _refuse_foreign_peers(opened, sockets)
@@ -93,7 +93,7 @@ def refuse_connections(listener: int) -> None:
         duplicate.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_)
 
 
-def _socket_descriptors() -> dict[int, int]:
+def _list_socket_descriptors() -> dict[int, int]:
     """Return the file descriptor of each of this process's sockets, by the socket's inode."""
     found = {}
     for name in os.listdir("/proc/self/fd"):

@@ -14,7 +14,7 @@ MIN_CPU_FRACTION = 0.9
 """Minimum number of CPUs for binding a rank, as a fraction of an equal share of all CPUs."""
 
 
-def near_cpus(bus_id: str, sysfs: Path = SYSFS) -> frozenset[int]:
+def find_near_cpus(bus_id: str, sysfs: Path = SYSFS) -> frozenset[int]:
     """Return the CPUs of the NUMA node that a PCI device is on, or an empty set if it is unknown.
 
     `bus_id` is the device's PCI bus id, such as "0000:3b:00.0".
@@ -37,7 +37,7 @@ def parse_cpus(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def bound_cpus(rank: int, bus_ids: Sequence[str], allowed: Set[int], sysfs: Path = SYSFS) -> frozenset[int]:
+def choose_cpus(rank: int, bus_ids: Sequence[str], allowed: Set[int], sysfs: Path = SYSFS) -> frozenset[int]:
     """Return the CPUs that a rank on this machine should be bound to, or an empty set if it should not be bound.
 
     They are the `allowed` CPUs of its GPU's node, which ranks with other GPUs on this node share. A rank is not bound
@@ -50,7 +50,7 @@ def bound_cpus(rank: int, bus_ids: Sequence[str], allowed: Set[int], sysfs: Path
         allowed: CPUs that this process may use.
         sysfs: Folder of sysfs.
     """
-    near = [near_cpus(bus_id, sysfs) & allowed for bus_id in bus_ids]
+    near = [find_near_cpus(bus_id, sysfs) & allowed for bus_id in bus_ids]
     cpus = near[rank]
     if not cpus or cpus == allowed:
         return frozenset()

@@ -38,7 +38,7 @@ def home() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "footplate"
 
 
-def chosen_folders() -> dict[str, str]:
+def read_chosen_folders() -> dict[str, str]:
     """Return the folders that the user has set in `folders.toml`, by their purpose, "runs" or "cache".
 
     The file is ignored if it can't be read or if other users can write to it.
@@ -58,7 +58,7 @@ def choose_folder(purpose: str, path: str) -> None:
     """Set the folder for "runs" or "cache". If `path` is "", restore the default. Raises OSError."""
     import tomli_w
 
-    folders = {name: chosen for name, chosen in (chosen_folders() | {purpose: path}).items() if chosen}
+    folders = {name: chosen for name, chosen in (read_chosen_folders() | {purpose: path}).items() if chosen}
     write_atomically(make_home() / FOLDERS, tomli_w.dumps(folders).encode())
 
 
@@ -68,7 +68,7 @@ def cache_folder() -> Path:
     It is the first of these that is set: FOOTPLATE_CACHE, the user's choice, a folder in FOOTPLATE_HOME, the platform's
     cache folder.
     """
-    chosen = os.environ.get("FOOTPLATE_CACHE") or chosen_folders().get("cache")
+    chosen = os.environ.get("FOOTPLATE_CACHE") or read_chosen_folders().get("cache")
     if chosen:
         return Path(chosen).expanduser().absolute()
     if os.environ.get("FOOTPLATE_HOME"):
@@ -82,7 +82,7 @@ def cache_folder() -> Path:
 
 def runs_folder() -> Path:
     """Return the folder with all run folders. It is in the home folder, unless the user has set another one."""
-    chosen = chosen_folders().get("runs")
+    chosen = read_chosen_folders().get("runs")
     return Path(chosen).expanduser().absolute() if chosen else home() / "runs"
 
 
@@ -99,10 +99,10 @@ def make_home() -> Path:
     if os.environ.get("FOOTPLATE_HOME") and folder.exists():
         _restrict_access(folder, _OTHERS_WRITE)
         return folder
-    return private_folder(folder)
+    return make_private_folder(folder)
 
 
-def private_folder(folder: Path) -> Path:
+def make_private_folder(folder: Path) -> Path:
     """Return `folder`, after making it accessible only to this user.
 
     The folder and its parents are created if they are missing.
@@ -123,7 +123,7 @@ def make_folder(folder: Path) -> None:
         ancestor.mkdir(mode=0o700, exist_ok=True)
 
 
-def trusted_folder(folder: Path) -> Path:
+def make_trusted_folder(folder: Path) -> Path:
     """Return the resolved path of `folder`, after checking that no other user can change or replace it.
 
     The folder is created if it is missing. Code and the user's consent are read from such folders. A group that can
@@ -180,7 +180,7 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
         raise
 
 
-def full_disk_cause(error: BaseException) -> str:
+def explain_full_disk(error: BaseException) -> str:
     """Explain that a disk has no space or inodes left for a file, with a remedy.
 
     Return "" if `error` has another reason.
@@ -211,18 +211,18 @@ def runtime_folder() -> Path:
     Raises:
         PermissionError: All candidates belong to other users.
     """
-    for folder in _runtime_folders():
+    for folder in _list_runtime_folders():
         with suppress(OSError):
             folder.mkdir(mode=0o700, exist_ok=True)
-            if _is_private(folder):
+            if _try_make_private(folder):
                 return folder
     folder = home() / "runtime"
     if folder.is_symlink():
         raise PermissionError(f"{folder} is a link, which another user may have made; remove it")
-    return private_folder(folder)
+    return make_private_folder(folder)
 
 
-def _runtime_folders() -> Iterator[Path]:
+def _list_runtime_folders() -> Iterator[Path]:
     """Yield the candidates for `runtime_folder`.
 
     They are in the user's runtime folder, if its variable is set, and in the temporary folder.
@@ -234,7 +234,7 @@ def _runtime_folders() -> Iterator[Path]:
     yield Path(tempfile.gettempdir()) / f"footplate-{owner}"
 
 
-def _is_private(folder: Path) -> bool:
+def _try_make_private(folder: Path) -> bool:
     """Remove other users' access to a folder. Return False if it is not a folder of this user, or is a link."""
     if not hasattr(os, "getuid"):
         return True

@@ -23,7 +23,7 @@ MAX_SHOWN_LINES = 10
 """Maximum number of displayed lines. Laying out a label takes 0.1 s for several hundred lines."""
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     r"""Return `text` on one line without terminal controls.
 
     Each control character is replaced with its escape sequence in JSON, such as ``\u001b``.
@@ -31,7 +31,7 @@ def escaped(text: str) -> str:
     return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def encodable(text: str) -> str:
+def make_encodable(text: str) -> str:
     r"""Return `text` with each byte that is not UTF-8 replaced by an escape sequence, such as ``\udcff``.
 
     Neither JSON nor Qt can represent such bytes (PEP 383).
@@ -39,7 +39,7 @@ def encodable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def shortened(text: str, at_most: int = MAX_SHOWN_CHARS) -> str:
+def shorten(text: str, at_most: int = MAX_SHOWN_CHARS) -> str:
     """Shorten a text to at most `at_most` characters by replacing its middle with an ellipsis.
 
     The end is kept because it matters most in a path. If there are more than `MAX_SHOWN_LINES` lines, they are joined
@@ -55,10 +55,10 @@ def shortened(text: str, at_most: int = MAX_SHOWN_CHARS) -> str:
 
 
 def shorten_texts(message: Any) -> Any:
-    """Return a copy of a message with `shortened` applied to all its texts, including those in nested objects."""
+    """Return a copy of a message with `shorten` applied to all its texts, including those in nested objects."""
     match message:
         case str():
-            return shortened(message)
+            return shorten(message)
         case msgspec.Struct():
             return structs.replace(
                 message, **{name: shorten_texts(getattr(message, name)) for name in message.__struct_fields__}
@@ -84,7 +84,7 @@ class CsvWriter:
         self._writer = csv.writer(stream, delimiter=delimiter, lineterminator=line_end)
         self._quoting_writer = csv.writer(stream, delimiter=delimiter, lineterminator=line_end, quoting=csv.QUOTE_ALL)
 
-    def row(self, cells: Iterable[object]) -> None:
+    def write_row(self, cells: Iterable[object]) -> None:
         """Write a row. Texts that spreadsheets would take for formulas get an apostrophe in front."""
         safe_cells = [_neutralize_formula(cell) for cell in cells]
         # Where the decimal separator is a comma, spreadsheets take semicolons for the end of a cell without quotes.

@@ -48,7 +48,7 @@ def footplate_version() -> str:
     return installed_versions(["footplate"]).get("footplate", "(not installed)")
 
 
-class LeftOut(NamedTuple):
+class UnusablePlugin(NamedTuple):
     """Plug-in that can't be used. `name` is its entry point in `package`, and `reason` explains why."""
 
     group: Group
@@ -60,7 +60,7 @@ class LeftOut(NamedTuple):
         return f"Skipping the plug-in “{self.name}” ({self.group}) of the package {self.package}: {self.reason}."
 
 
-class Unusable(Exception):  # noqa: N818 - it describes the plug-in
+class UnusablePluginError(Exception):
     """Raised when the object of an entry point is not of the kind that its group requires.
 
     The message gives the reason.
@@ -122,7 +122,7 @@ class Registry(Mapping[str, T], Generic[T]):
         accept: Callable[[str, object], T],
         taken: Callable[[], Container[str]] = tuple,
     ) -> None:
-        self.left_out: list[LeftOut] = []
+        self.left_out: list[UnusablePlugin] = []
         self._group = group
         self.built_in = dict(built_in)
         self._known = dict(built_in)  # with the plug-ins that have been loaded
@@ -142,7 +142,7 @@ class Registry(Mapping[str, T], Generic[T]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def added(self) -> dict[str, T]:
+    def load_plugins(self) -> dict[str, T]:
         """Load all plug-ins, and return their objects by id."""
         return {name: self[name] for name in self if name in self.packages}
 
@@ -183,7 +183,7 @@ class Registry(Mapping[str, T], Generic[T]):
         """Import a plug-in and register its object, or leave it out if that fails."""
         try:
             self._known[point.name] = self._accept(point.name, point.load())
-        except Unusable as error:
+        except UnusablePluginError as error:
             self._leave_out(point, str(error))
         except (Exception, SystemExit) as error:  # a plug-in may fail in any way
             text = str(error).strip().partition("\n")[0]
@@ -191,7 +191,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def _leave_out(self, point: EntryPoint, reason: str) -> None:
         """Record and print that a plug-in can't be used."""
-        left_out = LeftOut(self._group, _package_name(point), point.name, reason)
+        left_out = UnusablePlugin(self._group, _package_name(point), point.name, reason)
         self.left_out.append(left_out)
         print(left_out, file=sys.stderr, flush=True)  # stderr is a worker's log
 

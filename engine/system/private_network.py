@@ -24,10 +24,10 @@ _NAMESPACES = {"user": _CLONE_NEWUSER, "net": _CLONE_NEWNET}
 class PrivateNetwork:
     """Network that consists of a single loopback interface, for processes that enter it.
 
-    As root, only a network namespace is created. Other users also need a user namespace that owns it. In the latter,
-    their own ids stay the same, and the ids of everybody else, including root, appear as "nobody". The namespaces exist
-    until `close` is called and the last process in them has exited. Creating them forks, so the process must not have
-    other threads.
+    As root, only a network namespace is created. Other users also need a user namespace that owns the network. In a user
+    namespace, the ids of the user stay the same, and all other ids, including root's, appear as "nobody". The namespaces
+    exist until `close` is called and the last process in them has exited. Creating them forks, so the process must not
+    have other threads.
 
     Raises:
         OSError: The system does not support or allow such namespaces.

@@ -61,15 +61,17 @@ class Redactor:
 
         Longer texts are replaced before shorter ones.
         """
-        pairs = [*_machine_names(), *secrets]
-        spellings = ((form, mark) for text, mark in pairs if text.strip() for form in _spellings(text))
+        pairs = [*_list_machine_names(), *secrets]
+        spellings = ((form, mark) for text, mark in pairs if text.strip() for form in _list_spellings(text))
         self._marks = {form.lower(): mark for form, mark in spellings}
         longest_first = sorted(self._marks, key=len, reverse=True)
         # Next to letters or digits, a secret would be a part of another word.
         self._secret = re.compile(
             r"(?<![^\W_])(?:" + "|".join(map(re.escape, longest_first)) + r")(?![^\W_])", re.IGNORECASE
         )
-        self._code_folders = [(re.compile(re.escape(folder) + r"(?=[/\\])"), mark) for folder, mark in _code_folders()]
+        self._code_folders = [
+            (re.compile(re.escape(folder) + r"(?=[/\\])"), mark) for folder, mark in _list_code_folders()
+        ]
 
     def redact(self, text: str) -> str:
         """Return `text` with names, paths, hosts and addresses replaced."""
@@ -91,7 +93,7 @@ def _replace_path(path: str) -> str:
     return path if path.startswith(_SYSTEM) else "<path>"
 
 
-def _machine_names() -> Iterable[tuple[str, str]]:
+def _list_machine_names() -> Iterable[tuple[str, str]]:
     """Yield the user name, the machine name and Footplate's folders, each with its replacement."""
     for folder in (paths.home(), paths.cache_folder(), paths.runs_folder()):
         yield from ((str(folder), "<footplate>"), (os.path.realpath(folder), "<footplate>"))
@@ -112,7 +114,7 @@ def _machine_names() -> Iterable[tuple[str, str]]:
         yield from ((name, "<host>"), (name.partition(".")[0], "<host>"))
 
 
-def _code_folders() -> list[tuple[str, str]]:
+def _list_code_folders() -> list[tuple[str, str]]:
     """Return the folders with the code of Python and Footplate, longest first, each with its replacement."""
     import sysconfig
 
@@ -122,6 +124,6 @@ def _code_folders() -> list[tuple[str, str]]:
     return sorted(((path, mark) for path, mark in folders.items() if len(path) > 1), key=lambda pair: -len(pair[0]))
 
 
-def _spellings(text: str) -> set[str]:
+def _list_spellings(text: str) -> set[str]:
     """Return the forms that a text may have in a log: plain, escaped as in JSON or Python, and URL-encoded."""
     return {text, json.dumps(text)[1:-1], repr(text)[1:-1], ascii(text)[1:-1], quote(text)} - {"", "."}

@@ -77,8 +77,8 @@ def read_regular(path: str | os.PathLike[str], at_most: int) -> bytes:
         return stream.read(length) or b""
 
 
-def kind_of(mode: int) -> str:
-    """Return words for the type of a file that is not regular, given its mode: "a FIFO", "a device"."""
+def describe_type(mode: int) -> str:
+    """Describe the type of a file that is not regular, given its mode, as in "a FIFO" or "a device"."""
     return _KINDS.get(stat.S_IFMT(mode), "a file of an unknown kind")
 
 
@@ -94,7 +94,7 @@ def open_descriptor(path: str | os.PathLike[str], flags: int = _READ, *, may_gro
         descriptor = os.open(path, flags | _NONBLOCK)
     except OSError as error:
         if error.errno == ENXIO:  # a socket, or a device without a driver
-            raise UnusableFile(path, f"is {kind_of(os.stat(path).st_mode)}, not a regular file") from None
+            raise UnusableFile(path, f"is {describe_type(os.stat(path).st_mode)}, not a regular file") from None
         if error.errno == EAGAIN:  # fcntl(2), “Leases”: opening it normally would wait for up to 45 s
             raise UnusableFile(path, "is in use by another program", "Wait for that program, or close it.") from None
         raise
@@ -104,4 +104,4 @@ def open_descriptor(path: str | os.PathLike[str], flags: int = _READ, *, may_gro
     os.close(descriptor)
     if stat.S_ISREG(info.st_mode):
         return os.open(os.devnull, flags)
-    raise UnusableFile(path, f"is {kind_of(info.st_mode)}, not a regular file")
+    raise UnusableFile(path, f"is {describe_type(info.st_mode)}, not a regular file")

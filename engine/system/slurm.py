@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Sequence
 
 from engine.system.children import OutputTooLong, run_child
-from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
+from engine.system.ssh import create_english_environment, explain_ssh_exit, ssh_command
 
 ANSWER_S = 30.0
 _SSH_FAILED, _NOT_FOUND = 255, 127
@@ -38,7 +38,7 @@ def run_slurm(host: str, *command: str) -> str:
         done = run_child(
             ssh_command(host, command) if host else command,
             timeout_s=ANSWER_S,
-            env=english_environment() if host else None,
+            env=create_english_environment() if host else None,
         )
     except subprocess.TimeoutExpired:
         raise SlurmFailed(f"{command[0]} has not answered for {ANSWER_S:.0f} s.") from None
@@ -50,7 +50,7 @@ def run_slurm(host: str, *command: str) -> str:
     if not done.returncode:
         return output
     if host and done.returncode == _SSH_FAILED:
-        raise SlurmFailed(ssh_exit_reason(host, done.returncode, errors))
+        raise SlurmFailed(explain_ssh_exit(host, done.returncode, errors))
     if done.returncode == _NOT_FOUND:
         raise SlurmFailed(f"SLURM's commands were not found{f' on {host}' if host else ''}.")
     raise SlurmFailed(_to_sentences(errors) or f"{command[0]} has exited with code {done.returncode}.")

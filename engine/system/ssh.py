@@ -45,8 +45,8 @@ Each pair has a part of ssh's output, and the end of a sentence that starts with
 """
 
 
-def english_environment() -> dict[str, str]:
-    """Return an environment that makes ssh print English messages. `ssh_exit_reason` expects these."""
+def create_english_environment() -> dict[str, str]:
+    """Return an environment that makes ssh print English messages. `explain_ssh_exit` expects these."""
     return {**os.environ, "LC_ALL": "C"}
 
 
@@ -75,7 +75,7 @@ def host_name_problem(name: str) -> str:
     return ""
 
 
-def ssh_exit_reason(name: str, code: int, output: str) -> str:
+def explain_ssh_exit(name: str, code: int, output: str) -> str:
     """Explain in a sentence why ssh to the host `name` has failed.
 
     `code` is the exit code of ssh, and `output` the end of its output.

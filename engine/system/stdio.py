@@ -38,7 +38,7 @@ def ignore_output_errors() -> None:
     sys.stdout, sys.stderr = _open_ignoring_errors(1), _open_ignoring_errors(2)
 
 
-def redirect(log: Path) -> None:
+def redirect_output(log: Path) -> None:
     """Append the output of a forked child to the file `log`, and close its standard input."""
     null = os.open(os.devnull, os.O_RDWR)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pkgutil
 
 from engine.data.formats.declarations import task_declarations
-from engine.system.plugins import Registry, Unusable
+from engine.system.plugins import Registry, UnusablePluginError
 from engine.tasks.base import Task
 
 
@@ -15,9 +15,9 @@ def _create_plugin_task(name: str, loaded: object) -> Task:
     Raises Unusable if it is not a subclass of Task with this id.
     """
     if not (isinstance(loaded, type) and issubclass(loaded, Task)):
-        raise Unusable(f"it is a {type(loaded).__name__}, not a subclass of Task of engine.tasks.base")
+        raise UnusablePluginError(f"it is a {type(loaded).__name__}, not a subclass of Task of engine.tasks.base")
     if loaded.entry.id != name:
-        raise Unusable(f"the id of its entry is “{loaded.entry.id}”")
+        raise UnusablePluginError(f"the id of its entry is “{loaded.entry.id}”")
     return loaded()
 
 

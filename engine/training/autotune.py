@@ -285,7 +285,7 @@ class Autotuner:
         reasons = (
             (not self._objective.compiles, "in this task, each image takes a different path through the model"),
             (bool(varying_size_fields(job)), "it would have to be recompiled for every image size"),
-            (job.unfreezes, "it would have to be recompiled when the backbone is unfrozen"),
+            (job.unfreezes_backbone, "it would have to be recompiled when the backbone is unfrozen"),
             (self._strategy.device.type == "cpu", "on the CPU it takes about half a minute and gains almost nothing"),
             (job.parallel.activation_checkpointing, "activation checkpointing recomputes blocks in ways that can't be compiled"),
             (job.parallel.static_graph, "DDP's static graph can't be combined with it"),

@@ -17,7 +17,7 @@ from engine.processes.nccl_errors import NcclError, extract_description, find_kn
 from engine.processes.requests import RequestError
 from engine.strategies.base import StrategyError, worker_device
 from engine.strategies.memory import DoesNotFit, is_out_of_memory
-from engine.system.paths import full_disk_cause
+from engine.system.paths import explain_full_disk
 from engine.training.metric_buffer import NotFinite
 
 _LOST_PEER = re.compile(
@@ -113,7 +113,7 @@ def explain(error: BaseException, spec: WorkerSpec, where: str) -> str:
     )
     if explanation:
         return explanation
-    if full := full_disk_cause(error):
+    if full := explain_full_disk(error):
         return full
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename} can't be used: {error.strerror}."

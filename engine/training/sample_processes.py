@@ -39,7 +39,7 @@ from engine.data.randomness import Purpose, RandomStreams
 from engine.data.splits import dataset_error
 from engine.processes.worker_process import can_fork
 from engine.system import linux, paths
-from engine.system.format import exit_words
+from engine.system.format import describe_exit
 from engine.tasks.registry import TASKS
 
 SLOW_S = 1e-3
@@ -103,14 +103,14 @@ def _measure_load(samples: SampleSet, start: threading.Barrier) -> _LoadCost:
     The measurement begins when all threads have arrived at `start`.
     """
     start.wait()
-    started_at, processor_s, queued_s = time.perf_counter(), time.thread_time(), linux.waited_for_core_s()
+    started_at, processor_s, queued_s = time.perf_counter(), time.thread_time(), linux.read_core_wait_s()
     count = 0
     while not count or time.perf_counter() - started_at < MEASURED_S:
         with suppress(Exception):  # the loader reports it
             samples.load(count % len(samples), 1)
         count += 1
     processor_s = time.thread_time() - processor_s
-    blocked_s = time.perf_counter() - started_at - processor_s - (linux.waited_for_core_s() - queued_s)
+    blocked_s = time.perf_counter() - started_at - processor_s - (linux.read_core_wait_s() - queued_s)
     return _LoadCost(processor_s / count, blocked_s / processor_s)
 
 
@@ -200,7 +200,7 @@ class SampleProcesses:
             try:
                 opened, problem = self._control.recv()
             except (EOFError, OSError):
-                opened, problem = 0, f"their server {exit_words(self._server.wait())}"
+                opened, problem = 0, f"their server {describe_exit(self._server.wait())}"
             if not problem and opened != compute_fingerprint(self._splits):
                 problem = "opening the dataset again has found other samples"
             self._state = "unusable" if problem else "ready"
@@ -215,7 +215,7 @@ class SampleProcesses:
                 code: int = self._control.recv()
         except (EOFError, OSError):
             code = self._server.wait()
-        message = f"The process that loaded {path} {exit_words(code)}."
+        message = f"The process that loaded {path} {describe_exit(code)}."
         return DatasetError([dataset_error(message, "Use fewer loader workers, or check the code that loads samples.")])
 
 

@@ -148,7 +148,7 @@ def prepare(spec: WorkerSpec, reporter: Reporter) -> WorkerContext:
         checkpoint = Checkpoint(job, splits.classes, model.state_dict(), strategy.collectives)
     streams = RandomStreams(job.training.seed)
     counts = _count_parameters(model)
-    frozen = enable_frozen_gradients(model) if job.unfreezes else frozenset()
+    frozen = enable_frozen_gradients(model) if job.unfreezes_backbone else frozenset()
     groups = create_parameter_groups(model, job)
     autotuner = _wrap(strategy, task, splits, model, checkpoint, reporter=reporter)
     spec = msgspec.structs.replace(spec, job=strategy.job)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 
-from engine.contract.advice import Advice, AdviceProgress, Candidate, LeftOut, State
+from engine.contract.advice import Advice, AdviceProgress, Candidate, SkippedCandidates, State
 from engine.system.format import NOT_KNOWN, duration, listed
 from engine.system.plain_text import CsvWriter
 from gui.format import counted, energy, format_time_or_date, localized, size_of
@@ -184,7 +184,7 @@ def describe_measurement(advice: Advice) -> Iterator[str]:
         yield MEMORY_BY[advice.memory_by]
 
 
-def describe_left_out(reason: LeftOut) -> str:
+def describe_left_out(reason: SkippedCandidates) -> str:
     """Describe a group of candidates that weren't tried: reason, number and names."""
     more = len(reason.names) - _NAMES
     names = "; ".join([*reason.names[:_NAMES], *([f"and {localized(more)} more"] if more > 0 else [])])
@@ -196,7 +196,7 @@ def format_answer(answer: Advice, titles: Sequence[str], rows: Sequence[Sequence
     table = io.StringIO()
     writer = CsvWriter(table, delimiter="\t", line_end="\n")
     for row in (titles, *rows):
-        writer.row(row)
+        writer.write_row(row)
     more = [
         *answer.remedies,
         *answer.what_would_change,

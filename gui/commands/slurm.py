@@ -127,7 +127,7 @@ class SlurmDialog(QDialog):
         """Show the script that results from the options, unless the user has edited the script."""
         job = self._job()
         if not self.script.document().isModified() and job is not None:
-            self.script.setPlainText(self.options().script(job.name or Path(job.model.name).stem))
+            self.script.setPlainText(self.options().create_script(job.name or Path(job.model.name).stem))
         self._validate()
 
     def _discard(self) -> None:
@@ -174,7 +174,7 @@ class SlurmDialog(QDialog):
 
 def _submit_job(job: Job, options: SlurmOptions, script: str) -> RunFolder | list[Problem]:
     """Submit the job. Return the run, or the problems that prevent it."""
-    slurm_job = options.job(with_absolute_paths(job))
+    slurm_job = options.create_job(with_absolute_paths(job))
     if blockers := errors(problems(slurm_job, load_catalogue())):
         return blockers
     try:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from engine.contract.catalogue import AnnotationKind, load_catalogue
-from engine.contract.dataset import DatasetReport, ImageSizes, Reading, SplitReport, describe_channels
+from engine.contract.dataset import DatasetReport, ImageSizes, Interpretation, SplitReport, describe_channels
 from engine.contract.problems import Choice, Problem
 from gui.format import counted, localized
 from gui.translation import tr
@@ -91,18 +91,18 @@ def make_question(report: DatasetReport) -> str:
     return tr("Is this the right way to read the folder?")
 
 
-def list_evidence(reading: Reading) -> str:
+def list_evidence(reading: Interpretation) -> str:
     """List the facts for and against an interpretation of the folder, with one sentence per line."""
     lines = [f"{title}: {'; '.join(facts)}." for title, facts in _list_facts(reading) if facts]
     return "\n".join(lines)
 
 
-def _list_facts(reading: Reading) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _list_facts(reading: Interpretation) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return the facts for an interpretation of the folder and those against it, each with a title."""
     return (tr("Found"), reading.evidence), (tr("Speaks against it"), reading.against)
 
 
-def find_choice(reading: Reading, report: DatasetReport) -> Choice:
+def find_choice(reading: Interpretation, report: DatasetReport) -> Choice:
     """Return the choice that applies an interpretation of the folder.
 
     If a problem in the report offers the same interpretation, its choice is returned.
@@ -132,7 +132,7 @@ def remove_reading_choices(problems: Iterable[Problem], report: DatasetReport | 
     )
 
 
-def _is_choice_of(choice: Choice, reading: Reading) -> bool:
+def _is_choice_of(choice: Choice, reading: Interpretation) -> bool:
     """Return True if a remedy selects an interpretation of the folder."""
     return choice.values.get("format") == reading.format and choice.values.get("task", reading.task) == reading.task
 

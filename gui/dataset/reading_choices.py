@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QPushButton, QWidget
 
-from engine.contract.dataset import DatasetReport, Reading
+from engine.contract.dataset import DatasetReport, Interpretation
 from gui.dataset import dataset_format
 from gui.dataset.examples import ExampleList
 from gui.translation import tr
@@ -54,7 +54,7 @@ class ReadingChoices(QWidget):
             self._column.addWidget(card)
         self.setVisible(bool(self._cards))
 
-    def _create_card(self, reading: Reading, report: DatasetReport) -> QWidget:
+    def _create_card(self, reading: Interpretation, report: DatasetReport) -> QWidget:
         """Create a card for an interpretation: facts for and against it, images, and a button in `buttons`."""
         card = QWidget()
         column = vbox(WrappingLabel(dataset_format.capitalize(reading.title), "heading"), spacing=6)
@@ -70,7 +70,7 @@ class ReadingChoices(QWidget):
         column.addWidget(button, 0, Qt.AlignmentFlag.AlignLeft)
         return card
 
-    def _create_image_strip(self, reading: Reading) -> ExampleList:
+    def _create_image_strip(self, reading: Interpretation) -> ExampleList:
         """Create the strip of example images for an interpretation."""
         images = ExampleList(self._side, strip=True)
         images.setAccessibleName(tr("Examples of {title}").format(title=reading.title))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from engine.checks.gpu_checks import other_gpu
+from engine.checks.gpu_checks import offer_other_gpu
 from engine.contract.devices import Gpu, Snapshot, gpu_title
 from engine.contract.problems import Problem
 from gui.format import size_of
@@ -34,7 +34,7 @@ def collect_warnings(
     for gpu in machine.gpus:
         problems = warnings.get(gpu.uuid) or _find_current_problems(gpu, machine.time, is_held=gpu.uuid in run_names)
         if problems and gpu.uuid in devices:
-            choices = other_gpu(devices, gpu, machine)
+            choices = offer_other_gpu(devices, gpu, machine)
             # The last problem offers to use another GPU.
             problems = (*problems[:-1], msgspec.structs.replace(problems[-1], choices=choices))
         if problems:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from engine.checks.disk import Kind, ModelFile, RealDisk
-from engine.contract.weights import OnDisk, Weights, cached_path
+from engine.contract.weights import Weights, WeightsFile, cached_path
 from gui.sources.background import Background
 
 if TYPE_CHECKING:
@@ -79,13 +79,13 @@ class CachedDisk(QObject):
         """Return the facts about the model file at `path`, or None until they are known."""
         return cast("ModelFile | None", self._ask(("model file", path), lambda: self._disk.model_file(path)))
 
-    def weights(self, weights: Weights) -> OnDisk | None:
+    def weights(self, weights: Weights) -> WeightsFile | None:
         """Return where pretrained weights are on the disk, or None until it is known."""
-        return cast("OnDisk | None", self._ask(("weights", weights), lambda: self._disk.weights(weights)))
+        return cast("WeightsFile | None", self._ask(("weights", weights), lambda: self._disk.weights(weights)))
 
-    def reaches(self, host: str) -> bool | None:
+    def can_reach(self, host: str) -> bool | None:
         """Return True if the server `host` can be reached, or None until it is known."""
-        return cast("bool | None", self._ask((_NETWORK, host), lambda: self._disk.reaches(host)))
+        return cast("bool | None", self._ask((_NETWORK, host), lambda: self._disk.can_reach(host)))
 
     def resumable_run(self, run: RunFolder) -> ResumableRun | None:
         """Return the state of a run that determines whether it can be resumed, or None until it is known."""

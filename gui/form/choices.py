@@ -8,7 +8,7 @@ from typing import cast
 from engine.checks.disk import ModelFile
 from engine.contract.catalogue import Catalogue, DeviceKind
 from engine.contract.devices import host_of, is_gpu
-from engine.contract.idle_fields import DECISIVE, idle_fields
+from engine.contract.idle_fields import DECISIVE, find_idle_fields
 from engine.contract.job import AUTO_STRATEGY, FIELDS, resolve_strategy
 from engine.system.format import listed
 from gui.form.editors import ModelPicker
@@ -129,7 +129,7 @@ class FieldChoices:
     def show_effects(self) -> None:
         """Hide the fields that have no effect."""
         values = {name: self._rows[name].editor_value() for name in DECISIVE}
-        idle = idle_fields({**values, "devices": self._environment.devices}, self._environment.catalogue)
+        idle = find_idle_fields({**values, "devices": self._environment.devices}, self._environment.catalogue)
         for name, row in self._rows.items():
             row.set_effect(name not in idle)
 

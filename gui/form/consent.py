@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QFrame, QLabel, QPlainTextEdit, QVBoxLayout
 
 from engine.checks.disk import model_file_sha256
 from engine.runs.consent import record_consent
-from engine.system.plain_text import escaped
+from engine.system.plain_text import escape
 from engine.system.regular_files import UnusableFile, open_regular
 from gui.format import localized
 from gui.sources.background import in_background, reraise
@@ -164,5 +164,5 @@ def _read_program(path: str) -> _Program:
     except (OSError, UnusableFile) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         return _Program(path, tr("The file can't be read: {reason}.").format(reason=reason))
-    text = "\n".join(map(escaped, _LINE_END.split(preview)))
+    text = "\n".join(map(escape, _LINE_END.split(preview)))
     return _Program(path, text, hidden_bytes, hidden_lines + (last != b"\n"))

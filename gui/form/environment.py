@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.checks.torch_support import TorchBuild, installed_torch
+from engine.checks.torch_support import TorchBuild, find_installed_torch
 from engine.contract.catalogue import Catalogue, load_catalogue
 from engine.contract.devices import CPU, Snapshot, device_key, gpu_title, group_by_host, is_gpu
 from engine.contract.problems import Problem
@@ -45,7 +45,7 @@ class JobEnvironment:
     def set_machine(self, snapshot: Snapshot) -> bool:
         """Set the snapshot of this machine. Return True if facts have changed that affect validation."""
         previous = self.hardware()
-        self.machine, self.torch = snapshot, installed_torch()
+        self.machine, self.torch = snapshot, find_installed_torch()
         return previous != self.hardware()
 
     def set_hosts(self, names: Mapping[str, str], problems: Mapping[str, str]) -> bool:

@@ -9,7 +9,7 @@ from engine.checks import job_checks
 from engine.checks.disk import ModelFile
 from engine.checks.gpu_checks import gpu_problems
 from engine.checks.machine_findings import cpu_warnings
-from engine.checks.weights_checks import weights_line
+from engine.checks.weights_checks import describe_weights
 from engine.contract.devices import host_of
 from engine.contract.job import Job, job_from_values
 from engine.contract.problems import Problem
@@ -90,7 +90,7 @@ class JobValidator:
             problems += cpu_warnings(job, machine, torch, os.environ, chosen=True)
         if prefill is not None and prefill.run is not None:
             problems += prefill.problems(values, self._disk.resumable_run(prefill.run))
-        self.weights_note = weights_line(job, catalogue, self._disk, in_words=size)
+        self.weights_note = describe_weights(job, catalogue, self._disk, in_words=size)
         return problems
 
     def _unreachable_hosts(self, job: Job) -> list[Problem]:

@@ -89,7 +89,7 @@ class Preferences(QObject):
             value: Value = getattr(notices, key)
             return value
         if setting.storage == "folders":
-            return paths.chosen_folders().get(_PURPOSES[key], "")
+            return paths.read_chosen_folders().get(_PURPOSES[key], "")
         if setting.storage == "cache":
             try:
                 return round(limit_bytes() / GIB, 1) if self._pending_limit_gib is None else self._pending_limit_gib

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QSizePolicy, QW
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder
 from engine.system.format import duration
-from engine.system.plain_text import shortened
+from engine.system.plain_text import shorten
 from gui.actions import Actions, bind
 from gui.format import counted, metric_value, speed
 from gui.run.cards import ROW_SPACING, NextSteps, describe_result, describe_worst_class
@@ -170,7 +170,7 @@ def describe_run(job: Job, data: RunData) -> str:
         Path(job.data.dataset).name,
         f"{strategy_title(job.resolved_strategy)} on {devices_words(job.parallel.devices, data.device_names)}",
     ]
-    return shortened(" · ".join(text for text in texts if text))
+    return shorten(" · ".join(text for text in texts if text))
 
 
 class BestMetric(NamedTuple):

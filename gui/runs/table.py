@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QAbstractItemView, QLineEdit
 from engine.runs.folder import RunSummary
 from engine.runs.metrics import format_best_metric, headline_metric
 from engine.system.format import NOT_KNOWN, duration
-from engine.system.plain_text import shortened
+from engine.system.plain_text import shorten
 from gui.format import format_date_and_time, metric_value
 from gui.runs.actions import ACTIVE_STATES
 from gui.style import theme
@@ -182,7 +182,7 @@ class RunsModel(RowModel[RunSummary]):
         if role == Qt.ItemDataRole.EditRole:
             return row.name if column == NAME else COLUMNS[column].text(row)
         if role == Qt.ItemDataRole.ToolTipRole:
-            facts = (row.cause, row.slurm, row.notes, shortened(row.dataset), ", ".join(row.devices), row.folder)
+            facts = (row.cause, row.slurm, row.notes, shorten(row.dataset), ", ".join(row.devices), row.folder)
             return "\n".join(filter(None, facts))
         if role == Qt.ItemDataRole.AccessibleTextRole and column == NAME and row.favorite:
             return f"{run_title(row)}, favorite"

@@ -245,7 +245,7 @@ def _best_text(line: SearchLine) -> str:
     """Return the best result, or a dash without one or with several goals."""
     if line.search is None or len(line.state.front) > 1:
         return NOT_KNOWN
-    return format_goal_value(line.search.goals[0], line.state.reached)
+    return format_goal_value(line.search.goals[0], line.state.best_value)
 
 
 def _time_left_text(line: SearchLine) -> str:

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
 from engine.contract.catalogue import Catalogue, load_catalogue
 from engine.contract.dataset import DatasetReport
-from engine.contract.idle_fields import idle_by_entries
+from engine.contract.idle_fields import find_idle_by_entries
 from engine.contract.job import FIELDS, Field, Job
 from engine.contract.problems import Problem, errors
 from engine.contract.search import CONFIRMED, OPTION, SEARCHABLE, Search
@@ -240,7 +240,7 @@ class SearchForm(QWidget):
     def _update_addable_fields(self) -> None:
         """Offer the fields that affect the job and aren't varied."""
         job = self._job or Job()
-        idle = idle_by_entries({name: job.value(name) for name in FIELDS}, self._catalogue)
+        idle = find_idle_by_entries({name: job.value(name) for name in FIELDS}, self._catalogue)
         names = [name for name in SEARCHABLE if name not in idle and FIELDS[name].kind in _KINDS]
         names += self._available_options()
         self.add.clear()

@@ -114,7 +114,7 @@ def write_csv(path: Path, rows: Rows) -> Path:
     with _replacement(path, "w", encoding="utf-8", newline="") as stream:
         writer = CsvWriter(stream)
         for number, row in enumerate(rows):
-            writer.row(row)
+            writer.write_row(row)
             if number % _YIELD_EVERY == 0:
                 time.sleep(0)
     return path

@@ -15,7 +15,7 @@ from engine.runs.folder import RunFolder, RunSummary
 from engine.system import paths
 from engine.system.children import OutputTooLong, run_child
 from engine.system.decode_errors import NOT_DECODED
-from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
+from engine.system.ssh import create_english_environment, explain_ssh_exit, ssh_command
 from gui.sources.background import await_exit
 from gui.sources.json_lines import Answer, JsonLinesProcess
 from gui.translation import tr
@@ -46,9 +46,9 @@ def _query(name: str, kind: type[_Line], *arguments: str) -> list[_Line]:
     host_entry = host(name) or Host(name=name)
     try:
         command = ssh_command(host_entry.ssh_destination, host_entry.command(*arguments))
-        result = run_child(command, timeout_s=_ANSWER_S, env=english_environment())
+        result = run_child(command, timeout_s=_ANSWER_S, env=create_english_environment())
         if result.returncode:
-            raise QueryFailed(ssh_exit_reason(name, result.returncode, result.stderr.decode(errors="replace")))
+            raise QueryFailed(explain_ssh_exit(name, result.returncode, result.stderr.decode(errors="replace")))
         return [msgspec.json.decode(line, type=kind) for line in result.stdout.splitlines()]
     except subprocess.TimeoutExpired:
         raise QueryFailed(f"{name} has not answered within {_ANSWER_S:.0f} s.") from None

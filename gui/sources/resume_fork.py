@@ -12,7 +12,7 @@ import msgspec
 
 from engine.contract.catalogue import load_catalogue
 from engine.contract.command import resume_line
-from engine.contract.idle_fields import idle_fields
+from engine.contract.idle_fields import find_idle_fields
 from engine.contract.job import Job, load_job
 from engine.contract.recipes import collect_facts, initial_recipe
 from engine.runs.folder import RunFolder, RunSummary
@@ -198,7 +198,7 @@ class Prefill:
         Fields in `hidden` that have no effect keep the job's values.
         """
         job_values = self._form_values()
-        unchanged = hidden & idle_fields(job_values, load_catalogue()).keys()
+        unchanged = hidden & find_idle_fields(job_values, load_catalogue()).keys()
         return job_values | {name: value for name, value in edited.items() if name in self.open_fields - unchanged}
 
     def job_to_validate(self, job: Job) -> Job:

@@ -25,7 +25,7 @@ from engine.contract.events import (
 )
 from engine.runs.folder import ENDED, RunFolder, RunSummary, State
 from engine.system.decode_errors import NOT_DECODED
-from engine.system.files import MAX_LINE_BYTES, complete_lines, open_file
+from engine.system.files import MAX_LINE_BYTES, iterate_complete_lines, open_file
 from gui.sources.background import describe_error
 from gui.titles import run_title
 
@@ -226,7 +226,7 @@ def _find_offsets(log: IO[bytes]) -> list[int]:
 def _decode_execution(log: IO[bytes], offset: int) -> Execution | None:
     """Decode the execution that begins at `offset`. Return None if none begins there."""
     log.seek(offset)
-    events = valid_events(complete_lines(log))
+    events = valid_events(iterate_complete_lines(log))
     started = next(events, None)
     if not isinstance(started, RunStarted):
         return None

@@ -14,7 +14,7 @@ from engine.contract.protocol import Adjust, Goodbye, SaveElsewhere, Welcome
 from engine.runs.connection import RunConnection, ServerMessage
 from engine.runs.folder import ENDED, RunFolder
 from engine.runs.slurm import explain_no_pause
-from engine.system.plain_text import encodable
+from engine.system.plain_text import make_encodable
 from gui.sources.background import SingleFlight, ignore_os_error
 from gui.sources.run_data import RunData
 from gui.sources.run_facts import NEXT_STAGES, RunFacts, SessionStage
@@ -162,7 +162,7 @@ class RunSession(QObject):
     def save_elsewhere(self, folder: str) -> None:
         """Ask the run to save its last state in `folder`, because the disk with its own folder is full."""
         if self.active:
-            self._commands.send(SaveElsewhere(folder=encodable(folder)))
+            self._commands.send(SaveElsewhere(folder=make_encodable(folder)))
 
     def finish(self) -> None:
         """Wait until pending commands have been sent, when the program exits."""

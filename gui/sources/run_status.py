@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from engine.contract.events import fetch_left_s
+from engine.contract.events import estimate_fetch_s
 from engine.runs.folder import State
 from gui.format import counted, size
 from gui.titles import attempt_words, short_measure
@@ -137,7 +137,9 @@ def derive_status(
         step=step,
         steps=total,
         fraction=fraction,
-        seconds_left=_estimate_seconds_left(data, step, total) if label == "Running" else fetch_left_s(data.fetching),
+        seconds_left=_estimate_seconds_left(data, step, total)
+        if label == "Running"
+        else estimate_fetch_s(data.fetching),
         images_per_second=speed,
         devices_free=data.devices_free is not None or label in ("Waiting", *_ENDED.values()),
         has_checkpoint=data.has_checkpoint,

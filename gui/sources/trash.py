@@ -44,7 +44,7 @@ def trash_folder(folder: Path) -> Trashed:
     if thrown.moveToTrash():  # on Linux, this refuses a trash that another user has prepared
         return Trashed(path, Path(thrown.fileName()), desktop=True)
     try:
-        location = paths.private_folder(paths.home() / "trash") / f"{path.name}.{time.time_ns()}"
+        location = paths.make_private_folder(paths.home() / "trash") / f"{path.name}.{time.time_ns()}"
         os.rename(path, location)
     except OSError as error:
         raise CannotTrash(

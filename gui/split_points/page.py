@@ -129,7 +129,7 @@ class SplitPointsPage(TrialPage):
             return
         strategy = load_catalogue().strategy(job.resolved_strategy)
         schedule = (
-            f"{SCHEDULES[job.parallel.pipeline_schedule]}, " if strategy is not None and strategy.schedules else ""
+            f"{SCHEDULES[job.parallel.pipeline_schedule]}, " if strategy is not None and strategy.has_schedule else ""
         )
         batches = f"{split.microbatches} microbatches of {split.microbatch_size} images"
         if split.microbatches == 1:

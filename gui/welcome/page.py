@@ -18,7 +18,7 @@ from engine.checks.machine_findings import (
     memory_findings,
     training_findings,
 )
-from engine.checks.torch_support import installed_torch
+from engine.checks.torch_support import find_installed_torch
 from engine.contract.devices import Snapshot
 from gui.sources.background import in_background, reraise
 from gui.style import theme
@@ -100,7 +100,7 @@ class WelcomePage(QWidget):
                 msgspec.structs.replace(each, text=_NOT_AVAILABLE) if each.text == snapshot.nvml.message else each
                 for each in gpus
             ),
-            *training_findings(snapshot, installed_torch(), os.environ),
+            *training_findings(snapshot, find_installed_torch(), os.environ),
             *memory_findings(snapshot.cpu),
         ]
         note = "" if self.has_usable_gpu else tr(" It takes a minute or two on the CPU.")

@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QKeyEvent
 from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QToolButton, QWidget
 
-from engine.system.plain_text import shortened
+from engine.system.plain_text import shorten
 from gui.style import icons
 from gui.translation import tr
 from gui.widgets.buttons import tool_button
@@ -61,7 +61,7 @@ class Banner(QFrame):
         if severity != self._severity:
             self._severity = severity
             self._mark.show_icon(severity, "accent" if severity == "info" else severity, _SPOKEN[severity])
-        previous_text, text = self.text(), shortened(text)
+        previous_text, text = self.text(), shorten(text)
         self.label.setText(text)
         for button, title in zip(self._buttons, titles, strict=False):
             if title:

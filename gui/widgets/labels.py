@@ -32,7 +32,7 @@ from PySide6.QtWidgets import (
 )
 
 from engine.contract.problems import Problem
-from engine.system.plain_text import shortened
+from engine.system.plain_text import shorten
 from gui.style import icons, theme
 from gui.translation import tr
 from gui.widgets.layouts import FlowLayout, hbox, with_layout
@@ -293,7 +293,7 @@ class ProblemLabel(QWidget):
         self._lines = []
         for problem in self._problems:
             icon_label = IconLabel(problem.severity, problem.severity, problem.severity.capitalize())
-            text = WrappingLabel(shortened(problem.message if problem.choices else str(problem)), problem.severity)
+            text = WrappingLabel(shorten(problem.message if problem.choices else str(problem)), problem.severity)
             text.setToolTip(str(problem) if problem.choices else "")
             text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)  # remedies may be commands
             row = len(self._lines)

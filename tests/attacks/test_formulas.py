@@ -43,7 +43,7 @@ def read(text: str, delimiter: str = ",") -> list[list[str]]:
 
 def write_cells(*cells: object) -> list[str]:
     text = io.StringIO(newline="")
-    CsvWriter(text).row(cells)
+    CsvWriter(text).write_row(cells)
     (row,) = read(text.getvalue())
     return row
 
@@ -56,7 +56,7 @@ def test_csv_writer_neutralizes_formulas(beginning: str) -> None:
 @pytest.mark.parametrize("separator", [";", "\t"])
 def test_csv_writer_quotes_other_separators(separator: str) -> None:
     text = io.StringIO(newline="")
-    CsvWriter(text).row(["roses", f"x{separator}=1+cmd"])
+    CsvWriter(text).write_row(["roses", f"x{separator}=1+cmd"])
     assert text.getvalue() == f'"roses","x{separator}=1+cmd"\r\n'
 
 
@@ -86,7 +86,7 @@ def is_number(cell: str) -> bool:
 
 def test_gpus_csv_has_no_formulas() -> None:
     named = machine(structs.replace(plain_gpu(0), name=FORMULA), structs.replace(plain_gpu(1), name=f" {FORMULA}"))
-    assert_nothing_computed([row for line in csv_lines.lines(named) for row in read(line)])
+    assert_nothing_computed([row for line in csv_lines.format_lines(named) for row in read(line)])
 
 
 def test_monitor_export_has_no_formulas(tmp_path: Path) -> None:

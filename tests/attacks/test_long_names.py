@@ -16,7 +16,7 @@ from engine.contract.devices import Snapshot
 from engine.data.inspection.inspector import inspect
 from engine.gpus import host
 from engine.gpus.host import HostProcesses
-from engine.system.plain_text import MAX_SHOWN_CHARS, shorten_texts, shortened
+from engine.system.plain_text import MAX_SHOWN_CHARS, shorten, shorten_texts
 from tests.gui.sources.devices.snapshots import snapshot
 from tests.support.images import write_image
 
@@ -43,11 +43,11 @@ def list_texts(content: object) -> list[str]:
 
 
 def test_shortened_keeps_start_and_end() -> None:
-    assert shortened("a" * 600 + "b" * 600) == "a" * 500 + "…" + "b" * 499
-    assert shortened("a" * 1000) == "a" * 1000
-    assert shortened("abcdef", 5) == "ab…ef"
-    assert shortened("a\n" * 10) == "a\n" * 10
-    assert shortened("a\r\n" * 11) == "a↵" * 10 + "a"
+    assert shorten("a" * 600 + "b" * 600) == "a" * 500 + "…" + "b" * 499
+    assert shorten("a" * 1000) == "a" * 1000
+    assert shorten("abcdef", 5) == "ab…ef"
+    assert shorten("a\n" * 10) == "a\n" * 10
+    assert shorten("a\r\n" * 11) == "a↵" * 10 + "a"
 
 
 def test_long_class_names_stay_distinct(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_long_path_is_shortened(tmp_path: Path) -> None:
         os.chdir(here)
     report = inspect_folder(tmp_path)
     assert report.unreadable_count == 1
-    assert report.unreadable[0].path == shortened("/".join(["cats", *["y" * 250] * 12, "torn.png"]))
+    assert report.unreadable[0].path == shorten("/".join(["cats", *["y" * 250] * 12, "torn.png"]))
     assert max(map(len, list_texts(msgspec.to_builtins(structs.replace(report, examples=()))))) <= MAX_SHOWN_CHARS
 
 
@@ -126,5 +126,5 @@ def test_process_name_fits_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_shorten_texts_is_recursive() -> None:
     long = "x" * 2000
     content = shorten_texts(DatasetReport(folder="", format="", classes=("a", long)))
-    assert content.classes == ("a", shortened(long))
-    assert shorten_texts({long: (long, 7)}) == {shortened(long): (shortened(long), 7)}
+    assert content.classes == ("a", shorten(long))
+    assert shorten_texts({long: (long, 7)}) == {shorten(long): (shorten(long), 7)}

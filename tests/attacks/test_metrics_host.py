@@ -19,7 +19,7 @@ ELSEWHERE = ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example",
 @pytest.mark.parametrize("host", [*HERE, *ELSEWHERE])
 def test_metrics_server_accepts_only_loopback_names(host: str) -> None:
     with MetricsServer(0, 60.0) as server:
-        server.put(machine(busy_gpu(0)))
+        server.set_snapshot(machine(busy_gpu(0)))
         connection = http.client.HTTPConnection(ADDRESS, server.server_address[1], timeout=20)
         connection.putrequest("GET", PATH, skip_host=True)
         if host:

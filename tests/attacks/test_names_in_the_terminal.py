@@ -18,7 +18,7 @@ from engine.cli import train
 from engine.cli.gpus import csv_lines
 from engine.cli.gpus.table import View
 from engine.cli.main import main
-from engine.cli.progress import Progress
+from engine.cli.progress import ProgressDisplay
 from engine.cli.terminal import StatusLine, print_lines, report
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Gpu, GpuProcess, Snapshot
@@ -27,7 +27,7 @@ from engine.contract.problems import Problem
 from engine.contract.recipes import recipe_path
 from engine.runs.folder import RunFolder
 from engine.runs.notes import change_notes
-from engine.system.plain_text import escaped
+from engine.system.plain_text import escape
 from tests.attacks.hostile_names import NAMES
 from tests.engine.cli.machines import gpu, machine
 from tests.gui.sources.written_runs import write_run
@@ -70,7 +70,7 @@ def test_printed_text_has_no_control_characters(capsys: Out) -> None:
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 def test_escaped_json_decodes_to_same_value(name: str) -> None:
-    assert json.loads(escaped(json.dumps(name, ensure_ascii=False))) == name
+    assert json.loads(escape(json.dumps(name, ensure_ascii=False))) == name
 
 
 @pytest.mark.parametrize("command", [["runs"], ["runs", "--json"], ["attach", "last"], ["attach", "last", "--json"]])
@@ -105,7 +105,7 @@ def test_dataset_prints_no_control_characters(capsys: Out) -> None:
 
 def test_progress_prints_no_control_characters(tmp_path: Path) -> None:
     out = io.StringIO()
-    progress = Progress(RunFolder(tmp_path), out, io.StringIO())
+    progress = ProgressDisplay(RunFolder(tmp_path), out, io.StringIO())
     for event in (
         Planned(
             epochs=1, from_step=0, steps_per_epoch=1, train_images=1, val_images=1, classes=(EVIL,), image_size=8,
@@ -143,7 +143,7 @@ def hostile_gpu() -> Gpu:
     "printed",
     [
         lambda snapshot, out: Console(file=out, width=2000).print(View(snapshot, details=True)),
-        lambda snapshot, out: print_lines(*csv_lines.lines(snapshot), to=out),
+        lambda snapshot, out: print_lines(*csv_lines.format_lines(snapshot), to=out),
     ],
     ids=["table", "csv"],
 )

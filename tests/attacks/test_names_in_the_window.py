@@ -24,7 +24,7 @@ from PySide6.QtWidgets import (
 )
 from pytestqt.qtbot import QtBot
 
-from engine.contract.dataset import DatasetReport, Example, SplitReport, Unreadable
+from engine.contract.dataset import DatasetReport, Example, SplitReport, UnreadableImage
 from engine.contract.devices import GpuProcess, Snapshot, Xid
 from engine.contract.events import (
     AnyEvent,
@@ -319,7 +319,7 @@ def make_report(names: Sequence[str]) -> DatasetReport:
             splits=(SplitReport("train", counts), SplitReport(names[0], counts)),
             examples=tuple(Example(name, "train", b"no image", place) for place, name in enumerate(classes)),
             legend=tuple(LegendEntry(name, "#ff0000") for name in classes),
-            unreadable=tuple(Unreadable(name, name) for name in names),
+            unreadable=tuple(UnreadableImage(name, name) for name in names),
             unreadable_count=len(names),
             problems=tuple(Problem("dataset", name, name, "warning") for name in names),
         )

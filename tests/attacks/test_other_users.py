@@ -30,8 +30,8 @@ def why_not(act, *words):
 print(json.dumps({
     "runs": why_not(create_run, Job()),
     "consent": why_not(consent.record_consent, "net.py", "0" * 64),
-    "logs": why_not(paths.private_folder, paths.home() / "logs"),
-    "cache": why_not(paths.trusted_folder, paths.cache_folder() / "compiled"),
+    "logs": why_not(paths.make_private_folder, paths.home() / "logs"),
+    "cache": why_not(paths.make_trusted_folder, paths.cache_folder() / "compiled"),
 }))
 """
 PLANT = {

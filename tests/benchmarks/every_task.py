@@ -23,7 +23,7 @@ from scipy import ndimage
 from torch import Tensor
 from torch.nn import functional
 
-from engine.cli.main import parser
+from engine.cli.main import create_parser
 from engine.cli.train import validate
 from engine.contract.events import Validation
 from engine.contract.job import Job
@@ -170,7 +170,7 @@ ROWS: dict[str, TableRow] = {
 def make_job(row: TableRow, folder: Path, flags: str) -> Job:
     """Make the job that `footplate train` creates for the dataset in `folder`, the row's flags and `flags`."""
     arguments = [str(folder), "--recipe", "from-scratch", *shlex.split(row.flags), *shlex.split(flags)]
-    job, found = validate(parser().parse_args(["train", *arguments], argparse.Namespace(unknown=[])))
+    job, found = validate(create_parser().parse_args(["train", *arguments], argparse.Namespace(unknown=[])))
     if job is None or errors(found):
         raise SystemExit("\n".join(problem.message for problem in found))
     return job

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from engine.cli.children import carry_out
+from engine.cli.children import run_in_child
 from engine.cli.terminal import CommandError
 from engine.contract.advice import FinderRequest
 from engine.contract.events import Failed, StepMetrics, Validation
@@ -75,7 +75,7 @@ def run_finder(job: Job) -> dict[str, Any]:
     """
     start = time.monotonic()
     try:
-        found = carry_out(FinderRequest("rate", job))
+        found = run_in_child(FinderRequest("rate", job))
     except CommandError:
         return {"rate": None, "why": "The trial failed.", "seconds": time.monotonic() - start}
     seconds = time.monotonic() - start

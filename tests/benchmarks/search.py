@@ -146,11 +146,11 @@ def gain(name: str, trials: int) -> bool:
 
 def _make_default_job(row: dict[str, Any]) -> Job:
     """Make the job that Footplate creates by default for the fields in `row`, such as dataset and task."""
-    from engine.cli.main import parser
+    from engine.cli.main import create_parser
     from engine.cli.search import build_search
 
     arguments = [argument for field, value in row.items() for argument in (f"--{field.replace('_', '-')}", str(value))]
-    options = parser().parse_args(["search", "--name", "by itself", "--vary", "seed=0,1", "--json", *arguments])
+    options = create_parser().parse_args(["search", "--name", "by itself", "--vary", "seed=0,1", "--json", *arguments])
     options.unknown = []
     search, problems = build_search(options)
     if search is None:

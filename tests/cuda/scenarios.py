@@ -211,7 +211,7 @@ def bind_cpus(binds: bool) -> list[Any]:
     """Set up rank 1, with NUMA binding if `binds`.
 
     Returns its CPUs before setup, after setup, and in a new thread, followed by the rank and the GPUs' bus ids that
-    were passed to `bound_cpus` (None and an empty list without binding).
+    were passed to `choose_cpus` (None and an empty list without binding).
     """
     asked: list[Any] = [None, []]
 
@@ -219,7 +219,7 @@ def bind_cpus(binds: bool) -> list[Any]:
         asked[:] = rank, bus_ids
         return {min(allowed)}
 
-    base.bound_cpus = first_cpu  # type: ignore[assignment]
+    base.choose_cpus = first_cpu  # type: ignore[assignment]
     devices = tuple(f"GPU-{number}" for number in range(2))
     job = Job.from_fields(strategy="ddp", devices=devices, numa_binding=binds)
     strategy = STRATEGIES["ddp"](make_worker_spec(job, rank=1))

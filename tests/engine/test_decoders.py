@@ -8,7 +8,7 @@ import sys
 CODE = """
 import gc
 from engine.contract.devices import Snapshot
-from engine.contract.inference.conversion import Converted
+from engine.contract.inference.conversion import ConversionResult
 from engine.contract.nodes import ConnectionTestResult, NodeFacts
 from engine.machines import host_checks, slurm
 from engine.runs.evaluations import Curves, Evaluation, Resamples, Samples
@@ -19,7 +19,7 @@ from engine.runs.searches import DriverFile, Search, SearchState, Trial
 from engine.runs.slurm_job import SlurmJob
 
 kinds = [
-    Converted, Curves, DriverFile, Evaluation, ConnectionTestResult, NodeFacts, Resamples, RunNotes, Samples, Search, SearchState,
+    ConversionResult, Curves, DriverFile, Evaluation, ConnectionTestResult, NodeFacts, Resamples, RunNotes, Samples, Search, SearchState,
     SlurmJob, Snapshot, SupervisorFile, Ticket, Trial,
 ]
 for kind in kinds:

@@ -20,7 +20,7 @@ from tests.support.worker_group import Forker
 ENGINE = Path(__file__).parents[2] / "engine"
 
 
-def private_names(tree: ast.AST) -> Iterator[str]:
+def list_private_names(tree: ast.AST) -> Iterator[str]:
     """Yield the private torch names that a module uses."""
     for node in ast.walk(tree):
         names: list[str] = []
@@ -37,16 +37,16 @@ def test_private_torch_names_are_confined() -> None:
     found = {
         str(path.relative_to(ENGINE)): names
         for path in ENGINE.rglob("*.py")
-        if (names := set(private_names(ast.parse(path.read_text()))))
+        if (names := set(list_private_names(ast.parse(path.read_text()))))
     }
     assert "torch._foreach_lerp_" in found.pop("torch_compat.py")
     assert not found
 
 
-def tf32_switches() -> list[Any]:
-    """Return the TF32 switches in both interfaces of torch.
+def read_tf32_switches() -> list[Any]:
+    """Turn TF32 on as a GPU worker does, then off as a user may. Return the switches in both interfaces of torch.
 
-    The first six are their values after a GPU worker has set them, the others after a user has disabled TF32.
+    The first six values are read after turning it on, the others after turning it off.
     """
     use_fast_kernels()
     cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
@@ -57,11 +57,11 @@ def tf32_switches() -> list[Any]:
 
 
 def test_tf32_switches_stay_readable(forker: Forker) -> None:
-    answer = forker.call(tf32_switches, (), {})
+    answer = forker.call(read_tf32_switches, (), {})
     assert answer == [True, True, "high", "tf32", "tf32", "tf32", False, "highest", False]
 
 
-class Twice(nn.Module):
+class SharedLayerModel(nn.Module):
     """Model that applies the same layer twice."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Twice(nn.Module):
         return self.layer(self.layer(x).tanh())
 
 
-class Recurrent(nn.Module):
+class RecurrentModel(nn.Module):
     """Model with a layer that has several outputs, all of which are used."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Recurrent(nn.Module):
         return outputs.sin() * cell
 
 
-@pytest.mark.parametrize("model", [Twice, Recurrent])
+@pytest.mark.parametrize("model", [SharedLayerModel, RecurrentModel])
 def test_split_backward_equals_full_backward(model: Callable[[], nn.Module]) -> None:
     prepare_pipelines()
     torch.manual_seed(0)

@@ -40,7 +40,7 @@ def _supervise(request: StartRequest) -> int:
     os.setsid()
     os.environ.clear()
     os.environ.update(request.environment)
-    stdio.redirect(Path(request.folder) / "supervisor.log")
+    stdio.redirect_output(Path(request.folder) / "supervisor.log")
     linux.release_inherited_files(set())
     if request.limits is not None:
         defaults = Supervisor.__init__.__kwdefaults__

@@ -187,8 +187,8 @@ def test_other_user_has_no_access_to_a_run(shared_place: Path, job: Make, start_
     wait_until(lambda: bool(list(RunIndex().summaries())) and RunIndex.file().exists(), "the index of the runs")
     change_notes(run.folder.path, name="mine")
     consent.record_consent("net.py", "0" * 64)
-    (paths.private_folder(paths.home() / "logs") / "window.log").touch()
-    compiled = paths.trusted_folder(paths.cache_folder() / "compiled")
+    (paths.make_private_folder(paths.home() / "logs") / "window.log").touch()
+    compiled = paths.make_trusted_folder(paths.cache_folder() / "compiled")
     supervisor = run.folder.supervisor()
     assert supervisor is not None
     place = supervisor.endpoint.removeprefix("unix:")

@@ -17,8 +17,8 @@ from msgspec import structs
 from PySide6.QtCore import QCoreApplication, QEvent, QModelIndex, Qt
 from PySide6.QtWidgets import QAbstractButton, QComboBox, QLabel, QWidget
 
-from engine.contract.advice import Advice, AdviceProgress, Candidate, JobTime, LeftOut
-from engine.contract.dataset import ImageSizes, SplitReport, Unreadable
+from engine.contract.advice import Advice, AdviceProgress, Candidate, JobTime, SkippedCandidates
+from engine.contract.dataset import ImageSizes, SplitReport, UnreadableImage
 from engine.contract.devices import CPU
 from engine.contract.job import Job
 from engine.contract.problems import Choice, Problem
@@ -72,7 +72,7 @@ FAILED = Candidate(
 )
 ADVICE = Advice(
     table=(MEASURED, REQUESTED), fits=True, sentence="DDP is fastest.", remedies=("Buy memory.",), considered=9,
-    what_would_change=("A smaller batch.",), left_out=(LeftOut("rules", tuple("abcdefghij"), "They can't run."),),
+    what_would_change=("A smaller batch.",), left_out=(SkippedCandidates("rules", tuple("abcdefghij"), "They can't run."),),
     ended_by="settled", confidence=0.95, took_s=40, measured_at=1.8e9, hardware=("H200", "a CPU"),
     versions={"torch": "2.9"}, memory_by="fake_tensors",
 )  # fmt: skip
@@ -120,7 +120,7 @@ def describe_advice() -> Iterator[str]:
 
 def describe_datasets() -> Iterator[str]:
     shares = SplitReport("val", {"crate": 3}, shares={"crate": 0.312, "pallet": 0.05})
-    unreadable = tuple(Unreadable(f"{number}.jpg", "it ends") for number in range(2))
+    unreadable = tuple(UnreadableImage(f"{number}.jpg", "it ends") for number in range(2))
     sizes = ImageSizes((240, 180), (500, 375), (1024, 768), 64)
     sides = structs.replace(UNCERTAIN.splits[0], object_sides=(8.2, 20.0, 61.0), total=1)
     equal = ImageSizes((720, 576), (720, 576), (720, 576), 64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from engine.checks.disk import RealDisk
-from engine.contract.weights import OnDisk, Weights, find_weights
+from engine.contract.weights import Weights, WeightsFile, find_weights
 
 
 class FixedDisk(RealDisk):
@@ -20,11 +20,11 @@ class FixedDisk(RealDisk):
         self._downloaded, self._reachable = downloaded, reachable
         self.requested_hosts: list[str] = []
 
-    def weights(self, weights: Weights) -> OnDisk:
+    def weights(self, weights: Weights) -> WeightsFile:
         if weights.is_included:
             return find_weights(weights)
-        return OnDisk("/weights", 1 << 20) if weights.title in self._downloaded else OnDisk()
+        return WeightsFile("/weights", 1 << 20) if weights.title in self._downloaded else WeightsFile()
 
-    def reaches(self, host: str) -> bool | None:
+    def can_reach(self, host: str) -> bool | None:
         self.requested_hosts.append(host)
         return host in self._reachable if isinstance(self._reachable, Collection) else self._reachable

@@ -6,7 +6,7 @@ from io import BytesIO
 
 from PIL import Image, ImageDraw
 
-from engine.contract.dataset import DatasetReport, Example, Reading, SplitReport
+from engine.contract.dataset import DatasetReport, Example, Interpretation, SplitReport
 from engine.contract.problems import Choice, Problem
 
 BOXES = Choice("Object detection with COCO JSON", {"format": "coco", "task": "detection"})
@@ -26,7 +26,7 @@ UNCLEAR = DatasetReport(
     folder="/data/warehouse",
     format="",
     readings=(
-        Reading(
+        Interpretation(
             "coco",
             "detection",
             "COCO JSON",
@@ -35,7 +35,7 @@ UNCLEAR = DatasetReport(
                 Example("", "train", make_png(color), n) for n, color in enumerate(("navy", "teal", "brown"))
             ),
         ),
-        Reading(
+        Interpretation(
             "imagefolder",
             "classification",
             "class folders",

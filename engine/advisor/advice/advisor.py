@@ -10,7 +10,7 @@ import msgspec
 
 from engine.advisor.advice.answer import CachedAdvice, adapt_cached, create_answer, load_cached, save_cached
 from engine.advisor.advice.contenders import DROP_FACTOR, Contender, drop_slow, is_ranking_certain, rank
-from engine.advisor.advice.estimates import ESTIMATE_MARGIN, calibrate, estimate_bytes, min_step_s
+from engine.advisor.advice.estimates import ESTIMATE_MARGIN, calibrate, estimate_bytes, estimate_min_step_s
 from engine.advisor.advice.setups import Setup, list_setups, list_smaller_setups
 from engine.advisor.advice.state import AdviceState
 from engine.advisor.advice.trial_files import Footprint, TrialRequest
@@ -73,7 +73,7 @@ def advise(request: AdviceRequest, send: _Send) -> Advice:
     try:
         advisor.run()
     except KeyboardInterrupt:
-        advisor.state.stop()
+        advisor.state.record_stop()
     advisor.state.took_s = time.monotonic() - started
     result = create_answer(advisor.state)
     if result.ended_by != "stopped" and result.fits:
@@ -142,12 +142,12 @@ class _Advisor:
             state.queue.append(contender)
             return
         state.leave_out("memory", setup, TOO_LARGE)
-        smaller = None if setup.base_name else next(self._fitting_variants(setup), None)
+        smaller = None if setup.base_name else next(self._list_fitting_variants(setup), None)
         if smaller is not None and smaller.setup.job not in {each.setup.job for each in state.queue}:
             state.considered += 1
             state.queue.append(smaller)
 
-    def _fitting_variants(self, setup: Setup) -> Iterator[Contender]:
+    def _list_fitting_variants(self, setup: Setup) -> Iterator[Contender]:
         """Yield variants of `setup` that need less memory and fit, according to their estimates.
 
         The variants that are expected to be the fastest come first.
@@ -202,7 +202,7 @@ class _Advisor:
                 return False
             self._run_trial(contender, round_index, folder, len(queue))
             if round_index == 0 and contender.state == "too_large":  # try a smaller variant next
-                queue[:0] = self._replacement_for(contender)
+                queue[:0] = self._find_replacement(contender)
         return True
 
     def _select_contenders(self, round_index: int) -> list[Contender]:
@@ -225,13 +225,13 @@ class _Advisor:
             if each.setup.base_name not in near:
                 reason = "They vary a setting of a setup that is slower than others, or was not tried."
                 state.leave_out("cost", each.setup, reason)
-        return [*varied, *running, *self._one_device_to_repeat()]
+        return [*varied, *running, *self._find_one_device_repeat()]
 
-    def _one_device_to_repeat(self) -> list[Contender]:
-        """Return a list with the contender on one device if its measurement should be repeated, otherwise [].
+    def _find_one_device_repeat(self) -> list[Contender]:
+        """Return a list with the contender on one device if a trial must check its measurement, otherwise [].
 
-        It should be repeated if several devices appear implausibly fast in comparison, unless the contender is tried
-        again anyway.
+        This is the case if the fastest contender is more than `SUPERLINEAR` times as fast per device, and the contender
+        on one device was tried once and then dropped.
         """
         alone, best = self.state.fastest_on_one_device, rank(self.state.contenders)[0]
         # Measured contenders are tried again anyway.
@@ -259,7 +259,7 @@ class _Advisor:
                 self._calibrate(contender)
                 return
             if contender.state == "too_large":
-                singles = self._replacement_for(contender)
+                singles = self._find_replacement(contender)
                 state.queue[:0] = singles
 
     def _calibrate(self, alone: Contender) -> None:
@@ -274,16 +274,15 @@ class _Advisor:
         for contender in queued:  # none of them has been tried yet
             self._queue_setup(contender.setup)
 
-    def _replacement_for(self, failed: Contender) -> list[Contender]:
+    def _find_replacement(self, failed: Contender) -> list[Contender]:
         """Return a list with a contender to try instead of `failed`, which ran out of memory despite its estimate.
 
-        The estimate for the new contender must be lower than that for `failed` by `ESTIMATE_MARGIN`. If there is none,
-        and no contender has fitted yet, one of the next variants is returned nevertheless. It is not the very next one,
-        so that few trials are needed to find one that fits. If there are no variants, the list is empty.
+        It is the first variant whose estimate is unknown, or lower by the factor `ESTIMATE_MARGIN`. If there is none and no contender has fitted yet, it is the second of all variants, to save a trial, or the only one.
+        Otherwise, the list is empty.
         """
         state = self.state
         known = {each.setup.job for each in (*state.contenders, *state.queue)}
-        variants = [each for each in self._fitting_variants(failed.setup) if each.setup.job not in known]
+        variants = [each for each in self._list_fitting_variants(failed.setup) if each.setup.job not in known]
         smaller = [
             each
             for each in variants
@@ -331,9 +330,10 @@ class _Advisor:
         self._report(f"Tried {contender.setup.name}", trials_left)
 
     def _may_be_fastest(self, contender: Contender) -> bool:
-        """Return True if a contender may be the fastest according to the costs of its parts. Otherwise, leave it out.
+        """Return True if a lower bound for the contender's step time does not exceed the fastest measured step.
 
-        If setups with the same strategy and number of devices were measured, the prediction is scaled by them.
+        If setups with the same strategy and number of devices were measured, the bound is raised accordingly. The result
+        is always True with bf16. If it is False, the contender is recorded as left out.
         """
         state, setup = self.state, contender.setup
         measured = [each for each in state.contenders if each.steps]
@@ -355,7 +355,7 @@ class _Advisor:
     def _min_step_s(self, contender: Contender) -> float:
         """Return a lower bound for the duration of a step in seconds, or 0 if no step on one device was measured."""
         costs, job = self.state.costs, contender.setup.job
-        return 0.0 if costs is None else min_step_s(job, self._strategy(job), costs)
+        return 0.0 if costs is None else estimate_min_step_s(job, self._strategy(job), costs)
 
     def _has_time(self, contender: Contender, round_index: int) -> bool:
         """Return True if a trial in round `round_index` is expected to end before the time reserved for the rehearsal."""
@@ -386,7 +386,7 @@ class _Advisor:
         """
         state = self.state
         table = tuple(
-            msgspec.structs.replace(state.row(each), **({"state": "trying"} if each is trying else {}))
+            msgspec.structs.replace(state.create_row(each), **({"state": "trying"} if each is trying else {}))
             for each in [*rank(state.contenders), *state.queue]
         )
         remaining_s = max(0.0, self._remaining_s)

@@ -12,7 +12,7 @@ import msgspec
 
 from engine.advisor.advice.contenders import CONFIDENCE, Contender, rank
 from engine.advisor.advice.machines import Step, predict
-from engine.advisor.advice.setups import device_text
+from engine.advisor.advice.setups import describe_devices
 from engine.advisor.advice.state import AdviceState
 from engine.checks.findings.ranking import LONG_WAIT, explain_failure, explain_ranking, list_remedies
 from engine.contract.advice import Advice, AdviceRequest, Candidate, MachinesPrediction, Network
@@ -31,13 +31,13 @@ _FORMAT = 2
 """Version of the saved answers. A change makes older answers invalid."""
 
 
-def versions() -> dict[str, str]:
+def read_versions() -> dict[str, str]:
     """Return the host and the versions of the software. A cached answer is only valid while they stay the same."""
     facts = describe_environment(None)
     return {name: facts[name] for name in sorted(facts) if name not in ("cpu", "cores")}
 
 
-def hardware() -> tuple[str, ...]:
+def read_hardware() -> tuple[str, ...]:
     """Return the name of the host's processor in a tuple. A cached answer is only valid for the same processor."""
     facts = describe_environment(None)
     return (f"{facts['cpu']}, {facts['cores']} cores",)
@@ -71,7 +71,7 @@ def save_cached(request: AdviceRequest, advice: CachedAdvice) -> None:
     """Save an answer if the cache folder is writable."""
     with suppress(OSError):
         file = _cache_file(request)
-        paths.private_folder(file.parent)
+        paths.make_private_folder(file.parent)
         paths.write_atomically(file, msgspec.json.encode(advice))
 
 
@@ -83,9 +83,9 @@ def _cache_file(request: AdviceRequest) -> Path:
         for name, field in FIELDS.items()
         if name not in _IRRELEVANT and field.group not in ("schedule", "checkpoints", "faults")
     }
-    parts_trained = job.unfreezes, job.model.freeze_epochs >= job.training.epochs
+    parts_trained = job.unfreezes_backbone, job.model.freeze_epochs >= job.training.epochs
     key = msgspec.json.encode(
-        [_FORMAT, relevant, parts_trained, job.options, job.model.model_file_sha256, versions(), hardware()]
+        [_FORMAT, relevant, parts_trained, job.options, job.model.model_file_sha256, read_versions(), read_hardware()]
     )
     return paths.cache_folder() / "advice" / f"{hashlib.sha256(key).hexdigest()[:32]}.json"
 
@@ -115,7 +115,7 @@ def create_answer(state: AdviceState) -> Advice:
     fits = bool(tried and tried[0].steps)  # True if steps of the fastest contender were timed
     if fits and tried[0].state == "slower":
         tried[0].state, tried[0].why = "measured", ""  # a later trial has slowed the faster one down
-    table, left_out = tuple(map(state.row, tried)), state.left_out_by_reason()
+    table, left_out = tuple(map(state.create_row, tried)), state.group_left_out()
     if fits:
         sentence = explain_ranking(state.request.job, state.catalogue, table)
     else:
@@ -133,8 +133,8 @@ def create_answer(state: AdviceState) -> Advice:
         confidence=CONFIDENCE,
         took_s=state.took_s,
         measured_at=time.time(),
-        hardware=hardware(),
-        versions=versions(),
+        hardware=read_hardware(),
+        versions=read_versions(),
         machines=_predict_machines(state.request, table[0], state.machine_step) if fits else (),
     )
 
@@ -168,7 +168,7 @@ def _predict_changes(state: AdviceState, tried: list[Contender]) -> Iterator[str
     if communication_s <= 0 or not saved_per_image_s:
         return
     break_even = communication_s / saved_per_image_s  # batch size for which several devices are as fast as one
-    rounded, devices = f"{float(f'{break_even:.2g}'):,.0f}", device_text(several.setup.job)
+    rounded, devices = f"{float(f'{break_even:.2g}'):,.0f}", describe_devices(several.setup.job)
     on_one_device = len(best.setup.job.parallel.devices) == 1
     # The prediction is not reliable for batches that are much larger than those measured.
     if on_one_device and batch < break_even < 64 * batch:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from engine.advisor.advice.setups import Setup
-from engine.advisor.advice.trial_files import Measured
+from engine.advisor.advice.trial_files import RankMeasurements
 from engine.checks.findings.ranking import TIE
 from engine.contract.advice import State
 from engine.contract.devices import CPU
@@ -41,7 +41,7 @@ class Contender:
     state: State = "waiting"
     steps: list[float] = field(default_factory=list)
     """Duration of each timed step, in seconds."""
-    measured: Measured | None = None
+    measured: RankMeasurements | None = None
     memory: tuple[int, int] | None = None
     """Peak use and limit, in bytes, of the device that came nearest to its limit. None if it wasn't measured."""
     estimated: int | None = None

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engine.advisor.advice.trial_files import Activations, Footprint, Link
+from engine.advisor.advice.trial_files import Activations, Footprint, LinkSpeed
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.devices import CPU
 from engine.contract.job import Job
@@ -70,7 +70,7 @@ def estimate_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, cali
     total += _model_bytes(job, strategy, footprint, state_bytes, arrangement.group)
     if CPU in job.parallel.devices:  # the copy for a checkpoint is in the same memory
         total += footprint.parameter_bytes + state_bytes
-        if strategy.shards or strategy.splits_layers:
+        if strategy.shards_parameters or strategy.splits_layers:
             # malloc retains the memory of the full model before sharding, and of the state gathered for a checkpoint.
             total += 2 * footprint.parameter_bytes + state_bytes
     return round(total)
@@ -90,8 +90,8 @@ def _model_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, state_
         total = total / group + 3 * footprint.block_bytes
     elif strategy.shards_optimizer:
         total = weights + gradients + state / count
-    if strategy.shards:
-        shards = count // job.parallel.replicas if strategy.replicates else count
+    if strategy.shards_parameters:
+        shards = count // job.parallel.replicas if strategy.has_replicas else count
         total = (0.0 if job.parallel.cpu_offload else total / shards) + 3 * footprint.block_bytes
     return total
 
@@ -104,7 +104,7 @@ def _activation_bytes(
     if strategy.splits_model:
         images, fraction = images / arrangement.replicas, STAGE_IMBALANCE / arrangement.group
     elif strategy.splits_layers:
-        images /= arrangement.replicas if strategy.replicates else 1
+        images /= arrangement.replicas if strategy.has_replicas else 1
         fraction = REPLICATED_ACTIVATIONS + (1 - REPLICATED_ACTIVATIONS) / arrangement.group
     elif strategy.splits_batch:
         images /= len(job.parallel.devices)
@@ -146,26 +146,26 @@ class Costs:
     """Duration of the shortest measured step in seconds."""
     fixed_s: float
     """Part of the step's time that does not depend on the batch size, in seconds."""
-    link: Link | None
+    link: LinkSpeed | None
     parameter_bytes: int
     trained_bytes: int
 
 
-def min_step_s(job: Job, strategy: StrategyEntry, costs: Costs) -> float:
+def estimate_min_step_s(job: Job, strategy: StrategyEntry, costs: Costs) -> float:
     """Return a lower bound for the duration of a step in seconds.
 
     It is the longer of computation and communication, assuming that they overlap completely.
     """
     count, arrangement = len(job.parallel.devices), compute_layout(job, strategy)
-    if strategy.splits_model and not strategy.schedules:
+    if strategy.splits_model and not strategy.has_schedule:
         return costs.min_s  # devices compute one after another
     compute = costs.min_s / count * (1 + bubble_ratio(job, strategy))
     if count == 1 or costs.link is None or strategy.splits_model or strategy.splits_layers:
         return compute
     ring = (count - 1) / count
     sent = 2 * costs.trained_bytes
-    if strategy.shards:
-        shards = arrangement.group if strategy.replicates else count
+    if strategy.shards_parameters:
+        shards = arrangement.group if strategy.has_replicas else count
         ring, sent = (shards - 1) / shards, 2 * costs.parameter_bytes + costs.trained_bytes
     # An all-reduce sends twice the ring's fraction, which its measured rate includes.
     measured_ring = 2 * (costs.link.ranks - 1) / costs.link.ranks

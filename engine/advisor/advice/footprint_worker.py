@@ -16,7 +16,7 @@ from torch.func import functional_call
 
 from engine.advisor.advice.machines import last_bucket_bytes
 from engine.advisor.advice.trial_files import Activations, Footprint
-from engine.advisor.memory import MainMemoryLimit, gpu_peaks
+from engine.advisor.memory import MainMemoryLimit, read_gpu_peaks
 from engine.advisor.trial_results import write_result
 from engine.contract.devices import CPU
 from engine.contract.job import Job
@@ -46,13 +46,13 @@ def _measure(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     torch.set_num_threads(1)
     on_cpu = CPU in spec.devices
     base = psutil.Process().memory_info().rss if on_cpu else 0
-    limits = MainMemoryLimit(1).peak() if on_cpu else gpu_peaks([torch.device("cuda", 0)])
-    footprint = footprint_of(spec.job, base, tuple(limit for _, limit in limits.values()))
+    limits = MainMemoryLimit(1).read_peak() if on_cpu else read_gpu_peaks([torch.device("cuda", 0)])
+    footprint = measure_footprint(spec.job, base, tuple(limit for _, limit in limits.values()))
     write_result(spec.run_folder, spec.rank, footprint)
     return WorkerDone(stopped=False)
 
 
-def footprint_of(job: Job, base_bytes: int, limits: tuple[int, ...]) -> Footprint:
+def measure_footprint(job: Job, base_bytes: int, limits: tuple[int, ...]) -> Footprint:
     """Measure the sizes of a job's model and data.
 
     `base_bytes` is the memory of a CPU worker before the model is built, or 0 for GPUs. `limits` is the memory
@@ -63,44 +63,46 @@ def footprint_of(job: Job, base_bytes: int, limits: tuple[int, ...]) -> Footprin
     seed(job.training.seed)
     model = task.build_model(job, len(splits.classes), splits.channels)
     shape = task.get_example_shape(job, splits.channels)
-    plain = _activations(model, job, shape)
+    plain = _measure_activations(model, job, shape)
     parameters = list(model.parameters())
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     # Read before checkpoint_blocks wraps the blocks.
-    block_bytes = max((_bytes(block.parameters()) for _, block in list_blocks(model)), default=_bytes(parameters))
+    block_bytes = max(
+        (_sum_bytes(block.parameters()) for _, block in list_blocks(model)), default=_sum_bytes(parameters)
+    )
     return Footprint(
-        parameter_bytes=_bytes(parameters),
-        trained_bytes=_bytes(trained),
-        last_bytes=last_bucket_bytes(_bytes([parameter]) for parameter in reversed(trained)),
-        buffer_bytes=_bytes(model.buffers()),
+        parameter_bytes=_sum_bytes(parameters),
+        trained_bytes=_sum_bytes(trained),
+        last_bytes=last_bucket_bytes(_sum_bytes([parameter]) for parameter in reversed(trained)),
+        buffer_bytes=_sum_bytes(model.buffers()),
         block_bytes=block_bytes,
         base_bytes=base_bytes,
         limits=limits,
         image_bytes=4 * torch.Size(shape).numel(),
         prefetched_batches=PREFETCH,
         activations=plain,
-        checkpointed_activations=_activations(model, job, shape) if checkpoint_blocks(model) else None,
+        checkpointed_activations=_measure_activations(model, job, shape) if checkpoint_blocks(model) else None,
         train_images=len(splits.train),
         val_images=len(splits.val),
         resolved_precision=resolve_precision(job),
-        bf16_fraction=_bf16_fraction(model, job, shape, plain),
+        bf16_fraction=_measure_bf16_fraction(model, job, shape, plain),
     )
 
 
-def _bytes(tensors: Iterable[Tensor]) -> int:
+def _sum_bytes(tensors: Iterable[Tensor]) -> int:
     """Return the total size of tensors in bytes."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def _activations(model: nn.Module, job: Job, shape: tuple[int, ...]) -> Activations | None:
+def _measure_activations(model: nn.Module, job: Job, shape: tuple[int, ...]) -> Activations | None:
     """Return the size of the activations in a forward pass with samples of `shape`.
 
     Returns None if the model can't run with fake tensors, for example because it branches on values.
     """
     model.train()
     try:
-        few_bytes, _ = _saved_bytes(model, job, (FEW_IMAGES, *shape))
-        more_bytes, largest_bytes = _saved_bytes(model, job, (MORE_IMAGES, *shape))
+        few_bytes, _ = _measure_saved_bytes(model, job, (FEW_IMAGES, *shape))
+        more_bytes, largest_bytes = _measure_saved_bytes(model, job, (MORE_IMAGES, *shape))
     except Exception:  # user-defined models may fail in any way; their memory is measured in a trial instead
         return None
     per_image = max(0.0, (more_bytes - few_bytes) / (MORE_IMAGES - FEW_IMAGES))
@@ -108,16 +110,16 @@ def _activations(model: nn.Module, job: Job, shape: tuple[int, ...]) -> Activati
     return Activations(fixed=fixed, per_image=per_image, largest=largest_bytes / MORE_IMAGES)
 
 
-def _bf16_fraction(model: nn.Module, job: Job, shape: tuple[int, ...], plain: Activations | None) -> float:
+def _measure_bf16_fraction(model: nn.Module, job: Job, shape: tuple[int, ...], plain: Activations | None) -> float:
     """Return the size of the activations with bf16 as a fraction of the activations `plain`.
 
     It is 1 if it is unknown.
     """
-    half = _activations(model, job.with_fields(precision="bf16"), shape)
+    half = _measure_activations(model, job.with_fields(precision="bf16"), shape)
     return half.per_image / plain.per_image if half is not None and plain is not None and plain.per_image else 1.0
 
 
-def _saved_bytes(model: nn.Module, job: Job, shape: tuple[int, ...]) -> tuple[int, int]:
+def _measure_saved_bytes(model: nn.Module, job: Job, shape: tuple[int, ...]) -> tuple[int, int]:
     """Return the bytes that a forward pass saves for the backward pass, and the bytes of the largest tensor.
 
     Parameters, buffers and images are not counted.

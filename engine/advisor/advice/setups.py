@@ -41,7 +41,7 @@ class Setup:
     is_requested: bool = field(default=False, compare=False)
     """True if `job` is the job as the user requested it."""
 
-    def candidate(self, requested: Job, **measurements: Any) -> Candidate:
+    def create_candidate(self, requested: Job, **measurements: Any) -> Candidate:
         """Return a row of the advisor's table: this setup's differences from the `requested` job, and its measurements."""
         changes: dict[str, Value] = {
             name: self.job.value(name) for name in FIELDS if self.job.value(name) != requested.value(name)
@@ -62,7 +62,7 @@ def list_setups(requested: Job, catalogue: Catalogue) -> list[Setup]:
     The requested job comes first. Setups that can't run have a `refusal`.
     """
     setups: dict[Job, Setup] = {}
-    first = _setup(requested, requested, catalogue, is_requested=True)
+    first = _create_setup(requested, requested, catalogue, is_requested=True)
     for setup in (first, *_base_setups(requested, catalogue)):
         setups.setdefault(setup.job, setup)
     for setup in list(setups.values()):
@@ -84,7 +84,7 @@ def _base_setups(requested: Job, catalogue: Catalogue) -> Iterator[Setup]:
                 continue
             base = _switch_strategy(requested, strategy, requested.parallel.devices[:count])
             for settings in _strategy_settings(base, strategy, count):
-                yield _setup(base.with_fields(**settings), requested, catalogue)
+                yield _create_setup(base.with_fields(**settings), requested, catalogue)
 
 
 def _switch_strategy(requested: Job, strategy: StrategyEntry, devices: tuple[str, ...]) -> Job:
@@ -103,10 +103,10 @@ def _strategy_settings(base: Job, strategy: StrategyEntry, count: int) -> Iterat
 
     `count` is the number of devices.
     """
-    replicas = [n for n in range(2, count // 2 + 1) if count % n == 0] if strategy.replicates else []
+    replicas = [n for n in range(2, count // 2 + 1) if count % n == 0] if strategy.has_replicas else []
     for copies in replicas or [base.parallel.replicas]:
         settings: dict[str, Any] = {"replicas": copies} if replicas else {}
-        if not strategy.schedules:
+        if not strategy.has_schedule:
             yield settings
             continue
         for schedule in SCHEDULE_TITLES:
@@ -128,11 +128,11 @@ def _make_variants(setup: Setup, requested: Job, catalogue: Catalogue) -> Iterat
         changes.append({"cpu_offload": False})
     if "bucket_mib" in strategy.fields and strategy.is_recommended:
         changes += [{"bucket_mib": size} for size in BUCKETS_MIB if size != job.parallel.bucket_mib]
-    if strategy.schedules:
-        group = len(job.parallel.devices) // (job.parallel.replicas if strategy.replicates else 1)
+    if strategy.has_schedule:
+        group = len(job.parallel.devices) // (job.parallel.replicas if strategy.has_replicas else 1)
         changes += [{"microbatches": each * group} for each in MICROBATCHES]
     for change in changes:
-        varied = _setup(job.with_fields(**change), requested, catalogue, base_name=setup.name)
+        varied = _create_setup(job.with_fields(**change), requested, catalogue, base_name=setup.name)
         if not varied.refusal:
             yield varied
 
@@ -158,22 +158,22 @@ def list_smaller_setups(setup: Setup, requested: Job, catalogue: Catalogue) -> I
     if "cpu_offload" in strategy.fields and on_gpu:
         changes += [{"cpu_offload": True}, {"cpu_offload": True, "accumulation": counts[-1]} | recompute]
     for change in changes:
-        smaller = _setup(job.with_fields(**change), requested, catalogue, saves_memory=True)
+        smaller = _create_setup(job.with_fields(**change), requested, catalogue, saves_memory=True)
         if not smaller.refusal:
             yield smaller
 
 
-def _setup(job: Job, requested: Job, catalogue: Catalogue, **fields: Any) -> Setup:
+def _create_setup(job: Job, requested: Job, catalogue: Catalogue, **fields: Any) -> Setup:
     """Create the setup for `job`, with its name.
 
     If `job` has problems that the `requested` job does not have, they become the setup's refusal. `fields` are other
     fields of the setup.
     """
     strategy = catalogue.strategy(job.resolved_strategy)
-    name_parts = [strategy.title if strategy is not None else job.resolved_strategy, device_text(job)]
-    if strategy is not None and strategy.replicates:
+    name_parts = [strategy.title if strategy is not None else job.resolved_strategy, describe_devices(job)]
+    if strategy is not None and strategy.has_replicas:
         name_parts.append(f"{job.parallel.replicas} replicas")
-    if strategy is not None and strategy.schedules:
+    if strategy is not None and strategy.has_schedule:
         name_parts.append(SCHEDULE_TITLES[job.parallel.pipeline_schedule])
         if job.parallel.microbatches:
             name_parts.append(f"{job.parallel.microbatches} microbatches")
@@ -193,6 +193,6 @@ def _setup(job: Job, requested: Job, catalogue: Catalogue, **fields: Any) -> Set
     return Setup(job, ", ".join(name_parts), refusal=new[0].message if new else "", **fields)
 
 
-def device_text(job: Job) -> str:
+def describe_devices(job: Job) -> str:
     """Describe the number and kind of a job's devices: "2 GPUs", "1 CPU worker"."""
     return counted(len(job.parallel.devices), "GPU" if any(map(is_gpu, job.parallel.devices)) else "CPU worker")

@@ -9,8 +9,8 @@ from engine.advisor.advice.contenders import Contender, rank
 from engine.advisor.advice.estimates import UNCALIBRATED, Calibration, Costs
 from engine.advisor.advice.machines import BACKWARD, Step
 from engine.advisor.advice.setups import Setup
-from engine.advisor.advice.trial_files import Footprint, Link, Rehearsal
-from engine.contract.advice import AdviceRequest, Candidate, JobTime, LeftOut
+from engine.advisor.advice.trial_files import Footprint, LinkSpeed, Rehearsal
+from engine.contract.advice import AdviceRequest, Candidate, JobTime, SkippedCandidates
 from engine.contract.catalogue import Catalogue
 
 Kind = Literal["rules", "memory", "cost", "time"]
@@ -38,7 +38,7 @@ class AdviceState:
     """Contenders in a trial or after it."""
     left_out: list[tuple[Kind, str, str]] = field(default_factory=list)
     """Setups that are not tried. Each has the kind of the reason, the name of the setup, and the reason."""
-    link: Link | None = None
+    link: LinkSpeed | None = None
     import_s: float = 0.0
     """Seconds that importing torch takes."""
     startup_s: float = 0.0
@@ -52,7 +52,7 @@ class AdviceState:
         """Record that `setup` is not tried, for a reason of this kind."""
         self.left_out.append((kind, setup.name, reason))
 
-    def stop(self) -> None:
+    def record_stop(self) -> None:
         """Record that the user stopped the trials. The contender in a trial gets back the state that it had before."""
         self.ended_by = "stopped"
         for each in [each for each in self.contenders if each.state in ("waiting", "trying")]:
@@ -63,15 +63,15 @@ class AdviceState:
                 self.contenders.remove(each)
                 self.queue.append(each)
 
-    def left_out_by_reason(self) -> tuple[LeftOut, ...]:
+    def group_left_out(self) -> tuple[SkippedCandidates, ...]:
         """Group the setups that were not tried by reason.
 
-        Setups that are still in the queue were left out because the time was over.
+        The result includes the setups in the queue, with the reason that the time was over.
         """
         left_out = [*self.left_out, *(("time", each.setup.name, "The time was up.") for each in self.queue)]
         reasons = dict.fromkeys((kind, reason) for kind, _, reason in left_out)
         return tuple(
-            LeftOut(kind, tuple(name for k, name, r in left_out if (k, r) == (kind, reason)), reason)
+            SkippedCandidates(kind, tuple(name for k, name, r in left_out if (k, r) == (kind, reason)), reason)
             for kind, reason in reasons
         )
 
@@ -119,7 +119,7 @@ class AdviceState:
             backward_share=backward or BACKWARD,
         )
 
-    def row(self, contender: Contender) -> Candidate:
+    def create_row(self, contender: Contender) -> Candidate:
         """Convert a contender to a row of the answer's table."""
         speed, measured, alone = contender.speed, contender.measured, self.fastest_on_one_device
         row: dict[str, object] = {
@@ -130,21 +130,21 @@ class AdviceState:
         if contender.steps:
             row |= {"images_per_second": speed.median, "low": speed.low, "high": speed.high}
             row |= {"timed_steps": len(contender.steps), "data_wait_share": contender.wait_s / contender.step_s}
-            row["time"] = self.job_time(contender)
+            row["time"] = self.predict_job_time(contender)
             if alone is not None:
                 row["efficiency"] = speed.median / len(contender.setup.job.parallel.devices) / alone.speed.median
         if contender.memory is not None:
             row["memory_bytes"], row["limit_bytes"] = contender.memory
         if measured is not None and measured.joules_per_image is not None:
             row["joules_per_thousand_images"] = 1000 * measured.joules_per_image
-        return contender.setup.candidate(self.request.job, **row)
+        return contender.setup.create_candidate(self.request.job, **row)
 
-    def job_time(self, contender: Contender) -> JobTime | None:
+    def predict_job_time(self, contender: Contender) -> JobTime | None:
         """Predict the time that the complete job takes with the settings of a contender.
 
-        Return None if it wasn't measured. The durations in the rehearsal are scaled by the ratio of step times. Without
-        a rehearsal, the validation of a batch is assumed to take a third of a training step, the time of its forward
-        pass.
+        Return None if the contender wasn't measured. The durations in the rehearsal are scaled by the ratio of step
+        times. Without a rehearsal, the validation of a batch is assumed to take a third of a training step, the time of
+        its forward pass.
         """
         footprint, rehearsal, rehearsed = self.footprint, self.rehearsal, self.rehearsed
         if footprint is None or contender.measured is None:

@@ -29,7 +29,7 @@ class TrialRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum time in seconds for training as in a run, and for validation as in a run. It is 0 for no rehearsal."""
 
 
-class Link(msgspec.Struct, frozen=True):
+class LinkSpeed(msgspec.Struct, frozen=True):
     """Speed of all-reduces over all ranks of a trial."""
 
     bytes_per_second: float
@@ -53,7 +53,7 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     save_s: float
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class RankMeasurements(msgspec.Struct, frozen=True, kw_only=True):
     """Measurements on one rank in a trial."""
 
     step_s: tuple[float, ...]
@@ -71,7 +71,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """Energy that all GPUs of the job use per image. None if it is unknown."""
     backward_share: float | None = None
     """Duration of the backward pass as a fraction of the forward and backward pass. None if it is unknown."""
-    link: Link | None = None
+    link: LinkSpeed | None = None
     rehearsal: Rehearsal | None = None
 
 

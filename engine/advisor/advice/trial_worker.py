@@ -19,9 +19,9 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from engine.advisor.advice.trial_files import Link, Measured, Rehearsal, TrialRequest, read_request
-from engine.advisor.memory import MainMemoryLimit, gpu_peaks
-from engine.advisor.trial_batches import repeated_batches, reserve_prefetched
+from engine.advisor.advice.trial_files import LinkSpeed, RankMeasurements, Rehearsal, TrialRequest, read_request
+from engine.advisor.memory import MainMemoryLimit, read_gpu_peaks
+from engine.advisor.trial_batches import iterate_repeated_batches, reserve_prefetched
 from engine.advisor.trial_results import write_result
 from engine.contract.devices import CPU, is_gpu
 from engine.contract.worker import WorkerDone, WorkerSpec
@@ -80,17 +80,17 @@ class _Trial:
         self.strategy = self.prepared.strategy
         self.optimizer_step: OptimizerStep = self.prepared.create_optimizer_step(1)
 
-    def any_rank(self, flag: bool) -> bool:
+    def is_true_on_any_rank(self, flag: bool) -> bool:
         """Return True on all ranks if `flag` is True on any rank. All ranks call it together."""
         return bool(self.strategy.collectives.all_reduce_max([int(flag)])[0])
 
-    def slowest(self, seconds: list[float]) -> list[float]:
+    def max_over_ranks(self, seconds: list[float]) -> list[float]:
         """Return the maximum over all ranks of each duration in `seconds`. All ranks call it together."""
         nanoseconds = self.strategy.collectives.all_reduce_max([round(1e9 * each) for each in seconds])
         return [each / 1e9 for each in nanoseconds]
 
-    def state(self) -> tuple[object, object]:
-        """Return copies of the model's and the optimizer's state, as they are made for a checkpoint."""
+    def copy_state(self) -> tuple[object, object]:
+        """Return copies of the states of the model and the optimizer, made in the same way as for a checkpoint."""
         return self.strategy.state_dict(), gather_optimizer_state(self.strategy, self.optimizer_step)
 
     def time_steps(
@@ -99,8 +99,8 @@ class _Trial:
         """Run steps as the trainer does, and return the duration of each step after the warm-up on the slowest rank.
 
         Steps end when `min_steps` steps are timed and `seconds` have passed, or after a step that takes longer than the
-        trial's `give_up_s`. If that happens during the warm-up of `warm_up` steps, the result is []. All ranks call it
-        together.
+        trial's `give_up_s`. After such a slow step in the warm-up of `warm_up` steps, the result is []. All ranks call
+        it together.
         """
         durations: list[float] = []
         started = timed_from = before = clock(self.strategy.device)
@@ -118,12 +118,12 @@ class _Trial:
             is_enough = number >= warm_up + min_steps and now - timed_from > seconds
             if number > warm_up:
                 durations.append(now - before)
-            if self.any_rank(is_slow or is_enough):
+            if self.is_true_on_any_rank(is_slow or is_enough):
                 break
             before = clock(self.strategy.device)
             if number == warm_up:
                 timed_from = before
-        return self.slowest(durations) if durations else []
+        return self.max_over_ranks(durations) if durations else []
 
 
 def _run_trial(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
@@ -134,18 +134,18 @@ def _run_trial(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     trial = _Trial(spec, reporter, request)
     strategy, batch_size = trial.strategy, trial.strategy.job.training.batch_size
     prepared_at = time.perf_counter()
-    batches, prefetched = repeated_batches(trial.prepared, reporter), reserve_prefetched(trial.prepared)
+    batches, prefetched = iterate_repeated_batches(trial.prepared, reporter), reserve_prefetched(trial.prepared)
     reporter.set_phase("training")
     # Durations of the timed steps in seconds, and mean power of the GPUs.
     steps, watts = _time_steps(trial, spec, batches, warm_up=WARM_UP if on_cpu else WARM_UP_GPU)
     del prefetched
-    used = memory.peak() if memory is not None else gpu_peaks(strategy.gpus)  # peak and limit of each memory
+    used = memory.read_peak() if memory is not None else read_gpu_peaks(strategy.gpus)  # peak and limit of each memory
     smaller = max(MIN_IMAGES * len(spec.devices), batch_size // SMALLER_DIVISOR)
     can_shrink = request.times_smaller and steps and smaller < batch_size
-    smaller_step_s = _time_smaller(trial, smaller) if can_shrink else None
+    smaller_step_s = _time_batch_size(trial, smaller) if can_shrink else None
     load_rate = _measure_loading(trial)
     rehearsal = _rehearse(trial) if request.rehearse_s and steps else None
-    result = Measured(
+    result = RankMeasurements(
         step_s=tuple(steps),
         memory=used,
         worked_s=time.perf_counter() - prepared_at,
@@ -171,15 +171,15 @@ def _time_steps(
     Returns the duration of each timed step in seconds, and the mean power in watts, or None if it is unknown.
     """
     trial.time_steps(batches, warm_up=1, min_steps=0, seconds=0.0)  # one step, which creates the optimizer's state
-    checkpoint = trial.state()  # occupies memory like the copy for a checkpoint
-    start_j, started_at = _joules(spec), time.perf_counter()
+    checkpoint = trial.copy_state()  # occupies memory like the copy for a checkpoint
+    start_j, started_at = _read_energy_j(spec), time.perf_counter()
     watch = trial.strategy.profiler.watch
     watch.start()
     request = trial.request
     steps = trial.time_steps(batches, warm_up=warm_up - 1, min_steps=request.min_steps, seconds=request.seconds)
     watch.pause()
     del checkpoint
-    end_j, elapsed_s = _joules(spec), time.perf_counter() - started_at
+    end_j, elapsed_s = _read_energy_j(spec), time.perf_counter() - started_at
     return steps, None if start_j is None or end_j is None else (end_j - start_j) / elapsed_s
 
 
@@ -194,9 +194,9 @@ def _backward_fraction(times: Times | None) -> float | None:
     return backward / (forward + backward)
 
 
-def _time_smaller(trial: _Trial, size: int) -> float | None:
+def _time_batch_size(trial: _Trial, size: int) -> float | None:
     """Return the median duration of steps with a global batch of `size`, in seconds, or None if none was timed."""
-    batch = next(repeated_batches(trial.prepared, trial.reporter))
+    batch = next(iterate_repeated_batches(trial.prepared, trial.reporter))
     if batch is not None:
         count = max(MIN_IMAGES, size // trial.strategy.data_world)
         batch = replace(batch, inputs=batch.inputs[:count], targets=batch.targets[:count], global_size=size)
@@ -228,7 +228,7 @@ def _measure_loading(trial: _Trial) -> float | None:
             count, seconds = delivered, time.perf_counter() - started
     finally:
         train.close()
-    (slowest,) = trial.slowest([seconds])
+    (slowest,) = trial.max_over_ranks([seconds])
     return count * strategy.job.training.batch_size / slowest if count and strategy.loads_data else None
 
 
@@ -261,7 +261,7 @@ def _rehearse(trial: _Trial) -> Rehearsal:
             first, *others = _train(trial, itertools.islice(train.epoch(1), len(cold) + 1), remaining_s)
             firsts.append(first)
             warm += others or [first]
-            is_late = trial.any_rank(time.perf_counter() - started > limit_s)
+            is_late = trial.is_true_on_any_rank(time.perf_counter() - started > limit_s)
         validation_s, validated = _validate_twice(trial, val)
     finally:
         train.close()
@@ -294,7 +294,7 @@ def _validate_twice(trial: _Trial, val: SplitLoader) -> tuple[float, float]:
         def should_stop(started: float = started) -> bool:
             """Count a validated batch, and return True once the time is over on any rank."""
             nonlocal completed
-            is_late = trial.any_rank(time.perf_counter() - started > trial.request.rehearse_s)
+            is_late = trial.is_true_on_any_rank(time.perf_counter() - started > trial.request.rehearse_s)
             completed += not is_late
             return is_late
 
@@ -302,7 +302,7 @@ def _validate_twice(trial: _Trial, val: SplitLoader) -> tuple[float, float]:
         values = metric.compute() if is_complete else {}
         if is_complete and predictions is not None:
             predictions.on_validation_end(epoch=0, step=number, metric=metric, values=values)
-        (seconds,) = trial.slowest([time.perf_counter() - started])
+        (seconds,) = trial.max_over_ranks([time.perf_counter() - started])
         fraction = 1.0 if is_complete else min(1.0, max(1, completed) / batch_count)
         if not is_complete:
             break
@@ -312,7 +312,7 @@ def _validate_twice(trial: _Trial, val: SplitLoader) -> tuple[float, float]:
 def _time_saving(trial: _Trial) -> float:
     """Return the time that writing a checkpoint to disk takes, in seconds."""
     started, spec = time.perf_counter(), trial.strategy.spec
-    state = trial.state()
+    state = trial.copy_state()
     if spec.rank == 0:
         file = Path(spec.run_folder, "state.pt")
         torch.save(state, file)
@@ -331,7 +331,7 @@ def _train(trial: _Trial, batches: Iterator[Batch | None], seconds: float) -> li
     started = before = clock(trial.strategy.device)
     for number, batch in enumerate(batches, 1):
         trial.strategy.step(batch, trial.optimizer_step)
-        is_late = trial.any_rank(clock(trial.strategy.device) - started > seconds)
+        is_late = trial.is_true_on_any_rank(clock(trial.strategy.device) - started > seconds)
         now = clock(trial.strategy.device)
         durations.append(now - before)
         trial.reporter.set_step(number)
@@ -341,7 +341,7 @@ def _train(trial: _Trial, batches: Iterator[Batch | None], seconds: float) -> li
     return durations
 
 
-def _measure_link(trial: _Trial) -> Link | None:
+def _measure_link(trial: _Trial) -> LinkSpeed | None:
     """Measure the link between the ranks with small and large all-reduces. Return None without a process group."""
     if not dist.is_initialized():
         return None
@@ -358,10 +358,10 @@ def _measure_link(trial: _Trial) -> Link | None:
 
     latency_s = mean_s(SMALL_BYTES, 20)
     rate = LARGE_BYTES / max(1e-9, mean_s(LARGE_BYTES, 3) - latency_s)
-    return Link(rate, latency_s, ranks)
+    return LinkSpeed(rate, latency_s, ranks)
 
 
-def _joules(spec: WorkerSpec) -> float | None:
+def _read_energy_j(spec: WorkerSpec) -> float | None:
     """Return the energy that the job's GPUs have used since their driver was loaded, in joules.
 
     It is None on ranks other than 0, and if one of the GPUs doesn't report its energy.

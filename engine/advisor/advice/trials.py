@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 
 from engine.advisor.advice.contenders import DROP_FACTOR, Contender
-from engine.advisor.advice.trial_files import Footprint, Measured, Rehearsal, TrialRequest, write_request
-from engine.advisor.batch_finder import is_out_of_memory, trial_job
+from engine.advisor.advice.trial_files import Footprint, RankMeasurements, Rehearsal, TrialRequest, write_request
+from engine.advisor.batch_finder import create_trial_job, is_out_of_memory
 from engine.advisor.trial_results import take_results
 from engine.advisor.workers import run_workers
 from engine.contract.catalogue import load_catalogue
@@ -20,13 +20,13 @@ WORKER = "engine.advisor.advice.trial_worker:run"
 FOOTPRINT_WORKER = "engine.advisor.advice.footprint_worker:run"
 
 
-def _trial_job(job: Job) -> Job:
+def _create_trial_job(job: Job) -> Job:
     """Return a copy of `job` for a trial, without compilation, balancing and pretrained weights.
 
     Decoded images are cached in memory, unless the job turns the cache off.
     """
     cache = "off" if job.data.picture_cache == "off" else "memory"
-    return trial_job(job, job.training.batch_size).with_fields(picture_cache=cache)
+    return create_trial_job(job, job.training.batch_size).with_fields(picture_cache=cache)
 
 
 def measure_footprint(job: Job, folder: Path, timeout_s: float) -> Footprint | Failed | None:
@@ -35,7 +35,7 @@ def measure_footprint(job: Job, folder: Path, timeout_s: float) -> Footprint | F
     Returns the failure if the worker fails, and None after `timeout_s`.
     """
     single = load_catalogue().recommended_strategy().id
-    alone = _trial_job(job).with_fields(strategy=single, devices=job.parallel.devices[:1])
+    alone = _create_trial_job(job).with_fields(strategy=single, devices=job.parallel.devices[:1])
     try:
         failure = run_workers(alone, FOOTPRINT_WORKER, folder, lambda _event: None, seconds=timeout_s)
     except TimeoutError:
@@ -46,7 +46,7 @@ def measure_footprint(job: Job, folder: Path, timeout_s: float) -> Footprint | F
 def try_setup(contender: Contender, request: TrialRequest, folder: Path, timeout_s: float) -> None:
     """Run a trial of at most `timeout_s` seconds and add its result to `contender`."""
     started, contender.state = time.monotonic(), "trying"
-    outcome = _run_trial(_trial_job(contender.setup.job), request, folder, timeout_s)
+    outcome = _run_trial(_create_trial_job(contender.setup.job), request, folder, timeout_s)
     contender.wall_s = time.monotonic() - started
     if outcome is None:  # the time ran out
         contender.state = "measured" if contender.steps else "slower"
@@ -77,7 +77,7 @@ def rehearse(contender: Contender, phase_s: float, folder: Path, timeout_s: floa
     """
     started, job = time.monotonic(), contender.setup.job
     # Settings that a run chooses at its start are left open, as in the run.
-    rehearsed = _trial_job(job).with_fields(
+    rehearsed = _create_trial_job(job).with_fields(
         memory_format=job.precision.memory_format,
         cpu_threads=job.precision.cpu_threads,
         predictions=job.checkpoints.predictions,
@@ -89,7 +89,9 @@ def rehearse(contender: Contender, phase_s: float, folder: Path, timeout_s: floa
     return outcome[0].rehearsal, wall_s - outcome[0].worked_s
 
 
-def _run_trial(job: Job, request: TrialRequest, folder: Path, timeout_s: float) -> list[Measured] | Failed | None:
+def _run_trial(
+    job: Job, request: TrialRequest, folder: Path, timeout_s: float
+) -> list[RankMeasurements] | Failed | None:
     """Run a trial, and return the measurements of all ranks.
 
     Return the failure of a rank, or None after `timeout_s`.
@@ -99,10 +101,10 @@ def _run_trial(job: Job, request: TrialRequest, folder: Path, timeout_s: float) 
         failure = run_workers(job, WORKER, folder, lambda _event: None, seconds=timeout_s)
     except TimeoutError:
         return None
-    return failure if failure is not None else take_results(folder, Measured)
+    return failure if failure is not None else take_results(folder, RankMeasurements)
 
 
-def _merge(before: Measured, now: Measured) -> Measured:
+def _merge(before: RankMeasurements, now: RankMeasurements) -> RankMeasurements:
     """Return the measurements `now`. Those that were not repeated in the latest trial are taken from `before`."""
     return msgspec.structs.replace(
         now,

@@ -79,10 +79,10 @@ def plan(job: Job, threads: int, progress: OnProgress) -> ModelSplit:
         images = max(1, job.training.batch_size // parts)
         size = TASKS[job.task].get_image_size(job)
         shape = (images, channels, size, size)
-        gathered = _rank_costs(job, model, traces, shape=shape, group=arrangement.group, progress=progress)
+        gathered = _measure_rank_costs(job, model, traces, shape=shape, group=arrangement.group, progress=progress)
         devices = [_torch_device(job, name) for name in job.parallel.devices[: arrangement.group]]
         link_seconds_per_byte = max(
-            (_seconds_per_byte(*pair) for pair in set(itertools.pairwise(devices))), default=0.0
+            (_measure_seconds_per_byte(*pair) for pair in set(itertools.pairwise(devices))), default=0.0
         )
         return assemble_split(
             model, traces, job=job, layout=arrangement, gathered=gathered, link_seconds_per_byte=link_seconds_per_byte
@@ -107,7 +107,7 @@ def _build_model(job: Job) -> tuple[nn.Module, int]:
         raise RequestError(error.problem) from error
 
 
-def _rank_costs(
+def _measure_rank_costs(
     job: Job, model: nn.Module, traces: Traces, *, shape: tuple[int, ...], group: int, progress: OnProgress
 ) -> list[RankCosts]:
     """Measure the costs on each of the `group` ranks of a replica, with microbatches of `shape`.
@@ -155,7 +155,7 @@ def _torch_device(job: Job, name: str) -> torch.device:
     return torch.device("cuda", gpus.index(name)) if is_gpu(name) else torch.device("cpu")
 
 
-def _seconds_per_byte(one: torch.device, other: torch.device) -> float:
+def _measure_seconds_per_byte(one: torch.device, other: torch.device) -> float:
     """Return the time to transfer a byte between two devices, in seconds.
 
     CPU workers use gloo, and GPUs copy directly.

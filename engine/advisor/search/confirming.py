@@ -16,7 +16,7 @@ _SEEDS = 2**31
 """Number of seeds that a job can have."""
 
 
-def candidates(rows: Iterable[TrialRow], goal: Goal, baseline: int | None) -> tuple[int, ...]:
+def select_candidates(rows: Iterable[TrialRow], goal: Goal, baseline: int | None) -> tuple[int, ...]:
     """Return the numbers of the trials to repeat: the best completed trials, and the baseline.
 
     `rows` are the original trials. `baseline` is the number of the trial with the job's requested settings, or None. If

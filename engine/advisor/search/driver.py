@@ -61,7 +61,7 @@ class Driver:
         self._catalogue: Catalogue = load_catalogue()
         self._study = Study(search, self._catalogue)
         self._preloader = preloader
-        self._slots = _slots(search)  # groups of devices, each for one trial at a time
+        self._slots = _create_slots(search)  # groups of devices, each for one trial at a time
         self._handles = {trial.number: TrialHandle(search, run, trial) for run, trial in trials_of(search.name)}
         before = folder.state()
         # Working time of earlier drivers, in total and for repeats.
@@ -146,7 +146,7 @@ class Driver:
 
     def _finish_if_done(self) -> bool:
         """If there is nothing left to do, save the final state and return True."""
-        if not self._end_cause and (self._to_resume or self._may_start() or self._missing_repeats()):
+        if not self._end_cause and (self._to_resume or self._may_start() or self._list_missing_repeats()):
             return False
         if self._end_cause:
             self._save_end("failed")
@@ -186,7 +186,7 @@ class Driver:
 
     def _start_trials(self) -> None:
         """Resume, start or repeat trials as long as devices are free. Raises OSError."""
-        free = self._free_slots()
+        free = self._list_free_slots()
         while free and self._to_resume:
             handle = self._handles[min(self._to_resume)]
             self._to_resume.remove(handle.row.number)
@@ -198,12 +198,12 @@ class Driver:
             self._start_next(free.pop(0))
         # The best trials are repeated with other seeds only when no original trial can change their order.
         if self._to_confirm is None and self._are_originals_done():
-            self._to_confirm = self._best_trials() if self._search.confirm else ()
+            self._to_confirm = self._select_best_trials() if self._search.confirm else ()
             self._confirming_since = time.monotonic()
-        while free and (missing := self._missing_repeats()):
-            self._repeat(*missing[0], free.pop(0))  # trial number, seed and devices
+        while free and (missing := self._list_missing_repeats()):
+            self._start_repeat(*missing[0], free.pop(0))  # trial number, seed and devices
 
-    def _free_slots(self) -> list[tuple[str, ...]]:
+    def _list_free_slots(self) -> list[tuple[str, ...]]:
         """Return the groups of devices that no trial of this search uses now."""
         free = list(self._slots)
         for handle in self._handles.values():
@@ -224,7 +224,9 @@ class Driver:
         if len(rows) >= min_trials and len(failed) == len(rows):
             self._end_cause = f"All trials have failed: {failed[-1].cause}"
             return False
-        return not self._exhausted and not budget.is_used_up(allowed, rows, self._worked_s() - self._confirming_s())
+        return not self._exhausted and not budget.is_used_up(
+            allowed, rows, self._compute_worked_s() - self._compute_confirming_s()
+        )
 
     def _start_next(self, devices: tuple[str, ...]) -> None:
         """Start the next trial that is not a repeat on `devices`. Raises OSError."""
@@ -235,20 +237,20 @@ class Driver:
         elif found is None:
             self._exhausted = True  # all settings of the space have been tried
         else:
-            self._create(*found)
+            self._create_run(*found)
 
     def _are_originals_done(self) -> bool:
         """Return True if all original trials have ended and no more will start, so that the best trials can be repeated."""
         return all(handle.ended for handle in self._originals) and not self._may_start() and not self._end_cause
 
-    def _missing_repeats(self) -> list[tuple[int, int]]:
+    def _list_missing_repeats(self) -> list[tuple[int, int]]:
         """Return the repeats that have not started, as (trial number, seed) pairs."""
         search, repeats = self._search, [handle.row for handle in self._repeats]
         return confirming.list_missing_repeats(
             self._to_confirm or (), repeats, search.confirm, search.job.training.seed
         )
 
-    def _repeat(self, original: int, seed: int, devices: tuple[str, ...]) -> None:
+    def _start_repeat(self, original: int, seed: int, devices: tuple[str, ...]) -> None:
         """Start a repeat of trial `original` with a different seed on `devices`. Raises OSError."""
         number = max(self._handles) + 1
         params = self._handles[original].trial.params | {"seed": seed}
@@ -258,9 +260,9 @@ class Driver:
         job, found = job_with(self._search.job, params | self._run_fields(f"{original}, seed {seed}", devices))
         if job is None:
             raise ValueError(f"the settings of trial {original} are not those of a job: {found[0]}")
-        self._create(trial, job)
+        self._create_run(trial, job)
 
-    def _create(self, trial: Trial, job: Job) -> None:
+    def _create_run(self, trial: Trial, job: Job) -> None:
         """Create the run of a trial, and start it. Raises OSError."""
         folder = self._folder.path
         if shutil.disk_usage(folder).free < MIN_FREE_BYTES:
@@ -327,7 +329,7 @@ class Driver:
         if current != self._ranked:
             self._ranked = current
             known = [handle.known for handle in self._originals]
-            self._front, self._importance = self._study.front(known), self._study.importance(known)
+            self._front, self._importance = self._study.compute_front(known), self._study.compute_importance(known)
             self._update_confirmed()
             self._changed = True
 
@@ -356,17 +358,19 @@ class Driver:
         goal, repeats = self._search.goals[0], [handle.row for handle in self._repeats]
         known = confirming.collect_repeat_results(repeats)
         self._confirmed = {number: values for number, values in known.items() if number in self._handles}
-        is_over = self._to_confirm is not None and not self._missing_repeats() and all(row.ended for row in repeats)
+        is_over = (
+            self._to_confirm is not None and not self._list_missing_repeats() and all(row.ended for row in repeats)
+        )
         # Without trials to repeat, the front of the original trials stays the result.
         best = confirming.find_best_mean(self._confirmed, goal) if is_over and self._to_confirm else None
         self._front = (best,) if best is not None else self._front
         self._retained_checkpoints = set(self._front)
         if self._search.confirm and not is_over:
-            self._retained_checkpoints |= {*self._confirmed, *self._best_trials()}
+            self._retained_checkpoints |= {*self._confirmed, *self._select_best_trials()}
 
-    def _best_trials(self) -> tuple[int, ...]:
+    def _select_best_trials(self) -> tuple[int, ...]:
         """Return the numbers of the trials that would be repeated if all original trials had ended now."""
-        return confirming.candidates(self._original_rows, self._search.goals[0], self._baseline)
+        return confirming.select_candidates(self._original_rows, self._search.goals[0], self._baseline)
 
     @property
     def _originals(self) -> list[TrialHandle]:
@@ -387,11 +391,11 @@ class Driver:
         """Number of the completed trial with the unchanged job, or None."""
         return confirming.find_baseline(self._original_rows, self._job_settings)
 
-    def _worked_s(self) -> float:
+    def _compute_worked_s(self) -> float:
         """Return the working time of the search in seconds, including that of earlier drivers."""
         return self._worked_before_s + time.monotonic() - self._started
 
-    def _confirming_s(self) -> float:
+    def _compute_confirming_s(self) -> float:
         """Return the portion of the working time that was spent on repeats, in seconds."""
         since = time.monotonic() - self._confirming_since if self._to_confirm else 0.0
         return self._confirming_before_s + since
@@ -411,7 +415,7 @@ class Driver:
             msgspec.structs.replace(handle.row, confirmed=self._confirmed.get(number, ()))
             for number, handle in sorted(self._handles.items())
         )
-        total, repeats = self._total(), self._total_repeats()
+        total, repeats = self._count_originals(), self._count_repeats()
         state = SearchState(
             time=time.time(),
             ended=ended,  # type: ignore[arg-type]
@@ -419,14 +423,14 @@ class Driver:
             best=self._front[0] if len(self._search.goals) == 1 and self._front else None,
             front=self._front,
             importance=self._importance,
-            worked_s=round(self._worked_s(), 1),
-            seconds_left=None if ended else self._seconds_left(repeats),
+            worked_s=round(self._compute_worked_s(), 1),
+            seconds_left=None if ended else self._estimate_seconds_left(repeats),
             total=total + repeats if total is not None else None,
             cause=self._end_cause,
             candidates=self._to_confirm or (),
             baseline=self._baseline,
             repeats=repeats,
-            confirming_s=round(self._confirming_s(), 1),
+            confirming_s=round(self._compute_confirming_s(), 1),
         )
         self._saved_at, self._changed = time.monotonic(), False
         try:
@@ -436,31 +440,31 @@ class Driver:
             self._changed = True
         return not self._changed
 
-    def _seconds_left(self, repeats: int) -> float | None:
+    def _estimate_seconds_left(self, repeats: int) -> float | None:
         """Estimate the remaining time in seconds, given the total number of repeats. None if it is unknown."""
-        return budget.seconds_left(
+        return budget.estimate_seconds_left(
             self._search,
             self._original_rows,
             [handle.row for handle in self._repeats],
-            worked_s=self._worked_s() - self._confirming_s(),
+            worked_s=self._compute_worked_s() - self._compute_confirming_s(),
             repeat_count=repeats,
             is_done=self._to_confirm is not None,
         )
 
-    def _total(self) -> int | None:
+    def _count_originals(self) -> int | None:
         """Return the total number of original trials, or None if it is unknown."""
         known = self._to_confirm is not None or self._exhausted
         return len(self._originals) if known else self._search.budget.trials
 
-    def _total_repeats(self) -> int:
+    def _count_repeats(self) -> int:
         """Return the total number of repeats. While the trials to repeat are unknown, return its maximum."""
         if self._to_confirm is not None:
-            return len(self._repeats) + len(self._missing_repeats())
+            return len(self._repeats) + len(self._list_missing_repeats())
         maximum = CONFIRMED + (self._job_settings is not None)
         return len(self._repeats) + self._search.confirm * min(maximum, self._search.budget.trials or maximum)
 
 
-def _slots(search: Search) -> list[tuple[str, ...]]:
+def _create_slots(search: Search) -> list[tuple[str, ...]]:
     """Divide the search's devices into groups. Each group runs one trial at a time."""
     size = search.devices_per_trial
     return [search.devices[at : at + size] for at in range(0, len(search.devices), size)]

@@ -25,7 +25,7 @@ from optuna.distributions import (
 )
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from engine.checks.space_checks import field_of, grid_values
+from engine.checks.space_checks import field_of, list_grid_values
 from engine.contract.catalogue import Catalogue, load_catalogue
 from engine.contract.job import Job
 from engine.contract.search import OPTION, Choices, Dimension, Range, Search, Trial, TrialRow
@@ -60,7 +60,7 @@ class Study:
     def __init__(self, search: Search, catalogue: Catalogue) -> None:
         self._search = search
         self._fields = {name: field_of(search.job, name, catalogue) for name in search.space}
-        self._distributions = {name: self._distribution(name, each) for name, each in search.space.items()}
+        self._distributions = {name: self._to_distribution(name, each) for name, each in search.space.items()}
 
     def ask(self, known: Sequence[KnownTrial], number: int, attempt: int = 0) -> Trial | None:
         """Choose the settings for trial `number`, given the `known` trials.
@@ -78,7 +78,7 @@ class Study:
         requested = self.job_settings()
         if number == attempt == 0 and requested is not None:
             return msgspec.structs.replace(trial, params=requested)
-        study = self._build(known, self._sampler(seed))
+        study = self._build(known, self._create_sampler(seed))
         asked = study.ask(self._distributions)
         attrs = study.trials[-1].system_attrs
         params = {name: _decode(value) for name, value in asked.params.items()}
@@ -89,19 +89,19 @@ class Study:
 
         Also returns the attributes that Optuna has set on the trial.
         """
-        pruner = self._pruner()
+        pruner = self._create_pruner()
         study = self._build(known, pruner=pruner)
         is_pruned = pruner.prune(study, study.trials[number])
         return is_pruned, study.trials[number].system_attrs
 
-    def importance(self, known: Sequence[KnownTrial]) -> dict[str, float]:
+    def compute_importance(self, known: Sequence[KnownTrial]) -> dict[str, float]:
         """Return the importance of each varied field for good results by the first goal, in descending order."""
         if len(self._search.goals) > 1:
             first = msgspec.structs.replace(self._search, goals=self._search.goals[:1])
             rows = [
                 KnownTrial(each.trial, msgspec.structs.replace(each.row, values=each.row.values[:1])) for each in known
             ]
-            return Study(first, load_catalogue()).importance(rows)
+            return Study(first, load_catalogue()).compute_importance(rows)
         study = self._build(known)
         complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         if len(complete) < MIN_FOR_IMPORTANCE or len({trial.value for trial in complete}) < 2:
@@ -111,7 +111,7 @@ class Study:
         importances = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
         return {name: round(float(value), 4) for name, value in importances.items() if math.isfinite(value)}
 
-    def front(self, known: Sequence[KnownTrial]) -> tuple[int, ...]:
+    def compute_front(self, known: Sequence[KnownTrial]) -> tuple[int, ...]:
         """Return the numbers of the completed trials on the Pareto front: no other trial is better by all goals.
 
         For a single goal, this is the best trial.
@@ -164,7 +164,7 @@ class Study:
             intermediate_values={} if several else row.reported,
         )
 
-    def _sampler(self, seed: int) -> optuna.samplers.BaseSampler:
+    def _create_sampler(self, seed: int) -> optuna.samplers.BaseSampler:
         """Create Optuna's sampler for the search. TPE starts with n_trials / 3 random trials, clamped to 4..10."""
         trials = self._search.budget.trials or 100
         match self._search.sampler:
@@ -176,7 +176,7 @@ class Study:
                 startup = min(10, max(4, trials // 3))
                 return optuna.samplers.TPESampler(seed=seed, n_startup_trials=startup, constant_liar=True)
 
-    def _pruner(self) -> optuna.pruners.BasePruner:
+    def _create_pruner(self) -> optuna.pruners.BasePruner:
         """Create Optuna's pruner for the search. If the number of epochs is varied, it assumes the largest one."""
         epochs = self._search.space.get("epochs")
         max_epochs = self._search.job.training.epochs
@@ -194,7 +194,7 @@ class Study:
             case _:
                 return optuna.pruners.NopPruner()
 
-    def _distribution(self, name: str, dimension: Dimension) -> BaseDistribution:
+    def _to_distribution(self, name: str, dimension: Dimension) -> BaseDistribution:
         """Convert a dimension of the search space, which varies the field `name`, to Optuna's type."""
         if isinstance(dimension, Choices):
             return CategoricalDistribution([_encode(value) for value in dimension.values])
@@ -219,7 +219,7 @@ class Study:
 
         Combinations are in random order, since the budget may not be enough for all of them.
         """
-        values = [grid_values(each, self._fields[name]) or () for name, each in self._search.space.items()]
+        values = [list_grid_values(each, self._fields[name]) or () for name, each in self._search.space.items()]
         order = list(itertools.product(*(map(_to_json_value, each) for each in values)))
         random.Random(self._search.seed).shuffle(order)
         untried = (

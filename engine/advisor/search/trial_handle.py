@@ -30,7 +30,7 @@ from engine.runs.folder import ENDED, START_GRACE_S, RunFolder
 from engine.runs.resume import job_to_resume, save_next_job
 from engine.runs.searches import save_trial
 from engine.system.decode_errors import NOT_DECODED
-from engine.system.files import complete_lines, open_file
+from engine.system.files import iterate_complete_lines, open_file
 
 _RELEVANT = (RunStarted, Waiting, PhaseChanged, Planned, Validation, Failed, Restarting, RunFinished)
 _PREFIXES = tuple(f'{{"type":"{kind.__struct_config__.tag}"'.encode() for kind in _RELEVANT)
@@ -63,14 +63,14 @@ class TrialLog:
         start = self._offset
         with suppress(OSError), open_file(self._run.events_file) as stream:
             stream.seek(self._offset)
-            for line in complete_lines(stream):
+            for line in iterate_complete_lines(stream):
                 self._offset += len(line)
                 if line.startswith(_PREFIXES):
                     with suppress(*NOT_DECODED):
                         self._add(EVENT.decode(line))
         return self._offset > start
 
-    def row(self, trial: Trial, alive: bool) -> TrialRow:
+    def create_row(self, trial: Trial, alive: bool) -> TrialRow:
         """Return the trial's row in the search's table of trials.
 
         `alive` is True if the run's supervisor is alive or may be starting.
@@ -117,7 +117,7 @@ class TrialLog:
                 self._cause = event.cause or self._cause
 
     def _state(self, trial: Trial, alive: bool) -> TrialState:
-        """Return the state of the trial according to the last execution in its log. See `row` for the arguments."""
+        """Return the state of the trial according to the last execution in its log. See `create_row` for the arguments."""
         if self.finished is None:
             return "interrupted" if not alive else "waiting" if self._waiting else "running"
         state = _OUTCOMES.get(self.finished.outcome, "failed")
@@ -171,7 +171,7 @@ class TrialHandle:
         self._last_sent: Command | None = None  # command that the current execution of the run has received
         self._is_alive = True  # False once the supervisor was found to have ended
         self._failure = "" if job is not None else "Its job can't be read."
-        self.row = self._log.row(trial, alive=True)
+        self.row = self._log.create_row(trial, alive=True)
         self.poll()
 
     @property
@@ -198,7 +198,7 @@ class TrialHandle:
             self._is_alive = self.run.state() not in ENDED
             if not self._is_alive:
                 self._log.read()  # its last events may have been written between the two reads
-        before, self.row = self.row, self._log.row(self.trial, self._is_alive)
+        before, self.row = self.row, self._log.create_row(self.trial, self._is_alive)
         if self._failure:
             self.row = msgspec.structs.replace(self.row, state="failed", cause=self._failure)
         return self.row != before

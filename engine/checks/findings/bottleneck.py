@@ -188,7 +188,7 @@ def _check_communication(profile: RunProfile) -> Advice:
     """Advise replicated instead of sharded training, or else bf16 gradients, or else a larger batch."""
     job = profile.job
     fact = f"Averaging gradients takes {percent(profile.fraction('communication'))} of the time"
-    if profile.strategy.shards or profile.strategy.shards_optimizer:
+    if profile.strategy.shards_parameters or profile.strategy.shards_optimizer:
         simplest = load_catalogue().recommended_strategy("replicate")
         sentence = f"{fact}: {simplest.title} communicates less, if the model fits on each device."
         return Advice(sentence=sentence, field="strategy", value=simplest.id)
@@ -204,7 +204,7 @@ def _check_bubble(profile: RunProfile, trace: ScheduleTraced) -> Advice:
     """Advise a pipeline strategy or more microbatches, or report that the stages are unbalanced."""
     job, devices = profile.job, len(trace.ranks)
     idle = f"The devices are idle {percent(trace.bubble)} of each step"
-    if not profile.strategy.schedules:
+    if not profile.strategy.has_schedule:
         pipeline = load_catalogue().recommended_strategy("pipeline")
         sentence = f"{idle}, since they compute one after another: a pipeline lets them compute in parallel."
         return Advice(sentence=sentence, field="strategy", value=pipeline.id)
@@ -212,7 +212,7 @@ def _check_bubble(profile: RunProfile, trace: ScheduleTraced) -> Advice:
         sentence = f"{idle}. The schedule explains only {percent(trace.theory)}: the stages are unbalanced."
         return Advice(sentence=sentence)
     current = profile.microbatches or 0
-    replicas = job.parallel.replicas if profile.strategy.replicates else 1
+    replicas = job.parallel.replicas if profile.strategy.has_replicas else 1
     batch, doubled = job.training.batch_size // (replicas * job.training.accumulation), 2 * current
     if current and batch % doubled == 0 and supports_microbatches(job.parallel.pipeline_schedule, doubled, devices):
         sentence = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.contract.advice import Candidate, LeftOut, apply_candidate
+from engine.contract.advice import Candidate, SkippedCandidates, apply_candidate
 from engine.contract.catalogue import Catalogue
 from engine.contract.devices import is_gpu
 from engine.contract.job import Job
@@ -31,14 +31,14 @@ def explain_ranking(job: Job, catalogue: Catalogue, table: Sequence[Candidate]) 
     """
     measured = [row for row in table if row.images_per_second]
     best, alone = measured[0], next((row for row in measured if len(row.devices) == 1), None)
-    sentence = f"{best.name} is fastest: {speed(_speed(best))}"
+    sentence = f"{best.name} is fastest: {speed(_get_speed(best))}"
     if alone is not None and alone is not best:
-        sentence += f", {_speed(best) / _speed(alone):.2f}x one device"
+        sentence += f", {_get_speed(best) / _get_speed(alone):.2f}x one device"
     sentences = [f"{sentence}."]
     if len(best.devices) < len(job.parallel.devices):
         sentences += _explain_fewer_devices(job, measured)
-    if _waiting(best) >= LONG_WAIT:
-        sentences.append(f"{percent(_waiting(best))} of each step waits for images to be read.")
+    if _get_wait_fraction(best) >= LONG_WAIT:
+        sentences.append(f"{percent(_get_wait_fraction(best))} of each step waits for images to be read.")
     rivals: dict[str, Candidate] = {}
     for row in measured[1:]:
         if row.strategy != best.strategy:
@@ -47,7 +47,7 @@ def explain_ranking(job: Job, catalogue: Catalogue, table: Sequence[Candidate]) 
     return " ".join(sentences)
 
 
-def explain_failure(table: Sequence[Candidate], left_out: Sequence[LeftOut], *, is_stopped: bool) -> str:
+def explain_failure(table: Sequence[Candidate], left_out: Sequence[SkippedCandidates], *, is_stopped: bool) -> str:
     """Explain why no candidate in `table` could be measured.
 
     `left_out` are candidates that were not tried. `is_stopped` is True if the user has stopped the trials.
@@ -72,20 +72,20 @@ def list_remedies(table: Sequence[Candidate]) -> tuple[str, ...]:
     if not measured:
         return (NOTHING_FITS,)
     first, *others = measured
-    sentences = [f"It fits with {first.name}: {speed(_speed(first))}."]
+    sentences = [f"It fits with {first.name}: {speed(_get_speed(first))}."]
     for row in others:
-        loss = percent(1 - _speed(row) / _speed(first))
-        sentences.append(f"It fits with {row.name}: {speed(_speed(row))}, {loss} slower than the first.")
+        loss = percent(1 - _get_speed(row) / _get_speed(first))
+        sentences.append(f"It fits with {row.name}: {speed(_get_speed(row))}, {loss} slower than the first.")
     return tuple(sentences)
 
 
-def _speed(row: Candidate) -> float:
+def _get_speed(row: Candidate) -> float:
     """Return the measured images per second of a candidate whose speed is known."""
     assert row.images_per_second is not None
     return row.images_per_second
 
 
-def _waiting(row: Candidate) -> float:
+def _get_wait_fraction(row: Candidate) -> float:
     """Return the fraction of a step that is spent waiting for data, or 0 if it is unknown."""
     return row.data_wait_share or 0.0
 
@@ -103,7 +103,7 @@ def _explain_fewer_devices(job: Job, measured: Sequence[Candidate]) -> list[str]
     reason = "they would spend more time on communication than they save"
     if apply_candidate(job, larger).training.accumulation > apply_candidate(job, best).training.accumulation:
         reason = "a batch only fits in smaller parts"
-    elif _waiting(larger) > LONG_WAIT:
+    elif _get_wait_fraction(larger) > LONG_WAIT:
         reason = "the step waits for data"
     kind = "GPUs" if is_gpu(job.parallel.devices[0]) else "CPU workers"
     return [
@@ -115,11 +115,11 @@ def _compare(job: Job, catalogue: Catalogue, best: Candidate, other: Candidate) 
     """Return a sentence with the speed of `other` relative to `best`, and the reason why it is slower."""
     strategy = catalogue.strategy(other.strategy)
     assert strategy is not None
-    ratio = _speed(other) / _speed(best)
+    ratio = _get_speed(other) / _get_speed(best)
     fact = f"{other.name} is as fast" if ratio > 1 - TIE else f"{other.name} reaches {percent(ratio)} of that"
     if idle := bubble_ratio(apply_candidate(job, other), strategy):
         return f"{fact}; its bubble takes {percent(idle / (1 + idle))} of its devices' time."
-    if strategy.splits_model and not strategy.schedules:
+    if strategy.splits_model and not strategy.has_schedule:
         return f"{fact}, since its devices compute one after another."
     if best.memory_bytes is not None and other.memory_bytes is not None and other.memory_bytes < best.memory_bytes:
         saved = size(best.memory_bytes - other.memory_bytes)

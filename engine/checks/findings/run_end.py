@@ -11,7 +11,7 @@ from typing import NamedTuple
 from engine.checks.findings.history import Epoch, History
 from engine.contract.catalogue import Measure, TaskEntry, load_catalogue
 from engine.contract.events import Outcome, Verdict
-from engine.contract.idle_fields import idle_fields
+from engine.contract.idle_fields import find_idle_fields
 from engine.contract.job import FIELDS, Job
 from engine.system.format import counted, listed, metric_value, percent
 
@@ -98,7 +98,7 @@ def find_verdict(history: History, job: Job, outcome: Outcome) -> Verdict | None
     is_completed = outcome == "completed"
     verdict = _check_learning(run) or _check_overfitting(run) or _check_falling(run, is_completed=is_completed)
     if verdict is None and _has_plateaued(run):
-        verdict = _check_classes(run) or (_converged_verdict(run) if is_completed else None)
+        verdict = _check_classes(run) or (_create_converged_verdict(run) if is_completed else None)
     return verdict
 
 
@@ -127,7 +127,7 @@ class _Curve:
         """Index of the epoch with the best value, or of the first one if there are several."""
         return min(range(len(self.values)), key=self.costs.__getitem__)
 
-    def noise(self, start: int = 0) -> float:
+    def estimate_noise(self, start: int = 0) -> float:
         """Estimate the noise of the last values: their standard deviation around the trend.
 
         Values before the index `start` are ignored. The estimate is computed from second differences, which cancel a
@@ -154,7 +154,7 @@ class _Curve:
         after = self.costs[max(self.best + 1, len(self.costs) - MIN_EPOCHS) :]
         return _mean(after) if after else self.costs[-1]
 
-    def text(self, cost: float) -> str:
+    def format_cost(self, cost: float) -> str:
         """Format a value of the metric, given its cost (see `costs`), for the user."""
         return metric_value(abs(cost), percent=self.measure.percent)
 
@@ -213,7 +213,7 @@ class _Run:
 
     def uses(self, name: str) -> bool:
         """Return True if the job field `name` has an effect in the run's job."""
-        return name not in idle_fields(self.job.values(), load_catalogue())
+        return name not in find_idle_fields(self.job.values(), load_catalogue())
 
 
 # Nothing learned
@@ -226,12 +226,12 @@ def _check_learning(run: _Run) -> Verdict | None:
         return None
     if run.task.predicts == "class" and "top1" in {measure.id for measure in run.task.metrics}:
         return _check_chance_level(run, losses)
-    best, usual = run.best_curve, _usual_rate(run.job)
+    best, usual = run.best_curve, _get_usual_rate(run.job)
     is_near_zero = best.measure.percent and max(map(abs, best.values)) <= NOTHING_LEARNED
     is_rate_suspect = not usual / SUSPECT_RATE_FACTOR <= run.job.optimizer.learning_rate <= usual * SUSPECT_RATE_FACTOR
-    is_flat = best.costs[0] - min(best.costs) <= NOISE_DEVIATIONS * best.noise()
+    is_flat = best.costs[0] - min(best.costs) <= NOISE_DEVIATIONS * best.estimate_noise()
     has_failed = not run.is_learning and (is_near_zero or (is_rate_suspect and is_flat))
-    return _rate_verdict(run, losses) if has_failed else None
+    return _create_rate_verdict(run, losses) if has_failed else None
 
 
 def _check_chance_level(run: _Run, losses: Sequence[float]) -> Verdict | None:
@@ -255,10 +255,10 @@ def _check_chance_level(run: _Run, losses: Sequence[float]) -> Verdict | None:
         figures = {"training_accuracy": trained, "validation_accuracy": best, "chance": chance}
         return Verdict(code="not_generalized", sentence=sentence, figures=figures)
     is_hopeless = trained is not None and trained < chance + LEARNED_ABOVE_CHANCE / 2
-    return _rate_verdict(run, losses) if is_hopeless or not run.is_learning else None
+    return _create_rate_verdict(run, losses) if is_hopeless or not run.is_learning else None
 
 
-def _rate_verdict(run: _Run, losses: Sequence[float]) -> Verdict:
+def _create_rate_verdict(run: _Run, losses: Sequence[float]) -> Verdict:
     """Return the diagnosis that another learning rate is needed, for a run whose training loss did not decrease.
 
     The rate counts as too low if it is below the usual one, or if the loss decreased slightly. It counts as too high if
@@ -270,7 +270,7 @@ def _rate_verdict(run: _Run, losses: Sequence[float]) -> Verdict:
     if job.model.freeze_epochs >= job.training.epochs:
         sentence = f"{fact} with only the head trained: train all layers."
         return Verdict(code="not_fitted", sentence=sentence, figures=figures, changes={"freeze_epochs": 0})
-    rate, usual = job.optimizer.learning_rate, _usual_rate(job)
+    rate, usual = job.optimizer.learning_rate, _get_usual_rate(job)
     spread = (max(losses) - min(losses)) / max(abs(min(losses)), 1e-12)
     if rate < usual / CLEAR_RATE_FACTOR:
         is_low = True
@@ -284,7 +284,7 @@ def _rate_verdict(run: _Run, losses: Sequence[float]) -> Verdict:
     return Verdict(code="not_fitted", sentence=sentence, figures=figures, changes={"learning_rate": better})
 
 
-def _usual_rate(job: Job) -> float:
+def _get_usual_rate(job: Job) -> float:
     """Return the learning rate at which most models learn with the job's optimizer."""
     return USUAL_RATES.get(job.optimizer.name, USUAL_RATE)
 
@@ -306,13 +306,15 @@ def _check_overfitting(run: _Run) -> Verdict | None:
     fall, rise = 1 - now.loss / before.loss, (recent - best) / max(abs(best), 1e-12)
     if len(curve.values) - 1 - curve.best < MIN_EPOCHS or min(rise, fall) < OVERFIT_CHANGE:
         return None
-    if recent - curve.mean_near_best <= NOISE_DEVIATIONS * curve.noise(curve.best) or _is_still_improving(run, epoch):
+    if recent - curve.mean_near_best <= NOISE_DEVIATIONS * curve.estimate_noise(curve.best) or _is_still_improving(
+        run, epoch
+    ):
         return None
-    changes = _regularization_changes(run, epoch)
+    changes = _choose_regularization_changes(run, epoch)
     moved = "fell" if curve.measure.higher_is_better else "rose"
     sentence = (
-        f"Overfitted since epoch {epoch}: {_lower_first_letter(curve.measure.title)} {moved} from {curve.text(best)} to "
-        f"{curve.text(recent)} while the training loss fell from {_loss(before.loss)} to {_loss(now.loss)}.{_advice_sentence(changes)}"
+        f"Overfitted since epoch {epoch}: {_lower_first_letter(curve.measure.title)} {moved} from {curve.format_cost(best)} to "
+        f"{curve.format_cost(recent)} while the training loss fell from {_loss(before.loss)} to {_loss(now.loss)}.{_format_advice(changes)}"
     )
     figures = {"epoch": epoch, "best": abs(best), "last": abs(recent), "training_before": before.loss}
     return Verdict(code="overfitted", sentence=sentence, figures=figures | {"training": now.loss}, changes=changes)
@@ -328,10 +330,10 @@ def _is_still_improving(run: _Run, since: int) -> bool:
     if best.measure.percent:
         fraction = min(max(best.values[index], 0.0), 1.0)
         standard_error = math.sqrt(fraction * (1 - fraction) / max(1, run.history.val_samples))
-    return best.costs[index] - _mean(best.costs[-MIN_EPOCHS:]) > max(best.noise(), standard_error)
+    return best.costs[index] - _mean(best.costs[-MIN_EPOCHS:]) > max(best.estimate_noise(), standard_error)
 
 
-def _regularization_changes(run: _Run, best_epoch: int) -> _Changes:
+def _choose_regularization_changes(run: _Run, best_epoch: int) -> _Changes:
     """Return job fields to change against overfitting: stronger augmentation, other regularization, or fewer epochs.
 
     A kind of change is used only if all kinds before it in this list are already as strong as possible.
@@ -362,7 +364,7 @@ def _check_falling(run: _Run, *, is_completed: bool) -> Verdict | None:
         return None
     last = curve.costs[-STEADY_EPOCHS:]
     is_steady = len(last) == STEADY_EPOCHS and all(a > b for a, b in pairwise(last))
-    if not is_steady and before - now <= NOISE_DEVIATIONS * curve.noise():
+    if not is_steady and before - now <= NOISE_DEVIATIONS * curve.estimate_noise():
         return None
     epochs, figures = curve.epochs[-1], {"rate": rate}
     moving = "rising" if curve.measure.higher_is_better else "falling"
@@ -373,7 +375,7 @@ def _check_falling(run: _Run, *, is_completed: bool) -> Verdict | None:
         )
         return Verdict(code="falling", sentence=sentence, figures=figures)
     maximum, done = int(FIELDS["epochs"].maximum or 0), max(run.job.training.epochs, epochs)
-    more = min(_worthwhile_epochs(curve, rate), maximum - done)
+    more = min(_predict_worthwhile_epochs(curve, rate), maximum - done)
     if more <= 0:
         return Verdict(
             code="falling", sentence=f"{fact} after {maximum:,} epochs, the maximum for a run.", figures=figures
@@ -383,7 +385,7 @@ def _check_falling(run: _Run, *, is_completed: bool) -> Verdict | None:
     return Verdict(code="falling", sentence=sentence, figures=figures, changes={"epochs": done + more})
 
 
-def _worthwhile_epochs(curve: _Curve, rate: float) -> int:
+def _predict_worthwhile_epochs(curve: _Curve, rate: float) -> int:
     """Predict how many more epochs are worthwhile, assuming that the gains shrink exponentially.
 
     `rate` is the latest relative decrease per epoch. The result at most doubles the number of epochs.
@@ -405,11 +407,11 @@ def _has_plateaued(run: _Run) -> bool:
     before, now, best = curve.costs[-MIN_EPOCHS], curve.costs[-1], curve.costs[curve.best]
     # Mean improvement per epoch, as a fraction of the value. There is one step less than values.
     rate = (before - now) / (MIN_EPOCHS - 1) / max(abs(before), abs(now), 1e-12)
-    tolerance = max(NOISE_DEVIATIONS * curve.noise(), OVERFIT_CHANGE * abs(best))
+    tolerance = max(NOISE_DEVIATIONS * curve.estimate_noise(), OVERFIT_CHANGE * abs(best))
     return rate < WORTHWHILE_GAIN and curve.recent_mean - best <= tolerance
 
 
-def _converged_verdict(run: _Run) -> Verdict:
+def _create_converged_verdict(run: _Run) -> Verdict:
     """Return the diagnosis that the run has converged, so that no change of its settings is known to help."""
     costs, losses = (dict(zip(curve.epochs, curve.costs, strict=True)) for curve in (run.best_curve, run.curve))
     best, last = min(costs, key=lambda epoch: (costs[epoch], losses.get(epoch, math.inf))), max(costs)
@@ -451,9 +453,9 @@ def _check_classes(run: _Run) -> Verdict | None:
         return None
     figures = {f"recall of {each.name}": each.recall for each in weak[:_MAX_NAMES]}
     if rare := [each for each in weak if each.samples < WEAK_FRACTION * typical_count]:
-        changes = _balancing_changes(run)
+        changes = _choose_balancing_changes(run)
         names = listed([f"“{each.name}” (recall {percent(each.recall)})" for each in rare], most=_MAX_NAMES)
-        advice = _advice_sentence(changes) or " Add more images of them."
+        advice = _format_advice(changes) or " Add more images of them."
         sentence = f"{names} {'is' if len(rare) == 1 else 'are'} rare and rarely recognized.{advice}"
         return Verdict(code="weak_classes", sentence=sentence, figures=figures, changes=changes)
     never = [f"“{each.name}”" for each in weak if not each.predictions]
@@ -465,7 +467,7 @@ def _check_classes(run: _Run) -> Verdict | None:
     return Verdict(code="weak_classes", sentence=sentence, figures=figures)
 
 
-def _balancing_changes(run: _Run) -> _Changes:
+def _choose_balancing_changes(run: _Run) -> _Changes:
     """Return the job field to change so that rare classes get more weight, or {} if none helps.
 
     Oversampling is preferred to class weights.
@@ -480,7 +482,7 @@ def _balancing_changes(run: _Run) -> _Changes:
 # Text
 
 
-def _advice_sentence(changes: _Changes) -> str:
+def _format_advice(changes: _Changes) -> str:
     """Return a sentence that advises the changes, or "" if there are none.
 
     The sentence starts with a space, as in “ Set label smoothing to 0.1.”

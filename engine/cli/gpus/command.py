@@ -51,7 +51,7 @@ def gpus(options: argparse.Namespace) -> int:
 
 
 def _print_json(options: argparse.Namespace) -> None:
-    for line in children.snapshot_lines(once=not options.watch, interval_s=options.interval or INTERVAL_S):
+    for line in children.read_snapshot_lines(once=not options.watch, interval_s=options.interval or INTERVAL_S):
         print_lines(line.decode().removesuffix("\n"))
 
 
@@ -63,15 +63,15 @@ def _print_csv(options: argparse.Namespace) -> None:
     reporter = NvmlReporter()
     for snapshot in _snapshots(options, SnapshotRequest(processes=False)):
         reporter.report(snapshot.nvml)
-        print_lines(*csv_lines.lines(snapshot))
+        print_lines(*csv_lines.format_lines(snapshot))
 
 
 def _print_tables(options: argparse.Namespace) -> None:
     """Print the snapshots as tables, one below the other."""
-    from engine.cli.gpus.screen import console
+    from engine.cli.gpus.screen import create_console
     from engine.cli.gpus.table import View
 
-    out = console(sys.stdout)
+    out = create_console(sys.stdout)
     for number, snapshot in enumerate(_snapshots(options, SnapshotRequest(activity=options.details))):
         if number:
             out.print()
@@ -80,10 +80,10 @@ def _print_tables(options: argparse.Namespace) -> None:
 
 def _show_live(options: argparse.Namespace) -> None:
     """Redraw each new snapshot on the terminal's alternate screen, until Ctrl+C."""
-    from engine.cli.gpus.screen import console, full_screen
+    from engine.cli.gpus.screen import create_console, full_screen
     from engine.cli.gpus.table import View
 
-    with full_screen(console(sys.stdout)) as show:
+    with full_screen(create_console(sys.stdout)) as show:
         for snapshot in _snapshots(options, SnapshotRequest(activity=options.details)):
             show(View(snapshot, details=options.details))
 
@@ -99,8 +99,8 @@ def _serve(port: int, interval_s: float) -> int:
     with metrics:
         print_lines(f"Metrics at {metrics.url} until Ctrl+C.", to=sys.stderr)
         reporter = NvmlReporter()
-        for snapshot in children.snapshots(interval_s=interval_s, request=SnapshotRequest(processes=False)):
-            metrics.put(snapshot)
+        for snapshot in children.read_snapshots(interval_s=interval_s, request=SnapshotRequest(processes=False)):
+            metrics.set_snapshot(snapshot)
             reporter.report(snapshot.nvml)
     return COMPLETED
 
@@ -135,7 +135,7 @@ class NvmlReporter:
 
 def _snapshots(options: argparse.Namespace, request: SnapshotRequest) -> Iterator[Snapshot]:
     """Yield one snapshot, or one per interval with `--watch`. `request` limits the expensive readings."""
-    return children.snapshots(once=not options.watch, interval_s=options.interval or INTERVAL_S, request=request)
+    return children.read_snapshots(once=not options.watch, interval_s=options.interval or INTERVAL_S, request=request)
 
 
 def _parse_interval(text: str) -> float:

@@ -22,7 +22,7 @@ def header() -> str:
     return _line(COLUMNS)
 
 
-def lines(snapshot: Snapshot) -> list[str]:
+def format_lines(snapshot: Snapshot) -> list[str]:
     """Return a CSV line for each GPU. Unknown values are empty, and so are all values of a lost GPU."""
     moment = datetime.fromtimestamp(snapshot.time, UTC).isoformat(timespec="milliseconds")
     is_current = snapshot.nvml.status == "ok"
@@ -48,5 +48,5 @@ def _format_readings(gpu: Gpu, is_current: bool) -> Iterable[str]:
 
 def _line(cells: Iterable[object]) -> str:
     text = io.StringIO()
-    CsvWriter(text, line_end="").row(cells)
+    CsvWriter(text, line_end="").write_row(cells)
     return text.getvalue()

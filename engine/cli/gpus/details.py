@@ -10,11 +10,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from engine.cli.gpus.layout import GAP, Column, line, tables
-from engine.cli.gpus.remarks import clock
+from engine.cli.gpus.layout import GAP, Column, create_tables, format_line
+from engine.cli.gpus.remarks import format_clock_time
 from engine.contract.devices import Gpu, GpuAffinity, GpuPair, NvLink, Snapshot, Topology
 from engine.gpus.quantities import GIB, QUANTITIES
-from engine.system.plain_text import escaped
+from engine.system.plain_text import escape
 
 J_PER_KWH = 3.6e6
 _TITLE_WIDTH = 19
@@ -32,28 +32,28 @@ PATH_WORDS = {
 }
 
 
-def gpu_details(gpu: Gpu, numbers: Mapping[str, str], width: int) -> Iterator[RenderableType]:
+def render_gpu_details(gpu: Gpu, numbers: Mapping[str, str], width: int) -> Iterator[RenderableType]:
     """Yield an empty line, the title and the facts of `gpu`, in as many columns as fit.
 
     `numbers` are the displayed numbers of the GPUs by UUID, and `width` is that of the terminal in characters.
     """
-    facts = [(title, text) for title, text in _facts(gpu) if text]
+    facts = [(title, text) for title, text in _list_facts(gpu) if text]
     columns = max(1, width // _FACT_WIDTH)
     grid = Table.grid(padding=(0, 1, 0, 0))
     for _ in range(columns):
         grid.add_column(width=_TITLE_WIDTH)
         grid.add_column(width=(width - GAP) // columns - _TITLE_WIDTH - 2)
     for first in range(0, len(facts), columns):
-        grid.add_row(*map(Text, map(escaped, chain.from_iterable(facts[first : first + columns]))))
+        grid.add_row(*map(Text, map(escape, chain.from_iterable(facts[first : first + columns]))))
     yield Text()
-    yield line(f"GPU {numbers[gpu.uuid]} · {gpu.name} · {gpu.uuid}", "bold")
+    yield format_line(f"GPU {numbers[gpu.uuid]} · {gpu.name} · {gpu.uuid}", "bold")
     yield Padding(grid, (0, 0, 0, GAP))
 
 
-def topology(snapshot: Snapshot, numbers: Mapping[str, str], width: int) -> Iterator[RenderableType]:
+def render_topology(snapshot: Snapshot, numbers: Mapping[str, str], width: int) -> Iterator[RenderableType]:
     """Yield an empty line and a matrix of the links between GPUs, or nothing if there is only one GPU.
 
-    See `gpu_details` for the arguments.
+    See `render_gpu_details` for the arguments.
     """
     topology = snapshot.topology
     if topology is None or not topology.pairs:
@@ -61,11 +61,11 @@ def topology(snapshot: Snapshot, numbers: Mapping[str, str], width: int) -> Iter
     names = {gpu.nvml_index: numbers[gpu.uuid] for gpu in snapshot.gpus if gpu.mig is None}
     indices = sorted({index for pair in topology.pairs for index in (pair.one, pair.other)} & names.keys())
     yield Text()
-    yield from tables(_matrix(topology, indices, names), width)
-    yield from (Text(text, "dim") for text in _legend(topology))
+    yield from create_tables(_create_matrix(topology, indices, names), width)
+    yield from (Text(text, "dim") for text in _explain_abbreviations(topology))
 
 
-def _facts(gpu: Gpu) -> Iterator[tuple[str, str | None]]:
+def _list_facts(gpu: Gpu) -> Iterator[tuple[str, str | None]]:
     """Yield the title and the text of each fact about a GPU.
 
     The text is None or "" if the GPU doesn't report the fact.
@@ -81,8 +81,8 @@ def _facts(gpu: Gpu) -> Iterator[tuple[str, str | None]]:
     yield "Energy", _format_value("{:,.2f} kWh since driver load", gpu.energy_j, 1 / J_PER_KWH)
     yield "Performance state", _format_value("P{}", gpu.performance_state)
     yield from _bus_facts(gpu)
-    yield from _memory_facts(gpu)
-    yield "Xids", _join(*(f"{xid.number} ({clock(xid.time)})" for xid in gpu.xids))
+    yield from _list_memory_facts(gpu)
+    yield "Xids", _join(*(f"{xid.number} ({format_clock_time(xid.time)})" for xid in gpu.xids))
     yield "Compute mode", gpu.compute_mode.replace("_", " ")
     yield "Persistence mode", _on_or_off(gpu.persistence)
     yield "MIG", _on_or_off(gpu.mig_enabled)
@@ -99,10 +99,10 @@ def _bus_facts(gpu: Gpu) -> Iterator[tuple[str, str | None]]:
     width = _format_with_limit("x{:.0f}".format, pcie.width, pcie.max_width)
     yield "PCIe", _join(generation and f"gen {generation}", width)
     yield "PCIe replays", _format_value("{:,}", pcie.replays)
-    yield from _nvlinks(gpu.nvlinks)
+    yield from _list_nvlink_facts(gpu.nvlinks)
 
 
-def _memory_facts(gpu: Gpu) -> Iterator[tuple[str, str | None]]:
+def _list_memory_facts(gpu: Gpu) -> Iterator[tuple[str, str | None]]:
     """Yield the title and the text of each fact about memory errors and retired memory. Unknown facts are empty."""
     ecc, retired = gpu.ecc, gpu.retired
     yield "ECC", _on_or_off(ecc.enabled)
@@ -119,8 +119,11 @@ def _error_counts(corrected: int | None, uncorrected: int | None) -> str:
     return _join(_format_value("{:,} corrected", corrected), _format_value("{:,} not", uncorrected))
 
 
-def _nvlinks(links: Sequence[NvLink]) -> Iterator[tuple[str, str]]:
-    """Yield the number of active NVLinks, and the traffic on each link for which it is known."""
+def _list_nvlink_facts(links: Sequence[NvLink]) -> Iterator[tuple[str, str]]:
+    """Yield the title and the text of facts about NVLinks: the number of active links, and the traffic on each link.
+
+    Links with unknown traffic are left out.
+    """
     if links:
         down = _join(*(str(link.link) for link in links if not link.active))
         up = sum(link.active for link in links)
@@ -154,21 +157,23 @@ def _on_or_off(on: bool | None) -> str:
     return "" if on is None else "on" if on else "off"
 
 
-def _matrix(topology: Topology, indices: Sequence[int], names: Mapping[int, str]) -> list[Column]:
+def _create_matrix(topology: Topology, indices: Sequence[int], names: Mapping[int, str]) -> list[Column]:
     """Return the columns of the matrix of links: a row for each GPU, its links, NUMA node and cores."""
     pairs = {(pair.one, pair.other): pair for pair in topology.pairs}
     affinities = {affinity.index: affinity for affinity in topology.affinities}
-    columns = [Column("", [f"GPU {names[index]}" for index in indices], name=True)]
+    columns = [Column("", [f"GPU {names[index]}" for index in indices], is_name=True)]
     for other in indices:
-        cells = [_cell(pairs.get((min(one, other), max(one, other)))) if one != other else "×" for one in indices]
+        cells = [
+            _format_link(pairs.get((min(one, other), max(one, other)))) if one != other else "×" for one in indices
+        ]
         columns.append(Column(names[other], cells))
     known = [affinities.get(index, GpuAffinity(index=index)) for index in indices]
     cores = [affinity.cores or None for affinity in known]
     nodes = [None if affinity.numa_node is None else str(affinity.numa_node) for affinity in known]
-    return [*columns, Column("NUMA", nodes), Column("Cores", cores, name=True)]
+    return [*columns, Column("NUMA", nodes), Column("Cores", cores, is_name=True)]
 
 
-def _cell(pair: GpuPair | None) -> str | None:
+def _format_link(pair: GpuPair | None) -> str | None:
     """Format the link between two GPUs, or return None if it is unknown.
 
     The text is "NV18" for 18 NVLinks, otherwise the kind of PCIe path. A "*" means that the GPUs can't read each
@@ -180,7 +185,7 @@ def _cell(pair: GpuPair | None) -> str | None:
     return f"{text}*" if text and pair.peer_access is False else text
 
 
-def _legend(topology: Topology) -> Iterator[str]:
+def _explain_abbreviations(topology: Topology) -> Iterator[str]:
     """Yield explanations of the abbreviations in the matrix."""
     if any(pair.nvlinks for pair in topology.pairs):
         yield "NV18: 18 NVLinks, and so on"

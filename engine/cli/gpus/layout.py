@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from engine.system.format import NOT_KNOWN
-from engine.system.plain_text import escaped
+from engine.system.plain_text import escape
 
 GAP = 2
 MIN_NAME_WIDTH = 12
@@ -25,40 +25,44 @@ class Column(NamedTuple):
     Attributes:
         cells: Text for each row, None if it is unknown, or "" if it is not applicable.
         fractions: Fraction from 0 to 1 for each row, drawn as a bar, or an empty sequence for no bars.
-        name: True if the cells are names, which are left-aligned, and cropped if space is short.
+        is_name: True if the cells are names. These are left-aligned, and cropped if space is short.
     """
 
     title: str
     cells: Sequence[str | None]
     fractions: Sequence[float | None] = ()
-    name: bool = False
+    is_name: bool = False
 
     @property
     def texts(self) -> list[Text]:
-        return [line(NOT_KNOWN if cell is None else cell) for cell in self.cells]
+        return [format_line(NOT_KNOWN if cell is None else cell) for cell in self.cells]
 
     def width(self, *, cropped: bool) -> int:
         """Return the width in characters. Long names are cropped if `cropped` is True."""
         longest = max(cell_len(self.title), *(text.cell_len for text in self.texts))
-        return min(MIN_NAME_WIDTH, longest) if cropped and self.name else longest
+        return min(MIN_NAME_WIDTH, longest) if cropped and self.is_name else longest
 
 
-def line(text: str, style: str = "") -> Text:
+def format_line(text: str, style: str = "") -> Text:
     """Format `text` as a single line that is cropped if it is too long. Control characters are escaped."""
-    return Text(escaped(text), style, no_wrap=True, overflow="ellipsis")
+    return Text(escape(text), style, no_wrap=True, overflow="ellipsis")
 
 
-def table(columns: Sequence[Column], width: int) -> Table:
+def create_table(columns: Sequence[Column], width: int) -> Table:
     """Return a table of all columns with a known cell, at most `width` characters wide.
 
     If the space is not sufficient, names are cropped, then bars are dropped, and then the last columns except names.
     """
     shown = [column for column in columns if any(column.cells)]
-    while _width(shown, cropped=True) > width and len(shown) > MIN_COLUMNS:  # drop the last column that holds no names
-        del shown[max(index for index, column in enumerate(shown) if not column.name)]
+    while (
+        _compute_width(shown, cropped=True) > width and len(shown) > MIN_COLUMNS
+    ):  # drop the last column that holds no names
+        del shown[max(index for index, column in enumerate(shown) if not column.is_name)]
     bar_count = max(1, sum(bool(column.fractions) for column in shown))
-    bar_width = min(MAX_BAR_WIDTH, max(MIN_BAR_WIDTH, (width - _width(shown, cropped=False)) // bar_count - GAP))
-    has_bars = _width(shown, cropped=True) + bar_count * (bar_width + GAP) <= width
+    bar_width = min(
+        MAX_BAR_WIDTH, max(MIN_BAR_WIDTH, (width - _compute_width(shown, cropped=False)) // bar_count - GAP)
+    )
+    has_bars = _compute_width(shown, cropped=True) + bar_count * (bar_width + GAP) <= width
     grid = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
     rows: list[list[Bar | Text]] = [[] for _ in shown[0].cells]
     for column in shown:
@@ -69,7 +73,9 @@ def table(columns: Sequence[Column], width: int) -> Table:
             for row, fraction in zip(rows, column.fractions, strict=True):
                 row.append(Text() if fraction is None else Bar(1, 0, fraction, bgcolor="bright_black"))
         min_width = column.width(cropped=True)
-        grid.add_column(title, justify="left" if column.name else "right", min_width=min_width, no_wrap=not column.name)
+        grid.add_column(
+            title, justify="left" if column.is_name else "right", min_width=min_width, no_wrap=not column.is_name
+        )
         for row, text in zip(rows, column.texts, strict=True):
             row.append(text)
     for row in rows:
@@ -77,7 +83,7 @@ def table(columns: Sequence[Column], width: int) -> Table:
     return grid
 
 
-def tables(columns: Sequence[Column], width: int) -> Iterator[Table]:
+def create_tables(columns: Sequence[Column], width: int) -> Iterator[Table]:
     """Yield all columns with a known cell in as many tables as necessary, each at most `width` characters wide.
 
     Each table begins with the first column.
@@ -87,13 +93,13 @@ def tables(columns: Sequence[Column], width: int) -> Iterator[Table]:
     for column in others:
         if not any(column.cells):
             continue
-        if len(block) > 1 and _width([*block, column], cropped=True) > width:
-            yield table(block, width)
+        if len(block) > 1 and _compute_width([*block, column], cropped=True) > width:
+            yield create_table(block, width)
             block = [head]
         block.append(column)
-    yield table(block, width)
+    yield create_table(block, width)
 
 
-def _width(columns: Sequence[Column], *, cropped: bool) -> int:
+def _compute_width(columns: Sequence[Column], *, cropped: bool) -> int:
     """Return the width of a table without bars, in characters. Names are cropped if `cropped` is True."""
     return sum(column.width(cropped=cropped) for column in columns) + GAP * (len(columns) - 1)

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Self
 
-from engine.cli.gpus.prometheus import CONTENT_TYPE, exposition
+from engine.cli.gpus.prometheus import CONTENT_TYPE, format_exposition
 from engine.contract.devices import Snapshot
 
 ADDRESS = "127.0.0.1"
@@ -55,12 +55,12 @@ class MetricsServer(socketserver.ThreadingTCPServer):
         self._thread.join()
         self.server_close()
 
-    def put(self, snapshot: Snapshot) -> None:
+    def set_snapshot(self, snapshot: Snapshot) -> None:
         """Store the snapshot whose metrics are returned from now on."""
         self._latest = (snapshot, time.monotonic())
         self._first.set()
 
-    def answer(self) -> tuple[HTTPStatus, str]:
+    def create_response(self) -> tuple[HTTPStatus, str]:
         """Return the HTTP status and the text with the metrics, or the reason why there are none."""
         if not self._first.wait(FIRST_TIMEOUT_S) or self._latest is None:
             return HTTPStatus.SERVICE_UNAVAILABLE, "The devices have not answered yet.\n"
@@ -68,7 +68,7 @@ class MetricsServer(socketserver.ThreadingTCPServer):
         age_s = time.monotonic() - received_at
         if age_s > self._max_age_s:
             return HTTPStatus.SERVICE_UNAVAILABLE, f"The devices have not answered for {age_s:.0f} s.\n"
-        return HTTPStatus.OK, exposition(snapshot)
+        return HTTPStatus.OK, format_exposition(snapshot)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore clients that disconnect before they get an answer, and print other errors."""
@@ -88,7 +88,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not hosts <= HOSTS:
             self._send(HTTPStatus.MISDIRECTED_REQUEST, f"The metrics are at {self.server.url}.\n")
         elif self.path.partition("?")[0] == PATH:
-            self._send(*self.server.answer())
+            self._send(*self.server.create_response())
         else:
             self._send(HTTPStatus.NOT_FOUND, f"The metrics are at {PATH}.\n")
 

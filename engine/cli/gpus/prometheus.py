@@ -55,12 +55,12 @@ class Family(NamedTuple):
     read: Callable[[Gpu], Iterable[tuple[str, float | None]]]
 
 
-def exposition(snapshot: Snapshot) -> str:
+def format_exposition(snapshot: Snapshot) -> str:
     """Return the text with all metrics of a snapshot, ending with a newline."""
-    return "\n".join([*_host_lines(snapshot), *_gpu_lines(snapshot)]) + "\n"
+    return "\n".join([*_format_host(snapshot), *_format_gpus(snapshot)]) + "\n"
 
 
-def _host_lines(snapshot: Snapshot) -> Iterator[str]:
+def _format_host(snapshot: Snapshot) -> Iterator[str]:
     """Yield the lines of the metrics about the host, its processor and NVML."""
     host = {"Hostname": snapshot.host}
     cpu = snapshot.cpu
@@ -74,31 +74,33 @@ def _host_lines(snapshot: Snapshot) -> Iterator[str]:
         ("footplate_host_memory_total_bytes", "The host's memory.", cpu.memory_total_bytes),
     )
     for name, meaning, value in metrics:
-        yield from _metric(name, "gauge", meaning, [(host, value)])
+        yield from _format_metric(name, "gauge", meaning, [(host, value)])
 
 
-def _gpu_lines(snapshot: Snapshot) -> Iterator[str]:
+def _format_gpus(snapshot: Snapshot) -> Iterator[str]:
     """Yield the lines of the metrics about the GPUs. Lost and sleeping GPUs have only their state."""
     current = snapshot.gpus if snapshot.nvml.status == "ok" else ()  # otherwise the readings are old
-    gpus = [(gpu, _labels(gpu, snapshot)) for gpu in current]
+    gpus = [(gpu, _create_labels(gpu, snapshot)) for gpu in current]
     lost = [(labels, gpu.lost) for gpu, labels in gpus]
-    yield from _metric("footplate_gpu_lost", "gauge", "Whether the GPU was lost.", lost)
+    yield from _format_metric("footplate_gpu_lost", "gauge", "Whether the GPU was lost.", lost)
     asleep = [(labels, gpu.asleep) for gpu, labels in gpus]
-    yield from _metric("footplate_gpu_asleep", "gauge", "Whether the GPU is powered down, and not woken.", asleep)
+    yield from _format_metric(
+        "footplate_gpu_asleep", "gauge", "Whether the GPU is powered down, and not woken.", asleep
+    )
     awake = [(gpu, labels) for gpu, labels in gpus if not gpu.lost and not gpu.asleep]
     for metric in METRICS:
         values = [(labels, metric.read(gpu)) for gpu, labels in awake]
-        yield from _metric(metric.name, metric.kind, metric.meaning, values)
+        yield from _format_metric(metric.name, metric.kind, metric.meaning, values)
     for family in FAMILIES:
         samples = [
             ({**labels, family.label: label_value}, value)
             for gpu, labels in awake
             for label_value, value in family.read(gpu)
         ]
-        yield from _metric(family.name, "gauge", family.meaning, samples)
+        yield from _format_metric(family.name, "gauge", family.meaning, samples)
 
 
-def _labels(gpu: Gpu, snapshot: Snapshot) -> Labels:
+def _create_labels(gpu: Gpu, snapshot: Snapshot) -> Labels:
     """Return the labels of a GPU. dcgm-exporter uses the same labels.
 
     A MIG instance has the number and UUID of its parent GPU, its profile, and its instance ids.
@@ -120,7 +122,7 @@ def _labels(gpu: Gpu, snapshot: Snapshot) -> Labels:
     return labels | {"Hostname": snapshot.host, "DCGM_FI_DRIVER_VERSION": snapshot.nvml.driver_version or ""}
 
 
-def _metric(name: str, kind: str, meaning: str, samples: Iterable[tuple[Labels, float | None]]) -> Iterator[str]:
+def _format_metric(name: str, kind: str, meaning: str, samples: Iterable[tuple[Labels, float | None]]) -> Iterator[str]:
     """Yield the lines of a metric, or nothing if all its samples are unknown."""
     lines = [f"{name}{{{_format_labels(labels)}}} {value:.15g}" for labels, value in samples if value is not None]
     if lines:
@@ -137,14 +139,14 @@ def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _reasons(gpu: Gpu) -> Iterator[tuple[str, float]]:
-    """Yield each reason for reduced clocks, with True if it applies, or nothing if that is unknown."""
+def _list_clock_reasons(gpu: Gpu) -> Iterator[tuple[str, float]]:
+    """Yield each possible reason for reduced clocks, with True if it applies. Yield nothing if this is unknown."""
     if gpu.throttled is not None:
         for reason in get_args(Throttle):
             yield reason, reason in gpu.throttled
 
 
-def _links(read: Callable[[NvLink], float | None]) -> Callable[[Gpu], Iterable[tuple[str, float | None]]]:
+def _create_link_reader(read: Callable[[NvLink], float | None]) -> Callable[[Gpu], Iterable[tuple[str, float | None]]]:
     """Return a function that applies `read` to each NVLink of a GPU, for `Family.read`."""
     return lambda gpu: [(str(link.link), read(link)) for link in gpu.nvlinks]
 
@@ -215,10 +217,10 @@ METRICS: tuple[Metric, ...] = (
 )  # fmt: skip
 
 FAMILIES: tuple[Family, ...] = (
-    Family("footplate_gpu_throttled", "Whether this is a reason why clocks are not higher.", "reason", _reasons),
+    Family("footplate_gpu_throttled", "Whether this is a reason why clocks are not higher.", "reason", _list_clock_reasons),
     Family("footplate_nvlink_received_bytes_per_second", "Data received over an NVLink.", "link",
-           _links(lambda link: link.received_bytes_per_s)),
+           _create_link_reader(lambda link: link.received_bytes_per_s)),
     Family("footplate_nvlink_sent_bytes_per_second", "Data sent over an NVLink.", "link",
-           _links(lambda link: link.sent_bytes_per_s)),
-    Family("footplate_nvlink_active", "Whether an NVLink is up.", "link", _links(lambda link: link.active)),
+           _create_link_reader(lambda link: link.sent_bytes_per_s)),
+    Family("footplate_nvlink_active", "Whether an NVLink is up.", "link", _create_link_reader(lambda link: link.active)),
 )  # fmt: skip

@@ -18,7 +18,7 @@ class Remark(NamedTuple):
     alarming: bool = True
 
 
-def gpu_numbers(gpus: Sequence[Gpu]) -> dict[str, str]:
+def number_gpus(gpus: Sequence[Gpu]) -> dict[str, str]:
     """Return the displayed number of each GPU by its UUID.
 
     It is the CUDA index, as used by `--devices`, or NVML's index if CUDA does not list the GPU. A MIG instance has the
@@ -35,35 +35,35 @@ def gpu_numbers(gpus: Sequence[Gpu]) -> dict[str, str]:
     return numbers
 
 
-def remarks(gpu: Gpu) -> list[Remark]:
+def list_remarks(gpu: Gpu) -> list[Remark]:
     """Return the remarks on a GPU, alarming ones first. A lost or sleeping GPU has only one."""
     if gpu.lost:
         if gpu.lost_since is None:
             return [Remark(f"{gpu_title(gpu)} is lost: the driver can't reach it; restart the computer")]
-        return [Remark(f"lost since {clock(gpu.lost_since)}: these are its last values")]
+        return [Remark(f"lost since {format_clock_time(gpu.lost_since)}: these are its last values")]
     if gpu.asleep:
         return [Remark("asleep, not woken", alarming=False)]
     throttled = [
         Remark(THROTTLE_TEXTS[reason], reason in ALARMING) for reason in gpu.throttled or () if reason != "idle"
     ]
-    found = [*_faults(gpu), *throttled]
+    found = [*_list_faults(gpu), *throttled]
     if gpu.mig_enabled:
         found.append(Remark("MIG is on", alarming=False))
     return sorted(found, key=lambda remark: not remark.alarming)
 
 
-def clock(time_s: float) -> str:
+def format_clock_time(time_s: float) -> str:
     """Format a time in seconds since the epoch as local time, e.g. "14:02:31"."""
     return time.strftime("%H:%M:%S", time.localtime(time_s))
 
 
-def _faults(gpu: Gpu) -> list[Remark]:
+def _list_faults(gpu: Gpu) -> list[Remark]:
     """Return remarks on the errors and the faulty memory of a GPU."""
     found = []
     if gpu.xids:
         last = gpu.xids[-1]
         more = f" ({len(gpu.xids) - 1} before it)" if len(gpu.xids) > 1 else ""
-        text = f"{describe_xid(last.number)}, at {clock(last.time)}{more}"
+        text = f"{describe_xid(last.number)}, at {format_clock_time(last.time)}{more}"
         found.append(Remark(text, alarming=last.number not in PROGRAM_XIDS))
     if gpu.ecc.uncorrected:
         found.append(Remark(f"{gpu.ecc.uncorrected} uncorrected memory errors since the driver was loaded"))

@@ -25,7 +25,7 @@ class _Console(Console):
         raise  # noqa: PLE0704  (called in an except block; `main` handles it)
 
 
-def console(stream: TextIO) -> Console:
+def create_console(stream: TextIO) -> Console:
     """Return a console for `stream`, without colors if the user disables them (no-color.org)."""
     width = None if stream.isatty() else shutil.get_terminal_size((WIDTH, 40)).columns
     return _Console(file=stream, width=width, color_system=None if os.environ.get("NO_COLOR") else "auto")

@@ -10,13 +10,13 @@ from rich.padding import Padding
 from rich.segment import Segment
 from rich.text import Text
 
-from engine.cli.gpus.details import gpu_details, topology
-from engine.cli.gpus.layout import GAP, Column, line, table
-from engine.cli.gpus.remarks import clock, gpu_numbers, remarks
+from engine.cli.gpus.details import render_gpu_details, render_topology
+from engine.cli.gpus.layout import GAP, Column, create_table, format_line
+from engine.cli.gpus.remarks import format_clock_time, list_remarks, number_gpus
 from engine.contract.devices import Gpu, GpuProcess, Snapshot
 from engine.gpus.quantities import GIB
 from engine.system.format import NOT_KNOWN, duration, size, with_unit
-from engine.system.plain_text import escaped
+from engine.system.plain_text import escape
 
 MAX_CPU_NAME = 24
 """Maximum width of the CPU's name in the column of names, in characters.
@@ -39,21 +39,21 @@ class View:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         snapshot, width = self._snapshot, options.max_width
-        numbers = gpu_numbers(snapshot.gpus)
-        yield line(_title(snapshot), "dim")
+        numbers = number_gpus(snapshot.gpus)
+        yield format_line(_title(snapshot), "dim")
         yield Text()
-        yield from _devices(snapshot, numbers, console, options)
+        yield from _render_devices(snapshot, numbers, console, options)
         if self._details:
             for gpu in snapshot.gpus:
-                yield from gpu_details(gpu, numbers, width)
-            yield from topology(snapshot, numbers, width)
-        yield from _processes(snapshot, numbers, width)
+                yield from render_gpu_details(gpu, numbers, width)
+            yield from render_topology(snapshot, numbers, width)
+        yield from _render_processes(snapshot, numbers, width)
         if snapshot.nvml.message:
             yield Text()
-            yield Text(escaped(snapshot.nvml.message), "" if snapshot.nvml.status == "ok" else "yellow")
+            yield Text(escape(snapshot.nvml.message), "" if snapshot.nvml.status == "ok" else "yellow")
 
 
-def gib_of(used: int | None, total: int | None) -> str | None:
+def format_gib(used: int | None, total: int | None) -> str | None:
     """Format used and total memory as "41.2 / 140.4 GiB". Returns None if both are unknown."""
     if used is None and total is None:
         return None
@@ -64,27 +64,31 @@ def gib_of(used: int | None, total: int | None) -> str | None:
 
 def _title(snapshot: Snapshot) -> str:
     nvml = snapshot.nvml
-    parts = [snapshot.host, clock(snapshot.time)]
+    parts = [snapshot.host, format_clock_time(snapshot.time)]
     parts += [f"driver {nvml.driver_version}"] if nvml.driver_version else []
     parts += [f"CUDA {nvml.cuda_version}"] if nvml.cuda_version else []
     return " · ".join(parts)
 
 
-def _devices(snapshot: Snapshot, numbers: Mapping[str, str], console: Console, options: ConsoleOptions) -> RenderResult:
+def _render_devices(
+    snapshot: Snapshot, numbers: Mapping[str, str], console: Console, options: ConsoleOptions
+) -> RenderResult:
     """Yield the table of devices: a row for each GPU with its remarks below it, and a row for the CPU."""
-    head, *rows = console.render_lines(table(_columns(snapshot, numbers), options.max_width), options, pad=False)
+    head, *rows = console.render_lines(
+        create_table(_create_columns(snapshot, numbers), options.max_width), options, pad=False
+    )
     yield from (*head, Segment.line())
     for gpu, row in zip(snapshot.gpus, rows, strict=False):  # the last row is that of the CPU
         yield from Segment.apply_style(row, console.get_style("dim" if gpu.lost or gpu.asleep else "none"))
         yield Segment.line()
-        for remark in remarks(gpu):
+        for remark in list_remarks(gpu):
             text = Text(remark.text, "yellow" if remark.alarming else "dim")
             yield Padding(text, (0, 0, 0, len("GPU") + GAP), expand=False)
     yield from rows[-1]
     yield Segment.line()
 
 
-def _columns(snapshot: Snapshot, numbers: Mapping[str, str]) -> list[Column]:
+def _create_columns(snapshot: Snapshot, numbers: Mapping[str, str]) -> list[Column]:
     """Return the columns of the table of devices, the least important ones last. The CPU is the last row."""
     gpus, cpu = snapshot.gpus, snapshot.cpu
     orders_differ = any(gpu.cuda_index not in (None, gpu.nvml_index) for gpu in gpus)
@@ -97,9 +101,13 @@ def _columns(snapshot: Snapshot, numbers: Mapping[str, str]) -> list[Column]:
     memory += [(cpu.memory_used_bytes, cpu.memory_total_bytes)]
     return [
         Column("GPU", [*(numbers[gpu.uuid] for gpu in gpus), "CPU"]),
-        Column("Name", names, name=True),
-        Column("Use", [_format_fixed_width(load, "%", 3) for load in loads], [_fraction(load, 100) for load in loads]),
-        Column("Memory", [gib_of(*pair) for pair in memory], [_fraction(*pair) for pair in memory]),
+        Column("Name", names, is_name=True),
+        Column(
+            "Use",
+            [_format_fixed_width(load, "%", 3) for load in loads],
+            [_compute_fraction(load, 100) for load in loads],
+        ),
+        Column("Memory", [format_gib(*pair) for pair in memory], [_compute_fraction(*pair) for pair in memory]),
         Column("Temp", [_format_fixed_width(value, "°C", 2) for value in temperatures]),
         Column("Power", [*(_format_power(gpu) for gpu in gpus), ""]),
         Column("NVML", [*(str(gpu.nvml_index) for gpu in gpus), ""] if orders_differ else []),
@@ -127,12 +135,12 @@ def _format_power(gpu: Gpu) -> str | None:
     return f"{gpu.power_w:{max(3, len(limit))}.0f}{f' / {limit}' if limit else ''} W"
 
 
-def _fraction(used: float | None, total: float | None) -> float | None:
+def _compute_fraction(used: float | None, total: float | None) -> float | None:
     """Return the used fraction of a total for a bar, or None if it is unknown."""
     return None if used is None or not total else used / total
 
 
-def _processes(snapshot: Snapshot, numbers: Mapping[str, str], width: int) -> Iterator[RenderableType]:
+def _render_processes(snapshot: Snapshot, numbers: Mapping[str, str], width: int) -> Iterator[RenderableType]:
     """Yield an empty line and a table with a row for each process on each GPU, or nothing if there are none."""
     rows = [(numbers[gpu.uuid], process) for gpu in snapshot.gpus for process in gpu.processes or ()]
     if not rows:
@@ -140,17 +148,17 @@ def _processes(snapshot: Snapshot, numbers: Mapping[str, str], width: int) -> It
     columns = (
         Column("GPU", [number for number, _ in rows]),
         Column("PID", [str(process.pid) for _, process in rows]),
-        Column("User", [process.user for _, process in rows], name=True),
-        Column("Type", [_PROCESS_TYPES[process.kind] for _, process in rows], name=True),
+        Column("User", [process.user for _, process in rows], is_name=True),
+        Column("Type", [_PROCESS_TYPES[process.kind] for _, process in rows], is_name=True),
         Column("Memory", [_size(process.memory_used_bytes) for _, process in rows]),
         Column("SM", [_percent(process.sm_percent) for _, process in rows]),
         Column("CPU", [_percent(process.cpu_percent) for _, process in rows]),
         Column("Host memory", [_size(process.host_memory_bytes) for _, process in rows]),
         Column("Time", [_format_running_time(process, snapshot.time) for _, process in rows]),
-        Column("Command", [process.command or process.name for _, process in rows], name=True),
+        Column("Command", [process.command or process.name for _, process in rows], is_name=True),
     )
     yield Text()
-    yield table(columns, width)
+    yield create_table(columns, width)
     if snapshot.foreign_pids:
         yield Text(
             "This is a container: the PIDs are the host's, and nothing else is known about these processes.", "dim"

@@ -13,7 +13,7 @@ from engine.system.files import read_file
 
 Target = Literal["onnx", "safetensors"]
 CONVERTED_FILE = "conversion.json"
-"""Name of the file that contains a `Converted`.
+"""Name of the file that contains a `ConversionResult`.
 
 It is stored next to the converted files. For a zip file, it is stored in a folder of the run's `exports`.
 """
@@ -106,7 +106,7 @@ class NextCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     command: str
 
 
-class Converted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ConversionResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Result of a conversion to `out`, a folder or a zip file.
 
     `checkpoint_sha256` identifies the weights. `problems` describe skipped steps and other facts for the user.
@@ -128,9 +128,9 @@ class Converted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     environment: dict[str, str] = {}
 
 
-_CONVERTED = msgspec.json.Decoder(Converted)
+_CONVERTED = msgspec.json.Decoder(ConversionResult)
 
 
-def read_converted(file: Path) -> Converted:
+def read_converted(file: Path) -> ConversionResult:
     """Read the file that describes a conversion. Raises OSError, and msgspec.DecodeError for other content."""
     return _CONVERTED.decode(read_file(file))

@@ -42,7 +42,7 @@ class EvaluateRequest(InferenceRequest, tag="evaluate", frozen=True, kw_only=Tru
     split: EvaluationSplit | None = None
 
 
-class Saved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SavedResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base class for saved results. Unknown fields, which a later version may add, are ignored."""
 
 
@@ -58,14 +58,14 @@ class Interval(msgspec.Struct, frozen=True, array_like=True):
     high: float | None = None
 
 
-class Skipped(Saved, frozen=True):
-    """File that could not be read for an evaluation, and the reason, both printable."""
+class SkippedSample(SavedResult, frozen=True):
+    """File that could not be read for an evaluation, with the reason. Both texts are printable."""
 
     path: str
     reason: str
 
 
-class ClassMapping(Saved, frozen=True):
+class ClassMapping(SavedResult, frozen=True):
     """Mapping from the classes of a dataset folder to those of the evaluated model, by name.
 
     Attributes:
@@ -80,7 +80,7 @@ class ClassMapping(Saved, frozen=True):
     ignored: int | None = 0
 
 
-class ReliabilityBin(Saved, frozen=True):
+class ReliabilityBin(SavedResult, frozen=True):
     """Predictions with a confidence above `low` and up to `high`.
 
     `confidence` is their mean confidence and `accuracy` the fraction of correct ones. Both are None for an empty bin.
@@ -93,7 +93,7 @@ class ReliabilityBin(Saved, frozen=True):
     accuracy: float | None = None
 
 
-class Calibration(Saved, frozen=True):
+class Calibration(SavedResult, frozen=True):
     """Expected calibration error (Guo et al. 2017, section 2) over 15 bins, and the effect of temperature scaling.
 
     `temperature` divides the logits (section 4.2) and is fitted on every second sample. `ece_before`, `ece_after`,
@@ -111,7 +111,7 @@ class Calibration(Saved, frozen=True):
     loss_after: float | None = None
 
 
-class ThresholdRow(Saved, frozen=True):
+class ThresholdRow(SavedResult, frozen=True):
     """Predictions with a confidence of at least `threshold`. Undefined values are None.
 
     Attributes:
@@ -131,7 +131,7 @@ ErrorKind = Literal["classification", "localization", "both", "duplicate", "back
 SizeName = Literal["small", "medium", "large"]
 
 
-class BoxErrors(Saved, frozen=True):
+class BoxErrors(SavedResult, frozen=True):
     """One kind of detection error after TIDE (Bolya et al. 2020, section 2.2).
 
     `ap_loss` is the gain in AP50, from 0 to 1, if all errors of this kind were corrected.
@@ -142,7 +142,7 @@ class BoxErrors(Saved, frozen=True):
     ap_loss: float
 
 
-class SizePrecision(Saved, frozen=True):
+class SizePrecision(SavedResult, frozen=True):
     """Average precision for objects of one size, by COCO's limits for the area in pixels of the original image.
 
     "small" is up to 32², "medium" up to 96², "large" above. `objects` counts them. The values are None if there are
@@ -155,7 +155,7 @@ class SizePrecision(Saved, frozen=True):
     ap50: Interval | None = None
 
 
-class Evaluation(Saved, frozen=True):
+class Evaluation(SavedResult, frozen=True):
     """Results of a model on a split of a dataset. Fields that don't apply to the task are None or empty.
 
     Attributes:
@@ -182,7 +182,7 @@ class Evaluation(Saved, frozen=True):
     split: EvaluationSplit
     classes: tuple[str, ...]
     samples: int
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[SkippedSample, ...] = ()
     mapping: ClassMapping = ClassMapping()
     entries: tuple[Measure, ...] = ()
     measures: dict[str, Interval] = {}
@@ -196,7 +196,7 @@ class Evaluation(Saved, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-class Samples(Saved, frozen=True):
+class Samples(SavedResult, frozen=True):
     """Results for each sample, in columns with one entry per sample. Columns that the task doesn't have are None.
 
     Attributes:
@@ -224,7 +224,7 @@ class Samples(Saved, frozen=True):
     confidence: tuple[float, ...] | None = None
 
 
-class ClassCurves(Saved, frozen=True):
+class ClassCurves(SavedResult, frozen=True):
     """Curves for one class against the rest, thinned to at most 200 points. Undefined values are None or empty.
 
     `precision` and `recall` are in descending order of thresholds. `average_precision` is computed over all points as
@@ -245,13 +245,13 @@ class ClassCurves(Saved, frozen=True):
     best_f1: float | None = None
 
 
-class Curves(Saved, frozen=True):
+class Curves(SavedResult, frozen=True):
     """Precision-recall and ROC curves of an evaluation, in the order of the classes."""
 
     classes: tuple[ClassCurves, ...] = ()
 
 
-class Resamples(Saved, frozen=True):
+class Resamples(SavedResult, frozen=True):
     """Values of each metric in each bootstrap resample, or None if undefined.
 
     The nth resample consists of the same samples in every evaluation with the same number of samples, so that
@@ -261,7 +261,7 @@ class Resamples(Saved, frozen=True):
     measures: dict[str, tuple[float | None, ...]] = {}
 
 
-class Difference(Saved, frozen=True):
+class Difference(SavedResult, frozen=True):
     """Difference of a metric between two evaluations of the same samples: second minus first.
 
     The interval is from a paired bootstrap.
@@ -273,7 +273,7 @@ class Difference(Saved, frozen=True):
     difference: Interval
 
 
-class McNemar(Saved, frozen=True):
+class McNemar(SavedResult, frozen=True):
     """McNemar's exact test (1947) for equal error rates of two classifiers.
 
     `only_first` and `only_second` count samples that only one of them predicts correctly. `p` is two-sided.
@@ -284,7 +284,7 @@ class McNemar(Saved, frozen=True):
     p: float
 
 
-class Comparison(Saved, frozen=True):
+class Comparison(SavedResult, frozen=True):
     """Comparison of two evaluations of the same split of the same folder.
 
     `samples` counts the common samples. `only_first` and `only_second` are the paths of samples that only one

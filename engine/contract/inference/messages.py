@@ -20,7 +20,7 @@ class InferenceRequest(msgspec.Struct, tag_field="type", frozen=True, forbid_unk
         checkpoint: "best", "last", or the number of an epoch.
         devices: Devices for the work, which waits in the queue until they are free.
         batch_size: Batch size per device, or None for an automatic choice.
-        at_once: Share the devices with other work instead of waiting for them.
+        at_once: True to share the devices with other work instead of waiting for them.
     """
 
     run: str

@@ -78,14 +78,14 @@ class PredictRequest(InferenceRequest, tag="predict", frozen=True, kw_only=True)
     max_frames: int | None = None
 
 
-class Skipped(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class SkippedFile(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """File for which no prediction could be made, and the reason."""
 
     path: str
     reason: str
 
 
-class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class WrittenFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Results in one format. `path` is relative to the results folder, and `count` is the number of files."""
 
     path: str
@@ -142,8 +142,8 @@ class Predicted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     samples: int
     predicted: int
     skipped_count: int = 0
-    skipped: tuple[Skipped, ...] = ()
-    files: tuple[Written, ...] = ()
+    skipped: tuple[SkippedFile, ...] = ()
+    files: tuple[WrittenFormat, ...] = ()
     class_counts: tuple[int, ...] = ()
     seconds: float
     images_per_second: float | None = None

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from engine.contract.inference.evaluation import Saved
+from engine.contract.inference.evaluation import SavedResult
 from engine.contract.inference.messages import InferenceRequest
 
 Split = Literal["train", "val", "test"]
@@ -40,7 +40,7 @@ class ReviewRequest(InferenceRequest, tag="review", frozen=True, kw_only=True):
     duplicates: bool = True
 
 
-class ReviewedSample(Saved, frozen=True, kw_only=True):
+class ReviewedSample(SavedResult, frozen=True, kw_only=True):
     """Sample with the model's result. Values that the task doesn't have are None.
 
     `path` is the same printable path as in the evaluation. `file` is the path of its file, or "" if it has none. `true`
@@ -58,7 +58,7 @@ class ReviewedSample(Saved, frozen=True, kw_only=True):
     confidence: float | None = None
 
 
-class LabelIssue(Saved, frozen=True, kw_only=True):
+class LabelIssue(SavedResult, frozen=True, kw_only=True):
     """Label that is probably wrong.
 
     Attributes:
@@ -74,7 +74,7 @@ class LabelIssue(Saved, frozen=True, kw_only=True):
     suggested_probability: float
 
 
-class DuplicatePair(Saved, frozen=True, kw_only=True):
+class DuplicatePair(SavedResult, frozen=True, kw_only=True):
     """Equal or nearly equal images.
 
     `distance` is the number of different bits in their 64-bit perceptual hashes. If `exact` is True, the files are
@@ -88,7 +88,7 @@ class DuplicatePair(Saved, frozen=True, kw_only=True):
     labels_differ: bool = False
 
 
-class Review(Saved, frozen=True, kw_only=True):
+class Review(SavedResult, frozen=True, kw_only=True):
     """Result of a review.
 
     Attributes:
@@ -127,7 +127,7 @@ class Review(Saved, frozen=True, kw_only=True):
         return self.expected_errors > MAX_ERROR_FRACTION * self.checked_samples
 
 
-class Mark(Saved, frozen=True, kw_only=True):
+class MarkedSample(SavedResult, frozen=True, kw_only=True):
     """Sample marked by the user, which becomes a row in the exported table.
 
     `label` and `prediction` are class names, and `new_label` is the suggested label, if any.

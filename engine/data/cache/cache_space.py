@@ -65,7 +65,7 @@ def lock_cache_folder() -> Iterator[Path]:
         raise CacheRefused("this system lacks the file locks that it needs")
     folder = images_folder()
     try:
-        paths.private_folder(folder)
+        paths.make_private_folder(folder)
         descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise CacheRefused(f"{folder} can't be written to ({error.strerror or error})") from error

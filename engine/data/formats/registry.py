@@ -16,7 +16,7 @@ from engine.data.formats.shared.assembly import assemble
 from engine.data.formats.tree import SPLIT_NAMES, Tree, find_link_loops
 from engine.data.splits import LAYOUT, RecognizedDataset, dataset_error, dataset_warning, make_unrecognized, printable
 from engine.system.format import counted, listed
-from engine.system.plugins import Registry, Unusable
+from engine.system.plugins import Registry, UnusablePluginError
 from engine.system.regular_files import UnusableFile
 
 IMAGES_BY_CLASS = ("classes",)
@@ -48,7 +48,7 @@ KINDS = {
 
 def _accept(name: str, loaded: object) -> Format:
     if not isinstance(loaded, Format):
-        raise Unusable(f"it is a {type(loaded).__name__}, not a Format of engine.data.formats.format")
+        raise UnusablePluginError(f"it is a {type(loaded).__name__}, not a Format of engine.data.formats.format")
     return replace(loaded, id=name)
 
 
@@ -104,7 +104,7 @@ def accepted_kinds(task: str, task_kinds: Sequence[str]) -> tuple[str, ...]:
 
     These are `task_kinds`, and the kinds of plug-in formats for the task.
     """
-    added = (kind for format in FORMATS.added().values() if task in format.tasks for kind in format.kinds)
+    added = (kind for format in FORMATS.load_plugins().values() if task in format.tasks for kind in format.kinds)
     return tuple(dict.fromkeys((*task_kinds, *added)))
 
 

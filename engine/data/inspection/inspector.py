@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from engine.contract.catalogue import load_catalogue
-from engine.contract.dataset import DatasetReport, Example, ImageSizes, Reading, SplitReport, Unreadable
+from engine.contract.dataset import DatasetReport, Example, ImageSizes, Interpretation, SplitReport, UnreadableImage
 from engine.contract.images import LegendEntry
 from engine.contract.problems import Problem, errors
 from engine.data.decoding.reading import silence_pillow
@@ -74,14 +74,14 @@ class _UnusableFiles:
     """
 
     folder: str
-    unreadable: list[Unreadable] = field(default_factory=list)
+    unreadable: list[UnreadableImage] = field(default_factory=list)
     unreadable_count: int = 0
 
     def leave_out(self, path: str, reason: str) -> None:
         """Record that the file at the full path `path` is unusable."""
         self.unreadable_count += 1
         if len(self.unreadable) < MAX_UNREADABLE_LISTED:
-            self.unreadable.append(Unreadable(name_within(path, self.folder), reason))
+            self.unreadable.append(UnreadableImage(name_within(path, self.folder), reason))
 
     def problems(self) -> list[Problem]:
         """Return a warning about the unusable files, or [] if there are none."""
@@ -298,14 +298,14 @@ READING_EXAMPLES = 3
 
 def find_candidate_readings(
     folder: str, *, val_fraction: float, seed: int, draw: Callable[[RecognizedDataset], tuple[Example, ...]]
-) -> tuple[Reading, ...]:
+) -> tuple[Interpretation, ...]:
     """Return the most likely interpretations of a folder, strongest first, with examples for each.
 
     `draw` creates the examples from a dataset with few samples. `val_fraction` and `seed` have the same meaning as for
     `inspect`.
     """
     catalogue = load_catalogue()
-    candidates: list[Reading] = []
+    candidates: list[Interpretation] = []
     for reading in registry.find_readings(folder):
         task = catalogue.task_of(reading.kind) if reading.kind not in ("", "files") else None
         if task is None or len(candidates) == MAX_READINGS:
@@ -314,7 +314,7 @@ def find_candidate_readings(
         examples = () if errors(found.problems) else draw(_select_few_samples(found))
         detection = reading.detection
         candidates.append(
-            Reading(
+            Interpretation(
                 reading.name, task.id, reading.title, detection.evidence, detection.against, examples[:READING_EXAMPLES]
             )
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
-from engine.contract.devices import Ecc, Gpu, Pcie, Retired, Throttle
+from engine.contract.devices import Ecc, Gpu, Pcie, RetiredMemory, Throttle
 from engine.gpus.nvml.activity import ActivityReader
 from engine.gpus.nvml.calls import DeviceCalls, GpuLost, Stopwatch, decode_text, drop_implausible, percent
 from engine.gpus.nvml.fields import Field, Fields
@@ -194,7 +194,7 @@ class QuantityReader:
         retired |= {name: bool(retired[name]) for name in RETIRED_FLAGS if name in retired}
         return {
             "ecc": Ecc(enabled=None if mode is None else bool(mode[0]), **counts),  # mode[1] applies after a reset
-            "retired": Retired(**retired),
+            "retired": RetiredMemory(**retired),
         }
 
     def _read_modes(self) -> Values:

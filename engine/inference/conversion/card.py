@@ -17,7 +17,7 @@ from engine.inference.conversion.weights_file import Library
 from engine.inference.trained_model import TrainedModel
 from engine.runs.evaluations import read_evaluations
 from engine.system.format import metric_value, size
-from engine.system.plain_text import escaped
+from engine.system.plain_text import escape
 from engine.system.plugins import footplate_version
 
 CARD = "README.md"
@@ -77,7 +77,7 @@ def _compose_metadata(model: TrainedModel, files: Sequence[WrittenFile], library
 
 def get_dataset_name(model: TrainedModel) -> str:
     """Return the name of the dataset's folder. Its parent folders are omitted, since they may reveal the owner."""
-    return escaped(PurePath(model.job.data.dataset).name)
+    return escape(PurePath(model.job.data.dataset).name)
 
 
 def _title(model: TrainedModel) -> str:
@@ -112,7 +112,7 @@ def _compose_data_section(model: TrainedModel, planned: Planned | None) -> str:
             f"{model.channels} channel{'s' if model.channels > 1 else ''}."
         )
     if model.classes:
-        lines.append(f"Classes: {escaped(', '.join(model.classes))}.")
+        lines.append(f"Classes: {escape(', '.join(model.classes))}.")
     return "\n\n".join(lines) or _PLACEHOLDER
 
 
@@ -145,7 +145,7 @@ def _read_evaluation_metrics(model: TrainedModel) -> dict[str, dict[str, float]]
     for saved in read_evaluations(model.run.path):
         each = saved.evaluation
         if each.sha256 == model.sha256:
-            name = f"{escaped(PurePath(each.dataset).name)} ({each.split}), {each.samples} samples"
+            name = f"{escape(PurePath(each.dataset).name)} ({each.split}), {each.samples} samples"
             evaluations.setdefault(name, {measure: interval.value for measure, interval in each.measures.items()})
     return evaluations
 

@@ -21,7 +21,7 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.inference.conversion import (
     CONVERTED_FILE,
     ComparedFile,
-    Converted,
+    ConversionResult,
     ConvertRequest,
     Difference,
     NextCommand,
@@ -58,7 +58,7 @@ REPORTED_LOSS = 0.01
 
 
 def convert(request: ConvertRequest, on_progress: OnProgress) -> Path:
-    """Convert a model as `request` describes, and return the path of the file with the `Converted` description.
+    """Convert a model as `request` describes, and return the path of the file with the `ConversionResult`.
 
     If CannotLoad is raised, no files are left behind.
     """
@@ -94,7 +94,7 @@ def _find_problems(request: ConvertRequest, run: RunFolder) -> list[Problem]:
     return [*problems, *out_problems(request.out, packed=request.packed)]
 
 
-def _store(converted: Converted, folder: Path, target: Path, request: ConvertRequest, run: RunFolder) -> Path:
+def _store(converted: ConversionResult, folder: Path, target: Path, request: ConvertRequest, run: RunFolder) -> Path:
     """Move the converted files from `folder` to `target`, and return the path of their description.
 
     If they are packed as a zip file, the description is saved in the run folder.
@@ -103,7 +103,7 @@ def _store(converted: Converted, folder: Path, target: Path, request: ConvertReq
     if not request.packed:
         move_folder(folder, target)
         return target / CONVERTED_FILE
-    saved = paths.private_folder(run.path / "exports" / f"{time.strftime('%Y%m%d-%H%M%S')}-{target.stem}")
+    saved = paths.make_private_folder(run.path / "exports" / f"{time.strftime('%Y%m%d-%H%M%S')}-{target.stem}")
     write_zip(folder, target)
     shutil.copyfile(folder / CONVERTED_FILE, saved / CONVERTED_FILE)
     (saved / CONVERTED_FILE).chmod(0o600)
@@ -152,7 +152,7 @@ class _Conversion:
     compared: list[ComparedFile] = field(default_factory=list)
     commands: list[NextCommand] = field(default_factory=list)
 
-    def run(self, target: Path, started: float) -> Converted:
+    def run(self, target: Path, started: float) -> ConversionResult:
         """Convert the model to all requested formats.
 
         `target` is the final path of the output, and `started` the time from `time.monotonic` at the start. Raises
@@ -188,10 +188,10 @@ class _Conversion:
         paths.write_atomically(self.folder / CARD, text.encode())
         self._add_file(CARD, "the model's card")
 
-    def _describe(self, target: Path, started: float) -> Converted:
+    def _describe(self, target: Path, started: float) -> ConversionResult:
         """Return the description of the finished conversion, which is saved next to the files."""
         model = self.model
-        return Converted(
+        return ConversionResult(
             run_id=model.run.run_id,
             task=model.task.entry.id,
             model=model.job.model.name,

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.contract.inference.evaluation import EvaluateRequest, Skipped
+from engine.contract.inference.evaluation import EvaluateRequest, SkippedSample
 from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import ImageSet
 from engine.data.datasets.samples import SampleSet
@@ -90,7 +90,7 @@ class MergedResults:
     losses: list[float] | None
     columns: SampleColumns
     states: dict[str, SampleStates]
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedSample, ...]
 
 
 def merge_results(paths: Sequence[Path]) -> MergedResults:
@@ -109,7 +109,7 @@ def merge_results(paths: Sequence[Path]) -> MergedResults:
             name: SampleStates([PackedStates(*result["states"][name]) for result in nonempty], order)
             for name in (nonempty[0]["states"] if nonempty else ())
         },
-        tuple(Skipped(path=path, reason=reason) for result in results for path, reason in result["skipped"]),
+        tuple(SkippedSample(path=path, reason=reason) for result in results for path, reason in result["skipped"]),
     )
 
 

@@ -16,8 +16,8 @@ from engine.contract.inference.prediction import (
     Format,
     PredictedRow,
     PredictRequest,
-    Skipped,
-    Written,
+    SkippedFile,
+    WrittenFormat,
     formats_of,
 )
 from engine.inference.prediction.journal import CompletedSamples, Entry
@@ -42,7 +42,7 @@ class PredictionSummary:
 
     def __init__(self, classes: int) -> None:
         self.samples = self.predicted = self.skipped_count = 0
-        self.skipped: list[Skipped] = []  # the first ones
+        self.skipped: list[SkippedFile] = []  # the first ones
         self.rows: list[PredictedRow] = []  # of the first samples
         self.counts: Counter[int] = Counter()  # by class
         self._files: dict[str, set[str]] = {}  # by kind of result
@@ -54,7 +54,7 @@ class PredictionSummary:
         if entry.skipped:
             self.skipped_count += 1
             if len(self.skipped) < NAMED_SKIPS:
-                self.skipped.append(Skipped(entry.path, entry.skipped))
+                self.skipped.append(SkippedFile(entry.path, entry.skipped))
             return
         self.predicted += 1
         self.counts.update(entry.classes)
@@ -77,15 +77,15 @@ class PredictionSummary:
     def class_counts(self) -> tuple[int, ...]:
         return tuple(self.counts[number] for number in range(self._classes))
 
-    def describe_sample_folders(self) -> Iterator[Written]:
+    def describe_sample_folders(self) -> Iterator[WrittenFormat]:
         """Yield a description of each output folder that contains one file per sample."""
         for name, files in self._files.items():
-            yield Written(path=FOLDERS[name], format=name, count=len(files))  # type: ignore[arg-type]
+            yield WrittenFormat(path=FOLDERS[name], format=name, count=len(files))  # type: ignore[arg-type]
 
 
 def write_tables(
     request: PredictRequest, task: str, classes: tuple[str, ...], completed: CompletedSamples
-) -> tuple[PredictionSummary, list[Written]]:
+) -> tuple[PredictionSummary, list[WrittenFormat]]:
     """Write the requested tables atomically, and return a summary and descriptions of all written files.
 
     Raises OSError.
@@ -94,7 +94,7 @@ def write_tables(
     summary = PredictionSummary(len(classes))
     for entry in completed.iterate_entries():
         summary.add(entry)
-    written_files: list[Written] = []
+    written_files: list[WrittenFormat] = []
 
     def write_table(name: str, format_: Format, write: Callable[[TextIO], object]) -> None:
         """Create the file `name` in the output folder with `write`, and add it to the list of written files."""
@@ -104,7 +104,7 @@ def write_tables(
                 write(stream)
 
         write_file(out / name, write_text)
-        written_files.append(Written(path=name, format=format_, count=1))
+        written_files.append(WrittenFormat(path=name, format=format_, count=1))
 
     formats = request.formats or formats_of(task)[:1]
     if "csv" in formats:
@@ -129,11 +129,11 @@ def _write_csv(stream: TextIO, classes: tuple[str, ...], completed: CompletedSam
     A row has the path, the predicted classes, the probability of the first, and the probabilities of all classes.
     """
     table = CsvWriter(stream)
-    table.row(["path", "predicted", "probability", *classes])
+    table.write_row(["path", "predicted", "probability", *classes])
     for entry in _iterate_predicted(completed):
         class_names = _CLASS_SEPARATOR.join(classes[number] for number in entry.classes)
         probability_text = f"{entry.scores[0]:.6f}" if entry.scores else ""
-        table.row([entry.path, class_names, probability_text, *(f"{value:.6f}" for value in entry.probabilities)])
+        table.write_row([entry.path, class_names, probability_text, *(f"{value:.6f}" for value in entry.probabilities)])
 
 
 def _write_coco(stream: TextIO, classes: tuple[str, ...], completed: CompletedSamples) -> None:

@@ -21,7 +21,7 @@ from engine.contract.inference.prediction import (
     TILED,
     Predicted,
     PredictRequest,
-    Written,
+    WrittenFormat,
     formats_of,
 )
 from engine.contract.job import Job
@@ -120,7 +120,7 @@ def _predict_or_resume(
 
 
 def _create_summary(
-    request: PredictRequest, run: Run, model: ModelFacts, summary: joining.PredictionSummary, files: list[Written]
+    request: PredictRequest, run: Run, model: ModelFacts, summary: joining.PredictionSummary, files: list[WrittenFormat]
 ) -> Predicted:
     """Return the summary of a prediction's results, without the duration and the speed."""
     return Predicted(
@@ -244,7 +244,7 @@ def _open_folder(out: Path, state: RequestState) -> PlanFolder:
     paths.make_folder(out)
     if not os.access(out, os.W_OK | os.X_OK):
         raise CannotLoad(Problem("out", f"The folder {folder_text} can't be written to.", "Choose another folder."))
-    paths.private_folder(folder.folder)
+    paths.make_private_folder(folder.folder)
     return folder
 
 

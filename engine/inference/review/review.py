@@ -69,7 +69,7 @@ def review(request: ReviewRequest, on_progress: OnProgress) -> Path:
         missing=tuple(reviewed.missing),
     )
     try:
-        file = paths.private_folder(run.path / FOLDER) / f"{result.id}.json"
+        file = paths.make_private_folder(run.path / FOLDER) / f"{result.id}.json"
         paths.write_atomically(file, msgspec.json.encode(result))
     except OSError as error:
         message = f"The review can't be written to {run.path}: {error.strerror}."

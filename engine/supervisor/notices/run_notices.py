@@ -41,7 +41,7 @@ from engine.runs.notices import SENDER, Notice, NoticeKind, NoticeSent, NoticeSe
 from engine.supervisor.notices import desktop
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
-from engine.system.format import duration, exit_words
+from engine.system.format import describe_exit, duration
 
 STALL_S = 120.0
 STALL_STEPS = 20.0
@@ -248,7 +248,7 @@ class RunNotifier:
             try:
                 result = msgspec.json.decode(output, type=NoticeSent)
             except NOT_DECODED:
-                self._report_problem(f"A notification could not be sent: {SENDER} {exit_words(process.returncode)}.")
+                self._report_problem(f"A notification could not be sent: {SENDER} {describe_exit(process.returncode)}.")
                 continue
             if result.command_problem:
                 self._report_problem(result.command_problem)

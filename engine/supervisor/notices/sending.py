@@ -20,7 +20,7 @@ import msgspec
 from engine.runs.notices import COMMAND_S, Notice, NoticeSent
 from engine.supervisor.notices import desktop
 from engine.system.decode_errors import NOT_DECODED
-from engine.system.format import exit_words
+from engine.system.format import describe_exit
 
 NO_DESKTOP = (
     "No desktop notifications can be shown: neither notify-send (package libnotify-bin) nor gdbus "
@@ -120,7 +120,7 @@ def _describe_problem(code: int | None, output: str, timeout_s: float) -> str:
     last = f"Its last line: {output.splitlines()[-1]}" if output else "It printed nothing."
     if code is None:
         return f"The notification command had not finished after {timeout_s:g} s and was killed. {last}"
-    return f"The notification command {exit_words(code)}. {last}"
+    return f"The notification command {describe_exit(code)}. {last}"
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

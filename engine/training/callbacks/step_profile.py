@@ -50,7 +50,7 @@ class StepProfile(Callback):
         self._emitted_at = time.monotonic()
         # Seconds spent on decoding and on waiting for a core until the last report.
         self._decoded_s = split_loader.decoding_s
-        self._waited_for_core_s = linux.waited_for_core_s()
+        self._waited_for_core_s = linux.read_core_wait_s()
         self._fractions: dict[Part, float] = {}  # moving average of each part's fraction of a step
         self._ranks: RanksTimed | None = None  # times of all ranks in the last recorded step
         self._last_straggler: int | None = None  # slowest rank in that step, or None
@@ -121,7 +121,7 @@ class StepProfile(Callback):
         on_gpu = strategy.device.type == "cuda"
         threads = 1 if on_gpu else torch.get_num_threads()
         decoded_before_s, self._decoded_s = self._decoded_s, self._split_loader.decoding_s
-        waited_before_s, self._waited_for_core_s = self._waited_for_core_s, linux.waited_for_core_s()
+        waited_before_s, self._waited_for_core_s = self._waited_for_core_s, linux.read_core_wait_s()
         newest = {part: seconds / times.step_s for part, seconds in times.parts.items()} if times.step_s else {}
         # A running average, so that advice does not follow single slow steps.
         old = self._fractions or newest

@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
 )
 
 from engine.contract.devices import Snapshot, device_key, gpu_title
-from engine.system.plain_text import CsvWriter, encodable
+from engine.system.plain_text import CsvWriter, make_encodable
 from gui.actions import WITHIN, Action, bind
 from gui.format import counted, localized
 from gui.monitor.processes.model import (
@@ -336,7 +336,7 @@ class ProcessesView(QWidget):
             text = io.StringIO()
             writer = CsvWriter(text, delimiter="\t", line_end="\n")
             for cells in table:
-                writer.row(cells)
+                writer.write_row(cells)
             QGuiApplication.clipboard().setText(text.getvalue().removesuffix("\n"))
 
     def _copy_command(self) -> None:
@@ -397,6 +397,6 @@ def _all_rows(rows: ProcessRows, parent: QModelIndex) -> Iterator[QModelIndex]:
 def _name_of(pid: int) -> str | None:
     """Return the name of a local process, or None if it has ended or can't be seen."""
     try:
-        return encodable(psutil.Process(pid).name())
+        return make_encodable(psutil.Process(pid).name())
     except psutil.Error:
         return None

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from engine.contract.inference.evaluation import Evaluation
 from engine.contract.problems import Problem
-from engine.system.plain_text import shortened
+from engine.system.plain_text import shorten
 from gui.format import localized
 from gui.run.classes.confusion_matrix import ConfusionMatrix
 from gui.run.model.classes import (
@@ -225,7 +225,7 @@ class SummaryPage(QWidget):
         self._has_matrix = confusion is not None
         self.matrix.show_counts(evaluation.classes, confusion)
         self._arrange()
-        self.about.setText(shortened(f"{describe_samples(evaluation)}, with {evaluation.checkpoint}"))
+        self.about.setText(shorten(f"{describe_samples(evaluation)}, with {evaluation.checkpoint}"))
         rows = [
             (entry.title, format_value(each.value, entry.percent), format_interval(each, entry.percent))
             for entry, each in list_metrics(evaluation)

@@ -19,9 +19,9 @@ from PySide6.QtWidgets import (
 
 from engine.contract.catalogue import Measure
 from engine.contract.inference import prediction
-from engine.contract.inference.evaluation import Evaluation, Interval, Skipped
+from engine.contract.inference.evaluation import Evaluation, Interval, SkippedSample
 from engine.system.format import NOT_KNOWN
-from engine.system.plain_text import shortened
+from engine.system.plain_text import shorten
 from gui.format import counted, format_time_or_date, locale, localized, metric_value
 from gui.plots.themed import ThemedPlot
 from gui.style import theme
@@ -204,9 +204,9 @@ def parse_date(date: str) -> float:
 
 def evaluation_title(evaluation: Evaluation) -> str:
     """Return a title, as in "14:05 · test · flowers · best.pt"."""
-    folder = shortened(Path(evaluation.dataset).name)
+    folder = shorten(Path(evaluation.dataset).name)
     date = format_time_or_date(parse_date(evaluation.date))
-    return " · ".join((date, SPLITS[evaluation.split], folder, shortened(evaluation.checkpoint)))
+    return " · ".join((date, SPLITS[evaluation.split], folder, shorten(evaluation.checkpoint)))
 
 
 def describe_samples(evaluation: Evaluation) -> str:
@@ -217,7 +217,7 @@ def describe_samples(evaluation: Evaluation) -> str:
 _MAX_SKIPPED_NAMES = 5
 
 
-def describe_skipped(skipped: Sequence[Skipped | prediction.Skipped], count: int, noun: str) -> str:
+def describe_skipped(skipped: Sequence[SkippedSample | prediction.SkippedFile], count: int, noun: str) -> str:
     """Name the first of `count` skipped files, as in "Skipped 7 files: a.png: truncated; b.png: empty; and 5 more."."""
     named = "; ".join(f"{each.path}: {each.reason}" for each in skipped[:_MAX_SKIPPED_NAMES])
     more = count - min(_MAX_SKIPPED_NAMES, len(skipped))

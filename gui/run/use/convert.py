@@ -10,11 +10,11 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QFontDatabase, QGuiApplication
 from PySide6.QtWidgets import QCheckBox, QLabel, QPushButton, QVBoxLayout, QWidget
 
-from engine.checks.conversion_checks import conversion_problems, out_problems, takes_any_size
+from engine.checks.conversion_checks import conversion_problems, may_accept_any_size, out_problems
 from engine.contract.catalogue import load_catalogue
 from engine.contract.inference.conversion import (
     ComparedFile,
-    Converted,
+    ConversionResult,
     ConvertRequest,
     NextCommand,
     OnnxOptions,
@@ -27,7 +27,7 @@ from engine.runs.folder import RunFolder
 from engine.runs.metrics import format_measure
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.format import duration
-from engine.system.plain_text import shortened
+from engine.system.plain_text import shorten
 from gui.actions import Action, bind
 from gui.format import localized, metric_value, significant, size
 from gui.run.model.widgets import PlainTable
@@ -95,7 +95,7 @@ class ConvertForm(QWidget):
         self.checkpoint.show_run(run)
         self.out.set_value("")
         if job is not None:
-            has_any_size = takes_any_size(job, load_catalogue())
+            has_any_size = may_accept_any_size(job, load_catalogue())
             self.dynamic_size.setEnabled(has_any_size)
             self.dynamic_size.set_value(self.dynamic_size.value() and has_any_size)
         self._validate()
@@ -227,11 +227,11 @@ class ConvertResult(QWidget):
         """Read the result of a conversion from the file `path` on a worker thread and show it."""
         in_background(partial(_read_conversion, Path(path)), self, self._show_result, self._show_error)
 
-    def _show_result(self, converted: Converted) -> None:
+    def _show_result(self, converted: ConversionResult) -> None:
         """Show the files, how they compare with the model, warnings, and commands that use the files."""
         self._out = converted.out
         self.heading.setText(
-            shortened(tr("Written in {seconds}: {out}").format(seconds=duration(converted.seconds), out=converted.out))
+            shorten(tr("Written in {seconds}: {out}").format(seconds=duration(converted.seconds), out=converted.out))
         )
         self.problems.show_problems(converted.problems)
         self.files.show_rows([(f"{each.name}: {each.what}", size(each.size_bytes)) for each in converted.files])
@@ -270,7 +270,7 @@ class _CommandLine(QWidget):
         self.setLayout(vbox(caption(command.purpose), hbox((text, 1), copy), spacing=2))
 
 
-def _read_conversion(file: Path) -> Converted:
+def _read_conversion(file: Path) -> ConversionResult:
     """Read the result file of a conversion. Raises OSError."""
     try:
         return read_converted(file)

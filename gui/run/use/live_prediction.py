@@ -15,7 +15,7 @@ from engine.contract.events import CheckpointSaved
 from engine.contract.inference.prediction import Predicted, PredictRequest
 from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
-from engine.system.plain_text import shortened
+from engine.system.plain_text import shorten
 from gui.run.predictions.image_pane import ImagePane, Zoom
 from gui.run.request_pages import InferenceChild, describe_progress
 from gui.run.use.predict import read_predicted
@@ -156,7 +156,7 @@ class LivePrediction(QFrame):
         if predicted.rows:
             row = predicted.rows[0]
             text = tr("Step {step}: {text}").format(step=checkpoint.step, text=row.text)
-            self.history.insertItem(0, shortened(text))
+            self.history.insertItem(0, shorten(text))
             self.history.setCurrentRow(0)
             self.state.setText(tr("Predicted by the newest checkpoint"))
             drawing = row.overlay or row.mask

@@ -18,7 +18,7 @@ from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_RESULT_BYTES, read_file
-from engine.system.plain_text import shortened
+from engine.system.plain_text import shorten
 from gui.actions import Action, bind
 from gui.format import speed
 from gui.run.model_choice import CheckpointEditor, DevicesEditor, FormGrid
@@ -135,7 +135,7 @@ class LiveView(QWidget):
         frame, image = newest
         self._frame_number = frame.number
         caption = speed(frame.images_per_second) + (f": {frame.text}" if frame.text else "")
-        self.caption.setText(shortened(caption))
+        self.caption.setText(shorten(caption))
         self.image.show_image(image, caption)
 
     def _on_unreadable(self, _error: Exception) -> None:

@@ -28,7 +28,7 @@ from engine.runs.folder import RunFolder
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.format import duration
-from engine.system.plain_text import shortened
+from engine.system.plain_text import shorten
 from gui.actions import WITHIN, Action, bind
 from gui.format import counted, speed
 from gui.run.model.widgets import describe_skipped
@@ -280,12 +280,12 @@ class PredictResult(QWidget):
             )
         )
         names = ", ".join(f"{each.path} ({counted(each.count, 'file')})" for each in predicted.files)
-        self.files.setText(shortened(f"{predicted.request.out}: {names}"))
+        self.files.setText(shorten(f"{predicted.request.out}: {names}"))
         self.skipped.show_problems(tuple(_describe_skipped_files(predicted)))
         self.list.clear()
-        self.list.addItems([shortened(f"{Path(row.path).name}: {row.text}") for row in predicted.rows])
+        self.list.addItems([shorten(f"{Path(row.path).name}: {row.text}") for row in predicted.rows])
         for number, row in enumerate(predicted.rows):
-            self.list.item(number).setToolTip(shortened(row.path))
+            self.list.item(number).setToolTip(shorten(row.path))
         self.list.setCurrentRow(0)
         self.list.setFocus()
 
@@ -299,7 +299,7 @@ class PredictResult(QWidget):
         self._current_row = row = (
             predicted.rows[number] if predicted is not None and 0 <= number < len(predicted.rows) else None
         )
-        self.caption.setText(shortened(row.text) if row is not None else "")
+        self.caption.setText(shorten(row.text) if row is not None else "")
         if row is None or predicted is None:
             return
         self.zoom.reset()

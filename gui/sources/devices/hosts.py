@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, Signal
 from engine.contract.device_history import history_file, read_history
 from engine.contract.devices import Snapshot, SnapshotRequest
 from engine.contract.hosts import Host, hosts, put_host, remove_host
-from engine.system.ssh import host_name_problem, ssh_command, ssh_exit_reason
+from engine.system.ssh import explain_ssh_exit, host_name_problem, ssh_command
 from gui.sources.background import in_background, reraise
 from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.sampler import SamplerProcess
@@ -137,7 +137,7 @@ class Hosts(QObject):
             arguments=arguments,
             who=tr("The sampler on {name}").format(name=name),
             silence_s=SILENCE_S,
-            explain=partial(ssh_exit_reason, name),
+            explain=partial(explain_ssh_exit, name),
         )
         self._add_sampler(name, sampler)
 

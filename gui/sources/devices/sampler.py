@@ -275,7 +275,7 @@ def _error_file() -> tuple[str, QIODevice.OpenModeFlag]:
     logs = paths.home() / "logs"
     file = logs / "sampler.log"
     try:
-        paths.private_folder(logs)
+        paths.make_private_folder(logs)
         is_full = file.exists() and file.stat().st_size > _LOG_BYTES
     except OSError:
         return QProcess.nullDevice(), append

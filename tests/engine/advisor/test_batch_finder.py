@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine.advisor.batch_finder import WORKER, describe_result, trial_job
+from engine.advisor.batch_finder import WORKER, create_trial_job, describe_result
 from engine.advisor.batch_search import MAX_TRIALS, Probe, SearchResult
 from engine.contract.advice import FINDING, BatchFound, FinderRequest
 from engine.contract.job import Job
@@ -144,7 +144,7 @@ def test_finder_is_within_ten_percent_of_bisection(kind: int, cap: int, job: Job
     assert fits(job.with_fields(batch_size=found.largest), cap, tmp_path, kind, TRAINING)
 
     def always_fits(size: int) -> bool:
-        return all(fits(trial_job(job, size), cap, tmp_path, kind) for _ in range(TRIES))
+        return all(fits(create_trial_job(job, size), cap, tmp_path, kind) for _ in range(TRIES))
 
     low, high = found.largest, round(1.25 * found.largest)
     assert not always_fits(high)

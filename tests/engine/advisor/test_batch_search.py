@@ -43,7 +43,7 @@ class Machine:
         noise = random.Random(f"{self.seed} {size}").uniform(-self.noise, self.noise) if noisy else 0.0
         return round(self.fixed + math.ceil(straight / self.step) * self.step * (1 + noise))
 
-    def limits(self, unit: int, maximum: int) -> tuple[int, int]:
+    def compute_limits(self, unit: int, maximum: int) -> tuple[int, int]:
         """Return two limits for batch sizes, which are multiples of `unit` up to `maximum`.
 
         They are the largest size below the first one that doesn't fit, and the largest size that would fit without
@@ -82,7 +82,7 @@ LINES = {
 def test_search_is_within_five_percent_of_limit(limit: int, share: float, each: int, unit: int, curved: float) -> None:
     machine = Machine(limit, round(share * limit), each, curved=curved)
     found = run_search(machine, unit)
-    true, _ = machine.limits(unit, 4000)
+    true, _ = machine.compute_limits(unit, 4000)
     assert 0.95 * true - unit < found.largest <= true
     failed = min((size for size, tried in found.trials.items() if tried is None), default=math.inf)
     assert found.largest <= max(unit, 0.99 * failed)  # leaves a margin, even if the number of trials is exhausted
@@ -104,7 +104,7 @@ def test_search_tolerates_noise_and_memory_steps(
     step = max(1, (limit - fixed) // steps)
     machine = Machine(limit, fixed, each, curved=curved, step=step, noise=noise, seed=seed)
     found = run_search(machine, unit, 20_000)
-    surely, in_the_mean = machine.limits(unit, 20_000)
+    surely, in_the_mean = machine.compute_limits(unit, 20_000)
     assert 0.95 * surely - unit < found.largest <= in_the_mean / (1 - noise) + unit * bool(noise)
     failed = min((size for size, tried in found.trials.items() if tried is None), default=math.inf)
     assert len(machine.tried) == MAX_TRIALS or found.largest > 0.95 * failed - 2 * unit

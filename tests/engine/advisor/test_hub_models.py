@@ -8,8 +8,8 @@ import pytest
 
 from engine.contract.advice import AdviceRequest
 from engine.contract.job import Job
-from tests.engine.advisor.advice.test_advising import answers
-from tests.engine.advisor.search.test_driver import final_state, start_search
+from tests.engine.advisor.advice.test_advising import run_advisor
+from tests.engine.advisor.search.test_driver import start_search, wait_for_final_state
 from tests.support.hub_models import NEEDS_TRANSFORMERS
 from tests.support.outlined import make_outlined
 from tests.support.searches import make_small_search
@@ -28,7 +28,7 @@ def job(tmp_path: Path) -> Job:
 
 
 def test_advisor_measures_setups_of_a_detector(job: Job, tmp_path: Path) -> None:
-    *_, last = answers(
+    *_, last = run_advisor(
         tmp_path / "t", AdviceRequest(job=job.with_fields(devices=("cpu", "cpu"), strategy="ddp"), seconds=60)
     )
     measured = [row for row in last.answer.table if row.images_per_second]
@@ -38,6 +38,6 @@ def test_advisor_measures_setups_of_a_detector(job: Job, tmp_path: Path) -> None
 
 def test_search_tries_rates_of_a_detector(job: Job) -> None:
     ranges = {"learning_rate": {"low": 1e-5, "high": 1e-3, "log": True}}
-    state = final_state(start_search(make_small_search(job, space=ranges, trials=2, pruner="none")))
+    state = wait_for_final_state(start_search(make_small_search(job, space=ranges, trials=2, pruner="none")))
     assert state.ended == "completed"
     assert {row.state for row in state.trials} == {"completed"}

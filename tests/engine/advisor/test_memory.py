@@ -31,7 +31,7 @@ def test_peak_counts_memory_that_was_freed(monkeypatch: pytest.MonkeyPatch) -> N
     main._limit = 1 << 50
     for soft, names in ((resource.RLIM_INFINITY, ["memory"]), (1 << 40, ["memory", "address space"])):
         monkeypatch.setattr(resource, "getrlimit", lambda _kind, soft=soft: (soft, -1))
-        peaks = main.peak()
+        peaks = main.read_peak()
         assert list(peaks) == names
     assert used_bytes + (60 << 20) < peaks["memory"][0] < peaks["address space"][0]
     assert [limit for _, limit in peaks.values()] == [1 << 50, 1 << 40]
@@ -55,4 +55,4 @@ def test_free_memory_in_container_includes_page_cache(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(memory, "_ROOT", tmp_path)
-    assert list(memory._free_in_cgroups()) == free
+    assert list(memory._read_free_in_cgroups()) == free

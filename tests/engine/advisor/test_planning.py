@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "engine.advisor.planning"]
 
 
-def answers(request: bytes) -> list[Progress | Refused | Done[ModelSplit]]:
+def run_planner(request: bytes) -> list[Progress | Refused | Done[ModelSplit]]:
     """Run the planner process with a request, and return its messages."""
     result = subprocess.run(COMMAND, input=request, capture_output=True, cwd=ROOT, timeout=170, check=False)
     assert result.returncode == 0, result.stderr.decode()
@@ -91,7 +91,7 @@ def write_model_file(path: Path, body: str) -> dict[str, object]:
 
 
 def test_planner_reports_progress_then_split() -> None:
-    *progress, last = answers(msgspec.json.encode(small()))
+    *progress, last = run_planner(msgspec.json.encode(small()))
     assert all(isinstance(message, Progress) for message in progress)
     fractions = [message.fraction for message in progress if isinstance(message, Progress)]
     assert fractions == sorted(fractions)
@@ -170,7 +170,7 @@ def test_planner_reports_microbatches_too_small_for_batch_norm() -> None:
 @pytest.mark.long
 def test_planner_ignores_output_of_model_file(model_file: Path) -> None:
     fields = write_model_file(model_file, "return self.last(self.first(x).mean((2, 3)))")
-    last = answers(msgspec.json.encode(small(**fields)))[-1]
+    last = run_planner(msgspec.json.encode(small(**fields)))[-1]
     assert isinstance(last, Done)
     assert last.answer.split_points in (("first",), ("mean",))
 

@@ -8,19 +8,19 @@ import random
 
 import pytest
 
-from engine.advisor.rate_curve import Curve, RunningLoss, longest_fall, rate_at, read_curve, running_decay
+from engine.advisor.rate_curve import Curve, RunningLoss, find_longest_fall, rate_at, running_decay, suggest_rate
 from engine.contract.advice import RateFound
 
 STEPS = 100
 FIRST_FALL, LOWEST = 1e-4, 1e-2
 
 
-def read_losses(losses: list[float]) -> RateFound:
+def suggest_rate_for_losses(losses: list[float]) -> RateFound:
     """Return the finder's result for a curve with these losses."""
-    return read_curve(Curve(tuple(losses), STEPS, diverged=len(losses) < STEPS))
+    return suggest_rate(Curve(tuple(losses), STEPS, diverged=len(losses) < STEPS))
 
 
-def loss_at(step: int) -> float:
+def compute_loss(step: int) -> float:
     """Return the loss at a step.
 
     It falls from 3 to 2 between the learning rates `FIRST_FALL` and `LOWEST`, and then rises again.
@@ -40,19 +40,19 @@ def test_running_loss_has_bias_correction() -> None:
     assert running.add(3.0) == pytest.approx(3.0)
     assert running.add(1.0) == pytest.approx((0.98 * 3.0 + 1.0) / 1.98)
     assert running.best == running.value
-    assert not running.diverged
+    assert not running.has_diverged
 
 
 def test_running_loss_diverges_if_high_or_not_finite() -> None:
     running = RunningLoss(0.0)
     running.add(1.0)
     running.add(4.0)
-    assert not running.diverged
+    assert not running.has_diverged
     running.add(4.01)
-    assert running.diverged
+    assert running.has_diverged
     running = RunningLoss(0.98)
     running.add(math.nan)
-    assert running.diverged
+    assert running.has_diverged
 
 
 def test_running_decay_spans_same_decades() -> None:
@@ -74,7 +74,7 @@ def test_running_decay_spans_same_decades() -> None:
     ],
 )
 def test_longest_fall(losses: list[float], valley: tuple[int, int]) -> None:
-    start, length = longest_fall([float(loss) for loss in losses])
+    start, length = find_longest_fall([float(loss) for loss in losses])
     if valley[1] == 0:
         assert length == 0
     else:
@@ -82,7 +82,7 @@ def test_longest_fall(losses: list[float], valley: tuple[int, int]) -> None:
 
 
 def test_suggestion_is_tenth_of_best_rate() -> None:
-    found = read_losses([loss_at(step) for step in range(STEPS)])
+    found = suggest_rate_for_losses([compute_loss(step) for step in range(STEPS)])
     assert found.suggestion == pytest.approx(LOWEST / 10, rel=0.2)
     assert found.steepest is not None
     assert FIRST_FALL * 2 < found.steepest < LOWEST / 2
@@ -92,29 +92,29 @@ def test_suggestion_is_tenth_of_best_rate() -> None:
 
 def test_smoothing_does_not_shift_minimum() -> None:
     # A running average would find the minimum loss about a decade too late.
-    found = read_losses([loss_at(step) for step in range(STEPS)])
+    found = suggest_rate_for_losses([compute_loss(step) for step in range(STEPS)])
     lowest = min(found.points, key=lambda point: point.smoothed)
     assert lowest.rate == pytest.approx(LOWEST, rel=0.2)
 
 
 def test_divergence_does_not_hide_fall() -> None:
-    calm = [loss_at(step) for step in range(STEPS)]
+    calm = [compute_loss(step) for step in range(STEPS)]
     wild = [loss if rate_at(step, STEPS) < 5e-2 else 1e6 for step, loss in enumerate(calm)]
-    found = read_losses(wild)
-    assert found.suggestion == pytest.approx(read_losses(calm).suggestion, rel=0.5)
+    found = suggest_rate_for_losses(wild)
+    assert found.suggestion == pytest.approx(suggest_rate_for_losses(calm).suggestion, rel=0.5)
 
 
 def test_valley_equals_fastai() -> None:
     risen = [3.0 + 0.01 * step for step in range(40)]
     fallen = [3.4 - 0.05 * step for step in range(30)]
-    found = read_losses([*risen, *fallen, *(2.0 + 0.2 * step for step in range(30))])
+    found = suggest_rate_for_losses([*risen, *fallen, *(2.0 + 0.2 * step for step in range(30))])
     assert found.valley == pytest.approx(0.004037017)  # computed by `valley` of fastai 2.8.12 from its running average
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_noise_gives_no_suggestion(seed: int) -> None:
     noise = random.Random(seed)
-    found = read_losses([2.0 + noise.gauss(0, 0.3) for _ in range(STEPS)])
+    found = suggest_rate_for_losses([2.0 + noise.gauss(0, 0.3) for _ in range(STEPS)])
     assert found.suggestion is None
     assert "does not fall" in found.why
     assert "larger batch size" in found.remedy
@@ -124,8 +124,8 @@ def test_noise_gives_no_suggestion(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_noise_moves_suggestion_by_under_half_a_decade(seed: int) -> None:
     noise = random.Random(seed)
-    found = read_losses([loss_at(step) + noise.gauss(0, 0.1) for step in range(STEPS)])
-    quiet = read_losses([loss_at(step) for step in range(STEPS)])
+    found = suggest_rate_for_losses([compute_loss(step) + noise.gauss(0, 0.1) for step in range(STEPS)])
+    quiet = suggest_rate_for_losses([compute_loss(step) for step in range(STEPS)])
     assert found.suggestion is not None
     assert quiet.suggestion is not None
     assert abs(math.log10(found.suggestion / quiet.suggestion)) < 0.5
@@ -133,11 +133,11 @@ def test_noise_moves_suggestion_by_under_half_a_decade(seed: int) -> None:
 
 @pytest.mark.parametrize("losses", [[2.0] * STEPS, [2.0 - 1e-4 * step for step in range(STEPS)]])
 def test_constant_loss_gives_no_suggestion(losses: list[float]) -> None:
-    assert read_losses(losses).suggestion is None
+    assert suggest_rate_for_losses(losses).suggestion is None
 
 
 def test_early_nan_gives_no_suggestion() -> None:
-    found = read_losses([2.0, math.nan])
+    found = suggest_rate_for_losses([2.0, math.nan])
     assert found.suggestion is None
     assert "NaN or infinite at step 2, at a learning rate of 1.2e-07" in found.why
     assert "fp32" in found.remedy
@@ -145,13 +145,13 @@ def test_early_nan_gives_no_suggestion() -> None:
 
 
 def test_early_divergence_gives_no_suggestion() -> None:
-    found = read_losses([1.0, 4.5])
+    found = suggest_rate_for_losses([1.0, 4.5])
     assert found.suggestion is None
     assert "within 2 steps" in found.why
 
 
 def test_late_nan_gives_suggestion() -> None:
     losses = [3.0] * 20 + [3.0 - 0.1 * step for step in range(1, 21)] + [math.nan]
-    found = read_losses(losses)
+    found = suggest_rate_for_losses(losses)
     assert found.suggestion is not None
     assert all(math.isfinite(point.loss) for point in found.points)

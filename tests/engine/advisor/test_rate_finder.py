@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from engine.advisor.rate_curve import FIRST_RATE, LAST_RATE
-from engine.advisor.rate_finder import PREPARED, _Progress, _trial_job, find_rate
+from engine.advisor.rate_finder import PREPARED, _create_trial_job, _ProgressReporter, find_rate
 from engine.contract.advice import FINDING, BatchFound, FinderRequest, RateFound
 from engine.contract.events import StepMetrics
 from engine.contract.job import FIELDS, Job
@@ -42,17 +42,17 @@ def test_rate_trial_changes_nothing_else_of_its_job() -> None:
         schedule="cosine", warmup_epochs=2.0, warmup_steps=7, on_not_finite="ignore", ema_decay=0.9, compile="on",
         picture_cache="disk", optimizer="adamw", epochs=3,
     )  # fmt: skip
-    trial = _trial_job(job)
+    trial = _create_trial_job(job)
     assert {name: trial.value(name) for name in FIELDS if trial.value(name) != job.value(name)} == {
         "schedule": "none", "warmup_epochs": 0.0, "warmup_steps": 0, "on_not_finite": "stop", "ema_decay": None,
         "compile": "off", "picture_cache": "memory",
     }  # fmt: skip
-    assert _trial_job(small(picture_cache="off")).data.picture_cache == "off"
+    assert _create_trial_job(small(picture_cache="off")).data.picture_cache == "off"
 
 
 def test_rate_progress_follows_the_logarithm_of_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     reported: list[Progress] = []
-    progress, clock = _Progress(reported.append), [100.0]
+    progress, clock = _ProgressReporter(reported.append), [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     for rate in (FIRST_RATE, FIRST_RATE * (LAST_RATE / FIRST_RATE) ** 0.25, LAST_RATE):
         progress.on_event(

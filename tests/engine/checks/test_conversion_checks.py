@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.checks import conversion_checks
-from engine.checks.conversion_checks import conversion_problems, out_problems, takes_any_size
+from engine.checks.conversion_checks import conversion_problems, may_accept_any_size, out_problems
 from engine.contract.catalogue import load_catalogue
 from engine.contract.inference.conversion import OnnxOptions
 from engine.contract.job import Job
@@ -39,9 +39,9 @@ def test_conversion_problems_are_reported_together(monkeypatch: pytest.MonkeyPat
 
 
 def test_takes_any_size_of_dense_convolutional_models() -> None:
-    assert takes_any_size(Job.from_fields(task="segmentation", model="unet"), CATALOGUE)
-    assert not takes_any_size(Job.from_fields(task="road_extraction", model="hourglass_mtl"), CATALOGUE)
-    assert not takes_any_size(Job.from_fields(task="classification", model="vit_b_16"), CATALOGUE)
+    assert may_accept_any_size(Job.from_fields(task="segmentation", model="unet"), CATALOGUE)
+    assert not may_accept_any_size(Job.from_fields(task="road_extraction", model="hourglass_mtl"), CATALOGUE)
+    assert not may_accept_any_size(Job.from_fields(task="classification", model="vit_b_16"), CATALOGUE)
 
 
 def test_conversion_of_a_model_file_is_a_warning() -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 import resources
-from engine.checks.disk import MAX_BYTES, ModelFile, RealDisk, metrics_in
+from engine.checks.disk import MAX_BYTES, ModelFile, RealDisk, parse_metrics
 from engine.contract.catalogue import Measure
 
 ROW = 'Measure("a", "A", higher_is_better=True)'
 
 
 def test_measures_in_reads_the_example() -> None:
-    assert metrics_in((Path(resources.__path__[0]) / "examples/counting.py").read_bytes()) == (
+    assert parse_metrics((Path(resources.__path__[0]) / "examples/counting.py").read_bytes()) == (
         Measure("mean_error", "Mean error", higher_is_better=False),
         Measure("exact", "Counted exactly", higher_is_better=True, percent=True),
     )
@@ -37,11 +37,11 @@ def test_measures_in_reads_the_example() -> None:
     ],
 )
 def test_measures_in_reads_only_literals(text: str, found: int) -> None:
-    assert metrics_in(text.encode()) == (Measure("a", "A", higher_is_better=True),) * found
+    assert parse_metrics(text.encode()) == (Measure("a", "A", higher_is_better=True),) * found
 
 
 def test_measures_in_ignores_missing_and_large_files(tmp_path: Path) -> None:
     assert RealDisk().model_file(str(tmp_path / "none.py")) == RealDisk().model_file(str(tmp_path)) == ModelFile(None)
     text = f"class A(CustomTask):\n    metrics = ({ROW},)\n".encode()
-    assert metrics_in(text)
-    assert not metrics_in(text + b"#" * MAX_BYTES)
+    assert parse_metrics(text)
+    assert not parse_metrics(text + b"#" * MAX_BYTES)

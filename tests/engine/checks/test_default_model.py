@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.checks.weights_checks import choose_model, included_alternative
+from engine.checks.weights_checks import choose_model, find_included_alternative
 from engine.contract.catalogue import DefaultModel, TaskEntry, load_catalogue
 from engine.contract.job import Job
 from engine.contract.weights import HUB
@@ -92,18 +92,18 @@ def test_every_task_has_a_default_that_needs_no_gpu() -> None:
 
 def test_included_alternative_of_the_included_model_is_none() -> None:
     unet = DefaultModel("unet", "tu-tf_efficientnet_lite0")
-    assert included_alternative(Job.from_fields(model="resnet18"), CATALOGUE) == DefaultModel(LITE)
-    assert included_alternative(Job.from_fields(model=LITE), CATALOGUE) is None
-    assert included_alternative(Job.from_fields(task="segmentation", model="unet"), CATALOGUE) == unet
+    assert find_included_alternative(Job.from_fields(model="resnet18"), CATALOGUE) == DefaultModel(LITE)
+    assert find_included_alternative(Job.from_fields(model=LITE), CATALOGUE) is None
+    assert find_included_alternative(Job.from_fields(task="segmentation", model="unet"), CATALOGUE) == unet
     assert (
-        included_alternative(
+        find_included_alternative(
             Job.from_fields(task="segmentation", model="fcn_resnet50", encoder=unet.encoder), CATALOGUE
         )
         == unet
     )
     assert (
-        included_alternative(Job.from_fields(task="segmentation", model="unet", encoder=unet.encoder), CATALOGUE)
+        find_included_alternative(Job.from_fields(task="segmentation", model="unet", encoder=unet.encoder), CATALOGUE)
         is None
     )
-    assert included_alternative(Job.from_fields(task="point_segmentation", model="pointcnn"), CATALOGUE) is None
-    assert included_alternative(Job.from_fields(task="no_such_task"), CATALOGUE) is None
+    assert find_included_alternative(Job.from_fields(task="point_segmentation", model="pointcnn"), CATALOGUE) is None
+    assert find_included_alternative(Job.from_fields(task="no_such_task"), CATALOGUE) is None

@@ -42,10 +42,10 @@ def stalled(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 def test_reaches_gives_up_on_stalled_name_servers(stalled: threading.Event) -> None:
     start_s = time.monotonic()
-    assert RealDisk().reaches("http://stalled.example") is False
+    assert RealDisk().can_reach("http://stalled.example") is False
     assert ANSWER_S - 0.1 < time.monotonic() - start_s < ANSWER_S + 1
     start_s = time.monotonic()
-    assert RealDisk().reaches("http://stalled.example") is False
+    assert RealDisk().can_reach("http://stalled.example") is False
     assert time.monotonic() - start_s < ANSWER_S / 2
 
 
@@ -53,29 +53,29 @@ def test_reaches_keeps_to_its_answer_when_a_late_one_comes(monkeypatch: pytest.M
     released = threading.Event()
     monkeypatch.setattr(disk, "ANSWER_S", 0.05)
     monkeypatch.setattr(disk, "_server_answers", lambda _host: released.wait())
-    assert RealDisk().reaches("http://late.example") is False
+    assert RealDisk().can_reach("http://late.example") is False
     released.set()
     wait_until(lambda: not any(thread.name == "probe" for thread in threading.enumerate()), "the late answer")
-    assert RealDisk().reaches("http://late.example") is False
+    assert RealDisk().can_reach("http://late.example") is False
 
 
 def test_reaches_retries_after_a_while(server: WeightsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert RealDisk().reaches(server.address) is True
-    assert RealDisk().reaches(server.address) is True
+    assert RealDisk().can_reach(server.address) is True
+    assert RealDisk().can_reach(server.address) is True
     assert len(server.requests) == 1
     monkeypatch.setattr(disk, "REMEMBERED_S", 0.0)
-    assert RealDisk().reaches(server.address) is True
+    assert RealDisk().can_reach(server.address) is True
     assert len(server.requests) == 2
 
 
 def test_impatient_disk_asks_in_the_background(stalled: threading.Event, server: WeightsServer) -> None:
-    assert BackgroundDisk().reaches("http://unknown.example") is None
+    assert BackgroundDisk().can_reach("http://unknown.example") is None
     stalled.set()
-    wait_until(lambda: BackgroundDisk().reaches("http://unknown.example") is False, "the answer")
+    wait_until(lambda: BackgroundDisk().can_reach("http://unknown.example") is False, "the answer")
 
 
 def test_impatient_disk_knows_what_has_been_answered(server: WeightsServer) -> None:
-    BackgroundDisk().reaches(server.address)
-    wait_until(lambda: BackgroundDisk().reaches(server.address) is True, "the answer")
-    assert RealDisk().reaches(server.address) is True
+    BackgroundDisk().can_reach(server.address)
+    wait_until(lambda: BackgroundDisk().can_reach(server.address) is True, "the answer")
+    assert RealDisk().can_reach(server.address) is True
     assert len(server.requests) == 1

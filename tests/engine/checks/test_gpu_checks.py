@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.checks.gpu_checks import gpu_problems, lost_gpus
+from engine.checks.gpu_checks import describe_lost_gpus, gpu_problems
 from engine.contract.devices import Gpu, GpuProcess, Nvml, Snapshot, Xid
 from engine.contract.job import Job
 from engine.contract.problems import Problem
@@ -154,7 +154,9 @@ def test_lost_gpus_are_named_with_their_xids() -> None:
     off_the_bus = gpu(2, xids=(Xid(3.0, 79),))
     state = machine(gpu(0, xids=(Xid(1.0, 31),)), lost_gpu, off_the_bus)
     unlisted = "GPU-3aaaaaaa-1111-2222-3333-444444444444"
-    found = lost_gpus((gpu(0).uuid, lost_gpu.uuid, off_the_bus.uuid, unlisted, "cpu", "ws1:GPU-elsewhere"), state)
+    found = describe_lost_gpus(
+        (gpu(0).uuid, lost_gpu.uuid, off_the_bus.uuid, unlisted, "cpu", "ws1:GPU-elsewhere"), state
+    )
     assert list(found) == [lost_gpu.uuid, off_the_bus.uuid, unlisted]
     assert "GPU 1" in found[lost_gpu.uuid]
     assert "Xid 31, 79" in found[lost_gpu.uuid]
@@ -162,5 +164,5 @@ def test_lost_gpus_are_named_with_their_xids() -> None:
 
 
 def test_no_gpu_counts_as_lost_while_nvml_fails() -> None:
-    assert lost_gpus((gpu(0).uuid,), machine(gpu(1), nvml=Nvml("not_answering"))) == {}
-    assert lost_gpus((gpu(0).uuid,), None) == {}
+    assert describe_lost_gpus((gpu(0).uuid,), machine(gpu(1), nvml=Nvml("not_answering"))) == {}
+    assert describe_lost_gpus((gpu(0).uuid,), None) == {}

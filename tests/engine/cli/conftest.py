@@ -42,7 +42,7 @@ def cached_children() -> Iterator[None]:
         return reports[asked]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(children, "snapshot", functools.cache(children.snapshot))
+        patch.setattr(children, "read_snapshot", functools.cache(children.read_snapshot))
         patch.setattr(children, "inspect", inspected)
         yield
 
@@ -50,7 +50,7 @@ def cached_children() -> Iterator[None]:
 @pytest.fixture
 def inference_in_this_process(forker: Forker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Carry out requests for trained models in this process, with forked workers, which saves two imports of PyTorch."""
-    run_child = children._messages
+    run_child = children._run_module
 
     def messages(module: str, *arguments: Any, request: Any = None, **options: Any) -> Iterator[Any]:
         if not isinstance(request, InferenceRequest):
@@ -66,4 +66,4 @@ def inference_in_this_process(forker: Forker, monkeypatch: pytest.MonkeyPatch) -
             yield from (*reported, result)
 
     monkeypatch.setattr(worker_process, "_spawn", forker.spawn)
-    monkeypatch.setattr(children, "_messages", messages)
+    monkeypatch.setattr(children, "_run_module", messages)

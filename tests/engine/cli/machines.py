@@ -17,7 +17,7 @@ from engine.contract.devices import (
     NvLink,
     Nvml,
     Pcie,
-    Retired,
+    RetiredMemory,
     Snapshot,
     Topology,
     Xid,
@@ -80,7 +80,7 @@ def full_gpu(index: int, **changes: Any) -> Gpu:
             for link in range(2)
         ),
         "ecc": Ecc(enabled=True, corrected=4, uncorrected=0, total_corrected=9, total_uncorrected=2),
-        "retired": Retired(
+        "retired": RetiredMemory(
             pages_single_bit=5, pages_double_bit=6, pages_pending=False, rows_corrected=1, rows_uncorrected=7,
             rows_pending=False, rows_failed=False,
         ),

@@ -19,8 +19,16 @@ from engine.checks.machine_findings import Finding
 from engine.checks.torch_support import TorchBuild
 from engine.cli import children, doctor, listing, train
 from engine.contract.catalogue import load_catalogue
-from engine.contract.dataset import DatasetReport, MaskValue, Reading, Sample, SampleBox, SplitReport, Unreadable
-from engine.contract.devices import Ecc, GpuAffinity, GpuPair, Retired, SnapshotRequest, Topology
+from engine.contract.dataset import (
+    DatasetReport,
+    Interpretation,
+    MaskValue,
+    Sample,
+    SampleBox,
+    SplitReport,
+    UnreadableImage,
+)
+from engine.contract.devices import Ecc, GpuAffinity, GpuPair, RetiredMemory, SnapshotRequest, Topology
 from engine.contract.events import Waiting
 from engine.contract.job import Job
 from engine.contract.problems import Problem
@@ -36,12 +44,14 @@ from tests.gui.sources.written_runs import list_run_events, write, write_run
 
 MIB = 1 << 20
 DATASET = str(paths.sample_dataset())
-REPAIRS = Retired(pages_single_bit=1, pages_pending=True, rows_corrected=2, rows_failed=True, rows_pending=True)
+REPAIRS = RetiredMemory(pages_single_bit=1, pages_pending=True, rows_corrected=2, rows_failed=True, rows_pending=True)
 PARENT = full_gpu(2, mig_enabled=True, utilization_percent=None, processes=(), ecc=Ecc(uncorrected=2), retired=REPAIRS)
 LINKS = two_halves()
 MACHINE = machine(
     full_gpu(0, cuda_index=1),
-    busy_gpu(1, cuda_index=0, name="NVIDIA B200", retired=Retired(rows_pending=True, rows_corrected=0), power_w=9.0),
+    busy_gpu(
+        1, cuda_index=0, name="NVIDIA B200", retired=RetiredMemory(rows_pending=True, rows_corrected=0), power_w=9.0
+    ),
     PARENT,
     instance(PARENT, 3, memory_used_bytes=GIB, memory_total_bytes=18 * GIB),
     gpu(3, asleep=True),
@@ -66,7 +76,7 @@ READ = DatasetReport(
     evidence=("instances.json", "2 folders"),
     splits=(SplitReport("train", {"ash": 1200, "birch": 34}, objects={"ash": 5600, "birch": 78}, total=1230),
             SplitReport("val", {"ash": 5, "birch": 6}, is_drawn=True)),
-    unreadable=tuple(Unreadable(f"{n}.png", f"reason {n}") for n in range(6)), unreadable_count=7,
+    unreadable=tuple(UnreadableImage(f"{n}.png", f"reason {n}") for n in range(6)), unreadable_count=7,
     mask_values=tuple(MaskValue(str(n), 0.03125 * n, 40 + n, f"class {n}" if n else None) for n in range(26)),
     samples=(
         Sample("a.png", "train", label="ash"), Sample("b.png", "train", labels=("ash", "birch")), Sample("c", "val", labels=()),
@@ -77,8 +87,8 @@ READ = DatasetReport(
 )  # fmt: skip
 UNCLEAR = DatasetReport(
     folder="/data/mixed", format="",
-    readings=(Reading("imagefolder", "classification", "class folders", ("2 folders",), ("Their names are roles.",)),
-              Reading("masks", "segmentation", "masks", ("equal names", "equal sizes"))),
+    readings=(Interpretation("imagefolder", "classification", "class folders", ("2 folders",), ("Their names are roles.",)),
+              Interpretation("masks", "segmentation", "masks", ("equal names", "equal sizes"))),
     problems=(Problem("format", "The evidence conflicts.", "Choose a format."),),
 )  # fmt: skip
 
@@ -89,11 +99,11 @@ def use_machine(patch: pytest.MonkeyPatch) -> None:
     ) -> Generator[bytes]:
         yield msgspec.json.encode(MACHINE) + b"\n"
 
-    patch.setattr(children, "snapshot_lines", snapshot_lines)
+    patch.setattr(children, "read_snapshot_lines", snapshot_lines)
 
 
-def use_software(patch: pytest.MonkeyPatch) -> None:
-    """Replace everything that `footplate doctor` reads from this machine."""
+def replace_machine_facts(patch: pytest.MonkeyPatch) -> None:
+    """Replace everything that `footplate doctor` reads from this machine by constants."""
     use_machine(patch)
     patch.delenv("WAYLAND_DISPLAY", raising=False)
     patch.setenv("DISPLAY", ":7")
@@ -102,12 +112,12 @@ def use_software(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(os, "cpu_count", lambda: 96)
     versions = {package: f"{number}.{number + 1}" for number, package in enumerate(doctor.PACKAGES) if number != 4}
     patch.setattr(doctor, "installed_versions", lambda _packages: versions)
-    patch.setattr(doctor, "installed_torch", lambda: TorchBuild("2.15.0+cu132", "13.2", ("sm_90", "sm_100")))
+    patch.setattr(doctor, "find_installed_torch", lambda: TorchBuild("2.15.0+cu132", "13.2", ("sm_90", "sm_100")))
     probed = subprocess.CompletedProcess([], 0, json.dumps(FACTS).encode(), b"")
     patch.setattr(doctor, "run_child", lambda *_arguments, **_options: probed)
     patch.setattr(doctor, "disk_findings", lambda: [Finding("limited", "Disk", "3.0 GiB free.", "Free some.")])
     patch.setattr(doctor, "shared_memory_findings", lambda: [Finding("broken", "Shared memory", "none")])
-    patch.setattr(doctor, "connections", lambda: [])
+    patch.setattr(doctor, "check_connections", lambda: [])
 
 
 def use_queue(patch: pytest.MonkeyPatch) -> None:
@@ -180,7 +190,7 @@ COMMANDS: dict[str, tuple[Prepare, tuple[str, ...]]] = {
     "gpus at 80 columns": (use_machine, ("gpus",)),
     "gpus with details at 200 columns": (use_machine, ("gpus", "--details")),
     "gpus as CSV": (use_machine, ("gpus", "--csv")),
-    "doctor": (use_software, ("doctor",)),
+    "doctor": (replace_machine_facts, ("doctor",)),
     "queue": (use_queue, ("queue",)),
     "queue as JSON": (use_queue, ("queue", "--json")),
     "cache": (use_cache, ("cache",)),

@@ -32,8 +32,8 @@ def footplate(*arguments: str, **environment: str) -> Answer:
     return Answer(result.returncode, result.stdout, result.stderr)
 
 
-def footplate_here(*arguments: str) -> Answer:
-    """Execute the command in this process, which takes a tenth of the time that a child process takes."""
+def run_in_this_process(*arguments: str) -> Answer:
+    """Run `footplate` with these arguments in this process, which takes a tenth of the time of a child process."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:

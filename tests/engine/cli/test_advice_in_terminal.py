@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-from engine.cli.progress import STEADY, Progress
+from engine.cli.progress import STEADY, ProgressDisplay
 from engine.contract.events import Advice, AnyEvent, TimeSpent, Validation
 from engine.runs.folder import RunFolder
 
@@ -16,7 +16,7 @@ STARVED = Advice(sentence="The CPU waits: 2 more would feed it.", field="loader_
 
 def printed_lines(*events: AnyEvent) -> list[str]:
     out = io.StringIO()
-    progress = Progress(RunFolder(Path("/runs/a-run")), out, io.StringIO())
+    progress = ProgressDisplay(RunFolder(Path("/runs/a-run")), out, io.StringIO())
     for event in events:
         progress.show(event)
     return out.getvalue().splitlines()

@@ -10,13 +10,13 @@ import pytest
 from engine.contract.job import load_job
 from engine.runs.folder import list_runs
 from engine.system import paths
-from tests.engine.cli.terminal import footplate, footplate_here
+from tests.engine.cli.terminal import footplate, run_in_this_process
 
 SMALL = (str(paths.sample_dataset()), "--model", "mnist_cnn", "--image-size", "28", "--devices", "cpu,cpu")
 
 
 def test_advise_reports_all_problems_but_the_strategy() -> None:
-    answer = footplate_here(
+    answer = run_in_this_process(
         "advise", *SMALL, "--batch-size", "0", "--seconds", "1", "--machines", "0", "--network", "fast"
     )
     assert answer.code == 2

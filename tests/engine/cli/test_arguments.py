@@ -10,8 +10,8 @@ import pytest
 
 from engine.checks.disk import model_file_sha256
 from engine.cli import arguments
-from engine.cli.arguments import gather, parse_value
-from engine.cli.main import parser
+from engine.cli.arguments import parse_value, read_job_values
+from engine.cli.main import create_parser
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job, save_job
 from engine.contract.job_fields import Field
@@ -46,8 +46,8 @@ def test_empty_text_unsets_optional_numbers(kind: Any) -> None:
 
 def gather_from(*arguments: str) -> tuple[dict[str, Any], list[Problem]]:
     """Parse a command ``footplate train``, and return the values of its job and the problems."""
-    options, options.unknown = parser().parse_known_args(["train", *arguments])
-    return gather(options)
+    options, options.unknown = create_parser().parse_known_args(["train", *arguments])
+    return read_job_values(options)
 
 
 def test_flags_override_the_job_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +73,7 @@ def test_flags_override_the_job_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_help_groups_flags_by_their_strategies(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        parser().parse_args(["train", "--help"])
+        create_parser().parse_args(["train", "--help"])
     text = " ".join(capsys.readouterr().out.split())
     strategies = load_catalogue().strategies
     for name in dict.fromkeys(name for strategy in strategies for name in strategy.fields):

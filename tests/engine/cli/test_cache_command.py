@@ -13,7 +13,7 @@ from engine.data.cache import cache_space
 from engine.data.cache.cached_images import CachedImages
 from engine.system import paths
 from engine.system.cache_limit import LIMIT_VARIABLE, images_folder, limit_bytes
-from tests.engine.cli.terminal import footplate_here
+from tests.engine.cli.terminal import run_in_this_process
 
 
 @pytest.fixture
@@ -33,32 +33,32 @@ def filled_cache(tmp_path: Path) -> CachedImages:
 
 def test_cache_lists_its_contents(filled_cache: CachedImages, tmp_path: Path) -> None:
     filled_cache.close()
-    answer = footplate_here("cache")
+    answer = run_in_this_process("cache")
     assert answer.code == 0
     _, row, last = answer.out.splitlines()
     assert row.split()[:2] == [str(tmp_path / "set"), "1"]
     assert "8 px, gray" in row
     assert str(images_folder()) in last
-    [line] = footplate_here("cache", "--json").out.splitlines()
+    [line] = run_in_this_process("cache", "--json").out.splitlines()
     values = json.loads(line)
     assert (values["dataset"], values["size"], values["pictures"]) == (str(tmp_path / "set"), 8, 1)
 
 
 def test_cache_clear_keeps_used_images(filled_cache: CachedImages) -> None:
-    answer = footplate_here("cache", "--clear")
+    answer = run_in_this_process("cache", "--clear")
     assert answer.err == "Removed 0. 1 remain, in use by runs.\n"
     assert filled_cache.prepare(0)
     filled_cache.close()
-    assert footplate_here("cache", "--clear").err == "Removed 1.\n"
+    assert run_in_this_process("cache", "--clear").err == "Removed 1.\n"
     assert cache_space.list_sets() == []
 
 
 def test_cache_limit_persists_and_frees_space(filled_cache: CachedImages) -> None:
     filled_cache.close()
-    assert "at most 2.5 GiB" in footplate_here("cache", "--limit", "2.5").out
+    assert "at most 2.5 GiB" in run_in_this_process("cache", "--limit", "2.5").out
     assert cache_space.limit_bytes() == int(2.5 * cache_space.GIB)
     assert len(cache_space.list_sets()) == 1
-    assert footplate_here("cache", "--limit", "0").code == 0
+    assert run_in_this_process("cache", "--limit", "0").code == 0
     assert cache_space.list_sets() == []
 
 
@@ -67,7 +67,7 @@ def test_cache_limit_variable_replaces_the_saved_limit(
     monkeypatch: pytest.MonkeyPatch, text: str, gib: float | None
 ) -> None:
     assert limit_bytes() == min(64 << 30, shutil.disk_usage(paths.cache_folder().parent).total // 10)
-    assert footplate_here("cache", "--limit", "7").code == 0
+    assert run_in_this_process("cache", "--limit", "7").code == 0
     assert limit_bytes() == 7 << 30
     monkeypatch.setenv(LIMIT_VARIABLE, text)
     if gib is None:
@@ -79,6 +79,6 @@ def test_cache_limit_variable_replaces_the_saved_limit(
 
 @pytest.mark.parametrize("limit", ["-1", "nan", "much"])
 def test_cache_refuses_invalid_limits(limit: str) -> None:
-    answer = footplate_here("cache", "--limit", limit)
+    answer = run_in_this_process("cache", "--limit", limit)
     assert answer.code == 2
     assert "--limit" in answer.err

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.cli import children
-from engine.cli.main import main, parser
+from engine.cli.main import create_parser, main
 from engine.cli.train import validate
 from engine.contract.dataset import DatasetReport, InspectionProgress
 from engine.contract.job import Job
@@ -43,7 +43,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[WeightsServer]:
 
 
 def job_for(*arguments: str) -> tuple[Job, list[Problem]]:
-    options, options.unknown = parser().parse_known_args(["train", *arguments])
+    options, options.unknown = create_parser().parse_known_args(["train", *arguments])
     job, found = validate(options)
     assert job is not None
     return job, found

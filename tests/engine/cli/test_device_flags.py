@@ -9,7 +9,7 @@ import pytest
 from engine.cli import children
 from engine.cli.arguments import needs_gpus, resolve_devices
 from engine.cli.main import main
-from engine.cli.terminal import CommandError, table
+from engine.cli.terminal import CommandError, format_table
 from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot
 from engine.contract.inference.prediction import PredictRequest
 from tests.gui.sources.written_runs import write_run
@@ -48,7 +48,7 @@ def test_lists_may_have_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
         requests.append(request)
         raise CommandError
 
-    monkeypatch.setattr(children, "carry_out", refuse)
+    monkeypatch.setattr(children, "run_in_child", refuse)
     main(["predict", str(write_run(8).path), "one.png", "--devices", "cpu, cpu,", "--format", "csv, json"])
     (request,) = requests
     assert (request.devices, request.formats) == (("cpu", "cpu"), ("csv", "json"))
@@ -58,4 +58,4 @@ def test_devices_cpu_needs_no_gpus() -> None:
     assert not needs_gpus({"devices": ["cpu", "cpu"]})
     assert not needs_gpus({})
 
-    assert table(("A", "B"), [("xx", "y")]) == ["A   B", "xx  y"]
+    assert format_table(("A", "B"), [("xx", "y")]) == ["A   B", "xx  y"]

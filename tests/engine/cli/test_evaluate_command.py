@@ -15,7 +15,7 @@ from engine.cli import evaluate
 from engine.contract.inference.evaluation import Comparison
 from engine.runs.evaluations import compare, compute_mcnemar_test, read_evaluations
 from engine.runs.folder import RunFolder
-from tests.engine.cli.terminal import footplate_here
+from tests.engine.cli.terminal import run_in_this_process
 from tests.support.trained_runs import TrainedRun, make_colors
 
 
@@ -26,7 +26,7 @@ def test_evaluate_prints_and_saves_the_result(trained: Callable[[str], TrainedRu
     broken = folder / "test" / "red" / "=broken.png"
     broken.write_bytes(b"not an image")
     table = tmp_path / "measures.csv"
-    answer = footplate_here("evaluate", str(run.path), str(folder), "--checkpoint", "last", "--csv", str(table))
+    answer = run_in_this_process("evaluate", str(run.path), str(folder), "--checkpoint", "last", "--csv", str(table))
     assert answer.code == 0, answer.err
     (saved,) = read_evaluations(run.path)
     evaluation = saved.evaluation
@@ -41,13 +41,13 @@ def test_evaluate_prints_and_saves_the_result(trained: Callable[[str], TrainedRu
     assert {row["class"] for row in rows} == {"", "blue", "green", "red"}
 
     other = shutil.copytree(saved.folder, tmp_path / "kept")
-    lines = list(evaluate.comparison_lines(compare(saved, saved._replace(folder=other))))
+    lines = list(evaluate.format_comparison(compare(saved, saved._replace(folder=other))))
     assert lines[-1].endswith("p = 1 (McNemar's exact test).")
     assert any(line.startswith("Top-1 accuracy") and "+0.0%" in line for line in lines)
     assert not any("same samples" in line for line in lines)
     fewer = msgspec.structs.replace(evaluation, samples=8)
     for first, second in ((evaluation, fewer), (fewer, evaluation)):
-        lines = list(evaluate.comparison_lines(Comparison(first, second, samples=8)))
+        lines = list(evaluate.format_comparison(Comparison(first, second, samples=8)))
         assert any("have not seen the same samples" in line for line in lines)
 
 

@@ -15,7 +15,7 @@ from engine.contract.events import Validation as Validated
 from engine.contract.job import Job
 from engine.runs.export import ExportRefused, export_folder, export_zip, replace_home
 from engine.runs.folder import RunFolder, SupervisorFile, create_run
-from tests.engine.cli.terminal import footplate, footplate_here
+from tests.engine.cli.terminal import footplate, run_in_this_process
 
 TEXTS = {"doctor.txt": "ok    Python"}
 
@@ -178,7 +178,7 @@ def test_export_writes_a_zip_with_doctors_findings(run: RunFolder, tmp_path: Pat
 
 
 def test_export_refuses_unknown_runs() -> None:
-    answer = footplate_here("export", "nothing")
+    answer = run_in_this_process("export", "nothing")
     assert answer.code == 2
     assert "no run “nothing”" in answer.err
 
@@ -197,7 +197,7 @@ def test_export_reports_a_missing_tensorboard(run: RunFolder, tmp_path: Path) ->
 def test_export_writes_tensorboard_scalars(run: RunFolder, tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    answer = footplate_here("export", run.run_id, "--tensorboard", str(tmp_path / "board"))
+    answer = run_in_this_process("export", run.run_id, "--tensorboard", str(tmp_path / "board"))
     assert answer.code == 0, answer.err
     read = EventAccumulator(str(tmp_path / "board" / run.run_id))
     read.Reload()

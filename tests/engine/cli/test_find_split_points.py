@@ -9,7 +9,7 @@ import pytest
 
 from engine.cli.main import main
 from engine.runs.folder import list_runs
-from tests.engine.cli.terminal import footplate, footplate_here
+from tests.engine.cli.terminal import footplate, run_in_this_process
 
 
 @pytest.mark.long
@@ -62,7 +62,7 @@ def test_command_refuses_unsplittable_jobs() -> None:
 
 
 def test_command_refuses_bad_requests() -> None:
-    answer = footplate_here("find-split-points", "nowhere", "--modle", "resnet18", "--batch-size", "0")
+    answer = run_in_this_process("find-split-points", "nowhere", "--modle", "resnet18", "--batch-size", "0")
     assert answer.code == 2
     assert "There is no flag --modle. Did you mean --model?" not in answer.out
     assert "Did you mean --model?" in answer.err

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from engine.cli.finders import curve
+from engine.cli.finders import draw_curve
 from engine.contract.advice import RatePoint
 from engine.runs.folder import list_runs
 from engine.system import paths
-from tests.engine.cli.terminal import footplate, footplate_here
+from tests.engine.cli.terminal import footplate, run_in_this_process
 
 SMALL = (str(paths.sample_dataset()), "--model", "mnist_cnn", "--image-size", "28", "--batch-size", "8")
 
@@ -32,7 +32,7 @@ def test_find_lr_prints_curve_and_json() -> None:
 
 @pytest.mark.parametrize("command", ["find-lr", "find-batch"])
 def test_finders_refuse_bad_requests(command: str) -> None:
-    answer = footplate_here(command, "nowhere", "--modle", "resnet18", "--batch-size", "0")
+    answer = run_in_this_process(command, "nowhere", "--modle", "resnet18", "--batch-size", "0")
     assert answer.code == 2
     assert "Did you mean --model?" in answer.err
     assert "--batch-size" in answer.err
@@ -41,7 +41,7 @@ def test_finders_refuse_bad_requests(command: str) -> None:
 
 def test_curve_marks_suggestion_and_axis_limits() -> None:
     points = tuple(RatePoint(10.0**power, 1.0, 2.0 - abs(power + 3) / -4) for power in range(-7, 2))
-    lines = curve(points, 1e-3)
+    lines = draw_curve(points, 1e-3)
     assert lines[-1].split() == ["1e-07", "10"]
     middle = len("3 ") + 32  # of 64 columns
     assert all(line[middle] in "│•" for line in lines[:-1])

@@ -9,14 +9,14 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from engine.cli.main import parser
+from engine.cli.main import create_parser
 from tests.support.golden import check_file
 
 GOLDEN = Path(__file__).with_name("golden_flags.txt")
 
 
 def test_commands_and_flags_match_the_golden_file() -> None:
-    check_file(GOLDEN, "\n".join(describe("footplate", parser(), set())) + "\n")
+    check_file(GOLDEN, "\n".join(describe("footplate", create_parser(), set())) + "\n")
 
 
 def describe(command: str, described: argparse.ArgumentParser, listed: set[str]) -> Iterator[str]:

@@ -20,16 +20,16 @@ import pytest
 
 from engine.cli import children, train
 from engine.cli.main import main
-from engine.cli.progress import Progress
+from engine.cli.progress import ProgressDisplay
 from engine.contract.advice import (
     Advice,
     BatchFound,
     BatchTrial,
     Candidate,
     JobTime,
-    LeftOut,
     RateFound,
     RatePoint,
+    SkippedCandidates,
 )
 from engine.contract.events import (
     AnyEvent,
@@ -52,10 +52,10 @@ from engine.contract.events import (
     Warned,
 )
 from engine.contract.hosts import Host, put_host
-from engine.contract.inference.conversion import ComparedFile, Converted, Difference, NextCommand, WrittenFile
+from engine.contract.inference.conversion import ComparedFile, ConversionResult, Difference, NextCommand, WrittenFile
 from engine.contract.inference.evaluation import EVALUATION_FILE, BoxErrors, Interval
 from engine.contract.inference.explanation import ExplainedImage, Explanation, HeatMap
-from engine.contract.inference.prediction import Predicted, PredictedRow, PredictRequest, Skipped, Written
+from engine.contract.inference.prediction import Predicted, PredictedRow, PredictRequest, SkippedFile, WrittenFormat
 from engine.contract.inference.review import DuplicatePair, LabelIssue, Review, ReviewedSample
 from engine.contract.job import Job
 from engine.contract.problems import Problem
@@ -88,7 +88,7 @@ ADVICE = Advice(
         Candidate(name="FSDP", strategy="fsdp", devices=("cpu", "cpu"), changes={}, why="It ran out of memory."),
     ),
     fits=True, sentence="DDP is fastest.", remedies=("Use bf16.",), what_would_change=("More images.",), considered=9,
-    left_out=(LeftOut("memory", ("TP", "PP"), "They need more memory than a device has."),), memory_by="fake_tensors",
+    left_out=(SkippedCandidates("memory", ("TP", "PP"), "They need more memory than a device has."),), memory_by="fake_tensors",
     ended_by="settled", confidence=0.95, took_s=41.0, measured_at=1.8e9, hardware=("2 x NVIDIA H200",), versions={},
 )  # fmt: skip
 RATE = RateFound(
@@ -118,12 +118,12 @@ EXPLANATION = Explanation(
 PREDICTED = Predicted(
     run="a-run", checkpoint="best.pt", sha256="00", task="classification", classes=("ash", "birch"),
     request=PredictRequest(run="a-run", paths=("x",), out="/results", devices=("cpu",), checkpoint="best", batch_size=None),
-    samples=20, predicted=12, skipped_count=7, skipped=tuple(Skipped(f"{n}.png", f"reason {n}") for n in range(6)),
-    files=(Written(path="predictions.csv", format="csv", count=1), Written(path="overlays", format="overlays", count=12)),
+    samples=20, predicted=12, skipped_count=7, skipped=tuple(SkippedFile(f"{n}.png", f"reason {n}") for n in range(6)),
+    files=(WrittenFormat(path="predictions.csv", format="csv", count=1), WrittenFormat(path="overlays", format="overlays", count=12)),
     class_counts=(5, 7), seconds=3.25, finished_at=1.8e9, images_per_second=1234.5,
     rows=tuple(PredictedRow(path=f"image-{n}.png", text=f"class {n}") for n in range(12)),
 )  # fmt: skip
-CONVERTED = Converted(
+CONVERTED = ConversionResult(
     run_id="a-run", task="classification", model="resnet18", checkpoint="best.pt", checkpoint_sha256="00", classes=("ash",),
     out="/exports/one", created_at=1.8e9, seconds=63.0,
     files=(WrittenFile(name="model.onnx", what="the model", size_bytes=45 * MIB, sha256="11"),),
@@ -174,7 +174,7 @@ def make_saver(answer: Any) -> Callable[[Path], Path]:
     return save
 
 
-def evaluation(folder: Path, wrong: tuple[int, ...] = (1, 4, 5)) -> Path:
+def save_detector_evaluation(folder: Path, wrong: tuple[int, ...] = (1, 4, 5)) -> Path:
     """Save an evaluation with errors of boxes, and with a class without an F1 score."""
     name = f"20261124-10000{len(wrong)}-val"
     saved = save_evaluation(RunFolder(folder), folder / "data", name, wrong=wrong)
@@ -280,7 +280,7 @@ class Terminal(io.StringIO):
 def test_events_are_printed_in_full(columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     terminal = Terminal()
-    progress = Progress(RunFolder(tmp_path / "a-run"), terminal, terminal)
+    progress = ProgressDisplay(RunFolder(tmp_path / "a-run"), terminal, terminal)
     for event in EVENTS:
         progress.show(event)
     shown = terminal.getvalue().replace("\r\x1b[K", "\n> ").replace("\n> \n", "\n")
@@ -310,7 +310,7 @@ def test_answer_is_printed_in_full(
     is_saved = "RUN" in arguments
     run = write_run(8).path if is_saved else None
     path = make_saver(answer)(tmp_path)
-    monkeypatch.setattr(children, "carry_out", lambda _request, **_options: path if is_saved else answer)
+    monkeypatch.setattr(children, "run_in_child", lambda _request, **_options: path if is_saved else answer)
     given = [{"RUN": str(run), "DATA": JOB.data.dataset}.get(argument, argument) for argument in arguments]
     assert main(given) == 0
     check(name, capsys.readouterr().out, tmp_path)
@@ -332,14 +332,14 @@ def test_evaluation_is_printed_in_full(
     against: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = write_run(8)
-    made = [evaluation(run.path), evaluation(run.path, (2, 3, 4, 5, 9))]
+    made = [save_detector_evaluation(run.path), save_detector_evaluation(run.path, (2, 3, 4, 5, 9))]
     requests: list[Any] = []
 
     def carry_out(request: Any, **_options: Any) -> Path:
         requests.append(request)
         return made[len(requests) - 1]
 
-    monkeypatch.setattr(children, "carry_out", carry_out)
+    monkeypatch.setattr(children, "run_in_child", carry_out)
     (run.checkpoints / "last.pt").touch()
     given = ["evaluate", *(str(run.path) if argument == "RUN" else argument for argument in ("RUN", *against))]
     given += ["--checkpoint", "last", "--split", "test"]

@@ -19,7 +19,7 @@ from engine.cli import doctor
 from engine.cli.gpus.command import NvmlReporter
 from engine.contract.devices import Nvml, Snapshot
 from engine.gpus.sentences import ASKING, create_silent_state
-from tests.engine.cli.terminal import command, footplate, footplate_here
+from tests.engine.cli.terminal import command, footplate, run_in_this_process
 from tests.support.cases import mark_long_cases
 from tests.support.nvml_stub import DRIVER_NOT_LOADED, NvmlStub, make_gpu_profile, uuid_of
 
@@ -73,7 +73,7 @@ def stub_here(nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
 
 def test_gpus_json_is_the_snapshot(stub_here: NvmlStub) -> None:
     stub_here.write([make_gpu_profile(0), make_gpu_profile(1)])
-    answer = footplate_here("gpus", "--json")
+    answer = run_in_this_process("gpus", "--json")
     (line,) = answer.out.splitlines()
     snapshot = msgspec.json.decode(line, type=Snapshot)
     assert [gpu.uuid for gpu in snapshot.gpus] == [uuid_of(0), uuid_of(1)]
@@ -120,19 +120,19 @@ def test_gpus_shows_a_lost_gpu(stub_here: NvmlStub, tmp_path: Path, monkeypatch:
     trigger = tmp_path / "lost"
     trigger.touch()
     stub_here.write(make_gpu_profile(index, **({"lost_file": trigger} if index == lost else {})) for index in range(3))
-    table, as_json, as_csv = (footplate_here("gpus", *flags).out for flags in ((), ("--json",), ("--csv",)))
+    table, as_json, as_csv = (run_in_this_process("gpus", *flags).out for flags in ((), ("--json",), ("--csv",)))
     assert f"GPU {lost} is lost" in table
     gpus = msgspec.json.decode(as_json.splitlines()[0], type=Snapshot).gpus
     assert [(gpu.nvml_index, gpu.lost) for gpu in gpus] == [(index, index == lost) for index in range(3)]
     states = [row["state"] for row in csv.DictReader(as_csv.splitlines())]
     assert states == ["lost" if index == lost else "ok" for index in range(3)]
     monkeypatch.setattr(doctor, "_probe", lambda: {"error": "PyTorch is not probed."})
-    assert f"GPU {lost} is lost" in footplate_here("doctor").out
+    assert f"GPU {lost} is lost" in run_in_this_process("doctor").out
 
 
 def test_gpus_csv_without_gpus_reports_the_reason(stub_here: NvmlStub) -> None:
     stub_here.write([make_gpu_profile(0)], init=DRIVER_NOT_LOADED)
-    answer = footplate_here("gpus", "--csv")
+    answer = run_in_this_process("gpus", "--csv")
     assert answer.code == 0
     assert len(answer.out.splitlines()) == 1
     assert "restart the computer" in answer.err
@@ -194,7 +194,7 @@ def test_gpus_watch_repeats_tables_without_terminal(nvml_stub: NvmlStub, start: 
     ],
 )
 def test_gpus_refuses_bad_requests(arguments: tuple[str, ...], expected: str) -> None:
-    answer = footplate_here("gpus", *arguments)
+    answer = run_in_this_process("gpus", *arguments)
     assert answer.code == 2
     assert expected in answer.err
     assert answer.out == ""

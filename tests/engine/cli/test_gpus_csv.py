@@ -14,7 +14,7 @@ from tests.engine.cli.machines import full_gpu, gpu, machine
 
 
 def rows(snapshot: Snapshot) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO("\n".join((csv_lines.header(), *csv_lines.lines(snapshot))))))
+    return list(csv.DictReader(io.StringIO("\n".join((csv_lines.header(), *csv_lines.format_lines(snapshot))))))
 
 
 def test_csv_quotes_names() -> None:

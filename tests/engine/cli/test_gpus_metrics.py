@@ -17,7 +17,7 @@ import pytest
 
 from engine.cli.gpus.metrics import MetricsServer
 from tests.engine.cli.machines import busy_gpu, machine
-from tests.engine.cli.terminal import command, footplate_here
+from tests.engine.cli.terminal import command, run_in_this_process
 from tests.support.nvml_stub import NvmlStub, make_gpu_profile, uuid_of
 
 
@@ -78,7 +78,7 @@ def test_metrics_listen_only_on_loopback(nvml_stub: NvmlStub) -> None:
 @pytest.mark.parametrize("path", ["/", "/metrics/", "/metrics2", "/etc/passwd", "/../metrics"])
 def test_scrape_of_other_paths_returns_404(path: str) -> None:
     with MetricsServer(0, 1.0) as server:
-        server.put(machine(busy_gpu(0)))
+        server.set_snapshot(machine(busy_gpu(0)))
         status, _, text = scrape(server.url.replace("/metrics", path))
         assert status == HTTPStatus.NOT_FOUND
         assert "The metrics are at /metrics." in text
@@ -88,13 +88,13 @@ def test_scrape_of_other_paths_returns_404(path: str) -> None:
 def test_scrape_returns_the_latest_snapshot() -> None:
     with MetricsServer(0, 1.0) as server:
         for load in (10.0, 20.0):
-            server.put(machine(busy_gpu(0, utilization_percent=load)))
+            server.set_snapshot(machine(busy_gpu(0, utilization_percent=load)))
             assert f"}} {load:.0f}\n" in scrape(server.url)[2]
 
 
 def test_scrape_of_an_old_snapshot_returns_503() -> None:
     with MetricsServer(0, 0.0) as server:
-        server.put(machine(busy_gpu(0)))
+        server.set_snapshot(machine(busy_gpu(0)))
         status, kind, text = scrape(server.url)
         assert status == HTTPStatus.SERVICE_UNAVAILABLE
         assert "have not answered for" in text
@@ -103,7 +103,7 @@ def test_scrape_of_an_old_snapshot_returns_503() -> None:
 
 def test_metrics_survive_disconnecting_clients(capsys: pytest.CaptureFixture[str]) -> None:
     with MetricsServer(0, 1.0) as server:
-        server.put(machine(*(busy_gpu(index) for index in range(8))))
+        server.set_snapshot(machine(*(busy_gpu(index) for index in range(8))))
         for sent in (b"", b"GET /met", b"GET /metrics HTTP/1.0\r\n\r\n", b"\x00\xff nonsense\r\n\r\n"):
             with socket.create_connection(server.server_address) as client:
                 # Closing resets the connection.
@@ -116,7 +116,7 @@ def test_metrics_survive_disconnecting_clients(capsys: pytest.CaptureFixture[str
 def test_metrics_report_a_used_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        answer = footplate_here("gpus", "--prometheus", str(port))
+        answer = run_in_this_process("gpus", "--prometheus", str(port))
     assert answer.code == 2
     assert f"port {port} is used by another program: choose another one" in answer.err
 
@@ -124,6 +124,6 @@ def test_metrics_report_a_used_port() -> None:
 def test_metrics_report_a_forbidden_port() -> None:
     with suppress(PermissionError), socket.create_server(("127.0.0.1", 1)):
         pytest.skip("this user may listen on any port")
-    answer = footplate_here("gpus", "--prometheus", "1")
+    answer = run_in_this_process("gpus", "--prometheus", "1")
     assert answer.code == 2
     assert "choose one above 1023" in answer.err

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from engine.cli.gpus.prometheus import FAMILIES, METRICS, exposition
+from engine.cli.gpus.prometheus import FAMILIES, METRICS, format_exposition
 from engine.contract.devices import Mig, Nvml, Snapshot
 from tests.engine.cli.machines import GIB, busy_gpu, full_gpu, gpu, instance, machine
 
@@ -25,7 +25,7 @@ def parse_exposition(snapshot: Snapshot) -> dict[str, list[Sample]]:
 
     Check that HELP and TYPE appear once per metric, before its samples.
     """
-    text = exposition(snapshot)
+    text = format_exposition(snapshot)
     assert text.endswith("\n")
     metrics: dict[str, list[Sample]] = {}
     name = ""
@@ -130,5 +130,5 @@ def test_exposition_escapes_labels() -> None:
 
 
 def test_exposition_keeps_all_digits() -> None:
-    text = exposition(machine(busy_gpu(0, energy_j=123_456_789_012.345)))
+    text = format_exposition(machine(busy_gpu(0, energy_j=123_456_789_012.345)))
     assert re.search(r"^DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION\{.*\} 123456789012345$", text, re.MULTILINE)

@@ -68,7 +68,7 @@ class Terminal:
     def resize(self, rows: int, columns: int) -> None:
         fcntl.ioctl(self.keyboard, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def until(self, condition: Callable[[str], bool], timeout_s: float = 120.0) -> str:
+    def wait_until(self, condition: Callable[[str], bool], timeout_s: float = 120.0) -> str:
         """Wait until `condition` is True for all output since the start, and return this output."""
         while not condition(self.text):
             ready, _, _ = select.select([self.keyboard], [], [], timeout_s)
@@ -76,10 +76,10 @@ class Terminal:
             self.text += os.read(self.keyboard, 65536).decode(errors="replace")
         return self.text
 
-    def frames(self, count: int) -> list[list[str]]:
+    def read_frames(self, count: int) -> list[list[str]]:
         """Return the lines of the next `count` frames, without colors."""
         have = len(FRAME.findall(self.text))
-        found = FRAME.findall(self.until(lambda text: len(FRAME.findall(text)) >= have + count))
+        found = FRAME.findall(self.wait_until(lambda text: len(FRAME.findall(text)) >= have + count))
         return [[SEQUENCE.sub("", line).rstrip() for line in NEXT_LINE.split(frame)] for frame in found[-count:]]
 
     @property
@@ -96,7 +96,7 @@ class Terminal:
     def footplate(self) -> psutil.Process:
         return psutil.Process(self._shell.pid).children()[0]
 
-    def code(self) -> int:
+    def wait_for_exit(self) -> int:
         """Wait until the command exits, and return its exit code."""
         return int(os.read(self._code, 16))
 
@@ -126,8 +126,8 @@ def terminal(nvml_stub: NvmlStub) -> Iterator[Open]:
 
 def test_screen_redraws_in_place(terminal: Open) -> None:
     screen = terminal()
-    screen.until(lambda text: "H200" in text)
-    first, second, third = screen.frames(3)
+    screen.wait_until(lambda text: "H200" in text)
+    first, second, third = screen.read_frames(3)
     assert len(first) == len(second) == len(third)
     heads = [next(line for line in frame if line.startswith("GPU")) for frame in (first, second, third)]
     assert len(set(heads)) == 1
@@ -138,7 +138,7 @@ def test_screen_redraws_in_place(terminal: Open) -> None:
 def test_screen_restores_the_terminal(terminal: Open, how: str) -> None:
     screen = terminal()
     assert screen.echoes
-    screen.until(lambda text: SCREEN_ON in text and "H200" in text)
+    screen.wait_until(lambda text: SCREEN_ON in text and "H200" in text)
     assert not screen.echoes
     if how == "Ctrl-C":
         os.write(screen.keyboard, b"q\x03")
@@ -146,8 +146,8 @@ def test_screen_restores_the_terminal(terminal: Open, how: str) -> None:
         os.write(screen.keyboard, b"q\n")
         wait_until(lambda: screen.unread_bytes > 0, "the typed keys")
         screen.footplate.terminate()
-    text = screen.until(lambda text: SCREEN_OFF in text)
-    assert screen.code() == (130 if how == "Ctrl-C" else 128 + signal.SIGTERM)
+    text = screen.wait_until(lambda text: SCREEN_OFF in text)
+    assert screen.wait_for_exit() == (130 if how == "Ctrl-C" else 128 + signal.SIGTERM)
     assert screen.echoes
     assert screen.unread_bytes == 0
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # the cursor is visible again
@@ -157,11 +157,11 @@ def test_screen_restores_the_terminal(terminal: Open, how: str) -> None:
 
 def test_screen_follows_the_terminal_size(terminal: Open) -> None:
     screen = terminal(rows=30, columns=100)
-    screen.until(lambda text: "H200" in text)
-    assert max(map(len, screen.frames(1)[0])) > 80
+    screen.wait_until(lambda text: "H200" in text)
+    assert max(map(len, screen.read_frames(1)[0])) > 80
     screen.resize(5, 70)
-    screen.frames(2)
-    frame = screen.frames(1)[0]
+    screen.read_frames(2)
+    frame = screen.read_frames(1)[0]
     assert max(len(line) for line in frame[2:5]) <= 70
     assert len(frame) == 5
     assert frame[-1] == "… 2 more lines: a taller terminal shows them"
@@ -169,7 +169,7 @@ def test_screen_follows_the_terminal_size(terminal: Open) -> None:
 
 def test_screen_honors_no_color(terminal: Open) -> None:
     plain = terminal(NO_COLOR="1")
-    plain.until(lambda text: "H200" in text)
+    plain.wait_until(lambda text: "H200" in text)
     assert "\x1b[1m" not in plain.text
     painted = terminal()
-    assert "\x1b[1m" in painted.until(lambda text: "H200" in text)
+    assert "\x1b[1m" in painted.wait_until(lambda text: "H200" in text)

@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 from rich.segment import Segment
 
-from engine.cli.gpus.remarks import clock
+from engine.cli.gpus.remarks import format_clock_time
 from engine.cli.gpus.table import View
-from engine.contract.devices import Ecc, GpuProcess, Nvml, Retired, Snapshot, Xid
+from engine.contract.devices import Ecc, GpuProcess, Nvml, RetiredMemory, Snapshot, Xid
 from tests.engine.cli.machines import GIB, NOON, busy_gpu, full_gpu, gpu, machine, two_halves
 
 
@@ -96,7 +96,7 @@ def test_table_shows_lost_gpus() -> None:
     snapshot = machine(busy_gpu(0, lost=True, lost_since=NOON - 90, throttled=("thermal",)))
     lines = table(snapshot)
     assert "87%" in row_of(lines, "0 ")
-    assert f"lost since {clock(NOON - 90)}: these are its last values" in "".join(lines)
+    assert f"lost since {format_clock_time(NOON - 90)}: these are its last values" in "".join(lines)
     assert "heat" not in "".join(lines)
     assert color_of(snapshot, "87%") == "dim"
     assert color_of(snapshot, "lost since") == "warning"
@@ -112,9 +112,13 @@ def test_table_shows_sleeping_gpus() -> None:
         ({"throttled": ("power_cap",)}, "limited by the power limit", "dim"),
         ({"throttled": ("hardware_thermal",)}, "throttling: too hot", "warning"),
         ({"ecc": Ecc(uncorrected=2)}, "2 uncorrected memory errors", "warning"),
-        ({"retired": Retired(rows_failed=True)}, "have the GPU replaced", "warning"),
-        ({"retired": Retired(rows_pending=True)}, "restart the computer", "warning"),
-        ({"xids": (Xid(NOON, 79),)}, f"Xid 79: the GPU has fallen off the bus, at {clock(NOON)}", "warning"),
+        ({"retired": RetiredMemory(rows_failed=True)}, "have the GPU replaced", "warning"),
+        ({"retired": RetiredMemory(rows_pending=True)}, "restart the computer", "warning"),
+        (
+            {"xids": (Xid(NOON, 79),)},
+            f"Xid 79: the GPU has fallen off the bus, at {format_clock_time(NOON)}",
+            "warning",
+        ),
         ({"xids": (Xid(NOON, 79), Xid(NOON, 43))}, "(1 before it)", "dim"),
     ],
 )
@@ -157,4 +161,4 @@ def test_topology_of_16_gpus_fits_80_columns() -> None:
 
 
 def test_clock_is_local_time() -> None:
-    assert clock(NOON) == time.strftime("%H:%M:%S", time.localtime(NOON))
+    assert format_clock_time(NOON) == time.strftime("%H:%M:%S", time.localtime(NOON))

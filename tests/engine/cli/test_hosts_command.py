@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from engine.cli.main import parser
+from engine.cli.main import create_parser
 from engine.cli.terminal import BAD_REQUEST, COMPLETED
 from engine.contract.hosts import Host, hosts
 from engine.contract.nodes import NodeFacts
@@ -19,7 +19,7 @@ WRONG = Problem("hosts", "Its torch differs.", "Install the same.")
 
 
 def run(*words: str) -> int:
-    options = parser().parse_args(["hosts", *words])
+    options = create_parser().parse_args(["hosts", *words])
     return int(options.command(options))
 
 

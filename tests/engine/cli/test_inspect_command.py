@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.cli.terminal import footplate_here
+from tests.engine.cli.terminal import run_in_this_process
 from tests.support.dataset_formats import coco
 from tests.support.dataset_formats.truth import TRUTH
 from tests.support.images import write_noise
@@ -17,7 +17,7 @@ from tests.support.mask_folders import make_folder, make_striped_mask
 
 def run_inspect(folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
     """Run `footplate inspect --json` on a folder. Return its exit code and its JSON object."""
-    answer = footplate_here("inspect", str(folder), "--json", *options)
+    answer = run_in_this_process("inspect", str(folder), "--json", *options)
     return answer.code, json.loads(answer.out)
 
 
@@ -80,7 +80,7 @@ def test_inspect_ends_with_2_and_readings_if_evidence_conflicts(tmp_path: Path) 
 )
 def test_inspect_names_unknown_tasks_and_formats(tmp_path: Path, options: tuple[str, ...], text: str) -> None:
     class_folders(tmp_path, "cat", "dog")
-    answer = footplate_here("inspect", str(tmp_path), *options)
+    answer = run_in_this_process("inspect", str(tmp_path), *options)
     assert answer.code == 2
     assert text in answer.out + answer.err
 
@@ -92,6 +92,6 @@ def test_inspect_takes_folders_relative_to_the_current_one(
     class_folders(tmp_path / "pets", "cat", "dog")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
-    answer = footplate_here("inspect", folder, "--json")
+    answer = run_in_this_process("inspect", folder, "--json")
     assert answer.code == 0
     assert json.loads(answer.out)["folder"] == str(tmp_path / "pets")

@@ -20,7 +20,7 @@ from engine.contract.job import FIELDS
 from engine.runs.folder import RunSummary
 from engine.runs.notes import change_notes
 from engine.system.private_network import PrivateNetwork
-from tests.engine.cli.terminal import command, footplate, footplate_here
+from tests.engine.cli.terminal import command, footplate, run_in_this_process
 from tests.gui.sources.written_runs import write_run
 
 
@@ -44,31 +44,31 @@ def test_main_works_in_a_checkout(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 
 def test_catalogue_json_is_complete() -> None:
-    answer = footplate_here("catalogue", "--json")
+    answer = run_in_this_process("catalogue", "--json")
     assert answer.code == 0
     assert msgspec.json.decode(answer.out, type=Catalogue) == load_catalogue()
-    listed = footplate_here("catalogue").out
+    listed = run_in_this_process("catalogue").out
     assert all(f"\n{model.id} " in listed for model in load_catalogue().models)
 
 
 def test_runs_without_runs_hints_at_train() -> None:
-    answer = footplate_here("runs")
+    answer = run_in_this_process("runs")
     assert answer.code == 0
     assert "footplate train" in answer.out
-    assert footplate_here("runs", "--json").out == ""
+    assert run_in_this_process("runs", "--json").out == ""
 
 
 def test_runs_lists_notes_and_tags() -> None:
     run = write_run(8, name="before")
     change_notes(run.path, name="after", tags=("paper", "v2"), favorite=True, text="0.1 was too much")
     write_run(8, "failed", name="other", cause="a fault")
-    listed = footplate_here("runs").out.splitlines()
+    listed = run_in_this_process("runs").out.splitlines()
     assert listed[0].split()[-1] == "TAGS"
     (line,) = (line for line in listed if run.run_id in line)
     assert "after ★" in line
     assert line.endswith("paper, v2")
     summaries = [
-        msgspec.json.decode(line, type=RunSummary) for line in footplate_here("runs", "--json").out.splitlines()
+        msgspec.json.decode(line, type=RunSummary) for line in run_in_this_process("runs", "--json").out.splitlines()
     ]
     assert {summary.name: (summary.notes, summary.tags) for summary in summaries} == {
         "after": ("0.1 was too much", ("paper", "v2")),
@@ -77,13 +77,13 @@ def test_runs_lists_notes_and_tags() -> None:
 
 
 def test_train_help_lists_every_field() -> None:
-    answer = footplate_here("train", "--help")
+    answer = run_in_this_process("train", "--help")
     assert answer.code == 0
     assert all(field.flag in answer.out for field in FIELDS.values() if field.name != "dataset")
 
 
 def test_main_refuses_unknown_commands() -> None:
-    answer = footplate_here("trian")
+    answer = run_in_this_process("trian")
     assert answer.code == 2
     assert "train" in answer.err
 
@@ -98,7 +98,7 @@ def test_doctor_reports_a_working_machine() -> None:
 def test_doctor_reports_an_unwritable_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "taken").write_text("a file")
     monkeypatch.setenv("FOOTPLATE_HOME", str(tmp_path / "taken"))
-    found = {finding.topic: finding for finding in doctor.folders()}
+    found = {finding.topic: finding for finding in doctor.check_folders()}
     assert found["Disk"].grade == "broken"
     assert "Set FOOTPLATE_HOME" in found["Disk"].remedy
     assert found["Sockets"].grade == "fine"
@@ -114,7 +114,7 @@ def test_doctor_names_the_protection_of_ranks(monkeypatch: pytest.MonkeyPatch, i
         monkeypatch.setattr(doctor, "PrivateNetwork", refuse)
     elif os.geteuid():
         pytest.skip("the system may not allow it")
-    (finding,) = doctor.connections()
+    (finding,) = doctor.check_connections()
     assert ("private network, which" in finding.text) is is_allowed
     assert ("Operation not permitted" in finding.text) is not is_allowed
 
@@ -145,7 +145,7 @@ def test_doctor_explains_a_failed_probe(
 def test_doctor_writes_a_report_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(doctor, "capture_output", lambda: "ok    Python")
     target = tmp_path / "report.zip"
-    answers = [footplate_here("doctor", "--report", str(target)) for _ in range(2)]
+    answers = [run_in_this_process("doctor", "--report", str(target)) for _ in range(2)]
     assert [answer.code for answer in answers] == [0, 2]
     assert f"Wrote {target}: doctor.txt" in answers[0].out
     assert str(target) in answers[1].err
@@ -155,7 +155,7 @@ def test_doctor_writes_a_report_once(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 def test_doctor_reports_a_crashing_pytorch() -> None:
-    found = list(doctor.pytorch({"error": "PyTorch crashed (exit code -11)."}))
+    found = list(doctor.check_pytorch({"error": "PyTorch crashed (exit code -11)."}))
     assert [finding.grade for finding in found if finding.topic == "PyTorch"] == ["broken"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.cli.terminal import _progress_text
+from engine.cli.terminal import _format_progress
 from engine.contract.dataset import InspectionProgress
 from engine.contract.messages import Progress
 
@@ -20,4 +20,4 @@ from engine.contract.messages import Progress
     ],
 )
 def test_progress_text_has_the_known_values(message: Progress | InspectionProgress, text: str) -> None:
-    assert _progress_text(message) == text
+    assert _format_progress(message) == text

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.cli.main import main, parser
+from engine.cli.main import create_parser, main
 from engine.cli.train import validate
 from engine.contract.command import command_arguments
 from engine.contract.job import Job, save_job
@@ -25,7 +25,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def mine(separate_home: Path) -> Path:
+def custom_recipe(separate_home: Path) -> Path:
     """Return the file of a custom recipe."""
     path = separate_home / "recipes" / "mine.toml"
     path.parent.mkdir(parents=True)
@@ -34,7 +34,7 @@ def mine(separate_home: Path) -> Path:
 
 
 def validate_arguments(*arguments: str) -> tuple[Job | None, list[Problem]]:
-    options, options.unknown = parser().parse_known_args(["train", *arguments])
+    options, options.unknown = create_parser().parse_known_args(["train", *arguments])
     return validate(options)
 
 
@@ -85,7 +85,11 @@ def test_train_flags_override_the_recipe(images: Path) -> None:
 
 
 def test_recipe_is_found_by_name_title_or_file(
-    images: Path, mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    images: Path,
+    custom_recipe: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     arguments = (str(images), "--model", "mnist_cnn", "--recipe")
     plain = Job.from_fields(dataset=str(images), model="mnist_cnn", recipe="plain")
@@ -93,7 +97,7 @@ def test_recipe_is_found_by_name_title_or_file(
     assert job_of(*arguments, "") == plain.with_fields(recipe="")
     changed = plain.with_fields(recipe="mine", epochs=3, mixup=0.3)
     assert job_of(*arguments, "mine") == job_of(*arguments, "my own") == changed
-    other = mine.rename(tmp_path / "theirs.toml")
+    other = custom_recipe.rename(tmp_path / "theirs.toml")
     monkeypatch.chdir(tmp_path)
     assert job_of(*arguments, "theirs.toml") == changed.with_fields(recipe=str(other))
     assert "Recipe:" not in capsys.readouterr().err
@@ -136,9 +140,9 @@ def test_command_arguments_reproduce_the_job(images: Path, recipe: str) -> None:
     assert restored == job.with_fields(recipe="" if recipe == "gone" else recipe)
 
 
-def test_recipes_show_prints_the_file(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recipes_show_prints_the_file(custom_recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recipes", "show", "mine"]) == 0
-    assert capsys.readouterr().out == f"# {mine}\n{mine.read_text()}"
+    assert capsys.readouterr().out == f"# {custom_recipe}\n{custom_recipe.read_text()}"
     assert main(["recipes", "show", "Fine-tune"]) == 0
     assert "fastai" in capsys.readouterr().out
     assert main(["recipes", "show", "fine-tun"]) == 2

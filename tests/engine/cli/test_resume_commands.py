@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.cli.progress import Progress
+from engine.cli.progress import ProgressDisplay
 from engine.contract.events import PhaseChanged, Planned, Restarting, RunStarted, Validation
 from engine.contract.job import Job
 from engine.runs.folder import create_run, list_runs
@@ -72,7 +72,7 @@ def test_progress_prints_restarts_with_their_cause() -> None:
         )  # fmt: skip
 
     out = io.StringIO()
-    progress = Progress(create_run(Job()), out, io.StringIO())
+    progress = ProgressDisplay(create_run(Job()), out, io.StringIO())
     lost = Restarting(cause="Rank 1 was killed by SIGKILL.", rank=1, attempt=2, max_attempts=3)
     full = Restarting(
         cause="Out of memory.", kind="out_of_memory", attempt=1, max_attempts=4, changes={"accumulation": 2}

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from engine.cli import main, search_views
-from engine.cli.main import parser
+from engine.cli.main import create_parser
 from engine.cli.search import build_search
 from engine.contract.job import save_job
 from engine.contract.problems import Problem, errors
@@ -141,10 +141,10 @@ def test_search_shows_confirmations(capsys: pytest.CaptureFixture[str], monkeypa
         repeats=3,
         worked_s=60.0,
     )
-    line = search_views.progress_line(search, state)
+    line = search_views.format_progress(search, state)
     assert line.startswith("Confirming the best 3 settings with other seeds: 2 of 3 trained, best 86.0%")
     assert line.endswith("trial 0, seed 1: epoch 3/3")
-    assert search_views.trial_line(search, repeats[0]).startswith("Trial 1, seed 1 completed after 3 epochs: Top-1")
+    assert search_views.format_trial(search, repeats[0]).startswith("Trial 1, seed 1 completed after 3 epochs: Top-1")
     means = (0.502, 0.79, 0.853)
     confirmed = [msgspec.structs.replace(row, confirmed=(mean,)) for row, mean in zip(originals, means, strict=True)]
     done = [msgspec.structs.replace(row, state="completed") for row in repeats]
@@ -199,7 +199,7 @@ def test_search_refuses_bad_requests(space: Path, capsys: pytest.CaptureFixture[
 
 
 def build_from(*arguments: str) -> tuple[Search | None, list[Problem]]:
-    options, options.unknown = parser().parse_known_args(["search", *arguments])
+    options, options.unknown = create_parser().parse_known_args(["search", *arguments])
     return build_search(options)
 
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from engine.cli import children
-from engine.cli.main import parser
+from engine.cli.main import create_parser
 from engine.cli.train import validate
 from engine.contract.events import EVENT, Chosen, RunFinished, RunStarted
 from engine.contract.job import Job
@@ -171,7 +171,7 @@ def test_train_flags_override_the_job_file(images: Path, tmp_path: Path) -> None
 
 
 def validate_arguments(*arguments: str) -> tuple[Job | None, list[Problem]]:
-    options, options.unknown = parser().parse_known_args(["train", *arguments])
+    options, options.unknown = create_parser().parse_known_args(["train", *arguments])
     return validate(options)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.contract.hosts import Host, put_host
-from tests.engine.cli.terminal import footplate_here
+from tests.engine.cli.terminal import run_in_this_process
 from tests.support.nobody import find_files_as_nobody
 from tests.support.trained_runs import TrainedRun
 from tests.support.worker_group import Forker
@@ -65,7 +65,7 @@ def run_invalid(line: str, path: Path, trained: Callable[[str], TrainedRun], tmp
     put_host(Host(name=""))
     words = {"RUN": str(of.run.path), "IMAGES": of.job.data.dataset}
     given = [words.get(word, word.replace("PATH", str(path))) for word in line.split()]
-    answer = footplate_here(
+    answer = run_in_this_process(
         *given, *(("--out", str(tmp_path / "out")) if "RUN PATH" in line and name == "paths" else ())
     )
     text = answer.out + answer.err

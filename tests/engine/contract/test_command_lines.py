@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.checks.disk import model_file_sha256
-from engine.cli.arguments import add_resume, add_train, gather
+from engine.cli.arguments import add_resume_flags, add_train_flags, read_job_values
 from engine.contract.catalogue import load_catalogue
 from engine.contract.command import command_line, flags, resume_line
 from engine.contract.job import FIELDS, Job, job_from_values
@@ -25,10 +25,10 @@ def job_of(command: str) -> Job | None:
     program, verb, *flags = shlex.split(command)
     assert (program, verb) == ("footplate", "train")
     parser = argparse.ArgumentParser()
-    add_train(parser)
+    add_train_flags(parser)
     options, options_unknown = parser.parse_known_args(flags)
     options.unknown = options_unknown
-    values, problems = gather(options)
+    values, problems = read_job_values(options)
     assert problems == []
     return job_from_values(values)[0]
 
@@ -103,7 +103,7 @@ def test_dataset_path_is_relative_to_the_working_folder(
 
 def test_train_help_groups_options_by_strategy(capsys: pytest.CaptureFixture[str]) -> None:
     parser = argparse.ArgumentParser()
-    add_train(parser)
+    add_train_flags(parser)
     parser.print_help()
     sections = {
         section.split(":", 1)[0]: section
@@ -148,9 +148,9 @@ def test_resume_line_contains_the_changes(changes: dict[str, Any]) -> None:
     program, verb, run, *flags = shlex.split(resume_line("20261121-1405-resnet18-beef", changes))
     assert (program, verb, run) == ("footplate", "resume", "20261121-1405-resnet18-beef")
     parser = argparse.ArgumentParser()
-    add_resume(parser)
+    add_resume_flags(parser)
     options, options.unknown = parser.parse_known_args(flags)
-    values, problems = gather(options)
+    values, problems = read_job_values(options)
     assert problems == []
     plain = {name: list(value) if isinstance(value, tuple) else value for name, value in changes.items()}
     assert values == plain

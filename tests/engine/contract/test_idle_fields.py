@@ -9,7 +9,7 @@ import pytest
 
 from engine.checks.job_checks import problems
 from engine.contract.catalogue import load_catalogue
-from engine.contract.idle_fields import DECISIVE, idle_by_needs, idle_field_warnings, idle_fields
+from engine.contract.idle_fields import DECISIVE, find_idle_by_needs, find_idle_fields, idle_field_warnings
 from engine.contract.job import FIELDS, Job
 from tests.support.golden import check_section
 
@@ -25,7 +25,7 @@ def test_needs_name_possible_values_of_earlier_fields() -> None:
                 assert order.index(other) < order.index(name)  # one pass must find all idle fields
                 assert set(need.values) <= set(FIELDS[other].choices)
                 assert other in DECISIVE
-    assert not idle_by_needs({"weight_decay": 0.1}).keys() & {"decay_norms", "momentum", "final_rate"}
+    assert not find_idle_by_needs({"weight_decay": 0.1}).keys() & {"decay_norms", "momentum", "final_rate"}
 
 
 CASES: list[tuple[dict[str, Any], set[str], set[str]]] = [
@@ -64,13 +64,13 @@ CASES: list[tuple[dict[str, Any], set[str], set[str]]] = [
 
 @pytest.mark.parametrize(("values", "idle", "used"), CASES)
 def test_idle_fields_depend_on_other_fields(values: dict[str, Any], idle: set[str], used: set[str]) -> None:
-    found = idle_fields({"model": "resnet18"} | values, CATALOGUE)
+    found = find_idle_fields({"model": "resnet18"} | values, CATALOGUE)
     assert idle <= found.keys()
     assert not used & found.keys()
 
 
 def describe_idle(values: dict[str, Any]) -> dict[str, str]:
-    found = idle_fields({"model": "resnet18"} | values, CATALOGUE)
+    found = find_idle_fields({"model": "resnet18"} | values, CATALOGUE)
     return {name: f"{name} {idle.why}; {idle.instead}" for name, idle in sorted(found.items())}
 
 

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from engine.checks.job_checks import problems
-from engine.contract.catalogue import Catalogue, Supplement, load_catalogue, plugin_problem
+from engine.contract.catalogue import Catalogue, Supplement, create_plugin_warning, load_catalogue
 from engine.contract.command import command_arguments, resume_line
 from engine.contract.job import Field, Job, job_from_values, job_to_toml, load_job, save_job
 from engine.contract.options import list_options, option, option_problems, options_of
-from engine.system.plugins import LeftOut
+from engine.system.plugins import UnusablePlugin
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,7 +27,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 FIELDS = list_options(Options)
 
 
-def catalogue() -> Catalogue:
+def create_catalogue() -> Catalogue:
     """Return the built-in catalogue with an additional model that has options."""
     shipped = load_catalogue()
     resnet = shipped.model("resnet18")
@@ -100,7 +100,7 @@ def test_option_problems_name_each_option() -> None:
 def test_job_checks_use_the_models_options(tmp_path: Path) -> None:
     for model, has_width in (("narrow", True), ("resnet18", False)):
         job = Job.from_fields(dataset=str(tmp_path), options={"width": 0}, model=model)
-        (problem,) = (problem for problem in problems(job, catalogue()) if problem.field == "options.width")
+        (problem,) = (problem for problem in problems(job, create_catalogue()) if problem.field == "options.width")
         assert ("out of range" in problem.message) == has_width
 
 
@@ -115,7 +115,7 @@ def test_command_line_contains_options() -> None:
 
 
 def test_plugin_problems_warn_in_every_job(tmp_path: Path) -> None:
-    warning = plugin_problem(LeftOut("footplate.models", "trees", "ash", "it is a module"))
+    warning = create_plugin_warning(UnusablePlugin("footplate.models", "trees", "ash", "it is a module"))
     found = problems(
         Job.from_fields(dataset=str(tmp_path)), load_catalogue().with_plugins(Supplement(problems=(warning,)))
     )

@@ -21,7 +21,7 @@ def test_script_contains_only_the_chosen_options(monkeypatch: pytest.MonkeyPatch
         setup=("module load cuda",),
     )
     assert options.problems() == SlurmOptions(time="5", gpus_per_node=0).problems() == []
-    lines = options.script("night shift $(reboot)").splitlines()
+    lines = options.create_script("night shift $(reboot)").splitlines()
     assert lines[0] == "#!/bin/bash"
     assert [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH")] == [
         "--job-name=night-shift-reboot", "--partition=gpu", "--account=vision", "--time=8:00:00", "--nodes=2", "--ntasks-per-node=1",
@@ -30,7 +30,7 @@ def test_script_contains_only_the_chosen_options(monkeypatch: pytest.MonkeyPatch
     assert lines.index("export FOOTPLATE_HOME='/data/foot plate'") < lines.index("module load cuda") < len(lines) - 1
     assert lines[-1] == "exec ${FOOTPLATE:-footplate} node --slurm ."
     assert script_problems("\n".join(lines)) == []
-    plain = SlurmOptions(gpus_per_node=0).script("")
+    plain = SlurmOptions(gpus_per_node=0).create_script("")
     assert not any(option in plain for option in ("--partition", "--account", "--time", "--gpus", "--cpus"))
     assert "--job-name=footplate" in plain
 
@@ -75,7 +75,7 @@ def test_slurm_job_has_the_requested_devices(monkeypatch: pytest.MonkeyPatch) ->
     job = SlurmOptions(nodes=2, gpus_per_node=2).job(Job.from_fields(dataset="/data", devices=("cpu",)))
     assert job.parallel.devices == ("slurm:1:gpu0", "slurm:1:gpu1", "slurm:2:gpu0", "slurm:2:gpu1")
     assert (job.data.dataset, job.faults.start) == ("/data", "at_once")
-    assert SlurmOptions(nodes=2, gpus_per_node=0).job(job).parallel.devices == ("slurm:1:cpu", "slurm:2:cpu")
+    assert SlurmOptions(nodes=2, gpus_per_node=0).create_job(job).parallel.devices == ("slurm:1:cpu", "slurm:2:cpu")
     monkeypatch.setenv("FOOTPLATE", "apptainer exec --nv 'my image.sif' footplate")
     command = srun_command("n2", ["node"])
     assert command[0] == "srun"

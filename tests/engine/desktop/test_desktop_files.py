@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.cli.desktop import ICON_SIZES, data_folder, desktop_files, exec_line, install, remove
+from engine.cli.desktop import ICON_SIZES, create_desktop_files, data_folder, install, quote_exec, remove
 from engine.cli.main import main
 
 ODD = '/opt/ö $(id) `id` 100%\\"x"/footplate'
 """Path with all characters that are special in the Exec key of a desktop entry."""
 
 
-def tree(folder: Path) -> dict[str, str]:
+def read_tree(folder: Path) -> dict[str, str]:
     """Return the contents of all files below `folder`, except those that desktop tools generate."""
     generated = ("mimeinfo.cache", "mime/")
     found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
@@ -48,14 +48,14 @@ def test_desktop_command_installs_and_removes_its_files(
     script.touch(0o755)
     monkeypatch.setenv("XDG_DATA_HOME", str(data))
     monkeypatch.setattr(sys, "argv", [str(script), "desktop", "install"])
-    before = tree(data)
+    before = read_tree(data)
     assert main(["desktop", "install"]) == 0
     assert entry(data)["Exec"] == f'"{script}" %f'
     assert entry(data)["TryExec"] == str(script)
-    assert len(tree(data)) == len(before) + len(ICON_SIZES) + 4
+    assert len(read_tree(data)) == len(before) + len(ICON_SIZES) + 4
     assert main(["desktop", "install"]) == 0  # install again, as after an upgrade
     assert main(["desktop", "remove"]) == 0
-    assert tree(data) == before
+    assert read_tree(data) == before
     assert sorted(path.name for path in (data / "icons/hicolor").iterdir()) == ["48x48"]
     assert main(["desktop", "remove"]) == 0
     assert "0 files removed" in capsys.readouterr().out
@@ -72,7 +72,7 @@ def test_install_leaves_read_only_data_folder_unchanged(
 
 
 def test_exec_line_quotes_special_characters() -> None:
-    line = exec_line([ODD, "it's"])
+    line = quote_exec([ODD, "it's"])
     once = line.replace("\\\\", "\\").replace("%%", "%")  # undo the escapes of strings and of field codes
     # A shell has the same rules within double quotes.
     result = subprocess.run(["sh", "-c", f"printf '%s|' {once}"], capture_output=True, text=True, check=True)
@@ -98,4 +98,4 @@ def test_desktop_tools_accept_files(tmp_path: Path) -> None:
         done = subprocess.run(check, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "error" not in done.stdout
-    assert len(remove(tmp_path)) == len(desktop_files([""], tmp_path))
+    assert len(remove(tmp_path)) == len(create_desktop_files([""], tmp_path))

@@ -15,7 +15,7 @@ import msgspec
 import psutil
 import pytest
 
-from engine.contract.devices import Reading, Snapshot, SnapshotRequest
+from engine.contract.devices import NvmlReading, Snapshot, SnapshotRequest
 from tests.support.nvml_stub import NvmlStub
 
 ROOT = Path(__file__).parents[3]
@@ -78,7 +78,7 @@ def has_gpus(snapshot: Snapshot) -> bool:
     return bool(snapshot.gpus)
 
 
-def readings(stub: NvmlStub) -> Iterator[Reading]:
+def readings(stub: NvmlStub) -> Iterator[NvmlReading]:
     """Yield the readings of a process that calls NVML. The process is terminated when the generator is closed."""
     command = [sys.executable, "-m", "engine.gpus.reader", "0.1", "60"]
     environment = os.environ | stub.environment
@@ -86,7 +86,7 @@ def readings(stub: NvmlStub) -> Iterator[Reading]:
         assert reader.stdout is not None
         try:
             for line in reader.stdout:
-                yield msgspec.json.decode(line, type=Reading)
+                yield msgspec.json.decode(line, type=NvmlReading)
         finally:
             reader.kill()
 

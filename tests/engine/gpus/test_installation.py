@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine.contract.devices import Nvml, Reading
+from engine.contract.devices import Nvml, NvmlReading
 from engine.gpus import sentences
 from tests.engine.gpus.conftest import ROOT
 from tests.support.nvml_stub import DRIVER_NOT_LOADED, NO_PERMISSION, NvmlStub, make_gpu_profile
@@ -57,7 +57,7 @@ def read_first_state(root: Path, libraries: Path, profile: Path | None = None, *
         assert process.stdout is not None
         line = process.stdout.readline()
         process.kill()
-    return msgspec.json.decode(line, type=Reading).nvml
+    return msgspec.json.decode(line, type=NvmlReading).nvml
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from engine.checks import node_checks
-from engine.checks.node_checks import host_problems, inputs_of, machine_problems, versions
+from engine.checks.node_checks import digest_inputs, host_problems, machine_problems, versions
 from engine.cli.arguments import needs_gpus, resolve_devices
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot, host_of, is_gpu, local_device
@@ -135,12 +135,12 @@ def test_host_problems_of_job() -> None:
 def test_differences_find_other_dataset(tmp_path: Path, change: Callable[[Path], object]) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "1.png").write_bytes(b"1")
-    inputs = inputs_of(Job.from_fields(dataset=str(tmp_path)))
+    inputs = digest_inputs(Job.from_fields(dataset=str(tmp_path)))
     facts = NodeFacts(versions={}, inputs=inputs, time=0.0, free_bytes=1)
     assert machine_problems(facts, "node1", inputs, facts, "this machine") == []
     change(tmp_path)
     [problem] = machine_problems(
-        facts, "node1", inputs_of(Job.from_fields(dataset=str(tmp_path))), facts, "this machine"
+        facts, "node1", digest_inputs(Job.from_fields(dataset=str(tmp_path))), facts, "this machine"
     )
     assert problem.field == "dataset"
     absent = msgspec.structs.replace(facts, inputs={})

@@ -41,7 +41,7 @@ from engine.machines import agent, node
 agent.preload = lambda: None
 def fail(_job):
     raise OSError("the disk has failed")
-node.inputs_of = fail
+node.digest_inputs = fail
 node.serve()
 """
 
@@ -105,7 +105,7 @@ def test_node_without_facts_reports_its_failure(tmp_path: Path) -> None:
 
 
 def test_folder_is_recreated_after_earlier_node_has_removed_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = paths.private_folder(node_folder("run"))
+    folder = paths.make_private_folder(node_folder("run"))
     descriptor = file_locks.lock_file(folder / "node.lock")
     assert descriptor is not None
 
@@ -121,7 +121,7 @@ def test_folder_is_recreated_after_earlier_node_has_removed_it(monkeypatch: pyte
 
 @pytest.mark.parametrize("is_used", [True, False], ids=["used", "abandoned"])
 def test_close_before_open_removes_only_an_abandoned_folder(is_used: bool) -> None:
-    folder = paths.private_folder(node_folder("run"))
+    folder = paths.make_private_folder(node_folder("run"))
     descriptor = file_locks.lock_file(folder / "node.lock")
     assert descriptor is not None
     if not is_used:
@@ -139,7 +139,7 @@ def test_open_removes_abandoned_folders_of_this_machine_only() -> None:
         node_folder("other").with_name("elsewhere"),
     )
     for folder in (old, recent, of_other_machine):
-        paths.private_folder(folder)
+        paths.make_private_folder(folder)
         (folder / "node.lock").touch()
         if folder is not recent:
             os.utime(folder / "node.lock", (0, 0))

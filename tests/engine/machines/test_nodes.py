@@ -144,7 +144,7 @@ def start(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Iterator[Start]:
     """Return a function that starts a run with scripted machines."""
     monkeypatch.setattr(nodes_module, "NodeLink", ScriptedLink)
     monkeypatch.setattr(nodes_module, "FileTransfers", Transfers)
-    monkeypatch.setattr(nodes_module, "inputs_of", lambda job: {"dataset": DATASET})
+    monkeypatch.setattr(nodes_module, "digest_inputs", lambda job: {"dataset": DATASET})
     monkeypatch.setattr(nodes_module, "versions", lambda: VERSIONS)
     put_host(Host(name="node1", address="10.0.0.1", port=2001))
     runs: list[Run] = []

@@ -69,6 +69,6 @@ def test_added_metrics_without_samples_are_missing() -> None:
 
 def test_added_metrics_belong_to_their_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     added = {"confidence": CONFIDENCE, "other": CONFIDENCE._replace(tasks=("segmentation", "points"))}
-    monkeypatch.setattr(METRICS, "added", lambda: added)
+    monkeypatch.setattr(METRICS, "load_plugins", lambda: added)
     names = [list(find_plugin_metrics(task, ())) for task in ("classification", "points", "boxes")]
     assert names == [["confidence"], ["other"], []]

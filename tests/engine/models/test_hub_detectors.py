@@ -11,8 +11,8 @@ import torch
 from torchvision.ops import box_convert
 
 from engine.checks.job_checks import problems
-from engine.contract.catalogue import EXTRA_MODULES, shipped_catalogue
-from engine.contract.idle_fields import idle_fields
+from engine.contract.catalogue import EXTRA_MODULES, load_builtin_catalogue
+from engine.contract.idle_fields import find_idle_fields
 from engine.contract.job import Job
 from engine.contract.recipes import collect_facts, load_recipes
 from engine.data.decoding.mask_values import NO_CLASS
@@ -395,20 +395,20 @@ PUBLISHED = {
 
 
 def test_models_have_the_published_number_of_parameters() -> None:
-    entries = {model.id: model for model in shipped_catalogue().models if model.id in MODELS}
+    entries = {model.id: model for model in load_builtin_catalogue().models if model.id in MODELS}
     assert entries.keys() == PUBLISHED.keys()
     for name, entry in entries.items():
         assert entry.parameters / 1e6 == pytest.approx(PUBLISHED[name], rel=0.08), name
 
 
 def test_models_are_listed_with_the_command_that_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = shipped_catalogue().model("dfine_s")
+    entry = load_builtin_catalogue().model("dfine_s")
     assert entry is not None
     assert (entry.published, entry.license, entry.extra) == ("COCO 48.5 AP, D-FINE paper", "Apache-2.0", "transformers")
     job = Job.from_fields(task="detection", model="dfine_s", pretrained=False)
-    assert not [problem for problem in problems(job, shipped_catalogue()) if problem.field == "model"]
+    assert not [problem for problem in problems(job, load_builtin_catalogue()) if problem.field == "model"]
     monkeypatch.setitem(EXTRA_MODULES, "transformers", "no_such_module")
-    (problem,) = (each for each in problems(job, shipped_catalogue()) if each.field == "model")
+    (problem,) = (each for each in problems(job, load_builtin_catalogue()) if each.field == "model")
     assert problem.severity == "error"
     assert 'pip install "footplate[transformers]"' in problem.remedy
     with pytest.raises(TaskError, match="footplate"):
@@ -417,8 +417,8 @@ def test_models_are_listed_with_the_command_that_installs_them(monkeypatch: pyte
 
 def test_own_losses_leave_no_choice_of_the_loss() -> None:
     job = {"task": "segmentation", "model": "eomt_s_semantic", "loss": "dice", "class_weights": "balanced"}
-    assert {"loss", "class_weights"} <= idle_fields(job, shipped_catalogue()).keys()
-    assert "loss" not in idle_fields(job | {"model": "unet"}, shipped_catalogue())
+    assert {"loss", "class_weights"} <= find_idle_fields(job, load_builtin_catalogue()).keys()
+    assert "loss" not in find_idle_fields(job | {"model": "unet"}, load_builtin_catalogue())
 
 
 RATES = [
@@ -438,7 +438,7 @@ def test_recipe_trains_backbones_at_a_tenth_of_the_rate(
     values = {"task": task, "model": model}
     recipe = load_recipes().get("fine-tune")
     assert recipe is not None
-    found = recipe.values(collect_facts(values, shipped_catalogue(), None, values))
+    found = recipe.values(collect_facts(values, load_builtin_catalogue(), None, values))
     assert (found["optimizer"], found["clip_norm"], found["weight_decay"]) == ("adamw", clip_norm, weight_decay)
     assert found.get("multi_scale") == multi_scale
     assert found["learning_rate"] * found["head_rate"] == pytest.approx(1e-4)

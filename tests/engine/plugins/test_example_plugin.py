@@ -68,7 +68,7 @@ PLAN = {"footplate.tasks": {"sharp": "own_plan:Sharp"}, "footplate.strategies": 
 DOCTOR = """
 from engine.cli import doctor
 
-for finding in doctor.plugins():
+for finding in doctor.check_plugins():
     print(finding.grade, finding.text)
 """
 LOADED = """

@@ -11,7 +11,7 @@ import pytest
 from engine.contract.catalogue import Measure
 from engine.data.formats import registry as formats
 from engine.metrics import registry as metrics
-from engine.system.plugins import Registry, Unusable, fingerprint, installed_versions, plugin_packages
+from engine.system.plugins import Registry, UnusablePluginError, fingerprint, installed_versions, plugin_packages
 from tests.support import images
 from tests.support.installed import install
 
@@ -35,7 +35,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def texts() -> Registry[str]:
     def accept(name: str, loaded: object) -> str:
         if not isinstance(loaded, str):
-            raise Unusable(f"it is a {type(loaded).__name__}, not a text")
+            raise UnusablePluginError(f"it is a {type(loaded).__name__}, not a text")
         return loaded
 
     return Registry("footplate.models", {"own": "Footplate's"}, accept, taken=lambda: ("taken",))
@@ -45,7 +45,7 @@ def test_no_plugins_means_no_fingerprint() -> None:
     registry = texts()
     assert fingerprint() == ""
     assert dict(registry) == {"own": "Footplate's"}
-    assert (registry.added(), registry.packages, "other" in registry) == ({}, {}, False)
+    assert (registry.load_plugins(), registry.packages, "other" in registry) == ({}, {}, False)
 
 
 def test_installed_versions_leaves_out_missing_packages() -> None:
@@ -60,7 +60,7 @@ def test_plugins_are_imported_on_demand(site: Path) -> None:
     assert "trees_ash" not in sys.modules
     assert registry["ash"] == "Ash"
     assert "trees_oak" not in sys.modules
-    assert registry.added() == {"ash": "Ash", "oak": "Oak"}
+    assert registry.load_plugins() == {"ash": "Ash", "oak": "Oak"}
     assert registry.packages == {"ash": "trees", "oak": "trees"}
     assert registry.left_out == []
 

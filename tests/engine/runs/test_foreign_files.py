@@ -21,7 +21,7 @@ from engine.runs.searches import trial_of
 from engine.runs.slurm_job import read_slurm
 from engine.supervisor.event_log import DamagedLog, EventLog
 from engine.system import files
-from engine.system.files import MAX_LINE_BYTES, complete_lines, open_file, read_end, read_file
+from engine.system.files import MAX_LINE_BYTES, iterate_complete_lines, open_file, read_end, read_file
 from gui.sources.checkpoints import checkpoints_of
 from gui.sources.run_intervals import read_executions
 from gui.sources.run_reader import LogReader
@@ -147,7 +147,7 @@ def test_complete_lines_skip_damage_up_to_a_limit(
     monkeypatch.setattr(files, "MAX_DAMAGED_BYTES", 16)
     (tmp_path / "log").write_bytes(content)
     with open_file(tmp_path / "log") as stream:
-        assert list(complete_lines(stream)) == expected
+        assert list(iterate_complete_lines(stream)) == expected
 
 
 def test_executions_are_found_in_long_log() -> None:

@@ -24,11 +24,11 @@ class Mirrored(DataParallelProcesses):
 WRITE_ENTRIES = """
 import msgspec
 from engine.catalogue import CATALOGUE_FILE, encode
-from engine.contract.catalogue import shipped_catalogue
+from engine.contract.catalogue import load_builtin_catalogue
 from engine.strategies import STRATEGIES
 
 entries = tuple(strategy.entry for strategy in STRATEGIES.built_in.values())
-CATALOGUE_FILE.write_bytes(encode(msgspec.structs.replace(shipped_catalogue(), strategies=entries)))
+CATALOGUE_FILE.write_bytes(encode(msgspec.structs.replace(load_builtin_catalogue(), strategies=entries)))
 """
 
 

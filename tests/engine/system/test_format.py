@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.system.format import counted, duration, exit_words, listed, metric_value, shorten_list, size, speed
+from engine.system.format import counted, describe_exit, duration, listed, metric_value, shorten_list, size, speed
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_listed(names: str, text: str) -> None:
 
 @pytest.mark.parametrize(("code", "start"), [(0, "exited with code 0"), (3, "exited with code 3"), (-15, "was killed by SIGTERM (signal 15)"), (-9, "was killed by SIGKILL (signal 9); "), (-99, "was killed by signal 99 (signal 99)")])  # fmt: skip
 def test_exit_words(code: int, start: str) -> None:
-    text = exit_words(code)
+    text = describe_exit(code)
     assert text.startswith(start)
     assert (text == start) == (code != -9)
 

@@ -59,7 +59,7 @@ files = [open(path, "w", buffering=1) for path in sys.argv[2:]]
 linux.release_inherited_files({files[0].fileno()})
 for file in files:
     print("written", file=file)
-print(open("/proc/self/comm").read().strip(), linux.thread_count())
+print(open("/proc/self/comm").read().strip(), linux.count_threads())
 """
 
 
@@ -75,17 +75,17 @@ def test_child_has_name_threads_and_only_kept_files(tmp_path: Path) -> None:
     assert [path.read_text() for path in paths] == ["written\n", ""]
 
 
-def test_waited_for_core_s_counts_waiting() -> None:
+def test_core_wait_counts_waiting() -> None:
     competitors = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3)]
     cores = os.sched_getaffinity(0)
     try:
         core = {min(cores)}
         for pid in (0, *(each.pid for each in competitors)):
             os.sched_setaffinity(pid, core)
-        before, cpu_before, started = linux.waited_for_core_s(), time.thread_time(), time.monotonic()
+        before, cpu_before, started = linux.read_core_wait_s(), time.thread_time(), time.monotonic()
         while time.thread_time() - cpu_before < 0.2:
             pass
-        waited_s, wall_s = linux.waited_for_core_s() - before, time.monotonic() - started
+        waited_s, wall_s = linux.read_core_wait_s() - before, time.monotonic() - started
         assert abs(waited_s - (wall_s - 0.2)) < 0.2 * wall_s
     finally:
         os.sched_setaffinity(0, cores)

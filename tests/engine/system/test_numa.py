@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.system.numa import bound_cpus, near_cpus, parse_cpus
+from engine.system.numa import choose_cpus, find_near_cpus, parse_cpus
 
 FIRST, SECOND = "0000:3b:00.0", "0000:AF:00.0"
 NODES = ("0-7,16-23", "8-15,24-31")
@@ -39,10 +39,10 @@ def test_cpus_are_parsed_as_the_kernel_lists_them() -> None:
 
 
 def test_near_cpus_are_those_of_the_gpus_node(sysfs: Path) -> None:
-    assert near_cpus(FIRST, sysfs) == parse_cpus(NODES[0])
-    assert near_cpus(SECOND, sysfs) == parse_cpus(NODES[1])
-    assert near_cpus("0000:c0:00.0", sysfs) == frozenset(), "it belongs to no node"
-    assert near_cpus("00ff:01:00.0", sysfs) == frozenset(), "sysfs does not know it"
+    assert find_near_cpus(FIRST, sysfs) == parse_cpus(NODES[0])
+    assert find_near_cpus(SECOND, sysfs) == parse_cpus(NODES[1])
+    assert find_near_cpus("0000:c0:00.0", sysfs) == frozenset(), "it belongs to no node"
+    assert find_near_cpus("00ff:01:00.0", sysfs) == frozenset(), "sysfs does not know it"
 
 
 EVERY = frozenset(range(32))
@@ -66,6 +66,6 @@ EVERY = frozenset(range(32))
 def test_ranks_are_bound_unless_they_lose_cpus(
     sysfs: Path, bus_ids: tuple[str, ...], allowed: frozenset[int], expected: tuple[str, ...]
 ) -> None:
-    found = [bound_cpus(rank, bus_ids, allowed, sysfs) for rank in range(len(bus_ids))]
+    found = [choose_cpus(rank, bus_ids, allowed, sysfs) for rank in range(len(bus_ids))]
     assert found == [parse_cpus(each) for each in expected]
     assert all(cpus <= allowed for cpus in found)

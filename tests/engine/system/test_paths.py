@@ -18,7 +18,7 @@ from engine.runs.notes import change_notes
 from engine.runs.notices import NoticeSettings, save_notices
 from engine.system import paths
 from engine.system.cache_limit import images_folder
-from engine.system.paths import full_disk_cause, trusted_folder, write_atomically
+from engine.system.paths import explain_full_disk, make_trusted_folder, write_atomically
 from gui.sources.settings import Settings
 from tests.faults.damage import limit_files, mount, unmount
 
@@ -80,16 +80,16 @@ def test_chosen_folders_are_valid_and_the_users(separate_home: Path, text: str, 
     file = separate_home / paths.FOLDERS
     file.write_text(text)
     file.chmod(mode)
-    assert paths.chosen_folders() == found
+    assert paths.read_chosen_folders() == found
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes are POSIX' own")
 def test_folders_become_private_with_any_umask(separate_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = os.umask(0)
     try:
-        paths.private_folder(paths.make_home() / "a/b")
+        paths.make_private_folder(paths.make_home() / "a/b")
         (separate_home / "c").mkdir(mode=0o755)
-        paths.private_folder(separate_home / "c")
+        paths.make_private_folder(separate_home / "c")
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(separate_home))
         (separate_home / "footplate").mkdir(mode=0o755)
         assert paths.runtime_folder() == separate_home / "footplate"
@@ -115,7 +115,7 @@ def test_open_private_refuses_links_and_pipes(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def full() -> Iterator[None]:
+def file_size_limit() -> Iterator[None]:
     """Limit the files that this process writes to 1,000 bytes."""
     limit_files(psutil.Process(), 1_000)
     yield
@@ -144,9 +144,9 @@ def test_trusted_folder_refuses_what_others_can_change(tmp_path: Path, name: str
     changed.chmod(mode)
     if is_refused:
         with pytest.raises(PermissionError, match=f"{changed} can be changed by other users .its mode is {mode:o}"):
-            trusted_folder(links / "link")
+            make_trusted_folder(links / "link")
     else:
-        assert trusted_folder(links / "link") == target
+        assert make_trusted_folder(links / "link") == target
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077])
@@ -165,7 +165,7 @@ def test_write_atomically_is_private_with_any_umask(tmp_path: Path, umask: int) 
 
 
 @LINUX
-@pytest.mark.usefixtures("full")
+@pytest.mark.usefixtures("file_size_limit")
 def test_write_atomically_keeps_content_on_full_disk(tmp_path: Path) -> None:
     file = tmp_path / "file"
     write_atomically(file, b"first")
@@ -176,7 +176,7 @@ def test_write_atomically_keeps_content_on_full_disk(tmp_path: Path) -> None:
 
 
 @LINUX
-@pytest.mark.usefixtures("full")
+@pytest.mark.usefixtures("file_size_limit")
 @pytest.mark.parametrize("what", list(WRITERS))
 def test_writers_leave_no_partial_files_on_full_disk(separate_home: Path, tmp_path: Path, what: str) -> None:
     folder = tmp_path / "kept"
@@ -204,7 +204,7 @@ def test_full_disk_cause_distinguishes_space_and_inodes(tmp_path: Path, options:
     try:
         with pytest.raises(OSError, match="No space left") as raised:
             fill(disk)
-        cause = full_disk_cause(raised.value)
+        cause = explain_full_disk(raised.value)
     finally:
         unmount(disk)
     assert reason in cause
@@ -213,11 +213,11 @@ def test_full_disk_cause_distinguishes_space_and_inodes(tmp_path: Path, options:
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_full_disk_cause_includes_quotas(tmp_path: Path, number: int) -> None:
-    cause = full_disk_cause(OSError(number, "full", str(tmp_path / "a.pt")))
+    cause = explain_full_disk(OSError(number, "full", str(tmp_path / "a.pt")))
     assert cause.startswith(f"The disk of {tmp_path / 'a.pt'} is full, or your quota on it is used up.")
-    assert full_disk_cause(OSError(number, "full", os.fsencode(tmp_path / "a.pt"))) == cause
-    assert full_disk_cause(OSError(number, "full")).startswith("The disk is full")
+    assert explain_full_disk(OSError(number, "full", os.fsencode(tmp_path / "a.pt"))) == cause
+    assert explain_full_disk(OSError(number, "full")).startswith("The disk is full")
 
 
 def test_full_disk_cause_is_empty_for_other_errors() -> None:
-    assert full_disk_cause(PermissionError(13, "Permission denied", "file")) == full_disk_cause(ValueError()) == ""
+    assert explain_full_disk(PermissionError(13, "Permission denied", "file")) == explain_full_disk(ValueError()) == ""

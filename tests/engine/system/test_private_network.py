@@ -29,7 +29,7 @@ def network() -> Iterator[PrivateNetwork]:
     network.close()
 
 
-def in_network(network: PrivateNetwork, act: Callable[[], bytes]) -> bytes:
+def run_in_network(network: PrivateNetwork, act: Callable[[], bytes]) -> bytes:
     """Call a function in a forked process inside the network and return its result."""
     reader, writer = socket.socketpair()
     with reader, writer:
@@ -57,7 +57,7 @@ def test_processes_inside_connect_to_each_other(network: PrivateNetwork) -> None
                 accepted.sendall(b"met")
                 return client.recv(3)
 
-    assert in_network(network, connect) == b"met"
+    assert run_in_network(network, connect) == b"met"
 
 
 def test_processes_outside_can_not_connect(network: PrivateNetwork) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.system.ssh import host_name_problem, ssh_exit_reason
+from engine.system.ssh import explain_ssh_exit, host_name_problem
 
 
 @pytest.mark.parametrize(
@@ -60,4 +60,4 @@ def test_host_name_problem_rejects_unsafe_names(name: str, why: str) -> None:
     ],
 )
 def test_ssh_exit_reason(code: int, stderr: str, message: str) -> None:
-    assert message in ssh_exit_reason("ws2", code, stderr)
+    assert message in explain_ssh_exit("ws2", code, stderr)

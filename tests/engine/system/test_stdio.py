@@ -45,7 +45,7 @@ REDIRECTED = """
 import sys
 from pathlib import Path
 from engine.system import stdio
-stdio.redirect(Path(sys.argv[1]))
+stdio.redirect_output(Path(sys.argv[1]))
 print("out", sys.stdin.read())
 sys.stderr.write("err")
 stdio.exit_now(3)

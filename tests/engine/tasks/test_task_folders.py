@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from engine.contract.catalogue import shipped_catalogue
+from engine.contract.catalogue import load_builtin_catalogue
 from engine.data.formats.declarations import task_declarations
 from tests.support.images import write_image
 
@@ -28,9 +28,9 @@ DAILY = "edges"
 WRITE = """
 import sys
 from engine import catalogue
-from engine.contract.catalogue import shipped_catalogue
+from engine.contract.catalogue import load_builtin_catalogue
 if sys.argv[1] == "reuse":  # describing all models takes a minute and a half
-    known = shipped_catalogue()
+    known = load_builtin_catalogue()
     catalogue.describe = lambda task, name: known.model(name)
 catalogue.main(["--write"])
 """
@@ -88,7 +88,7 @@ def test_deleted_folder_removes_task(folder: str, tmp_path: Path) -> None:
         write_image(images / ("cat", "dog")[number % 2] / f"{number}.png")
     _run(tmp_path, WRITE, "reuse" if folder == DAILY else "describe")
     found: dict[str, Any] = json.loads(_run(tmp_path, SURVEY, str(images), task))
-    expected = [each.id for each in shipped_catalogue().tasks if each.id != task]
+    expected = [each.id for each in load_builtin_catalogue().tasks if each.id != task]
     assert found["tasks"] == found["choices"] == expected
     assert task not in found["models"]
     assert kinds.isdisjoint({*found["formats"], *found["kinds"]})
@@ -99,5 +99,5 @@ def test_deleted_folder_removes_task(folder: str, tmp_path: Path) -> None:
 
 def test_declarations_name_tasks_once() -> None:
     entries = [each.entry for each in task_declarations()]
-    assert tuple(entries) == shipped_catalogue().tasks
+    assert tuple(entries) == load_builtin_catalogue().tasks
     assert {task for task, _ in FOLDERS.values()} < {entry.id for entry in entries}

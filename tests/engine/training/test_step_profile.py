@@ -91,7 +91,7 @@ def test_slowest_rank_needs_two_reports(
     job: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int, expected: list[str]
 ) -> None:
     # Independent of other work on this machine.
-    monkeypatch.setattr(step_profile.linux, "waited_for_core_s", lambda: 0.0)
+    monkeypatch.setattr(step_profile.linux, "read_core_wait_s", lambda: 0.0)
     monkeypatch.setattr(step_profile, "EMIT_S", 0.0)
     spec = make_worker_spec(job(cpus=2, strategy="ddp"), run_folder=str(tmp_path), rank=rank)
     strategy = SingleDevice(spec)
@@ -111,7 +111,7 @@ def test_advice_is_based_on_recent_steps(job: Make, tmp_path: Path, monkeypatch:
     clock, waited, profiles = Clock(100.0), iter((1.0, 2.0, 5.0)), []
     for each in (step_profile, stopwatch):
         monkeypatch.setattr(each, "time", clock)
-    monkeypatch.setattr(step_profile.linux, "waited_for_core_s", lambda: next(waited))
+    monkeypatch.setattr(step_profile.linux, "read_core_wait_s", lambda: next(waited))
     monkeypatch.setattr(step_profile, "find_bottleneck", profiles.append)
     threads = torch.get_num_threads()
     strategy = SingleDevice(make_worker_spec(job(), run_folder=str(tmp_path), threads=threads + 2))

@@ -8,7 +8,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from engine.contract.advice import Advice, AdviceProgress, Candidate, JobTime, LeftOut, MachinesPrediction
+from engine.contract.advice import Advice, AdviceProgress, Candidate, JobTime, MachinesPrediction, SkippedCandidates
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.system import paths
@@ -72,7 +72,7 @@ def an_answer(**fields: object) -> Advice:
         "sentence": "DDP is fastest: 800 images/s, 1.60x one device. 2 of your 4 GPUs are enough.",
         "what_would_change": ("Below a batch of 8 one device is as fast.",),
         "considered": 9,
-        "left_out": (LeftOut("memory", ("TP", "DP"), "They need more memory than a device has."),),
+        "left_out": (SkippedCandidates("memory", ("TP", "DP"), "They need more memory than a device has."),),
         "ended_by": "settled",
         "confidence": 0.95,
         "took_s": 40.0,

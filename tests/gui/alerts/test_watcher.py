@@ -8,7 +8,7 @@ import pytest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from engine.contract.devices import Ecc, Gpu, Retired, Xid
+from engine.contract.devices import Ecc, Gpu, RetiredMemory, Xid
 from gui.alerts.rules import DEFAULTS
 from gui.alerts.watcher import CALM_S, CAPACITY, GAP_S, Alerts
 from tests.gui.alerts.conftest import START, Watched
@@ -162,7 +162,7 @@ def test_memory_errors_alert_on_increase(watched: Watched) -> None:
     watched.feed(gpu(0, ecc=Ecc(uncorrected=1)))
     assert watched.raised[1].text == "1 new error ECC could not correct."
     watched.alerts.acknowledge_all()
-    watched.feed(gpu(0, retired=Retired(rows_failed=True)), seconds=5)
+    watched.feed(gpu(0, retired=RetiredMemory(rows_failed=True)), seconds=5)
     assert [alert.kind for alert in watched.raised] == ["memory_errors"] * 3
 
 

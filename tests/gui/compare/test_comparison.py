@@ -11,7 +11,7 @@ from engine.contract.events import ENCODE, AnyEvent, DevicesSampled, Planned, Va
 from gui import titles
 from gui.compare.compared_run import ComparedRun
 from gui.compare.comparison import Row, create_rows
-from tests.engine.contract.test_options import catalogue
+from tests.engine.contract.test_options import create_catalogue
 from tests.gui.compare.runs import Change, load_run, make_run, with_accuracies, with_power, with_speed
 
 
@@ -162,7 +162,7 @@ def test_rows_show_field_that_differs_in_third_run() -> None:
 def test_rows_show_differing_options_with_defaults(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(titles, "load_catalogue", catalogue)
+    monkeypatch.setattr(titles, "load_catalogue", create_catalogue)
     wide = make_run(model="narrow", options={"width": 64, "gone": "a"})
     table = create_rows(
         [load_run(wide), load_run(make_run(model="narrow"), 1), load_run(make_run(model="resnet18"), 2)]

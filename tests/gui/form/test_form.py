@@ -15,7 +15,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.checks.disk import model_file_sha256
 from engine.contract.catalogue import timm_weights
-from engine.contract.dataset import DatasetReport, Example, SplitReport, Unreadable
+from engine.contract.dataset import DatasetReport, Example, SplitReport, UnreadableImage
 from engine.contract.devices import gpu_title
 from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Choice, Problem
@@ -31,7 +31,7 @@ REPORT = DatasetReport(
     format="imagefolder",
     classes=("ants", "bees"),
     splits=(SplitReport("train", {"ants": 12, "bees": 14}), SplitReport("val", {"ants": 3, "bees": 4}, is_drawn=True)),
-    unreadable=(Unreadable("ants/broken.jpg", "it is truncated"),),
+    unreadable=(UnreadableImage("ants/broken.jpg", "it is truncated"),),
     unreadable_count=1,
 )
 

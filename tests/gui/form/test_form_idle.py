@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.contract.idle_fields import idle_fields
+from engine.contract.idle_fields import find_idle_fields
 from engine.contract.job import Job
 from engine.contract.recipes import save_recipe
 from gui.form.form import JobForm
@@ -47,7 +47,7 @@ def test_fields_are_visible_when_they_apply(form: JobForm) -> None:
         assert visible <= visible_fields(form), chosen
         assert not hidden & visible_fields(form), chosen
         values = {name: row.editor.value() for name, row in form.rows.items()}
-        idle = idle_fields({**values, "devices": form.devices}, form.catalogue)
+        idle = find_idle_fields({**values, "devices": form.devices}, form.catalogue)
         assert form.rows.keys() - visible_fields(form) == idle.keys(), chosen
 
 

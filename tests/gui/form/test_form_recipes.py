@@ -32,7 +32,7 @@ def report(images: int = 1000, classes: int = 10) -> DatasetReport:
 @pytest.fixture(autouse=True)
 def reachable_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make all servers for pretrained weights reachable."""
-    monkeypatch.setattr(RealDisk, "reaches", lambda _disk, _host: True)
+    monkeypatch.setattr(RealDisk, "can_reach", lambda _disk, _host: True)
 
 
 @pytest.fixture

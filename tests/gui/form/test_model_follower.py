@@ -39,7 +39,7 @@ class Network:
         self.answers = Event()
         self.answers.set()
 
-    def reaches(self, _host: str) -> bool:
+    def can_reach(self, _host: str) -> bool:
         assert self.answers.wait(60)
         return self.is_up
 
@@ -47,7 +47,7 @@ class Network:
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch) -> Iterator[Network]:
     servers = Network()
-    monkeypatch.setattr(RealDisk, "reaches", lambda _disk, host: servers.reaches(host))
+    monkeypatch.setattr(RealDisk, "can_reach", lambda _disk, host: servers.can_reach(host))
     yield servers
     servers.answers.set()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 from PySide6.QtWidgets import QLabel, QWidget
 
-from engine.contract.devices import Ecc, Gpu, NvLink, Nvml, Pcie, Retired, Snapshot, Xid
+from engine.contract.devices import Ecc, Gpu, NvLink, Nvml, Pcie, RetiredMemory, Snapshot, Xid
 from gui.alerts.watcher import Alerts
 from gui.monitor.gpus.watched_gpu import WatchedGpu
 from gui.monitor.page import MonitorPage
@@ -58,7 +58,7 @@ def full_gpu(n: int = 0, **changes: object) -> Gpu:
             for link in range(4)
         ),
         "ecc": Ecc(enabled=True, corrected=0, uncorrected=0, total_corrected=2, total_uncorrected=0),
-        "retired": Retired(rows_corrected=1, rows_uncorrected=0, rows_pending=False, rows_failed=False),
+        "retired": RetiredMemory(rows_corrected=1, rows_uncorrected=0, rows_pending=False, rows_failed=False),
         "compute_mode": "default",
         "persistence": True,
         "mig_enabled": False,

@@ -64,7 +64,7 @@ def test_list_describes_searches_and_leads_to_them(page: SearchPage, qtbot: QtBo
     model = page.model
     texts = {row[0]: row[1:] for row in ([model.index(r, c).data() for c in range(6)] for r in range(2))}
     assert texts == {
-        "kept": ["Completed", "3 / 15", format_goal_value(TOP1, kept.state().reached), "Top-1 accuracy", "–"],
+        "kept": ["Completed", "3 / 15", format_goal_value(TOP1, kept.state().best_value), "Top-1 accuracy", "–"],
         "both": ["Interrupted", "10 / 32", "–", "Top-1 accuracy and Training time", "–"],
     }
     tips = {model.index(row, 0).data(Qt.ItemDataRole.ToolTipRole) for row in range(2)}

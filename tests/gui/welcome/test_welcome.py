@@ -32,7 +32,7 @@ CU132 = TorchBuild("2.15.0+cu132", "13.2", ("sm_80", "sm_89", "sm_90"))
 def cuda_build(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulate that torch is built for CUDA 13.2."""
     for module in (page_module, environment):
-        monkeypatch.setattr(module, "installed_torch", lambda: CU132)
+        monkeypatch.setattr(module, "find_installed_torch", lambda: CU132)
 
 
 def texts(page: WelcomePage) -> dict[str, str]:

@@ -18,7 +18,7 @@ from engine.data.decoding.image_files import EXTENSIONS
 from engine.data.splits import printable
 from engine.system.file_locks import LOCKS_UNSUPPORTED, locked
 from engine.system.files import MAX_RESULT_BYTES, read_file
-from engine.system.paths import cache_folder, private_folder
+from engine.system.paths import cache_folder, make_private_folder
 from engine.system.regular_files import UnusableFile
 
 _FOLDER = "unpacked"
@@ -84,7 +84,7 @@ def unpack_once(archives: Sequence[str], unpack: Callable[[Path], None]) -> Path
         digest.update(
             f"{os.path.realpath(path)}\0{info.st_size}\0{info.st_mtime_ns}\0".encode("utf-8", "surrogateescape")
         )
-    parent = private_folder(cache_folder() / _FOLDER)
+    parent = make_private_folder(cache_folder() / _FOLDER)
     folder = parent / digest.hexdigest()
     if (folder / _COMPLETE).exists():
         return folder

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from PySide6.QtCore import QSignalBlocker, Signal
 from PySide6.QtWidgets import QComboBox, QPushButton, QWidget
 
-from engine.contract.inference.review import Mark, Review, ReviewedSample, ReviewRequest, decode_review
+from engine.contract.inference.review import MarkedSample, Review, ReviewedSample, ReviewRequest, decode_review
 from engine.runs.evaluations import SavedEvaluation
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
@@ -250,7 +250,7 @@ def sample_file(opened: OpenedEvaluation, row: int) -> Path:
 
 def make_marks(
     opened: OpenedEvaluation, rows: Sequence[int], suggestions: Mapping[int, str], *, is_model_weak: bool
-) -> tuple[Mark, ...]:
+) -> tuple[MarkedSample, ...]:
     """Convert the samples at `rows` to marks for the engine, with the suggested labels of some rows.
 
     If `is_model_weak`, a label that the model disagrees with is called worth checking rather than probably wrong.
@@ -264,7 +264,7 @@ def make_marks(
         )
         suspicion = tr("a label worth checking") if is_model_weak else f"probably {suggestions.get(row)}"
         marks.append(
-            Mark(
+            MarkedSample(
                 file=str(sample_file(opened, row)),
                 reason=suspicion if row in suggestions else "marked",
                 label=label,
@@ -275,11 +275,11 @@ def make_marks(
     return tuple(marks)
 
 
-def make_csv_rows(marks: Sequence[Mark]) -> Iterator[list[str]]:
+def make_csv_rows(marks: Sequence[MarkedSample]) -> Iterator[list[str]]:
     """Yield CSV rows with the marks of samples."""
-    yield [*Mark.__struct_fields__]
+    yield [*MarkedSample.__struct_fields__]
     for mark in marks:
-        yield [getattr(mark, name) for name in Mark.__struct_fields__]
+        yield [getattr(mark, name) for name in MarkedSample.__struct_fields__]
 
 
 MAX_SAMPLES = 1000

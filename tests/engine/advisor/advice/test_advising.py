@@ -27,10 +27,10 @@ SMALL = Job.from_fields(
 )
 
 
-def answers(folder: Path, request: AdviceRequest, cap: int = 0) -> list[Any]:
+def run_advisor(folder: Path, request: AdviceRequest, cap: int = 0) -> list[Any]:
     """Run the advisor with temporary files in `folder` and return its messages.
 
-    `cap` limits its address space in bytes. 0 is no limit.
+    `cap` limits the data segment of its process in bytes. 0 means no limit.
     """
     folder.mkdir(exist_ok=True)
     result = subprocess.run(
@@ -50,7 +50,7 @@ def answers(folder: Path, request: AdviceRequest, cap: int = 0) -> list[Any]:
 
 @pytest.mark.long
 def test_advisor_ranks_setups_and_caches_answer(tmp_path: Path) -> None:
-    *progress, last = answers(tmp_path / "t", AdviceRequest(job=SMALL, seconds=30))
+    *progress, last = run_advisor(tmp_path / "t", AdviceRequest(job=SMALL, seconds=30))
     assert all(isinstance(message, AdviceProgress) for message in progress)
     found = last.answer
     assert found.fits
@@ -72,7 +72,7 @@ def test_advisor_ranks_setups_and_caches_answer(tmp_path: Path) -> None:
         "Distributed" in name for left in found.left_out for name in left.names
     )
     like = SMALL.with_fields(learning_rate=0.5, epochs=50)
-    [cached] = answers(tmp_path / "t", AdviceRequest(job=like, seconds=30, machines=2))
+    [cached] = run_advisor(tmp_path / "t", AdviceRequest(job=like, seconds=30, machines=2))
     again = cached.answer
     assert again.is_cached
     assert again.measured_at == found.measured_at
@@ -114,7 +114,7 @@ def test_advisor_stopped_by_signal_answers(tmp_path: Path) -> None:
 def test_advisor_lists_remedies_for_too_large_job(tmp_path: Path) -> None:
     fields = {"image_size": 256, "batch_size": 320, "devices": ("cpu",), "strategy": "single"}
     job = SMALL.with_fields(**write_deep_model(tmp_path), **fields)
-    *_, last = answers(tmp_path / "t", AdviceRequest(job=job, seconds=60), cap=2_200_000_000)
+    *_, last = run_advisor(tmp_path / "t", AdviceRequest(job=job, seconds=60), cap=2_200_000_000)
     found = last.answer
     assert found.fits
     assert found.table[0].changes["accumulation"] > 1
@@ -125,6 +125,6 @@ def test_advisor_lists_remedies_for_too_large_job(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_advisor_refuses_job_that_fails(tmp_path: Path) -> None:
     without_dataset = SMALL.with_fields(dataset=str(tmp_path / "nowhere"))
-    *_, found = answers(tmp_path / "t", AdviceRequest(job=without_dataset))
+    *_, found = run_advisor(tmp_path / "t", AdviceRequest(job=without_dataset))
     assert isinstance(found, Refused)
     assert "nowhere" in found.problems[0].message

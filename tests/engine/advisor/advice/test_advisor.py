@@ -11,7 +11,7 @@ import pytest
 from engine.advisor.advice import advisor as module
 from engine.advisor.advice import trials
 from engine.advisor.advice.advisor import advise
-from engine.advisor.advice.trial_files import Measured, Rehearsal, TrialRequest
+from engine.advisor.advice.trial_files import RankMeasurements, Rehearsal, TrialRequest
 from engine.contract.advice import Advice, AdviceProgress, AdviceRequest
 from engine.contract.events import Failed
 from engine.contract.job import Job
@@ -41,7 +41,9 @@ class Machine:
         self.memory_bytes = 5 * GIB
         self.result: Callable[[int, Job], Failed | None] = lambda number, job: None
 
-    def run_trial(self, job: Job, request: TrialRequest, folder: Path, timeout_s: float) -> list[Measured] | Failed:
+    def run_trial(
+        self, job: Job, request: TrialRequest, folder: Path, timeout_s: float
+    ) -> list[RankMeasurements] | Failed:
         devices = len(job.parallel.devices)
         self.trials.append((job.resolved_strategy, devices, request.min_steps))
         self.clock.now += 1.0
@@ -49,7 +51,7 @@ class Machine:
             return failed
         step_s = 0.4 / devices + (0.01 if job.resolved_strategy != "ddp" else 0.0)
         return [
-            Measured(
+            RankMeasurements(
                 step_s=(step_s,) * request.min_steps,
                 memory={"GPU 0": (self.memory_bytes, 8 * GIB)},
                 worked_s=0.75,

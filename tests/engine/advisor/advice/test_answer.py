@@ -35,7 +35,7 @@ def test_answer_without_time_gives_remedy(state: AdviceState) -> None:
     assert not result.fits
     assert result.sentence == "The time was up before any step was measured. Give it more."
     assert {left.kind for left in result.left_out} == {"time"}
-    state.stop()
+    state.record_stop()
     assert create_answer(state).sentence == "It was stopped before anything was measured."
 
 

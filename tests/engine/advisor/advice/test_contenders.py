@@ -6,7 +6,7 @@ import pytest
 
 from engine.advisor.advice.contenders import Contender, drop_slow, half_width, is_ranking_certain, rank
 from engine.advisor.advice.setups import Setup
-from engine.advisor.advice.trial_files import Measured
+from engine.advisor.advice.trial_files import RankMeasurements
 from engine.checks.findings.ranking import TIE
 from engine.contract.job import Job
 
@@ -14,7 +14,7 @@ from engine.contract.job import Job
 def contender(
     name: str, *steps: float, trials: int = 2, load_rate: float | None = None, device: str = "cpu"
 ) -> Contender:
-    measured = Measured(step_s=steps, memory={}, worked_s=1.0, load_rate=load_rate)
+    measured = RankMeasurements(step_s=steps, memory={}, worked_s=1.0, load_rate=load_rate)
     setup = Setup(Job.from_fields(batch_size=32, devices=(device,)), name)
     return Contender(setup, "measured" if steps else "too_large", list(steps), measured, trials=trials)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from engine.advisor.advice.estimates import UNCALIBRATED, Costs, calibrate, estimate_bytes, min_step_s
-from engine.advisor.advice.trial_files import Activations, Footprint, Link
+from engine.advisor.advice.estimates import UNCALIBRATED, Costs, calibrate, estimate_bytes, estimate_min_step_s
+from engine.advisor.advice.trial_files import Activations, Footprint, LinkSpeed
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
 from engine.parallel.layout import bubble_ratio
@@ -80,7 +80,7 @@ def test_bubble_and_communication_bound_step() -> None:
         job("pipeline", microbatches=8, pipeline_schedule="interleaved_1f1b"), pipeline
     ) == pytest.approx(3 / 16)
     assert bubble_ratio(job("pipeline", microbatches=8, pipeline_schedule="zb1p"), pipeline) == 0
-    costs = Costs(0.4, 0.4, 0.0, Link(GIB, 0.0, 4), GIB, GIB)
-    assert min_step_s(job("pipeline", microbatches=8), pipeline, costs) == pytest.approx(0.1 * 11 / 8)
-    assert min_step_s(job("ddp"), ddp, costs) == pytest.approx(1.0)
-    assert min_step_s(job("model_parallel"), single_file, costs) == 0.4
+    costs = Costs(0.4, 0.4, 0.0, LinkSpeed(GIB, 0.0, 4), GIB, GIB)
+    assert estimate_min_step_s(job("pipeline", microbatches=8), pipeline, costs) == pytest.approx(0.1 * 11 / 8)
+    assert estimate_min_step_s(job("ddp"), ddp, costs) == pytest.approx(1.0)
+    assert estimate_min_step_s(job("model_parallel"), single_file, costs) == 0.4

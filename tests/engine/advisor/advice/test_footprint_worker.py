@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
-from engine.advisor.advice.footprint_worker import _saved_bytes
+from engine.advisor.advice.footprint_worker import _measure_saved_bytes
 from engine.contract.job import Job
 
 
@@ -18,4 +18,4 @@ from engine.contract.job import Job
     ],
 )
 def test_saved_bytes_are_those_of_new_tensors(model: nn.Module, expected: tuple[int, int]) -> None:
-    assert _saved_bytes(model, Job.from_fields(precision="fp32"), (2, 4)) == expected
+    assert _measure_saved_bytes(model, Job.from_fields(precision="fp32"), (2, 4)) == expected

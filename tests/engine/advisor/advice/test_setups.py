@@ -41,7 +41,7 @@ def test_setups_include_all_strategies_or_refusals() -> None:
         "zbv",
     }
     assert all(setup.job.training.batch_size == 32 and setup.job.optimizer.learning_rate == 0.3 for setup in setups)
-    assert all(apply_candidate(requested, setup.candidate(requested)) == setup.job for setup in able)
+    assert all(apply_candidate(requested, setup.create_candidate(requested)) == setup.job for setup in able)
 
 
 def test_setups_for_eight_gpus_keep_job_settings() -> None:
@@ -74,9 +74,9 @@ REQUESTS: dict[str, dict[str, Any]] = {
 }
 
 
-def line_of(setup: Setup, requested: Job) -> str:
+def describe_setup(setup: Setup, requested: Job) -> str:
     """Describe a setup with its differences from the requested job, and with its flags."""
-    candidate = setup.candidate(requested)
+    candidate = setup.create_candidate(requested)
     flags = [name for name in ("is_requested", "saves_memory") if getattr(setup, name)]
     of_base = f" (varies {setup.base_name})" if setup.base_name else ""
     return f"{setup.name}{of_base}: {dict(candidate.changes)} {' '.join(flags)} {setup.refusal}".rstrip()
@@ -89,6 +89,6 @@ def test_setups_equal_the_golden_file(name: str) -> None:
     requested = job.with_fields(strategy=job.resolved_strategy)
     setups = list_setups(requested, catalogue)
     smaller = list_smaller_setups(setups[0], requested, catalogue)
-    lines = [line_of(setup, requested) for setup in setups]
-    lines += ["Smaller:", *(line_of(setup, requested) for setup in smaller)]
+    lines = [describe_setup(setup, requested) for setup in setups]
+    lines += ["Smaller:", *(describe_setup(setup, requested) for setup in smaller)]
     check_section(Path(__file__).with_name("golden_setups.txt"), name, "\n".join(lines))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.advisor.search import confirming
-from engine.advisor.search.budget import seconds_left
+from engine.advisor.search.budget import estimate_seconds_left
 from engine.contract.search import Budget, TrialRow, TrialState
 from tests.support.made_searches import SECONDS, TOP1, make_search_config
 
@@ -34,10 +34,12 @@ ROWS = [
 
 
 def test_candidates_are_best_three_and_baseline() -> None:
-    assert confirming.candidates(ROWS, TOP1, 0) == (1, 4, 3, 0)
-    assert confirming.candidates(ROWS, TOP1, None) == (1, 4, 3)
-    assert confirming.candidates(ROWS, SECONDS, 0) == (0, 6, 3), "less is better, and the baseline is among the best"
-    assert confirming.candidates([a_row(0, 0.2, "stopped")], TOP1, 0) == ()
+    assert confirming.select_candidates(ROWS, TOP1, 0) == (1, 4, 3, 0)
+    assert confirming.select_candidates(ROWS, TOP1, None) == (1, 4, 3)
+    assert confirming.select_candidates(ROWS, SECONDS, 0) == (0, 6, 3), (
+        "less is better, and the baseline is among the best"
+    )
+    assert confirming.select_candidates([a_row(0, 0.2, "stopped")], TOP1, 0) == ()
 
 
 def test_baseline_is_completed_first_trial_with_job_settings() -> None:
@@ -77,8 +79,13 @@ def test_winner_has_best_mean_of_repeats() -> None:
 def test_seconds_left_counts_repeats_as_full_trainings() -> None:
     search = make_search_config(budget=Budget(trials=10), devices=("cpu", "cpu"))
     originals = [a_row(0, 0.5), a_row(1, 0.6, "pruned", epoch=2, seconds=4.0)]
-    assert seconds_left(search, originals[:0], [], worked_s=1.0, repeat_count=4, is_done=False) is None
-    assert seconds_left(search, originals, [], worked_s=30.0, repeat_count=0, is_done=False) == 120.0
-    assert seconds_left(search, originals, [], worked_s=30.0, repeat_count=4, is_done=False) == 120.0 + 4 * 20.0 / 2
+    assert estimate_seconds_left(search, originals[:0], [], worked_s=1.0, repeat_count=4, is_done=False) is None
+    assert estimate_seconds_left(search, originals, [], worked_s=30.0, repeat_count=0, is_done=False) == 120.0
+    assert (
+        estimate_seconds_left(search, originals, [], worked_s=30.0, repeat_count=4, is_done=False)
+        == 120.0 + 4 * 20.0 / 2
+    )
     repeats = [a_repeat(2, 0, 1, 0.5), a_row(3, None, "running", repeat_of=0, epoch=5)]
-    assert seconds_left(search, originals, repeats, worked_s=30.0, repeat_count=4, is_done=True) == 2.5 * 20.0 / 2
+    assert (
+        estimate_seconds_left(search, originals, repeats, worked_s=30.0, repeat_count=4, is_done=True) == 2.5 * 20.0 / 2
+    )

@@ -55,7 +55,7 @@ def start_search(search: Search) -> SearchFolder:
     return folder
 
 
-def final_state(folder: SearchFolder) -> SearchState:
+def wait_for_final_state(folder: SearchFolder) -> SearchState:
     """Wait until the driver of a search has exited, and return the state of the search."""
     wait_for(lambda: folder.status() != "running")
     return folder.state()
@@ -97,7 +97,7 @@ def test_driver_continues_after_kill_and_is_reproducible() -> None:
     assert folder.status() == "interrupted"
     start_driver(folder)
     start_driver(folder)  # a second driver exits
-    state = final_state(folder)
+    state = wait_for_final_state(folder)
     assert state.ended == "completed"
     assert [row.number for row in state.trials] == [0, 1, 2, 3]
     assert {row.state for row in state.trials} == {"completed"}
@@ -144,7 +144,7 @@ def test_driver_stop_pauses_trials_and_restart_resumes() -> None:
     folder = start_search(make_small_search(make_small_job(epochs=30), space=RANGES, pruner="none", trials=2))
     wait_for(lambda: any(row.epoch >= 2 for row in folder.state().trials))
     assert stop_driver(folder)
-    state = final_state(folder)
+    state = wait_for_final_state(folder)
     assert state.ended == "stopped"
     assert {row.state for row in state.trials} <= {"paused"}
     before = max(row.epoch for row in state.trials)
@@ -153,7 +153,7 @@ def test_driver_stop_pauses_trials_and_restart_resumes() -> None:
     wait_for(lambda: any(row.epoch > before for row in folder.state().trials))
     assert len(trials_of("small")) == len(state.trials), "in the same folders"
     stop_driver(folder)
-    assert final_state(folder).ended == "stopped"
+    assert wait_for_final_state(folder).ended == "stopped"
 
 
 @pytest.mark.long
@@ -166,7 +166,7 @@ def test_driver_recovers_all_trials_after_power_failure() -> None:
     assert len(before) >= 3
     folder.state_file.unlink()  # the state can be restored from the runs
     start_driver(folder)
-    state = final_state(folder)
+    state = wait_for_final_state(folder)
     assert (state.ended, len(state.trials)) == ("completed", 8)
     assert {row.state for row in state.trials} <= {"completed", "pruned"}
     after = {row.number: row for row in state.trials}
@@ -183,7 +183,7 @@ def test_driver_killed_during_repeats_starts_none_twice() -> None:
     kill(folder)
     started_at = {run.run_id for run, _trial in trials_of("small")}
     start_driver(folder)
-    state = final_state(folder)
+    state = wait_for_final_state(folder)
     assert (state.ended, state.total, len(list_runs())) == ("completed", 8, 8)
     assert started_at <= {row.run_id for row in state.trials}
     repeats = [row for row in state.trials if row.repeat_of is not None]
@@ -204,7 +204,7 @@ def test_driver_killed_during_repeats_starts_none_twice() -> None:
 def test_driver_ends_if_all_trials_fail() -> None:
     search = make_small_search(make_small_job(restarts=0), space=RANGES, pruner="none", devices=["cpu"])
     broken = msgspec.structs.replace(search, job=search.job.with_fields(dataset="/nowhere"))
-    state = final_state(start_search(broken))
+    state = wait_for_final_state(start_search(broken))
     assert state.ended == "failed"
     assert "nowhere" in state.cause
     assert [row.state for row in state.trials] == ["failed"] * len(state.trials)
@@ -234,7 +234,7 @@ LUCKY, SOLID = 1, 2
 FIRST_VALUES = {0: 0.5, LUCKY: 0.9, SOLID: 0.8}
 
 
-class WrittenSearch:
+class SimulatedSearch:
     """Search with a driver whose trials are never started. Tests write their logs instead.
 
     `values` maps the number of each original trial to its metric, to None if it has failed, or to its state.
@@ -277,11 +277,11 @@ class WrittenSearch:
         self.driver._save(self.folder.state().ended)
         return self.folder.state()
 
-    def unfinished(self) -> list[tuple[RunFolder, Trial]]:
+    def list_unfinished_repeats(self) -> list[tuple[RunFolder, Trial]]:
         """Return the runs and trials of the repetitions that haven't ended."""
         return [(run, trial) for run, trial in trials_of("small") if not run.events_file.exists()]
 
-    def started_numbers(self) -> list[int]:
+    def list_started_numbers(self) -> list[int]:
         """Return the numbers of the started trials, in order."""
         numbers = {run.run_id: trial.number for run, trial in trials_of("small")}
         return [numbers[run_id] for run_id in self.started]
@@ -305,24 +305,26 @@ def make_validations(value: float, epochs: int) -> list[AnyEvent]:
 
 
 def test_repeats_replace_lucky_winner(monkeypatch: pytest.MonkeyPatch) -> None:
-    confirmed = WrittenSearch(monkeypatch, confirm=2)
+    confirmed = SimulatedSearch(monkeypatch, confirm=2)
     state = confirmed.step()
     assert (state.best, state.candidates, state.baseline) == (LUCKY, (LUCKY, SOLID, 0), 0)
-    assert [(trial.number, trial.repeat_of, trial.params["seed"]) for _run, trial in confirmed.unfinished()] == [
+    assert [
+        (trial.number, trial.repeat_of, trial.params["seed"]) for _run, trial in confirmed.list_unfinished_repeats()
+    ] == [
         *((3, LUCKY, 1), (4, SOLID, 1), (5, 0, 1)),
     ]
-    jobs = [run.job() for run, _trial in confirmed.unfinished()]
+    jobs = [run.job() for run, _trial in confirmed.list_unfinished_repeats()]
     assert [job and job.name for job in jobs] == ["small 1, seed 1", "small 2, seed 1", "small 0, seed 1"]
     assert describe_pending_confirmations(state) == "Confirming the best 3 settings with other seeds: 0 of 6 trained"
     assert (state.total, state.originals_total, state.originals_ended) == (9, 3, 3)
     reached = {LUCKY: [0.7, 0.6], SOLID: [0.75, 0.75], 0: [0.8, None]}
-    while repeats := confirmed.unfinished():
+    while repeats := confirmed.list_unfinished_repeats():
         run, trial = repeats[0]
         assert trial.repeat_of is not None
         confirmed.finish(run, reached[trial.repeat_of][trial.params["seed"] - 1])
         confirmed.start_trials()  # killed after each repeat
         state = confirmed.step()
-        if confirmed.unfinished():
+        if confirmed.list_unfinished_repeats():
             assert state.best == LUCKY, "the base ranking remains until all have ended"
             assert set(FIRST_VALUES) <= {
                 trial.number for run, trial in trials_of("small") if list(run.checkpoints.glob("*.pt"))
@@ -348,9 +350,9 @@ def test_total_includes_maximum_repeats(trials: int, space: dict[str, Any], tota
 
 
 def test_base_ranking_remains_if_all_repeats_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    confirmed = WrittenSearch(monkeypatch, confirm=1)
+    confirmed = SimulatedSearch(monkeypatch, confirm=1)
     confirmed.step()
-    for run, _trial in confirmed.unfinished():
+    for run, _trial in confirmed.list_unfinished_repeats():
         confirmed.finish(run, None)
     state = confirmed.step()
     assert (state.ended, state.best, state.count("failed")) == ("completed", LUCKY, 3)
@@ -360,22 +362,22 @@ def test_base_ranking_remains_if_all_repeats_fail(monkeypatch: pytest.MonkeyPatc
 def test_repeats_are_outside_budget_and_sampler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    confirmed = WrittenSearch(monkeypatch, confirm=1)
+    confirmed = SimulatedSearch(monkeypatch, confirm=1)
     confirmed.step()
-    for run, trial in confirmed.unfinished():
+    for run, trial in confirmed.list_unfinished_repeats():
         confirmed.finish(run, 0.7 + 0.1 * (trial.repeat_of or 0))
     assert confirmed.step().best == SOLID
     importance = confirmed.folder.state().importance
     confirmed.search = msgspec.structs.replace(confirmed.search, budget=Budget(trials=4))
     confirmed.start_trials()
     state = confirmed.step()
-    ((_run, trial),) = confirmed.unfinished()
+    ((_run, trial),) = confirmed.list_unfinished_repeats()
     assert (trial.number, trial.repeat_of) == (6, None)
     assert set(trial.known) == set(FIRST_VALUES)
     assert (state.best, state.candidates, state.importance) == (LUCKY, (), importance)
     confirmed.finish(_run, 0.85)
     state = confirmed.step()
-    ((_run, trial),) = confirmed.unfinished()
+    ((_run, trial),) = confirmed.list_unfinished_repeats()
     assert (trial.repeat_of, state.candidates) == (6, (LUCKY, 6, SOLID, 0))
     assert describe_pending_confirmations(state) == "Confirming the best 4 settings with other seeds: 3 of 4 trained"
     confirmed.finish(_run, 0.85)
@@ -393,7 +395,7 @@ def test_repeats_are_outside_budget_and_sampler(
 def test_trials_are_runs_that_share_the_cores(
     monkeypatch: pytest.MonkeyPatch, job: dict[str, int], space: dict[str, Any], threads: set[int]
 ) -> None:
-    written = WrittenSearch(monkeypatch, {}, job=make_small_job(**job), space=RANGES | space, confirm=0)
+    written = SimulatedSearch(monkeypatch, {}, job=make_small_job(**job), space=RANGES | space, confirm=0)
     written.step()
     jobs = [each for run, _trial in trials_of("small") if (each := run.job())]
     assert [each.name for each in jobs] == ["small 0", "small 1", "small 2"]
@@ -403,15 +405,15 @@ def test_trials_are_runs_that_share_the_cores(
 
 def test_interrupted_trials_are_resumed_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     values = {0: 0.5, 1: "interrupted", 2: "interrupted", 3: "interrupted"}
-    written = WrittenSearch(monkeypatch, values, devices=["cpu"], trials=4, confirm=0)
+    written = SimulatedSearch(monkeypatch, values, devices=["cpu"], trials=4, confirm=0)
     written.finish(trials_of("small")[1][0], 0.9)  # has ended in the meantime
     state = written.step()
-    assert written.started_numbers() == [2]
+    assert written.list_started_numbers() == [2]
     assert [row.state for row in state.trials] == ["completed", "completed", "running", "interrupted"]
 
 
 def test_paused_trial_stops_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = WrittenSearch(monkeypatch, {0: 0.5, 1: 0.6, 2: "running"}, confirm=0)
+    written = SimulatedSearch(monkeypatch, {0: 0.5, 1: 0.6, 2: "running"}, confirm=0)
     assert written.step().ended == ""
     written.finish(trials_of("small")[2][0], 0.7, "paused")
     state = written.step()
@@ -419,7 +421,7 @@ def test_paused_trial_stops_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_second_end_does_not_wait_for_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = WrittenSearch(monkeypatch, {0: 0.5, 1: "running"}, confirm=0)
+    written = SimulatedSearch(monkeypatch, {0: 0.5, 1: "running"}, confirm=0)
     ended = []
     for _ in range(2):
         written.driver.end()
@@ -428,7 +430,7 @@ def test_second_end_does_not_wait_for_trials(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_failed_trials_end_a_small_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = WrittenSearch(monkeypatch, {0: "running", 1: "running"}, trials=2, confirm=0)
+    written = SimulatedSearch(monkeypatch, {0: "running", 1: "running"}, trials=2, confirm=0)
     for (run, _trial), cause in zip(trials_of("small"), ("It is cold.", "It is late."), strict=True):
         written.finish(run, None, cause=cause)
     state = written.step()
@@ -436,14 +438,14 @@ def test_failed_trials_end_a_small_search(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_several_goals_have_no_best_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    state = WrittenSearch(monkeypatch, {0: 0.9, 1: 0.8}, goals=["top1", "loss"]).step()
+    state = SimulatedSearch(monkeypatch, {0: 0.9, 1: 0.8}, goals=["top1", "loss"]).step()
     assert (state.best, state.front) == (None, (0, 1))
 
 
 @pytest.mark.parametrize("sampler", ["grid", "random"])
 def test_small_space_is_tried_once(monkeypatch: pytest.MonkeyPatch, sampler: str) -> None:
     space = {"optimizer": ["sgd", "adamw"]}
-    written = WrittenSearch(monkeypatch, {0: 0.5}, space=space, sampler=sampler, trials=9, confirm=0, devices=["cpu"])
+    written = SimulatedSearch(monkeypatch, {0: 0.5}, space=space, sampler=sampler, trials=9, confirm=0, devices=["cpu"])
     written.step()
     written.finish(trials_of("small")[1][0], 0.6)
     state = written.step()
@@ -454,12 +456,12 @@ def test_small_space_is_tried_once(monkeypatch: pytest.MonkeyPatch, sampler: str
 def test_time_of_repeats_does_not_count_against_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(driver_module, "time", SimpleNamespace(monotonic=clock.monotonic, time=lambda: 0.0))
-    written = WrittenSearch(monkeypatch, trials=None, hours=0.5, confirm=1)
+    written = SimulatedSearch(monkeypatch, trials=None, hours=0.5, confirm=1)
     written.folder.save_state(msgspec.structs.replace(written.folder.state(), worked_s=3000.0, confirming_s=2000.0))
     written.start_trials()
     state = written.step()
-    assert (state.worked_s, state.confirming_s, written.started_numbers()) == (3000.0, 2000.0, [3, 4, 5])
-    for run, _trial in written.unfinished():
+    assert (state.worked_s, state.confirming_s, written.list_started_numbers()) == (3000.0, 2000.0, [3, 4, 5])
+    for run, _trial in written.list_unfinished_repeats():
         written.finish(run, 0.1)
     clock.now += 900
     assert len(written.step().candidates) == 3
@@ -470,7 +472,7 @@ def test_time_of_repeats_does_not_count_against_the_budget(monkeypatch: pytest.M
 
 def test_trial_on_devices_of_a_group_occupies_it(monkeypatch: pytest.MonkeyPatch) -> None:
     job = make_small_job(devices=("cpu", "cpu"))
-    written = WrittenSearch(monkeypatch, {0: "running"}, job=job, devices=["cpu"] * 2, devices_per_trial=2)
+    written = SimulatedSearch(monkeypatch, {0: "running"}, job=job, devices=["cpu"] * 2, devices_per_trial=2)
     written.search = msgspec.structs.replace(written.search, devices=("cpu",), devices_per_trial=1)
     written.start_trials()
     written.step()
@@ -478,13 +480,13 @@ def test_trial_on_devices_of_a_group_occupies_it(monkeypatch: pytest.MonkeyPatch
 
 
 def test_only_unfinished_originals_are_pruned(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = WrittenSearch(
+    written = SimulatedSearch(
         monkeypatch, {0: "running", 1: 0.9, 2: 0.9, 3: 0.9, 4: 0.9, 5: "running", 6: "running"}, trials=7, pruner="median"
     )  # fmt: skip
     params = trials_of("small")[1][1].params
     written.add(Trial(search="small", number=7, params=params | {"seed": 1}, seed=0, repeat_of=1), "running")
     epochs = {0: 1, 5: 1, 6: 3, 7: 1}  # of three; the baseline and repeats are never pruned
-    for run, trial in written.unfinished():
+    for run, trial in written.list_unfinished_repeats():
         lines = [msgspec.json.encode(event) + b"\n" for event in make_validations(0.1, epochs[trial.number])]
         run.events_file.write_bytes(b"".join(lines))
     written.start_trials()

@@ -13,7 +13,9 @@ from tests.support.searches import SPACE, make_small_search
 CATALOGUE = load_catalogue()
 
 
-def known_trial(trial: Trial, *values: float | None, state: TrialState = "completed", epoch: int = 9) -> KnownTrial:
+def make_known_trial(
+    trial: Trial, *values: float | None, state: TrialState = "completed", epoch: int = 9
+) -> KnownTrial:
     """Return a finished trial that has reported the same value of the first objective in each epoch."""
     reported = dict.fromkeys(range(1, epoch + 1), values[0]) if values and values[0] is not None else {}
     row = TrialRow(
@@ -30,7 +32,7 @@ def known_trial(trial: Trial, *values: float | None, state: TrialState = "comple
     return KnownTrial(msgspec.json.decode(msgspec.json.encode(trial), type=Trial), row)
 
 
-def known_trials(search: Search, count: int) -> list[KnownTrial]:
+def make_known_trials(search: Search, count: int) -> list[KnownTrial]:
     """Return trials whose metric is best at a learning rate of 0.01. A quarter of them are pruned, and two fail."""
     study, known = Study(search, CATALOGUE), list[KnownTrial]()
     for number in range(count):
@@ -39,11 +41,11 @@ def known_trials(search: Search, count: int) -> list[KnownTrial]:
         value = 1.0 / (1 + abs(trial.params["learning_rate"] / 0.01 - 1))
         several = (value, 10.0 * trial.params["learning_rate"]) if len(search.goals) > 1 else (value,)
         if number in (5, 7):
-            known.append(known_trial(trial, state="failed", epoch=0))
+            known.append(make_known_trial(trial, state="failed", epoch=0))
         elif number % 4 == 3 and len(search.goals) == 1:
-            known.append(known_trial(trial, *several, state="pruned", epoch=2))
+            known.append(make_known_trial(trial, *several, state="pruned", epoch=2))
         else:
-            known.append(known_trial(trial, *several))
+            known.append(make_known_trial(trial, *several))
     return known
 
 
@@ -54,7 +56,7 @@ def known_trials(search: Search, count: int) -> list[KnownTrial]:
 )
 def test_ask_is_reproducible(values: dict[str, object]) -> None:
     search = make_small_search(trials=30, seed=7, **values)
-    known = known_trials(search, 25)
+    known = make_known_trials(search, 25)
     for number in (3, 12, 24):
         asked = known[number].trial
         before = [each for each in known if each.trial.number in asked.known]
@@ -74,9 +76,9 @@ def test_ask_is_reproducible(values: dict[str, object]) -> None:
 
 def test_ask_records_ended_and_active_trials() -> None:
     search = make_small_search(trials=30)
-    known = known_trials(search, 12)
+    known = make_known_trials(search, 12)
     states: list[TrialState] = ["running", "waiting", "paused", "interrupted", "stopped"]
-    known[:5] = [known_trial(each.trial, 0.5, state=state) for each, state in zip(known, states, strict=False)]
+    known[:5] = [make_known_trial(each.trial, 0.5, state=state) for each, state in zip(known, states, strict=False)]
     asked = Study(search, CATALOGUE).ask(known, 12)
     assert asked is not None
     assert (asked.known, asked.in_hand) == (tuple(range(4, 12)), (0, 1, 2, 3))
@@ -84,12 +86,14 @@ def test_ask_records_ended_and_active_trials() -> None:
 
 def test_active_trials_change_the_next_settings_but_failed_ones_do_not() -> None:
     search = make_small_search(trials=30)
-    study, known = Study(search, CATALOGUE), known_trials(search, 20)
+    study, known = Study(search, CATALOGUE), make_known_trials(search, 20)
     tried = study.ask(known, 20)
     assert tried is not None
     params = {}
     for state in ("failed", "pruned", "running"):
-        others = [known_trial(msgspec.structs.replace(tried, number=20 + n), state=state, epoch=0) for n in range(6)]
+        others = [
+            make_known_trial(msgspec.structs.replace(tried, number=20 + n), state=state, epoch=0) for n in range(6)
+        ]
         asked = study.ask([*known, *others], 26)
         params[state] = asked and asked.params
     assert params["pruned"] == params["failed"] != params["running"]
@@ -126,24 +130,24 @@ def test_first_trial_has_job_settings_if_in_space() -> None:
 
 def test_tpe_finds_optimum_and_importance() -> None:
     search = make_small_search(trials=40)
-    known = known_trials(search, 40)
+    known = make_known_trials(search, 40)
     study = Study(search, CATALOGUE)
-    (best,) = study.front(known)
+    (best,) = study.compute_front(known)
     assert known[best].row.values[0] == max(e.row.values[0] or 0 for e in known if e.row.state == "completed")
     assert 0.005 < known[best].trial.params["learning_rate"] < 0.02
-    importance = study.importance(known)
+    importance = study.compute_importance(known)
     assert next(iter(importance)) == "learning_rate"
     assert sum(importance.values()) == pytest.approx(1.0, abs=0.01)
-    assert study.importance(known[:4]) == {}, "three are completed"
-    assert study.importance(known[:5]) != {}
+    assert study.compute_importance(known[:4]) == {}, "three are completed"
+    assert study.compute_importance(known[:5]) != {}
 
 
 def test_importance_is_that_for_the_first_goal() -> None:
     search = make_small_search(goals=["top1", "seconds"], trials=30)
-    known = known_trials(search, 25)
+    known = make_known_trials(search, 25)
     by_first = [KnownTrial(each.trial, msgspec.structs.replace(each.row, values=each.row.values[:1])) for each in known]
-    alone = Study(make_small_search(trials=30), CATALOGUE).importance(by_first)
-    assert Study(search, CATALOGUE).importance(known) == alone != {}
+    alone = Study(make_small_search(trials=30), CATALOGUE).compute_importance(by_first)
+    assert Study(search, CATALOGUE).compute_importance(known) == alone != {}
 
 
 def test_front_holds_undominated_trials() -> None:
@@ -151,8 +155,8 @@ def test_front_holds_undominated_trials() -> None:
     study = Study(search, CATALOGUE)
     trials = [study.ask([], number) for number in range(4)]
     values = [(0.9, 30.0), (0.8, 10.0), (0.7, 20.0), (0.95, 40.0)]
-    known = [known_trial(trial, *value) for trial, value in zip(trials, values, strict=True) if trial is not None]
-    assert set(study.front(known)) == {0, 1, 3}
+    known = [make_known_trial(trial, *value) for trial, value in zip(trials, values, strict=True) if trial is not None]
+    assert set(study.compute_front(known)) == {0, 1, 3}
 
 
 @pytest.mark.parametrize("pruner", ["hyperband", "halving", "median"])
@@ -163,15 +167,15 @@ def test_pruner_stops_worse_trials(pruner: str) -> None:
         trial = study.ask(known, number)
         assert trial is not None
         for epoch in range(1, 10):  # each reports, and Optuna's notes on it are saved
-            known = [*known[:number], known_trial(trial, 0.5 + 0.01 * number, epoch=epoch, state="running")]
+            known = [*known[:number], make_known_trial(trial, 0.5 + 0.01 * number, epoch=epoch, state="running")]
             _, attrs = study.should_prune(known, number)
             trial = msgspec.structs.replace(trial, attrs=attrs)
         assert any(name.startswith("completed_rung") for name in trial.attrs) == (pruner != "median")
-        known[number] = known_trial(trial, 0.5 + 0.01 * number)
+        known[number] = make_known_trial(trial, 0.5 + 0.01 * number)
     trial = study.ask(known, 12)
     assert trial is not None
-    assert study.should_prune([*known, known_trial(trial, 0.1, epoch=4, state="running")], 12)[0]
-    assert not study.should_prune([*known, known_trial(trial, 0.99, epoch=4, state="running")], 12)[0]
+    assert study.should_prune([*known, make_known_trial(trial, 0.1, epoch=4, state="running")], 12)[0]
+    assert not study.should_prune([*known, make_known_trial(trial, 0.99, epoch=4, state="running")], 12)[0]
 
 
 def test_grid_is_tried_once() -> None:
@@ -185,7 +189,7 @@ def test_grid_is_tried_once() -> None:
     firsts = [each and each.params for each in (study.ask([], 0), study.ask([], 0, 1), other.ask([], 0))]
     assert firsts[0] not in firsts[1:]
     while (trial := study.ask(known, len(known))) is not None:
-        known.append(known_trial(trial, 0.5))
+        known.append(make_known_trial(trial, 0.5))
     tried = {(round(each.trial.params["momentum"], 3), tuple(each.trial.params["milestones"])) for each in known}
     assert tried == {(m, s) for m in (0.5, 0.7, 0.9) for s in ((1,), (1, 2))}
     assert len(known) == 6
@@ -193,7 +197,7 @@ def test_grid_is_tried_once() -> None:
 
 def test_deleted_trial_keeps_numbers_of_others() -> None:
     search = make_small_search(trials=30)
-    known = known_trials(search, 12)
+    known = make_known_trials(search, 12)
     left = [each for each in known if each.trial.number not in (0, 4)]
     best = max((each for each in left if each.row.state == "completed"), key=lambda each: each.row.values[0] or 0.0)
-    assert Study(search, CATALOGUE).front(left) == (best.trial.number,)
+    assert Study(search, CATALOGUE).compute_front(left) == (best.trial.number,)

@@ -16,7 +16,9 @@ GPUS = ("GPU-0", "GPU-1")
 BUSY = {"forward": 0.03, "backward": 0.06, "optimizer": 0.007}
 
 
-def profile(*, devices: tuple[str, ...] = ("cpu",), of_job: dict[str, Any] | None = None, **changes: Any) -> RunProfile:
+def make_profile(
+    *, devices: tuple[str, ...] = ("cpu",), of_job: dict[str, Any] | None = None, **changes: Any
+) -> RunProfile:
     """Return the profile of a run whose steps take 0.1 s and keep the device busy.
 
     `of_job` overrides fields of the job, and `changes` override fields of the profile.
@@ -31,15 +33,16 @@ def profile(*, devices: tuple[str, ...] = ("cpu",), of_job: dict[str, Any] | Non
 
 def waiting(share: float, **changes: Any) -> RunProfile:
     busy = sum(BUSY.values())
-    return profile(parts={"data": busy * share / (1 - share), **BUSY}, **changes)
+    return make_profile(parts={"data": busy * share / (1 - share), **BUSY}, **changes)
 
 
 def test_no_bottleneck() -> None:
-    assert find_bottleneck(profile()).sentence == "The CPU is busy 97% of the time; there is no bottleneck."
+    assert find_bottleneck(make_profile()).sentence == "The CPU is busy 97% of the time; there is no bottleneck."
     assert (
-        find_bottleneck(profile(devices=GPUS)).sentence == "The GPUs are busy 97% of the time; there is no bottleneck."
+        find_bottleneck(make_profile(devices=GPUS)).sentence
+        == "The GPUs are busy 97% of the time; there is no bottleneck."
     )
-    assert find_bottleneck(profile()).field == ""
+    assert find_bottleneck(make_profile()).field == ""
 
 
 def test_slow_loading_with_spare_cores_adds_workers() -> None:
@@ -77,7 +80,7 @@ def test_straggler_is_named() -> None:
     ranks = RanksTimed(
         step=9, ranks=(RankTimes(compute_s=0.07, communication_s=0.02, waiting_s=0.03), slow), straggler=1
     )
-    given = find_bottleneck(profile(devices=GPUS, of_job={"strategy": "ddp"}, ranks=ranks))
+    given = find_bottleneck(make_profile(devices=GPUS, of_job={"strategy": "ddp"}, ranks=ranks))
     assert given.sentence == (
         "Rank 1 is the slowest: the other waits 25% of each step for it. "
         "Splitting each batch by measured speed evens that out."
@@ -97,25 +100,27 @@ def test_straggler_is_named() -> None:
 def test_communication_advice_depends_on_strategy(
     of_job: dict[str, Any], devices: tuple[str, ...], field: str, value: object
 ) -> None:
-    given = find_bottleneck(profile(devices=devices, of_job=of_job, parts={**BUSY, "communication": 0.05}))
+    given = find_bottleneck(make_profile(devices=devices, of_job=of_job, parts={**BUSY, "communication": 0.05}))
     assert given.sentence.startswith("Averaging gradients takes 34% of the time")
     assert (given.field, given.value) == (field, value)
 
 
 def test_bubble_advises_more_microbatches_if_divisible() -> None:
     changes: dict[str, Any] = {"devices": GPUS, "trace": make_trace(bubble=0.2, theory=0.15), "microbatches": 4}
-    given = find_bottleneck(profile(of_job={"strategy": "pipeline", "batch_size": 64}, **changes))
+    given = find_bottleneck(make_profile(of_job={"strategy": "pipeline", "batch_size": 64}, **changes))
     assert given.sentence == (
         "The devices are idle 20% of each step while the pipeline fills and drains: "
         "8 microbatches instead of 4 reduce that."
     )
     assert (given.field, given.value) == ("microbatches", 8)
-    assert find_bottleneck(profile(of_job={"strategy": "pipeline", "batch_size": 12}, **changes)).field == ""
+    assert find_bottleneck(make_profile(of_job={"strategy": "pipeline", "batch_size": 12}, **changes)).field == ""
 
 
 def test_bubble_of_unbalanced_stages() -> None:
     given = find_bottleneck(
-        profile(devices=GPUS, of_job={"strategy": "pipeline"}, trace=make_trace(bubble=0.4, theory=0.1), microbatches=4)
+        make_profile(
+            devices=GPUS, of_job={"strategy": "pipeline"}, trace=make_trace(bubble=0.4, theory=0.1), microbatches=4
+        )
     )
     assert "40%" in given.sentence
     assert given.sentence.endswith("the stages are unbalanced.")
@@ -123,40 +128,40 @@ def test_bubble_of_unbalanced_stages() -> None:
 
 def test_model_parallel_advises_pipeline() -> None:
     given = find_bottleneck(
-        profile(devices=GPUS, of_job={"strategy": "model_parallel"}, trace=make_trace(bubble=0.5, theory=0.5))
+        make_profile(devices=GPUS, of_job={"strategy": "model_parallel"}, trace=make_trace(bubble=0.5, theory=0.5))
     )
     assert (given.field, given.value) == ("strategy", "pipeline")
 
 
 def test_fp32_advises_bf16_unless_loading_costs_more() -> None:
     on_gpu: dict[str, Any] = {"devices": GPUS, "of_job": {"precision": "fp32"}, "native_bf16": True, "decoding_s": 1.0}
-    assert find_bottleneck(profile(**on_gpu)).field == "precision"
+    assert find_bottleneck(make_profile(**on_gpu)).field == "precision"
     assert find_bottleneck(waiting(0.6, spare_cores=16, **on_gpu)).field == "loader_workers"
     on_gpu["native_bf16"] = False
-    assert find_bottleneck(profile(**on_gpu)).field == ""
+    assert find_bottleneck(make_profile(**on_gpu)).field == ""
 
 
 def test_starved_gpu_advises_larger_batch() -> None:
-    given = find_bottleneck(profile(devices=GPUS[:1], starved_fraction=0.9, of_job={"batch_size": 32}))
+    given = find_bottleneck(make_profile(devices=GPUS[:1], starved_fraction=0.9, of_job={"batch_size": 32}))
     assert given.sentence.startswith("The GPU runs out of work between steps")
     assert (given.field, given.value) == ("batch_size", 64)
-    assert find_bottleneck(profile(devices=GPUS[:1], starved_fraction=0.1)).field == ""
+    assert find_bottleneck(make_profile(devices=GPUS[:1], starved_fraction=0.1)).field == ""
 
 
 def test_other_programs_advise_fewer_threads() -> None:
-    given = find_bottleneck(profile(cpu_wait_fraction=0.4, computing_threads=2))
+    given = find_bottleneck(make_profile(cpu_wait_fraction=0.4, computing_threads=2))
     assert given.sentence == (
         "Other programs are using the CPU: 40% of each step is spent waiting for a core. "
         "With 1 thread instead of 2, threads would wait less for each other."
     )
     assert (given.field, given.value) == ("cpu_threads", 1)
-    assert find_bottleneck(profile(cpu_wait_fraction=0.4)).sentence.endswith(
+    assert find_bottleneck(make_profile(cpu_wait_fraction=0.4)).sentence.endswith(
         "40% of each step is spent waiting for a core."
     )
-    assert "no bottleneck" in find_bottleneck(profile(cpu_wait_fraction=0.4, decoding_s=0.1)).sentence, (
+    assert "no bottleneck" in find_bottleneck(make_profile(cpu_wait_fraction=0.4, decoding_s=0.1)).sentence, (
         "the load is its decoding"
     )
-    assert "no bottleneck" in find_bottleneck(profile(cpu_wait_fraction=0.4, devices=GPUS)).sentence
+    assert "no bottleneck" in find_bottleneck(make_profile(cpu_wait_fraction=0.4, devices=GPUS)).sentence
 
 
 def test_changes_are_valid_job_values() -> None:
@@ -164,10 +169,10 @@ def test_changes_are_valid_job_values() -> None:
         waiting(0.38, decoding_s=0.67, spare_cores=15),
         waiting(0.3, decoding_s=0.2, epochs_before=2, of_job={"picture_cache": "off"}),
         waiting(0.3, of_job={"picture_cache": "disk"}),
-        profile(devices=GPUS, of_job={"strategy": "ddp"}, parts={**BUSY, "communication": 0.05}),
-        profile(devices=GPUS, starved_fraction=1.0),
-        profile(cpu_wait_fraction=0.5, computing_threads=4),
-        profile(devices=GPUS, native_bf16=True, of_job={"precision": "fp32"}),
+        make_profile(devices=GPUS, of_job={"strategy": "ddp"}, parts={**BUSY, "communication": 0.05}),
+        make_profile(devices=GPUS, starved_fraction=1.0),
+        make_profile(cpu_wait_fraction=0.5, computing_threads=4),
+        make_profile(devices=GPUS, native_bf16=True, of_job={"precision": "fp32"}),
     ]
     for each in situations:
         given = find_bottleneck(each)

@@ -15,7 +15,7 @@ import msgspec
 import psutil
 import pytest
 
-from engine.contract.devices import Gpu, GpuProcess, Reading
+from engine.contract.devices import Gpu, GpuProcess, NvmlReading
 from engine.gpus import host
 from engine.gpus.host import HostProcess, HostProcesses
 from tests.engine.gpus.conftest import ROOT, Start, readings
@@ -271,7 +271,7 @@ def test_process_row_joins_nvml_and_host(nvml_stub: NvmlStub) -> None:
         [sys.executable, "-c", code, "0.1", "60"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT,
         env=os.environ | nvml_stub.environment,
     ) as child:  # fmt: skip
-        reading = msgspec.json.decode(output(child).readline(), type=Reading)
+        reading = msgspec.json.decode(output(child).readline(), type=NvmlReading)
         child.kill()
     (row,) = processes_of(reading.gpus[0]).values()
     assert (row.pid, row.memory_used_bytes, row.sm_percent, row.kind) == (me.pid, 1024, 40, "compute")

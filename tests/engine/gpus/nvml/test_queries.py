@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from engine.contract.devices import Ecc, Gpu, Pcie, Retired, Snapshot
+from engine.contract.devices import Ecc, Gpu, Pcie, RetiredMemory, Snapshot
 from tests.engine.gpus.conftest import Start, has_gpus, readings
 from tests.support import nvml_stub as stubs
 from tests.support.nvml_profiles import MACHINES
@@ -104,7 +104,7 @@ def test_all_supported_quantities_are_read(nvml_stub: NvmlStub, start_sampler: S
         performance_state=0,
         pcie=Pcie(generation=2, max_generation=5, width=1, max_width=16, replays=0),
         ecc=Ecc(enabled=True, corrected=0, uncorrected=0, total_corrected=2, total_uncorrected=0),
-        retired=Retired(
+        retired=RetiredMemory(
             pages_single_bit=3, pages_double_bit=1, pages_pending=True, rows_corrected=1, rows_uncorrected=0,
             rows_pending=False, rows_failed=False,
         ),

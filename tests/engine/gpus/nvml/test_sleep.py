@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine.contract.devices import Gpu, Reading
+from engine.contract.devices import Gpu, NvmlReading
 from tests.engine.gpus.conftest import ROOT
 from tests.support.nvml_stub import NvmlStub, make_gpu_profile, uuid_of
 
@@ -25,7 +25,7 @@ reader.main()
 """
 UNKNOWN_YET = "GPU-????????-????-????-????-????????????"
 
-Read = Callable[[Callable[[Reading], bool]], Reading]
+Read = Callable[[Callable[[NvmlReading], bool]], NvmlReading]
 
 
 class Laptop:
@@ -72,7 +72,7 @@ def read(nvml_stub: NvmlStub, laptop: Laptop, tmp_path: Path) -> Iterator[Read]:
     (tmp_path / "calls").write_text("")
     readers: list[subprocess.Popen[bytes]] = []
 
-    def until(condition: Callable[[Reading], bool]) -> Reading:
+    def until(condition: Callable[[NvmlReading], bool]) -> NvmlReading:
         if not readers:
             nvml_stub.write([make_gpu_profile(0, **laptop.profile)], calls_file=tmp_path / "calls")
             readers.append(
@@ -84,7 +84,7 @@ def read(nvml_stub: NvmlStub, laptop: Laptop, tmp_path: Path) -> Iterator[Read]:
             )  # fmt: skip
         assert readers[0].stdout is not None
         while True:
-            reading = msgspec.json.decode(readers[0].stdout.readline(), type=Reading)
+            reading = msgspec.json.decode(readers[0].stdout.readline(), type=NvmlReading)
             assert reading.nvml.status == "ok"
             if condition(reading):
                 return reading
@@ -95,11 +95,11 @@ def read(nvml_stub: NvmlStub, laptop: Laptop, tmp_path: Path) -> Iterator[Read]:
         reader.communicate()
 
 
-def is_asleep(reading: Reading) -> bool:
+def is_asleep(reading: NvmlReading) -> bool:
     return bool(reading.gpus) and reading.gpus[0].asleep
 
 
-def is_awake(reading: Reading) -> bool:
+def is_awake(reading: NvmlReading) -> bool:
     return bool(reading.gpus) and not reading.gpus[0].asleep
 
 

@@ -26,7 +26,7 @@ from huggingface_hub import ModelCard
 from PIL import Image
 
 from engine.contract.images import Preprocessing
-from engine.contract.inference.conversion import CONVERTED_FILE, Converted, ConvertRequest, read_converted
+from engine.contract.inference.conversion import CONVERTED_FILE, ConversionResult, ConvertRequest, read_converted
 from engine.contract.messages import Progress
 from engine.data.datasets.images import ImageSet
 from engine.inference.conversion.comparison import ComparisonSamples
@@ -45,7 +45,7 @@ from tests.support.worker_group import Forker
 Trainer = Callable[[str], TrainedRun]
 
 
-def convert_run(of: TrainedRun, out: Path, *to: str, packed: bool = False, **options: object) -> Converted:
+def convert_run(of: TrainedRun, out: Path, *to: str, packed: bool = False, **options: object) -> ConversionResult:
     request = {"run": str(of.run.path), "checkpoint": "last", "to": to, "out": str(out), "packed": packed}
     reported: list[Progress] = []
     result = read_converted(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.contract.inference.evaluation import Skipped
+from engine.contract.inference.evaluation import SkippedSample
 from engine.inference.evaluation.measure import WorkerResults, merge_results, name_results_file
 from engine.tasks.analysis import SampleColumns
 
@@ -41,4 +41,4 @@ def test_results_of_workers_are_merged_in_order(tmp_path: Path, without_losses: 
     assert merged.columns.predicted == [(each, each) for each in range(6)]
     assert merged.columns.confidence == pytest.approx(levels / 2)
     assert merged.columns.probabilities == pytest.approx(np.stack([levels, 1 - levels], 1))
-    assert merged.skipped == tuple(Skipped(path=f"results-{rank}.pt.png", reason="gone") for rank in range(3))
+    assert merged.skipped == tuple(SkippedSample(path=f"results-{rank}.pt.png", reason="gone") for rank in range(3))

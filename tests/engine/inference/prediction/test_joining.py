@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from engine.contract.inference.prediction import PredictedRow, PredictRequest, Skipped, Written
+from engine.contract.inference.prediction import PredictedRow, PredictRequest, SkippedFile, WrittenFormat
 from engine.inference.prediction import joining
 from engine.inference.prediction.joining import PredictionSummary, write_tables
 from engine.inference.prediction.journal import CompletedSamples, Entry, Journal, ObjectEntry
@@ -52,14 +52,14 @@ def test_tables_hold_completed_samples_in_order(tmp_path: Path) -> None:
     request = PredictRequest(run="", paths=(), out=str(tmp_path), formats=("csv", "coco", "yolo", "json"))
     summary, files = write_tables(request, "detection", ("x", "y", "z"), found)
     assert (summary.samples, summary.predicted, summary.skipped_count, summary.class_counts) == (5, 3, 2, (5, 0, 1))
-    assert summary.skipped == [Skipped("a.png", "it is empty"), Skipped("e.png", "it is gone")]
+    assert summary.skipped == [SkippedFile("a.png", "it is empty"), SkippedFile("e.png", "it is gone")]
     assert summary.rows[2] == PredictedRow(
         path="d,1.png", text="two", classes=(2, 0), scores=(0.75, 0.25), overlay="overlays/d.jpg", mask="masks/d.tif"
     )
     assert [row.path for row in summary.rows] == ["b#0", "b#1", "d,1.png"]
     expected = [("predictions.csv", "csv", 1), ("predictions.coco.json", "coco", 1), ("data.yaml", "yolo", 1)]
     expected += [("predictions.jsonl", "json", 1), ("labels", "yolo", 2), ("masks", "geotiff", 1), ("overlays", "overlays", 1)]  # fmt: skip
-    assert files == [Written(path=path, format=name, count=count) for path, name, count in expected]  # type: ignore[arg-type]
+    assert files == [WrittenFormat(path=path, format=name, count=count) for path, name, count in expected]  # type: ignore[arg-type]
     with (tmp_path / "predictions.csv").open(newline="") as stream:
         head, first, _, last = csv.reader(stream)
     assert (head, first) == (["path", "predicted", "probability", "x", "y", "z"], ["b#0", "x; x", ""])

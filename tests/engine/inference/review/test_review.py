@@ -22,7 +22,7 @@ from engine.inference.review.review import review
 from engine.inference.review.samples import find_displayed_file
 from engine.inference.trained_model import CannotLoad
 from engine.runs.folder import RunFolder
-from tests.engine.cli.terminal import footplate, footplate_here
+from tests.engine.cli.terminal import footplate, run_in_this_process
 from tests.support.cases import mark_long_cases
 from tests.support.consent import permit_model_file
 from tests.support.trained_runs import COUNTING, TrainedRun, train_small_model
@@ -88,7 +88,7 @@ def test_review_of_every_task(task: str, trained: Callable[[str], TrainedRun], t
 
 
 def test_cross_validation_is_for_classification(trained: Callable[[str], TrainedRun]) -> None:
-    answer = footplate_here("review", str(trained("detection").run.path), "--cross-validate", "1")
+    answer = run_in_this_process("review", str(trained("detection").run.path), "--cross-validate", "1")
     assert answer.code == 2
     assert "Only runs of image classification" in answer.err
     assert "2 to 100 folds" in answer.err

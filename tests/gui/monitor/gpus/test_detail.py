@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame
 from pytestqt.qtbot import QtBot
 
-from engine.contract.devices import Ecc, Gpu, GpuProcess, Mig, Nvml, Pcie, Retired, Xid
+from engine.contract.devices import Ecc, Gpu, GpuProcess, Mig, Nvml, Pcie, RetiredMemory, Xid
 from engine.gpus.quantities import BY_ID, QUANTITIES
 from gui.format import clock
 from gui.monitor.gpus.gpu_fields import GROUPS, list_groups, make_current_reader
@@ -49,7 +49,7 @@ def test_detail_shows_all_groups(watching: Watching) -> None:
         throttled=("power_cap", "thermal"),
         pcie=Pcie(generation=4, max_generation=5, width=8, max_width=16, received_bytes_per_s=1.2e9, sent_bytes_per_s=4e8, replays=3),
         ecc=Ecc(enabled=True, corrected=1, uncorrected=2, total_corrected=3, total_uncorrected=4),
-        retired=Retired(pages_single_bit=5, pages_double_bit=6, rows_corrected=7, rows_uncorrected=8, rows_failed=False),
+        retired=RetiredMemory(pages_single_bit=5, pages_double_bit=6, rows_corrected=7, rows_uncorrected=8, rows_failed=False),
     )  # fmt: skip
     assert open_detail(watching, gpu) == {
         "Work": "Utilization 87%, SM activity 64%, Tensor activity 22%, Memory bandwidth 31%, Video encoder 0%, "
@@ -86,8 +86,8 @@ def test_detail_leaves_out_unreported_values(watching: Watching) -> None:
         (full_gpu(), set()),
         (full_gpu(ecc=Ecc(uncorrected=2)), {"uncorrected"}),
         (full_gpu(ecc=Ecc(corrected=2, total_uncorrected=2)), set()),
-        (full_gpu(retired=Retired(rows_failed=True)), {"rows_failed"}),
-        (full_gpu(retired=Retired(rows_pending=True, pages_pending=True)), {"rows_pending", "pages_pending"}),
+        (full_gpu(retired=RetiredMemory(rows_failed=True)), {"rows_failed"}),
+        (full_gpu(retired=RetiredMemory(rows_pending=True, pages_pending=True)), {"rows_pending", "pages_pending"}),
         (full_gpu(temperature_c=87.0, memory_temperature_c=94.0), {"temperature_c"}),
         (full_gpu(temperature_c=86.0, memory_temperature_c=95.0), {"memory_temperature_c"}),
     ],

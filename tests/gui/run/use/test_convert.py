@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.inference.conversion import (
     ComparedFile,
-    Converted,
+    ConversionResult,
     ConvertRequest,
     Difference,
     NextCommand,
@@ -99,7 +99,7 @@ def test_convert_result_shows_files_comparison_and_commands(
         torch_milliseconds=2.5, measures={"top1": 0.8125}, torch_measures={"top1": 0.8375},
         differences=tuple(Difference(batch_size=n, difference=d, largest_output=1.0) for n, d in ((1, 1e-4), (2, 3e-4), (4, 2e-4))),
     )  # fmt: skip
-    converted = Converted(
+    converted = ConversionResult(
         run_id="a-run", task="classification", model="resnet18", checkpoint="best.pt", checkpoint_sha256="", classes=("a", "b"),
         out=str(tmp_path / "model.zip"), created_at=0.0, seconds=3.0,
         files=(WrittenFile(name="model.onnx", what="The model", size_bytes=3 << 20, sha256=""),), compared=(compared,),
@@ -140,7 +140,7 @@ def test_convert_result_opens_its_folder_and_explains_damage(
         for out in (str(tmp_path / "model.zip"), str(tmp_path / "folder")):
             file.write_bytes(
                 msgspec.json.encode(
-                    Converted(
+                    ConversionResult(
                         run_id="", task="classification", model="resnet18", checkpoint="best.pt", checkpoint_sha256="", classes=(),
                         out=out, created_at=0.0, seconds=3.0, files=(),
                     )

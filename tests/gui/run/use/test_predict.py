@@ -10,7 +10,7 @@ import pytest
 from PySide6.QtGui import QColor
 from pytestqt.qtbot import QtBot
 
-from engine.contract.inference.prediction import Predicted, PredictedRow, PredictRequest, Skipped
+from engine.contract.inference.prediction import Predicted, PredictedRow, PredictRequest, SkippedFile
 from gui.run.predictions.image_pane import ImagePane
 from gui.run.use import predict
 from gui.run.use.predict import PredictForm, PredictResult
@@ -85,7 +85,7 @@ def predicted(tmp_path: Path) -> Predicted:
     request = PredictRequest(run="", checkpoint="best", devices=("cpu",), paths=(source,), out=str(tmp_path / "out"))
     return Predicted(
         run="", checkpoint="best.pt", sha256="", task="classification", classes=("a", "b"), request=request, samples=4,
-        predicted=3, skipped_count=1, skipped=(Skipped("c.png", "It is damaged."),), seconds=1.0, rows=tuple(rows),
+        predicted=3, skipped_count=1, skipped=(SkippedFile("c.png", "It is damaged."),), seconds=1.0, rows=tuple(rows),
         finished_at=0.0,
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ import re
 import msgspec
 import pytest
 
-from engine.contract.devices import Ecc, Gpu, GpuProcess, Mig, Retired, Xid
+from engine.contract.devices import Ecc, Gpu, GpuProcess, Mig, RetiredMemory, Xid
 from gui.sources.devices.device_format import (
     GpuState,
     describe_gpu,
@@ -34,9 +34,12 @@ from tests.gui.monitor.watching import START, full_gpu, plain_gpu
         (plain_gpu(asleep=True), "Asleep, not woken"),
         (plain_gpu(ecc=Ecc(corrected=2, uncorrected=0)), "2 corrected memory errors"),
         (plain_gpu(ecc=Ecc(uncorrected=1)), "⚠ 1 uncorrected memory error since the driver was loaded"),
-        (plain_gpu(retired=Retired(rows_failed=True)), "⚠ Faulty memory could not be remapped"),
-        (plain_gpu(retired=Retired(pages_pending=True)), "⚠ Faulty memory will be taken out of use at the next reset"),
-        (plain_gpu(retired=Retired(rows_corrected=4, rows_pending=False)), ""),
+        (plain_gpu(retired=RetiredMemory(rows_failed=True)), "⚠ Faulty memory could not be remapped"),
+        (
+            plain_gpu(retired=RetiredMemory(pages_pending=True)),
+            "⚠ Faulty memory will be taken out of use at the next reset",
+        ),
+        (plain_gpu(retired=RetiredMemory(rows_corrected=4, rows_pending=False)), ""),
     ],
 )
 def test_states_text(gpu: Gpu, text: str) -> None:

@@ -73,7 +73,7 @@ def test_hosts_add_watches_host(open_hosts: Open, ssh: FakeSsh, nvml_stub: NvmlS
 
 def test_hosts_restore_history_of_last_start(open_hosts: Open, nvml_stub: NvmlStub, qtbot: QtBot) -> None:
     nvml_stub.write([make_gpu_profile(0, utilization=33)])
-    paths.private_folder(paths.home())
+    paths.make_private_folder(paths.home())
     writer = HistoryWriter(history_file())
     before = time.time() - 600
     for number in range(3):
