@@ -72,7 +72,7 @@ def test_time_limit_s_reads_sbatch_formats(text: str, seconds: int | None) -> No
 
 
 def test_slurm_job_has_the_requested_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = SlurmOptions(nodes=2, gpus_per_node=2).job(Job.from_fields(dataset="/data", devices=("cpu",)))
+    job = SlurmOptions(nodes=2, gpus_per_node=2).create_job(Job.from_fields(dataset="/data", devices=("cpu",)))
     assert job.parallel.devices == ("slurm:1:gpu0", "slurm:1:gpu1", "slurm:2:gpu0", "slurm:2:gpu1")
     assert (job.data.dataset, job.faults.start) == ("/data", "at_once")
     assert SlurmOptions(nodes=2, gpus_per_node=0).create_job(job).parallel.devices == ("slurm:1:cpu", "slurm:2:cpu")

@@ -69,4 +69,4 @@ def test_calibration_counts_variants_that_it_queues(monkeypatch: pytest.MonkeyPa
     advising._calibrate(Contender(requested, memory=(1, 2)))
     assert [each.setup.job.training.accumulation for each in advising.state.queue] == [2]
     assert advising.state.considered == 2
-    assert advising.state.row(advising.state.queue[0]).limit_bytes == 1000
+    assert advising.state.create_row(advising.state.queue[0]).limit_bytes == 1000
