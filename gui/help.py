@@ -64,7 +64,7 @@ def folder() -> Path:
 
 
 @cache
-def pages() -> dict[str, str]:
+def list_pages() -> dict[str, str]:
     """Return the title of each page by file name: the contents page first, then the pages in its order."""
     contents = folder().joinpath(CONTENTS).read_text(encoding="utf-8")
     names = dict.fromkeys([CONTENTS, *_LINK.findall(contents)])
@@ -100,16 +100,16 @@ class HelpWindow(QDialog):
         self.browser.setAccessibleName(tr("Page of help"))
         self.browser.setSearchPaths([str(folder())])
         self.browser.sourceChanged.connect(self._on_page_loaded)
-        self.back = self._button(tr("Back"), QKeySequence(QKeySequence.StandardKey.Back))
+        self.back = self._create_button(tr("Back"), QKeySequence(QKeySequence.StandardKey.Back))
         self.back.clicked.connect(self.browser.backward)
         self.browser.backwardAvailable.connect(self.back.setEnabled)
-        self.forward = self._button(tr("Forward"), QKeySequence(QKeySequence.StandardKey.Forward))
+        self.forward = self._create_button(tr("Forward"), QKeySequence(QKeySequence.StandardKey.Forward))
         self.forward.clicked.connect(self.browser.forward)
         self.browser.forwardAvailable.connect(self.forward.setEnabled)
         QShortcut(QKeySequence(QKeySequence.StandardKey.Find), self).activated.connect(self._go_to_search)
         theme.notifier.changed.connect(self.recolor)
         self._lay_out()
-        self._list_pages(dict.fromkeys(pages(), 0))  # without numbers of matches
+        self._list_pages(dict.fromkeys(list_pages(), 0))  # without numbers of matches
         self.open_page(CONTENTS)
 
     def open_page(self, name: str) -> None:
@@ -129,7 +129,7 @@ class HelpWindow(QDialog):
         text = vbox(row, (self.browser, 1))
         self.setLayout(hbox(side, (text, 1), spacing=12, margins=(12, 12, 0, 0)))
 
-    def _button(self, text: str, keys: QKeySequence) -> QToolButton:
+    def _create_button(self, text: str, keys: QKeySequence) -> QToolButton:
         """Create a disabled button with a shortcut, and name the shortcut in its tool tip."""
         button = tool_button(text=text, tip=f"{text} ({keys.toString(QKeySequence.SequenceFormat.NativeText)})")
         button.setShortcut(keys)
@@ -143,7 +143,7 @@ class HelpWindow(QDialog):
         with QSignalBlocker(self.list):
             self.list.clear()
             for name, count in counts.items():
-                item = QListWidgetItem(f"{pages()[name]} ({count})" if count else pages()[name])
+                item = QListWidgetItem(f"{list_pages()[name]} ({count})" if count else list_pages()[name])
                 item.setData(_FILE, name)
                 self.list.addItem(item)
             self._select_page()
@@ -181,16 +181,16 @@ class HelpWindow(QDialog):
     def _search(self) -> None:
         """List the pages that contain the searched text, and go to the first match."""
         text = self.search.text().strip()
-        counts = {name: len(matches(self._document(name), text)) for name in pages()} if text else {}
+        counts = {name: len(find_matches(self._load_document(name), text)) for name in list_pages()} if text else {}
         found = {name: count for name, count in counts.items() if count}
         self.found.setVisible(bool(text) and not found)
         self.found.setText(tr("No page mentions “{text}”.").format(text=text))
-        self._list_pages(found if text else dict.fromkeys(pages(), 0))
+        self._list_pages(found if text else dict.fromkeys(list_pages(), 0))
         if found and self.page not in found:
             self.open_page(next(iter(found)))
         self._highlight()
         if found:
-            self._go_to(matches(self.browser.document(), text)[0])
+            self._go_to(find_matches(self.browser.document(), text)[0])
 
     def _go_to_next_match(self, direction: int) -> None:
         """Go to the next match (`direction` 1) or the previous one (-1), which may be on another page."""
@@ -199,12 +199,12 @@ class HelpWindow(QDialog):
         if not text or not names:
             return
         cursor = self.browser.textCursor()
-        match_cursors = matches(self.browser.document(), text)
+        match_cursors = find_matches(self.browser.document(), text)
         following = [each for each in match_cursors if (each.position() - cursor.position()) * direction > 0]
         if not following:
             row = names.index(self.page) if self.page in names else -direction  # an unlisted page: open the first one
             self.open_page(names[(row + direction) % len(names)])
-            following = matches(self.browser.document(), text)
+            following = find_matches(self.browser.document(), text)
         self._go_to(following[0] if direction > 0 else following[-1])
 
     def _go_to(self, match: QTextCursor) -> None:
@@ -219,7 +219,7 @@ class HelpWindow(QDialog):
         """Highlight all matches on the current page."""
         text = self.search.text().strip()
         marked = []
-        for cursor in matches(self.browser.document(), text) if text else ():
+        for cursor in find_matches(self.browser.document(), text) if text else ():
             mark = QTextEdit.ExtraSelection()
             mark.cursor = cursor
             mark.format = QTextCharFormat()
@@ -228,7 +228,7 @@ class HelpWindow(QDialog):
             marked.append(mark)
         self.browser.setExtraSelections(marked)
 
-    def _document(self, name: str) -> QTextDocument:
+    def _load_document(self, name: str) -> QTextDocument:
         """Return the page of the guide in the file `name` as plain text, which is cached."""
         if name not in self._documents:
             self._documents[name] = QTextDocument(self)
@@ -236,7 +236,7 @@ class HelpWindow(QDialog):
         return self._documents[name]
 
 
-def matches(document: QTextDocument, text: str) -> list[QTextCursor]:
+def find_matches(document: QTextDocument, text: str) -> list[QTextCursor]:
     """Return a cursor for each occurrence of `text`, ignoring case."""
     cursors = []
     cursor = document.find(text)
@@ -269,8 +269,8 @@ class Browser(QTextBrowser):
         """Load a page as HTML, or an image that is scaled to the width of a line."""
         loaded = super().loadResource(type, name)
         if type == QTextDocument.ResourceType.HtmlResource.value and isinstance(loaded, QByteArray):
-            self.document().setDefaultStyleSheet(self._style_sheet())
-            return as_html(bytes(loaded.data()).decode())
+            self.document().setDefaultStyleSheet(self._make_style_sheet())
+            return convert_to_html(bytes(loaded.data()).decode())
         if type != QTextDocument.ResourceType.ImageResource.value or not isinstance(loaded, QByteArray):
             return loaded
         image, ratio = QImage.fromData(loaded), self.devicePixelRatioF()
@@ -291,7 +291,7 @@ class Browser(QTextBrowser):
         self.setViewportMargins(margin, 0, margin, 0)
         super().resizeEvent(event)
 
-    def _style_sheet(self) -> str:
+    def _make_style_sheet(self) -> str:
         """Return the style sheet of pages in the colors of the theme."""
         colors, code = theme.colors(), QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
         return Template(_STYLE).substitute(
@@ -299,7 +299,7 @@ class Browser(QTextBrowser):
         )
 
 
-def as_html(markdown: str) -> str:
+def convert_to_html(markdown: str) -> str:
     """Convert a page to HTML.
 
     The anchor of a heading consists of its words in lower case, joined by hyphens.

@@ -17,7 +17,7 @@ from gui.actions import Actions
 from gui.commands.commands import Commands
 from gui.context import AppContext
 from gui.devices.dock import DevicesDock
-from gui.form.followers import sample_job
+from gui.form.followers import create_sample_job
 from gui.form.form import JobForm
 from gui.form.panel import JobPanel
 from gui.header import Header
@@ -100,7 +100,7 @@ class MainWindow(QMainWindow):
         self._connect()
         self._restore()
         last = self.settings.last_job()
-        job = last or sample_job()
+        job = last or create_sample_job()
         self.job_panel.set_devices(job.parallel.devices)  # until the devices panel is created
         # Selected again when the devices panel is created, if the user has saved a job.
         self._initial_devices = job.parallel.devices if self.settings.job_file.is_file() else None
@@ -172,7 +172,7 @@ class MainWindow(QMainWindow):
         self.pages.currentChanged.connect(self._update_status_bar)
         self.acts.help.on_trigger(self.show_help)
         self.acts.browse.on_trigger(self._browse)
-        panes = PaneFocus(self, self._areas)
+        panes = PaneFocus(self, self._list_areas)
         self.acts.next_pane.on_trigger(partial(panes.move, forward=True))
         self.acts.previous_pane.on_trigger(partial(panes.move, forward=False))
         self.acts.quit.on_trigger(self.quit)
@@ -198,13 +198,13 @@ class MainWindow(QMainWindow):
         self._update_status_bar()
         self.acts.full_screen.setChecked(self.isFullScreen())
 
-    def _areas(self) -> list[QWidget]:
+    def _list_areas(self) -> list[QWidget]:
         """Return the parts of the window in tab order."""
         middle = self.train.areas if self.pages.currentWidget() is self.train else [self.pages]
         return [self.header, self.dock.panel, *middle, self.message, self.status]
 
     def focusNextPrevChild(self, forward: bool) -> bool:
-        return move_focus(self, self._areas(), forward)
+        return move_focus(self, self._list_areas(), forward)
 
     # After the first paint
 
@@ -282,7 +282,7 @@ class MainWindow(QMainWindow):
     # Events
 
     def _show_page(self, number: int) -> None:
-        """Show the page of a tab. If the focus moves to it for the first time, the list of runs gets it."""
+        """Show the page of a tab. When the Runs page gets the focus for the first time, focus its list of runs."""
         runs, page = self.workspace and self.workspace.runs, self.pages.widget(number)
         is_first_focus = page is not None and page.focusWidget() is None
         self.pages.setCurrentIndex(number)
@@ -346,13 +346,13 @@ class MainWindow(QMainWindow):
 
     def _train_sample(self, on_gpus: bool) -> None:
         """Train on the sample dataset: with the checked devices if `on_gpus` is True, otherwise with the CPU."""
-        self.job_panel.show_new(sample_job())
+        self.job_panel.show_new(create_sample_job())
         if self.workspace is not None and not on_gpus:
             self.workspace.devices.set_selection((CPU,))
         self.job_panel.start()
 
     def _update_status_bar(self) -> None:
-        """Hide the status bar on the Train page, which shows the same information."""
+        """Show the status bar, except on the Train page, which shows the same information."""
         self.status.setVisible(self.pages.currentWidget() is not self.train)
 
     # Opening and closing

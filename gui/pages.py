@@ -91,7 +91,9 @@ Follow = Callable[[Any, JobInForm], object]
 
 @dataclass(frozen=True)
 class PageEntry:
-    """Page that covers the page of a tab until it emits `closed`, or the page of the tab with the same name.
+    """Page without a tab, or the page of the tab with the same name.
+
+    A page without a tab covers the page of the tab `tab` until it emits `closed`.
 
     The window handles these signals if the page has them: `used` with values by field, `choice_made` with a remedy,
     `refused` with problems by field, `job_requested` for another call of `show`, `message`, `run_chosen`,
@@ -135,7 +137,10 @@ def _set_job(page: Any, job: JobInForm) -> None:
 
 
 def _show_dataset(page: Any, job: JobInForm, example: int | None) -> None:
-    """Show large examples, starting at index `example`, or the labels before the first training run if it is None."""
+    """Show large examples of the dataset, and select the one at index `example`.
+
+    If `example` is None, ask the user to check the labels before the first training run.
+    """
     page.show_report(job.report)
     if example is not None:
         page.show_augmented(job.edited is not None and job.edited.value("augmentation") != "none")

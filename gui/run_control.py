@@ -57,25 +57,25 @@ class RunControl(QObject):
         workspace.runs.resume_requested.connect(self._resume)
         workspace.runs.prefill_requested.connect(self._prefill)
         workspace.run.setting_requested.connect(self._set_field)
-        workspace.run.changes_requested.connect(self._prefill_changed)
+        workspace.run.changes_requested.connect(self._prefill_form)
 
     def show_status(self) -> None:
         """Show the state of the open run in status bar and title. Without a run, show whether the job is ready."""
-        self._context.window.setWindowTitle(self._window_title())
+        self._context.window.setWindowTitle(self._format_window_title())
         if self._launcher.busy:
             return
         # While a folder is being inspected, this is more interesting than a run that has ended.
-        if self._workspace.has_run and (self._session.active or not self._panel.form.checking):
+        if self._workspace.has_run and (self._session.active or not self._panel.form.is_inspecting):
             self._status.show_run(self._session.status, self._title())
         elif not self._has_read_runs:
             self._status.show_idle(tr("Starting…"))
-        elif self._panel.form.checking:
+        elif self._panel.form.is_inspecting:
             self._status.show_idle(tr("Checking · inspecting the dataset folder"))
         else:
             is_ready = self._context.actions.train.ready
             self._status.show_idle(f"Idle · {'ready to train' if is_ready else 'the job is not ready'}")
 
-    def _window_title(self) -> str:
+    def _format_window_title(self) -> str:
         """Return the program's name, with progress and title of the open run while it trains."""
         status = self._session.status
         if not status.active or status.fraction is None:
@@ -117,7 +117,7 @@ class RunControl(QObject):
 
     def _train(self, job: Job) -> None:
         """Start a run of `job`. If an active run has the same job, ask the user first."""
-        if any(_is_same(job, self._jobs.get(run_id)) for run_id in self._active_runs()):
+        if any(_is_same(job, self._jobs.get(run_id)) for run_id in self._list_active_runs()):
             box = QMessageBox(
                 QMessageBox.Icon.Question,
                 tr("Same job again"),
@@ -134,7 +134,7 @@ class RunControl(QObject):
         else:
             self._start(job)
 
-    def _active_runs(self) -> set[str]:
+    def _list_active_runs(self) -> set[str]:
         """Return the ids of running and queued runs."""
         ids = {run.run_id for run in self._runs if run.state not in ENDED}
         return ids | {self._run_id} if self._session.active else ids
@@ -205,7 +205,7 @@ class RunControl(QObject):
         self._context.show_form()
         self._panel.begin_prefill(prefill)
 
-    def _prefill_changed(self, run: RunFolder, changes: Mapping[str, Any], continues_run: bool) -> None:
+    def _prefill_form(self, run: RunFolder, changes: Mapping[str, Any], continues_run: bool) -> None:
         """Put the job of an ended run into the form, with `changes` that the run's page suggests.
 
         `continues_run` is True if the run should be continued rather than a new one started.

@@ -55,10 +55,10 @@ class SidePages(QObject):
                 self._opened_from = self._stack.currentIndex(), opened_by
             self._context.actions.pages[entry.tab].trigger()
             self._stack.setCurrentWidget(page)
-        entry.show(page, self._job_in_form(), argument)
+        entry.show(page, self._make_job_in_form(), argument)
 
     def _show_tab(self, name: str) -> None:
-        """Show the page of a tab, as it was left. If the focus moves to a new page, its list gets it."""
+        """Show the page of a tab as the user left it. If a new page gets the focus, focus its list."""
         is_new = name not in self._workspace.created
         page = self._workspace.page(name)
         self._stack.setCurrentWidget(page)
@@ -69,7 +69,7 @@ class SidePages(QObject):
     def _form(self) -> JobForm:
         return self._panel.form
 
-    def _job_in_form(self) -> JobInForm:
+    def _make_job_in_form(self) -> JobInForm:
         """Return the job in the form with absolute paths, and its devices, report and action."""
         form = self._form
         job = with_absolute_paths(form.job) if form.job is not None else None
@@ -77,7 +77,7 @@ class SidePages(QObject):
         return JobInForm(job, form.job, form.problems, form.devices, names, form.report, form.action)
 
     def _on_job_changed(self) -> None:
-        job = self._job_in_form()
+        job = self._make_job_in_form()
         for name, page in self._workspace.created.items():
             self._workspace.entries[name].follow(page, job)
 
@@ -92,7 +92,7 @@ class SidePages(QObject):
             placeholder.deleteLater()
         else:
             self._stack.addWidget(page)
-        entry.follow(page, self._job_in_form())
+        entry.follow(page, self._make_job_in_form())
         handlers = {
             "closed": self._close,
             "used": self._set_fields,

@@ -41,7 +41,7 @@ def make_open_request(path: str) -> OpenRequest:
     return OpenRequest(os.path.abspath(path) if path else "", token)
 
 
-def socket_path() -> Path:
+def find_socket_path() -> Path:
     """Return the path of the window's socket for this home and display.
 
     Raises:
@@ -77,7 +77,7 @@ class SingleInstance(QObject):
             TimeoutError: The open window doesn't respond.
             OSError: There is no private folder, or files in it can't be locked.
         """
-        self._socket = socket_path()
+        self._socket = find_socket_path()
         deadline = time.monotonic() + timeout_s
         while not self._take_lock():
             if self._send(request, max(1, int(1000 * (deadline - time.monotonic())))):

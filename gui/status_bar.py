@@ -13,7 +13,7 @@ from engine.system.format import duration
 from gui import format as words
 from gui.actions import Actions, append_key, bind
 from gui.pages import RUNS, TRAIN
-from gui.titles import resume_words, run_title
+from gui.titles import make_resume_texts, run_title
 from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.layouts import hbox
@@ -51,7 +51,7 @@ class StatusBar(QWidget):
         self.run = _Link(tr("Run on screen"))
         self.run.clicked.connect(lambda: self.page_requested.emit(TRAIN))
         self.others = _Link(tr("Other active runs"))
-        self.others.clicked.connect(self._show_other)
+        self.others.clicked.connect(self._open_others)
         self.status = styled(QLabel(), name=tr("Run status"))
         self.status.setMinimumWidth(120)
         self.status.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
@@ -84,7 +84,7 @@ class StatusBar(QWidget):
         self.show_idle(tr("Starting…"))
 
     def show_idle(self, text: str) -> None:
-        """Show `text` while no run is open. It begins with a state."""
+        """Show `text`, such as "Idle · ready to train", while no run is open."""
         self._set_status(text)
         self._set_name("")
         self.progress.hide()
@@ -111,7 +111,7 @@ class StatusBar(QWidget):
         self.speed.setText(words.speed(rate) if is_working and rate is not None else "")
         self.remaining.setText(f"{duration(left_s)} left" if is_working and left_s is not None else "")
         if run.can_resume:
-            text, tip = resume_words(has_checkpoint=run.has_checkpoint)
+            text, tip = make_resume_texts(has_checkpoint=run.has_checkpoint)
             self._actions.pause.set_appearance(text.replace("&", ""), tip, "resume", "accent")
         else:
             self._actions.pause.set_appearance(tr("Pause"), _PAUSE, "pause")
@@ -138,7 +138,7 @@ class StatusBar(QWidget):
             self.run.click()
         super().mouseReleaseEvent(event)
 
-    def _show_other(self) -> None:
+    def _open_others(self) -> None:
         """Open the other active run, or the list of runs if there are several."""
         if len(self._others) == 1:
             self.run_requested.emit(self._others[0])

@@ -100,19 +100,19 @@ _DOING = {
 }
 
 
-def short_title(title: str) -> str:
+def shorten_title(title: str) -> str:
     """Return the title of a metric for use within a sentence, as in "top-1". Abbreviations remain in upper case."""
     first = title.partition(" ")[0]
     lowered = title[:1].lower() + title[1:] if first[1:].islower() else title
     return lowered.replace(" accuracy", "")
 
 
-def short_measure(task: str, name: str, value: float) -> str:
+def format_short_measure(task: str, name: str, value: float) -> str:
     """Format a metric with its value, as in "top-1 93.4%"."""
-    return short_title(format_measure(task, name, value, metric_value))
+    return shorten_title(format_measure(task, name, value, metric_value))
 
 
-def changes_words(changes: Mapping[str, object]) -> str:
+def describe_job_changes(changes: Mapping[str, object]) -> str:
     """Describe changes to a job, as in "augmentation light, oversample rare classes on"."""
     labels = ((FIELDS[name].label if name in FIELDS else name, value) for name, value in changes.items())
     on = {True: "on", False: "off"}
@@ -121,14 +121,14 @@ def changes_words(changes: Mapping[str, object]) -> str:
     )
 
 
-def attempt_words(event: Restarting) -> str:
+def describe_attempt(event: Restarting) -> str:
     """Describe a restart by its number, as in "attempt 1 of 3", or by its change, as in "accumulation 4"."""
     devices = [counted(len(event.devices), "device")] if event.devices else []
-    changes = [*devices, *([changes_words(event.changes)] if event.changes else [])]
+    changes = [*devices, *([describe_job_changes(event.changes)] if event.changes else [])]
     return ", ".join(changes) or f"attempt {event.attempt} of {event.max_attempts}"
 
 
-def devices_words(devices: tuple[str, ...], names: dict[str, str] | None = None) -> str:
+def describe_devices(devices: tuple[str, ...], names: dict[str, str] | None = None) -> str:
     """Describe devices, as in "2 CPU workers", "2 × NVIDIA H200" or "CPU on ws1".
 
     `names` contains the names of local GPUs by id. GPUs without a name, or with their id as name, are only counted, as
@@ -136,12 +136,12 @@ def devices_words(devices: tuple[str, ...], names: dict[str, str] | None = None)
     """
     texts = []
     for host, host_devices in group_by_host(devices).items():
-        text = _devices_words(tuple(host_devices), None if host else names)
+        text = _describe_devices(tuple(host_devices), None if host else names)
         texts.append(f"{text} on {host.replace(SLURM, 'node ')}" if host else text)
     return ", ".join(texts)
 
 
-def _devices_words(devices: tuple[str, ...], names: dict[str, str] | None) -> str:
+def _describe_devices(devices: tuple[str, ...], names: dict[str, str] | None) -> str:
     """Describe devices of the same machine."""
     workers = devices.count(CPU)
     if workers:
@@ -211,16 +211,19 @@ def title_of(run: RunFolder) -> str:
 
 
 def has_ended(run: RunFolder) -> bool:
-    """Return True if the run exists and has ended. If it still holds a device, other work with its model uses that."""
+    """Return True if the run exists and has ended.
+
+    A device that an ended run holds is used by other work with its model, such as an evaluation.
+    """
     return run.path.is_dir() and run.state() in ENDED
 
 
-def device_user(title: str, *, has_ended: bool) -> str:
+def describe_user(title: str, *, has_ended: bool) -> str:
     """Describe what uses a device: the run with this title or, if it has ended, the use of its model."""
     return (tr("the use of “{title}”’s model") if has_ended else "“{title}”").format(title=title)
 
 
-def resume_words(*, has_checkpoint: bool) -> tuple[str, str]:
+def make_resume_texts(*, has_checkpoint: bool) -> tuple[str, str]:
     """Return the title and the tip of the command that resumes an ended run. Without a checkpoint, it starts over."""
     if has_checkpoint:
         return tr("&Resume"), tr("Resume from its last checkpoint on the same devices")
@@ -235,7 +238,7 @@ def describe_activity(run: RunSummary) -> str:
     return ", ".join(parts)
 
 
-def unread_words(unread: Mapping[str, str]) -> str:
+def list_unread_runs(unread: Mapping[str, str]) -> str:
     """Return a line with the reason for each unreadable run, up to `MAX_UNREAD` lines."""
     lines = [
         tr("{run_id} can't be read: {why}.").format(run_id=run_id, why=reason)
@@ -245,7 +248,7 @@ def unread_words(unread: Mapping[str, str]) -> str:
     return "\n".join([*lines, *([f"{counted(remaining, 'run')} more can't be read."] if remaining else [])])
 
 
-def gpu_names(titles: Sequence[str]) -> str:
+def format_gpu_names(titles: Sequence[str]) -> str:
     """Format a list of GPUs, as in "GPU 0–3, 6" or "GPU 0 MIG 1, GPU 0 MIG 2"."""
     numbers = [title.removeprefix("GPU ") for title in titles]
     if not titles or not all(number.isdigit() for number in numbers):
@@ -261,7 +264,7 @@ def gpu_names(titles: Sequence[str]) -> str:
     return tr("GPU {parts}").format(parts=", ".join(parts))
 
 
-def value_words(name: str, value: object) -> str:
+def format_job_value(name: str, value: object) -> str:
     """Format the value of a job's field or option as the form shows it."""
     if value in (None, "", ()):
         is_automatic = name == "split_points" or (name in FIELDS and FIELDS[name].optional)
@@ -270,7 +273,7 @@ def value_words(name: str, value: object) -> str:
         return _number_words(value)
     if isinstance(value, tuple | list):
         items = tuple(map(str, value))
-        return devices_words(items) if name == "devices" else ", ".join(items)
+        return describe_devices(items) if name == "devices" else ", ".join(items)
     if name in PATHS:
         return Path(str(value)).name
     titles = {"model": model_title, "strategy": strategy_title}

@@ -61,10 +61,7 @@ class Tray(QObject):
 
     @property
     def keeps_window(self) -> bool:
-        """Return True if Footplate stays in the tray when the window is closed.
-
-        It doesn't at the end of the desktop session.
-        """
+        """True if Footplate stays in the tray when the window is closed, except at the end of the desktop session."""
         app = QApplication.instance()
         is_session_ending = isinstance(app, QApplication) and app.isSavingSession()
         return self.icon.isVisible() and not is_session_ending
@@ -116,10 +113,10 @@ class Tray(QObject):
         self.alerts.setText(counted(alerts, "alert"))
         self.alerts.setVisible(bool(alerts))
         self.icon.setToolTip("\n".join(filter(None, ("Footplate", text, counted(alerts, "alert") if alerts else ""))))
-        self.icon.setIcon(tray_icon(fraction, running=bool(self._running), has_alerts=bool(alerts)))
+        self.icon.setIcon(draw_tray_icon(fraction, running=bool(self._running), has_alerts=bool(alerts)))
 
 
-def tray_icon(fraction: float | None, *, running: bool, has_alerts: bool) -> QIcon:
+def draw_tray_icon(fraction: float | None, *, running: bool, has_alerts: bool) -> QIcon:
     """Draw Footplate's icon, with a progress bar at the bottom if `running` is True, and with a red dot for alerts.
 
     `fraction` is the progress of the open run, or None if unknown. The dot's rim makes it visible without color.

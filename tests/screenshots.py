@@ -103,7 +103,7 @@ def draw_pages(asked: argparse.Namespace, text_percent: int, scheme: str) -> int
     window = MainWindow(settings)
     theme.apply(app)
     stage = Stage(window)
-    wait_until(lambda: not window.form.checking)
+    wait_until(lambda: not window.form.is_inspecting)
     found: dict[str, list[str]] = {}
     drawn = 0
     for name, show in (stage.pages() | {"run-training": stage.show_training} | stage.expanded_pages()).items():

@@ -9,7 +9,7 @@ from engine.contract.advice import Advice, AdviceProgress, Candidate, SkippedCan
 from engine.system.format import NOT_KNOWN, duration, listed
 from engine.system.plain_text import CsvWriter
 from gui.format import counted, energy, format_time_or_date, localized, size_of
-from gui.titles import CHOICES, changes_words, devices_words, strategy_title
+from gui.titles import CHOICES, describe_devices, describe_job_changes, strategy_title
 from gui.translation import tr
 
 STATES: dict[State, str] = {
@@ -136,12 +136,12 @@ def describe_changes(candidate: Candidate) -> str:
     values: dict[str, object] = {}
     for field, value in candidate.changes.items():
         if isinstance(value, tuple):
-            values[field] = devices_words(value) if field == "devices" else listed(value) if value else "none"
+            values[field] = describe_devices(value) if field == "devices" else listed(value) if value else "none"
         elif isinstance(value, str):
             values[field] = strategy_title(value) if field == "strategy" else CHOICES.get(value, value)
         else:
             values[field] = "automatic" if value is None else value
-    return changes_words(values)
+    return describe_job_changes(values)
 
 
 def describe_candidate(candidate: Candidate) -> Iterator[str]:

@@ -27,7 +27,7 @@ from gui.advice.table import AdviceTable
 from gui.finders.page import TRYING, WITHOUT_EFFECT, FinderPage, are_equal
 from gui.format import locale, localized
 from gui.sources.json_lines import RequestProcess
-from gui.titles import devices_words, model_title
+from gui.titles import describe_devices, model_title
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.editors import ComboBox, fill_combo_box, indent_text
@@ -180,7 +180,7 @@ class AdvicePage(FinderPage):
         self.partial.hide()
         super()._start_trial(job)
         self.subtitle.setText(
-            f"{model_title(job.model.name)}, batch size {localized(job.training.batch_size)}, {devices_words(job.parallel.devices)}"
+            f"{model_title(job.model.name)}, batch size {localized(job.training.batch_size)}, {describe_devices(job.parallel.devices)}"
         )
         self._update_ask_button()
 

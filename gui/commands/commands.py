@@ -269,7 +269,7 @@ class Commands(QObject):
 
     def _remember_dataset(self) -> None:
         form = self._panel.form
-        if form.report is not None and form.prefill is None and not form.checking:
+        if form.report is not None and form.prefill is None and not form.is_inspecting:
             self.datasets.add(str(form.field_value("dataset")))
 
     def _fill_datasets(self) -> None:

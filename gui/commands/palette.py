@@ -16,7 +16,7 @@ from engine.runs.folder import RunFolder, RunSummary
 from gui import format as window_format
 from gui.actions import Action
 from gui.commands.files import make_folder_titles
-from gui.form.fields import JobFields, section_of
+from gui.form.fields import JobFields, find_section
 from gui.format import format_date_and_time, localized
 from gui.preferences.declared import SETTINGS
 from gui.style import theme
@@ -265,7 +265,7 @@ def create_field_entries(fields: JobFields, show: Callable[[str], object]) -> It
     """
     for name, row in fields.rows.items():
         if row.has_effect:
-            section = section_of(name) or tr("New job")
+            section = find_section(name) or tr("New job")
             detail = f"{section}: {row.field.help} ({name})"
             yield Entry(tr("Field"), row.field.label, partial(show, name), detail)
 

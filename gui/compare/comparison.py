@@ -12,7 +12,7 @@ from engine.contract.job import FIELDS, Job
 from engine.system.format import NOT_KNOWN, duration
 from gui.compare.compared_run import ComparedRun
 from gui.format import localized, metric_value, speed
-from gui.titles import PATHS, devices_words, option_fields, strategy_title, value_words
+from gui.titles import PATHS, describe_devices, format_job_value, option_fields, strategy_title
 from gui.translation import tr
 
 
@@ -123,7 +123,7 @@ def _create_option_rows(jobs: Sequence[Job | None]) -> list[Row]:
         option_values = [job_values.get(name) for job_values in values]
         if any(value != option_values[0] for value in option_values):
             field = next((job_fields[name] for job_fields in fields if name in job_fields), None)
-            texts = tuple(NOT_KNOWN if value is None else value_words("", value) for value in option_values)
+            texts = tuple(NOT_KNOWN if value is None else format_job_value("", value) for value in option_values)
             found.append(Row(field.label if field else name, texts, help=field.help if field else ""))
     return found
 
@@ -151,10 +151,10 @@ def format_field(run: ComparedRun, name: str) -> str:
     value: Any = run.job.value(name)
     special: dict[str, Callable[[Job], str]] = {
         "strategy": lambda job: strategy_title(job.resolved_strategy),
-        "devices": lambda job: devices_words(job.parallel.devices, run.data.device_names),
+        "devices": lambda job: describe_devices(job.parallel.devices, run.data.device_names),
         "best_by": lambda job: find_measure_title([run], job.checkpoints.best_by),
     }
-    return special[name](run.job) if name in special else value_words(name, value)
+    return special[name](run.job) if name in special else format_job_value(name, value)
 
 
 def _create_metric_row(runs: Sequence[ComparedRun], measure: Measure) -> Row:

@@ -13,7 +13,7 @@ from gui.compare.comparison import find_measure, find_measure_title, list_measur
 from gui.format import significant, speed
 from gui.plots.group import AxisKind, PlotGroup
 from gui.plots.line import LineStyle
-from gui.plots.plot import LinePlot, percent_plot
+from gui.plots.plot import LinePlot, create_percent_plot
 from gui.sources.columns import Column
 from gui.sources.run_data import Steps, Validations
 from gui.style import theme
@@ -40,7 +40,7 @@ class CompareCurves(QWidget):
         self.over: Over = "step"
         self.plots: dict[str, LinePlot] = {
             "loss": LinePlot(tr("Training loss"), self.group),
-            "accuracy": percent_plot(tr("Training accuracy"), self.group),
+            "accuracy": create_percent_plot(tr("Training accuracy"), self.group),
             "images_per_second": LinePlot(tr("Speed"), self.group, unit="images/s", low=0, write=speed),
             "learning_rate": LinePlot(tr("Learning rate"), self.group, low=0, write=lambda v: significant(v, 3)),
         }
@@ -144,7 +144,11 @@ class CompareCurves(QWidget):
                 continue
             measure = find_measure(runs, name)
             heading = _make_title(find_measure_title(runs, name))
-            plot = percent_plot(heading, self.group) if measure and measure.percent else LinePlot(heading, self.group)
+            plot = (
+                create_percent_plot(heading, self.group)
+                if measure and measure.percent
+                else LinePlot(heading, self.group)
+            )
             self.plots[key] = plot
             self._prepare(plot)
             if name == "loss":

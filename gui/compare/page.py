@@ -23,7 +23,7 @@ from gui.compare.table_model import CompareModel, generate_comparison_rows, gene
 from gui.format import as_in_files, localized
 from gui.sources.export import save_image, save_in_background, write_csv
 from gui.sources.run_list import RunList
-from gui.titles import unread_words
+from gui.titles import list_unread_runs
 from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.curve_controls import CurveControls
@@ -241,7 +241,7 @@ class ComparePage(QWidget):
             for series, run in self._requested.items()
         )
         reading = [f"Reading {count - remaining + 1} of {count}…"] if remaining else []
-        self._state.setText(" ".join([*reading, *lost, unread_words(unread)]).strip())
+        self._state.setText(" ".join([*reading, *lost, list_unread_runs(unread)]).strip())
         self.controls.save.setEnabled(bool(self.runs))
 
     def save_curves(self, path: Path) -> None:

@@ -168,7 +168,7 @@ class CpuRow(DeviceRow):
         self._workers_row.setVisible(is_checked)
 
     def update_cpu(self, cpu: Cpu, history: DeviceHistory) -> None:
-        """Show load, temperature and memory of the CPU. A remote CPU limits the number of workers."""
+        """Show load, temperature and memory of the CPU. For a remote CPU, also set the maximum number of workers."""
         cores = tr("{count} cores").format(count=len(cpu.core_load_percent))
         loads = ", ".join(f"{load:.0f}" for load in cpu.core_load_percent)
         memory = size_of(cpu.memory_used_bytes, cpu.memory_total_bytes)

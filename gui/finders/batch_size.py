@@ -135,7 +135,11 @@ def describe_scaled_rate(optimizer: str, rate: float, before: int, size: int) ->
 
 
 def _format_cells(trial: BatchTrial, found: BatchFound) -> tuple[str, ...]:
-    """Return the cells of a tested batch size: size, memory, speed, and "fast enough" or "largest" if it is."""
+    """Return the cells of a tested batch size: size, memory, speed and mark.
+
+    The mark is "fast enough" for the smallest size that is about as fast as any, "largest" for the largest size that
+    fits, otherwise "".
+    """
     if not trial.fits:
         return localized(trial.size), "doesn't fit", "–", ""
     marks = [

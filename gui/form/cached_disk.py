@@ -41,9 +41,10 @@ class _Query(NamedTuple):
 
 
 class CachedDisk(QObject):
-    """Cache of facts about the disk and servers, which are None until a query has answered.
+    """Cache of facts about the disk and servers, which are None until they have been read.
 
-    Each pass of queries starts with `start_pass` and ends with `refresh`.
+    A question identifies a fact: its kind, and the path, weights or host that it is about. The getters add questions to
+    a pass, which starts with `start_pass`. `refresh` starts a query for each question on a worker thread.
 
     Signals:
         changed(): an answer has arrived or changed.
@@ -64,9 +65,9 @@ class CachedDisk(QObject):
 
     @property
     def unanswered(self) -> list[str]:
-        """Return the paths about which the disk hasn't answered. Queries to servers are left out.
+        """Paths whose facts are unknown, because a disk hasn't responded yet.
 
-        The start of a run doesn't wait for the network.
+        Servers are left out, because the start of a run doesn't wait for the network.
         """
         questions = (question for question in self._questions if question not in self._answers)
         return [_format_subject(question) for question in questions if question[0] != _NETWORK]
@@ -94,10 +95,10 @@ class CachedDisk(QObject):
         return cast("ResumableRun | None", self._ask(("run", str(run.path)), lambda: read_resumable(run)))
 
     def start_pass(self, *, forget: bool = False) -> None:
-        """Start a pass, which collects the questions that `refresh` will ask the disk.
+        """Start to collect questions for `refresh`.
 
-        Answers that the last pass didn't use are deleted, or all answers if `forget` is True. Answers from the network
-        remain until newer ones arrive.
+        Deletes the answers to questions that the last pass didn't contain, or all answers if `forget` is True. Answers
+        from the network remain until newer ones arrive.
         """
         if forget:
             for question in [question for question in self._queries if question[0] != _NETWORK]:
@@ -111,7 +112,7 @@ class CachedDisk(QObject):
         self._questions = {}
 
     def refresh(self) -> bool:
-        """Ask the disk the questions of this pass, and wait briefly. Return True if an answer has arrived."""
+        """Start queries for the questions of this pass, and wait briefly. Return True if an answer has arrived."""
         now = time.monotonic()
         of_disk = (query for question, query in self._queries.items() if question[0] != _NETWORK)
         # While the disk is slow, don't block the window by waiting for it.
@@ -127,12 +128,12 @@ class CachedDisk(QObject):
         return any(question in self._answers for question in unknown)
 
     def _ask(self, question: _Question, query: Callable[[], Any]) -> Any:
-        """Add a question to the pass, and return its cached answer or None. `query` asks the disk."""
+        """Add a question to the pass, and return its cached answer or None. `query` reads the answer."""
         self._questions[question] = query
         return self._answers.get(question)
 
     def _start_queries(self) -> None:
-        """Ask the disk all questions of the pass on worker threads. A question being asked is repeated later."""
+        """Start a query for each question of the pass. If a query is running, schedule another one after it."""
         for question in self._questions:
             if question not in self._queries:
                 self._start_query(question)
@@ -140,7 +141,7 @@ class CachedDisk(QObject):
                 self._retry.add(question)
 
     def _start_query(self, question: _Question) -> None:
-        """Ask the disk one question on a worker thread."""
+        """Start the query for a question on a worker thread."""
         self._query_count += 1
         work = Background(partial(_run_query, question, self._query_count, self._questions[question]), self)
         self._queries[question] = _Query(work, self._query_count, time.monotonic())
@@ -176,7 +177,7 @@ def _format_subject(question: _Question) -> str:
 
 
 def _run_query(question: _Question, number: int, query: Callable[[], Any]) -> tuple[_Question, int, Any]:
-    """Ask a question with `query` on a worker thread. Return it, its number, and the answer or the exception."""
+    """Call `query` on a worker thread. Return the question, the query's number, and the answer or the exception."""
     try:
         return question, number, query()
     except Exception as error:  # raised on the GUI thread

@@ -12,8 +12,8 @@ from engine.contract.idle_fields import DECISIVE, find_idle_fields
 from engine.contract.job import AUTO_STRATEGY, FIELDS, resolve_strategy
 from engine.system.format import listed
 from gui.form.editors import ModelPicker
-from gui.form.environment import JobEnvironment, device_texts
-from gui.form.field_factory import OptionRows, choices_of, metric_choices
+from gui.form.environment import JobEnvironment, list_device_texts
+from gui.form.field_factory import OptionRows, list_choices, list_metric_choices
 from gui.form.field_row import FieldRow
 from gui.form.followers import ModelFollower
 from gui.titles import CHOICES, strategy_title
@@ -44,7 +44,7 @@ class FieldChoices:
             (("task",), self.update_models),
             (("task",), self.update_losses),
             (("task", "model"), self.update_metrics),
-            (("model",), self._name_image_size),
+            (("model",), self._show_default_image_size),
             (("task", "model", "strategy"), self.update_options),
         ):
             for name in names:
@@ -58,7 +58,7 @@ class FieldChoices:
     def update_all(self) -> None:
         """Offer all choices again, because plug-ins have added entries to the catalogue."""
         for name in ("task", "strategy"):
-            self._choice_editor(name).set_choices(choices_of(FIELDS[name], self._environment.catalogue))
+            self._choice_editor(name).set_choices(list_choices(FIELDS[name], self._environment.catalogue))
         self.update_models()
         self.update_metrics()
         self.update_options()
@@ -82,7 +82,7 @@ class FieldChoices:
             if model is not None and (size_row.value() or model.min_image_size) < model.min_image_size:
                 size_row.set_value(None)  # it was chosen for another model
 
-    def _name_image_size(self) -> None:
+    def _show_default_image_size(self) -> None:
         """Show the model's image size in the empty image size field, as in "auto (224)"."""
         entry, editor = self._environment.catalogue.model(self._text("model")), self._rows["image_size"].editor
         assert isinstance(editor, IntEditor)
@@ -93,7 +93,7 @@ class FieldChoices:
         """Offer the metrics that can select the best checkpoint. A metric of another task is reset."""
         row, task = self._rows["best_by"], self._environment.catalogue.task(self._text("task"))
         file = self._model_file(self._text("model")) if task is not None and task.file else None
-        choices = metric_choices(self._environment.catalogue, task, file.measures if file is not None else ())
+        choices = list_metric_choices(self._environment.catalogue, task, file.measures if file is not None else ())
         if task is not None and not task.file and row.editor_value() not in {value for value, *_ in choices}:
             row.set_value("")
         self._choice_editor("best_by").set_choices(choices)
@@ -116,10 +116,10 @@ class FieldChoices:
     def update_strategies(self) -> None:
         """Mark strategies that can't be used with the devices or the model."""
         catalogue, devices = self._environment.catalogue, self._environment.devices
-        editor, limits = self._choice_editor("strategy"), strategy_limits(catalogue, devices, self._text("model"))
-        editor.set_marks(limits, device_kind_limits(catalogue, devices))
+        editor, limits = self._choice_editor("strategy"), find_strategy_limits(catalogue, devices, self._text("model"))
+        editor.set_marks(limits, find_device_limits(catalogue, devices))
         if editor.value() == AUTO_STRATEGY:
-            texts = device_texts(devices, self._environment.device_names())
+            texts = list_device_texts(devices, self._environment.device_names())
             note = f"{strategy_title(self.resolved_strategy)} on {listed(texts)}" if texts else ""
         else:
             entry = catalogue.strategy(editor.value())
@@ -145,8 +145,8 @@ class FieldChoices:
         return cast("ChoiceEditor", self._rows[name].editor)
 
 
-def device_kind_limits(catalogue: Catalogue, devices: Sequence[str]) -> dict[str, str]:
-    """Return the reasons why strategies can't run on these kinds of devices, by strategy."""
+def find_device_limits(catalogue: Catalogue, devices: Sequence[str]) -> dict[str, str]:
+    """Return the reasons why strategies can't run on the kinds of `devices` (CPU or GPU), by strategy id."""
     kinds: set[DeviceKind] = {"cuda" if is_gpu(device) else "cpu" for device in devices}
     return {
         entry.id: tr("CUDA GPUs only") if entry.device_kinds == ("cuda",) else tr("CPU only")
@@ -155,8 +155,8 @@ def device_kind_limits(catalogue: Catalogue, devices: Sequence[str]) -> dict[str
     }
 
 
-def strategy_limits(catalogue: Catalogue, devices: Sequence[str], model: str) -> dict[str, str]:
-    """Return the reasons why strategies can't be used with these devices and this model, by strategy."""
+def find_strategy_limits(catalogue: Catalogue, devices: Sequence[str], model: str) -> dict[str, str]:
+    """Return the reasons why strategies can't be used with the number of devices or the model, by strategy id."""
     limits = {}
     entry = catalogue.model(model)
     for strategy in catalogue.strategies:
@@ -170,4 +170,4 @@ def strategy_limits(catalogue: Catalogue, devices: Sequence[str], model: str) ->
             limits[strategy.id] = tr("one machine only")
         elif len(devices) < strategy.min_devices:
             limits[strategy.id] = f"needs {strategy.min_devices} devices"
-    return limits | device_kind_limits(catalogue, devices)
+    return limits | find_device_limits(catalogue, devices)

@@ -53,7 +53,7 @@ class ConsentBar(QFrame):
         self._question = QLabel(wordWrap=True)
         self._show = push_button(tr("Show"), name=tr("Show the model file"))
         self._show.setCheckable(True)
-        self._show.toggled.connect(self._show_text)
+        self._show.toggled.connect(self._show_program_text)
         self._allow = push_button(tr("Allow"), self._allow_contents, name=tr("Allow this model file to run"))
         self._text = styled(QPlainTextEdit(), name=tr("Text of the model file"))
         self._text.setReadOnly(True)
@@ -89,11 +89,11 @@ class ConsentBar(QFrame):
             )
         elif sha256 != self._sha256:
             self._question.setText(f"{Path(path).name} has just changed. Run the new version?")
-            self._show_text(self._show.isChecked())
+            self._show_program_text(self._show.isChecked())
         self._sha256 = sha256
         self.show()
 
-    def _show_text(self, is_visible: bool) -> None:
+    def _show_program_text(self, is_visible: bool) -> None:
         """Read the model file on a worker thread and show its start, or hide that text."""
         self._text.setVisible(is_visible)
         self._hidden_note.hide()

@@ -58,12 +58,12 @@ class SplitPointsEditor(Editor):
     def set_value(self, value: Any) -> None:
         """Set the modules at which pipeline stages are split, or () for automatic ones, and describe them."""
         self._split_points = tuple(value)
-        self.line.setText(split_points_text(self._split_points))
+        self.line.setText(describe_split_points(self._split_points))
         self.line.setToolTip(", ".join(self._split_points))
         self.edited.emit()
 
 
-def split_points_text(split_points: tuple[str, ...]) -> str:
+def describe_split_points(split_points: tuple[str, ...]) -> str:
     """Describe where pipeline stages are split, as in "automatic" or "moved by hand (2 split points)"."""
     if not split_points:
         return AUTOMATIC
@@ -118,7 +118,7 @@ class ModelPicker(Editor):
     ) -> None:
         """Offer models, with the `recommended` ids first. The value doesn't change.
 
-        `of_file` is True for a task that is defined in a Python file.
+        `of_file` is True for a task that is defined in a Python file. The hints then ask for this file.
         """
         self._models, self._recommended = models, tuple(recommended)
         self._file_tip = (

@@ -44,9 +44,9 @@ class JobEnvironment:
 
     def set_machine(self, snapshot: Snapshot) -> bool:
         """Set the snapshot of this machine. Return True if facts have changed that affect validation."""
-        previous = self.hardware()
+        previous = self.collect_hardware()
         self.machine, self.torch = snapshot, find_installed_torch()
-        return previous != self.hardware()
+        return previous != self.collect_hardware()
 
     def set_hosts(self, names: Mapping[str, str], problems: Mapping[str, str]) -> bool:
         """Set the titles of the devices on watched hosts, and the reasons why hosts can't be reached.
@@ -63,7 +63,7 @@ class JobEnvironment:
         return {**self.host_device_names, **{gpu.uuid: gpu_title(gpu) for gpu in gpus}}
 
     def device_kinds(self, devices: Sequence[str]) -> tuple[str, ...] | None:
-        """Return the name of each device, or None if one is unknown, as on other machines."""
+        """Return the hardware name of each device, or None if one is unknown, as on other machines."""
         if self.machine is None:
             return None
         names = {gpu.uuid: gpu.name for gpu in self.machine.gpus} | {CPU: self.machine.cpu.name}
@@ -78,10 +78,10 @@ class JobEnvironment:
         sizes = [memory_bytes.get(device) for device in devices]
         return min((size for size in sizes if size is not None), default=None) if None not in sizes else None
 
-    def hardware(self) -> tuple[Any, ...]:
-        """Return the facts about this machine's driver, GPUs and torch that affect validation, for comparison.
+    def collect_hardware(self) -> tuple[Any, ...]:
+        """Return the state of this machine's driver, GPUs and torch, to detect changes that affect validation.
 
-        Processes matter only on GPUs in exclusive mode.
+        Processes are only included for GPUs in exclusive mode.
         """
         if self.machine is None:
             return ()
@@ -93,12 +93,12 @@ class JobEnvironment:
         return self.machine.nvml, gpus, self.torch
 
 
-def devices_text(devices: tuple[str, ...], names: dict[str, str]) -> str:
+def format_device_list(devices: tuple[str, ...], names: dict[str, str]) -> str:
     """Describe devices as a list, as in "GPU 0, GPU 1" or "CPU, 2 workers, ws1 CPU"."""
-    return ", ".join(device_texts(devices, names)) or tr("None selected; check one under Devices.")
+    return ", ".join(list_device_texts(devices, names)) or tr("None selected; check one under Devices.")
 
 
-def device_texts(devices: tuple[str, ...], names: Mapping[str, str]) -> list[str]:
+def list_device_texts(devices: tuple[str, ...], names: Mapping[str, str]) -> list[str]:
     """Return the title of each GPU, and a text for the CPU workers of each machine.
 
     `names` contains titles of GPUs by the keys that jobs use.

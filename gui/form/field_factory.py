@@ -62,7 +62,7 @@ def make_row(field: Field, catalogue: Catalogue, stacked: bool) -> FieldRow:
 
 def _make_editor(field: Field, catalogue: Catalogue) -> Editor:
     """Create the editor for a field: by its choices, its name, or the kind of its value."""
-    choices = choices_of(field, catalogue)
+    choices = list_choices(field, catalogue)
     if choices:
         return ChoiceEditor(choices)
     special = {
@@ -88,7 +88,7 @@ def _make_editor(field: Field, catalogue: Catalogue) -> Editor:
     return (special.get(field.name) or by_kind[field.kind])()
 
 
-def choices_of(field: Field, catalogue: Catalogue) -> list[tuple[str, str, str]]:
+def list_choices(field: Field, catalogue: Catalogue) -> list[tuple[str, str, str]]:
     """Return the choices of a field as (value, title, help), or an empty list if any value is possible."""
     if field.name == "task":
         return [(task.id, task.title, "") for task in catalogue.tasks]
@@ -96,16 +96,17 @@ def choices_of(field: Field, catalogue: Catalogue) -> list[tuple[str, str, str]]
         automatic = (AUTO_STRATEGY, strategy_title(AUTO_STRATEGY), tr("Chosen for the checked devices"))
         return [automatic, *((entry.id, entry.title, entry.summary) for entry in catalogue.strategies)]
     if field.name == "best_by":
-        return metric_choices(catalogue, None)
+        return list_metric_choices(catalogue, None)
     return [(value, CHOICES.get(value, value), "") for value in field.choices]
 
 
-def metric_choices(
+def list_metric_choices(
     catalogue: Catalogue, task: TaskEntry | None, of_file: Sequence[Measure] = ()
 ) -> list[tuple[str, str, str]]:
     """Return the metrics that can select the best checkpoint, as (value, title, help). "" is the task's default.
 
-    Without `task`, they are the metrics of all tasks. Metrics `of_file`, the task's Python file, come first.
+    Without `task`, the metrics of all tasks are returned. The metrics in `of_file`, which the task's Python file
+    defines, come first.
     """
     tasks = catalogue.tasks if task is None else (task,)
     metrics = [*of_file, *(metric for each in tasks for metric in each.metrics)]
@@ -157,7 +158,7 @@ class OptionRows(QWidget):
         self.setVisible(bool(fields))
 
     def values(self) -> dict[str, Any]:
-        """Return the options whose values aren't the default."""
+        """Return the values that differ from the defaults, by option."""
         return {name: row.value() for name, row in self.rows.items() if row.value() != row.default}
 
     def set_values(self, values: Mapping[str, Any]) -> None:

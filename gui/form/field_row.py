@@ -62,7 +62,7 @@ class FieldRow(LabeledField):
             editor.set_value(self.default)
             self.lay_out(editor, editor.control)
             self.add_button(self.reset)
-            self.reset.setVisible(self.changed)
+            self.reset.setVisible(self.is_changed)
             self._set_accessible_texts()
             editor.edited.connect(self._on_edited)
             editor.adjusted.connect(self._on_adjusted)
@@ -127,7 +127,7 @@ class FieldRow(LabeledField):
         self._on_edited()
 
     @property
-    def changed(self) -> bool:
+    def is_changed(self) -> bool:
         """Return True if an effective, unlocked field differs from the value that the reset button restores."""
         return self.has_effect and not self.locked and bool(self.value() != self.standard)
 
@@ -156,7 +156,7 @@ class FieldRow(LabeledField):
     def _update_visibility(self) -> None:
         self.setVisible(self.has_effect and not self.is_filtered_out)
 
-    def _help(self) -> str:
+    def _make_help_text(self) -> str:
         """Return the help text of the field, followed by the reason if the field is locked."""
         return f"{self.field.help}\n{self.locked}" if self.locked else self.field.help
 
@@ -166,12 +166,12 @@ class FieldRow(LabeledField):
         control.setAccessibleName(self.field.label)
         self._update_description()
         for widget in (control, self.label):
-            widget.setToolTip(self._help())
+            widget.setToolTip(self._make_help_text())
 
     def _update_description(self) -> None:
         """Set the accessible description to the problems of the field and its help."""
         problems = " ".join(map(str, self._problems))
-        self.editor.control.setAccessibleDescription(f"{problems} {self._help()}".strip())
+        self.editor.control.setAccessibleDescription(f"{problems} {self._make_help_text()}".strip())
 
     def _on_edited(self) -> None:
         """Show the reset button if the value differs from the one that it restores, and emit `edited`."""
@@ -179,11 +179,11 @@ class FieldRow(LabeledField):
             self._is_adjustment_noted = False
             self.set_note("")
         if self._editor is not None:
-            self.reset.setVisible(self.changed)
+            self.reset.setVisible(self.is_changed)
         self.edited.emit()
 
 
-class _Rows(QWidget):
+class _SectionBody(QWidget):
     """Body of a section, which creates the widgets of its rows when it becomes visible."""
 
     def __init__(self, rows: Sequence[FieldRow]) -> None:
@@ -213,7 +213,7 @@ class CollapsibleSection(QWidget):
         self._revealed_problems: list[Problem] = []
         self.title = title
         self.rows = list(rows)
-        self.body = _Rows(self.rows)
+        self.body = _SectionBody(self.rows)
         self.button = FoldButton(title, self.body)
         self.mark = muted_label()
         self.summary = styled(ElidedLabel(), "muted")
@@ -254,7 +254,7 @@ class CollapsibleSection(QWidget):
 
     def _show_change_count(self) -> None:
         """Show how many fields were changed, and update the reset button, summary and accessible texts."""
-        count = sum(row.changed for row in self.rows)
+        count = sum(row.is_changed for row in self.rows)
         self.mark.setText(tr("● {count} changed").format(count=count) if count else "")
         self.reset.setVisible(count > 0)
         self.summary.setVisible(bool(self.summary.text()) and not self.is_open)

@@ -49,7 +49,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 """Fields in the collapsible sections, by title."""
 
 
-def section_of(name: str) -> str:
+def find_section(name: str) -> str:
     """Return the title of the section that contains the field `name`, or "" for a field that is always visible."""
     return next((title for title, names in SECTIONS.items() if name in names), "")
 
@@ -90,7 +90,7 @@ class JobFields(QObject):
         """Return the names of the fields that have no effect because of the values of other fields."""
         return {name for name, row in self.rows.items() if not row.has_effect}
 
-    def title_of_value(self, name: str) -> str:
+    def format_value(self, name: str) -> str:
         """Return the value of a field as the form displays it."""
         editor = self.rows[name].editor
         if editor is self.model:
@@ -98,7 +98,7 @@ class JobFields(QObject):
         value = str(editor.value())
         return editor.titles.get(value, value) if isinstance(editor, ChoiceEditor) else value
 
-    def label_of(self, problem: Problem) -> str:
+    def find_label(self, problem: Problem) -> str:
         """Return the label of the field that a problem is about."""
         if problem.field in FIELDS:
             return FIELDS[problem.field].label

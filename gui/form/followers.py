@@ -43,7 +43,7 @@ class FormatChoice(QObject):
         """Offer the formats in `report` and show the recognized one."""
         if report is None:
             return
-        self._titles |= dict(_formats_in(report))
+        self._titles |= dict(_list_formats(report))
         value = self._row.value()
         if value and report.format.partition(":")[0] == value:  # without the format's variant
             self._titles.setdefault(value, dataset_format.get_format_title(report))
@@ -76,7 +76,7 @@ class FormatChoice(QObject):
             self._row.set_note("")
 
 
-def _formats_in(report: DatasetReport) -> Iterator[tuple[str, str]]:
+def _list_formats(report: DatasetReport) -> Iterator[tuple[str, str]]:
     """Yield the ids and titles of the formats in the report."""
     if report.format:
         yield report.format, dataset_format.get_format_title(report)
@@ -89,7 +89,7 @@ def _formats_in(report: DatasetReport) -> Iterator[tuple[str, str]]:
                 yield str(name), dataset_format.capitalize(choice.title.removeprefix("Read as "))
 
 
-def sample_job() -> Job:
+def create_sample_job() -> Job:
     """Return a job for the sample dataset."""
     return Job.from_fields(dataset=str(paths.sample_dataset()))
 
@@ -207,4 +207,4 @@ class ModelFollower(QObject):
 
     def _on_reset(self) -> None:
         """Follow the default again if the user has reset both model and encoder."""
-        self.is_active = not (self._recipes.paused or any(self._rows[name].changed for name in _FIELDS))
+        self.is_active = not (self._recipes.paused or any(self._rows[name].is_changed for name in _FIELDS))

@@ -21,8 +21,8 @@ from gui.form.choices import FieldChoices
 from gui.form.consent import ConsentBar
 from gui.form.dataset_card import DatasetCard
 from gui.form.editors import SplitPointsEditor
-from gui.form.environment import JobEnvironment, QueuedRuns, devices_text
-from gui.form.fields import METHOD, SECTIONS, JobFields, section_of
+from gui.form.environment import JobEnvironment, QueuedRuns, format_device_list
+from gui.form.fields import METHOD, SECTIONS, JobFields, find_section
 from gui.form.followers import FormatChoice, ModelFollower, TaskDetection
 from gui.form.inspection import Inspection
 from gui.form.layout import FormLayout
@@ -117,7 +117,7 @@ class JobForm(JobSignals):
     def set_job(self, job: Job) -> None:
         """Show `job`, except for its devices."""
         self.validator.trusted_sha256 = job.model.model_file_sha256
-        with self.recipes.loading():
+        with self.recipes.keep_loaded_values():
             self.fields.set_job(job)
         self.inspection.announce()
         self.models.is_active = False
@@ -223,7 +223,7 @@ class JobForm(JobSignals):
             self.choices.update_all()
             self.choices.show_effects()
             self._show_estimate()
-            if self.inspection.checking:
+            if self.inspection.is_inspecting:
                 self.inspection.restart()
             self.validate()
 
@@ -252,9 +252,9 @@ class JobForm(JobSignals):
         self.validate()
 
     @property
-    def checking(self) -> bool:
+    def is_inspecting(self) -> bool:
         """Return True while the dataset folder is being inspected."""
-        return self.inspection.checking
+        return self.inspection.is_inspecting
 
     @property
     def action(self) -> str:
@@ -330,7 +330,7 @@ class JobForm(JobSignals):
     def validate(self, *, forget_disk: bool = False) -> None:
         """Update the job, its problems and the submit bar from the fields and the known facts about the disk.
 
-        Later answers cause another validation. `forget_disk` discards earlier answers.
+        When other facts about the disk become known, the job is validated again. `forget_disk` discards the known facts.
         """
         if not self._is_current:
             return
@@ -349,9 +349,9 @@ class JobForm(JobSignals):
         finally:
             self._is_validating = False
         self._show_result()
-        if not self.disk.unanswered and not self.checking:
+        if not self.disk.unanswered and not self.is_inspecting:
             # Start the run now if the user requested it before the answers were known.
-            can_start = not self.readiness.disabled_reason(self.problems)
+            can_start = not self.readiness.find_disabled_reason(self.problems)
             self.submission.submit(self.job if can_start else None, self.values(), self.report)
 
     @property
@@ -362,7 +362,7 @@ class JobForm(JobSignals):
     def _validate_once(self) -> None:
         """Set fields that follow others, and find the job's problems, using the known facts about the disk."""
         self.models.follow(self.devices)
-        self.recipes.follow(self.report, self.checking)
+        self.recipes.follow(self.report, self.is_inspecting)
         self.validator.model_file(str(self.field_value("model")))  # query it even if other values are invalid
         self.job, self.problems = self.validator.validate(self.values())
 
@@ -373,16 +373,16 @@ class JobForm(JobSignals):
         """
         self.problems += self.submission.start_problems
         self.body.show_problems(
-            self.readiness.mistakes(dataset_format.remove_reading_choices(self.problems, self.report))
+            self.readiness.list_mistakes(dataset_format.remove_reading_choices(self.problems, self.report))
         )
         self.rows["model"].set_note(self.models.reason)
         self.rows["pretrained"].set_note(self.validator.weights_note)
         self._ask_consent()
         self.scaled_rate.show_rate(self.recipes.unscaled_rate, self.field_value("learning_rate"))
-        self.body.devices.setText(devices_text(self.devices, self.device_names()))
+        self.body.devices.setText(format_device_list(self.devices, self.device_names()))
         self.choices.update_strategies()
-        self.estimator.set_request(self.readiness.estimate_request(self.job))
-        self.body.section(METHOD).set_summary(self.readiness.method())
+        self.estimator.set_request(self.readiness.create_estimate_request(self.job))
+        self.body.section(METHOD).set_summary(self.readiness.describe_method())
         self.readiness.show(self.problems)
         self.changed.emit()
 
@@ -411,5 +411,5 @@ class JobForm(JobSignals):
         """Set the fields of a remedy (`choice`) that the user has selected, and focus the topmost of them."""
         for name, value in choice.values.items():
             self.set_field(name, value)
-        names = sorted(choice.values, key=lambda name: ("", *SECTIONS).index(section_of(name)))
+        names = sorted(choice.values, key=lambda name: ("", *SECTIONS).index(find_section(name)))
         self.focus_field(next((name for name in names if self.rows[name].has_effect), "dataset"))

@@ -33,7 +33,7 @@ class Inspection(QObject):
 
     def __init__(self, rows: Mapping[str, FieldRow], card: DatasetCard, disk: CachedDisk, parent: QObject) -> None:
         super().__init__(parent)
-        self.checking = False
+        self.is_inspecting = False
         """True while the folder is being inspected."""
         self.report: DatasetReport | None = None
         self._rows, self._card, self._disk = rows, card, disk
@@ -53,14 +53,14 @@ class Inspection(QObject):
 
     def set_report(self, report: DatasetReport | None) -> None:
         self.report = report
-        self.checking = False
+        self.is_inspecting = False
         if report is not None:
             self._card.show_report(report)
         self.changed.emit()
 
     def announce(self) -> None:
         """Show in the card that the folder is being inspected, before the inspection starts."""
-        if self.checking:
+        if self.is_inspecting:
             self._card.show_progress(0, 0)
 
     def restart(self) -> None:
@@ -84,7 +84,7 @@ class Inspection(QObject):
             return
         self.report = None
         self._requested = None
-        self.checking = bool(self._rows["dataset"].value())
+        self.is_inspecting = bool(self._rows["dataset"].value())
         self._timer.start()
 
     def _request(self) -> None:
@@ -104,20 +104,20 @@ class Inspection(QObject):
         if kind is None:
             return
         self._requested = values
-        self.checking = kind == "folder"
-        if not self.checking:
+        self.is_inspecting = kind == "folder"
+        if not self.is_inspecting:
             self._card.clear()
-        self.requested.emit(job if self.checking else None)
+        self.requested.emit(job if self.is_inspecting else None)
         self.changed.emit()
 
     def _on_disk_changed(self) -> None:
-        """Request the inspection that has waited until the disk answered what the dataset path is."""
+        """Request the pending inspection once it is known if the dataset path is a folder."""
         if self._waits_for_disk:
             self._request()
 
     def _cancel(self) -> None:
         """Cancel the inspection for the user. The job can be trained without it."""
-        self.checking = self._waits_for_disk = False
+        self.is_inspecting = self._waits_for_disk = False
         self._timer.stop()
         self.requested.emit(None)
         self._card.clear(tr("Not inspected. You can train, but problems with the images will appear only then."))

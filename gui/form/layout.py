@@ -12,7 +12,7 @@ from engine.contract.problems import Problem
 from gui.form.consent import ConsentBar
 from gui.form.dataset_card import DatasetCard
 from gui.form.field_row import CollapsibleSection, FieldRow
-from gui.form.fields import METHOD, SECTIONS, STACKED_FIELDS, JobFields, section_of
+from gui.form.fields import METHOD, SECTIONS, STACKED_FIELDS, JobFields, find_section
 from gui.form.setting_filter import SettingFilter
 from gui.style import theme
 from gui.translation import tr
@@ -73,7 +73,7 @@ class FormLayout(QWidget):
                 stacked,
                 scaled_rate,
                 *(rows[name].problem_label for name in STACKED_FIELDS),
-                self._devices_line(),
+                self._create_devices_line(),
                 self.devices_problems,
             )
         )
@@ -128,7 +128,7 @@ class FormLayout(QWidget):
 
     def _reveal(self, name: str) -> None:
         """Clear a filter that hides the field, open its section, and scroll to it."""
-        row, title = self._fields.rows[name], section_of(name)
+        row, title = self._fields.rows[name], find_section(name)
         if row.is_filtered_out:
             self.filter.box.clear()
         if title:
@@ -142,7 +142,7 @@ class FormLayout(QWidget):
         if self.isVisible():
             Flash(self._fields.rows[name])
 
-    def _devices_line(self) -> QHBoxLayout:
+    def _create_devices_line(self) -> QHBoxLayout:
         """Create the line that shows the devices of the job."""
         title = QLabel(tr("Devices"))
         theme.scale_with_text(title.setMinimumWidth, LABEL_WIDTH)

@@ -70,11 +70,11 @@ _COLUMNS: tuple[Column[OfferedModel], ...] = (
         lambda row: row.weights.missing_bytes if row.weights is not None else None, help=tr("Pretrained weights"),
     ),
     Column(
-        tr("Published accuracy"), lambda row: row.entry.published, lambda row: _accuracy(row.entry.published),
+        tr("Published accuracy"), lambda row: row.entry.published, lambda row: _parse_accuracy(row.entry.published),
         help=tr("Accuracy of the pretrained weights on the data that they were trained for, and its source"),
     ),
     Column(
-        tr("Estimate"), lambda row: _estimate_text(row.estimate),
+        tr("Estimate"), lambda row: _format_estimate(row.estimate),
         lambda row: row.estimate.seconds if row.estimate is not None else None,
         help=tr("Time and memory of this job on the selected devices, from past runs"),
     ),
@@ -103,7 +103,7 @@ class OfferedModels(RowModel[OfferedModel]):
             font.setBold(True)
             return font
         if role == Qt.ItemDataRole.ToolTipRole:
-            return about_model(row)
+            return describe_model(row)
         return None
 
     def flags(self, index: Index) -> Qt.ItemFlag:
@@ -178,14 +178,14 @@ class ModelPanel(QFrame):
         """
         estimates = estimate({entry.id: entry.image_size for entry in models})
         in_background(
-            lambda: (weights_states(models, catalogue, encoder), estimates()),
+            lambda: (describe_all_weights(models, catalogue, encoder), estimates()),
             self,
             lambda facts: self.set_facts(*facts),
             reraise,
         )
 
     def set_facts(self, weights: Mapping[str, WeightsState], estimates: Mapping[str, Estimate]) -> None:
-        """Add facts about models, by id, when they become known. Other models keep theirs."""
+        """Show weights and estimates that have become known, by model id. Facts about other models don't change."""
         self._offered = [
             replace(
                 row,
@@ -234,7 +234,7 @@ class ModelPanel(QFrame):
         matches = [
             row
             for row in self._offered
-            if family in (_ALL, row.entry.family) and all(term in _search_text(row.entry) for term in terms)
+            if family in (_ALL, row.entry.family) and all(term in _make_search_text(row.entry) for term in terms)
         ]
         self.model.set_rows(self.model.sorted_rows(matches))
         position = self.model.position(key)
@@ -263,7 +263,7 @@ class ModelPanel(QFrame):
         if not self.model.count():
             self.about.setText(tr("No model matches. Close this list and type the name of any timm model, or a file."))
         elif 0 <= row < self.model.count():
-            self.about.setText(about_model(self.model.rows[row]))
+            self.about.setText(describe_model(self.model.rows[row]))
 
     def _fit(self) -> None:
         """Fit the columns to their contents, up to the maximum widths."""
@@ -271,12 +271,12 @@ class ModelPanel(QFrame):
             self.table.setColumnWidth(column, min(self.table.content_width(column), theme.scale_pixels(widest)))
 
 
-def _search_text(entry: ModelEntry) -> str:
+def _make_search_text(entry: ModelEntry) -> str:
     """Return the text in which the search field looks for words."""
     return f"{entry.title} {entry.id} {entry.family} {entry.published}".lower()
 
 
-def _accuracy(published: str) -> tuple[str, float] | None:
+def _parse_accuracy(published: str) -> tuple[str, float] | None:
     """Split a text such as "ImageNet 80.9% top-1" into dataset and number. Return None if it contains no number."""
     for word in published.split():
         try:
@@ -286,7 +286,7 @@ def _accuracy(published: str) -> tuple[str, float] | None:
     return None
 
 
-def _estimate_text(estimate: Estimate | None) -> str:
+def _format_estimate(estimate: Estimate | None) -> str:
     """Format an estimate, as in "about 12 min, 9.0 GiB", or return "" for None."""
     if estimate is None:
         return ""
@@ -294,7 +294,7 @@ def _estimate_text(estimate: Estimate | None) -> str:
     return ", ".join(filter(None, (time, size(estimate.memory_bytes) if estimate.memory_bytes else "")))
 
 
-def about_model(row: OfferedModel) -> str:
+def describe_model(row: OfferedModel) -> str:
     """Return a line with the facts about a model that don't fit into its row."""
     if row.command:
         return tr("Needs an extra package: {command}").format(command=row.command)
@@ -310,18 +310,18 @@ def about_model(row: OfferedModel) -> str:
     return " · ".join(filter(None, parts))
 
 
-def weights_states(models: Iterable[ModelEntry], catalogue: Catalogue, encoder: str) -> dict[str, WeightsState]:
+def describe_all_weights(models: Iterable[ModelEntry], catalogue: Catalogue, encoder: str) -> dict[str, WeightsState]:
     """Return the state of each model's weights on disk, by id.
 
     `encoder` is the id of the encoder, for models that need one.
     """
     return {
-        entry.id: _weights_state(weights_of(Job.from_fields(model=entry.id, encoder=encoder), catalogue))
+        entry.id: _describe_weights(weights_of(Job.from_fields(model=entry.id, encoder=encoder), catalogue))
         for entry in models
     }
 
 
-def _weights_state(weights: Weights | None) -> WeightsState:
+def _describe_weights(weights: Weights | None) -> WeightsState:
     """Describe where a model's pretrained weights are. None means that it has none."""
     if weights is None:
         return WeightsState(tr("none"), float("inf"))

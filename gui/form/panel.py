@@ -73,7 +73,7 @@ class JobPanel(JobSignals):
 
     def set_field(self, name: str, value: Any) -> None:
         """Set a field. If the prefilled form locks it, return to the user's form first."""
-        self._unlock(name)
+        self._leave_prefill_if_locked(name)
         self.form.set_field(name, value)
 
     def set_dataset(self, folder: str) -> None:
@@ -81,7 +81,7 @@ class JobPanel(JobSignals):
 
     def browse(self) -> None:
         """Open a dialog to choose the dataset folder of a new job."""
-        self._unlock("dataset")
+        self._leave_prefill_if_locked("dataset")
         self.form.browse()
 
     def apply(self, choice: Choice) -> None:
@@ -93,7 +93,7 @@ class JobPanel(JobSignals):
             self.devices_requested.emit(tuple(str(choice.values["devices"]).split(",")))
             return
         for name in choice.values:
-            self._unlock(name)
+            self._leave_prefill_if_locked(name)
         self.form.apply(choice)
 
     def start(self, **extra: Any) -> None:
@@ -221,7 +221,7 @@ class JobPanel(JobSignals):
             resume = form.prefill.command(form.values()) if form.prefill is not None else ""
             QGuiApplication.clipboard().setText(resume or command_line(form.job))
 
-    def _unlock(self, name: str) -> None:
+    def _leave_prefill_if_locked(self, name: str) -> None:
         """Return to the user's form if the prefilled form locks the field `name`."""
         if self.form.rows[name].locked:
             self.end_prefill()

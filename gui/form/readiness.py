@@ -12,17 +12,17 @@ from engine.runs.estimates import Estimate
 from gui.dataset import dataset_format
 from gui.form.cached_disk import CachedDisk
 from gui.form.choices import FieldChoices
-from gui.form.environment import JobEnvironment, devices_text
+from gui.form.environment import JobEnvironment, format_device_list
 from gui.form.fields import JobFields
 from gui.form.inspection import Inspection
-from gui.form.submit_bar import STEPS, SubmitBar, queue_message
+from gui.form.submit_bar import STEPS, SubmitBar, describe_queue
 from gui.format import counted, format_roughly, significant, size_of
 from gui.sources.estimator import EstimateRequest
 from gui.titles import strategy_title
 from gui.translation import tr
 
 
-def estimate_text(estimate: Estimate, devices: Sequence[str], memory_total_bytes: int | None) -> str:
+def format_estimate(estimate: Estimate, devices: Sequence[str], memory_total_bytes: int | None) -> str:
     """Format an estimate, as in "Estimate: about 12 min on 2 GPUs, 9.0 of 48.0 GiB each".
 
     `memory_total_bytes` is the memory of a device, or None if it is unknown.
@@ -41,7 +41,7 @@ def estimate_text(estimate: Estimate, devices: Sequence[str], memory_total_bytes
     return tr("Estimate: {parts}").format(parts=", ".join(parts))
 
 
-def estimate_tip(estimate: Estimate) -> str:
+def describe_estimate_basis(estimate: Estimate) -> str:
     """Describe what an estimate is based on, such as past runs."""
     origin = tr("Time and memory from run {run_id}") if not estimate.is_computed else tr("Time from run {run_id}")
     lines = [origin.format(run_id=estimate.run_id)] if estimate.run_id else []
@@ -70,34 +70,34 @@ class Readiness:
         self._choices, self._inspection, self._disk = choices, inspection, disk
         self._action_title = action_title
 
-    def disabled_reason(self, problems: Sequence[Problem]) -> str:
+    def find_disabled_reason(self, problems: Sequence[Problem]) -> str:
         """Return the reason why the job can't be started, or "" if it can."""
         if self._environment.is_starting:
             return tr("Starting the run.")
         if self.lacks_dataset and all(problem.field == "dataset" for problem in errors(problems)):
             return tr("Choose a dataset folder first.")
         if blocking := errors(problems):
-            labels = dict.fromkeys(map(self._fields.label_of, blocking))
+            labels = dict.fromkeys(map(self._fields.find_label, blocking))
             return tr("Correct these fields to enable {action}: {labels}.").format(
                 action=self._action_title, labels=", ".join(labels)
             )
         if self._disk.unanswered:
             return tr("Waiting for the disk: {unanswered}.").format(unanswered=self._disk.unanswered[0])
-        return tr("The folder is still being inspected.") if self._inspection.checking else ""
+        return tr("The folder is still being inspected.") if self._inspection.is_inspecting else ""
 
     @property
     def lacks_dataset(self) -> bool:
         """Return True if no dataset folder is set. In a new job, this doesn't count as a mistake."""
         return not self._fields.rows["dataset"].value()
 
-    def mistakes(self, problems: Sequence[Problem]) -> list[Problem]:
+    def list_mistakes(self, problems: Sequence[Problem]) -> list[Problem]:
         """Return the problems that the form shows: all except the missing folder of a new job."""
         return [problem for problem in problems if not (self.lacks_dataset and problem.field == "dataset")]
 
     def show(self, problems: Sequence[Problem]) -> None:
         """Show in the bar whether a job with these problems can start."""
-        reason = self.disabled_reason(problems)
-        mistakes = self.mistakes(problems)
+        reason = self.find_disabled_reason(problems)
+        mistakes = self.list_mistakes(problems)
         # Problems that are shown nowhere else. Those with the devices are shown below the devices in the form.
         unplaced = [
             problem for problem in mistakes if problem.field != "devices" and not self._fields.has_place_for(problem)
@@ -105,23 +105,23 @@ class Readiness:
         if not unplaced and errors(mistakes):
             unplaced.append(Problem("", reason, "", "error"))
         self._bar.show_ready(reason, tuple(unplaced))
-        working = {STEPS[0]: tr("inspecting the folder…")} if self._inspection.checking else {}
+        working = {STEPS[0]: tr("inspecting the folder…")} if self._inspection.is_inspecting else {}
         to_do = {STEPS[0]: tr("choose a folder")} if self.lacks_dataset else {}
-        self._bar.steps.show_steps(mistakes, dict(zip(STEPS, self._steps(), strict=True)), working, to_do)
+        self._bar.steps.show_steps(mistakes, dict(zip(STEPS, self._describe_steps(), strict=True)), working, to_do)
         self.show_queue()
 
     def show_queue(self) -> None:
         """Show which runs the job would wait for, and offer to start immediately."""
         environment, at_once = self._environment, self._fields.rows["start"].value() == "at_once"
-        text = queue_message(environment.queued, environment.devices, environment.device_names(), at_once)
+        text = describe_queue(environment.queued, environment.devices, environment.device_names(), at_once)
         is_queued = bool(text) and not at_once
         self._bar.show_queue(text, can_start_at_once=is_queued)
         self._bar.show_action(
             tr("Add to queue") if is_queued and self._action_title == tr("Train") else self._action_title
         )
 
-    def estimate_request(self, job: Job | None) -> EstimateRequest | None:
-        """Return the facts that determine the estimate for `job`, or None while the job or its dataset is unknown."""
+    def create_estimate_request(self, job: Job | None) -> EstimateRequest | None:
+        """Create the request for an estimate of `job`, or return None while the job or its dataset is unknown."""
         report, environment = self._inspection.report, self._environment
         if job is None or report is None or not report.format:
             return None
@@ -135,7 +135,7 @@ class Readiness:
     def show_estimate(self, request: EstimateRequest | None, estimate: Estimate | None) -> None:
         """Show the estimated time and memory of the run in `request`, or clear it if `request` is None.
 
-        `estimate` is None if the measured runs don't allow one.
+        `estimate` is None if no measured run is similar enough.
         """
         if request is None:
             self._bar.show_estimate("", "")
@@ -146,28 +146,28 @@ class Readiness:
         else:
             devices = request.job.parallel.devices
             total = self._environment.device_memory_bytes(devices)
-            self._bar.show_estimate(estimate_text(estimate, devices, total), estimate_tip(estimate))
+            self._bar.show_estimate(format_estimate(estimate, devices, total), describe_estimate_basis(estimate))
 
-    def method(self) -> str:
+    def describe_method(self) -> str:
         """Summarize the task, recipe, learning rate and strategy for the title of "Recipe and strategy"."""
         rate = self._fields.rows["learning_rate"].value()
         parts = (
-            self._fields.title_of_value("task"),
-            self._fields.title_of_value("recipe") or tr("No recipe"),
+            self._fields.format_value("task"),
+            self._fields.format_value("recipe") or tr("No recipe"),
             tr("learning rate {rate}").format(rate=significant(rate) if isinstance(rate, float) else rate),
             strategy_title(self._choices.resolved_strategy),
         )
         return " · ".join(parts)
 
-    def _steps(self) -> tuple[str, str, str]:
+    def _describe_steps(self) -> tuple[str, str, str]:
         """Return a text for each step of `STEPS`: the dataset, the recipe and model, the devices and strategy."""
         report: DatasetReport | None = self._inspection.report
         environment = self._environment
-        devices = devices_text(environment.devices, environment.device_names())
+        devices = format_device_list(environment.devices, environment.device_names())
         return (
             dataset_format.describe_size(report)
             if report is not None and report.format
             else self._inspection.card_text,
-            f"{self._fields.title_of_value('recipe')} · {self._fields.title_of_value('model')}",
+            f"{self._fields.format_value('recipe')} · {self._fields.format_value('model')}",
             f"{devices} · {strategy_title(self._choices.resolved_strategy)}",
         )

@@ -104,8 +104,8 @@ class RecipeFollower(QObject):
         self._is_recipe_chosen = self._must_detect_overrides = False
 
     @contextmanager
-    def loading(self) -> Iterator[None]:
-        """Let fields keep the values that are set within this context.
+    def keep_loaded_values(self) -> Iterator[None]:
+        """Keep the field values that are set within this context, instead of applying a recipe to them.
 
         Values that differ from the recipe are detected after the dataset folder has been inspected, because recipes
         depend on it.
@@ -121,7 +121,7 @@ class RecipeFollower(QObject):
         self.reset()
         self._recipe, self._must_detect_overrides = self._editor.value(), True
         for name in SETTABLE:
-            self._rows[name].set_standard(self._rows[name].editor_value(), self._reset_tip())
+            self._rows[name].set_standard(self._rows[name].editor_value(), self._make_reset_tip())
 
     def follow(self, report: DatasetReport | None, checking: bool) -> None:
         """Apply the recipe that matches the inspected dataset folder.
@@ -134,7 +134,7 @@ class RecipeFollower(QObject):
             self._report = report
         # The recipe of a loaded job depends on the folder, so its overrides are unknown until the folder is inspected.
         must_wait = self._must_detect_overrides and checking and bool(self._recipe)
-        with self._following():
+        with self._ignore_edits():
             if not self.paused and not must_wait:
                 if self._must_detect_overrides:
                     self._detect_overrides()
@@ -149,8 +149,8 @@ class RecipeFollower(QObject):
         return self._overridden | {"recipe"} if self._is_recipe_chosen else self._overridden
 
     @contextmanager
-    def _following(self) -> Iterator[None]:
-        """Distinguish edits by this object within the context from those by the user."""
+    def _ignore_edits(self) -> Iterator[None]:
+        """Don't treat edits within this context as edits by the user."""
         self._is_following = True
         try:
             yield
@@ -192,11 +192,11 @@ class RecipeFollower(QObject):
         """Set the fields of another run's job to the values of a recipe, without following the recipe afterwards."""
         self._applied_recipe, recipe = name, self.known.get(name)
         if recipe is not None:
-            values = recipe.values(self._facts(()))
+            values = recipe.values(self._collect_facts(()))
             for field in SETTABLE:
                 self._rows[field].set_value(values.get(field, self._rows[field].default))
 
-    def _facts(self, chosen: Iterable[str], disk: Disk | None = None) -> RecipeFacts:
+    def _collect_facts(self, chosen: Iterable[str], disk: Disk | None = None) -> RecipeFacts:
         """Collect the facts on which recipes depend, including the fields that the user has `chosen`.
 
         Without a `disk`, all weights that the models have count as available.
@@ -210,25 +210,25 @@ class RecipeFollower(QObject):
         self._must_detect_overrides = False
         recipe = self.known.get(self._recipe)
         # As if the user had set every field, because the set fields affect the recipe's values.
-        values = recipe.values(self._facts(SETTABLE)) if recipe is not None else {}
+        values = recipe.values(self._collect_facts(SETTABLE)) if recipe is not None else {}
         for name in SETTABLE:
             row = self._rows[name]
             if row.editor_value() != values.get(name, row.default):
                 self._overridden.add(name)
         # Weights may have become unavailable since, so a recipe that fits with or without them isn't the user's choice.
-        fitting_recipes = (initial_recipe(self._facts(self._overridden, disk)) for disk in (None, self._disk))
+        fitting_recipes = (initial_recipe(self._collect_facts(self._overridden, disk)) for disk in (None, self._disk))
         self._is_recipe_chosen = self._recipe not in fitting_recipes
 
     def _apply(self) -> None:
         """Select the matching recipe unless the user has chosen one, and set all fields that aren't overridden."""
-        facts = self._facts(self._overridden, self._disk)
+        facts = self._collect_facts(self._overridden, self._disk)
         default = self.known.get(self._environment.default_recipe)
         match = default.id if default is not None and default.is_for(facts.task) else initial_recipe(facts)
         recipe = self.known.get(self._recipe)
         if not self._is_recipe_chosen or (recipe is not None and not recipe.is_for(facts.task)):
             self._is_recipe_chosen = False
             self._recipe, recipe = match, self.known.get(match)
-        self.unscaled_rate = self._unscaled_rate(recipe)
+        self.unscaled_rate = self._find_unscaled_rate(recipe)
         self._row.set_standard(match, tr("Reset to the matching recipe"))
         values = recipe.values(facts) if recipe is not None else {}
         for name in SETTABLE:
@@ -236,24 +236,24 @@ class RecipeFollower(QObject):
             standard = values.get(name, row.default)
             if name not in self._overridden and row.editor_value() != standard:
                 row.set_value(standard)
-            if (row.standard, row.reset_tip) != (standard, self._reset_tip()):
-                row.set_standard(standard, self._reset_tip())
+            if (row.standard, row.reset_tip) != (standard, self._make_reset_tip()):
+                row.set_standard(standard, self._make_reset_tip())
 
-    def _unscaled_rate(self, recipe: Recipe | None) -> tuple[int, float] | None:
+    def _find_unscaled_rate(self, recipe: Recipe | None) -> tuple[int, float] | None:
         """Return the recipe's batch size and learning rate if the rate is scaled for the user's batch size.
 
         Returns None if the rate isn't scaled.
         """
         if recipe is None or "batch_size" not in self._overridden or "learning_rate" in self._overridden:
             return None
-        scaled = recipe.values(self._facts(self._overridden, self._disk))
-        unscaled = recipe.values(self._facts(self._overridden - {"batch_size"}, self._disk))
+        scaled = recipe.values(self._collect_facts(self._overridden, self._disk))
+        unscaled = recipe.values(self._collect_facts(self._overridden - {"batch_size"}, self._disk))
         rate = unscaled.get("learning_rate")
         if rate is None or rate == scaled.get("learning_rate"):
             return None
         return unscaled.get("batch_size", self._rows["batch_size"].default), rate
 
-    def _reset_tip(self) -> str:
+    def _make_reset_tip(self) -> str:
         """Return the tool tip of the buttons that reset fields."""
         return tr("Reset to the recipe") if self._recipe else tr("Reset to the default")
 
@@ -280,7 +280,7 @@ class RecipeFollower(QObject):
 
     def _show_note(self, recipe: Recipe | None) -> None:
         """Describe the recipe, or why there is none, and allow renaming and deleting of the user's recipes."""
-        broken = self._broken()
+        broken = self._get_broken_recipe()
         if recipe is not None:
             text = recipe.about
         elif broken is not None:
@@ -296,15 +296,15 @@ class RecipeFollower(QObject):
             tr("From {source}").format(source=recipe.source) if recipe is not None and recipe.source else ""
         )
         self._editor.rename.setEnabled(recipe is not None and bool(recipe.path) and not self.paused)
-        self._editor.delete.setEnabled(bool(self._path()) and not self.paused)
+        self._editor.delete.setEnabled(bool(self._find_recipe_file()) and not self.paused)
 
-    def _broken(self) -> InvalidRecipe | None:
+    def _get_broken_recipe(self) -> InvalidRecipe | None:
         """Return the displayed recipe if it is invalid, otherwise None."""
         return next((broken for broken in self.known.broken if broken.id == self._displayed_recipe), None)
 
-    def _path(self) -> str:
+    def _find_recipe_file(self) -> str:
         """Return the file of the selected recipe, or "" for a recipe that the user hasn't saved."""
-        recipe = self.known.get(self._displayed_recipe) or self._broken()
+        recipe = self.known.get(self._displayed_recipe) or self._get_broken_recipe()
         return recipe.path if recipe is not None else ""
 
     # Saved recipes
@@ -347,13 +347,13 @@ class RecipeFollower(QObject):
 
     def reload(self) -> None:
         self.known, self._offered = load_recipes(), []
-        with self._following():
+        with self._ignore_edits():
             self._show()
         self._row.edited.emit()  # the form then validates
 
     def _ask_to_delete(self) -> None:
         """Ask in a non-modal dialog whether to delete the selected recipe."""
-        recipe, path = self._recipe, self._path()
+        recipe, path = self._recipe, self._find_recipe_file()
         title = self._editor.titles.get(recipe, recipe)
         text = tr("Delete the recipe “{title}”? Existing runs are not affected.").format(title=title)
         box = QMessageBox(
@@ -366,7 +366,10 @@ class RecipeFollower(QObject):
         box.show()
 
     def _delete(self, recipe: str, path: str) -> None:
-        """Delete the file of a recipe, and follow the matching one if it is still selected. If that fails, show why."""
+        """Delete the file of a recipe, or show why this isn't possible.
+
+        If the recipe is still selected, the recipe that matches the job replaces it.
+        """
         try:
             delete_recipe(path)
         except OSError as error:

@@ -81,7 +81,7 @@ class Submission:
             return
         prefill = self._prefill
         run = prefill.run if prefill is not None else None
-        if run is None and self._label_check.holds_back(job.data.dataset, report):
+        if run is None and self._label_check.must_show_labels(job.data.dataset, report):
             self._form.labels_requested.emit()
             return
         self.is_requested_here = True
@@ -106,7 +106,7 @@ class LabelCheck:
         self._checked_datasets = _load(settings)
         self._pressed = QElapsedTimer()
 
-    def holds_back(self, folder: str, report: DatasetReport | None) -> bool:
+    def must_show_labels(self, folder: str, report: DatasetReport | None) -> bool:
         """Return True if the labels should be shown instead of starting. Afterwards, the labels count as seen.
 
         A report without examples never delays the start. Two presses of the Train button within the time of a double

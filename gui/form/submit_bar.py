@@ -18,7 +18,7 @@ from gui.actions import Actions, bind
 from gui.form.environment import QueuedRuns
 from gui.format import format_roughly
 from gui.style import icons
-from gui.titles import device_title, device_user
+from gui.titles import describe_user, device_title
 from gui.translation import tr
 from gui.widgets.buttons import set_primary, styled
 from gui.widgets.labels import ElidedLabel, IconLabel, ProblemLabel
@@ -34,7 +34,7 @@ _NAMED_RUNS = 2
 """Maximum number of queued runs that are named. The others are only counted."""
 
 
-def queue_message(queued: QueuedRuns, devices: Sequence[str], names: Mapping[str, str], at_once: bool) -> str:
+def describe_queue(queued: QueuedRuns, devices: Sequence[str], names: Mapping[str, str], at_once: bool) -> str:
     """Describe the runs that use or wait for `devices`, or return "" if there are none.
 
     `names` contains titles of GPUs by UUID. If `at_once` is True, the job starts without waiting for its devices.
@@ -43,7 +43,7 @@ def queue_message(queued: QueuedRuns, devices: Sequence[str], names: Mapping[str
     runs = list(dict.fromkeys(run for device in busy for run in queued[device]))
     if not runs:
         return ""
-    others = listed([device_user(run.title, has_ended=run.has_ended) for run in runs], most=_NAMED_RUNS)
+    others = listed([describe_user(run.title, has_ended=run.has_ended) for run in runs], most=_NAMED_RUNS)
     if at_once:
         device_text = listed(
             tr("the CPU") if device == CPU else names.get(device) or device_title(device) for device in busy
@@ -166,7 +166,7 @@ _DATA_FIELDS = {"dataset", *fields_with_trait("report")}
 _DEVICE_FIELDS = {name for name, field in FIELDS.items() if field.group == "parallel"} | {"devices", "strategy"}
 
 
-def step_of(problem: Problem) -> str:
+def find_step(problem: Problem) -> str:
     """Return the step that contains the problem's field."""
     if problem.field in _DATA_FIELDS:
         return tr("Data")
@@ -216,7 +216,7 @@ class StepList(QWidget):
         """
         self._problems = {step: [] for step in STEPS}
         for problem in sorted(problems, key=lambda problem: problem.severity != "error"):
-            self._problems[step_of(problem)].append(problem)
+            self._problems[find_step(problem)].append(problem)
         for step, line in self.lines.items():
             step_problems = self._problems[step]
             state: StepState

@@ -53,7 +53,7 @@ class JobValidator:
                 {name: value for name, value in values.items() if name not in invalid_fields}
             )
         if valid_job is not None:
-            check_problems = self._check(valid_job, values)
+            check_problems = self._find_problems(valid_job, values)
             problems = [*problems, *(problem for problem in check_problems if problem.field not in invalid_fields)]
         return job, list(problems)
 
@@ -71,7 +71,7 @@ class JobValidator:
             return ""
         return self.trusted_sha256 or (file.sha256 or "" if file is not None and file.agreed else "")
 
-    def _check(self, job: Job, values: dict[str, Any]) -> list[Problem]:
+    def _find_problems(self, job: Job, values: dict[str, Any]) -> list[Problem]:
         """Collect all problems with a job's values, GPUs and hosts, with active alerts, and with resuming a run.
 
         Also updates `weights_note`.
@@ -82,7 +82,7 @@ class JobValidator:
             job = prefill.job_to_validate(job)
         problems = job_checks.problems(job, catalogue, machine, report, self._disk, chosen=self._recipes.user_edited)
         problems += gpu_problems(job, machine, torch, os.environ)
-        problems += self._unreachable_hosts(job)
+        problems += self._find_unreachable_hosts(job)
         warnings = environment.device_warnings
         problems += [problem for device in dict.fromkeys(job.parallel.devices) for problem in warnings.get(device, ())]
         if machine is not None:
@@ -93,7 +93,7 @@ class JobValidator:
         self.weights_note = describe_weights(job, catalogue, self._disk, in_words=size)
         return problems
 
-    def _unreachable_hosts(self, job: Job) -> list[Problem]:
+    def _find_unreachable_hosts(self, job: Job) -> list[Problem]:
         """Return an error for each host of the job's devices that can't be reached."""
         problems, hosts = self._environment.host_problems, dict.fromkeys(map(host_of, job.parallel.devices))
         return [

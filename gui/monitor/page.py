@@ -30,7 +30,7 @@ from gui.sources.export import copy_excerpt, save_image, save_in_background, wri
 from gui.sources.run_intervals import RunInterval, RunIntervals
 from gui.sources.settings import Settings
 from gui.style import theme
-from gui.titles import unread_words
+from gui.titles import list_unread_runs
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.buttons import styled
@@ -132,7 +132,7 @@ class MonitorPage(QWidget):
         if not self.isVisible():
             return
         latest = self._last_snapshots.fill(self._hosts.latest)
-        unread = [unread_words(self._intervals.unread)] if self._intervals.unread else []
+        unread = [list_unread_runs(self._intervals.unread)] if self._intervals.unread else []
         self.errors.show_message("\n".join([*list_host_errors(latest, self._hosts.errors), *unread]))
         found = list_watched_gpus(latest, self._hosts.errors, self._history.titles, self._intervals.run_names_by_gpu())
         gpus = [watched for watched in found if watched.key in self._history.titles]

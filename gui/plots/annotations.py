@@ -11,7 +11,7 @@ from PySide6.QtGui import QColor, QFont, QFontInfo, QFontMetricsF, QPainter, QPe
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
 from gui.plots.group import Mark
-from gui.plots.view_box import ViewBox, static_text
+from gui.plots.view_box import ViewBox, lay_out_text
 from gui.style import theme
 
 _FONT_SHARE = 0.85
@@ -36,9 +36,10 @@ class Threshold:
 
 @dataclass(frozen=True)
 class _LaidOutLine:
-    """Line with its label, ready to be painted. A label in its way splits it into `sections`.
+    """Line with its label, ready to be painted.
 
-    `flag` is set only for marks. `label_rect` is None if the label doesn't fit.
+    `sections` are the parts of the line that no label covers. `flag` is set only for marks. `label_rect` is None if
+    the label doesn't fit.
     """
 
     sections: list[QLineF]
@@ -104,7 +105,7 @@ class Annotations(QGraphicsItem):
             self.marks, self.named = marks, named
             self._invalidate()
 
-    def mark_at(self, x: float, within_px: float) -> Mark | None:
+    def find_mark(self, x: float, within_px: float) -> Mark | None:
         """Return the mark that is nearest to `x`, or None if it is more than `within_px` pixels away."""
         within = self._box.pixel_to_x(within_px) - self._box.pixel_to_x(0)
         nearest = min(self.marks, key=lambda mark: abs(mark.x - x), default=None)
@@ -135,7 +136,7 @@ class Annotations(QGraphicsItem):
                 painter.drawPolygon(drawn.flag)
             if drawn.label_rect is not None:
                 painter.fillRect(drawn.label_rect, self._label_background)
-                painter.drawStaticText(drawn.label_rect.topLeft() + _PADDING, static_text(drawn.label))
+                painter.drawStaticText(drawn.label_rect.topLeft() + _PADDING, lay_out_text(drawn.label))
 
     def _lay_out_thresholds(self, rect: QRectF, labels: list[QRectF]) -> Iterator[_LaidOutLine]:
         """Yield the thresholds in the visible range, and add their labels to `labels` if they don't overlap."""
@@ -154,7 +155,10 @@ class Annotations(QGraphicsItem):
             line = QLineF(rect.left(), y, rect.right(), y)
             pen = QPen(QColor(threshold.color()), 1, Qt.PenStyle.DashLine)
             yield _LaidOutLine(
-                [line], pen, label=threshold.label, label_rect=_claim([label_rect] if threshold.label else [], labels)
+                [line],
+                pen,
+                label=threshold.label,
+                label_rect=_claim_free_rect([label_rect] if threshold.label else [], labels),
             )
 
     def _lay_out_marks(self, rect: QRectF, labels: list[QRectF]) -> list[_LaidOutLine]:
@@ -165,13 +169,13 @@ class Annotations(QGraphicsItem):
         positions = [round(self._box.x_to_pixel(mark.x)) for mark in marks]
         rects = []
         for mark, x in zip(marks, positions, strict=True):
-            sides = self._label_rects(mark, x, rect) if mark in self.named and mark.label else []
+            sides = self._list_label_rects(mark, x, rect) if mark in self.named and mark.label else []
             # A label on the side without lines is better than one that splits a line.
             sides.sort(key=lambda side: any(side.left() <= other <= side.right() for other in positions))
-            rects.append(_claim(sides, labels))
+            rects.append(_claim_free_rect(sides, labels))
         drawn = []
         for mark, x, label_rect in zip(marks, positions, rects, strict=True):
-            sections = _sections(x, rect, [label for label in labels if label.left() <= x <= label.right()])
+            sections = _split_line(x, rect, [label for label in labels if label.left() <= x <= label.right()])
             tip = -_FLAG if mark.ends else _FLAG
             points = ((0.0, 0.0), (tip, _FLAG / 2), (0.0, _FLAG))
             flag = QPolygonF([QPointF(x + dx, rect.top() + dy) for dx, dy in points])
@@ -180,7 +184,7 @@ class Annotations(QGraphicsItem):
             drawn.append(_LaidOutLine(sections, pen, None if is_covered else flag, mark.label, label_rect))
         return drawn
 
-    def _label_rects(self, mark: Mark, x: float, rect: QRectF) -> list[QRectF]:
+    def _list_label_rects(self, mark: Mark, x: float, rect: QRectF) -> list[QRectF]:
         """Return the rectangles within `rect` where the label of a mark at `x` pixels fits, preferred side first."""
         right, left = self._label_size(mark.label), self._label_size(mark.label)
         right.moveTopLeft(QPointF(x + _FLAG + 1, rect.top()))
@@ -202,8 +206,11 @@ class Annotations(QGraphicsItem):
             self.update()
 
 
-def _claim(rects: list[QRectF], occupied: list[QRectF]) -> QRectF | None:
-    """Return the first of `rects` that overlaps none in `occupied` and add it there, or return None."""
+def _claim_free_rect(rects: list[QRectF], occupied: list[QRectF]) -> QRectF | None:
+    """Return the first of `rects` that overlaps none of `occupied`, and append it to `occupied`.
+
+    Returns None if all of `rects` overlap.
+    """
     for rect in rects:
         if not any(rect.intersects(other) for other in occupied):
             occupied.append(rect)
@@ -211,7 +218,7 @@ def _claim(rects: list[QRectF], occupied: list[QRectF]) -> QRectF | None:
     return None
 
 
-def _sections(x: float, rect: QRectF, labels: list[QRectF]) -> list[QLineF]:
+def _split_line(x: float, rect: QRectF, labels: list[QRectF]) -> list[QLineF]:
     """Return the sections of the vertical line at `x` through `rect` that are above, between and below `labels`."""
     sections, top = [], rect.top()
     for label in sorted(labels, key=QRectF.top):

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QGraphicsSceneWheelEvent, QGraphicsWidget, QStyleO
 
 from gui.format import localized, significant
 from gui.plots.group import PlotGroup
-from gui.plots.view_box import Range, ViewBox, static_text
+from gui.plots.view_box import Range, ViewBox, lay_out_text
 from gui.style import theme
 
 _TIME_STEPS_S = (
@@ -131,17 +131,17 @@ class Axis(QGraphicsWidget):
         if key == self._layout_key:
             return
         self._layout_key = key
-        spacing, ticks = self._ticks(low, high)
+        spacing, ticks = self._compute_ticks(low, high)
         pixels = [self._pixel(tick) for tick in ticks]
         self._lines = [self._grid_line(pixel) for pixel in pixels]
         texts = self.labels(ticks, spacing)
         self._texts = [
-            (corner, static_text(text))
+            (corner, lay_out_text(text))
             for pixel, text in zip(pixels, texts, strict=False)
             for corner in self._label_corner(metrics, pixel, text)
         ]
 
-    def _ticks(self, low: float, high: float) -> tuple[float, list[float]]:
+    def _compute_ticks(self, low: float, high: float) -> tuple[float, list[float]]:
         """Return the distance between ticks from `low` to `high`, and their positions."""
         spacing, offset = self.spacing(low, high, self._length)
         first, last = math.ceil((low - offset) / spacing), math.floor((high - offset) / spacing)
@@ -193,9 +193,9 @@ class BottomAxis(Axis):
         """
         min_step = (high - low) / max(1.0, size / theme.scale_pixels(_PIXELS_PER_TICK))
         if self._group.axis == "count":
-            step = max(1.0, round_step(min_step))
+            step = max(1.0, round_up_step(min_step))
         elif min_step < 1 or self._group.axis == "epochs":
-            step = round_step(min_step)
+            step = round_up_step(min_step)
         else:
             step = next(
                 (float(each) for each in _TIME_STEPS_S if each >= min_step), math.ceil(min_step / _MONTH_S) * _MONTH_S
@@ -211,7 +211,7 @@ class BottomAxis(Axis):
             return [significant(value, 6) for value in values]
         if self._group.axis == "elapsed":
             return [format_elapsed(value, spacing) for value in values]
-        return [_clock_label(time.localtime(value + self._group.origin), spacing) for value in values]
+        return [_format_clock_label(time.localtime(value + self._group.origin), spacing) for value in values]
 
     def _set_thickness(self) -> None:
         self.setMinimumHeight(theme.scale_pixels(_HEIGHT))
@@ -250,14 +250,14 @@ class BottomAxis(Axis):
             yield QPointF(round(pixel - half), self._area.bottom() + _TEXT_GAP)
 
 
-def _clock_label(moment: time.struct_time, spacing: float) -> str:
+def _format_clock_label(moment: time.struct_time, spacing: float) -> str:
     """Return the label of a tick: the time of day, or the date at midnight or if ticks are at least a day apart."""
     if spacing >= _DAY_S or (spacing >= 60 and (moment.tm_hour, moment.tm_min) == (0, 0)):
         return time.strftime("%d %b", moment)
     return time.strftime("%H:%M:%S" if spacing < 60 else "%H:%M", moment)
 
 
-def log_ticks(low: float, high: float, max_ticks: float) -> list[float]:
+def compute_log_ticks(low: float, high: float, max_ticks: float) -> list[float]:
     """Return the logarithms of about `max_ticks` round numbers between 10^`low` and 10^`high`."""
     spacing = (high - low) / max(1.0, max_ticks)
     factors = next((row for min_step, row in _LOG_FACTORS if spacing <= min_step), (1,))
@@ -279,12 +279,12 @@ class LeftAxis(Axis):
         self._edges = (-math.inf, math.inf)
         box.y_range_changed.connect(self.update)
 
-    def keep_within(self, low: float, high: float) -> None:
+    def set_label_limits(self, low: float, high: float) -> None:
         """Hide labels outside of `low` to `high`, such as 105%."""
         self._edges = (low, high)
 
     def spacing(self, low: float, high: float, size: float) -> tuple[float, float]:
-        return round_step((high - low) / max(1.0, size / theme.scale_pixels(_PIXELS_PER_ROW))), 0.0
+        return round_up_step((high - low) / max(1.0, size / theme.scale_pixels(_PIXELS_PER_ROW))), 0.0
 
     def _set_thickness(self) -> None:
         self.setMinimumWidth(theme.scale_pixels(self._width))
@@ -298,11 +298,11 @@ class LeftAxis(Axis):
             return [significant(value, 2) for value in values]
         return [localized(value, digits) for value in values]
 
-    def _ticks(self, low: float, high: float) -> tuple[float, list[float]]:
+    def _compute_ticks(self, low: float, high: float) -> tuple[float, list[float]]:
         """Return the distance between ticks and their positions: round numbers, or logarithms of them."""
         if self.log:
-            return 1.0, log_ticks(low, high, self._length / theme.scale_pixels(_PIXELS_PER_ROW))
-        spacing, ticks = super()._ticks(low, high)
+            return 1.0, compute_log_ticks(low, high, self._length / theme.scale_pixels(_PIXELS_PER_ROW))
+        spacing, ticks = super()._compute_ticks(low, high)
         return spacing, [tick for tick in ticks if self._edges[0] <= tick <= self._edges[1]]
 
     @property
@@ -331,7 +331,7 @@ class LeftAxis(Axis):
         yield QPointF(round(right - metrics.horizontalAdvance(text)), round(pixel - metrics.height() / 2))
 
 
-def round_step(min_step: float) -> float:
+def round_up_step(min_step: float) -> float:
     """Return the smallest number that is at least `min_step` and has the form 1, 2 or 5 times a power of ten."""
     if min_step <= 0 or not math.isfinite(min_step):
         return 1.0
@@ -339,9 +339,9 @@ def round_step(min_step: float) -> float:
     return next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= min_step * 0.999)
 
 
-def round_ticks(highest: float, max_ticks: int) -> list[float]:
+def compute_round_ticks(highest: float, max_ticks: int) -> list[float]:
     """Return about `max_ticks` equally spaced round numbers from 0 up to `highest`."""
     if highest <= 0 or not math.isfinite(highest):
         return [0.0]
-    step = round_step(highest / max(1, max_ticks))
+    step = round_up_step(highest / max(1, max_ticks))
     return [round(step * number, 12) for number in range(int(highest / step * (1 + 1e-9)) + 1)]

@@ -153,7 +153,7 @@ class PlotGroup(QObject):
     def show_range(self, low: float, high: float) -> None:
         """Show the range that the user has zoomed or panned to. The group stops following the newest data.
 
-        The center of the range is moved into the data, and its length is limited to twice theirs.
+        The center of the range is moved into the data. The range is at most twice as long as the data.
         """
         length = max(self._data_end - self._data_start, 1e-9)
         middle, half = (low + high) / 2, max((high - low) / 2, length * _MIN_ZOOM / 2)

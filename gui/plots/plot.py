@@ -16,7 +16,7 @@ from gui.format import localized, significant
 from gui.plots.annotations import Threshold
 from gui.plots.group import Mark, PlotGroup
 from gui.plots.line import Frame, Line, LineStyle
-from gui.plots.readout import Readout, x_words
+from gui.plots.readout import Readout, format_position
 from gui.plots.view import PlotView
 from gui.sources.columns import Floats
 from gui.style import theme
@@ -88,7 +88,7 @@ class LinePlot(QWidget):
         )
         self._dense = dense
         self._build_view()
-        self._view.left_axis.keep_within(*self._bounds)
+        self._view.left_axis.set_label_limits(*self._bounds)
         self.setLayout(
             vbox(
                 self._readout,
@@ -328,7 +328,7 @@ class LinePlot(QWidget):
         box = self._view.box
         is_inside = box.sceneBoundingRect().contains(position)
         pointer_x = box.pixel_to_x(box.mapFromScene(position).x()) if is_inside else None
-        mark = self._view.annotations.mark_at(pointer_x, _NEAR_PX) if pointer_x is not None else None
+        mark = self._view.annotations.find_mark(pointer_x, _NEAR_PX) if pointer_x is not None else None
         self._view.setToolTip(mark.label if mark is not None else "")
         self.group.set_cursor(pointer_x)
 
@@ -381,9 +381,9 @@ class LinePlot(QWidget):
         cursor = self.group.cursor
         if cursor is None:
             return ""
-        text = x_words(self.group, cursor)
+        text = format_position(self.group, cursor)
         annotations = self._view.annotations
-        mark = annotations.mark_at(cursor, _NEAR_PX)
+        mark = annotations.find_mark(cursor, _NEAR_PX)
         return f"{text} · {mark.label}" if mark is not None and mark in annotations.named else text
 
     def _write_values(self) -> None:
@@ -408,7 +408,7 @@ def _extend_range(lowest: float, highest: float, bounds: tuple[float, float]) ->
     return low - room * (low == bounds[0]), high + room * (high == bounds[1])
 
 
-def percent_plot(title: str, group: PlotGroup) -> LinePlot:
+def create_percent_plot(title: str, group: PlotGroup) -> LinePlot:
     """Create a plot of fractions from 0 to 1, in percent."""
     return LinePlot(
         title, group, unit="%", scale=100, bounds=(0.0, 100.0), write=lambda value: f"{localized(value, 1)}%"

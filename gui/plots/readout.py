@@ -77,13 +77,13 @@ class Readout(QWidget):
 
         In a small plot with many lines, only the tool tip has the names.
         """
-        spans = self._spans()
+        spans = self._make_spans()
         if self._width_of(spans) > self._values.width():
-            spans = self._spans(with_unit=False)
+            spans = self._make_spans(with_unit=False)
         has_names = self._width_of(spans) <= _MAX_ROWS * self._values.width() or self.width() > theme.scale_pixels(
             _SMALL
         )
-        self._values.show_spans(spans if has_names else self._spans(with_unit=False, with_names=False))
+        self._values.show_spans(spans if has_names else self._make_spans(with_unit=False, with_names=False))
         self._values.setToolTip("" if has_names else self._value_words(self._shown_values))
 
     def _width_of(self, spans: Iterable[Span]) -> int:
@@ -91,12 +91,12 @@ class Readout(QWidget):
         font.setBold(True)
         return QFontMetrics(font).horizontalAdvance("".join(span.text for span in spans))
 
-    def _spans(self, *, with_unit: bool = True, with_names: bool = True) -> list[Span]:
+    def _make_spans(self, *, with_unit: bool = True, with_names: bool = True) -> list[Span]:
         """Return the position of the crosshair, if there is one, and the name and value of each line."""
         spans = [Span(self._position_text, bold=True)] if self._position_text else []
         for line, value in self._shown_values:
             spans += [_GAP] if spans else []
-            spans += self._value_spans(line, value, with_unit, with_names)
+            spans += self._make_value_spans(line, value, with_unit, with_names)
         return spans
 
     def describe(self, lines: Iterable[Line], cursor: float | None, x: str) -> str:
@@ -121,7 +121,7 @@ class Readout(QWidget):
         write = line.style.write
         return write(value) if write is not None else self._write(value * self._scale)
 
-    def _value_spans(self, line: Line, value: float | None, with_unit: bool, with_name: bool) -> list[Span]:
+    def _make_value_spans(self, line: Line, value: float | None, with_unit: bool, with_name: bool) -> list[Span]:
         """Return the symbol of a line and its value, which stay together when the text wraps.
 
         The unit and the label of the line are only included if `with_unit` and `with_name` are True.
@@ -146,7 +146,7 @@ def _unbroken(text: str) -> str:
     return text.replace(" ", _NO_BREAK_SPACE)
 
 
-def x_words(group: PlotGroup, x: float) -> str:
+def format_position(group: PlotGroup, x: float) -> str:
     """Format a position on the horizontal axis."""
     if group.axis == "count":
         return f"step {localized(x)}"

@@ -12,7 +12,7 @@ from PySide6.QtCore import Qt
 from gui.style import theme
 
 
-def plain_text(anchor: tuple[float, float]) -> pg.TextItem:
+def create_plain_text(anchor: tuple[float, float]) -> pg.TextItem:
     """Return a text item for a plot whose text isn't interpreted as HTML."""
     return pg.TextItem(anchor=anchor)
 

@@ -119,9 +119,9 @@ class Curve:
         """
         self.x, self.y = x, y
         self._painted_mapping = None
-        span = _limits(y)  # finite only if all values are; otherwise search for gaps
+        span = _find_limits(y)  # finite only if all values are; otherwise search for gaps
         self._has_only_finite_values = span is None or all(map(isfinite, span))
-        self._span = span if self._has_only_finite_values else _limits(y[np.isfinite(y)])
+        self._span = span if self._has_only_finite_values else _find_limits(y[np.isfinite(y)])
         return self._span
 
     def paint(self, painter: QPainter, mapping: _Mapping) -> None:
@@ -157,7 +157,7 @@ class Curve:
         return [pg.functions.arrayToQPolygonF(x[first:end], y[first:end]) for first, end in edges.reshape(-1, 2)]
 
 
-def _limits(y: Floats) -> tuple[float, float] | None:
+def _find_limits(y: Floats) -> tuple[float, float] | None:
     """Return the minimum and maximum, which are NaN if any value is, or None without values."""
     return (float(y.min()), float(y.max())) if len(y) else None
 

@@ -92,25 +92,25 @@ class ViewBox(QGraphicsWidget):
     def wheelEvent(self, event: QGraphicsSceneWheelEvent) -> None:
         factor = _ZOOM_PER_NOTCH ** (-event.delta() / _NOTCH)
         center = self.pixel_to_x(event.pos().x())
-        self._move(lambda x: center + (x - center) * factor)
+        self._move_x_range(lambda x: center + (x - center) * factor)
         event.accept()
 
     def mouseDragEvent(self, event: Any) -> None:
         """Pan the range. `event` is a `MouseDragEvent` from pyqtgraph's scene."""
         if event.button() & _PANS:
             distance = self.pixel_to_x(event.lastPos().x()) - self.pixel_to_x(event.pos().x())
-            self._move(lambda x: x + distance)
+            self._move_x_range(lambda x: x + distance)
             event.accept()
 
-    def _move(self, new_position: Callable[[float], float]) -> None:
-        """Move both limits of the horizontal range to where `new_position` puts them."""
+    def _move_x_range(self, new_position: Callable[[float], float]) -> None:
+        """Replace both limits of the horizontal range by their values of `new_position`, and emit `moved_by_mouse`."""
         low, high = self.x_range
         self.set_x_range(new_position(low), new_position(high))
         self.moved_by_mouse.emit()
 
 
 @lru_cache(maxsize=1024)
-def static_text(text: str) -> QStaticText:
+def lay_out_text(text: str) -> QStaticText:
     """Return `text` with a cached layout, because layout takes most of the time for drawing text."""
     result = QStaticText(text)
     result.setTextFormat(Qt.TextFormat.PlainText)

@@ -52,7 +52,7 @@ class Setting:
     def titled_choices(self) -> Mapping[str, str]:
         return self.choices() if callable(self.choices) else self.choices
 
-    def problem(self, value: Value) -> str:
+    def find_problem(self, value: Value) -> str:
         """Return the problem with `value` and its remedy, or "" if `value` is valid."""
         if self.kind in ("number", "whole"):
             is_valid = isinstance(value, int | float) and math.isfinite(value) and self.minimum <= value <= self.maximum
@@ -65,7 +65,7 @@ class Setting:
             return "" if value in self.titled_choices() else tr("Choose an option from the list.")
         return self.check(value) if self.check is not None and isinstance(value, str) else ""
 
-    def why_ineffective(self) -> str:
+    def find_ineffective_reason(self) -> str:
         """Return the reason why the setting has no effect, or "" if it has one."""
         return tr("Overridden by {variable}.").format(variable=self.variable) if self.variable in os.environ else ""
 
@@ -74,19 +74,19 @@ def _recipes() -> Mapping[str, str]:
     return {"": tr("Automatic")} | {recipe.id: recipe.title for recipe in load_recipes().all}
 
 
-def _runs_problem(path: str) -> str:
+def _find_runs_folder_problem(path: str) -> str:
     """Return the problem with a folder for runs, or "" if there is none.
 
     The folder must be empty except for runs, because Footplate denies other users access to it.
     """
-    return _folder_problem(path, lambda folder: all((each / "job.toml").exists() for each in folder.iterdir()))
+    return _find_folder_problem(path, lambda folder: all((each / "job.toml").exists() for each in folder.iterdir()))
 
 
 def _cache_problem(path: str) -> str:
-    return _folder_problem(path, lambda _folder: True)
+    return _find_folder_problem(path, lambda _folder: True)
 
 
-def _folder_problem(path: str, accepts: Callable[[Path], bool]) -> str:
+def _find_folder_problem(path: str, accepts: Callable[[Path], bool]) -> str:
     """Return the problem with a folder that must be writable and pass `accepts`, or "" if there is none."""
     if not path:
         return ""
@@ -149,7 +149,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "runs_folder", _FOLDERS, tr("Folder for runs"),
         tr("Holds new runs and those in the run list. Empty: “runs” in Footplate's own folder."),
-        "folder", "", "folders", check=_runs_problem,
+        "folder", "", "folders", check=_find_runs_folder_problem,
     ),
     Setting(
         "cache_folder", _FOLDERS, tr("Folder for the cache"),
@@ -204,6 +204,6 @@ SETTINGS: tuple[Setting, ...] = (
 BY_KEY: Mapping[str, Setting] = {setting.key: setting for setting in SETTINGS}
 
 
-def sections() -> tuple[str, ...]:
+def list_sections() -> tuple[str, ...]:
     """Return the titles of the sections of the settings dialog, in order."""
     return tuple(dict.fromkeys(setting.section for setting in SETTINGS))

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QDialog, QLabel, QLineEdit, QWidget
 from engine.contract.problems import Problem
 from engine.system.format import with_unit
 from gui.format import significant
-from gui.preferences.declared import SETTINGS, Setting, Value, sections
+from gui.preferences.declared import SETTINGS, Setting, Value, list_sections
 from gui.preferences.store import Preferences
 from gui.sources.background import in_background, reraise
 from gui.style import icons, theme
@@ -37,7 +37,7 @@ class PreferencesDialog(QDialog):
         self.search.setPlaceholderText(tr("Search settings…"))
         self.search.textChanged.connect(self._apply_search)
         self.rows = {setting.key: SettingRow(setting, preferences) for setting in SETTINGS}
-        self._headings = {title: QLabel(title) for title in sections()}
+        self._headings = {title: QLabel(title) for title in list_sections()}
         self._no_match = muted_label()
         self._no_match.hide()
         self._lay_out()
@@ -103,15 +103,13 @@ class SettingRow(LabeledField):
 
     def __init__(self, setting: Setting, preferences: Preferences) -> None:
         self.setting, self._preferences = setting, preferences
-        self.editor = _editor(setting)
+        self.editor = _create_editor(setting)
         control = self.editor.control
         control.setAccessibleName(setting.title)
         self.reset = create_reset_button(self._reset, tr("Reset {title}").format(title=setting.title), "")
         self.reset.setIcon(icons.icon("reset", "accent"))
         self.reset.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        super().__init__(
-            setting.title, self._editor_with_unit(), control=control, label_width=TITLE_WIDTH, indented=True
-        )
+        super().__init__(setting.title, self._add_unit(), control=control, label_width=TITLE_WIDTH, indented=True)
         self.add_button(self.reset)
         self.set_note(setting.help)
         self.show_value()
@@ -136,7 +134,7 @@ class SettingRow(LabeledField):
         with QSignalBlocker(self.editor):
             if self.editor.value() != value:
                 self.editor.set_value(value)
-        overridden = self.setting.why_ineffective()
+        overridden = self.setting.find_ineffective_reason()
         self.editor.setEnabled(not overridden)
         self.editor.control.setAccessibleDescription(overridden or self.setting.help)
         self._show_problem(overridden, "warning")
@@ -145,7 +143,7 @@ class SettingRow(LabeledField):
         self.label.style().polish(self.label)
         self.reset.setVisible(not standard and not overridden)
         self.reset.setToolTip(
-            tr("Reset to the default ({standard})").format(standard=self._value_text(self.setting.standard))
+            tr("Reset to the default ({standard})").format(standard=self._format_value(self.setting.standard))
         )
 
     def commit(self) -> None:
@@ -155,7 +153,7 @@ class SettingRow(LabeledField):
             self._check_timer.stop()
             self._check_folder(self._save)
         else:
-            self._save(entered, self.setting.problem(entered))
+            self._save(entered, self.setting.find_problem(entered))
 
     def _save(self, value: Value, problem: str) -> None:
         """Save a value that was checked and has no `problem`. Otherwise show the problem or the error."""
@@ -177,17 +175,17 @@ class SettingRow(LabeledField):
         if self.setting.kind == "folder":
             self._check_timer.start()
         else:
-            self._show_problem(self.setting.problem(self._entered_value()), "error")
+            self._show_problem(self.setting.find_problem(self._entered_value()), "error")
 
     def _check_folder(self, done: Callable[[Value, str], None]) -> None:
         """Call `done` with the typed folder and its problem, unless the text has changed in the meantime."""
         entered = self._entered_value()
 
         def on_checked(problem: str) -> None:
-            if entered == self._entered_value() and not self.setting.why_ineffective():
+            if entered == self._entered_value() and not self.setting.find_ineffective_reason():
                 done(entered, problem)
 
-        in_background(partial(self.setting.problem, entered), self, on_checked, reraise)
+        in_background(partial(self.setting.find_problem, entered), self, on_checked, reraise)
 
     def _show_check(self, _folder: Value, problem: str) -> None:
         self._show_problem(problem, "error")
@@ -208,7 +206,7 @@ class SettingRow(LabeledField):
         self.show_problems(found)
         self.editor.show_severity(severity if text else "")
 
-    def _value_text(self, value: Value) -> str:
+    def _format_value(self, value: Value) -> str:
         """Format a value of the setting as its editor shows it."""
         if isinstance(value, bool):
             return "on" if value else "off"
@@ -216,7 +214,7 @@ class SettingRow(LabeledField):
             return self.setting.titled_choices().get(value, value) or "empty"
         return with_unit(significant(value), self.setting.unit)
 
-    def _editor_with_unit(self) -> QWidget:
+    def _add_unit(self) -> QWidget:
         """Return the editor or, for a number, a row with the editor and its unit."""
         if self.setting.kind not in ("number", "whole"):
             return self.editor
@@ -224,7 +222,7 @@ class SettingRow(LabeledField):
         return with_layout(hbox(self.editor, QLabel(self.setting.unit), 1, spacing=6))
 
 
-def _editor(setting: Setting) -> Editor:
+def _create_editor(setting: Setting) -> Editor:
     """Create the editor for a setting by its kind. Texts and commands get a line."""
     match setting.kind:
         case "switch":

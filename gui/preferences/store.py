@@ -40,8 +40,8 @@ class Preferences(QObject):
     def value(self, key: str) -> Value:
         """Return the value of a setting, or its default if no valid value is stored."""
         setting = BY_KEY[key]
-        value = self._stored(setting)
-        return setting.standard if setting.storage == "window" and setting.problem(value) else value
+        value = self._read(setting)
+        return setting.standard if setting.storage == "window" and setting.find_problem(value) else value
 
     def text(self, key: str) -> str:
         return str(self.value(key))
@@ -59,7 +59,7 @@ class Preferences(QObject):
 
         The check of a folder may block, so call `save` with a checked folder on the GUI thread.
         """
-        return BY_KEY[key].problem(value) or self.save(key, value)
+        return BY_KEY[key].find_problem(value) or self.save(key, value)
 
     def save(self, key: str, value: Value) -> str:
         """Save a valid value. Return an error message, or "" for success."""
@@ -78,7 +78,7 @@ class Preferences(QObject):
         """Reset a setting to its default. Return an error message, or "" if it succeeds."""
         return self.set(key, BY_KEY[key].standard)
 
-    def _stored(self, setting: Setting) -> Value:
+    def _read(self, setting: Setting) -> Value:
         """Return the value of a setting from the place where it is stored, or its default.
 
         A cache limit that is still being applied counts as stored.

@@ -21,7 +21,7 @@ from gui.run.curves.time_spent import TimeSpentView
 from gui.sources.run_data import RunData
 from gui.sources.run_status import FAILED_LABELS, RunStatus
 from gui.style import icons, theme
-from gui.titles import changes_words
+from gui.titles import describe_job_changes
 from gui.translation import tr
 from gui.widgets.buttons import create_fold_button, push_button, tool_button
 from gui.widgets.file_dialogs import reveal
@@ -205,7 +205,7 @@ class VerdictCard(QFrame):
         """Add a button that requests the settings of `choice`, for the same run if `continues_run` is True."""
         button = push_button(choice.title, lambda: self.requested.emit(choice.values, continues_run))
         target = "this run into the form to train it further" if continues_run else "a new run into the form"
-        button.setToolTip(tr("Put {what}: {values}").format(what=target, values=changes_words(choice.values)))
+        button.setToolTip(tr("Put {what}: {values}").format(what=target, values=describe_job_changes(choice.values)))
         button.setAccessibleDescription(button.toolTip())
         self._row.addWidget(button)
         return button

@@ -25,7 +25,7 @@ from gui.sources.remote_runs import FileFetch, QueryFailed, list_remote_files
 from gui.sources.run_data import RepeatedWarning, RunData
 from gui.sources.run_status import RunStatus, first_sentence
 from gui.style import icons
-from gui.titles import attempt_words, devices_words
+from gui.titles import describe_attempt, describe_devices
 from gui.translation import tr
 from gui.widgets.buttons import push_button, tool_button
 from gui.widgets.curve_controls import CurveControls
@@ -211,7 +211,7 @@ def _describe_restart(data: RunData) -> str:
         return ""
     last_restart = data.restarts[-1]
     count = "once" if len(data.restarts) == 1 else f"{len(data.restarts)} times, last"
-    changed = f" (since then {attempt_words(last_restart)})" if last_restart.changes or last_restart.devices else ""
+    changed = f" (since then {describe_attempt(last_restart)})" if last_restart.changes or last_restart.devices else ""
     return (
         f"Restarted {count} at step {localized(last_restart.step or 0)}{changed}: {first_sentence(last_restart.cause)}"
     )
@@ -225,7 +225,7 @@ def _describe_warning(warnings: RepeatedWarning) -> str:
 
 def _describe_devices(started: RunStarted) -> str:
     """Return the devices of an execution as text."""
-    return devices_words(started.job.parallel.devices, {device.id: device.name for device in started.devices})
+    return describe_devices(started.job.parallel.devices, {device.id: device.name for device in started.devices})
 
 
 class RemoteBar(QWidget):

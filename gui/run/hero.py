@@ -19,7 +19,7 @@ from gui.run.cards import ROW_SPACING, NextSteps, describe_result, describe_wors
 from gui.sources.run_data import RunData
 from gui.sources.run_status import FAILED_LABELS, STATE_MARKS, RunStatus, StatusLabel
 from gui.style import theme
-from gui.titles import devices_words, model_title, short_title, strategy_title
+from gui.titles import describe_devices, model_title, shorten_title, strategy_title
 from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.labels import ElidedLabel, muted_label
@@ -168,7 +168,7 @@ def describe_run(job: Job, data: RunData) -> str:
         job.name,
         model_title(job.model.name),
         Path(job.data.dataset).name,
-        f"{strategy_title(job.resolved_strategy)} on {devices_words(job.parallel.devices, data.device_names)}",
+        f"{strategy_title(job.resolved_strategy)} on {describe_devices(job.parallel.devices, data.device_names)}",
     ]
     return shorten(" · ".join(text for text in texts if text))
 
@@ -196,7 +196,7 @@ def find_best_metric(data: RunData) -> BestMetric:
         index = int(np.nanargmax(values) if is_higher_better else np.nanargmin(values))
         best, epoch = float(values[index]), int(data.validations.epoch.values[index])
     return BestMetric(
-        metric_value(best, percent=is_percent), short_title(measure.title if measure is not None else name), epoch
+        metric_value(best, percent=is_percent), shorten_title(measure.title if measure is not None else name), epoch
     )
 
 

@@ -13,7 +13,7 @@ from engine.runs.holding import FolderSize, measure_folder
 from gui.actions import HERE, WITHIN, Action, append_key
 from gui.format import counted, size
 from gui.sources.trash import trash_run
-from gui.titles import resume_words, run_title
+from gui.titles import make_resume_texts, run_title
 from gui.translation import tr
 from gui.widgets.trash_bar import TrashBar
 
@@ -43,7 +43,7 @@ class RunActions(QObject):
         super().__init__(widget)
         self._widget = widget
         self.show = self._make("show_run", tr("&Show run"), tr("Open the run on the Train page (Enter)"))
-        self.resume = self._make("resume_run", *resume_words(has_checkpoint=True), "Ctrl+R")
+        self.resume = self._make("resume_run", *make_resume_texts(has_checkpoint=True), "Ctrl+R")
         self.change = self._make("change_run", _CHANGE, _CHANGE_TIP, "Ctrl+Shift+R")
         self.pause = self._make("pause_run", tr("&Pause"), _PAUSE, "Ctrl+Shift+P")
         self.fork = self._make("fork_run", tr("For&k…"), _FORK, "Ctrl+Shift+K")
@@ -69,12 +69,12 @@ class RunActions(QObject):
         for action in (self.show, self.rename, self.fork):
             action.set_disabled_reason("" if single_run is not None else tr("Select one run"))
         has_checkpoint = single_run is None or single_run.has_checkpoint
-        self.resume.set_appearance(*resume_words(has_checkpoint=has_checkpoint))
-        self.resume.set_disabled_reason(_resume_disabled_reason(single_run))
+        self.resume.set_appearance(*make_resume_texts(has_checkpoint=has_checkpoint))
+        self.resume.set_disabled_reason(_find_resume_disabled_reason(single_run))
         completed = single_run is not None and single_run.state == "completed"
         change = _FURTHER if completed else _CHANGE if has_checkpoint else _CHANGE_NEW
         self.change.set_appearance(change, _CHANGE_TIP)
-        self.change.set_disabled_reason("" if completed else _resume_disabled_reason(single_run))
+        self.change.set_disabled_reason("" if completed else _find_resume_disabled_reason(single_run))
         self.pause.set_disabled_reason(
             "" if single_run is not None and single_run.state == "running" else tr("Select one running run")
         )
@@ -88,7 +88,7 @@ class RunActions(QObject):
             tr("Stop it first") if are_active else "" if runs else tr("Select the runs to delete")
         )
 
-    def menu(self, runs: Sequence[RunSummary], known_tags: Sequence[str]) -> QMenu:
+    def create_menu(self, runs: Sequence[RunSummary], known_tags: Sequence[str]) -> QMenu:
         """Create a context menu for `runs`, which offers all known tags."""
         menu = QMenu(self._widget)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
@@ -126,7 +126,7 @@ class RunActions(QObject):
         return Action(self._widget, name, text, tip, *keys, context=HERE, on=on)
 
 
-def _resume_disabled_reason(run: RunSummary | None) -> str:
+def _find_resume_disabled_reason(run: RunSummary | None) -> str:
     """Return the reason why a run can't be resumed, or "" if it can. `run` is None unless one is selected."""
     if run is None:
         return tr("Select one run that was paused, stopped or interrupted, failed, or could not be saved")
@@ -160,7 +160,8 @@ class DeletingBar(TrashBar):
             folders = [Path(run.folder) for run in self._runs]
             active = len(runs) - len(self._runs)
             self.call_in_background(
-                lambda: sum(map(measure_folder, folders), FolderSize()), lambda usage: self._confirm(usage, active)
+                lambda: sum(map(measure_folder, folders), FolderSize()),
+                lambda usage: self._ask_for_confirmation(usage, active),
             )
         else:
             it, them = ("it is", "it") if len(runs) == 1 else (tr("they are"), "them")
@@ -172,7 +173,7 @@ class DeletingBar(TrashBar):
         self.no.setFocus()
 
     def accept(self) -> None:
-        """Move the runs that the bar asks about to the trash. If it doesn't ask, undo the last deletion."""
+        """Press the bar's main button: move the requested runs to the trash, or undo the last deletion."""
         if self.is_busy:
             return
         runs, self._runs = self._runs, []
@@ -185,7 +186,7 @@ class DeletingBar(TrashBar):
         self._runs = []
         super().dismiss()
 
-    def _confirm(self, usage: FolderSize, active: int) -> None:
+    def _ask_for_confirmation(self, usage: FolderSize, active: int) -> None:
         """Ask whether to move the runs to the trash, unless the user has cancelled the question.
 
         `usage` is the disk usage of the runs, and `active` the number of selected runs that can't be deleted.

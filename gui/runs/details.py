@@ -38,7 +38,7 @@ from gui.sources.checkpoints import Checkpoint, checkpoints_of
 from gui.titles import (
     SCHEDULES,
     describe_activity,
-    devices_words,
+    describe_devices,
     model_title,
     option_fields,
     run_title,
@@ -175,7 +175,7 @@ class Details(QWidget):
     def _show(self, run: RunSummary) -> None:
         """Show the title, state, notes and tags of a run, but keep notes and tags that are being edited."""
         self._heading.setText(run_title(run))
-        self.state.setText(_state_text(run))
+        self.state.setText(_describe_state(run))
         if not self._is_dirty:
             if self.notes.toPlainText().strip() != run.notes:
                 with QSignalBlocker(self.notes):
@@ -196,8 +196,8 @@ class Details(QWidget):
         selected = current.text(0) if current is not None else ""
         self.facts.clear()
         self._show_checkpoints(fields.checkpoints)
-        self._add_section(tr("Changed settings"), job_lines(fields))
-        self._add_section(tr("On disk"), disk_lines(fields))
+        self._add_section(tr("Changed settings"), list_job_lines(fields))
+        self._add_section(tr("On disk"), list_disk_lines(fields))
         self.facts.expandAll()
         for item in self.facts.findItems(selected, Qt.MatchFlag.MatchExactly | Qt.MatchFlag.MatchRecursive):
             self.facts.setCurrentItem(item)
@@ -214,9 +214,9 @@ class Details(QWidget):
         for item, checkpoint in zip(items, checkpoints[:_MAX_CHECKPOINTS], strict=False):
             item.setData(0, _PATH, checkpoint.path)
             item.setSizeHint(2, QSize(_BUTTON_WIDTH, _ROW_HEIGHT))
-            self.facts.setItemWidget(item, 2, self._fork_button(item, checkpoint))
+            self.facts.setItemWidget(item, 2, self._create_fork_button(item, checkpoint))
 
-    def _fork_button(self, item: QTreeWidgetItem, checkpoint: Checkpoint) -> QToolButton:
+    def _create_fork_button(self, item: QTreeWidgetItem, checkpoint: Checkpoint) -> QToolButton:
         """Create a button that forks the run from a checkpoint. Enter in the checkpoint's row does the same."""
         if checkpoint.has_only_weights:
             tip = tr("Start a new run from these weights only")
@@ -269,7 +269,7 @@ def _wrap_mode(text: str) -> QTextOption.WrapMode:
     return modes.WrapAnywhere if longest > _MAX_WORD_LENGTH else modes.WrapAtWordBoundaryOrAnywhere
 
 
-def _state_text(run: RunSummary) -> str:
+def _describe_state(run: RunSummary) -> str:
     """Describe the state and its cause, as in "Failed after 3:12 min · best Top-1 80.0% · started 2026-11-21"."""
     lasted = f" after {duration(run.seconds)}" if run.seconds is not None else ""
     if run.slurm and run.state in ACTIVE_STATES:
@@ -322,15 +322,15 @@ def read_details(folder: Path) -> DetailFields:
 Lines = list[tuple[str, str]]
 
 
-def job_lines(details: DetailFields) -> Lines:
+def list_job_lines(details: DetailFields) -> Lines:
     """Return the labels and values of job fields that differ from their defaults, and of options that are set."""
     if details.changed is None:
         return [("job.toml", "can't be read")]
-    fields = [(FIELDS[name].label, _value_text(name, value)) for name, value in details.changed.items()]
-    return [*fields, *((label, _value_text("", value)) for label, value in details.options.items())]
+    fields = [(FIELDS[name].label, _format_value(name, value)) for name, value in details.changed.items()]
+    return [*fields, *((label, _format_value("", value)) for label, value in details.options.items())]
 
 
-def disk_lines(details: DetailFields) -> Lines:
+def list_disk_lines(details: DetailFields) -> Lines:
     """Return labeled lines about missing checkpoints, if any, and about the size of the folder."""
     missing = [] if details.checkpoints else [(tr("Checkpoints"), tr("none yet"))]
     return [*missing, (tr("Folder"), size(details.folder_size.bytes))]
@@ -339,12 +339,12 @@ def disk_lines(details: DetailFields) -> Lines:
 _TITLES: dict[str, Callable[[Any], str]] = {
     "model": model_title,
     "strategy": strategy_title,
-    "devices": devices_words,
+    "devices": describe_devices,
     "pipeline_schedule": SCHEDULES.__getitem__,
 }
 
 
-def _value_text(name: str, value: Any) -> str:
+def _format_value(name: str, value: Any) -> str:
     """Format the value of a job's field. An empty `name` stands for an option."""
     if isinstance(value, bool):
         return "yes" if value else "no"

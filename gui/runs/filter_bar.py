@@ -48,11 +48,11 @@ class FilterBar(QWidget):
         self.text = styled(QLineEdit(clearButtonEnabled=True), name=tr("Search runs"))
         self.text.setPlaceholderText(tr("Name, model, tag, notes…"))
         self.text.setMinimumWidth(190)
-        self.state = _combo("state")
-        self.model = _combo("model")
-        self.strategy = _combo("strategy")
-        self.tag = _combo("tag")
-        self.period = _combo("start")
+        self.state = _create_filter("state")
+        self.model = _create_filter("model")
+        self.strategy = _create_filter("strategy")
+        self.tag = _create_filter("tag")
+        self.period = _create_filter("start")
         self.period.clear()
         for title, days in _PERIODS:
             self.period.addItem(title, days)
@@ -88,9 +88,9 @@ class FilterBar(QWidget):
         """Offer the values that occur in `runs`, with their counts. The current choices don't change."""
         states = Counter(run.state for run in runs).most_common()
         _set_choices(self.state, [(f"{state.capitalize()} ({localized(count)})", state) for state, count in states])
-        _set_choices(self.model, _choices_with_counts((run.model for run in runs), model_title))
-        _set_choices(self.strategy, _choices_with_counts((run.strategy for run in runs), strategy_title))
-        _set_choices(self.tag, _choices_with_counts((tag for run in runs for tag in run.tags), str))
+        _set_choices(self.model, _make_choices_with_counts((run.model for run in runs), model_title))
+        _set_choices(self.strategy, _make_choices_with_counts((run.strategy for run in runs), strategy_title))
+        _set_choices(self.tag, _make_choices_with_counts((tag for run in runs for tag in run.tags), str))
         self._tag_row.setVisible(self.tag.count() > 1)
 
     def show_interrupted(self) -> None:
@@ -133,7 +133,7 @@ class FilterBar(QWidget):
             self.changed.emit(run_filter)
 
 
-def _combo(criterion: str) -> QComboBox:
+def _create_filter(criterion: str) -> QComboBox:
     """Create a filter with the single choice "Any", whose value is ""."""
     combo = styled(ComboBox(), name=tr("Runs by {criterion}").format(criterion=criterion))
     combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
@@ -142,7 +142,7 @@ def _combo(criterion: str) -> QComboBox:
     return combo
 
 
-def _choices_with_counts(values: Iterable[str], title: Callable[[str], str]) -> list[tuple[str, str]]:
+def _make_choices_with_counts(values: Iterable[str], title: Callable[[str], str]) -> list[tuple[str, str]]:
     """Return each of `values` once, sorted, with a title such as "ResNet-18 (3)"."""
     return sorted((f"{title(value)} ({localized(count)})", value) for value, count in Counter(values).items())
 

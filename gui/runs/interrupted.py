@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QPushButton, QWidget
 
 from engine.runs.folder import RunSummary
 from gui.format import format_date_and_time, localized
-from gui.titles import describe_activity, model_title, resume_words, run_title
+from gui.titles import describe_activity, make_resume_texts, model_title, run_title
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.buttons import tool_button
@@ -77,7 +77,7 @@ class InterruptedRuns(QWidget):
 
     def _make_banner(self, run: RunSummary) -> Banner:
         """Create a banner that offers to resume, delete or dismiss a run."""
-        text, tip = resume_words(has_checkpoint=run.has_checkpoint)
+        text, tip = make_resume_texts(has_checkpoint=run.has_checkpoint)
         resume = QPushButton(text.replace("&", ""))
         resume.setToolTip(tip)
         resume.setAccessibleName(f"{resume.text()} {_title(run)}")

@@ -25,7 +25,7 @@ from gui.sources.background import in_background
 from gui.sources.notes_writer import NotesWriter
 from gui.sources.resume_fork import CannotPrefill, Prefill, prefill_to_fork, prefill_to_resume
 from gui.sources.run_list import RunList, RunListing
-from gui.titles import unread_words
+from gui.titles import list_unread_runs
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.buttons import styled
@@ -220,7 +220,7 @@ class RunsPage(QWidget):
         if not self._was_read and not self.isVisible():
             self._report_interrupted()
         self._was_read = True
-        self.unread.show_message(unread_words(read.unread))
+        self.unread.show_message(list_unread_runs(read.unread))
         if self.isVisible():
             self.queue.refresh()
 
@@ -347,7 +347,7 @@ class RunsPage(QWidget):
 
     def _open_menu(self, position: QPoint) -> None:
         known_tags = sorted({tag for run in self.model.runs for tag in run.tags})
-        self.acts.menu(self.selected(), known_tags).popup(self.table.viewport().mapToGlobal(position))
+        self.acts.create_menu(self.selected(), known_tags).popup(self.table.viewport().mapToGlobal(position))
 
     def _update_search_tip(self) -> None:
         self.filters.text.setToolTip(self.find_action.toolTip())

@@ -21,7 +21,7 @@ from gui.format import format_date_and_time, metric_value
 from gui.runs.actions import ACTIVE_STATES
 from gui.style import theme
 from gui.style.icons import icon
-from gui.titles import devices_words, model_title, run_title, strategy_title
+from gui.titles import describe_devices, model_title, run_title, strategy_title
 from gui.translation import tr
 from gui.widgets.column_model import Index
 from gui.widgets.row_model import Column, RowModel, RowTable
@@ -70,11 +70,11 @@ class RunFilter:
             return False
         if not self.text:
             return True
-        text = _searched_text(run)
+        text = _make_searched_text(run)
         return all(term in text for term in self.text.lower().split())
 
 
-def _searched_text(run: RunSummary) -> str:
+def _make_searched_text(run: RunSummary) -> str:
     """Return all texts of a run that the search considers, in lower case."""
     parts = (
         run_title(run),
@@ -95,18 +95,18 @@ def _best_key(run: RunSummary) -> float:
     return best[1] if best is not None else float("-inf")
 
 
-def state_words(run: RunSummary) -> str:
+def format_state(run: RunSummary) -> str:
     """Return the title of a run's state, such as "Completed" or "Waiting in SLURM"."""
     return f"{run.state.capitalize()} in SLURM" if run.slurm and run.state in ACTIVE_STATES else run.state.capitalize()
 
 
 COLUMNS: tuple[Column[RunSummary], ...] = (
     Column(tr("Name"), run_title, lambda run: run_title(run).lower()),
-    Column(tr("State"), state_words, lambda run: run.state),
+    Column(tr("State"), format_state, lambda run: run.state),
     Column(tr("Best"), lambda run: format_best_metric(run, metric_value), _best_key, is_numeric=True),
     Column(tr("Model"), lambda run: model_title(run.model), lambda run: model_title(run.model).lower()),
     Column(tr("Strategy"), lambda run: strategy_title(run.strategy), lambda run: strategy_title(run.strategy)),
-    Column(tr("Devices"), lambda run: devices_words(run.devices), lambda run: devices_words(run.devices)),
+    Column(tr("Devices"), lambda run: describe_devices(run.devices), lambda run: describe_devices(run.devices)),
     Column(
         tr("Duration"),
         lambda run: duration(run.seconds) if run.seconds is not None else NOT_KNOWN,

@@ -61,7 +61,7 @@ class DimensionRow(LabeledField):
         self.remove.clicked.connect(self.removed)
         self._add_editors(content)
         self.add_button(self.remove)
-        self.set_value(_suggestion(field, job_value))
+        self.set_value(_suggest_dimension(field, job_value))
 
     def value(self) -> Any:
         """Return the dimension (the values to try) in the form of a SPACE.toml. Invalid values remain strings."""
@@ -84,11 +84,11 @@ class DimensionRow(LabeledField):
         elif isinstance(value, Mapping):
             self.scale.set_value("log" if value.get("log") else "range")
             for key, editor in (("low", self.low), ("high", self.high), ("step", self.step)):
-                editor.set_value("" if value.get(key) is None else _value_text(value[key]))
+                editor.set_value("" if value.get(key) is None else _format_value(value[key]))
         else:
             self.scale.set_value("list")
             values = value if isinstance(value, list | tuple) else [value]
-            self.listed.set_value(", ".join(map(_value_text, values)))
+            self.listed.set_value(", ".join(map(_format_value, values)))
         self._show_scale()
 
     @property
@@ -149,7 +149,7 @@ class DimensionRow(LabeledField):
             widget.setVisible(self._scale == "range")
 
 
-def _suggestion(field: Field, job_value: Any) -> Any:
+def _suggest_dimension(field: Field, job_value: Any) -> Any:
     """Suggest a dimension (the values that the search tries) around the job's value."""
     if field.kind == "bool":
         return [False, True]
@@ -171,7 +171,7 @@ def _suggest_range(field: Field, value: float | None) -> dict[str, Any]:
     return {"low": value / 10, "high": min(maximum, 10 * value), "log": True}
 
 
-def _value_text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Format a value for a text field. None is the text "none"."""
     return NONE if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
@@ -195,13 +195,13 @@ _PRUNERS = [
 ]
 
 
-def _field(name: str, label: str, help_text: str, kind: Any, default: Any, **limits: Any) -> Field:
+def _create_field(name: str, label: str, help_text: str, kind: Any, default: Any, **limits: Any) -> Field:
     """Create the description of an option that isn't a field of a job. `limits` are further attributes of `Field`."""
     return Field(name=name, label=label, help=help_text, group="main", kind=kind, default=default, **limits)
 
 
-def _int(field: Field, empty: str = "no limit") -> tuple[Field, Callable[[], Editor]]:
-    """Return `field` and a function that creates its editor for integers, in which `empty` stands for None."""
+def _pair_with_int_editor(field: Field, empty: str = "no limit") -> tuple[Field, Callable[[], Editor]]:
+    """Return `field` and a function that creates its integer editor. The editor displays None as `empty`."""
     return field, partial(IntEditor, field, empty)
 
 
@@ -210,19 +210,19 @@ _CONFIRM_HELP = tr(
 )
 
 _ROWS: tuple[tuple[Field, Callable[[], Editor]], ...] = (
-    (_field("name", tr("Name"), tr("Name of the search."), "text", ""), partial(TextEditor, "required")),
-    (_field("goal", tr("Goal"), tr("Result to optimize."), "choice", ""), partial(ChoiceEditor, [])),
-    (_field("against", tr("Second goal"), tr("A second goal; the search looks for the best trade-offs."), "choice", NO_GOAL), partial(ChoiceEditor, [])),
-    _int(_field("trials", tr("Trials"), tr("Number of trials."), "int", 20, optional=True, minimum=1, maximum=100_000)),
-    (_field("hours", tr("Hours"), tr("Time during which new trials start."), "float", None), partial(FloatEditor, True, "no limit")),
-    _int(_field("total_epochs", tr("Total epochs"), tr("Sum of the epochs of all trials."), "int", None, optional=True, minimum=1, maximum=100_000_000)),
-    (_field("sampler", tr("Sampler"), tr("Method that chooses settings."), "choice", "tpe"), partial(ChoiceEditor, list(_SAMPLERS))),
-    (_field("pruner", tr("Pruning"), tr("Method that stops trials early."), "choice", "hyperband"), partial(ChoiceEditor, list(_PRUNERS))),
-    _int(_field("confirm", tr("Confirm"), _CONFIRM_HELP, "int", 1, minimum=0, maximum=MAX_REPEATS)),
-    _int(_field("seed", tr("Sampler seed"), tr("Makes the choice of settings reproducible."), "int", 0, minimum=0, maximum=2**31 - 1)),
-    _int(_field("devices_per_trial", tr("Per trial"), tr("Number of devices of each trial."), "int", 1, minimum=1, maximum=1024)),
-    _int(_field("best_epochs", tr("Retrain for"), tr("Epochs of the full training with the best settings."), "int", None, optional=True, minimum=1, maximum=FIELDS["epochs"].maximum), tr("as long as a trial")),
-    (_field("keep_checkpoints", tr("Keep all"), tr("Keeps the checkpoints of all trials, not only of the best."), "bool", False), BoolEditor),
+    (_create_field("name", tr("Name"), tr("Name of the search."), "text", ""), partial(TextEditor, "required")),
+    (_create_field("goal", tr("Goal"), tr("Result to optimize."), "choice", ""), partial(ChoiceEditor, [])),
+    (_create_field("against", tr("Second goal"), tr("A second goal; the search looks for the best trade-offs."), "choice", NO_GOAL), partial(ChoiceEditor, [])),
+    _pair_with_int_editor(_create_field("trials", tr("Trials"), tr("Number of trials."), "int", 20, optional=True, minimum=1, maximum=100_000)),
+    (_create_field("hours", tr("Hours"), tr("Time during which new trials start."), "float", None), partial(FloatEditor, True, "no limit")),
+    _pair_with_int_editor(_create_field("total_epochs", tr("Total epochs"), tr("Sum of the epochs of all trials."), "int", None, optional=True, minimum=1, maximum=100_000_000)),
+    (_create_field("sampler", tr("Sampler"), tr("Method that chooses settings."), "choice", "tpe"), partial(ChoiceEditor, list(_SAMPLERS))),
+    (_create_field("pruner", tr("Pruning"), tr("Method that stops trials early."), "choice", "hyperband"), partial(ChoiceEditor, list(_PRUNERS))),
+    _pair_with_int_editor(_create_field("confirm", tr("Confirm"), _CONFIRM_HELP, "int", 1, minimum=0, maximum=MAX_REPEATS)),
+    _pair_with_int_editor(_create_field("seed", tr("Sampler seed"), tr("Makes the choice of settings reproducible."), "int", 0, minimum=0, maximum=2**31 - 1)),
+    _pair_with_int_editor(_create_field("devices_per_trial", tr("Per trial"), tr("Number of devices of each trial."), "int", 1, minimum=1, maximum=1024)),
+    _pair_with_int_editor(_create_field("best_epochs", tr("Retrain for"), tr("Epochs of the full training with the best settings."), "int", None, optional=True, minimum=1, maximum=FIELDS["epochs"].maximum), tr("as long as a trial")),
+    (_create_field("keep_checkpoints", tr("Keep all"), tr("Keeps the checkpoints of all trials, not only of the best."), "bool", False), BoolEditor),
 )  # fmt: skip
 
 

@@ -174,7 +174,7 @@ class SearchPage(QWidget):
     def _show_change_form(self) -> None:
         """Show the form with the values of the visible search, in which the user can change and continue it."""
         if self.view.data is not None:
-            self.form.change(self.view.data.search)
+            self.form.show_search(self.view.data.search)
             self._show_form(tr("Change {name}").format(name=self.view.data.folder.name), "trials")
 
     def _show_form(self, title: str, field: str) -> None:
@@ -235,13 +235,13 @@ _ICONS: dict[Status, tuple[str, str]] = {
 _STATE = 1
 
 
-def _trials_text(line: SearchLine) -> str:
+def _format_trials(line: SearchLine) -> str:
     """Return the number of ended trials and, if it is limited, the total number."""
     ended, total = line.state.originals_ended, line.state.originals_total
     return f"{localized(ended)} / {localized(total)}" if total else localized(ended)
 
 
-def _best_text(line: SearchLine) -> str:
+def _format_best(line: SearchLine) -> str:
     """Return the best result, or a dash without one or with several goals."""
     if line.search is None or len(line.state.front) > 1:
         return NOT_KNOWN
@@ -255,10 +255,10 @@ def _time_left_text(line: SearchLine) -> str:
 COLUMNS: tuple[Column[SearchLine], ...] = (
     Column(tr("Search"), lambda line: line.name),
     Column(tr("State"), lambda line: STATUS[line.status] if line.search is not None else tr("Can't be read")),
-    Column(tr("Trials"), _trials_text, is_numeric=True),
+    Column(tr("Trials"), _format_trials, is_numeric=True),
     Column(
         tr("Best"),
-        _best_text,
+        _format_best,
         is_numeric=True,
         help=tr("Result of the best trial: its mean over other seeds, once confirmed"),
     ),

@@ -11,7 +11,7 @@ from PySide6.QtGui import QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QComboBox, QGridLayout, QLabel, QWidget
 
 from gui.format import localized, significant
-from gui.plots.axes import log_ticks
+from gui.plots.axes import compute_log_ticks
 from gui.plots.themed import ThemedPlot
 from gui.search.plots import (
     BEST_WIDTH,
@@ -20,10 +20,10 @@ from gui.search.plots import (
     ParetoPlot,
     TrialCurves,
     TrialPlot,
-    axis_range,
-    describe,
-    goodness,
-    shade,
+    compute_axis_range,
+    describe_best,
+    pick_shade,
+    score_trials,
 )
 from gui.sources.columns import Floats
 from gui.sources.searches import Axis, SearchData
@@ -52,8 +52,8 @@ class SearchPlots(QWidget):
         self.history = HistoryPlot(tr("Goal by trial, and the best so far"))
         self.pareto = ParetoPlot(tr("Two goals against each other"))
         self.importance = ImportancePlot(tr("Importance of the fields"))
-        self.fields = TwoFields()
-        self.parallel = ParallelCoordinates(tr("Parallel coordinates of all trials"))
+        self.fields = TwoFieldPlot()
+        self.parallel = ParallelCoordinatesPlot(tr("Parallel coordinates of all trials"))
         self.plots: list[TrialPlot] = [self.curves, self.pareto, self.history, self.importance]
         self.plots += [self.fields, self.parallel]
         self._titles = {plot: heading_label(plot.title) for plot in self.plots}
@@ -73,7 +73,7 @@ class SearchPlots(QWidget):
     def show_data(self, data: SearchData) -> None:
         """Show the trials and results of a search in all plots."""
         previous, self._data = self._data, data
-        has_other_plots = previous is None or _visible_plots_key(previous) != _visible_plots_key(data)
+        has_other_plots = previous is None or _find_visible_plots(previous) != _find_visible_plots(data)
         self._panels[self.fields].setVisible(len(data.axes) > 1)
         self._panels[self.pareto].setVisible(len(data.search.goals) > 1)
         self._panels[self.history].setVisible(len(data.search.goals) == 1)
@@ -101,13 +101,13 @@ class SearchPlots(QWidget):
             return
         plot = self.pending.pop(0)
         plot.show_data(self._data)
-        plot.setAccessibleDescription(describe(self._data))
+        plot.setAccessibleDescription(describe_best(self._data))
         self._titles[plot].setText(plot.title)
         self._draw_timer.start()
 
     def _make_panel(self, plot: TrialPlot) -> QWidget:
         """Create a panel with the title of a plot, its choices of fields, and the plot."""
-        choices = (plot.x, QLabel("and"), plot.y) if isinstance(plot, TwoFields) else ()
+        choices = (plot.x, QLabel("and"), plot.y) if isinstance(plot, TwoFieldPlot) else ()
         panel = QWidget(self)
         panel.setLayout(vbox(hbox(self._titles[plot], 1, *choices), (plot, 1), spacing=2))
         return panel
@@ -129,7 +129,7 @@ class SearchPlots(QWidget):
             self._grid.setColumnStretch(column, int(column < columns))
 
 
-def _visible_plots_key(data: SearchData) -> tuple[int, bool]:
+def _find_visible_plots(data: SearchData) -> tuple[int, bool]:
     """Return the facts that determine which plots are visible."""
     return len(data.search.goals), len(data.axes) > 1
 
@@ -146,7 +146,7 @@ _MAX_LOG_TICKS = 5
 _MAX_TICK_LENGTH = 14
 
 
-class ParallelCoordinates(TrialPlot):
+class ParallelCoordinatesPlot(TrialPlot):
     """Parallel coordinates: each trial is a line through its field values and its result.
 
     Better trials have a stronger color.
@@ -159,23 +159,23 @@ class ParallelCoordinates(TrialPlot):
 
         Trials are grouped in bands of equal color, because a single item per color is faster.
         """
-        ranks = goodness(data)  # 0 (bad) to 1 (best), or NaN without a result
+        ranks = score_trials(data)  # 0 (bad) to 1 (best), or NaN without a result
         if not np.isfinite(ranks).any():
             return False
-        heights = self._heights(data)
+        heights = self._compute_heights(data)
         ranked = np.argsort(ranks)[: np.isfinite(ranks).sum()]  # rows from bad to best; NaN is sorted last
         for band, rows in enumerate(np.array_split(ranked, _SHADES)):
             if len(rows):
-                color = shade(_FAINTEST + (1 - _FAINTEST) * (band / (_SHADES - 1)) ** 3)
-                self.line(("band", band), *_join_lines(heights[rows]), color)
+                color = pick_shade(_FAINTEST + (1 - _FAINTEST) * (band / (_SHADES - 1)) ** 3)
+                self.draw_line(("band", band), *_join_lines(heights[rows]), color)
         if data.best is not None:
             row = data.trials.index(data.best)
-            self.line("best", *_join_lines(heights[[row]]), theme.colors().accent, BEST_WIDTH)
+            self.draw_line("best", *_join_lines(heights[[row]]), theme.colors().accent, BEST_WIDTH)
         self._draw_axes(data)
         return True
 
     def locate(self, data: SearchData, rows: list[int]) -> tuple[Floats, Floats, bool]:
-        x, y = _join_lines(self._heights(data)[rows])
+        x, y = _join_lines(self._compute_heights(data)[rows])
         return x, y, True
 
     def draw(self) -> None:
@@ -186,36 +186,36 @@ class ParallelCoordinates(TrialPlot):
     def _draw_axes(self, data: SearchData) -> None:
         """Draw a vertical axis with ticks for each field and for the goal. All axes are scaled to 0..1."""
         colors, goal = theme.colors(), data.search.goals[0]
-        low, high = axis_range(data.values[:, 0], goal)  # of the results by the first goal
+        low, high = compute_axis_range(data.values[:, 0], goal)  # of the results by the first goal
         goal_ticks = [
             (height, f"{localized(value, 1)}%" if goal.percent else significant(value, 4))
             for height, value in ((0.0, low), (1.0, high))
         ]
         ticks = [
-            [(float(_fraction(axis, position)), text) for position, text in axis.ticks()][:_MAX_TICKS]
+            [(float(_to_fraction(axis, position)), text) for position, text in axis.ticks()][:_MAX_TICKS]
             for axis in data.axes
         ]
         for x, axis_ticks in enumerate([*ticks, goal_ticks]):
-            self.line(("axis", x), np.array([x, x]), np.array([0, 1]), colors.muted)
+            self.draw_line(("axis", x), np.array([x, x]), np.array([0, 1]), colors.muted)
             for height, text in axis_ticks:
-                self.text((x, height), _elide(text), x, height, (0.5, height))
+                self.draw_text((x, height), _elide(text), x, height, (0.5, height))
         titles = [*(axis.label for axis in data.axes), goal.title]
         self.getAxis("bottom").setTicks([list(enumerate(titles))])
         self.setXRange(-0.35, len(titles) - 0.65, padding=0)
         self.setYRange(-0.12, 1.12, padding=0)
 
-    def _heights(self, data: SearchData) -> Floats:
+    def _compute_heights(self, data: SearchData) -> Floats:
         """Return the positions of all trials on the axes, from 0 (bottom) to 1 (top), [trials, axes].
 
         There is an axis for each field, followed by one for the goal.
         """
-        low, high = axis_range(data.values[:, 0], data.search.goals[0])
+        low, high = compute_axis_range(data.values[:, 0], data.search.goals[0])
         goal = np.clip((data.values[:, :1] - low) / (high - low), 0, 1)
-        fields = [_fraction(axis, data.positions[:, index]) for index, axis in enumerate(data.axes)]
+        fields = [_to_fraction(axis, data.positions[:, index]) for index, axis in enumerate(data.axes)]
         return np.column_stack([*fields, goal])
 
 
-class TwoFields(TrialPlot):
+class TwoFieldPlot(TrialPlot):
     """Scatter plot of the trials over two fields, with contours of the smoothed goal if both fields are numeric.
 
     Attributes:
@@ -247,7 +247,10 @@ class TwoFields(TrialPlot):
 
         Returns False without results or fields.
         """
-        ranks, axes = goodness(data), self._axes(data)  # ranks from 0 (bad) to 1 (best), or NaN without a result
+        ranks, axes = (
+            score_trials(data),
+            self._find_axes(data),
+        )  # ranks from 0 (bad) to 1 (best), or NaN without a result
         if not np.isfinite(ranks).any() or axes is None:
             return False
         x_axis, y_axis = axes
@@ -256,19 +259,19 @@ class TwoFields(TrialPlot):
         is_numeric = x_axis is not y_axis and not x_axis.choices and not y_axis.choices
         if is_finite.sum() >= _MIN_CONTOUR_TRIALS and is_numeric:
             self._draw_contours(x_axis, y_axis, x[is_finite], y[is_finite], ranks[is_finite])
-        self.points(x, y, data)
+        self.draw_points(x, y, data)
         _fit_axis(self, "bottom", x_axis)
         _fit_axis(self, "left", y_axis)
         return True
 
     def locate(self, data: SearchData, rows: list[int]) -> tuple[Floats, Floats, bool]:
-        axes = self._axes(data)
+        axes = self._find_axes(data)
         if axes is None:
             return np.empty(0), np.empty(0), False
         x, y = (data.positions[rows, data.axes.index(axis)] for axis in axes)
         return x, y, False
 
-    def _axes(self, data: SearchData) -> tuple[Axis, Axis] | None:
+    def _find_axes(self, data: SearchData) -> tuple[Axis, Axis] | None:
         """Return the axes of the chosen fields, or None if a field isn't searched anymore."""
         by_name = {axis.name: axis for axis in data.axes}
         x, y = by_name.get(self.x.currentData()), by_name.get(self.y.currentData())
@@ -282,17 +285,17 @@ class TwoFields(TrialPlot):
         """
         width = 0.29 * len(x) ** (-1 / 6)  # 0.29 is the standard deviation of positions that are uniform in 0..1
         cells = (np.arange(_GRID, dtype=np.float32) + 0.5) / _GRID
-        near_x = np.exp(-0.5 * ((cells[:, None] - _fraction(x_axis, x)[None]) / width) ** 2)
-        near_y = np.exp(-0.5 * ((cells[:, None] - _fraction(y_axis, y)[None]) / width) ** 2)
+        near_x = np.exp(-0.5 * ((cells[:, None] - _to_fraction(x_axis, x)[None]) / width) ** 2)
+        near_y = np.exp(-0.5 * ((cells[:, None] - _to_fraction(y_axis, y)[None]) / width) ** 2)
         # Don't use BLAS, whose threads would wait for each other while trials use all cores.
         weights = np.einsum("ik,jk->ij", near_x, near_y)
         average = np.einsum("ik,jk->ij", near_x * ranks, near_y) / np.maximum(weights, 1e-12)
         low, high = float(average.min()), float(average.max())
         bands = np.floor((average - low) / max(high - low, 1e-9) * _BANDS).clip(0, _BANDS - 1).astype(int)
-        colors = np.array([shade(band / _BANDS * 0.5).getRgb() for band in range(_BANDS)], np.uint8)
+        colors = np.array([pick_shade(band / _BANDS * 0.5).getRgb() for band in range(_BANDS)], np.uint8)
         image = colors[bands]
         image[weights < _MIN_WEIGHT, 3] = 0
-        item = self.put("contour", lambda: pg.ImageItem(axisOrder="col-major"))
+        item = self.get_or_create_item("contour", lambda: pg.ImageItem(axisOrder="col-major"))
         item.setImage(image, levels=None)
         item.setRect(QRectF(x_axis.low, y_axis.low, x_axis.high - x_axis.low, y_axis.high - y_axis.low))
 
@@ -304,7 +307,8 @@ def _fit_axis(plot: ThemedPlot, side: str, axis: Axis) -> None:
         ticks = axis.ticks()
     elif axis.log:  # the labels of pyqtgraph's logarithmic axes overlap
         ticks = [
-            (position, significant(10**position, 2)) for position in log_ticks(axis.low, axis.high, _MAX_LOG_TICKS)
+            (position, significant(10**position, 2))
+            for position in compute_log_ticks(axis.low, axis.high, _MAX_LOG_TICKS)
         ]
     else:
         ticks = None
@@ -314,7 +318,7 @@ def _fit_axis(plot: ThemedPlot, side: str, axis: Axis) -> None:
     set_range(axis.low, axis.high, padding=0.25 if axis.choices else 0.03)
 
 
-def _fraction(axis: Axis, position: Floats | float) -> Floats:
+def _to_fraction(axis: Axis, position: Floats | float) -> Floats:
     """Convert a position on the axis to a fraction of its length."""
     return np.clip((np.asarray(position) - axis.low) / (axis.high - axis.low or 1), 0, 1)
 

@@ -13,7 +13,7 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QLabel
 
 from engine.contract.search import PARAMETERS, SECONDS, Goal
-from gui.plots.themed import ThemedPlot, plain_text
+from gui.plots.themed import ThemedPlot, create_plain_text
 from gui.sources.columns import Floats
 from gui.sources.searches import SearchData, field_label, format_goal_value, join_curves
 from gui.style import theme
@@ -82,10 +82,10 @@ class TrialPlot(ThemedPlot):
         self._empty_label.setVisible(not self.has_content)
         for side in ("bottom", "left"):
             self.getAxis(side).setVisible(self.has_content)
-        self.put("selection", lambda: self.selection)
+        self.get_or_create_item("selection", lambda: self.selection)
         self._highlight()
 
-    def put(self, key: Any, create: Callable[[], Any]) -> Any:
+    def get_or_create_item(self, key: Any, create: Callable[[], Any]) -> Any:
         """Return the item with a key, created by `create` on first use, and place it above earlier items."""
         item = self.items.get(key)
         if item is None:
@@ -96,14 +96,14 @@ class TrialPlot(ThemedPlot):
         self._drawn.append(key)
         return item
 
-    def line(self, key: Any, x: Floats, y: Floats, color: QColor | str, width: float = 1) -> None:
+    def draw_line(self, key: Any, x: Floats, y: Floats, color: QColor | str, width: float = 1) -> None:
         """Draw a line with gaps at NaN. `key` identifies it."""
-        item = self.put(key, pg.PlotCurveItem)
+        item = self.get_or_create_item(key, pg.PlotCurveItem)
         item.setData(x, y, pen=pg.mkPen(color, width=width), connect="finite", antialias=width > 1)
 
-    def text(self, key: Any, text: str, x: float, y: float, anchor: tuple[float, float]) -> None:
+    def draw_text(self, key: Any, text: str, x: float, y: float, anchor: tuple[float, float]) -> None:
         """Show `text` with its point `anchor` (fractions of its size) at (x, y). `key` identifies the item."""
-        item = self.put(key, lambda: plain_text(anchor))
+        item = self.get_or_create_item(key, lambda: create_plain_text(anchor))
         if item.toPlainText() != text or item.color != pg.mkColor(theme.colors().text):
             item.setText(text, theme.colors().text)
             item.fill = pg.mkBrush(theme.colors().panel)
@@ -113,7 +113,7 @@ class TrialPlot(ThemedPlot):
         """Set the title of the axis "bottom" or "left" for a goal, and hide ticks at impossible values."""
         unit = "%" if goal.percent else "s" if goal.measure == SECONDS else ""
         self.label(side, f"{goal.title}, {unit}" if unit else goal.title)
-        self.set_bounds(side, *goal_bounds(goal))
+        self.set_bounds(side, *find_goal_bounds(goal))
 
     def draw_trials(self, data: SearchData) -> bool:
         """Draw the trials. Return False if there is nothing to draw."""
@@ -147,20 +147,20 @@ class TrialPlot(ThemedPlot):
             symbolPen=pg.mkPen(color, width=SELECTED_WIDTH),
         )
 
-    def points(self, x: Floats, y: Floats, data: SearchData) -> None:
+    def draw_points(self, x: Floats, y: Floats, data: SearchData) -> None:
         """Draw a clickable point for each trial. Better trials are stronger, and pruned and failed ones gray.
 
         Each color is a separate item, because pyqtgraph is slow to draw items with several colors.
         """
         is_finite = np.isfinite(x) & np.isfinite(y)
-        is_gray = np.array([row.state in ("pruned", "failed") for row in data.trials]) | np.isnan(goodness(data))
-        shades = np.where(is_gray, -1, np.round(np.nan_to_num(goodness(data)) * (_SHADES - 1)))  # -1 is gray
+        is_gray = np.array([row.state in ("pruned", "failed") for row in data.trials]) | np.isnan(score_trials(data))
+        shades = np.where(is_gray, -1, np.round(np.nan_to_num(score_trials(data)) * (_SHADES - 1)))  # -1 is gray
         edge = pg.mkPen(theme.colors().panel, width=1)
         for number in range(-1, _SHADES):
             rows = np.flatnonzero(is_finite & (shades == number))
             key = ("points", number)
-            item = self.put(key, self._create_points)
-            brush = gray() if number < 0 else shade(number / (_SHADES - 1))
+            item = self.get_or_create_item(key, self._create_points)
+            brush = pick_gray() if number < 0 else pick_shade(number / (_SHADES - 1))
             item.setData(x[rows], y[rows], data=rows, size=POINT_SIZE, pen=edge, brush=brush)
 
     def _create_points(self) -> pg.ScatterPlotItem:
@@ -186,14 +186,14 @@ class TrialCurves(TrialPlot):
             return False
         self.setLabel("bottom", tr("Epoch"))
         self._label_goal("left", goal)
-        self.line("pruned", data.pruned.x, data.pruned.y, gray())
-        self.line("others", data.others.x, data.others.y, blend(colors.accent, colors.panel, 0.5))
+        self.draw_line("pruned", data.pruned.x, data.pruned.y, pick_gray())
+        self.draw_line("others", data.others.x, data.others.y, blend(colors.accent, colors.panel, 0.5))
         if data.best is not None:
             best = join_curves([data.best], goal)
-            self.line("best", best.x, best.y, colors.accent, BEST_WIDTH)
+            self.draw_line("best", best.x, best.y, colors.accent, BEST_WIDTH)
         self.setXRange(0, max(row.epochs for row in data.trials), padding=0.02)
-        self.setYRange(*axis_range(np.concatenate((data.pruned.y, data.others.y)), goal))
-        self.getAxis("bottom").setTickSpacing(*_integer_spacing(max(row.epochs for row in data.trials)))
+        self.setYRange(*compute_axis_range(np.concatenate((data.pruned.y, data.others.y)), goal))
+        self.getAxis("bottom").setTickSpacing(*_compute_integer_spacing(max(row.epochs for row in data.trials)))
         return True
 
     def locate(self, data: SearchData, rows: list[int]) -> tuple[Floats, Floats, bool]:
@@ -212,22 +212,24 @@ class HistoryPlot(TrialPlot):
             return False
         self.setLabel("bottom", tr("Trial"))
         self._label_goal("left", goal)
-        numbers, values = _numbers(data), data.values[:, 0]
+        numbers, values = _list_numbers(data), data.values[:, 0]
         completed = np.array([row.state == "completed" for row in data.trials])
         # The running best stays infinite until a trial has been completed.
         worst = -np.inf if goal.higher_is_better else np.inf
         best = np.maximum if goal.higher_is_better else np.minimum
         running_best = best.accumulate(np.where(completed & np.isfinite(values), values, worst))
         is_finite = np.isfinite(running_best)
-        self.line("best", *_steps(numbers[is_finite], running_best[is_finite]), theme.colors().accent, BEST_WIDTH)
-        self.points(numbers, values, data)
+        self.draw_line(
+            "best", *_make_step_line(numbers[is_finite], running_best[is_finite]), theme.colors().accent, BEST_WIDTH
+        )
+        self.draw_points(numbers, values, data)
         self.setXRange(0, numbers[-1] + 1, padding=0.02)
-        self.setYRange(*axis_range(values, goal))
-        self.getAxis("bottom").setTickSpacing(*_integer_spacing(int(numbers[-1]) + 1))
+        self.setYRange(*compute_axis_range(values, goal))
+        self.getAxis("bottom").setTickSpacing(*_compute_integer_spacing(int(numbers[-1]) + 1))
         return True
 
     def locate(self, data: SearchData, rows: list[int]) -> tuple[Floats, Floats, bool]:
-        return _numbers(data)[rows], data.values[rows, 0], False
+        return _list_numbers(data)[rows], data.values[rows, 0], False
 
 
 class ParetoPlot(TrialPlot):
@@ -249,10 +251,12 @@ class ParetoPlot(TrialPlot):
         # Rows of the results, whose columns are the goals.
         front = [row for row, trial in enumerate(data.trials) if trial.number in data.state.front]
         front.sort(key=lambda row: data.values[row, 1])
-        self.line("front", *_steps(data.values[front, 1], data.values[front, 0]), theme.colors().accent, BEST_WIDTH)
-        self.points(data.values[:, 1], data.values[:, 0], data)
-        self.setXRange(*axis_range(data.values[:, 1], second))
-        self.setYRange(*axis_range(data.values[:, 0], first))
+        self.draw_line(
+            "front", *_make_step_line(data.values[front, 1], data.values[front, 0]), theme.colors().accent, BEST_WIDTH
+        )
+        self.draw_points(data.values[:, 1], data.values[:, 0], data)
+        self.setXRange(*compute_axis_range(data.values[:, 1], second))
+        self.setYRange(*compute_axis_range(data.values[:, 0], first))
         return True
 
     def locate(self, data: SearchData, rows: list[int]) -> tuple[Floats, Floats, bool]:
@@ -272,10 +276,10 @@ class ImportancePlot(TrialPlot):
             return False
         positions = np.arange(len(importance))[::-1]
         widths = [100 * fraction for fraction in importance.values()]
-        bars = self.put("bars", lambda: pg.BarGraphItem(x0=0, y=[0], height=0.6, width=[0]))
+        bars = self.get_or_create_item("bars", lambda: pg.BarGraphItem(x0=0, y=[0], height=0.6, width=[0]))
         bars.setOpts(y=positions, width=widths, brush=theme.colors().accent, pen=None)
         for position, width in zip(positions, widths, strict=True):
-            self.text(position, f"{width:.0f}%", width, position, (0, 0.5))
+            self.draw_text(position, f"{width:.0f}%", width, position, (0, 0.5))
         self.getAxis("left").setTicks([list(zip(positions, map(field_label, importance), strict=True))])
         self.setLabel("bottom", tr("Importance, %"))
         self.set_bounds("bottom", 0, 100)
@@ -287,14 +291,14 @@ class ImportancePlot(TrialPlot):
         return np.empty(0), np.empty(0), False
 
 
-def goal_bounds(goal: Goal) -> tuple[float, float]:
+def find_goal_bounds(goal: Goal) -> tuple[float, float]:
     """Return the smallest and largest possible value of a goal."""
     if goal.percent:
         return 0.0, 100.0
     return (0.0, math.inf) if goal.measure in (SECONDS, PARAMETERS) else (-math.inf, math.inf)
 
 
-def axis_range(values: Floats, goal: Goal) -> tuple[float, float]:
+def compute_axis_range(values: Floats, goal: Goal) -> tuple[float, float]:
     """Return the range of a goal's axis, excluding outliers that are much worse than the median."""
     finite = values[np.isfinite(values)]
     if not len(finite):
@@ -307,31 +311,31 @@ def axis_range(values: Floats, goal: Goal) -> tuple[float, float]:
         worst = max(worst, reach) if goal.higher_is_better else min(worst, reach)
     if best != worst:
         return min(best, worst), max(best, worst)
-    lowest, highest = goal_bounds(goal)
+    lowest, highest = find_goal_bounds(goal)
     return max(lowest, best - 0.5), min(highest, best + 0.5)
 
 
-def goodness(data: SearchData) -> Floats:
-    """Return how good each trial is by the first goal, from 0 (bad) to 1 (best), or NaN without a result."""
+def score_trials(data: SearchData) -> Floats:
+    """Return a score of each trial's first goal, from 0 (bad) to 1 (best), or NaN without a result."""
     if not len(data.values):
         return np.empty(0)
-    low, high = axis_range(data.values[:, 0], data.search.goals[0])
+    low, high = compute_axis_range(data.values[:, 0], data.search.goals[0])
     scaled = np.clip((data.values[:, 0] - low) / (high - low), 0, 1)
     return scaled if data.search.goals[0].higher_is_better else 1 - scaled
 
 
-def shade(goodness_value: float) -> QColor:
-    """Return the color for a value of `goodness`. Worse values are fainter."""
+def pick_shade(score: float) -> QColor:
+    """Return the color for a score of `score_trials`. Lower scores are fainter."""
     colors = theme.colors()
-    return blend(colors.accent, colors.panel, 0.2 + 0.8 * goodness_value)
+    return blend(colors.accent, colors.panel, 0.2 + 0.8 * score)
 
 
-def gray() -> QColor:
+def pick_gray() -> QColor:
     """Return the color of pruned and failed trials."""
     return blend(theme.colors().muted, theme.colors().panel, 0.4)
 
 
-def describe(data: SearchData) -> str:
+def describe_best(data: SearchData) -> str:
     """Describe the best trial for screen readers."""
     best, goal = data.best, data.search.goals[0]
     return (
@@ -343,17 +347,17 @@ def describe(data: SearchData) -> str:
     )
 
 
-def _numbers(data: SearchData) -> Floats:
+def _list_numbers(data: SearchData) -> Floats:
     """Return the numbers of all trials, which are their x positions."""
     return np.array([row.number for row in data.trials], np.float64)
 
 
-def _steps(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+def _make_step_line(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     """Return the points of a step line. Each y remains constant until the next x."""
     return np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]
 
 
-def _integer_spacing(count: int) -> tuple[float, float]:
+def _compute_integer_spacing(count: int) -> tuple[float, float]:
     """Return the distances between major and minor ticks at integers, for an axis from 0 to `count`."""
     major = next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10**5) if step * 8 >= count)
     return float(major), float(major)

@@ -24,7 +24,7 @@ from engine.system import paths
 from gui.translation import tr
 
 
-def values_of(search: Search) -> dict[str, Any]:
+def make_values(search: Search) -> dict[str, Any]:
     """Return the values that represent a search in a SPACE.toml."""
     space: dict[str, Any] = {}
     for name, dimension in search.space.items():

@@ -16,10 +16,10 @@ from engine.contract.job import FIELDS, Field, Job
 from engine.contract.problems import Problem, errors
 from engine.contract.search import CONFIRMED, OPTION, SEARCHABLE, Search
 from gui.actions import Action, bind
-from gui.form.environment import devices_text
+from gui.form.environment import format_device_list
 from gui.format import counted
 from gui.search.dimension_row import NO_GOAL, OTHER_GOALS, DimensionRow, make_rows
-from gui.search.search_file import ValidationRequest, read_space, values_of, write_space
+from gui.search.search_file import ValidationRequest, make_values, read_space, write_space
 from gui.sources.background import SingleFlight, describe_error, in_background, reraise
 from gui.style import theme
 from gui.titles import model_title
@@ -129,10 +129,10 @@ class SearchForm(QWidget):
         )
         self._schedule_validation()
 
-    def change(self, search: Search) -> None:
+    def show_search(self, search: Search) -> None:
         """Show budget, devices, pruning and confirmation of an existing search for editing."""
         self._existing = search
-        self.set_values(values_of(search))
+        self.set_values(make_values(search))
         self._lock_defining_fields()
         self.start.set_appearance(tr("Continue the search"), tr("Continue with this budget on these devices"))
         self._schedule_validation()
@@ -361,7 +361,7 @@ class SearchForm(QWidget):
         trials = f"{counted(parallel, 'trial')} at once" if parallel else tr("too few for a trial")
         self.devices.setText(
             tr("Selected under Devices: {devices} ({trials}).").format(
-                devices=devices_text(self._devices, self._device_names), trials=trials
+                devices=format_device_list(self._devices, self._device_names), trials=trials
             )
         )
 

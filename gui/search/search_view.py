@@ -100,7 +100,7 @@ class SearchView(QWidget):
         self.table.clearSelection()
 
     def _make_actions(self) -> None:
-        """Create the actions of the search and, for the last two, of the selected trials."""
+        """Create the actions of the search, then the two actions of the selected trials."""
         self.resume = Action(
             self, "continue_search", tr("Continue"), tr("Continue with the paused trials and new ones")
         )
@@ -175,16 +175,16 @@ class SearchView(QWidget):
         ended = sum(row.ended for row in state.trials)
         self.progress.setRange(0, max(1, total or ended or 1))
         self.progress.setValue(ended)
-        self.progress_text.setText(progress_text(data.status, state))
+        self.progress_text.setText(format_progress(data.status, state))
         best = data.best
-        self.best.setText(_best_text(data, best) if best is not None else "")
+        self.best.setText(_describe_best(data, best) if best is not None else "")
         self.best.setVisible(best is not None)
         has_failed = data.status in ("failed", "interrupted")
         cause = state.cause or (tr("The search ended unexpectedly. Press Continue to resume it.") if has_failed else "")
         self.notice.show_message(cause, "error" if data.status == "failed" else "warning" if has_failed else "info")
 
     def _update_actions(self) -> None:
-        """Allow the actions that fit the search's status and the selected trials. Others say why they are disabled."""
+        """Enable the actions that fit the search's status and the selected trials. Disable the others with a reason."""
         data, selected = self.data, self._selected()
         status = data.status if data is not None else ""
         self.pause.set_disabled_reason("" if status == "running" else tr("The search isn't running"))
@@ -242,7 +242,7 @@ class SearchView(QWidget):
             self.train_requested.emit(best_job(self.data.search, self.data.best))
 
 
-def progress_text(status: Status, state: SearchState) -> str:
+def format_progress(status: Status, state: SearchState) -> str:
     """Describe the progress, as in "Running · 12 of 40 trials · 2 running, 5 pruned · 1:20:00 h, 2:10:00 h left"."""
     ended, total = state.originals_ended, state.originals_total  # without the confirming runs
     trials = f"{localized(ended)} of {counted(total, 'trial')}" if total else counted(ended, "trial")
@@ -258,7 +258,7 @@ def progress_text(status: Status, state: SearchState) -> str:
     )
 
 
-def _best_text(data: SearchData, best: TrialRow) -> str:
+def _describe_best(data: SearchData, best: TrialRow) -> str:
     """Describe the best trial: its results, and the values of its first fields."""
     goals = ", ".join(
         f"{goal.title} {format_goal_value(goal, value)}"
@@ -301,8 +301,8 @@ class TrialsModel(RowModel[TrialRow]):
     def show_data(self, data: SearchData) -> None:
         """Show the trials of a search. Another search, or other varied fields, get new columns."""
         previous, self._data = self._data, data
-        if previous is None or _columns_key(previous) != _columns_key(data):
-            self.set_columns(_columns(data))
+        if previous is None or _find_columns_key(previous) != _find_columns_key(data):
+            self.set_columns(_create_columns(data))
         self.set_rows(self.sorted_rows(data.trials))
 
     def key_of(self, row: TrialRow) -> int:
@@ -313,9 +313,9 @@ class TrialsModel(RowModel[TrialRow]):
             return "\n".join(filter(None, (self.columns[column].tip(row), row.cause, row.run_id)))
         if role == Qt.ItemDataRole.DecorationRole and column == STATE:
             return icon(*ICONS[row.state])
-        return self._best_data(row, column).get(role)
+        return self._make_best_data(row, column).get(role)
 
-    def _best_data(self, row: TrialRow, column: int) -> dict[int, Any]:
+    def _make_best_data(self, row: TrialRow, column: int) -> dict[int, Any]:
         """Return the item data that highlights the best trials."""
         state = self._data.state if self._data is not None else None
         if state is None or (row.number != state.best and row.number not in state.front):
@@ -331,19 +331,19 @@ class TrialsModel(RowModel[TrialRow]):
         }
 
 
-def _columns_key(data: SearchData) -> tuple[object, ...]:
+def _find_columns_key(data: SearchData) -> tuple[object, ...]:
     """Return the facts that determine the columns of the table."""
     return data.folder.path, data.search.space, data.has_repetitions
 
 
-def _columns(data: SearchData) -> tuple[Column[TrialRow], ...]:
+def _create_columns(data: SearchData) -> tuple[Column[TrialRow], ...]:
     """Return the columns of the table: number, state, goals, varied fields, epochs and time."""
     return (
         Column(tr("Trial"), lambda row: str(row.number), lambda row: row.number, is_numeric=True),
         Column(tr("State"), lambda row: row.state.capitalize(), lambda row: row.state, help=STATE_HELP),
         *(_goal_column(index, goal) for index, goal in enumerate(data.search.goals)),
-        *([_confirmed_column(data.search.goals[0])] if data.has_repetitions else []),
-        *map(_field_column, data.axes),
+        *([_create_confirmed_column(data.search.goals[0])] if data.has_repetitions else []),
+        *map(_create_field_column, data.axes),
         Column(tr("Epochs"), lambda row: f"{row.epoch} / {row.epochs}", lambda row: row.epoch, is_numeric=True),
         Column(tr("Time"), lambda row: duration(row.seconds), lambda row: row.seconds, is_numeric=True),
     )
@@ -358,7 +358,7 @@ def _goal_column(index: int, goal: Goal) -> Column[TrialRow]:
     )
 
 
-def _confirmed_column(goal: Goal) -> Column[TrialRow]:
+def _create_confirmed_column(goal: Goal) -> Column[TrialRow]:
     """Create the column for a goal's mean over confirming runs, whose tool tip has the single results."""
 
     def tip(row: TrialRow) -> str:
@@ -382,7 +382,7 @@ def _confirmed_column(goal: Goal) -> Column[TrialRow]:
     )
 
 
-def _field_column(axis: Axis) -> Column[TrialRow]:
+def _create_field_column(axis: Axis) -> Column[TrialRow]:
     """Create the column for a varied field."""
 
     def key(row: TrialRow) -> float | None:

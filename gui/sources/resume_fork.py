@@ -19,7 +19,7 @@ from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.resume import checkpoint_of
 from gui.format import format_time_or_date
 from gui.sources.checkpoints import Checkpoint, checkpoints_of, choose_fork_checkpoint
-from gui.titles import changes_words, run_title
+from gui.titles import describe_job_changes, run_title
 from gui.translation import tr
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def prefill_with_changes(summary: RunSummary, changes: Mapping[str, Any], *, con
     preset = {"recipe": new_recipe, **changes} if old_recipe == job.recipe != new_recipe else dict(changes)
     return Prefill(
         text=tr("A new run like “{summary}”, but with {preset}.").format(
-            summary=run_title(summary), preset=changes_words(preset)
+            summary=run_title(summary), preset=describe_job_changes(preset)
         ),
         job=job,
         preset=preset,

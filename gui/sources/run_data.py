@@ -46,7 +46,7 @@ from engine.system.plain_text import shorten_texts
 from gui.format import metric_value
 from gui.sources.run_intervals import QUEUE_EVENTS
 from gui.sources.run_series import DeviceColumns, Steps, ValidationDetails, Validations
-from gui.titles import attempt_words
+from gui.titles import describe_attempt
 from gui.translation import tr
 
 LineKind = Literal["debug", "info", "warning", "error"]
@@ -385,7 +385,7 @@ def _describe_batch_shares(shares: tuple[float, ...]) -> str:
 
 def _restart_words(event: Restarting) -> str:
     return tr("Restarting from the last checkpoint ({event}): {cause}").format(
-        event=attempt_words(event), cause=event.cause
+        event=describe_attempt(event), cause=event.cause
     )
 
 

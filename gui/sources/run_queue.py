@@ -20,7 +20,7 @@ from engine.runs.queue import Ticket
 from engine.runs.resume import job_to_resume, save_next_job
 from engine.system.format import listed
 from gui.format import format_time_or_date
-from gui.titles import device_user, devices_words, gpu_names, has_ended, title_of
+from gui.titles import describe_devices, describe_user, format_gpu_names, has_ended, title_of
 from gui.translation import tr
 
 PATIENCE_S = 30.0
@@ -74,7 +74,7 @@ def _make_position(number: int, ticket: Ticket, users: dict[str, str]) -> QueueP
         run_id=ticket.run_id,
         folder=ticket.folder,
         name=title_of(RunFolder(ticket.folder)),
-        devices=devices_words(ticket.devices),
+        devices=describe_devices(ticket.devices),
         waits_for=", ".join((*released, *behind, *others)) or tr("its turn"),
         since=format_time_or_date(ticket.since),
         held=ticket.held,
@@ -123,7 +123,7 @@ _NAMED = 2
 
 def describe_device_user(run: RunFolder) -> str:
     """Describe what uses the devices of a run: the run or, if it has ended, the use of its model. Raises OSError."""
-    return device_user(title_of(run), has_ended=has_ended(run))
+    return describe_user(title_of(run), has_ended=has_ended(run))
 
 
 def describe_queue_position(
@@ -156,7 +156,7 @@ def _describe_devices(devices: Sequence[str], titles: Mapping[str, str]) -> str:
         return tr("the CPU")
     if any(gpu not in titles for gpu in gpus):
         return tr("its GPU") if len(gpus) == 1 else f"its {len(gpus)} GPUs"
-    return gpu_names([titles[gpu] for gpu in gpus])
+    return format_gpu_names([titles[gpu] for gpu in gpus])
 
 
 def _users(run_ids: Sequence[str], users: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from engine.contract.events import estimate_fetch_s
 from engine.runs.folder import State
 from gui.format import counted, size
-from gui.titles import attempt_words, short_measure
+from gui.titles import describe_attempt, format_short_measure
 from gui.translation import tr
 
 if TYPE_CHECKING:  # NumPy, which its columns need, is imported after the window's first paint
@@ -221,7 +221,7 @@ def _describe_restart(data: RunData) -> str:
     if event is None:
         return ""
     return tr("Restarting · {attempt}, after: {cause}").format(
-        attempt=attempt_words(event), cause=first_sentence(event.cause)
+        attempt=describe_attempt(event), cause=first_sentence(event.cause)
     )
 
 
@@ -269,7 +269,7 @@ def _best_text(data: RunData) -> str:
     best = data.finished.best if data.finished is not None else {}
     task = data.started.job.task if data.started is not None else ""
     first = next(iter(best), "")
-    return f" · best {short_measure(task, first, best[first])}" if first else ""
+    return f" · best {format_short_measure(task, first, best[first])}" if first else ""
 
 
 def _estimate_seconds_left(data: RunData, step: int | None, total: int | None) -> float | None:

@@ -22,7 +22,7 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 from engine.contract.model_split import ModelSplit, Segment
 from engine.parallel.split_points import Stage, compute_stages, move_point, reachable_points
 from gui.format import milliseconds, significant, size
-from gui.plots.axes import round_ticks
+from gui.plots.axes import compute_round_ticks
 from gui.split_points import stage_format
 from gui.style import fills, theme
 from gui.translation import tr
@@ -187,10 +187,10 @@ class StageDiagram(QWidget):
         scheme = theme.colors()
         rect = self.stage_rect(number)
         color = theme.device_color(stage.device)
-        painter.fillRect(rect, fills.light(color))
+        painter.fillRect(rect, fills.lighten(color))
         strip = QRectF(rect.left(), rect.top(), rect.width(), STRIP)
         painter.fillRect(strip, QColor(color))
-        painter.fillRect(strip, fills.hatch(stage.group_rank, stage.device))
+        painter.fillRect(strip, fills.make_worker_pattern(stage.group_rank, stage.device))
         painter.setBrush(Qt.BrushStyle.NoBrush)
         painter.setPen(QPen(QColor(scheme.error), 3) if stage.over_memory else QPen(QColor(scheme.panel), 1))
         painter.drawRect(rect.adjusted(1, 1, -1, -1) if stage.over_memory else rect)
@@ -245,7 +245,7 @@ class StageDiagram(QWidget):
         free_from = [0.0] * (1 if self._read_only else 2)  # x position after the last text of each row
         for number in range(len(self._bar.stages) - 1):
             sent = stage_format.format_transfer(self._bar.stages, number)
-            text = f"{sent} →" if stage_format.sent_bytes(self._bar.stages, number) else sent
+            text = f"{sent} →" if stage_format.compute_sent_bytes(self._bar.stages, number) else sent
             width = metrics.horizontalAdvance(text)
             left = min(max(self._x(self._bar.edges[number + 1]) - width / 2, 0.0), self.width() - width - 1.0)
             line = next((line for line, free in enumerate(free_from) if left >= free), None)
@@ -264,7 +264,7 @@ class StageDiagram(QWidget):
         total_ms = 1000 * self._bar.seconds
         if total_ms <= 0:
             return
-        for tick in round_ticks(total_ms, self.width() // 110):
+        for tick in compute_round_ticks(total_ms, self.width() // 110):
             x = self._x(tick / total_ms)
             text = f"{significant(tick)} ms" if tick else "0"
             width = metrics.horizontalAdvance(text)
@@ -274,7 +274,7 @@ class StageDiagram(QWidget):
         """Describe a split point for its tool tip: modules next to it, transfer between their devices, and keys."""
         left_stage, right_stage = self._bar.stages[number], self._bar.stages[number + 1]
         sender, receiver = self._titles[left_stage.group_rank], self._titles[right_stage.group_rank]
-        sent = size(stage_format.sent_bytes(self._bar.stages, number))
+        sent = size(stage_format.compute_sent_bytes(self._bar.stages, number))
         transfer = tr(
             "Each microbatch sends {sent} from {sender} to {receiver}, and gradients of the same size come back."
         ).format(sent=sent, sender=sender, receiver=receiver)

@@ -58,7 +58,7 @@ class SplitPointsPage(TrialPage):
     def __init__(self) -> None:
         self._names: Mapping[str, str] = {}  # titles of devices by id
         super().__init__(
-            planner(),
+            make_planner(),
             _TITLE,
             EMPTY,
             leave="leave_split_points",
@@ -175,6 +175,6 @@ class SplitPointsPage(TrialPage):
         return split if split.chosen else choose_points(split)
 
 
-def planner() -> RequestProcess:
+def make_planner() -> RequestProcess:
     """Create a child process that measures the models of jobs, and returns a `ModelSplit` for each."""
     return RequestProcess("engine.advisor.planning", _MEASURING, PLANNING.decode, line_limit_bytes=_LINE_LIMIT_BYTES)

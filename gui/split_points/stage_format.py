@@ -32,7 +32,7 @@ def format_fraction(stage: Stage) -> str:
     return f"{100 * stage.share:.0f}%"
 
 
-def sent_bytes(stages: Sequence[Stage], number: int) -> int:
+def compute_sent_bytes(stages: Sequence[Stage], number: int) -> int:
     """Return the bytes per microbatch that stage `number` sends to another device."""
     is_local = number + 1 >= len(stages) or stages[number].group_rank == stages[number + 1].group_rank
     return 0 if is_local else stages[number].sent_bytes
@@ -45,7 +45,7 @@ def format_transfer(stages: Sequence[Stage], number: int) -> str:
     """
     if number + 1 >= len(stages):
         return NOT_KNOWN
-    return size(sent_bytes(stages, number)) if sent_bytes(stages, number) else "stays"
+    return size(compute_sent_bytes(stages, number)) if compute_sent_bytes(stages, number) else "stays"
 
 
 def format_modules(stage: Stage) -> str:
@@ -58,7 +58,7 @@ def format_modules(stage: Stage) -> str:
 def describe_stage(number: int, stages: Sequence[Stage], split: ModelSplit, title: str) -> str:
     """Describe a stage for tool tips and screen readers."""
     stage = stages[number]
-    sent = sent_bytes(stages, number)
+    sent = compute_sent_bytes(stages, number)
     transfer = f", sends {size(sent)} per microbatch" if sent else ""
     over = tr(" This exceeds its device's memory.") if stage.over_memory else ""
     return (

@@ -44,30 +44,30 @@ def blend(front: str, back: str, share: float) -> QColor:
     return QColor(*(round(share * over_value + (1 - share) * under_value) for over_value, under_value in pairs))
 
 
-def light(color: str) -> QColor:
+def lighten(color: str) -> QColor:
     """Return a light version of `color`, for a fill behind text."""
     return blend(color, theme.colors().panel, LIGHT_SHARE)
 
 
-def text_on(fill: QColor) -> QColor:
+def choose_text_color(fill: QColor) -> QColor:
     """Return black or white, whichever contrasts more with `fill` (WCAG 2)."""
-    luminance = _luminance(fill)
+    luminance = _compute_luminance(fill)
     return QColor("#000000" if (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05) else "#ffffff")
 
 
-def contrast(first: QColor, second: QColor) -> float:
+def compute_contrast(first: QColor, second: QColor) -> float:
     """Return the contrast ratio of two colors as defined in WCAG 2, from 1 to 21."""
-    bright, dark = sorted((_luminance(first), _luminance(second)), reverse=True)
+    bright, dark = sorted((_compute_luminance(first), _compute_luminance(second)), reverse=True)
     return (bright + 0.05) / (dark + 0.05)
 
 
-def hatch(index: int, device: str) -> QBrush:
+def make_worker_pattern(index: int, device: str) -> QBrush:
     """Return the fill pattern for the CPU worker at `index`. A GPU has none, because its color is unique."""
     style = Qt.BrushStyle.NoBrush if is_gpu(device) else _HATCHES[index % len(_HATCHES)]
     return QBrush(QColor(theme.colors().panel), style)
 
 
-def part_fill(part: Part) -> tuple[QColor, QBrush]:
+def make_part_fill(part: Part) -> tuple[QColor, QBrush]:
     """Return background color and fill pattern for a section of a training step.
 
     Waiting has the warning color. Computation has the accent color: light for the forward pass, full for the backward
@@ -85,13 +85,13 @@ def part_fill(part: Part) -> tuple[QColor, QBrush]:
     }
     style = _PARTS[part]
     if part == "forward":
-        return light(scheme.accent), QBrush(style)
+        return lighten(scheme.accent), QBrush(style)
     if part == "backward":
         return QColor(scheme.accent), QBrush(style)
     return blend(colors[part], scheme.panel, 0.3), QBrush(blend(colors[part], scheme.panel, 0.85), style)
 
 
-def _luminance(color: QColor) -> float:
+def _compute_luminance(color: QColor) -> float:
     """Return the relative luminance as defined in WCAG 2, from 0 to 1."""
 
     def linear(channel: float) -> float:

@@ -90,7 +90,7 @@ _USUAL_PIXELS = 12
 
 
 @dataclass
-class _Chosen:
+class _Choices:
     """User's choices: the scheme ("light", "dark" or "system") and the text size in percent.
 
     `base` is the font at 100%, or None before `initialize` is called. `base_pixels` is its size.
@@ -102,7 +102,7 @@ class _Chosen:
     base_pixels: int = _USUAL_PIXELS
 
 
-_chosen = _Chosen()
+_chosen = _Choices()
 
 
 def choose(scheme: str, text_percent: int) -> None:
@@ -227,32 +227,32 @@ def initialize(app: QApplication, scheme: str, text_percent: int) -> None:
     _chosen.base = _chosen.base or with_tabular_digits(app.font())
     _chosen.base_pixels = QFontInfo(_chosen.base).pixelSize()
     _chosen.scheme, _chosen.text_percent = scheme, text_percent
-    app.setFont(_font())
+    app.setFont(_make_font())
 
 
 def apply(app: QApplication) -> None:
     """Set the style, font, palette and style sheet, and follow the desktop's color scheme."""
     if _chosen.base is None:  # a second style would cost as much as the style sheet
         initialize(app, _chosen.scheme, _chosen.text_percent)
-    _paint(app)
+    _apply_to_widgets(app)
     app.styleHints().colorSchemeChanged.connect(lambda _scheme: _repaint(app))
 
 
 def _repaint(app: QApplication) -> None:
-    _paint(app)
+    _apply_to_widgets(app)
     notifier.changed.emit()
 
 
-def _paint(app: QApplication) -> None:
+def _apply_to_widgets(app: QApplication) -> None:
     """Apply the font, the palette and the style sheet to all widgets."""
     # Qt gives all widgets a style sheet in a third of the time that it takes to replace theirs.
     app.setStyleSheet("")
-    app.setFont(_font())
+    app.setFont(_make_font())
     app.setPalette(palette(colors()))
     app.setStyleSheet(style_sheet(colors()))
 
 
-def _font() -> QFont:
+def _make_font() -> QFont:
     """Return the font of the application, in the size that the user has chosen."""
     font = QFont(_chosen.base or QFont())
     font.setPointSizeF(font.pointSizeF() * _chosen.text_percent / 100)
@@ -294,7 +294,7 @@ def palette(scheme: Colors) -> QPalette:
 def style_sheet(scheme: Colors) -> str:
     """Create the application's style sheet with the colors of `scheme`."""
     icons = Path(str(files("resources"))).as_posix() + "/icons"
-    font = _font()
+    font = _make_font()
     points = font.pointSizeF()
     # Qt uses it as the minimum height of a control, even if the text needs more. Fields are as high as icon buttons.
     line = max(20, QFontMetrics(font).height(), scale_pixels(16) + 4)

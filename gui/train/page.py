@@ -108,12 +108,12 @@ class TrainPage(QWidget):
         self.is_job_chosen = True
         self._set_primary_button()
         self.tabs.select_job()
-        self._show_state(self._job_state)
+        self._show_part(self._job_state)
 
     def stop_waiting(self) -> None:
         """Show the form if the page still waits for the run of the last session."""
         if self.waits_for_run:
-            self._show_state(self._job_state)
+            self._show_part(self._job_state)
 
     def close_work(self) -> None:
         """Save the open run for the next start."""
@@ -168,7 +168,7 @@ class TrainPage(QWidget):
         super().hideEvent(event)
         self._update_actions()
 
-    def _show_state(self, state: QWidget) -> None:
+    def _show_part(self, state: QWidget) -> None:
         """Show `state`, which is the form or the run's page.
 
         If the focus is in the page that becomes hidden, move it to the tabs.
@@ -189,7 +189,7 @@ class TrainPage(QWidget):
             return
         self.tabs.select_run(self._session.run)
         self._hide_welcome()
-        self._show_state(self._run_state)
+        self._show_part(self._run_state)
         self._on_changed()
 
     def _on_changed(self) -> None:
@@ -239,7 +239,7 @@ class TrainPage(QWidget):
         self._settings.set(_SETTINGS_FLAG, is_visible)
 
     def _update_actions(self) -> None:
-        """Allow the actions for the visible run and the selected tab. Others say why they are disabled."""
+        """Enable the actions that fit the visible run and the selected tab. Disable the others with a reason."""
         tab = self.tabs.current_run
         is_run_visible = self.shows_run and self.isVisible()
         self._actions.run_settings.set_disabled_reason("" if is_run_visible else tr("Show a run first"))

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QTreeWidgetItem, QWidget
 
 from engine.contract.job import FIELDS, Job, changed_fields
 from gui.style import theme
-from gui.titles import option_fields, value_words
+from gui.titles import format_job_value, option_fields
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.labels import EmptyState, heading_label
@@ -138,7 +138,7 @@ class RunSettingsView(QWidget):
 
 def _field_lines(job: Job, names: list[str]) -> list[tuple[str, str, str]]:
     """Return the label, value and help text of each field."""
-    return [(FIELDS[name].label, value_words(name, job.value(name)), FIELDS[name].help) for name in names]
+    return [(FIELDS[name].label, format_job_value(name, job.value(name)), FIELDS[name].help) for name in names]
 
 
 def _option_lines(job: Job) -> list[tuple[str, str, str]]:
@@ -147,7 +147,7 @@ def _option_lines(job: Job) -> list[tuple[str, str, str]]:
     return [
         (
             known[name].label if name in known else name,
-            value_words("", value),
+            format_job_value("", value),
             known[name].help if name in known else "",
         )
         for name, value in job.options.items()

@@ -76,7 +76,7 @@ class WelcomePage(QWidget):
         self._halves.setSpacing(28)
         self._halves.setContentsMargins(0, 0, 0, 0)
         self._halves.addWidget(with_layout(layout), 1)
-        self._halves.addWidget(self._card(), 1, Qt.AlignmentFlag.AlignTop)
+        self._halves.addWidget(self._create_findings_card(), 1, Qt.AlignmentFlag.AlignTop)
         self._column = with_layout(vbox(2, self._halves, 3, margins=(28, 24, 28, 24)))
         self.setLayout(vbox(scroll_column(self._column)))
         theme.notifier.changed.connect(self._arrange)
@@ -153,7 +153,7 @@ class WelcomePage(QWidget):
             button.setAccessibleDescription(description.text())
         return choices
 
-    def _card(self) -> QFrame:
+    def _create_findings_card(self) -> QFrame:
         """Create the card that lists the findings about this machine."""
         card = styled(QFrame(), "card")
         heading = heading_label(tr("This machine"))
@@ -213,7 +213,7 @@ class FindingRow(QWidget):
             self.text.setText(f"{self.text.text()} {remedy}")
         self.text.setAccessibleName(str(finding))
         if finding.command:
-            command = styled(QLabel(_breakable(finding.command), wordWrap=True), "muted", name=finding.command)
+            command = styled(QLabel(_add_break_points(finding.command), wordWrap=True), "muted", name=finding.command)
             grid.addWidget(command, 1, 2, top)
             grid.addWidget(self.copy, 2, 2, Qt.AlignmentFlag.AlignLeft)
 
@@ -232,6 +232,6 @@ def _sentence(text: str) -> str:
     return text if text.startswith("torch ") else text[:1].upper() + text[1:]
 
 
-def _breakable(command: str) -> str:
+def _add_break_points(command: str) -> str:
     """Insert break points into the long paths of a command for display, but not after hyphens."""
     return command.replace("/", "/\u200b").replace("-", "\u2011")

@@ -124,7 +124,7 @@ def find_rich_texts(tree: ast.AST, plots: bool) -> Iterator[str]:
             if plots and node.func.attr in TITLED and not all(map(is_literal, texts)):
                 yield f"line {node.lineno}: {node.func.attr} of what is not written there"
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "QStaticText":
-            yield f"line {node.lineno}: QStaticText, which guesses (gui.plots.view_box.static_text does not)"
+            yield f"line {node.lineno}: QStaticText, which guesses (gui.plots.view_box.lay_out_text does not)"
 
 
 def test_gui_code_enables_no_rich_text() -> None:

@@ -19,7 +19,7 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.dataset import inspector_options
 from gui import format as window_format
 from gui.form import cached_disk
-from gui.form.followers import sample_job
+from gui.form.followers import create_sample_job
 from gui.form.form import JobForm
 from gui.form.panel import JobPanel
 from gui.main_window import MainWindow
@@ -41,7 +41,7 @@ NO_TRAY_NOISE = "No such signal QPlatformNativeInterface::systemTrayWindowChange
 """Message about tray icons that Qt prints because the offscreen platform has no tray."""
 
 ROOT = Path(__file__).parents[2]
-SAMPLE = [sample_job().data.dataset, *inspector_options(sample_job(), load_catalogue())]
+SAMPLE = [create_sample_job().data.dataset, *inspector_options(create_sample_job(), load_catalogue())]
 """Arguments of the inspector process with which the window inspects the sample dataset."""
 _SSH = """#!/bin/sh
 echo "$@" >> "$FAKE_SSH/calls"

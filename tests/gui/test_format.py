@@ -11,7 +11,7 @@ import pytest
 from engine.system import format as plain
 from gui import format as window_format
 from gui.format import clock, format_roughly, size_of
-from gui.titles import devices_words, rank_titles, short_measure, short_title
+from gui.titles import describe_devices, format_short_measure, rank_titles, shorten_title
 from tests.gui.sources.devices.snapshots import UUIDS
 
 ROOT = Path(__file__).parents[2]
@@ -90,12 +90,12 @@ def test_only_format_groups_thousands() -> None:
     ],
 )
 def test_lower_keeps_abbreviations(title: str, short: str) -> None:
-    assert short_title(title) == short
+    assert shorten_title(title) == short
 
 
 def test_metric_has_its_unit() -> None:
-    assert short_measure("road_extraction", "iou", 0.1038) == "IoU 10.4%"
-    assert short_measure("classification", "loss", 0.5) == "validation loss 0.5000"
+    assert format_short_measure("road_extraction", "iou", 0.1038) == "IoU 10.4%"
+    assert format_short_measure("classification", "loss", 0.5) == "validation loss 0.5000"
 
 
 def test_ranks_are_named_by_device_or_worker() -> None:
@@ -119,4 +119,4 @@ def test_slow_speed_keeps_its_digits(rate: float, text: str) -> None:
     ],
 )
 def test_devices_words_count_gpus_without_names(names: dict[str, str] | None, text: str) -> None:
-    assert devices_words(("GPU-a", "GPU-b"), names) == text
+    assert describe_devices(("GPU-a", "GPU-b"), names) == text

@@ -10,7 +10,7 @@ from PySide6.QtGui import QDesktopServices, QImage, QKeySequence, QTextCursor, Q
 from pytestqt.qtbot import QtBot
 
 from gui import help as helping
-from gui.help import HelpWindow, pages
+from gui.help import HelpWindow, list_pages
 from gui.style import theme
 from tests.support.widgets import OpenWindow, ShowWidget
 
@@ -59,11 +59,11 @@ def test_help_opens_by_f1_and_closes_by_escape(open_window: OpenWindow, qtbot: Q
     assert not first.isVisible()
 
 
-@pytest.mark.parametrize("name", list(pages()))
+@pytest.mark.parametrize("name", list(list_pages()))
 def test_help_page_has_its_title(window: HelpWindow, name: str) -> None:
     window.open_page(name)
-    assert window.browser.document().begin().text() == pages()[name]
-    assert window.list.currentItem().text() == pages()[name]
+    assert window.browser.document().begin().text() == list_pages()[name]
+    assert window.list.currentItem().text() == list_pages()[name]
     assert "`" not in window.browser.toPlainText().replace("```", "")
     assert window.browser.horizontalScrollBar().maximum() == 0
 
@@ -83,7 +83,7 @@ def test_links_open_pages_and_back(window: HelpWindow, qtbot: QtBot) -> None:
     assert window.list.currentItem().text() == "Strategies"
     window.back.click()
     assert window.page == "index.md"
-    assert window.list.currentItem().text() == pages()["index.md"]
+    assert window.list.currentItem().text() == list_pages()["index.md"]
     window.forward.click()
     assert window.page == "strategies.md"
 
@@ -137,7 +137,7 @@ def test_search_covers_all_pages(window: HelpWindow, qtbot: QtBot) -> None:
     assert window.browser.viewport().rect().contains(window.browser.cursorRect().center())
     assert [each.cursor.selectedText() for each in window.browser.extraSelections()] == ["ZB1P"]
     window.search.clear()
-    assert list_titles(window) == list(pages().values())
+    assert list_titles(window) == list(list_pages().values())
     assert window.browser.extraSelections() == []
 
 
@@ -153,7 +153,7 @@ def test_search_reports_no_matches(window: HelpWindow, qtbot: QtBot) -> None:
 
 def test_return_key_cycles_through_matches(window: HelpWindow, qtbot: QtBot) -> None:
     qtbot.keyClicks(window.search, "pipeline")
-    counts = {name: len(helping.matches(window._document(name), "pipeline")) for name in pages()}
+    counts = {name: len(helping.find_matches(window._load_document(name), "pipeline")) for name in list_pages()}
     counts = {name: count for name, count in counts.items() if count}
     assert len(counts) > 2
     positions = []

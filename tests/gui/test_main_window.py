@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QApplication, QDialog, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import CPU
-from gui.form.followers import sample_job
+from gui.form.followers import create_sample_job
 from gui.main_window import MainWindow
 from gui.pages import MONITOR, RUNS, SEARCHES, TRAIN
 from gui.style import theme
@@ -166,7 +166,7 @@ def test_window_restores_its_state(open_window: OpenWindow, qtbot: QtBot) -> Non
     window = open_window()
     window.resize(1280, 800)
     window.acts.devices_panel.setChecked(True)
-    job = sample_job().with_fields(strategy="ddp", devices=(CPU, CPU))
+    job = create_sample_job().with_fields(strategy="ddp", devices=(CPU, CPU))
     window.train.settings_requested.emit(job)
     assert window.workspace.devices.selection() == (CPU, CPU)
     qtbot.waitUntil(lambda: window.form.job is not None and window.form.job.parallel.devices == (CPU, CPU))

@@ -18,7 +18,7 @@ from pytestqt.qtbot import QtBot
 from engine.contract.job import Job, save_job
 from gui import main_window
 from gui.pages import RUNS
-from gui.single_instance import MAX_BYTES, OpenRequest, SingleInstance, socket_path
+from gui.single_instance import MAX_BYTES, OpenRequest, SingleInstance, find_socket_path
 from gui.sources.background import Background
 from gui.sources.resume_fork import PathContent, read_paths
 from tests.support.nobody import run_as_nobody
@@ -79,7 +79,7 @@ def test_second_start_hands_over_its_folder(images: Path) -> None:
     with start(LISTENER) as killed:
         assert read_line(killed) == "open"
         killed.kill()
-    assert socket_path().is_socket()  # the socket is left over
+    assert find_socket_path().is_socket()  # the socket is left over
     with start(WINDOW, str(images)) as window:
         assert {read_line(window), read_line(window)} == {"open", f"{images} True"}
         second = [sys.executable, str(ROOT / "footplate.py"), "."]
@@ -88,13 +88,13 @@ def test_second_start_hands_over_its_folder(images: Path) -> None:
         assert read_line(window) == f"{images} True"
         window.terminate()
         assert window.wait(120) == 0
-    assert not socket_path().exists()
+    assert not find_socket_path().exists()
 
 
 def test_garbage_disconnects_its_client_only(first: SingleInstance, qtbot: QtBot) -> None:
     for garbage in (b"{}x\n", b'{"path": 3}\n', b'{"run": "rm"}\n', b"x" * (MAX_BYTES + 1)):
         client = QLocalSocket()
-        client.connectToServer(str(socket_path()))
+        client.connectToServer(str(find_socket_path()))
         with qtbot.waitSignal(client.disconnected), qtbot.assertNotEmitted(first.requested):
             client.write(garbage)
     code = (
@@ -114,13 +114,13 @@ def test_garbage_disconnects_its_client_only(first: SingleInstance, qtbot: QtBot
 def test_lock_is_per_home_display_and_user(
     first: SingleInstance, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    mine = socket_path()
+    mine = find_socket_path()
     assert stat.S_IMODE(mine.parent.stat().st_mode) == 0o700
     assert stat.S_IMODE(mine.stat().st_mode) & 0o077 == 0
     for variable, value in (("FOOTPLATE_HOME", str(tmp_path / "another")), ("WAYLAND_DISPLAY", "wayland-7")):
         with monkeypatch.context() as patch:
             patch.setenv(variable, value)
-            assert socket_path() != mine
+            assert find_socket_path() != mine
     connection_attempt = f"""
 knocking = socket.socket(socket.AF_UNIX)
 try:

@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 from gui.actions import Actions
 from gui.sources.run_list import RunListing
 from gui.sources.settings import Settings
-from gui.tray import NO_TRAY, Tray, tray_icon
+from gui.tray import NO_TRAY, Tray, draw_tray_icon
 from gui.workspace import Workspace
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
 from tests.support.widgets import OpenWindow
@@ -93,9 +93,9 @@ def test_icon_differs_by_progress_and_alerts(styled: QApplication) -> None:
     def image(icon: QIcon) -> object:
         return icon.pixmap(64).toImage()
 
-    idle = tray_icon(None, running=False, has_alerts=False)
-    half, full = (tray_icon(fraction, running=True, has_alerts=False) for fraction in (0.5, 1.0))
-    alarmed = tray_icon(None, running=False, has_alerts=True)
+    idle = draw_tray_icon(None, running=False, has_alerts=False)
+    half, full = (draw_tray_icon(fraction, running=True, has_alerts=False) for fraction in (0.5, 1.0))
+    alarmed = draw_tray_icon(None, running=False, has_alerts=True)
     different = [image(icon) for icon in (idle, half, full, alarmed)]
     assert all(one != other for n, one in enumerate(different) for other in different[n + 1 :])
 

@@ -17,7 +17,7 @@ from gui.format import localized, size
 from gui.monitor.processes.process_rows import Key, ProcessRow
 from gui.style import theme
 from gui.style.icons import icon
-from gui.titles import gpu_names
+from gui.titles import format_gpu_names
 from gui.translation import tr
 from gui.widgets.column_model import LEFT, RIGHT, header_data
 from gui.widgets.row_model import Column
@@ -65,7 +65,7 @@ COLUMNS: tuple[ProcessColumn, ...] = (
     _create_number_column("PID", "pid", lambda pid: NOT_KNOWN if pid is None else str(pid), "4194304"),
     ProcessColumn(tr("Host"), lambda line: line.host_title, lambda line: line.host_title.lower()),
     ProcessColumn(tr("User"), lambda line: line.user or NOT_KNOWN, lambda line: line.user),
-    ProcessColumn("GPU", lambda line: gpu_names(line.gpus), lambda line: gpu_names(line.gpus)),
+    ProcessColumn("GPU", lambda line: format_gpu_names(line.gpus), lambda line: format_gpu_names(line.gpus)),
     _create_number_column(tr("GPU memory"), "memory_used_bytes", size, "140.4 GiB", tr("GPU memory held by the process")),
     _create_number_column(
         "SM", "sm_percent", _percent, "100%",

@@ -11,7 +11,7 @@ from engine.contract.devices import Gpu, GpuProcess, ProcessKind, Snapshot, devi
 from engine.system.format import listed
 from gui.sources.devices import device_format
 from gui.sources.run_intervals import RunInterval
-from gui.titles import gpu_names
+from gui.titles import format_gpu_names
 from gui.translation import tr
 
 Number = TypeVar("Number", int, float)
@@ -88,7 +88,7 @@ def describe_sharing(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -
         shared = [device for device in run.devices if device in users_by_device] if run.is_active else []
         if shared:
             users = dict.fromkeys(user for device in shared for user in users_by_device[device])
-            gpus = gpu_names([titles[device] for device in shared])
+            gpus = format_gpu_names([titles[device] for device in shared])
             is_used = "is" if len(shared) == 1 else "are"
             sentences.append(
                 tr("{held}, held by run {name}, {is_used} also used by {users}.").format(
@@ -270,7 +270,7 @@ def _add_notes(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> list
         elif _is_other_user(line):
             shared = [title for device, title in zip(line.devices, line.gpus, strict=True) if device in runs_by_device]
             names = dict.fromkeys(runs_by_device[device].name for device in line.devices if device in runs_by_device)
-            note = f"on {gpu_names(shared)}, held by run {listed(names)}" if shared else ""
+            note = f"on {format_gpu_names(shared)}, held by run {listed(names)}" if shared else ""
         noted.append(replace(line, note=note) if note else line)
     return noted
 

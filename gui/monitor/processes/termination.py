@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QWidget
 from engine.system.format import duration
 from gui.format import significant, size
 from gui.monitor.processes.process_rows import ProcessRow
-from gui.titles import gpu_names
+from gui.titles import format_gpu_names
 from gui.translation import tr
 from gui.widgets.banner import QuestionBar, Severity
 
@@ -215,6 +215,11 @@ def _make_end_question(process: ProcessRow) -> str:
         else tr("It receives SIGTERM and may save its work first.")
     )
     question = tr("End {process}{whose}? It holds {memory}{gpus}{since}. {effect}").format(
-        process=_name(process), whose=whose, memory=memory, gpus=gpu_names(process.gpus), since=since, effect=effect
+        process=_name(process),
+        whose=whose,
+        memory=memory,
+        gpus=format_gpu_names(process.gpus),
+        since=since,
+        effect=effect,
     )
     return f"{question}\n{process.command}" if process.command else question

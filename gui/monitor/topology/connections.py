@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from engine.contract.devices import Gpu, GpuPair, PciPath, Topology, gpu_title
 from engine.system.format import listed
 from gui.format import counted
-from gui.titles import gpu_names, recommended_strategy_title
+from gui.titles import format_gpu_names, recommended_strategy_title
 from gui.translation import tr
 
 Kind = Literal["nvlink", "switch", "bridge", "nodes", "unknown"]
@@ -264,7 +264,7 @@ def group_connected_gpus(connected: ConnectedGpus, is_connected: Callable[[GpuPa
 
 
 def _join_names(gpus: Sequence[Gpu]) -> str:
-    return gpu_names([gpu_title(gpu) for gpu in gpus])
+    return format_gpu_names([gpu_title(gpu) for gpu in gpus])
 
 
 def _name_all_gpus(connected: ConnectedGpus) -> str:

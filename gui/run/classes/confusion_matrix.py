@@ -193,7 +193,7 @@ class ConfusionMatrix(QWidget):
         font.setPixelSize(min(QFontInfo(font).pixelSize(), round(_NUMBER_HEIGHT * side)))
         painter.setFont(font)
         for row, column in np.argwhere(self._counts).tolist():
-            painter.setPen(fills.text_on(self._fills.pixelColor(column, row)))
+            painter.setPen(fills.choose_text_color(self._fills.pixelColor(column, row)))
             text = _format_percent(float(self._row_fractions[row, column]))
             painter.drawText(self.cell_rect(row, column), Qt.AlignmentFlag.AlignCenter, text)
 

@@ -13,14 +13,14 @@ from engine.gpus.quantities import GIB
 from gui.format import milliseconds, size, speed
 from gui.plots.group import AxisKind, PlotGroup
 from gui.plots.line import LineStyle
-from gui.plots.plot import LinePlot, percent_plot
+from gui.plots.plot import LinePlot, create_percent_plot
 from gui.run.curves.plot_rows import PlotRows
 from gui.sources.columns import Column, Floats
 from gui.sources.run_data import RunData
 from gui.sources.run_series import DeviceColumns, Steps, Validations
 from gui.sources.settings import Settings
 from gui.style import theme
-from gui.titles import device_title, short_title
+from gui.titles import device_title, shorten_title
 from gui.translation import tr
 from gui.widgets.layouts import vbox
 
@@ -34,7 +34,7 @@ class RunCharts(QWidget):
         super().__init__(parent)
         self.group = PlotGroup("elapsed", parent=self)
         self.loss = LinePlot(tr("Loss"), self.group)
-        self.accuracy = percent_plot(tr("Accuracy"), self.group)
+        self.accuracy = create_percent_plot(tr("Accuracy"), self.group)
         self.speed = LinePlot(tr("Speed"), self.group, unit="images/s", low=0, write=speed)
         self.times = LinePlot(
             tr("Time per step"),
@@ -110,7 +110,7 @@ class RunCharts(QWidget):
         self.accuracy.set_title(tr("Accuracy") if has_accuracy or not percentages else tr("Metrics"))
         self.rows.set_empty("accuracy", not (has_accuracy or percentages))
         for (name, title), color in zip(percentages.items(), _METRIC_COLORS, strict=False):  # at most one per color
-            self.accuracy.add_line(name, LineStyle(short_title(title), color, markers=True))
+            self.accuracy.add_line(name, LineStyle(shorten_title(title), color, markers=True))
         x_values = self._x_values(data.validations)
         for plot, name in ((self.loss, "loss"), *((self.accuracy, name) for name in percentages)):
             column = data.validations.measures.get(name)

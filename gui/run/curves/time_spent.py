@@ -329,7 +329,7 @@ def _title(part: Part | None) -> str:
 
 def _fill(painter: QPainter, rect: QRectF, part: Part) -> None:
     """Fill a rectangle with the color and the pattern of a part."""
-    ground, pattern = fills.part_fill(part)
+    ground, pattern = fills.make_part_fill(part)
     painter.fillRect(rect, ground)
     if pattern.style() != Qt.BrushStyle.NoBrush:
         painter.fillRect(rect, QBrush(pattern))

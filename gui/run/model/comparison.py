@@ -16,7 +16,7 @@ from gui.format import counted, localized, metric_value
 from gui.run.model.widgets import PlainTable, evaluation_title, format_value
 from gui.sources.background import describe_error, in_background
 from gui.sources.evaluations import ComparableEvaluation, OpenedEvaluation, find_comparable_evaluations
-from gui.titles import short_title
+from gui.titles import shorten_title
 from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor
 from gui.widgets.labels import EmptyState, ProblemLabel, caption, field_label
@@ -227,7 +227,7 @@ def _describe_verdict(differences: Sequence[Difference]) -> str:
         if low is None or high is None or low <= 0 <= high:  # not significant
             continue
         is_better = (low > 0) == each.entry.higher_is_better
-        (better if is_better else worse).append(short_title(each.entry.title))
+        (better if is_better else worse).append(shorten_title(each.entry.title))
     if not better and not worse:
         return tr("No difference is significant: every interval contains 0.")
     parts = [f"better in {listed(better)}" if better else "", f"worse in {listed(worse)}" if worse else ""]

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from engine.contract.events import Action, ScheduleTraced
 from gui.format import localized, milliseconds, significant
-from gui.plots.axes import round_ticks
+from gui.plots.axes import compute_round_ticks
 from gui.style import fills, theme
 from gui.titles import SCHEDULES
 from gui.translation import tr
@@ -228,7 +228,7 @@ class ScheduleDiagram(QWidget):
         """Draw vertical grid lines with their times in milliseconds. The last one has the unit."""
         scheme = theme.colors()
         metrics = painter.fontMetrics()
-        ticks = round_ticks(1000 * trace.span_s, int(plot.width() // 90))
+        ticks = compute_round_ticks(1000 * trace.span_s, int(plot.width() // 90))
         for tick in ticks:
             x = plot.left() + plot.width() * tick / (1000 * trace.span_s)
             painter.setPen(QColor(scheme.grid))
@@ -268,11 +268,11 @@ def _block_colors(kind: str, color: str) -> tuple[QColor, QBrush | None, QColor]
     """
     scheme = theme.colors()
     if kind == "F":
-        return fills.light(color), None, QColor(scheme.text)
+        return fills.lighten(color), None, QColor(scheme.text)
     if kind == "W":
         ground = fills.blend(color, scheme.panel, 0.15)
         return ground, QBrush(fills.blend(color, scheme.panel, 0.6), Qt.BrushStyle.BDiagPattern), QColor(scheme.text)
-    return QColor(color), None, fills.text_on(QColor(color))
+    return QColor(color), None, fills.choose_text_color(QColor(color))
 
 
 def rank_color(devices: Sequence[str], rank: int) -> str:

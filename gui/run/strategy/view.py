@@ -279,7 +279,7 @@ class RankBars(QWidget):
         scheme = theme.colors()
         if section == 0:
             painter.fillRect(rect, QColor(color))
-            return fills.text_on(QColor(color))
+            return fills.choose_text_color(QColor(color))
         if section == 1:
             painter.fillRect(rect, fills.blend(color, scheme.panel, 0.2))
             painter.fillRect(rect, QBrush(fills.blend(color, scheme.panel, 0.75), Qt.BrushStyle.BDiagPattern))

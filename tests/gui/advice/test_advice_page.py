@@ -256,11 +256,11 @@ def test_advice_page_fills_form_and_marks_problems(open_window: OpenWindow, qtbo
     page.child.done.emit(an_answer())
     page.use.click()
     assert window.form.field_value("strategy") == "ddp"
-    assert window.form.rows["bucket_mib"].changed
+    assert window.form.rows["bucket_mib"].is_changed
     choose(page, 1)  # type: ignore[arg-type]
     page.use.click()
     assert (window.form.field_value("strategy"), window.form.devices) == ("auto", ("cpu",))
-    assert not window.form.rows["bucket_mib"].changed
+    assert not window.form.rows["bucket_mib"].is_changed
     assert button.hasFocus()
 
 

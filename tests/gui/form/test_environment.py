@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gui.form.environment import JobEnvironment, device_texts
+from gui.form.environment import JobEnvironment, list_device_texts
 from tests.engine.checks.machines import driver, gpu, held_by, machine
 
 HELD = held_by("python")
@@ -48,7 +48,7 @@ def test_facts_about_devices_are_complete_or_unknown() -> None:
     assert environment.device_kinds((large.uuid, "GPU-gone")) is None
     devices = (large.uuid, "cpu", "cpu", "ws1:cpu", "ws1:cpu", "ws1:cpu", "ws2:cpu")
     texts = ["GPU 1", "CPU, 2 workers", "ws1 CPU, 3 workers", "ws2 CPU"]
-    assert device_texts(devices, environment.device_names()) == texts
+    assert list_device_texts(devices, environment.device_names()) == texts
 
 
 def test_changed_driver_starts_a_validation() -> None:

@@ -118,7 +118,7 @@ def test_warning_does_not_disable_train(filled: JobForm, qtbot: QtBot) -> None:
 
 def test_train_pressed_during_inspection_starts_later(filled: JobForm, images: Path, qtbot: QtBot) -> None:
     filled.set_field("dataset", str(images.parent))
-    qtbot.waitUntil(lambda: filled.checking and not filled.train.isEnabled())
+    qtbot.waitUntil(lambda: filled.is_inspecting and not filled.train.isEnabled())
     with qtbot.assertNotEmitted(filled.train_requested):
         filled.start()
     with qtbot.waitSignal(filled.train_requested):

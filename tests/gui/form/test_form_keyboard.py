@@ -77,7 +77,7 @@ def test_recipe_is_managed_by_keyboard(open_window: OpenWindow, qtbot: QtBot, se
     qtbot.waitActive(recipe_dialog)
     qtbot.keyClicks(QApplication.focusWidget(), "Mine")
     press(qtbot, Qt.Key.Key_Return)
-    qtbot.waitUntil(lambda: recipe.value() == "mine" and not epochs.changed and not form.findChildren(RecipeDialog))
+    qtbot.waitUntil(lambda: recipe.value() == "mine" and not epochs.is_changed and not form.findChildren(RecipeDialog))
     window.activateWindow()  # as window managers do after a dialog has closed
     qtbot.waitUntil(lambda: QApplication.focusWidget() is recipe.more)
     assert (separate_home / "recipes" / "mine.toml").is_file()

@@ -8,7 +8,7 @@ from pytestqt.qtbot import QtBot
 
 from gui.form.environment import QueuedRuns
 from gui.form.form import JobForm
-from gui.form.submit_bar import queue_message
+from gui.form.submit_bar import describe_queue
 from gui.sources.active_runs import QueuedRun
 
 A, B, NIGHT = QueuedRun("a", 130.0), QueuedRun("b", 720.0), QueuedRun("night shift", 22.4)
@@ -35,11 +35,11 @@ NAMES = {"GPU-a": "GPU 0", "GPU-b": "GPU 1"}
     ],
 )
 def test_form_names_queued_runs(devices: tuple[str, ...], queued: QueuedRuns, message: str) -> None:
-    assert queue_message(queued, devices, NAMES, False) == message
+    assert describe_queue(queued, devices, NAMES, False) == message
 
 
 def test_shared_devices_are_named() -> None:
-    message = queue_message({"GPU-b": (A,), "cpu": (A, B)}, ("GPU-a", "GPU-b", "cpu", "cpu"), NAMES, True)
+    message = describe_queue({"GPU-b": (A,), "cpu": (A, B)}, ("GPU-a", "GPU-b", "cpu", "cpu"), NAMES, True)
     assert [name in message for name in ("GPU 0", "GPU 1", "CPU")] == [False, True, True]
     assert [message.count(f"“{run}”") for run in "ab"] == [1, 1]
 
@@ -48,7 +48,7 @@ def test_run_can_start_despite_queued_runs(filled: JobForm, qtbot: QtBot) -> Non
     form = filled
     assert not form.submit_bar.queue.isVisible()
     form.set_queued_runs({"cpu": (NIGHT,)})
-    assert form.submit_bar.queue.text() == queue_message({"cpu": (NIGHT,)}, ("cpu",), {}, False)
+    assert form.submit_bar.queue.text() == describe_queue({"cpu": (NIGHT,)}, ("cpu",), {}, False)
     assert form.submit_bar.queue.isVisible()
     assert form.train.text() == "Add to queue"
     with qtbot.waitSignal(form.train_requested) as blocker:
@@ -56,7 +56,7 @@ def test_run_can_start_despite_queued_runs(filled: JobForm, qtbot: QtBot) -> Non
     assert blocker.args[0].faults.start == "at_once"
     assert form.field_value("start") == "when_free"
     form.set_field("start", "at_once")
-    shared = queue_message({"cpu": (NIGHT,)}, ("cpu",), {}, True)
+    shared = describe_queue({"cpu": (NIGHT,)}, ("cpu",), {}, True)
     qtbot.waitUntil(lambda: form.submit_bar.queue.text() == shared)
     assert not form.submit_bar.at_once.isVisible()
     assert form.train.text() == "Train"

@@ -113,7 +113,7 @@ def test_overridden_fields_stay_and_are_marked(inspected: JobForm) -> None:
 def test_override_stays_if_the_recipe_agrees(inspected: JobForm) -> None:
     change(inspected, model="mnist_cnn", learning_rate=0.025)
     change(inspected, batch_size=64)
-    assert not inspected.rows["learning_rate"].changed
+    assert not inspected.rows["learning_rate"].is_changed
     change(inspected, batch_size=128)
     assert values(inspected, "learning_rate") == (0.025,)
 
@@ -217,7 +217,7 @@ def _raise(*_arguments: object) -> None:
 def test_repeated_inspection_keeps_fields_until_done(inspected: JobForm, qtbot: QtBot) -> None:
     inspected.set_field("seed", 3)
     inspected.validate()
-    assert inspected.checking
+    assert inspected.is_inspecting
     assert values(inspected, "epochs", "ema_decay") == (30, 0.98)
 
 

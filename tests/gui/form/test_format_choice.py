@@ -95,7 +95,7 @@ def test_reading_sets_format_and_task_and_inspects(inspected: JobForm, number: i
         qtbot.keyClick(inspected.card.readings.buttons[number], Qt.Key.Key_Space)
     job: Job = blocker.args[0]
     assert (job.data.format, job.task) == (UNCLEAR.readings[number].format, task)
-    assert inspected.checking
+    assert inspected.is_inspecting
 
 
 def test_reading_leaves_the_keyboard_in_the_form(inspected: JobForm, qtbot: QtBot) -> None:

@@ -14,7 +14,7 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
 from engine.runs.estimates import Estimate
 from gui.form.form import JobForm
-from gui.form.model_panel import ModelPanel, OfferedModel, WeightsState, about_model, weights_states
+from gui.form.model_panel import ModelPanel, OfferedModel, WeightsState, describe_all_weights, describe_model
 from tests.support.widgets import ShowWidget
 
 MODELS = load_catalogue().models_of("classification")
@@ -152,11 +152,11 @@ def test_list_opens_on_the_screen(form: JobForm) -> None:
 def test_weights_are_included_downloaded_or_none() -> None:
     catalogue = load_catalogue()
     entries = [catalogue.model(name) for name in ("mnist_cnn", "timm:tf_efficientnet_lite0", "resnet18")]
-    states = weights_states([entry for entry in entries if entry is not None], catalogue, "")
+    states = describe_all_weights([entry for entry in entries if entry is not None], catalogue, "")
     assert [state.text for state in states.values()][:2] == ["none", "included"]
     assert states["mnist_cnn"].missing_bytes > states["timm:tf_efficientnet_lite0"].missing_bytes == 0
     included = OfferedModel(entries[1], weights=states["timm:tf_efficientnet_lite0"])  # type: ignore[arg-type]
-    assert states["timm:tf_efficientnet_lite0"].license in about_model(included).split(": ")[-1].split(" · ")
+    assert states["timm:tf_efficientnet_lite0"].license in describe_model(included).split(": ")[-1].split(" · ")
 
 
 def test_accuracy_needs_no_percent_sign(show_widget: ShowWidget) -> None:
@@ -176,7 +176,7 @@ def test_model_without_its_extra_cannot_be_chosen(show_widget: ShowWidget, qtbot
     assert not panel.model.flags(panel.model.index(0, 0)) & Qt.ItemFlag.ItemIsEnabled
     with qtbot.assertNotEmitted(panel.chosen):
         qtbot.keyClick(panel.search, Qt.Key.Key_Return)
-    assert "pip install x" in about_model(OfferedModel(entry, command="pip install x"))
+    assert "pip install x" in describe_model(OfferedModel(entry, command="pip install x"))
 
 
 def test_field_shows_titles_and_keeps_ids(form: JobForm) -> None:

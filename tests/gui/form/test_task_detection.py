@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 from engine.contract.dataset import DatasetReport
 from engine.contract.job import Job
 from engine.data.inspection.inspector import inspect
-from gui.form.followers import sample_job
+from gui.form.followers import create_sample_job
 from gui.form.form import JobForm
 from gui.form.panel import JobPanel
 from gui.sources.resume_fork import Prefill
@@ -44,7 +44,7 @@ def model_and_task(form: JobForm) -> tuple[str, str]:
 
 
 def test_folder_sets_task_and_model(form: JobForm, masks: Path, qtbot: QtBot) -> None:
-    form.set_job(sample_job())
+    form.set_job(create_sample_job())
     form.set_field("dataset", str(masks))
     assert inspect_folder(form, qtbot).task == "classification"
     assert (*model_and_task(form), form.field_value("encoder")) == ("unet", "segmentation", "tu-tf_efficientnet_lite0")
@@ -62,14 +62,14 @@ def test_chosen_task_stays(form: JobForm, masks: Path, qtbot: QtBot) -> None:
 
 
 def test_loaded_task_stays(form: JobForm, masks: Path, qtbot: QtBot) -> None:
-    form.set_job(sample_job())
-    form.set_job(sample_job().with_fields(dataset=str(masks)))
+    form.set_job(create_sample_job())
+    form.set_job(create_sample_job().with_fields(dataset=str(masks)))
     inspect_folder(form, qtbot)
-    assert model_and_task(form) == (sample_job().model.name, "classification")
+    assert model_and_task(form) == (create_sample_job().model.name, "classification")
 
 
 def test_chosen_model_stays(form: JobForm, tmp_path: Path) -> None:
-    form.show_new(sample_job())
+    form.show_new(create_sample_job())
     form.set_field("model", "resnet50")
     form.set_field("dataset", str(tmp_path))
     assert form.field_value("model") == "resnet50"
@@ -83,8 +83,8 @@ def test_unrecognized_folder_keeps_the_task(form: JobForm, tmp_path: Path) -> No
 
 
 def test_prefill_keeps_its_task_with_another_folder(job_panel: JobPanel, masks: Path, qtbot: QtBot) -> None:
-    job_panel.begin_prefill(Prefill(text="Like that run", job=sample_job()))
+    job_panel.begin_prefill(Prefill(text="Like that run", job=create_sample_job()))
     form = job_panel.form
     form.set_field("dataset", str(masks))
     inspect_folder(form, qtbot)
-    assert model_and_task(form) == (sample_job().model.name, "classification")
+    assert model_and_task(form) == (create_sample_job().model.name, "classification")

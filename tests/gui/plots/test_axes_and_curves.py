@@ -15,11 +15,11 @@ from PySide6.QtGui import QColor, QImage, QPainter
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from gui.plots.axes import BottomAxis, LeftAxis, format_elapsed, log_ticks, round_ticks
+from gui.plots.axes import BottomAxis, LeftAxis, compute_log_ticks, compute_round_ticks, format_elapsed
 from gui.plots.group import AxisKind, PlotGroup
 from gui.plots.line import LineStyle
-from gui.plots.plot import LinePlot, percent_plot
-from gui.plots.readout import x_words
+from gui.plots.plot import LinePlot, create_percent_plot
+from gui.plots.readout import format_position
 from gui.plots.themed import ThemedPlot
 from gui.plots.view import Curve
 from gui.plots.view_box import ViewBox
@@ -44,7 +44,7 @@ def test_elapsed_format_of_close_ticks(seconds: float, text: str) -> None:
 
 @given(st.floats(-6, 6), st.floats(0.05, 12), st.floats(3, 20))
 def test_log_ticks_are_round(low: float, length: float, limit: float) -> None:
-    ticks = log_ticks(low, low + length, limit)
+    ticks = compute_log_ticks(low, low + length, limit)
     assert ticks == sorted(set(ticks))
     assert all(low <= tick <= low + length for tick in ticks)
     assert all(after - before >= length / limit * 0.99 for before, after in pairwise(ticks))
@@ -73,7 +73,7 @@ def test_count_axis_has_integer_labels(qapp: QApplication) -> None:
 def test_axis_steps_are_round(qapp: QApplication) -> None:
     assert BottomAxis(ViewBox(), PlotGroup("epochs")).spacing(0.0, 90.0, 700.0) == (20, 0)
     assert BottomAxis(ViewBox(), PlotGroup("elapsed")).spacing(0.0, 3e8, 700.0) == (14 * 30 * 86_400, 0)
-    assert [round_ticks(highest, 5) for highest in (0.0, 10.0, 11.0)] == [[0], [0, 2, 4, 6, 8, 10], [0, 5, 10]]
+    assert [compute_round_ticks(highest, 5) for highest in (0.0, 10.0, 11.0)] == [[0], [0, 2, 4, 6, 8, 10], [0, 5, 10]]
 
 
 def test_clock_axis_has_minute_labels(qapp: QApplication) -> None:
@@ -128,7 +128,7 @@ def test_axes_grow_with_text(qapp: QApplication) -> None:
 @pytest.mark.parametrize("percent", [70, 100, 200])
 def test_axis_labels_are_inside_the_view(styled: QApplication, qtbot: QtBot, percent: int) -> None:
     theme.choose("system", percent)
-    plot = show_plot(percent_plot("Accuracy", PlotGroup("elapsed")), qtbot, 400)
+    plot = show_plot(create_percent_plot("Accuracy", PlotGroup("elapsed")), qtbot, 400)
     view = plot._view
     corners: set[float] = set()
     for end in np.linspace(50, 120, 36):  # moves the last label of the bottom axis across the right edge
@@ -155,21 +155,21 @@ def test_left_axis_digits(qapp: QApplication) -> None:
 def test_x_words_name_another_day(qapp: QApplication) -> None:
     group = PlotGroup("clock")
     group.origin = time.time()
-    assert x_words(group, 0.0) == time.strftime("%H:%M:%S", time.localtime(group.origin))
+    assert format_position(group, 0.0) == time.strftime("%H:%M:%S", time.localtime(group.origin))
     today = time.localtime(group.origin)
     same_days = [
         time.mktime((today.tm_year, today.tm_mon - months, today.tm_mday, 12, 0, 0, 0, 0, -1))
         for months in range(1, 13)
     ]
     for moment in (group.origin - 86_400, *same_days):
-        assert x_words(group, moment - group.origin).startswith(time.strftime("%a ", time.localtime(moment)))
+        assert format_position(group, moment - group.origin).startswith(time.strftime("%a ", time.localtime(moment)))
 
 
 @pytest.mark.parametrize(
     ("axis", "text"), [("count", "step 1,201"), ("epochs", "epoch 1,200.50"), ("elapsed", "20:01")]
 )
 def test_x_words_name_the_quantity(qapp: QApplication, axis: AxisKind, text: str) -> None:
-    assert x_words(PlotGroup(axis), 1200.5 if axis == "epochs" else 1201.0) == text
+    assert format_position(PlotGroup(axis), 1200.5 if axis == "epochs" else 1201.0) == text
 
 
 def show_plot(plot: LinePlot, qtbot: QtBot, height: int) -> LinePlot:
@@ -203,7 +203,7 @@ def test_left_axis_keeps_within_limits(styled: QApplication, qtbot: QtBot, low: 
 
 @pytest.mark.parametrize("shares", [(0.99, 1.0), (1.0, 1.0), (0.0, 0.01), (0.0, 0.0), (0.0, 1.0)])
 def test_percent_plot_range_stays_possible(styled: QApplication, qtbot: QtBot, shares: tuple[float, float]) -> None:
-    plot = show_plot(percent_plot("Accuracy", PlotGroup("elapsed")), qtbot, 900)
+    plot = show_plot(create_percent_plot("Accuracy", PlotGroup("elapsed")), qtbot, 900)
     plot.restart()
     plot.set_data("a", np.arange(101.0), np.linspace(*shares, 101))
     plot.redraw()

@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 from engine.runs.notices import load_notices
 from engine.system import cache_limit, paths
 from gui.format import size
-from gui.preferences.declared import BY_KEY, SETTINGS, sections
+from gui.preferences.declared import BY_KEY, SETTINGS, list_sections
 from gui.preferences.dialog import PreferencesDialog
 from gui.preferences.store import Preferences
 from gui.sources.background import Background
@@ -40,7 +40,7 @@ def test_settings_reject_invalid_values(preferences: Preferences) -> None:
     preferences.changed.connect(changed.append)
     for setting in SETTINGS:
         assert preferences.is_standard(setting.key), setting.key
-        assert setting.problem(setting.standard) == "", setting.key
+        assert setting.find_problem(setting.standard) == "", setting.key
         assert setting.kind == "switch" or setting.key in BAD
     for key, value in BAD.items():
         assert preferences.set(key, value).endswith("."), key  # type: ignore[arg-type]
@@ -179,7 +179,7 @@ def test_folder_on_a_dead_disk_is_neither_awaited_nor_saved(
 def test_guide_lists_the_settings() -> None:
     page = Path(__file__).parents[3] / "resources" / "docs" / "window.md"
     tables = []
-    for section in sections():
+    for section in list_sections():
         rows = [f"| {each.title} | {each.help} |" for each in SETTINGS if each.section == section]
         tables.append("\n".join([f"**{section}**", "", "| setting | what it does |", "|---|---|", *rows]))
     assert "\n\n".join(tables) in page.read_text()

@@ -62,7 +62,7 @@ def test_details_offer_actions_of_ended_run(
     select(page, run)
     assert read_buttons(page) == buttons
     assert page.acts.delete.isEnabled()
-    menu = page.acts.menu(page.selected(), [])
+    menu = page.acts.create_menu(page.selected(), [])
     usable = {action.text().replace("&", "") for action in menu.actions() if action.isEnabled()}
     menu.close()
     assert set(buttons) <= usable

@@ -20,7 +20,7 @@ from engine.runs.notes import change_notes, read_notes
 from engine.system import paths
 from gui.runs.page import RunsPage
 from gui.runs.table import NAME, STARTED
-from gui.titles import unread_words
+from gui.titles import list_unread_runs
 from gui.widgets.column_model import PAD
 from gui.widgets.run_drag import RunDrop, run_ids_in
 from tests.gui.runs.conftest import Refresh, column, make_interrupted_run, select
@@ -111,7 +111,7 @@ def test_runs_page_opens_run(page: RunsPage, refresh: Refresh, qtbot: QtBot, how
         elif how == "button":
             next(b for b in page.findChildren(QPushButton) if b.text() == "&Show run").click()
         else:
-            menu = page.acts.menu(page.selected(), [])
+            menu = page.acts.create_menu(page.selected(), [])
             next(action for action in menu.actions() if action.text() == "&Show run").trigger()
             menu.close()
     assert isinstance(chosen.args[0], RunFolder)
@@ -258,7 +258,7 @@ def test_runs_page_adds_and_removes_tags(page: RunsPage, refresh: Refresh, qtbot
         page.acts.tag_changed.emit("paper, r&d", True)
     assert read_notes(runs[0].path).tags == ("old", "paper", "r&d")
     assert read_notes(runs[1].path).tags == ("paper", "r&d")
-    menu = page.acts.menu(page.selected(), ["old", "paper", "r&d"])
+    menu = page.acts.create_menu(page.selected(), ["old", "paper", "r&d"])
     tags = next(each for each in menu.findChildren(QMenu) if each.title() == "&Tags")
     offered = {action.text(): action for action in tags.actions()}
     assert [offered[tag].isChecked() for tag in ("old", "paper", "r&&d")] == [False, True, True]
@@ -321,7 +321,7 @@ def test_runs_page_reports_unreadable_folder(page: RunsPage, refresh: Refresh) -
 
 
 def test_unread_words_names_first_runs() -> None:
-    lines = unread_words({f"run-{number}": "a fault" for number in range(5)}).splitlines()
+    lines = list_unread_runs({f"run-{number}": "a fault" for number in range(5)}).splitlines()
     assert [line.split()[0] for line in lines] == ["run-0", "run-1", "run-2", "2"]
 
 

@@ -14,7 +14,7 @@ from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.contract.search import FIXED, Choices, Range
 from engine.system import paths
-from gui.search.search_file import values_of
+from gui.search.search_file import make_values
 from gui.search.search_form import SearchForm
 from gui.widgets.editors import ComboBox
 from tests.support.made_searches import make_search_config
@@ -179,7 +179,7 @@ def test_search_form_saves_and_opens_space_file(form: SearchForm, qtbot: QtBot, 
     assert before is not None
     with qtbot.waitSignal(form.message):
         form.save_file(tmp_path / "SPACE.toml")
-    form.change(before)
+    form.show_search(before)
     assert form.values()["space"] == tomllib.loads((tmp_path / "SPACE.toml").read_text())["space"]
     form.reset(())
     form.dimensions["momentum"].remove.click()
@@ -219,7 +219,7 @@ def test_search_form_changes_existing_search(form: SearchForm, qtbot: QtBot) -> 
     search = make_search_config("old", 5, devices=("cpu", "cpu"))
     form.reset(("old", "search"))
     title = form.start.text()
-    form.change(search)
+    form.show_search(search)
     assert form.start.text() != title
     assert form.rows["name"].locked
     assert (form.dimensions["momentum"].isEnabled(), form.add.isVisible()) == (False, False)
@@ -228,7 +228,7 @@ def test_search_form_changes_existing_search(form: SearchForm, qtbot: QtBot) -> 
     wait_for_validation(form, qtbot)
     assert form.search is not None
     assert form.search.job.training == search.job.training
-    assert values_of(form.search) == values_of(search) | {"trials": 50, "confirm": 3}
+    assert make_values(form.search) == make_values(search) | {"trials": 50, "confirm": 3}
     assert form.rows["name"].problem_label.text() == "", "its own name is not taken"
     form.reset(())
     assert list(form.dimensions) == list(search.space)

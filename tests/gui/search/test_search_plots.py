@@ -16,16 +16,16 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.search import Choices, Goal, Range, SearchState, Status, TrialRow
 from engine.runs.searches import SearchFolder
-from gui.search.plot_panel import ParallelCoordinates, SearchPlots, TwoFields
+from gui.search.plot_panel import ParallelCoordinatesPlot, SearchPlots, TwoFieldPlot
 from gui.search.plots import (
     HistoryPlot,
     ImportancePlot,
     ParetoPlot,
     TrialCurves,
     TrialPlot,
-    axis_range,
-    describe,
-    goal_bounds,
+    compute_axis_range,
+    describe_best,
+    find_goal_bounds,
 )
 from gui.search.search_view import SearchView
 from gui.sources.searches import SearchData, to_search_data
@@ -146,7 +146,7 @@ def test_pareto_front_by_second_goal() -> None:
     assert read_points(plot) == {0: [(0, 30, 0.9)], 2: [(4, 10, 0.7)], 4: [(2, 20, 0.5)]}
     assert [values.tolist() for values in plot.selection.getData()] == [[20], [0.5]]
     assert read_labels(plot) == ("Training time, s", "Loss")
-    assert "0.5" in describe(TWO)
+    assert "0.5" in describe_best(TWO)
 
 
 @pytest.mark.usefixtures("styled")
@@ -161,7 +161,7 @@ def test_importance_of_fields_in_percent() -> None:
 
 @pytest.mark.usefixtures("styled")
 def test_parallel_coordinates_from_bad_to_best() -> None:
-    plot = show(ParallelCoordinates("p"), ONE)
+    plot = show(ParallelCoordinatesPlot("p"), ONE)
     goals = [read_curve(plot, ("band", band))[1][2] for band in range(5)]  # type: ignore[arg-type]
     assert goals == pytest.approx([1.0, 0.8, 0.6, 0.2, 0.0])
     assert read_curve(plot, "best")[1][:3] == pytest.approx([0.25, 0.5, 0.2])
@@ -172,7 +172,7 @@ def test_parallel_coordinates_from_bad_to_best() -> None:
 
 @pytest.mark.usefixtures("styled")
 def test_two_fields_keep_their_choice() -> None:
-    plot = show(TwoFields(), ONE, 2)
+    plot = show(TwoFieldPlot(), ONE, 2)
     assert (plot.x.currentData(), plot.y.currentData()) == ("optimizer", "learning_rate")
     assert sorted((shade, row) for shade, rows in read_points(plot).items() for row, *_ in rows) == [
         (-1, 1), (-1, 3), (-1, 5), (0, 0), (2, 4), (4, 2)
@@ -194,7 +194,7 @@ def test_contours_average_the_results_near_trials() -> None:
         structs.replace(make_trial(k, "completed", 1 - k / 10, epoch=1), params=each) for k, each in enumerate(params)
     ]
     lost = structs.replace(make_trial(11, "running", None), params={"momentum": 0.7, "label_smoothing": 0.7})
-    plot = show(TwoFields(), make_data(LOSS, space=space, trials=[*rows, lost], best=10, front=(10,), importance={}))
+    plot = show(TwoFieldPlot(), make_data(LOSS, space=space, trials=[*rows, lost], best=10, front=(10,), importance={}))
     contour = plot.items["contour"]
     is_covered = contour.image[..., 3] > 0
     assert is_covered.any(axis=1).all()
@@ -206,14 +206,14 @@ def test_contours_average_the_results_near_trials() -> None:
 
 def test_range_of_goal_excludes_outliers_and_impossible_values() -> None:
     higher = structs.replace(LOSS, higher_is_better=True)
-    assert axis_range(np.array([1.0, 100.0, 2.0, 3.0]), LOSS) == (1, 10)
-    assert axis_range(np.array([1.0, -100.0, 2.0, 3.0]), higher) == (-6, 3)
-    assert axis_range(np.array([100.0, np.nan, 100.0]), TOP1) == (99.5, 100.0)
-    assert axis_range(np.array([0.0]), TOP1) == (0.0, 0.5)
-    assert axis_range(np.array([0.25]), SECONDS) == (0.0, 0.75)
-    assert axis_range(np.array([-3.0]), LOSS) == (-3.5, -2.5)
-    assert axis_range(np.array([np.nan]), LOSS) == (0, 1)
-    assert goal_bounds(structs.replace(LOSS, measure="parameters")) == (0, np.inf)
+    assert compute_axis_range(np.array([1.0, 100.0, 2.0, 3.0]), LOSS) == (1, 10)
+    assert compute_axis_range(np.array([1.0, -100.0, 2.0, 3.0]), higher) == (-6, 3)
+    assert compute_axis_range(np.array([100.0, np.nan, 100.0]), TOP1) == (99.5, 100.0)
+    assert compute_axis_range(np.array([0.0]), TOP1) == (0.0, 0.5)
+    assert compute_axis_range(np.array([0.25]), SECONDS) == (0.0, 0.75)
+    assert compute_axis_range(np.array([-3.0]), LOSS) == (-3.5, -2.5)
+    assert compute_axis_range(np.array([np.nan]), LOSS) == (0, 1)
+    assert find_goal_bounds(structs.replace(LOSS, measure="parameters")) == (0, np.inf)
 
 
 def test_plots_fill_their_columns(show_widget: ShowWidget, qtbot: QtBot) -> None:

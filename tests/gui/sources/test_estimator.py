@@ -8,13 +8,13 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from engine.runs.estimates import Estimate
-from gui.form.followers import sample_job
-from gui.form.readiness import estimate_text, estimate_tip
+from gui.form.followers import create_sample_job
+from gui.form.readiness import describe_estimate_basis, format_estimate
 from gui.sources.estimator import EstimateRequest, Estimator
 
 
 def request(**fields: object) -> EstimateRequest:
-    job = sample_job().with_fields(model="mnist_cnn", image_size=28, devices=("cpu",), **fields)
+    job = create_sample_job().with_fields(model="mnist_cnn", image_size=28, devices=("cpu",), **fields)
     return EstimateRequest(job, 28, ("EPYC",), (350, 100))
 
 
@@ -57,13 +57,15 @@ def test_memory_is_computed_without_past_runs(estimator: Estimator, qtbot: QtBot
     ],
 )  # fmt: skip
 def test_estimate_is_a_sentence(estimate: Estimate, devices: tuple[str, ...], text: str) -> None:
-    assert estimate_text(estimate, devices, 48 << 30) == text
+    assert format_estimate(estimate, devices, 48 << 30) == text
 
 
 def test_estimate_names_its_origin() -> None:
-    tips = [estimate_tip(Estimate(seconds=1.0, run_id="a", is_computed=computed)) for computed in (False, True)]
+    tips = [
+        describe_estimate_basis(Estimate(seconds=1.0, run_id="a", is_computed=computed)) for computed in (False, True)
+    ]
     assert all("run a" in tip for tip in tips)
     assert tips[0] != tips[1].splitlines()[0]
-    computed = estimate_tip(Estimate(seconds=None, memory_bytes=1, is_computed=True))
+    computed = describe_estimate_basis(Estimate(seconds=None, memory_bytes=1, is_computed=True))
     assert computed
     assert "run" not in computed

@@ -19,7 +19,7 @@ from engine.contract.job import Job
 from engine.runs.folder import RunFolder, SupervisorFile, create_run
 from engine.runs.notes import change_notes
 from engine.runs.slurm_job import SlurmJob, write_slurm
-from gui.runs.table import state_words
+from gui.runs.table import format_state
 from gui.sources.run_session import RunSession
 from tests.engine.supervisor.supervised import Supervised, wait_until
 from tests.gui.sources.written_runs import job, list_run_events, supervise_here, write, write_run
@@ -395,9 +395,9 @@ def test_session_follows_slurm_run_by_folder(store: RunSession, qtbot: QtBot) ->
     events = list(list_run_events(job(), 8, "paused"))
     write(run.events_file, events[:-2])
     qtbot.waitUntil(lambda: store.data.step == 8 and store.status.label == "Running")
-    assert state_words(run.summary()) == "Running in SLURM"
+    assert format_state(run.summary()) == "Running in SLURM"
     with qtbot.waitSignal(store.finished):
         write(run.events_file, events[-2:], len(events) - 1)
     write_slurm(run.path, SlurmJob(job_id=7, reason="Requeued"))
     qtbot.waitUntil(lambda: store.status.label == "Waiting")
-    assert state_words(run.summary()) == "Waiting in SLURM"
+    assert format_state(run.summary()) == "Waiting in SLURM"

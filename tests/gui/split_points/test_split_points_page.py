@@ -18,7 +18,7 @@ from engine.system import paths
 from gui.main_window import MainWindow
 from gui.sources.json_lines import RequestProcess
 from gui.split_points.page import SplitPointsPage
-from gui.split_points.page import planner as create_planner
+from gui.split_points.page import make_planner as create_planner
 from tests.gui.split_points.example import make_split
 from tests.support.widgets import OpenWindow, ShowWidget
 

@@ -39,8 +39,10 @@ def test_lay_out_without_measured_time() -> None:
 
 
 def test_hatch_differs_for_cpu_workers(styled: object) -> None:
-    assert len({fills.hatch(place, "cpu").style() for place in range(8)}) == 8
-    assert {fills.hatch(place, UUIDS[place]).style() for place in range(8)} == {fills.hatch(0, "cpu").style()}
+    assert len({fills.make_worker_pattern(place, "cpu").style() for place in range(8)}) == 8
+    assert {fills.make_worker_pattern(place, UUIDS[place]).style() for place in range(8)} == {
+        fills.make_worker_pattern(0, "cpu").style()
+    }
 
 
 @pytest.mark.parametrize("is_dark", [False, True])
@@ -49,7 +51,7 @@ def test_text_on_fills_has_contrast(monkeypatch: pytest.MonkeyPatch, styled: obj
     theme.register_devices(UUIDS)
     for device in (*UUIDS, "cpu"):
         full = QColor(theme.device_color(device))
-        light = fills.light(theme.device_color(device))
-        assert fills.contrast(light, QColor(theme.colors().text)) >= 4.5, device
-        assert fills.contrast(full, fills.text_on(full)) >= 4.5, device
-        assert fills.contrast(light, full) >= 1.5, device
+        light = fills.lighten(theme.device_color(device))
+        assert fills.compute_contrast(light, QColor(theme.colors().text)) >= 4.5, device
+        assert fills.compute_contrast(full, fills.choose_text_color(full)) >= 4.5, device
+        assert fills.compute_contrast(light, full) >= 1.5, device

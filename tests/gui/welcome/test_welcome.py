@@ -14,7 +14,7 @@ from engine.contract.devices import CPU
 from engine.contract.job import Job
 from engine.system import paths
 from gui.form import environment
-from gui.form.followers import sample_job
+from gui.form.followers import create_sample_job
 from gui.main_window import MainWindow
 from gui.pages import MONITOR
 from gui.sources.settings import Settings
@@ -85,7 +85,7 @@ def test_welcome_page_with_old_driver_trains_on_cpu(
     command = QGuiApplication.clipboard().text()
     assert command.startswith("uv pip install ")
     assert command.endswith("--torch-backend=cu126")
-    qtbot.waitUntil(lambda: not window.form.checking)
+    qtbot.waitUntil(lambda: not window.form.is_inspecting)
     assert not window.form.train.isEnabled()  # because the GPU is selected
     requested: list[object] = []
     window.form.train_requested.disconnect()
@@ -96,7 +96,7 @@ def test_welcome_page_with_old_driver_trains_on_cpu(
     (job,) = requested
     assert isinstance(job, Job)
     assert (job.data.dataset, job.model.name, job.parallel.devices) == (
-        sample_job().data.dataset,
+        create_sample_job().data.dataset,
         "timm:tf_efficientnet_lite0",
         ("cpu",),
     )  # type: ignore[attr-defined]
@@ -138,6 +138,6 @@ def test_welcome_buttons_train_sample_browse_and_monitor(
 
 
 def test_focus_is_on_train_with_job_of_last_session(open_window: OpenWindow, qtbot: QtBot) -> None:
-    Settings().remember_job(sample_job().with_fields(devices=(CPU,)))
+    Settings().remember_job(create_sample_job().with_fields(devices=(CPU,)))
     window = open_window()
     qtbot.waitUntil(lambda: window.focusWidget() is window.form.train)

@@ -191,7 +191,7 @@ def test_dropped_folder_becomes_the_dataset(open_window: OpenWindow, qtbot: QtBo
     drop_files(window, images)
     qtbot.waitUntil(lambda: window.form.field_value("dataset") == str(images))
     wait_for_status(window, "Checking", qtbot)
-    qtbot.waitUntil(lambda: not window.form.train.isEnabled() and not window.form.checking)
+    qtbot.waitUntil(lambda: not window.form.train.isEnabled() and not window.form.is_inspecting)
     assert window.form.rows["dataset"].problem_label.text()
     assert not any(line.acceptDrops() for line in window.form.findChildren(QLineEdit))
 

@@ -6,7 +6,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from engine.contract.job import Job
-from gui.form.followers import sample_job
+from gui.form.followers import create_sample_job
 from gui.main_window import MainWindow
 from gui.run.strategy.view import StrategyView
 from tests.support.widgets import OpenWindow
@@ -30,7 +30,7 @@ def train(window: MainWindow, job: Job, qtbot: QtBot) -> StrategyView:
 @pytest.mark.parametrize("schedule", ["1f1b", "zb1p"])
 def test_pipeline_stages_and_schedule_are_visible(open_window: OpenWindow, qtbot: QtBot, schedule: str) -> None:
     fields = {"strategy": "pipeline", "pipeline_schedule": schedule, "microbatches": 4}
-    job = sample_job().with_fields(model="mnist_cnn", epochs=1, devices=("cpu", "cpu"), **fields)
+    job = create_sample_job().with_fields(model="mnist_cnn", epochs=1, devices=("cpu", "cpu"), **fields)
     view = train(open_window(), job, qtbot)
     assert view.headline("stages").startswith("Split into 2 stages.")
     assert view.headline("schedule").startswith("Bubble ")
@@ -40,7 +40,9 @@ def test_pipeline_stages_and_schedule_are_visible(open_window: OpenWindow, qtbot
 
 
 def test_rank_waits_are_visible_for_ddp(open_window: OpenWindow, qtbot: QtBot) -> None:
-    job = sample_job().with_fields(model="mnist_cnn", epochs=1, strategy="ddp", devices=("cpu", "cpu"), balance="speed")
+    job = create_sample_job().with_fields(
+        model="mnist_cnn", epochs=1, strategy="ddp", devices=("cpu", "cpu"), balance="speed"
+    )
     window = open_window()
     view = train(window, job, qtbot)
     assert view.headline("ranks")

@@ -17,7 +17,7 @@ from gui.monitor.topology import connections
 from gui.monitor.topology.view import ConnectionModel, TopologyView, cell_color
 from gui.sources.devices.hosts import Hosts
 from gui.style import fills, theme
-from gui.titles import gpu_names
+from gui.titles import format_gpu_names
 from tests.gui.monitor.machines import deliver_snapshot, make_gpu, make_topology, pairs_within
 from tests.gui.sources.devices.snapshots import UUIDS, snapshot
 from tests.support.golden import check_file
@@ -110,7 +110,7 @@ def test_advice_matches_golden_file() -> None:
     ],
 )
 def test_advice_shortens_gpu_ranges(titles: list[str], expected: str) -> None:
-    assert gpu_names(titles) == expected
+    assert format_gpu_names(titles) == expected
 
 
 # The matrix
@@ -232,7 +232,7 @@ def test_matrix_fills_have_contrast(styled: QApplication, monkeypatch: pytest.Mo
     for dark, scheme in ((False, theme.LIGHT), (True, theme.DARK)):
         monkeypatch.setattr(theme, "is_dark", lambda dark=dark: dark)
         grounds = [cell_color(kind) for kind in ("nvlink", "switch", "bridge", "nodes", "unknown")]
-        assert all(fills.contrast(QColor(scheme.text), ground) >= 4.5 for ground in grounds)
+        assert all(fills.compute_contrast(QColor(scheme.text), ground) >= 4.5 for ground in grounds)
         assert len({ground.name() for ground in grounds}) == 5
 
 

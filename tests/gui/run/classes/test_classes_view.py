@@ -153,8 +153,8 @@ def test_matrix_fills_cells_by_fraction_of_row(show_widget: ShowWidget, qtbot: Q
         cell = matrix.cell_rect(row, column).toRect()
         fill = drawn.pixelColor(cell.topLeft() + QPoint(4, 4))  # away from the number
         assert fill.red() == pytest.approx(share * high.red() + (1 - share) * low.red(), abs=2)
-        number = max(read_pixel_colors(drawn, cell.adjusted(6, 6, -6, -6)), key=partial(fills.contrast, fill))
-        assert number == (fills.text_on(fill) if share else fill)
+        number = max(read_pixel_colors(drawn, cell.adjusted(6, 6, -6, -6)), key=partial(fills.compute_contrast, fill))
+        assert number == (fills.choose_text_color(fill) if share else fill)
         outer_edge = QRect((cell.left(), cell.right())[column] - 1, cell.center().y(), 4, 1)
         assert (QColor(scheme.muted) in read_pixel_colors(drawn, outer_edge)) == (row == column), (
             "only correct cells have frames"

@@ -124,9 +124,9 @@ def test_part_fills_differ_without_color(styled: QApplication, monkeypatch: pyte
     monkeypatch.setattr(theme, "is_dark", lambda: is_dark)
     fills_by_style: list[tuple[object, QColor]] = []
     for part in ORDER:
-        ground, pattern = fills.part_fill(part)
+        ground, pattern = fills.make_part_fill(part)
         same_style = [other for style, other in fills_by_style if style == pattern.style()]
-        assert all(fills.contrast(ground, other) > 1.25 for other in same_style), part
+        assert all(fills.compute_contrast(ground, other) > 1.25 for other in same_style), part
         fills_by_style.append((pattern.style(), ground))
 
 
