@@ -67,7 +67,7 @@ class FakeSsh:
 
     folder: Path
 
-    def fails(self, host: str, message: str, code: int = 255) -> None:
+    def fail(self, host: str, message: str, code: int = 255) -> None:
         """Make later connections to `host` print `message` and exit with `code`."""
         (self.folder / f"{host}.code").write_text(str(code))
         (self.folder / f"{host}.fails").write_text(message + "\n")

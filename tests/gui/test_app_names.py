@@ -26,7 +26,7 @@ FIELDS = ("Dataset folder", "Model", "Epochs", "Batch size", "Image size")
 """Accessible names of the fields that are always visible, in their order."""
 
 
-def spoken_name(widget: QWidget) -> str:
+def get_spoken_name(widget: QWidget) -> str:
     """Return the text that a screen reader speaks for a widget: its accessible name, its label, or its own text."""
     interface = QAccessible.queryAccessibleInterface(widget)
     return interface.text(QAccessible.Text.Name) if interface is not None else ""
@@ -86,7 +86,7 @@ def test_labels_are_accessible(window: MainWindow) -> None:
     """Check that labels with an accessible name also expose their text, which Qt doesn't do by itself."""
     labels = [label for label in window.findChildren(QLabel) if label.text()]
     assert len(labels) > 40
-    spoken = {label: f"{spoken_name(label)} {label.accessibleDescription()}".lower() for label in labels}
+    spoken = {label: f"{get_spoken_name(label)} {label.accessibleDescription()}".lower() for label in labels}
     assert [label.text() for label in labels if label.text().replace("&", "").lower() not in spoken[label]] == []
 
 
@@ -105,7 +105,7 @@ def test_tab_scrolls_to_the_focus(open_window: OpenWindow, qtbot: QtBot) -> None
         focused = window.focusWidget()
         rounds += focused is window.header.tabs
         if focused.visibleRegion().isEmpty():
-            unacknowledged.append(spoken_name(focused))
+            unacknowledged.append(get_spoken_name(focused))
     assert unacknowledged == []
 
 

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QDialog, QWidget
 from pytestqt.qtbot import QtBot
 
 from gui.main_window import MainWindow
-from tests.gui.test_app_names import list_focusable_widgets, spoken_name
+from tests.gui.test_app_names import get_spoken_name, list_focusable_widgets
 from tests.gui.test_every_page import is_against_reading_order
 
 MAX_TABS = 600
@@ -32,7 +32,7 @@ def dialog(window: MainWindow, request: pytest.FixtureRequest, qtbot: QtBot) -> 
     opened.close()
 
 
-def walk(dialog: QDialog, qtbot: QtBot, key: Qt.Key) -> list[QWidget]:
+def list_focused_widgets(dialog: QDialog, qtbot: QtBot, key: Qt.Key) -> list[QWidget]:
     """Press `key` until the focus returns to the first widget, and return the widgets with the focus in order."""
     first = dialog.focusWidget()
     found = [first]
@@ -42,33 +42,33 @@ def walk(dialog: QDialog, qtbot: QtBot, key: Qt.Key) -> list[QWidget]:
             if dialog.focusWidget() is first:
                 return found
             found.append(dialog.focusWidget())
-    raise AssertionError(f"the focus stays in {spoken_name(found[-1])}")
+    raise AssertionError(f"the focus stays in {get_spoken_name(found[-1])}")
 
 
 def test_tab_reaches_every_control_of_a_dialog(dialog: QDialog, qtbot: QtBot) -> None:
-    forward = walk(dialog, qtbot, Qt.Key.Key_Tab)
+    forward = list_focused_widgets(dialog, qtbot, Qt.Key.Key_Tab)
     present = [each for each in list_focusable_widgets(dialog) if each.isVisible() and each.isEnabled()]
-    assert [spoken_name(each) for each in present if each not in forward] == []
+    assert [get_spoken_name(each) for each in present if each not in forward] == []
     assert len(forward) == len(set(forward))
     order = [
-        f"{spoken_name(a)} before {spoken_name(b)}"
+        f"{get_spoken_name(a)} before {get_spoken_name(b)}"
         for a, b in pairwise(forward)
         if is_against_reading_order(a, b, dialog)
     ]
     assert order == []
-    backward = walk(dialog, qtbot, Qt.Key.Key_Backtab)
+    backward = list_focused_widgets(dialog, qtbot, Qt.Key.Key_Backtab)
     assert backward == [forward[0], *forward[:0:-1]]
 
 
 def test_escape_closes_a_dialog_from_every_control(window: MainWindow, dialog: QDialog, qtbot: QtBot) -> None:
     before = window.focusWidget()
     assert before is not None
-    for control in walk(dialog, qtbot, Qt.Key.Key_Tab):
+    for control in list_focused_widgets(dialog, qtbot, Qt.Key.Key_Tab):
         dialog.show()
         dialog.activateWindow()
         qtbot.waitUntil(dialog.isActiveWindow)
         control.setFocus()
         qtbot.keyClick(control, Qt.Key.Key_Escape)
-        assert not dialog.isVisible(), spoken_name(control)
+        assert not dialog.isVisible(), get_spoken_name(control)
         window.activateWindow()  # as a window manager does
         qtbot.waitUntil(before.hasFocus, timeout=20_000)

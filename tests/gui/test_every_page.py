@@ -42,7 +42,7 @@ from gui.welcome.page import FindingRow
 from gui.widgets.labels import ProblemLabel
 from tests.gui.cut_off import wait_for_layout
 from tests.gui.sources.written_runs import supervise_here, write_run
-from tests.gui.test_app_names import list_focusable_widgets, spoken_name
+from tests.gui.test_app_names import get_spoken_name, list_focusable_widgets
 from tests.support.golden import check_file
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub
@@ -134,7 +134,7 @@ def list_texts(page: QWidget) -> Iterator[str]:
 def find_tab_traps(page: QWidget) -> list[str]:
     """Return the names of the widgets that the user can't leave with Tab."""
     return [
-        spoken_name(each)
+        get_spoken_name(each)
         for each in controls(page)
         if (isinstance(each, QAbstractItemView) and each.tabKeyNavigation())
         or (isinstance(each, QPlainTextEdit | QTextEdit) and not each.isReadOnly() and not each.tabChangesFocus())
@@ -147,25 +147,25 @@ def find_faults(page: QWidget) -> Iterator[str]:
     yield from (
         f"no name: {type(each).__name__} in {type(each.parent()).__name__}"
         for each in present
-        if not spoken_name(each).strip()
+        if not get_spoken_name(each).strip()
     )
     yield from (
-        f"nothing on the button {spoken_name(each)}"
+        f"nothing on the button {get_spoken_name(each)}"
         for each in present
         if isinstance(each, QPushButton | QToolButton) and not each.text() and each.icon().isNull()
     )
     *walked, last = list_tab_stops(page)
     if last is not walked[0]:
-        yield f"Tab comes from {spoken_name(walked[-1])} to {spoken_name(last)}, never to the first control again"
-    yield from (f"Tab misses {spoken_name(each)}" for each in present if each not in walked)
+        yield f"Tab comes from {get_spoken_name(walked[-1])} to {get_spoken_name(last)}, never to the first control again"
+    yield from (f"Tab misses {get_spoken_name(each)}" for each in present if each not in walked)
     yield from (
-        f"Tab goes from {spoken_name(before)} to {spoken_name(after)}"
+        f"Tab goes from {get_spoken_name(before)} to {get_spoken_name(after)}"
         for before, after in pairwise(each for each in walked if each in present)
         if is_against_reading_order(before, after, page)
     )
     yield from (f"Tab stays in {name}" for name in find_tab_traps(page))
     if isinstance(page, QDialog):
-        names = Counter(spoken_name(each) for each in present)
+        names = Counter(get_spoken_name(each) for each in present)
         yield from (f"{count} controls with the name {name}" for name, count in names.items() if count > 1)
     yield from (f"English number: {text[:80]}" for text in list_texts(page) if ENGLISH.search(text))
 

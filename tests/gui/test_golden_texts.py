@@ -31,7 +31,7 @@ from gui.run.use.view import UseView
 from gui.runs.page import RunsPage
 from gui.sources.settings import Settings
 from gui.split_points.page import SplitPointsPage
-from tests.gui.alerts.conftest import Watched
+from tests.gui.alerts.conftest import AlertsRecorder
 from tests.support.golden import check_section
 from tests.support.widgets import ShowWidget
 
@@ -41,7 +41,7 @@ VARIES = re.compile(r"(?<![\w<])/[\w./-]+|\d+")
 
 
 def alerts() -> AlertsView:
-    view = AlertsView(Watched(Path(os.environ["FOOTPLATE_HOME"])).alerts)
+    view = AlertsView(AlertsRecorder(Path(os.environ["FOOTPLATE_HOME"])).alerts)
     for row in view.rows.values():
         row.fold.click()
     return view
@@ -73,7 +73,7 @@ PAGES: dict[str, Callable[[], QWidget]] = {
 }
 
 
-def texts(page: QWidget) -> Iterator[str]:
+def list_texts(page: QWidget) -> Iterator[str]:
     """Yield all texts of a page, including hidden ones and those for screen readers."""
     for widget in page.findChildren(QWidget):
         if isinstance(widget, QLabel | QAbstractButton):
@@ -87,5 +87,5 @@ def texts(page: QWidget) -> Iterator[str]:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_texts_equal_the_golden_file(show_widget: ShowWidget, name: str) -> None:
-    found = {" ".join(VARIES.sub("#", text).split()) for text in texts(show_widget(PAGES[name]()))}
+    found = {" ".join(VARIES.sub("#", text).split()) for text in list_texts(show_widget(PAGES[name]()))}
     check_section(GOLDEN, name, "\n".join(sorted(found - {"", "#"})))

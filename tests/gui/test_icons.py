@@ -21,7 +21,7 @@ from gui.widgets.labels import IconLabel
 SIZE = QSize(32, 32)
 
 
-class Drawn(QWidget):
+class PaintCounter(QWidget):
     """Widget that counts its paint events."""
 
     count = 0
@@ -46,7 +46,7 @@ def repainted(styled: QApplication) -> Iterator[QApplication]:
     theme._repaint(styled)
 
 
-def colors(image: QImage) -> set[str]:
+def list_colors(image: QImage) -> set[str]:
     """Return the colors of all opaque pixels."""
     pixels = (image.pixelColor(x, y) for x in range(image.width()) for y in range(image.height()))
     return {color.name() for color in pixels if color.alpha() == 255}
@@ -62,9 +62,9 @@ def test_icon_has_the_themes_colors(scheme: pytest.MonkeyPatch, dark: bool, expe
     copy = QIcon(icon)
     scheme.setattr(theme, "is_dark", lambda: dark)
     for each in (icon, copy):
-        assert colors(draw_icon(each)) == {expected.error}
-        assert colors(draw_icon(each, QIcon.Mode.Selected)) == {expected.accent_text}
-    faded = colors(draw_icon(icon, QIcon.Mode.Disabled))
+        assert list_colors(draw_icon(each)) == {expected.error}
+        assert list_colors(draw_icon(each, QIcon.Mode.Selected)) == {expected.accent_text}
+    faded = list_colors(draw_icon(icon, QIcon.Mode.Disabled))
     assert expected.error not in faded
 
 
@@ -86,7 +86,7 @@ def test_icon_is_sharp_at_double_density() -> None:
     painter = QPainter(painted)
     icon.paint(painter, 0, 0, 16, 16)
     painter.end()
-    assert colors(painted) == colors(draw_icon(icon))
+    assert list_colors(painted) == list_colors(draw_icon(icon))
 
 
 def test_icons_outlive_their_engine() -> None:
@@ -96,7 +96,7 @@ def test_icons_outlive_their_engine() -> None:
 
 
 def test_visible_icons_follow_the_theme(repainted: QApplication, scheme: pytest.MonkeyPatch, qtbot: QtBot) -> None:
-    label, button, counter = IconLabel("warning", "warning", "Warning"), QToolButton(), Drawn()
+    label, button, counter = IconLabel("warning", "warning", "Warning"), QToolButton(), PaintCounter()
     button.setIcon(icons.icon("stop", "error"))
     for widget in (label, button, counter):
         qtbot.addWidget(widget)
@@ -104,14 +104,14 @@ def test_visible_icons_follow_the_theme(repainted: QApplication, scheme: pytest.
         widget.show()
     theme._repaint(repainted)
     qtbot.waitUntil(lambda: counter.count > 0)
-    assert LIGHT.error in colors(button.grab().toImage())
-    assert LIGHT.warning in colors(label.pixmap().toImage())
+    assert LIGHT.error in list_colors(button.grab().toImage())
+    assert LIGHT.warning in list_colors(label.pixmap().toImage())
     before = counter.count
     scheme.setattr(theme, "is_dark", lambda: True)
     theme._repaint(repainted)
     qtbot.waitUntil(lambda: counter.count > before)
-    assert DARK.error in colors(button.grab().toImage())
-    assert DARK.warning in colors(label.pixmap().toImage())
+    assert DARK.error in list_colors(button.grab().toImage())
+    assert DARK.warning in list_colors(label.pixmap().toImage())
     assert label.accessibleName() == "Warning"
     scheme.undo()
 

@@ -100,7 +100,7 @@ def test_drag_over_window_shows_drop_target(open_window: OpenWindow, tmp_path: P
 
 
 def test_files_can_be_dropped_on_every_part_of_the_form(open_window: OpenWindow, tmp_path: Path) -> None:
-    """Drag with the paths also as text, as file managers do. A text field would insert them."""
+    """Check dragged data that contains the paths also as text, as from file managers. Text fields would insert it."""
     window = open_window()
     for part in filter(QWidget.isVisible, window.job_panel.findChildren(QWidget)):
         drag_files(part, tmp_path)
@@ -108,7 +108,7 @@ def test_files_can_be_dropped_on_every_part_of_the_form(open_window: OpenWindow,
         QApplication.sendEvent(window, QDragLeaveEvent())
 
 
-def panes_by_key(window: MainWindow, qtbot: QtBot, key: Qt.KeyboardModifier) -> list[QWidget]:
+def list_panes(window: MainWindow, qtbot: QtBot, key: Qt.KeyboardModifier) -> list[QWidget]:
     """Press F6 with a modifier until the focus returns to a widget, and return the widgets that had the focus."""
     visited: list[QWidget] = []
     while window.focusWidget() not in visited:
@@ -142,11 +142,11 @@ def test_f6_moves_between_panes_of_every_page(open_window: OpenWindow, qtbot: Qt
             epochs.setFocus()
         else:
             header.tabs.setFocus()
-        visited = panes_by_key(window, qtbot, plain)
+        visited = list_panes(window, qtbot, plain)
         for pane in panes:
             assert any(pane is each or pane.isAncestorOf(each) for each in visited), (number, pane)
         assert len(visited) >= len(panes)
-        assert panes_by_key(window, qtbot, shift) == [visited[0], *visited[:0:-1]]
+        assert list_panes(window, qtbot, shift) == [visited[0], *visited[:0:-1]]
         assert all(each.isVisible() and each.focusPolicy() & Qt.FocusPolicy.TabFocus for each in visited)
 
 

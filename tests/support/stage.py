@@ -28,9 +28,9 @@ from gui.run.header import CURVES, EVALUATE
 from gui.run.header import VIEWS as RUN_VIEWS
 from gui.run.model.result import SummaryPage
 from tests.gui.advice.test_advice_page import an_answer
-from tests.gui.compare.runs import make_run, with_accuracies
+from tests.gui.compare.runs import make_accuracy_change, make_run
 from tests.gui.finders.test_batch_size import FOUND as SIZES_FOUND
-from tests.gui.finders.test_learning_rate import a_curve
+from tests.gui.finders.test_learning_rate import make_curve
 from tests.gui.run.evaluated_run import make_predicted_run
 from tests.gui.run.model.saved_evaluations import make_dataset, save_evaluation
 from tests.gui.split_points.example import make_split
@@ -72,7 +72,7 @@ class Stage:
         self.run = make_predicted_run(dataset=str(dataset))
         (self.run.checkpoints / "best.pt").write_bytes(b"weights")
         save_evaluation(self.run, dataset)
-        self.others = [make_run(dataset=str(dataset), change=with_accuracies(*many)) for many in ACCURACIES]
+        self.others = [make_run(dataset=str(dataset), change=make_accuracy_change(*many)) for many in ACCURACIES]
         make_search("flowers", 40, running=2)
         make_search("both goals", 40, goals=2)
         self.window.show_run(RunFolder(self.run.path))
@@ -97,7 +97,7 @@ class Stage:
             "search-two-goals": partial(self.show_search, "both goals"),
             "search-new": self.show_new_search,
             "advice": self.show_advice,
-            "learning-rate": partial(self.show_finder, "learning_rate", a_curve()),
+            "learning-rate": partial(self.show_finder, "learning_rate", make_curve()),
             "batch-size": partial(self.show_finder, "batch_size", SIZES_FOUND),
             "split-points": self.show_split,
             "split-points-refused": self.show_refused_split,

@@ -38,7 +38,7 @@ from gui.monitor.processes import termination
 from gui.sources.background import Background
 from gui.sources.json_lines import JsonLinesProcess
 from gui.sources.settings import Settings
-from tests.gui.test_app_names import spoken_name
+from tests.gui.test_app_names import get_spoken_name
 from tests.support.page_contents import list_contents
 
 MAX_CHARACTERS = 60
@@ -321,7 +321,7 @@ def _list_menu_actions(menu: QMenu, path: str = "") -> Iterator[Act]:
 
 def _get_name(control: QWidget) -> str:
     """Return a control's accessible name, or the name that a screen reader derives, for example from a button's text."""
-    return control.accessibleName() or spoken_name(control)
+    return control.accessibleName() or get_spoken_name(control)
 
 
 def _get_owner_name(control: QWidget) -> str:

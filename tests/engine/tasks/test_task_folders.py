@@ -41,13 +41,13 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.job import FIELDS, Job
 from engine.contract.recipes import load_recipes
 from engine.data.formats.registry import FORMATS, KINDS, detect_kind, recognize
-from gui.form.field_factory import choices_of
+from gui.form.field_factory import list_choices
 assert "torch" not in sys.modules
 catalogue = load_catalogue()
 print(json.dumps({
     "tasks": [task.id for task in catalogue.tasks],
     "models": sorted({model.task for model in catalogue.models}),
-    "choices": [value for value, *_ in choices_of(FIELDS["task"], catalogue)],
+    "choices": [value for value, *_ in list_choices(FIELDS["task"], catalogue)],
     "formats": list(FORMATS),
     "kinds": list(KINDS),
     "detected": detect_kind(sys.argv[1]),

@@ -18,7 +18,7 @@ from tests.gui.sources.devices.snapshots import snapshot
 START = 1_700_000_000.0
 
 
-class Watched(QObject):
+class AlertsRecorder(QObject):
     """`Alerts` with a record of the signals that they emit.
 
     `now` is the current time of the simulated clock, and the time of the last snapshot.
@@ -58,10 +58,10 @@ class Watched(QObject):
 
     @property
     def kinds(self) -> list[str]:
-        """Return the kinds of all active alerts."""
+        """Kinds of all active alerts."""
         return [alert.kind for alert in self.alerts.active_alerts]
 
 
 @pytest.fixture
-def watched(styled: QApplication, tmp_path: Path) -> Watched:
-    return Watched(tmp_path)
+def watched(styled: QApplication, tmp_path: Path) -> AlertsRecorder:
+    return AlertsRecorder(tmp_path)

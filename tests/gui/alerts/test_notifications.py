@@ -10,11 +10,11 @@ from pytestqt.qtbot import QtBot
 from engine.contract.devices import Xid
 from engine.runs.notices import Notice, NoticeSent
 from gui.alerts.notifications import LINES, SENT, DesktopNotices, NoticeSender
-from tests.gui.alerts.conftest import START, Watched
+from tests.gui.alerts.conftest import START, AlertsRecorder
 from tests.gui.sources.devices.snapshots import gpu
 
 
-class Desktop(NoticeSender):
+class RecordingSender(NoticeSender):
     """Sender of desktop notifications that only records them."""
 
     sent = Signal(str, str)
@@ -34,22 +34,22 @@ class Desktop(NoticeSender):
 
 
 @pytest.fixture
-def desktop(qapp: QApplication) -> Desktop:
-    return Desktop()
+def desktop(qapp: QApplication) -> RecordingSender:
+    return RecordingSender()
 
 
-def notices(watched: Watched, desktop: Desktop, pause_ms: int = 60_000) -> DesktopNotices:
+def notices(watched: AlertsRecorder, desktop: RecordingSender, pause_ms: int = 60_000) -> DesktopNotices:
     return DesktopNotices(watched.alerts, watched, sender=desktop, together_ms=10, at_most_every_ms=pause_ms)
 
 
-def test_notification_has_place_and_cause(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
+def test_notification_has_place_and_cause(watched: AlertsRecorder, desktop: RecordingSender, qtbot: QtBot) -> None:
     notices(watched, desktop)
     with qtbot.waitSignal(desktop.sent):
         watched.feed(gpu(0, xids=(Xid(START, 79),)))
     assert desktop.notifications == [("GPU 1: Xid error", "Xid 79: the GPU has fallen off the bus.")]
 
 
-def test_notifications_are_combined(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
+def test_notifications_are_combined(watched: AlertsRecorder, desktop: RecordingSender, qtbot: QtBot) -> None:
     notices(watched, desktop)
     with qtbot.waitSignal(desktop.sent):
         watched.feed(*(gpu(n, cuda_index=n, lost=True, lost_since=START) for n in range(8)))
@@ -61,7 +61,7 @@ def test_notifications_are_combined(watched: Watched, desktop: Desktop, qtbot: Q
     assert lines[-1] == "… and 4 more"
 
 
-def test_notification_rate_is_limited(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
+def test_notification_rate_is_limited(watched: AlertsRecorder, desktop: RecordingSender, qtbot: QtBot) -> None:
     notices(watched, desktop, pause_ms=300)
     with qtbot.waitSignal(desktop.sent):
         watched.feed(gpu(0, xids=(Xid(START, 79),)))
@@ -72,7 +72,7 @@ def test_notification_rate_is_limited(watched: Watched, desktop: Desktop, qtbot:
     assert [title for title, _text in desktop.notifications] == ["GPU 1: Xid error", "2 alerts"]
 
 
-def test_ended_alert_is_not_sent(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
+def test_ended_alert_is_not_sent(watched: AlertsRecorder, desktop: RecordingSender, qtbot: QtBot) -> None:
     notices(watched, desktop, pause_ms=50)
     with qtbot.waitSignal(desktop.sent):
         watched.feed(gpu(0, xids=(Xid(START, 79),)))
@@ -83,7 +83,7 @@ def test_ended_alert_is_not_sent(watched: Watched, desktop: Desktop, qtbot: QtBo
     assert [title for title, _text in desktop.notifications] == ["GPU 1: Xid error", "GPU 1: GPU lost"]
 
 
-def test_notification_needs_rule(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
+def test_notification_needs_rule(watched: AlertsRecorder, desktop: RecordingSender, qtbot: QtBot) -> None:
     notices(watched, desktop)
     watched.set("xid", notify=False)
     with qtbot.waitSignal(desktop.sent):
@@ -92,7 +92,7 @@ def test_notification_needs_rule(watched: Watched, desktop: Desktop, qtbot: QtBo
 
 
 @pytest.mark.parametrize("problem", ["", "There is no desktop."])
-def test_test_notification_reports_its_result(watched: Watched, desktop: Desktop, problem: str) -> None:
+def test_test_notification_reports_its_result(watched: AlertsRecorder, desktop: RecordingSender, problem: str) -> None:
     results: list[str] = []
     desktop.problem = problem
     notices(watched, desktop)
@@ -101,7 +101,9 @@ def test_test_notification_reports_its_result(watched: Watched, desktop: Desktop
     assert len(desktop.notifications) == 1
 
 
-def test_test_notification_waits_for_one_that_is_being_sent(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
+def test_test_notification_waits_for_one_that_is_being_sent(
+    watched: AlertsRecorder, desktop: RecordingSender, qtbot: QtBot
+) -> None:
     results: list[str] = []
     desktop.responds = False
     notices(watched, desktop)

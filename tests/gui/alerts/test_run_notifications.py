@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 from engine.runs.notices import NoticeSettings, save_notices, settings_file
 from gui.alerts.run_notifications import RunNotifications
 from gui.alerts.view import AlertsView
-from tests.gui.alerts.conftest import Watched
+from tests.gui.alerts.conftest import AlertsRecorder
 from tests.gui.monitor.conftest import sampler_options as sampler_options  # noqa: PLC0414  (a fixture)
 from tests.gui.monitor.conftest import watching as watching  # noqa: PLC0414  (a fixture)
 from tests.gui.monitor.watching import Watching
@@ -18,7 +18,7 @@ from tests.support.widgets import ShowWidget
 
 
 @pytest.fixture
-def view(show_widget: ShowWidget, watched: Watched) -> AlertsView:
+def view(show_widget: ShowWidget, watched: AlertsRecorder) -> AlertsView:
     return show_widget(AlertsView(watched.alerts), 620, 900)
 
 

@@ -16,7 +16,7 @@ from gui.alerts.rule_row import RuleEditors, RuleRow
 from gui.alerts.rules import DEFAULTS, KINDS, KindId, describe_rule
 from gui.alerts.view import COLUMNS, SIDE_BY_SIDE, WHAT, AlertsView
 from gui.style import theme
-from tests.gui.alerts.conftest import START, Watched
+from tests.gui.alerts.conftest import START, AlertsRecorder
 from tests.gui.sources.devices.snapshots import UUIDS, gpu
 from tests.support.widgets import ShowWidget, find_button, is_right_of, join_visible_texts
 
@@ -28,12 +28,12 @@ def hot() -> Gpu:
 
 
 @pytest.fixture
-def view(show_widget: ShowWidget, watched: Watched) -> AlertsView:
+def view(show_widget: ShowWidget, watched: AlertsRecorder) -> AlertsView:
     return show_widget(AlertsView(watched.alerts), 1100, 800)
 
 
 @pytest.fixture
-def banner(show_widget: ShowWidget, watched: Watched) -> Iterator[AlertBanner]:
+def banner(show_widget: ShowWidget, watched: AlertsRecorder) -> Iterator[AlertBanner]:
     holder = show_widget(QWidget())
     yield AlertBanner(watched.alerts, holder)
     holder.close()
@@ -50,7 +50,7 @@ def unfold(view: AlertsView) -> Unfold:
     return unfolded
 
 
-def test_banner_shows_worst_alert_and_count(banner: AlertBanner, watched: Watched) -> None:
+def test_banner_shows_worst_alert_and_count(banner: AlertBanner, watched: AlertsRecorder) -> None:
     assert banner.isHidden()
     watched.feed(hot(), seconds=11)
     assert banner.isVisible()
@@ -59,14 +59,14 @@ def test_banner_shows_worst_alert_and_count(banner: AlertBanner, watched: Watche
     assert banner.text() == "GPU 1 – Xid error: Xid 79: the GPU has fallen off the bus. (1 more)"
 
 
-def test_banner_ignores_silent_hosts(banner: AlertBanner, watched: Watched) -> None:
+def test_banner_ignores_silent_hosts(banner: AlertBanner, watched: AlertsRecorder) -> None:
     watched.feed(hot(), seconds=11)
     watched.feed(hot(), seconds=16, status="not_answering", message="NVML is silent.")
     assert watched.kinds == ["not_answering", "temperature"]
     assert banner.text() == "GPU 1 – Temperature: 93 °C, at or above 90 °C for 10 s."
 
 
-def test_banner_buttons(banner: AlertBanner, watched: Watched, qtbot: QtBot) -> None:
+def test_banner_buttons(banner: AlertBanner, watched: AlertsRecorder, qtbot: QtBot) -> None:
     watched.feed(hot(), seconds=11)
     with qtbot.waitSignal(banner.show_requested):
         find_button(banner, "Show all alerts").click()
@@ -75,7 +75,7 @@ def test_banner_buttons(banner: AlertBanner, watched: Watched, qtbot: QtBot) -> 
     assert watched.kinds == ["temperature"]
 
 
-def test_card_of_active_alert(view: AlertsView, watched: Watched, qtbot: QtBot) -> None:
+def test_card_of_active_alert(view: AlertsView, watched: AlertsRecorder, qtbot: QtBot) -> None:
     assert not view.acknowledge_all.isEnabled()
     assert view.history.rowCount() == 0
     watched.feed(hot(), seconds=11)
@@ -89,7 +89,7 @@ def test_card_of_active_alert(view: AlertsView, watched: Watched, qtbot: QtBot) 
     qtbot.waitUntil(lambda: view.findChildren(AlertCard) == [])
 
 
-def test_history_table(view: AlertsView, watched: Watched) -> None:
+def test_history_table(view: AlertsView, watched: AlertsRecorder) -> None:
     tester = QAbstractItemModelTester(view.history, QAbstractItemModelTester.FailureReportingMode.Warning)
     watched.feed(hot(), seconds=11)
     assert [view.history.index(0, column).data() for column in (1, 2, 3)] == [
@@ -106,7 +106,9 @@ def test_history_table(view: AlertsView, watched: Watched) -> None:
     assert tester.model() is view.history
 
 
-def test_threshold_is_applied_by_return(unfold: Unfold, view: AlertsView, watched: Watched, qtbot: QtBot) -> None:
+def test_threshold_is_applied_by_return(
+    unfold: Unfold, view: AlertsView, watched: AlertsRecorder, qtbot: QtBot
+) -> None:
     editors = unfold("temperature")
     line = editors.threshold.line
     qtbot.keyClicks(line, "85")
@@ -122,7 +124,7 @@ def test_threshold_is_applied_by_return(unfold: Unfold, view: AlertsView, watche
     assert line.text() == ""
 
 
-def test_invalid_threshold_shows_problem(unfold: Unfold, watched: Watched, qtbot: QtBot) -> None:
+def test_invalid_threshold_shows_problem(unfold: Unfold, watched: AlertsRecorder, qtbot: QtBot) -> None:
     editors = unfold("memory")
     line = editors.threshold.line
     line.clear()
@@ -136,7 +138,7 @@ def test_invalid_threshold_shows_problem(unfold: Unfold, watched: Watched, qtbot
 
 
 def test_rule_editors_show_minutes_and_later_devices(
-    unfold: Unfold, view: AlertsView, watched: Watched, qtbot: QtBot
+    unfold: Unfold, view: AlertsView, watched: AlertsRecorder, qtbot: QtBot
 ) -> None:
     editors, row = unfold("idle"), view.rows["idle"]
     line = editors.lasts.line
@@ -156,7 +158,7 @@ def test_rule_editors_show_minutes_and_later_devices(
     assert (row.summary.text().endswith(text), row.summary.text() == text) == (True, False)
 
 
-def test_rule_for_some_devices(unfold: Unfold, watched: Watched) -> None:
+def test_rule_for_some_devices(unfold: Unfold, watched: AlertsRecorder) -> None:
     watched.feed(gpu(0), gpu(1))
     watched.set("lost", devices=("GPU-gone",))
     editors = unfold("lost")
@@ -173,7 +175,7 @@ def test_rule_for_some_devices(unfold: Unfold, watched: Watched) -> None:
     assert not boxes["GPU 0"].isVisible()
 
 
-def test_rule_row_keyboard(view: AlertsView, watched: Watched, qtbot: QtBot) -> None:
+def test_rule_row_keyboard(view: AlertsView, watched: AlertsRecorder, qtbot: QtBot) -> None:
     row = view.rows["power"]
     row.on.setFocus()
     qtbot.keyClick(row.on, Qt.Key.Key_Space)
@@ -186,7 +188,7 @@ def test_rule_row_keyboard(view: AlertsView, watched: Watched, qtbot: QtBot) -> 
     assert row.editors.isVisible()
 
 
-def test_view_shows_messages_and_test_result(view: AlertsView, watched: Watched) -> None:
+def test_view_shows_messages_and_test_result(view: AlertsView, watched: AlertsRecorder) -> None:
     watched.alerts.message.emit("The disk is full.")
     assert "The disk is full." in join_visible_texts(view)
     watched.alerts.test_requested.connect(lambda answer: answer("Sent."))
@@ -195,7 +197,9 @@ def test_view_shows_messages_and_test_result(view: AlertsView, watched: Watched)
 
 
 @pytest.mark.parametrize(("width", "in_columns"), [(SIDE_BY_SIDE - 1, False), (SIDE_BY_SIDE, True)])
-def test_view_layout_by_width(view: AlertsView, watched: Watched, qtbot: QtBot, width: int, in_columns: bool) -> None:
+def test_view_layout_by_width(
+    view: AlertsView, watched: AlertsRecorder, qtbot: QtBot, width: int, in_columns: bool
+) -> None:
     watched.feed(hot(), seconds=11)
     view.resize(width, 800)
     qtbot.waitUntil(lambda: is_right_of(view.rows["temperature"], view.table) is in_columns)

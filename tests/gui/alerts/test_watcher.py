@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 from engine.contract.devices import Ecc, Gpu, RetiredMemory, Xid
 from gui.alerts.rules import DEFAULTS
 from gui.alerts.watcher import CALM_S, CAPACITY, GAP_S, Alerts
-from tests.gui.alerts.conftest import START, Watched
+from tests.gui.alerts.conftest import START, AlertsRecorder
 from tests.gui.sources.devices.snapshots import UUIDS, gpu
 
 CALM = int(CALM_S) + 2
@@ -22,7 +22,7 @@ def make_hot_gpu(temperature_c: float | None = 93.0, **changes: object) -> Gpu:
     return gpu(0, temperature_c=temperature_c, slowdown_c=90.0, **changes)
 
 
-def test_alert_ends_after_calm(watched: Watched) -> None:
+def test_alert_ends_after_calm(watched: AlertsRecorder) -> None:
     watched.feed(make_hot_gpu(), seconds=15)
     watched.feed(make_hot_gpu(60), seconds=int(CALM_S))
     assert watched.kinds == ["temperature"]
@@ -33,7 +33,7 @@ def test_alert_ends_after_calm(watched: Watched) -> None:
     assert watched.alerts.history == (alert,)
 
 
-def test_relapse_restarts_calm(watched: Watched) -> None:
+def test_relapse_restarts_calm(watched: AlertsRecorder) -> None:
     watched.feed(make_hot_gpu(), seconds=15)
     watched.feed(make_hot_gpu(60), seconds=int(CALM_S) // 2)
     watched.feed(make_hot_gpu())
@@ -44,7 +44,7 @@ def test_relapse_restarts_calm(watched: Watched) -> None:
     assert alert.ended == START + 15 + CALM_S // 2 + 2
 
 
-def test_value_near_threshold_is_one_alert(watched: Watched) -> None:
+def test_value_near_threshold_is_one_alert(watched: AlertsRecorder) -> None:
     watched.feed(make_hot_gpu(91), seconds=15)
     for _ in range(40):
         watched.feed(make_hot_gpu(89), seconds=3)
@@ -54,7 +54,7 @@ def test_value_near_threshold_is_one_alert(watched: Watched) -> None:
     assert watched.cleared == []
 
 
-def test_short_peak_raises_nothing(watched: Watched) -> None:
+def test_short_peak_raises_nothing(watched: AlertsRecorder) -> None:
     for _ in range(20):
         watched.feed(make_hot_gpu(), seconds=9)
         watched.feed(make_hot_gpu(85), seconds=1)
@@ -75,7 +75,7 @@ def test_short_peak_raises_nothing(watched: Watched) -> None:
     ],
 )  # fmt: skip
 def test_alert_after_its_duration(
-    watched: Watched, kind: str, changes: dict[str, object], seconds: int, text: str
+    watched: AlertsRecorder, kind: str, changes: dict[str, object], seconds: int, text: str
 ) -> None:
     watched.feed(gpu(0, **changes), seconds=seconds - 1)
     assert watched.kinds == []
@@ -85,7 +85,7 @@ def test_alert_after_its_duration(
     assert (alert.title, alert.device, alert.since) == ("GPU 1", UUIDS[0], START + 1)
 
 
-def test_user_threshold_overrides_gpu_limit(watched: Watched) -> None:
+def test_user_threshold_overrides_gpu_limit(watched: AlertsRecorder) -> None:
     watched.set("temperature", threshold=70.0, for_s=0.0)
     watched.feed(make_hot_gpu(71))
     assert watched.raised[0].text == "71 °C, at or above 70 °C."
@@ -102,13 +102,13 @@ def test_user_threshold_overrides_gpu_limit(watched: Watched) -> None:
         {"temperature_c": 60.0, "utilization_percent": None},
     ],
 )
-def test_unknown_or_harmless_value_raises_nothing(watched: Watched, changes: dict[str, object]) -> None:
+def test_unknown_or_harmless_value_raises_nothing(watched: AlertsRecorder, changes: dict[str, object]) -> None:
     hot_gpu = {"temperature_c": 120.0, "slowdown_c": 90.0}
     watched.feed(gpu(0, **(hot_gpu | changes)), seconds=700, holding={UUIDS[0]: "flowers"})
     assert watched.raised == []
 
 
-def test_power_alert_is_off_by_default(watched: Watched) -> None:
+def test_power_alert_is_off_by_default(watched: AlertsRecorder) -> None:
     full = gpu(0, power_w=701.0, power_limit_w=700.0)
     watched.feed(full, seconds=120)
     assert watched.raised == []
@@ -117,7 +117,7 @@ def test_power_alert_is_off_by_default(watched: Watched) -> None:
     assert watched.kinds == ["power"]
 
 
-def test_idle_alert_needs_run(watched: Watched) -> None:
+def test_idle_alert_needs_run(watched: AlertsRecorder) -> None:
     idle = gpu(0, utilization_percent=2.0)
     watched.feed(idle, seconds=700)
     watched.feed(idle, seconds=500, holding={UUIDS[0]: "flowers"})
@@ -128,7 +128,7 @@ def test_idle_alert_needs_run(watched: Watched) -> None:
     assert [alert.text for alert in watched.raised] == ["Held by flowers and only 2% utilized, below 5% for 10 min."]
 
 
-def test_xid_alert_until_acknowledged(watched: Watched) -> None:
+def test_xid_alert_until_acknowledged(watched: AlertsRecorder) -> None:
     watched.feed(gpu(0, xids=(Xid(START, 79),)))
     watched.feed(gpu(0, xids=(Xid(START, 79),)), seconds=600)
     (alert,) = watched.raised
@@ -139,7 +139,7 @@ def test_xid_alert_until_acknowledged(watched: Watched) -> None:
     assert [(ended.number, ended.acknowledged) for ended in watched.cleared] == [(alert.number, True)]
 
 
-def test_repeated_xid_is_counted(watched: Watched) -> None:
+def test_repeated_xid_is_counted(watched: AlertsRecorder) -> None:
     first, second = Xid(START, 13), Xid(START + 5, 94)
     watched.feed(gpu(0, xids=(first,)))
     watched.feed(gpu(0, xids=(first, second)))
@@ -153,7 +153,7 @@ def test_repeated_xid_is_counted(watched: Watched) -> None:
     assert watched.raised[-1].severity == "error"
 
 
-def test_memory_errors_alert_on_increase(watched: Watched) -> None:
+def test_memory_errors_alert_on_increase(watched: AlertsRecorder) -> None:
     watched.feed(gpu(0, ecc=Ecc(uncorrected=4)), seconds=60)
     assert watched.raised == []
     watched.feed(gpu(0, ecc=Ecc(uncorrected=6)))
@@ -166,7 +166,7 @@ def test_memory_errors_alert_on_increase(watched: Watched) -> None:
     assert [alert.kind for alert in watched.raised] == ["memory_errors"] * 3
 
 
-def test_lost_gpu_alert_ends_on_return(watched: Watched) -> None:
+def test_lost_gpu_alert_ends_on_return(watched: AlertsRecorder) -> None:
     watched.feed(gpu(0))
     watched.feed(make_hot_gpu(lost=True, lost_since=START), gpu(1), seconds=20)  # its last values are ignored
     assert [(alert.kind, alert.device) for alert in watched.alerts.active_alerts] == [("lost", UUIDS[0])]
@@ -174,7 +174,7 @@ def test_lost_gpu_alert_ends_on_return(watched: Watched) -> None:
     assert watched.kinds == []
 
 
-def test_silent_nvml_alert(watched: Watched) -> None:
+def test_silent_nvml_alert(watched: AlertsRecorder) -> None:
     watched.feed(make_hot_gpu(), seconds=15)
     watched.feed(seconds=40, status="not_answering", message="NVML has not answered for 40 s.")
     assert watched.kinds == ["not_answering", "temperature"]
@@ -185,7 +185,7 @@ def test_silent_nvml_alert(watched: Watched) -> None:
     assert watched.kinds == []
 
 
-def test_missing_driver_alert_needs_earlier_gpu(watched: Watched) -> None:
+def test_missing_driver_alert_needs_earlier_gpu(watched: AlertsRecorder) -> None:
     watched.feed(seconds=60, status="no_library", message="No driver.")
     assert watched.raised == []
     watched.feed(gpu(0))
@@ -193,7 +193,7 @@ def test_missing_driver_alert_needs_earlier_gpu(watched: Watched) -> None:
     assert [alert.text for alert in watched.raised] == ["The driver was upgraded."]
 
 
-def test_silent_host_alert(watched: Watched) -> None:
+def test_silent_host_alert(watched: AlertsRecorder) -> None:
     watched.feed(gpu(0), host="box")
     watched.alerts.set_connection_error("box", "The connection was refused.")
     assert watched.raised == []
@@ -205,7 +205,7 @@ def test_silent_host_alert(watched: Watched) -> None:
     assert watched.kinds == []
 
 
-def test_silent_host_alert_by_timer(watched: Watched, qtbot: QtBot) -> None:
+def test_silent_host_alert_by_timer(watched: AlertsRecorder, qtbot: QtBot) -> None:
     watched.set("not_answering", for_s=1.0)
     watched.alerts.set_connection_error("box", "The name is not known.")
     watched.now += 1
@@ -213,7 +213,7 @@ def test_silent_host_alert_by_timer(watched: Watched, qtbot: QtBot) -> None:
         pass  # a timer of the program's own looks again
 
 
-def test_hosts_are_evaluated_separately(watched: Watched) -> None:
+def test_hosts_are_evaluated_separately(watched: AlertsRecorder) -> None:
     idle = gpu(0, utilization_percent=0.0)
     watched.feed(idle, host="box", seconds=700, holding={UUIDS[0]: "flowers"})
     assert watched.raised == []
@@ -226,13 +226,13 @@ def test_hosts_are_evaluated_separately(watched: Watched) -> None:
     assert watched.alerts.devices == {}
 
 
-def test_rule_covers_chosen_devices(watched: Watched) -> None:
+def test_rule_covers_chosen_devices(watched: AlertsRecorder) -> None:
     watched.set("temperature", devices=(UUIDS[1],))
     watched.feed(make_hot_gpu(), gpu(1, temperature_c=95.0, slowdown_c=90.0), seconds=11)
     assert [alert.device for alert in watched.raised] == [UUIDS[1]]
 
 
-def test_changed_rule_is_evaluated_again(watched: Watched) -> None:
+def test_changed_rule_is_evaluated_again(watched: AlertsRecorder) -> None:
     watched.feed(make_hot_gpu(), seconds=11)
     watched.set("temperature", threshold=95.0)
     assert watched.kinds == []
@@ -247,7 +247,7 @@ def test_changed_rule_is_evaluated_again(watched: Watched) -> None:
     assert watched.kinds == []
 
 
-def test_old_xid_is_ignored_by_new_rule(watched: Watched) -> None:
+def test_old_xid_is_ignored_by_new_rule(watched: AlertsRecorder) -> None:
     watched.set("xid", on=False)
     watched.feed(gpu(0, xids=(Xid(START, 79),)))
     watched.set("xid", on=True)
@@ -256,7 +256,7 @@ def test_old_xid_is_ignored_by_new_rule(watched: Watched) -> None:
 
 
 @pytest.mark.parametrize("jump_s", [GAP_S + 100, -3600.0])
-def test_time_gap_restarts_condition(watched: Watched, jump_s: float) -> None:
+def test_time_gap_restarts_condition(watched: AlertsRecorder, jump_s: float) -> None:
     watched.feed(make_hot_gpu(), seconds=3)
     watched.now += jump_s
     watched.feed(make_hot_gpu(), seconds=10)
@@ -265,7 +265,7 @@ def test_time_gap_restarts_condition(watched: Watched, jump_s: float) -> None:
     assert watched.kinds == ["temperature"]
 
 
-def test_gap_of_another_host_restarts_no_condition(watched: Watched) -> None:
+def test_gap_of_another_host_restarts_no_condition(watched: AlertsRecorder) -> None:
     watched.feed(gpu(0), host="box")
     watched.feed(gpu(0), seconds=int(GAP_S) + 1)
     watched.feed(make_hot_gpu(), seconds=5)
@@ -274,7 +274,7 @@ def test_gap_of_another_host_restarts_no_condition(watched: Watched) -> None:
     assert watched.kinds == ["temperature"]
 
 
-def test_acknowledged_alert_stays_active(watched: Watched) -> None:
+def test_acknowledged_alert_stays_active(watched: AlertsRecorder) -> None:
     watched.feed(make_hot_gpu(), seconds=11)
     watched.alerts.acknowledge_all()
     watched.feed(make_hot_gpu(), seconds=60)
@@ -283,14 +283,14 @@ def test_acknowledged_alert_stays_active(watched: Watched) -> None:
     assert len(watched.raised) == 1
 
 
-def test_active_alerts_order(watched: Watched) -> None:
+def test_active_alerts_order(watched: AlertsRecorder) -> None:
     watched.feed(make_hot_gpu(xids=(Xid(START + 1, 79),)))
     watched.feed(make_hot_gpu(), gpu(1, temperature_c=95.0, slowdown_c=90.0, xids=(Xid(START + 50, 79),)), seconds=11)
     assert [alert.kind for alert in watched.alerts.active_alerts] == ["xid", "xid", "temperature", "temperature"]
     assert [alert.device for alert in watched.alerts.active_alerts[:2]] == [UUIDS[1], UUIDS[0]]
 
 
-def test_history_is_limited(watched: Watched) -> None:
+def test_history_is_limited(watched: AlertsRecorder) -> None:
     watched.feed(gpu(1, lost=True, lost_since=START))
     for n in range(CAPACITY + 20):
         watched.feed(gpu(0, xids=(Xid(START + 10 + n, 79),)), gpu(1, lost=True, lost_since=START))
@@ -301,7 +301,7 @@ def test_history_is_limited(watched: Watched) -> None:
     assert history[-1].kind == "lost"  # active alerts are never dropped
 
 
-def test_rules_are_saved(watched: Watched, tmp_path: Path) -> None:
+def test_rules_are_saved(watched: AlertsRecorder, tmp_path: Path) -> None:
     watched.set("temperature", threshold=77.0)
     again = Alerts(folder=tmp_path)
     assert again.rules["temperature"].threshold == 77.0
@@ -314,7 +314,7 @@ def test_rules_are_saved(watched: Watched, tmp_path: Path) -> None:
 
 def test_unsaved_rule_applies(qapp: QApplication, tmp_path: Path, qtbot: QtBot) -> None:
     (tmp_path / "file").write_text("")
-    watched = Watched(tmp_path)
+    watched = AlertsRecorder(tmp_path)
     watched.alerts = Alerts(watched, folder=tmp_path / "file")
     with qtbot.waitSignal(watched.alerts.message) as message:
         watched.set("temperature", threshold=77.0)
@@ -326,7 +326,7 @@ def test_unsaved_rule_applies(qapp: QApplication, tmp_path: Path, qtbot: QtBot) 
     assert message.args == [""]
 
 
-def test_hot_and_throttled_gpu_warns_twice_but_not_of_power(watched: Watched) -> None:
+def test_hot_and_throttled_gpu_warns_twice_but_not_of_power(watched: AlertsRecorder) -> None:
     watched.set("power", on=True)
     watched.feed(make_hot_gpu(throttled=("thermal",), power_w=701.0, power_limit_w=700.0), seconds=70)
     assert set(watched.kinds) == {"temperature", "throttled", "power"}
@@ -335,7 +335,7 @@ def test_hot_and_throttled_gpu_warns_twice_but_not_of_power(watched: Watched) ->
 
 @pytest.mark.parametrize(("holding", "warned"), [({}, True), ({UUIDS[0]: "run"}, False)])
 def test_full_gpu_warns_the_next_job_unless_a_run_fills_it(
-    watched: Watched, holding: dict[str, str], warned: bool
+    watched: AlertsRecorder, holding: dict[str, str], warned: bool
 ) -> None:
     watched.feed(
         gpu(0, memory_used_bytes=99, memory_total_bytes=100, memory_reserved_bytes=0), seconds=90, holding=holding

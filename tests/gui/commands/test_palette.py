@@ -30,7 +30,7 @@ def titles(entries: list[Entry], text: str) -> list[str]:
     return [each.title for each in find_entries(entries, text)]
 
 
-def many_runs() -> list[RunSummary]:
+def make_many_runs() -> list[RunSummary]:
     """Return summaries of runs with many different names, models and states."""
     models, states = ("resnet18", "vit_b_16", "unet", "yolo"), ("completed", "failed", "running")
     return [
@@ -63,7 +63,7 @@ def test_palette_ranks_matches_in_any_order() -> None:
 def test_palette_responds_within_a_frame(show_widget: ShowWidget, qtbot: QtBot) -> None:
     window = show_widget(QWidget(), 1280, 800)
     palette = Palette(window)
-    palette.show_entries(list(create_run_entries(many_runs(), lambda _run: None)))
+    palette.show_entries(list(create_run_entries(make_many_runs(), lambda _run: None)))
     took = []  # CPU time, which doesn't depend on other work on this machine
     for letter in "night 12 failed":
         before = time.process_time()
@@ -79,7 +79,7 @@ def test_palette_responds_within_a_frame(show_widget: ShowWidget, qtbot: QtBot) 
 
 def test_run_entries_are_found_by_their_facts_and_show_their_run() -> None:
     shown: list[RunFolder] = []
-    entries = list(create_run_entries(many_runs()[:8], shown.append))
+    entries = list(create_run_entries(make_many_runs()[:8], shown.append))
     for text, numbers in (
         ("shift", [1, 2, 4, 5, 7]),
         ("failed", [1, 4, 7]),

@@ -45,8 +45,8 @@ def load_run(run: RunFolder, series: int = 0) -> ComparedRun:
     return read
 
 
-def with_power(watts: float) -> Change:
-    """Return a change that sets the power in all device samples of a run."""
+def make_power_change(watts: float) -> Change:
+    """Return a `change` for `make_run` that sets the power in watts in all device samples."""
 
     def change(event: AnyEvent) -> None:
         if isinstance(event, DevicesSampled):
@@ -55,8 +55,8 @@ def with_power(watts: float) -> Change:
     return change
 
 
-def with_accuracies(*top1: float) -> Change:
-    """Return a change that sets the top-1 accuracy of each validation, in order."""
+def make_accuracy_change(*top1: float) -> Change:
+    """Return a `change` for `make_run` that sets the top-1 accuracies of the validations, in order."""
     remaining = list(top1)
 
     def change(event: AnyEvent) -> None:

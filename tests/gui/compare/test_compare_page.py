@@ -22,7 +22,7 @@ from gui.compare.page import ComparePage
 from gui.compare.table import ITEM_PADDING
 from gui.compare.table_model import CompareModel
 from gui.style import theme
-from tests.gui.compare.runs import load_run, make_run, with_accuracies
+from tests.gui.compare.runs import load_run, make_accuracy_change, make_run
 from tests.gui.sources.written_runs import NESTED_TOO_DEEP, supervise_here, write
 from tests.support.widgets import OpenWindow, join_visible_texts
 
@@ -46,7 +46,7 @@ def show(page: ComparePage, qtbot: QtBot) -> Callable[..., ComparePage]:
     return show_runs
 
 
-def lines(page: ComparePage, plot: str) -> dict[str, int]:
+def count_points(page: ComparePage, plot: str) -> dict[str, int]:
     """Return the number of points in each line of a plot. Keys are the numbers of the runs on the page."""
     return {key: len(line.x) for key, line in page.curves.plots[plot]._lines.items()}
 
@@ -62,8 +62,8 @@ def test_compare_page_overlays_curves(show: Callable[..., ComparePage]) -> None:
     }
     assert {key for key, style in styles.items() if style.smooth} == {"loss", "accuracy", "images_per_second"}
     assert {key for key, style in styles.items() if style.markers} == {key for key in styles if "validation" in key}
-    assert lines(page, "loss") == {"1": 40, "2": 60, "3": 20}
-    assert lines(page, "validation/top1") == {"1": 4, "2": 4, "3": 4}
+    assert count_points(page, "loss") == {"1": 40, "2": 60, "3": 20}
+    assert count_points(page, "validation/top1") == {"1": 4, "2": 4, "3": 4}
     assert page.curves.group.extent == (0, 60)
     page.controls.axis.setCurrentIndex(1)
     assert page.curves.group.extent == (0, 4)
@@ -76,15 +76,15 @@ def test_legend_hides_runs_which_keep_their_color(show: Callable[..., ComparePag
     before = page.curves.plots["loss"]._lines["2"].style.color()
     page.legend.boxes[0].setFocus()
     qtbot.keyClick(page.legend.boxes[0], Qt.Key.Key_Space)
-    assert lines(page, "loss") == {"2": 60}
+    assert count_points(page, "loss") == {"2": 60}
     assert page.curves.plots["loss"]._lines["2"].style.color() == before
     assert page.model.columnCount() == 2
     page.legend.add_run(page.runs[0])
     assert page.legend.checked == {1}
     qtbot.mouseClick(page.legend.none, Qt.MouseButton.LeftButton)
-    assert lines(page, "loss") == {}
+    assert count_points(page, "loss") == {}
     qtbot.mouseClick(page.legend.all, Qt.MouseButton.LeftButton)
-    assert lines(page, "loss") == {"1": 40, "2": 60}
+    assert count_points(page, "loss") == {"1": 40, "2": 60}
 
 
 def test_ninth_run_is_dashed(show: Callable[..., ComparePage]) -> None:
@@ -131,7 +131,7 @@ def test_compare_page_shows_job_of_silent_run(show: Callable[..., ComparePage]) 
     silent = make_run(40, model="vit_b_16")
     silent.events_file.unlink()
     page = show(make_run(40), silent)
-    assert lines(page, "loss") == {"1": 40}
+    assert count_points(page, "loss") == {"1": 40}
     assert any(row.title == "Model" and row.texts[1] == "ViT-B/16" for row in page.model.rows)
 
 
@@ -145,7 +145,7 @@ def test_compare_page_replaces_runs(show: Callable[..., ComparePage]) -> None:
     extra = page.curves.plots["validation/extra"]
     assert extra in page.curves.ordered_plots
     show(make_run(30))
-    assert lines(page, "loss") == {"1": 30}
+    assert count_points(page, "loss") == {"1": 30}
     assert list(page.legend.boxes) == [0]
     assert extra not in page.curves.ordered_plots
 
@@ -160,7 +160,7 @@ def test_compare_page_rereads_active_run(show: Callable[..., ComparePage], qtbot
     end = RunFinished(time=2e9 + 1, outcome="completed")
     write(active.events_file, [step, end], 9000)
     # On a busy machine, the pause between two reads is up to 50 s.
-    qtbot.waitUntil(lambda: lines(page, "loss") == {"1": 41, "2": 40}, timeout=90_000)
+    qtbot.waitUntil(lambda: count_points(page, "loss") == {"1": 41, "2": 40}, timeout=90_000)
     assert page.table.selectionModel().hasSelection()
 
 
@@ -176,7 +176,7 @@ def test_compare_model_is_consistent_and_stars_best(qtmodeltester: ModelTester, 
     model = CompareModel()
     qtmodeltester.check(model)
     runs = [
-        load_run(make_run(40, "completed", with_accuracies(0.5, 0.6, 0.7, top)), index)
+        load_run(make_run(40, "completed", make_accuracy_change(0.5, 0.6, 0.7, top)), index)
         for index, top in enumerate((0.6, 0.9))
     ]
     runs[1] = dataclasses.replace(runs[1], summary=structs.replace(runs[1].summary, cause="A cable."))
@@ -257,7 +257,7 @@ def test_runs_page_opens_comparison_which_escape_leaves(open_window: OpenWindow,
     assert window.pages.currentWidget() is workspace.runs
 
 
-def elided_values(page: ComparePage) -> list[str]:
+def find_elided_values(page: ComparePage) -> list[str]:
     """Return the texts in the table that are too wide for their cells. The best values are bold."""
     model, table = page.model, page.table
     cells = [model.index(row, column) for row in range(model.rowCount()) for column in range(model.columnCount())]
@@ -278,10 +278,10 @@ def test_comparison_columns_fit_values_of_large_texts(
 ) -> None:
     if not is_live:
         theme.choose("system", 200)
-    show(*(make_run(40, change=with_accuracies(0.5, 0.6, 0.7, best)) for best in (0.7, 0.8)))
+    show(*(make_run(40, change=make_accuracy_change(0.5, 0.6, 0.7, best)) for best in (0.7, 0.8)))
     theme.choose("system", 200)
     assert page.model.rows
-    assert elided_values(page) == []
+    assert find_elided_values(page) == []
 
 
 def test_comparison_columns_follow_longer_values(page: ComparePage, show: Callable[..., ComparePage]) -> None:

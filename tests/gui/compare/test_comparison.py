@@ -12,14 +12,14 @@ from gui import titles
 from gui.compare.compared_run import ComparedRun
 from gui.compare.comparison import Row, create_rows
 from tests.engine.contract.test_options import create_catalogue
-from tests.gui.compare.runs import Change, load_run, make_run, with_accuracies, with_power, with_speed
+from tests.gui.compare.runs import Change, load_run, make_accuracy_change, make_power_change, make_run, with_speed
 
 
 def row(table: list[Row], title: str) -> Row:
     return next(each for each in table if each.title == title)
 
 
-def samples(*values: tuple[float, float | None]) -> bytes:
+def make_power_log(*values: tuple[float, float | None]) -> bytes:
     """Return log lines with power samples of the CPU, and twice the power of a GPU.
 
     `values` are pairs of elapsed seconds and watts.
@@ -45,7 +45,7 @@ def start_clock(event: AnyEvent) -> None:
 def test_energy_integrates_power_without_gaps() -> None:
     run = make_run(4, None, start_clock)
     with run.events_file.open("ab") as stream:
-        stream.write(samples((0, 100.0), (2, 200.0), (3, None), (4, 200.0), (3604, 200.0), (3605, 400.0)))
+        stream.write(make_power_log((0, 100.0), (2, 200.0), (3, None), (4, 200.0), (3604, 200.0), (3605, 400.0)))
     # 300 J until second 2, 400 J until second 4, a gap of an hour, 300 J in the last second
     assert load_run(run).energy_wh == pytest.approx(3 * (300 + 400 + 300) / 3600)
 
@@ -80,9 +80,9 @@ def test_x_of_epochs_has_fractions() -> None:
 
 def test_rows_mark_best_values() -> None:
     runs = [
-        load_run(make_run(40, "completed", with_accuracies(0.5, 0.6, 0.7, 0.6))),
-        load_run(make_run(40, "completed", with_accuracies(0.5, 0.6, 0.8, 0.6)), 1),
-        load_run(make_run(40, "completed", with_accuracies(0.5, 0.8, 0.7, 0.6)), 2),
+        load_run(make_run(40, "completed", make_accuracy_change(0.5, 0.6, 0.7, 0.6))),
+        load_run(make_run(40, "completed", make_accuracy_change(0.5, 0.6, 0.8, 0.6)), 1),
+        load_run(make_run(40, "completed", make_accuracy_change(0.5, 0.8, 0.7, 0.6)), 2),
     ]
     table = create_rows(runs)
     assert row(table, "Best top-1 accuracy").best == {1, 2}
@@ -91,7 +91,7 @@ def test_rows_mark_best_values() -> None:
     assert row(table, "Speed").best == frozenset()
 
 
-def custom_runs(metrics_of_run: tuple[tuple[Measure, ...], ...]) -> list[ComparedRun]:
+def make_custom_runs(metrics_of_run: tuple[tuple[Measure, ...], ...]) -> list[ComparedRun]:
     """Return runs of a custom task with the metric recall_5. The plan of each run describes other metrics."""
 
     def change(value: float, metrics: tuple[Measure, ...]) -> Change:
@@ -115,20 +115,20 @@ def test_rows_mark_best_by_direction_of_custom_metrics(
     is_higher_better: bool, best: set[int], is_described_by_first: bool
 ) -> None:
     metrics = (Measure("recall_5", "Recall at 5", is_higher_better, percent=True),)
-    found = row(create_rows(custom_runs((metrics if is_described_by_first else (), metrics))), "Best recall at 5")
+    found = row(create_rows(make_custom_runs((metrics if is_described_by_first else (), metrics))), "Best recall at 5")
     assert found.best == best
     assert found.texts[0] == ("40.00%  (epoch 4)" if is_higher_better else "10.00%  (epoch 1)")
 
 
 def test_rows_omit_metrics_without_known_direction() -> None:
-    assert not any("recall_5" in each.title for each in create_rows(custom_runs(((), ()))))
+    assert not any("recall_5" in each.title for each in create_rows(make_custom_runs(((), ()))))
 
 
 def test_rows_compare_duration_of_completed_runs_only() -> None:
     runs = [
-        load_run(make_run(10, "stopped", with_power(100.0))),
-        load_run(make_run(40, "completed", with_power(100.0)), 1),
-        load_run(make_run(80, "completed", with_power(100.0)), 2),
+        load_run(make_run(10, "stopped", make_power_change(100.0))),
+        load_run(make_run(40, "completed", make_power_change(100.0)), 1),
+        load_run(make_run(80, "completed", make_power_change(100.0)), 2),
     ]
     table = create_rows(runs)
     assert row(table, "Duration").best == {1}

@@ -32,7 +32,7 @@ from tests.support.unclear_dataset import UNCLEAR
 from tests.support.widgets import ShowWidget, is_right_of
 
 
-def png(color: str, right: str = "") -> bytes:
+def create_png(color: str, right: str = "") -> bytes:
     """Return a PNG image of one color. If `right` is given, it is the color of the right half."""
     stream = BytesIO()
     image = Image.new("RGB", (32, 20), color)
@@ -52,8 +52,8 @@ REPORT = DatasetReport(
         SplitReport("val", {"ash": 4, "birch": 8, "cedar": 1}),
     ),
     examples=(
-        Example("ash", "train", png("red", "blue"), 0),
-        Example("birch", "train", png("black"), 40),
+        Example("ash", "train", create_png("red", "blue"), 0),
+        Example("birch", "train", create_png("black"), 40),
         Example("ash", "train", b"not an image"),
     ),
     sizes=ImageSizes((200, 100), (300, 224), (500, 400), 64),
@@ -74,7 +74,7 @@ def test_facts_are_below_the_examples_in_narrow_page(page: DatasetPage, qtbot: Q
         qtbot.waitUntil(lambda is_beside=is_beside: is_right_of(page.bars, page.examples) is is_beside)
 
 
-def left_color(page: DatasetPage, position: int) -> QColor:
+def read_left_color(page: DatasetPage, position: int) -> QColor:
     """Return the color of the left half of the example image at `position`."""
     image = page.examples.image(position).toImage()
     return image.pixelColor(image.width() // 8, image.height() // 2)
@@ -91,7 +91,7 @@ def test_dataset_page_filters_examples_by_class(page: DatasetPage) -> None:
 
 
 def make_preview(sample: int, epoch: int, left: str, right: str = "") -> PreviewImage:
-    return PreviewImage(sample, epoch, 96, png(left, right))
+    return PreviewImage(sample, epoch, 96, create_png(left, right))
 
 
 def test_dataset_page_shows_augmented_images(page: DatasetPage) -> None:
@@ -104,13 +104,13 @@ def test_dataset_page_shows_augmented_images(page: DatasetPage) -> None:
     for image in (make_preview(0, 1, "green"), make_preview(40, 1, "yellow"), make_preview(0, 2, "blue")):
         page.renderer.progress.emit(image)
     assert [page.examples.is_awaited(position) for position in (0, 1)] == [False, False]
-    assert [left_color(page, position) for position in (0, 1)] == [QColor("green"), QColor("yellow")]
+    assert [read_left_color(page, position) for position in (0, 1)] == [QColor("green"), QColor("yellow")]
     assert "epoch 1 at 96 px" in page.examples.item(0).toolTip()
     page.version.setCurrentIndex(2)
-    assert left_color(page, 0) == QColor("blue")
+    assert read_left_color(page, 0) == QColor("blue")
     assert page.examples.is_awaited(1)
     page.show_augmented(False)
-    assert left_color(page, 0) == QColor("red")
+    assert read_left_color(page, 0) == QColor("red")
     assert page.progress.isHidden()
 
 

@@ -19,7 +19,7 @@ from tests.gui.sources.devices.snapshots import UUIDS, gpu, held_by, snapshot
 from tests.support.widgets import ShowWidget, find_button
 
 
-def show(panel: DevicesPanel, snapshot: Snapshot, host: str = "") -> None:
+def show_snapshot(panel: DevicesPanel, snapshot: Snapshot, host: str = "") -> None:
     """Add a snapshot to the panel's history and refresh the panel."""
     panel.history.add(snapshot, host)
     panel.update_snapshot(snapshot, host)
@@ -52,7 +52,7 @@ def panel_text(panel: QWidget) -> str:
 
 
 def test_gpus_are_titled_and_ordered_by_cuda(panel: DevicesPanel, check: FindBox, qtbot: QtBot) -> None:
-    show(panel, snapshot(gpu(0), gpu(1)))
+    show_snapshot(panel, snapshot(gpu(0), gpu(1)))
     names = ("GPU 0", "GPU 1", "CPU")
     qtbot.waitUntil(lambda: all(check(name).isVisible() for name in names))
     panel.grab()  # lays out the cards
@@ -67,7 +67,7 @@ def test_gpus_are_titled_and_ordered_by_cuda(panel: DevicesPanel, check: FindBox
 
 def test_eight_rows_fit_in_small_window(show_widget: ShowWidget, qtbot: QtBot) -> None:
     panel = show_widget(DevicesPanel(), 290, 690)
-    show(panel, snapshot(*(gpu(n) for n in range(8))))
+    show_snapshot(panel, snapshot(*(gpu(n) for n in range(8))))
     rows = panel.findChildren(DeviceRow)
     qtbot.waitUntil(lambda: all(row.visibleRegion().boundingRect().size() == row.size() for row in rows))
     assert max(row.height() for row in rows) <= 64
@@ -75,14 +75,14 @@ def test_eight_rows_fit_in_small_window(show_widget: ShowWidget, qtbot: QtBot) -
 
 def test_chosen_row_is_scrolled_into_view(show_widget: ShowWidget, qtbot: QtBot) -> None:
     panel = show_widget(DevicesPanel(), 290, 250)
-    show(panel, snapshot(*(gpu(n, processes=held_by("anna", 1 << 30) if n < 7 else ()) for n in range(8))))
+    show_snapshot(panel, snapshot(*(gpu(n, processes=held_by("anna", 1 << 30) if n < 7 else ()) for n in range(8))))
     assert panel.selection() == (UUIDS[7],)
     row = next(row for row in panel.findChildren(DeviceRow) if row.check.isChecked())
     qtbot.waitUntil(lambda: row.visibleRegion().boundingRect().height() == row.height())
 
 
 def test_click_on_row_toggles_device(panel: DevicesPanel, check: FindBox, qtbot: QtBot) -> None:
-    show(panel, snapshot(gpu(0), gpu(1)))
+    show_snapshot(panel, snapshot(gpu(0), gpu(1)))
     panel.set_selection(())
     row = row_of(check("GPU 1"))
     for expected in ((UUIDS[0],), ()):
@@ -92,14 +92,14 @@ def test_click_on_row_toggles_device(panel: DevicesPanel, check: FindBox, qtbot:
 
 
 def test_buttons_choose_all_free_or_no_devices(panel: DevicesPanel, qtbot: QtBot) -> None:
-    show(panel, snapshot(gpu(0, processes=held_by("anna", 1 << 30)), gpu(1), gpu(2, cuda_index=2, lost=True)))
+    show_snapshot(panel, snapshot(gpu(0, processes=held_by("anna", 1 << 30)), gpu(1), gpu(2, cuda_index=2, lost=True)))
     expected = {"All": (UUIDS[1], UUIDS[0]), "Free": (UUIDS[1],), "None": ()}
     for name, devices in expected.items():
         with qtbot.waitSignal(panel.selection_changed):
             find_button(panel, name).click()
         assert panel.selection() == devices
         assert f"{len(devices)} of 3 selected" in panel_text(panel)
-    show(panel, snapshot(time=1_700_000_001.0))
+    show_snapshot(panel, snapshot(time=1_700_000_001.0))
     assert "selected" not in panel_text(panel)
 
 
@@ -122,26 +122,26 @@ def test_row_names_other_users(held: list[tuple[str | None, int | None]] | None,
 
 
 def test_row_graphs_describe_latest_value(panel: DevicesPanel) -> None:
-    show(panel, snapshot(gpu(0)))
-    show(panel, snapshot(gpu(0, utilization_percent=None), time=1_700_000_001.0))
+    show_snapshot(panel, snapshot(gpu(0)))
+    show_snapshot(panel, snapshot(gpu(0, utilization_percent=None), time=1_700_000_001.0))
     received = {graph.accessibleName(): graph.accessibleDescription() for graph in panel.findChildren(Sparkline)}
     assert received["GPU 1 utilization"].startswith("Latest: –%")
     assert received["CPU utilization"].startswith("Latest: 37%")
 
 
 def test_row_leaves_out_unreported_quantities(panel: DevicesPanel, check: FindBox) -> None:
-    show(panel, snapshot(gpu(0, utilization_percent=None, temperature_c=None, memory_used_bytes=None)))
+    show_snapshot(panel, snapshot(gpu(0, utilization_percent=None, temperature_c=None, memory_used_bytes=None)))
     row = row_of(check("GPU 1"))
     assert row.graph.isHidden()
     assert (row.load.text(), row.temperature.text(), row.note.text()) == ("", "", "")
-    show(panel, snapshot(gpu(0), time=1_700_000_001.0))
+    show_snapshot(panel, snapshot(gpu(0), time=1_700_000_001.0))
     assert not row.graph.isHidden()
     assert row.note.text() == "41.0 of 141.0 GiB"
 
 
 def test_row_of_lost_gpu_is_disabled(panel: DevicesPanel, check: FindBox) -> None:
-    show(panel, snapshot(gpu(0), gpu(1)))
-    show(panel, snapshot(gpu(0), gpu(1, lost=True, lost_since=1_700_000_000.0)))
+    show_snapshot(panel, snapshot(gpu(0), gpu(1)))
+    show_snapshot(panel, snapshot(gpu(0), gpu(1, lost=True, lost_since=1_700_000_000.0)))
     assert "Lost since" in panel_text(panel)
     assert check("GPU 0").accessibleDescription().count("lost since") == 1
     graphs = {graph.accessibleName(): graph.isEnabled() for graph in panel.findChildren(Sparkline)}
@@ -149,7 +149,7 @@ def test_row_of_lost_gpu_is_disabled(panel: DevicesPanel, check: FindBox) -> Non
 
 
 def test_row_of_gpu_lost_before_start(panel: DevicesPanel) -> None:
-    show(panel, snapshot(gpu(0), Gpu(uuid="GPU-lost-1", name="NVIDIA GPU", nvml_index=1, lost=True)))
+    show_snapshot(panel, snapshot(gpu(0), Gpu(uuid="GPU-lost-1", name="NVIDIA GPU", nvml_index=1, lost=True)))
     assert "⚠ Lost" in panel_text(panel)
     (box,) = (each for each in panel.findChildren(QCheckBox) if "GPU-lost-1" in each.accessibleDescription())
     assert box.accessibleName().startswith("GPU 1")
@@ -161,7 +161,7 @@ def test_mig_instances_follow_gpu(panel: DevicesPanel) -> None:
     instances = [
         gpu(0, uuid=f"MIG-{n}", cuda_index=None, mig=Mig(parent_uuid=parent.uuid, gpu_instance=n)) for n in (9, 7)
     ]
-    show(panel, snapshot(instances[0], parent, instances[1]))
+    show_snapshot(panel, snapshot(instances[0], parent, instances[1]))
     names = [box.text() for box in panel.findChildren(QCheckBox)]
     assert [name for name in names if name != "CPU"] == ["GPU 0 (MIG)", "GPU 0 MIG 7", "GPU 0 MIG 9"]
     assert panel.selection() == ("MIG-7",)  # the GPU itself cannot be trained on
@@ -169,13 +169,13 @@ def test_mig_instances_follow_gpu(panel: DevicesPanel) -> None:
 
 @pytest.mark.parametrize("sentence", ["The NVIDIA driver is not loaded.", ""])
 def test_panel_explains_missing_gpus(panel: DevicesPanel, sentence: str) -> None:
-    show(panel, snapshot(status="no_driver" if sentence else "ok", message=sentence))
+    show_snapshot(panel, snapshot(status="no_driver" if sentence else "ok", message=sentence))
     assert (sentence or "No NVIDIA GPU") in panel_text(panel)
     assert panel.selection() == (CPU,)
 
 
 def test_cpu_counts_once_per_worker(panel: DevicesPanel, check: FindBox, qtbot: QtBot) -> None:
-    show(panel, snapshot())
+    show_snapshot(panel, snapshot())
     workers = next(box for box in panel.findChildren(QSpinBox) if box.accessibleName() == "CPU workers")
     assert (workers.minimum(), workers.maximum()) == (1, 2 * (os.cpu_count() or 1))
     with qtbot.waitSignal(panel.selection_changed):
@@ -188,20 +188,20 @@ def test_cpu_counts_once_per_worker(panel: DevicesPanel, check: FindBox, qtbot: 
 
 
 def test_default_is_first_idle_gpu(panel: DevicesPanel) -> None:
-    show(panel, snapshot(gpu(0), gpu(1, processes=held_by("root", 1))))
+    show_snapshot(panel, snapshot(gpu(0), gpu(1, processes=held_by("root", 1))))
     assert panel.selection() == (UUIDS[0],)
 
 
 def test_choice_survives_snapshot(panel: DevicesPanel, qtbot: QtBot) -> None:
     panel.set_selection((CPU, CPU))
     with qtbot.assertNotEmitted(panel.selection_changed):
-        show(panel, snapshot(gpu(0), gpu(1)))
+        show_snapshot(panel, snapshot(gpu(0), gpu(1)))
     assert panel.selection() == (CPU, CPU)
 
 
 def test_users_choice_precedes_the_default(panel: DevicesPanel, check: FindBox) -> None:
     check("CPU").click()
-    show(panel, snapshot(gpu(0)))
+    show_snapshot(panel, snapshot(gpu(0)))
     assert panel.selection() == ()
     panel.set_selection((CPU,) * 999)
     assert panel.selection() == (CPU,) * 999
@@ -211,7 +211,7 @@ def test_all_usable_gpus_are_chosen_once_they_are_known(panel: DevicesPanel) -> 
     panel.choose_all()
     gpus = (gpu(0), gpu(1), gpu(2, lost=True))
     for time in (1_700_000_000.0, 1_700_000_001.0):
-        show(panel, snapshot(*gpus, time=time))
+        show_snapshot(panel, snapshot(*gpus, time=time))
         assert panel.selection() == ((UUIDS[1], UUIDS[0]) if time == 1_700_000_000.0 else ())
         find_button(panel, "None").click()
     panel.choose_all()
@@ -221,21 +221,21 @@ def test_all_usable_gpus_are_chosen_once_they_are_known(panel: DevicesPanel) -> 
 def test_choice_of_unknown_gpu_is_applied_later(panel: DevicesPanel) -> None:
     panel.set_selection((UUIDS[1],))
     assert panel.selection() == (UUIDS[1],)
-    show(panel, snapshot(status="not_answering", message="NVML is not answering."))
+    show_snapshot(panel, snapshot(status="not_answering", message="NVML is not answering."))
     assert panel.selection() == (UUIDS[1],)
-    show(panel, snapshot(gpu(0), gpu(1)))
+    show_snapshot(panel, snapshot(gpu(0), gpu(1)))
     assert panel.selection() == (UUIDS[1],)
 
 
 def test_choice_of_missing_gpu_is_dropped(panel: DevicesPanel, qtbot: QtBot) -> None:
     panel.set_selection((UUIDS[5],))
     with qtbot.waitSignal(panel.selection_changed):
-        show(panel, snapshot(gpu(0)))
+        show_snapshot(panel, snapshot(gpu(0)))
     assert panel.selection() == ()
 
 
 def test_devices_are_chosen_by_keyboard(panel: DevicesPanel, check: FindBox, qtbot: QtBot) -> None:
-    show(panel, snapshot(gpu(0), gpu(1)))
+    show_snapshot(panel, snapshot(gpu(0), gpu(1)))
     panel.set_selection(())
     qtbot.waitUntil(check("GPU 1").isVisible)
     check("GPU 0").setFocus()
@@ -254,8 +254,8 @@ def test_devices_are_chosen_by_keyboard(panel: DevicesPanel, check: FindBox, qtb
 def test_remote_devices_are_chosen_while_reachable(panel: DevicesPanel, check: FindBox, qtbot: QtBot) -> None:
     panel.set_hosts(("ws1", "ws2"))
     assert "Connecting to ws1…" in panel_text(panel)
-    show(panel, snapshot(gpu(0)))
-    show(panel, snapshot(gpu(0), gpu(1)), "ws1")
+    show_snapshot(panel, snapshot(gpu(0)))
+    show_snapshot(panel, snapshot(gpu(0), gpu(1)), "ws1")
     panel.set_selection(("ws1:cpu", f"ws1:{UUIDS[0]}", UUIDS[0], "ws1:cpu"))
     assert panel.selection() == (UUIDS[0], f"ws1:{UUIDS[0]}", "ws1:cpu", "ws1:cpu")
     panel.show_error("ws1 does not respond.", "ws1")
@@ -274,7 +274,7 @@ def test_remote_devices_are_chosen_while_reachable(panel: DevicesPanel, check: F
     check("ws1 CPU").click()
     assert panel.selection() == (UUIDS[0],)
     assert not check("ws1 CPU").isEnabled()
-    show(panel, snapshot(gpu(0), gpu(1), time=1_700_000_001.0), "ws1")
+    show_snapshot(panel, snapshot(gpu(0), gpu(1), time=1_700_000_001.0), "ws1")
     assert all(each.isEnabled() for each in buttons)
     check("ws1 CPU").click()
     with qtbot.waitSignal(panel.selection_changed):

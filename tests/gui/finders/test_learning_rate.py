@@ -19,7 +19,7 @@ from tests.support.widgets import OpenWindow, ShowWidget
 JOB = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, batch_size=8)
 
 
-def a_curve(**fields: object) -> RateFound:
+def make_curve(**fields: object) -> RateFound:
     """Return a finder's result for a loss that falls by 1 between the learning rates 0.0001 and 0.1."""
     points = tuple(
         RatePoint(10.0 ** (tenths / 10), loss, loss)
@@ -46,7 +46,7 @@ def page(show_widget: ShowWidget) -> RatePage:
 def found(page: RatePage) -> RatePage:
     page.show_job(JOB, [])
     page.child.cancel()
-    page.child.done.emit(a_curve())
+    page.child.done.emit(make_curve())
     return page
 
 
@@ -117,7 +117,7 @@ def test_rate_page_without_suggestion_allows_choice(page: RatePage) -> None:
     page.show_job(JOB, [])
     page.child.cancel()
     page.child.done.emit(
-        a_curve(suggestion=None, why="It never falls.", remedy="Look at the labels.", steepest=None, valley=None)
+        make_curve(suggestion=None, why="It never falls.", remedy="Look at the labels.", steepest=None, valley=None)
     )
     assert page.none.text() == "It never falls. Look at the labels."
     assert not page.use.isEnabled()

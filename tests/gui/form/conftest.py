@@ -10,13 +10,13 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gui.form.form import JobForm
-from tests.gui.form.test_form import fill
+from tests.gui.form.test_form import fill_in
 
 
 @pytest.fixture
 def filled(form: JobForm, images: Path, qtbot: QtBot) -> JobForm:
     """Return the form with a valid job for the CPU."""
-    fill(form, images, qtbot)
+    fill_in(form, images, qtbot)
     return form
 
 

@@ -19,7 +19,7 @@ from engine.checks.disk import Kind, ModelFile, RealDisk
 from gui.form import cached_disk
 from gui.form.cached_disk import CachedDisk
 from gui.form.form import JobForm
-from tests.gui.form.test_form import fill, problem_at
+from tests.gui.form.test_form import fill_in, problem_at
 
 ROOT = Path(__file__).parents[3]
 LONGEST_STALL_S = 2.0
@@ -63,7 +63,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 def test_late_disk_answer_is_used(
     form: JobForm, images: Path, program: Path, answers: threading.Event, qtbot: QtBot
 ) -> None:
-    fill(form, images, qtbot)
+    fill_in(form, images, qtbot)
     form.set_field("model", str(program))
     qtbot.waitUntil(lambda: form.train.toolTip() == f"Waiting for the disk: {program}.")
     assert not form.train.isEnabled()
@@ -79,7 +79,7 @@ def test_start_waits_for_the_disk(
     form: JobForm, images: Path, program: Path, answers: threading.Event, qtbot: QtBot
 ) -> None:
     answers.set()
-    fill(form, images, qtbot)
+    fill_in(form, images, qtbot)
     form.set_field("model", str(program))
     form.set_field("image_size", None)
     qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
@@ -96,7 +96,7 @@ def test_start_waits_for_the_disk(
 
 
 def test_refresh_during_a_refresh_follows_it(qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Change the disk while a refresh is running that has already read the old state."""
+    """Check that a change of the disk is noticed if a running refresh has already read the old state."""
     was_read, released = threading.Event(), threading.Event()
     real = RealDisk.kind
 

@@ -36,7 +36,7 @@ REPORT = DatasetReport(
 )
 
 
-def fill(form: JobForm, folder: Path, qtbot: QtBot, report: DatasetReport = REPORT) -> None:
+def fill_in(form: JobForm, folder: Path, qtbot: QtBot, report: DatasetReport = REPORT) -> None:
     """Fill in a valid job on an inspected folder."""
     form.set_job(Job.from_fields(dataset=str(folder), model="mnist_cnn", image_size=28))
     qtbot.waitSignal(form.folder_chosen).wait()
@@ -220,7 +220,7 @@ def test_loaded_job_brings_no_consent(form: JobForm, images: Path, program: Path
     sha256 = model_file_sha256(str(program)) or ""
     form.set_job(Job.from_fields(dataset=str(images), model=str(program), model_file_sha256=sha256))
     assert form.values()["model_file_sha256"] == sha256
-    fill(form, images, qtbot)
+    fill_in(form, images, qtbot)
     form.set_field("model", str(program))
     qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
     assert not form.train.isEnabled()
@@ -277,7 +277,7 @@ def test_dataset_card_of_saved_job_announces_the_inspection(form: JobForm, image
 def test_job_is_copied_as_command(form: JobForm, images: Path, qtbot: QtBot) -> None:
     folder = images / "my flowers"
     folder.mkdir()
-    fill(form, folder, qtbot)
+    fill_in(form, folder, qtbot)
     form.set_field("strategy", "ddp")
     form.set_field("pretrained", True)
     form.set_devices(("cpu", "cpu"))

@@ -69,7 +69,7 @@ def chosen(form: JobForm) -> tuple[str, str]:
     return form.field_value("model"), form.field_value("encoder")
 
 
-def buttons(form: JobForm) -> dict[str, QPushButton]:
+def find_weight_buttons(form: JobForm) -> dict[str, QPushButton]:
     """Return the buttons at problems with pretrained weights, by their texts."""
     found = form.rows["pretrained"].problem_label.findChildren(QPushButton)
     return {button.text(): button for button in found if button.isVisibleTo(form)}
@@ -170,28 +170,28 @@ def test_task_begins_with_its_default_model_and_encoder(new_form: JobForm) -> No
 
 def test_model_without_weights_trains_from_scratch_with_a_button(new_form: JobForm, qtbot: QtBot) -> None:
     new_form.set_field("model", "resnet18")
-    qtbot.waitUntil(lambda: list(buttons(new_form)) == [USE_LITE])
+    qtbot.waitUntil(lambda: list(find_weight_buttons(new_form)) == [USE_LITE])
     assert fields(new_form, "recipe", "pretrained", "optimizer") == ("from-scratch", False, "sgd")
     assert [problem.severity for problem in new_form.problems if problem.field == "pretrained"] == ["warning"]
-    button = buttons(new_form)[USE_LITE]
+    button = find_weight_buttons(new_form)[USE_LITE]
     assert "starts from random weights" in button.accessibleDescription()
     button.setFocus()
     qtbot.keyClick(button, Qt.Key.Key_Space)
     new_form.validate()
     assert fields(new_form, "model", "recipe", "pretrained") == (LITE, "fine-tune", True)
-    assert buttons(new_form) == {}
+    assert find_weight_buttons(new_form) == {}
 
 
 def test_pretrained_chosen_without_weights_is_an_error_with_buttons(new_form: JobForm, qtbot: QtBot) -> None:
     new_form.set_field("model", "resnet18")
-    qtbot.waitUntil(lambda: list(buttons(new_form)) == [USE_LITE])
+    qtbot.waitUntil(lambda: list(find_weight_buttons(new_form)) == [USE_LITE])
     new_form.set_field("pretrained", True)
-    qtbot.waitUntil(lambda: list(buttons(new_form)) == [USE_LITE, SCRATCH])
+    qtbot.waitUntil(lambda: list(find_weight_buttons(new_form)) == [USE_LITE, SCRATCH])
     assert not new_form.train.isEnabled()
-    buttons(new_form)[SCRATCH].click()
+    find_weight_buttons(new_form)[SCRATCH].click()
     new_form.validate()
     assert fields(new_form, "recipe", "pretrained") == ("from-scratch", False)
-    assert buttons(new_form) == {}, "the user knows"
+    assert find_weight_buttons(new_form) == {}, "the user knows"
 
 
 def test_recipe_follows_the_servers(new_form: JobForm, network: Network, qtbot: QtBot) -> None:
@@ -201,7 +201,7 @@ def test_recipe_follows_the_servers(new_form: JobForm, network: Network, qtbot: 
     qtbot.waitUntil(
         lambda: validate_again(new_form) and fields(new_form, "recipe", "pretrained") == ("fine-tune", True)
     )
-    assert buttons(new_form) == {}
+    assert find_weight_buttons(new_form) == {}
 
 
 def test_recipe_of_a_loaded_job_gives_way_without_weights(
@@ -219,7 +219,7 @@ def test_recipe_of_a_loaded_job_gives_way_without_weights(
     new_form.validate()
     new_form.set_job(job)
     inspect(new_form, qtbot)
-    qtbot.waitUntil(lambda: list(buttons(new_form)) == [USE_LITE])
+    qtbot.waitUntil(lambda: list(find_weight_buttons(new_form)) == [USE_LITE])
     assert fields(new_form, "model", "recipe", "pretrained") == ("resnet18", "from-scratch", False)
 
 

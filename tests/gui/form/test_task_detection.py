@@ -23,7 +23,7 @@ def masks(tmp_path: Path) -> Path:
 
 
 def inspect_folder(form: JobForm, qtbot: QtBot) -> Job:
-    """Inspect the folder for the job with which the form requests it, give the form the report, and return the job."""
+    """Wait until the form requests an inspection, pass it the report on the folder, and return the requested job."""
     with qtbot.waitSignal(form.folder_chosen) as blocker:
         pass
     job: Job = blocker.args[0]

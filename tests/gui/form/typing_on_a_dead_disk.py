@@ -33,7 +33,7 @@ TYPED = {
 KEY_MS = 15
 
 
-def wait(until: Callable[[], bool], seconds: float = 120.0) -> bool:
+def wait_until(until: Callable[[], bool], seconds: float = 120.0) -> bool:
     """Process events until `until` returns True, for at most `seconds`. Return the last result of `until`."""
     loop = QEventLoop()
     poll = QTimer(interval=10)
@@ -55,7 +55,7 @@ def main(folder: str) -> None:
     stuck = threading.Thread(target=lambda: os.stat(f"{DEAD}/x"), daemon=True)
     stuck.start()
     stuck.join(0.2)
-    results = {"dead": stuck.is_alive(), "ready_before": wait(form.train.isEnabled)}
+    results = {"dead": stuck.is_alive(), "ready_before": wait_until(form.train.isEnabled)}
     pulse = StallMeter()
     for name, text in TYPED.items():
         control = form.rows[name].editor.control
@@ -68,13 +68,13 @@ def main(folder: str) -> None:
             )
         )
         typing.start()
-        wait(lambda name=name, text=text: form.rows[name].value() == text)
+        wait_until(lambda name=name, text=text: form.rows[name].value() == text)
     results["typed"] = all(form.rows[name].value() == text for name, text in TYPED.items())
-    results["waits"] = wait(lambda: f"Waiting for the disk: {DEAD}" in form.train.toolTip())
+    results["waits"] = wait_until(lambda: f"Waiting for the disk: {DEAD}" in form.train.toolTip())
     results["says_nothing_wrong"] = not any(problem.field in TYPED for problem in form.problems)
     for name in TYPED:
         form.set_field(name, {"dataset": folder, "model": "mnist_cnn"}.get(name, ""))
-    results["ready_after"] = wait(form.train.isEnabled)
+    results["ready_after"] = wait_until(form.train.isEnabled)
     pulse.stop()
     print(json.dumps(results | {"longest_stall_s": pulse.longest_s, "threads": threading.active_count()}), flush=True)
     os._exit(0)  # don't wait for threads that are blocked by the disk

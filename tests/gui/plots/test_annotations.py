@@ -19,7 +19,7 @@ from gui.plots.plot import LinePlot
 RED, GREEN, BLUE = "#ff0000", "#00ff00", "#0000ff"
 
 
-class Two:
+class TwoPlots:
     """Two stacked plots in a group, with a common time axis.
 
     Each plot shows a line that rises from 0 to 99 over 100 seconds.
@@ -54,8 +54,8 @@ class Two:
 
 
 @pytest.fixture
-def two(styled: QApplication, qtbot: QtBot) -> Two:
-    return Two(qtbot)
+def two(styled: QApplication, qtbot: QtBot) -> TwoPlots:
+    return TwoPlots(qtbot)
 
 
 def find_rows(image: QImage, color: str) -> list[int]:
@@ -77,7 +77,7 @@ def find_columns(image: QImage, color: str) -> list[int]:
     ]
 
 
-def test_threshold_position(two: Two) -> None:
+def test_threshold_position(two: TwoPlots) -> None:
     plot = two.plots[0]
     plot.set_thresholds([Threshold(83, "slows down", lambda: RED), Threshold(17, "low", lambda: GREEN)])
     image = two.image()
@@ -110,7 +110,7 @@ def test_threshold_out_of_range_is_hidden(styled: QApplication, qtbot: QtBot) ->
     assert len(find_rows(plot._view.grab().toImage(), RED)) == 1
 
 
-def test_marks_are_in_every_plot(two: Two) -> None:
+def test_marks_are_in_every_plot(two: TwoPlots) -> None:
     two.group.set_marks([Mark(30, "begins", lambda: GREEN), Mark(70, "ends", lambda: BLUE, ends=True)])
     two.redraw()
     for number, plot in enumerate(two.plots):
@@ -134,7 +134,7 @@ def find_extent(image: QImage, color: str) -> tuple[int, int, int, int]:
     return int(columns.min()), int(columns.max()), int(rows.min()), int(rows.max())
 
 
-def test_label_of_highest_threshold_is_above_its_line(two: Two) -> None:
+def test_label_of_highest_threshold_is_above_its_line(two: TwoPlots) -> None:
     named = [Threshold(60, "high", lambda: RED), Threshold(40, "low", lambda: GREEN), Threshold(20, "", lambda: BLUE)]
     two.plots[0].set_thresholds(named[::-1])
     image = two.image()
@@ -160,7 +160,7 @@ def test_label_of_highest_threshold_is_above_its_line(two: Two) -> None:
         (Mark(58, "flowers started", lambda: GREEN), -1),
     ],
 )
-def test_mark_has_its_label_at_its_side_within_the_plot(two: Two, mark: Mark, side: int) -> None:
+def test_mark_has_its_label_at_its_side_within_the_plot(two: TwoPlots, mark: Mark, side: int) -> None:
     two.group.show_range(40, 60)
     two.group.set_marks([Mark(30, "before", lambda: RED), mark, Mark(70, "after", lambda: BLUE)])
     two.redraw()
@@ -171,7 +171,7 @@ def test_mark_has_its_label_at_its_side_within_the_plot(two: Two, mark: Mark, si
     assert find_columns(image, RED) == find_columns(image, BLUE) == []
 
 
-def test_mark_flag_direction(two: Two) -> None:
+def test_mark_flag_direction(two: TwoPlots) -> None:
     two.group.set_marks([Mark(30, "", lambda: GREEN), Mark(70, "", lambda: GREEN, ends=True)])
     two.redraw()
     image = two.image(1)
@@ -184,7 +184,7 @@ def test_mark_flag_direction(two: Two) -> None:
     assert image.pixel(last + 2, top) != target
 
 
-def test_topmost_visible_plot_names_marks(two: Two) -> None:
+def test_topmost_visible_plot_names_marks(two: TwoPlots) -> None:
     two.group.set_marks([Mark(30, "flowers started", lambda: GREEN)])
     two.redraw()
     two.group.set_cursor(30.2)
@@ -198,7 +198,7 @@ def test_topmost_visible_plot_names_marks(two: Two) -> None:
     assert "flowers started" in two.values(1)
 
 
-def test_mark_without_room_has_no_label(two: Two) -> None:
+def test_mark_without_room_has_no_label(two: TwoPlots) -> None:
     images = []
     for older, newer in (("first", "newest"), ("second", "newest"), ("second", "newer")):
         two.group.set_marks([Mark(0.5, older, lambda: RED), Mark(1.5, newer, lambda: GREEN)])
@@ -207,7 +207,7 @@ def test_mark_without_room_has_no_label(two: Two) -> None:
     assert images[0] == images[1] != images[2]
 
 
-def test_no_line_crosses_a_label(two: Two) -> None:
+def test_no_line_crosses_a_label(two: TwoPlots) -> None:
     plot = two.plots[0]
     plot.set_thresholds([Threshold(95, "shuts down 95 °C", lambda: RED), Threshold(90, "slows down", lambda: RED)])
     starts = [Mark(x, f"run at {x}", lambda: BLUE) for x in (0.5, 4, 50, 98)]
@@ -228,7 +228,7 @@ def test_no_line_crosses_a_label(two: Two) -> None:
                 assert not any(crossed.intersects(label) for label in labels), item.label
 
 
-def test_mark_splits_at_label_of_threshold(two: Two) -> None:
+def test_mark_splits_at_label_of_threshold(two: TwoPlots) -> None:
     plot = two.plots[0]
     plot.set_thresholds([Threshold(50, "slows down", lambda: RED)])
     two.group.set_marks([Mark(2, "", lambda: GREEN)])
@@ -242,7 +242,7 @@ def test_mark_splits_at_label_of_threshold(two: Two) -> None:
     assert image.pixel(column, int(box.sceneBoundingRect().top()) + 20) == green
 
 
-def test_mark_tool_tip(two: Two, qtbot: QtBot) -> None:
+def test_mark_tool_tip(two: TwoPlots, qtbot: QtBot) -> None:
     two.group.set_marks([Mark(10, "before", lambda: RED), Mark(30, "flowers started", lambda: GREEN)])
     two.redraw()
     view = two.plots[1]._view
@@ -259,7 +259,7 @@ def test_mark_tool_tip(two: Two, qtbot: QtBot) -> None:
     qtbot.waitUntil(lambda: reads_at(on + QPoint(100, 0)) == "")
 
 
-def test_line_scale_and_format(two: Two) -> None:
+def test_line_scale_and_format(two: TwoPlots) -> None:
     plot = two.plots[0]
     style = LineStyle("memory", lambda: GREEN, scale=100 / 64, write=lambda value: f"{value:.0f} GiB", dashed=True)
     plot.add_line("memory", style)
@@ -273,7 +273,7 @@ def test_line_scale_and_format(two: Two) -> None:
 
 
 def test_dense_plot_has_no_readout(styled: QApplication, qtbot: QtBot) -> None:
-    plain, dense = Two(qtbot), Two(qtbot, dense=True, unit="%")
+    plain, dense = TwoPlots(qtbot), TwoPlots(qtbot, dense=True, unit="%")
     assert dense.plots[0]._view.box.width > plain.plots[0]._view.box.width
     assert dense.plots[0]._view.height() > plain.plots[0]._view.height()
     assert dense.plots[0].read("line") == "99%"

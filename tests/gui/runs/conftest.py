@@ -39,13 +39,13 @@ def refresh(page: RunsPage, qtbot: QtBot) -> Refresh:
     return read
 
 
-def column(page: RunsPage, title: str) -> list[str]:
+def read_column(page: RunsPage, title: str) -> list[str]:
     """Return the texts of a column from top to bottom."""
     number = [c.title for c in COLUMNS].index(title)
     return [page.model.index(row, number).data() for row in range(page.model.rowCount())]
 
 
-def select(page: RunsPage, *runs: RunFolder) -> None:
+def select_runs(page: RunsPage, *runs: RunFolder) -> None:
     """Select only these runs in the table, and focus the table."""
     page.table.setFocus()
     model = page.table.selectionModel()

@@ -13,11 +13,11 @@ from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import create_run
 from gui.runs.page import RunsPage
-from tests.gui.runs.conftest import Refresh, column, make_interrupted_run, select
+from tests.gui.runs.conftest import Refresh, make_interrupted_run, read_column, select_runs
 from tests.gui.sources.written_runs import job, write_run
 
 
-def ask(page: RunsPage, qtbot: QtBot) -> str:
+def request_deletion(page: RunsPage, qtbot: QtBot) -> str:
     """Press Delete in the table, and return the text of the banner."""
     page.table.setFocus()
     qtbot.keyClick(page.table, Qt.Key.Key_Delete)
@@ -25,7 +25,7 @@ def ask(page: RunsPage, qtbot: QtBot) -> str:
     return page.deleting.text()
 
 
-def confirm(page: RunsPage, qtbot: QtBot) -> None:
+def confirm_deletion(page: RunsPage, qtbot: QtBot) -> None:
     """Press the confirming button, which is on the left, and wait until the list has been updated."""
     with qtbot.waitSignals([page.deleting.changed, page.run_list.complete]):
         page.deleting.yes.click()
@@ -40,14 +40,14 @@ def test_deleting_bar_shows_the_size_and_moves_runs(
     os.link(runs[0].checkpoints / "last.pt", tmp_path / "kept.pt")
     (runs[0].path / "more").write_bytes(os.urandom(2 << 20))
     refresh()
-    select(page, *runs[:2])
-    question = ask(page, qtbot)
+    select_runs(page, *runs[:2])
+    question = request_deletion(page, qtbot)
     assert "2 runs" in question
     assert re.findall(r"([\d.]+) MiB", question) == ["8.0", "6.0", "5.0"]  # all, in checkpoints, not used elsewhere
     assert page.deleting.no.hasFocus()
     assert all(run.path.is_dir() for run in runs)
-    confirm(page, qtbot)
-    assert column(page, "Name") == ["run 2"]
+    confirm_deletion(page, qtbot)
+    assert read_column(page, "Name") == ["run 2"]
     assert not any(run.path.exists() for run in runs[:2])
     assert "2 runs" in page.deleting.text()
 
@@ -57,16 +57,16 @@ def test_deleting_bar_undoes(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> 
     write_run(8, name="two")
     before = run.events_file.read_bytes()
     refresh()
-    select(page, run)
-    ask(page, qtbot)
-    confirm(page, qtbot)
-    assert column(page, "Name") == ["two"]
+    select_runs(page, run)
+    request_deletion(page, qtbot)
+    confirm_deletion(page, qtbot)
+    assert read_column(page, "Name") == ["two"]
     assert page.deleting.yes.text() == "Undo"
     page.deleting.no.click()
     assert page.acts.undo.ready, "also after the bar has been closed"
     with qtbot.waitSignals([page.deleting.changed, page.run_list.complete]):
         qtbot.keyClick(page.table, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
-    assert sorted(column(page, "Name")) == ["one", "two"]
+    assert sorted(read_column(page, "Name")) == ["one", "two"]
     assert run.events_file.read_bytes() == before
     assert not page.acts.undo.ready
 
@@ -74,12 +74,12 @@ def test_deleting_bar_undoes(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> 
 def test_deleting_bar_cancels(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
     run = write_run(8)
     refresh()
-    select(page, run)
-    ask(page, qtbot)
+    select_runs(page, run)
+    request_deletion(page, qtbot)
     qtbot.keyClick(page.deleting.no, Qt.Key.Key_Escape)
     assert not page.deleting.isVisible()
     assert page.table.hasFocus()
-    ask(page, qtbot)
+    request_deletion(page, qtbot)
     page.deleting.no.click()
     assert not page.deleting.isVisible()
     page.deleting.accept()
@@ -90,12 +90,12 @@ def test_deleting_bar_cancels(page: RunsPage, refresh: Refresh, qtbot: QtBot) ->
 def test_deleting_bar_excludes_active_runs(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
     active, ended = create_run(job(name="active")), write_run(8, name="ended")
     refresh()
-    select(page, active, ended)
-    question = ask(page, qtbot)
+    select_runs(page, active, ended)
+    question = request_deletion(page, qtbot)
     assert "“ended”" in question
     assert "1 active run" in question
-    confirm(page, qtbot)
-    assert column(page, "Name") == ["active"]
+    confirm_deletion(page, qtbot)
+    assert read_column(page, "Name") == ["active"]
     page.deleting.ask([run for run in page.model.runs if run.name == "active"])
     assert not page.deleting.yes.isVisible()
 
@@ -103,11 +103,11 @@ def test_deleting_bar_excludes_active_runs(page: RunsPage, refresh: Refresh, qtb
 def test_deleting_bar_reports_missing_run(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
     runs = [write_run(8) for _ in range(3)]
     refresh()
-    select(page, *runs)
-    ask(page, qtbot)
+    select_runs(page, *runs)
+    request_deletion(page, qtbot)
     for run in runs[:2]:
         shutil.rmtree(run.path)
-    confirm(page, qtbot)
+    confirm_deletion(page, qtbot)
     assert page.deleting.text().count("no longer exists") == 2
     assert "1 of 3 runs" in page.deleting.text()
     assert "Warning" in [label.accessibleName() for label in page.deleting.findChildren(QLabel)]
@@ -122,6 +122,6 @@ def test_deleting_bar_deletes_from_interrupted_banner(page: RunsPage, refresh: R
     page.interrupted.delete.emit(run.run_id)
     qtbot.waitUntil(lambda: page.deleting.yes.text() == "Move to trash")
     assert "“night shift”" in page.deleting.text()
-    confirm(page, qtbot)
+    confirm_deletion(page, qtbot)
     assert not page.interrupted.isVisible()
     assert not run.path.exists()

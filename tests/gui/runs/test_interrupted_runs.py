@@ -9,7 +9,7 @@ from engine.contract.events import PhaseChanged, RunFinished
 from engine.runs.folder import create_run
 from engine.runs.notes import read_notes
 from gui.runs.page import RunsPage
-from tests.gui.runs.conftest import Refresh, column, make_interrupted_run
+from tests.gui.runs.conftest import Refresh, make_interrupted_run, read_column
 from tests.gui.sources.written_runs import job, write, write_run
 
 
@@ -54,7 +54,7 @@ def test_interrupted_banner_survives_fork_but_not_resume(page: RunsPage, refresh
     write(run.events_file, [RunFinished(time=last.time + 2, outcome="paused", execution=2)], last.n + 2)
     refresh()
     assert not page.interrupted.isVisible()
-    assert "Paused" in column(page, "State")
+    assert "Paused" in read_column(page, "State")
 
 
 def test_interrupted_banner_is_dismissed_for_good(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
@@ -66,7 +66,7 @@ def test_interrupted_banner_is_dismissed_for_good(page: RunsPage, refresh: Refre
     assert not page.interrupted.isVisible()
     refresh()
     assert not page.interrupted.isVisible()
-    assert column(page, "State") == ["Interrupted"]
+    assert read_column(page, "State") == ["Interrupted"]
 
 
 def test_interrupted_banners_link_to_all_runs(page: RunsPage, refresh: Refresh) -> None:
@@ -76,5 +76,5 @@ def test_interrupted_banners_link_to_all_runs(page: RunsPage, refresh: Refresh) 
     refresh()
     more = next(b for b in page.interrupted.findChildren(QAbstractButton) if "4 more" in b.text() and b.isVisible())
     more.click()
-    assert len(column(page, "Name")) == 6
-    assert set(column(page, "State")) == {"Interrupted"}
+    assert len(read_column(page, "Name")) == 6
+    assert set(read_column(page, "State")) == {"Interrupted"}

@@ -49,14 +49,14 @@ def enqueue() -> Iterator[Enqueue]:
 
 
 @pytest.fixture
-def three(enqueue: Enqueue) -> list[RunFolder]:
+def queued_runs(enqueue: Enqueue) -> list[RunFolder]:
     """Put three runs into the queue behind a run that uses the CPU."""
     enqueue("active")
     return [enqueue(name) for name in ("one", "two", "three")]
 
 
 @pytest.fixture
-def full(page: RunsPage, three: list[RunFolder], qtbot: QtBot) -> RunsPage:
+def queue_page(page: RunsPage, queued_runs: list[RunFolder], qtbot: QtBot) -> RunsPage:
     """Return the page after it has listed the three queued runs."""
     show(page, qtbot, "one", "two", "three")
     page.queue.table.setFocus()
@@ -89,7 +89,7 @@ def column(page: RunsPage, title: str) -> list[str]:
     return [model.index(row, column).data() for row in range(model.rowCount())]
 
 
-def order() -> list[str]:
+def read_queue_order() -> list[str]:
     """Return the names of the queued runs in the order of the queue on disk."""
     return [RunFolder(ticket.folder).job().name for ticket in list_waiting()]
 
@@ -125,12 +125,12 @@ def test_queue_shows_what_runs_wait_for(page: RunsPage, enqueue: Enqueue, qtbot:
     qtbot.waitUntil(lambda: column(page, "Waits for")[0].startswith("your release, “active”"))
 
 
-def test_queue_model_follows_qt_rules(full: RunsPage, qtbot: QtBot) -> None:
-    tester = QAbstractItemModelTester(full.queue.model, QAbstractItemModelTester.FailureReportingMode.Warning)
-    choose(full, 2)
-    full.queue.buttons["first"].click()
-    qtbot.waitUntil(lambda: names(full) == ["three", "one", "two"])
-    assert tester.model() is full.queue.model
+def test_queue_model_follows_qt_rules(queue_page: RunsPage, qtbot: QtBot) -> None:
+    tester = QAbstractItemModelTester(queue_page.queue.model, QAbstractItemModelTester.FailureReportingMode.Warning)
+    choose(queue_page, 2)
+    queue_page.queue.buttons["first"].click()
+    qtbot.waitUntil(lambda: names(queue_page) == ["three", "one", "two"])
+    assert tester.model() is queue_page.queue.model
 
 
 MOVES = (
@@ -141,49 +141,49 @@ MOVES = (
 
 
 @pytest.mark.parametrize("by_key", [False, True])
-def test_queue_moves_run_and_keeps_selection(full: RunsPage, qtbot: QtBot, by_key: bool) -> None:
+def test_queue_moves_run_and_keeps_selection(queue_page: RunsPage, qtbot: QtBot, by_key: bool) -> None:
     for row, action, key, expected in MOVES:
-        name = names(full)[row]
-        choose(full, row)
+        name = names(queue_page)[row]
+        choose(queue_page, row)
         if by_key:
-            qtbot.keyClick(full.queue.table, key, Qt.KeyboardModifier.AltModifier)
+            qtbot.keyClick(queue_page.queue.table, key, Qt.KeyboardModifier.AltModifier)
         else:
-            full.queue.buttons[action].click()
-        qtbot.waitUntil(lambda expected=expected: names(full) == expected)
-        assert order() == expected
-        current = full.queue.current()
+            queue_page.queue.buttons[action].click()
+        qtbot.waitUntil(lambda expected=expected: names(queue_page) == expected)
+        assert read_queue_order() == expected
+        current = queue_page.queue.current()
         assert current.name == name
 
 
 @pytest.mark.parametrize(("row", "disabled"), [(0, {"up", "first"}), (1, set()), (2, {"down"})])
-def test_queue_disables_buttons_at_its_ends(full: RunsPage, row: int, disabled: set[str]) -> None:
-    choose(full, row)
-    assert {name for name, button in full.queue.buttons.items() if not button.isEnabled()} == disabled
+def test_queue_disables_buttons_at_its_ends(queue_page: RunsPage, row: int, disabled: set[str]) -> None:
+    choose(queue_page, row)
+    assert {name for name, button in queue_page.queue.buttons.items() if not button.isEnabled()} == disabled
 
 
-def test_queue_shows_its_rows_without_scrolling(full: RunsPage) -> None:
-    table = full.queue.table
-    rows = table.visualRect(full.queue.model.index(2, 0)).bottom() + 1
+def test_queue_shows_its_rows_without_scrolling(queue_page: RunsPage) -> None:
+    table = queue_page.queue.table
+    rows = table.visualRect(queue_page.queue.model.index(2, 0)).bottom() + 1
     assert table.viewport().height() == rows
 
 
-def test_queue_keeps_focus(full: RunsPage, qtbot: QtBot) -> None:
-    qtbot.waitActive(full)
-    choose(full, 1)
-    full.queue.buttons["up"].setFocus()
-    qtbot.keyClick(full.queue.buttons["up"], Qt.Key.Key_Space)
-    qtbot.waitUntil(lambda: names(full)[0] == "two")
-    qtbot.waitUntil(full.queue.table.hasFocus)  # because the button is disabled at the top
-    full.queue.buttons["remove"].setFocus()
-    full.focusNextChild()
-    assert full.queue.table.hasFocus()
+def test_queue_keeps_focus(queue_page: RunsPage, qtbot: QtBot) -> None:
+    qtbot.waitActive(queue_page)
+    choose(queue_page, 1)
+    queue_page.queue.buttons["up"].setFocus()
+    qtbot.keyClick(queue_page.queue.buttons["up"], Qt.Key.Key_Space)
+    qtbot.waitUntil(lambda: names(queue_page)[0] == "two")
+    qtbot.waitUntil(queue_page.queue.table.hasFocus)  # because the button is disabled at the top
+    queue_page.queue.buttons["remove"].setFocus()
+    queue_page.focusNextChild()
+    assert queue_page.queue.table.hasFocus()
 
 
-def test_queue_holds_and_releases_run(full: RunsPage, qtbot: QtBot) -> None:
-    choose(full, 0)
-    button = full.queue.buttons["hold"]
+def test_queue_holds_and_releases_run(queue_page: RunsPage, qtbot: QtBot) -> None:
+    choose(queue_page, 0)
+    button = queue_page.queue.buttons["hold"]
     assert (button.text(), button.accessibleName()) == ("Hold", "Hold: one")
-    qtbot.keyClick(full.queue.table, Qt.Key.Key_H)
+    qtbot.keyClick(queue_page.queue.table, Qt.Key.Key_H)
     qtbot.waitUntil(lambda: button.text() == "Release")
     assert [ticket.held for ticket in list_waiting()] == [True, False, False]
     button.click()
@@ -191,11 +191,11 @@ def test_queue_holds_and_releases_run(full: RunsPage, qtbot: QtBot) -> None:
     assert not any(ticket.held for ticket in list_waiting())
 
 
-def test_queue_return_key_opens_run(full: RunsPage, three: list[RunFolder], qtbot: QtBot) -> None:
-    choose(full, 1)
-    with qtbot.waitSignal(full.run_chosen) as chosen:
-        qtbot.keyClick(full.queue.table, Qt.Key.Key_Return)
-    assert chosen.args[0].path == three[1].path
+def test_queue_return_key_opens_run(queue_page: RunsPage, queued_runs: list[RunFolder], qtbot: QtBot) -> None:
+    choose(queue_page, 1)
+    with qtbot.waitSignal(queue_page.run_chosen) as chosen:
+        qtbot.keyClick(queue_page.queue.table, Qt.Key.Key_Return)
+    assert chosen.args[0].path == queued_runs[1].path
 
 
 def test_queue_reports_read_error_once(page: RunsPage, qtbot: QtBot) -> None:
@@ -223,7 +223,7 @@ def test_queue_removes_run_and_puts_it_back(
     qtbot.keyClick(page.queue.table, Qt.Key.Key_Delete)
     qtbot.waitUntil(page.queue.removal.yes.isVisible)
     assert supervised.state() == "stopped"
-    assert order() == ["later"]
+    assert read_queue_order() == ["later"]
     page.queue.removal.yes.click()
     qtbot.waitUntil(lambda: names(page) == ["later", "forever"])
     assert not page.queue.removal.isVisible()
@@ -231,23 +231,23 @@ def test_queue_removes_run_and_puts_it_back(
 
 
 def test_queue_failed_removal_keeps_bar_of_another_run(
-    full: RunsPage, three: list[RunFolder], qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+    queue_page: RunsPage, queued_runs: list[RunFolder], qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release = threading.Event()
 
     def take_out(folder: str) -> None:
-        if folder == str(three[0].path):
+        if folder == str(queued_runs[0].path):
             release.wait()
             raise TimeoutError("one has not ended")
 
     monkeypatch.setattr(queue_view, "take_out", take_out)
     for row in (0, 1):
-        choose(full, row)
-        full.queue.buttons["remove"].click()
-    qtbot.waitUntil(full.queue.removal.yes.isVisible)
-    with qtbot.waitSignal(full.queue.message):
+        choose(queue_page, row)
+        queue_page.queue.buttons["remove"].click()
+    qtbot.waitUntil(queue_page.queue.removal.yes.isVisible)
+    with qtbot.waitSignal(queue_page.queue.message):
         release.set()
-    assert full.queue.removal.yes.isVisible()
+    assert queue_page.queue.removal.yes.isVisible()
 
 
 def test_queue_removal_closes_on_escape(page: RunsPage, supervised: RunFolder, qtbot: QtBot) -> None:

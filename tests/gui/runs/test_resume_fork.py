@@ -20,7 +20,7 @@ from gui.sources.active_runs import QueuedRun, read_device_queues
 from gui.sources.checkpoints import checkpoints_of
 from gui.sources.resume_fork import CannotPrefill, Prefill, prefill_to_fork, prefill_to_resume, prefill_with_changes
 from gui.sources.run_queue import read_queue_positions
-from tests.gui.runs.conftest import Refresh, column, select
+from tests.gui.runs.conftest import Refresh, read_column, select_runs
 from tests.gui.sources.written_runs import append_events, job, supervise_here, write_run
 
 OLDER = "epoch-2-step-4.pt"
@@ -59,7 +59,7 @@ def test_details_offer_actions_of_ended_run(
     run = add_checkpoints(write_run(8, outcome))  # type: ignore[arg-type]
     os.utime(run.job_file, (0, 0))
     refresh()
-    select(page, run)
+    select_runs(page, run)
     assert read_buttons(page) == buttons
     assert page.acts.delete.isEnabled()
     menu = page.acts.create_menu(page.selected(), [])
@@ -74,7 +74,7 @@ def test_run_without_checkpoint_is_trained_again(page: RunsPage, refresh: Refres
     alone, weights = write_run(8, "failed"), add_checkpoints(write_run(8, "stopped"), "best.pt")
     refresh()
     for run, is_resumable in ((alone, False), (weights, False), (forked, True)):
-        select(page, run)
+        select_runs(page, run)
         assert read_buttons(page)[0] == ("Resume" if is_resumable else "Train again")
         assert read_buttons(page)[1] == ("Resume with changes…" if is_resumable else "Train again with changes…")
 
@@ -83,25 +83,25 @@ def test_details_offer_pause_only_while_running(page: RunsPage, refresh: Refresh
     running, waiting = supervise_here(write_run(8, None)), supervise_here(write_run(8, None))
     append_events(waiting, Waiting(time=time.time(), position=1, behind=(running.run_id,)))
     refresh()
-    select(page, running)
+    select_runs(page, running)
     assert read_buttons(page) == ["Pause", "Fork…"]
-    select(page, waiting)
+    select_runs(page, waiting)
     assert read_buttons(page) == ["Fork…"]
     assert not page.acts.delete.isEnabled()
-    assert set(column(page, "State")) == {"Running", "Waiting"}
+    assert set(read_column(page, "State")) == {"Running", "Waiting"}
     page.filters.state.setCurrentText("Waiting (1)")
-    assert column(page, "State") == ["Waiting"]
+    assert read_column(page, "State") == ["Waiting"]
 
 
 def test_resume_keys_follow_state(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
     control, shift = Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.ShiftModifier
     paused, completed = write_run(8, "paused"), write_run(8)
     refresh()
-    select(page, paused)
+    select_runs(page, paused)
     with qtbot.waitSignal(page.resume_requested) as requested:
         qtbot.keyClick(page.table, Qt.Key.Key_R, control)
     assert requested.args[0].path == paused.path
-    select(page, completed)
+    select_runs(page, completed)
     with qtbot.assertNotEmitted(page.resume_requested):
         qtbot.keyClick(page.table, Qt.Key.Key_R, control)
         qtbot.keyClick(page.table, Qt.Key.Key_P, control | shift)
@@ -113,7 +113,7 @@ def test_resume_keys_follow_state(page: RunsPage, refresh: Refresh, qtbot: QtBot
 def test_pause_reports_unreachable_supervisor(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
     run = supervise_here(write_run(8, None))
     refresh()
-    select(page, run)
+    select_runs(page, run)
     with qtbot.waitSignal(page.message) as message:
         page.acts.pause.trigger()
     assert run.run_id in message.args[0]
@@ -188,7 +188,7 @@ def test_to_fork_completed_run_adds_epochs() -> None:
 def test_fork_reports_missing_checkpoint_and_job(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
     run = write_run(8, "paused", name="early")
     refresh()
-    select(page, run)
+    select_runs(page, run)
     with qtbot.waitSignal(page.message) as message:
         page.acts.fork.trigger()
     assert "“early”" in message.args[0]
@@ -204,7 +204,7 @@ def test_fork_reports_missing_checkpoint_and_job(page: RunsPage, refresh: Refres
 def test_details_fork_from_checkpoint(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
     run = add_checkpoints(write_run(8))
     refresh()
-    select(page, run)
+    select_runs(page, run)
     qtbot.waitUntil(lambda: page.details.facts.topLevelItemCount() > 0)
     with qtbot.waitSignal(page.prefill_requested) as requested:
         fork_button(page, "best.pt").click()
@@ -224,7 +224,7 @@ def test_details_list_newest_checkpoints(page: RunsPage, refresh: Refresh, qtbot
     for step in range(1, 31):
         os.utime(run.checkpoints / f"epoch-1-step-{step}.pt", (step, step))
     refresh()
-    select(page, run)
+    select_runs(page, run)
     qtbot.waitUntil(lambda: page.details.facts.topLevelItemCount() > 0)
     top = page.details.facts.topLevelItem(0)
     names = [top.child(number).text(0) for number in range(top.childCount())]
@@ -250,7 +250,7 @@ def test_checkpoints_have_latest_logged_position(tmp_path: Path) -> None:
 def test_details_offer_only_fork_while_starting(page: RunsPage, refresh: Refresh) -> None:
     run = create_run(job())
     refresh()
-    select(page, run)
+    select_runs(page, run)
     assert read_buttons(page) == ["Fork…"]
 
 

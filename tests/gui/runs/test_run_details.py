@@ -20,7 +20,7 @@ from gui.runs import details
 from gui.runs.details import DetailFields
 from gui.runs.page import RunsPage
 from gui.sources.background import Background
-from tests.gui.runs.conftest import Refresh, select
+from tests.gui.runs.conftest import Refresh, select_runs
 from tests.gui.sources.written_runs import write, write_run
 
 
@@ -56,7 +56,7 @@ def test_details_show_changed_fields_and_checkpoints(page: RunsPage, refresh: Re
     (run.checkpoints / "best.pt").write_bytes(b"x" * 2048)
     (run.checkpoints / ".best.pt.part").write_bytes(b"x" * 10)
     refresh()
-    select(page, run)
+    select_runs(page, run)
     wait(page, qtbot)
     assert facts(page)["Changed settings"] == {
         "Dataset folder": "/data/flowers",
@@ -88,11 +88,11 @@ def test_details_show_changed_fields_and_checkpoints(page: RunsPage, refresh: Re
 def test_details_report_missing_checkpoint_and_folder(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
     runs = [write_run(8), write_run(8)]
     refresh()
-    select(page, runs[0])
+    select_runs(page, runs[0])
     wait(page, qtbot)
     assert facts(page)["On disk"]["Checkpoints"] == "none yet"
     shutil.rmtree(runs[1].path)
-    select(page, runs[1])
+    select_runs(page, runs[1])
     assert facts(page) == {}
     qtbot.waitUntil(lambda: "job.toml" in facts(page).get("Changed settings", {}))
 
@@ -100,7 +100,7 @@ def test_details_report_missing_checkpoint_and_folder(page: RunsPage, refresh: R
 def test_details_save_notes_when_typing_pauses(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
     run = write_run(8)
     refresh()
-    select(page, run)
+    select_runs(page, run)
     qtbot.keyClicks(page.details.notes, "0.1 was too much")
     with qtbot.waitSignal(page.notes_writer.written):
         qtbot.keyClicks(page.details.tags, "paper, v2,")
@@ -116,7 +116,7 @@ def test_details_save_notes_on_selection_and_close(page: RunsPage, refresh: Refr
     first, second = write_run(8), write_run(8)
     change_notes(second.path, text="of the second " + "x" * 2000)
     refresh()
-    select(page, first)
+    select_runs(page, first)
     page.details.notes.setPlainText("of the first")
     with qtbot.waitSignal(page.notes_writer.written):
         page.table.selectRow(page.model.position(second.run_id))  # in one step, as a click does
@@ -131,7 +131,7 @@ def test_details_save_notes_on_selection_and_close(page: RunsPage, refresh: Refr
 def test_details_keep_typed_notes_on_refresh(page: RunsPage, refresh: Refresh) -> None:
     run = write_run(8)
     refresh()
-    select(page, run)
+    select_runs(page, run)
     page.details.notes.setPlainText("half a senten")
     page.details.tags.setText("pap")
     change_notes(run.path, text="from elsewhere", tags=("v2",), favorite=True)
@@ -156,21 +156,21 @@ def test_details_ignore_late_facts_of_another_run(
 
     monkeypatch.setattr(details, "read_details", read_first_late)
     refresh()
-    select(page, first)
-    select(page, second)
+    select_runs(page, first)
+    select_runs(page, second)
     wait(page, qtbot)
     release.set()
     qtbot.waitUntil(lambda: not page.details.findChildren(Background))
     assert facts(page)["Changed settings"]["Batch size"] == "3"
     if not is_readable:
-        select(page, first)
+        select_runs(page, first)
         qtbot.waitUntil(lambda: "Permission denied" in facts(page).get("On disk", {}).get("The run's folder", ""))
 
 
 def test_details_place_notes_by_the_width_of_the_page(page: RunsPage, refresh: Refresh) -> None:
     run = write_run(8)
     refresh()
-    select(page, run)
+    select_runs(page, run)
     for width, is_wide in ((1000, False), (1500, True)):
         page.resize(width, 900)
         QApplication.processEvents()
@@ -183,5 +183,5 @@ def test_details_show_hint_without_single_run(page: RunsPage, refresh: Refresh) 
     runs = [write_run(8), write_run(8)]
     refresh()
     assert page.details.hint.isVisible()
-    select(page, *runs)
+    select_runs(page, *runs)
     assert page.details.hint.text().startswith("2 runs")

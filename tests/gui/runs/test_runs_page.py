@@ -23,7 +23,7 @@ from gui.runs.table import NAME, STARTED
 from gui.titles import list_unread_runs
 from gui.widgets.column_model import PAD
 from gui.widgets.run_drag import RunDrop, run_ids_in
-from tests.gui.runs.conftest import Refresh, column, make_interrupted_run, select
+from tests.gui.runs.conftest import Refresh, make_interrupted_run, read_column, select_runs
 from tests.gui.sources.written_runs import NESTED_TOO_DEEP, job, write_run
 from tests.support.widgets import OpenWindow, is_right_of
 
@@ -66,9 +66,9 @@ def test_runs_page_searches_and_filters(page: RunsPage, refresh: Refresh, qtbot:
     qtbot.keyClick(page.table, Qt.Key.Key_F, Qt.KeyboardModifier.ControlModifier)
     assert page.filters.text.hasFocus()
     qtbot.keyClicks(page.filters.text, "warm")
-    qtbot.waitUntil(lambda: column(page, "Name") == ["warm up"])
+    qtbot.waitUntil(lambda: read_column(page, "Name") == ["warm up"])
     page.filters.clear.click()
-    assert len(column(page, "Name")) == 2
+    assert len(read_column(page, "Name")) == 2
     for combo, choice in (
         (page.filters.state, "Stopped (1)"),
         (page.filters.model, "ResNet-50 (1)"),
@@ -76,12 +76,12 @@ def test_runs_page_searches_and_filters(page: RunsPage, refresh: Refresh, qtbot:
     ):
         combo.setCurrentText(choice)
         assert combo.currentText() == choice
-        assert column(page, "Name") == ["second"]
+        assert read_column(page, "Name") == ["second"]
         refresh()
         assert combo.currentText() == choice
         page.filters.reset()
     page.filters.favorites.click()
-    assert column(page, "Name") == ["second"]
+    assert read_column(page, "Name") == ["second"]
     page.filters.text.setText("no such run")
     qtbot.waitUntil(lambda: "0 of 2" in texts(page))
 
@@ -93,7 +93,7 @@ def test_runs_page_filters_new_runs(page: RunsPage, refresh: Refresh, qtbot: QtB
     qtbot.waitUntil(lambda: page.model.rowCount() == 0)
     write_run(8, name="two")
     refresh()
-    assert column(page, "Name") == ["two"]
+    assert read_column(page, "Name") == ["two"]
 
 
 @pytest.mark.parametrize("how", ["enter", "double click", "button", "menu"])
@@ -121,10 +121,10 @@ def test_runs_page_opens_run(page: RunsPage, refresh: Refresh, qtbot: QtBot, how
 def test_runs_page_compares_selected_runs(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
     runs = [write_run(8) for _ in range(3)]
     refresh()
-    select(page, runs[0])
+    select_runs(page, runs[0])
     assert page.acts.folder.toolTip() == str(runs[0].path)
     assert not page.acts.compare.isEnabled()
-    select(page, runs[0], runs[2])
+    select_runs(page, runs[0], runs[2])
     with qtbot.waitSignal(page.compare_requested) as requested:
         qtbot.keyClick(
             page.table, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier
@@ -136,14 +136,14 @@ def test_runs_page_follows_changes_on_disk(page: RunsPage, refresh: Refresh) -> 
     active = create_run(job(name="active"))
     deleted = write_run(8, name="deleted")
     refresh()
-    assert sorted(zip(column(page, "Name"), column(page, "State"), strict=True)) == [
+    assert sorted(zip(read_column(page, "Name"), read_column(page, "State"), strict=True)) == [
         ("active", "Starting"),
         ("deleted", "Completed"),
     ]
     shutil.rmtree(deleted.path)
     os.utime(active.job_file, (0, 0))
     refresh()
-    assert list(zip(column(page, "Name"), column(page, "State"), strict=True)) == [("active", "Interrupted")]
+    assert list(zip(read_column(page, "Name"), read_column(page, "State"), strict=True)) == [("active", "Interrupted")]
 
 
 def test_runs_table_fits_columns_until_user_resizes(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
@@ -165,14 +165,14 @@ def test_runs_table_fits_columns_until_user_resizes(page: RunsPage, refresh: Ref
 def test_runs_table_columns_have_no_surplus_width(page: RunsPage, refresh: Refresh) -> None:
     write_run(8)
     refresh()
-    text_width = page.table.fontMetrics().horizontalAdvance(column(page, "Started")[0])
+    text_width = page.table.fontMetrics().horizontalAdvance(read_column(page, "Started")[0])
     assert page.table.content_width(STARTED) - text_width in (2 * PAD, 2 * PAD + 1)
 
 
 def test_details_are_below_the_list_in_narrow_page(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
     run = write_run(60)
     refresh()
-    select(page, run)
+    select_runs(page, run)
     for width, is_beside in ((1350, True), (1349, False), (1350, True)):
         page.resize(width, 800)
         qtbot.waitUntil(lambda is_beside=is_beside: is_right_of(page.details, page.table) is is_beside)
@@ -183,7 +183,7 @@ def test_runs_table_keeps_selection_and_scroll_position(page: RunsPage, refresh:
     for n, run in enumerate(runs):
         change_started(run, 1_000_000 + n)
     refresh()
-    select(page, runs[10], runs[12])
+    select_runs(page, runs[10], runs[12])
     page.table.scrollTo(page.model.index(40, 0), page.table.ScrollHint.PositionAtTop)
     top = page.model.rows[page.table.rowAt(0)].name
     assert page.table.rowAt(0) > 20
@@ -222,17 +222,17 @@ def test_runs_table_renames_run(page: RunsPage, refresh: Refresh, qtbot: QtBot) 
     qtbot.keyClicks(editor, "after")
     with qtbot.assertNotEmitted(page.run_chosen), qtbot.waitSignal(page.notes_writer.written):
         qtbot.keyClick(editor, Qt.Key.Key_Return)
-    assert column(page, "Name") == ["after"]
+    assert read_column(page, "Name") == ["after"]
     assert read_notes(run.path).name == "after"
     refresh()
-    assert column(page, "Name") == ["after"]
+    assert read_column(page, "Name") == ["after"]
     assert run.job().name == "before"
 
 
 def test_runs_page_toggles_favorites(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
     runs = [write_run(8) for _ in range(2)]
     refresh()
-    select(page, *runs)
+    select_runs(page, *runs)
     assert page.model.index(0, NAME).data(Qt.ItemDataRole.DecorationRole) is None
     for favorite in (True, False):
         with qtbot.waitSignals([page.notes_writer.written, page.notes_writer.written]):
@@ -253,7 +253,7 @@ def test_runs_page_adds_and_removes_tags(page: RunsPage, refresh: Refresh, qtbot
     runs = [write_run(8) for _ in range(2)]
     change_notes(runs[0].path, tags=("old",))
     refresh()
-    select(page, *runs)
+    select_runs(page, *runs)
     with qtbot.waitSignals([page.notes_writer.written, page.notes_writer.written]):
         page.acts.tag_changed.emit("paper, r&d", True)
     assert read_notes(runs[0].path).tags == ("old", "paper", "r&d")
@@ -277,7 +277,7 @@ def test_runs_page_adds_and_removes_tags(page: RunsPage, refresh: Refresh, qtbot
 def test_runs_page_reports_unwritable_notes(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
     run = write_run(8)
     refresh()
-    select(page, run)
+    select_runs(page, run)
     shutil.rmtree(run.path)
     with qtbot.waitSignal(page.message) as message:
         page.acts.favorite.trigger()
@@ -288,7 +288,7 @@ def test_runs_page_skips_folder_without_job(page: RunsPage, refresh: Refresh) ->
     write_run(8, name="good")
     (paths.runs_folder() / "20990101-000000-empty-0000").mkdir()
     refresh()
-    assert column(page, "Name") == ["good"]
+    assert read_column(page, "Name") == ["good"]
 
 
 def test_runs_page_reports_unreadable_run(page: RunsPage, refresh: Refresh) -> None:
@@ -297,13 +297,13 @@ def test_runs_page_reports_unreadable_run(page: RunsPage, refresh: Refresh) -> N
     valid = damaged.job_file.read_text()
     damaged.job_file.write_text(NESTED_TOO_DEEP)
     refresh()
-    assert column(page, "Name") == ["good"]
+    assert read_column(page, "Name") == ["good"]
     assert page.unread.isVisible()
     assert str(damaged.job_file) in page.unread.text()
     write_run(8, name="new")
     damaged.job_file.write_text(valid)
     refresh()
-    assert sorted(column(page, "Name")) == ["damaged", "good", "new"]
+    assert sorted(read_column(page, "Name")) == ["damaged", "good", "new"]
     assert not page.unread.isVisible()
 
 
@@ -316,7 +316,7 @@ def test_runs_page_reports_unreadable_folder(page: RunsPage, refresh: Refresh) -
     write_run(8, name="good")
     refresh()
     page.run_list.failed.emit("Permission denied")
-    assert column(page, "Name") == ["good"]
+    assert read_column(page, "Name") == ["good"]
     assert page.table.isVisible()
 
 

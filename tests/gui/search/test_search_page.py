@@ -19,7 +19,7 @@ from engine.system import paths
 from gui.pages import SEARCHES
 from gui.search.page import COLUMNS, FORM, LIST, NONE, SEARCH, SearchPage
 from gui.sources.searches import format_goal_value, to_search_data
-from tests.gui.test_app_names import list_focusable_widgets, spoken_name
+from tests.gui.test_app_names import get_spoken_name, list_focusable_widgets
 from tests.support.made_searches import SPACE, TOP1, make_search, make_search_config, make_state
 from tests.support.widgets import OpenWindow, find_button, is_right_of
 
@@ -278,7 +278,7 @@ def test_searches_have_a_tab_with_named_controls(open_window: OpenWindow, qtbot:
     assert window.pages.currentWidget() is page
     assert window.acts.pages[SEARCHES] in window.commands.menus.tools.actions()
     page.form.vary("weight_decay")
-    assert [type(each).__name__ for each in list_focusable_widgets(window) if not spoken_name(each).strip()] == []
+    assert [type(each).__name__ for each in list_focusable_widgets(window) if not get_spoken_name(each).strip()] == []
     page.leave.trigger()
     assert window.pages.currentWidget() is page
 

@@ -82,7 +82,7 @@ def read_curve(plot: TrialPlot, key: str) -> list[list[float]]:
     return [values.tolist() for values in plot.items[key].getData()]
 
 
-def show(plot: TrialPlot, data: SearchData, *rows: int) -> TrialPlot:
+def show_trials(plot: TrialPlot, data: SearchData, *rows: int) -> TrialPlot:
     """Show data and selected trials, and check that there is no text in place of the plot."""
     plot.select(rows)
     plot.show_data(data)
@@ -97,7 +97,7 @@ def read_labels(plot: TrialPlot) -> tuple[str, str]:
 
 @pytest.mark.usefixtures("styled")
 def test_curves_by_epoch() -> None:
-    plot = show(TrialCurves("c"), ONE, 4)
+    plot = show_trials(TrialCurves("c"), ONE, 4)
     nan = pytest.approx(np.nan, nan_ok=True)
     assert read_curve(plot, "pruned") == [[1, nan, nan], [0.4, nan, nan]]
     assert read_curve(plot, "others") == [
@@ -117,7 +117,7 @@ def test_curves_by_epoch() -> None:
 
 @pytest.mark.usefixtures("styled")
 def test_results_by_trial(qtbot: QtBot) -> None:
-    plot = show(HistoryPlot("h"), ONE, 2)
+    plot = show_trials(HistoryPlot("h"), ONE, 2)
     steps = [[10, 12, 12, 13, 13, 15, 15, 18, 18, 21, 21], [0.9] * 4 + [0.5] * 7]
     assert read_curve(plot, "best") == [steps[0], steps[1]]
     assert read_points(plot) == {
@@ -133,15 +133,15 @@ def test_results_by_trial(qtbot: QtBot) -> None:
         item.sigClicked.emit(item, item.points(), None)
     assert picked.args == [13]
     assert read_labels(plot) == ("Trial", "Loss")
-    assert read_labels(show(HistoryPlot("h"), make_data(SECONDS, trials=[structs.replace(TRIALS[0], values=(3,))]))) == (
+    assert read_labels(show_trials(HistoryPlot("h"), make_data(SECONDS, trials=[structs.replace(TRIALS[0], values=(3,))]))) == (
         "Trial", "Training time, s"
     )  # fmt: skip
-    assert read_labels(show(HistoryPlot("h"), make_data(TOP1))) == ("Trial", "Top-1 accuracy, %")
+    assert read_labels(show_trials(HistoryPlot("h"), make_data(TOP1))) == ("Trial", "Top-1 accuracy, %")
 
 
 @pytest.mark.usefixtures("styled")
 def test_pareto_front_by_second_goal() -> None:
-    plot = show(ParetoPlot("p"), TWO, 2)
+    plot = show_trials(ParetoPlot("p"), TWO, 2)
     assert read_curve(plot, "front") == [[10, 20, 20, 30, 30], [0.7, 0.7, 0.5, 0.5, 0.9]]
     assert read_points(plot) == {0: [(0, 30, 0.9)], 2: [(4, 10, 0.7)], 4: [(2, 20, 0.5)]}
     assert [values.tolist() for values in plot.selection.getData()] == [[20], [0.5]]
@@ -151,7 +151,7 @@ def test_pareto_front_by_second_goal() -> None:
 
 @pytest.mark.usefixtures("styled")
 def test_importance_of_fields_in_percent() -> None:
-    plot = show(ImportancePlot("i"), ONE)
+    plot = show_trials(ImportancePlot("i"), ONE)
     assert (plot.items["bars"].opts["y"].tolist(), plot.items["bars"].opts["width"]) == ([1, 0], [75, 25])
     texts = {
         key: (item.toPlainText(), item.pos().x()) for key, item in plot.items.items() if isinstance(item, pg.TextItem)
@@ -161,7 +161,7 @@ def test_importance_of_fields_in_percent() -> None:
 
 @pytest.mark.usefixtures("styled")
 def test_parallel_coordinates_from_bad_to_best() -> None:
-    plot = show(ParallelCoordinatesPlot("p"), ONE)
+    plot = show_trials(ParallelCoordinatesPlot("p"), ONE)
     goals = [read_curve(plot, ("band", band))[1][2] for band in range(5)]  # type: ignore[arg-type]
     assert goals == pytest.approx([1.0, 0.8, 0.6, 0.2, 0.0])
     assert read_curve(plot, "best")[1][:3] == pytest.approx([0.25, 0.5, 0.2])
@@ -172,7 +172,7 @@ def test_parallel_coordinates_from_bad_to_best() -> None:
 
 @pytest.mark.usefixtures("styled")
 def test_two_fields_keep_their_choice() -> None:
-    plot = show(TwoFieldPlot(), ONE, 2)
+    plot = show_trials(TwoFieldPlot(), ONE, 2)
     assert (plot.x.currentData(), plot.y.currentData()) == ("optimizer", "learning_rate")
     assert sorted((shade, row) for shade, rows in read_points(plot).items() for row, *_ in rows) == [
         (-1, 1), (-1, 3), (-1, 5), (0, 0), (2, 4), (4, 2)
@@ -194,7 +194,9 @@ def test_contours_average_the_results_near_trials() -> None:
         structs.replace(make_trial(k, "completed", 1 - k / 10, epoch=1), params=each) for k, each in enumerate(params)
     ]
     lost = structs.replace(make_trial(11, "running", None), params={"momentum": 0.7, "label_smoothing": 0.7})
-    plot = show(TwoFieldPlot(), make_data(LOSS, space=space, trials=[*rows, lost], best=10, front=(10,), importance={}))
+    plot = show_trials(
+        TwoFieldPlot(), make_data(LOSS, space=space, trials=[*rows, lost], best=10, front=(10,), importance={})
+    )
     contour = plot.items["contour"]
     is_covered = contour.image[..., 3] > 0
     assert is_covered.any(axis=1).all()

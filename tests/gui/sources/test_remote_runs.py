@@ -42,7 +42,7 @@ def test_followed_run_survives_lost_connection(followed: RunFollower, ssh: FakeS
     qtbot.waitUntil(lambda: session.status.label == "Running" and not session.loading)
     append_events(run, LogLine(text="first"))
     qtbot.waitUntil(lambda: session.data.lines[-1].text == "first")
-    ssh.fails("ws1", "ssh: connect to host ws1 port 22: No route to host")
+    ssh.fail("ws1", "ssh: connect to host ws1 port 22: No route to host")
     os.kill(ssh.pid("ws1"), signal.SIGKILL)
     qtbot.waitUntil(lambda: "no route to host" in session.status.text)
     append_events(run, LogLine(text="second"))
@@ -72,7 +72,7 @@ def test_followed_run_reports_unreachable_host(followed: RunFollower, ssh: FakeS
     with qtbot.waitSignal(followed.failed) as unknown:
         followed.follow("ws1", "last")
     assert unknown.args == ["ws1: there is no run “last”."]
-    ssh.fails("ws1", "ssh: connect to host ws1 port 22: Connection refused")
+    ssh.fail("ws1", "ssh: connect to host ws1 port 22: Connection refused")
     with qtbot.waitSignal(followed.failed) as refused:
         followed.follow("ws1", "last")
     assert "refused the connection" in refused.args[0]

@@ -189,7 +189,7 @@ def test_form_opens_page_and_takes_split_points(open_window: OpenWindow, qtbot: 
     qtbot.keyClick(handle, Qt.Key.Key_Left)
     qtbot.keyClick(handle, Qt.Key.Key_Left)
     moved_points = page.found.split_points
-    assert tab_stops(window, page.back, 6, qtbot) == [
+    assert list_tab_stops(window, page.back, 6, qtbot) == [
         "Back from the split points", "Split point 1 of 1", "Automatic split points", "Measure the model again",
         "Use these split points", "Table of stages",
     ]  # fmt: skip
@@ -208,7 +208,7 @@ def test_form_opens_page_and_takes_split_points(open_window: OpenWindow, qtbot: 
     assert window.pages.currentWidget() is window.train
 
 
-def tab_stops(window: MainWindow, first: QWidget, count: int, qtbot: QtBot) -> list[str]:
+def list_tab_stops(window: MainWindow, first: QWidget, count: int, qtbot: QtBot) -> list[str]:
     """Return the accessible names of `first` and the `count` - 1 widgets that Tab reaches after it."""
     qtbot.waitActive(window)
     first.setFocus()

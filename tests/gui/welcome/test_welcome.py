@@ -104,7 +104,7 @@ def test_welcome_page_with_old_driver_trains_on_cpu(
 
 
 def test_sample_button_is_visible_once_it_has_the_focus(styled: QApplication, qtbot: QtBot) -> None:
-    """The button must be visible before the next event, because an invisible button loses the focus."""
+    """Check that the button is visible before the next event, because an invisible button loses the focus."""
     window = MainWindow()
     qtbot.addWidget(window)
     visible: list[bool] = []

@@ -20,7 +20,7 @@ from gui.run.request_pages import RESULT
 from gui.run.use.view import UseView
 from gui.widgets.labels import ProblemLabel
 from tests.engine.conftest import make_images
-from tests.gui.whole.test_whole_path import points, status, tab_to, wait_for_status
+from tests.gui.whole.test_whole_path import points, press_tab_until, status, wait_for_status
 from tests.support.widgets import OpenWindow
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("real_inspector", "preloader")]
@@ -95,7 +95,7 @@ def test_first_use_by_keyboard_alone(open_window: OpenWindow, qtbot: QtBot, fold
             window.activateWindow()
 
     def press(name: str) -> None:
-        tab_to(window, name, [], qtbot)
+        press_tab_until(window, name, [], qtbot)
         qtbot.keyClick(QApplication.focusWidget(), Qt.Key.Key_Space)
 
     def type_path(path: Path) -> None:

@@ -93,14 +93,14 @@ def test_remote_run_is_followed_and_fetched(machines: Machines, open_window: Ope
     assert started.returncode == 0, output
     remote_run = RunFolder(machines.home_of(NAME) / "runs" / output.strip().splitlines()[-1])
     first = open_window()
-    follow(first, qtbot)
+    follow_newest_run(first, qtbot)
     store = first.workspace.session
     assert machine_of(store.run) == NAME
     assert f"This run is on {NAME}" in first.workspace.run.header.remote.label.text()
     qtbot.waitUntil(lambda: store.data.step > 10 and store.status.label == "Running")
     first.close()
     second = open_window()
-    follow(second, qtbot)
+    follow_newest_run(second, qtbot)
     store = second.workspace.session
     qtbot.waitUntil(lambda: "last" in store.data.checkpoints)
     step = store.data.step
@@ -121,7 +121,7 @@ def test_remote_run_is_followed_and_fetched(machines: Machines, open_window: Ope
     assert Path(fetched.stdout.strip()).read_bytes() == remote_run.worker_log(0).read_bytes()
 
 
-def follow(window: MainWindow, qtbot: QtBot) -> None:
+def follow_newest_run(window: MainWindow, qtbot: QtBot) -> None:
     """Open the newest run of the remote machine through the dialog, as a user does."""
     window.acts.open_remote.trigger()
     dialog = window.findChild(RemoteRunsDialog)

@@ -123,12 +123,12 @@ def test_job_is_started_by_keyboard(open_window: OpenWindow, qtbot: QtBot) -> No
     window = wait_until_ready(open_window(), qtbot)
     qtbot.waitActive(window)
     visited: list[str] = []
-    tab_to(window, "Epochs", visited, qtbot)
+    press_tab_until(window, "Epochs", visited, qtbot)
     qtbot.keyClick(QApplication.focusWidget(), Qt.Key.Key_A, Qt.KeyboardModifier.ControlModifier)
     qtbot.keyClicks(QApplication.focusWidget(), "1")
-    tab_to(window, f"{METHOD} options", visited, qtbot)
+    press_tab_until(window, f"{METHOD} options", visited, qtbot)
     qtbot.keyClick(QApplication.focusWidget(), Qt.Key.Key_Space)
-    tab_to(window, "Train", visited, qtbot)
+    press_tab_until(window, "Train", visited, qtbot)
     wait_until_ready(window, qtbot)
     qtbot.keyClick(QApplication.focusWidget(), Qt.Key.Key_Space)
     wait_for_status(window, "Running", qtbot)
@@ -138,7 +138,7 @@ def test_job_is_started_by_keyboard(open_window: OpenWindow, qtbot: QtBot) -> No
         assert any(name_visited.startswith(name) for name_visited in visited), f"Tab does not reach {name}"
 
 
-def tab_to(window: MainWindow, name: str, visited: list[str], qtbot: QtBot) -> None:
+def press_tab_until(window: MainWindow, name: str, visited: list[str], qtbot: QtBot) -> None:
     """Press Tab until a widget with this accessible name, or a button with this text, has the focus.
 
     `visited` collects the names of the widgets on the way.

@@ -31,7 +31,7 @@ def test_killed_run_is_resumed_from_the_list(open_window: OpenWindow, qtbot: QtB
     killed = press_train(first, qtbot, epochs=400)
     qtbot.waitUntil(lambda: points(first) > 0)
     qtbot.waitUntil((killed.checkpoints / "last.pt").is_file)
-    kill(killed)
+    kill_run(killed)
     first.close()
     assert killed.state() == "interrupted"
     window = wait_until_ready(open_window(), qtbot)
@@ -164,7 +164,7 @@ def wait_for_the_end(run: RunFolder, qtbot: QtBot) -> None:
     qtbot.waitUntil(lambda: not supervisor.alive())
 
 
-def kill(run: RunFolder) -> None:
+def kill_run(run: RunFolder) -> None:
     """Kill the run's supervisor and remove its socket, as after a power failure. Wait until its workers have exited."""
     supervisor = run.supervisor()
     workers = psutil.Process(supervisor.pid).children(recursive=True)

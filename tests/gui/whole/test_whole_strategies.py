@@ -14,7 +14,7 @@ from tests.support.widgets import OpenWindow
 pytestmark = pytest.mark.long
 
 
-def train(window: MainWindow, job: Job, qtbot: QtBot) -> StrategyView:
+def train_job(window: MainWindow, job: Job, qtbot: QtBot) -> StrategyView:
     """Train `job` to its end. Return the view with the measurements of its strategy."""
     window.form.set_job(job)
     window.workspace.devices.set_selection(job.parallel.devices)
@@ -31,7 +31,7 @@ def train(window: MainWindow, job: Job, qtbot: QtBot) -> StrategyView:
 def test_pipeline_stages_and_schedule_are_visible(open_window: OpenWindow, qtbot: QtBot, schedule: str) -> None:
     fields = {"strategy": "pipeline", "pipeline_schedule": schedule, "microbatches": 4}
     job = create_sample_job().with_fields(model="mnist_cnn", epochs=1, devices=("cpu", "cpu"), **fields)
-    view = train(open_window(), job, qtbot)
+    view = train_job(open_window(), job, qtbot)
     assert view.headline("stages").startswith("Split into 2 stages.")
     assert view.headline("schedule").startswith("Bubble ")
     assert "4 microbatches)" in view.headline("schedule")
@@ -44,7 +44,7 @@ def test_rank_waits_are_visible_for_ddp(open_window: OpenWindow, qtbot: QtBot) -
         model="mnist_cnn", epochs=1, strategy="ddp", devices=("cpu", "cpu"), balance="speed"
     )
     window = open_window()
-    view = train(window, job, qtbot)
+    view = train_job(window, job, qtbot)
     assert view.headline("ranks")
     assert "Rank 1 · CPU worker 1: compute" in view.ranks.accessibleDescription()
     assert not view.stages.isVisibleTo(view)

@@ -32,7 +32,7 @@ LOOK_MS = 150
 """Time in milliseconds for which each page is shown."""
 
 
-def use(window: MainWindow, answers: bool) -> None:
+def use_window(window: MainWindow, answers: bool) -> None:
     """Show all pages, open runs and use their commands.
 
     `answers` is False if the runs folder has stopped responding.
@@ -86,7 +86,7 @@ def main() -> None:
     window.show_run(running)
     wait_until(lambda: window.form.train.isEnabled() and not window.workspace.session.loading)  # type: ignore[union-attr]
     pulse = StallMeter()
-    use(window, answers=True)
+    use_window(window, answers=True)
     pulse.stop()
     before_s = pulse.longest_s
     with tempfile.TemporaryFile("w+") as stacks:
@@ -96,7 +96,7 @@ def main() -> None:
         stuck.start()
         stuck.join(0.2)
         pulse = StallMeter()
-        use(window, answers=False)
+        use_window(window, answers=False)
         pulse.stop()
         started, waited_s = time.monotonic(), read_core_wait_s()
         window.quit()

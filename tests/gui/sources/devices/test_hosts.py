@@ -116,7 +116,7 @@ def test_hosts_report_and_recover_broken_connection(
     hosts.add("ws2")
     hosts.start()
     qtbot.waitUntil(lambda: "ws2" in hosts.latest)
-    ssh.fails("ws2", "ssh: connect to host ws2 port 22: No route to host")
+    ssh.fail("ws2", "ssh: connect to host ws2 port 22: No route to host")
     os.kill(ssh.pid("ws2"), signal.SIGKILL)
     qtbot.waitUntil(lambda: "no route" in hosts.errors.get("ws2", ""))
     assert "" not in hosts.errors
@@ -145,7 +145,7 @@ def test_hosts_report_unwatchable_host(
         if end is None:
             patch.setenv("PATH", "")
         else:
-            ssh.fails("ws2", *end)
+            ssh.fail("ws2", *end)
         hosts.start()
         qtbot.waitUntil(lambda: error in hosts.errors.get("ws2", ""))
     assert "ws2" not in hosts.latest
