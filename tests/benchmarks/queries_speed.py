@@ -71,7 +71,7 @@ def make_targets(batch: int, size: int, task: str) -> Tensor:
 
 
 def make_arguments(model: Any, images: Tensor, targets: Tensor) -> dict[str, Any]:
-    """Make the keyword arguments with which the transformers model of `model` computes its loss."""
+    """Make the keyword arguments with which the transformers model that `model` wraps computes its loss."""
     if hasattr(model, "criterion"):
         classes, masks = zip(*model.split_by_class(targets), strict=True)
         return {"pixel_values": images, "class_labels": list(classes), "mask_labels": list(masks)}

@@ -125,7 +125,7 @@ def send_batches() -> list[list[list[float]]]:
 def step_offloaded_shards(optimizer: str) -> list[float]:
     """Take an fp16 step on weights in main memory whose gradients overflow. Return the weights, which were 1 before.
 
-    The flag that reports the overflow takes the way over the GPU, whose copies arrive late.
+    The ranks exchange the flag that reports the overflow through the GPU, and copies from the GPU arrive late.
     """
     job = Job.from_fields(
         dataset="", model="resnet18", devices=("gpu",), precision="fp16", optimizer=optimizer, learning_rate=0.1

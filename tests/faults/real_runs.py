@@ -403,7 +403,7 @@ class RealRun:
 
     @property
     def final_checkpoints(self) -> FinalCheckpoints:
-        """Contents of the run's current checkpoints."""
+        """Contents of last.pt and best.pt of the run, which must have ended."""
         return FinalCheckpoints(_load_content(self.last), _load_content(self.folder.checkpoints / "best.pt"))
 
     def remove_socket(self) -> None:

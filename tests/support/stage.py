@@ -81,7 +81,7 @@ class Stage:
     def pages(self) -> dict[str, Callable[[], QWidget]]:
         """Return a function for each page, by the page's name. It opens the page and returns its widget.
 
-        The functions must be called in this order. `create_contents` must be called before the function `SECOND`.
+        The functions must be called in this order. `create_contents` must be called before that of the page `SECOND`.
         """
         acts = self.window.acts
         pages_by_name: dict[str, Callable[[], QWidget]] = {"first-start": lambda: self.window}

@@ -133,7 +133,7 @@ class Walker:
         return {name: _summarize(value) for name, value in self.window.form.values().items()}
 
     def _page_lines(self) -> dict[str, None]:
-        """Return the contents of the page."""
+        """Return the lines of `list_contents` for the page, as the keys of a dict."""
         return dict.fromkeys(list_contents(self._page, with_roles=False))
 
     def _list_new_lines(self, before: dict[str, None]) -> list[str]:

@@ -297,7 +297,7 @@ class WorkerGroup:
         return done
 
     def checkpoint(self, name: str = "last.pt") -> dict[str, Any]:
-        """Load the checkpoint `name` of the run to main memory."""
+        """Load the checkpoint `name` of the run into main memory."""
         import torch
 
         content: dict[str, Any] = torch.load(self.folder / "checkpoints" / name, map_location="cpu", weights_only=True)

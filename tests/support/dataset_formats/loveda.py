@@ -26,7 +26,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 
 def make_mask(image: TrueImage) -> npt.NDArray[np.uint8]:
-    """Return the mask of an image."""
+    """Make the mask of an image, uint8 [h, w]: 0 for no data (the first row), 1 for background, `LABELS` for objects."""
     found = draw_labels(image, 1, LABELS)
     found[0] = 0
     return found

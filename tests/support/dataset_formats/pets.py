@@ -29,7 +29,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 
 def make_trimap(image: TrueImage) -> npt.NDArray[np.uint8]:
-    """Return the trimap of an image."""
+    """Make the trimap of an image, uint8 [h, w]: 1 for objects, 2 for background, 3 for unclassified (the first row)."""
     values = np.where(image.draw_mask() > 0, 1, 2).astype(np.uint8)
     values[0] = 3
     return values
