@@ -74,7 +74,7 @@ class DesktopSession:
 
 
 @pytest.fixture(scope="module")
-def day(x: Desktop) -> Iterator[DesktopSession]:
+def session(x: Desktop) -> Iterator[DesktopSession]:
     """Start Footplate for the first time, and train on the sample dataset with the keyboard alone."""
     window = Window(x)
     window.wait_for("Train the sample", "push button")
@@ -91,34 +91,34 @@ def day(x: Desktop) -> Iterator[DesktopSession]:
 
 
 @pytest.fixture
-def window(day: DesktopSession) -> Window:
+def window(session: DesktopSession) -> Window:
     """Return the window with its first page visible and no open dialog."""
-    while (title := day.window.get_active_title()) != "Footplate":
-        day.window.press_keys("Escape")
-        wait_until(lambda title=title: day.window.get_active_title() != title, f"the end of “{title}”")
-    day.window.press_keys("ctrl+1")
-    return day.window
+    while (title := session.window.get_active_title()) != "Footplate":
+        session.window.press_keys("Escape")
+        wait_until(lambda title=title: session.window.get_active_title() != title, f"the end of “{title}”")
+    session.window.press_keys("ctrl+1")
+    return session.window
 
 
-def test_first_start_lists_the_machine_and_fits_the_screen(day: DesktopSession) -> None:
-    names = [node.name for node in day.greeting]
+def test_first_start_lists_the_machine_and_fits_the_screen(session: DesktopSession) -> None:
+    names = [node.name for node in session.greeting]
     assert "Welcome to Footplate" in names
     found = {name.partition(": ")[0]: name for name in names if ": " in name}
     assert {"Driver", "Memory", "CPU", "Disk"} <= found.keys()
     assert found["CPU"].endswith(f"{psutil.cpu_count()} cores")
     assert " free" in found["Memory"]
     assert " free for runs in " in found["Disk"]
-    ways = {node.name: node.description for node in day.greeting if node.role == "push button"}
+    ways = {node.name: node.description for node in session.greeting if node.role == "push button"}
     for way in ("Train the sample", "Open a folder…", "Monitor the devices"):
         assert ways[way]
-    assert day.misplaced == []
+    assert session.misplaced == []
 
 
-def test_sample_training_completes(day: DesktopSession, window: Window) -> None:
-    assert day.run.state() == "completed"
-    best = headline_metric(day.run.summary())
+def test_sample_training_completes(session: DesktopSession, window: Window) -> None:
+    assert session.run.state() == "completed"
+    best = headline_metric(session.run.summary())
     assert best[1] > 0.5
-    assert (day.run.checkpoints / "best.pt").exists()
+    assert (session.run.checkpoints / "best.pt").exists()
     assert "Completed" in window.get_description(STATUS)
 
 
@@ -158,7 +158,7 @@ def test_message_is_announced(window: Window) -> None:
     assert window.find("No run waits for devices.", "label")
 
 
-def test_assigned_shortcut_survives_a_restart(day: DesktopSession, window: Window) -> None:
+def test_assigned_shortcut_survives_a_restart(session: DesktopSession, window: Window) -> None:
     window.run_command("keyboard shortcuts")
     window.wait_for_focus("Search shortcuts")
     assert find_windows_off_screen(window.windows()) == []
@@ -170,7 +170,7 @@ def test_assigned_shortcut_survives_a_restart(day: DesktopSession, window: Windo
     window.press_keys("space")
     wait_until(lambda: window.find("Ctrl+F9", "cell"), "the new keys in the list")
     window.press_keys("Escape")
-    window = day.reopen()
+    window = session.reopen()
     window.press_keys("ctrl+F9")
     wait_until(lambda: window.windows()[0].box == (0, 0, WIDTH, HEIGHT), "the whole screen")
     window.press_keys("ctrl+F9")
@@ -223,7 +223,7 @@ def list_matching_pages(window: Window) -> list[str]:
     return titles if titles and all(title.endswith(")") for title in titles) else []
 
 
-def test_run_is_renamed_deleted_and_restored(day: DesktopSession, window: Window) -> None:
+def test_run_is_renamed_deleted_and_restored(session: DesktopSession, window: Window) -> None:
     window.press_keys("ctrl+3")
     window.wait_for("Runs", "table")
     window.tab_to("Runs")
@@ -234,8 +234,8 @@ def test_run_is_renamed_deleted_and_restored(day: DesktopSession, window: Window
     window.type("My first run")
     window.press_keys("Return")
     window.wait_for("My first run", "cell")
-    wait_until(lambda: read_notes(day.run.path).name == "My first run", "the name in the run's folder")
-    folder = day.run.path
+    wait_until(lambda: read_notes(session.run.path).name == "My first run", "the name in the run's folder")
+    folder = session.run.path
     window.press_keys("Delete")
     window.tab_to("Move to trash")
     window.press_keys("space")
@@ -247,18 +247,18 @@ def test_run_is_renamed_deleted_and_restored(day: DesktopSession, window: Window
     window.press_keys("Escape")
 
 
-def test_second_start_raises_the_window(day: DesktopSession, window: Window) -> None:
-    other = day.desktop.start(sys.executable, "-c", OTHER_PROGRAM)
+def test_second_start_raises_the_window(session: DesktopSession, window: Window) -> None:
+    other = session.desktop.start(sys.executable, "-c", OTHER_PROGRAM)
     wait_until(lambda: window.get_active_title() == "Another program", "another program before the window")
-    second = day.desktop.start_footplate()
+    second = session.desktop.start_footplate()
     assert second.wait(20) == 0
     wait_until(lambda: window.get_active_title() == "Footplate", "the window before the other program")
     other.terminate()
     other.wait(10)
 
 
-def test_reopened_window_follows_the_run(day: DesktopSession, window: Window) -> None:
-    before = day.run.run_id
+def test_reopened_window_follows_the_run(session: DesktopSession, window: Window) -> None:
+    before = session.run.run_id
     window.press_keys("ctrl+n")
     window.activate("Epochs", "spin box", "SetFocus")
     window.wait_for_focus("Epochs")
@@ -266,8 +266,8 @@ def test_reopened_window_follows_the_run(day: DesktopSession, window: Window) ->
     window.type("500")
     window.press_keys("Tab", "ctrl+Return")
     window.wait_for_text(STATUS, "Running", 60)
-    run = wait_until(lambda: (newest := day.run).run_id != before and newest, "the new run")
-    window = day.reopen()
+    run = wait_until(lambda: (newest := session.run).run_id != before and newest, "the new run")
+    window = session.reopen()
     assert run.state() == "running"
     text = window.wait_for_text(STATUS, "Running", 60)
     wait_until(lambda: "Running" in (now := window.get_description(STATUS)) and now != text, "progress of the run", 60)
@@ -326,8 +326,10 @@ def test_controls_of_all_pages_have_name_and_role(window: Window) -> None:
     assert {page: found for page, found in wrong.items() if found} == {}
 
 
-def test_nothing_was_printed_on_stderr(day: DesktopSession) -> None:
-    assert day.desktop.read_errors() == ""
-    logs = [line for log in (day.desktop.footplate_home / "logs").glob("*") for line in log.read_text().splitlines()]
+def test_nothing_was_printed_on_stderr(session: DesktopSession) -> None:
+    assert session.desktop.read_errors() == ""
+    logs = [
+        line for log in (session.desktop.footplate_home / "logs").glob("*") for line in log.read_text().splitlines()
+    ]
     # On a busy machine, key events reach the bus late.
     assert [line for line in logs if "QSpiApplication::keyEventError" not in line] == []

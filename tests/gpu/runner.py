@@ -342,7 +342,7 @@ def _describe_exit(code: int | None) -> str:
 
 
 def unpack_wheels(wheels: Path, target: Path) -> None:
-    """Unpack those files in the folder `wheels` whose packages aren't installed into the folder `target`."""
+    """Unpack the wheels in the folder `wheels` into the folder `target`, except those of installed packages."""
     for wheel in sorted(wheels.glob("*.whl")):
         name = wheel.name.split("-")[0]
         try:

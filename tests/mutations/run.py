@@ -176,7 +176,7 @@ def try_fault(tree: Path, fault: Path, executed: ExecutedLines | None, *, comple
 def find_related_tests(tree: Path, changed: Iterable[Path]) -> list[list[str]]:
     """Return groups of test files or folders that are related to the changed files.
 
-    Groups come in the order of how likely they are to notice a fault.
+    The first groups are the most likely to notice a fault.
     """
     modules = {".".join(path.with_suffix("").parts): path for path in changed}
     mention = re.compile("|".join(rf"\b{re.escape(name)}\b|{make_import_pattern(name)}" for name in modules))

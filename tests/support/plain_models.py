@@ -23,7 +23,7 @@ from tests.support.specs import make_worker_spec
 
 
 class ChannelScores(nn.Module):
-    """Network that returns 10 times its input as class scores: a channel per class, without parameters.
+    """Network without parameters whose class scores are 10 times its input, with one channel per class.
 
     If `pooled`, the channels are averaged over all pixels. `inputs` collects the inputs of all calls. A batch of more
     than `max_images` images raises `torch.OutOfMemoryError`.
