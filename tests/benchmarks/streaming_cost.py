@@ -100,7 +100,7 @@ def run_instrumented_worker(spec: WorkerSpec, channel: socket.socket) -> int:
 
 
 def call_before(owner: type, name: str, first: Callable[[], None]) -> None:
-    """Make each call of the method `name` of class `owner` call `first` before."""
+    """Make each call of the method `name` of class `owner` call `first` beforehand."""
     function = getattr(owner, name)
 
     def call(*arguments: Any) -> Any:

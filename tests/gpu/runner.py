@@ -185,7 +185,7 @@ class Runner:
             if time.monotonic() >= deadline:
                 self._skip(left, LEFT_OUT)
                 return
-            attempt = self._attempt(part, left, deadline)
+            attempt = self._run_attempt(part, left, deadline)
             if not attempt.begun:  # another attempt would come no further
                 self._skip(attempt.left, "the part didn't start")
                 return
@@ -195,7 +195,7 @@ class Runner:
         for check in checks or ():
             self._report_result(name=check, outcome="skipped", text=why)
 
-    def _attempt(self, part: Part, checks: list[str] | None, deadline: float) -> _Attempt:
+    def _run_attempt(self, part: Part, checks: list[str] | None, deadline: float) -> _Attempt:
         """Run `checks` of a part in a process, or all of its checks if it is None."""
         self._log.write(f"\n=== {part.name} {' '.join(checks or ())}\n".encode())
         self._log.flush()

@@ -95,7 +95,7 @@ class CudaMachine:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the environment that makes this machine's GPUs visible to a process and its children."""
+        """Return the environment variables that make this machine's GPUs visible to a process and its children."""
         return {
             **self.stub.environment,
             **self.nvml.environment,

@@ -42,7 +42,7 @@ def _time_script(proof: CheckContext) -> tuple[float, float]:
 
 
 def measure_latency(proof: CheckContext) -> None:
-    """Measure a start without preloaded imports, and a start from the window's preloader."""
+    """Measure the time from the start of a run to its first loss, without and with preloaded imports."""
     times = 1 if proof.rehearsing else TIMES
     _time_script(proof)  # fills the disk cache
     with start_preloader() as preloader:
