@@ -48,7 +48,7 @@ class SidePages(QObject):
 
     def show(self, name: str, argument: Any = None) -> None:
         """Show the page `name` of the registry and select the tab that it covers."""
-        entry, page = self._workspace.entries[name], self._workspace.page(name)
+        entry, page = self._workspace.entries[name], self._workspace.get_page(name)
         if self._stack.currentWidget() is not page:
             if self._stack.currentIndex() < len(self._context.actions.pages):
                 opened_by = self._form.find_buttons.get(name, self._context.window.focusWidget())
@@ -60,7 +60,7 @@ class SidePages(QObject):
     def _show_tab(self, name: str) -> None:
         """Show the page of a tab as the user left it. If a new page gets the focus, focus its list."""
         is_new = name not in self._workspace.created
-        page = self._workspace.page(name)
+        page = self._workspace.get_page(name)
         self._stack.setCurrentWidget(page)
         if is_new and page.isAncestorOf(self._context.window.focusWidget()):
             page.show_list()
@@ -123,7 +123,7 @@ class SidePages(QObject):
                 self._panel.set_field(name, value)
 
     def _add_to_comparison(self, run_ids: list[str]) -> None:
-        self.show("compare", [*self._workspace.page("compare").run_ids, *run_ids])
+        self.show("compare", [*self._workspace.get_page("compare").run_ids, *run_ids])
 
     def _close(self) -> None:
         """Return to the tab that was visible before the page, and focus the widget that opened it."""

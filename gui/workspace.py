@@ -106,7 +106,7 @@ class Workspace(QObject):
             self.session.close()
             self.has_run = False
 
-    def page(self, name: str) -> Any:
+    def get_page(self, name: str) -> Any:
         """Return the page of the entry with this name. Create it if necessary."""
         if name not in self.created:
             self.created[name] = self.entries[name].create(self)

@@ -35,7 +35,7 @@ class ClassBalance(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
     def show_report(self, report: DatasetReport | None) -> None:
-        """Show the counts per class of a report, or nothing if it is None."""
+        """Show the counts per class of `report`, or clear the chart if `report` is None."""
         self._report = report
         classes = report.classes if report is not None else ()
         splits = report.splits if report is not None else ()
@@ -116,7 +116,7 @@ class ClassBalance(QWidget):
 
 
 def _get_class_value(split: SplitReport, name: str) -> float:
-    """Return the objects of a class in a split or, without objects, its fraction of the pixels or its samples."""
+    """Return the length of a bar: the number of objects of a class, its fraction of the pixels, or its samples."""
     if split.objects:
         return float(split.objects.get(name, 0))
     return split.shares[name] if name in split.shares else float(split.counts.get(name, 0))
@@ -129,7 +129,7 @@ def _format_class_value(split: SplitReport, name: str) -> str:
 
 
 def _describe_unit(report: DatasetReport) -> str:
-    """Return what the bars count: marked objects, parts of samples, or images."""
+    """Return the heading of the bars: "Marked" for objects, a noun for parts of samples, or "Images"."""
     first = report.splits[0] if report.splits else None
     if first is not None and first.objects:
         return tr("Marked")

@@ -23,7 +23,7 @@ def format_sample_count(report: DatasetReport, count: int) -> str:
 
 
 def _find_kind(report: DatasetReport) -> AnnotationKind:
-    """Return the kind of annotations in a report. The title of an unknown kind from a plug-in is its id."""
+    """Return the kind of annotations in a report. For a kind that isn't in the catalogue, the id is the title."""
     return load_catalogue().annotation_kinds.get(report.kind) or AnnotationKind(report.kind, "")
 
 
@@ -119,7 +119,7 @@ def find_choice(reading: Interpretation, report: DatasetReport) -> Choice:
 
 
 def remove_reading_choices(problems: Iterable[Problem], report: DatasetReport | None) -> tuple[Problem, ...]:
-    """Return the problems, leaving out choices that the report lists as interpretations of the folder."""
+    """Return `problems` without the choices that the report already lists as interpretations of the folder."""
     readings = report.readings if report is not None else ()
     return tuple(
         msgspec.structs.replace(

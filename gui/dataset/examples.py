@@ -111,7 +111,10 @@ class ExampleList(QListWidget):
         return self._rendered is not None and self.examples[row].sample not in self._rendered
 
     def image(self, row: int) -> QPixmap:
-        """Return the image of the example at `row`, or a null image if it can't be read."""
+        """Return the image of the example at `row` in the size of the list, or a null image if it can't be read.
+
+        A point cloud is drawn from the current direction.
+        """
         if row not in self._pixmaps:
             cloud = self._get_cloud(row)
             image = (

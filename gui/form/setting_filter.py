@@ -52,7 +52,7 @@ class SettingFilter(QWidget):
         icon.setBuddy(self.box)
         self.setLayout(vbox(hbox(icon, (self.box, 1), spacing=6), self._no_match, spacing=4))
 
-    def matches(self) -> list[str]:
+    def list_matches(self) -> list[str]:
         """Return the names of matching fields that have an effect. Fields with a matching label are first."""
         terms = self.box.text().lower().split()
         matching = (
@@ -77,7 +77,7 @@ class SettingFilter(QWidget):
 
     def _on_key(self, key: Qt.Key) -> None:
         """Move through the matching fields with Up and Down, or go to the current one with Enter."""
-        matching = self.matches()
+        matching = self.list_matches()
         if not matching:
             return
         if key in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
@@ -99,7 +99,7 @@ class SettingFilter(QWidget):
         if not terms:
             self._open_before = {}
         self._no_match.setText(tr("No setting matches “{text}”.").format(text=text.strip()))
-        self._no_match.setVisible(bool(terms) and not self.matches())
+        self._no_match.setVisible(bool(terms) and not self.list_matches())
 
     def _filter_section(self, section: CollapsibleSection, terms: Sequence[str]) -> None:
         """Hide the rows of a section that don't match, and the section if none does.

@@ -104,16 +104,16 @@ class Axis(QGraphicsWidget):
         self._lay_out(*self._range, painter.fontMetrics())
         for line in self._lines:
             painter.fillRect(line, self._grid_color)  # ten times as fast as drawing a line
-        painter.fillRect(self._edge_rect(), self._edge_color)
+        painter.fillRect(self._make_edge_rect(), self._edge_color)
         painter.setPen(self._text_color)
         for corner, text in self._texts:
             painter.drawStaticText(corner, text)
 
-    def spacing(self, low: float, high: float, size: float) -> tuple[float, float]:
+    def compute_spacing(self, low: float, high: float, size: float) -> tuple[float, float]:
         """Return the distance between ticks and the position of one tick, for a range that is `size` pixels long."""
         raise NotImplementedError
 
-    def labels(self, values: list[float], spacing: float) -> list[str]:
+    def format_labels(self, values: list[float], spacing: float) -> list[str]:
         """Return the labels of ticks at `values`, which are `spacing` apart."""
         raise NotImplementedError
 
@@ -132,18 +132,18 @@ class Axis(QGraphicsWidget):
             return
         self._layout_key = key
         spacing, ticks = self._compute_ticks(low, high)
-        pixels = [self._pixel(tick) for tick in ticks]
-        self._lines = [self._grid_line(pixel) for pixel in pixels]
-        texts = self.labels(ticks, spacing)
+        pixels = [self._to_pixel(tick) for tick in ticks]
+        self._lines = [self._make_grid_line(pixel) for pixel in pixels]
+        texts = self.format_labels(ticks, spacing)
         self._texts = [
             (corner, lay_out_text(text))
             for pixel, text in zip(pixels, texts, strict=False)
-            for corner in self._label_corner(metrics, pixel, text)
+            for corner in self._find_label_corner(metrics, pixel, text)
         ]
 
     def _compute_ticks(self, low: float, high: float) -> tuple[float, list[float]]:
         """Return the distance between ticks from `low` to `high`, and their positions."""
-        spacing, offset = self.spacing(low, high, self._length)
+        spacing, offset = self.compute_spacing(low, high, self._length)
         first, last = math.ceil((low - offset) / spacing), math.floor((high - offset) / spacing)
         return spacing, [offset + number * spacing for number in range(first, last + 1)]
 
@@ -161,19 +161,19 @@ class Axis(QGraphicsWidget):
         """Length in pixels."""
         raise NotImplementedError
 
-    def _pixel(self, value: float) -> float:
+    def _to_pixel(self, value: float) -> float:
         """Return the coordinate of `value` along the axis, in pixels."""
         raise NotImplementedError
 
-    def _edge_rect(self) -> QRectF:
+    def _make_edge_rect(self) -> QRectF:
         """Return the line between the axis and the plot, as a rectangle."""
         raise NotImplementedError
 
-    def _grid_line(self, pixel: float) -> QRectF:
+    def _make_grid_line(self, pixel: float) -> QRectF:
         """Return the grid line at a coordinate along the axis, as a rectangle."""
         raise NotImplementedError
 
-    def _label_corner(self, metrics: QFontMetrics, pixel: float, text: str) -> Iterator[QPointF]:
+    def _find_label_corner(self, metrics: QFontMetrics, pixel: float, text: str) -> Iterator[QPointF]:
         """Yield the upper left corner of the label at `pixel`, if there is room for it."""
         raise NotImplementedError
 
@@ -186,7 +186,7 @@ class BottomAxis(Axis):
         self._group = group
         box.x_range_changed.connect(self.update)
 
-    def spacing(self, low: float, high: float, size: float) -> tuple[float, float]:
+    def compute_spacing(self, low: float, high: float, size: float) -> tuple[float, float]:
         """Return the distance between ticks and the position of one tick.
 
         Distances above 30 days are multiples of 30 days. Ticks of clock times are aligned with local time.
@@ -204,7 +204,7 @@ class BottomAxis(Axis):
             return step, 0.0
         return step, -(self._group.origin + time.localtime(self._group.origin + low).tm_gmtoff) % step
 
-    def labels(self, values: list[float], spacing: float) -> list[str]:
+    def format_labels(self, values: list[float], spacing: float) -> list[str]:
         if self._group.axis == "count":
             return [localized(value) for value in values]
         if self._group.axis == "epochs":
@@ -235,16 +235,16 @@ class BottomAxis(Axis):
     def _length(self) -> float:
         return self._area.width()
 
-    def _pixel(self, value: float) -> float:
+    def _to_pixel(self, value: float) -> float:
         return round(self._area.left() + self._box.x_to_pixel(value))
 
-    def _edge_rect(self) -> QRectF:
+    def _make_edge_rect(self) -> QRectF:
         return QRectF(self._area.left(), self._area.bottom(), self._area.width(), 1)
 
-    def _grid_line(self, pixel: float) -> QRectF:
+    def _make_grid_line(self, pixel: float) -> QRectF:
         return QRectF(pixel, self._area.top(), 1, self._area.height())
 
-    def _label_corner(self, metrics: QFontMetrics, pixel: float, text: str) -> Iterator[QPointF]:
+    def _find_label_corner(self, metrics: QFontMetrics, pixel: float, text: str) -> Iterator[QPointF]:
         half = metrics.horizontalAdvance(text) / 2
         if self._bounds.left() <= pixel - half and pixel + half <= self._bounds.right():
             yield QPointF(round(pixel - half), self._area.bottom() + _TEXT_GAP)
@@ -283,14 +283,14 @@ class LeftAxis(Axis):
         """Hide labels outside of `low` to `high`, such as 105%."""
         self._edges = (low, high)
 
-    def spacing(self, low: float, high: float, size: float) -> tuple[float, float]:
+    def compute_spacing(self, low: float, high: float, size: float) -> tuple[float, float]:
         return round_up_step((high - low) / max(1.0, size / theme.scale_pixels(_PIXELS_PER_ROW))), 0.0
 
     def _set_thickness(self) -> None:
         self.setMinimumWidth(theme.scale_pixels(self._width))
         self.setMaximumWidth(theme.scale_pixels(self._width))
 
-    def labels(self, values: list[float], spacing: float) -> list[str]:
+    def format_labels(self, values: list[float], spacing: float) -> list[str]:
         if self.log:
             return [significant(10**value, 3) for value in values]
         digits = max(0, math.ceil(-math.log10(spacing) - 1e-9)) if spacing > 0 else 0
@@ -317,16 +317,16 @@ class LeftAxis(Axis):
     def _length(self) -> float:
         return self._area.height()
 
-    def _pixel(self, value: float) -> float:
+    def _to_pixel(self, value: float) -> float:
         return round(self._area.top() + self._box.y_to_pixel(value))
 
-    def _edge_rect(self) -> QRectF:
+    def _make_edge_rect(self) -> QRectF:
         return QRectF(self._area.left() - 1, self._area.top(), 1, self._area.height())
 
-    def _grid_line(self, pixel: float) -> QRectF:
+    def _make_grid_line(self, pixel: float) -> QRectF:
         return QRectF(self._area.left(), pixel, self._area.width(), 1)
 
-    def _label_corner(self, metrics: QFontMetrics, pixel: float, text: str) -> Iterator[QPointF]:
+    def _find_label_corner(self, metrics: QFontMetrics, pixel: float, text: str) -> Iterator[QPointF]:
         right = self.rect().right() - _TEXT_GAP
         yield QPointF(round(right - metrics.horizontalAdvance(text)), round(pixel - metrics.height() / 2))
 

@@ -116,7 +116,7 @@ class Line:
     def set_data(self, x: Floats, y: Floats) -> None:
         """Set the data: `x` must be in ascending order, and `y` may contain NaN.
 
-        The data must extend the previous data, unless `restart` has been called.
+        The data must extend the previous data, unless `clear_data` has been called.
         """
         self.x, self.y = x, y
         self.smoothed = self._smoother.update(y) if self._smoother.weight else y
@@ -128,8 +128,8 @@ class Line:
             self.set_data(self.x, self.y)
             self._drawn_state = None
 
-    def restart(self) -> None:
-        """Remove the data, before the data of another series are set."""
+    def clear_data(self) -> None:
+        """Remove the data, so that the data of another series can be set."""
         self._smoother = Smoother(self._smoother.weight)
         self._drawn_state = None
         self.set_data(np.empty(0), np.empty(0))

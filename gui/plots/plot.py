@@ -151,7 +151,7 @@ class LinePlot(QWidget):
         """
         line = self._lines[key]
         if len(x) < len(line.x):
-            line.restart()
+            line.clear_data()
         line.set_data(x, y)
         self.schedule_redraw()
 
@@ -167,10 +167,10 @@ class LinePlot(QWidget):
         line, cursor = self._lines[key], self.group.cursor
         return self._readout.write(line, line.latest if cursor is None else line.value_at(cursor))
 
-    def restart(self) -> None:
-        """Remove the data and the vertical range, before the data of another run are set."""
+    def clear_data(self) -> None:
+        """Remove the data of all lines, and reset the vertical range."""
         for line in self._lines.values():
-            line.restart()
+            line.clear_data()
         self._fitted_range = None
         self._view.box.set_y_range(0.0, 1.0)
 
@@ -220,7 +220,7 @@ class LinePlot(QWidget):
         if not self.isVisible():
             return
         self._apply_group_range()
-        width = self._view.columns
+        width = self._view.box_width
         frame = Frame(*self.group.range, width, self._scale, self._log)
         drawn = [line.draw(frame) for line in self._visible_lines]
         spans = [span for span in drawn if span is not None]

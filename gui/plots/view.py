@@ -56,7 +56,7 @@ class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]
         return QSize(256, 90)  # GraphicsView returns its current size
 
     @property
-    def columns(self) -> int:
+    def box_width(self) -> int:
         """Width in pixels of the box with the curves."""
         return max(2, int(self.box.width))
 

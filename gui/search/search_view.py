@@ -159,8 +159,8 @@ class SearchView(QWidget):
         self.table.opened.connect(lambda index: self._open_run(self.model.rows[index.row()]))
         self.table.selectionModel().selectionChanged.connect(self._on_selection_changed)
         self.plots.picked.connect(self._select_trial)
-        self.open.on_trigger(lambda: self._open_run(self._selected()[0]))
-        self.compare.on_trigger(lambda: self.compare_requested.emit([row.run_id for row in self._selected()]))
+        self.open.on_trigger(lambda: self._open_run(self._list_selected()[0]))
+        self.compare.on_trigger(lambda: self.compare_requested.emit([row.run_id for row in self._list_selected()]))
         self.open_best.on_trigger(lambda: self._open_run(self.data.best if self.data is not None else None))
         self.train.on_trigger(self._confirm_training)
         self.question.yes.clicked.connect(self._request_training)
@@ -185,7 +185,7 @@ class SearchView(QWidget):
 
     def _update_actions(self) -> None:
         """Enable the actions that fit the search's status and the selected trials. Disable the others with a reason."""
-        data, selected = self.data, self._selected()
+        data, selected = self.data, self._list_selected()
         status = data.status if data is not None else ""
         self.pause.set_disabled_reason("" if status == "running" else tr("The search isn't running"))
         blocked = {
@@ -200,7 +200,7 @@ class SearchView(QWidget):
         self.open.set_disabled_reason("" if len(selected) == 1 else tr("Select one trial"))
         self.compare.set_disabled_reason("" if len(selected) > 1 else tr("Select two or more trials"))
 
-    def _selected(self) -> list[TrialRow]:
+    def _list_selected(self) -> list[TrialRow]:
         """Return the selected trials, from top to bottom."""
         return [self.model.rows[row] for row in self.table.selected_rows()]
 
@@ -208,7 +208,7 @@ class SearchView(QWidget):
         """Highlight the selected trials in the plots, and update the actions."""
         if self.data is not None:
             indices = {row.number: index for index, row in enumerate(self.data.trials)}
-            self.plots.select([indices[row.number] for row in self._selected() if row.number in indices])
+            self.plots.select([indices[row.number] for row in self._list_selected() if row.number in indices])
         self._update_actions()
 
     def _select_trial(self, number: int) -> None:

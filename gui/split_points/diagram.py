@@ -72,7 +72,7 @@ class StageDiagram(QWidget):
         self.update()
 
     def sizeHint(self) -> QSize:
-        return QSize(500, int(self._transfers_top() + self._line_height() * (1 if self._read_only else 3) + 6))
+        return QSize(500, int(self._compute_transfers_top() + self._line_height() * (1 if self._read_only else 3) + 6))
 
     def minimumSizeHint(self) -> QSize:
         return QSize(280, self.sizeHint().height())
@@ -91,11 +91,11 @@ class StageDiagram(QWidget):
             return
         reachable = set(reachable_points(self.split, number))
         spots = [spot for spot in self._bar.spots if spot.split_point in reachable]
-        self._move(number, min(spots, key=lambda spot: abs(self._x(spot.position) - x)).split_point)
+        self._move(number, min(spots, key=lambda spot: abs(self._to_x(spot.position) - x)).split_point)
 
     def stage_rect(self, number: int) -> QRectF:
-        left, right = self._x(self._bar.edges[number]), self._x(self._bar.edges[number + 1])
-        return QRectF(left, self._top(), right - left, self._bar_height())
+        left, right = self._to_x(self._bar.edges[number]), self._to_x(self._bar.edges[number + 1])
+        return QRectF(left, self._compute_top(), right - left, self._bar_height())
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -124,7 +124,10 @@ class StageDiagram(QWidget):
         if self._read_only:
             painter.setPen(QPen(QColor(theme.colors().text), 2))
             for edge in self._bar.edges[1:-1]:
-                painter.drawLine(QPointF(self._x(edge), self._top()), QPointF(self._x(edge), self._transfers_top()))
+                painter.drawLine(
+                    QPointF(self._to_x(edge), self._compute_top()),
+                    QPointF(self._to_x(edge), self._compute_transfers_top()),
+                )
         else:
             self._draw_ticks(painter, self.split)
             self._draw_axis(painter)
@@ -133,22 +136,22 @@ class StageDiagram(QWidget):
     def _line_height(self) -> int:
         return self.fontMetrics().height()
 
-    def _top(self) -> int:
+    def _compute_top(self) -> int:
         """Return the y position of the bar, below the grips of the handles."""
         return 0 if self._read_only else GRIP_HEIGHT
 
-    def _line_count(self) -> int:
+    def _count_lines(self) -> int:
         """Return the number of text lines in a stage."""
         return 2 if self._read_only else 4
 
     def _bar_height(self) -> int:
-        return STRIP + self._line_count() * self._line_height() + 2 * LINE_PAD
+        return STRIP + self._count_lines() * self._line_height() + 2 * LINE_PAD
 
-    def _transfers_top(self) -> int:
+    def _compute_transfers_top(self) -> int:
         """Return the y position of the texts about transfers, below the bar and its ticks."""
-        return self._top() + self._bar_height() + (2 if self._read_only else TICK + 4)
+        return self._compute_top() + self._bar_height() + (2 if self._read_only else TICK + 4)
 
-    def _x(self, fraction: float) -> float:
+    def _to_x(self, fraction: float) -> float:
         """Return the x position for a fraction of the bar's width."""
         return MARGIN + fraction * max(1, self.width() - 2 * MARGIN)
 
@@ -173,8 +176,8 @@ class StageDiagram(QWidget):
     def _place_handles(self) -> None:
         """Move the handles to the edges between their stages."""
         for handle in self.handles:
-            handle.setFixedHeight(self._top() + self._bar_height() + TICK)
-            handle.move(round(self._x(self._bar.edges[handle.number + 1]) - WIDTH / 2), 0)
+            handle.setFixedHeight(self._compute_top() + self._bar_height() + TICK)
+            handle.move(round(self._to_x(self._bar.edges[handle.number + 1]) - WIDTH / 2), 0)
 
     def _move(self, number: int, split_point: str) -> None:
         """Move split point `number` to `split_point` and emit `split_point_moved`, unless it is already there."""
@@ -196,7 +199,7 @@ class StageDiagram(QWidget):
         painter.drawRect(rect.adjusted(1, 1, -1, -1) if stage.over_memory else rect)
         inside = rect.adjusted(LINE_PAD, STRIP + LINE_PAD, -LINE_PAD, 0)
         painter.setPen(QColor(scheme.text))
-        for line, (texts, bold) in enumerate(self._stage_lines(split, number, stage)):
+        for line, (texts, bold) in enumerate(self._list_stage_lines(split, number, stage)):
             font = painter.font()
             font.setBold(bold)
             painter.setFont(font)
@@ -207,7 +210,7 @@ class StageDiagram(QWidget):
             font.setBold(False)
             painter.setFont(font)
 
-    def _stage_lines(self, split: ModelSplit, number: int, stage: Stage) -> list[tuple[tuple[str, ...], bool]]:
+    def _list_stage_lines(self, split: ModelSplit, number: int, stage: Stage) -> list[tuple[tuple[str, ...], bool]]:
         """Return the lines of a stage, each with alternative texts from long to short, and True if it is bold.
 
         The first text that fits is drawn. Tool tip and table contain the full texts.
@@ -227,11 +230,11 @@ class StageDiagram(QWidget):
         scheme = theme.colors()
         active = next((handle.number for handle in self.handles if handle.is_active), None)
         reachable = set(reachable_points(split, active)) if active is not None else set()
-        top = self._top() + self._bar_height() + 1
+        top = self._compute_top() + self._bar_height() + 1
         for spot in self._bar.spots:
             is_reachable = spot.split_point in reachable
             painter.setPen(QPen(QColor(scheme.accent if is_reachable else scheme.muted), 2 if is_reachable else 1))
-            x = self._x(spot.position)
+            x = self._to_x(spot.position)
             painter.drawLine(QPointF(x, top), QPointF(x, top + (TICK if is_reachable else TICK - 3)))
 
     def _draw_transfers(self, painter: QPainter) -> None:
@@ -247,11 +250,11 @@ class StageDiagram(QWidget):
             sent = stage_format.format_transfer(self._bar.stages, number)
             text = f"{sent} →" if stage_format.compute_sent_bytes(self._bar.stages, number) else sent
             width = metrics.horizontalAdvance(text)
-            left = min(max(self._x(self._bar.edges[number + 1]) - width / 2, 0.0), self.width() - width - 1.0)
+            left = min(max(self._to_x(self._bar.edges[number + 1]) - width / 2, 0.0), self.width() - width - 1.0)
             line = next((line for line, free in enumerate(free_from) if left >= free), None)
             if line is not None:
                 painter.drawText(
-                    QPointF(left, self._transfers_top() + line * self._line_height() + metrics.ascent()), text
+                    QPointF(left, self._compute_transfers_top() + line * self._line_height() + metrics.ascent()), text
                 )
                 free_from[line] = left + width + 8
 
@@ -260,12 +263,12 @@ class StageDiagram(QWidget):
         scheme = theme.colors()
         metrics = painter.fontMetrics()
         painter.setPen(QColor(scheme.muted))
-        top = self._transfers_top() + 2 * self._line_height() + 2
+        top = self._compute_transfers_top() + 2 * self._line_height() + 2
         total_ms = 1000 * self._bar.seconds
         if total_ms <= 0:
             return
         for tick in compute_round_ticks(total_ms, self.width() // 110):
-            x = self._x(tick / total_ms)
+            x = self._to_x(tick / total_ms)
             text = f"{significant(tick)} ms" if tick else "0"
             width = metrics.horizontalAdvance(text)
             painter.drawText(QPointF(min(x - width / 2, self.width() - width - 1.0), top + metrics.ascent()), text)

@@ -141,7 +141,7 @@ class PageVisit:
         page.deleting.dismiss()
         with self.time_step("comparing"):
             page.compare_requested.emit([run.run_id for run in runs])
-        compare = self.workspace.page("compare")
+        compare = self.workspace.get_page("compare")
         assert compare is not None
         self.qtbot.waitUntil(lambda: len(compare.runs) == len(runs))
         with self.time_step("compared"), compare.curves.named():
@@ -170,11 +170,11 @@ class PageVisit:
         with self.time_step("card"):
             self.window.form.card.show_report(make_report(self.names))
         with self.time_step("dataset"):
-            self.workspace.page("dataset").show_report(make_report(self.names))
-            self.window.pages.setCurrentWidget(self.workspace.page("dataset"))
+            self.workspace.get_page("dataset").show_report(make_report(self.names))
+            self.window.pages.setCurrentWidget(self.workspace.get_page("dataset"))
         for place in range(len(self.names)):
             with self.time_step("example"):
-                self.workspace.page("dataset").choose(place)
+                self.workspace.get_page("dataset").choose(place)
         self._show_tool_tips()
 
     def _split_points(self) -> None:
@@ -184,8 +184,8 @@ class PageVisit:
             for each, name in zip(split.segments, names, strict=False)
         )
         with self.time_step("split_points"):
-            self.workspace.page("split_points")._show_split(structs.replace(split, segments=segments))
-            self.window.pages.setCurrentWidget(self.workspace.page("split_points"))
+            self.workspace.get_page("split_points")._show_split(structs.replace(split, segments=segments))
+            self.window.pages.setCurrentWidget(self.workspace.get_page("split_points"))
         self._show_tool_tips()
 
     def _form(self) -> None:

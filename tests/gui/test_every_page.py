@@ -263,17 +263,17 @@ def test_untabbed_page_has_a_way_back(open_window: OpenWindow) -> None:
     window = open_window()
     work, tabs = window.workspace, window.header.tabs
     window.header.show_page(SEARCHES)
-    work.page("search").new.trigger()
-    work.page("search").compare_requested.emit([])
+    work.get_page("search").new.trigger()
+    work.get_page("search").compare_requested.emit([])
     assert tabs.currentIndex() == RUNS
-    assert window.pages.currentWidget() is work.page("compare")
-    work.page("compare").closed.emit()
+    assert window.pages.currentWidget() is work.get_page("compare")
+    work.get_page("compare").closed.emit()
     assert tabs.currentIndex() == window.pages.currentIndex() == SEARCHES
-    assert window.pages.currentWidget() is work.page("search")
-    assert work.page("search").stack.currentIndex() == FORM, "the page is as it was left"
+    assert window.pages.currentWidget() is work.get_page("search")
+    assert work.get_page("search").stack.currentIndex() == FORM, "the page is as it was left"
     window.header.show_page(RUNS)
     window.form.card.gallery_requested.emit(0)
     assert tabs.currentIndex() == TRAIN
-    assert window.pages.currentWidget() is work.page("dataset")
-    work.page("dataset").closed.emit()
+    assert window.pages.currentWidget() is work.get_page("dataset")
+    work.get_page("dataset").closed.emit()
     assert tabs.currentIndex() == window.pages.currentIndex() == RUNS

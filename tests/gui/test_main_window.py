@@ -134,7 +134,7 @@ def test_f6_moves_between_panes_of_every_page(open_window: OpenWindow, qtbot: Qt
         TRAIN: [header, window.dock.panel, panel, panel.submit_bar],
         MONITOR: [header, work.monitor.bar],
         RUNS: [header, work.runs, work.runs.table],
-        SEARCHES: [header, work.page("search"), work.page("search").stack],
+        SEARCHES: [header, work.get_page("search"), work.get_page("search").stack],
     }
     for number, panes in by_page.items():
         header.show_page(number)

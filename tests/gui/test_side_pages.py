@@ -55,7 +55,7 @@ def test_one_entry_adds_a_page(open_window: OpenWindow, qtbot: QtBot, monkeypatc
     )
     assert command.text() == "Notes on jobs"
     command.trigger()
-    page = window.workspace.page("notes")
+    page = window.workspace.get_page("notes")
     assert window.pages.currentWidget() is page
     assert window.acts.page == RUNS
     ((job, argument),) = page.shown
@@ -115,7 +115,7 @@ def test_one_entry_adds_a_page_with_a_tab(
 def test_entries_name_pages_that_can_be_created(open_window: OpenWindow) -> None:
     window = open_window()
     for name in window.workspace.entries:
-        page = window.workspace.page(name)
+        page = window.workspace.get_page(name)
         assert hasattr(page, "closed") != any(tab.name == name for tab in pages.TABS)
         assert window.pages.indexOf(page) >= 0
     assert set(window.workspace.created) == {entry.name for entry in pages.PAGES}

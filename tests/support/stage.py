@@ -180,12 +180,12 @@ class Stage:
 
     def show_searches(self) -> QWidget:
         self.window.header.show_page(SEARCHES)
-        self.workspace.page("search").show_list()
+        self.workspace.get_page("search").show_list()
         return self.window
 
     def show_search(self, name: str) -> QWidget:
         self.show_searches()
-        page = self.workspace.page("search")
+        page = self.workspace.get_page("search")
         page.show_search(name)
         wait_until(lambda: page.view.data is not None and page.view.data.search.name == name)
         wait_until(lambda: not page.view.plots.pending)
@@ -193,7 +193,7 @@ class Stage:
 
     def show_new_search(self) -> QWidget:
         self.show_searches()
-        page = self.workspace.page("search")
+        page = self.workspace.get_page("search")
         page.new.trigger()
         wait_until(lambda: not page.form.is_validating)
         return self.window
@@ -204,7 +204,7 @@ class Stage:
     def show_finder(self, field: str, found: object, job: Job = SAMPLE) -> QWidget:
         """Open the finder page for `field` with the result `found`."""
         self.window.form.finder_requested.emit(field)
-        page = self.workspace.page(field)
+        page = self.workspace.get_page(field)
         page.show_job(job, [])
         page.child.cancel()
         page.child.done.emit(found)
@@ -217,7 +217,7 @@ class Stage:
         return self._show_split(TOO_LARGE)
 
     def _show_split(self, answer: ModelSplit | Problem) -> QWidget:
-        page = self.workspace.page("split_points")
+        page = self.workspace.get_page("split_points")
         page.show_job(PIPELINE, [], {})
         page.child.cancel()
         if isinstance(answer, Problem):
@@ -227,7 +227,7 @@ class Stage:
         return self.show_page(page)
 
     def show_dataset(self, report: DatasetReport | None, notice: str = "") -> QWidget:
-        page = self.workspace.page("dataset")
+        page = self.workspace.get_page("dataset")
         page.show_report(report)
         page.show_notice(notice)
         return self.show_page(page)

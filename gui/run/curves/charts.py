@@ -126,7 +126,7 @@ class RunCharts(QWidget):
         """Clear all plots before another run, or the same run from an earlier checkpoint, is shown."""
         self._rollbacks = 0
         for plot in self.plots:
-            plot.restart()
+            plot.clear_data()
 
     def _show_devices(self, data: RunData) -> None:
         """Plot the readings of each device, and show power and temperature once a device reports them."""

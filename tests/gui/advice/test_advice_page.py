@@ -247,7 +247,7 @@ def test_advice_page_fills_form_and_marks_problems(open_window: OpenWindow, qtbo
     button = window.form.find_buttons["strategy"]
     window.form.focus_field("strategy")
     button.click()
-    page = window.workspace.page("strategy")
+    page = window.workspace.get_page("strategy")
     assert window.pages.currentWidget() is page
     page.child.cancel()
     page.child.refused.emit((Problem("image_size", "Too small.", "Enlarge it."),))
@@ -270,7 +270,7 @@ def test_advisor_advises_on_job_of_form(open_window: OpenWindow, qtbot: QtBot) -
     window.form.set_job(JOB)
     window.workspace.devices.set_selection(TWO)
     qtbot.waitUntil(lambda: window.form.job is not None and not window.form.disk.unanswered)
-    page = window.workspace.page("strategy")
+    page = window.workspace.get_page("strategy")
     assert isinstance(page, AdvicePage)
     page.options.time.addItem("20 seconds", 20)
     page.options.time.setCurrentIndex(page.options.time.findData(20))

@@ -142,7 +142,7 @@ def test_rate_page_fills_form(open_window: OpenWindow, qtbot: QtBot) -> None:
     window.form.set_job(JOB)
     qtbot.waitUntil(window.form.train.isEnabled)
     window.form.find_buttons["learning_rate"].click()
-    page = window.workspace.page("learning_rate")
+    page = window.workspace.get_page("learning_rate")
     assert window.pages.currentWidget() is page
     qtbot.waitUntil(lambda: page.found is not None)
     rate = page.chosen()

@@ -88,7 +88,7 @@ def test_wide_form_has_two_columns(form: JobForm, width: int, has_two_columns: b
 
 
 def test_filter_finds_by_label_name_and_help(form: JobForm, qtbot: QtBot) -> None:
-    found = find(form, qtbot, "gradient").matches()
+    found = find(form, qtbot, "gradient").list_matches()
     assert found[:2] == ["accumulation", "clip_norm"]  # by label
     assert "cpu_offload" not in visible_rows(form)  # has no effect
     assert set(visible_rows(form)) <= set(found)
@@ -97,7 +97,7 @@ def test_filter_finds_by_label_name_and_help(form: JobForm, qtbot: QtBot) -> Non
     form.body.filter.box.setText("torch.compile")
     assert visible_rows(form) == ["compile"]
     form.body.filter.box.setText("offload")
-    assert form.body.filter.matches() == []
+    assert form.body.filter.list_matches() == []
     form.body.filter.box.setText("optimizer")
     assert {name for name in SECTIONS["Optimizer"] if form.rows[name].has_effect} <= set(visible_rows(form))
 
@@ -119,12 +119,12 @@ def test_filter_return_key_focuses_the_match(form: JobForm, qtbot: QtBot) -> Non
         qtbot.keyClick(found.box, key)
     with qtbot.waitSignal(found.chosen) as chosen:
         qtbot.keyClick(found.box, Qt.Key.Key_Return)
-    assert chosen.args == [found.matches()[1]]
-    assert form.window().focusWidget() is form.rows[found.matches()[1]].editor.control
+    assert chosen.args == [found.list_matches()[1]]
+    assert form.window().focusWidget() is form.rows[found.list_matches()[1]].editor.control
 
 
 def test_filter_reports_no_match(form: JobForm, qtbot: QtBot) -> None:
-    assert find(form, qtbot, "zebra").matches() == []
+    assert find(form, qtbot, "zebra").list_matches() == []
     assert not any(section.isVisible() for section in form.sections)
 
 

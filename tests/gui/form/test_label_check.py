@@ -131,7 +131,7 @@ def test_resume_shows_no_labels(job_panel: JobPanel, images: Path, qtbot: QtBot)
 
 def test_window_shows_labels_with_a_notice(open_window: OpenWindow, images: Path, qtbot: QtBot) -> None:
     window = open_window()
-    page = window.workspace.page("dataset")
+    page = window.workspace.get_page("dataset")
     window.inspector.done.disconnect()  # this test creates the reports
     window.inspector.failed.disconnect()
     form = fill(window.form, images, qtbot)
@@ -158,4 +158,4 @@ def test_window_shows_labels_after_an_inspection(open_window: OpenWindow, images
     assert form.is_inspecting
     with qtbot.waitSignal(form.labels_requested):
         form.set_report(UNCERTAIN)
-    assert window.workspace.page("dataset").notice.isVisible()
+    assert window.workspace.get_page("dataset").notice.isVisible()

@@ -57,22 +57,22 @@ def test_log_ticks_are_round(low: float, length: float, limit: float) -> None:
 @pytest.mark.parametrize("length", [0.3, 7.0, 90.0, 4000.0, 90_000.0, 3e6])
 def test_time_axis_tick_count(qapp: QApplication, size: float, length: float) -> None:
     axis = BottomAxis(ViewBox(), PlotGroup("elapsed"))
-    step, _ = axis.spacing(0.0, length, size)
+    step, _ = axis.compute_spacing(0.0, length, size)
     assert step * size / length >= 50
     assert step < length
-    labels = axis.labels([0.0, step], step)
+    labels = axis.format_labels([0.0, step], step)
     assert labels[0] != labels[1]
 
 
 def test_count_axis_has_integer_labels(qapp: QApplication) -> None:
     axis = BottomAxis(ViewBox(), PlotGroup("count"))
-    assert axis.spacing(0.0, 3.0, 700.0) == (1.0, 0.0)
-    assert axis.labels([12_000.0], 1000.0) == ["12,000"]
+    assert axis.compute_spacing(0.0, 3.0, 700.0) == (1.0, 0.0)
+    assert axis.format_labels([12_000.0], 1000.0) == ["12,000"]
 
 
 def test_axis_steps_are_round(qapp: QApplication) -> None:
-    assert BottomAxis(ViewBox(), PlotGroup("epochs")).spacing(0.0, 90.0, 700.0) == (20, 0)
-    assert BottomAxis(ViewBox(), PlotGroup("elapsed")).spacing(0.0, 3e8, 700.0) == (14 * 30 * 86_400, 0)
+    assert BottomAxis(ViewBox(), PlotGroup("epochs")).compute_spacing(0.0, 90.0, 700.0) == (20, 0)
+    assert BottomAxis(ViewBox(), PlotGroup("elapsed")).compute_spacing(0.0, 3e8, 700.0) == (14 * 30 * 86_400, 0)
     assert [compute_round_ticks(highest, 5) for highest in (0.0, 10.0, 11.0)] == [[0], [0, 2, 4, 6, 8, 10], [0, 5, 10]]
 
 
@@ -80,10 +80,10 @@ def test_clock_axis_has_minute_labels(qapp: QApplication) -> None:
     group = PlotGroup("clock", span=600)
     group.origin = 1_700_000_015.0
     axis = BottomAxis(ViewBox(), group)
-    step, offset = axis.spacing(0.0, 600.0, 700.0)
+    step, offset = axis.compute_spacing(0.0, 600.0, 700.0)
     assert step % 60 == 0
     assert (group.origin + offset) % 60 == 0
-    assert [len(axis.labels([0.0], spacing)[0]) for spacing in (30, 60)] == [len("12:34:56"), len("12:34")]
+    assert [len(axis.format_labels([0.0], spacing)[0]) for spacing in (30, 60)] == [len("12:34:56"), len("12:34")]
 
 
 @pytest.fixture
@@ -101,15 +101,15 @@ def test_clock_axis_follows_local_days(qapp: QApplication) -> None:
     group = PlotGroup("clock", span=86_400)
     group.origin = 1_700_000_015.0
     axis = BottomAxis(ViewBox(), group)
-    step, offset = axis.spacing(0.0, 86_400.0, 500.0)
+    step, offset = axis.compute_spacing(0.0, 86_400.0, 500.0)
     assert step % 3600 == 0
     ticks = [offset + number * step for number in range(int(86_400 // step))]
     hours = [time.localtime(group.origin + tick).tm_hour % (step // 3600) for tick in ticks]
     assert set(hours) == {0}
-    labels = axis.labels(ticks, step)
+    labels = axis.format_labels(ticks, step)
     assert len(set(labels)) == len(labels)
     assert [label for label in labels if ":" not in label] == ["16 Nov"]
-    assert axis.labels([0.0, 86_400.0], 86_400.0) == ["15 Nov", "16 Nov"]
+    assert axis.format_labels([0.0, 86_400.0], 86_400.0) == ["15 Nov", "16 Nov"]
 
 
 def test_axes_grow_with_text(qapp: QApplication) -> None:
@@ -145,11 +145,11 @@ def test_axis_labels_are_inside_the_view(styled: QApplication, qtbot: QtBot, per
 
 def test_left_axis_digits(qapp: QApplication) -> None:
     axis = LeftAxis(ViewBox())
-    assert axis.labels([0.15, 0.2], 0.05) == ["0.15", "0.20"]
-    assert axis.labels([1000.0, 2000.0], 1000.0) == ["1,000", "2,000"]
-    assert axis.labels([0.000001, 0.000002], 0.000001) == ["1e-06", "2e-06"]
+    assert axis.format_labels([0.15, 0.2], 0.05) == ["0.15", "0.20"]
+    assert axis.format_labels([1000.0, 2000.0], 1000.0) == ["1,000", "2,000"]
+    assert axis.format_labels([0.000001, 0.000002], 0.000001) == ["1e-06", "2e-06"]
     axis.log = True
-    assert axis.labels([-1.0, 2.0], 1.0) == ["0.1", "100"]
+    assert axis.format_labels([-1.0, 2.0], 1.0) == ["0.1", "100"]
 
 
 def test_x_words_name_another_day(qapp: QApplication) -> None:
@@ -204,7 +204,7 @@ def test_left_axis_keeps_within_limits(styled: QApplication, qtbot: QtBot, low: 
 @pytest.mark.parametrize("shares", [(0.99, 1.0), (1.0, 1.0), (0.0, 0.01), (0.0, 0.0), (0.0, 1.0)])
 def test_percent_plot_range_stays_possible(styled: QApplication, qtbot: QtBot, shares: tuple[float, float]) -> None:
     plot = show_plot(create_percent_plot("Accuracy", PlotGroup("elapsed")), qtbot, 900)
-    plot.restart()
+    plot.clear_data()
     plot.set_data("a", np.arange(101.0), np.linspace(*shares, 101))
     plot.redraw()
     plot.grab()

@@ -190,7 +190,7 @@ def test_plot_range_follows_smaller_values_and_raw_peaks(styled: QApplication, q
     screen.data(9, np.linspace(0.40, 0.45, 9))
     assert screen.plot.vertical_range == pytest.approx((39.7, 45.3))
     screen.plot.set_smoothing(0.9)
-    screen.plot.restart()
+    screen.plot.clear_data()
     assert screen.plot.vertical_range == (0, 1)
     screen.data(10, np.array([0.01] * 9 + [1.0]))
     assert screen.plot.vertical_range[1] > 100

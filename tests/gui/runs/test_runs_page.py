@@ -404,7 +404,7 @@ def test_dragged_runs_are_compared(open_window: OpenWindow, qtbot: QtBot) -> Non
     (zone,) = page.findChildren(RunDrop)
     drop(zone, make_drag_data(runs[0]))
     drop(zone, make_drag_data(runs[1]))
-    comparison = window.workspace.page("compare")
+    comparison = window.workspace.get_page("compare")
     assert window.pages.currentWidget() is comparison
     by_file_manager = QMimeData()
     by_file_manager.setUrls([QUrl.fromLocalFile(str(runs[2].path))])

@@ -274,7 +274,7 @@ def test_searches_have_a_tab_with_named_controls(open_window: OpenWindow, qtbot:
     with qtbot.waitActive(window):
         window.activateWindow()
     qtbot.keyClick(window, Qt.Key.Key_4, Qt.KeyboardModifier.ControlModifier)
-    page = window.workspace.page("search")
+    page = window.workspace.get_page("search")
     assert window.pages.currentWidget() is page
     assert window.acts.pages[SEARCHES] in window.commands.menus.tools.actions()
     page.form.vary("weight_decay")
@@ -311,7 +311,7 @@ def test_search_tab_focuses_its_list(open_window: OpenWindow, qtbot: QtBot, has_
         window.activateWindow()
     window.form.focus_field("epochs")
     qtbot.keyClick(window, Qt.Key.Key_4, Qt.KeyboardModifier.ControlModifier)
-    page = window.workspace.page("search")
+    page = window.workspace.get_page("search")
     target = page.list if has_searches else page.first_button
     qtbot.waitUntil(lambda: window.focusWidget() is target and target.isVisible())
     page.new_button.setFocus()

@@ -182,7 +182,7 @@ def test_form_opens_page_and_takes_split_points(open_window: OpenWindow, qtbot: 
     window.workspace.devices.set_selection(JOB.parallel.devices)
     qtbot.waitUntil(window.form.train.isEnabled)
     window.form.split_points.show_button.click()
-    page = window.workspace.page("split_points")
+    page = window.workspace.get_page("split_points")
     assert window.pages.currentWidget() is page
     qtbot.waitUntil(lambda: page.found is not None)
     handle = page.view.diagram.handles[0]
