@@ -300,7 +300,10 @@ class Alerts(QObject):
     # State of each rule
 
     def _update_watch(self, key: _Key, found: tuple[_Subject, Finding] | None, now: float) -> None:
-        """Update the state of an alert rule for a device or host: raise, update or end its alert."""
+        """Update the state of an alert rule for a device or host: raise, update or end its alert.
+
+        `found` is None if the condition of the rule isn't met.
+        """
         watch = self._watches.get(key)
         if watch is not None and watch.alert is not None:
             if KINDS[key.kind].event:

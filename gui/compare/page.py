@@ -297,5 +297,5 @@ class CompareControls(CurveControls):
         self.save = create_save_button(tr("Save the comparison"), tr("Save curves or table"), self.acts.values())
 
     def _on_following_changed(self, is_following: bool) -> None:
-        """Enable the command that shows the full runs while the user has zoomed in (not `is_following`)."""
+        """Enable the command that shows the full runs after the user has zoomed or panned (not `is_following`)."""
         self._show_all.set_disabled_reason(tr("The full runs are shown") if is_following else "")

@@ -22,7 +22,7 @@ Warnings = dict[str, tuple[Problem, ...]]
 def collect_warnings(
     alerts: Mapping[str, tuple[Problem, ...]], machine: Snapshot, run_names: Mapping[str, str], devices: Sequence[str]
 ) -> Warnings:
-    """Return the warnings about each device.
+    """Return the warnings about the alerted devices and this machine's GPUs, by device.
 
     Args:
         alerts: Active alerts as problems, by device. They replace warnings about the current state of the device.

@@ -107,7 +107,7 @@ class LabelCheck:
         self._pressed = QElapsedTimer()
 
     def must_show_labels(self, folder: str, report: DatasetReport | None) -> bool:
-        """Return True if the labels should be shown instead of starting. Afterwards, the labels count as seen.
+        """Return True if the labels must be shown instead of starting a run, and save that they have been shown.
 
         A report without examples never delays the start. Two presses of the Train button within the time of a double
         click count as one.
