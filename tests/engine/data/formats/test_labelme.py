@@ -18,7 +18,7 @@ from engine.data.formats.labelme import FORMAT
 from engine.data.formats.tree import Tree
 from tests.support import read_formats
 from tests.support.boxed import TWO, draw, text
-from tests.support.read_formats import list_boxes_by_split, list_instances_by_split
+from tests.support.read_formats import join_problems, list_boxes_by_split, list_instances_by_split
 from tests.support.round_trip import list_rows
 
 SQUARE = [[1, 2], [11, 2], [11, 12], [1, 12]]
@@ -167,6 +167,25 @@ def test_labelme_reports_a_broken_file_and_reads_the_others(tmp_path: Path) -> N
     assert list(list_boxes_by_split(content)[""]) == ["c", "d"]
     (problem,) = content.problems
     assert "2 annotations that can't be read (a.json: it is not valid JSON" in problem.message
+
+
+def test_labelme_reports_images_without_a_file_and_the_opposite(tmp_path: Path) -> None:
+    write_sample(tmp_path, shape(), name="b")
+    draw(tmp_path / "lonely.png", TWO)
+    text(tmp_path / "a.json", json.dumps({"shapes": [], "imagePath": "b.png"}))
+    content = read_once(tmp_path)
+    assert list_boxes_by_split(content) == {"": {"b": [CAT]}}
+    assert "1 image without an annotation: lonely.png" in join_problems(content)
+    assert "1 annotation without an image: a.json" in join_problems(content)
+
+
+def test_labelme_leaves_out_images_of_no_split(tmp_path: Path) -> None:
+    for name in ("train/a", "val/b", "c"):
+        write_sample(tmp_path, shape(), name=name, imagePath=f"{name[-1]}.png")
+    (tmp_path / "val/b.json").rename(tmp_path / "b.json")
+    content = read_once(tmp_path)
+    assert {split: len(images) for split, images in content.splits.items()} == {"train": 1, "val": 1}
+    assert "1 annotated image in no split: c.png" in join_problems(content)
 
 
 @pytest.mark.parametrize(

@@ -192,10 +192,9 @@ def test_table_takes_the_names_of_numbers_in_another_column(tmp_path: Path) -> N
     }
 
 
-def test_table_sorts_very_long_numbers_as_names(tmp_path: Path) -> None:
-    labels = ("1" * 5000, "20", "3")
-    rows = "".join(f"{name}.png,{labels[number % 3]}\n" for number, name in enumerate(NAMES))
-    found = read_once(FORMAT, write(tmp_path, "labels.csv", "file,class\n" + rows), "classes")
+@pytest.mark.parametrize("labels", [("-3", "2", "10"), ("1" * 5000, "20", "3")], ids=["numbers", "very long numbers"])
+def test_table_sorts_numbers_unless_they_are_very_long(tmp_path: Path, labels: tuple[str, ...]) -> None:
+    found = read_once(FORMAT, write(tmp_path, "labels.csv", rows("file,class", *labels, *labels)), "classes")
     assert found.classes == labels
 
 
