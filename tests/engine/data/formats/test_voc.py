@@ -112,6 +112,14 @@ def test_voc_loses_one_image_to_a_broken_file(tmp_path: Path, broken: str) -> No
     assert "1 annotation that can't be read (a.xml: " in problem.message
 
 
+def test_voc_prefers_the_image_with_the_name_of_the_file(tmp_path: Path) -> None:
+    stale = f"<filename>b.png</filename>{OBJECT.format('')}"
+    content = content_of(write_folder(tmp_path, {"a": stale, "b": "", "c": stale}, ("a", "b")))
+    assert one_split(content) == {"a": [CAT], "b": []}
+    assert "1 annotation that names another image: a.xml" in join_problems(content)
+    assert "1 annotation without an image: c.xml" in join_problems(content)
+
+
 def test_voc_filename_chooses_among_images_of_one_name(tmp_path: Path) -> None:
     for stem, name in (("a", "a.png"), ("b", "b.jpg"), ("c", "c.gif")):
         write_folder(tmp_path, {stem: f"<filename>{name}</filename>{OBJECT.format('')}"})
