@@ -92,6 +92,17 @@ def test_csv_boxes_groups_of_open_images_are_ignored(tmp_path: Path) -> None:
     assert found.train.boxes.tolist() == [[6, 10, 30, 30]] * 2
 
 
+def test_csv_boxes_never_confuses_images_of_one_name(tmp_path: Path) -> None:
+    for site in ("x", "y"):
+        write(tmp_path / site, "notes.txt", "")
+    text = HEAD + "x/images/a.png,60,40,cat,1,2,30,20\ny/images/a.png,60,40,dog,1,2,9,9\nb.png,60,40,cow,1,2,9,9\n"
+    (tmp_path / "boxes.csv").write_text(text)
+    found = read_once(FORMAT, tmp_path, "boxes")
+    paths = {Path(image.path).relative_to(tmp_path).as_posix(): image.boxes[0].right for image in found.splits[""]}
+    assert paths == {"x/images/a.png": 30, "y/images/a.png": 9}
+    assert "may mean several images: b.png" in messages(found)
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
