@@ -95,6 +95,22 @@ def test_yolo_reports_splits_that_do_not_exist(tmp_path: Path) -> None:
     assert "../test/images for test, which does not exist" in warnings
 
 
+def test_yolo_counts_images_in_no_split(tmp_path: Path) -> None:
+    files = {"images/train/a.png": BOX, "images/val/b.png": BOX, "images/extra/c.png": BOX, "preview.png": None}
+    content = read_once(
+        FORMAT, write_images_with_labels(tmp_path, files, "train: images/train\nval: images/val\nnames: [x]\n")
+    )
+    assert "2 images in no split" in join_problems(content)
+    assert "images/extra" in join_problems(content)
+
+
+def test_yolo_counts_images_of_a_split_without_labels(tmp_path: Path) -> None:
+    files = {"images/train/a.png": BOX, "images/val/b.png": BOX, "images/test/c.png": None, "images/test/d.png": None}
+    content = read_once(FORMAT, write_images_with_labels(tmp_path, files))
+    assert set(content.splits) == {"train", "val"}
+    assert "2 images and no annotations in the test split" in join_problems(content)
+
+
 def test_yolo_reports_images_that_lists_miss(tmp_path: Path) -> None:
     root = write_images_with_labels(tmp_path, {"images/a.png": BOX}, "train: train.txt\nnames: [x]\n")
     text(root / "train.txt", "images/a.png\nimages/gone.png\n")
