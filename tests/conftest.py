@@ -143,7 +143,7 @@ def use_home(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
     patch.setenv(MARK, str(folder))
     threads, pids = set(threading.enumerate()), set(psutil.pids())
     yield home
-    leaks = [f"process {process}" for process in find_leaked_processes(str(folder), pids)]
+    leaks = [f"process {process}" for process in kill_leaked_processes(str(folder), pids)]
     leaks += [f"thread {thread.name}" for thread in _leaked_threads(threads)]
     leaks += [f"socket {path}" for path in runtime.rglob("*") if path.is_socket()]
     if leaks or not _is_empty_and_private(runtime):
@@ -254,11 +254,11 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     return done
 
 
-def find_leaked_processes(mark: str, before: Collection[int]) -> list[str]:
-    """Wait until the processes with `mark` in their environment have exited.
+def kill_leaked_processes(mark: str, before: Collection[int]) -> list[str]:
+    """Wait for the processes with `mark` in their environment, kill those that don't exit in time, and describe these.
 
-    Kills the processes that don't exit in time, and returns their descriptions. Processes with ids in `before` are
-    ignored, because reading the environments of all processes after each of thousands of tests takes half a minute.
+    Processes with ids in `before` are ignored, because reading the environments of all processes after each of
+    thousands of tests takes half a minute.
     """
     deadline = time.monotonic() + GOODBYE_S
     while True:

@@ -92,6 +92,7 @@ def offer_other_gpu(devices: Sequence[str], gpu: Gpu, machine: Snapshot) -> tupl
         for other in machine.gpus
         if other.uuid not in devices and not other.lost and not other.mig_enabled and not other.processes
     )
+    # If CUDA lists `gpu`, it must also list the replacement.
     other = next((other for other in unused if other.cuda_index is not None or gpu.cuda_index is None), None)
     if other is None:
         return ()

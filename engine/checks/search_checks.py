@@ -79,7 +79,7 @@ def validate_search(
     sampler = _validate_choice("sampler", values, Sampler, "nsgaii" if len(goals) > 1 else "tpe", found)
     pruner = _validate_choice("pruner", values, Pruner, "hyperband" if _is_one_metric(goals) else "none", found)
     found += _pruner_problems(pruner, goals)
-    confirm = _validate_confirm(values, goals, space, found)
+    confirm = _validate_confirmations(values, goals, space, found)
     combinations = math.prod(
         len(list_grid_values(each, field_of(job, key, catalogue)) or ()) for key, each in space.items()
     )
@@ -93,10 +93,11 @@ def validate_search(
     if not isinstance(keep, bool):
         found.append(Problem("keep_checkpoints", f"{keep!r} is neither true nor false.", "Give true or false."))
     base = job.with_fields(devices=devices[:per_trial])
+    # Values can be checked only in a valid search.
     found = found or _value_problems(space, base, catalogue, machine=machine, report=report)
     if found:
         return None, found
-    if not base.checkpoints.best_by and _is_one_metric(goals[:1]):
+    if not base.checkpoints.best_by and _is_one_metric(goals[:1]):  # the first goal also selects the best checkpoint
         base = base.with_fields(best_by=goals[0].measure)
     search = Search(
         name=name,
@@ -152,6 +153,7 @@ def _validate_goals(requested: Any, job: Job, catalogue: Catalogue, found: list[
     if not isinstance(requested, list | tuple) or not all(isinstance(name, str) for name in requested):
         found.append(Problem("goals", "The goals must be a list of names.", f"Choose from {', '.join(known)}."))
         return ()
+    # The default is the metric that selects the best checkpoint, or the first of the task.
     names = tuple(requested) or (
         (job.checkpoints.best_by,) if job.checkpoints.best_by in known else tuple(islice(known, 1))
     )
@@ -180,10 +182,10 @@ def _pruner_problems(pruner: str, goals: tuple[Goal, ...]) -> list[Problem]:
     return [Problem("pruner", message, "Set the pruner to none, or choose a metric as the goal.")]
 
 
-def _validate_confirm(
+def _validate_confirmations(
     values: Mapping[str, Any], goals: tuple[Goal, ...], space: Mapping[str, Dimension], found: list[Problem]
 ) -> Any:
-    """Return how often the best trials are repeated with other seeds to confirm them.
+    """Return how many times each of the best trials is repeated with other seeds to confirm it.
 
     By default, this is 1 if confirmation is possible, otherwise 0. Problems are added to `found`.
     """
@@ -197,7 +199,7 @@ def _validate_confirm(
 
 
 def _confirm_problems(confirm: int, goals: tuple[Goal, ...], space: Mapping[str, Dimension]) -> list[Problem]:
-    """Return the problem with repeating the `confirm` best trials with other seeds, if any."""
+    """Return the problem, if any, with repeating each of the best trials `confirm` times with other seeds."""
     if not confirm or not goals:
         return []
     if len(goals) > 1:

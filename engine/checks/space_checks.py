@@ -82,7 +82,7 @@ def _create_unsearchable_problem(name: str, job: Job, catalogue: Catalogue) -> P
 def _parse_range(name: str, field: Field, given: Mapping[str, Any], found: list[Problem]) -> Range | None:
     """Return the range described by a table in the search space.
 
-    If the table is invalid, problems are added to `found`, and None is returned.
+    If the table is invalid, problems are added to `found`, which must be empty, and None is returned.
     """
     problem_field = f"space.{name}"
 
@@ -124,7 +124,7 @@ def _is_step(step: Any, field: Field, low: float, high: float) -> bool:
 def _parse_choices(name: str, field: Field, values_given: Any, found: list[Problem]) -> Choices | None:
     """Convert a list of values for the field `name` to choices.
 
-    If it is invalid, problems are added to `found`, and None is returned.
+    If it is invalid, problems are added to `found`, which must be empty, and None is returned.
     """
     problem_field = f"space.{name}"
     if not isinstance(values_given, list | tuple):
@@ -139,19 +139,19 @@ def _parse_choices(name: str, field: Field, values_given: Any, found: list[Probl
 
 
 def _convert_value(problem_field: str, name: str, field: Field, given: Any, found: list[Problem]) -> Any:
-    """Convert a value to the type of a field. The text "none" clears an optional field.
+    """Convert a value to the type of a job field. The text "none" clears an optional field.
 
-    Problems are added to `found`, with `problem_field` as their field.
+    Values of options are only validated. Problems are added to `found`, with `problem_field` as their field.
     """
     given = None if field.optional and given in ("none", "") else given
     if name.startswith(OPTION):
-        value, wrong = given, option_problems({field.name: given}, (field,))
+        value, problems = given, option_problems({field.name: given}, (field,))
     else:
-        job, wrong = job_from_values({name: given})
+        job, problems = job_from_values({name: given})  # converts and validates the value
         value = job.value(name) if job is not None else None
     if isinstance(value, float) and not math.isfinite(value):
-        wrong = [create_value_problem(field, name, value)]
-    found += [Problem(problem_field, problem.message, problem.remedy) for problem in wrong]
+        problems = [create_value_problem(field, name, value)]
+    found += [Problem(problem_field, problem.message, problem.remedy) for problem in problems]
     return value
 
 

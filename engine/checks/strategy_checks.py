@@ -144,7 +144,8 @@ def _batch_norm_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | 
     """
     if model is None or not model.lone_batch_norm or job.model.freeze_batchnorm or not job.parallel.devices:
         return []
-    size = min(sides_of_epoch(job, job.data.image_size or model.image_size, 1))
+    size = min(sides_of_epoch(job, job.data.image_size or model.image_size, 1))  # smallest in the first epoch
+    # Larger images give each BatchNorm several values per channel, so that one image is enough.
     if model.lone_batch_norm != ANY_SIZE and size > model.lone_batch_norm:
         return []
     parts = _count_separate_parts(job, strategy)
@@ -231,7 +232,7 @@ def _microbatch_problems(job: Job, arrangement: Layout) -> list[Problem]:
         if arrangement.microbatches is not None:
             return []
         message = f"{subject} has no divisor of at least {devices}, which {SCHEDULE_TITLES[schedule]} needs."
-        smallest = devices * (job.training.batch_size // part)
+        smallest = devices * (job.training.batch_size // part)  # one image in each of `devices` microbatches
         return [Problem("batch_size", message, f"Set {smallest} or more, or choose GPipe.")]
     if part % count:
         message = f"{subject} can't be divided into {count} equal microbatches."

@@ -221,7 +221,8 @@ def _format_size(
 ) -> str:
     """Format the size of the weights file, or return "" if it is unknown.
 
-    It is that of the `local` file, else the published size, else an estimate from the number of parameters.
+    The size of the `local` file is preferred, then the published size, then an estimate from the number of parameters.
+    `in_words` formats a number of bytes.
     """
     if local is not None and local.path:
         return in_words(local.bytes)

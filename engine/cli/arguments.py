@@ -179,7 +179,8 @@ def _format_need_flags(need: Need) -> str:
 def read_job_values(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
     """Return the values of a job from its file and the flags, and the problems found.
 
-    Flags override the job file, or `options.values` if there is no file. Devices are returned as typed.
+    Flags override the job file, or `options.values` if there is no file. Devices are returned as typed. With
+    `--trust-model-file`, the user's consent to the content of the model file is recorded.
     """
     values: dict[str, Any] = dict(getattr(options, "values", {}))
     problems = _find_unknown_arguments(options.unknown)

@@ -8,7 +8,7 @@ import time
 
 import msgspec
 
-from engine.cli.terminal import COMPLETED, fail, format_table, print_lines
+from engine.cli.terminal import COMPLETED, format_table, print_error, print_lines
 from engine.contract.protocol import ENCODE
 from engine.data.cache import cache_space
 from engine.data.cache.cache_space import CachedSet, CacheRefused
@@ -37,7 +37,7 @@ def cache(options: argparse.Namespace) -> int:
             )
         limit = cache_space.limit_bytes()
     except CacheRefused as refused:
-        return fail(str(refused))
+        return print_error(str(refused))
     sets = cache_space.list_sets()
     if options.json:
         print_lines(*(ENCODE.encode(_describe_cached_set(cached)).decode() for cached in sets))

@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, print_lines
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, print_error, print_lines
 from engine.system import paths
 from engine.system.children import run_child
 from engine.system.format import counted
@@ -32,7 +32,7 @@ def add_desktop(parser: argparse.ArgumentParser) -> None:
 def desktop(options: argparse.Namespace) -> int:
     """Install or remove Footplate's desktop entry, and print the folder that contains it."""
     if not sys.platform.startswith("linux"):
-        return fail("desktop entries are for Linux desktops; there is nothing to do on this system.")
+        return print_error("desktop entries are for Linux desktops; there is nothing to do on this system.")
     folder = data_folder()
     try:
         if options.action == "install":
@@ -43,7 +43,7 @@ def desktop(options: argparse.Namespace) -> int:
             removed = remove(folder)
             print_lines(f"{counted(len(removed), 'file')} removed from {folder}.")
     except OSError as error:
-        fail(f"{error.filename or folder}: {error.strerror}.")
+        print_error(f"{error.filename or folder}: {error.strerror}.")
         print_lines("  Get write permission there, or set XDG_DATA_HOME to another folder.", to=sys.stderr)
         return BAD_REQUEST
     return COMPLETED

@@ -29,7 +29,7 @@ from engine.checks.machine_findings import (
 from engine.checks.torch_support import find_installed_torch
 from engine.cli import children
 from engine.cli.gpus.remarks import list_remarks, number_gpus
-from engine.cli.terminal import COMPLETED, FAILED, fail, print_lines
+from engine.cli.terminal import COMPLETED, FAILED, print_error, print_lines
 from engine.contract.catalogue import Supplement, load_supplement, supplement_file
 from engine.contract.devices import Snapshot
 from engine.runs.export import ExportRefused, check_target, collect_problem_report, write_report
@@ -70,7 +70,7 @@ def _write_report(file: Path) -> int:
         texts = collect_problem_report(capture_output())
         write_report(texts, file)
     except ExportRefused as refused:
-        return fail(str(refused))
+        return print_error(str(refused))
     print_lines(f"Wrote {file}: {', '.join(texts)}.")
     print_lines("Names, paths and addresses are replaced in it. Check what it contains before you share it.")
     return COMPLETED

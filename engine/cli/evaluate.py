@@ -14,8 +14,8 @@ from engine.cli.terminal import (
     COMPLETED,
     FAILED,
     CommandError,
-    fail,
     format_table,
+    print_error,
     print_lines,
     require_writable,
     write_csv,
@@ -65,7 +65,7 @@ def _compare_with_run(saved: SavedEvaluation, options: argparse.Namespace) -> in
     try:
         comparison = compare(saved, other)
     except (NotComparable, DamagedEvaluation) as error:
-        return fail(str(error))
+        return print_error(str(error))
     if options.csv is not None:
         write_csv(options.csv, _comparison_csv_rows(comparison))
     if options.json:
@@ -83,7 +83,7 @@ def _evaluate_run(options: argparse.Namespace) -> SavedEvaluation:
     try:
         return read_evaluation(path.parent)
     except DamagedEvaluation as error:
-        raise CommandError(fail(str(error), FAILED)) from error
+        raise CommandError(print_error(str(error), FAILED)) from error
 
 
 def _format_lines(saved: SavedEvaluation) -> Iterator[str]:

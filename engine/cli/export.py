@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from engine.cli import doctor
 from engine.cli.arguments import RUN
-from engine.cli.terminal import COMPLETED, fail, print_lines
+from engine.cli.terminal import COMPLETED, print_error, print_lines
 from engine.cli.watching import require_run
 from engine.contract.events import AnyEvent, DevicesSampled, RunStarted, StepMetrics, Validation
 from engine.contract.job import job_to_toml
@@ -46,7 +46,7 @@ def export(options: argparse.Namespace) -> int:
         if options.zip is not None or options.folder is not None or options.tensorboard is None:
             _write_export(run, options)
     except (ExportRefused, NoTensorBoard) as refused:
-        return fail(str(refused))
+        return print_error(str(refused))
     return COMPLETED
 
 

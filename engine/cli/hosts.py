@@ -191,7 +191,7 @@ def _print_facts(checked: Sequence[checking.CheckedHost], problems: Sequence[Pro
 
 
 def _report_problems(problems: Iterable[Problem]) -> int:
-    """Print problems without the names of fields, which are not flags here. Returns the exit code for a bad request."""
+    """Print problems without their field names, since this command has no such flags. Return the code for a bad request."""
     return report(msgspec.structs.replace(problem, field="") for problem in problems)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from engine.cli import children
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, print_lines, show_progress
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, print_error, print_lines, show_progress
 from engine.contract.catalogue import load_catalogue
 from engine.contract.dataset import DatasetReport, MaskValue, Sample
 from engine.contract.job import Job
@@ -38,7 +38,7 @@ def inspect(options: argparse.Namespace) -> int:
     catalogue = load_catalogue()
     if options.task is not None and catalogue.task(options.task) is None:
         names = ", ".join(task.id for task in catalogue.tasks)
-        return fail(f"there is no task “{options.task}”. Choose one of {names}.")
+        return print_error(f"there is no task “{options.task}”. Choose one of {names}.")
     folder = os.path.abspath(os.path.expanduser(options.folder))
     task = options.task or _choose_task(folder, options.format)
     job = Job.from_fields(dataset=folder, task=task, format=options.format)
@@ -46,7 +46,7 @@ def inspect(options: argparse.Namespace) -> int:
         with show_progress() as on_progress:
             report = children.inspect(job, on_progress, samples=max(0, options.samples))
     except children.ChildFailed as error:
-        return fail(f"the folder could not be inspected: {error}. Try again, or another folder.")
+        return print_error(f"the folder could not be inspected: {error}. Try again, or another folder.")
     if options.json:
         print_lines(msgspec.json.encode(_to_plain_values(report, task)).decode())
     else:

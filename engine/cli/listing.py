@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, format_table, print_lines
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, format_table, print_error, print_lines
 from engine.contract.catalogue import command_if_missing, load_catalogue
 from engine.contract.protocol import ENCODE
 from engine.contract.recipes import load_recipes
@@ -111,7 +111,7 @@ def show_recipe(options: argparse.Namespace) -> int:
     recipe, problems = load_recipes().find(options.recipe)
     if recipe is None:
         for problem in problems:
-            fail(str(problem))
+            print_error(str(problem))
         return BAD_REQUEST
     path = Path(recipe.path or str(files("resources").joinpath("recipes", f"{recipe.id}.toml")))
     print_lines(f"# {path}", *read_file(path).decode().removesuffix("\n").split("\n"))

@@ -45,7 +45,7 @@ FOOTPLATE_HOME sets the folder of runs, FOOTPLATE_CACHE the folder of decoded im
 compiled code.
 Without a command, `footplate` opens the window, and `footplate PATH` opens it with a dataset
 folder or a job file."""
-_REPORTS_UNKNOWN = (
+_COMMANDS_REPORTING_UNKNOWN_FLAGS = (
     train.train, resume.resume, finders.find_split_points, finders.find_rate, finders.find_batch, search.search,
     advise.advise, submit.torchrun, submit.submit,
 )  # fmt: skip
@@ -53,12 +53,15 @@ _REPORTS_UNKNOWN = (
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one command and return its exit code."""
+    """Run one command and return its exit code.
+
+    Before that, write the catalogue's supplement with the entries of installed plug-ins, unless it exists.
+    """
     with suppress(OSError):  # commands that need the cache report that it can't be written
         refresh_supplement()
     commands = create_parser()
     options, unknown = commands.parse_known_args(argv)
-    if unknown and options.command not in _REPORTS_UNKNOWN:
+    if unknown and options.command not in _COMMANDS_REPORTING_UNKNOWN_FLAGS:
         commands.error(f"unrecognized arguments: {' '.join(unknown)}")
     options.unknown = unknown
     if isinstance(sys.stdout, io.TextIOWrapper):

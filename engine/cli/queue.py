@@ -11,7 +11,7 @@ import msgspec
 
 from engine.cli import watching
 from engine.cli.arguments import RUN
-from engine.cli.terminal import COMPLETED, fail, format_table, print_lines
+from engine.cli.terminal import COMPLETED, format_table, print_error, print_lines
 from engine.contract.events import Waiting
 from engine.contract.protocol import COMMANDS_ONLY, ENCODE, Stop
 from engine.runs import queue as run_queue
@@ -64,7 +64,7 @@ def queue(options: argparse.Namespace) -> int:
     try:
         return _act(options.action, options.run) if options.action else _list(json=options.json)
     except CannotQueue as error:
-        return fail(str(error))
+        return print_error(str(error))
 
 
 def _list(*, json: bool) -> int:
@@ -165,4 +165,4 @@ def _find_run(name: str) -> RunFolder:
 
 
 def _report_not_queued(run: RunFolder) -> int:
-    return fail(f"{run.run_id} is not in the queue; it is {run.state()}.")
+    return print_error(f"{run.run_id} is not in the queue; it is {run.state()}.")

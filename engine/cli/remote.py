@@ -9,7 +9,7 @@ import sys
 
 import msgspec
 
-from engine.cli.terminal import COMPLETED, FAILED, CommandError, StatusLine, fail, print_lines
+from engine.cli.terminal import COMPLETED, FAILED, CommandError, StatusLine, print_error, print_lines
 from engine.contract.hosts import Host, host
 from engine.contract.nodes import FollowResult
 from engine.machines.fetch import NotFetched, fetch
@@ -43,7 +43,7 @@ def follow(machine: Host, run: str) -> RunFolder:
         answer = FollowResult(problem=f"{machine.name}:{run} can't be followed.")
     if answer.problem:
         _end(child)
-        raise CommandError(fail(answer.problem))
+        raise CommandError(print_error(answer.problem))
     atexit.register(_end, child)
     return RunFolder(answer.folder)
 
@@ -69,13 +69,13 @@ def fetch_file(options: argparse.Namespace) -> int:
     """Fetch a file of a run on another machine. If a local copy is incomplete, fetch only its missing bytes."""
     machine, name = split(options.run)
     if machine is None:
-        return fail(f"“{options.run}” does not begin with one of your hosts and a colon.")
+        return print_error(f"“{options.run}” does not begin with one of your hosts and a colon.")
     line = StatusLine(sys.stderr)
     try:
         fetched = fetch(machine, name, options.file, lambda done, total: line.show(f"{size(done)} of {size(total)}"))
     except (NotFetched, OSError) as error:
         line.clear()
-        return fail(str(error), FAILED)
+        return print_error(str(error), FAILED)
     line.clear()
     print_lines(str(fetched))
     return COMPLETED

@@ -22,7 +22,7 @@ from engine.cli.terminal import (
     FAILED,
     INTERRUPTED,
     StatusLine,
-    fail,
+    print_error,
     print_lines,
     report,
     report_unwritable,
@@ -93,7 +93,7 @@ def _act(options: argparse.Namespace) -> int:
     if requested is None:
         known = ", ".join(each.name for each in list_searches()[:5])
         hint = f"There are {known}." if known else "There are no searches."
-        return fail(f"there is no search “{options.space}”. {hint}")
+        return print_error(f"there is no search “{options.space}”. {hint}")
     if options.stop:
         return _stop(folder)
     if options.resumes:
@@ -199,7 +199,7 @@ def _train_best(folder: SearchFolder, requested: Search, options: argparse.Names
     if row is None:
         front = ", ".join(map(str, state.front))
         hint = f"Choose one: --train-best NUMBER, of {front}." if front else "Let a trial complete first."
-        return fail(f"--train-best: the search has no single best trial. {hint}")
+        return print_error(f"--train-best: the search has no single best trial. {hint}")
     with report_unwritable():
         run = train_best(requested, row)
     if options.detach:

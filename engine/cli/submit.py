@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from engine.cli import arguments
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, print_lines, report, report_unwritable, require_valid
+from engine.cli.terminal import (
+    BAD_REQUEST,
+    COMPLETED,
+    print_error,
+    print_lines,
+    report,
+    report_unwritable,
+    require_valid,
+)
 from engine.cli.train import validate
 from engine.contract.command import torchrun_lines, torchrun_text
 from engine.contract.job import Job
@@ -100,7 +108,7 @@ def submit(options: argparse.Namespace) -> int:
         with report_unwritable():
             run = submit_new(slurm.create_job(job), text, slurm.host)
     except SlurmFailed as error:
-        return fail(str(error))
+        return print_error(str(error))
     slurm_job = read_slurm(run.path)
     print_lines(f"Job {slurm_job.job_id if slurm_job else '?'}, run {run.run_id}")
     print_lines(f"Its script is {run.path / SCRIPT}. Follow it with `footplate attach {run.run_id}`.", to=sys.stderr)

@@ -53,7 +53,7 @@ def print_lines(*lines: str, to: TextIO | None = None) -> None:
     stream.flush()
 
 
-def fail(message: str, code: int = BAD_REQUEST) -> int:
+def print_error(message: str, code: int = BAD_REQUEST) -> int:
     """Print an error message to standard error, and return `code`."""
     print_lines(f"footplate: {message}", to=sys.stderr)
     return code
@@ -64,7 +64,7 @@ def report(problems: Iterable[Problem], code: int = BAD_REQUEST) -> int:
     for problem in problems:
         severity = "warning: " if problem.severity == "warning" else ""
         flag = f"{flag_of(problem)}: " if problem.field else ""
-        fail(f"{severity}{flag}{problem.message}")
+        print_error(f"{severity}{flag}{problem.message}")
         if problem.remedy:
             print_lines(f"  {problem.remedy}", to=sys.stderr)
         for choice in problem.choices:
@@ -109,7 +109,7 @@ def report_unwritable() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        fail(f"the run's folder can't be written: {error}.")
+        print_error(f"the run's folder can't be written: {error}.")
         print_lines(
             "  Make room or get write permission there, or set FOOTPLATE_HOME to another folder.", to=sys.stderr
         )
@@ -117,7 +117,10 @@ def report_unwritable() -> Iterator[None]:
 
 
 def require_writable(flag: str, file: Path | None) -> None:
-    """Raise CommandError if a file can't be written, so that no time is lost on results that can't be saved."""
+    """Print an error and raise CommandError if `file`, the value of `flag`, can't be written.
+
+    It is called before a long computation, whose results would otherwise be lost.
+    """
     if file is None:
         return
     target = file.expanduser().absolute()
@@ -129,7 +132,7 @@ def require_writable(flag: str, file: Path | None) -> None:
         reason = f"you have no permission to write to {target.parent}"
     else:
         return
-    raise CommandError(fail(f"{flag}: The file can't be written: {reason}. Choose another file."))
+    raise CommandError(print_error(f"{flag}: The file can't be written: {reason}. Choose another file."))
 
 
 def write_csv(file: Path, rows: Iterable[Iterable[object]]) -> None:
@@ -141,7 +144,9 @@ def write_csv(file: Path, rows: Iterable[Iterable[object]]) -> None:
     try:
         paths.write_atomically(file.expanduser(), text.getvalue().encode())
     except OSError as error:
-        raise CommandError(fail(f"{file} can't be written: {error.strerror}. Choose another file.", FAILED)) from error
+        raise CommandError(
+            print_error(f"{file} can't be written: {error.strerror}. Choose another file.", FAILED)
+        ) from error
 
 
 class StatusLine:
@@ -183,7 +188,7 @@ def show_progress(*, quiet: bool = False) -> Iterator[Callable[[Progress | Inspe
     def show(message: Progress | InspectionProgress) -> None:
         for warning in message.warnings if isinstance(message, Progress) else ():
             line.clear()
-            fail(warning)
+            print_error(warning)
         if not quiet:
             line.show(_format_progress(message))
 

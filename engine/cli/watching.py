@@ -16,7 +16,16 @@ from types import FrameType
 from engine.cli import remote
 from engine.cli.arguments import RUN
 from engine.cli.progress import ProgressDisplay
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED, UNSAVED, CommandError, fail, print_lines
+from engine.cli.terminal import (
+    BAD_REQUEST,
+    COMPLETED,
+    FAILED,
+    INTERRUPTED,
+    UNSAVED,
+    CommandError,
+    print_error,
+    print_lines,
+)
 from engine.contract.events import EVENT, CheckpointSaved, DevicesFree, RunFinished, Warned
 from engine.contract.protocol import Pause, SaveElsewhere, Stop
 from engine.runs import connection
@@ -161,7 +170,7 @@ class Watcher:
         """Report, once, that the supervisor doesn't answer, and read its log instead."""
         if not self.refusal:
             self.refusal = describe_silence(self._run)
-            fail(f"{self.refusal} Reading its log instead.")
+            print_error(f"{self.refusal} Reading its log instead.")
         self._retry_at = time.monotonic() + _REFUSED_S
         self._read_log()
         self._from_n = self._next_n  # the supervisor will send the same events again
@@ -200,7 +209,7 @@ class Watcher:
         """Report, once, that the supervisor has closed the connection for `reason`, and read its log instead."""
         if not self.refusal:
             self.refusal = reason
-            fail(f"the run has disconnected this command: {reason}. Reading its log instead.")
+            print_error(f"the run has disconnected this command: {reason}. Reading its log instead.")
         self._retry_at = time.monotonic() + _REFUSED_S
         self._read_log()
 
@@ -260,7 +269,7 @@ def follow(
     finally:
         watcher.close()
     if watcher.finished is None:
-        fail(f"{run.run_id} was interrupted: {explain_interruption(run)}")
+        print_error(f"{run.run_id} was interrupted: {explain_interruption(run)}")
     outcome = watcher.finished.outcome if watcher.finished is not None else run.state()
     return _EXIT_CODES.get(outcome, FAILED)
 
@@ -294,15 +303,16 @@ def _end(options: argparse.Namespace, command: Stop | Pause) -> int:
 
     watcher = Watcher(run, note)
     try:
-        if not send(run, *[command] * (2 if options.now else 1)):
-            fail(describe_silence(run))
+        repeats = 2 if options.now else 1  # the second command interrupts the current step
+        if not send(run, *[command] * repeats):
+            print_error(describe_silence(run))
         with on_interrupt(watcher):
             watcher.follow(detach)
     except NotRunning as error:
         print_lines(f"{run.run_id} is not running; it is {run.state()}. ({error})")
         return COMPLETED
     except NotAnswering as error:
-        return fail(str(error), FAILED)
+        return print_error(str(error), FAILED)
     except Detached:
         return INTERRUPTED
     finally:
@@ -313,7 +323,7 @@ def _end(options: argparse.Namespace, command: Stop | Pause) -> int:
     print_lines(f"{run.run_id} is {state}; its devices {'are free' if free else 'may still be in use'}.")
     if state == "unsaved":
         assert watcher.finished is not None
-        return fail(watcher.finished.cause, UNSAVED)
+        return print_error(watcher.finished.cause, UNSAVED)
     print_lines(f"{saved[-1].path} holds step {saved[-1].step:,}." if saved else "There was nothing to save yet.")
     return COMPLETED
 
@@ -352,7 +362,7 @@ def require_run(name: str) -> RunFolder:
     if run is None:
         known = ", ".join(run.run_id for run in list_runs()[:3])
         hint = f"The newest are {known}." if known else "There are no runs yet."
-        raise CommandError(fail(f"there is no run “{name}”. {hint} `footplate runs` lists them."))
+        raise CommandError(print_error(f"there is no run “{name}”. {hint} `footplate runs` lists them."))
     return run
 
 
@@ -374,7 +384,7 @@ def save(options: argparse.Namespace) -> int:
     except Detached:
         return INTERRUPTED
     if code != COMPLETED:
-        return fail(text, code)
+        return print_error(text, code)
     print_lines(text)
     return code
 

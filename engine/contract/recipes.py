@@ -209,12 +209,14 @@ _COUNTED = (
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Values to set if all conditions hold for the user's values and the values set by earlier rules.
 
+    All attributes except the last three are conditions. A condition of None always holds.
+
     Attributes:
-        encoder: True if the model is built on an encoder, the only part with pretrained weights.
-        batch_norm: True if the model has BatchNorm.
-        weights: True if there are pretrained weights for the model.
-        pretrained: True if the run starts from pretrained weights.
-        steps: Number of optimizer steps in the run.
+        encoder: True to match models that are built on an encoder, the only part with pretrained weights.
+        batch_norm: True to match models with BatchNorm.
+        weights: True to match models for which there are pretrained weights.
+        pretrained: True to match runs that start from pretrained weights.
+        steps: Range of the number of optimizer steps in the run.
     """
 
     task: str | tuple[str, ...] | None = None

@@ -317,7 +317,10 @@ class SearchState(_Struct, frozen=True, kw_only=True):
 
 
 class DriverFile(_Struct, frozen=True, kw_only=True):
-    """Driver process of a search, with its start time as returned by `engine.runs.folder.process_start`."""
+    """Content of the file that identifies a search's driver process.
+
+    `start_time` is the result of `engine.runs.folder.process_start`, which distinguishes processes with the same pid.
+    """
 
     pid: Annotated[int, Meta(gt=0)]
     start_time: float

@@ -28,9 +28,9 @@ SECOND_READING_S = 0.25
 
 
 class RequestReceiver:
-    """Receiver of the watchdog process's requests for quantities.
+    """Receiver of requests for expensive GPU readings, which the parent process (the watchdog) sends.
 
-    `current` is the latest request. `changed` is set when a new request arrives.
+    `current` is the latest request. The event `changed` is set when a new request arrives.
     """
 
     def __init__(self) -> None:

@@ -78,7 +78,7 @@ def _test_exchange(store: dist.Store, request: ConnectionTest) -> str:
         if request.backend == "nccl":
             _all_reduce_on_gpus(store, request)
         elif request.rank:
-            _all_reduce_in_pair(store, request.rank, 1)
+            _all_reduce_in_pair(store, request.rank, 1)  # only with rank 0
         else:
             others = range(1, request.ranks)
             pairs = [threading.Thread(target=_answer_in_pair, args=(store, other), daemon=True) for other in others]
@@ -99,12 +99,15 @@ def _answer_in_pair(store: dist.Store, other: int) -> None:
         print(error, file=sys.stderr)
 
 
-def _all_reduce_in_pair(store: dist.Store, other: int, rank: int) -> None:
-    """Compute a sum with one other machine, whose rank is `other`, over gloo. Raises RuntimeError."""
+def _all_reduce_in_pair(store: dist.Store, other: int, rank_in_pair: int) -> None:
+    """Compute a sum over gloo within the pair of the first machine and the machine with rank `other`.
+
+    `rank_in_pair` is 0 for the first machine and 1 for the other one. Raises RuntimeError.
+    """
     import torch
     import torch.distributed as dist
 
-    group: Any = dist.ProcessGroupGloo(dist.PrefixStore(str(other), store), rank, 2, _GLOO_TIMEOUT)
+    group: Any = dist.ProcessGroupGloo(dist.PrefixStore(str(other), store), rank_in_pair, 2, _GLOO_TIMEOUT)
     group.allreduce([torch.ones(_NUMBERS)]).wait()
 
 

@@ -89,7 +89,7 @@ class FileTransfers:
         self._pending: list[_Transfer] = []  # transfers whose callbacks have not been called
         self._requests: queue.SimpleQueue[_Transfer | None] = queue.SimpleQueue()  # None ends the thread
         self._results: queue.SimpleQueue[tuple[_Transfer, str]] = queue.SimpleQueue()  # with the error, or ""
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards `_connection` and `_is_closed`
         self._connection: FileConnection | None = None
         self._thread = threading.Thread(target=self._run_transfers, name="files", daemon=True)
         self._is_closed = False
@@ -206,7 +206,7 @@ class FileTransfers:
         target = self._run.path / transfer.path
         is_known = offer.sha256 == self._fetched.get(transfer.path) and target.exists()
         if is_known:
-            connection.write(offer)  # all of its bytes are here
+            connection.write(offer)  # requests the content from its end on, which is nothing
         else:
             partial = connection.receive(offer, target)
             if partial is None:
@@ -217,14 +217,20 @@ class FileTransfers:
             os.replace(partial, target)
             self._fetched[transfer.path] = offer.sha256
         if transfer.path == LAST:
-            missed, self._last = self._last, transfer.saved
-            if is_known and missed is not None and self._keep and self._requests.empty():
-                # The checkpoint of `missed` was replaced before it was fetched, but the machine may have kept it.
-                self._receive(connection, _Transfer(path=_older_path(missed), on_done=transfer.on_done))
-            older = list(older_checkpoints(target.parent).values())  # oldest first
-            for path in older[: -self._keep] if self._keep else ():
-                path.unlink(missing_ok=True)
+            previous, self._last = self._last, transfer.saved
+            if is_known and previous is not None and self._keep and self._requests.empty():
+                # The previous last.pt was replaced before it was fetched, but the machine may have kept it as an older
+                # checkpoint. Queued transfers come first.
+                self._receive(connection, _Transfer(path=_older_path(previous), on_done=transfer.on_done))
+            self._remove_surplus_checkpoints(target.parent)
         return ""
+
+    def _remove_surplus_checkpoints(self, folder: Path) -> None:
+        """Remove the oldest checkpoints in `folder`, so that `_keep` of them remain next to last.pt."""
+        if self._keep:
+            oldest_first = list(older_checkpoints(folder).values())
+            for path in oldest_first[: -self._keep]:
+                path.unlink(missing_ok=True)
 
 
 def _older_path(saved: CheckpointSaved) -> str:
@@ -271,6 +277,7 @@ class NodeFiles:
                 paths.make_home()
                 _remove_abandoned()
                 self._lock = _lock_folder(self.folder)
+                # A later node process of the run reads this id to kill this process.
                 os.truncate(self._lock, 0)
                 os.pwrite(self._lock, str(os.getpid()).encode(), 0)
             paths.make_folder(self.folder / "checkpoints")

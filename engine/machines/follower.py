@@ -161,7 +161,7 @@ class Follower:
             self._report(FollowResult(folder=str(self._run.path)))
             return
         paths.write_atomically(self._run.job_file, found.job)
-        os.utime(self._run.job_file, (found.written, found.written))
+        os.utime(self._run.job_file, (found.written, found.written))  # start of a run without events
         self._log = self._log or EventLog(self._run.events_file)
         self._partial_line = b""
         self._link.send(LogRequest(offset=self._log.end, sha256=file_sha256(self._run.events_file)))

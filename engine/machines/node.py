@@ -97,12 +97,13 @@ class _Node:
     """Process that runs a run's workers on this machine. `run` uses the main thread. Another one handles messages."""
 
     def __init__(self, link: SupervisorLink, scratch: Path) -> None:
-        self._link, self._scratch = link, scratch
+        self._link, self._scratch = link, scratch  # connection to the supervisor, and folder for sockets
+        # Messages of the supervisor, for the main thread.
         self._requests: queue.SimpleQueue[NodeRequest] = queue.SimpleQueue()
         self._rendezvous: queue.SimpleQueue[Rendezvous] = queue.SimpleQueue()
-        self._workers: WorkerServer | None = None
+        self._workers: WorkerServer | None = None  # connections to the workers
         self._files: NodeFiles | None = None
-        self._agent: agent.Agent | None = None
+        self._agent: agent.Agent | None = None  # torch's process that starts the workers
         self._is_cancelled = False
         """True after the supervisor has cancelled workers that had not started."""
 
@@ -159,7 +160,7 @@ class _Node:
             port = listener.getsockname()[1]
             rendezvous = msgspec.structs.replace(rendezvous, address=rendezvous.local_address, port=port)
             self._link.send(Listening(address=rendezvous.address, port=port))
-        if host_of(request.specs[0].devices[request.specs[0].rank]):
+        if host_of(request.specs[0].devices[request.specs[0].rank]):  # the supervisor samples its own machine
             start_sampling(request, self._link.send)
         self._agent = agent.Agent(request, rendezvous, listener, self._workers.socket_path)
         if self._is_cancelled:
@@ -206,6 +207,8 @@ class _Node:
         except ValueError as error:
             problem = f"{error}. Set it with `footplate hosts add --address`."
         lost, missing = _missing_gpus(request)
+        # After a problem, weights are not downloaded, and no devices are reserved.
+        problem = problem or missing or fetch_weights(job) or self._reserve_devices(request)
         return NodeFacts(
             versions=versions(),
             inputs=digest_inputs(job),
@@ -215,7 +218,7 @@ class _Node:
             time=time.time(),
             free_bytes=shutil.disk_usage(self._files.folder).free,
             lost_gpus=lost,
-            problem=problem or missing or fetch_weights(job) or self._reserve_devices(request),
+            problem=problem,
         )
 
     def _reserve_devices(self, request: NodeRequest) -> str:

@@ -254,6 +254,7 @@ class Nodes:
         if self._has_waited:
             self._on_event(PhaseChanged(phase="starting"))
         self._stage = _Stage.COPYING
+        # At the first start, lost GPUs are among `problems`.
         if self._attempt and any(node_facts.lost_gpus for node_facts in facts):
             self._fail(self._create_gpu_loss_failure())
         elif problems:
@@ -278,11 +279,11 @@ class Nodes:
         return problems
 
     def _create_gpu_loss_failure(self) -> Failed:
-        """Create the failure for GPUs lost by machines. The run then restarts without these GPUs."""
+        """Create the failure for the GPUs that machines have lost. The run then restarts without these GPUs."""
         lost = [
             device
             for node in self.nodes
-            for device in node.specs[0].devices
+            for device in node.specs[0].devices  # those of all machines
             if node.facts is not None
             and host_of(device) == node.host.name
             and local_device(device) in node.facts.lost_gpus

@@ -55,7 +55,7 @@ def relay(name: str) -> int:
 
 
 class _Relay:
-    """Connection to one follower, with the log of a local run. `_offset` is the number of sent bytes of the log."""
+    """Relay that sends the log of a local run to one follower. `_offset` is the number of bytes already sent."""
 
     def __init__(self, link: SupervisorLink, run: RunFolder) -> None:
         self._link = link

@@ -35,7 +35,10 @@ class Failure(NamedTuple):
 
 
 def describe_death(rank: int, exit_code: int, log: Path) -> Failed:
-    """Describe the failure of a worker that exited with `exit_code` without reporting an error."""
+    """Describe the failure of a worker that exited with `exit_code` without reporting an error.
+
+    Its kind is "fault" if a restart may help, or "error" if it would happen again.
+    """
     exit_text = describe_exit(exit_code)
     if exit_code >= 0:
         exit_text += " without reporting an error"
@@ -45,7 +48,7 @@ def describe_death(rank: int, exit_code: int, log: Path) -> Failed:
     known = find_known_error(tail) if is_nccl_error(tail) else None
     if known is not None:
         cause = f"{known.meaning} Rank {rank} {exit_text}: {extract_description(tail)}"
-        return Failed(cause=cause, rank=rank, kind="fault" if known.can_pass else "error")
+        return Failed(cause=cause, rank=rank, kind="fault" if known.is_transient else "error")
     end = f" Last lines of {log.name}: {tail}" if tail else f" {log.name} is empty."
     return Failed(cause=f"Rank {rank} {exit_text}.{end}", rank=rank, kind="fault")
 

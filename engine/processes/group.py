@@ -181,7 +181,7 @@ class Group:
             self._shutdown = Shutdown(self.workers, STOP_S, message)
 
     def save_elsewhere(self, command: SaveElsewhere) -> None:
-        """Send a command to save the final state to all workers. If they are stopping, extend their time."""
+        """Tell all workers to save the final state in another folder. If they are being stopped, give them more time."""
         self.send(command)
         self.extend()
 

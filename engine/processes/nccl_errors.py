@@ -16,18 +16,18 @@ class NcclError(NamedTuple):
     Attributes:
         pattern: Pattern that matches a part of the error's text.
         meaning: Cause and remedy, in full sentences.
-        can_pass: True if a restart may help.
+        is_transient: True if a restart may help.
         only_nccl: True if the pattern applies only to errors of NCCL.
     """
 
     pattern: re.Pattern[str]
     meaning: str
-    can_pass: bool = False
+    is_transient: bool = False
     only_nccl: bool = True
 
 
-def _error(pattern: str, meaning: str, *, can_pass: bool = False, only_nccl: bool = True) -> NcclError:
-    return NcclError(re.compile(pattern, re.IGNORECASE), meaning, can_pass, only_nccl)
+def _error(pattern: str, meaning: str, *, is_transient: bool = False, only_nccl: bool = True) -> NcclError:
+    return NcclError(re.compile(pattern, re.IGNORECASE), meaning, is_transient, only_nccl)
 
 
 ERRORS = (
@@ -78,20 +78,20 @@ ERRORS = (
         r"invalid device ordinal",
         "A GPU of the run is missing: it has failed or was removed. Check `nvidia-smi` and the system log for Xid "
         "messages, then restart the machine or choose other GPUs.",
-        can_pass=True,  # before a restart, the supervisor checks which GPU is lost
+        is_transient=True,  # before a restart, the supervisor checks which GPU is lost
         only_nccl=False,
     ),
     _error(r"invalid usage|ncclInvalidUsage|ncclInvalidArgument", "Footplate or the model has called NCCL wrongly."),
     _error(
         r"watchdog caught collective operation timeout|collective operation timeout",
         "The ranks have waited too long for each other, since one of them hangs.",
-        can_pass=True,
+        is_transient=True,
     ),
     _error(
         r"ncclRemoteError|remote process exited|connection (closed|reset|refused)|connect to .* failed|broken pipe|"
         r"socketProgress|no route to host|timed out",
         "Lost the connection to another worker, which has ended, or the network is down.",
-        can_pass=True,
+        is_transient=True,
     ),
 )
 """Known errors of NCCL and of machines with several GPUs. The first one that matches counts."""

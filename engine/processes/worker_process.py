@@ -106,7 +106,7 @@ class WorkerProcess:
 
     def poll(self) -> int | None:
         """Return the exit code, which is negative after a fatal signal. Return None while the process is running."""
-        if self.exit_code is None and _has_exited(self.pid):
+        if self.exit_code is None and _kill_group_if_exited(self.pid):
             if self._popen is not None:
                 self.exit_code = self._popen.poll()
             else:
@@ -116,7 +116,9 @@ class WorkerProcess:
         return self.exit_code
 
     def receive(self) -> list[FromWorker]:
-        """Return the messages that have arrived. If the worker has closed the channel, close this end, too.
+        """Return the messages that have arrived, and send commands that the socket did not accept before.
+
+        If the worker has closed the channel, close this end, too.
 
         Raises:
             FrameError, msgspec.DecodeError: A message is invalid.
@@ -132,7 +134,7 @@ class WorkerProcess:
         if not data:
             self.close()
             return []
-        self._flush()  # called regularly, because heartbeats arrive
+        self._flush()  # regularly, since each heartbeat of the worker leads here
         return [FROM_WORKER.decode(line) for line in self._frames.feed(data)]
 
     def send(self, message: Command) -> None:
@@ -180,10 +182,11 @@ class WorkerProcess:
             self.channel = None
 
 
-def _has_exited(pid: int) -> bool:
-    """Return True if a worker has exited. In that case, kill the rest of its process group.
+def _kill_group_if_exited(pid: int) -> bool:
+    """Kill the process group of a worker if the worker has exited. Return False if it is still running.
 
-    The worker is not reaped here, so that its pid can't be reused before its group is killed.
+    The worker is not reaped here, so that its pid can't be reused before its group is killed. On systems without
+    `waitid`, the result is always True, and no process is killed.
     """
     if not hasattr(os, "waitid"):  # Windows, and macOS before Python 3.13
         return True

@@ -70,6 +70,7 @@ def run_devices(devices: tuple[str, ...], world_size: int, snapshot: Snapshot | 
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus} if snapshot is not None else {}
     result = []
     for device in dict.fromkeys(devices):
+        # A single process may use all devices.
         ranks = tuple(rank if world_size > 1 else 0 for rank, other in enumerate(devices) if other == device)
         if device == CPU:
             memory = snapshot.cpu.memory_total_bytes if snapshot is not None else None

@@ -116,7 +116,7 @@ class Sampler:
             self._retry_later(f"the sampler can't be started: {error}")
 
     def _on_end(self, error: str) -> None:
-        """Schedule a restart after the end of the child's output. `error` is about an invalid line, or ""."""
+        """Schedule a restart after the end of the child's output. `error` describes an invalid line, or is ""."""
         assert self._child is not None
         self._child.stop()
         self._retry_later(error or "the sampler has exited")

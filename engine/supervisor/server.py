@@ -69,7 +69,7 @@ class Client:
         self.commands_only = False  # True for a client that reads no events
         self.history_end = 0  # offset of the log's end at its hello; even a slow client gets all events before it
         self.is_leaving = False  # True after a goodbye
-        self.deadline: float | None = time.monotonic() + HELLO_S
+        self.deadline: float | None = time.monotonic() + HELLO_S  # for its hello, or for reading the goodbye
         self.is_writing = False  # True while its socket accepts no more data
         self.last_read_at = time.monotonic()  # time when it last accepted data
 
@@ -121,14 +121,17 @@ class Server:
         self._refusal = ""
 
     def tick(self) -> None:
-        """Send new events to the clients that are ready for them, and disconnect clients that exceed a time limit."""
+        """Send new events to the clients that are ready for them, and disconnect clients that exceed a time limit.
+
+        If accepting was suspended for lack of file descriptors, resume it when its pause is over.
+        """
         now = time.monotonic()
         if self._accept_again_at is not None and now > self._accept_again_at:
             self._resume_accepting()
         for client in list(self._clients):
             if client.deadline is not None and now > client.deadline:
                 if client.is_leaving:
-                    self._drop(client)
+                    self._disconnect(client)
                 else:
                     self._dismiss(client, "no hello arrived in time")
             elif not client.is_writing:
@@ -141,7 +144,7 @@ class Server:
 
     def close(self) -> None:
         for client in list(self._clients):
-            self._drop(client)
+            self._disconnect(client)
         self._resume_accepting()
         self._selector.unregister(self.endpoint.listener)
         self.endpoint.close()
@@ -171,7 +174,7 @@ class Server:
         """
         unauthenticated = [client for client in self._clients if client.cursor is None]
         if len(unauthenticated) >= MAX_UNAUTHENTICATED:
-            self._drop(unauthenticated[0])
+            self._disconnect(unauthenticated[0])
         connection.setblocking(False)
         client = Client(connection)
         self._clients[client] = None
@@ -195,7 +198,7 @@ class Server:
         except OSError:
             data = b""
         if not data:
-            self._drop(client)
+            self._disconnect(client)
             return
         try:
             for line in client.frames.feed(data):
@@ -283,7 +286,7 @@ class Server:
         except (BlockingIOError, InterruptedError):
             pass
         except OSError:
-            self._drop(client)
+            self._disconnect(client)
             return
         if client.is_leaving and not client.buffer:
             self._shut_down_writing(client)
@@ -333,11 +336,11 @@ class Server:
         try:
             client.connection.shutdown(socket.SHUT_WR)
         except OSError:
-            self._drop(client)
+            self._disconnect(client)
             return
         self._watch_writing(client, is_watched=False)
 
-    def _drop(self, client: Client) -> None:
+    def _disconnect(self, client: Client) -> None:
         """Close the connection to a client at once, unless it has been closed before."""
         if client in self._clients:
             del self._clients[client]

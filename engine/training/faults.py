@@ -82,7 +82,7 @@ def classify(error: BaseException, spec: WorkerSpec) -> FailureKind:
         return "out_of_memory"
     known = _find_nccl_error(error)
     if known is not None:
-        return "fault" if known.can_pass else "error"
+        return "fault" if known.is_transient else "error"
     if _is_device_failure(error) or _is_lost_connection(error, spec):
         return "fault"
     return "error"

@@ -65,7 +65,10 @@ def start_preloader() -> Iterator[Preloader]:
 
 @contextlib.contextmanager
 def start_machines(*names: str) -> Iterator[Machines]:
-    """Start simulated machines ("node1" and "node2" by default), add them to the hosts of the head, and yield them."""
+    """Start simulated machines ("node1" and "node2" by default), and yield them.
+
+    They are added to the hosts of the head, the machine on which commands run.
+    """
     if why := find_obstacle():
         raise SystemExit(why)
     with tempfile.TemporaryDirectory(prefix="fpb") as name:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import find_leaked_processes
+from tests.conftest import kill_leaked_processes
 from tests.desktop.desktops import (
     Desktop,
     find_obstacle,
@@ -29,7 +29,7 @@ def _lend(make: Make, folder: Path) -> Iterator[Desktop]:
     runtime = Path(tempfile.mkdtemp(prefix="fp"))  # short, because a socket's path has at most 107 bytes
     with make(folder, runtime) as desktop:
         yield desktop
-    left = find_leaked_processes(str(folder), ())
+    left = kill_leaked_processes(str(folder), ())
     shutil.rmtree(runtime, ignore_errors=True)
     assert left == []
 

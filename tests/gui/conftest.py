@@ -153,12 +153,12 @@ def german() -> Iterator[None]:
 
 @pytest.fixture
 def preloader() -> None:
-    """Request the preloader, which windows of the real program start; see `quick_windows`."""
+    """Let windows start the preloader, as in the real program; see `quick_windows`."""
 
 
 @pytest.fixture
 def computed_memory() -> None:
-    """Request the computation of a job's memory by the form, as in the real program; see `quick_windows`."""
+    """Let the form compute the memory of its job, as in the real program; see `quick_windows`."""
 
 
 @pytest.fixture(scope="session")
@@ -176,7 +176,7 @@ def sample_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def real_inspector() -> None:
-    """Request a real inspector for the sample dataset; see `quick_windows`."""
+    """Let windows inspect the sample dataset, as in the real program; see `quick_windows`."""
 
 
 @pytest.fixture(autouse=True)

@@ -20,10 +20,10 @@ def find_included_weights() -> Weights:
 
 
 def replace_package(folder: Path, patch: pytest.MonkeyPatch, content: bytes | None) -> Path:
-    """Create a replacement for the installed package in `folder`, and return the path of its weights file.
+    """Create a stand-in in `folder` for the installed package with pretrained weights. Return the path of its weights file.
 
-    This process and its children find the replacement instead of the installed package. The weights file has this
-    `content`, or doesn't exist if it is None. Importing the replacement raises an error.
+    This process and its children find the stand-in instead of the installed package. The weights file has this
+    `content`, or doesn't exist if it is None. Importing the stand-in raises an error.
     """
     weights = find_included_weights()
     file = folder / weights.package / weights.path

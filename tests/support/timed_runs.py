@@ -79,9 +79,10 @@ class WatchedRun:
         self._steps_per_epoch = self._train_images = 0
         self._batch_size = job.training.batch_size
         self._epoch, self._epoch_began = 0, 0.0
-        self._first: float | None = None
+        self._first: float | None = None  # images per second of the first epoch
+        # Number of images after the first epoch and the seconds spent on them, without the current epoch and with it.
         self._closed = self._done = (0, 0.0)
-        self._window = (0.0, 0.0)
+        self._window = (0.0, 0.0)  # start of the second epoch and time of the last step
         group = WorkerGroup(forker, job, folder, threads=max(1, usable_cores() // len(job.parallel.devices)))
         try:
             group.read(lambda _, message: self._process_message(message) >= seconds, 3600)
@@ -113,7 +114,7 @@ class WatchedRun:
         return 0.0
 
     def _update_rate(self, images: int, now: float, *, is_epoch_end: bool) -> float:
-        """Update the speed after `images` images of the current epoch. Return the seconds of training after the first."""
+        """Update the speed after `images` images of the current epoch. Return the seconds trained since the first epoch's end."""
         if self._epoch == 1:
             if is_epoch_end:
                 self._first = images / (now - self._epoch_began)

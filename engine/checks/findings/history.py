@@ -74,7 +74,7 @@ class History:
     def add(self, event: AnyEvent) -> None:
         """Add the next event of the run to the history, and ignore events of other kinds."""
         match event:
-            case Planned():
+            case Planned():  # training starts from `from_step`, so later results are obsolete
                 self.classes, self.val_samples, self._step = event.classes, event.val_images, event.from_step
                 self.epochs = {number: epoch for number, epoch in self.epochs.items() if epoch.step <= event.from_step}
                 if self.class_measures is not None and self.class_measures.step > event.from_step:

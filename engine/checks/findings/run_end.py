@@ -279,7 +279,7 @@ def _create_rate_verdict(run: _Run, losses: Sequence[float]) -> Verdict:
     else:
         is_low = last <= first and spread < LEARNING_DECREASE
     is_usual_better = usual > rate if is_low else usual < rate
-    better = usual if is_usual_better else usual * (10 if is_low else 0.1)
+    better = usual if is_usual_better else usual * (10 if is_low else 0.1)  # beyond the usual rate in this direction
     sentence = f"{fact}: the learning rate of {rate:g} is too {'low' if is_low else 'high'}. Try {better:g}."
     return Verdict(code="not_fitted", sentence=sentence, figures=figures, changes={"learning_rate": better})
 
@@ -304,7 +304,8 @@ def _check_overfitting(run: _Run) -> Verdict | None:
         return None
     best, recent = curve.costs[curve.best], curve.recent_mean  # costs, which are negative if higher values are better
     fall, rise = 1 - now.loss / before.loss, (recent - best) / max(abs(best), 1e-12)
-    if len(curve.values) - 1 - curve.best < MIN_EPOCHS or min(rise, fall) < OVERFIT_CHANGE:
+    validations_since_best = len(curve.values) - 1 - curve.best
+    if validations_since_best < MIN_EPOCHS or min(rise, fall) < OVERFIT_CHANGE:
         return None
     if recent - curve.mean_near_best <= NOISE_DEVIATIONS * curve.estimate_noise(curve.best) or _is_still_improving(
         run, epoch
@@ -321,13 +322,13 @@ def _check_overfitting(run: _Run) -> Verdict | None:
 
 
 def _is_still_improving(run: _Run, since: int) -> bool:
-    """Return True if the metric that selects the best checkpoint has improved since an epoch by more than its noise."""
+    """Return True if the metric that selects the best checkpoint has improved by more than its noise since epoch `since`."""
     best = run.best_curve
     if since not in best.epochs:
         return False
     index = best.epochs.index(since)
-    standard_error = 1e-9
-    if best.measure.percent:
+    standard_error = 1e-9  # more than rounding errors
+    if best.measure.percent:  # a fraction of the samples, so its standard error is binomial
         fraction = min(max(best.values[index], 0.0), 1.0)
         standard_error = math.sqrt(fraction * (1 - fraction) / max(1, run.history.val_samples))
     return best.costs[index] - _mean(best.costs[-MIN_EPOCHS:]) > max(best.estimate_noise(), standard_error)
@@ -346,7 +347,8 @@ def _choose_regularization_changes(run: _Run, best_epoch: int) -> _Changes:
         changes["label_smoothing"] = USUAL_SMOOTHING
     strongest = MAX_DECOUPLED_DECAY.get(job.optimizer.name, MAX_L2_DECAY)
     if job.optimizer.weight_decay < strongest:
-        changes["weight_decay"] = min(strongest, 5 * job.optimizer.weight_decay or strongest / 5)
+        stronger = 5 * job.optimizer.weight_decay or strongest / 5  # a fifth of the maximum if it was 0
+        changes["weight_decay"] = min(strongest, stronger)
     return changes or ({"epochs": best_epoch} if best_epoch < job.training.epochs else {})
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 from engine.cli import children
-from engine.cli.terminal import COMPLETED, fail, print_lines
+from engine.cli.terminal import COMPLETED, print_error, print_lines
 from engine.contract.devices import Nvml, Snapshot, SnapshotRequest
 from engine.gpus import sentences
 
@@ -33,7 +33,7 @@ def add_gpus(parser: argparse.ArgumentParser) -> None:
 def gpus(options: argparse.Namespace) -> int:
     """Show this machine's devices, once or until Ctrl+C."""
     if options.interval is not None and not options.watch and options.prometheus is None:
-        return fail("--interval needs --watch or --prometheus PORT.")
+        return print_error("--interval needs --watch or --prometheus PORT.")
     try:
         if options.prometheus is not None:
             return _serve(options.prometheus, options.interval or INTERVAL_S)
@@ -46,7 +46,7 @@ def gpus(options: argparse.Namespace) -> int:
         else:
             _print_tables(options)
     except children.ChildFailed as error:
-        return fail(f"the devices could not be read: {error}")
+        return print_error(f"the devices could not be read: {error}")
     return COMPLETED
 
 
@@ -95,7 +95,7 @@ def _serve(port: int, interval_s: float) -> int:
     try:
         metrics = MetricsServer(port, interval_s)
     except OSError as error:
-        return fail(_port_error(port, error))
+        return print_error(_port_error(port, error))
     with metrics:
         print_lines(f"Metrics at {metrics.url} until Ctrl+C.", to=sys.stderr)
         reporter = NvmlReporter()
@@ -129,7 +129,7 @@ class NvmlReporter:
             return  # the first answer is pending
         state = (nvml.status, nvml.message if nvml.status == "ok" else "")  # other messages count the seconds
         if state != self._reported and nvml.message:
-            fail(nvml.message)
+            print_error(nvml.message)
         self._reported = state
 
 

@@ -50,7 +50,8 @@ class Fields:
             code = field.nvmlReturn
             if code == nvml.NVML_SUCCESS:
                 if 0 <= field.valueType < len(MEMBERS):
-                    values[(field.fieldId, field.scopeId)] = getattr(field.value, MEMBERS[field.valueType])
+                    member = MEMBERS[field.valueType]  # holds the value
+                    values[(field.fieldId, field.scopeId)] = getattr(field.value, member)
             elif code in get_lost_codes(nvml):
                 raise nvml.NVMLError(code)
             elif code in unsupported_codes(nvml):

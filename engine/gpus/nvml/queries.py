@@ -137,10 +137,13 @@ class QuantityReader:
         }
 
     def _read_details(self, request: ReadRequest) -> Values:
-        """Read links, clocks, energy and other values that only the details of a GPU show."""
+        """Read links, clocks, energy and other values that only the details of a GPU show.
+
+        If `request.links_due` is True, first list the links again, since links may become active.
+        """
         calls = self._calls
         if request.links_due:
-            fields = self._links.replace(self._stopwatch.time(lambda: read_nvlinks(calls.nvml, calls.handle)))
+            fields = self._links.set_links(self._stopwatch.time(lambda: read_nvlinks(calls.nvml, calls.handle)))
             self._detail_fields = Fields(calls, [ENERGY_MJ, MEMORY_TEMPERATURE, *fields])
         at = time.monotonic()
         values = self._detail_fields.read()

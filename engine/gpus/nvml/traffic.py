@@ -119,7 +119,7 @@ class NvLinks:
         self._links: tuple[NvLink, ...] = ()
         self._rates = Rates()
 
-    def replace(self, links: tuple[NvLink, ...]) -> list[Field]:
+    def set_links(self, links: tuple[NvLink, ...]) -> list[Field]:
         """Set the links, and return the counter fields that must be read for them."""
         self._links = links
         return [(number, link.link) for link in links if link.active for number in _counter_fields(link)]

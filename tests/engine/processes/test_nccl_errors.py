@@ -53,12 +53,12 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "remedy", "can_pass"), CASES)
-def test_known_error_gives_remedy(text: str, remedy: str, can_pass: bool) -> None:
+@pytest.mark.parametrize(("text", "remedy", "is_transient"), CASES)
+def test_known_error_gives_remedy(text: str, remedy: str, is_transient: bool) -> None:
     error = find_known_error(text)
     assert error is not None
     assert remedy in error.meaning
-    assert error.can_pass == can_pass
+    assert error.is_transient == is_transient
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,12 @@ EVERYTHING: dict[str, Any] = {
 STOPPED_AFTER = 4
 
 
-def check_resume(proof: CheckContext, *, strategy: str, precision: str, rehearsed: bool) -> None:
+def check_resume(proof: CheckContext, *, strategy: str, precision: str, runs_on_cpu: bool) -> None:
     """Stop a run after some steps, resume it, and compare the result with that of an uninterrupted run.
 
-    If `rehearsed` is False, a rehearsal on the CPU skips this check.
+    If `runs_on_cpu` is False, this check is skipped when the GPU checks are rehearsed on the CPU.
     """
-    if not rehearsed:
+    if not runs_on_cpu:
         proof.require_gpu(f"{strategy} in {precision} isn't rehearsed")
     data = write_class_folders(proof.folder / "data", {"train": 72, "val": 21})
     job = Job.from_fields(dataset=str(data), strategy=strategy, precision=precision, devices=(proof.gpu,), **EVERYTHING)
@@ -67,8 +67,8 @@ CASES = (
 
 def main() -> None:
     run_checks({
-        f"{strategy} in {precision}": (partial(check_resume, strategy=strategy, precision=precision, rehearsed=rehearsed), 75)
-        for strategy, precision, rehearsed in CASES
+        f"{strategy} in {precision}": (partial(check_resume, strategy=strategy, precision=precision, runs_on_cpu=runs_on_cpu), 75)
+        for strategy, precision, runs_on_cpu in CASES
     })  # fmt: skip
 
 

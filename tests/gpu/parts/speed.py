@@ -32,9 +32,9 @@ SECONDS = 4.0
 def compare(
     proof: CheckContext, *, model: str, size: int = 224, pure: bool = False, compile: str = "off", **fields: Any
 ) -> None:
-    """Compare Footplate's training speed with that of training steps alone and, unless `pure`, of other tools' loops.
+    """Compare Footplate's training speed with that of a bare loop of training steps. Each is measured once.
 
-    Each is measured once.
+    Unless `pure` is True, the training loops of other tools are also compared.
     """
     if proof.rehearsing:
         model, size, batch, count, side, compile = "mnist_cnn", 32, 16, 64, 64, "off"
@@ -49,7 +49,7 @@ def compare(
 
 
 def compare_detector(proof: CheckContext, *, model: str, size: int) -> None:
-    """Compare the speed of a detector of transformers with training steps alone. Images show one to three discs."""
+    """Compare the speed of a detector of transformers with a bare loop of steps. Images show one to three discs."""
     if find_spec("transformers") is None:
         raise Skipped("transformers is not installed")
     batch, count = 16, 128
@@ -71,7 +71,7 @@ def compare_detector(proof: CheckContext, *, model: str, size: int) -> None:
 def _open_bench(proof: CheckContext, title: str, *, pure: bool) -> Iterator[Bench]:
     """Yield a benchmark of one round that reports the speed of each training loop.
 
-    If `pure`, it compares Footplate with training steps alone.
+    If `pure` is True, Footplate is compared only with a bare loop of training steps.
     """
 
     def report(name: str, rates: Rates) -> None:
