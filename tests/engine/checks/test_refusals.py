@@ -163,7 +163,7 @@ REFUSED: dict[str, tuple[Machine, tuple[str, ...]]] = {
 def test_supervisor_refuses_unusable_gpus(stubbed: NvmlStub, start: Start, case: str) -> None:
     profile, devices = REFUSED[case]
     profile.write(stubbed)
-    supervised = start("forever", len(devices), devices=devices)
+    supervised = start("forever", len(devices), "patient", devices=devices)
     expected = format_problems(children.read_snapshot(), Job.from_fields(devices=devices))
     assert expected
     events = supervised.wait()

@@ -1,4 +1,4 @@
-"""Supervisor that runs the tiny worker: ``python tiny_supervisor.py RUN_FOLDER [spawn] [tcp] [quick]``."""
+"""Supervisor that runs the tiny worker: ``python tiny_supervisor.py RUN_FOLDER [spawn] [tcp] [quick] [patient]``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from engine.processes import group, shutdown
 from engine.processes.watchdog import LIMITS, Limits
 from engine.runs.folder import RunFolder
+from engine.supervisor import start_gate
 from engine.supervisor.supervisor import Supervisor
 from engine.system import stdio
 
@@ -23,6 +24,8 @@ if __name__ == "__main__":
     if "quick" in sys.argv:  # the same escalation with shorter timeouts
         shutdown.TERM_S = group.STOP_S = group.FAILED_S = group.LINGER_S = 0.5
         limits = QUICK
+    if "patient" in sys.argv:  # a busy machine may start the sampler slowly, and a run doesn't wait for it for long
+        start_gate.GPU_CHECK_S = 60.0
     tcp = "tcp" in sys.argv
     supervisor = Supervisor(run, job, worker="tiny_worker:run", modules=(), fork=fork, tcp=tcp, limits=limits)
     sys.exit(supervisor.run_to_end())
