@@ -68,6 +68,7 @@ def _inspect_in_child(arguments: argparse.Namespace) -> int:
     parent = os.getpid()
     for threads in (None, 1):
         LAST_OPENED.share()
+        # `_wait_for_exit_code` waits for these signals. Blocking them before the fork loses none.
         signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED_SIGNALS)
         pid = os.fork()
         if pid == 0:

@@ -183,7 +183,7 @@ def _lock_unused(folder: Path) -> Iterator[bool]:
     """Lock a set of cached images exclusively, and yield True, or yield False if another process uses the set."""
     try:
         index = os.open(folder / INDEX, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except FileNotFoundError:  # without an index, no process can use the set
         yield True
         return
     try:

@@ -82,7 +82,7 @@ class CachedImages(Store):
         self._row_bytes = channels * size * size
         self._on_failure = on_failure
         self._has_failed = False
-        self._extending = threading.Lock()
+        self._extending = threading.Lock()  # held while rows are added
         # Size and modification time of the files of images that `put` may store, by the image's index.
         self._states: dict[int, tuple[int, int]] = {}
         self._path_hashes = _hash_paths(files, folder)

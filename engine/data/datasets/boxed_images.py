@@ -55,6 +55,7 @@ class BoxedImages(LetterboxedImages):
         counts = self._bounds[samples + 1] - first_rows
         padded = np.zeros((len(samples), int(counts.max(initial=0)), 6), np.float32)
         padded[..., 4] = PADDING
+        # Position of each box among those of its image.
         box_numbers = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         padded[np.repeat(np.arange(len(samples)), counts), box_numbers] = self._rows[
             np.repeat(first_rows, counts) + box_numbers
@@ -76,6 +77,7 @@ class BoxedImages(LetterboxedImages):
             return rows
         linear, offset = placement.maps()
         x1, y1, x2, y2 = rows[..., :4].unbind(-1)
+        # [n * tiles, m, 4 corners, x and y]
         corners = torch.stack((torch.stack((x1, x2, x1, x2), -1), torch.stack((y1, y1, y2, y2), -1)), -1)
         moved_corners = (corners.unsqueeze(-2) * linear[:, None, None]).sum(-1) + offset[:, None, None]
         edges = torch.cat((moved_corners.amin(-2), moved_corners.amax(-2)), -1)
@@ -163,8 +165,8 @@ def _make_target_rows(split: BoxSplit) -> npt.NDArray[np.float32]:
     """Return the target rows for all boxes in a split, float32 [k, 6]. See `BoxedImages` for the columns."""
     images = np.repeat(np.arange(len(split.files)), np.diff(split.bounds))
     height, width = split.sizes[images].T.astype(np.float64)
-    longer = np.maximum(height, width)
+    longer_sides = np.maximum(height, width)
     # The image's long side fills the square, and the image is centered.
-    offsets = np.stack([(longer - width) / 2, (longer - height) / 2] * 2, 1)
-    boxes = (split.boxes + offsets) / longer[:, None]
+    offsets = np.stack([(longer_sides - width) / 2, (longer_sides - height) / 2] * 2, 1)
+    boxes = (split.boxes + offsets) / longer_sides[:, None]
     return np.column_stack([boxes, split.labels, split.ignored]).astype(np.float32)

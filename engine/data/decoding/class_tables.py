@@ -106,7 +106,10 @@ def _read_definition(folder: str) -> ClassTable | None:
 
 
 def _read_text_file(path: str) -> ClassTable | None:
-    """Read a text file with lines such as "name", "value name", "r g b name", "name r g b" or CVAT's "name:r,g,b:…"."""
+    """Read a text file with lines such as "name", "value name", "r g b name", "name r g b" or CVAT's "name:r,g,b:…".
+
+    Returns None if the file has fewer than two lines, or should contain colors but does not.
+    """
     lines = _read_lines(path)
     if len(lines) < 2:
         return None
@@ -119,6 +122,7 @@ def _read_text_file(path: str) -> ClassTable | None:
         return _make_table(path, numbered)
     if is_color_list:
         return None
+    # Each line is a name. The order of the lines numbers the classes.
     return ClassTable(path, _make_unique(lines), tuple(range(len(lines))), listed=True)
 
 
@@ -256,7 +260,7 @@ def _parse_entry(name: Any, value: Any) -> Entry | None:
     if not isinstance(name, str):
         return None
     if isinstance(value, int) and not isinstance(value, bool):
-        return (name, value, False) if abs(value) < 1 << 63 else None
+        return (name, value, False) if abs(value) < 1 << 63 else None  # as int64
     color = _parse_color(value)
     return None if color is None else (name, color, True)
 

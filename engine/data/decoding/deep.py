@@ -110,6 +110,7 @@ def _read_jp2_facts(head: bytes) -> Facts | None:
     """
     start = head.find(_SIZE_OF_JP2)
     siz = head[start:] if start >= 0 else b""
+    # The field Ssiz has a bit for the sign, and 7 bits for the bit depth minus 1.
     bits = (siz[42] & 0x7F) + 1 if len(siz) > 42 else 0
     if not 8 < bits <= 16:
         return None

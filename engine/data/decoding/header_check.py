@@ -118,7 +118,7 @@ def _count_bmff_pixels(head: bytes, descriptor: int) -> int:
         os.lseek(descriptor, at, os.SEEK_SET)
         box = os.read(descriptor, 16)
         (size,) = struct.unpack_from(">I", box)
-        if size == 1:
+        if size == 1:  # the size follows as 64 bits
             (size,) = struct.unpack_from(">Q", box, 8)
         if size < 8:
             return 0  # the last box extends to the end of the file

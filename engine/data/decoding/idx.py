@@ -74,7 +74,7 @@ def read_idx(path: str) -> Bytes:
         with open_regular(path) as file:
             stream: IO[bytes] | _GzipMember = _GzipMember(file) if zipped else file
             length = os.fstat(file.fileno()).st_size
-            start = stream.read(4)
+            start = stream.read(4)  # two zeros, the type (8 for unsigned bytes), and the number of dimensions
             if len(start) < 4 or start[:3] != b"\0\0\x08" or not 1 <= start[3] <= 4:
                 raise IdxError("it is not an idx file of unsigned bytes")
             header = stream.read(4 * start[3])

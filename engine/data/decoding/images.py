@@ -198,7 +198,7 @@ def _read_orientation(content: bytes) -> int:
 
     Pillow, which is slow, is only used if the file contains such data. Otherwise the orientation is 1.
     """
-    offset = 2
+    offset = 2  # of a segment, which has a marker of 2 bytes and then its length
     while content[offset : offset + 1] == b"\xff" and content[offset + 1] != _APP1:
         if content[offset + 1] == _START_OF_SCAN:
             return 1

@@ -33,7 +33,7 @@ MAX_VALUES = 4096
 """Maximum number of distinct values that are counted in one mask. The rarest ones are ignored."""
 ENOUGH_PHOTOS = 16
 """Number of masks after which the survey stops if most of them look like photos."""
-MANY = 50
+MAX_MASK_VALUES = 50
 """Number of distinct values above which a file that should be a mask may be a photo or a depth image."""
 _ODD_PALETTES = 0.1
 """Maximum fraction of masks whose palette differs from that of the majority.
@@ -131,8 +131,8 @@ class Survey:
 
     def has_smooth_values(self) -> bool:
         """Return True if most masks have many values that vary from pixel to pixel, as in photos."""
-        many = [mask for mask in self.masks if mask.distinct > MANY and not mask.flat]
-        return 2 * len(many) > len(self.masks)
+        with_many_values = [mask for mask in self.masks if mask.distinct > MAX_MASK_VALUES and not mask.flat]
+        return 2 * len(with_many_values) > len(self.masks)
 
     def no_data(self) -> tuple[int, ...]:
         """Return the levels that mean missing data.
@@ -162,7 +162,7 @@ def _sample_mask(mask: MaskValues) -> MaskSample:
     """Count the values in a mask. Of very many values, only the most frequent ones are returned."""
     values, pixels = count_values(mask.values)
     distinct = len(values)
-    flat = distinct <= MANY or _measure_flatness(mask.values) >= _SMOOTH
+    flat = distinct <= MAX_MASK_VALUES or _measure_flatness(mask.values) >= _SMOOTH
     if distinct > MAX_VALUES:
         frequent = np.sort(np.argsort(-pixels, kind="stable")[:MAX_VALUES])
         values, pixels = values[frequent], pixels[frequent]
@@ -198,5 +198,5 @@ def _to_colors(mask: MaskSample) -> Values:
     if mask.mode == "gray":
         return mask.values.astype(np.int64) * GRAY
     assert mask.palette is not None
-    known = np.minimum(mask.values, len(mask.palette) - 1)
-    return mask.palette[known]
+    indices = np.minimum(mask.values, len(mask.palette) - 1)
+    return mask.palette[indices]

@@ -34,7 +34,7 @@ _AT_ONCE = 1 << 20
 """Number of mask pixels that are processed at once to limit memory, since each takes many bytes."""
 _SHORT = (np.uint8, np.uint16)
 """Number types that have few enough values for a lookup table of all values."""
-_GDAL_NO_DATA = 42113
+_GDAL_NO_DATA = 42113  # number of a TIFF tag
 _LOSSY_FORMATS = frozenset({"JPEG", "MPO", "AVIF"})
 
 Values = npt.NDArray[np.integer[Any]]
@@ -96,7 +96,7 @@ def _read_image_values(image: Image.Image, content: bytes) -> MaskValues:
     Raises Unfit for unsuitable modes.
     """
     is_lossy = image.format in _LOSSY_FORMATS or "jpeg" in str(image.info.get("compression", ""))
-    is_lossy |= image.format == "WEBP" and b"VP8L" not in content[:64]
+    is_lossy |= image.format == "WEBP" and b"VP8L" not in content[:64]  # VP8L is lossless
     if image.mode in ("RGB", "RGBA", "RGBX"):
         pixels = np.asarray(image)
         transparent = image.mode == "RGBA" and bool((pixels[..., 3] < 255).any())
@@ -288,6 +288,7 @@ def look_up_classes(values: Values, code: MaskCode) -> Bytes:
 
     plane: Bytes
     if values.dtype in _SHORT:
+        # Each possible value is looked up once.
         by_value, is_unknown_value = look_up(np.arange(np.iinfo(values.dtype).max + 1))
         plane, is_unknown = by_value[values], is_unknown_value[values]
     else:

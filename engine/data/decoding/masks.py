@@ -72,11 +72,11 @@ class _Interpreter:
         if oversized is not None:
             return too_many(oversized)
         if self._survey.is_colored():
-            return self._interpret_colors(notes=())
+            return self._interpret_colors(warnings=())
         if self._survey.of("palette"):
             return self._interpret_palette()
         if self._survey.of("color") and self._has_fitting_colors():
-            return self._interpret_colors(notes=())
+            return self._interpret_colors(warnings=())
         return self._interpret_levels(palette={})
 
     def _interpret_palette(self) -> Meaning:
@@ -89,13 +89,15 @@ class _Interpreter:
             )
             return self._interpret_colors((note,))
         others = {int(value) for mask in self._survey.masks if mask.mode != "palette" for value in mask.values}
+        # Masks without a palette hold indices if all of their values are in the palette, and if 0 and 255 do not stand
+        # for black and white.
         are_indices = others - {NO_CLASS} <= set(palette)
         are_black_and_white = bool(others - set(palette)) and others <= {0, NO_CLASS}
         if not are_indices or are_black_and_white:
-            return self._interpret_colors(notes=())
+            return self._interpret_colors(warnings=())
         has_equal_colors = len(set(palette.values())) < len(palette)
         if has_equal_colors and self._has_fitting_colors():
-            return self._interpret_colors(notes=())
+            return self._interpret_colors(warnings=())
         return self._interpret_levels(palette)
 
     def _interpret_levels(self, palette: dict[int, int]) -> Meaning:
@@ -104,23 +106,23 @@ class _Interpreter:
         The class names come from a class table if one fits.
         """
         levels = self._survey.count_levels().without(*self._ignored)
-        missing, notes = self._find_missing_data(levels)
+        missing, warnings = self._find_missing_data(levels)
         present = levels.without(*missing)
         if not len(present.values):
             return Meaning(failure="The masks hold no value that could be a class.")
         unnamed = learn_from_levels(present, self._survey)
         if unnamed.code is not None and unnamed.code.nearest:  # JPEG or smoothing has changed two values
-            return _add_details(name_two_classes(unnamed, self._tables), missing, notes)
+            return _add_details(name_two_classes(unnamed, self._tables), missing, warnings)
         # A table can't name values that JPEG has changed, nor the values of photos.
         if unnamed.code is not None or not (self._survey.lossy or self._survey.has_smooth_values()):
             for table in self._tables:
                 named = match_numbers(table, present, palette)
                 if named is not None:
-                    return _add_details(named, missing, notes, palette)
+                    return _add_details(named, missing, warnings, palette)
         meaning = self._recognize_voc(present, palette) or unnamed
         for value in missing:  # classes also exist for numbers that do not occur in the masks
             meaning = _drop_class(meaning, value)
-        return _add_details(meaning, missing=(), notes=[*notes, *self._warn_about_tables()], palette=palette)
+        return _add_details(meaning, missing=(), warnings=[*warnings, *self._warn_about_tables()], palette=palette)
 
     def _find_missing_data(self, levels: Levels) -> tuple[tuple[int, ...], list[Problem]]:
         """Return the levels that mean missing data, and a warning if the masks themselves declare some of them.
@@ -155,8 +157,8 @@ class _Interpreter:
             return None
         return Meaning(VOC_CLASSES, VOC_CODE)
 
-    def _interpret_colors(self, notes: Sequence[Problem]) -> Meaning:
-        """Interpret the masks as colors, with gray levels as shades of gray. `notes` are warnings to add."""
+    def _interpret_colors(self, warnings: Sequence[Problem]) -> Meaning:
+        """Interpret the masks as colors, with gray levels as shades of gray. `warnings` are added to the result."""
         survey = self._survey
         colors = survey.count_colors().without(*self._ignored)
         if failure := self._check_gray(colors):
@@ -164,12 +166,12 @@ class _Interpreter:
         for table in self._tables:
             named = match_colors(table, colors, lossy=survey.lossy)
             if named is not None:
-                return _add_details(named, missing=(), notes=notes)
+                return _add_details(named, missing=(), warnings=warnings)
         if are_gray(colors.values):
             unnamed = _convert_to_gray_colors(learn_from_levels(colors._replace(values=colors.values & 0xFF), survey))
         else:
             unnamed = learn_from_colors(colors, survey)
-        return _add_details(unnamed, missing=(), notes=[*notes, *self._warn_about_tables()])
+        return _add_details(unnamed, missing=(), warnings=[*warnings, *self._warn_about_tables()])
 
     def _check_gray(self, colors: Levels) -> str:
         """Return the reason why gray and color masks can't be read together as colors, or "" if they can."""
@@ -211,15 +213,18 @@ def _convert_to_gray_colors(meaning: Meaning) -> Meaning:
 
 
 def _add_details(
-    meaning: Meaning, missing: Sequence[int], notes: Sequence[Problem], palette: dict[int, int] | None = None
+    meaning: Meaning, missing: Sequence[int], warnings: Sequence[Problem], palette: dict[int, int] | None = None
 ) -> Meaning:
-    """Return a copy of `meaning` with warnings, palette colors, and the values `missing`, which mark missing data."""
+    """Return a copy of `meaning` (of mask values) with warnings, the colors in `palette`, and more ignored values.
+
+    These are the values `missing`, which mark missing data.
+    """
     code = meaning.code
     if code is None:
         return meaning
     ignored = tuple(dict.fromkeys((*code.ignored, *(value for value in missing if value not in code.values))))
     colors = tuple(palette.get(value, -1) for value in code.values) if palette else ()
-    return replace(meaning, code=replace(code, ignored=ignored, palette=colors, notes=(*code.notes, *notes)))
+    return replace(meaning, code=replace(code, ignored=ignored, palette=colors, notes=(*code.notes, *warnings)))
 
 
 def _drop_class(meaning: Meaning, ignored: int | None) -> Meaning:

@@ -31,6 +31,7 @@ def match_numbers(table: ClassTable, present: Levels, palette: dict[int, int]) -
     if values is None:
         return None
     if set(values) == {0, 1} and set(present.values.tolist()) in ({0, NO_CLASS}, {NO_CLASS}):
+        # The masks write 255 for the value 1 of the table.
         return Meaning(table.names, MaskCode(tuple(255 * value for value in values)))
     void = find_void_values(values)
     unlisted = present.without(*values, *void)

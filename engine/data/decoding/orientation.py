@@ -102,6 +102,7 @@ def read_rotations(paths: Sequence[str]) -> dict[int, Rotation]:
     sampled = spread_evenly(len(paths), SAMPLED)
     with ThreadPoolExecutor(THREADS, "turns") as pool:
         found = dict(zip(sampled, pool.map(lambda index: read_rotation(paths[index]), sampled), strict=True))
+        # If all sampled images are upright, the others are assumed to be upright, too.
         if any(rotation is not None for rotation in found.values()) and len(sampled) < len(paths):
             others = sorted(set(range(len(paths))) - set(sampled))
             found |= dict(zip(others, pool.map(lambda index: read_rotation(paths[index]), others), strict=True))

@@ -94,7 +94,7 @@ class Outline:
             sizes = f"{self.size[1]} x {self.size[0]} pixels, the image has {width} x {height}"
             raise OutlineError(f"an outline in it has a different size ({sizes})")
         inside = np.repeat(np.arange(len(self.runs)) % 2 == 1, self.runs)
-        return _find_window(inside.reshape(width, height).T)
+        return _find_window(inside.reshape(width, height).T)  # the runs go column by column
 
 
 def read_outline(content: msgspec.Raw | bytes) -> Outline:

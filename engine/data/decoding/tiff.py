@@ -282,7 +282,7 @@ def _learn_from_values(pixels: Sequence[Values], is_8_bits: bool) -> Bands:
     8-bit bands (`is_8_bits`) keep their full range.
     """
     values = np.concatenate([each.astype(np.float64) for each in pixels], 1)
-    if not values.shape[1]:
+    if not values.shape[1]:  # all pixels lack data
         values = np.zeros((len(values), 1))
     low, high = np.percentile(values, [CUT_PERCENT, 100 - CUT_PERCENT], axis=1)
     low, high = _find_limits(low, high, pixels[0].dtype, is_8_bits)

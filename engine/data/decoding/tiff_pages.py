@@ -97,7 +97,7 @@ def read_tiff(source: Any) -> tuple[Values, float | None]:
             in_bands = f" in {bands} bands" if bands > 1 else ""
             raise Unfit(f"it is too large ({width:,} x {height:,} pixels{in_bands})")
         page = file.pages.first
-        if math.prod(page.chunked) > len(page.dataoffsets):
+        if math.prod(page.chunked) > len(page.dataoffsets):  # fewer tiles or strips than the image needs
             raise Unfit("it is truncated")
         tag = page.tags.get("GDAL_NODATA")
         values = image.asarray()

@@ -40,7 +40,7 @@ See `TiffPage.segments` of tifffile.
 """
 _PLAIN = (0, 1, 2)
 """Photometric interpretations with plain levels: white-is-zero gray, black-is-zero gray, and RGB."""
-_YCBCR = 6
+_YCBCR = 6  # photometric interpretation in TIFF
 PREMULTIPLIED = 1
 """Value of the TIFF 6.0 tag ExtraSamples for opacity with premultiplied colors."""
 SAMPLED_ROWS = 64
@@ -100,7 +100,7 @@ class TiffRows:
         self._pages: Sequence[Any] = list(image.pages) if isinstance(image, TiffPageSeries) else [image]
         page = file.pages.first
         self.no_data = parse_no_data(page.tags.get("GDAL_NODATA"))
-        self._check(page, image.dtype)
+        self._require_row_access(page, image.dtype)
         self._is_inverted = bands is None and page.photometric == 0  # white-is-zero gray
         # Code of the opacity in the last band (see `find_alpha`), or None if there is none or it counts as a band.
         self._alpha = find_alpha(page) if bands is None or bands.count == lengths.get("S", 1) - 1 else None
@@ -116,7 +116,7 @@ class TiffRows:
 
     def rows(self, first: int, last: int) -> Bytes:
         """Return the rows from `first` up to, but not including, `last`, uint8 [rows, width, channels]."""
-        levels, alpha = self._levels(first, last)
+        levels, alpha = self._read_levels(first, last)
         if alpha is not None:
             levels = blend(levels, alpha, self._background)
         if self._bands is not None:
@@ -126,12 +126,12 @@ class TiffRows:
             return levels[:, :, :3] if is_color else np.repeat(levels[:, :, :1], self._channels, 2)
         return np.asarray(Image.fromarray(levels[:, :, :3]).convert("L"))[:, :, None] if is_color else levels[:, :, :1]
 
-    def _levels(self, first: int, last: int) -> tuple[Bytes, Bytes | None]:
+    def _read_levels(self, first: int, last: int) -> tuple[Bytes, Bytes | None]:
         """Return the 8-bit levels of the rows `first` to `last` - 1, [rows, width, bands], and their opacity.
 
         The opacity is uint8 [rows, width], or None for an opaque image.
         """
-        values = self._values(first, last)
+        values = self._read_values(first, last)
         alpha = scale_opacity(values[:, :, -1]) if self._alpha is not None else None
         if self._bands is not None:
             return stretch_values(values[:, :, : self._bands.count], self._bands, self.no_data), alpha
@@ -148,7 +148,7 @@ class TiffRows:
 
         It is determined from a sample of rows, since the image may not fit in memory.
         """
-        sampled = [self._levels(row, row + 1) for row in spread_evenly(self.sides[0], SAMPLED_ROWS)]
+        sampled = [self._read_levels(row, row + 1) for row in spread_evenly(self.sides[0], SAMPLED_ROWS)]
         levels, alphas = zip(*sampled, strict=True)
         return choose_background(np.concatenate(levels), np.concatenate(alphas))
 
@@ -157,13 +157,13 @@ class TiffRows:
 
         All bands of such a pixel are NaN, infinite or the value for missing data.
         """
-        values = self._values(first, last)
+        values = self._read_values(first, last)
         is_missing = ~np.isfinite(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
         if self.no_data is not None:
             is_missing |= values == self.no_data
         return np.asarray(is_missing.all(2))
 
-    def _check(self, page: TiffPage, kind: Any) -> None:
+    def _require_row_access(self, page: TiffPage, kind: Any) -> None:
         """Raise Unfit if the file can't be read row by row, given its first page and the number type of its values."""
         if self._bands is None and (kind != np.uint8 or page.photometric not in (*_PLAIN, _YCBCR)):
             raise Unfit("it is of a kind that is only read whole")
@@ -174,7 +174,7 @@ class TiffRows:
         if page.compression != 1 and math.prod(page.chunks) * kind.itemsize > MAX_SEGMENT_BYTES:
             raise Unfit("it is too large, and not divided into tiles or strips")
 
-    def _values(self, first: int, last: int) -> Values:
+    def _read_values(self, first: int, last: int) -> Values:
         """Return the stored values of the rows `first` to `last` - 1, [rows, width, bands], in native byte order."""
         if self._mapped is not None:
             pages = [np.asarray(mapped[first:last]) for mapped in self._mapped]
@@ -221,7 +221,7 @@ def _decode_rows(page: Any, first: int, last: int) -> Values:
         segment = page.decode(content, index, _fullsize=page.is_tiled, **tables)[0]
         if segment is None:
             continue
-        segment = segment[0]
+        segment = segment[0]  # the first dimension is the depth, which is 1
         top, left = row * tile_height, column * tile_width
         begin, end = max(first, top), min(last, top + segment.shape[0])
         right = min(width, left + segment.shape[1])

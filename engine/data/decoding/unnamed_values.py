@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.contract.problems import Problem
-from engine.data.decoding.mask_survey import MANY, Levels, Survey
+from engine.data.decoding.mask_survey import MAX_MASK_VALUES, Levels, Survey
 from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.splits import MaskCode, dataset_warning
 
@@ -24,6 +24,8 @@ _SMALL = 33
 
 It is the largest class number in Cityscapes.
 """
+_FEW_COLORS = 8
+"""Masks with no more colors are read even if they were saved as JPEG."""
 _NEAR = 32
 """Maximum distance of values from the nearer of two original levels, in masks that were smoothed or saved as JPEG."""
 _MIDDLE = 5
@@ -63,10 +65,10 @@ def learn_from_levels(present: Levels, survey: Survey) -> Meaning:
     if survey.lossy:
         return Meaning(failure=f"JPEG has changed the masks' values: they have {len(values):,} different ones.")
     if survey.has_smooth_values():
-        return Meaning(failure=f"These seem to be photos or depth images, not masks: {_extent(present)}.")
+        return Meaning(failure=f"These seem to be photos or depth images, not masks: {_describe_range(present)}.")
     numbers = [value for value in values if value != NO_CLASS]
     has_void = NO_CLASS in values
-    is_enough = len(numbers) > 1 or not has_void
+    is_enough = len(numbers) > 1 or not has_void  # one number and 255 may also be two classes
     if is_enough and numbers[-1] <= max(_FEW, _FILLED * len(numbers) - 1):
         return _make_class_per_number(numbers, survey, has_void=has_void)
     return _make_class_per_value(values, present)
@@ -99,12 +101,13 @@ def _make_class_per_value(values: list[int], present: Levels) -> Meaning:
     """Return one class for each of the sorted `values`, or a failure if there are too many or too few of them."""
     if values[-1] > NO_CLASS and np.median(np.diff(values)) == 1:  # objects, or a class and an object in one number
         return Meaning(failure=f"The masks contain value {values[-1]:,}; class numbers go up to {MAX_CLASSES - 1}.")
-    if len(values) > MANY:
-        return Meaning(failure=f"The masks' values are no class numbers: {_extent(present)}.")
+    if len(values) > MAX_MASK_VALUES:
+        return Meaning(failure=f"The masks' values are no class numbers: {_describe_range(present)}.")
     if len(values) < 2:
         return Meaning(failure=f"All pixels of the masks have the value {values[0]:,}.")
     notes: tuple[Problem, ...] = ()
     ignored: tuple[int, ...] = ()
+    # Next to small values only, 255 marks pixels without a class. Next to larger ones, it may be a class.
     if NO_CLASS in values and len(values) > 2 and values[-2] <= _SMALL:
         values, ignored = values[:-1], (NO_CLASS,)
     elif NO_CLASS in values:
@@ -118,7 +121,7 @@ def _make_class_per_value(values: list[int], present: Levels) -> Meaning:
     return Meaning(tuple(f"value {value}" for value in values), MaskCode(tuple(values), ignored=ignored, notes=notes))
 
 
-def _extent(present: Levels) -> str:
+def _describe_range(present: Levels) -> str:
     return f"they have {len(present.values):,} different ones, from {present.values[0]:,} to {present.values[-1]:,}"
 
 
@@ -150,8 +153,8 @@ def _find_two_levels(present: Levels, *, lossy: bool) -> tuple[int, int] | None:
 def learn_from_colors(present: Levels, survey: Survey) -> Meaning:
     """Return one class for each color in `present`, or a failure if there are too many."""
     count = len(present.values)
-    lossy = survey.lossy and count > 8
-    if lossy or count > MAX_CLASSES or survey.has_smooth_values():
+    is_spoiled = survey.lossy and count > _FEW_COLORS
+    if is_spoiled or count > MAX_CLASSES or survey.has_smooth_values():
         return Meaning(failure=f"The masks have {count:,} colors, as if they had been saved as JPEG or smoothed.")
     names = tuple(f"#{color:06x}" for color in present.values.tolist())
     return Meaning(names, MaskCode(tuple(present.values.tolist()), colors=True))

@@ -22,6 +22,8 @@ _NAMES = "objectInfo150.txt"
 _SPLITS = {"training": "train", "validation": "val"}
 _FULL = "_seg.png"
 """Suffix of mask names in the full ADE20K. Red and green encode the class of a pixel, and blue its object."""
+_MAX_FOLDERS = 150
+"""Maximum number of folders that are examined for the full ADE20K."""
 _REMEDY = "Convert it to the scene parsing benchmark with 150 classes, or download ADEChallengeData2016."
 
 
@@ -57,7 +59,7 @@ def _detect_benchmark(tree: Tree, base: str) -> list[Detection]:
 def _detect_full(tree: Tree) -> list[Detection]:
     """Return a list with the detection of the full ADE20K, which is not supported, or [] if it isn't there."""
     for number, folder in enumerate(tree.walk(depth=6)):
-        names = tree.files(folder, ".png") if number < COUNT else []
+        names = tree.files(folder, ".png") if number < _MAX_FOLDERS else []
         seg = [name for name in names if name.startswith("ADE_") and name.endswith(_FULL)]
         if seg and any(name.replace(_FULL, ".jpg") in tree.files(folder, ".jpg") for name in seg):
             evidence = (f"{len(seg):,} masks such as {printable(seg[0])}",)
@@ -94,9 +96,9 @@ def _read_names(tree: Tree, base: str) -> Mapping[int, str]:
         for row in rows
         if len(row) >= 2 and re.fullmatch(r"\s*\d{1,18}\s*", row[0]) and row[-1].strip()
     }
-    counts = list(named.values())
-    return {
-        value: name if counts.count(name) == 1 else f"{name} ({value})"
+    names = list(named.values())
+    return {  # some classes have the same first name
+        value: name if names.count(name) == 1 else f"{name} ({value})"
         for value, name in named.items()
         if 1 <= value <= COUNT
     }

@@ -17,7 +17,7 @@ from engine.system.regular_files import UnusableFile
 LAYOUT = (
     "Choose a folder that ArcGIS exported as Labeled_Tiles or MultiLabeled_Tiles, with the folders images and labels."
 )
-_SAMPLED = 20
+_SAMPLED = 20  # XML files that detection reads
 
 
 def _detect(tree: Tree) -> list[Detection]:

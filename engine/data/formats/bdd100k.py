@@ -53,7 +53,7 @@ def _is_list(path: str) -> bool:
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with their boxes from all files. Lanes and areas are left out, since they have no boxes."""
     files: AnnotationReader[ShapedImage] = AnnotationReader(tree, detection.source)
-    for split, file in files.files():
+    for split, file in files.iterate_files():
         faults = EntryFaults(file)
         found = []
         for each in files.decode(file, _IMAGES, "Download or export the file again.") or ():

@@ -134,6 +134,7 @@ def detect(tree: Tree) -> list[Detection]:
     for names in find_json_files(tree).values():
         samples = {name: _read_sample(tree.path(name)) for name in names[:MAX_FILES]}
         fitting = [name for name, sample in samples.items() if sample is not None]
+        # If all sampled files fit, the files beyond the sample are assumed to fit, too.
         files += names if len(fitting) == len(samples) else fitting
         annotations += [(name, each) for name in fitting for each in samples[name] or ()]
     if not files:
@@ -192,7 +193,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     problems = files.problems
     categories: list[Category] = []
     used: dict[str, set[str]] = {}  # names of the categories that have annotations, by split
-    for split, name in files.files():
+    for split, name in files.iterate_files():
         content = files.decode(name, _FILE, REMEDY)
         if content is None:
             continue
@@ -232,7 +233,7 @@ class _Reader:
     images: list[ShapedImage] = field(default_factory=list)
     categories: list[Category] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
-    _unexhaustive: bool = False
+    _unexhaustive: bool = False  # True if some classes are not annotated in every image
 
     def __post_init__(self) -> None:
         self._faults = EntryFaults(self.name)
@@ -287,6 +288,7 @@ class _Reader:
                 continue
             first_name, first_place = first_entries.setdefault(each.id, (name, place))
             if first_name != name:
+                # The first image with the id is only reported together with the second one.
                 for shared_place in (place,) if each.id in shared_ids else (first_place, place):
                     self._faults.add(_SHARED_ID, f"{shared_place}.id")
                 shared_ids.add(each.id)
@@ -299,7 +301,7 @@ class _Reader:
             if path in by_path:
                 self._faults.add(_LISTED_TWICE, place)
             by_id[each.id] = by_path.setdefault(path, ShapedImage(path, size=parse_size(each.height, each.width)))
-        used = {id(image) for image in by_id.values()}
+        used = {id(image) for image in by_id.values()}  # an image whose id others share is no longer in `by_id`
         self.images = [by_path[path] for path in sorted(by_path) if id(by_path[path]) in used]
         return add_spellings(by_id)  # annotations may write the id 1 as "1"
 

@@ -86,7 +86,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     files: AnnotationReader[_Pair] = AnnotationReader(tree, detection.source)
     things: list[str] = []
     are_read = False
-    for split, name in files.files():
+    for split, name in files.iterate_files():
         content = files.decode(name, _FILE, REMEDY)
         if content is not None:
             reader = _Reader(name, split, files)

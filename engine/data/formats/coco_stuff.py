@@ -97,7 +97,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         pairs = splits.setdefault(split, Pairs())
         for name in tree.files(folder, ".png"):
             path = lookup.find(f"{stem(name)}.jpg", split=split) or lookup.find(stem(name), split=split, ending=False)
-            if path is None or path == tree.path(folder, name):
+            if path is None or path == tree.path(folder, name):  # the lookup may find the mask itself
                 missing.append(name)
             else:
                 pairs.matched.append((path, tree.path(folder, name)))

@@ -67,7 +67,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     Several entries for one image are merged.
     """
     files: AnnotationReader[ShapedImage] = AnnotationReader(tree, detection.source)
-    for split, name in files.files():
+    for split, name in files.iterate_files():
         faults = EntryFaults(name)
         found: dict[str, ShapedImage] = {}
         entries = files.decode(name, _DECODER, REMEDY)

@@ -25,8 +25,8 @@ from engine.data.formats.shared.table_images import TableFile, TableImages
 from engine.data.formats.shared.tables import (
     YES,
     Table,
-    describe,
     find_tables,
+    format_table_path,
     open_table,
     remove_fraction,
     warn_about_cut_lines,
@@ -59,7 +59,7 @@ _HEIGHTS = ("image_height", "img_height", "height")
 _IGNORED = ("is_group_of", "isgroupof", "iscrowd", "is_crowd", "difficult")
 _NAMELESS = "object"
 """Class name for tables without a class column."""
-_PEEKED_ROWS = 2000
+_PEEKED_ROWS = 2000  # rows of a table that detection reads
 _MEASURED = 50
 """Maximum number of images that are opened for their size, to find out the order of numbers in boxes."""
 
@@ -95,8 +95,8 @@ class _BoxTable(NamedTuple):
 
 class _Source(NamedTuple):
     files: tuple[TableFile, ...]
-    form: str
-    unused: tuple[str, ...]
+    form: str  # see `Columns.form`
+    unused: tuple[str, ...]  # paths of other tables of boxes
 
 
 # Detection
@@ -121,11 +121,12 @@ def _detect(tree: Tree) -> list[Detection]:
             found.append(_BoxTable(file, columns))
     if not found:
         return []
+    # Use the tables of splits, or else those with the same columns as the first one.
     with_split = [each for each in found if each.file.split]
     used = with_split or [each for each in found if each.file.table.plain == found[0].file.table.plain]
     unused = tuple(each.file.table.path for each in found if each not in used)
     files = tuple(each.file for each in used)
-    evidence = (f"{' and '.join(describe(each.table, tree) for each in files[:3])} with boxes",)
+    evidence = (f"{' and '.join(format_table_path(each.table, tree) for each in files[:3])} with boxes",)
     against = () if best_fraction >= 0.5 else ("most of the images are not in the folder",)
     confidence = Confidence.CERTAIN if best_fraction >= 0.5 else Confidence.WEAK
     forms = _find_forms(used, images)  # possible orders of the numbers
@@ -187,6 +188,7 @@ def _guess_columns(table: Table) -> Columns | None:
     if len(table.head) != 6:
         return None
     rows = table.sample()
+    # A row whose other cells are blank is an image without objects.
     fitting = [
         row for row in rows if not any(row[1:]) or (all(parse_finite(cell) is not None for cell in row[1:5]) and row[5])
     ]
@@ -289,7 +291,9 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
             table = open_table(file.table.path)
         except (OSError, UnusableFile) as error:
             reason = error.reason if isinstance(error, UnusableFile) else "can't be read"
-            problems.append(dataset_error(f"{describe(file.table, tree)} {reason}.", "Repair it, or remove it."))
+            problems.append(
+                dataset_error(f"{format_table_path(file.table, tree)} {reason}.", "Repair it, or remove it.")
+            )
             continue
         columns = None if table is None else find_columns(table)
         if table is not None and columns is not None:

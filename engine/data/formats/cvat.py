@@ -241,7 +241,10 @@ def _read_ellipse(label: str, element: ElementTree.Element, size: Any) -> Shape:
 
 
 def _read_mask(label: str, element: ElementTree.Element, size: tuple[int, int] | None) -> Shape:
-    """Convert a mask, whose run lengths fill a rectangle in an image of the given size, to a shape. Raises Unfit."""
+    """Convert a run-length encoded mask of a rectangle to a shape. Raises Unfit.
+
+    `size` is the height and width of the image, or None if unknown.
+    """
     left, top, width, height = map(int, _read_numbers(element, "left", "top", "width", "height"))
     if size is None:
         raise Unfit("the size of its image is unknown")

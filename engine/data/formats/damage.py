@@ -43,7 +43,7 @@ def describe_damage(tree: Tree) -> str:
 
 
 def _iterate_annotation_files(tree: Tree) -> Iterator[str]:
-    """Yield some files of a dataset that may hold annotations and are therefore checked for damage."""
+    """Yield the files to check for damage: a limited number of the JSON, XML, YAML and table files of a dataset."""
     yield from islice((names[0] for names in find_json_files(tree).values()), MAX_FILES)
     yield from sample(list(tree.find(".xml")))
     yield from islice((os.path.join(*each) for each in find_tables(tree, (*_TABLES, *_YAML))), MAX_FILES)

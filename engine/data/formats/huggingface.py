@@ -39,7 +39,7 @@ LAYOUT = (
 _BOXES = ("bbox", "bboxes", "boxes", "box")
 _BOX_CLASSES = ("category", "categories", "label", "labels", "class", "classes", "category_id")
 _OBJECTS = ("objects", "annotations", "faces", "instances")
-_SAMPLED = 200
+_SAMPLED = 200  # rows from which the order of the numbers in boxes is inferred
 
 
 @dataclass(frozen=True)
@@ -115,26 +115,27 @@ def _detect_shards(tree: Tree, shards: Sequence[str], variant: str) -> Iterator[
         types, features = parquet.read_features(paths[0])
     except (OSError, UnusableFile):
         return
-    image_columns = [name for name, kind in types.items() if kind.startswith("struct<") and "bytes: " in kind]
-    image_columns = image_columns or [name for name, kind in types.items() if kind in ("binary", "large_binary")]
+    image_columns = [column for column, kind in types.items() if kind.startswith("struct<") and "bytes: " in kind]
+    image_columns = image_columns or [column for column, kind in types.items() if kind in ("binary", "large_binary")]
     if len(image_columns) != 1:
         return
     evidence = f"{counted(len(paths), 'Parquet file')} with images, such as {printable(shards[0])}"
-    boxes = next((name for name in _OBJECTS if name in types and "bbox" in types[name]), None)
-    if boxes is not None:
-        forms = _find_forms((row.get(boxes), None) for row in _read_first_rows(parquet.iterate_rows(paths[0], [boxes])))
+    box_column = next((column for column in _OBJECTS if column in types and "bbox" in types[column]), None)
+    if box_column is not None:
+        rows = _read_first_rows(parquet.iterate_rows(paths[0], [box_column]))
+        forms = _find_forms((row.get(box_column), None) for row in rows)  # the sizes of the images are unknown
         for form in forms:
-            source = _Shards(paths, image_columns[0], boxes, form)
-            name = "/".join(filter(None, (variant, form if len(forms) > 1 else "")))
-            words = f"{evidence} and boxes in {boxes}"
-            yield Detection(("boxes",), Confidence.CERTAIN, (words,), variant=name, source=source)
-    labels = _find_label_columns(types, features, _read_readme_classes(tree))
-    for label in labels:
-        kinds = ("labels",) if "list" in types[label] else ("classes", "labels")
-        name = "/".join(filter(None, (variant, label if len(labels) > 1 else "")))
-        source = _Shards(paths, image_columns[0], label)
-        words = f"{evidence}, and the column {printable(label)}"
-        yield Detection(kinds, Confidence.CERTAIN, (words,), variant=name, source=source)
+            source = _Shards(paths, image_columns[0], box_column, form)
+            full_variant = "/".join(filter(None, (variant, form if len(forms) > 1 else "")))
+            words = f"{evidence} and boxes in {box_column}"
+            yield Detection(("boxes",), Confidence.CERTAIN, (words,), variant=full_variant, source=source)
+    label_columns = _find_label_columns(types, features, _read_readme_classes(tree))
+    for column in label_columns:
+        kinds = ("labels",) if "list" in types[column] else ("classes", "labels")
+        full_variant = "/".join(filter(None, (variant, column if len(label_columns) > 1 else "")))
+        source = _Shards(paths, image_columns[0], column)
+        words = f"{evidence}, and the column {printable(column)}"
+        yield Detection(kinds, Confidence.CERTAIN, (words,), variant=full_variant, source=source)
 
 
 def _find_label_columns(
@@ -215,10 +216,11 @@ def _read_names(tree: Tree, source: _Shards) -> list[str]:
     """Return the class names, ordered by number, from the Parquet file or else from dataset_info in the README."""
     _, features = parquet.read_features(source.files[0])
     feature = features.get(source.label)
-    objects = feature[0] if isinstance(feature, list) and feature else feature
-    objects = objects.get("feature", objects) if isinstance(objects, dict) else {}
-    columns = objects if isinstance(objects, dict) else {}
-    candidates = map(_read_class_names, (feature, *(columns.get(key) for key in _BOX_CLASSES)))
+    # Objects with boxes are described by [{"category": …}], {"feature": {"category": …}} or {"category": …}.
+    box_features = feature[0] if isinstance(feature, list) and feature else feature
+    box_features = box_features.get("feature", box_features) if isinstance(box_features, dict) else {}
+    box_features = box_features if isinstance(box_features, dict) else {}
+    candidates = map(_read_class_names, (feature, *(box_features.get(key) for key in _BOX_CLASSES)))
     found = next((names for names in candidates if names is not None), None)
     return found if found is not None else _read_readme_classes(tree).get(source.label, [])
 

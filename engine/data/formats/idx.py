@@ -56,13 +56,13 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     val = _read_labels(files.val_labels, problems) if files.val_labels else None
     if errors(problems) or train is None or files.train_images is None:
         return Content((), {}, problems)
-    known = np.unique(train if val is None else np.concatenate([train, val]))
-    names = find_names(tree, ("",), known.tolist())
-    classes = tuple(printable(names.get(label, str(label))) for label in known.tolist())
-    training = IdxSplit(files.train_images, np.searchsorted(known, train).astype(np.int64))
+    used_labels = np.unique(train if val is None else np.concatenate([train, val]))
+    names = find_names(tree, ("",), used_labels.tolist())
+    classes = tuple(printable(names.get(label, str(label))) for label in used_labels.tolist())
+    training = IdxSplit(files.train_images, np.searchsorted(used_labels, train).astype(np.int64))
     if val is None or files.val_images is None:
         return Content(classes, {"": training}, problems)
-    validation = IdxSplit(files.val_images, np.searchsorted(known, val).astype(np.int64))
+    validation = IdxSplit(files.val_images, np.searchsorted(used_labels, val).astype(np.int64))
     return Content(classes, {"train": training, "val": validation}, problems)
 
 

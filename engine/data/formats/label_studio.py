@@ -231,6 +231,7 @@ def _convert_small_results(item: dict[str, Any]) -> Iterator[Any]:
     """Yield the regions and choices of an entry in a JSON-MIN export, converted to the form of JSON exports."""
     for key, value in item.items():
         if isinstance(value, list):
+            # JSON exports have the size of the image next to the value, JSON-MIN exports inside it.
             yield from ({"value": each, **each} for each in value if isinstance(each, dict))
         elif isinstance(value, dict) and isinstance(value.get("choices"), list):
             yield {"value": value}
@@ -262,7 +263,7 @@ def _find(task: _Task, near: str, split: str, found: ShapeCollection) -> str | N
 
     An uploaded image may also have its original name. `near` is the folder of the export.
     """
-    if task.image.startswith("data:"):
+    if task.image.startswith("data:"):  # the export contains the image itself
         return None
     names = [name for name in (task.image, unquote(task.image), task.name) if name]
     names += [_UPLOADED.sub("", os.path.basename(name), count=1) for name in names]

@@ -208,7 +208,7 @@ def _convert(kind: str, name: str, shape: dict[str, Any], size: tuple[int, int] 
         raise Unfit(f"its {kind} has {len(points)} points")
     if kind in _POLYGONS:
         return points
-    (x, y), (x1, y1) = points[:2]
+    (x, y), (x1, y1) = points[:2]  # two opposite corners, or the center of a circle and a point on it
     if kind == "circle":
         radius = math.hypot(x1 - x, y1 - y)
         if not radius:

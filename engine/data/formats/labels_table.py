@@ -14,14 +14,14 @@ from engine.contract.problems import Problem, errors
 from engine.data.files import Files, make_files
 from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.class_numbers import name_numbers
-from engine.data.formats.shared.label_columns import CONFIDENCE, UNCERTAIN, Labeling, divide, parse_split
+from engine.data.formats.shared.label_columns import CONFIDENCE, UNCERTAIN, Labeling, parse_split, split_labels
 from engine.data.formats.shared.label_detection import (
     ChosenTables,
     TableFile,
     TableGroup,
     detect_in,
-    find_cells_meaning,
-    is_long,
+    find_flag_cells,
+    has_row_per_label,
 )
 from engine.data.formats.shared.table_images import TableImages
 from engine.data.formats.shared.tables import NO, YES, find_tables, is_metadata, remove_fraction, warn_about_cut_lines
@@ -118,9 +118,9 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             _read_flags(group, labeling, collected)
         else:
             _read_listed(group, labeling, collected, kind)
-    several = any(labeling.mark or is_long(group, labeling) for group, labeling in chosen.groups)
+    has_several_labels = any(labeling.mark or has_row_per_label(group, labeling) for group, labeling in chosen.groups)
     folders = dict.fromkeys([*(file.folder for group, _ in chosen.groups for file in group.files), ""])
-    return _make_content(tree, kind, collected, list(folders), is_long=several)
+    return _make_content(tree, kind, collected, list(folders), has_several_labels=has_several_labels)
 
 
 def _read_flags(group: TableGroup, labeling: Labeling, collected: LabelCollection) -> None:
@@ -128,7 +128,7 @@ def _read_flags(group: TableGroup, labeling: Labeling, collected: LabelCollectio
 
     `labeling.flag_columns` are the indices of these columns.
     """
-    yes = find_cells_meaning(group, labeling.flag_columns, YES)
+    yes = find_flag_cells(group, labeling.flag_columns, YES)
     row_counts = group.profiles[labeling.file].cells  # by image name
     for file in group.files:
         table = file.table
@@ -161,7 +161,7 @@ def _report_unknown(group: TableGroup, labeling: Labeling, collected: LabelColle
         message = f"{counted(total, 'value')} of -1 (uncertain), in the columns {where}."
         collected.problems.append(dataset_warning(message, "Such values count as 0; write 1 or 0 if you know better."))
     blank = sum(group.profiles[column].blank for column in labeling.flag_columns)
-    if blank and find_cells_meaning(group, labeling.flag_columns, NO):
+    if blank and find_flag_cells(group, labeling.flag_columns, NO):
         message = f"{counted(blank, 'blank value')} of labels (unknown)."
         collected.problems.append(dataset_warning(message, "Such values count as 0; write 1 or 0 if you know better."))
 
@@ -174,7 +174,8 @@ def _read_listed(group: TableGroup, labeling: Labeling, collected: LabelCollecti
     assert labeling.listed is not None
     profile = group.profiles[labeling.listed]
     label_column = group.files[0].table.head[labeling.listed]
-    yes = find_cells_meaning(group, [labeling.listed], YES)
+    yes = find_flag_cells(group, [labeling.listed], YES)
+    # A flag needs the name of its column as the label.
     is_flag = kind == "labels" and profile.is_flags and not labeling.mark and not group.files[0].table.headless
     are_numbers = profile.is_numbers
     row_counts = group.profiles[labeling.file].cells  # by image name
@@ -183,13 +184,13 @@ def _read_listed(group: TableGroup, labeling: Labeling, collected: LabelCollecti
         if is_flag:  # a single label that is present or absent
             labels_of_cell[cell] = (label_column,) if cell in yes else ()
         else:
-            labels_of_cell[cell] = divide(remove_fraction(cell) if are_numbers else cell, labeling.mark)
+            labels_of_cell[cell] = split_labels(remove_fraction(cell) if are_numbers else cell, labeling.mark)
     if is_flag:
         collected.names[label_column] = None
     table = group.files[0].table
     confidence_column = table.plain.index(CONFIDENCE) if CONFIDENCE in table.plain else None
     if confidence_column is not None and not group.profiles[confidence_column].is_flags:
-        confidence_column = None
+        confidence_column = None  # fractions are scores, not flags
     left_out = {cell for cell in profile.cells if are_numbers and remove_fraction(cell) == UNCERTAIN}
     for file in group.files:
         split_name = "" if labeling.split is None else file.table.plain[labeling.split]
@@ -205,12 +206,12 @@ def _read_listed(group: TableGroup, labeling: Labeling, collected: LabelCollecti
 
 
 def _make_content(
-    tree: Tree, kind: str, collected: LabelCollection, folders: Sequence[str], *, is_long: bool = False
+    tree: Tree, kind: str, collected: LabelCollection, folders: Sequence[str], *, has_several_labels: bool = False
 ) -> Content:
     """Convert the labels in `collected` to "classes" or "labels", with problems about names and images.
 
-    The `folders` may contain a file with names for numbered classes. If `is_long` is True, each row of an image adds
-    one label.
+    The `folders` may contain a file with names for numbered classes. If `has_several_labels` is True, the tables list
+    several labels for some images, so that different labels in several rows are no fault.
     """
     problems = collected.problems
     for images in collected.labeled.values():  # leave out images that two different names may mean
@@ -220,7 +221,7 @@ def _make_content(
         label for images in collected.labeled.values() for several in set(images.values()) for label in several
     }
     labels = list(dict.fromkeys([*collected.names, *_sort_names(used_labels)]))
-    problems += _report_differences(collected, kind, is_long=is_long)
+    problems += _report_differences(collected, kind, has_several_labels=has_several_labels)
     used = collected.skipped.union(*collected.labeled.values())
     contested = list(map(os.path.basename, collected.contested))
     problems += collected.images.problems(used, contested, "Such images are not used; add their labels.")
@@ -262,7 +263,7 @@ def _make_label_split(images: Mapping[str, tuple[str, ...]], numbers: Mapping[st
     return LabelSplit(files, truth)
 
 
-def _report_differences(collected: LabelCollection, kind: str, *, is_long: bool) -> Iterator[Problem]:
+def _report_differences(collected: LabelCollection, kind: str, *, has_several_labels: bool) -> Iterator[Problem]:
     """Yield problems with images that have no label, or different labels in several rows."""
     if kind == "classes":
         labeled = [item for images in collected.labeled.values() for item in images.items()]
@@ -271,7 +272,7 @@ def _report_differences(collected: LabelCollection, kind: str, *, is_long: bool)
         remedy = "Such images are left out; keep one row of each, or choose the task Multi-label classification."
         yield from warn_about(several, "image", "with several classes:", remedy)
         collected.unlabeled += none
-    elif collected.differing and not is_long:
+    elif collected.differing and not has_several_labels:
         differing = list(collected.differing)
         message = (
             f"{count_sentence(differing, 'image')} in several rows with different labels: {first_names(differing)}."

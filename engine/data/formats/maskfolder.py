@@ -131,6 +131,7 @@ def _interpret(
     masks that number objects.
     """
     against = _find_doubts(candidate, sample, variants)
+    # At least a third of the images have masks, and all masks have images.
     is_complete = (
         2 * len(candidate.pairs.matched) >= len(candidate.pairs.unmatched_images)
         and not candidate.pairs.unmatched_files

@@ -60,15 +60,15 @@ _MODULES = (
 )  # fmt: skip
 
 
-def _find_formats(*modules: str) -> Iterator[Format]:
-    """Yield the dataset formats that some modules of this package declare."""
+def _import_formats(*modules: str) -> Iterator[Format]:
+    """Import the given modules of this package, and yield the dataset formats that they declare."""
     return (import_module(f"engine.data.formats.{module}").FORMAT for module in modules)
 
 
 _BUILT_IN: tuple[Format, ...] = (
-    *_find_formats(*_MASK_MODULES),
+    *_import_formats(*_MASK_MODULES),
     *(each for task in task_declarations() for each in task.formats),
-    *_find_formats(*_MODULES),
+    *_import_formats(*_MODULES),
 )
 FORMATS: Registry[Format] = Registry("footplate.formats", {each.id: each for each in _BUILT_IN}, _accept)
 """Formats by id. If several have equal evidence, the first one here is preferred."""
@@ -236,7 +236,7 @@ def _select_named(found: list[Reading], format: str) -> list[Reading]:
 def _choose(tree: Tree, kinds: Sequence[str], format: str) -> tuple[Reading, list[Problem]] | RecognizedDataset:
     """Choose the interpretation to use, and return it with warnings.
 
-    If there is none, or the user has to decide, returns a dataset that contains only an error or a question.
+    Returns a dataset with only an error if there is none, or with only a question if the user has to decide.
     """
     readings = _find_all_readings(tree)
     named = _select_named(readings, format)
@@ -255,19 +255,23 @@ def _choose(tree: Tree, kinds: Sequence[str], format: str) -> tuple[Reading, lis
 
 
 def _check_leader(
-    tree: Tree, named: Sequence[Reading], fitting: Sequence[Reading], leaders: Sequence[Reading], kinds: Sequence[str]
+    tree: Tree,
+    readings: Sequence[Reading],
+    fitting: Sequence[Reading],
+    leaders: Sequence[Reading],
+    kinds: Sequence[str],
 ) -> tuple[Reading, list[Problem]] | RecognizedDataset:
-    """Return the first of the `leaders` and warnings, or a dataset that contains only an error or a question about it.
+    """Return the first of the `leaders` with warnings, or a dataset with only an error or a question to the user.
 
     Args:
         tree: Listing of the dataset.
-        named: All interpretations of the folder, strongest first.
+        readings: All interpretations of the folder, strongest first.
         fitting: Those that support one of `kinds`.
         leaders: Those of `fitting` with the highest confidence. Those with evidence against them come last.
         kinds: Kinds of annotations that the task accepts.
     """
     best = leaders[0].detection.confidence
-    stronger = [each for each in named if each.detection.confidence > best and not each.detection.against]
+    stronger = [each for each in readings if each.detection.confidence > best and not each.detection.against]
     if stronger and leaders[0].kind == "classes":  # any tree of images may look like folders of classes
         return _report_other_kind(tree, [*stronger, *fitting], kinds)
     if leaders[0].detection.against:  # then all leaders have evidence against them
@@ -308,6 +312,7 @@ def _report_other_kind(tree: Tree, found: Sequence[Reading], kinds: Sequence[str
     undoubted = [each for each in found if each.kind != "files" and not each.detection.against]
     doubtful = [each for each in found if each.detection.against]
     unsupported = [each for each in undoubted if not each.kind]
+    # An unsupported format is only reported if no other format is more likely.
     if unsupported and unsupported[0].detection.confidence >= undoubted[0].detection.confidence:
         message = f"{printable(tree.root)} holds {unsupported[0].format.title}, which can't be trained on ({_describe_evidence(unsupported[0])})."
         return make_unrecognized(dataset_error(message, unsupported[0].detection.remedy))

@@ -52,6 +52,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     found = ShapeCollection(tree)
     classes, tags = _read_declared(tree)
     for path in _find_files(tree):
+        # DATASET/ann/NAME.jpg.json describes DATASET/img/NAME.jpg.
         folder, name = os.path.split(os.path.dirname(path))[0], os.path.basename(path)[: -len(".json")]
         image = found.find(name, os.path.join(folder, "img"), split=split_of_path(path), ending=is_image(name))
         try:

@@ -190,7 +190,9 @@ class Tree:
         found: dict[str, str] = {}
         for split, names in SPLIT_NAMES.items():
             fitting = [name for name in self.folders(folder) if split_named(name) == split]
-            fitting.sort(key=lambda name: (name.lower() not in names, name.lower()))
+            fitting.sort(
+                key=lambda name: (name.lower() not in names, name.lower())
+            )  # exact names come before names with a year
             if fitting:
                 found[split] = fitting[0]
         return found

@@ -22,7 +22,7 @@ from engine.system.regular_files import UnusableFile, open_regular
 LAYOUT = "Convert the dataset to a format that Footplate reads."
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 _DEPTH = 4
-_MAX_FOLDERS = 500
+_MAX_FOLDERS = 500  # folders that are searched
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ _KINDS = (
 )  # fmt: skip
 
 _TAR = _UnsupportedFormat("tar", "packed images", (), "Unpack the archives, and choose the folder with their contents.")
-_PEEKED = 60
+_PEEKED = 60  # JSON files in a folder, or members of a tar file, that are read
 _DATUMARO = re.compile(
     rb'\s*\{\s*("dm_format_version"|"info"\s*:\s*\{.{0,400}\}\s*,\s*"categories"\s*:\s*\{)', re.DOTALL
 )

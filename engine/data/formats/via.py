@@ -74,9 +74,9 @@ _DECODER = msgspec.json.Decoder(dict[str, Any])
 
 
 class _Region(NamedTuple):
-    place: str
-    shape: Mapping[str, Any]
-    attributes: Mapping[str, Any]
+    place: str  # position in the file, for messages
+    shape: Mapping[str, Any]  # shape_attributes: type and coordinates
+    attributes: Mapping[str, Any]  # region_attributes, such as the class
 
 
 class _Entry(NamedTuple):
@@ -127,7 +127,7 @@ def detect(tree: Tree) -> list[Detection]:
     return [
         Detection(
             kinds,
-            best if number == 0 or not is_usual else Confidence.WEAK,
+            best if number == 0 or not is_usual else Confidence.WEAK,  # a usual name makes the others unlikely
             (evidence, f"classes by the attribute {printable(attribute)}") if attribute else (evidence,),
             variant=attribute if len(attributes) > 1 else "",
             source=_Source(tuple(files), attribute),
@@ -160,7 +160,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     problems = files.problems
     if not source.attribute:
         problems.append(dataset_warning(f"The regions have no attributes, so all are of one class, {ONLY_CLASS}."))
-    for split, name in files.files():
+    for split, name in files.iterate_files():
         faults = EntryFaults(name)
         found: dict[str, ShapedImage] = {}
         for entry in _iterate_entries(tree, name, faults, problems):
@@ -200,7 +200,7 @@ def _iterate_entries(tree: Tree, name: str, faults: EntryFaults, problems: list[
         yield from _iterate_csv_entries(tree.path(name), name, faults, problems)
         return
     content = decode_file(tree.path(name), name, _DECODER, problems, REMEDY) or {}
-    images = content.get(_IMAGES, content)
+    images = content.get(_IMAGES, content)  # a project also has settings, a file of annotations only images
     for key, entry in images.items() if isinstance(images, dict) else ():
         if not isinstance(entry, dict) or not isinstance(entry.get("filename"), str):
             if not key.startswith("_via"):

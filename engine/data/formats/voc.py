@@ -46,7 +46,7 @@ _LISTED = re.compile(r"(.*?)(?:\s+-?[01])?")
 
 class _Parsed(NamedTuple):
     image_name: str
-    size: tuple[int, int] | None
+    size: tuple[int, int] | None  # height and width of the image
     shapes: list[Shape]
     faults: list[tuple[str, str]]
     """Reason and details for each object that can't be used (see `ShapeCollection.skip_object`)."""
@@ -157,7 +157,8 @@ def _make_file(path: str) -> _File:
     stem = os.path.splitext(os.path.basename(path))[0]
     if not depths:
         return _File(path, os.path.dirname(path), stem)
-    return _File(path, os.path.join("", *folders[: depths[-1]]), os.path.join("", *folders[depths[-1] + 1 :], stem))
+    depth = depths[-1]  # of the innermost folder of annotations
+    return _File(path, os.path.join("", *folders[:depth]), os.path.join("", *folders[depth + 1 :], stem))
 
 
 def _assign_splits(tree: Tree, files: Sequence[_File], found: ShapeCollection) -> None:

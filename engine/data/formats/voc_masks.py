@@ -37,13 +37,13 @@ class _Source:
     """Data that `detect` passes on to `read`.
 
     `masks` pairs the images in the folder `base` with masks of classes, and `objects` with masks that number the
-    objects. `is_voc` is True for images from PASCAL VOC, whose classes are known.
+    objects. `uses_voc_classes` is True if the mask values are the classes of PASCAL VOC.
     """
 
     base: str
     masks: Pairs
     objects: Pairs
-    is_voc: bool
+    uses_voc_classes: bool
 
 
 def detect(tree: Tree) -> list[Detection]:
@@ -61,13 +61,16 @@ def _detect_in(tree: Tree, base: str, variant: str) -> Detection | None:
         return None
     named_as_in_voc = sum(bool(_VOC_NAME.fullmatch(stem(image))) for image in masks.images)
     has_voc_values = not sample.colored and sample.values <= {*VOC_CODE.values, *VOC_CODE.ignored}
-    has_table = not _TABLES.isdisjoint(tree.files(base))
-    is_voc = 2 * named_as_in_voc > len(masks.matched) and has_voc_values and not has_table
+    has_class_table = not _TABLES.isdisjoint(tree.files(base))
+    # A class table in the folder takes precedence over the known classes of VOC.
+    uses_voc_classes = 2 * named_as_in_voc > len(masks.matched) and has_voc_values and not has_class_table
     evidence = [f"{len(masks.matched):,} images in JPEGImages with masks in SegmentationClass"]
     if objects.matched:
         evidence.append(f"{len(objects.matched):,} with numbered objects in SegmentationObject")
     kinds = ("instances", "masks") if objects.matched else ("masks",)
-    return detect_masks(sample, kinds, *evidence, variant=variant, source=_Source(base, masks, objects, is_voc))
+    return detect_masks(
+        sample, kinds, *evidence, variant=variant, source=_Source(base, masks, objects, uses_voc_classes)
+    )
 
 
 def _find_first_pairs(tree: Tree, base: str, names: tuple[str, ...]) -> Pairs:
@@ -91,7 +94,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         return _read_instances(tree, source)
     splits, left_out = _divide_by_lists(tree, source.base, source.masks)
     masks, problems = make_mask_splits(splits), left_out.describe_unpaired("a mask", "masks")
-    if source.is_voc:
+    if source.uses_voc_classes:
         return Content(VOC_CLASSES, masks, problems, VOC_CODE)
     folders = dict.fromkeys(map(os.path.dirname, source.masks.files))
     return Content((), masks, problems, table_folders=(tree.path(source.base), *folders))
@@ -110,7 +113,7 @@ def _read_instances(tree: Tree, source: _Source) -> Content:
         problems.append(dataset_error(reason, "Save masks as PNG with a number, or a color, for each class."))
         return Content((), {}, problems)
     background = next((number for number, name in enumerate(classes) if "background" in name.lower()), None)
-    if background is None and code.values[0] == 0:
+    if background is None and code.values[0] == 0:  # no class is called background
         background = 0
     instances = {
         split: InstanceSplit(
@@ -127,7 +130,7 @@ def _learn_meaning(tree: Tree, source: _Source) -> tuple[tuple[str, ...], MaskCo
 
     If the values can't be determined, the second item is None, and the third is the reason.
     """
-    if source.is_voc:
+    if source.uses_voc_classes:
         return VOC_CLASSES, VOC_CODE, ""
     meaning = learn_meaning(tree.path(source.base), source.masks.files, [])
     return meaning.classes, meaning.code, meaning.failure

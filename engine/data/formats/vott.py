@@ -23,7 +23,7 @@ from engine.data.splits import printable, warn_about
 
 LAYOUT = "Choose a folder with images and VoTT's export: vott-json-export/NAME-export.json, or NAME-asset.json files."
 _ENDINGS = ("-export.json", "-asset.json")
-_SAMPLED = 20
+_SAMPLED = 20  # files whose beginnings detection reads
 _UNSEEN = 0
 """State in VoTT's files of an image that was never opened."""
 
@@ -51,7 +51,7 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with their regions as outlined objects or boxes, or with their tags."""
     files: AnnotationReader[ShapedImage] = AnnotationReader(tree, detection.source)
     faults: list[str] = []
-    for split, file in files.files():
+    for split, file in files.iterate_files():
         images = []
         for asset, regions in _iterate_assets(tree, file, files.problems):
             path, name, size = str(asset.get("path") or ""), str(asset.get("name") or ""), asset.get("size")

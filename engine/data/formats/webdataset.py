@@ -25,7 +25,7 @@ from engine.system.regular_files import UnusableFile, open_regular
 
 LAYOUT = "Choose a folder of tar files, each with images and their classes as KEY.jpg and KEY.cls or KEY.json."
 ENDINGS = (".tar", ".tgz", ".gz")
-_PEEKED = 60
+_PEEKED = 60  # members of a tar file that detection reads
 _MAX_MEMBER_BYTES = 1 << 36  # tarfile skips a member in small steps, even beyond the end of the file
 _CLASSES = ("cls", "class", "label", "json", "cls.txt", "label.txt")
 

@@ -42,7 +42,7 @@ def _is_list(path: str) -> bool:
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with the boxes of their faces from all lists."""
     files: AnnotationReader[ShapedImage] = AnnotationReader(tree, detection.source)
-    for split, file in files.files():
+    for split, file in files.iterate_files():
         list_folder = os.path.dirname(file)
         siblings = tree.folders(os.path.dirname(list_folder))
         image_folder = next((name for name in siblings if split and split_in(name) == split), "")

@@ -58,7 +58,7 @@ class MemoryGate:
     """Limit on memory during decoding: a call that runs out of memory is repeated while no other thread decodes."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._changed = threading.Condition()  # guards the two attributes below
         self._working = 0  # number of threads that are working
         self._is_exclusive = False  # True while a thread repeats a call, and no other thread may work
 

@@ -77,6 +77,7 @@ class Contents:
 def _occurs_in_several(sizes: Labels, groups: Labels) -> npt.NDArray[np.bool_]:
     """Return a mask, bool [n], of the files that have the same size as a file in another group."""
     values, positions = np.unique(sizes, return_inverse=True)
+    # The lowest and the highest group of the files with each size.
     lowest = np.full(len(values), np.iinfo(np.int64).max)
     highest = np.full(len(values), np.iinfo(np.int64).min)
     np.minimum.at(lowest, positions, groups)

@@ -33,7 +33,7 @@ from engine.data.splits import (
 )
 from engine.system.format import listed
 
-NAMED = 3
+NAMED = 3  # examples in a warning
 _SAMPLED = 128
 """Maximum number of evenly spaced images in a split whose headers are read to tell gray from color."""
 _SEARCHED = 1000
@@ -79,10 +79,11 @@ def _find_shared_annotations(splits: Sequence[Any]) -> Iterator[tuple[str, str]]
     for pair in _find_repetitions(chain.from_iterable(keys)):
         (first, first_row), (second, second_row) = (locate_file(keys, index) for index in pair)
         images = splits[first].files[first_row], splits[second].files[second_row]
+        # Different keys may have the same hash, and an image may be in two splits.
         if keys[first][first_row] != keys[second][second_row] or images[0] == images[1]:
             continue
         annotations = {_identify_annotation(splits[first], first_row), _identify_annotation(splits[second], second_row)}
-        if len(annotations) == 1 or b"" in annotations:
+        if len(annotations) == 1 or b"" in annotations:  # equal, or not compared
             yield images
 
 

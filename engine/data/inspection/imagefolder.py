@@ -96,7 +96,7 @@ class ImageCheck:
 
     def __init__(self, total: int) -> None:
         self._sample_step = max(-(-total // SAMPLE), 1)  # one in so many complete images is decoded
-        self._odd_count = 0  # of possibly incomplete images
+        self._incomplete_count = 0  # of possibly incomplete images
         self._sampled_count = 0
         self._damaged_count = 0  # of sampled images
 
@@ -129,9 +129,9 @@ class ImageCheck:
         complete = _check_headers(paths, pool)
         checks: dict[int, Callable[[str], None]] = {}
         for index, is_complete in enumerate(complete):
-            self._odd_count += not is_complete
+            self._incomplete_count += not is_complete
             if not is_complete:
-                checks[index] = _decode if self._odd_count <= ODD_DECODED else _read_header
+                checks[index] = _decode if self._incomplete_count <= ODD_DECODED else _read_header
             elif (start + index) % self._sample_step == 0:
                 checks[index] = _decode
         gate = MemoryGate()

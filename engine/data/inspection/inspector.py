@@ -150,9 +150,10 @@ def _make_report(
     numbering_warnings = (
         check_numbered_masks(found.train.masks) if is_of_masks and isinstance(found.train, MaskSplit) else []
     )
+    masks_number_objects = bool(numbering_warnings)
     result = Inspection()
     if found.train is not None and not errors(found.problems):
-        result = _inspect_splits(found, folder, progress, left_out, threads, has_classes=not numbering_warnings)
+        result = _inspect_splits(found, folder, progress, left_out, threads, drops_class_warnings=masks_number_objects)
     return DatasetReport(
         folder=printable(folder),
         format=found.format,
@@ -163,7 +164,7 @@ def _make_report(
         other=found.other,
         classes=found.classes,
         splits=tuple(result.splits),
-        channels=result.channels or 3,
+        channels=result.channels or 3,  # unknown if the images were not inspected
         unreadable=tuple(left_out.unreadable),
         unreadable_count=left_out.unreadable_count,
         examples=tuple(result.examples),
@@ -181,15 +182,15 @@ def _inspect_splits(
     left_out: _UnusableFiles,
     threads: int | None,
     *,
-    has_classes: bool,
+    drops_class_warnings: bool,
 ) -> Inspection:
     """Inspect the splits of a dataset that can be used for training. `left_out` collects unusable files.
 
-    If `has_classes` is False, the values of masks seem to number objects. Warnings about the classes of masks are then
-    dropped.
+    If the values of masks seem to number objects, `drops_class_warnings` is True, since warnings about their classes
+    would mean nothing.
     """
     result = _get_inspector(found)(found, progress, left_out.leave_out, threads or min(4, os.cpu_count() or 1))
-    if not has_classes:
+    if drops_class_warnings:
         result.problems = errors(result.problems)
     result.problems += [problem for split in result.splits[:1] for problem in check_imbalance(split)]
     files = getattr(found.train, "files", ()) if getattr(found.train, "holds_images", True) else ()

@@ -15,7 +15,7 @@ from engine.data.inspection.contents import MAX_BYTES, Contents, digest
 from engine.data.splits import IdxSplit, RecognizedDataset, dataset_warning, printable
 from engine.system.regular_files import UnusableFile
 
-NAMED = 3
+NAMED = 3  # examples in a warning
 
 Pair = tuple[str, str]
 """Names of a validation or test sample and of an identical training sample."""
@@ -85,7 +85,7 @@ def find_same_rows(train: IdxSplit, val: IdxSplit) -> list[Pair]:
     if sum(pixels.nbytes for pixels in opened.values()) > MAX_BYTES:
         return []
     rows_of_train, rows_of_val = (_iterate_rows(split, opened[split.images]) for split in (train, val))
-    first = {digest: row for row, digest in reversed(list(rows_of_train))}
+    first = {digest: row for row, digest in reversed(list(rows_of_train))}  # the first row replaces later ones
     names = [os.path.basename(split.images) for split in (train, val)]
     return [
         (printable(f"{names[1]} image {row}"), printable(f"{names[0]} image {first[digest]}"))

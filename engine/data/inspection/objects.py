@@ -174,7 +174,7 @@ class _ImageObjects(NamedTuple):
     """Class and area, in pixels, of each object in an image, and the longer side of the image."""
 
     objects: list[tuple[int, int]]
-    longer: int
+    longer_side: int
 
 
 class _Measurements(NamedTuple):
@@ -300,10 +300,10 @@ def _measure_instances(split: InstanceSplit, usable: dict[int, _ImageObjects | N
         for index, each in sampled.items()
         if len(each.objects) > MAX_INSTANCES and not isinstance(split.sources[index], Outlines)
     ]
-    rows = [(label, area, each.longer, index) for index, each in sampled.items() for label, area in each.objects]
-    labels, areas, longer, images = np.array(rows, np.int64).reshape(-1, 4).T
+    rows = [(label, area, each.longer_side, index) for index, each in sampled.items() for label, area in each.objects]
+    labels, areas, longer_sides, images = np.array(rows, np.int64).reshape(-1, 4).T  # the columns, also of no rows
     sides = np.sqrt(areas)
-    return _Measurements(Objects(labels, sides, sides / longer, images), len(sampled), crowded)
+    return _Measurements(Objects(labels, sides, sides / longer_sides, images), len(sampled), crowded)
 
 
 def _draw_instances(split: InstanceSplit, index: int) -> tuple[Bytes, list[int]]:

@@ -83,7 +83,7 @@ def check_pixels(files: Sequence[str], channels: int, learned: LearnedBands | No
 def _read_sample(path: str, channels: int, bands: Bands | None) -> _Sample:
     """Read some pixels of an image as a model receives them. JPEGs are decoded at a reduced size."""
     content = read_image(path)
-    if content.startswith(b"\xff\xd8"):
+    if content.startswith(b"\xff\xd8"):  # a JPEG
         with decode_header(content) as image:
             image.draft(image.mode, (SIDE, SIDE))
             pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))

@@ -28,8 +28,8 @@ GatherObjects = Callable[[Any], list[Any]]
 class _RankView(NamedTuple):
     """Description of a split by one rank, for a message about differences between ranks.
 
-    `samples` is the number of samples. `name` and `label` are the name and the hash of the targets of the sample at the
-    first index at which the ranks differ.
+    `samples` is the number of samples. `name` is the name of the first sample that differs between ranks, and `label`
+    the hash of its targets.
     """
 
     samples: int

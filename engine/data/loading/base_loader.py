@@ -219,6 +219,7 @@ class Loader(ABC, Generic[SlotT]):
             slot = self._slots.acquire()
             assert slot is not None
             staged = self._fill(slot, batch, epoch)
+            # A background thread would be PREFETCH batches ahead, and would have read the last batch by now.
             if batch_index == max(start, len(self) - 1 - PREFETCH):
                 self.on_epoch_read(epoch)
             yield staged

@@ -143,6 +143,7 @@ class BatchLoader(Loader[Slot]):
         tiles = self._augmentation.max_tiles if self._augmentation is not None else 1
         self._capacity = max(1, sampler.max_local_batch) * tiles
         self._has_small_batches = device.type == "cpu" and self._capacity * math.prod(self._shape) <= INLINE_BYTES
+        # Copies batches to the GPU.
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._split_on_device: Tensor | None = None  # all images of the split, once they are uploaded
         self._has_tried_upload = False

@@ -124,7 +124,7 @@ class SampleLoader(Loader["_SampleSlot"]):
             if loaded[index] is not None:
                 readable.append(index)
             elif self.sampler.shuffle:
-                readable.append(self._find_replacement(index, epoch, loaded))
+                readable.append(self._load_replacement(index, epoch, loaded))
         return readable, [sample for index in readable if (sample := loaded[index]) is not None]
 
     def _load(self, index: int, epoch: int) -> Sample | None:
@@ -147,8 +147,8 @@ class SampleLoader(Loader["_SampleSlot"]):
             self._decoding_s += time.perf_counter() - started
         return sample
 
-    def _find_replacement(self, index: int, epoch: int, loaded: dict[int, Sample | None]) -> int:
-        """Return the index of the next readable sample after `index` in the split.
+    def _load_replacement(self, index: int, epoch: int, loaded: dict[int, Sample | None]) -> int:
+        """Load the next readable sample after `index` in the split, and return its index.
 
         `loaded` maps indices to samples, or to None for unreadable ones. The samples that are tried are added to it.
         Raises DatasetError if no sample is readable.

@@ -162,6 +162,7 @@ class Augmentation:
         mirror: bool,
     ) -> None:
         allowed = [each for each in transforms if mirror or each.name not in ("flip", "vflip")]
+        # Transform that chooses the visible part of the image, or None.
         self.framing = next((each for each in allowed if each.name in FRAMING), None)
         # A mosaic discards earlier maps, so it comes first. It ignores aspects, since images with boxes are square.
         self.transforms = sorted(allowed, key=lambda each: (each.name != "mosaic", each is not self.framing))

@@ -312,7 +312,7 @@ def _each_channel(operation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], T
     def operate(pixels: Tensor) -> Tensor:
         if pixels.shape[1] in (1, 3):
             return operation(pixels)
-        return operation(pixels.flatten(0, 1)[:, None]).view_as(pixels)
+        return operation(pixels.flatten(0, 1)[:, None]).view_as(pixels)  # each channel as a gray image
 
     return operate
 

@@ -57,7 +57,7 @@ class AnnotationReader(Generic[ImageT]):
         self._ambiguous: list[str] = []  # names that several images have
         self._are_found = False  # True once any image was found
 
-    def files(self) -> Iterator[tuple[str, str]]:
+    def iterate_files(self) -> Iterator[tuple[str, str]]:
         """Yield the split ("train", "val", "test" or "") and the name of each file that must be read."""
         return ((split, name) for split, names in self._files.items() for name in names)
 
@@ -66,7 +66,9 @@ class AnnotationReader(Generic[ImageT]):
         return decode_file(self.tree.path(name), name, decoder, self.problems, remedy)
 
     def find(self, image: str, file: str, split: str, other_name: str = "") -> str | None:
-        """Return the full path of the image that an annotation file names, or None after recording it as missing.
+        """Return the full path of the image that an annotation file names.
+
+        Returns None after recording an image as missing or ambiguous.
 
         Args:
             image: Name or path of the image in the file, relative to any folder.
@@ -80,9 +82,10 @@ class AnnotationReader(Generic[ImageT]):
         path = next(filter(None, found), None)
         if path is not None:
             self._are_found = True
-        else:
-            (self._ambiguous if len(self._lookup.ambiguous) > ambiguous_before else self._missing).append(image)
-        return path
+            return path
+        is_ambiguous = len(self._lookup.ambiguous) > ambiguous_before
+        (self._ambiguous if is_ambiguous else self._missing).append(image)
+        return None
 
     def add(self, split: str, images: Sequence[ImageT], *, is_annotated: bool = True) -> bool:
         """Add the images from a file to a split and return True if any of them is new.
@@ -90,6 +93,7 @@ class AnnotationReader(Generic[ImageT]):
         If the folder has only one split, its images are stored under "", so that validation images are sampled from
         them. `is_annotated` is False if the file has no annotations at all.
         """
+        # An image without a split must not be in any split, and other images not twice in the same split.
         compared = list(self._paths.values()) if split == "" else [self._paths.get(split, set())]
         new: list[ImageT] = []
         for image in images:
@@ -130,12 +134,12 @@ class AnnotationReader(Generic[ImageT]):
         unused: list[str] = []
         for split in _ORDER:
             for group in (group for (group_split, _), group in groups.items() if group_split == split):
-                best = [name for name in group if preferred in os.path.basename(name).lower()] or group
-                if split == "" and "train" in used:
-                    best = []
+                chosen = [name for name in group if preferred in os.path.basename(name).lower()] or group
+                if split == "" and "train" in used:  # files without a split are then not read
+                    chosen = []
                 else:
-                    used.setdefault(split, []).extend(best)
-                unused += [name for name in group if name not in best]
+                    used.setdefault(split, []).extend(chosen)
+                unused += [name for name in group if name not in chosen]
         if unused:
             are = "is" if len(unused) == 1 else "are"
             message = f"{count_sentence(unused, 'annotation file')} that {are} not used: {first_names(unused)}."

@@ -157,9 +157,9 @@ class BoxFaults:
 
     def __init__(self) -> None:
         # Paths of the images, once for each fault.
-        self.empty: list[str] = []
-        self.outside: list[str] = []
-        self.crowded: list[str] = []
+        self.empty: list[str] = []  # boxes without area
+        self.outside: list[str] = []  # boxes beyond their image
+        self.crowded: list[str] = []  # images with too many boxes
 
     def problems(self) -> list[Problem]:
         """Return a warning about each kind of fault that boxes have, with the first images."""

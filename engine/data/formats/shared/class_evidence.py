@@ -62,11 +62,11 @@ _MIN_FOR_SINGLE = 8
 """Minimum number of folders with one image each as evidence that the folders are not classes."""
 _INNER_FOLDERS = 60
 """Maximum number of folders inside a class folder whose names are compared with those in other class folders."""
-_INNER_DEPTH = 3
+_INNER_DEPTH = 3  # levels of folders
 _VIEWS = 5
 """Maximum number of pairs of images with the same name whose pixels are compared."""
-_MIN_VIEWS = 3
-_THUMBNAIL_SIDE = 16
+_MIN_VIEWS = 3  # of these pairs
+_THUMBNAIL_SIDE = 16  # pixels
 _MIN_CORRELATION = 0.5
 """Minimum mean correlation of the pixels of two images with the same name that show the same thing."""
 _MIN_MARGIN = 0.25
@@ -99,8 +99,12 @@ def find_evidence_against(tree: Tree, roots: Sequence[str], names: Sequence[str]
 
 
 def _find_role_names(tree: Tree, names: Sequence[str]) -> Iterator[str]:
-    """Yield a phrase if names of folders denote the role of their files (such as "masks") or splits, not classes."""
+    """Yield evidence against classes, as phrases for the user, if names of folders denote other things than classes.
+
+    These are splits, and the role of the files in a folder, such as "masks".
+    """
     splits = [name for name in names if split_named(name)]
+    # A single such folder among many may be a class.
     if len(splits) > 1 or (splits and 2 * len(splits) >= len(names)):
         yield f"folders named like splits, without folders of classes in them ({abbreviate_names(splits, 4)})"
     if paired := _find_split_pairs(names):
@@ -117,7 +121,7 @@ def _find_role_names(tree: Tree, names: Sequence[str]) -> Iterator[str]:
     if len(leading) > 1 and 2 * len(leading) >= len(names):
         yield f"folders named by their role ({abbreviate_names(leading, 4)})"
     if not paired:
-        yield from _find_validation_names([name for name in names if name not in splits], len(names))
+        yield from _describe_validation_folders([name for name in names if name not in splits], len(names))
     name_of_root = os.path.basename(os.path.normpath(tree.root))
     if _normalize(name_of_root) in _ROLES:
         siblings = [name for name in _list_siblings(tree.root) if name != name_of_root and _normalize(name) in _ROLES]
@@ -137,10 +141,11 @@ def _find_split_pairs(names: Sequence[str]) -> list[str]:
     return [name for by_split in found.values() if len(by_split) > 1 for name in by_split.values()]
 
 
-def _find_validation_names(names: Sequence[str], total: int) -> Iterator[str]:
-    """Yield a phrase if at least half of the folders have a word for validation in their names.
+def _describe_validation_folders(names: Sequence[str], total: int) -> Iterator[str]:
+    """Yield evidence against classes if at least half of the folders have a word for validation in their names.
 
-    An example is val_large next to data_large in Places. `names` may lack some of the `total` folders.
+    The evidence is a phrase for the user. An example is val_large next to data_large in Places. `names` may lack some
+    of the `total` folders.
     """
     found = [name for name in names if "val" in {split_named(word) for word in _split_words(name)}]
     if found and 2 * len(found) >= total:
@@ -148,7 +153,10 @@ def _find_validation_names(names: Sequence[str], total: int) -> Iterator[str]:
 
 
 def _describe_parts(names: Sequence[str]) -> Iterator[str]:
-    """Yield a phrase if the folders seem to be parts of a dataset, copies of several sizes, or cameras, not classes."""
+    """Yield evidence against classes, as a phrase for the user, if the names of the folders have another pattern.
+
+    Such folders are numbered parts of a dataset, copies in several sizes, or images from several cameras.
+    """
     words = [[word for word in _split_words(name) if not word.isdigit()] for name in names]
     if len(names) < 2 or not all(words):
         return
@@ -175,12 +183,12 @@ def _list_inner_names(tree: Tree, roots: Sequence[str], name: str) -> set[str]:
 
 
 def _find_shared_folders(names: Sequence[str], inner: Mapping[str, set[str]]) -> Iterator[str]:
-    """Yield a phrase if the class folders `names` contain subfolders with the same names.
+    """Yield evidence against classes, as a phrase for the user, if class folders contain subfolders of the same names.
 
-    These may be domains, copies, or splits of each class. `inner` holds the names of the folders inside each class
-    folder. Names that differ only in their numbers count as one, since sequences inside each class are numbered in the
-    same way. They count separately if the class folders themselves are numbered, such as patients with a folder for
-    each class.
+    These may be domains, copies, or splits of each class. `inner` holds the names of the folders inside each of the
+    class folders `names`. Names that differ only in their numbers count as one, since sequences inside each class are
+    numbered in the same way. They count separately if the class folders themselves are numbered, such as patients with
+    a folder for each class.
     """
     for name, found in inner.items():
         others = sorted((found & set(names)) - {name})
@@ -201,7 +209,7 @@ def _find_shared_folders(names: Sequence[str], inner: Mapping[str, set[str]]) ->
 def _find_adjacent_annotations(
     tree: Tree, roots: Sequence[str], names: Sequence[str], stems: Mapping[str, set[str]]
 ) -> Iterator[str]:
-    """Yield a phrase if class folders contain annotation files.
+    """Yield evidence against classes, as a phrase for the user, if class folders contain annotation files.
 
     These are files with the name of an image, or files of a type that only annotations have. `stems` are the names of
     the sampled images, without extension, in each of the class folders `names`.
@@ -218,7 +226,7 @@ def _find_adjacent_annotations(
 
 
 def _find_masks_or_bands(stems: Mapping[str, set[str]]) -> Iterator[str]:
-    """Yield a phrase if a class folder contains masks, depth maps or spectral bands next to images.
+    """Yield evidence against classes, as a phrase, if a folder contains masks, depth maps or bands next to images.
 
     `stems` holds the names of the images in each class folder, without extensions.
     """
@@ -254,13 +262,14 @@ def find_annotation_folder(
             for folder in islice(tree.walk(os.path.join(root, name), depth=1), _SAMPLED):
                 files = tree.files(folder, tuple(_ANNOTATIONS))[:_COMPARED]
                 fitting = [file for file in files if os.path.splitext(file)[0] in images_and_classes]
+                # XML and GeoJSON files are annotations, whatever their names.
                 if len(fitting) > 1 or any(suffix(file) in (".xml", ".geojson") for file in files):
                     return folder
     return ""
 
 
 def _find_same_stems(tree: Tree, roots: Sequence[str], stems: Mapping[str, set[str]]) -> Iterator[str]:
-    """Yield a phrase if two class folders contain files with the same names and belong together.
+    """Yield evidence against classes, as a phrase for the user, if the files of two folders belong together by name.
 
     For example, one folder may contain images and the other masks. `stems` holds the names of the images in each class
     folder, without extensions.
@@ -272,6 +281,7 @@ def _find_same_stems(tree: Tree, roots: Sequence[str], stems: Mapping[str, set[s
         nearly_all = 0.9 * min(len(stems[one]), len(stems[other]))
         if shared < nearly_all or shared < 2:
             continue
+        # Pixels are compared for one pair of folders only, since there may be hundreds of pairs.
         reason = _find_reason_to_pair(tree, roots, one, other, compare_pixels=[one, other] == names[:2])
         if reason is not None:
             yield f"the same file names in {printable(one)} and {printable(other)}{reason}"

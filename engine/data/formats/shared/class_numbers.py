@@ -85,7 +85,7 @@ def _read(path: str) -> list[str] | dict[int, str]:
             return _parse_mapping(read_json(path, MAX_NAMES_BYTES))
     lines = read_text_lines(path, MAX_NAMES_BYTES)
     if any(is_image(re.split(r"[\s,;]", line, maxsplit=1)[0]) for line in lines):
-        return []  # labels of images
+        return []  # the lines label images
     matches = [match for line in lines if (match := re.fullmatch(r"(\d+)\s*[:,;\t ]\s*(.+)", line))]
     if lines and len({match[1] for match in matches}) == len(lines):  # each line begins with another number
         return {int(match[1]): match[2].strip("\"' ") for match in matches}

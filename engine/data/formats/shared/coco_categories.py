@@ -52,7 +52,7 @@ class Categories:
                 faults.add(_SAME_NAME, f"{place}.name")
             names.add(str(each.name))
             self._by_id[each.id] = each
-        self._by_spelling = add_spellings(self._by_id)
+        self._by_spelling = add_spellings(self._by_id)  # annotations may write the id 1 as "1"
 
     def find(self, key: Key, place: str) -> Category | None:
         """Return the category with the id `key`, or None if the file lists categories, but not this one.

@@ -120,6 +120,7 @@ def _check_boxes(image: BoxedImage, rotation: Rotation) -> Drawn:
         in_raw, in_upright = (
             (reach <= np.array(size[::-1]) + TOLERANCE).all() for size in (rotation.raw, rotation.size)
         )
+        # Boxes that are inside only one of the two images were drawn on that image.
         if in_raw != in_upright and image.size in (None, rotation.raw, rotation.size):
             return "raw" if in_raw else "upright"
     return "unknown" if image.size is None else find_drawn_image([image.size], rotation)

@@ -18,6 +18,7 @@ def drop_mask_value(folder: str, train: Sequence[str], val: Sequence[str], value
 
     `train` and `val` are the paths of the masks. Returns a problem if fewer than two classes remain.
     """
+    # Class tables may be in the folders of the first masks, or in their parent folders.
     folders = {os.path.dirname(mask): None for masks in (train, val) for mask in masks[:1]}
     parents = [parent for folder in folders for parent in (os.path.dirname(folder), folder)]
     meaning = learn_meaning(folder, train, parents, ignored=value)

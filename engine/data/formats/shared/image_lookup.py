@@ -31,7 +31,7 @@ class ImageLookup:
         # Results of `_find_folders`, by its arguments.
         self._known_folders: dict[tuple[tuple[str, ...], str, str], list[tuple[str, dict[str, str]]]] = {}
         self._known_roots: dict[tuple[str, str], list[str]] = {}  # results of `_find_roots`
-        self._anywhere: dict[str, list[str]] | None = None  # paths by name, with and without extension
+        self._paths_by_name: dict[str, list[str]] | None = None  # all images, with and without extension
 
     def find(self, name: str, near: str = "", *, split: str = "", ending: bool = True) -> str | None:
         """Return the full path of the image that an annotation file calls `name`, or None unless exactly one matches.
@@ -64,7 +64,7 @@ class ImageLookup:
         folders: dict[str, None] = {}
         roots = self._find_roots(near, split)
         for skipped in range(len(parents) + 1):
-            if any(map(_find_split, parents[:skipped])):
+            if any(map(_find_split, parents[:skipped])):  # a skipped folder still determines the split
                 roots = [root for root in roots if _agrees_on_split(root, list(parents[:skipped]))]
             for root in roots:
                 folder = os.path.normpath(os.path.join(root, *parents[skipped:])).removeprefix(".").lstrip(os.sep)
@@ -115,14 +115,14 @@ class ImageLookup:
         name may lack the extension. Images in folders of a split other than `split`, or than the split that a folder in
         `parts` denotes, are left out. A name of several images is added to `ambiguous`.
         """
-        if self._anywhere is None:
-            self._anywhere = {}
+        if self._paths_by_name is None:
+            self._paths_by_name = {}
             for path in self._tree.find(tuple(EXTENSIONS)):
                 name = os.path.basename(path)
                 for key in {unicode_key(name), unicode_key(os.path.splitext(name)[0])}:
-                    self._anywhere.setdefault(key, []).append(path)
+                    self._paths_by_name.setdefault(key, []).append(path)
         key = unicode_key(parts[-1])
-        paths = self._anywhere.get(key, [])
+        paths = self._paths_by_name.get(key, [])
         if ending:
             paths = [path for path in paths if unicode_key(os.path.basename(path)) == key]
         fitting = [path for path in paths if _agrees_on_split(os.path.dirname(path), [*parts[:-1], split])]
@@ -134,13 +134,13 @@ class ImageLookup:
 def _split_path(name: str) -> list[str]:
     """Return the folders and the file name in a path or URL as a list, without "." and ".."."""
     name = name.strip().replace("\\", "/")
-    if "://" in name or "?d=" in name:
+    if "://" in name or "?d=" in name:  # Label Studio writes /data/local-files/?d=PATH
         try:
             url = urlsplit(name)
             name = unquote(parse_qs(url.query).get("d", [url.path])[0])
         except ValueError:  # an invalid URL, or a query with too many fields
             return []
-    if name[1:3] == ":/":
+    if name[1:3] == ":/":  # the drive of a Windows path
         name = name[3:]
     if "\0" in name:
         return []

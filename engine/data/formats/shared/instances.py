@@ -81,7 +81,7 @@ class Source(Protocol):
         """Return the class of each instance that is readable and not ignored."""
 
     def sizes(self) -> list[tuple[int, int]]:
-        """Return the heights and widths of the image according to its annotations.
+        """Return each (height, width) that the annotations state for the image. They may differ between mask files.
 
         The list is empty if the annotations don't state a size. May raise any exception of the decoder.
         """

@@ -51,7 +51,7 @@ _DECODER = json.JSONDecoder()
 _EMPTY = re.compile(r"\s*\]")
 _MAX_BUFFERED = 64 << 20
 """Number of characters after which `sample_lists` stops searching for the end of an entry."""
-_LONGEST_KEY = 64
+_LONGEST_KEY = 64  # characters of a key that two chunks may divide
 _MAX_UNDECODED = 1 << 16
 """Number of characters that `sample_lists` returns for an entry that can't be decoded."""
 

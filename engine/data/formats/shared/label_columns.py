@@ -214,20 +214,20 @@ def _select_likely_columns(columns: Sequence[int], names: Sequence[str], profile
 def _has_masks(names: Sequence[str], profiles: Sequence[Profile]) -> bool:
     """Return True if a column lists mask files, so that the table is not about labels of images."""
     return any(
-        "mask" in name.split("_") and all(is_image(cell) for cell in list(cells.cells)[:20])
-        for name, cells in zip(names, profiles, strict=True)
-        if cells.cells
+        "mask" in name.split("_") and all(is_image(cell) for cell in list(profile.cells)[:20])
+        for name, profile in zip(names, profiles, strict=True)
+        if profile.cells
     )
 
 
-def may_be_measured(name: str, cells: Profile) -> bool:
+def may_be_measured(name: str, profile: Profile) -> bool:
     """Return True if a column has so many different numbers that they may be measured values, not labels.
 
     Returns False for a column whose `name` suggests labels.
     """
     is_named = not _LABEL_WORDS.isdisjoint([*name.split("_"), name]) or name in LABEL_COLUMNS
-    is_number = cells.is_numbers or cells.has_fractions
-    return is_number and not is_named and len(cells.cells) > _FEW_NUMBERS
+    is_number = profile.is_numbers or profile.has_fractions
+    return is_number and not is_named and len(profile.cells) > _FEW_NUMBERS
 
 
 def has_only_measures(table: Table, profiles: Sequence[Profile]) -> bool:
@@ -237,35 +237,35 @@ def has_only_measures(table: Table, profiles: Sequence[Profile]) -> bool:
     return file is not None and bool(others) and all(each.has_fractions for each in others)
 
 
-def _is_unrelated(name: str, cells: Profile, headless: bool) -> bool:
+def _is_unrelated(name: str, profile: Profile, headless: bool) -> bool:
     """Return True if the column `name` can't contain labels.
 
     Such a column is an index, a second file, a split or a coordinate, or it is blank. `headless` is True if the names
     of the columns are invented.
     """
-    if not cells.cells:
+    if not profile.cells:
         return True
     if (name in INDEX_COLUMNS and not headless) or name in (*SPLIT_COLUMNS, "kfold", "folds"):
         return True
     if _COORDINATE.search(name):
         return True
-    return name in FILE_COLUMNS or all(is_image(cell) for cell in list(cells.cells)[:20])
+    return name in FILE_COLUMNS or all(is_image(cell) for cell in list(profile.cells)[:20])
 
 
-def _may_be_labels(cells: Profile) -> bool:
+def _may_be_labels(profile: Profile) -> bool:
     """Return True unless a column is blank, or has too many distinct cells, fractions, objects, or lists of values."""
-    if not cells.cells or len(cells.cells) >= MAX_DISTINCT or cells.has_fractions:
+    if not profile.cells or len(profile.cells) >= MAX_DISTINCT or profile.has_fractions:
         return False
-    has_objects = any(cell.startswith(("{", "[{")) for cell in list(cells.cells)[:20])
-    return not has_objects and not _lists_values(cells)
+    has_objects = any(cell.startswith(("{", "[{")) for cell in list(profile.cells)[:20])
+    return not has_objects and not _lists_values(profile)
 
 
-def _lists_values(cells: Profile) -> bool:
+def _lists_values(profile: Profile) -> bool:
     """Return True if the cells are lists of numbers that are probably boxes, scores or flags, not labels.
 
     All lists must have the same length.
     """
-    sampled = list(cells.cells)[:_SAMPLED_LISTS]
+    sampled = list(profile.cells)[:_SAMPLED_LISTS]
     if len(sampled) < 2 or not all(cell.startswith(ITEM_PREFIX) for cell in sampled):
         return False
     lists = [[parse_finite(number) for number in cell.split(ITEM_PREFIX)[1:]] for cell in sampled]
@@ -275,6 +275,7 @@ def _lists_values(cells: Profile) -> bool:
     if 2 * sum(len(set(each)) < len(each) for each in lists) > len(lists):  # repeated numbers, such as flags 0 and 1
         return True
     are_integers = all(number is not None and number.is_integer() for number in numbers)
+    # Boxes, scores, or pairs of measured numbers.
     return len(lists[0]) == 4 or not are_integers or (len(lists[0]) == 2 and len(numbers) > _FEW_NUMBERS)
 
 
@@ -283,12 +284,12 @@ def _find_split_column(names: Sequence[str], profiles: Sequence[Profile], file: 
 
     `file` is the index of the column with the images.
     """
-    for column, (name, cells) in enumerate(zip(names, profiles, strict=True)):
-        if column == file or not cells.cells:
+    for column, (name, profile) in enumerate(zip(names, profiles, strict=True)):
+        if column == file or not profile.cells:
             continue
-        if name in SPLIT_COLUMNS and all(map(split_named, cells.cells)):
+        if name in SPLIT_COLUMNS and all(map(split_named, profile.cells)):
             return column
-        if name in (*VALIDATION_COLUMNS, *TRAINING_COLUMNS, *TESTING_COLUMNS) and cells.is_flags:
+        if name in (*VALIDATION_COLUMNS, *TRAINING_COLUMNS, *TESTING_COLUMNS) and profile.is_flags:
             return column
     return None
 
@@ -326,22 +327,23 @@ def _drop_doubles(table: Table, columns: Sequence[int], profiles: Sequence[Profi
         cells = profiles[one].cells
         if len(cells) != len(profiles[other].cells):
             return False
-        return len({(row[one], row[other]) for row in table.rows()}) == len(cells) + bool(profiles[one].blank)
+        pairs = {(row[one], row[other]) for row in table.rows()}
+        return len(pairs) == len(cells) + bool(profiles[one].blank)  # blank cells form one more pair
 
-    different: list[int] = []
+    different: list[int] = []  # columns with names come first, so that they remain
     for column in sorted(columns, key=lambda column: profiles[column].is_numbers):
         if not any(is_same(each, column) for each in different):
             different.append(column)
     return [column for column in columns if column in different]
 
 
-def _find_separator(name: str, cells: Profile) -> str:
+def _find_separator(name: str, profile: Profile) -> str:
     """Return the separator between labels in the cells of the column `name`, or "" if each cell contains one label.
 
     The separator "[" means that the cells are lists in brackets.
     """
-    texts = list(cells.cells)
-    if cells.is_numbers:
+    texts = list(profile.cells)
+    if profile.is_numbers:
         return ""
     if any(ITEM_PREFIX in text for text in texts):
         return ITEM_PREFIX
@@ -350,29 +352,29 @@ def _find_separator(name: str, cells: Profile) -> str:
     for mark in ("|", ";"):
         if any(mark in text for text in texts):
             return mark
-    return next((mark for mark in (",", " ") if _separates(mark, name, cells)), "")
+    return next((mark for mark in (",", " ") if _is_separator(mark, name, profile)), "")
 
 
-def _separates(mark: str, name: str, cells: Profile) -> bool:
+def _is_separator(mark: str, name: str, profile: Profile) -> bool:
     """Return True if the comma or space `mark` separates labels and is not a part of their names.
 
     Labels are combined in more ways than there are labels, unlike the words in names such as "golden retriever".
     """
-    divided_cells = [cell.split(mark) for cell in cells.cells if mark in cell]
-    if not divided_cells or (mark == " " and not _may_list(name, divided_cells)):
+    divided_cells = [cell.split(mark) for cell in profile.cells if mark in cell]
+    if not divided_cells or (mark == " " and not _can_be_label_list(name, divided_cells)):
         return False
-    labels = {label.strip() for cell in cells.cells for label in cell.split(mark)}
-    occurs_alone = any(label.strip() in cells.cells for cell in divided_cells for label in cell)
+    labels = {label.strip() for cell in profile.cells for label in cell.split(mark)}
+    occurs_alone = any(label.strip() in profile.cells for cell in divided_cells for label in cell)
     if name == "tags" and mark == " ":  # a word in most cells is a separate tag, unlike the words in "golden retriever"
         counts = Counter(label for cell in divided_cells for label in set(cell))
-        if len(divided_cells) > 1 and 2 * max(counts.values()) > len(cells.cells):
+        if len(divided_cells) > 1 and 2 * max(counts.values()) > len(profile.cells):
             return True
-    if len(labels) < len(cells.cells) or (len(labels) == len(cells.cells) and occurs_alone):
+    if len(labels) < len(profile.cells) or (len(labels) == len(profile.cells) and occurs_alone):
         return True
-    return all(label.isdigit() for label in labels)
+    return all(label.isdigit() for label in labels)  # numbers are never words of one name
 
 
-def _may_list(name: str, cells: Iterable[Sequence[str]]) -> bool:
+def _can_be_label_list(name: str, cells: Iterable[Sequence[str]]) -> bool:
     """Return True if spaces may separate labels in the column `name`.
 
     They may separate numbers, and words if the name of the column is a plural. `cells` holds the words of each cell.
@@ -380,7 +382,7 @@ def _may_list(name: str, cells: Iterable[Sequence[str]]) -> bool:
     return name in LIST_NAMES or all(word.isdigit() for words in cells for word in words)
 
 
-def divide(cell: str, mark: str) -> tuple[str, ...]:
+def split_labels(cell: str, mark: str) -> tuple[str, ...]:
     """Return the distinct labels in a table cell, which are separated by `mark` (see `Labeling`)."""
     if not mark:
         return (cell,) if cell else ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from engine.data.decoding.image_files import EXTENSIONS
 from engine.data.formats.format import Confidence, Detection
@@ -27,7 +28,7 @@ from engine.data.formats.shared.tables import (
     INDEX_COLUMNS,
     YES,
     Table,
-    describe,
+    format_table_path,
     normalize_name,
     open_table,
     remove_fraction,
@@ -50,6 +51,13 @@ _SEVERAL_LABELS = 0.2
 
 Above it, each row is assumed to add a label to its image.
 """
+
+
+class _FoundTable(NamedTuple):
+    """Table, and the fraction of its images that exist, in a sample of those named in the table."""
+
+    file: TableFile
+    found_fraction: float
 
 
 @dataclass
@@ -91,8 +99,7 @@ class ChosenTables:
 
 def detect_in(tree: Tree, files: Iterable[tuple[str, str]]) -> list[Detection]:
     """Detect tables of labels among `files`, each given by folder and name. The most likely detection comes first."""
-    # Tables by their column names, each with the fraction of its images that exist.
-    by_columns: dict[tuple[str, ...], list[tuple[TableFile, float]]] = {}
+    by_columns: dict[tuple[str, ...], list[_FoundTable]] = {}  # by the names of the columns
     with_measures: list[str] = []  # descriptions of tables with measured values instead of labels
     images = TableImages(tree)
     for folder, name in files:
@@ -104,15 +111,15 @@ def detect_in(tree: Tree, files: Iterable[tuple[str, str]]) -> list[Detection]:
         found_fraction = images.measure_found_fraction(file, [row[column] for row in table.sample(20) if row[column]])
         profiles = profile_columns(table)
         if found_fraction and find_label_columns(table, profiles):
-            by_columns.setdefault(table.plain, []).append((file, found_fraction))
+            by_columns.setdefault(table.plain, []).append(_FoundTable(file, found_fraction))
         elif found_fraction and has_only_measures(table, profiles):
-            with_measures.append(describe(table, tree))
+            with_measures.append(format_table_path(table, tree))
     broken: list[UnusableFile] = []
     groups = [
         group
         for found in by_columns.values()
-        for files_of_group in _divide_alternatives(found)
-        if (group := _read_group(files_of_group, broken)) is not None
+        for tables in _divide_alternatives(found)
+        if (group := _read_group(tables, broken)) is not None
     ]
     if groups:
         return list(_make_detections(groups, tuple(broken), tree))
@@ -137,18 +144,17 @@ def _lists_splits(table: Table) -> bool:
     )
 
 
-def _divide_alternatives(files: list[tuple[TableFile, float]]) -> list[list[tuple[TableFile, float]]]:
+def _divide_alternatives(tables: list[_FoundTable]) -> list[list[_FoundTable]]:
     """Divide tables with the same columns into groups that can be read together.
 
-    Each table comes with the fraction of its images that exist. Tables without a split that name the same images are
-    kept apart, since they are alternatives.
+    Tables without a split that name the same images are kept apart, since they are alternatives.
     """
-    without_split = [(file, fraction) for file, fraction in files if not file.split]
-    names = [_read_image_names(file.table) for file, _ in without_split]
+    without_split = [each for each in tables if not each.file.split]
+    names = [_read_image_names(each.file.table) for each in without_split]
     if len(set().union(*names)) == sum(map(len, names)):  # no image is in two tables
-        return [files]
-    with_split = [(file, fraction) for file, fraction in files if file.split]
-    return [*([with_split] if with_split else []), *([pair] for pair in without_split)]
+        return [tables]
+    with_split = [each for each in tables if each.file.split]
+    return [*([with_split] if with_split else []), *([each] for each in without_split)]
 
 
 def _read_image_names(table: Table) -> set[str]:
@@ -157,14 +163,14 @@ def _read_image_names(table: Table) -> set[str]:
     return set() if column is None else {row[column] for row in table.rows()}
 
 
-def _read_group(files: Sequence[tuple[TableFile, float]], broken: list[UnusableFile]) -> TableGroup | None:
-    """Read tables completely, and return them as a group, or None if they contain no labels.
+def _read_group(tables: Sequence[_FoundTable], broken: list[UnusableFile]) -> TableGroup | None:
+    """Read tables with the same columns completely, and return them as a group, or None if they contain no labels.
 
     Unreadable tables are appended to `broken`.
     """
     readable = []
     profiles: list[Profile] = []
-    for file, _ in files:
+    for file, _ in tables:
         try:
             table = open_table(file.table.path) or file.table
             found = profile_columns(table)
@@ -176,7 +182,8 @@ def _read_group(files: Sequence[tuple[TableFile, float]], broken: list[UnusableF
     if not readable:
         return None
     labelings = find_label_columns(readable[0].table, profiles)
-    return TableGroup(readable, profiles, labelings, max(fraction for _, fraction in files)) if labelings else None
+    found_fraction = max(each.found_fraction for each in tables)
+    return TableGroup(readable, profiles, labelings, found_fraction) if labelings else None
 
 
 def _sum_profiles(one: Profile, other: Profile) -> Profile:
@@ -203,6 +210,7 @@ def _make_detections(groups: list[TableGroup], broken: tuple[UnusableFile, ...],
     alternatives = [group for group in equal if group not in combined]
     for groups_to_use in [combined, *([group] for group in alternatives)]:
         main, *others = groups_to_use
+        # Next to tables of splits, tables without a split are not used.
         files = [file for file in main.files if file.split] or main.files
         unused = [file for group in groups if group not in groups_to_use for file in group.files]
         unused += [file for file in main.files if file not in files]
@@ -211,7 +219,7 @@ def _make_detections(groups: list[TableGroup], broken: tuple[UnusableFile, ...],
         against_tables = _find_evidence_against(main, others, tree)
         for labeling in main.labelings:
             against = (*against_tables, *_find_evidence_of_measures(main, labeling))
-            variant = [describe(files[0].table, tree)] if alternatives else []
+            variant = [format_table_path(files[0].table, tree)] if alternatives else []
             if len(main.labelings) > 1 and labeling.listed is not None:
                 variant.append(printable(files[0].table.head[labeling.listed]))
             chosen = ChosenTables(((main, labeling), *rest), tuple(file.table.path for file in unused), broken)
@@ -273,12 +281,12 @@ def _find_evidence_against(group: TableGroup, others: Sequence[TableGroup], tree
     )
     present = sum(tree.suffixes(folder)[ending] for folder in without_test for ending in EXTENSIONS)
     if present > _UNNAMED_PER_NAMED * named:
-        return (f"only {named:,} of {present:,} images named in {describe(group.files[0].table, tree)}",)
+        return (f"only {named:,} of {present:,} images named in {format_table_path(group.files[0].table, tree)}",)
     return ()
 
 
 def _find_evidence_of_measures(group: TableGroup, labeling: Labeling) -> Iterator[str]:
-    """Yield a phrase if numbers in the label column, or in other columns, seem to be measured values, not labels."""
+    """Yield evidence, as a phrase for the user, that the label column or another column holds measured values."""
     table = group.files[0].table
     columns = [] if labeling.listed is None else [labeling.listed]
     if labeling.listed is None or not labeling.is_unambiguous:
@@ -315,7 +323,7 @@ def _find_splits(group: TableGroup) -> set[str]:
 def _describe_evidence(tree: Tree, group: TableGroup, labeling: Labeling) -> str:
     """Describe the tables of a group and their labels, as evidence for a detection."""
     head = group.files[0].table.head
-    tables = " and ".join(describe(file.table, tree) for file in group.files[:3])
+    tables = " and ".join(format_table_path(file.table, tree) for file in group.files[:3])
     if labeling.listed is None:
         return f"{tables} with images and {len(labeling.flag_columns)} labels"
     count = len(group.profiles[labeling.listed].cells)
@@ -330,10 +338,10 @@ def _find_kinds(chosen: ChosenTables) -> tuple[str, ...]:
     """
     counts: set[int] = set()  # of labels per image, in tables with a yes/no column for each label
     for group, labeling in chosen.groups:
-        if labeling.mark or is_long(group, labeling):
+        if labeling.mark or has_row_per_label(group, labeling):
             return ("labels",)
         if labeling.flag_columns:
-            yes = find_cells_meaning(group, labeling.flag_columns, YES)
+            yes = find_flag_cells(group, labeling.flag_columns, YES)
             rows = (row for file in group.files for row in file.table.rows())
             counts.update(sum(row[column] in yes for column in labeling.flag_columns) for row in rows)
     if max(counts, default=0) > 1:
@@ -341,7 +349,7 @@ def _find_kinds(chosen: ChosenTables) -> tuple[str, ...]:
     return ("labels", "classes") if 0 in counts else ("classes", "labels")
 
 
-def is_long(group: TableGroup, labeling: Labeling) -> bool:
+def has_row_per_label(group: TableGroup, labeling: Labeling) -> bool:
     """Return True if some images have several rows, one for each of their labels."""
     listed = labeling.listed
     names = group.profiles[labeling.file].cells
@@ -357,8 +365,8 @@ def is_long(group: TableGroup, labeling: Labeling) -> bool:
     return differing > _SEVERAL_LABELS * len(names) or (is_plural and differing > 0)
 
 
-def find_cells_meaning(group: TableGroup, columns: Iterable[int], meaning: frozenset[str]) -> frozenset[str]:
-    """Return the distinct cells of yes/no `columns` whose text is in `meaning`, a set of words for "yes" or "no"."""
+def find_flag_cells(group: TableGroup, columns: Iterable[int], words: frozenset[str]) -> frozenset[str]:
+    """Return the distinct cells of yes/no `columns` whose text is one of `words`, which mean either "yes" or "no"."""
     return frozenset(
-        cell for column in columns for cell in group.profiles[column].cells if remove_fraction(cell.lower()) in meaning
+        cell for column in columns for cell in group.profiles[column].cells if remove_fraction(cell.lower()) in words
     )

@@ -19,7 +19,7 @@ SAMPLE = 12
 """Maximum number of masks that are opened to find out if they are label images."""
 _FEW_VALUES = 64
 """Maximum number of distinct values or colors in a label image."""
-_FREQUENT_VALUES = 16
+_FREQUENT_VALUES = 16  # values that cover most pixels of a mask
 _MIN_SHARE = 0.75
 """Minimum fraction of pixels that have a frequent value, or the value of their left neighbor.
 
@@ -114,13 +114,15 @@ def sample_masks(pairs: Sequence[tuple[str, str]]) -> MaskSample:
         except Exception as error:  # a broken file may raise nearly anything in a decoder
             sample.failure = sample.failure or f"{first_names([path])}: {describe_failure(error)}"
             continue
-        levels = _levels(mask)
+        levels = _to_gray_levels(mask)
         sample.readable += 1
         sample.fitting += _has_size(image, levels.shape)
         sample.lossy += mask.lossy
-        sample.colored += mask.mode == "color" and levels is mask.values
+        has_colors = levels is mask.values  # otherwise `_to_gray_levels` has converted gray colors
+        sample.colored += mask.mode == "color" and has_colors
         sample.label_like += _is_label_like(levels)
-        values = np.unique(levels[: max(1, _MAX_PIXELS // max(levels.shape[1], 1))])
+        examined_rows = max(1, _MAX_PIXELS // max(levels.shape[1], 1))
+        values = np.unique(levels[:examined_rows])
         sample.has_zero |= bool((values == 0).any())
         sample.numbers.append([int(value) for value in values[:NO_CLASS] if value > 0])
     if sample.max_numbers >= MANY and not sample.are_classes:
@@ -128,7 +130,7 @@ def sample_masks(pairs: Sequence[tuple[str, str]]) -> MaskSample:
     return sample
 
 
-def _levels(mask: MaskValues) -> Values:
+def _to_gray_levels(mask: MaskValues) -> Values:
     """Return the values [h, w] of a mask. Colors are converted to gray levels if all of them are gray."""
     levels = mask.values & 0xFF
     is_gray = mask.mode == "color" and (mask.values == levels * GRAY).all()

@@ -186,8 +186,9 @@ def match_names(images: Sequence[str], files: Sequence[str], suffixes: Sequence[
         possible_names = [*(name + each.lower() for each in suffixes), *(name + each for each in suffixes)]
         if found := next(filter(file_names.__contains__, possible_names), None):
             matches[name] = found
-    enough = (min(len(images), len(files)) + 1) // 2
-    if len(matches) >= enough or min(len(images), len(files)) < 2:
+    fewer = min(len(images), len(files))
+    enough = (fewer + 1) // 2  # half of them
+    if len(matches) >= enough or fewer < 2:  # a single name shows no words that names have in common
         return matches
     by_rest = max(_match_without_common_words(images, files), key=len, default={})
     return by_rest if len(by_rest) >= max(enough, len(matches) + 1) else matches
@@ -221,10 +222,10 @@ def _find_common_beginning(names: Sequence[str]) -> str:
     It does not end with digits, since these number the files.
     """
     beginning = os.path.commonprefix(names).rstrip("0123456789")  # noqa: RUF071 - the names are not paths
-    if not beginning or beginning[-1] in _SEPARATORS:
+    if not beginning or beginning[-1] in _SEPARATORS:  # it ends between two words
         return beginning
     if all(name[len(beginning) : len(beginning) + 1].isdigit() for name in names):
-        return beginning
+        return beginning  # only numbers follow
     return beginning[: 1 + max(beginning.rfind(each) for each in _SEPARATORS)]
 
 

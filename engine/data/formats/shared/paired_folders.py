@@ -177,7 +177,8 @@ def find_candidates(tree: Tree, roles: Roles) -> list[Candidate]:
 class _Index:
     """Index of image folders by their keys, by the beginnings of their keys, and by their parent folders.
 
-    `images` are the folders with a name for images, and `others` the folders without a role that contain images.
+    `images` are the folders with a name for images. `others` also contain images, but their names mean neither images
+    nor annotations. See `_Folder.key` for the keys.
     """
 
     def __init__(self, images: Sequence[_Folder], others: Sequence[_Folder]) -> None:
@@ -209,7 +210,7 @@ class _Index:
             yield below, False
 
     def find_siblings(self, folder: _Folder) -> Sequence[_Folder]:
-        """Return image folders without a role that are in the same parent folder as an annotation folder."""
+        """Return the first of the `others` that are in the same parent folder as an annotation folder."""
         return self._inside.get(os.path.dirname(folder.path), ())[:MAX_SIBLINGS]
 
 
@@ -255,6 +256,7 @@ class _CandidateCollector:
             by_split.setdefault(each.split or folder.split, set()).add(self._tree.path(each.path))
         for split, paths in by_split.items():
             candidate.add(split, pairs.select_folders(paths), folder.path)
+        # The split of files without an image is unknown. They are counted once, in the first split.
         candidate.splits[next(iter(by_split))].unmatched_files += pairs.unmatched_files
         self.used.setdefault(variant, set()).update(each.path for each in partners)
         return True

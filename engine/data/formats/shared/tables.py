@@ -43,8 +43,8 @@ YES = frozenset({"1", "true", "yes"})
 NO = frozenset({"0", "false", "no"})
 _MAX_INNER_FOLDERS = 200
 """Maximum number of folders on the second level that are searched for tables."""
-_MAX_TABLES = 200
-_SAMPLED = 200
+_MAX_TABLES = 200  # with the same extension in one folder
+_SAMPLED = 200  # rows from the beginning of a table
 _FEW_WORDS = 20
 """Maximum number of distinct words in a last column that counts as categories even if words rarely recur."""
 _OF_BOX = 6
@@ -211,7 +211,7 @@ def _invent_names(row: Sequence[str], text: str, delimiter: str) -> list[str]:
     """
     file_column = next(column for column, cell in enumerate(row) if is_image(cell))
     if file_column == 0 and len(row) < _OF_BOX and _is_ragged(text, delimiter):
-        return ["file", "labels"]
+        return ["file", "labels"]  # a list of labels follows each image
     names = [
         "file" if column == file_column else "split" if split_named(cell) else "" for column, cell in enumerate(row)
     ]
@@ -385,10 +385,12 @@ def warn_about_cut_lines(tree: Tree, tables: Iterable[Table]) -> Iterator[Proble
     """Yield a warning about each table whose last line was removed because it is truncated."""
     for table in tables:
         if table.cut:
-            message = f"The last line of {describe(table, tree)} seems to be cut off: {printable(table.cut)[:80]}."
+            message = (
+                f"The last line of {format_table_path(table, tree)} seems to be cut off: {printable(table.cut)[:80]}."
+            )
             yield dataset_warning(message, "It is left out; complete it, and end it with a line break.")
 
 
-def describe(table: Table, tree: Tree) -> str:
+def format_table_path(table: Table, tree: Tree) -> str:
     """Return the printable path of a table relative to the dataset folder."""
     return printable(tree.within(table.path))

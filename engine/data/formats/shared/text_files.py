@@ -88,7 +88,7 @@ class TextFiles:
                 return self._tree.path(text_folder, found)
         return None
 
-    def pairs(self, folder: str) -> list[Pair]:
+    def pair_images(self, folder: str) -> list[Pair]:
         """Return the images in `folder`, each with its text file."""
         if folder not in self._pairs:
             names = self._tree.images(folder)
@@ -167,7 +167,7 @@ def pair_by_folder(tree: Tree, texts: TextFiles) -> dict[str, list[Pair]]:
     A folder is annotated if one of its images has a text file, or if another folder inside the same folder of images is
     annotated. If any folder belongs to a split, images without a split are left out.
     """
-    by_folder = {folder: texts.pairs(folder) for folder in find_image_folders(tree)}
+    by_folder = {folder: texts.pair_images(folder) for folder in find_image_folders(tree)}
     annotated = {folder for folder, pairs in by_folder.items() if any(pair.text for pair in pairs)}
     roots = {root for folder in annotated if (root := _find_image_root(folder)) is not None}
     splits: dict[str, list[Pair]] = {}

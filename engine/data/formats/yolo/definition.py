@@ -113,6 +113,7 @@ def resolve(tree: Tree, entry: str, near: str, base: str = "", split: str = "") 
         for skipped in range(len(parts) + 1):
             rest, dropped = parts[skipped:], parts[len(base_parts) : skipped]
             drops_split = split and split in map(split_named, dropped) and not any(map(split_named, rest))
+            # Without a rest, the entry must be the dataset folder itself.
             is_other_folder = not rest and entry_parts and entry_parts[-1] != root_name
             if drops_split or is_other_folder:
                 break
@@ -163,6 +164,7 @@ def _make_yaml_definition(tree: Tree, content: Mapping[str, Any], file: str) -> 
     """Convert `content`, which is from the YAML file `file`, to the description of a YOLO dataset."""
     definition = Definition(file, base=_to_text(content.get("path")))
     names = content.get("names")
+    # `names` may be the path of a list of names.
     listed = _to_text(names).endswith((".txt", ".names")) and resolve(tree, _to_text(names), os.path.dirname(file))
     definition.names = read_text_lines(tree.path(listed)) if listed else _parse_names(names, tree.path(file))
     count = _to_number(content.get("nc"))
@@ -212,7 +214,7 @@ def _parse_names(names: Any, path: str) -> list[str] | None:
     if not isinstance(names, dict):
         return names
     numbered = {_to_number(key): name for key, name in names.items()}
-    if None in numbered:
+    if None in numbered:  # the mapping may lead from names to numbers
         numbered = {_to_number(value): key for key, value in names.items()}
     if None in numbered:
         raise UnusableFile(path, "has names of classes without numbers", "List the names, or number them from 0.")

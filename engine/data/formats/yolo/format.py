@@ -84,7 +84,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with their boxes or outlined objects."""
     definition, columns = detection.source
     search = ImageSearch(tree, definition)
-    splits = search.splits()
+    splits = search.find_splits()
     used = search.texts_of_images | {pair.text for pairs in splits.values() for pair in pairs if pair.text}
     problems = [*definition.problems, *search.problems, *check_pairs(tree, splits)]
     splits, unannotated = drop_unannotated_splits(splits)

@@ -28,10 +28,10 @@ class ImageSearch:
         self._definition = definition
         self._texts = TextFiles(tree)
         self._lookup = ImageLookup(tree)
-        self._by_folder = pair_by_folder(tree, self._texts)
+        self._by_folder = pair_by_folder(tree, self._texts)  # by split, as the names of folders show it
         self.texts_of_images = {pair.text for pairs in self._by_folder.values() for pair in pairs if pair.text}
 
-    def splits(self) -> dict[str, list[Pair]]:
+    def find_splits(self) -> dict[str, list[Pair]]:
         """Return the images of a YOLO dataset by split: "train", "val" and "test", or "" for a dataset without splits.
 
         If data.yaml or obj.data lacks a split or has a wrong path for it, a folder with the name of the split is used.
@@ -44,7 +44,7 @@ class ImageSearch:
         taken = {pair.image for pairs in found.values() for pair in pairs}
         for split, pairs in self._by_folder.items():
             remaining = [pair for pair in pairs if pair.image not in taken]
-            name = split or ("train" if taken else "")
+            name = split or ("train" if taken else "")  # without a split, next to images that have one
             if remaining and name not in found:
                 found[name] = remaining
         return found
@@ -72,7 +72,7 @@ class ImageSearch:
             return []
         where = self._tree.path(path)
         if os.path.isdir(where):
-            return [pair for folder in find_image_folders(self._tree, path) for pair in self._texts.pairs(folder)]
+            return [pair for folder in find_image_folders(self._tree, path) for pair in self._texts.pair_images(folder)]
         if is_image(path):
             return [self._pair(where)]
         return self._read_listed(path, split)

@@ -20,9 +20,9 @@ from engine.data.formats.shared.text_files import Parsed, parse_lines
 
 MAX_CLASSES = 100_000
 """Upper limit for class numbers, exclusive. Lines with larger numbers are rejected."""
-BOX = 4
-QUAD = 8
-MIN_OUTLINE = 6
+BOX = 4  # values of a box
+QUAD = 8  # values of four corners
+MIN_OUTLINE = 6  # values of three points
 MARGIN = 0.1
 """Maximum distance of annotations beyond the image's edges, as a fraction of the image size."""
 CLEAR = 0.95
@@ -161,7 +161,7 @@ def _infer_from_length(rows: Sequence[Row], count: int, outlines: Columns) -> li
     `outlines` is the meaning of the columns if the lines are outlines.
     """
     values = np.array([row.values for row in rows])
-    is_outline = _is_outline(values[:, : count - count % 2])
+    is_outline = _is_outline(values[:, : count - count % 2])  # an odd number of values ends with a confidence
     best: tuple[Columns, npt.NDArray[np.bool_]] | None = None  # keypoints that most lines fit, and these lines
     for per_point in (3, 2):
         for length in (count, count - 1):  # with a confidence
@@ -208,6 +208,7 @@ def _is_outline(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
 
     In such a line, float64 [n, k], the second point is near the others.
     """
+    # In a line with a box, the second pair of numbers is the size of the box instead of a point.
     points = values.reshape(len(values), -1, 2)
     others = np.delete(points, 1, axis=1)
     low, high = others.min(1), others.max(1)

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.data.decoding.mask_survey import MANY, Levels, MaskSample, Survey
+from engine.data.decoding.mask_survey import MAX_MASK_VALUES, Levels, MaskSample, Survey
 from engine.data.decoding.unnamed_values import Meaning, _make_class_per_value, learn_from_colors, learn_from_levels
 
 
 @pytest.mark.parametrize(
     ("values", "ignored", "has_note"),
     [
-        (list(range(0, 5 * MANY, 5)), (), False),
+        (list(range(0, 5 * MAX_MASK_VALUES, 5)), (), False),
         ([3, 9], (), False),
         ([3, 255], (), True),
         ([3, 33, 255], (255,), False),
@@ -33,7 +33,7 @@ def test_each_value_is_a_class(values: list[int], ignored: tuple[int, ...], has_
 @pytest.mark.parametrize(
     ("values", "failure"),
     [
-        (list(range(0, 5 * MANY + 1, 5)), "no class numbers"),
+        (list(range(0, 5 * MAX_MASK_VALUES + 1, 5)), "no class numbers"),
         ([7], "All pixels of the masks have the value 7."),
         ([254, 255, 256, 300], "contain value 300; class numbers go up to 254"),
     ],
@@ -53,7 +53,7 @@ def make_survey(*masks: list[int], lossy: bool = False, smooth: bool = False) ->
     samples = []
     for values in masks or ([],):
         found = np.array(values, int)
-        distinct = MANY + 1 if smooth else len(values)
+        distinct = MAX_MASK_VALUES + 1 if smooth else len(values)
         samples.append(MaskSample("gray", found, np.ones_like(found), distinct, not smooth, None, None, lossy, False))
     return Survey(samples)
 

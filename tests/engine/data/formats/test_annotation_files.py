@@ -35,7 +35,7 @@ def test_reader_chooses_files_by_split_and_word(
     tmp_path: Path, names: list[str], preferred: str, used: list[tuple[str, str]], unused: list[str]
 ) -> None:
     found = reader(tmp_path, names, preferred=preferred)
-    assert list(found.files()) == used
+    assert list(found.iterate_files()) == used
     assert [name for name in names if any(f"{name}." in each.message for each in found.problems)] == unused
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from engine.data.formats.shared.label_columns import (
-    divide,
     find_file_column,
     find_label_columns,
     has_only_measures,
     parse_split,
     profile_columns,
+    split_labels,
 )
 from engine.data.formats.shared.tables import Table, find_tables, open_table
 from engine.data.formats.tree import Tree
@@ -189,5 +189,5 @@ def test_split_in_cell_depends_on_the_column(column: str, cell: str, split: str)
         ("", "", ()),
     ],
 )
-def test_divide_returns_each_label_once(cell: str, mark: str, labels: tuple[str, ...]) -> None:
-    assert divide(cell, mark) == labels
+def test_split_labels_returns_each_label_once(cell: str, mark: str, labels: tuple[str, ...]) -> None:
+    assert split_labels(cell, mark) == labels

@@ -134,7 +134,7 @@ def dataset(folder: Path, *images: str, **files: str) -> Tree:
 def test_images_are_divided_by_entries_and_lists(tmp_path: Path, files: dict[str, str], splits: dict[str, str]) -> None:
     found = dataset(tmp_path, "a", "b", "c", **files)
     search = ImageSearch(found, find_definition(found))
-    divided = search.splits()
+    divided = search.find_splits()
     assert search.problems == []
     assert {split: "".join(Path(pair.image).stem for pair in pairs) for split, pairs in divided.items()} == splits
 
@@ -142,7 +142,7 @@ def test_images_are_divided_by_entries_and_lists(tmp_path: Path, files: dict[str
 def test_missing_entry_names_the_folder_of_its_split(tmp_path: Path) -> None:
     found = dataset(tmp_path, "train/a", "val/b", data_yaml="nc: 1\ntrain: images/train\nval: gone\n")
     search = ImageSearch(found, find_definition(found))
-    assert {split: len(pairs) for split, pairs in search.splits().items()} == {"train": 1, "val": 1}
+    assert {split: len(pairs) for split, pairs in search.find_splits().items()} == {"train": 1, "val": 1}
     (problem,) = search.problems
     assert ("images/val" in problem.message, "images/train" in problem.message) == (True, False)
 
