@@ -23,6 +23,7 @@ MICROBATCHES = (2, 8)
 BUCKETS_MIB = (5.0, 100.0)
 """Sizes of gradient buckets in MiB that are tried, in addition to DDP's default."""
 MAX_ACCUMULATION = 64
+"""Maximum number of parts of a batch in setups that need less memory."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def list_smaller_setups(setup: Setup, requested: Job, catalogue: Catalogue) -> I
     """Yield variants of `setup` that need less memory, starting with those that cost the least time.
 
     They use gradient accumulation, activation checkpointing or both. On GPUs, they also use bf16 instead of fp32, and
-    main memory for parameters.
+    main memory for parameters. Variants that can't run are left out.
     """
     job, strategy = setup.job, catalogue.strategy(setup.job.resolved_strategy)
     assert strategy is not None
@@ -155,8 +156,9 @@ def list_smaller_setups(setup: Setup, requested: Job, catalogue: Catalogue) -> I
     if job.precision.name == "fp32" and on_gpu:
         half = {"precision": "bf16"}
         changes += [half, half | recompute, *(each | half | recompute for each in accumulations)]
-    if "cpu_offload" in strategy.fields and on_gpu:
-        changes += [{"cpu_offload": True}, {"cpu_offload": True, "accumulation": counts[-1]} | recompute]
+    if "cpu_offload" in strategy.fields and on_gpu and not job.parallel.cpu_offload:
+        offload: dict[str, Any] = {"cpu_offload": True}
+        changes += [offload, offload | recompute, *(each | offload | recompute for each in accumulations)]
     for change in changes:
         smaller = _create_setup(job.with_fields(**change), requested, catalogue, saves_memory=True)
         if not smaller.refusal:

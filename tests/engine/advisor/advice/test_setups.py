@@ -92,3 +92,15 @@ def test_setups_equal_the_golden_file(name: str) -> None:
     lines = [describe_setup(setup, requested) for setup in setups]
     lines += ["Smaller:", *(describe_setup(setup, requested) for setup in smaller)]
     check_section(Path(__file__).with_name("golden_setups.txt"), name, "\n".join(lines))
+
+
+@pytest.mark.parametrize(("batch_size", "largest"), [(64, 16), (4096, 64)])
+def test_smaller_setups_offload_with_possible_accumulations(batch_size: int, largest: int) -> None:
+    catalogue = load_catalogue()
+    requested = Job.from_fields(
+        model="resnet18", image_size=64, devices=GPUS, strategy="fsdp", batch_size=batch_size, accumulation=4
+    )
+    smaller = list_smaller_setups(list_setups(requested, catalogue)[0], requested, catalogue)
+    offloaded = [setup.job for setup in smaller if setup.job.parallel.cpu_offload]
+    assert max(job.training.accumulation for job in offloaded) == largest
+    assert [job.training.accumulation for job in offloaded[:2]] == [4, 4]
