@@ -48,7 +48,7 @@ def _time_steps(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     batches, prefetched = iterate_repeated_batches(prepared, reporter), reserve_prefetched(prepared)
     reporter.set_phase("training")
     step_s = _measure_step_s(prepared, reporter, batches, on_cpu=on_cpu)
-    del prefetched
+    del prefetched  # it only occupied memory during the steps
     slowest = strategy.collectives.all_reduce_max([round(1e6 * step_s)])[0] / 1e6  # sent in whole microseconds
     used = memory.read_peak() if memory is not None else read_gpu_peaks(strategy.gpus)
     result = Probe(

@@ -37,6 +37,8 @@ KINDS: tuple[ErrorKind, ...] = ("classification", "localization", "both", "dupli
 """Kinds of detection errors. Rows contain the index of the kind in this tuple, or -1 for no error."""
 NO_ERROR = -1
 COLUMNS = 5
+CLASS, SCORE, OUTCOME, KIND, CORRECTED_CLASS = range(COLUMNS)
+"""Columns of `ImageErrors.rows`."""
 
 
 class ImageErrors(NamedTuple):
@@ -149,11 +151,12 @@ def compute_error_costs(rows: Floats, counts: Floats, missed: Floats) -> dict[Er
     base = _compute_ap50(rows, counts)
     cost_of_kind: dict[ErrorKind, tuple[int, float]] = {}
     for number, kind in enumerate(KINDS):
-        is_wrong = rows[:, 3] == number
+        is_wrong = rows[:, KIND] == number
         corrected = rows.copy()
-        is_correctable = is_wrong & (rows[:, 4] >= 0)
-        corrected[is_correctable, 0], corrected[is_correctable, 2] = rows[is_correctable, 4], CORRECT
-        corrected[is_wrong & ~is_correctable, 2] = LEFT_OUT
+        is_correctable = is_wrong & (rows[:, CORRECTED_CLASS] >= 0)
+        corrected[is_correctable, CLASS] = rows[is_correctable, CORRECTED_CLASS]
+        corrected[is_correctable, OUTCOME] = CORRECT
+        corrected[is_wrong & ~is_correctable, OUTCOME] = LEFT_OUT
         cost_of_kind[kind] = int(is_wrong.sum()), _compute_ap50(corrected, counts) - base
     cost_of_kind["missed"] = int(missed.sum()), _compute_ap50(rows, counts - missed) - base
     return cost_of_kind

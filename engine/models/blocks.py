@@ -28,17 +28,17 @@ def _collect_blocks(module: nn.Module, path: str, found: list[tuple[str, nn.Modu
             continue
         visited.add(child)
         child_path = f"{path}.{name}" if path else name
-        if is_container and _has_layers(child) and not _contains_blocks(child):
+        if is_container and _has_several_layers(child) and not _contains_blocks(child):
             found.append((child_path, child))
         else:
             _collect_blocks(child, child_path, found, visited)
 
 
-def _has_layers(module: nn.Module) -> bool:
-    """Return True if a module contains at least two modules with weights."""
+def _has_several_layers(module: nn.Module) -> bool:
+    """Return True if a module contains at least two modules with weights. A single layer is not a block."""
     return sum(any(True for _ in layer.parameters(recurse=False)) for layer in module.modules()) > 1
 
 
 def _contains_blocks(module: nn.Module) -> bool:
     """Return True if a module is a container with an item that has several layers with weights."""
-    return isinstance(module, _CONTAINERS) and any(map(_has_layers, module.children()))
+    return isinstance(module, _CONTAINERS) and any(map(_has_several_layers, module.children()))

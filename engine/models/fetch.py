@@ -204,7 +204,8 @@ def _download_from_url(weights: Weights, on_progress: OnProgress) -> Path:
 def _open_partial(path: Path) -> Iterator[Any]:
     """Context manager that opens a temporary file next to `path`.
 
-    If the block succeeds, the file replaces `path`. Otherwise, it is deleted.
+    If the block succeeds, the file is verified with the hash in the name of `path`, and replaces `path`. Otherwise, it
+    is deleted. Raises CannotFetch if the hash differs.
     """
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:

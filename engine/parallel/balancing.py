@@ -29,6 +29,8 @@ LOCAL_SEARCHES = 4
 class SegmentCosts(NamedTuple):
     """Segments to divide into stages, with the costs of every possible stage.
 
+    A stage is given by its number, its first segment, and the segment after its last one.
+
     Attributes:
         segments: Number of segments.
         stage_ranks: Rank of each stage.

@@ -263,8 +263,8 @@ class Strategy(ABC):
         There is one for all losses, or one for each loss [p]. The ranks call it together, even if their part of the
         batch is empty.
         """
-        units = self.model.loss_units(batch.targets) if isinstance(self.model, TensorDetector) else None
-        return batch.global_size if units is None else self.sum_over_batch(units).clamp(min=1)
+        local = self.model.loss_units(batch.targets) if isinstance(self.model, TensorDetector) else None
+        return batch.global_size if local is None else self.sum_over_batch(local).clamp(min=1)
 
     def autocast(self) -> AbstractContextManager[None]:
         """Return the context manager for autocast with the job's precision in forward passes."""

@@ -189,24 +189,21 @@ class FullySharded(Distributed, SingleDevice):
         with self.profiler.time_step():
             optimizer_step.zero_grad()
             self.profiler.mark("optimizer")
-            self.divisor = self.loss_divisor(batch)
+            self.divisor = self.loss_divisor(batch)  # `forward_backward` divides the losses by it
             chunks = split_batch(batch, self.accumulation)
             results = []
             for number, chunk in enumerate(chunks, 1):
                 for group in self.groups:
                     group.set_requires_gradient_sync(number == len(chunks), recurse=False)
                 results.append(self.forward_backward(chunk, optimizer_step))
-            self._correct_gradients()
+            self._adjust_gradients()
             result = sum_results(results)
             optimizer_step.step(result.loss)
             self.profiler.mark("optimizer")
             return result
 
-    def _correct_gradients(self) -> None:
-        """Drop the gradients of parameters that no rank has used.
-
-        This runs after FSDP has summed the gradients over the ranks.
-        """
+    def _adjust_gradients(self) -> None:
+        """Set the gradients of parameters that no rank has used to None, after FSDP has reduced all gradients."""
         if self.used is not None:
             self.used.drop_unused()
 

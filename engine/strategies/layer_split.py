@@ -109,8 +109,10 @@ def _find_linear_pairs(row: list[nn.Module]) -> Iterator[LayerPair]:
             first = None
 
 
-def divide(pairs: list[LayerPair], mesh: DeviceMesh, *, source: int | None) -> None:
-    """Divide the layers of `pairs` over a 1-dimensional `mesh`, in place. Its size must divide each pair's units.
+def shard_layer_pairs(pairs: list[LayerPair], mesh: DeviceMesh, *, source: int | None) -> None:
+    """Divide the layers of `pairs` over a 1-dimensional `mesh`, in place.
+
+    The size of the mesh must divide the `units` of each pair, which are its hidden units or heads.
 
     The rank `source` of the mesh sends the weights. If it is None, each rank slices its own weights, which may be on
     the meta device.

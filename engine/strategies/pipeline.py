@@ -120,9 +120,8 @@ class Pipeline(Distributed):
         StrategyError if the model can't be split.
         """
         super().wrap(model, objective, shape, resolved)
-        self._blank_target = objective.create_blank_targets(torch.empty(1, *shape))[
-            0
-        ]  # has the shape and type of a target
+        # It has the shape and type of a target.
+        self._blank_target = objective.create_blank_targets(torch.empty(1, *shape))[0]
         model.train()
         try:
             traces = trace(model)

@@ -15,7 +15,7 @@ from engine.optim.shards import PACKED_FOR, get_local_shard
 from engine.strategies.base import StepResult, StrategyError
 from engine.strategies.fsdp import FullySharded
 from engine.strategies.gradients import broadcast
-from engine.strategies.layer_split import LayerPair, divide, divided_parameters, find_layer_pairs
+from engine.strategies.layer_split import LayerPair, divided_parameters, find_layer_pairs, shard_layer_pairs
 from engine.strategies.rank_times import ShardProfiler
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class TensorParallel(FullySharded):
             )
         self._check_equal_gpus(model)
         self._report_division(pairs, model)
-        divide(pairs, self.mesh_of_ranks["tensor"], source=None if self.receives_weights else 0)
+        shard_layer_pairs(pairs, self.mesh_of_ranks["tensor"], source=None if self.receives_weights else 0)
         named = {parameter: name for name, parameter in model.named_parameters()}
         self._divided_names = {named[parameter] for parameter in divided_parameters(pairs)}
         heads = [pair.first for pair in pairs if pair.attention is not None]
@@ -115,9 +115,9 @@ class TensorParallel(FullySharded):
         result = super().forward_backward(batch, optimizer_step)
         return result if self.is_counted else StepResult(loss=None, correct=None, images=None)
 
-    def _correct_gradients(self) -> None:
+    def _adjust_gradients(self) -> None:
         """Replace the gradients of layers that are not divided by those of the group's first rank."""
-        super()._correct_gradients()
+        super()._adjust_gradients()
         gradients = [
             get_local_shard(parameter.grad)
             for name, parameter in self.parameters()

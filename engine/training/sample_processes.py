@@ -251,7 +251,11 @@ def main() -> int:
 
 
 def _fork(control: Connection[Any, Any], handle: int, splits: Splits, streams: RandomStreams, threads: int) -> int:
-    """Fork a process that loads samples, and return its id."""
+    """Fork a process that loads samples, and return its id.
+
+    `control` is the server's connection to the rank, which the new process closes. `handle` is the descriptor of the
+    connection over which the new process serves samples.
+    """
     parent = os.getpid()
     pid = os.fork()
     if pid:

@@ -62,6 +62,7 @@ def inspect_stack(thread: int) -> tuple[ThreadState, str]:
     if torch.cuda.is_initialized():
         is_waiting |= any(part in file for part in _ON_DEVICE)
         is_waiting |= file.startswith(_METRICS) and function in _METRICS_ON_DEVICE
+    # `_WAITING` includes the folder of `_WRITING`, whose functions wait only for the disk.
     return "waiting" if is_waiting and not file.startswith(_WRITING) else "working", location
 
 

@@ -127,7 +127,7 @@ class Trainer:
             callback.on_steps_start()
         for number in range(done + 1, self.train.steps + 1):
             self.reporter.set_activity("data")
-            self._set_loader_workers()
+            self._set_loader_threads()
             for callback in self.callbacks:
                 callback.on_step_start()
             batch = next(batches)
@@ -156,6 +156,7 @@ class Trainer:
         """
         report_now = self.step == self._first_step or self.every_step or is_last
         save_now = self.checkpointer.is_scheduled(self.step)
+        # All ranks know `save_now` and `report_now`. The other requests may differ by rank.
         agreed = self._agree(
             checkpoint=not save_now and (self.reporter.checkpoint_requested or self.checkpointer.is_overdue()),
             report=not report_now and self.report.is_due,
@@ -229,13 +230,16 @@ class Trainer:
         self._emit(Warned(code="steps_passed_over", message=f"Skipping {steps}: non-finite loss"))
         return done + count
 
-    def _set_loader_workers(self) -> None:
-        """Apply a requested number of loader threads. This has no effect on the batches, and may differ by rank."""
-        workers, self.reporter.loader_workers_requested = self.reporter.loader_workers_requested, None
-        if workers is not None:
+    def _set_loader_threads(self) -> None:
+        """Set the number of loader threads if the user has requested one, and report it.
+
+        The user calls these threads loader workers. Their number does not change the batches, and may differ by rank.
+        """
+        threads, self.reporter.loader_workers_requested = self.reporter.loader_workers_requested, None
+        if threads is not None:
             for split_loader in (self.train, self.val):
-                split_loader.set_threads(workers)
-            self._emit(LogLine(text=f"Each process now uses {workers} loader workers"))
+                split_loader.set_threads(threads)
+            self._emit(LogLine(text=f"Each process now uses {threads} loader workers"))
 
     def _agree(
         self, *, checkpoint: bool = False, report: bool = False, record: bool = False, at_once: bool = False

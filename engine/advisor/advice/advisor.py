@@ -175,7 +175,10 @@ class _Advisor:
     # Rounds
 
     def _try_all(self, folder: Path) -> None:
-        """Run rounds of trials. Each round has twice as many steps per trial as the previous one."""
+        """Run rounds of trials. Each round has twice as many steps per trial as the previous one.
+
+        Sets `state.ended_by` to "settled" unless the time runs out or no contender can be measured.
+        """
         state = self.state
         self._try_one_device(folder)
         for round_index in range(MAX_ROUNDS):
@@ -198,6 +201,7 @@ class _Advisor:
             if not contender.trials and not self._may_be_fastest(contender):
                 continue
             if not self._has_time(contender, round_index):
+                # Contenders with earlier trials are already among the state's contenders.
                 self.state.queue += [each for each in (contender, *queue) if not each.trials]
                 return False
             self._run_trial(contender, round_index, folder, len(queue))
@@ -277,8 +281,9 @@ class _Advisor:
     def _find_replacement(self, failed: Contender) -> list[Contender]:
         """Return a list with a contender to try instead of `failed`, which ran out of memory despite its estimate.
 
-        It is the first variant whose estimate is unknown, or lower by the factor `ESTIMATE_MARGIN`. If there is none and no contender has fitted yet, it is the second of all variants, to save a trial, or the only one.
-        Otherwise, the list is empty.
+        It is the first variant whose estimate is unknown, or lower by the factor `ESTIMATE_MARGIN`. If there is none
+        and no contender has fitted yet, it is the second of all variants, to save a trial, or the only one. Otherwise,
+        the list is empty. The replacement is counted in `state.considered`.
         """
         state = self.state
         known = {each.setup.job for each in (*state.contenders, *state.queue)}

@@ -24,6 +24,8 @@ MIN_ACTIVATIONS = 0.1
 """Minimum fraction of a worker's memory that activations must take to be scaled by a calibration."""
 STAGE_IMBALANCE = 1.15
 """Assumed load of the fullest pipeline stage, relative to an even division of the model."""
+GATHERED_BLOCKS = 3
+"""Number of complete blocks that FSDP holds at once: the current one, its gradients, and the prefetched one."""
 REPLICATED_ACTIVATIONS = 0.35
 """Fraction of a transformer's activations that every device stores under tensor parallelism.
 
@@ -86,13 +88,14 @@ def _model_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, state_
     total = float(weights + gradients + state)
     if strategy.splits_model:
         total *= STAGE_IMBALANCE / group
-    elif strategy.splits_layers:
-        total = total / group + 3 * footprint.block_bytes
-    elif strategy.shards_optimizer:
+    elif strategy.splits_layers:  # tensor parallelism, which uses FSDP for the mesh's other dimension
+        total = total / group + GATHERED_BLOCKS * footprint.block_bytes
+    elif strategy.shards_optimizer:  # weights and gradients stay complete
         total = weights + gradients + state / count
     if strategy.shards_parameters:
         shards = count // job.parallel.replicas if strategy.has_replicas else count
-        total = (0.0 if job.parallel.cpu_offload else total / shards) + 3 * footprint.block_bytes
+        # Offloaded shards are in main memory.
+        total = (0.0 if job.parallel.cpu_offload else total / shards) + GATHERED_BLOCKS * footprint.block_bytes
     return total
 
 

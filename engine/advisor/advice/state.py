@@ -53,9 +53,14 @@ class AdviceState:
         self.left_out.append((kind, setup.name, reason))
 
     def record_stop(self) -> None:
-        """Record that the user stopped the trials. The contender in a trial gets back the state that it had before."""
+        """Record that the user stopped the trials.
+
+        The contender in a trial becomes "measured" if earlier trials have measured it. Otherwise it returns to the
+        queue.
+        """
         self.ended_by = "stopped"
-        for each in [each for each in self.contenders if each.state in ("waiting", "trying")]:
+        untried = [each for each in self.contenders if each.state in ("waiting", "trying")]
+        for each in untried:
             if each.steps:
                 each.state = "measured"
             else:
@@ -90,6 +95,7 @@ class AdviceState:
         step, batch = first.step_s, first.setup.job.training.batch_size
         if measured.smaller_step_s is not None:
             computing = step - first.wait_s
+            # A line through the step times of the two batch sizes gives the time per image and the fixed time.
             per_image = (computing - measured.smaller_step_s) / (batch - measured.smaller_batch)
             fixed = max(0.0, computing - max(0.0, per_image) * batch)
         footprint = self.footprint

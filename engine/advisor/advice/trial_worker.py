@@ -120,7 +120,7 @@ class _Trial:
                 durations.append(now - before)
             if self.is_true_on_any_rank(is_slow or is_enough):
                 break
-            before = clock(self.strategy.device)
+            before = clock(self.strategy.device)  # again, since the time of the agreement does not count
             if number == warm_up:
                 timed_from = before
         return self.max_over_ranks(durations) if durations else []
@@ -138,7 +138,7 @@ def _run_trial(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     reporter.set_phase("training")
     # Durations of the timed steps in seconds, and mean power of the GPUs.
     steps, watts = _time_steps(trial, spec, batches, warm_up=WARM_UP if on_cpu else WARM_UP_GPU)
-    del prefetched
+    del prefetched  # it only occupied memory during the steps
     used = memory.read_peak() if memory is not None else read_gpu_peaks(strategy.gpus)  # peak and limit of each memory
     smaller = max(MIN_IMAGES * len(spec.devices), batch_size // SMALLER_DIVISOR)
     can_shrink = request.times_smaller and steps and smaller < batch_size

@@ -52,7 +52,10 @@ MAX_FAILED = 3
 
 
 class Driver:
-    """Driver of the trials of the search in a folder. It starts runs with `preloader`, which it closes at the end."""
+    """Scheduler of a search's trials. It starts, prunes and repeats them, and saves the search's state in its folder.
+
+    Runs are started with `preloader`, which is closed at the end.
+    """
 
     def __init__(self, folder: SearchFolder, search: Search, preloader: Preloader) -> None:
         """Read the trials of the search, whose runs may be active, from their folders."""
@@ -166,10 +169,11 @@ class Driver:
         for handle in active:
             if handle.trial.repeat_of is not None:
                 continue
-            if handle.trial.pruned:
+            if handle.trial.pruned:  # decided before; `send` sends the command only once
                 handle.send(Stop())
             elif (
                 self._search.pruner != "none"
+                # Once per epoch, but not after the last one.
                 and handle.pruning_epoch < handle.row.epoch < handle.row.epochs
                 and handle.row.reported
             ):
@@ -300,6 +304,7 @@ class Driver:
         """
         name = f"{self._search.name} {title}"
         fields: dict[str, object] = {"name": name, "devices": list(devices), "start": "when_free"}
+        # CPU workers of all trials run at the same time, so they divide the cores.
         if (
             self._search.job.precision.cpu_threads is None
             and set(devices) == {CPU}

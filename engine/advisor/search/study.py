@@ -148,12 +148,13 @@ class Study:
         if known is None:
             return create_trial(state=TrialState.FAIL)
         row, state = known.row, _STATES.get(known.row.state, TrialState.RUNNING)
-        several = len(self._search.goals) > 1
-        if state == TrialState.PRUNED and (several or not row.reported):
+        has_several_goals = len(self._search.goals) > 1
+        # Optuna ranks pruned trials by their intermediate values, which it doesn't support with several goals.
+        if state == TrialState.PRUNED and (has_several_goals or not row.reported):
             state = TrialState.FAIL
         params = {name: _encode(value) for name, value in known.trial.params.items()}
         values = [value for value in row.values if value is not None] if state == TrialState.COMPLETE else None
-        if state == TrialState.PRUNED:
+        if state == TrialState.PRUNED:  # Optuna's `tell` gives pruned trials a value, too
             values = [row.values[0] or 0.0]
         return create_trial(
             state=state,
@@ -161,7 +162,7 @@ class Study:
             params=params,
             distributions=self._distributions,
             system_attrs=known.trial.attrs,
-            intermediate_values={} if several else row.reported,
+            intermediate_values={} if has_several_goals else row.reported,
         )
 
     def _create_sampler(self, seed: int) -> optuna.samplers.BaseSampler:

@@ -148,7 +148,7 @@ class _PointPreprocessing(_InputLayer):
         self.register_buffer("std", std.reshape(1, -1, 1))
 
     def forward(self, points: Tensor) -> Tensor:
-        """Center the positions of each cloud [N, P, C], normalize its values, and return them as [N, C, P]."""
+        """Center the positions of each cloud [n, points, 3 + f], normalize its values, and return [n, 3 + f, points]."""
         buffers: Any = self
         values = points.transpose(1, 2)
         positions = values[:, :3] - values[:, :3].mean(2, keepdim=True)

@@ -90,6 +90,7 @@ def explain_images(request: ExplainRequest, model: TrainedModel, shard: Shard) -
 
     The file with the `Explanation` is written last. Raises CannotLoad.
     """
+    # The same images then get the same heat maps.
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     explainer = Explainer(model, request.method)
     classes = [model.classes.index(name) for name in request.classes]

@@ -48,10 +48,9 @@ class HubSegmenter(HubModel):
         raise NotImplementedError
 
     def loss_units(self, targets: Tensor) -> Tensor:
-        """Return the divisors of the losses, [3].
+        """Return the divisors of the class loss and the two mask losses, [3].
 
-        The loss for classes is divided by the sum of the query weights, and both losses for masks by the number of
-        masks.
+        The class loss is divided by the sum of the query weights, and the mask losses by the number of masks.
         """
         counts = self.count_masks(targets).float()
         queries, weight = self.config.num_queries, self.config.no_object_weight
@@ -75,8 +74,8 @@ class HubSegmenter(HubModel):
         for layer in layers:
             for name, loss in sum_by_kind(layer, self.loss_names).items():
                 sums[name] = sums[name] + loss if name in sums else loss
-        per_image = self.loss_units(targets).clamp(min=1) / len(inputs)
-        return {name: sums[name] * units for name, units in zip(self.loss_names, per_image, strict=True)}
+        divisors_per_image = self.loss_units(targets).clamp(min=1) / len(inputs)
+        return {name: sums[name] * divisor for name, divisor in zip(self.loss_names, divisors_per_image, strict=True)}
 
     def get_loss(self, loss_dict: dict[str, Tensor]) -> Any:
         """Store the weighted losses of one decoder layer, and return their sum, like the method in transformers."""

@@ -26,7 +26,15 @@ from engine.metrics.average_precision import (
     convert_to_outcomes,
 )
 from engine.metrics.base import Metric
-from engine.metrics.detection_errors import COLUMNS, ImageErrors, compute_error_costs, find_errors
+from engine.metrics.detection_errors import (
+    CLASS,
+    COLUMNS,
+    OUTCOME,
+    SCORE,
+    ImageErrors,
+    compute_error_costs,
+    find_errors,
+)
 from engine.metrics.label_curves import Counts, compute_threshold_rows, create_class_curves
 from engine.tasks.analysis import TASK_METRIC, Analysis, EvaluatedMetrics, Intervals, SampleColumns
 from engine.tasks.detection.objects import SCORE_THRESHOLD, Detections, read_detections, read_objects
@@ -177,7 +185,7 @@ class ObjectAnalysis(Analysis):
         for output, target in zip(outputs.cpu(), targets.cpu(), strict=True):
             comparison = compare(read_detections(output, SCORE_THRESHOLD), target)
             rows = comparison.find_errors().rows
-            correct, wrong = (rows[:, 2] == CORRECT).sum(), (rows[:, 2] == WRONG).sum()
+            correct, wrong = (rows[:, OUTCOME] == CORRECT).sum(), (rows[:, OUTCOME] == WRONG).sum()
             object_classes = comparison.classes[~comparison.ignored]
             total = correct + wrong + len(object_classes)
             columns.correct.append(float(2 * correct / total) if total else 1.0)  # type: ignore[union-attr]
@@ -190,13 +198,13 @@ class ObjectAnalysis(Analysis):
     def compute_details(self, measured: EvaluatedMetrics, intervals: Intervals) -> dict[str, Any]:
         """Return the fields of the `Evaluation` about thresholds, kinds of errors, and object sizes, by field name."""
         metric = measured.metrics["objects"]
-        rows = metric.rows.numpy()  # class, score, outcome and others of each prediction (see `find_errors`)
+        rows = metric.rows.numpy()
         objects, missed, *objects_by_size = metric.counters.numpy()  # numbers of objects in each class
-        counted_rows = rows[rows[:, 2] != LEFT_OUT]
+        counted_rows = rows[rows[:, OUTCOME] != LEFT_OUT]
         errors = compute_error_costs(rows[:, :COLUMNS], objects, missed)
         return {
             "thresholds": compute_threshold_rows(
-                counted_rows[:, 1], counted_rows[:, 2] == CORRECT, float(objects.sum())
+                counted_rows[:, SCORE], counted_rows[:, OUTCOME] == CORRECT, float(objects.sum())
             ),
             "box_errors": tuple(
                 BoxErrors(kind=kind, count=count, ap_loss=loss) for kind, (count, loss) in errors.items()
@@ -220,12 +228,12 @@ class ObjectAnalysis(Analysis):
         precisions = intervals.per_class[next(titles)]
         all_curves = []
         for number, precision in enumerate(precisions):
-            ranked = rows[(rows[:, 0] == number) & (rows[:, 2] != LEFT_OUT)]
-            ranked = ranked[np.argsort(-ranked[:, 1], kind="stable")]
-            true_positives = (ranked[:, 2] == CORRECT).cumsum().astype(np.float64)
+            ranked = rows[(rows[:, CLASS] == number) & (rows[:, OUTCOME] != LEFT_OUT)]
+            ranked = ranked[np.argsort(-ranked[:, SCORE], kind="stable")]
+            true_positives = (ranked[:, OUTCOME] == CORRECT).cumsum().astype(np.float64)
             if not counts[number] or not len(ranked):
                 all_curves.append(ClassCurves(class_index=number, positives=int(counts[number])))
                 continue
-            at_thresholds = Counts(ranked[:, 1], true_positives, np.arange(1, len(ranked) + 1) - true_positives)
+            at_thresholds = Counts(ranked[:, SCORE], true_positives, np.arange(1, len(ranked) + 1) - true_positives)
             all_curves.append(create_class_curves(number, at_thresholds, int(counts[number]), precision))
         return tuple(all_curves)

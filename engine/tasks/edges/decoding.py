@@ -52,7 +52,7 @@ class AnnotatedEdges:
     agreement: Bytes | None = None
 
     def rotate_like_image(self, path: str, sides: tuple[int, int]) -> AnnotatedEdges:
-        """Return the edges turned upright if they were drawn on the stored pixels of the rotated image at `path`.
+        """Return the edges, rotated by the EXIF orientation of the image at `path` if they were drawn without it.
 
         `sides` are the height and width of the upright image.
         """

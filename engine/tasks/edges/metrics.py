@@ -129,7 +129,8 @@ def suppress_non_maxima(strengths: Floats) -> Floats:
     """Return edge strengths [h, w] in 0..1 with 0 wherever they are not a local maximum across the edge.
 
     This is the non-maximum suppression by Dollár and Zitnick (PAMI 2015; `edgesNms` in their toolbox), with bilinear
-    interpolation at one pixel to each side. If a side has fewer than two pixels, all strengths become 0.
+    interpolation at one pixel to each side. As in the toolbox, the strengths are smoothed first, and fade to 0 at the
+    image border. If a side has fewer than two pixels, all strengths become 0.
     """
     height, width = strengths.shape
     if min(height, width) < 2:

@@ -141,7 +141,10 @@ def _find_clouds(tree: Tree) -> tuple[list[str], list[str], bool]:
 
 
 def _list_ambiguous_files(tree: Tree, folder: str, extensions: Iterable[str]) -> list[str]:
-    """Return the files in a folder with one of the extensions `extensions`, except texts such as readme.txt."""
+    """Return the files in a folder that may be point clouds or other text files, by one of the `extensions`.
+
+    Usual names of other texts, such as readme.txt, are left out.
+    """
     names = tree.files(folder, sorted(extensions))
     return [os.path.join(folder, name) for name in names if os.path.splitext(name)[0].lower() not in _OTHER_TEXTS]
 

@@ -250,19 +250,21 @@ def _guess_columns(sample: Numbers, has_labels_file: bool) -> tuple[str, ...]:
 
     The first columns are x, y and z. Colors and intensity may follow in any order, and then labels.
     """
-    extra_columns = sample.shape[1] - 3
-    color_starts = [first for first in range(3, 3 + extra_columns - 2) if _are_colors(sample[:, first : first + 3])]
-    only_colors = extra_columns == 3 and bool(color_starts)
-    has_labels = extra_columns >= 1 and not has_labels_file and not only_colors and _are_labels(sample[:, -1])
-    columns = ["x", "y", "z", *[""] * extra_columns]
+    width = sample.shape[1]
+    color_starts = [first for first in range(3, width - 2) if _are_colors(sample[:, first : first + 3])]
+    only_colors = width == 6 and bool(color_starts)
+    has_labels = width > 3 and not has_labels_file and not only_colors and _are_labels(sample[:, -1])
+    columns = ["x", "y", "z", *[""] * (width - 3)]
     if has_labels:
         columns[-1] = "label"
-    fitting_starts = [first for first in color_starts if first + 3 <= 3 + extra_columns - has_labels]
-    if fitting_starts:
+    features_end = width - 1 if has_labels else width
+    color_starts = [first for first in color_starts if first + 3 <= features_end]
+    if color_starts:
         # Of four columns before the labels, the intensity comes first or last.
-        columns[fitting_starts[-1] : fitting_starts[-1] + 3] = _COLORS
-    unnamed = [index for index in range(3, 3 + extra_columns) if not columns[index]]
-    if len(unnamed) == 1 and (fitting_starts or extra_columns - has_labels == 1):
+        columns[color_starts[-1] : color_starts[-1] + 3] = _COLORS
+    unnamed = [index for index in range(3, width) if not columns[index]]
+    # With colors, a single other column is the intensity. Without colors, it must be the only one before the labels.
+    if len(unnamed) == 1 and (color_starts or features_end == 4):
         columns[unnamed[0]] = "intensity"
     return tuple(columns)
 
