@@ -91,7 +91,9 @@ def find_batch(job: Job, emit: OnProgress) -> BatchFound:
             return None
 
         maximum = int(FIELDS["batch_size"].maximum or math.inf)
-        return describe_result(search(probe, unit=_size_unit(job), maximum=maximum, has_time=timing.has_time_for))
+        return describe_result(
+            search(probe, unit=_compute_size_unit(job), maximum=maximum, has_time=timing.has_time_for)
+        )
 
 
 def create_trial_job(job: Job, size: int) -> Job:
@@ -117,7 +119,7 @@ def create_trial_job(job: Job, size: int) -> Job:
     )
 
 
-def _size_unit(job: Job) -> int:
+def _compute_size_unit(job: Job) -> int:
     """Return the number that batch sizes must be divisible by.
 
     All devices and microbatches then get the same number of samples.
@@ -126,6 +128,7 @@ def _size_unit(job: Job) -> int:
     if strategy is None:
         return 1
     arrangement = compute_layout(job, strategy)
+    # The devices of a replica that divides the model share one part of the batch.
     parts = arrangement.replicas if strategy.splits_model or strategy.splits_layers else len(job.parallel.devices)
     return parts * job.training.accumulation * (arrangement.microbatches or 1)
 

@@ -176,6 +176,7 @@ def _choose_larger_size(fits: list[tuple[int, Mapping[str, tuple[int, int]]]], f
     largest = fits[-1][0]
     if len(fits) == 1:
         return GROWTH * largest
+    # A prediction far beyond the tried sizes is not reliable, so approach it in steps.
     if full - largest > MAX_EXTRAPOLATION * (largest - fits[-2][0]):
         return min(full / 2, GROWTH**2 * largest)
     return max(AIM * full, largest / NEAR)

@@ -34,7 +34,7 @@ It takes the request and an `OnProgress`, and returns the path of its result. It
 """
 
 
-def _carry_out(request: InferenceRequest, on_progress: OnProgress) -> str:
+def _handle_request(request: InferenceRequest, on_progress: OnProgress) -> str:
     """Call the function that executes this type of request, and return the path of its result."""
     compile_cache.use_private_folders()  # before torch is imported
     module, _, name = _FUNCTIONS[type(request)].partition(":")
@@ -42,4 +42,4 @@ def _carry_out(request: InferenceRequest, on_progress: OnProgress) -> str:
 
 
 if __name__ == "__main__":
-    serve_request("footplate-infer", reduce(or_, _FUNCTIONS), _carry_out)
+    serve_request("footplate-infer", reduce(or_, _FUNCTIONS), _handle_request)

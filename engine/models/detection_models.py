@@ -227,10 +227,12 @@ def to_current_names(state: weights.State, *, retinanet: bool) -> weights.State:
             name = re.sub(f"^{pattern}$", replacement, name)  # noqa: PLW2901
         mask_layer = re.fullmatch(r"roi_heads\.mask_head\.mask_fcn(\d+)\.(weight|bias)", name)
         if mask_layer:
-            name = f"roi_heads.mask_head.{int(mask_layer[1]) - 1}.0.{mask_layer[2]}"  # noqa: PLW2901
+            number, kind = mask_layer.groups()
+            name = f"roi_heads.mask_head.{int(number) - 1}.0.{kind}"  # noqa: PLW2901 - numbers began with 1
         head_layer = re.fullmatch(r"(head\.\w+_head\.conv)\.(\d+)\.(weight|bias)", name) if retinanet else None
         if head_layer:
-            name = f"{head_layer[1]}.{int(head_layer[2]) // 2}.0.{head_layer[3]}"  # noqa: PLW2901
+            head, number, kind = head_layer.groups()
+            name = f"{head}.{int(number) // 2}.0.{kind}"  # noqa: PLW2901 - activations had numbers, too
         renamed[name] = tensor
     return renamed
 

@@ -95,6 +95,7 @@ def find_largest_single_value_size(model: nn.Module, channels: int, *, smallest:
     sides = _measure_map_sides(model, channels, usual)
     pooled = {layer for layer in single_value_layers if sides.get(layer, 1) == 1}
     if pooled:
+        # In larger images, a layer still gets one value only after global pooling.
         sides_of_large = _measure_map_sides(model, channels, 4 * usual)
         return ANY_SIZE if any(sides_of_large.get(layer, 1) == 1 for layer in pooled) else usual
     size = max(usual // sides[layer] for layer in single_value_layers)

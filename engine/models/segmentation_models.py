@@ -78,7 +78,7 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         return load_and_mark_heads(model, job)
     has_decoder = job.model.name in _DECODERS
     head = "segmentation_head" if has_decoder else find_head(model, classes)
-    title = job.model.name if is_external(job) else _title(job)
+    title = job.model.name if is_external(job) else _get_title(job)
     encoders.load_initial(job, model, head, channels, title=title, has_encoder=has_decoder)
     # An encoder's weights come from elsewhere; a decoder's do not.
     heads = [name for name, _ in model.named_children() if name != "encoder"] if has_decoder else [head] if head else []
@@ -110,7 +110,7 @@ def _construct_decoder(job: Job, classes: int, channels: int, size: int) -> nn.M
 
     arguments = {"encoder_weights": None, "in_channels": channels, "classes": classes}
     constructor = partial(create_model, job.model.name, job.model.encoder, **arguments)
-    return encoders.construct(job, _title(job), size, constructor)
+    return encoders.construct(job, _get_title(job), size, constructor)
 
 
 def _construct_torchvision(job: Job, classes: int, channels: int) -> nn.Module:
@@ -131,5 +131,5 @@ def _construct_torchvision(job: Job, classes: int, channels: int) -> nn.Module:
     return model
 
 
-def _title(job: Job) -> str:
+def _get_title(job: Job) -> str:
     return describe_model(job.model.name).title

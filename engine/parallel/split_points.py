@@ -61,14 +61,16 @@ class _StageCosts:
         recomputations = 1 if split.recomputed else 0
         ranks = range(len(split.devices))
         # Times by rank, since devices may differ.
-        self._forward = [_running_sums(each.forward_s[rank] for each in split.segments) for rank in ranks]
+        self._forward = [_compute_running_sums(each.forward_s[rank] for each in split.segments) for rank in ranks]
         self._backward = [
-            _running_sums(recomputations * each.forward_s[rank] + each.backward_s[rank] for each in split.segments)
+            _compute_running_sums(
+                recomputations * each.forward_s[rank] + each.backward_s[rank] for each in split.segments
+            )
             for rank in ranks
         ]
-        self._activations = _running_sums(each.activation_bytes for each in split.segments)
-        self._parameters = _running_sums(each.parameters for each in split.segments)
-        self._layers = _running_sums(each.layers for each in split.segments)
+        self._activations = _compute_running_sums(each.activation_bytes for each in split.segments)
+        self._parameters = _compute_running_sums(each.parameters for each in split.segments)
+        self._layers = _compute_running_sums(each.layers for each in split.segments)
 
     def computing_s(self, stage: int, start: int, end: int) -> float:
         """Return the seconds of a stage for both passes, without transfers.
@@ -81,12 +83,12 @@ class _StageCosts:
     def forward_s(self, stage: int, start: int, end: int) -> float:
         """Return the seconds for a stage's forward pass, with the transfer of activations from the previous stage."""
         forward = self._forward[self.split.stage_ranks[stage]]
-        return forward[end] - forward[start] + self._received_bytes(stage, start) * self.split.seconds_per_byte
+        return forward[end] - forward[start] + self._get_received_bytes(stage, start) * self.split.seconds_per_byte
 
     def backward_s(self, stage: int, start: int, end: int) -> float:
         """Return the seconds for the backward pass of a stage, with the transfer of gradients from the next stage."""
         backward = self._backward[self.split.stage_ranks[stage]]
-        gradient_bytes = self._received_bytes(stage + 1, end) if end < self.segments else 0
+        gradient_bytes = self._get_received_bytes(stage + 1, end) if end < self.segments else 0
         return backward[end] - backward[start] + gradient_bytes * self.split.seconds_per_byte
 
     def seconds(self, stage: int, start: int, end: int) -> float:
@@ -112,7 +114,7 @@ class _StageCosts:
     def segments(self) -> int:
         return len(self.split.segments)
 
-    def _received_bytes(self, stage: int, start: int) -> int:
+    def _get_received_bytes(self, stage: int, start: int) -> int:
         """Return the number of bytes that `stage` receives for a microbatch if its first segment is `start`.
 
         It is 0 if the previous stage is on the same rank.
@@ -124,7 +126,7 @@ class _StageCosts:
         return self.split.segments[start - 1].output_bytes
 
 
-def _running_sums(values: Iterable[float]) -> list[float]:
+def _compute_running_sums(values: Iterable[float]) -> list[float]:
     """Return the running sums of `values`, with a 0 before the first value."""
     return list(itertools.accumulate(values, initial=0.0))
 
@@ -135,7 +137,7 @@ def compute_stages(split: ModelSplit) -> tuple[Stage, ...]:
     Raises ValueError if the model can't be split at its split points, or if their order or number is wrong.
     """
     costs = _StageCosts(split)
-    limits = _memory_limits(split)
+    limits = _get_memory_limits(split)
     spans = list(itertools.pairwise((0, *_count_segments_before(split), costs.segments)))
     seconds = [costs.seconds(stage, *span) for stage, span in enumerate(spans)]
     memory = [costs.memory_bytes(stage, *span) for stage, span in enumerate(spans)]
@@ -184,7 +186,7 @@ def find_best_points(split: ModelSplit) -> tuple[str, ...]:
             seconds=costs.seconds,
             min_seconds=costs.computing_s,
             memory=costs.memory_bytes,
-            limits=_memory_limits(split),
+            limits=_get_memory_limits(split),
             phases=(costs.forward_s, costs.backward_s) if split.phased else (),
         )
     )
@@ -236,7 +238,7 @@ def _count_segments_before(split: ModelSplit) -> tuple[int, ...]:
     return ends
 
 
-def _memory_limits(split: ModelSplit) -> tuple[float, ...]:
+def _get_memory_limits(split: ModelSplit) -> tuple[float, ...]:
     """Return the memory limit of each rank in bytes: at least 1, and infinity if it is unknown."""
     return tuple(math.inf if limit is None else max(limit, 1) for limit in split.memory_bytes)
 
@@ -246,19 +248,19 @@ def _create_memory_error(split: ModelSplit) -> CannotSplit:
     needed = [0] * len(split.devices)
     for stage in compute_stages(split):
         needed[stage.group_rank] += stage.memory_bytes
-    limits = _memory_limits(split)
+    limits = _get_memory_limits(split)
     rank = max(range(len(needed)), key=lambda each: needed[each] / limits[each])
     name = split.devices[rank] if is_gpu(split.devices[rank]) else f"CPU worker {rank}"
     remedies = "Use more devices, a smaller batch size or smaller images"
     if not split.recomputed:
         remedies += ", or turn on activation checkpointing"
     return CannotSplit(
-        f"its stages do not fit into memory with any split: {name} would need at least {_gib(needed[rank])} and has "
-        f"{_gib(limits[rank])} free",
+        f"its stages do not fit into memory with any split: {name} would need at least {_format_gib(needed[rank])} and has "
+        f"{_format_gib(limits[rank])} free",
         field="devices",
         remedy=remedies + ".",
     )
 
 
-def _gib(size_bytes: float) -> str:
+def _format_gib(size_bytes: float) -> str:
     return f"{size_bytes / 2**30:,.2f} GiB"

@@ -59,7 +59,7 @@ def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_
     ratio = statistics.median(measured[:slowest] + measured[slowest + 1 :]) / measured[slowest]
     if ratio <= STRAGGLER_RATIO:
         return
-    devices = strategy.collectives.gather_objects(_device_name(strategy))
+    devices = strategy.collectives.gather_objects(_get_device_name(strategy))
     if devices is not None:
         message = (
             f"Rank {slowest} on {devices[slowest]} takes {ratio:.1f} times as long as the others. "
@@ -132,7 +132,7 @@ def measure_images_per_second(
     return rehearsal.images / statistics.median(seconds[WARM_UP:])
 
 
-def _device_name(strategy: Strategy) -> str:
+def _get_device_name(strategy: Strategy) -> str:
     """Return the name of this rank's device for a message to the user."""
     if strategy.device.type == "cpu":
         return "the CPU"

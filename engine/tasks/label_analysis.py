@@ -99,6 +99,8 @@ class LabelAnalysis(Analysis):
         """Return the calibration, before and after fitting a temperature, and the table of thresholds."""
         predictions, fitted = self._predictions, self._fitted
         binned = calibration.sum_in_bins(predictions.confidence, predictions.correct)
+        ece_before, ece_after = fitted.ece if fitted else (None, None)
+        loss_before, loss_after = fitted.loss if fitted else (None, None)
         report = Calibration(
             ece=intervals.measures["ece"],
             bins=tuple(
@@ -106,10 +108,10 @@ class LabelAnalysis(Analysis):
                 for each in enumerate(zip(*(sums.tolist() for sums in binned), strict=True))
             ),
             temperature=fitted.temperature if fitted else None,
-            ece_before=fitted.ece[0] if fitted else None,
-            ece_after=fitted.ece[1] if fitted else None,
-            loss_before=fitted.loss[0] if fitted else None,
-            loss_after=fitted.loss[1] if fitted else None,
+            ece_before=ece_before,
+            ece_after=ece_after,
+            loss_before=loss_before,
+            loss_after=loss_after,
         )
         rows = compute_threshold_rows(predictions.confidence, predictions.correct > 0, predictions.positives)
         return {"calibration": report, "thresholds": rows}

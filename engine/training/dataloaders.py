@@ -156,7 +156,7 @@ class DataLoaders:
             )
         return SplitLoader(len(sampler), len(samples), loader)
 
-    def _batch_transform(self, sampler: GlobalBatchSampler) -> Finish | None:
+    def _create_batch_transform(self, sampler: GlobalBatchSampler) -> Finish | None:
         """Return the task's transform of training batches, or None for other batches and tasks without a transform."""
         if not sampler.shuffle:
             return None
@@ -174,7 +174,7 @@ class DataLoaders:
             device=strategy.device,
             on_unreadable=self._report_unreadable,
             on_stage_end=strategy.profiler.mark,
-            finish=self._batch_transform(sampler),
+            finish=self._create_batch_transform(sampler),
             load=partial(processes.load, name) if processes is not None and name is not None else None,
         )
 
@@ -183,7 +183,7 @@ class DataLoaders:
     ) -> BatchLoader:
         """Create a loader for images that are cached in `cache`, or as the job requests if it is empty."""
         job, strategy, is_training = self._spec.job, self._strategy, sampler.shuffle
-        finish = self._batch_transform(sampler)
+        finish = self._create_batch_transform(sampler)
         if finish is None:
             finish = create_mixing_transform(
                 job, self._task.entry, len(self._splits.classes), self._streams, training=is_training

@@ -117,7 +117,7 @@ def explain(error: BaseException, spec: WorkerSpec, where: str) -> str:
         return full
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename} can't be used: {error.strerror}."
-    return f"{type(error).__name__} {where}: {_first_line(text)}"
+    return f"{type(error).__name__} {where}: {_get_first_line(text)}"
 
 
 def _is_device_failure(error: BaseException) -> bool:
@@ -172,7 +172,7 @@ def _explain_device_error(error: BaseException, spec: WorkerSpec, where: str) ->
         return ""
     device = _describe_device(spec)
     return (
-        f"{device[:1].upper()}{device[1:]} failed {where}: {_first_line(str(error)).rstrip('.')}. If it "
+        f"{device[:1].upper()}{device[1:]} failed {where}: {_get_first_line(str(error)).rstrip('.')}. If it "
         "happens again, check the system log for Xid messages, restart the machine, or choose another GPU."
     )
 
@@ -195,11 +195,11 @@ def _explain_strategy_error(error: BaseException, spec: WorkerSpec, where: str) 
         if phrase in text:
             return explanation
     if _is_lost_connection(error, spec):
-        return f"Lost the connection to another worker {where}: {_first_line(text)}"
+        return f"Lost the connection to another worker {where}: {_get_first_line(text)}"
     return ""
 
 
-def _first_line(text: str) -> str:
+def _get_first_line(text: str) -> str:
     return text.splitlines()[0] if text else "no further details"
 
 
@@ -228,4 +228,4 @@ def _explain_model_file_error(error: BaseException, spec: WorkerSpec, where: str
     if not frames:
         return ""
     line = f"line {frames[-1].lineno} ({frames[-1].name})"
-    return f"The model file raised {type(error).__name__} in {line} {where}: {_first_line(str(error))}"
+    return f"The model file raised {type(error).__name__} in {line} {where}: {_get_first_line(str(error))}"

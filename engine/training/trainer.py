@@ -112,7 +112,7 @@ class Trainer:
             self.reporter.set_phase("saving")
         is_last = stopped or self.stopping.is_over or epoch == self.job.training.epochs
         self.checkpointer.save(
-            self._progress(epoch, done, validated=not stopped), values, averaged, may_skip=not is_last
+            self._get_progress(epoch, done, validated=not stopped), values, averaged, may_skip=not is_last
         )
         return stopped
 
@@ -210,7 +210,7 @@ class Trainer:
         self.reporter.set_phase("saving")
         for callback in self.callbacks:
             callback.on_steps_end()
-        self.checkpointer.save(self._progress(epoch, done))
+        self.checkpointer.save(self._get_progress(epoch, done))
         self.reporter.set_phase("training")
         for callback in self.callbacks:
             callback.on_steps_start()
@@ -262,7 +262,7 @@ class Trainer:
         self.reporter.set_activity("evaluate")
         return stop
 
-    def _progress(self, epoch: int, done: int, *, validated: bool = False) -> TrainProgress:
+    def _get_progress(self, epoch: int, done: int, *, validated: bool = False) -> TrainProgress:
         """Return the position after step `done` of `epoch`, for a checkpoint."""
         return TrainProgress(epoch=epoch, done=done, steps=self.train.steps, step=self.step, validated=validated)
 

@@ -252,7 +252,7 @@ def _wrap(
     job = strategy.spec.job
     example_shape = task.get_example_shape(job, splits.channels)
     objective = add_plugin_metrics(task.create_objective(job, _create_dataset_info(splits)))
-    steps = _steps_left(job, splits, checkpoint)
+    steps = _count_steps_left(job, splits, checkpoint)
     strategy.is_stopped = lambda: reporter.stop_requested
     autotuner = Autotuner(
         strategy,
@@ -347,7 +347,7 @@ def _create_dataset_info(splits: Splits) -> DatasetInfo:
     )
 
 
-def _steps_left(job: Job, splits: Splits, checkpoint: Checkpoint | None) -> int:
+def _count_steps_left(job: Job, splits: Splits, checkpoint: Checkpoint | None) -> int:
     streams = RandomStreams(job.training.seed)
     sampler = GlobalBatchSampler(len(splits.train), job.training.batch_size, rank=0, world_size=1, streams=streams)
     return len(sampler) * job.training.epochs - _start_position(checkpoint, len(sampler)).step

@@ -165,7 +165,7 @@ class _Advisor:
         state = self.state
         if state.footprint is None:
             return None
-        return estimate_bytes(job, self._strategy(job), state.footprint, state.calibration)
+        return estimate_bytes(job, self._get_strategy(job), state.footprint, state.calibration)
 
     def _fits(self, contender: Contender, margin: float = ESTIMATE_MARGIN) -> bool:
         """Return True if the estimate is at most `margin` times the smallest device's memory, or if it is unknown."""
@@ -212,14 +212,15 @@ class _Advisor:
     def _select_contenders(self, round_index: int) -> list[Contender]:
         """Select the contenders for the round `round_index`, counted from 0.
 
-        The first round has all base setups, the most promising first. Later rounds have the contenders that were not
-        dropped, and variants of the fastest contender, each with one changed setting.
+        The first round has all base setups, the most promising first, and `state.queue` keeps their variants. Later
+        rounds have the contenders that were not dropped, and the queued variants of the fastest contenders. The other
+        variants are recorded as left out, which empties the queue.
         """
         state = self.state
         queued, state.queue = state.queue, []
         if round_index == 0:
             state.queue = [each for each in queued if each.setup.base_name]
-            return sorted((each for each in queued if not each.setup.base_name), key=self._min_step_s)
+            return sorted((each for each in queued if not each.setup.base_name), key=self._estimate_min_step_s)
         running = [each for each in state.contenders if each.state == "measured"]
         bases = [each for each in running if not each.setup.base_name]
         fastest = min((each.step_s for each in bases), default=0.0)
@@ -272,7 +273,7 @@ class _Advisor:
         job = alone.setup.job
         if state.footprint is None or alone.memory is None:
             return
-        state.calibration = calibrate(alone.memory[0], job, self._strategy(job), state.footprint)
+        state.calibration = calibrate(alone.memory[0], job, self._get_strategy(job), state.footprint)
         state.memory_by = "one_device"
         queued, state.queue = state.queue, []
         for contender in queued:  # none of them has been tried yet
@@ -325,7 +326,9 @@ class _Advisor:
             # Without a measured step to compare with, slower steps would leave too little time for other trials.
             give_up_s=DROP_FACTOR * fastest if fastest < float("inf") else self._remaining_s / 4,
             times_smaller=time_quarter_batch,
-            times_link=len(job.parallel.devices) > 1 and state.link is None and self._strategy(job).process_per_device,
+            times_link=len(job.parallel.devices) > 1
+            and state.link is None
+            and self._get_strategy(job).process_per_device,
         )
         contender.why = ""
         self._report(f"Trying {contender.setup.name}", trials_left, trying=contender)
@@ -343,24 +346,24 @@ class _Advisor:
         state, setup = self.state, contender.setup
         measured = [each for each in state.contenders if each.steps]
         fastest = min((each.step_s for each in measured), default=float("inf"))
-        bound = self._min_step_s(contender)
+        bound = self._estimate_min_step_s(contender)
 
         def kind(job: Job) -> tuple[str, int]:
             return job.resolved_strategy, len(job.parallel.devices)
 
         siblings = [each for each in measured if kind(each.setup.job) == kind(setup.job)]
         if siblings and not setup.base_name:
-            scaled = min(each.step_s * bound / max(1e-9, self._min_step_s(each)) for each in siblings)
+            scaled = min(each.step_s * bound / max(1e-9, self._estimate_min_step_s(each)) for each in siblings)
             bound = max(bound, OPTIMISM * scaled)
         if bound <= fastest or setup.job.precision.name == "bf16":  # the computing time is not predicted
             return True
         state.leave_out("cost", setup, "What their parts cost makes them slower than the fastest, at best.")
         return False
 
-    def _min_step_s(self, contender: Contender) -> float:
+    def _estimate_min_step_s(self, contender: Contender) -> float:
         """Return a lower bound for the duration of a step in seconds, or 0 if no step on one device was measured."""
         costs, job = self.state.costs, contender.setup.job
-        return 0.0 if costs is None else estimate_min_step_s(job, self._strategy(job), costs)
+        return 0.0 if costs is None else estimate_min_step_s(job, self._get_strategy(job), costs)
 
     def _has_time(self, contender: Contender, round_index: int) -> bool:
         """Return True if a trial in round `round_index` is expected to end before the time reserved for the rehearsal."""
@@ -379,7 +382,7 @@ class _Advisor:
         if result is not None:
             self.state.rehearsal, self.state.startup_s, self.state.rehearsed = *result, best
 
-    def _strategy(self, job: Job) -> StrategyEntry:
+    def _get_strategy(self, job: Job) -> StrategyEntry:
         entry = self._catalogue.strategy(job.resolved_strategy)
         assert entry is not None
         return entry

@@ -61,7 +61,7 @@ def load_cached(request: AdviceRequest) -> CachedAdvice | None:
     A cached answer whose trials ran out of time is not returned if `request` allows more time.
     """
     try:
-        cached = msgspec.json.decode(read_file(_cache_file(request)), type=CachedAdvice)
+        cached = msgspec.json.decode(read_file(_get_cache_path(request)), type=CachedAdvice)
     except (OSError, msgspec.DecodeError):
         return None
     return cached if cached.answer.ended_by == "settled" or request.seconds <= cached.seconds else None
@@ -70,12 +70,12 @@ def load_cached(request: AdviceRequest) -> CachedAdvice | None:
 def save_cached(request: AdviceRequest, advice: CachedAdvice) -> None:
     """Save an answer if the cache folder is writable."""
     with suppress(OSError):
-        file = _cache_file(request)
+        file = _get_cache_path(request)
         paths.make_private_folder(file.parent)
         paths.write_atomically(file, msgspec.json.encode(advice))
 
 
-def _cache_file(request: AdviceRequest) -> Path:
+def _get_cache_path(request: AdviceRequest) -> Path:
     """Return the path of the cached answer. It depends on everything that affects the answer, also on the hardware."""
     job = request.job
     relevant = {

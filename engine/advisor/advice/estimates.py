@@ -60,7 +60,7 @@ def estimate_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, cali
     has_momentum = job.optimizer.name in ("sgd", "rmsprop") and job.optimizer.momentum > 0
     # Momentum is one more tensor for each trained parameter.
     state_bytes = footprint.trained_bytes * (OPTIMIZER_STATES[job.optimizer.name] + has_momentum)
-    saved = calibration.scale * _activation_bytes(job, strategy, footprint, activations, arrangement)
+    saved = calibration.scale * _estimate_activation_bytes(job, strategy, footprint, activations, arrangement)
     # The devices of a replica that divides the model all receive the images of the replica's batch.
     data_parallel_size = count if strategy.splits_batch and not strategy.splits_model else arrangement.replicas
     batch_bytes = footprint.image_bytes * job.training.batch_size / data_parallel_size
@@ -69,7 +69,7 @@ def estimate_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, cali
     # One batch is prepared, one is used, and one is being released, as float32.
     float_bytes = 3 * batch_bytes
     total = footprint.base_bytes + calibration.extra_bytes + saved + footprint.buffer_bytes + loaded_bytes + float_bytes
-    total += _model_bytes(job, strategy, footprint, state_bytes, arrangement.group)
+    total += _estimate_model_bytes(job, strategy, footprint, state_bytes, arrangement.group)
     if CPU in job.parallel.devices:  # the copy for a checkpoint is in the same memory
         total += footprint.parameter_bytes + state_bytes
         if strategy.shards_parameters or strategy.splits_layers:
@@ -78,7 +78,9 @@ def estimate_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, cali
     return round(total)
 
 
-def _model_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, state_bytes: int, group: int) -> float:
+def _estimate_model_bytes(
+    job: Job, strategy: StrategyEntry, footprint: Footprint, state_bytes: int, group: int
+) -> float:
     """Estimate the memory of weights, gradients, optimizer state and EMA on one device, in bytes.
 
     `state_bytes` is the size of the complete optimizer state, and `group` the number of devices in a replica.
@@ -99,7 +101,7 @@ def _model_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, state_
     return total
 
 
-def _activation_bytes(
+def _estimate_activation_bytes(
     job: Job, strategy: StrategyEntry, footprint: Footprint, activations: Activations, arrangement: Layout
 ) -> float:
     """Estimate the memory of the activations that one device stores for the backward pass, in bytes."""

@@ -64,7 +64,7 @@ def list_setups(requested: Job, catalogue: Catalogue) -> list[Setup]:
     """
     setups: dict[Job, Setup] = {}
     first = _create_setup(requested, requested, catalogue, is_requested=True)
-    for setup in (first, *_base_setups(requested, catalogue)):
+    for setup in (first, *_list_base_setups(requested, catalogue)):
         setups.setdefault(setup.job, setup)
     for setup in list(setups.values()):
         for varied in () if setup.refusal or setup.base_name else _make_variants(setup, requested, catalogue):
@@ -77,14 +77,14 @@ def device_counts(devices: int) -> list[int]:
     return sorted({devices, *(2**power for power in range(devices.bit_length()) if 2**power <= devices)})
 
 
-def _base_setups(requested: Job, catalogue: Catalogue) -> Iterator[Setup]:
+def _list_base_setups(requested: Job, catalogue: Catalogue) -> Iterator[Setup]:
     """Yield the setups for each strategy and number of devices, also with each number of replicas and schedule."""
     for count in device_counts(len(requested.parallel.devices)):
         for strategy in catalogue.strategies:
             if count < strategy.min_devices or (strategy.max_devices is not None and count > strategy.max_devices):
                 continue
             base = _switch_strategy(requested, strategy, requested.parallel.devices[:count])
-            for settings in _strategy_settings(base, strategy, count):
+            for settings in _list_strategy_settings(base, strategy, count):
                 yield _create_setup(base.with_fields(**settings), requested, catalogue)
 
 
@@ -99,7 +99,7 @@ def _switch_strategy(requested: Job, strategy: StrategyEntry, devices: tuple[str
     return requested.with_fields(strategy=strategy.id, devices=devices, **defaults)
 
 
-def _strategy_settings(base: Job, strategy: StrategyEntry, count: int) -> Iterator[dict[str, Any]]:
+def _list_strategy_settings(base: Job, strategy: StrategyEntry, count: int) -> Iterator[dict[str, Any]]:
     """Yield the combinations of replicas and pipeline schedule to try with `strategy`, as job fields.
 
     `count` is the number of devices.

@@ -347,7 +347,7 @@ def _measure_link(trial: _Trial) -> LinkSpeed | None:
         return None
     device, ranks = trial.strategy.device, dist.get_world_size()
 
-    def mean_s(size: int, repetitions: int) -> float:
+    def measure_mean_s(size: int, repetitions: int) -> float:
         """Return the mean duration of an all-reduce of `size` bytes, in seconds."""
         load = torch.ones(size // 4, device=device)
         dist.all_reduce(load)
@@ -356,8 +356,8 @@ def _measure_link(trial: _Trial) -> LinkSpeed | None:
             dist.all_reduce(load)
         return (clock(device) - started) / repetitions
 
-    latency_s = mean_s(SMALL_BYTES, 20)
-    rate = LARGE_BYTES / max(1e-9, mean_s(LARGE_BYTES, 3) - latency_s)
+    latency_s = measure_mean_s(SMALL_BYTES, 20)
+    rate = LARGE_BYTES / max(1e-9, measure_mean_s(LARGE_BYTES, 3) - latency_s)
     return LinkSpeed(rate, latency_s, ranks)
 
 

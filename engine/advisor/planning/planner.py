@@ -80,7 +80,7 @@ def plan(job: Job, threads: int, progress: OnProgress) -> ModelSplit:
         size = TASKS[job.task].get_image_size(job)
         shape = (images, channels, size, size)
         gathered = _measure_rank_costs(job, model, traces, shape=shape, group=arrangement.group, progress=progress)
-        devices = [_torch_device(job, name) for name in job.parallel.devices[: arrangement.group]]
+        devices = [_get_torch_device(job, name) for name in job.parallel.devices[: arrangement.group]]
         link_seconds_per_byte = max(
             (_measure_seconds_per_byte(*pair) for pair in set(itertools.pairwise(devices))), default=0.0
         )
@@ -122,7 +122,7 @@ def _measure_rank_costs(
         def on_progress(fraction: float, number: int = number, what: str = what) -> None:
             progress(BUILT + (1 - BUILT) * (number + fraction) / len(distinct), what)
 
-        device = _torch_device(job, name)
+        device = _get_torch_device(job, name)
         try:
             costs[name] = measure_rank(
                 model,
@@ -149,7 +149,7 @@ def _measure_rank_costs(
     return [costs[name] for name in job.parallel.devices[:group]]
 
 
-def _torch_device(job: Job, name: str) -> torch.device:
+def _get_torch_device(job: Job, name: str) -> torch.device:
     """Return the torch device with this name, "cpu" or a UUID. CUDA numbers the job's GPUs in the job's order."""
     gpus = list(dict.fromkeys(filter(is_gpu, job.parallel.devices)))
     return torch.device("cuda", gpus.index(name)) if is_gpu(name) else torch.device("cpu")

@@ -210,7 +210,7 @@ class Study:
         Returns None if one of the values is outside the search space.
         """
         settings = {
-            name: _to_json_value(_job_value(self._search.job, name, field)) for name, field in self._fields.items()
+            name: _to_json_value(_get_job_value(self._search.job, name, field)) for name, field in self._fields.items()
         }
         is_inside = all(_contains(self._distributions[name], _encode(value)) for name, value in settings.items())
         return settings if is_inside else None
@@ -229,7 +229,7 @@ class Study:
         return next(itertools.islice(untried, index, None), None)
 
 
-def _job_value(job: Job, name: str, field: Any) -> Any:
+def _get_job_value(job: Job, name: str, field: Any) -> Any:
     """Return the job's value for a name in the search space: a field, or an option described by `field`."""
     if name.startswith(OPTION):
         return job.options.get(name.removeprefix(OPTION), field.default)

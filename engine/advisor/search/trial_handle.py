@@ -78,9 +78,9 @@ class TrialLog:
         row = TrialRow(
             number=trial.number,
             run_id=self._run.run_id,
-            state=self._state(trial, alive),
+            state=self._determine_state(trial, alive),
             params=trial.params,
-            values=self._values(),
+            values=self._read_values(),
             reported=self._read_reported_values(),
             epoch=max(self._measures, default=0),
             epochs=self._epochs,
@@ -116,7 +116,7 @@ class TrialLog:
                 self.finished = event
                 self._cause = event.cause or self._cause
 
-    def _state(self, trial: Trial, alive: bool) -> TrialState:
+    def _determine_state(self, trial: Trial, alive: bool) -> TrialState:
         """Return the state of the trial according to the last execution in its log. See `create_row` for the arguments."""
         if self.finished is None:
             return "interrupted" if not alive else "waiting" if self._waiting else "running"
@@ -129,7 +129,7 @@ class TrialLog:
         values = {epoch: measures[first] for epoch, measures in self._measures.items() if first in measures}
         return {epoch: value for epoch, value in values.items() if isfinite(value)}
 
-    def _values(self) -> tuple[float | None, ...]:
+    def _read_values(self) -> tuple[float | None, ...]:
         """Return the trial's value for each goal, or None if it is unknown or not finite.
 
         Metrics are those of the validation that is best by the first goal that is a metric.

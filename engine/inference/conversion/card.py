@@ -41,13 +41,14 @@ def compose_model_card(
     """
     planned = model.run.read_plan()
     sections = [
-        f"---\n{_compose_metadata(model, files, library)}\n---\n\n# {_title(model)}\n\n{_compose_summary(model)}",
+        f"---\n{_compose_metadata(model, files, library)}\n---\n\n# {_get_title(model)}\n\n{_compose_summary(model)}",
         *(f"![Training curves]({each.name})" for each in files if each.name == CURVES),
         f"## Intended use\n\n{_PLACEHOLDER}",
         f"## Data\n\n{_compose_data_section(model, planned)}",
         f"## Measures\n\n{_compose_metric_table(model, compared)}",
         f"## How to use it\n\n{_compose_usage_section(files, library)}",
-        f"## Files\n\n{_file_table(files)}" + (f"\n\n{_compose_comparison_section(compared)}" if compared else ""),
+        f"## Files\n\n{_compose_file_table(files)}"
+        + (f"\n\n{_compose_comparison_section(compared)}" if compared else ""),
         f"## Training\n\n{_compose_settings_table(model)}",
         f"## License\n\n{_compose_license_section(model)}",
     ]
@@ -80,7 +81,7 @@ def get_dataset_name(model: TrainedModel) -> str:
     return escape(PurePath(model.job.data.dataset).name)
 
 
-def _title(model: TrainedModel) -> str:
+def _get_title(model: TrainedModel) -> str:
     return f"{_get_model_title(model)}: {model.task.entry.title.lower()}"
 
 
@@ -172,7 +173,7 @@ def _compose_usage_section(files: Sequence[WrittenFile], library: Library | None
     return "\n\n".join(paragraphs)
 
 
-def _file_table(files: Sequence[WrittenFile]) -> str:
+def _compose_file_table(files: Sequence[WrittenFile]) -> str:
     rows = [f"| {each.name} | {each.what} | {size(each.size_bytes)} |" for each in files]
     return "\n".join(["| file | contents | size |", "|---|---|---|", *rows])
 

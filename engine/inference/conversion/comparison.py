@@ -67,7 +67,7 @@ def load_samples(model: TrainedModel) -> ComparisonSamples:
             raise CannotLoad(*problems) from error
     shape = model.task.get_example_shape(model.job, model.channels)
     generator = torch.Generator().manual_seed(0)
-    if not model.size:
+    if not model.size:  # the samples are not images
         return ComparisonSamples("random", torch.randn(max(BATCH_SIZES), *shape, generator=generator))
     pixels = torch.randint(0, 256, (max(BATCH_SIZES), *shape), generator=generator, dtype=torch.uint8)
     return ComparisonSamples("random", model.normalize(pixels))

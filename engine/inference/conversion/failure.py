@@ -40,7 +40,8 @@ def describe_export_failure(error: BaseException) -> Problem:
             return Problem("model", message, "Replace this operation in the model, or convert into safetensors.")
     cause = get_first_line(chain[-1])
     frames = _CODE_LINE.findall(text)
-    location = f" ({frames[-1][0]}, line {frames[-1][1]})" if frames else ""
+    file, line, _ = frames[-1] if frames else ("", "", "")
+    location = f" ({file}, line {line})" if frames else ""
     if "data-dependent" in text.lower() or "GuardOnDataDependent" in text:
         message = f"The model can't be converted: what it computes depends on values in its input{location}."
         remedy = "Replace the condition by torch.where, or convert into safetensors."

@@ -216,6 +216,7 @@ def _find_torchvision_arguments(model: TrainedModel) -> dict[str, Any] | None:
     if detection_models.is_from_torchvision(job.model.name):
         sides = {"min_size": model.size, "max_size": model.size}
         statistics = {"image_mean": model.preprocessing.mean, "image_std": model.preprocessing.std}
+        # The builders of SSD set the image size and statistics themselves.
         input_arguments = {} if job.model.name.startswith("ssd") else {**sides, **statistics}
         return {**no_weights, "num_classes": classes + 1, **input_arguments}
     return None

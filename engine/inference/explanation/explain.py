@@ -165,7 +165,8 @@ def _load_sample(model: TrainedModel, path: str) -> _Example:
                     raise UnreadableImage(printable(path), "it is not an image as the task loads it")
                 image = convert_to_image(inputs.numpy())
                 size = (image.shape[0], image.shape[1])
-                return _Example(inputs[None].to(model.device), image, size, View(1.0, 1.0, 0.0, 0.0))
+                view = View(1.0, 1.0, 0.0, 0.0)  # the drawn image is the input
+                return _Example(inputs[None].to(model.device), image, size, view)
     raise UnreadableImage(
         printable(path), "it is not a sample of the run's dataset, and the task makes its inputs itself"
     )

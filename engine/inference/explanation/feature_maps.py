@@ -52,6 +52,7 @@ def convert_to_map(values: Tensor, side: int) -> Tensor | None:
             return values[0]
         return values[0].permute(2, 0, 1) if 1 < first == second <= side else None
     if values.ndim == 3 and len(values) == 1:
+        # The tokens form a square grid after a few class tokens.
         cells = math.isqrt(values.shape[1])
         if cells > 1 and side % cells == 0 and values.shape[1] - cells**2 <= cells:
             return values[0, values.shape[1] - cells**2 :].T.unflatten(1, (cells, cells))

@@ -52,7 +52,9 @@ def list_sources(paths: Sequence[str], kind: Kind, out: str, files_of_task: Samp
     """
     if kind == "folder":
         if len(paths) != 1 or not os.path.isdir(paths[0]):
-            raise CannotLoad(_problem("The run's own task takes a folder.", "Choose one folder, as for its training."))
+            raise CannotLoad(
+                _create_problem("The run's own task takes a folder.", "Choose one folder, as for its training.")
+            )
         folder = os.path.abspath(paths[0])
         return Sources(kind, _pack_names([folder]), _pack_names([os.path.basename(folder)]))
     if files_of_task is None:
@@ -78,17 +80,17 @@ def find_files(paths: Sequence[str], is_accepted: Callable[[str], bool], noun: s
             found = list(_iterate_files(path, is_accepted, os.path.abspath(out)))
         except OSError as error:
             message = f"{printable(str(error.filename))} can't be read: {error.strerror}."
-            problems.append(_problem(message, "Check its permissions, or choose another folder."))
+            problems.append(_create_problem(message, "Check its permissions, or choose another folder."))
             continue
         if not found and os.path.exists(path):
-            problems.append(_problem(f"The folder {printable(path)} holds no {noun}.", "Choose another folder."))
+            problems.append(_create_problem(f"The folder {printable(path)} holds no {noun}.", "Choose another folder."))
         elif not found:
-            problems.append(_problem(f"There is no file or folder {printable(path)}.", "Check the path."))
+            problems.append(_create_problem(f"There is no file or folder {printable(path)}.", "Check the path."))
         files += found
     if problems:
         raise CannotLoad(*problems)
     if not files:
-        raise CannotLoad(_problem("No files are chosen.", "Choose files or folders."))
+        raise CannotLoad(_create_problem("No files are chosen.", "Choose files or folders."))
     return files
 
 
@@ -142,5 +144,5 @@ def _pack_names(names: Sequence[str]) -> Files:
     return Files.of([Listing.of("", names)])
 
 
-def _problem(message: str, remedy: str) -> Problem:
+def _create_problem(message: str, remedy: str) -> Problem:
     return Problem("paths", message, remedy)

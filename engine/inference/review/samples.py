@@ -130,8 +130,8 @@ def _list_reviewed(saved: SavedEvaluation, data: EvaluationData | None, missing:
                 path=path,
                 file=file or "",
                 split=split,
-                true=_class_names(classes, columns.true[row]) if columns.true is not None else None,
-                predicted=_class_names(classes, columns.predicted[row]) if columns.predicted is not None else None,
+                true=_get_class_names(classes, columns.true[row]) if columns.true is not None else None,
+                predicted=_get_class_names(classes, columns.predicted[row]) if columns.predicted is not None else None,
                 loss=columns.losses[row] if columns.losses is not None else None,
                 correct=columns.correct[row] if columns.correct is not None else None,
                 confidence=columns.confidence[row] if columns.confidence is not None else None,
@@ -156,5 +156,5 @@ def find_displayed_file(samples: ImageSet | SampleSet | None, index: int, path: 
     return printable(files[index]) if len(files) else ""
 
 
-def _class_names(classes: Sequence[str], numbers: Sequence[int]) -> tuple[str, ...]:
+def _get_class_names(classes: Sequence[str], numbers: Sequence[int]) -> tuple[str, ...]:
     return tuple(classes[number] for number in numbers)

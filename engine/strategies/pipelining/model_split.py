@@ -197,7 +197,7 @@ def _find_used_tensors(model: nn.Module, node: fx.Node, modules: dict[str, nn.Mo
     return set()
 
 
-def _function_name(node: fx.Node) -> str:
+def _get_function_name(node: fx.Node) -> str:
     """Return the name of the function or method that `node` calls."""
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
 
@@ -211,7 +211,7 @@ def _is_fresh_tensor(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
                 return False
             may_return_input = isinstance(module, _MAY_RETURN_INPUT_MODULES)
         elif node.op in ("call_function", "call_method"):
-            name = _function_name(node)
+            name = _get_function_name(node)
             if name in VIEWS or name in NOT_TENSORS:
                 return False
             may_return_input = name in MAY_RETURN_INPUT
@@ -232,7 +232,7 @@ def _is_in_place(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
         name = str(node.target)
         return (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
     if node.op == "call_function":
-        name = _function_name(node)
+        name = _get_function_name(node)
         is_operator = getattr(operator, name, None) is node.target  # such as operator.iadd
         if is_operator and name.startswith("i") and name[1:] in _IN_PLACE_OPERATORS:
             return True
@@ -248,7 +248,7 @@ def _is_changed_in_place(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
     for user in node.users:
         if user.args and user.args[0] is node and _is_in_place(user, modules):
             return True
-        returns_tensor = user.op.startswith("call_") and _function_name(user) not in NOT_TENSORS
+        returns_tensor = user.op.startswith("call_") and _get_function_name(user) not in NOT_TENSORS
         is_view = returns_tensor and not _is_fresh_tensor(user, modules)
         if is_view and _is_changed_in_place(user, modules):
             return True

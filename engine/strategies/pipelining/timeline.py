@@ -77,7 +77,7 @@ def simulate(order: Order) -> list[list[tuple[float, float]]]:
         has_progressed = False
         for rank, passes in enumerate(order):
             for task in passes[len(times[rank]) :]:
-                dependencies = _dependencies(task, max(stages))  # of each tuple, one pass must have ended
+                dependencies = _list_dependencies(task, max(stages))  # of each tuple, one pass must have ended
                 if not all(any(other in ended for other in alternatives) for alternatives in dependencies):
                     break
                 completed = (other for alternatives in dependencies for other in alternatives if other in ended)
@@ -91,7 +91,7 @@ def simulate(order: Order) -> list[list[tuple[float, float]]]:
     return times
 
 
-def _dependencies(task: Pass, last: int) -> list[tuple[Pass, ...]]:
+def _list_dependencies(task: Pass, last: int) -> list[tuple[Pass, ...]]:
     """Return the passes that `task` depends on, if `last` is the last stage.
 
     Each tuple lists alternatives, one of which must be complete.

@@ -96,7 +96,8 @@ def _read_definition(path: str) -> KittiClasses:
         if match := _SECTION_LINE.fullmatch(line):
             section = sections.setdefault(match[1], {})
         elif match := _ENTRY_LINE.fullmatch(line):
-            section[match[1]] = match[2].strip("'\"")
+            key, value = match.groups()
+            section[key] = value.strip("'\"")
     try:
         names = {int(label): printable(name) for label, name in sections["labels"].items()}
         number_of = {int(label): int(number) for label, number in sections["learning_map"].items()}

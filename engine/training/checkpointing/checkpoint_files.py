@@ -71,7 +71,7 @@ def write_checkpoint(content: Any, path: Path, *, previous_name: str = "") -> Wr
     the previous file is kept under this name. Raises CheckpointError.
     """
     started = time.perf_counter()
-    temporary = _partial_path(path)
+    temporary = _get_partial_path(path)
     try:
         paths.make_folder(path.parent)
         _drop_link(temporary)
@@ -100,7 +100,7 @@ def copy_checkpoint(source: Path, target: Path) -> None:
     After an error, the file at `target` is either the previous one or complete.
     """
     paths.make_folder(target.parent)
-    temporary = _partial_path(target)
+    temporary = _get_partial_path(target)
     _drop_link(temporary)
     with open_file(source) as stream, open(temporary, "wb", opener=paths.open_private) as copy:
         shutil.copyfileobj(stream, copy)
@@ -196,7 +196,7 @@ def _verify(stream: BinaryIO) -> str:
     return digest
 
 
-def _partial_path(path: Path) -> Path:
+def _get_partial_path(path: Path) -> Path:
     """Return the path of the temporary file that becomes the checkpoint at `path`."""
     return path.with_name(f".{path.name}.part")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.advisor.advice.trial_worker import _backward_fraction
-from engine.advisor.batch_finder import _size_unit, merge_probes
+from engine.advisor.batch_finder import _compute_size_unit, merge_probes
 from engine.advisor.batch_search import Probe
 from engine.advisor.trial_results import delete_results, take_results, write_result
 from engine.contract.job import Job
@@ -36,7 +36,7 @@ def test_batch_sizes_are_divisible_by_what_splits_a_batch(
     strategy: str, devices: int, fields: dict[str, int], unit: int
 ) -> None:
     job = Job.from_fields(strategy=strategy, devices=("cpu",) * devices, **fields)
-    assert _size_unit(job) == unit
+    assert _compute_size_unit(job) == unit
 
 
 def test_backward_fraction_excludes_other_parts() -> None:

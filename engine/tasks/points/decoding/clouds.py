@@ -80,7 +80,7 @@ def is_cloud(path: str) -> bool:
 
     If the extension is one of `AMBIGUOUS`, the content decides.
     """
-    extension = _extension(path)
+    extension = _get_extension(path)
     if extension in SCAN_EXTENSIONS:
         return velodyne.is_scan(path)
     if extension not in AMBIGUOUS:
@@ -96,12 +96,12 @@ def is_cloud(path: str) -> bool:
 
 def is_las(path: str) -> bool:
     """Return True if a file is LAS or LAZ, judging by its extension."""
-    return _extension(path) in (".las", ".laz")
+    return _get_extension(path) in (".las", ".laz")
 
 
 def is_upright(path: str) -> bool:
     """Return True if the z coordinate of the points in a file is known to be their height."""
-    return is_las(path) or _extension(path) in SCAN_EXTENSIONS
+    return is_las(path) or _get_extension(path) in SCAN_EXTENSIONS
 
 
 def read_fields(path: str) -> Fields:
@@ -160,7 +160,7 @@ def read_chunks(path: str, features: Sequence[str], *, with_labels: bool = True)
         raise Unfit("it has no points")
 
 
-def _extension(path: str) -> str:
+def _get_extension(path: str) -> str:
     return os.path.splitext(path)[1].lower()
 
 
@@ -169,5 +169,5 @@ def _choose_reader(path: str) -> _Reader:
 
     A file with an unknown extension is read as PLY, and its reader reports that it isn't PLY.
     """
-    extension = _extension(path)
+    extension = _get_extension(path)
     return _ROOM if extension in TABLE_EXTENSIONS and rooms.is_room(path) else _READERS.get(extension, _READERS[".ply"])
