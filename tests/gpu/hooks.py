@@ -66,7 +66,7 @@ def record_waits(spec: WorkerSpec) -> None:
     _write_record(spec, places)
     if not is_gpu(spec.devices[0]):
         return
-    adjust, train = Trainer._set_loader_workers, Trainer._train_epoch
+    adjust, train = Trainer._set_loader_threads, Trainer._train_epoch
 
     def note(message: Warning | str, *_: Any, **__: Any) -> None:
         if "synchronizing CUDA operation" in str(message):
@@ -86,7 +86,7 @@ def record_waits(spec: WorkerSpec) -> None:
 
     warnings.simplefilter("always")
     warnings.showwarning = note
-    Trainer._set_loader_workers, Trainer._train_epoch = watched, trained  # type: ignore[method-assign]
+    Trainer._set_loader_threads, Trainer._train_epoch = watched, trained  # type: ignore[method-assign]
 
 
 DETECTORS = (
