@@ -184,7 +184,7 @@ def _mig_obstacle(gpus: tuple[Gpu, ...]) -> Iterator[Obstacle]:
     divided = tuple(gpu for gpu in gpus if gpu.mig_enabled)
     if divided:
         message = f"MIG is on for {join_titles(divided)}, so CUDA can use only MIG instances there."
-        remedy = f"Choose a MIG instance, or turn MIG off: sudo nvidia-smi -i {_indices(divided)} -mig 0"
+        remedy = f"Choose a MIG instance, or turn MIG off: sudo nvidia-smi -i {_format_indices(divided)} -mig 0"
         yield Obstacle(divided, message, remedy)
 
 
@@ -222,10 +222,10 @@ def _describe_process(process: GpuProcess) -> str:
 
 def _default_mode_command(gpus: Sequence[Gpu]) -> str:
     """Return the shell command that allows any number of processes on the GPUs."""
-    return f"sudo nvidia-smi -i {_indices(gpus)} -c DEFAULT"
+    return f"sudo nvidia-smi -i {_format_indices(gpus)} -c DEFAULT"
 
 
-def _indices(gpus: Sequence[Gpu]) -> str:
+def _format_indices(gpus: Sequence[Gpu]) -> str:
     """Return the indices of the GPUs in the form that nvidia-smi accepts."""
     return ",".join(dict.fromkeys(str(gpu.nvml_index) for gpu in gpus))
 

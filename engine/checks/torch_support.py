@@ -139,8 +139,8 @@ def torch_obstacles(gpus: Sequence[tuple[Gpu, Numbers | None]], nvml: Nvml, torc
     ]
     if unsupported:
         built_for = [capability for _, capability in map(_parse_architecture, torch.architectures)]
-        supported = listed(dict.fromkeys(map(_dotted, built_for)))
-        names = [f"{gpu_title(gpu)} ({gpu.name}, {_dotted(capability)})" for gpu, capability in unsupported]
+        supported = listed(dict.fromkeys(map(_format_numbers, built_for)))
+        names = [f"{gpu_title(gpu)} ({gpu.name}, {_format_numbers(capability)})" for gpu, capability in unsupported]
         message = f"torch {torch.version} is built for compute capabilities {supported}, not for {listed(names)}."
         remedy = _torch_remedy(nvml, [capability for _, capability in unsupported])
         yield Obstacle(tuple(gpu for gpu, _ in unsupported), message, remedy)
@@ -180,7 +180,7 @@ def _driver_remedy(nvml: Nvml, cuda: Numbers, capabilities: Sequence[Numbers]) -
     build = _find_fitting_build(nvml, capabilities)
     if build is not None:
         return f"{update}, or install a torch that fits it: {INSTALL.format(*build.cuda)}"
-    return f"{update}; Footplate needs torch {_dotted(OLDEST_TORCH)} or newer, which is not built for older drivers."
+    return f"{update}; Footplate needs torch {_format_numbers(OLDEST_TORCH)} or newer, which is not built for older drivers."
 
 
 def _torch_remedy(nvml: Nvml, capabilities: Sequence[Numbers]) -> str:
@@ -226,5 +226,5 @@ def _parse_numbers(version: str) -> Numbers:
     return tuple(map(int, re.findall(r"\d+", version)))
 
 
-def _dotted(numbers: Numbers) -> str:
+def _format_numbers(numbers: Numbers) -> str:
     return ".".join(map(str, numbers))

@@ -43,7 +43,7 @@ def choose_model(task: TaskEntry, catalogue: Catalogue, disk: Disk, *, uses_gpu:
     """
     why_last = "the task's default"
     for default in task.defaults:
-        weights = weights_of(_job(task, default), catalogue)
+        weights = weights_of(_create_default_job(task, default), catalogue)
         if default is task.defaults[-1]:  # chosen without a check, and the previous default's problem is the reason
             return _create_model_choice(default, weights, why_last, catalogue)
         if default.gpu and not uses_gpu:
@@ -66,7 +66,7 @@ def find_included_alternative(job: Job, catalogue: Catalogue) -> DefaultModel | 
     if task is None:
         return None
     for default in task.defaults:
-        weights = weights_of(_job(task, default), catalogue)
+        weights = weights_of(_create_default_job(task, default), catalogue)
         if weights is not None and weights.is_included:
             return None if weights == weights_of(job, catalogue) else default
     return None
@@ -97,7 +97,7 @@ def _describe_origin(weights: Weights | None, disk: Disk) -> str:
     return f"whose weights can be downloaded from {urlparse(weights.host).netloc}"
 
 
-def _job(task: TaskEntry, default: DefaultModel) -> Job:
+def _create_default_job(task: TaskEntry, default: DefaultModel) -> Job:
     return Job.from_fields(task=task.id, model=default.model, encoder=default.encoder)
 
 

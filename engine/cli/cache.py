@@ -58,7 +58,7 @@ def _count_images(cached: CachedSet) -> int:
 
 
 def _describe_cached_set(cached: CachedSet) -> dict[str, object]:
-    """Return the facts about the cached images of a dataset that `--json` prints."""
+    """Return the facts that `--json` prints about the cached images of a dataset."""
     return msgspec.to_builtins(cached.about) | {
         "pictures": _count_images(cached),
         "bytes": cached.used_bytes,

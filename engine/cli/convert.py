@@ -88,7 +88,7 @@ def convert(options: argparse.Namespace) -> int:
     )
     job = run.job()
     assert job is not None  # checked by model_values
-    _check(request, job)
+    _require_convertible(request, job)
     converted = read_converted(inference.run_request(request))
     print_lines(*([msgspec.json.encode(converted).decode()] if options.json else _format_lines(converted)))
     return COMPLETED
@@ -101,7 +101,7 @@ def _choose_default_out(run: RunFolder, options: argparse.Namespace) -> Path:
     return run.path / "exports" / f"{time.strftime('%Y%m%d-%H%M%S')}-{'-'.join(options.to)}"
 
 
-def _check(request: ConvertRequest, job: Job) -> None:
+def _require_convertible(request: ConvertRequest, job: Job) -> None:
     """Check if a job's model can be converted as requested. Raises CommandError after reporting the problems."""
     catalogue = load_catalogue()
     found = [each for to in request.to for each in conversion_problems(job, to, request.onnx, catalogue)]

@@ -101,25 +101,25 @@ def diagnose() -> int:
 
 def _check_all() -> Iterator[Finding]:
     """Yield all findings about hardware and software, in the printed order. Some take seconds."""
-    yield _python()
-    yield from _packages()
+    yield _check_python()
+    yield from _check_packages()
     yield from check_plugins()
-    facts = _probe()
+    facts = _probe_pytorch()
     yield from check_pytorch(facts)
     yield from _check_devices(facts)
     yield _check_display()
     yield from check_folders()
     yield _check_loopback()
     yield from check_connections()
-    yield _forking()
+    yield _check_forking()
 
 
-def _python() -> Finding:
+def _check_python() -> Finding:
     text = f"{platform.python_version()} on {platform.platform()}, {os.cpu_count()} cores"
     return Finding("fine", "Python", text)
 
 
-def _packages() -> Iterator[Finding]:
+def _check_packages() -> Iterator[Finding]:
     versions = installed_versions(PACKAGES)
     for package in PACKAGES:
         if package in versions:
@@ -148,7 +148,7 @@ def check_plugins() -> Iterator[Finding]:
     yield from (Finding("limited", "Plug-ins", str(problem)) for problem in added.problems)
 
 
-def _probe() -> dict[str, Any]:
+def _probe_pytorch() -> dict[str, Any]:
     """Load PyTorch in another process, and return facts about it. The key "error" explains why that failed."""
     try:
         command = [sys.executable, "-m", "engine.cli.probe"]
@@ -273,7 +273,7 @@ def check_connections() -> Iterator[Finding]:
         yield Finding("fine", "Ranks", "connect in a private network, which other users can't reach")
 
 
-def _forking() -> Finding:
+def _check_forking() -> Finding:
     if sys.platform == "linux":
         return Finding("fine", "Start", "workers are forked from a process that has PyTorch loaded")
     return Finding("limited", "Start", "each worker imports PyTorch separately on this system, which takes seconds")

@@ -67,7 +67,7 @@ def _compare_with_run(saved: SavedEvaluation, options: argparse.Namespace) -> in
     except (NotComparable, DamagedEvaluation) as error:
         return print_error(str(error))
     if options.csv is not None:
-        write_csv(options.csv, _comparison_csv_rows(comparison))
+        write_csv(options.csv, _list_comparison_csv_rows(comparison))
     if options.json:
         print_lines(msgspec.json.encode(comparison).decode())
     else:
@@ -219,7 +219,7 @@ def _list_csv_rows(evaluation: Evaluation) -> Iterator[tuple[Any, ...]]:
                 yield title, name, value.value, value.low, value.high
 
 
-def _comparison_csv_rows(comparison: Comparison) -> Iterator[tuple[Any, ...]]:
+def _list_comparison_csv_rows(comparison: Comparison) -> Iterator[tuple[Any, ...]]:
     yield "measure", "first", "second", "difference", "low", "high"
     for each in comparison.differences:
         yield each.entry.id, each.first, each.second, each.difference.value, each.difference.low, each.difference.high

@@ -56,7 +56,7 @@ def explain(options: argparse.Namespace) -> int:
         print_lines(msgspec.json.encode(explanation).decode())
         return COMPLETED
     _print_images(explanation, file.parent)
-    print_lines(_summary(explanation, file.parent))
+    print_lines(_summarize(explanation, file.parent))
     return COMPLETED
 
 
@@ -72,7 +72,7 @@ def _print_images(explanation: Explanation, folder: Path) -> None:
             print_lines(f"  side by side: {folder / image.side_by_side}")
 
 
-def _summary(explanation: Explanation, folder: Path) -> str:
+def _summarize(explanation: Explanation, folder: Path) -> str:
     rows, columns = explanation.grid
     return (
         f"Explained {counted(len(explanation.images), 'image')} by {explanation.method} at the layer {explanation.layer} "

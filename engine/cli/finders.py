@@ -79,15 +79,15 @@ def _format_rate(found: RateFound) -> list[str]:
     chart = draw_curve(found.points, found.suggestion) if found.points else []
     if found.suggestion is None:
         return [*chart, found.why, found.remedy]
-    marks = f"Steepest descent: {_rate_text(found.steepest)}."
+    marks = f"Steepest descent: {_format_rate_value(found.steepest)}."
     if found.valley is not None:
-        marks += f" fastai's valley: {_rate_text(found.valley)}."
+        marks += f" fastai's valley: {_format_rate_value(found.valley)}."
     return [
         *chart,
-        f"Suggested learning rate: {_rate_text(found.suggestion)}",
+        f"Suggested learning rate: {_format_rate_value(found.suggestion)}",
         found.why,
         f"{marks} The curve is smoothed by a Gaussian of {found.smoothing:g} decades.",
-        f"To train with it: --learning-rate {_rate_text(found.suggestion)}",
+        f"To train with it: --learning-rate {_format_rate_value(found.suggestion)}",
     ]
 
 
@@ -131,11 +131,11 @@ def draw_curve(points: tuple[RatePoint, ...], suggestion: float | None) -> list[
     labels = [f"{highest:.4g}", *[""] * (_HEIGHT - 2), f"{lowest:.4g}"]
     margin = max(map(len, labels))
     lines = [f"{label:>{margin}} {''.join(row).rstrip()}" for label, row in zip(labels, rows, strict=True)]
-    ends = f"{_rate_text(points[0].rate)}{_rate_text(points[-1].rate):>{_WIDTH - len(_rate_text(points[0].rate))}}"
+    ends = f"{_format_rate_value(points[0].rate)}{_format_rate_value(points[-1].rate):>{_WIDTH - len(_format_rate_value(points[0].rate))}}"
     return [*lines, f"{'':>{margin}} {ends}"]
 
 
-def _rate_text(rate: float | None) -> str:
+def _format_rate_value(rate: float | None) -> str:
     return "–" if rate is None else f"{rate:.2g}"
 
 

@@ -85,13 +85,13 @@ def _list(found: Sequence[Host], *, json: bool) -> int:
         print_lines(*(ENCODE.encode(each).decode() for each in found))
     elif found:
         head = ("NAME", "SSH", "GPUS", "ADDRESS", "PORT", "FOLDER")
-        print_lines(*format_table(head, [_cells(each) for each in found]))
+        print_lines(*format_table(head, [_format_cells(each) for each in found]))
     else:
         print_lines("No machines are listed. Add one with `footplate hosts add NAME`.")
     return COMPLETED
 
 
-def _cells(each: Host) -> tuple[str, ...]:
+def _format_cells(each: Host) -> tuple[str, ...]:
     gpus = "–" if each.gpus is None else str(each.gpus)
     return each.name or THIS, each.ssh_destination or "–", gpus, each.address or "–", str(each.port), each.folder or "–"
 

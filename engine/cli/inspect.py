@@ -105,7 +105,7 @@ def _format_lines(report: DatasetReport, task: str) -> Iterator[str]:
         if report.mask_values:
             values, others = report.mask_values[:VALUES_LISTED], len(report.mask_values) - VALUES_LISTED
             more = f" and {others} more" if others > 0 else ""
-            yield f"Values in the masks: {', '.join(map(_mask_value, values))}{more}"
+            yield f"Values in the masks: {', '.join(map(_format_mask_value, values))}{more}"
     else:
         yield f"{report.folder}: not recognized"
         for each in report.readings:
@@ -117,7 +117,7 @@ def _format_lines(report: DatasetReport, task: str) -> Iterator[str]:
     yield from format_samples(report.samples)
 
 
-def _mask_value(value: MaskValue) -> str:
+def _format_mask_value(value: MaskValue) -> str:
     return f"{value.value} ({value.class_name or 'no class'}, {value.share:.1%})"
 
 

@@ -35,13 +35,13 @@ def runs(options: argparse.Namespace) -> int:
         print_lines(*(ENCODE.encode(summary).decode() for summary in summaries))
     elif summaries:
         head = ("RUN", "NAME", "MODEL", "STRATEGY", "DEVICES", "BEST", "TIME", "STATE", "TAGS")
-        print_lines(*format_table(head, [_run_row(summary) for summary in summaries]))
+        print_lines(*format_table(head, [_format_run_row(summary) for summary in summaries]))
     else:
         print_lines(f"There are no runs in {paths.runs_folder()}. Start one with `footplate train DATASET`.")
     return COMPLETED
 
 
-def _run_row(run: RunSummary) -> tuple[str, ...]:
+def _format_run_row(run: RunSummary) -> tuple[str, ...]:
     """Return the cells of a run in the printed table."""
     devices = ",".join(dict.fromkeys(device[:12] for device in run.devices))  # the beginnings of UUIDs
     if len(run.devices) > 1:

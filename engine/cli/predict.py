@@ -88,11 +88,11 @@ def predict(options: argparse.Namespace) -> int:
     if options.json:
         print_lines(read_file(path, MAX_RESULT_BYTES).decode().strip())
     else:
-        _print(PREDICTED.decode(read_file(path, MAX_RESULT_BYTES)))
+        _print_results(PREDICTED.decode(read_file(path, MAX_RESULT_BYTES)))
     return COMPLETED
 
 
-def _print(result: Predicted) -> None:
+def _print_results(result: Predicted) -> None:
     """Print the first results and skipped files, the speed, and the written files."""
     for row in result.rows[:MAX_ROWS]:
         print_lines(f"{row.path}: {row.text}")

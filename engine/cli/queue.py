@@ -62,7 +62,7 @@ def add_queue(parser: argparse.ArgumentParser) -> None:
 def queue(options: argparse.Namespace) -> int:
     """Move, hold, release or remove a queued run, or list all queued runs."""
     try:
-        return _act(options.action, options.run) if options.action else _list(json=options.json)
+        return _change_run(options.action, options.run) if options.action else _list(json=options.json)
     except CannotQueue as error:
         return print_error(str(error))
 
@@ -109,7 +109,7 @@ def _format_cells(row: _QueuedRun) -> tuple[str, ...]:
     return str(row.position), row.run_id, row.name or "–", devices, waited, waits_for
 
 
-def _act(action: str, name: str) -> int:
+def _change_run(action: str, name: str) -> int:
     """Remove, move, hold or release the queued run `name`, and print its new position. Returns an exit code."""
     run = _find_run(name)
     if action == "remove":

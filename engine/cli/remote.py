@@ -42,13 +42,13 @@ def follow(machine: Host, run: str) -> RunFolder:
     except NOT_DECODED:
         answer = FollowResult(problem=f"{machine.name}:{run} can't be followed.")
     if answer.problem:
-        _end(child)
+        _end_follower(child)
         raise CommandError(print_error(answer.problem))
-    atexit.register(_end, child)
+    atexit.register(_end_follower, child)
     return RunFolder(answer.folder)
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
+def _end_follower(child: subprocess.Popen[bytes]) -> None:
     """Make the follower exit by closing its standard input, and kill it if it doesn't."""
     assert child.stdin is not None
     with child:

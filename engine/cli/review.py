@@ -70,7 +70,7 @@ def review(options: argparse.Namespace) -> int:
     else:
         print_lines(*_format_lines(found, options))
     if options.csv is not None:
-        marks = tuple(_samples_to_mark(found))
+        marks = tuple(_list_samples_to_mark(found))
         write_csv(options.csv, [_COLUMNS, *([getattr(each, name) for name in _COLUMNS] for each in marks)])
         print_lines(f"Wrote {counted(len(marks), 'sample')} to {options.csv}.", to=sys.stderr if options.json else None)
     return COMPLETED
@@ -105,14 +105,14 @@ def _format_lines(found: Review, options: argparse.Namespace) -> Iterator[str]:
     yield found.origin
     yield from found.missing
     if shows_all or options.worst or options.true or options.predicted:
-        yield from _worst_lines(found)
+        yield from _format_worst(found)
     if shows_all or options.labels:
-        yield from _label_lines(found)
+        yield from _format_label_issues(found)
     if shows_all or options.duplicates:
-        yield from _duplicate_lines(found)
+        yield from _format_duplicates(found)
 
 
-def _worst_lines(found: Review) -> Iterator[str]:
+def _format_worst(found: Review) -> Iterator[str]:
     """Yield a table of the samples with the highest losses."""
     yield ""
     yield "Worst samples:"
@@ -129,7 +129,7 @@ def _worst_lines(found: Review) -> Iterator[str]:
     yield from format_table(("Sample", "Label", "Prediction", "Loss", "Right"), rows)
 
 
-def _label_lines(found: Review) -> Iterator[str]:
+def _format_label_issues(found: Review) -> Iterator[str]:
     """Yield a table of the labels that are probably wrong."""
     yield ""
     if found.is_model_weak:
@@ -151,7 +151,7 @@ def _label_lines(found: Review) -> Iterator[str]:
     yield from format_table(("Sample", "Label", "Suggestion", "Probability"), issues) if issues else ()
 
 
-def _duplicate_lines(found: Review) -> Iterator[str]:
+def _format_duplicates(found: Review) -> Iterator[str]:
     """Yield a table of the pairs of equal or nearly equal images."""
     yield ""
     in_both_splits = sum(each.first.split != each.second.split for each in found.duplicates)
@@ -168,7 +168,7 @@ def _duplicate_lines(found: Review) -> Iterator[str]:
     yield from format_table(("Image", "Other image", "", ""), pairs) if pairs else ()
 
 
-def _samples_to_mark(found: Review) -> Iterator[MarkedSample]:
+def _list_samples_to_mark(found: Review) -> Iterator[MarkedSample]:
     """Yield the samples that the user should check: those with label issues, and duplicates.
 
     If there are none, yield the samples with the worst results. These are otherwise left out, since a high loss alone

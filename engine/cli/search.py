@@ -72,7 +72,7 @@ def search(options: argparse.Namespace) -> int:
     if options.list:
         return _list(json=options.json)
     if options.space and not options.space.endswith(".toml") and not options.vary:  # the name of a search
-        return _act(options)
+        return _execute_action(options)
     requested, found = build_search(options)
     if options.detach and options.train_best is not None:
         remedy = f"Leave one out, or run it later: footplate search {quote(requested.name if requested else 'NAME')} --train-best"
@@ -86,7 +86,7 @@ def search(options: argparse.Namespace) -> int:
     return _follow_or_detach(folder, requested, options)
 
 
-def _act(options: argparse.Namespace) -> int:
+def _execute_action(options: argparse.Namespace) -> int:
     """Carry out the requested action on an existing search: show, stop or continue it, or train its best settings."""
     folder = SearchFolder(searches_folder() / Path(options.space).name)
     requested = folder.search()

@@ -52,7 +52,7 @@ def format_trial(search: Search, row: TrialRow) -> str:
 
 def format_settings(row: TrialRow) -> str:
     """Format the settings of a trial as text, e.g. "learning_rate=0.003, optimizer=adamw"."""
-    return ", ".join(f"{name}={_setting(value)}" for name, value in row.params.items())
+    return ", ".join(f"{name}={_format_setting(value)}" for name, value in row.params.items())
 
 
 def format_search(search: Search, state: SearchState, status: Status) -> list[str]:
@@ -92,7 +92,7 @@ def _format_trial_row(search: Search, state: SearchState, row: TrialRow) -> tupl
     mark = " ★" if row.number in state.front else ""
     values = [_format_goal_value(goal, value) for goal, value in _pair_goals_with_values(search, row)]
     values += [_format_goal_value(search.goals[0], row.mean)] if _has_confirmed(state) else []
-    params = (_setting(row.params.get(name)) for name in search.space)
+    params = (_format_setting(row.params.get(name)) for name in search.space)
     return (f"{row.title}{mark}", row.run_id, row.state, f"{row.epoch}/{row.epochs}", *values, *params)
 
 
@@ -126,7 +126,7 @@ def _format_goal_value(goal: Goal, value: float | None) -> str:
     return duration(value) if goal.measure == SECONDS else metric_value(value, percent=goal.percent)
 
 
-def _setting(value: Any) -> str:
+def _format_setting(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return NOT_KNOWN if value is None else str(value)

@@ -66,7 +66,7 @@ def serve(address: str, *, infiniband: bool) -> NoReturn:
                     )  # fmt: skip
                 answer(ConnectionTestResult(port=port))
         except (OSError, RuntimeError) as error:
-            answer(ConnectionTestResult(problem=_last_line(error)))
+            answer(ConnectionTestResult(problem=_extract_last_line(error)))
             continue
         answer(ConnectionTestResult(has_connected=True, problem=_test_exchange(store, request)))
     exit_now(0)
@@ -87,7 +87,7 @@ def _test_exchange(store: dist.Store, request: ConnectionTest) -> str:
             for pair in pairs:
                 pair.join()
     except Exception as error:
-        return _last_line(error)
+        return _extract_last_line(error)
     return ""
 
 
@@ -129,7 +129,7 @@ def _all_reduce_on_gpus(store: dist.Store, request: ConnectionTest) -> None:
     dist.destroy_process_group()
 
 
-def _last_line(error: Exception) -> str:
+def _extract_last_line(error: Exception) -> str:
     """Return the last line of an error's message, where NCCL describes the cause."""
     lines = str(error).strip().splitlines()
     return lines[-1].rstrip(".") if lines else type(error).__name__

@@ -213,7 +213,7 @@ class FileTransfers:
                 return "it did not arrive as it was sent"
             if transfer.path == LAST and self._last is not None and self._keep and target.exists():
                 with suppress(OSError):
-                    os.link(target, self._run.path / _older_path(self._last))
+                    os.link(target, self._run.path / _get_older_path(self._last))
             os.replace(partial, target)
             self._fetched[transfer.path] = offer.sha256
         if transfer.path == LAST:
@@ -221,7 +221,7 @@ class FileTransfers:
             if is_known and previous is not None and self._keep and self._requests.empty():
                 # The previous last.pt was replaced before it was fetched, but the machine may have kept it as an older
                 # checkpoint. Queued transfers come first.
-                self._receive(connection, _Transfer(path=_older_path(previous), on_done=transfer.on_done))
+                self._receive(connection, _Transfer(path=_get_older_path(previous), on_done=transfer.on_done))
             self._remove_surplus_checkpoints(target.parent)
         return ""
 
@@ -233,7 +233,7 @@ class FileTransfers:
                 path.unlink(missing_ok=True)
 
 
-def _older_path(saved: CheckpointSaved) -> str:
+def _get_older_path(saved: CheckpointSaved) -> str:
     """Return the path to which a last.pt is saved as an older checkpoint.
 
     `saved` is the event that reported the last.pt.

@@ -159,7 +159,7 @@ def check_connections(checked: Sequence[CheckedHost]) -> list[Problem]:
         peers = [stack.enter_context(closing(_Peer(each, infiniband=infiniband))) for each, _ in hosts]
         started = list(pool.map(_Peer.answer, peers))
         problems = [
-            _problem(peer, result.problem) for peer, result in zip(peers, started, strict=True) if result.problem
+            _create_problem(peer, result.problem) for peer, result in zip(peers, started, strict=True) if result.problem
         ]
         if problems:
             return problems
@@ -177,7 +177,7 @@ def _connect_all(
     ranks = len(others) + 1
     opened = first.ask(ConnectionTest(ranks=ranks, backend=backend, port=first.host.port))
     if opened.problem:
-        return [_problem(first, opened.problem, "Set another port with `footplate hosts add --port`.")]
+        return [_create_problem(first, opened.problem, "Set another port with `footplate hosts add --port`.")]
     requests = [
         ConnectionTest(rank=rank, ranks=ranks, backend=backend, address=first.address, port=opened.port)
         for rank in range(1, ranks)
@@ -217,7 +217,7 @@ def _create_connection_problem(
     return Problem("hosts", f"{message}: {result.problem}.", remedy)
 
 
-def _problem(peer: _Peer, problem: str, remedy: str = "") -> Problem:
+def _create_problem(peer: _Peer, problem: str, remedy: str = "") -> Problem:
     return Problem("hosts", f"{peer.host.title}: {problem}.", remedy)
 
 

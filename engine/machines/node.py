@@ -150,7 +150,7 @@ class _Node:
             record_consent(job.model.name, job.model.model_file_sha256)
         assert self._files is not None
         self._files.open()
-        specs = tuple(self._local_spec(request, spec) for spec in request.specs)
+        specs = tuple(self._adapt_spec(request, spec) for spec in request.specs)
         self._workers = WorkerServer(specs, self._link.send, self._scratch)
         threading.Thread(target=self._send_facts, args=(request,), name="facts", daemon=True).start()
         rendezvous = self._rendezvous.get()
@@ -172,7 +172,7 @@ class _Node:
         for rank, code in codes.items():
             self._link.send(WorkerEnded(rank=rank, code=code, files=self._files.read_worker_files(rank, _LOG_BYTES)))
 
-    def _local_spec(self, request: NodeRequest, spec: WorkerSpec) -> WorkerSpec:
+    def _adapt_spec(self, request: NodeRequest, spec: WorkerSpec) -> WorkerSpec:
         """Return the spec of a worker, adapted to the paths and the number of cores of this machine."""
         assert self._files is not None
         resume_from = spec.job.checkpoints.resume_from and str(
@@ -206,7 +206,7 @@ class _Node:
                 addresses.interface_of(address)
         except ValueError as error:
             problem = f"{error}. Set it with `footplate hosts add --address`."
-        lost, missing = _missing_gpus(request)
+        lost, missing = _find_missing_gpus(request)
         # After a problem, weights are not downloaded, and no devices are reserved.
         problem = problem or missing or fetch_weights(job) or self._reserve_devices(request)
         return NodeFacts(
@@ -295,7 +295,7 @@ def _hold_devices(slot: QueueSlot) -> NoReturn:
         time.sleep(QUEUE_POLL_S)
 
 
-def _missing_gpus(request: NodeRequest) -> tuple[tuple[str, ...], str]:
+def _find_missing_gpus(request: NodeRequest) -> tuple[tuple[str, ...], str]:
     """Return the requested GPUs that NVML has lost, and a sentence about requested GPUs that are lost or don't exist.
 
     The sentence is "" if all GPUs are available.

@@ -219,7 +219,7 @@ class Nodes:
         try:
             node.link = NodeLink(
                 command,
-                self._node_log(node),
+                self._get_node_log(node),
                 self._selector,
                 partial(self._on_message, node),
                 partial(self._on_end, node),
@@ -241,7 +241,7 @@ class Nodes:
             )
         )
 
-    def _node_log(self, node: Node) -> Path:
+    def _get_node_log(self, node: Node) -> Path:
         return self._run.path / f"node-{self.nodes.index(node)}.log"
 
     def _compare(self) -> None:
@@ -375,7 +375,7 @@ class Nodes:
                     command = ssh_command(
                         node.host.ssh_destination, node.host.command("node", "--exchange", self._run.run_id)
                     )
-                    log = self._node_log(node)
+                    log = self._get_node_log(node)
                     node.files = FileTransfers(self._run, command, log, self._job.checkpoints.keep_checkpoints)
             case Listening():
                 self._on_listening(message)

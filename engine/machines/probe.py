@@ -41,7 +41,7 @@ def print_facts(dataset: str, address: str) -> int:
         address=address or local_address,
         client_address=remote_address,
         infiniband=addresses.has_infiniband(),
-        free_bytes=shutil.disk_usage(_existing_folder(paths.home())).free,
+        free_bytes=shutil.disk_usage(_find_existing_folder(paths.home())).free,
         gpus=gpus,
         driver=driver,
         problem=problem,
@@ -51,6 +51,6 @@ def print_facts(dataset: str, address: str) -> int:
     return 0
 
 
-def _existing_folder(folder: Path) -> Path:
+def _find_existing_folder(folder: Path) -> Path:
     """Return `folder`, or its closest parent that exists."""
     return next(each for each in (folder, *folder.parents) if each.exists())

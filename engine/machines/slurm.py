@@ -74,7 +74,7 @@ def _supervise(run: RunFolder, this_node: str) -> int:
     if isinstance(last, RunFinished) and last.outcome == "completed":
         return 0
     try:
-        save_next_job(run, _local_job(run, this_node))
+        save_next_job(run, _create_local_job(run, this_node))
     except (_CannotStart, SlurmFailed, OSError, subprocess.SubprocessError) as error:
         log_failed_start(run, str(error))
         return 1
@@ -91,7 +91,7 @@ def _record_state(run: RunFolder, job_id: str, state: str, reason: str = "") -> 
         print(f"slurm.json can't be written: {error}", flush=True)
 
 
-def _local_job(run: RunFolder, this_node: str) -> Job:
+def _create_local_job(run: RunFolder, this_node: str) -> Job:
     """Return the run's job with the devices that SLURM has allocated. `this_node` is the name of this node.
 
     Raises _CannotStart, SlurmFailed, OSError or subprocess.SubprocessError.

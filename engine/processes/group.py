@@ -83,7 +83,7 @@ class Group:
             self._add_worker(WorkerProcess(spec, function, fork=fork, network=network))
         if network is not None:
             network.close()
-        self._watchdog = HangWatch(len(self.workers), time.monotonic(), self._limits, self._stopped_pid)
+        self._watchdog = HangWatch(len(self.workers), time.monotonic(), self._limits, self._find_stopped_pid)
 
     def _open_network(self, specs: Sequence[WorkerSpec], *, fork: bool) -> PrivateNetwork | None:
         """Create a private network if the ranks need one and the system allows it, and log whether it is used.
@@ -106,7 +106,7 @@ class Group:
         """Add workers that were started elsewhere, in the order of their ranks."""
         for worker in workers:
             self._add_worker(worker)
-        self._watchdog = HangWatch(len(self.workers), time.monotonic(), self._limits, self._stopped_pid)
+        self._watchdog = HangWatch(len(self.workers), time.monotonic(), self._limits, self._find_stopped_pid)
 
     def _add_worker(self, worker: Worker) -> None:
         """Add a worker, and receive its messages from now on."""
@@ -246,7 +246,7 @@ class Group:
         elif event is not None:
             self._on_event(event)
 
-    def _stopped_pid(self, rank: int) -> int | None:
+    def _find_stopped_pid(self, rank: int) -> int | None:
         """Return the pid of a worker that is suspended by a signal, otherwise None.
 
         Signals from a debugger do not count.

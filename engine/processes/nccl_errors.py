@@ -26,68 +26,70 @@ class NcclError(NamedTuple):
     only_nccl: bool = True
 
 
-def _error(pattern: str, meaning: str, *, is_transient: bool = False, only_nccl: bool = True) -> NcclError:
+def _create_error(pattern: str, meaning: str, *, is_transient: bool = False, only_nccl: bool = True) -> NcclError:
     return NcclError(re.compile(pattern, re.IGNORECASE), meaning, is_transient, only_nccl)
 
 
 ERRORS = (
-    _error(
+    _create_error(
         r"shared memory segment|/dev/shm|posix_fallocate",
         "The shared memory /dev/shm is full or can't be used. Start the container with --shm-size=8g or --ipc=host, or "
         "set NCCL_SHM_DISABLE=1.",
     ),
-    _error(
+    _create_error(
         r"peer access is not supported|peer mapping resources|cuda failure 217|cudaIpcOpenMemHandle|p2p.*failed",
         "Two of the GPUs can't access each other's memory. Set NCCL_P2P_DISABLE=1 in the environment of Footplate, or turn "
         "the IOMMU or PCIe's ACS off in the BIOS.",
     ),
-    _error(
+    _create_error(
         r"duplicate GPU detected",
         "Two ranks use the same GPU. Choose each GPU once, and no two MIG instances of one GPU.",
     ),
-    _error(
+    _create_error(
         r"no socket interface found|no interface found|no usable.*interface",
         "The network interface for NCCL does not exist. Set NCCL_SOCKET_IFNAME to the one that connects the machines, or "
         "remove the variable.",
     ),
-    _error(
+    _create_error(
         r"error 802|system not yet initialized|fabric ?manager|nvswitch|nvls.*fail|multicast.*fail",
         "The GPUs are connected by NVSwitch, and its fabric manager does not run, or is of another version than the "
         "driver. Run `sudo systemctl start nvidia-fabricmanager`, then train again.",
         only_nccl=False,
     ),
-    _error(
+    _create_error(
         r"ibv_\w+|NET/IB|/dev/infiniband|GID index",
         "InfiniBand or RoCE does not work here. Check `ibstat` and the limit of locked memory (`ulimit -l`), or set "
         "NCCL_IB_DISABLE=1 on all machines.",
     ),
-    _error(
+    _create_error(
         r"too many open files",
         "A process may not open enough files. Raise the limit with `ulimit -n 65536` before you start Footplate.",
     ),
-    _error(
+    _create_error(
         r"driver version is insufficient|error 803|unsupported display driver",
         "The GPU driver is too old, or was updated without a restart of the machine. Restart it, or install a newer driver.",
         only_nccl=False,
     ),
-    _error(
+    _create_error(
         r"mismatched.*version|version mismatch|NCCL version .* does not match",
         "The machines have different versions of NCCL. Install the same version of torch on all of them.",
     ),
-    _error(
+    _create_error(
         r"invalid device ordinal",
         "A GPU of the run is missing: it has failed or was removed. Check `nvidia-smi` and the system log for Xid "
         "messages, then restart the machine or choose other GPUs.",
         is_transient=True,  # before a restart, the supervisor checks which GPU is lost
         only_nccl=False,
     ),
-    _error(r"invalid usage|ncclInvalidUsage|ncclInvalidArgument", "Footplate or the model has called NCCL wrongly."),
-    _error(
+    _create_error(
+        r"invalid usage|ncclInvalidUsage|ncclInvalidArgument", "Footplate or the model has called NCCL wrongly."
+    ),
+    _create_error(
         r"watchdog caught collective operation timeout|collective operation timeout",
         "The ranks have waited too long for each other, since one of them hangs.",
         is_transient=True,
     ),
-    _error(
+    _create_error(
         r"ncclRemoteError|remote process exited|connection (closed|reset|refused)|connect to .* failed|broken pipe|"
         r"socketProgress|no route to host|timed out",
         "Lost the connection to another worker, which has ended, or the network is down.",

@@ -142,7 +142,7 @@ class HangWatch:
         when the silence of a rank is first noticed, and otherwise None.
         """
         silent = [
-            rank for rank, state in self._ranks.items() if now - state.last_message_at > self._silence_limit(state)
+            rank for rank, state in self._ranks.items() if now - state.last_message_at > self._get_silence_limit(state)
         ]
         # Ranks that have only just come back after a long silence do not count as alive.
         are_others_alive = any(
@@ -162,7 +162,7 @@ class HangWatch:
             state.stopped_at = None
             if self._world_size > 1 and seconds > PATIENCE_FACTOR * self._limits.silent_warning:
                 text = f"No rank has responded for {seconds:.0f} s. See {_format_logs([rank])}."
-                return Failed(cause=text, rank=rank, step=self._current_step(rank), kind="fault")
+                return Failed(cause=text, rank=rank, step=self._get_current_step(rank), kind="fault")
             if seconds > self._limits.silent_warning and not state.is_silence_reported:
                 state.is_silence_reported = True
                 text = f"Rank {rank} hasn't responded for {seconds:.0f} s and may be hanging. Stop ends it."
@@ -189,9 +189,9 @@ class HangWatch:
             f"Rank {rank} was stopped by a signal and hasn't resumed for {seconds:.0f} s. "
             f"{self._describe_last_activities([rank])} See {_format_logs([rank])}."
         )
-        return Failed(cause=text, rank=rank, step=self._current_step(rank), kind="fault")
+        return Failed(cause=text, rank=rank, step=self._get_current_step(rank), kind="fault")
 
-    def _silence_limit(self, state: _Rank) -> float:
+    def _get_silence_limit(self, state: _Rank) -> float:
         """Return the maximum time in seconds for which a rank may send no message while others do."""
         if state.heartbeat is None:
             return self._limits.first_step
@@ -208,7 +208,7 @@ class HangWatch:
             f"{_format_ranks(silent)} {('have' if is_plural else 'has')} not responded for {seconds:.0f} s, while "
             f"other ranks still do: {reason} stopped. {self._describe_last_activities(silent)} See {_format_logs(silent)}."
         )
-        return Failed(cause=text, rank=silent[0], step=self._current_step(silent[0]), kind="fault")
+        return Failed(cause=text, rank=silent[0], step=self._get_current_step(silent[0]), kind="fault")
 
     def _describe_last_activities(self, ranks: list[int]) -> str:
         """Describe in a sentence what `ranks` did at their last heartbeats."""
@@ -233,18 +233,18 @@ class HangWatch:
         if len(heartbeats) < self._world_size:
             return None
         seconds = min(state.get_activity_s(now) for state in self._ranks.values())
-        limit = self._progress_limit(heartbeats)
+        limit = self._get_progress_limit(heartbeats)
         if seconds <= limit:
             self._stuck_reported = None
             return None
         waiting = [rank for rank, state in self._ranks.items() if state.thread_state == "waiting"]
         busy = [rank for rank, state in self._ranks.items() if state.thread_state in ("working", "reading")]
         culprits = busy if waiting and busy else list(self._ranks)  # all ranks: no single one blocks the others
-        if seconds > self._failure_limit(limit, waiting, busy, heartbeats):
+        if seconds > self._get_failure_limit(limit, waiting, busy, heartbeats):
             return self._create_progress_failure(culprits, seconds)
         return self._create_progress_warning(culprits, seconds)
 
-    def _failure_limit(
+    def _get_failure_limit(
         self, warning_limit: float, waiting: list[int], busy: list[int], heartbeats: list[Heartbeat]
     ) -> float:
         """Return the maximum time without progress, in seconds. After it, the run fails.
@@ -263,7 +263,7 @@ class HangWatch:
             return PATIENCE_FACTOR * warning_limit
         return warning_limit
 
-    def _progress_limit(self, heartbeats: list[Heartbeat]) -> float:
+    def _get_progress_limit(self, heartbeats: list[Heartbeat]) -> float:
         """Return the time without progress after which the user is warned, in seconds."""
         longest = [heartbeat.longest_step_s for heartbeat in heartbeats]
         if not all(longest) or any(heartbeat.activity == "" for heartbeat in heartbeats):
@@ -281,7 +281,7 @@ class HangWatch:
                 f"{self._describe_ranks(culprits)}. See {_format_logs(culprits)}."
             )
         rank = first if len(culprits) == 1 else None
-        return Failed(cause=text, rank=rank, step=self._current_step(first), kind="fault")
+        return Failed(cause=text, rank=rank, step=self._get_current_step(first), kind="fault")
 
     def _create_progress_warning(self, culprits: list[int], seconds: float) -> Warned | None:
         """Create the warning that the ranks `culprits` make no progress. Return None if they were already reported."""
@@ -308,7 +308,7 @@ class HangWatch:
     def _describe_ranks(self, ranks: list[int]) -> str:
         return "; ".join(f"rank {rank} {self._ranks[rank].description}" for rank in ranks)
 
-    def _current_step(self, rank: int) -> int | None:
+    def _get_current_step(self, rank: int) -> int | None:
         """Return the step that a rank is in or has completed last, or None before the training."""
         heartbeat = self._ranks[rank].heartbeat
         if heartbeat is None or heartbeat.activity == "":

@@ -60,7 +60,7 @@ def _read_quotas() -> Iterator[float]:
                     yield int(quota) / int(period)
 
 
-def _gpu_title(gpu: Gpu) -> str:
+def _format_gpu_title(gpu: Gpu) -> str:
     """Return the name and index of a GPU. The index is needed because most machines have several GPUs of one kind."""
     return gpu.name if gpu.cuda_index is None else f"{gpu.name} (GPU {gpu.cuda_index})"
 
@@ -78,6 +78,6 @@ def run_devices(devices: tuple[str, ...], world_size: int, snapshot: Snapshot | 
         else:
             gpu = gpus.get(device)
             memory = gpu.memory_total_bytes if gpu is not None else None
-            name = _gpu_title(gpu) if gpu is not None else device
+            name = _format_gpu_title(gpu) if gpu is not None else device
         result.append(RunDevice(id=device, name=name, ranks=ranks, memory_total_bytes=memory))
     return tuple(result)

@@ -246,7 +246,9 @@ def _fit_job(job: Job, devices: tuple[str, ...]) -> Job | str:
     strategy = catalogue.strategy(smaller_job.resolved_strategy)
     if not devices or before is None or strategy is None:
         return "The run has no other devices."
-    minimum = math.ceil(job.training.accumulation * _batch_shards(job, before) / _batch_shards(smaller_job, strategy))
+    minimum = math.ceil(
+        job.training.accumulation * _count_batch_shards(job, before) / _count_batch_shards(smaller_job, strategy)
+    )
     first_problems: list[Problem] = []
     for number in range(minimum, min(4 * minimum, int(FIELDS["accumulation"].maximum or 0)) + 1):
         smaller_job = smaller_job.with_fields(accumulation=number)
@@ -259,7 +261,7 @@ def _fit_job(job: Job, devices: tuple[str, ...]) -> Job | str:
     return "Its share of the batch can't be divided any further."
 
 
-def _batch_shards(job: Job, strategy: StrategyEntry) -> int:
+def _count_batch_shards(job: Job, strategy: StrategyEntry) -> int:
     """Return the number of parts that the strategy divides each batch into."""
     if strategy.has_replicas and (strategy.splits_model or strategy.splits_layers):
         return job.parallel.replicas

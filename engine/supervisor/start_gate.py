@@ -212,7 +212,7 @@ class WeightsFetch:
             self._emit(event)
 
     def _on_end(self, error: str) -> None:
-        """Handle the end of the child's output, and set `is_done` or `fault`. `error` is about an invalid line, or ""."""
+        """Handle the end of the child's output, and set `is_done` or `fault`. `error` describes an invalid line, or is ""."""
         assert self._child is not None
         if error and not self.fault:
             self.fault = f"The process that downloads the pretrained weights sent an invalid message: {error}."

@@ -266,7 +266,7 @@ def _create_rate_verdict(run: _Run, losses: Sequence[float]) -> Verdict:
     """
     job, first, last = run.job, losses[0], losses[-1]
     figures = {"first_loss": first, "last_loss": last, "learning_rate": job.optimizer.learning_rate}
-    fact = f"The training loss went from {_loss(first)} to {_loss(last)} and nothing was learned"
+    fact = f"The training loss went from {_format_loss(first)} to {_format_loss(last)} and nothing was learned"
     if job.model.freeze_epochs >= job.training.epochs:
         sentence = f"{fact} with only the head trained: train all layers."
         return Verdict(code="not_fitted", sentence=sentence, figures=figures, changes={"freeze_epochs": 0})
@@ -315,7 +315,7 @@ def _check_overfitting(run: _Run) -> Verdict | None:
     moved = "fell" if curve.measure.higher_is_better else "rose"
     sentence = (
         f"Overfitted since epoch {epoch}: {_lower_first_letter(curve.measure.title)} {moved} from {curve.format_cost(best)} to "
-        f"{curve.format_cost(recent)} while the training loss fell from {_loss(before.loss)} to {_loss(now.loss)}.{_format_advice(changes)}"
+        f"{curve.format_cost(recent)} while the training loss fell from {_format_loss(before.loss)} to {_format_loss(now.loss)}.{_format_advice(changes)}"
     )
     figures = {"epoch": epoch, "best": abs(best), "last": abs(recent), "training_before": before.loss}
     return Verdict(code="overfitted", sentence=sentence, figures=figures | {"training": now.loss}, changes=changes)
@@ -504,7 +504,7 @@ def _lower_first_letter(title: str) -> str:
     return title[:1].lower() + title[1:] if title.partition(" ")[0][1:].islower() else title
 
 
-def _loss(value: float) -> str:
+def _format_loss(value: float) -> str:
     return metric_value(value, percent=False)
 
 

@@ -61,7 +61,7 @@ def _print_csv(options: argparse.Namespace) -> None:
 
     print_lines(csv_lines.header())
     reporter = NvmlReporter()
-    for snapshot in _snapshots(options, SnapshotRequest(processes=False)):
+    for snapshot in _read_snapshots(options, SnapshotRequest(processes=False)):
         reporter.report(snapshot.nvml)
         print_lines(*csv_lines.format_lines(snapshot))
 
@@ -72,7 +72,7 @@ def _print_tables(options: argparse.Namespace) -> None:
     from engine.cli.gpus.table import View
 
     out = create_console(sys.stdout)
-    for number, snapshot in enumerate(_snapshots(options, SnapshotRequest(activity=options.details))):
+    for number, snapshot in enumerate(_read_snapshots(options, SnapshotRequest(activity=options.details))):
         if number:
             out.print()
         out.print(View(snapshot, details=options.details))
@@ -84,7 +84,7 @@ def _show_live(options: argparse.Namespace) -> None:
     from engine.cli.gpus.table import View
 
     with full_screen(create_console(sys.stdout)) as show:
-        for snapshot in _snapshots(options, SnapshotRequest(activity=options.details)):
+        for snapshot in _read_snapshots(options, SnapshotRequest(activity=options.details)):
             show(View(snapshot, details=options.details))
 
 
@@ -95,7 +95,7 @@ def _serve(port: int, interval_s: float) -> int:
     try:
         metrics = MetricsServer(port, interval_s)
     except OSError as error:
-        return print_error(_port_error(port, error))
+        return print_error(_explain_port_error(port, error))
     with metrics:
         print_lines(f"Metrics at {metrics.url} until Ctrl+C.", to=sys.stderr)
         reporter = NvmlReporter()
@@ -105,7 +105,7 @@ def _serve(port: int, interval_s: float) -> int:
     return COMPLETED
 
 
-def _port_error(port: int, error: OSError) -> str:
+def _explain_port_error(port: int, error: OSError) -> str:
     """Explain why the metrics can't be served at a port, with a remedy."""
     if error.errno == errno.EADDRINUSE:
         return f"port {port} is used by another program: choose another one, or 0 for any free port."
@@ -133,7 +133,7 @@ class NvmlReporter:
         self._reported = state
 
 
-def _snapshots(options: argparse.Namespace, request: SnapshotRequest) -> Iterator[Snapshot]:
+def _read_snapshots(options: argparse.Namespace, request: SnapshotRequest) -> Iterator[Snapshot]:
     """Yield one snapshot, or one per interval with `--watch`. `request` limits the expensive readings."""
     return children.read_snapshots(once=not options.watch, interval_s=options.interval or INTERVAL_S, request=request)
 

@@ -19,7 +19,7 @@ quantities.
 
 
 def header() -> str:
-    return _line(COLUMNS)
+    return _format_line(COLUMNS)
 
 
 def format_lines(snapshot: Snapshot) -> list[str]:
@@ -27,14 +27,22 @@ def format_lines(snapshot: Snapshot) -> list[str]:
     moment = datetime.fromtimestamp(snapshot.time, UTC).isoformat(timespec="milliseconds")
     is_current = snapshot.nvml.status == "ok"
     return [
-        _line(
-            (moment, snapshot.host, gpu.nvml_index, gpu.uuid, gpu.name, _state(gpu), *_format_readings(gpu, is_current))
+        _format_line(
+            (
+                moment,
+                snapshot.host,
+                gpu.nvml_index,
+                gpu.uuid,
+                gpu.name,
+                _describe_state(gpu),
+                *_format_readings(gpu, is_current),
+            )
         )
         for gpu in snapshot.gpus
     ]
 
 
-def _state(gpu: Gpu) -> str:
+def _describe_state(gpu: Gpu) -> str:
     return "lost" if gpu.lost else "asleep" if gpu.asleep else "ok"
 
 
@@ -46,7 +54,7 @@ def _format_readings(gpu: Gpu, is_current: bool) -> Iterable[str]:
         yield "" if value is None else f"{value:.15g}"
 
 
-def _line(cells: Iterable[object]) -> str:
+def _format_line(cells: Iterable[object]) -> str:
     text = io.StringIO()
     CsvWriter(text, line_end="").write_row(cells)
     return text.getvalue()

@@ -80,12 +80,12 @@ def _list_facts(gpu: Gpu) -> Iterator[tuple[str, str | None]]:
     yield "Memory at most", _format_value("{:.0f} °C", gpu.memory_max_c)
     yield "Energy", _format_value("{:,.2f} kWh since driver load", gpu.energy_j, 1 / J_PER_KWH)
     yield "Performance state", _format_value("P{}", gpu.performance_state)
-    yield from _bus_facts(gpu)
+    yield from _list_bus_facts(gpu)
     yield from _list_memory_facts(gpu)
     yield "Xids", _join(*(f"{xid.number} ({format_clock_time(xid.time)})" for xid in gpu.xids))
     yield "Compute mode", gpu.compute_mode.replace("_", " ")
-    yield "Persistence mode", _on_or_off(gpu.persistence)
-    yield "MIG", _on_or_off(gpu.mig_enabled)
+    yield "Persistence mode", _format_on_or_off(gpu.persistence)
+    yield "MIG", _format_on_or_off(gpu.mig_enabled)
     yield "PCI bus id", gpu.pci_bus_id
     if gpu.mig is not None:
         yield "MIG instance", _join(str(gpu.mig.gpu_instance), _format_value("compute {}", gpu.mig.compute_instance))
@@ -93,7 +93,7 @@ def _list_facts(gpu: Gpu) -> Iterator[tuple[str, str | None]]:
         yield "Numbers", _join(_format_value("CUDA {}", gpu.cuda_index) or "not in CUDA", f"NVML {gpu.nvml_index}")
 
 
-def _bus_facts(gpu: Gpu) -> Iterator[tuple[str, str | None]]:
+def _list_bus_facts(gpu: Gpu) -> Iterator[tuple[str, str | None]]:
     pcie = gpu.pcie
     generation = _format_with_limit("{:.0f}".format, pcie.generation, pcie.max_generation)
     width = _format_with_limit("x{:.0f}".format, pcie.width, pcie.max_width)
@@ -105,9 +105,9 @@ def _bus_facts(gpu: Gpu) -> Iterator[tuple[str, str | None]]:
 def _list_memory_facts(gpu: Gpu) -> Iterator[tuple[str, str | None]]:
     """Yield the title and the text of each fact about memory errors and retired memory. Unknown facts are empty."""
     ecc, retired = gpu.ecc, gpu.retired
-    yield "ECC", _on_or_off(ecc.enabled)
-    yield "Memory errors", _error_counts(ecc.corrected, ecc.uncorrected)
-    yield "… lifetime", _error_counts(ecc.total_corrected, ecc.total_uncorrected)
+    yield "ECC", _format_on_or_off(ecc.enabled)
+    yield "Memory errors", _format_error_counts(ecc.corrected, ecc.uncorrected)
+    yield "… lifetime", _format_error_counts(ecc.total_corrected, ecc.total_uncorrected)
     pages = _format_sum(retired.pages_single_bit, retired.pages_double_bit)
     rows = _format_sum(retired.rows_corrected, retired.rows_uncorrected)
     yield "Retired pages", pages and pages + (", more at the next reset" if retired.pages_pending else "")
@@ -115,7 +115,7 @@ def _list_memory_facts(gpu: Gpu) -> Iterator[tuple[str, str | None]]:
     yield "Remapped rows", rows and rows + state
 
 
-def _error_counts(corrected: int | None, uncorrected: int | None) -> str:
+def _format_error_counts(corrected: int | None, uncorrected: int | None) -> str:
     return _join(_format_value("{:,} corrected", corrected), _format_value("{:,} not", uncorrected))
 
 
@@ -153,7 +153,7 @@ def _format_sum(*counts: int | None) -> str:
     return f"{sum(filter(None, counts)):,}" if any(count is not None for count in counts) else ""
 
 
-def _on_or_off(on: bool | None) -> str:
+def _format_on_or_off(on: bool | None) -> str:
     return "" if on is None else "on" if on else "off"
 
 

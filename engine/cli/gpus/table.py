@@ -40,7 +40,7 @@ class View:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         snapshot, width = self._snapshot, options.max_width
         numbers = number_gpus(snapshot.gpus)
-        yield format_line(_title(snapshot), "dim")
+        yield format_line(_format_title(snapshot), "dim")
         yield Text()
         yield from _render_devices(snapshot, numbers, console, options)
         if self._details:
@@ -62,7 +62,7 @@ def format_gib(used: int | None, total: int | None) -> str | None:
     return f"{amount.rjust(len(limit))}{f' / {limit}' if limit else ''} GiB"
 
 
-def _title(snapshot: Snapshot) -> str:
+def _format_title(snapshot: Snapshot) -> str:
     nvml = snapshot.nvml
     parts = [snapshot.host, format_clock_time(snapshot.time)]
     parts += [f"driver {nvml.driver_version}"] if nvml.driver_version else []
@@ -94,7 +94,7 @@ def _create_columns(snapshot: Snapshot, numbers: Mapping[str, str]) -> list[Colu
     orders_differ = any(gpu.cuda_index not in (None, gpu.nvml_index) for gpu in gpus)
     loads = [*(gpu.utilization_percent for gpu in gpus), cpu.load_percent]
     temperatures = [*(gpu.temperature_c for gpu in gpus), cpu.temperature_c]
-    names = [*map(_name, gpus)]
+    names = [*map(_format_name, gpus)]
     cpu_name = f"{len(cpu.core_load_percent)} cores, {cpu.name}"
     names.append(shorten(cpu_name, max(MAX_CPU_NAME, *map(len, names)), placeholder=" …") if names else cpu_name)
     memory = [*((gpu.memory_used_bytes, gpu.memory_total_bytes) for gpu in gpus)]
@@ -116,7 +116,7 @@ def _create_columns(snapshot: Snapshot, numbers: Mapping[str, str]) -> list[Colu
     ]
 
 
-def _name(gpu: Gpu) -> str:
+def _format_name(gpu: Gpu) -> str:
     if gpu.mig is not None:
         return f"MIG {gpu.mig.profile}".rstrip()
     return gpu.name.removeprefix("NVIDIA ")
@@ -150,10 +150,10 @@ def _render_processes(snapshot: Snapshot, numbers: Mapping[str, str], width: int
         Column("PID", [str(process.pid) for _, process in rows]),
         Column("User", [process.user for _, process in rows], is_name=True),
         Column("Type", [_PROCESS_TYPES[process.kind] for _, process in rows], is_name=True),
-        Column("Memory", [_size(process.memory_used_bytes) for _, process in rows]),
-        Column("SM", [_percent(process.sm_percent) for _, process in rows]),
-        Column("CPU", [_percent(process.cpu_percent) for _, process in rows]),
-        Column("Host memory", [_size(process.host_memory_bytes) for _, process in rows]),
+        Column("Memory", [_format_size(process.memory_used_bytes) for _, process in rows]),
+        Column("SM", [_format_percent(process.sm_percent) for _, process in rows]),
+        Column("CPU", [_format_percent(process.cpu_percent) for _, process in rows]),
+        Column("Host memory", [_format_size(process.host_memory_bytes) for _, process in rows]),
         Column("Time", [_format_running_time(process, snapshot.time) for _, process in rows]),
         Column("Command", [process.command or process.name for _, process in rows], is_name=True),
     )
@@ -170,9 +170,9 @@ def _format_running_time(process: GpuProcess, now: float) -> str | None:
     return None if process.started is None else duration(now - process.started)
 
 
-def _size(count: int | None) -> str | None:
+def _format_size(count: int | None) -> str | None:
     return None if count is None else size(count)
 
 
-def _percent(value: float | None) -> str | None:
+def _format_percent(value: float | None) -> str | None:
     return None if value is None else f"{value:3.0f}%"

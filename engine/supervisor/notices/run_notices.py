@@ -112,14 +112,14 @@ class RunNotifier:
                 self._watchdog_warning = message
             case Restarting(cause=cause, attempt=attempt, max_attempts=limit):
                 count = f" (restart {attempt} of {limit} without a new checkpoint)" if attempt > 1 else ""
-                text = f"{_first_line(cause)} Resuming from the last checkpoint, if there is one{count}."
+                text = f"{_extract_first_line(cause)} Resuming from the last checkpoint, if there is one{count}."
                 self._notify("restarted", text, cause=cause)
             case RunFinished(outcome="completed"):
                 self._is_over = True
                 self._notify("ended", self._describe_result(event), outcome="completed", best=event.best)
             case RunFinished(outcome="failed" | "unsaved" as outcome, cause=cause):
                 self._is_over = True
-                self._notify("failed", _first_line(cause), outcome=outcome, cause=cause, best=event.best)
+                self._notify("failed", _extract_first_line(cause), outcome=outcome, cause=cause, best=event.best)
             case RunFinished():
                 self._is_over = True
 
@@ -142,16 +142,16 @@ class RunNotifier:
     def _check_stall(self, now: float) -> None:
         """Send a notification if the run has stalled, once per stall. `now` is a time of the monotonic clock."""
         idle_s = now - self._progress_at
-        if self._is_stall_reported or self._is_over or idle_s <= self._stall_timeout_s():
+        if self._is_stall_reported or self._is_over or idle_s <= self._get_stall_timeout_s():
             return
         self._is_stall_reported = True
         step = f" after step {self._step.step:,}" if self._step is not None else ""
         text = f"No progress for {duration(idle_s)}{step}."
         if self._watchdog_warning:
-            text = f"{_first_line(self._watchdog_warning)} It has now made no progress for {duration(idle_s)}."
+            text = f"{_extract_first_line(self._watchdog_warning)} It has now made no progress for {duration(idle_s)}."
         self._notify("stalled", text, cause=self._watchdog_warning)
 
-    def _stall_timeout_s(self) -> float:
+    def _get_stall_timeout_s(self) -> float:
         """Return the time without progress after which the run counts as stalled, in seconds, or infinity."""
         if self._watchdog_warning:
             return STALL_S
@@ -182,7 +182,7 @@ class RunNotifier:
         on_desktop = settings.desktop and desktop.find_program() is not None
         if not on_desktop and not settings.command.strip():
             return
-        name = self._run_name()
+        name = self._get_run_name()
         title = f"{name} {_TITLES[kind]}"
         variables = {
             "FOOTPLATE_NOTICE": kind,
@@ -207,7 +207,7 @@ class RunNotifier:
             )
         )
 
-    def _run_name(self) -> str:
+    def _get_run_name(self) -> str:
         """Return the name of the run as shown in the run list."""
         user_name = read_notes(self._run.path).name
         name = self._job.name if user_name is None else user_name
@@ -269,7 +269,7 @@ class RunNotifier:
             self._warn(Warned(code="notices", message=problem))
 
 
-def _first_line(text: str) -> str:
+def _extract_first_line(text: str) -> str:
     """Return the first line of a text, shortened for display on the desktop."""
     line = text.strip().partition("\n")[0]
     return line if len(line) <= _MAX_TEXT_CHARS else f"{line[: _MAX_TEXT_CHARS - 1]}…"

@@ -126,7 +126,7 @@ def test_gpus_shows_a_lost_gpu(stub_here: NvmlStub, tmp_path: Path, monkeypatch:
     assert [(gpu.nvml_index, gpu.lost) for gpu in gpus] == [(index, index == lost) for index in range(3)]
     states = [row["state"] for row in csv.DictReader(as_csv.splitlines())]
     assert states == ["lost" if index == lost else "ok" for index in range(3)]
-    monkeypatch.setattr(doctor, "_probe", lambda: {"error": "PyTorch is not probed."})
+    monkeypatch.setattr(doctor, "_probe_pytorch", lambda: {"error": "PyTorch is not probed."})
     assert f"GPU {lost} is lost" in run_in_this_process("doctor").out
 
 

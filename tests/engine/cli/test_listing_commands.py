@@ -139,7 +139,7 @@ def test_doctor_explains_a_failed_probe(
         return result
 
     monkeypatch.setattr(doctor, "run_child", run)
-    assert error in doctor._probe()["error"]
+    assert error in doctor._probe_pytorch()["error"]
 
 
 def test_doctor_writes_a_report_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
