@@ -64,7 +64,7 @@ def generate() -> Catalogue:
     """Return the catalogue of this version of Footplate, with the models of the installed torchvision."""
     return Catalogue(
         tasks=tuple(task.entry for task in TASKS.built_in.values()),
-        models=tuple(describe(task, name) for task in TASKS.built_in.values() for name in _model_ids(task)),
+        models=tuple(describe(task, name) for task in TASKS.built_in.values() for name in _list_model_ids(task)),
         strategies=tuple(strategy.entry for strategy in STRATEGIES.built_in.values()),
         annotation_kinds=KINDS,
         encoders=encoders.list_names(),
@@ -74,7 +74,7 @@ def generate() -> Catalogue:
     )
 
 
-def _model_ids(task: Task) -> tuple[str, ...]:
+def _list_model_ids(task: Task) -> tuple[str, ...]:
     """Return the ids of a task's models. Models from libraries come last."""
     return (*task.list_models(), *(name for name, model in MODELS.built_in.items() if model.task == task.entry.id))
 

@@ -148,10 +148,12 @@ def prepare_pipelines() -> None:
     from torch.distributed.pipelining import stage
 
     if _RELEASE < (2, 13):
-        stage.stage_backward_weight = _backward_of_weights  # type: ignore[assignment]
+        stage.stage_backward_weight = _compute_weight_gradients  # type: ignore[assignment]
 
 
-def _backward_of_weights(_: Iterator[nn.Parameter], groups: list[dict[str, Any]], retain_graph: bool = False) -> None:
+def _compute_weight_gradients(
+    _: Iterator[nn.Parameter], groups: list[dict[str, Any]], retain_graph: bool = False
+) -> None:
     """Compute the gradients of weights from data that the backward pass for inputs has stored, and accumulate them.
 
     Each of the `groups` has weights that are reached through the same graph nodes, `intermediates`. `grads` has the

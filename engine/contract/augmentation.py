@@ -100,27 +100,29 @@ def parse(text: str, kind: AugmentationKind | None = None) -> Transform | Proble
     name, *words = text.strip().split(":")
     spec = TRANSFORMS.get(name)
     if spec is None:
-        return _wrong(f"There is no transform “{name}”.", suggest_name(name, list(TRANSFORMS)))
+        return _create_problem(f"There is no transform “{name}”.", suggest_name(name, list(TRANSFORMS)))
     if kind is not None and spec.only and kind not in spec.only:
-        return _wrong(f"“{name}” is not for this task: {spec.why}.", "Remove it.")
+        return _create_problem(f"“{name}” is not for this task: {spec.why}.", "Remove it.")
     required = sum(number.default is None for number in spec.numbers)
     if not required <= len(words) <= len(spec.numbers):
         needs = (
             "needs " + " and ".join(number.limits for number in spec.numbers) if spec.numbers else "takes no numbers"
         )
-        return _wrong(f"“{text}”: {name} {needs}.", f"Write {_format_example(name, spec)}.")
+        return _create_problem(f"“{text}”: {name} {needs}.", f"Write {_format_example(name, spec)}.")
     values = []
     for number, word in zip(spec.numbers, words, strict=False):  # the last numbers may be omitted
         value = _parse_number(word, number)
         if value is None:
             kind_of = "a whole number" if number.is_integer else "a number"
-            return _wrong(f"“{text}”: “{word}” is not {number.limits}.", f"Give {kind_of} within these limits.")
+            return _create_problem(
+                f"“{text}”: “{word}” is not {number.limits}.", f"Give {kind_of} within these limits."
+            )
         values.append(value)
     values += [number.default for number in spec.numbers[len(values) :] if number.default is not None]
     if spec.ordered:
         low, high = values
         if low > high:
-            return _wrong(f"“{text}”: {low:g} is above {high:g}.", f"Write {name}:{high:g}:{low:g}.")
+            return _create_problem(f"“{text}”: {low:g} is above {high:g}.", f"Write {name}:{high:g}:{low:g}.")
     return Transform(name, tuple(values))
 
 
@@ -194,5 +196,5 @@ def _parse_number(word: str, number: _Number) -> float | None:
     return value if fits else None
 
 
-def _wrong(message: str, remedy: str) -> Problem:
+def _create_problem(message: str, remedy: str) -> Problem:
     return Problem("transforms", message, remedy)

@@ -56,24 +56,24 @@ def flags(values: Mapping[str, Any]) -> list[str]:
     arguments = []
     for name, value in values.items():
         if name == "options":
-            arguments += _option_flags(value)
+            arguments += _format_option_flags(value)
         elif name in ("dataset", "model_file_sha256"):
             continue
         elif FIELDS[name].kind == "bool":
             arguments.append(FIELDS[name].flag if value else f"--no-{FIELDS[name].flag[2:]}")
         else:
             text = ",".join(map(str, value)) if isinstance(value, tuple | list) else value
-            arguments += _flag_with_value(FIELDS[name].flag, "" if text is None else str(text))
+            arguments += _format_flag(FIELDS[name].flag, "" if text is None else str(text))
     return [*arguments, "--trust-model-file"] if "model_file_sha256" in values else arguments
 
 
-def _option_flags(values: Mapping[str, Any]) -> list[str]:
+def _format_option_flags(values: Mapping[str, Any]) -> list[str]:
     """Return a flag `--option NAME=VALUE` for each option of a job."""
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
     return [argument for name, text in texts.items() for argument in ("--option", f"{name}={text}")]
 
 
-def _flag_with_value(flag: str, value: str) -> list[str]:
+def _format_flag(flag: str, value: str) -> list[str]:
     """Return a flag and its value, in one argument if the value could be mistaken for a flag."""
     return [f"{flag}={value}"] if value.startswith("-") else [flag, value]
 
@@ -117,7 +117,7 @@ def torchrun_lines(job: Job) -> tuple[dict[str, str], list[Problem]]:
     worker = f"-m {WORKER} {shlex.quote(job_json)}"
     if len(machines) == 1:
         machine, count = machines[0]
-        program = f"{_NO_SERVER_SETTING} {_torchrun_program(machine)}"
+        program = f"{_NO_SERVER_SETTING} {_format_torchrun_program(machine)}"
         line = f"{program} --nproc-per-node {count} {_ONE_MACHINE_OPTIONS} {worker}"
         return {machine.title: line}, []
     first, _ = machines[0]
@@ -126,7 +126,7 @@ def torchrun_lines(job: Job) -> tuple[dict[str, str], list[Problem]]:
         message = "The other machines don't know the address of this machine."
         return {}, [Problem("devices", message, f"Run `footplate hosts add {THIS} --address ADDRESS`.")]
     return {
-        machine.title: f"{_torchrun_program(machine)} --nnodes {len(machines)} --node-rank {node_rank} "
+        machine.title: f"{_format_torchrun_program(machine)} --nnodes {len(machines)} --node-rank {node_rank} "
         f"--nproc-per-node {count} --master-addr {shlex.quote(address)} --master-port {first.port} {worker}"
         for node_rank, (machine, count) in enumerate(machines)
     }, []
@@ -137,7 +137,7 @@ def torchrun_text(lines: dict[str, str]) -> str:
     return "\n".join(f"# On {title}:\n{line}" for title, line in lines.items())
 
 
-def _torchrun_program(machine: Host) -> str:
+def _format_torchrun_program(machine: Host) -> str:
     """Return the shell word that starts torchrun on a machine, from its virtual environment if that is known."""
     folder = machine.folder.rstrip("/")
     if not folder:

@@ -75,13 +75,13 @@ class HistoryWriter:
             file.write(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
             size = file.tell()
         if size > self._max_file_bytes:
-            os.replace(self._path, _backup_path(self._path))
+            os.replace(self._path, _get_backup_path(self._path))
 
 
 def read_history(path: Path) -> Iterator[tuple[float, dict[str, dict[str, float]]]]:
     """Yield the saved times with their known values by device and quantity, oldest first. Damaged lines are skipped."""
     damaged = 0
-    for file in (_backup_path(path), path):
+    for file in (_get_backup_path(path), path):
         try:
             content = files.read_file(file)
         except OSError:
@@ -107,7 +107,7 @@ def read_history(path: Path) -> Iterator[tuple[float, dict[str, dict[str, float]
         _log.warning("Skipped %d damaged lines of the device history in %s", damaged, path)
 
 
-def _backup_path(path: Path) -> Path:
+def _get_backup_path(path: Path) -> Path:
     """Return the path to which the history file at `path` is renamed when it is full."""
     return path.with_name(f"{path.name}.1")
 

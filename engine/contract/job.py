@@ -255,7 +255,7 @@ _SECTIONS: dict[str, type[Section]] = {
 }
 
 
-def _flat_name(section: str, attribute: str) -> str:
+def _get_flat_name(section: str, attribute: str) -> str:
     """Return the name of a job field in the form.
 
     It is the name of the `section` for the attribute "name", and the name of the `attribute` for any other one.
@@ -265,7 +265,7 @@ def _flat_name(section: str, attribute: str) -> str:
 
 _STRUCTS: dict[str, type[msgspec.Struct]] = {"": Job, **_SECTIONS}
 _INFO: dict[str, tuple[str, msgspec.structs.FieldInfo]] = {
-    _flat_name(section, info.name): (section, info)
+    _get_flat_name(section, info.name): (section, info)
     for section, kind in _STRUCTS.items()
     for info in msgspec.structs.fields(kind)
     if not (section == "" and info.name in {"version", "options", *_SECTIONS})
@@ -337,7 +337,7 @@ def values_from_table(table: Mapping[str, Any]) -> tuple[dict[str, Any], list[Pr
     top = {name: entry for name, entry in table.items() if name not in {"version", *_SECTIONS}}
     for section, entries in {"": top, **sections}.items():
         for attribute, value in entries.items():
-            name = _flat_name(section, attribute)
+            name = _get_flat_name(section, attribute)
             if _PATHS.get(name) == (section, attribute):
                 values[name] = value
             elif name in _PATHS:

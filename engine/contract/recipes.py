@@ -162,11 +162,11 @@ def collect_facts(
         source_size=max(report.sizes.middle) if report is not None and report.sizes is not None else None,
         chosen={name: value for name, value in valid.items() if name in (*SETTABLE, "weights_file")},
         idle=frozenset(find_idle_by_entries(job.values(), catalogue)),
-        **_model_facts(model),
+        **_collect_model_facts(model),
     )
 
 
-def _model_facts(model: ModelEntry | None) -> dict[str, Any]:
+def _collect_model_facts(model: ModelEntry | None) -> dict[str, Any]:
     """Return the facts about a model by name, or {} if `model` is None because the catalogue doesn't list it."""
     if model is None:
         return {}

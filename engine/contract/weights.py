@@ -161,10 +161,10 @@ def torch_cache() -> Path:
 def cached_path(weights: Weights) -> Path:
     """Return the path of a weights file in the cache. A file that the user copies there is also found."""
     if weights.is_included:
-        return _package_folder(weights.package) / weights.path
+        return _find_package_folder(weights.package) / weights.path
     if not weights.repository:
         return torch_cache() / weights.files[0]
-    return _cached_repository(weights) / "snapshots" / weights.revision / weights.files[0]
+    return _find_cached_repository(weights) / "snapshots" / weights.revision / weights.files[0]
 
 
 def unavailable_remedy(weights: Weights, instead: Sequence[str] = (FROM_SCRATCH,)) -> str:
@@ -180,7 +180,7 @@ def unavailable_remedy(weights: Weights, instead: Sequence[str] = (FROM_SCRATCH,
 
 def find_weights(weights: Weights) -> WeightsFile:
     """Return the file with these weights on this machine. Its path is "" if it is missing."""
-    for path in _possible_paths(weights):
+    for path in _list_possible_paths(weights):
         try:
             if path.is_file():
                 return WeightsFile(str(path), path.stat().st_size)
@@ -209,28 +209,28 @@ def explain_unavailability(weights: Weights) -> str:
     return f"{urlparse(weights.host).netloc} can't be reached"
 
 
-def _possible_paths(weights: Weights) -> list[Path]:
+def _list_possible_paths(weights: Weights) -> list[Path]:
     """Return the paths at which the weights may be on this machine, best first.
 
     The cache of the Hub has a folder for each commit. A file `refs/REVISION` names the latest commit of a revision.
     """
     if not weights.repository:
         return [cached_path(weights)]
-    snapshots = _cached_repository(weights) / "snapshots"
+    snapshots = _find_cached_repository(weights) / "snapshots"
     try:
-        commit = read_file(_cached_repository(weights) / "refs" / weights.revision).decode().strip()
+        commit = read_file(_find_cached_repository(weights) / "refs" / weights.revision).decode().strip()
     except (OSError, ValueError):
         commit = ""
     return [snapshots / each / file for each in (commit, weights.revision) if each for file in weights.files]
 
 
-def _package_folder(package: str) -> Path:
+def _find_package_folder(package: str) -> Path:
     """Return the folder of an installed package without importing it, or the folder where pip would install it."""
     spec = find_spec(package)
     folders = list(spec.submodule_search_locations or ()) if spec is not None else []
     return Path(folders[0]) if folders else Path(sysconfig.get_path("purelib")) / package
 
 
-def _cached_repository(weights: Weights) -> Path:
+def _find_cached_repository(weights: Weights) -> Path:
     """Return the folder of the weights' repository in the cache of huggingface_hub."""
     return hub_cache() / f"models--{weights.repository.replace('/', '--')}"

@@ -129,7 +129,7 @@ class Sampler:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print snapshots until the parent exits or closes the pipe. Returns 0, or 130 after Ctrl+C."""
-    options = _parser().parse_args(arguments)
+    options = _create_parser().parse_args(arguments)
     parent = Parent()
     timeouts = Timeouts(
         silent_s=options.silent, first_s=options.first, retry_s=options.retry, rediscover_s=options.again
@@ -163,7 +163,7 @@ def _on_request_line(sampler: Sampler, line: bytes) -> None:
         print(f"Skipping a line that could not be parsed: {error}", file=sys.stderr, flush=True)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _create_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m engine.gpus",
         description=(__doc__ or "").partition("\n")[0],

@@ -42,7 +42,7 @@ class CpuReader:
         memory = psutil.virtual_memory()
         if now >= self._temperature_due:
             self._temperature_due = now + TEMPERATURE_INTERVAL_S
-            self._temperature_c = _temperature_c()
+            self._temperature_c = _read_temperature_c()
         return Cpu(
             name=self._name,
             core_load_percent=self._loads,
@@ -65,7 +65,7 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine() or "CPU"
 
 
-def _temperature_c() -> float | None:
+def _read_temperature_c() -> float | None:
     """Return the highest temperature of the processor in degrees Celsius, or None if there are no sensors."""
     read = getattr(psutil, "sensors_temperatures", None)  # Linux and FreeBSD only
     try:

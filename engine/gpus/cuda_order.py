@@ -90,12 +90,12 @@ def ask_cuda() -> list[str] | None:
         count = ctypes.c_int()
         if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
             return None
-        return [_uuid(cuda, get_uuid, ordinal) for ordinal in range(count.value)]
+        return [_get_uuid(cuda, get_uuid, ordinal) for ordinal in range(count.value)]
     except (OSError, AttributeError):
         return None
 
 
-def _uuid(cuda: ctypes.CDLL, get_uuid: Callable[..., int], ordinal: int) -> str:
+def _get_uuid(cuda: ctypes.CDLL, get_uuid: Callable[..., int], ordinal: int) -> str:
     """Return the UUID of the device with the index `ordinal`, or "" if CUDA reports an error for it."""
     device = ctypes.c_int()
     raw = (ctypes.c_ubyte * 16)()

@@ -108,7 +108,7 @@ def _read(pid: int, before: _Reading, now: float) -> _Reading:
             facts = before.facts if is_same else _identify(process)
             parent = _try_read(process.ppid)
             if not is_same or parent != before.parent:  # an orphan gets a new parent
-                facts = facts._replace(ancestors=_ancestors(process))
+                facts = facts._replace(ancestors=_list_ancestors(process))
             cpu_s = _try_read(lambda: sum(process.cpu_times()[:2]))  # user and system time
             used_s = cpu_s - before.cpu_s if is_same and cpu_s is not None and before.cpu_s is not None else None
             facts = facts._replace(
@@ -130,7 +130,7 @@ def _identify(process: psutil.Process) -> HostProcess:
     )
 
 
-def _ancestors(process: psutil.Process) -> tuple[int, ...]:
+def _list_ancestors(process: psutil.Process) -> tuple[int, ...]:
     """Return the process ids of a process's ancestors, starting with the parent. Empty if they can't be read."""
     return tuple(ancestor.pid for ancestor in _try_read(process.parents) or [])
 

@@ -169,7 +169,7 @@ class Nodes:
         self._remaining_copies = 0  # files that must be sent before the rendezvous
         self._give_up_at = time.monotonic() + RETURN_S  # until then, a restart waits for lost machines
         self._reported_away: set[str] = set()  # names of lost machines that the log mentions
-        self.nodes = [Node(host(name) or Host(name=name), list(group)) for name, group in groupby(specs, _host_of)]
+        self.nodes = [Node(host(name) or Host(name=name), list(group)) for name, group in groupby(specs, _get_host)]
 
     @property
     def has_quiet_node(self) -> bool:
@@ -533,6 +533,6 @@ def _start_in_thread(function: Callable[[], _Result]) -> Future[_Result]:
     return future
 
 
-def _host_of(spec: WorkerSpec) -> str:
+def _get_host(spec: WorkerSpec) -> str:
     """Return the name of the machine with a worker, which is "" for this machine."""
     return host_of(spec.devices[min(spec.rank, len(spec.devices) - 1)])  # a single worker may use all devices

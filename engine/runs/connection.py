@@ -99,7 +99,7 @@ class RunConnection:
             self.closed, self.reason = True, str(error)
             return []
         if lines and lines[-1].startswith(_GOODBYE):
-            self.reason = _goodbye_reason(lines[-1])
+            self.reason = _decode_goodbye_reason(lines[-1])
         return lines
 
     def receive(self) -> list[ServerMessage]:
@@ -163,7 +163,7 @@ def describe_silence(run: RunFolder, predicate: str = f"has not answered for {AN
     return f"The supervisor of {run.run_id} (pid {pid}) {predicate}. If it was stopped, `kill -CONT {pid}` resumes it."
 
 
-def _goodbye_reason(line: bytes) -> str:
+def _decode_goodbye_reason(line: bytes) -> str:
     """Return the reason in an encoded `Goodbye`, or "" if the message is invalid."""
     try:
         message = SERVER_MESSAGE.decode(line)

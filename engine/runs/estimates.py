@@ -190,13 +190,13 @@ def _estimate_memory(job: Job, image_size: int, alike: Sequence[PastRun]) -> tup
     grows at most in proportion to it.
     """
     comparable = {  # memory by batch size per device; the newest run counts, since it comes last
-        _batch_per_device(each.job): each.memory_bytes
+        _compute_batch_per_device(each.job): each.memory_bytes
         for each in reversed(alike)
         if each.memory_bytes is not None
         and each.image_size == image_size
-        and _memory_fields(each.job) == _memory_fields(job)
+        and _get_memory_fields(each.job) == _get_memory_fields(job)
     }
-    batch = _batch_per_device(job)
+    batch = _compute_batch_per_device(job)
     if batch in comparable:
         return comparable[batch], False
     if not comparable:
@@ -205,12 +205,12 @@ def _estimate_memory(job: Job, image_size: int, alike: Sequence[PastRun]) -> tup
     return round(comparable[nearest] * max(1.0, batch / nearest)), True
 
 
-def _batch_per_device(job: Job) -> float:
+def _compute_batch_per_device(job: Job) -> float:
     """Return the number of images that a device processes at a time."""
     return job.training.batch_size / job.training.accumulation / len(job.parallel.devices)
 
 
-def _memory_fields(job: Job) -> tuple[object, ...]:
+def _get_memory_fields(job: Job) -> tuple[object, ...]:
     """Return the values of the fields that must be equal for two runs to need the same memory per image."""
     parallel = job.parallel
     return (

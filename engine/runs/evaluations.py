@@ -79,7 +79,7 @@ def read_evaluation(folder: Path) -> SavedEvaluation:
     try:
         return SavedEvaluation(folder, _EVALUATION.decode(read_file(file)))
     except (OSError, *NOT_DECODED) as error:
-        raise _damaged(file, error) from error
+        raise _create_damage_error(file, error) from error
 
 
 def read_evaluations(run_folder: Path) -> list[SavedEvaluation]:
@@ -99,10 +99,10 @@ def _read_part(file: Path, kind: type[_Struct]) -> _Struct:
         decoded: _Struct = _PARTS[kind].decode(read_file(file, MAX_RESULT_BYTES))
         return decoded
     except (OSError, *NOT_DECODED) as error:
-        raise _damaged(file, error) from error
+        raise _create_damage_error(file, error) from error
 
 
-def _damaged(file: Path, error: Exception) -> DamagedEvaluation:
+def _create_damage_error(file: Path, error: Exception) -> DamagedEvaluation:
     why = error.strerror if isinstance(error, OSError) else str(error)
     return DamagedEvaluation(f"{file} can't be read: {why}")
 
@@ -146,7 +146,7 @@ def compare(first: SavedEvaluation, second: SavedEvaluation) -> Comparison:
     return Comparison(
         first=before,
         second=after,
-        samples=len(set(_sample_keys(samples_1)) & set(_sample_keys(samples_2))),
+        samples=len(set(_list_sample_keys(samples_1)) & set(_list_sample_keys(samples_2))),
         differences=tuple(differences),
         mcnemar=mcnemar,
         only_first=only_first,
@@ -160,11 +160,11 @@ def compute_mcnemar_test(only_first: int, only_second: int) -> McNemar:
     The arguments are the numbers of samples for which only the first, or only the second, model is correct.
     """
     count, fewer = only_first + only_second, min(only_first, only_second)
-    logs = (_log_probability(count, number) for number in range(fewer + 1))
+    logs = (_compute_log_probability(count, number) for number in range(fewer + 1))
     return McNemar(only_first=only_first, only_second=only_second, p=min(1.0, 2 * sum(map(math.exp, logs))))
 
 
-def _log_probability(count: int, number: int) -> float:
+def _compute_log_probability(count: int, number: int) -> float:
     """Return the logarithm of the probability that `number` of `count` tosses of a fair coin show heads."""
     return math.lgamma(count + 1) - math.lgamma(number + 1) - math.lgamma(count - number + 1) - count * math.log(2.0)
 
@@ -182,7 +182,7 @@ def _compute_interval(value: float, first: Sequence[float | None], second: Seque
     return Interval(value, edges[0], edges[-1])
 
 
-def _sample_keys(samples: Samples) -> list[tuple[str, int]]:
+def _list_sample_keys(samples: Samples) -> list[tuple[str, int]]:
     """Return a unique key for each sample: its path, and a number that distinguishes samples with equal paths."""
     counts: Counter[str] = Counter()
     keys = []
@@ -194,11 +194,11 @@ def _sample_keys(samples: Samples) -> list[tuple[str, int]]:
 
 def _find_correct_only_in(samples: Samples, others: Samples) -> tuple[str, ...]:
     """Return the paths of samples whose predictions are completely correct in `samples`, but not in `others`."""
-    correct, correct_in_others = _correct_by_sample(samples), _correct_by_sample(others)
+    correct, correct_in_others = _check_each_sample(samples), _check_each_sample(others)
     keys = (key for key, is_correct in correct.items() if is_correct and correct_in_others.get(key) is False)
     return tuple(path for path, _ in keys)
 
 
-def _correct_by_sample(samples: Samples) -> dict[tuple[str, int], bool]:
+def _check_each_sample(samples: Samples) -> dict[tuple[str, int], bool]:
     """Return, for the key of each sample, True if its prediction is completely correct."""
-    return {key: fraction == 1 for key, fraction in zip(_sample_keys(samples), samples.correct or (), strict=True)}
+    return {key: fraction == 1 for key, fraction in zip(_list_sample_keys(samples), samples.correct or (), strict=True)}

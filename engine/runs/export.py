@@ -54,10 +54,10 @@ def export_folder(run: RunFolder, target: Path, texts: Mapping[str, str], *, che
     `texts` are additional files by name. The folder is created completely or not at all. Raises ExportRefused.
     """
     check_target(target)
-    temporary = _temporary_path(target)
+    temporary = _choose_temporary_path(target)
     try:
         temporary.mkdir()
-        for path in _files_to_export(run, checkpoints):
+        for path in _list_files_to_export(run, checkpoints):
             copied = temporary / path.relative_to(run.path)
             copied.parent.mkdir(parents=True, exist_ok=True)
             with open_file(path) as source, copied.open("wb") as stream:
@@ -81,10 +81,10 @@ def export_zip(
     An existing file is replaced only if `replace` is True.
     """
     check_target(target, replace=replace)
-    temporary = _temporary_path(target)
+    temporary = _choose_temporary_path(target)
     try:
         with zipfile.ZipFile(temporary, "x", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
-            for path in _files_to_export(run, checkpoints):
+            for path in _list_files_to_export(run, checkpoints):
                 name = f"{run.run_id}/{path.relative_to(run.path).as_posix()}"
                 info = zipfile.ZipInfo.from_file(path, name, strict_timestamps=False)
                 # Weights can't be compressed.
@@ -112,7 +112,7 @@ def replace_home(text: bytes) -> bytes:
     return re.sub(rb"(?<![\w.-])(?:" + pattern + rb")(?![\w.-])", b"~", text)
 
 
-def _files_to_export(run: RunFolder, checkpoints: bool) -> Iterator[Path]:
+def _list_files_to_export(run: RunFolder, checkpoints: bool) -> Iterator[Path]:
     """Yield the files of a run that are exported: texts, evaluations and, if `checkpoints` is True, checkpoints."""
     for path in sorted(run.path.iterdir()):
         # Skip symbolic links, which may point to any file.
@@ -135,7 +135,7 @@ def _copy_content(source: IO[bytes], stream: IO[bytes], path: Path) -> None:
         stream.write(replace_home(block))
 
 
-def _temporary_path(target: Path) -> Path:
+def _choose_temporary_path(target: Path) -> Path:
     return target.with_name(f".{target.name}.{os.getpid()}.part")
 
 

@@ -145,14 +145,14 @@ def process_start(pid: int) -> float:
     except OSError:
         raise psutil.NoSuchProcess(pid) from None
     ticks = int(stat.rpartition(b")")[2].split()[19])  # field 22; the name, field 2, may contain spaces
-    return ticks / os.sysconf("SC_CLK_TCK") + _boot_number() * _MAX_UPTIME_S
+    return ticks / os.sysconf("SC_CLK_TCK") + _read_boot_number() * _MAX_UPTIME_S
 
 
 _MAX_UPTIME_S = float(1 << 31)
 
 
 @cache
-def _boot_number() -> int:
+def _read_boot_number() -> int:
     """Return a number that identifies the current boot.
 
     It is below 4,096, so that start times keep hundredths of seconds.
@@ -165,7 +165,7 @@ def _boot_number() -> int:
 
 def started_before_this_boot(start_time: float) -> bool:
     """Return True if a process with this `process_start` ran before the machine last booted. False if unknown."""
-    return sys.platform == "linux" and int(start_time // _MAX_UPTIME_S) != _boot_number()
+    return sys.platform == "linux" and int(start_time // _MAX_UPTIME_S) != _read_boot_number()
 
 
 def is_process_alive(pid: int, start_time: float) -> bool:
@@ -238,7 +238,7 @@ class RunFolder:
 
     def read_plan(self) -> Planned | None:
         """Return the plan of the last execution that has started to train, or None if no execution has."""
-        prefix, planned = _event_prefix(Planned), None
+        prefix, planned = _get_event_prefix(Planned), None
         with suppress(OSError), open_file(self.events_file) as stream:
             for line in iterate_complete_lines(stream):
                 if line.startswith(prefix):
@@ -266,13 +266,13 @@ class RunFolder:
             return "waiting" if isinstance(last, Waiting) else "running"
         if slurm is not None and supervisor is None:
             return "starting" if slurm.is_active else "stopped" if slurm.state == "CANCELLED" else "interrupted"
-        if supervisor is None and self._age_s() < START_GRACE_S:
+        if supervisor is None and self._get_age_s() < START_GRACE_S:
             return "starting"
         # The supervisor may have written its last event in the meantime.
         last = self.last_event()
         return last.outcome if isinstance(last, RunFinished) else "interrupted"
 
-    def _age_s(self) -> float:
+    def _get_age_s(self) -> float:
         """Return the seconds since the run's job was written, or infinity if it is missing."""
         try:
             return time.time() - self.job_file.stat().st_mtime
@@ -308,7 +308,7 @@ class RunFolder:
             dataset=job.data.dataset,
             state=state,
             started=started,
-            seconds=self._worked_s(beginning, last, time.time() if is_working else None),
+            seconds=self._compute_worked_s(beginning, last, time.time() if is_working else None),
             best=finished.best if finished is not None else progress.measures,
             cause=shorten(finished.cause) if finished is not None and state in ENDED else "",
             epochs=job.training.epochs,
@@ -338,30 +338,32 @@ class RunFolder:
 
         The current execution lasts until `now` (seconds since the epoch), or until its last event if `now` is None.
         """
-        return self._worked_s(self._read_beginning(), self.last_event(), now)
+        return self._compute_worked_s(self._read_beginning(), self.last_event(), now)
 
-    def _worked_s(self, beginning: tuple[RunStarted, float] | None, last: AnyEvent | None, now: float | None) -> float:
+    def _compute_worked_s(
+        self, beginning: tuple[RunStarted, float] | None, last: AnyEvent | None, now: float | None
+    ) -> float:
         """Return the result of `worked_s`, given the result of `_read_beginning` and the last event."""
         if last is None or beginning is None:
             return 0.0
         first, start = beginning
         never_resumed = isinstance(last, RunFinished) and last.execution == 1
-        tail = b"" if never_resumed else self._tail_of_execution(last)
-        latest = _last_event_of(tail, RunStarted) or first
+        tail = b"" if never_resumed else self._read_tail_of_execution(last)
+        latest = _find_last_event(tail, RunStarted) or first
         if latest.execution > 1:
-            events_after = tail[tail.rfind(_event_prefix(RunStarted)) :].splitlines()[1:]
-            start = _queue_exit_time(latest, events_after)
+            events_after = tail[tail.rfind(_get_event_prefix(RunStarted)) :].splitlines()[1:]
+            start = _find_queue_exit_time(latest, events_after)
         earlier_executions_s = latest.worked_s
         return earlier_executions_s + max(0.0, (last.time if now is None else now) - start)
 
-    def _tail_of_execution(self, last: AnyEvent) -> bytes:
+    def _read_tail_of_execution(self, last: AnyEvent) -> bytes:
         """Return the end of the run's log. For a resumed run, it contains at least the events of the last execution."""
         supervisor, max_bytes = self.supervisor(), _TAIL_BYTES
         is_resumed = (supervisor is not None and supervisor.execution > 1) or (
             isinstance(last, RunFinished) and last.execution > 1
         )
         tail = _read_tail(self.events_file, max_bytes)
-        while is_resumed and len(tail) == max_bytes and _event_prefix(RunStarted) not in tail:
+        while is_resumed and len(tail) == max_bytes and _get_event_prefix(RunStarted) not in tail:
             max_bytes *= 8
             tail = _read_tail(self.events_file, max_bytes)
         return tail
@@ -375,7 +377,7 @@ class RunFolder:
             with open_file(self.events_file) as stream:
                 lines = iterate_complete_lines(stream)
                 event = _decode_event(next(lines, b""))
-                return (event, _queue_exit_time(event, lines)) if isinstance(event, RunStarted) else None
+                return (event, _find_queue_exit_time(event, lines)) if isinstance(event, RunStarted) else None
         except OSError:
             return None
 
@@ -392,9 +394,9 @@ class _Progress:
 
 def _read_progress(tail: bytes) -> _Progress:
     """Return the progress of a run, given the end of its log."""
-    phase = _last_event_of(tail, PhaseChanged)
-    validation = _last_event_of(tail, Validation)
-    candidates = [event for event in (_last_event_of(tail, StepMetrics), validation) if event is not None]
+    phase = _find_last_event(tail, PhaseChanged)
+    validation = _find_last_event(tail, Validation)
+    candidates = [event for event in (_find_last_event(tail, StepMetrics), validation) if event is not None]
     latest = max(candidates, key=lambda event: event.n, default=None)
     return _Progress(
         phase=phase.phase if phase is not None else "",
@@ -426,20 +428,20 @@ def _iterate_events_backwards(tail: bytes) -> Iterator[AnyEvent]:
 _Kind = TypeVar("_Kind", bound=Event)
 
 
-def _last_event_of(tail: bytes, kind: type[_Kind]) -> _Kind | None:
+def _find_last_event(tail: bytes, kind: type[_Kind]) -> _Kind | None:
     """Return the last event of type `kind` in the end of a log, or None if there is none."""
-    start = tail.rfind(_event_prefix(kind))
+    start = tail.rfind(_get_event_prefix(kind))
     end = tail.find(b"\n", start)
     event = _decode_event(tail[start:end]) if 0 <= start < end else None
     return event if isinstance(event, kind) else None
 
 
-def _event_prefix(kind: type[Event]) -> bytes:
+def _get_event_prefix(kind: type[Event]) -> bytes:
     """Return the bytes with which each encoded event of type `kind` starts."""
     return b'{"type":"%b"' % str(kind.__struct_config__.tag).encode()
 
 
-def _queue_exit_time(started: RunStarted, lines: Iterable[bytes]) -> float:
+def _find_queue_exit_time(started: RunStarted, lines: Iterable[bytes]) -> float:
     """Return the time at which an execution left the queue, in seconds since the epoch.
 
     This is its start if it did not wait, and infinity while it waits. `lines` are its encoded events after the first

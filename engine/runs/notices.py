@@ -168,7 +168,9 @@ def load_notices() -> tuple[NoticeSettings, list[Problem]]:
     try:
         if not paths.is_only_writable_by_user(path):
             message = f"{path} is writable by others, whose command would run as yours."
-            return NoticeSettings(), [_warning("", message, "The defaults apply until only you can write to it.")]
+            return NoticeSettings(), [
+                _create_warning("", message, "The defaults apply until only you can write to it.")
+            ]
         values = tomllib.loads(read_file(path).decode())
     except FileNotFoundError:
         return NoticeSettings(), []
@@ -179,21 +181,21 @@ def load_notices() -> tuple[NoticeSettings, list[Problem]]:
             message = f"{path} can't be read: it is not UTF-8."
         else:
             message = f"{path} is not valid TOML: {error}."
-        return NoticeSettings(), [_warning("", message, "The defaults apply until that is fixed.")]
+        return NoticeSettings(), [_create_warning("", message, "The defaults apply until that is fixed.")]
     settings = NoticeSettings()
     problems = []
     for name, value in values.items():
         if name not in _TYPES:
             near = difflib.get_close_matches(name, _TYPES, n=1)
             hint = f"Did you mean “{near[0]}”?" if near else f"Available: {', '.join(_TYPES)}."
-            problems.append(_warning(name, f"“{name}” in {path} is not a notification setting.", hint))
+            problems.append(_create_warning(name, f"“{name}” in {path} is not a notification setting.", hint))
             continue
         try:
             settings = msgspec.structs.replace(settings, **{name: msgspec.convert(value, _TYPES[name])})
         except msgspec.ValidationError:
             hint = _REMEDIES.get(name, "Write true or false.")
             problems.append(
-                _warning(name, f"{name} = {value!r} in {path} is not valid.", f"{hint} The default applies.")
+                _create_warning(name, f"{name} = {value!r} in {path} is not valid.", f"{hint} The default applies.")
             )
     return settings, problems
 
@@ -219,5 +221,5 @@ def has_session_bus() -> bool:
     return bool(os.environ.get("DBUS_SESSION_BUS_ADDRESS") or (runtime and Path(runtime, "bus").exists()))
 
 
-def _warning(name: str, message: str, remedy: str) -> Problem:
+def _create_warning(name: str, message: str, remedy: str) -> Problem:
     return Problem(name, message, remedy, "warning")

@@ -129,13 +129,13 @@ def _find_option_problems(before: Job, after: Job) -> list[Problem]:
     changed = {
         name
         for name in before.options.keys() | after.options.keys()
-        if _option_value(before, name, known) != _option_value(after, name, known)
+        if _get_option_value(before, name, known) != _get_option_value(after, name, known)
     }
     fixed = [known[name] for name in sorted(changed & known.keys()) if "resume" not in known[name].traits]
     return [_create_unchangeable_problem(f"options.{field.name}", field.label) for field in fixed]
 
 
-def _option_value(job: Job, name: str, known: Mapping[str, Field]) -> Any:
+def _get_option_value(job: Job, name: str, known: Mapping[str, Field]) -> Any:
     """Return the value of an option in a job, or its default, or None if the option is neither set nor `known`."""
     return job.options.get(name, known[name].default if name in known else None)
 

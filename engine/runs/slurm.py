@@ -53,7 +53,7 @@ def submit(run: RunFolder, host: str) -> SlurmJob:
     folder = shlex.quote(str(run.path))
     if host:
         check = (
-            f"test -e {folder}/{SCRIPT} || {{ echo {shlex.quote(_invisible_folder_error(run, host))} >&2; exit 1; }}"
+            f"test -e {folder}/{SCRIPT} || {{ echo {shlex.quote(_explain_invisible_folder(run, host))} >&2; exit 1; }}"
         )
         run_slurm(host, "sh", "-c", check)
     output = run_slurm(host, "sh", "-c", f"cd {folder} && exec sbatch --parsable {SCRIPT}")
@@ -95,7 +95,7 @@ def _run_on_known_host(host: str, *command: str) -> str:
     return run_slurm(host, *command)
 
 
-def _invisible_folder_error(run: RunFolder, host: str) -> str:
+def _explain_invisible_folder(run: RunFolder, host: str) -> str:
     return f"{host} does not see {run.path}. Set FOOTPLATE_HOME to a folder that both machines and the nodes share"
 
 
@@ -153,14 +153,14 @@ def parse_squeue(output: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
             now = msgspec.structs.replace(
                 now,
                 reason="" if reason in ("None", "(null)") else reason,
-                place=1 + sum(_priority_key(other) < _priority_key(row) for other in pending),
+                place=1 + sum(_get_priority_key(other) < _get_priority_key(row) for other in pending),
                 start=start if start[:1].isdecimal() else "",
             )
         found[now.job_id] = now
     return found
 
 
-def _priority_key(row: list[str]) -> tuple[int, int]:
+def _get_priority_key(row: list[str]) -> tuple[int, int]:
     """Return the key that sorts queued jobs, with the highest priority first, then the lowest id.
 
     `row` is a line of squeue. The id of a job array has a form such as "12_[1-9]".

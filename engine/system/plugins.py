@@ -78,7 +78,7 @@ def fingerprint() -> str:
         with suppress(OSError):  # the entry is not a folder
             for name in os.listdir(folder or "."):
                 if name.endswith((".dist-info", ".egg-info")):
-                    found += _entry_points_of(os.path.join(folder, name))
+                    found += _read_entry_points(os.path.join(folder, name))
     return hashlib.sha256(repr(sorted(found)).encode()).hexdigest()[:32] if found else ""
 
 
@@ -88,10 +88,10 @@ def plugin_packages() -> list[str]:
         return []
     from importlib.metadata import entry_points  # slow to import, and windows do not need it
 
-    return sorted({_package_name(point) for group in get_args(Group) for point in entry_points(group=group)})
+    return sorted({_get_package_name(point) for group in get_args(Group) for point in entry_points(group=group)})
 
 
-def _entry_points_of(package: str) -> list[tuple[str, int, bytes]]:
+def _read_entry_points(package: str) -> list[tuple[str, int, bytes]]:
     file = os.path.join(package, "entry_points.txt")
     try:
         text = read_file(file)
@@ -107,7 +107,7 @@ class Registry(Mapping[str, T], Generic[T]):
         group: Group of entry points to which the plug-ins belong.
         built_in: Built-in objects by id.
         accept: Called with the id and the loaded object of a plug-in. It returns the object to register, or raises
-            Unusable.
+            UnusablePluginError.
         taken: Returns ids that plug-ins can't use. It is called only if there are plug-ins.
 
     Attributes:
@@ -149,7 +149,7 @@ class Registry(Mapping[str, T], Generic[T]):
     @cached_property
     def packages(self) -> dict[str, str]:
         """Name of each plug-in's package, by the plug-in's id. Plug-ins that can't be used are included."""
-        return {name: _package_name(point) for name, point in self._entry_points.items()}
+        return {name: _get_package_name(point) for name, point in self._entry_points.items()}
 
     def leave_out(self, name: str, reason: str) -> None:
         """Remove a plug-in from the registry, and record the `reason`."""
@@ -169,7 +169,9 @@ class Registry(Mapping[str, T], Generic[T]):
             if point.name in self.built_in or point.name in taken:
                 self._leave_out(point, "Footplate already has one of that name")
             elif point.name in found:
-                self._leave_out(point, f"the package {_package_name(found[point.name])} already has one of that name")
+                self._leave_out(
+                    point, f"the package {_get_package_name(found[point.name])} already has one of that name"
+                )
             else:
                 found[point.name] = point
         return found
@@ -191,11 +193,11 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def _leave_out(self, point: EntryPoint, reason: str) -> None:
         """Record and print that a plug-in can't be used."""
-        left_out = UnusablePlugin(self._group, _package_name(point), point.name, reason)
+        left_out = UnusablePlugin(self._group, _get_package_name(point), point.name, reason)
         self.left_out.append(left_out)
         print(left_out, file=sys.stderr, flush=True)  # stderr is a worker's log
 
 
-def _package_name(point: EntryPoint) -> str:
+def _get_package_name(point: EntryPoint) -> str:
     """Return the name of the package that declares an entry point, or "?" if it is unknown."""
     return point.dist.name if point.dist is not None else "?"

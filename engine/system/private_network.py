@@ -52,7 +52,7 @@ class PrivateNetwork:
     def enter(self) -> None:
         """Move this process into the network. It must be a forked process with a single thread. Raises OSError."""
         for kind, descriptor in zip(self._kinds, self.descriptors, strict=True):
-            _raise_on_error(_libc().setns(descriptor, _NAMESPACES[kind]))
+            _raise_on_error(_load_libc().setns(descriptor, _NAMESPACES[kind]))
             os.close(descriptor)
         if "user" in self._kinds:
             _drop_capabilities()
@@ -72,7 +72,7 @@ def _create_and_exit(kinds: tuple[str, ...], channel: socket.socket) -> NoReturn
     """
     try:
         user, group = os.geteuid(), os.getegid()
-        _raise_on_error(_libc().unshare(sum(_NAMESPACES[kind] for kind in kinds)))
+        _raise_on_error(_load_libc().unshare(sum(_NAMESPACES[kind] for kind in kinds)))
         if "user" in kinds:
             Path("/proc/self/setgroups").write_text("deny")  # the kernel requires this before it maps the group
             Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
@@ -96,10 +96,10 @@ def _start_loopback() -> None:
 def _drop_capabilities() -> None:
     """Drop the capabilities that a user namespace gives to this process. No worker needs to administer a network."""
     header = ctypes.create_string_buffer(struct.pack("Ii", _CAPABILITY_VERSION_3, 0))
-    _raise_on_error(_libc().capset(header, ctypes.create_string_buffer(24)))
+    _raise_on_error(_load_libc().capset(header, ctypes.create_string_buffer(24)))
 
 
-def _libc() -> ctypes.CDLL:
+def _load_libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 

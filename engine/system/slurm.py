@@ -53,10 +53,10 @@ def run_slurm(host: str, *command: str) -> str:
         raise SlurmFailed(explain_ssh_exit(host, done.returncode, errors))
     if done.returncode == _NOT_FOUND:
         raise SlurmFailed(f"SLURM's commands were not found{f' on {host}' if host else ''}.")
-    raise SlurmFailed(_to_sentences(errors) or f"{command[0]} has exited with code {done.returncode}.")
+    raise SlurmFailed(_convert_to_sentences(errors) or f"{command[0]} has exited with code {done.returncode}.")
 
 
-def _to_sentences(errors: str) -> str:
+def _convert_to_sentences(errors: str) -> str:
     """Convert lines of error messages ("sbatch: error: …") to sentences."""
     lines = [line.rpartition("error: ")[2].strip().rstrip(".") for line in errors.splitlines() if line.strip()]
     return " ".join(f"{line}." for line in dict.fromkeys(lines))

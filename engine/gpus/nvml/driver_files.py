@@ -56,7 +56,7 @@ def read_sleeping_gpus(count: int) -> dict[int, Gpu]:
     NVML orders GPUs by bus id. The UUID of a GPU that has been asleep since the driver was loaded is "". The result is
     empty if the driver does not list exactly `count` GPUs, which is the number that NVML reports.
     """
-    folders = _gpu_folders(count)
+    folders = _list_gpu_folders(count)
     return {
         index: _read_gpu(index, folder, asleep=True) for index, folder in enumerate(folders) if is_asleep(folder.name)
     }
@@ -67,7 +67,7 @@ def create_lost_gpu(index: int, count: int) -> Gpu:
 
     `count` is the number of GPUs that NVML reports.
     """
-    folders = _gpu_folders(count)
+    folders = _list_gpu_folders(count)
     known = _read_gpu(index, folders[index], lost=True) if folders else None
     if known is not None and known.uuid:
         return known
@@ -75,7 +75,7 @@ def create_lost_gpu(index: int, count: int) -> Gpu:
     return Gpu(uuid=f"{UNKNOWN_UUID}{index}", name=name, nvml_index=index, lost=True)
 
 
-def _gpu_folders(count: int) -> list[Path]:
+def _list_gpu_folders(count: int) -> list[Path]:
     """Return the folder of each GPU in the driver's part of /proc, in NVML's order, or [] if there aren't `count` of them."""
     try:
         folders = sorted(DRIVER_GPUS.iterdir())

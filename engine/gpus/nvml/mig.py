@@ -53,7 +53,7 @@ class MigInstances:
         count = self._calls.call("nvmlDeviceGetMaxMigDeviceCount") or 0
         found = {}
         for number in range(count):
-            handle = self._calls.attempt(("instance", number), lambda number=number: self._instance_handle(number))  # type: ignore[misc]
+            handle = self._calls.attempt(("instance", number), lambda number=number: self._get_instance_handle(number))  # type: ignore[misc]
             if handle is not None:
                 calls = DeviceCalls(self._calls.nvml, handle, self._stopwatch)
                 uuid, gpu_instance = calls.call("nvmlDeviceGetUUID"), calls.call("nvmlDeviceGetGpuInstanceId")
@@ -64,7 +64,7 @@ class MigInstances:
                     )
         return found
 
-    def _instance_handle(self, number: int) -> Any:
+    def _get_instance_handle(self, number: int) -> Any:
         """Return the handle of the instance with this number, or None if there is none.
 
         NVML reports a missing instance with the same error as a missing GPU.

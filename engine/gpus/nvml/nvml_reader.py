@@ -68,8 +68,8 @@ class NvmlReader:
         self.call_s = 0.0
         try:
             self._nvml.nvmlInit()
-            self.driver_version = self._driver_version()
-            self.cuda_version = self._cuda_version()
+            self.driver_version = self._read_driver_version()
+            self.cuda_version = self._read_cuda_version()
             self._xids = None if basics else Xids(self._nvml, self._stopwatch)
             self._devices = self._find_devices()
         except self._nvml.NVMLError as error:
@@ -136,14 +136,14 @@ class NvmlReader:
         nodes = [Node(device.gpu.nvml_index, device.handle, device.gpu.pci_bus_id) for device in responding]
         self.topology = self._stopwatch.time(lambda: read_topology(self._nvml, nodes))
 
-    def _driver_version(self) -> str | None:
+    def _read_driver_version(self) -> str | None:
         """Return the version of the driver, e.g. "595.45", or None if it is unknown."""
         try:
             return decode_text(self._nvml.nvmlSystemGetDriverVersion())
         except self._nvml.NVMLError:
             return None
 
-    def _cuda_version(self) -> str | None:
+    def _read_cuda_version(self) -> str | None:
         """Return the CUDA version of the driver, e.g. "13.2", or None if it is unknown. NVML reports 13020."""
         try:
             version = int(self._nvml.nvmlSystemGetCudaDriverVersion_v2())

@@ -58,7 +58,7 @@ class ProcessTable:
             for info in infos:
                 if info.pid not in NO_PIDS and (self._mig or info.gpuInstanceId == NO_INSTANCE):
                     kinds[info.pid] = kind if kinds.get(info.pid, kind) == kind else "both"
-                    used = _plausible_memory(info.usedGpuMemory, memory_total_bytes)
+                    used = _drop_implausible_memory(info.usedGpuMemory, memory_total_bytes)
                     memory[info.pid] = max((m for m in (memory.get(info.pid), used) if m is not None), default=None)
         sm_percent_by_pid = (
             self._calls.attempt("process utilization", self._sm_utilization.read)
@@ -118,7 +118,7 @@ class SmUtilization:
 
         Implausible values (nvtop#110: 37,100%) are None. Idle processes are left out.
         """
-        samples = sorted(self._samples(), key=lambda sample: sample.timeStamp)
+        samples = sorted(self._read_samples(), key=lambda sample: sample.timeStamp)
         newest_us = samples[-1].timeStamp if samples else self._newest_us
         if self._newest_us == 0:
             oldest_us = (time.time() - STALE_S) * 1e6
@@ -126,7 +126,7 @@ class SmUtilization:
         self._newest_us = newest_us
         return {sample.pid: float(sample.smUtil) if sample.smUtil <= 100 else None for sample in samples}
 
-    def _samples(self) -> list[Any]:
+    def _read_samples(self) -> list[Any]:
         """Return NVML's samples since the last reading. Raises NVMLError."""
         nvml = self._nvml
         try:
@@ -148,7 +148,7 @@ def are_plausible(infos: Iterable[Any]) -> bool:
     )
 
 
-def _plausible_memory(used: int | None, memory_total_bytes: int | None) -> int | None:
+def _drop_implausible_memory(used: int | None, memory_total_bytes: int | None) -> int | None:
     """Return the memory of a process in bytes, or None if it exceeds that of the GPU."""
     if used is None or (memory_total_bytes is not None and used > memory_total_bytes):
         return None

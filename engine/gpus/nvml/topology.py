@@ -56,7 +56,7 @@ def read_nvlinks(nvml: ModuleType, handle: Any) -> tuple[NvLink, ...]:
     """Return a GPU's NVLinks with their state, version and peer, but without throughput. Empty if it has none."""
     links = []
     for number in range(nvml.NVML_NVLINK_MAX_LINKS):
-        state = _try(nvml, lambda link=number: nvml.nvmlDeviceGetNvLinkState(handle, link))  # type: ignore[misc]
+        state = _try_call(nvml, lambda link=number: nvml.nvmlDeviceGetNvLinkState(handle, link))  # type: ignore[misc]
         if state is None and number == 0:
             return ()
         if state is not None:
@@ -68,11 +68,11 @@ def _read_link(nvml: ModuleType, handle: Any, number: int, *, active: bool) -> N
     """Return the NVLink `number` of a GPU. The version and peer of an inactive link are unknown."""
     if not active:
         return NvLink(link=number)
-    peer = _try(nvml, lambda: nvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, number).busId)
+    peer = _try_call(nvml, lambda: nvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, number).busId)
     return NvLink(
         link=number,
         active=True,
-        version=GENERATIONS.get(_try(nvml, lambda: nvml.nvmlDeviceGetNvLinkVersion(handle, number)) or 0),
+        version=GENERATIONS.get(_try_call(nvml, lambda: nvml.nvmlDeviceGetNvLinkVersion(handle, number)) or 0),
         peer=_normalize_bus_id(peer),
     )
 
@@ -84,7 +84,7 @@ class _Links:
         active = [link for link in read_nvlinks(nvml, node.handle) if link.active]
         self._peers = [link.peer for link in active]
         self.through_switch = sum(
-            _try(nvml, lambda link=link: nvml.nvmlDeviceGetNvLinkRemoteDeviceType(node.handle, link.link))  # type: ignore[misc]
+            _try_call(nvml, lambda link=link: nvml.nvmlDeviceGetNvLinkRemoteDeviceType(node.handle, link.link))  # type: ignore[misc]
             == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
             for link in active
         )
@@ -96,7 +96,7 @@ class _Links:
 
 def _read_pair(nvml: ModuleType, links: dict[int, _Links], one: Node, other: Node) -> GpuPair:
     """Return the connections between two GPUs. `links` has the active NVLinks of each GPU by NVML index."""
-    level = _try(nvml, lambda: nvml.nvmlDeviceGetTopologyCommonAncestor(one.handle, other.handle))
+    level = _try_call(nvml, lambda: nvml.nvmlDeviceGetTopologyCommonAncestor(one.handle, other.handle))
     return GpuPair(
         one=one.index,
         other=other.index,
@@ -123,7 +123,7 @@ def _count_nvlinks(nvml: ModuleType, links: dict[int, _Links], one: Node, other:
 def _have_capability(nvml: ModuleType, capability: int, one: Node, other: Node) -> bool | None:
     """Return True if both GPUs support `capability` for each other's memory, or None if that is unknown."""
     both = [
-        _try(nvml, lambda pair=pair: nvml.nvmlDeviceGetP2PStatus(pair[0].handle, pair[1].handle, capability))  # type: ignore[misc]
+        _try_call(nvml, lambda pair=pair: nvml.nvmlDeviceGetP2PStatus(pair[0].handle, pair[1].handle, capability))  # type: ignore[misc]
         for pair in ((one, other), (other, one))
     ]
     if any(status in (None, nvml.NVML_P2P_STATUS_UNKNOWN) for status in both):
@@ -133,9 +133,9 @@ def _have_capability(nvml: ModuleType, capability: int, one: Node, other: Node) 
 
 def _read_affinity(nvml: ModuleType, node: Node) -> GpuAffinity:
     """Return the cores and the NUMA node closest to a GPU. The node is None if it is unknown or not unique."""
-    core_words = _try(nvml, lambda: nvml.nvmlDeviceGetCpuAffinity(node.handle, CPU_WORDS))
+    core_words = _try_call(nvml, lambda: nvml.nvmlDeviceGetCpuAffinity(node.handle, CPU_WORDS))
     scope = nvml.NVML_AFFINITY_SCOPE_NODE
-    node_words = _try(nvml, lambda: nvml.nvmlDeviceGetMemoryAffinity(node.handle, NODE_WORDS, scope))
+    node_words = _try_call(nvml, lambda: nvml.nvmlDeviceGetMemoryAffinity(node.handle, NODE_WORDS, scope))
     numa_nodes = find_set_bits(node_words or ())
     numa_node = numa_nodes[0] if len(numa_nodes) == 1 else None
     return GpuAffinity(index=node.index, cores=format_ranges(find_set_bits(core_words or ())), numa_node=numa_node)
@@ -162,7 +162,7 @@ def _normalize_bus_id(value: str | bytes | None) -> str:
     return decode_text(value or "").upper()
 
 
-def _try(nvml: ModuleType, call: Callable[[], Answer]) -> Answer | None:
+def _try_call(nvml: ModuleType, call: Callable[[], Answer]) -> Answer | None:
     """Return the result of `call`, or None if it fails. Other readings detect a lost GPU."""
     try:
         return call()

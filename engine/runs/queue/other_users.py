@@ -42,16 +42,16 @@ def find_other_users(devices: Iterable[str], snapshot: Snapshot | None) -> Other
     for device in filter(is_gpu, devices):
         gpu = by_uuid.get(device)
         if gpu is None or (gpu.processes is None and not gpu.asleep):
-            unknown.append(f"Who uses {device if gpu is None else _gpu_name(gpu)} can't be determined.")
+            unknown.append(f"Who uses {device if gpu is None else _format_gpu_name(gpu)} can't be determined.")
             continue
         for process in gpu.processes or ():
             user = _describe_user(process, is_foreign=snapshot is not None and snapshot.foreign_pids)
             if user is None:
                 continue
             if process.memory_used_bytes is None:
-                unknown.append(f"How much of {_gpu_name(gpu)} {user} uses can't be determined.")
+                unknown.append(f"How much of {_format_gpu_name(gpu)} {user} uses can't be determined.")
                 continue
-            users.append(f"{user} uses {process.memory_used_bytes / _GIB:.1f} GiB of {_gpu_name(gpu)}")
+            users.append(f"{user} uses {process.memory_used_bytes / _GIB:.1f} GiB of {_format_gpu_name(gpu)}")
             pids.append(process.pid)
     return OtherUsers(tuple(users), tuple(pids), tuple(unknown))
 
@@ -74,17 +74,17 @@ def _describe_user(process: GpuProcess, *, is_foreign: bool) -> str | None:
         except psutil.Error:
             if not psutil.pid_exists(process.pid):
                 return None
-    if user == _current_user():
+    if user == _get_current_user():
         return None
     return f"{user or 'somebody'}: {name or 'a process'} (pid {process.pid})"
 
 
 @cache
-def _current_user() -> str:
+def _get_current_user() -> str:
     return psutil.Process().username()
 
 
-def _gpu_name(gpu: Gpu) -> str:
+def _format_gpu_name(gpu: Gpu) -> str:
     """Return a GPU's name for the user: "GPU 3" with the index of CUDA or else of NVML, or the UUID of a MIG slice."""
     if gpu.mig is not None:
         return gpu.uuid
