@@ -19,7 +19,7 @@ def detect(tree: Tree) -> list[Detection]:
     """Detect a folder of images next to folders of masks, one for each class."""
     if not ({"images", "labels"} <= set(tree.folders())):
         return []
-    images, by_class = _stems(tree, "images"), _find_masks_by_class(tree)
+    images, by_class = _index_by_stem(tree, "images"), _find_masks_by_class(tree)
     pairs = [(images[stem], mask) for masks in by_class.values() for stem, mask in masks.items() if stem in images]
     sample = sample_masks(pairs)
     if not pairs or not sample.are_labels:
@@ -32,7 +32,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with the objects from the masks of each class."""
-    images, by_class = _stems(tree, "images"), _find_masks_by_class(tree)
+    images, by_class = _index_by_stem(tree, "images"), _find_masks_by_class(tree)
     classes, numbers = number_classes(tree.root, by_class)
     spare = [path for masks in by_class.values() for stem, path in masks.items() if stem not in images]
     problems = warn_about(
@@ -47,11 +47,11 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 def _find_masks_by_class(tree: Tree) -> dict[str, dict[str, str]]:
     """Return the masks of each class by class name: their paths, keyed by file names without extensions."""
-    found = {name: _stems(tree, os.path.join("labels", name)) for name in tree.folders("labels")}
+    found = {name: _index_by_stem(tree, os.path.join("labels", name)) for name in tree.folders("labels")}
     return {name: masks for name, masks in found.items() if masks}
 
 
-def _stems(tree: Tree, folder: str) -> dict[str, str]:
+def _index_by_stem(tree: Tree, folder: str) -> dict[str, str]:
     return {os.path.splitext(name)[0]: tree.path(folder, name) for name in tree.images(folder)}
 
 

@@ -157,7 +157,7 @@ def _iterate_images(path: str, meta: _Meta, name: str, found: ShapeCollection) -
         try:
             for _, element in ElementTree.iterparse(stream):
                 if element.tag == "meta":
-                    _note_meta(element, meta)
+                    _add_declarations(element, meta)
                 elif element.tag == "track":
                     found.skip_object(name, "in tracks of videos")
                 elif element.tag == "image":
@@ -169,7 +169,7 @@ def _iterate_images(path: str, meta: _Meta, name: str, found: ShapeCollection) -
             raise Unfit(f"it is not valid XML ({printable(str(error))[:200]})") from None
 
 
-def _note_meta(element: ElementTree.Element, meta: _Meta) -> None:
+def _add_declarations(element: ElementTree.Element, meta: _Meta) -> None:
     """Add the labels and the subsets that a "meta" element of a CVAT file declares to `meta`."""
     for label in element.iter("label"):
         meta.labels[(label.findtext("name") or "").strip()] = None

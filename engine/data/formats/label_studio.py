@@ -107,7 +107,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         for task in _iterate_tasks(content if isinstance(content, list) else [content]):
             if task.further:
                 with_further.append(task.image)
-            _add(found, path, task, kind)
+            _add_task(found, path, task, kind)
     remedy = "The first that is not canceled is used; remove the others."
     found.problems += warn_about(with_further, "image", "with several annotations:", remedy)
     return found.content(kind)
@@ -239,14 +239,14 @@ def _convert_small_results(item: dict[str, Any]) -> Iterator[Any]:
             yield {"value": {"choices": [value]}}
 
 
-def _add(found: ShapeCollection, path: str, task: _Task, kind: str) -> None:
+def _add_task(found: ShapeCollection, path: str, task: _Task, kind: str) -> None:
     """Add the image of a task to `found` with its annotations. A missing or unannotated image is recorded instead.
 
     `path` is the JSON file with the task.
     """
     near = os.path.dirname(path)
     split = split_of_path(path, by_name=True)
-    image = _find(task, near, split, found)
+    image = _find_image(task, near, split, found)
     if image is None:
         found.note_missing(task.image or task.name)
         return
@@ -258,7 +258,7 @@ def _add(found: ShapeCollection, path: str, task: _Task, kind: str) -> None:
     found.add(ShapedImage(image, content.shapes, content.size, tuple(content.tags)), split)
 
 
-def _find(task: _Task, near: str, split: str, found: ShapeCollection) -> str | None:
+def _find_image(task: _Task, near: str, split: str, found: ShapeCollection) -> str | None:
     """Return the full path of a task's image, or None if it is not in the dataset.
 
     An uploaded image may also have its original name. `near` is the folder of the export.

@@ -48,7 +48,7 @@ def detect(tree: Tree) -> list[Detection]:
     found = [folder for folder in tree.walk(depth=3) if _is_video(tree, folder)]
     if not found:
         return []
-    rows, _ = _read(tree.path(found[0], "gt", "gt.txt"))
+    rows, _ = _read_boxes(tree.path(found[0], "gt", "gt.txt"))
     evidence = (
         f"{len(found)} video{'s' if len(found) > 1 else ''} with gt/gt.txt, such as {printable(found[0]) or 'this'}",
     )
@@ -68,7 +68,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     faults: list[str] = []
     for video in detection.source:
         path = os.path.join(video, "gt", "gt.txt")
-        rows, video_faults = _read(tree.path(path))
+        rows, video_faults = _read_boxes(tree.path(path))
         faults += [f"{printable(path)}, {fault}" for fault in video_faults]
         for row in rows:
             rows_by_video.setdefault(video, {}).setdefault(row.frame, []).append(row)
@@ -135,7 +135,7 @@ def _read_names(tree: Tree, videos: list[str], problems: list[Problem]) -> dict[
     return dict(enumerate(("object", *names)))
 
 
-def _read(path: str) -> tuple[list[Row], list[str]]:
+def _read_boxes(path: str) -> tuple[list[Row], list[str]]:
     """Return the boxes in a gt.txt file, and descriptions of the faults in its lines."""
     rows: list[Row] = []
     faults: list[str] = []

@@ -75,12 +75,12 @@ def iterate_samples(path: str, *, at_most: int | None = None) -> Iterator[Sample
                 if current.key:
                     yield current
                 current = Sample(key)
-            _add(current, archive, member, ending.lower())
+            _add_member(current, archive, member, ending.lower())
     if current.key:
         yield current
 
 
-def _add(sample: Sample, archive: tarfile.TarFile, member: tarfile.TarInfo, ending: str) -> None:
+def _add_member(sample: Sample, archive: tarfile.TarFile, member: tarfile.TarInfo, ending: str) -> None:
     """Read a member of a tar file with the extension `ending`, and add it to its sample."""
     if is_image(member.name):
         if not sample.name and 0 < member.size <= MAX_IMAGE_BYTES:

@@ -61,7 +61,7 @@ def _number_lines(names: list[str], numbers: Collection[int]) -> dict[int, str]:
 
 
 def _iterate_candidates(tree: Tree, folders: Collection[str]) -> Iterator[list[str] | dict[int, str]]:
-    """Yield the class names in each file whose name suggests them (see `_read`), most likely first."""
+    """Yield the class names in each file whose name suggests them (see `_read_names`), most likely first."""
     for folder in folders:
         files = {name.lower(): name for name in tree.files(folder, (".txt", ".names", ".csv", ".json"))}
         order = [*(name for name in _LISTS if name in files), *(name for name in files if name.endswith(".names"))]
@@ -69,11 +69,11 @@ def _iterate_candidates(tree: Tree, folders: Collection[str]) -> Iterator[list[s
         for name in order:
             path = tree.path(folder, files[name])
             with suppress(OSError, UnusableFile, ValueError):
-                if os.stat(path).st_size <= MAX_NAMES_BYTES and (names := _read(path)):
+                if os.stat(path).st_size <= MAX_NAMES_BYTES and (names := _read_names(path)):
                     yield names
 
 
-def _read(path: str) -> list[str] | dict[int, str]:
+def _read_names(path: str) -> list[str] | dict[int, str]:
     """Return the class names in a file: as a list of its lines or, if the file contains numbers, keyed by number.
 
     Raises ValueError, UnusableFile or OSError.
