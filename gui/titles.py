@@ -270,7 +270,7 @@ def format_job_value(name: str, value: object) -> str:
         is_automatic = name == "split_points" or (name in FIELDS and FIELDS[name].optional)
         return EMPTY.get(name, "automatic" if is_automatic else "none")
     if isinstance(value, bool | int | float):
-        return _number_words(value)
+        return _format_number(value)
     if isinstance(value, tuple | list):
         items = tuple(map(str, value))
         return describe_devices(items) if name == "devices" else ", ".join(items)
@@ -280,7 +280,7 @@ def format_job_value(name: str, value: object) -> str:
     return titles[name](str(value)) if name in titles else CHOICES.get(str(value), str(value))
 
 
-def _number_words(value: float) -> str:
+def _format_number(value: float) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return localized(value) if isinstance(value, int) else significant(value)

@@ -57,7 +57,7 @@ class AnswerView(QWidget):
             measured_at=format_time_or_date(answer.measured_at)
         )
         self.saved.show_message(saved if answer.is_cached else "", "info")
-        first, _, rest = answer.sentence.partition(". ")
+        first, _, rest = answer.sentence.partition(". ")  # the first sentence is the heading
         self.sentence.setText(f"{first}." if rest else first)
         self.more.setText(rest)
         self.more.setVisible(bool(rest))

@@ -32,7 +32,7 @@ class Event:
     severity: Severity
 
 
-def _lost_finding(gpu: Gpu) -> Finding:
+def _create_lost_finding(gpu: Gpu) -> Finding:
     if gpu.lost_since is None:
         return Finding(tr("The driver can't reach it. Restart the computer."))
     return Finding(tr("The driver can no longer reach it; the values shown are its last."))
@@ -45,7 +45,7 @@ def evaluate_rule(rule: Rule, gpu: Gpu, run: str | None) -> Finding | None:
     count.
     """
     if rule.kind == "lost":
-        return _lost_finding(gpu) if gpu.lost else None
+        return _create_lost_finding(gpu) if gpu.lost else None
     if gpu.lost or gpu.asleep:
         return None
     if rule.kind == "throttled":

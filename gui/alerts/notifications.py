@@ -66,8 +66,8 @@ class DesktopNotices(QObject):
         self._notices: deque[tuple[Notice, Callable[[str], None]]] = deque()
         """Notices with functions that get a problem or "". The first one is being sent."""
         self._sender = sender or NoticeSender(self)
-        self._sender.done.connect(lambda sent: self._report(sent.desktop_problem))
-        self._sender.failed.connect(self._report)
+        self._sender.done.connect(lambda sent: self._finish_notification(sent.desktop_problem))
+        self._sender.failed.connect(self._finish_notification)
         self._collect_timer = QTimer(self, singleShot=True)  # collects alerts of about the same time in one notice
         self._collect_timer.timeout.connect(self._send_waiting)
         self._pause_timer = QTimer(self, singleShot=True)  # pause after a notice
@@ -107,8 +107,8 @@ class DesktopNotices(QObject):
         if len(self._notices) == 1:
             self._sender.start(notice)
 
-    def _report(self, problem: str) -> None:
-        """Pass `problem` ("" for none) to the callback of the last notification, and send the next one."""
+    def _finish_notification(self, problem: str) -> None:
+        """Pass `problem` ("" for none) to the callback of the notification that was sent, and send the next one."""
         _notice, on_result = self._notices.popleft()
         on_result(problem)
         if self._notices:

@@ -63,7 +63,7 @@ class RuleRow(QWidget):
         self._layout = vbox(self._head, spacing=2)
         self.setLayout(self._layout)
         self._arrange()
-        self._show()
+        self._show_rule()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -78,9 +78,9 @@ class RuleRow(QWidget):
         """Show `rule`. If it is already shown, unfinished input is preserved."""
         if rule != self._rule:
             self._rule = rule
-            self._show()
+            self._show_rule()
 
-    def _show(self) -> None:
+    def _show_rule(self) -> None:
         """Show the rule in the check box, the summary and the editors, without emitting `edited`."""
         rule = self._rule
         with QSignalBlocker(self.on):

@@ -229,10 +229,11 @@ class Alerts(QObject):
         if message:
             self._connection_errors[host] = message
         elif self._connection_errors.pop(host, None):
-            self._update_watch(_key("not_answering", _connection(host)), None, self._clock())
+            self._update_watch(_make_key("not_answering", _make_connection_subject(host)), None, self._clock())
         self._evaluate_connections()
 
     def forget_host(self, host: str) -> None:
+        """Remove readings, alert conditions and devices of a host. The devices of this machine ("") remain."""
         self._connection_errors.pop(host, None)
         self._snapshot_times.pop(host, None)
         self._responsive_hosts.discard(host)
@@ -257,7 +258,7 @@ class Alerts(QObject):
             if rule.covers(device):
                 finding = evaluate_rule(rule, gpu, run_names.get(device))
                 if finding is not None:
-                    found[_key(rule.kind, subject)] = subject, finding
+                    found[_make_key(rule.kind, subject)] = subject, finding
         tracker = self._trackers.setdefault(device, EventTracker())
         for event in tracker.xids(gpu):
             self._add_event("xid", subject, event)
@@ -273,9 +274,9 @@ class Alerts(QObject):
         if nvml.status == "ok":
             self._responsive_hosts.add(host)
         elif host in self._responsive_hosts or nvml.status in ("not_answering", "error"):
-            subject = _Subject(host, "", _host_title(host), "nvml")
+            subject = _Subject(host, "", _format_host_title(host), "nvml")
             if self._rules["not_answering"].on:
-                found[_key("not_answering", subject)] = subject, Finding(nvml.message)
+                found[_make_key("not_answering", subject)] = subject, Finding(nvml.message)
 
     def _evaluate_connections(self) -> None:
         """Evaluate the rule about silent hosts, and schedule the next evaluation."""
@@ -284,8 +285,8 @@ class Alerts(QObject):
             return
         now = self._clock()
         for host, message in self._connection_errors.items():
-            subject = _connection(host)
-            self._update_watch(_key("not_answering", subject), (subject, Finding(message)), now)
+            subject = _make_connection_subject(host)
+            self._update_watch(_make_key("not_answering", subject), (subject, Finding(message)), now)
         waiting = [
             watch.since + rule.for_s - now
             for key, watch in self._watches.items()
@@ -307,7 +308,7 @@ class Alerts(QObject):
         watch = self._watches.get(key)
         if watch is not None and watch.alert is not None:
             if KINDS[key.kind].event:
-                return
+                return  # ends when it is acknowledged
             if found is not None:
                 watch.calm_since = None
                 self._update_text(watch.alert, *found)
@@ -327,7 +328,7 @@ class Alerts(QObject):
         """Raise an alert for an event, or count the event in the active alert."""
         if not self._rules[kind].covers(subject.device):
             return
-        watch = self._watches.setdefault(_key(kind, subject), _Watch())
+        watch = self._watches.setdefault(_make_key(kind, subject), _Watch())
         if watch.alert is None:
             self._raise(watch, kind, subject, event)
             return
@@ -392,13 +393,13 @@ class Alerts(QObject):
             self.message.emit(problem)
 
 
-def _key(kind: KindId, subject: _Subject) -> _Key:
+def _make_key(kind: KindId, subject: _Subject) -> _Key:
     return _Key(kind, subject.host, subject.device, subject.source)
 
 
-def _connection(host: str) -> _Subject:
-    return _Subject(host, "", _host_title(host), "connection")
+def _make_connection_subject(host: str) -> _Subject:
+    return _Subject(host, "", _format_host_title(host), "connection")
 
 
-def _host_title(host: str) -> str:
+def _format_host_title(host: str) -> str:
     return host or tr("This machine")

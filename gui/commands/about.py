@@ -110,7 +110,7 @@ class AboutDialog(QDialog):
                 self.table.setItem(row, column, item)
         self.text = styled(QPlainTextEdit(readOnly=True), name=tr("License text"))
         self.text.setTabChangesFocus(True)
-        self.table.currentCellChanged.connect(lambda row, *_rest: self._show(row))
+        self.table.currentCellChanged.connect(lambda row, *_rest: self._show_license(row))
         parts = QSplitter(Qt.Orientation.Vertical)
         parts.addWidget(self.table)
         parts.addWidget(self.text)
@@ -118,6 +118,6 @@ class AboutDialog(QDialog):
         self.setLayout(vbox(heading, about, (parts, 1), spacing=10, margins=(14, 12, 14, 14)))
         self.table.setCurrentCell(0, 0)
 
-    def _show(self, row: int) -> None:
+    def _show_license(self, row: int) -> None:
         if 0 <= row < len(self._packages):
             self.text.setPlainText(read_license_text(self._packages[row].name))

@@ -83,6 +83,7 @@ def find_entries(entries: Sequence[Entry], text: str) -> list[Entry]:
                 break
             rank += _IN_TITLE if index_in_word < title_end else _ELSEWHERE
         else:
+            # An entry with exactly this title is first.
             found.append((-1 if entry.searched_text[: entry.title_end] == title else rank, number))
     return [entries[number] for _rank, number in heapq.nsmallest(MAX_ENTRIES, found)]
 

@@ -43,7 +43,7 @@ class ReportDialog(QDialog):
         self.texts: dict[str, str] = {}  # by name of the file in the report
         self.state = QLabel(tr("Checking this machine and collecting logs…"), wordWrap=True)
         self.files = styled(QListWidget(), name=tr("Files of the report"))
-        self.files.currentTextChanged.connect(self._show)
+        self.files.currentTextChanged.connect(self._show_file)
         self.text = styled(QPlainTextEdit(readOnly=True), name=tr("Text of the file"))
         self.text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self.text.setTabChangesFocus(True)
@@ -108,7 +108,7 @@ class ReportDialog(QDialog):
         self.state.setText(tr("Couldn't create the report."))
         self.problem.show_problems((Problem("", f"{cause}.", tr("Try “footplate doctor” in a terminal.")),))
 
-    def _show(self, name: str) -> None:
+    def _show_file(self, name: str) -> None:
         self.text.setPlainText(self.texts.get(name, "")[:_PREVIEW_CHARACTERS])
 
     def _choose_target(self) -> None:

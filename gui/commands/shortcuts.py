@@ -48,7 +48,7 @@ class ShortcutsDialog(QDialog):
         self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.table.horizontalHeader().setSectionResizeMode(1, QHeaderView.ResizeMode.Stretch)
         self.table.horizontalHeader().setMinimumSectionSize(theme.scale_pixels(_MIN_COLUMN_WIDTH))
-        self.table.currentCellChanged.connect(lambda *_cells: self._show())
+        self.table.currentCellChanged.connect(lambda *_cells: self._show_selected_command())
         self.keys = _KeysEdit()
         self.keys.setMaximumSequenceLength(1)
         self.keys.setClearButtonEnabled(True)
@@ -60,7 +60,7 @@ class ShortcutsDialog(QDialog):
         line.setPlaceholderText(tr("Press the new keys"))
         self.keys.keySequenceChanged.connect(lambda _keys: self._show_conflict())
         self.assign = _button(tr("&Assign"), tr("Assign these keys to the command"), self._assign)
-        self.none = _button(tr("&Remove"), tr("Remove the keys of the command"), self._remove)
+        self.remove = _button(tr("&Remove"), tr("Remove the keys of the command"), self._remove)
         self.reset = _button(tr("&Default"), tr("Restore the default keys of the command"), self._reset_shortcut)
         self.reset_all = _button(tr("Reset a&ll"), tr("Restore the default keys of every command"), self._reset_all)
         self.problem = ProblemLabel()
@@ -86,7 +86,7 @@ class ShortcutsDialog(QDialog):
     def _lay_out(self) -> None:
         label = QLabel(tr("&Keys"))
         label.setBuddy(self.keys)
-        row = hbox(label, (self.keys, 1), self.assign, self.none, self.reset, spacing=10)
+        row = hbox(label, (self.keys, 1), self.assign, self.remove, self.reset, spacing=10)
         hint = muted_label(_STANDARD, word_wrap=True)
         foot = hbox((hint, 1), self.reset_all, spacing=10)
         self.setLayout(
@@ -94,7 +94,7 @@ class ShortcutsDialog(QDialog):
         )
 
     def _list_commands(self) -> None:
-        """List the commands that contain all words in the search field."""
+        """List the commands that contain all words in the search field. Those with changed keys are bold."""
         terms = self.search.text().lower().split()
         chosen = self.chosen
         self._commands = [
@@ -114,9 +114,10 @@ class ShortcutsDialog(QDialog):
                 self.table.setItem(row, column, item)
         row = self._commands.index(chosen) if chosen in self._commands else 0
         self.table.setCurrentCell(row if self._commands else -1, 0)
-        self._show()
+        self._show_selected_command()
 
-    def _show(self) -> None:
+    def _show_selected_command(self) -> None:
+        """Clear the field for new keys, and enable the buttons that apply to the selected command."""
         self.keys.clear()
         self.problem.show_problems(())
         self._show_conflict()
@@ -127,7 +128,7 @@ class ShortcutsDialog(QDialog):
         other = self._keymap.find_conflict(action, keys) if action is not None and keys else None
         self.problem.show_problems(_create_problem(other, keys))
         self.assign.setEnabled(action is not None and bool(keys) and other is None)
-        self.none.setEnabled(action is not None and bool(action.keys))
+        self.remove.setEnabled(action is not None and bool(action.keys))
         self.reset.setEnabled(action is not None)
 
     def _assign(self) -> None:

@@ -109,7 +109,7 @@ class ComparePage(QWidget):
         self._loader.stop()
         self.runs, self._requested, self._unread_reasons = {}, {}, {}
         self.legend.clear()
-        self._show()
+        self._show_runs()
         self._stack.setCurrentIndex(0)
 
     def close_work(self) -> None:
@@ -159,7 +159,7 @@ class ComparePage(QWidget):
         self._loader.unread.connect(self._on_unreadable)
         self._loader.complete.connect(self._on_complete)
         self._refresh_timer.timeout.connect(self._refresh)
-        self._redraw_timer.timeout.connect(self._show)
+        self._redraw_timer.timeout.connect(self._show_runs)
 
     def _read(self, runs: dict[int, RunFolder]) -> None:
         """Read the logs of `runs`, by series number, on a worker thread."""
@@ -185,7 +185,7 @@ class ComparePage(QWidget):
     def _on_complete(self) -> None:
         """Draw the runs that were read, emit `loaded`, and read active runs again after a pause."""
         if self._redraw_timer.isActive():
-            self._show()
+            self._show_runs()
         self._show_state()
         self._schedule_refresh()
         self.loaded.emit()
@@ -212,7 +212,7 @@ class ComparePage(QWidget):
         """Return the runs whose logs have been read, in the order of the comparison."""
         return tuple(self.runs[series] for series in sorted(self.runs))
 
-    def _show(self) -> None:
+    def _show_runs(self) -> None:
         """Show all runs that have been read in the table, and the ones checked in the legend in the plots."""
         self._redraw_timer.stop()
         self.model.show_runs(self._list_read_runs())

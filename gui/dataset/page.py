@@ -92,21 +92,21 @@ class DatasetPage(QWidget):
         self.classes = styled(ComboBox(), name=tr("Class"))
         self.classes.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.classes.setMinimumContentsLength(7)
-        self.version = ComboBox()  # the images in the folder (index 0), or as augmented in an epoch
-        self.version.setAccessibleName(tr("Shown as"))
-        self.version.setToolTip(
+        self.epoch_choice = ComboBox()  # the images in the folder (index 0), or as augmented in an epoch
+        self.epoch_choice.setAccessibleName(tr("Shown as"))
+        self.epoch_choice.setToolTip(
             tr("The training images of an epoch, exactly as the form's augmentation and seed produce them")
         )
-        self.state = ProblemLabel()
+        self.render_problem = ProblemLabel()
         self.progress = muted_label(word_wrap=True)
-        self._class_label, self._as_label = (
+        self._class_label, self._epoch_label = (
             field_label(tr("Class"), self.classes),
-            field_label(tr("Shown"), self.version),
+            field_label(tr("Shown"), self.epoch_choice),
         )
         self.examples = ExampleList(SIDE, strip=False)
         self.side = _create_size_slider()
         self.side.valueChanged.connect(self.examples.set_side)
-        self.none = WrappingLabel(name="muted")  # text in place of the examples if there are none
+        self.empty_text = WrappingLabel(name="muted")  # text in place of the examples if there are none
         self.bars = ClassBalance()
         self.mask_values = WrappingLabel(name="muted")
         self.objects = WrappingLabel(name="muted")
@@ -120,7 +120,7 @@ class DatasetPage(QWidget):
         self.problems.chosen.connect(self.choice_made)
         self.question.chosen.connect(self.choice_made)
         self.classes.currentIndexChanged.connect(self._show_examples)
-        self.version.currentIndexChanged.connect(self._show_examples)
+        self.epoch_choice.currentIndexChanged.connect(self._show_examples)
         self._render_timer.timeout.connect(self._render)
         self.renderer.progress.connect(self._on_rendered)
         self.renderer.done.connect(self._on_finished)
@@ -139,7 +139,7 @@ class DatasetPage(QWidget):
             self.notice.show_message("")
         self._latest_report = report
         self._report = report if report is not None and report.format else None
-        self._drop_rendered()
+        self._discard_rendered()
         unclear = report if report is not None and not report.format and report.readings else None
         if unclear is not None:
             self.show_augmented(False)
@@ -183,14 +183,14 @@ class DatasetPage(QWidget):
         has_changed = _get_rendering_values(job) != _get_rendering_values(self._job)
         self._job = job
         if has_changed:
-            self._drop_rendered()
+            self._discard_rendered()
             if self._report is not None:
                 self._update_choices()
                 self._show_examples()
 
     def show_augmented(self, augmented: bool) -> None:
         """Show the examples with or without augmentation."""
-        self.version.setCurrentIndex(1 if augmented and self.version.count() > 1 else 0)
+        self.epoch_choice.setCurrentIndex(1 if augmented and self.epoch_choice.count() > 1 else 0)
 
     def choose(self, index: int) -> None:
         """Select the example at `index` in the report, or the first interpretation of an ambiguous folder."""
@@ -205,7 +205,7 @@ class DatasetPage(QWidget):
         """Offer the classes and epochs that can be shown. The current choices don't change if they are available."""
         assert self._report is not None
         selected = self.classes.currentText()
-        present = {name for example in self._report.examples for name in _classes_of(example)}
+        present = {name for example in self._report.examples for name in _list_classes(example)}
         of_classes = [name for name in self._report.classes if name in present]
         # Number of epochs that can be shown, or 0 without training images.
         epochs = (
@@ -213,18 +213,18 @@ class DatasetPage(QWidget):
             if self._list_training_samples()
             else 0
         )
-        with QSignalBlocker(self.classes), QSignalBlocker(self.version):
+        with QSignalBlocker(self.classes), QSignalBlocker(self.epoch_choice):
             self.classes.clear()
             self.classes.addItems([ALL, *of_classes])
             self.classes.setCurrentIndex(max(0, self.classes.findText(selected)))
-            index = self.version.currentIndex()
-            self.version.clear()
+            index = self.epoch_choice.currentIndex()
+            self.epoch_choice.clear()
             augmented = [f"as augmented in epoch {n}" for n in range(1, epochs + 1)]
-            self.version.addItems([tr("as they are"), *augmented])
-            self.version.setCurrentIndex(index if 0 <= index <= epochs else 0)
+            self.epoch_choice.addItems([tr("as they are"), *augmented])
+            self.epoch_choice.setCurrentIndex(index if 0 <= index <= epochs else 0)
         for widget in (self._class_label, self.classes):
             widget.setVisible(len(of_classes) > 1)
-        for widget in (self._as_label, self.version):
+        for widget in (self._epoch_label, self.epoch_choice):
             widget.setVisible(epochs > 0)
 
     def _show_examples(self) -> None:
@@ -232,8 +232,8 @@ class DatasetPage(QWidget):
         if self._report is None:
             return
         selected = self.classes.currentText() if self.classes.currentIndex() > 0 else ""
-        examples = [example for example in self._report.examples if not selected or selected in _classes_of(example)]
-        epoch = max(0, self.version.currentIndex())  # 0 for the images in the folder
+        examples = [example for example in self._report.examples if not selected or selected in _list_classes(example)]
+        epoch = max(0, self.epoch_choice.currentIndex())  # 0 for the images in the folder
         if epoch:
             examples = [example for example in examples if _can_render(example)]
         images = {sample: image for (sample, of_epoch), image in self._rendered.items() if of_epoch == epoch}
@@ -243,10 +243,10 @@ class DatasetPage(QWidget):
             self._is_rendering_requested = True
             self._show_progress(tr("Rendering the augmented images…"))
             self._render_timer.start()
-        for widget in (self.state, self.progress):
+        for widget in (self.render_problem, self.progress):
             widget.setVisible(bool(epoch) and bool(widget.text()))
-        self.none.setText("" if examples else tr("This folder has no examples to show."))
-        self.none.setVisible(not examples)
+        self.empty_text.setText("" if examples else tr("This folder has no examples to show."))
+        self.empty_text.setVisible(not examples)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Place the facts below the examples if the page is too narrow."""
@@ -268,7 +268,7 @@ class DatasetPage(QWidget):
     def hideEvent(self, event: QHideEvent) -> None:
         """Cancel an incomplete rendering, which starts again when the page is shown."""
         if self.renderer.running or self._render_timer.isActive():
-            self._drop_rendered()
+            self._discard_rendered()
         if not event.spontaneous():  # the notice stays if the window is only minimized
             self.notice.show_message("")
         super().hideEvent(event)
@@ -278,14 +278,14 @@ class DatasetPage(QWidget):
         examples = self._report.examples if self._report is not None else ()
         return [example.sample for example in examples if example.sample is not None and _can_render(example)]
 
-    def _drop_rendered(self) -> None:
+    def _discard_rendered(self) -> None:
         """Remove the images that were rendered for another job."""
         self._render_timer.stop()
         self.renderer.cancel()
         self._rendered.clear()
         self._is_rendering_requested = False
         self._show_progress("")
-        self.state.show_problems(())
+        self.render_problem.show_problems(())
 
     def _render(self) -> None:
         """Render the training images of the job, unless the page is hidden or the job is invalid."""
@@ -299,7 +299,7 @@ class DatasetPage(QWidget):
     def _on_rendered(self, image: PreviewImage) -> None:
         """Cache a rendered image, and show it if its epoch is selected."""
         self._rendered[image.sample, image.epoch] = image
-        if image.epoch == self.version.currentIndex():
+        if image.epoch == self.epoch_choice.currentIndex():
             self.examples.add_rendered(image)
 
     def _on_finished(self, mirrored: bool) -> None:
@@ -316,13 +316,13 @@ class DatasetPage(QWidget):
     def _show_problems(self, problems: tuple[Problem, ...]) -> None:
         """Show why the images can't be rendered."""
         self._show_progress("")
-        self.state.show_problems(problems)
+        self.render_problem.show_problems(problems)
         self._show_examples()
 
     def _show_progress(self, text: str) -> None:
         """Show `text` about the progress of rendering, if augmented images are selected."""
         self.progress.setText(text)
-        self.progress.setVisible(bool(text) and self.version.currentIndex() > 0)
+        self.progress.setVisible(bool(text) and self.epoch_choice.currentIndex() > 0)
 
     # Construction
 
@@ -331,14 +331,14 @@ class DatasetPage(QWidget):
         top = hbox(
             self._class_label,
             self.classes,
-            self._as_label,
-            self.version,
+            self._epoch_label,
+            self.epoch_choice,
             1,
             field_label(tr("Size"), self.side),
             self.side,
         )
         body, left = QWidget(), QWidget()
-        left.setLayout(vbox(self.progress, self.state, (self.examples, 1), (self.none, 1)))
+        left.setLayout(vbox(self.progress, self.render_problem, (self.examples, 1), (self.empty_text, 1)))
         self._splitter.setChildrenCollapsible(False)
         self._splitter.addWidget(left)
         self._splitter.addWidget(self._create_facts())
@@ -383,7 +383,7 @@ def _can_render(example: Example) -> bool:
     return example.split == "train" and example.sample is not None
 
 
-def _classes_of(example: Example) -> set[str]:
+def _list_classes(example: Example) -> set[str]:
     return {example.class_name, *example.class_name.split(", ")} - {""}
 
 

@@ -54,6 +54,10 @@ def find_section(name: str) -> str:
     return next((title for title, names in SECTIONS.items() if name in names), "")
 
 
+_FIELDS_WITHOUT_ROW = ("devices", "model_file_sha256")
+"""Fields that are set elsewhere: by the devices panel, and by the consent to run a model file."""
+
+
 class JobFields(QObject):
     """Rows for the fields and options of a job, and buttons that find values for some of them."""
 
@@ -62,9 +66,9 @@ class JobFields(QObject):
         self.rows: dict[str, FieldRow] = {
             name: make_row(field, catalogue, stacked=name in STACKED_FIELDS)
             for name, field in FIELDS.items()
-            if name not in ("devices", "model_file_sha256")
+            if name not in _FIELDS_WITHOUT_ROW
         }
-        for name in MAIN_FIELDS:
+        for name in MAIN_FIELDS:  # other rows create their widgets when they are first needed
             self.rows[name].create_widgets()
         self.options = OptionRows()
         self.find_buttons = {name: FindButton(self.rows[name]) for name in FINDER_TIPS}

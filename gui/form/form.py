@@ -43,6 +43,22 @@ class JobForm(JobSignals):
     While the form is current (see `set_current`), the submit bar shows its state. It has the signals of `JobSignals`,
     and this one.
 
+    Attributes:
+        submit_bar: Bar below the form, which several forms share. `reason`, `train`, `copy` and `steps` are parts of it.
+        environment: Facts about the machine and its runs that validation depends on.
+        disk: Cache of facts about the disk and servers.
+        fields: Rows for the fields. `rows`, `options` and `find_buttons` are parts of it.
+        body: Layout of the fields.
+        card: Summary of the dataset.
+        consent: Banner that asks for consent to run a model file.
+        inspection: Requests inspections of the dataset folder.
+        recipes, models, task_detection, formats: Set fields that follow other fields, the folder or the devices.
+        validator: Validates the fields.
+        submission: Starts the run once the job has been validated.
+        choices: Offers the choices that suit the other fields.
+        readiness: Shows in the submit bar if the job can start.
+        estimator: Estimates time and memory of the job.
+
     Signals:
         choice_made(Choice): the user has selected a remedy that sets fields.
     """

@@ -70,17 +70,17 @@ class Inspection(QObject):
 
     def adopt(self, other: Inspection) -> None:
         """Use the inspection results of another form if its dataset folder and options are the same."""
-        if other.report is not None and other.report is not self.report and self._values() == other._requested:
+        if other.report is not None and other.report is not self.report and self._read_values() == other._requested:
             self._requested = other._requested
             self.set_report(other.report)
 
-    def _values(self) -> tuple[Any, ...]:
+    def _read_values(self) -> tuple[Any, ...]:
         """Return the values of the fields that determine the result of an inspection."""
         return tuple(self._rows[name].value() for name in _FIELDS)
 
     def _on_edited(self) -> None:
         """Discard the report, and request another inspection after a pause in typing, if the folder has changed."""
-        if self._values() == self._requested:
+        if self._read_values() == self._requested:
             return
         self.report = None
         self._requested = None
@@ -92,7 +92,7 @@ class Inspection(QObject):
 
         Emits `requested`, with None if there is no folder to inspect, and `changed`.
         """
-        values = self._values()
+        values = self._read_values()
         if values == self._requested:
             return
         job, _problems = job_from_values(dict(zip(_FIELDS, values, strict=True)))

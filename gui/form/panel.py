@@ -27,7 +27,7 @@ from gui.widgets.labels import IconLabel
 from gui.widgets.layouts import hbox, vbox
 
 _FIRST_FIELDS = dict(zip(STEPS, ("dataset", "recipe", "strategy"), strict=True))
-"""First field of each step that the user takes before training."""
+"""First field of each step of preparing a job."""
 
 
 class JobPanel(JobSignals):
@@ -210,7 +210,10 @@ class JobPanel(JobSignals):
         self.inspected.emit()
 
     def _focus_step(self, step: str, problem: Problem | None) -> None:
-        """Focus the field of `problem` or, if it has none in the form, the first field of `step`."""
+        """Focus the field of `problem`, or the first field of `step` if the form has no field for the problem.
+
+        `step` is "Data", "Recipe" or "Devices", as listed in the submit bar.
+        """
         name = problem.field if problem is not None and problem.field in self.form.rows else _FIRST_FIELDS[step]
         self.form.focus_field(name)
 

@@ -138,8 +138,8 @@ class RecipeFollower(QObject):
             if not self.paused and not must_wait:
                 if self._must_detect_overrides:
                     self._detect_overrides()
-                self._apply()
-            self._show()
+                self._apply_recipe()
+            self._offer_recipes()
 
     @property
     def user_edited(self) -> Collection[str] | None:
@@ -219,7 +219,7 @@ class RecipeFollower(QObject):
         fitting_recipes = (initial_recipe(self._collect_facts(self._overridden, disk)) for disk in (None, self._disk))
         self._is_recipe_chosen = self._recipe not in fitting_recipes
 
-    def _apply(self) -> None:
+    def _apply_recipe(self) -> None:
         """Select the matching recipe unless the user has chosen one, and set all fields that aren't overridden."""
         facts = self._collect_facts(self._overridden, self._disk)
         default = self.known.get(self._environment.default_recipe)
@@ -262,7 +262,7 @@ class RecipeFollower(QObject):
         """Id of the recipe that the recipe field shows: the one applied to another run's job, or the user's."""
         return self._applied_recipe if self.paused else self._recipe
 
-    def _show(self) -> None:
+    def _offer_recipes(self) -> None:
         """Offer the recipes for the task. Broken recipes can't be selected, and show their problems."""
         task = str(self._rows["task"].value())
         choices = [(recipe.id, recipe.title, recipe.about) for recipe in self.known.for_task(task)]
@@ -348,7 +348,7 @@ class RecipeFollower(QObject):
     def reload(self) -> None:
         self.known, self._offered = load_recipes(), []
         with self._ignore_edits():
-            self._show()
+            self._offer_recipes()
         self._row.edited.emit()  # the form then validates
 
     def _ask_to_delete(self) -> None:

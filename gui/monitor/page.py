@@ -134,13 +134,16 @@ class MonitorPage(QWidget):
         latest = self._last_snapshots.fill(self._hosts.latest)
         unread = [list_unread_runs(self._intervals.unread)] if self._intervals.unread else []
         self.errors.show_message("\n".join([*list_host_errors(latest, self._hosts.errors), *unread]))
-        found = list_watched_gpus(latest, self._hosts.errors, self._history.titles, self._intervals.run_names_by_gpu())
-        gpus = [watched for watched in found if watched.key in self._history.titles]
+        all_gpus = list_watched_gpus(
+            latest, self._hosts.errors, self._history.titles, self._intervals.run_names_by_gpu()
+        )
+        # A GPU from an older snapshot has no title once its last readings have expired.
+        gpus = [watched for watched in all_gpus if watched.key in self._history.titles]
         theme.register_devices(watched.key for watched in gpus)
         self._update_marks()
         self._limit_time_range()
         if self._stack.currentWidget() is self.gpus:
-            self.gpus.show_gpus(gpus, self._why_empty())
+            self.gpus.show_gpus(gpus, self._explain_empty_view())
         self.graphs.refresh()
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -260,17 +263,17 @@ class MonitorPage(QWidget):
             text = tr("The displayed values were saved to {path}.")
             save_in_background(lambda: write_csv(path, rows), self.message, text, self)
 
-        return choose_target(self, tr("Save numbers"), _file_name("csv"), save)
+        return choose_target(self, tr("Save numbers"), _make_file_name("csv"), save)
 
     def ask_png(self, widget: QWidget) -> QFileDialog:
         """Ask for a file name and export an image of `widget`."""
         return choose_target(
-            self, tr("Save image"), _file_name("png"), lambda path: save_image(path, widget.grab(), self.message)
+            self, tr("Save image"), _make_file_name("png"), lambda path: save_image(path, widget.grab(), self.message)
         )
 
     def _update_marks(self) -> None:
         self.group.origin = self._history.origin
-        marks = [mark for run in self._intervals.intervals for mark in _marks_of(run, self._history.origin)]
+        marks = [mark for run in self._intervals.intervals for mark in _create_run_marks(run, self._history.origin)]
         self.group.set_marks(marks)
 
     def _limit_time_range(self) -> None:
@@ -280,7 +283,7 @@ class MonitorPage(QWidget):
             ends = [self._history.x(key)[[0, -1]] for key in devices]
             self.group.set_extent(float(min(first for first, _ in ends)), float(max(last for _, last in ends)))
 
-    def _why_empty(self) -> str:
+    def _explain_empty_view(self) -> str:
         """Return the text for an empty view. Errors are shown in the banner above it."""
         local = self._hosts.latest.get("")
         if local is None:
@@ -293,12 +296,12 @@ class MonitorPage(QWidget):
         self._hosts.set_request(self.request)
 
 
-def _file_name(suffix: str) -> str:
+def _make_file_name(suffix: str) -> str:
     """Return a name for an exported file, with the current time."""
     return f"footplate-{time.strftime('%Y-%m-%d-%H%M%S')}.{suffix}"
 
 
-def _marks_of(run: RunInterval, origin: float) -> list[Mark]:
+def _create_run_marks(run: RunInterval, origin: float) -> list[Mark]:
     """Return marks at the start and the end of a run, for the graphs of its devices."""
     if run.state == "waiting":
         return []

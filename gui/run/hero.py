@@ -96,7 +96,7 @@ class RunHero(QWidget):
         self._state_style = _STATE_STYLES.get(status.label, "")
         metric = find_best_metric(data)
         self.best.setText(metric.value)
-        self.best_note.setText(_metric_note(metric, status))
+        self.best_note.setText(_describe_metric(metric, status))
         self._show_progress(status)
         is_over = not status.active and not is_loading
         _set_text(self.facts, describe_result(run, data) if is_over else "")
@@ -140,7 +140,7 @@ class RunHero(QWidget):
         self.time_note.setText(note)
 
 
-def _metric_note(metric: BestMetric, status: RunStatus) -> str:
+def _describe_metric(metric: BestMetric, status: RunStatus) -> str:
     if metric.epoch is None:
         return tr("no validation yet") if status.active else tr("no validation")
     return tr("{metric}, epoch {epoch}").format(metric=metric.title, epoch=metric.epoch)

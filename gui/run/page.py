@@ -111,8 +111,8 @@ class RunPage(QWidget):
         self.header.save_elsewhere.clicked.connect(self._choose_save_folder)
         session.message.connect(self.message)
         session.opened.connect(self._on_opened)
-        session.changed.connect(self._show)
-        session.finished.connect(lambda _outcome: self._show())
+        session.changed.connect(self._show_data)
+        session.finished.connect(lambda _outcome: self._show_data())
         theme.notifier.changed.connect(self.recolor)
         self._view_actions = (
             Action(self, "previous_view", tr("The run's previous view"), "", "Ctrl+PgUp"),
@@ -154,7 +154,7 @@ class RunPage(QWidget):
         self.log.clear()
         self._execution_count = 0
         self.advice.reset()
-        self._show()
+        self._show_data()
 
     def _reload_models(self) -> None:
         """Reload the views of the model, because a file was added to the run folder."""
@@ -163,7 +163,7 @@ class RunPage(QWidget):
             for view in self._model_views.values():
                 view.show_run(run)
 
-    def _show(self) -> None:
+    def _show_data(self) -> None:
         """Show the open run's current data and status in all views."""
         session = self.session
         if session.run is None or self.charts is None:

@@ -120,7 +120,7 @@ class Details(QWidget):
             self.facts.clear()
             self._fields = None
         if previous_run != run:
-            self._show(run)
+            self._show_run(run)
             failed = partial(self._on_unread, run.run_id)
             in_background(lambda: read_details(Path(run.folder)), self, self._show_fields, failed)
 
@@ -172,7 +172,7 @@ class Details(QWidget):
         self._stack.addWidget(self._halves)
         self.setLayout(vbox(self._stack))
 
-    def _show(self, run: RunSummary) -> None:
+    def _show_run(self, run: RunSummary) -> None:
         """Show the title, state, notes and tags of a run, but keep notes and tags that are being edited."""
         self._heading.setText(run_title(run))
         self.state.setText(_describe_state(run))

@@ -64,12 +64,12 @@ class FilterBar(QWidget):
         self._applied = RunFilter()  # filter that was emitted last
         self._tag_row = labeled(tr("Tag"), self.tag)
         self._lay_out()
-        self._typing_timer.timeout.connect(self._apply)
+        self._typing_timer.timeout.connect(self._emit_filter)
         self.text.textChanged.connect(lambda _text: self._typing_timer.start())
-        self.text.returnPressed.connect(self._apply)
+        self.text.returnPressed.connect(self._emit_filter)
         for combo in self._combos:
-            combo.currentIndexChanged.connect(self._apply)
-        self.favorites.toggled.connect(self._apply)
+            combo.currentIndexChanged.connect(self._emit_filter)
+        self.favorites.toggled.connect(self._emit_filter)
         self.clear.clicked.connect(self.reset)
 
     def run_filter(self) -> RunFilter:
@@ -104,7 +104,7 @@ class FilterBar(QWidget):
         for combo in self._combos:
             combo.setCurrentIndex(0)
         self.favorites.setChecked(False)
-        self._apply()
+        self._emit_filter()
 
     def _lay_out(self) -> None:
         row = FlowLayout(self, spacing=8)
@@ -123,7 +123,7 @@ class FilterBar(QWidget):
         self.clear.hide()
         self._tag_row.hide()
 
-    def _apply(self) -> None:
+    def _emit_filter(self) -> None:
         """Emit the current filter if it differs from the one that was emitted last."""
         self._typing_timer.stop()
         run_filter = self.run_filter()

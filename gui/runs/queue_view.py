@@ -100,14 +100,16 @@ class QueueView(QWidget):
         self.removal = QuestionBar(tr("Removing a run from the queue"))
         self.count = muted_label()
         self.acts = {
-            "up": self._action("up", tr("Up"), tr("Move the run up"), "Alt+Up"),
-            "down": self._action("down", tr("Down"), tr("Move the run down"), "Alt+Down"),
-            "first": self._action("first", tr("First"), tr("Move the run to the front of the queue"), "Alt+Home"),
-            "hold": self._action("hold", tr("Hold"), "", "H"),
-            "start": self._action(
+            "up": self._create_action("up", tr("Up"), tr("Move the run up"), "Alt+Up"),
+            "down": self._create_action("down", tr("Down"), tr("Move the run down"), "Alt+Down"),
+            "first": self._create_action(
+                "first", tr("First"), tr("Move the run to the front of the queue"), "Alt+Home"
+            ),
+            "hold": self._create_action("hold", tr("Hold"), "", "H"),
+            "start": self._create_action(
                 "start", tr("Start now"), tr("Start the run now and share its devices with other runs")
             ),
-            "remove": self._action(
+            "remove": self._create_action(
                 "remove", tr("Remove"), tr("Remove the run from the queue; it can be put back"), tr("Delete")
             ),
         }
@@ -144,7 +146,7 @@ class QueueView(QWidget):
         super().hideEvent(event)
         self._timer.stop()
 
-    def _action(self, name: str, text: str, tip: str, *keys: str) -> Action:
+    def _create_action(self, name: str, text: str, tip: str, *keys: str) -> Action:
         return Action(self.table, f"queue_{name}", text, tip, *keys, context=HERE)
 
     def _lay_out(self) -> None:
@@ -164,7 +166,7 @@ class QueueView(QWidget):
             "start": lambda run: start_now(run.folder),
         }
         for name, change in changes.items():
-            self.acts[name].on_trigger(partial(self._change, change))
+            self.acts[name].on_trigger(partial(self._change_selected_run, change))
         self.acts["remove"].on_trigger(self._remove)
         self.table.opened.connect(lambda index: self.run_chosen.emit(RunFolder(self.model.rows[index.row()].folder)))
         self.table.selectionModel().currentChanged.connect(lambda _now, _before: self._update_buttons())
@@ -205,12 +207,12 @@ class QueueView(QWidget):
             self.acts["hold"].set_appearance(tr("Hold"), tip)
         for name, button in self.buttons.items():
             had_focus = button.hasFocus()
-            self.acts[name].set_disabled_reason(self._disabled_reason(name, position))
+            self.acts[name].set_disabled_reason(self._find_disabled_reason(name, position))
             if had_focus and not self.acts[name].ready:
                 self.table.setFocus()
             button.setAccessibleName(f"{button.text()}: {position.name}" if position is not None else button.text())
 
-    def _disabled_reason(self, name: str, position: QueuePosition | None) -> str:
+    def _find_disabled_reason(self, name: str, position: QueuePosition | None) -> str:
         """Return the reason why the action `name` doesn't apply to a run, or "" if it does."""
         if position is None:
             return tr("Select a run")
@@ -218,7 +220,7 @@ class QueueView(QWidget):
             return tr("The run is the first")
         return tr("The run is the last") if name == "down" and position.number == self.model.count() else ""
 
-    def _change(self, change: Callable[[QueuePosition], object]) -> None:
+    def _change_selected_run(self, change: Callable[[QueuePosition], object]) -> None:
         """Call `change` with the selected run on a worker thread."""
         position = self.current()
         if position is not None:

@@ -117,9 +117,9 @@ class SearchForm(QWidget):
         self.rows[name].editor.control.setFocus()
 
     def reset(self, taken: Collection[str]) -> None:
-        """Empty the form for a new search. `taken` holds the names of existing searches."""
+        """Prepare the form for a new search. Its values stay, except for a name that is missing or in `taken`."""
         self._existing, self._taken_names = None, taken
-        self._lock_defining_fields()
+        self._update_locked_fields()
         if not self.dimensions:
             self.vary(_FIRST_FIELD)
         if not self.rows["name"].value() or self.rows["name"].value() in taken:
@@ -133,7 +133,7 @@ class SearchForm(QWidget):
         """Show budget, devices, pruning and confirmation of an existing search for editing."""
         self._existing = search
         self.set_values(make_values(search))
-        self._lock_defining_fields()
+        self._update_locked_fields()
         self.start.set_appearance(tr("Continue the search"), tr("Continue with this budget on these devices"))
         self._schedule_validation()
 
@@ -159,10 +159,10 @@ class SearchForm(QWidget):
 
         Unknown fields and those that are already varied are ignored.
         """
-        field = self._field(name)
+        field = self._find_field(name)
         if field is None or name in self.dimensions:
             return
-        row = DimensionRow(name, field, self._job_value(name, field))
+        row = DimensionRow(name, field, self._get_job_value(name, field))
         if dimension is not None:
             row.set_value(dimension)
         self.dimensions[name] = row
@@ -242,26 +242,26 @@ class SearchForm(QWidget):
         job = self._job or Job()
         idle = find_idle_by_entries({name: job.value(name) for name in FIELDS}, self._catalogue)
         names = [name for name in SEARCHABLE if name not in idle and FIELDS[name].kind in _KINDS]
-        names += self._available_options()
+        names += self._list_available_options()
         self.add.clear()
         self.add.addItem(tr("Add a field…"), "")
         for name in names:
-            field = self._field(name)
+            field = self._find_field(name)
             if field is not None and name not in self.dimensions:
                 self.add.addItem(field.label, name)
                 self.add.setItemData(self.add.count() - 1, field.help, Qt.ItemDataRole.ToolTipRole)
 
-    def _available_options(self) -> dict[str, Field]:
+    def _list_available_options(self) -> dict[str, Field]:
         """Return the options of the job's task, model and strategy, by their names in a search space."""
         job = self._job or Job()
         options = self._catalogue.options_of(job.task, job.model.name, job.resolved_strategy)
         return {OPTION + field.name: field for field in options}
 
-    def _field(self, name: str) -> Field | None:
+    def _find_field(self, name: str) -> Field | None:
         """Return the description of a field or option, or None if the job has none of this name."""
-        return self._available_options().get(name) if name.startswith(OPTION) else FIELDS.get(name)
+        return self._list_available_options().get(name) if name.startswith(OPTION) else FIELDS.get(name)
 
-    def _job_value(self, name: str, field: Field) -> Any:
+    def _get_job_value(self, name: str, field: Field) -> Any:
         """Return the job's value of a field or option."""
         job = self._job or Job()
         return job.options.get(field.name, field.default) if name.startswith(OPTION) else job.value(name)
@@ -282,8 +282,8 @@ class SearchForm(QWidget):
         self._update_addable_fields()
         self._schedule_validation()
 
-    def _lock_defining_fields(self) -> None:
-        """Disable the fields that define the trials while an existing search is edited."""
+    def _update_locked_fields(self) -> None:
+        """Disable the fields that define the trials while an existing search is edited. Otherwise, enable them."""
         is_new = self._existing is None
         for name in _LOCKED_ROWS:
             self.rows[name].lock("" if is_new else _LOCKED)
@@ -340,7 +340,7 @@ class SearchForm(QWidget):
         )
         self.save.set_disabled_reason("" if search is not None else tr("Correct the marked fields"))
 
-    def _max_confirmations(self) -> int:
+    def _compute_max_confirmations(self) -> int:
         """Return the maximum number of runs that confirm the best trials and the unchanged job."""
         maximum = CONFIRMED + 1
         return int(self.rows["confirm"].value() or 0) * min(maximum, self.rows["trials"].value() or maximum)
@@ -351,7 +351,7 @@ class SearchForm(QWidget):
             title = f"{model_title(job.model.name)} on {Path(job.data.dataset).name or 'no dataset'}"
             epochs = counted(job.training.epochs, "epoch")
             text = tr("Each trial trains the current job ({title}, {epochs}).").format(title=title, epochs=epochs)
-            if repeats := self._max_confirmations():
+            if repeats := self._compute_max_confirmations():
                 text += " " + tr("To confirm the best, up to {runs} with other seeds follow.").format(
                     runs=counted(repeats, "more run")
                 )

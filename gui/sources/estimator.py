@@ -121,7 +121,7 @@ class Estimator(QObject):
     def _next_estimation(self) -> Callable[[], tuple[EstimateRequest | None, Estimate | None]] | None:
         if self._newest_request is None:
             return None
-        return partial(_estimate, self._newest_request, self._runs, self._past_runs)
+        return partial(_compute_estimate, self._newest_request, self._runs, self._past_runs)
 
     def _on_estimated(self, answer: tuple[EstimateRequest | None, Estimate | None]) -> None:
         """Show the estimate for the newest request. If no past run is comparable, add the computed memory."""
@@ -185,11 +185,11 @@ def estimates_by_model(
         if model in trained:
             job = request.job.with_fields(model=model)
             changed = replace(request, job=job, image_size=job.data.image_size or image_size)
-            _request, found[model] = _estimate(changed, runs, cached_runs)
+            _request, found[model] = _compute_estimate(changed, runs, cached_runs)
     return {model: answer for model, answer in found.items() if answer is not None}
 
 
-def _estimate(
+def _compute_estimate(
     request: EstimateRequest, runs: tuple[RunSummary, ...], cached_runs: dict[str, PastRun | None]
 ) -> tuple[EstimateRequest, Estimate | None]:
     """Return `request` and its estimate from past runs, or None if no run is comparable. `cached_runs` is extended."""

@@ -89,8 +89,8 @@ def read_samples(saved: SavedEvaluation) -> SampleTable:
     has_single_class = all(_has_single_class(columns[name]) for name in ("true", "predicted"))
     return SampleTable(
         **{name: column for name, column in columns.items() if column is not None},
-        true_class=_class_indices(columns["true"]) if has_single_class else None,
-        predicted_class=_class_indices(columns["predicted"]) if has_single_class else None,
+        true_class=_extract_class_indices(columns["true"]) if has_single_class else None,
+        predicted_class=_extract_class_indices(columns["predicted"]) if has_single_class else None,
     )
 
 
@@ -110,7 +110,7 @@ def _has_single_class(classes: Classes | None) -> bool:
     return classes is not None and all(len(indices) <= 1 for indices in classes)
 
 
-def _class_indices(classes: Classes) -> Numbers:
+def _extract_class_indices(classes: Classes) -> Numbers:
     return np.fromiter((indices[0] if indices else NO_CLASS for indices in classes), np.int64, len(classes))
 
 
@@ -169,7 +169,7 @@ class Outcomes:
         )
 
 
-class CurvePoints:
+class CurveCounts:
     """Confusion counts of a class at any score threshold, from the precision-recall curve of a detector."""
 
     def __init__(self, curve: ClassCurves) -> None:
@@ -224,14 +224,14 @@ class ConfusionCounts:
         return _fraction(twice, twice + self.false_positives + self.false_negatives)
 
 
-def read_outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | CurvePoints:
+def read_outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | CurveCounts:
     """Read the confusion counts for the class of `curve`. Raises DamagedEvaluation.
 
     Only the probabilities of this class are read. If none were saved, the points of the curve are used.
     """
     file, true, class_index = opened.saved.probabilities_file, opened.samples.true, curve.class_index
     if not file.exists():
-        return CurvePoints(curve)
+        return CurveCounts(curve)
     try:
         table = np.load(file, mmap_mode="r")
         column = np.array(table[:, class_index], np.float32)

@@ -134,14 +134,14 @@ def describe_queue_position(
     `titles` contains the titles of known GPUs by UUID. `users` contains texts about the users of devices by run id.
     Runs that are not in it are described by their ids.
     """
-    text = f"{_ordinal(waiting.position)} in the queue for {_describe_devices(devices, titles)}"
+    text = f"{_format_ordinal(waiting.position)} in the queue for {_describe_devices(devices, titles)}"
     if waiting.held:
         return f"{text}, on hold until released"
     reasons = [f"behind {_users(waiting.behind, users)}"] if waiting.behind else []
     return ", ".join([text, *reasons, *waiting.others])
 
 
-def _ordinal(position: int) -> str:
+def _format_ordinal(position: int) -> str:
     """Return "next" for the first position, otherwise a number such as "2nd"."""
     if position == 1:
         return "next"

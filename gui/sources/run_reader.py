@@ -123,11 +123,11 @@ class RunReader:
         return True
 
     def poll_version(self) -> PollResult:
-        """Return a poll with only the version of the run's files, which changes if the run is resumed."""
+        """Return a `PollResult` with only the version of the run's files. The version changes if the run is resumed."""
         return PollResult(version=self._read_version())
 
     def read_device_users(self, run_ids: Iterable[str]) -> PollResult:
-        """Return a poll with the user of the requested devices of each queued run, by run id. Raises OSError."""
+        """Return a `PollResult` with a text about each of the runs as a user of devices, by run id. Raises OSError."""
         folder = paths.runs_folder()
         return PollResult(users={run_id: describe_device_user(RunFolder(folder / run_id)) for run_id in run_ids})
 
@@ -152,10 +152,10 @@ class RunReader:
             log_bytes = self._run.events_file.stat().st_size
         except OSError:
             return None
-        return _modified_ns(self._run.supervisor_file) + _modified_ns(self._run.path / FILE), log_bytes
+        return _read_mtime_ns(self._run.supervisor_file) + _read_mtime_ns(self._run.path / FILE), log_bytes
 
 
-def _modified_ns(file: Path) -> int:
+def _read_mtime_ns(file: Path) -> int:
     """Return the time of a file's last change in nanoseconds, or 0 if it can't be read."""
     try:
         return file.stat().st_mtime_ns

@@ -41,10 +41,10 @@ class Steps:
 
     def extend(self, events: Sequence[StepMetrics], origin: float) -> None:
         """Append steps in order. `origin` is the start of the run's time in seconds since the epoch."""
-        self.seconds.extend(_floats(events, "time") - origin)
+        self.seconds.extend(_make_float_array(events, "time") - origin)
         for name in _STEP_FIELDS:
             column: Column = getattr(self, name)
-            column.extend(_floats(events, name))
+            column.extend(_make_float_array(events, name))
 
     def cut(self, step: int) -> bool:
         """Remove all values after `step`. Return False if there are none."""
@@ -142,7 +142,7 @@ class DeviceColumns:
         self.step.extend(steps)
         for name in _SAMPLE_FIELDS:
             column: Column = getattr(self, name)
-            column.extend(_floats(samples, name))
+            column.extend(_make_float_array(samples, name))
         totals = (sample.memory_total_bytes for sample in reversed(samples))
         self.memory_total_bytes = next(filter(None, totals), self.memory_total_bytes)
 
@@ -172,6 +172,6 @@ def _cut_after(entries: list[ClassMetrics] | list[Predicted], step: int) -> bool
     return len(entries) != previous_length
 
 
-def _floats(entries: Sequence[StepMetrics | DeviceSample], name: str) -> Floats:
+def _make_float_array(entries: Sequence[StepMetrics | DeviceSample], name: str) -> Floats:
     """Return a field of all entries as an array, with NaN for None."""
     return np.array(list(map(attrgetter(name), entries)), np.float64)

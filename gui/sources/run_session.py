@@ -303,6 +303,7 @@ class RunSession(QObject):
         """Show the end of the run, and watch for another execution. Emit `finished` if its progress was followed."""
         self._live.close()
         self._set_stage(SessionStage.ENDED)
+        # A running read still uses the reader, which then stays open until the session closes.
         if self._reader is not None and self._flight is not None and not self._flight.running:
             self._reader.close()
         self._poll_timer.start(_WATCH_MS)

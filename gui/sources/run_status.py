@@ -123,11 +123,11 @@ def derive_status(
     if label == "Completed":
         fraction = 1.0
     elif label == "Fetching":
-        fraction = _fetched_fraction(data)
+        fraction = _compute_fetched_fraction(data)
     epochs = data.plan.epochs if data.plan is not None else None
     if epochs is None and data.started is not None:
         epochs = data.started.job.training.epochs
-    has_steps = len(data.steps.step) > data.current_attempt_start
+    has_steps = len(data.steps.step) > data.current_attempt_start  # earlier steps belong to the previous workers
     speed = data.steps.images_per_second.last if has_steps and label in ("Running", "Pausing", "Stopping") else None
     return RunStatus(
         label=label,
@@ -180,9 +180,9 @@ def _describe_status(label: StatusLabel, data: RunData, step: int | None, epochs
     """
     after = f"after {counted(step, 'step')}" if step is not None else tr("before the first step")
     texts = {
-        "Completed": "Completed" + (f" · {counted(epochs, 'epoch')}" if epochs else "") + _best_text(data),
-        "Paused": tr("Paused {after} · {devices}").format(after=after, devices=_devices_text(data)),
-        "Stopped": tr("Stopped {after} · {devices}").format(after=after, devices=_devices_text(data)),
+        "Completed": "Completed" + (f" · {counted(epochs, 'epoch')}" if epochs else "") + _describe_best_metric(data),
+        "Paused": tr("Paused {after} · {devices}").format(after=after, devices=_describe_devices(data)),
+        "Stopped": tr("Stopped {after} · {devices}").format(after=after, devices=_describe_devices(data)),
         "Failed": tr("Failed: {cause}").format(cause=find_cause(data)),
         "Unsaved": tr("Unsaved: {cause}").format(cause=find_cause(data)),
         "Pausing": tr("Pausing {after} · waiting for the workers to save and end").format(after=after),
@@ -200,7 +200,7 @@ def _describe_status(label: StatusLabel, data: RunData, step: int | None, epochs
     return texts.get(label) or _describe_progress(data, epochs)
 
 
-def _fetched_fraction(data: RunData) -> float | None:
+def _compute_fetched_fraction(data: RunData) -> float | None:
     """Return the downloaded fraction of the weights, or None if unknown."""
     latest = data.fetching[-1] if data.fetching else None
     return latest.done_bytes / latest.total_bytes if latest is not None and latest.total_bytes else None
@@ -257,14 +257,14 @@ def first_sentence(text: str) -> str:
     return text.split(". ", 1)[0].rstrip(".")
 
 
-def _devices_text(data: RunData) -> str:
+def _describe_devices(data: RunData) -> str:
     """Return a clause that says if the devices of an ended run are free."""
     if data.devices_free is not None and not data.devices_free.verified:
         return tr("the workers have exited")
     return tr("devices are free")
 
 
-def _best_text(data: RunData) -> str:
+def _describe_best_metric(data: RunData) -> str:
     """Return the best value of the first metric as the end of a status line, or "" if there is none."""
     best = data.finished.best if data.finished is not None else {}
     task = data.started.job.task if data.started is not None else ""

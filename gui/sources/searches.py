@@ -106,7 +106,7 @@ class SearchData:
 
 def to_search_data(folder: SearchFolder, search: Search, state: SearchState, status: Status) -> SearchData:
     """Convert a search and its state to data for display."""
-    axes = tuple(_axis(name, dimension) for name, dimension in search.space.items())
+    axes = tuple(_make_axis(name, dimension) for name, dimension in search.space.items())
     rows, goals = state.originals, search.goals
     positions = np.array([[axis.position(row.params.get(axis.name)) for axis in axes] for row in rows], np.float64)
     scales = np.array([to_display_unit(goal, 1.0) for goal in goals])
@@ -172,7 +172,7 @@ def format_field_value(name: str, value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
-def _axis(name: str, dimension: Dimension) -> Axis:
+def _make_axis(name: str, dimension: Dimension) -> Axis:
     """Return the axis for a field and the values that the search tries."""
     label = field_label(name)
     if isinstance(dimension, Choices):
@@ -290,7 +290,7 @@ class Searches(QObject):
         """Read all searches, and the content of the search `opened` if it differs from `version`."""
         folders = list_searches()
         self._known = {folder.name: self._read_search(folder) for folder in folders}
-        lines = [_line(folder, self._known[folder.name]) for folder in folders]
+        lines = [_make_row(folder, self._known[folder.name]) for folder in folders]
         lines.sort(key=lambda line: line.changed, reverse=True)
         line = next((line for line in lines if line.name == opened), None)
         current: tuple[object, ...] = ()
@@ -304,12 +304,12 @@ class Searches(QObject):
         """Return the content of a search, from the cache if its files haven't changed."""
         known = self._known.get(folder.name)
         files = (folder.path / SEARCH_FILE, folder.state_file)
-        signatures = tuple(map(_signature, files))
+        signatures = tuple(map(_read_signature, files))
         if known is not None and known.signatures == signatures:
             return known
         search = folder.search()
         return _CachedSearch(
-            signatures, search, "" if search is not None else _read_error(files[0]), _state(folder, known)
+            signatures, search, "" if search is not None else _read_error(files[0]), _read_state(folder, known)
         )
 
 
@@ -322,13 +322,13 @@ def _data_or_reason(opened: str, line: SearchLine | None) -> SearchData | str | 
     return to_search_data(line.folder, line.search, line.state, line.status)
 
 
-def _state(folder: SearchFolder, previous: _CachedSearch | None) -> SearchState:
+def _read_state(folder: SearchFolder, previous: _CachedSearch | None) -> SearchState:
     """Return the state of a search. While its file can't be read, return the previous state, if any."""
     state = folder.state()
     return previous.state if not state.time and previous is not None else state
 
 
-def _line(folder: SearchFolder, known: _CachedSearch) -> SearchLine:
+def _make_row(folder: SearchFolder, known: _CachedSearch) -> SearchLine:
     """Return the row of a search in the list of searches."""
     # `SearchFolder.status` would read the state a second time.
     status = known.state.ended if known.state.ended and folder.driver() is None else folder.status()
@@ -336,7 +336,7 @@ def _line(folder: SearchFolder, known: _CachedSearch) -> SearchLine:
     return SearchLine(folder, status or "interrupted", known.state, known.search, known.why, changed)
 
 
-def _signature(file: Path) -> _Signature | None:
+def _read_signature(file: Path) -> _Signature | None:
     """Return a value that changes with the content of a file, or None if the file can't be read."""
     try:
         info = file.stat()

@@ -108,12 +108,12 @@ class TrainPage(QWidget):
         self.is_job_chosen = True
         self._set_primary_button()
         self.tabs.select_job()
-        self._show_part(self._job_state)
+        self._show_view(self._job_state)
 
     def stop_waiting(self) -> None:
         """Show the form if the page still waits for the run of the last session."""
         if self.waits_for_run:
-            self._show_part(self._job_state)
+            self._show_view(self._job_state)
 
     def close_work(self) -> None:
         """Save the open run for the next start."""
@@ -133,8 +133,8 @@ class TrainPage(QWidget):
         self._run_state.addWidget(self.run_settings)
         self._job_row.insertWidget(0, self.welcome, 100)
         self._waiting_state.setLayout(vbox((muted_label(tr("Opening the last run…")), 1, Qt.AlignmentFlag.AlignCenter)))
-        for state in (self._job_state, self._run_state, self._waiting_state):
-            self._stack.addWidget(state)
+        for view in (self._job_state, self._run_state, self._waiting_state):
+            self._stack.addWidget(view)
         if self._settings.text(LAST_RUN):
             self._stack.setCurrentWidget(self._waiting_state)
         self._tab_strip.setLayout(hbox((self.tabs, 1), margins=(8, 2, 8, 0)))
@@ -168,17 +168,17 @@ class TrainPage(QWidget):
         super().hideEvent(event)
         self._update_actions()
 
-    def _show_part(self, state: QWidget) -> None:
-        """Show `state`, which is the form or the run's page.
+    def _show_view(self, view: QWidget) -> None:
+        """Show `view`, which is the form or the run's page.
 
         If the focus is in the page that becomes hidden, move it to the tabs.
         """
         focus = self.window().focusWidget()
-        left = self._stack.currentWidget()
-        has_focus = focus is not None and left is not None and left is not state and left.isAncestorOf(focus)
+        previous = self._stack.currentWidget()
+        has_focus = focus is not None and previous is not None and previous is not view and previous.isAncestorOf(focus)
         if has_focus:
             self.tabs.setFocus()  # Qt would focus the next widget
-        self._stack.setCurrentWidget(state)
+        self._stack.setCurrentWidget(view)
         self._update_actions()
 
     def show_run(self) -> None:
@@ -189,7 +189,7 @@ class TrainPage(QWidget):
             return
         self.tabs.select_run(self._session.run)
         self._hide_welcome()
-        self._show_part(self._run_state)
+        self._show_view(self._run_state)
         self._on_changed()
 
     def _on_changed(self) -> None:

@@ -175,7 +175,7 @@ _THICKNESS = 4
 
 
 class NumberRows(QSortFilterProxyModel):
-    """Proxy model that sorts rows by number. Unknown numbers are always last."""
+    """Proxy model that sorts rows by a cell's numeric value (role `VALUE`). Rows without a value are always last."""
 
     def lessThan(self, left: Index, right: Index) -> bool:
         a, b = float(left.data(VALUE)), float(right.data(VALUE))

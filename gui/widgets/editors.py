@@ -49,6 +49,7 @@ class ComboBox(QComboBox):
             popup.setGeometry(popup.geometry().adjusted(0, excess if is_above else 0, 0, 0 if is_above else -excess))
 
     def initStyleOption(self, option: QStyleOptionComboBox) -> None:
+        """Elide the title of a visible box to the width of its field."""
         super().initStyleOption(option)
         if not self.isVisible():
             return

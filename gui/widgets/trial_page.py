@@ -24,7 +24,9 @@ EMPTY, WORKING, FAILURE, RESULT = range(4)
 
 
 class TrialPage(QWidget):
-    """Page that tries the job in the form in a child process on request, and shows the result.
+    """Base of the pages that measure the job in the form by a short trial in a child process.
+
+    The user requests the trial. The page then shows its progress and its result.
 
     Signals:
         closed(): the user wants to return to the previous page.

@@ -69,12 +69,12 @@ class GpusView(QStackedWidget):
         """Show `gpus`, or the text `empty` if there are none."""
         self._gpus = self._load_order.sort(list(gpus), self._history) if self._by_load else list(gpus)
         self.empty.setText(empty)
-        self._show()
+        self._show_requested_view()
 
     def set_compact(self, compact: bool) -> None:
         self._compact = compact
         self.close_detail()
-        self._show()
+        self._show_requested_view()
 
     def set_by_load(self, by_load: bool) -> None:
         self._by_load = by_load
@@ -83,14 +83,14 @@ class GpusView(QStackedWidget):
     def open(self, key: str) -> None:
         """Show the details of one GPU."""
         self._detail_key = key
-        self._show()
+        self._show_requested_view()
         self.detail.back.setFocus()
 
     def close_detail(self) -> None:
         """Return to the overview and focus the GPU whose details were visible."""
         previous, self._detail_key = self._detail_key, ""
         if previous:
-            self._show()
+            self._show_requested_view()
             if self._compact:
                 self.lines.setFocus()
             elif previous in self.tiles.tiles:
@@ -99,9 +99,9 @@ class GpusView(QStackedWidget):
     def reset_energy(self, key: str = "") -> None:
         """Reset the energy counter of the GPU with this key, or of all GPUs if `key` is ""."""
         self.energy.reset(key or None)
-        self._show()
+        self._show_requested_view()
 
-    def _show(self) -> None:
+    def _show_requested_view(self) -> None:
         """Show the requested view and refresh it."""
         opened = next((watched for watched in self._gpus if watched.key == self._detail_key), None)
         view: QWidget

@@ -85,7 +85,7 @@ def list_watched_gpus(
     found = []
     for host in sorted(latest, key=lambda name: name != ""):
         snapshot = latest[host]
-        silence = _silence(snapshot, host in errors)
+        silence = _explain_silence(snapshot, host in errors)
         for gpu in sorted(snapshot.gpus, key=device_format.gpu_sort_key):
             key = device_key(host, gpu.uuid)
             found.append(
@@ -104,7 +104,7 @@ def list_watched_gpus(
     return found
 
 
-def _silence(snapshot: Snapshot, has_error: bool) -> str:
+def _explain_silence(snapshot: Snapshot, has_error: bool) -> str:
     """Return the reason why a snapshot is outdated, or "". `has_error` is True if its host can't be reached."""
     if has_error:
         return f"no data since {clock(snapshot.time)}"

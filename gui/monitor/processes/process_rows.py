@@ -81,7 +81,7 @@ def process_rows(
 
 def describe_sharing(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> str:
     """Return a sentence for each run whose GPUs other users also use, or "" if there is none."""
-    users_by_device = _other_users(lines)
+    users_by_device = _list_other_users(lines)
     titles = {device: title for line in lines for device, title in zip(line.devices, line.gpus, strict=True)}
     sentences = []
     for run in runs:
@@ -123,7 +123,7 @@ class _Family:
         self._siblings = Counter(
             process.ancestors[0]
             for process in self._processes()
-            if process.ancestors and self._parent_process(process) is None and self.run(process) is None
+            if process.ancestors and self._find_parent_process(process) is None and self.run(process) is None
         )
 
     def run(self, process: GpuProcess) -> RunInterval | None:
@@ -135,7 +135,7 @@ class _Family:
 
         Returns None at the top level.
         """
-        parent, run = self._parent_process(process), self.run(process)
+        parent, run = self._find_parent_process(process), self.run(process)
         if parent is not None:
             return process_key(self._host, parent)
         if run is not None:
@@ -149,7 +149,7 @@ class _Family:
     def _lineage(self, process: GpuProcess) -> tuple[int, ...]:
         return process.pid, *process.ancestors
 
-    def _parent_process(self, process: GpuProcess) -> GpuProcess | None:
+    def _find_parent_process(self, process: GpuProcess) -> GpuProcess | None:
         """Return the nearest ancestor that uses a GPU, or None if there is none.
 
         It must have fewer ancestors than `process`. Otherwise, reused pids could form a cycle.
@@ -178,7 +178,7 @@ def _merge_uses(host: str, snapshot: Snapshot, uses: Sequence[_Use], family: _Fa
         mine=process.user is not None and process.user == device_format.current_user(),
         gpus=tuple(gpu_title(use.gpu) for use in uses),
         devices=tuple(device_key(host, use.gpu.uuid) for use in uses),
-        kind=_kind(use.process.kind for use in uses),
+        kind=_merge_kinds(use.process.kind for use in uses),
         memory_used_bytes=_sum(use.process.memory_used_bytes for use in uses),
         sm_percent=sum(known_loads) / len(uses) if known_loads else None,
         cpu_percent=process.cpu_percent,
@@ -236,7 +236,7 @@ def _merge_rows(key: Key, members: Sequence[ProcessRow], run: RunInterval | None
         mine=all(member.mine for member in members),
         gpus=tuple(gpu_titles.values()),
         devices=tuple(gpu_titles),
-        kind=_kind(member.kind for member in members),
+        kind=_merge_kinds(member.kind for member in members),
         memory_used_bytes=_sum(member.memory_used_bytes for member in members),
         sm_percent=sum(known_loads) / len(gpu_titles) if known_loads else None,
         cpu_percent=_sum(member.cpu_percent for member in members),
@@ -259,7 +259,7 @@ def _group_title(host: str, pid: int | None, count: int, run: RunInterval | None
 
 def _add_notes(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> list[ProcessRow]:
     """Return the rows with notes about GPUs that a run shares with other users."""
-    users_by_device = _other_users(lines)
+    users_by_device = _list_other_users(lines)
     runs_by_device = {device: run for run in runs for device in run.devices}
     noted = []
     for line in lines:
@@ -275,7 +275,7 @@ def _add_notes(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> list
     return noted
 
 
-def _other_users(lines: Iterable[ProcessRow]) -> dict[str, tuple[str, ...]]:
+def _list_other_users(lines: Iterable[ProcessRow]) -> dict[str, tuple[str, ...]]:
     """Return the names of the other users that compute on each device, by device key."""
     found: dict[str, dict[str, None]] = {}
     for line in lines:
@@ -294,7 +294,7 @@ def _is_other_user(line: ProcessRow) -> bool:
     return is_of_other_user and line.run is None and not line.group and line.kind != "graphics"
 
 
-def _kind(kinds: Iterable[ProcessKind | None]) -> ProcessKind | None:
+def _merge_kinds(kinds: Iterable[ProcessKind | None]) -> ProcessKind | None:
     """Return the kind of GPU use that all processes have, "both" if they differ, or None if it is unknown."""
     known_kinds = {kind for kind in kinds if kind is not None}
     if len(known_kinds) > 1:

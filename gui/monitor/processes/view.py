@@ -259,11 +259,11 @@ class ProcessesView(QWidget):
         count_text = counted(total, "process")
         self._count.setText(count_text if visible == total else f"{localized(visible)} of {count_text}")
         self._count.setVisible(total > 0)
-        empty = self._empty_text(total, visible)
+        empty = self._explain_empty_table(total, visible)
         self._empty.setText(empty)
         self._stack.setCurrentWidget(self._empty if empty else self.tree)
 
-    def _empty_text(self, total: int, visible: int) -> str:
+    def _explain_empty_table(self, total: int, visible: int) -> str:
         """Return the text for a table that shows `visible` of `total` processes, or "" if it shows any."""
         snapshots = self._hosts.snapshots
         if visible:
@@ -281,12 +281,12 @@ class ProcessesView(QWidget):
             return (
                 tr("The GPU is asleep; it is not woken to list its processes.")
                 if asleep
-                else self._unlisted_reason(snapshots)
+                else self._explain_missing_processes(snapshots)
             )
         answering = any(snapshot.nvml.status == "ok" for snapshot in snapshots.values())
         return _NOBODY if answering else tr("No process held a GPU when NVML last responded.")
 
-    def _unlisted_reason(self, snapshots: dict[str, Snapshot]) -> str:
+    def _explain_missing_processes(self, snapshots: dict[str, Snapshot]) -> str:
         """Return why there are no processes: they are being listed, or the driver doesn't report them."""
         for host, snapshot in snapshots.items():
             since = self._requested_at.setdefault(host, snapshot.time)

@@ -153,11 +153,11 @@ class TopologyView(QWidget):
         snapshots = self._hosts.snapshots
         self._list_hosts(snapshots)
         snapshot = snapshots.get(self.host.currentData() or "") or next(iter(snapshots.values()), None)
-        physical = _physical_gpus(snapshot)
+        physical = _list_physical_gpus(snapshot)
         gpus = [gpu for gpu in physical if not gpu.lost]
         left_out = connections.describe_lost_gpus([gpu for gpu in physical if gpu.lost])
         topology = snapshot.topology if snapshot is not None else None
-        empty = self._why_empty(snapshot, gpus, left_out)
+        empty = self._explain_empty_view(snapshot, gpus, left_out)
         state = (topology, [(gpu.uuid, gpu_title(gpu), gpu.name) for gpu in gpus], empty, left_out)
         if state == self._shown_state:
             return
@@ -199,7 +199,7 @@ class TopologyView(QWidget):
         fill_combo_box(self.host, offered, self.host.currentData())
         self.host.setVisible(len(offered) > 1)
 
-    def _why_empty(self, snapshot: Snapshot | None, gpus: list[Gpu], left_out: str) -> str:
+    def _explain_empty_view(self, snapshot: Snapshot | None, gpus: list[Gpu], left_out: str) -> str:
         """Return the reason why there is no matrix, or "" if there is one.
 
         `snapshot` is None before the first one. `left_out` is a sentence about lost GPUs, or "".
@@ -292,7 +292,7 @@ class Legend(QWidget):
             theme.scale_with_text(swatch.setMinimumWidth, _TIGHT)
             self._swatches.append((swatch, connections.kind(pair)))
             self._grid.addWidget(swatch, row, 0)
-            self._grid.addWidget(muted_label(_meaning(pair), word_wrap=True), row, 1)
+            self._grid.addWidget(muted_label(_describe_pair(pair), word_wrap=True), row, 1)
         if any(pair.peer_access is False for pair in pairs):
             cross = QLabel("✕")
             cross.setAlignment(Qt.AlignmentFlag.AlignCenter)
@@ -312,13 +312,13 @@ def _rank(pair: GpuPair) -> tuple[int, int]:
     return 0 if pair.nvlinks else 1, list(connections.PATHS).index(pair.path) if pair.path is not None else 0
 
 
-def _meaning(pair: GpuPair) -> str:
+def _describe_pair(pair: GpuPair) -> str:
     if pair.nvlinks:
         return tr("number of NVLinks")
     return connections.PATHS[pair.path] if pair.path is not None else ""
 
 
-def _physical_gpus(snapshot: Snapshot | None) -> list[Gpu]:
+def _list_physical_gpus(snapshot: Snapshot | None) -> list[Gpu]:
     """Return the GPUs of a snapshot except MIG instances, which have no connections. None has no GPUs."""
     gpus = snapshot.gpus if snapshot is not None else ()
     return sorted((gpu for gpu in gpus if gpu.mig is None), key=gpu_sort_key)

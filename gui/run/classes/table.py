@@ -52,20 +52,22 @@ class ClassModel(QAbstractTableModel):
         self._columns: list[np.ndarray] = []
         self._intervals: dict[str, np.ndarray] = {}
 
-    def show_figures(self, classes: Sequence[str], figures: ClassMetrics | None) -> None:
+    def show_metrics(self, classes: Sequence[str], metrics: ClassMetrics | None) -> None:
         """Show the metrics of each class, and its number of samples if a confusion matrix has them.
 
         If rows and columns are unchanged, selection and scroll position are retained. None clears the table.
         """
-        titles = list(figures.measures) if figures is not None else []
-        columns = list(figures.measures.values()) if figures is not None else []
+        titles = list(metrics.measures) if metrics is not None else []
+        columns = list(metrics.measures.values()) if metrics is not None else []
         rows = max((len(column) for column in columns), default=0)
-        if figures is not None and figures.confusion is not None and len(figures.confusion) >= rows:
+        if metrics is not None and metrics.confusion is not None and len(metrics.confusion) >= rows:
             titles.append(_COUNT)
-            columns.append(figures.confusion.sum(1)[: rows or None].astype(np.float64))
+            counts = metrics.confusion.sum(1).astype(np.float64)
+            # The matrix may have more rows, such as "none of them". Without metrics, it defines the rows.
+            columns.append(counts[:rows] if rows else counts)
             rows = len(columns[-1])
         names = class_names(classes, rows)
-        self._intervals = dict(figures.intervals) if figures is not None else {}
+        self._intervals = dict(metrics.intervals) if metrics is not None else {}
         if (names, titles) == (self.names, self.titles):
             self._columns = columns
             if names and titles:
@@ -152,10 +154,10 @@ class ClassTable(RowView):
         self.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
         self.setMinimumHeight(120)
 
-    def show_figures(self, classes: Sequence[str], figures: ClassMetrics | None) -> None:
+    def show_metrics(self, classes: Sequence[str], metrics: ClassMetrics | None) -> None:
         """Show metrics per class. The sort order and the selection stay. New columns are fitted to their contents."""
         titles_before = self.model_.titles
-        self.model_.show_figures(classes, figures)
+        self.model_.show_metrics(classes, metrics)
         if self.model_.titles != titles_before and self.model_.titles:
             self._fit_columns()
 
@@ -190,9 +192,9 @@ class ClassTable(RowView):
         self.setMinimumWidth(min(needed, theme.scale_pixels(_MAX_MIN_WIDTH)))
 
 
-def make_class_metric_rows(classes: Sequence[str], figures: ClassMetrics) -> Iterator[list[str]]:
+def make_class_metric_rows(classes: Sequence[str], metrics: ClassMetrics) -> Iterator[list[str]]:
     """Yield CSV rows with the metrics of each class, as fractions from 0 to 1. Values of absent classes are empty."""
-    columns = figures.measures
+    columns = metrics.measures
     rows = max(map(len, columns.values()), default=0)
     yield ["class", *columns]
     for number, name in enumerate(class_names(classes, rows)):

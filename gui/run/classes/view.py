@@ -47,17 +47,17 @@ class ClassesView(ValidationsView):
         super().reset()
         self.content.reset()
 
-    def figures(self) -> ClassMetrics | None:
+    def find_metrics(self) -> ClassMetrics | None:
         """Return the class metrics at the selected validation, or None if there are none."""
-        figures, position = self._validations(), self.validation_slider.position
-        return figures[position] if 0 <= position < len(figures) else None
+        validations, position = self._validations(), self.validation_slider.position
+        return validations[position] if 0 <= position < len(validations) else None
 
     def _validations(self) -> Sequence[ClassMetrics]:
         return self._data.validation_details.classes
 
     def _show_validation(self) -> None:
         plan = self._data.plan
-        self.content.show_figures(plan.classes if plan is not None else (), self.figures())
+        self.content.show_metrics(plan.classes if plan is not None else (), self.find_metrics())
 
     def _empty_text(self) -> str:
         if self._is_active:
@@ -89,7 +89,7 @@ class ClassMetricsView(QWidget):
         """Create the view. `name` makes its action ids unique, and `parts` are placed above the matrix."""
         super().__init__(parent)
         self._classes: tuple[str, ...] = ()
-        self._figures: ClassMetrics | None = None
+        self._metrics: ClassMetrics | None = None
         self.headline = styled(ElidedLabel(), "heading")
         self.filter = styled(QLineEdit(clearButtonEnabled=True), name=tr("Filter classes"))
         self.filter.setMaximumWidth(150)
@@ -112,28 +112,24 @@ class ClassMetricsView(QWidget):
 
     def reset(self) -> None:
         """Reset the filter and the selection for another run or evaluation."""
-        self._classes, self._figures = (), None
+        self._classes, self._metrics = (), None
         self.matrix.cell = None
         self.filter.clear()
         self.cell.setText("")
 
-    def show_figures(self, classes: tuple[str, ...], figures: ClassMetrics | None) -> None:
-        """Show the metrics of `classes`, or nothing if `figures` is None."""
-        self._classes, self._figures = classes, figures
-        self.table.show_figures(classes, figures)
-        confusion = figures.confusion if figures is not None else None
+    def show_metrics(self, classes: tuple[str, ...], metrics: ClassMetrics | None) -> None:
+        """Show the metrics of `classes`, or nothing if `metrics` is None."""
+        self._classes, self._metrics = classes, metrics
+        self.table.show_metrics(classes, metrics)
+        confusion = metrics.confusion if metrics is not None else None
         self.matrix.show_counts(classes, confusion)
         self._matrix_area.setVisible(confusion is not None)
         self._confusion_action.set_disabled_reason("" if confusion is not None else tr("No confusion matrix"))
         for widget in (self._filter_label, self.filter):
             widget.setVisible(len(self.table.model_.names) >= _FILTERED_FROM)
-        text = _describe_worst_classes(classes, figures)
+        text = _describe_worst_classes(classes, metrics)
         self.headline.setText(text)
         self._show_cell()
-
-    def figures(self) -> ClassMetrics | None:
-        """Return the visible class metrics, or None if there are none."""
-        return self._figures
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Place the matrix next to the table in a wide view, otherwise below it."""
@@ -167,13 +163,13 @@ class ClassMetricsView(QWidget):
 
     def save_metrics(self, path: Path) -> None:
         """Write the visible metrics to a CSV file."""
-        if self._figures is not None:
-            self._save(path, make_class_metric_rows(self._classes, self._figures))
+        if self._metrics is not None:
+            self._save(path, make_class_metric_rows(self._classes, self._metrics))
 
     def save_confusion(self, path: Path) -> None:
         """Write the visible confusion matrix to a CSV file."""
-        if self._figures is not None and self._figures.confusion is not None:
-            self._save(path, make_confusion_rows(self._classes, self._figures.confusion))
+        if self._metrics is not None and self._metrics.confusion is not None:
+            self._save(path, make_confusion_rows(self._classes, self._metrics.confusion))
 
     def _save(self, path: Path, rows: Rows) -> None:
         save_in_background(partial(write_csv, path, rows), self.message, tr("The table was saved to {path}."), self)
@@ -196,14 +192,14 @@ class ClassMetricsView(QWidget):
         self.setLayout(vbox(top, (self._splitter, 1)))
 
 
-def _describe_worst_classes(classes: tuple[str, ...], figures: ClassMetrics | None) -> str:
+def _describe_worst_classes(classes: tuple[str, ...], metrics: ClassMetrics | None) -> str:
     """Describe the worst classes by the first metric, as in "Lowest IoU: sign 12.0%, pole 20.1%".
 
-    Returns "" if `figures` is None or contains no metrics.
+    Returns "" if `metrics` is None or contains no values.
     """
-    if figures is None or not figures.measures:
+    if metrics is None or not metrics.measures:
         return ""
-    title, values = next(iter(figures.measures.items()))
+    title, values = next(iter(metrics.measures.items()))
     ranked = sorted((value, position) for position, value in enumerate(values.tolist()) if not math.isnan(value))
     if not ranked:
         return tr("No class has a value for {title}").format(title=title)

@@ -117,9 +117,11 @@ class PlotRows(QWidget):
     def _arrange(self) -> None:
         """Recreate the rows of visible plots, unless they are unchanged. The first plot gets a tall row of its own."""
         visible = [name for name in self.order if name in self.chosen and name not in self._empty]
-        step = 3 if self.width() >= theme.scale_pixels(_WIDE) else 2
+        per_row = 3 if self.width() >= theme.scale_pixels(_WIDE) else 2
         rows = (
-            [visible[:1], *(visible[start : start + step] for start in range(1, len(visible), step))] if visible else []
+            [visible[:1], *(visible[start : start + per_row] for start in range(1, len(visible), per_row))]
+            if visible
+            else []
         )
         if rows == self._rows:
             return

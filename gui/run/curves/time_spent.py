@@ -42,7 +42,7 @@ class TimeSpentView(QWidget):
         self.fold.toggled.connect(self.bar.setVisible)
         self.bar.hide()
         self.label = WrappingLabel()
-        self.change = push_button(tr("Change"), self._apply)
+        self.change = push_button(tr("Change"), self._request_setting)
         self.setLayout(vbox(hbox(self.fold, (self.label, 1), self.change), self.bar, spacing=5))
         self.reset()
 
@@ -97,7 +97,7 @@ class TimeSpentView(QWidget):
         self.change.setAccessibleDescription(tip)
         self.change.show()
 
-    def _apply(self) -> None:
+    def _request_setting(self) -> None:
         """Request the advised setting, for the running run if it can still change, otherwise for the next one."""
         advice = self._advice
         if advice is None:
@@ -164,12 +164,12 @@ def format_percent(fraction: float) -> str:
 def describe_part(spent: TimeSpent, part: Part) -> str:
     """Describe a part, as in "Forward 3.1 ms, 38% of each step"."""
     seconds = spent.parts.get(part, 0.0)
-    return f"{TITLES[part]} {milliseconds(seconds)}, {format_percent(_fraction(spent, part))} of each step"
+    return f"{TITLES[part]} {milliseconds(seconds)}, {format_percent(_compute_fraction(spent, part))} of each step"
 
 
 def describe_time(spent: TimeSpent) -> str:
     """Describe the bar for screen readers, largest part first."""
-    parts = sorted((p for p in ORDER if _fraction(spent, p) >= MIN_FRACTION), key=lambda p: -spent.parts[p])
+    parts = sorted((p for p in ORDER if _compute_fraction(spent, p) >= MIN_FRACTION), key=lambda p: -spent.parts[p])
     return (
         tr("A step takes {step_s}. ").format(step_s=milliseconds(spent.step_s))
         + ". ".join(describe_part(spent, part) for part in parts)
@@ -201,7 +201,7 @@ class TimeBar(QWidget):
         if spent is self._time_spent:
             return
         self._time_spent = spent
-        self._known_parts |= {part for part in ORDER if _fraction(spent, part) >= MIN_FRACTION}
+        self._known_parts |= {part for part in ORDER if _compute_fraction(spent, part) >= MIN_FRACTION}
         self.setAccessibleDescription(describe_time(spent))
         self._fit_height()
         self.update()
@@ -209,9 +209,11 @@ class TimeBar(QWidget):
     def segment(self, part: Part) -> QRectF:
         """Return the rectangle of the bar's segment for a part of a step."""
         start = (
-            sum(_fraction(self._time_spent, other) for other in ORDER[: ORDER.index(part)]) if self._time_spent else 0.0
+            sum(_compute_fraction(self._time_spent, other) for other in ORDER[: ORDER.index(part)])
+            if self._time_spent
+            else 0.0
         )
-        fraction = _fraction(self._time_spent, part) if self._time_spent else 0.0
+        fraction = _compute_fraction(self._time_spent, part) if self._time_spent else 0.0
         return QRectF(start * self.width(), 0, fraction * self.width(), BAR_HEIGHT)
 
     def entries(self) -> list[_Entry]:
@@ -221,7 +223,7 @@ class TimeBar(QWidget):
         line_height = theme.scale_pixels(_LINE_HEIGHT)
         number_width = theme.scale_pixels(_SWATCH) + 6 + 8 + advance("00,000 ms  0.0%" if is_slow else "00.0 ms  0.0%")
         parts = [*(part for part in ORDER if part in self._known_parts), None]  # None is the full step
-        needed = [number_width + advance(_title(part)) for part in parts]
+        needed = [number_width + advance(_format_part_title(part)) for part in parts]
         widths: list[int] = []  # of the columns, as many as fit
         for columns in range(len(parts), 0, -1):
             widths = [max(needed[column::columns]) for column in range(columns)]
@@ -279,7 +281,7 @@ class TimeBar(QWidget):
         painter.fillRect(QRectF(0, 0, self.width(), BAR_HEIGHT), QColor(scheme.raised))
         for part in ORDER:
             segment = self.segment(part)
-            _fill(painter, segment, part)
+            _fill_part(painter, segment, part)
             if segment.width() > 3:  # separate neighboring segments
                 painter.fillRect(QRectF(segment.right() - 1, 0, 1, BAR_HEIGHT), QColor(scheme.panel))
         for entry in self.entries():
@@ -297,15 +299,13 @@ class TimeBar(QWidget):
         numbers = milliseconds(spent.step_s)
         if entry.part is not None:
             swatch = QRectF(rect.left(), rect.top() + (rect.height() - side) / 2, side, side)
-            _fill(painter, swatch, entry.part)
+            _fill_part(painter, swatch, entry.part)
             painter.setPen(QColor(scheme.border))
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.drawRect(swatch)
-            numbers = (
-                f"{milliseconds(spent.parts.get(entry.part, 0.0))}  {format_percent(_fraction(spent, entry.part))}"
-            )
+            numbers = f"{milliseconds(spent.parts.get(entry.part, 0.0))}  {format_percent(_compute_fraction(spent, entry.part))}"
         painter.setPen(QColor(scheme.text if entry.part and entry.part == self._hovered else scheme.muted))
-        painter.drawText(rect.adjusted(side + 6, 0, 0, 0), middle, _title(entry.part))
+        painter.drawText(rect.adjusted(side + 6, 0, 0, 0), middle, _format_part_title(entry.part))
         painter.setPen(QColor(scheme.text))
         painter.drawText(rect, middle | Qt.AlignmentFlag.AlignRight, numbers)
 
@@ -322,12 +322,12 @@ class TimeBar(QWidget):
             self.setFixedHeight(height)
 
 
-def _title(part: Part | None) -> str:
+def _format_part_title(part: Part | None) -> str:
     """Return the title of a part of a step, or of the full step for None."""
     return TITLES[part] if part is not None else tr("Step")
 
 
-def _fill(painter: QPainter, rect: QRectF, part: Part) -> None:
+def _fill_part(painter: QPainter, rect: QRectF, part: Part) -> None:
     """Fill a rectangle with the color and the pattern of a part."""
     ground, pattern = fills.make_part_fill(part)
     painter.fillRect(rect, ground)
@@ -335,6 +335,6 @@ def _fill(painter: QPainter, rect: QRectF, part: Part) -> None:
         painter.fillRect(rect, QBrush(pattern))
 
 
-def _fraction(spent: TimeSpent, part: Part) -> float:
+def _compute_fraction(spent: TimeSpent, part: Part) -> float:
     """Return a part's fraction of the step time, or 0 if it is unknown."""
     return spent.parts.get(part, 0.0) / spent.step_s if spent.step_s > 0 else 0.0

@@ -38,22 +38,22 @@ class ClassesPage(QWidget):
         self._opened: OpenedEvaluation | None = None
         self.threshold = ThresholdRow(tr("Minimum confidence"), tr("Minimum confidence of predictions"))
         self.threshold.setToolTip(tr("Predictions below it count as none of the classes"))
-        self.figures = ClassMetricsView("evaluated_class", self.threshold)
-        self.setLayout(vbox(self.figures))
-        order_tabs(self, (self.figures.filter, self.figures.table, self.threshold, self.figures.matrix))
-        self.threshold.changed.connect(lambda _value: self._show_figures())
-        self.figures.matrix.cell_opened.connect(self.cell_opened)
-        self.figures.save.hide()  # the evaluation bar saves it
-        self.figures.matrix.setToolTip(tr("Click a cell or press Enter to show its samples"))
+        self.metrics_view = ClassMetricsView("evaluated_class", self.threshold)
+        self.setLayout(vbox(self.metrics_view))
+        order_tabs(self, (self.metrics_view.filter, self.metrics_view.table, self.threshold, self.metrics_view.matrix))
+        self.threshold.changed.connect(lambda _value: self._show_metrics())
+        self.metrics_view.matrix.cell_opened.connect(self.cell_opened)
+        self.metrics_view.save.hide()  # the evaluation bar saves it
+        self.metrics_view.matrix.setToolTip(tr("Click a cell or press Enter to show its samples"))
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:
         """Show the class metrics of an evaluation, and set the confidence threshold to 0."""
         self._opened = opened
-        self.figures.reset()
+        self.metrics_view.reset()
         self.threshold.setVisible(count_confusion(opened.samples, 0, 0.0) is not None)
-        self.threshold.set(0.0)  # its signal shows the figures
+        self.threshold.set(0.0)  # its signal shows the metrics
 
-    def _show_figures(self) -> None:
+    def _show_metrics(self) -> None:
         """Show the metrics per class, and the confusion matrix of predictions that reach the threshold."""
         if self._opened is None:
             return
@@ -64,7 +64,7 @@ class ClassesPage(QWidget):
             confusion = count_confusion(self._opened.samples, len(evaluation.classes), threshold)
         measures = {title: _collect_values(column) for title, column in evaluation.per_class.items()}
         intervals = {title: _bounds(column) for title, column in evaluation.per_class.items()}
-        self.figures.show_figures(
+        self.metrics_view.show_metrics(
             evaluation.classes,
             # Epoch and step aren't displayed.
             ClassMetrics(epoch=0, step=0, measures=measures, confusion=confusion, intervals=intervals),

@@ -86,7 +86,7 @@ class ComparisonPage(QWidget):
         if opened is not self._opened:
             return
         self._comparable = {str(other.saved.folder): other for other in others}
-        choices = [(key, _title(other, opened), key) for key, other in self._comparable.items()]
+        choices = [(key, _format_title(other, opened), key) for key, other in self._comparable.items()]
         self.other_choice.reset_choices(choices, self.other_choice.value())
         self.stack.setCurrentIndex(COMPARED if others else NONE)
         self._compare()
@@ -191,7 +191,7 @@ class ComparisonPage(QWidget):
         self._clear()
 
 
-def _title(other: ComparableEvaluation, opened: OpenedEvaluation) -> str:
+def _format_title(other: ComparableEvaluation, opened: OpenedEvaluation) -> str:
     """Return the title of `other`, preceded by the title of its run unless that is the run of `opened`."""
     title = evaluation_title(other.saved.evaluation)
     return title if other.saved.evaluation.run == opened.evaluation.run else f"{other.title} · {title}"

@@ -12,7 +12,7 @@ from engine.system.format import NOT_KNOWN
 from gui.format import counted, localized
 from gui.run.model.widgets import PlainTable, ThresholdRow, UnitPlot, format_value, format_with_interval
 from gui.sources.background import describe_error, in_background
-from gui.sources.evaluations import CurvePoints, OpenedEvaluation, Outcomes, read_outcomes
+from gui.sources.evaluations import CurveCounts, OpenedEvaluation, Outcomes, read_outcomes
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor
@@ -29,7 +29,7 @@ class CurvesPage(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._opened: OpenedEvaluation | None = None
-        self._outcomes: dict[int, Outcomes | CurvePoints] = {}  # by class index, once they have been read
+        self._outcomes: dict[int, Outcomes | CurveCounts] = {}  # by class index, once they have been read
         self.classes = ChoiceEditor([])
         self.classes.control.setAccessibleName(tr("Class of the curves"))
         self.about = caption()
@@ -77,6 +77,7 @@ class CurvesPage(QWidget):
         if curve is None:
             return
         is_pooled = not curve.false_positive_rate  # pooled objects or pixels have no ROC curve
+        # Pooled evaluations of objects have a column with true classes, and those of pixels have none.
         lists_objects = self._opened is not None and self._opened.samples.true is not None
         pooled_unit = "object" if lists_objects else "pixel"
         parts = [counted(curve.positives, pooled_unit if is_pooled else "sample")]
@@ -116,7 +117,7 @@ class CurvesPage(QWidget):
             partial(self._on_unreadable, opened, curve.class_index),
         )
 
-    def _store_outcomes(self, opened: OpenedEvaluation, class_index: int, read: Outcomes | CurvePoints) -> None:
+    def _store_outcomes(self, opened: OpenedEvaluation, class_index: int, read: Outcomes | CurveCounts) -> None:
         """Cache and show the confusion counts of a class, unless another evaluation has been opened."""
         if self._is_displayed(opened):
             self._outcomes[class_index] = read

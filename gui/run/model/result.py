@@ -137,7 +137,7 @@ class ResultView(QWidget):
                 self.tabs.setTabVisible(number, is_offered)
         if not has_content[self.tabs.currentIndex()]:
             self.tabs.setCurrentIndex(SUMMARY)
-        self._fill(self.tabs.currentIndex())
+        self._show_on_page(self.tabs.currentIndex())
 
     def show_all_samples(self) -> None:
         """Show the page with the samples, if the evaluation has any."""
@@ -157,9 +157,9 @@ class ResultView(QWidget):
     def _show_page(self, number: int) -> None:
         """Show the page of the selected tab, and the evaluation on it."""
         self.pages.setCurrentIndex(number)
-        self._fill(number)
+        self._show_on_page(number)
 
-    def _fill(self, number: int) -> None:
+    def _show_on_page(self, number: int) -> None:
         """Show the evaluation on a page, unless the page already shows it."""
         opened = self.opened
         if opened is None or number not in self._stale:
@@ -232,7 +232,7 @@ class SummaryPage(QWidget):
         ]
         self.metrics.show_rows(rows)
         self.no_intervals.setVisible(not any(row[2] for row in rows))
-        self.warnings.show_problems(tuple(_warnings(evaluation)))
+        self.warnings.show_problems(tuple(_list_warnings(evaluation)))
         self.thresholds.show_rows(
             [
                 (localized(row.threshold, 2), *map(format_value, (row.share, row.precision, row.recall, row.f1)))
@@ -250,7 +250,7 @@ class SummaryPage(QWidget):
         self.matrix.setVisible(self._has_matrix and self.width() >= theme.scale_pixels(_WIDE))
 
 
-def _warnings(evaluation: Evaluation) -> list[Problem]:
+def _list_warnings(evaluation: Evaluation) -> list[Problem]:
     """Return the warnings of the evaluation, and those about skipped files."""
     texts = list(evaluation.warnings)
     if evaluation.skipped:

@@ -146,7 +146,7 @@ def describe_rank_times(timed: RanksTimed, titles: Sequence[str]) -> str:
         f"{rank_title(rank, titles)}: "
         + ", ".join(
             f"{section} {_format_ms(seconds)} ms"
-            for section, seconds in zip(SECTIONS, _section_times(times), strict=True)
+            for section, seconds in zip(SECTIONS, _list_section_times(times), strict=True)
         )
         for rank, times in enumerate(timed.ranks)
     ]
@@ -182,7 +182,7 @@ class RankBars(QWidget):
         longest = max(map(_total_s, ranks), default=0.0) or 1.0  # seconds of the longest bar, which fills the width
         x = plot.left()
         rects = []
-        for seconds in _section_times(ranks[rank]):
+        for seconds in _list_section_times(ranks[rank]):
             width = plot.width() * seconds / longest
             rects.append(QRectF(x, HEAD + rank * (ROW + GAP), width, ROW))
             x += width
@@ -246,7 +246,7 @@ class RankBars(QWidget):
         scheme = theme.colors()
         color = rank_color(self._devices, rank)
         metrics = painter.fontMetrics()
-        for index, (rect, seconds) in enumerate(zip(self.bar(rank), _section_times(times), strict=True)):
+        for index, (rect, seconds) in enumerate(zip(self.bar(rank), _list_section_times(times), strict=True)):
             text_color = self._fill_section(painter, rect, index, color)
             text = _format_ms(seconds)
             if not column_widths and rect.width() > metrics.horizontalAdvance(text) + 8:
@@ -264,7 +264,7 @@ class RankBars(QWidget):
         )
         painter.drawText(QRectF(0, y, title_width, ROW), Qt.AlignmentFlag.AlignVCenter, title)
         x = plot.right()
-        for width, seconds in zip(column_widths, _section_times(times), strict=False):  # there may be no columns
+        for width, seconds in zip(column_widths, _list_section_times(times), strict=False):  # there may be no columns
             right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
             painter.drawText(QRectF(x, y, width, ROW), right, _format_ms(seconds))
             x += width
@@ -292,13 +292,13 @@ class RankBars(QWidget):
         return QColor(scheme.text)
 
 
-def _section_times(times: RankTimes) -> tuple[float, float, float]:
+def _list_section_times(times: RankTimes) -> tuple[float, float, float]:
     """Return the seconds of a rank in each of `SECTIONS`."""
     return times.compute_s, times.communication_s, times.waiting_s
 
 
 def _total_s(times: RankTimes) -> float:
-    return sum(_section_times(times))
+    return sum(_list_section_times(times))
 
 
 def _format_ms(seconds: float) -> str:

@@ -125,9 +125,11 @@ class LiveView(QWidget):
         if self._folder is not None and not self._is_reading:
             self._is_reading = True
             file = Path(self._folder.name, FRAME_FILE)
-            in_background(partial(_read_frame, file), self, partial(self._show, self._folder), self._on_unreadable)
+            in_background(
+                partial(_read_frame, file), self, partial(self._show_frame, self._folder), self._on_unreadable
+            )
 
-    def _show(self, folder: tempfile.TemporaryDirectory[str], newest: tuple[LiveFrame, QImage] | None) -> None:
+    def _show_frame(self, folder: tempfile.TemporaryDirectory[str], newest: tuple[LiveFrame, QImage] | None) -> None:
         """Show a frame that was read from `folder`, unless it is already visible or this prediction has been stopped."""
         self._is_reading = False
         if newest is None or folder is not self._folder or newest[0].number == self._frame_number:

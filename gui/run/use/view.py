@@ -87,13 +87,13 @@ class UseView(QWidget):
     def _refresh(self) -> None:
         """Fill in all forms for a run that was just opened, or reload the checkpoints of the same run."""
         if self._must_load and self._run is not None:
-            in_background(self._run.job, self, partial(self._show, self._run), ignore_os_error)
+            in_background(self._run.job, self, partial(self._fill_forms, self._run), ignore_os_error)
         elif self._run is not None:
             self.predict_form.checkpoint.refresh()
             self.live.checkpoint.refresh()
             self.convert_form.checkpoint.refresh()
 
-    def _show(self, run: RunFolder, job: Job | None) -> None:
+    def _fill_forms(self, run: RunFolder, job: Job | None) -> None:
         """Fill in the forms for `run`, unless another run has been opened in the meantime."""
         if run is self._run:
             self._must_load = False

@@ -71,7 +71,7 @@ class DeviceHistory:
         row_bytes = timeline.row_bytes
         self._gpus |= {device_key(host, gpu.uuid): gpu for gpu in snapshot.gpus}
         self._cpus[device_key(host, CPU)] = snapshot.cpu
-        timeline.append(snapshot.time - self.origin, _row(snapshot, host))
+        timeline.append(snapshot.time - self.origin, _make_row(snapshot, host))
         self._update_titles(snapshot, host)
         if timeline.row_bytes != row_bytes or len(timeline) == 1:  # new devices, quantities or hosts
             self._distribute_budget()
@@ -168,7 +168,7 @@ class DeviceHistory:
             timeline.limit_rows(self._budget_bytes // row_bytes)
 
 
-def _row(snapshot: Snapshot, host: str) -> dict[Hashable, float | None]:
+def _make_row(snapshot: Snapshot, host: str) -> dict[Hashable, float | None]:
     """Return all readings in a snapshot by (device key, quantity). Unknown readings are None."""
     return {
         (device_key(host, device), quantity): value

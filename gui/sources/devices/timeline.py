@@ -171,7 +171,7 @@ class Timeline:
         old = slice(self._start, self._end)
         self._start, self._end = 0, rows
         self._columns = {
-            key: _copy_thinned(column[old], room, thinnings, _lowest, _highest)
+            key: _copy_thinned(column[old], room, thinnings, _find_lowest, _find_highest)
             for key, column in self._columns.items()
             if np.isfinite(column[old]).any()  # otherwise it has been empty for a day
         }
@@ -202,11 +202,11 @@ def _thinned_length(rows: int) -> int:
     return rows - _older_half(rows) // 2
 
 
-def _lowest(fours: Floats) -> Floats:
+def _find_lowest(fours: Floats) -> Floats:
     return np.fmin.reduce(fours, axis=1)
 
 
-def _highest(fours: Floats) -> Floats:
+def _find_highest(fours: Floats) -> Floats:
     return np.fmax.reduce(fours, axis=1)
 
 

@@ -95,7 +95,7 @@ def make_preview(sample: int, epoch: int, left: str, right: str = "") -> Preview
 
 
 def test_dataset_page_shows_augmented_images(page: DatasetPage) -> None:
-    assert page.version.count() == 4  # unchanged, and three epochs
+    assert page.epoch_choice.count() == 4  # unchanged, and three epochs
     page.show_augmented(True)
     assert [example.sample for example in page.examples.examples] == [0, 40]
     assert page.examples.is_awaited(0)
@@ -106,7 +106,7 @@ def test_dataset_page_shows_augmented_images(page: DatasetPage) -> None:
     assert [page.examples.is_awaited(position) for position in (0, 1)] == [False, False]
     assert [read_left_color(page, position) for position in (0, 1)] == [QColor("green"), QColor("yellow")]
     assert "epoch 1 at 96 px" in page.examples.item(0).toolTip()
-    page.version.setCurrentIndex(2)
+    page.epoch_choice.setCurrentIndex(2)
     assert read_left_color(page, 0) == QColor("blue")
     assert page.examples.is_awaited(1)
     page.show_augmented(False)
@@ -116,10 +116,10 @@ def test_dataset_page_shows_augmented_images(page: DatasetPage) -> None:
 
 def test_dataset_page_shows_why_nothing_is_rendered(page: DatasetPage, qtbot: QtBot) -> None:
     page.show_augmented(True)
-    qtbot.waitUntil(page.state.isVisible)
+    qtbot.waitUntil(page.render_problem.isVisible)
     assert not page.progress.isVisible()
     page.renderer.refused.emit((Problem("transforms", "There is no transform “rotat”.", "Did you mean “rotate”?"),))
-    assert page.state.text() == "There is no transform “rotat”. Did you mean “rotate”?"
+    assert page.render_problem.text() == "There is no transform “rotat”. Did you mean “rotate”?"
 
 
 def test_dataset_page_drops_images_of_other_jobs(page: DatasetPage) -> None:
@@ -128,7 +128,7 @@ def test_dataset_page_drops_images_of_other_jobs(page: DatasetPage) -> None:
     assert not page.examples.is_awaited(0)
     page.set_job(Job.from_fields(epochs=2))
     assert page.examples.is_awaited(0)
-    assert page.version.count() == 3
+    assert page.epoch_choice.count() == 3
     page.renderer.progress.emit(make_preview(0, 1, "green"))
     page.set_job(Job.from_fields(epochs=2, patience=3))  # the patience doesn't affect images
     assert not page.examples.is_awaited(0)
@@ -179,7 +179,7 @@ def test_dataset_page_renders_images_as_training_does(show_widget: ShowWidget, q
             (batch,) = loader.epoch(epoch)
             (rank_samples,) = sampler.iterate_epoch(epoch)
             rows = {int(sample): row for row, sample in enumerate(rank_samples.indices)}
-            page.version.setCurrentIndex(epoch)
+            page.epoch_choice.setCurrentIndex(epoch)
             for position, sample in enumerate(samples):
                 assert sample is not None
                 expected = (batch.inputs[rows[sample], 0] * std[0] + mean[0]).mul(255).round().clamp(0, 255)
@@ -256,7 +256,7 @@ def test_dataset_page_asks_how_to_read_an_unclear_folder(page: DatasetPage) -> N
     page.choose(0)
     assert page.focusWidget() is page.question.readings.buttons[0]
     page.show_report(REPORT)
-    assert page.version.currentIndex() == 0
+    assert page.epoch_choice.currentIndex() == 0
 
 
 def test_class_balance_uses_colors_of_legend(styled: QApplication, qtbot: QtBot) -> None:

@@ -13,7 +13,7 @@ from engine.contract.inference.evaluation import SAMPLES_FILE, ClassCurves, Inte
 from engine.runs.evaluations import DamagedEvaluation, SavedEvaluation
 from gui.sources.evaluations import (
     ConfusionCounts,
-    CurvePoints,
+    CurveCounts,
     Outcomes,
     SampleTable,
     count_confusion,
@@ -93,7 +93,7 @@ def test_counts_follow_the_curve_without_probabilities(threshold: float, counts:
         class_index=0, positives=4, recall=(0.25, 0.5, 0.75), precision=(1.0, 2 / 3, 0.0), thresholds=(0.9, 0.6, 0.3),
         average_precision=Interval(0.5),
     )  # fmt: skip
-    assert CurvePoints(curve).at(threshold) == counts
+    assert CurveCounts(curve).at(threshold) == counts
 
 
 def test_confusion_counts_uncertain_samples_as_no_class() -> None:

@@ -67,7 +67,7 @@ class Drawings(QObject):
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._drawn: dict[int, tuple[Path, SampleDrawing]] = {}  # folder and drawing by row
         self._request_count = 0  # numbers the folders of the requests
-        self._requested: tuple[int, ...] = ()  # rows, the visible one first
+        self._requested: tuple[int, ...] = ()  # rows: first the visible one, then those to prefetch
         self.child = InferenceChild(tr("Drawing the samples"), self)
         self._delay = QTimer(self, interval=_DELAY_MS, singleShot=True)
         self._delay.timeout.connect(self._request_drawings)
@@ -135,21 +135,25 @@ class Drawings(QObject):
 
     def _on_done(self, path: str) -> None:
         """Read the file `path`, which lists the new drawings, on a worker thread, and cache them."""
-        opened, store = self._opened, partial(self._store, self._opened, Path(path).parent)
-        in_background(partial(_read_drawings, Path(path)), self, store, partial(self._on_unreadable, opened, None))
+        opened, cache = self._opened, partial(self._cache_drawings, self._opened, Path(path).parent)
+        in_background(partial(_read_drawings, Path(path)), self, cache, partial(self._on_unreadable, opened, None))
 
-    def _store(self, opened: OpenedEvaluation | None, folder: Path, drawings: SampleDrawings) -> None:
-        """Cache the new drawings, which are in `folder`, and show the requested one if it is among them.
+    def _cache_drawings(self, opened: OpenedEvaluation | None, folder: Path, drawings: SampleDrawings) -> None:
+        """Cache the new drawings, which are in `folder`.
 
-        They are discarded if `opened`, their evaluation, is no longer the current one.
+        Then show the drawing of the visible sample, or emit `failed` if there is none. Drawings of an evaluation
+        (`opened`) that is no longer the current one are discarded.
         """
         if opened is not self._opened:
             return
         self.legend = drawings.legend
         self._drawn |= {each.number: (folder, each) for each in drawings.samples}
-        if self._requested and self._requested[0] in self._drawn:
-            self._read_cached(self._requested[0])
-        elif self._requested:
+        if not self._requested:
+            return
+        visible_row = self._requested[0]
+        if visible_row in self._drawn:
+            self._read_cached(visible_row)
+        else:
             self.failed.emit((Problem("", tr("The sample can no longer be read.")),))
 
     def _read_cached(self, row: int) -> None:

@@ -90,8 +90,8 @@ class SamplesPage(QWidget):
         self.stack.setCurrentIndex(WALL)
         self.wall.samples.marked = set()
         in_background(partial(read_marks, opened.saved), self, partial(self._show_marks, opened), reraise)
-        self._show_choices(opened)
-        self.review.show_evaluation(opened)  # its signal lists all samples
+        self._fill_filters(opened)
+        self.review.show_evaluation(opened)  # emits `changed`, and `_show_suspects` then lists all samples
 
     def show_cell(self, true: int | None, predicted: int | None) -> None:
         """Show the samples in a cell of the confusion matrix.
@@ -146,7 +146,7 @@ class SamplesPage(QWidget):
 
     # Choosing
 
-    def _show_choices(self, opened: OpenedEvaluation) -> None:
+    def _fill_filters(self, opened: OpenedEvaluation) -> None:
         """Offer the sort orders, and the true and predicted classes to filter by, that the evaluation supports."""
         names = opened.evaluation.classes
         classes = [(str(index), name, "") for index, name in enumerate(names)]

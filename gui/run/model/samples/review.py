@@ -100,12 +100,12 @@ class ReviewBar(QWidget):
         """Return the selected suspicious samples, or None for all samples."""
         if self.review is None or self.selection.value() == ALL:
             return None
-        return (self._wrong_labels if self.selection.value() == LABELS else self._duplicates)(self.review)
+        return (self._list_wrong_labels if self.selection.value() == LABELS else self._list_duplicates)(self.review)
 
     def suggestions(self) -> dict[int, str]:
         """Return the suggested labels, by row, for samples whose labels are probably wrong."""
         issues = self.review.label_issues if self.review is not None else ()
-        by_row = {self._row_of(issue.sample): issue.suggested for issue in issues if issue.given and issue.suggested}
+        by_row = {self._find_row(issue.sample): issue.suggested for issue in issues if issue.given and issue.suggested}
         return {row: suggested for row, suggested in by_row.items() if row is not None}
 
     @property
@@ -167,18 +167,18 @@ class ReviewBar(QWidget):
         self.selection.reset_choices(choices)
         self.changed.emit()
 
-    def _row_of(self, sample: ReviewedSample) -> int | None:
+    def _find_row(self, sample: ReviewedSample) -> int | None:
         """Return the row of a sample in the evaluation, or None if it isn't among its samples."""
         return self._rows_by_path.get((sample.split, sample.path))
 
-    def _wrong_labels(self, review: Review) -> Suspects:
+    def _list_wrong_labels(self, review: Review) -> Suspects:
         """Return the samples whose labels are worth checking.
 
         Their captions show given and suggested label, and the model's probabilities of both.
         """
         captions: dict[int, tuple[str, str]] = {}
         for issue in review.label_issues:
-            row = self._row_of(issue.sample)
+            row = self._find_row(issue.sample)
             if row is not None:
                 first = f"{issue.given} → {issue.suggested or 'none'}" if issue.given else f"no {issue.suggested}"
                 probable = f"{100 * issue.probability:.0f}% → {100 * issue.suggested_probability:.0f}%"
@@ -190,7 +190,7 @@ class ReviewBar(QWidget):
             text += tr("; about {count} wrong in total").format(count=localized(review.expected_errors))
         return Suspects(tuple(captions), captions, text)
 
-    def _duplicates(self, review: Review) -> Suspects:
+    def _list_duplicates(self, review: Review) -> Suspects:
         """Return the duplicate images in the review. Both images of a pair are next to each other.
 
         Only samples of this evaluation are included.
@@ -198,7 +198,7 @@ class ReviewBar(QWidget):
         captions: dict[int, tuple[str, str]] = {}
         for pair in review.duplicates:
             for sample, other in ((pair.first, pair.second), (pair.second, pair.first)):
-                row = self._row_of(sample)
+                row = self._find_row(sample)
                 if row is not None:
                     relation = tr("the same as") if pair.exact else tr("similar to")
                     label = tr("other label") if pair.labels_differ else other.split

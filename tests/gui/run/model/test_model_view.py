@@ -76,17 +76,17 @@ def test_summary_has_the_matrix_only_in_wide_view(view: ModelView) -> None:
 def test_classes_page_applies_minimum_confidence(view: ModelView) -> None:
     view.result.tabs.setCurrentIndex(CLASSES)
     classes = view.result.classes
-    assert classes.figures.table.model_.interval(0, 1) == (0.0, 0.8)
-    assert classes.figures.matrix.describe_cell(0, 1) == "Of 4 ash, 1 (25.0%) were predicted as birch."
+    assert classes.metrics_view.table.model_.interval(0, 1) == (0.0, 0.8)
+    assert classes.metrics_view.matrix.describe_cell(0, 1) == "Of 4 ash, 1 (25.0%) were predicted as birch."
     classes.threshold.slider.setValue(780)
-    assert classes.figures.matrix.describe_cell(0, 3) == "Of 4 ash, 4 (100.0%) were predicted as none of them."
-    assert classes.figures.matrix.describe_cell(2, 2).startswith("Of 4 cedar, 4")
+    assert classes.metrics_view.matrix.describe_cell(0, 3) == "Of 4 ash, 4 (100.0%) were predicted as none of them."
+    assert classes.metrics_view.matrix.describe_cell(2, 2).startswith("Of 4 cedar, 4")
     opened = view.result.opened
     assert opened is not None
     for samples, has_confidence in ((opened.samples, True), (SampleTable(), False)):
         classes.show_evaluation(replace(opened, samples=samples))
         assert classes.threshold.isHidden() is not has_confidence
-        assert classes.figures.matrix.describe_cell(0, 1) == "Of 4 ash, 1 (25.0%) were predicted as birch."
+        assert classes.metrics_view.matrix.describe_cell(0, 1) == "Of 4 ash, 1 (25.0%) were predicted as birch."
 
 
 def test_box_errors_page_lists_the_costliest_kind_first(view: ModelView) -> None:
@@ -154,7 +154,7 @@ def test_late_error_of_another_class_is_not_shown(
 
 def test_matrix_cell_opens_its_samples(view: ModelView, qtbot: QtBot) -> None:
     view.result.tabs.setCurrentIndex(CLASSES)
-    matrix = view.result.classes.figures.matrix
+    matrix = view.result.classes.metrics_view.matrix
     qtbot.mouseClick(matrix, Qt.MouseButton.LeftButton, pos=matrix.cell_rect(1, 2).center().toPoint())
     assert view.result.tabs.currentIndex() == SAMPLES
     for page in (SUMMARY, SAMPLES):
