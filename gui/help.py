@@ -91,8 +91,8 @@ class HelpWindow(QDialog):
         self.search.setAccessibleName(tr("Search help"))
         self.search.setToolTip(tr("Enter and Shift+Enter go to the next and the previous match (Ctrl+F)"))
         self.search.textChanged.connect(self._search)
-        self.found = muted_label(word_wrap=True)
-        self.found.hide()
+        self.no_match = muted_label(word_wrap=True)
+        self.no_match.hide()
         self.list = styled(QListWidget(), name=tr("Pages of help"))
         self.list.setSpacing(3)
         self.list.currentItemChanged.connect(self._on_page_chosen)
@@ -122,9 +122,9 @@ class HelpWindow(QDialog):
             super().keyPressEvent(event)
 
     def _lay_out(self) -> None:
-        for widget in (self.search, self.found, self.list):
+        for widget in (self.search, self.no_match, self.list):
             theme.scale_with_text(widget.setFixedWidth, 260)
-        side = vbox(self.search, self.found, self.list, margins=(0, 0, 0, 12))
+        side = vbox(self.search, self.no_match, self.list, margins=(0, 0, 0, 12))
         row = hbox(self.back, self.forward, 1)
         text = vbox(row, (self.browser, 1))
         self.setLayout(hbox(side, (text, 1), spacing=12, margins=(12, 12, 0, 0)))
@@ -183,8 +183,8 @@ class HelpWindow(QDialog):
         text = self.search.text().strip()
         counts = {name: len(find_matches(self._load_document(name), text)) for name in list_pages()} if text else {}
         found = {name: count for name, count in counts.items() if count}
-        self.found.setVisible(bool(text) and not found)
-        self.found.setText(tr("No page mentions “{text}”.").format(text=text))
+        self.no_match.setVisible(bool(text) and not found)
+        self.no_match.setText(tr("No page mentions “{text}”.").format(text=text))
         self._list_pages(found if text else dict.fromkeys(list_pages(), 0))
         if found and self.page not in found:
             self.open_page(next(iter(found)))

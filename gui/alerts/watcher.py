@@ -296,7 +296,7 @@ class Alerts(QObject):
             and watch.since is not None
         ]
         if waiting:
-            self._timer.start(max(1, int(1000 * min(waiting)) + 1))
+            self._timer.start(max(1, int(1000 * min(waiting)) + 1))  # rounded up, so that the duration has passed
 
     # State of each rule
 
@@ -308,7 +308,7 @@ class Alerts(QObject):
         watch = self._watches.get(key)
         if watch is not None and watch.alert is not None:
             if KINDS[key.kind].event:
-                return  # ends when it is acknowledged
+                return
             if found is not None:
                 watch.calm_since = None
                 self._update_text(watch.alert, *found)
@@ -372,9 +372,9 @@ class Alerts(QObject):
             self._end_alert(key, self._snapshot_times.get(key.host, self._clock()))
 
     def _reset_after_gap(self, host: str, now: float) -> None:
-        """Restart the durations of a host's conditions after an interruption of its snapshots.
+        """Restart the durations of a host's conditions if its snapshots were interrupted before the one at `now`.
 
-        Active alerts stay active.
+        Active alerts stay active. The time `now` is stored for the next call.
         """
         previous_time = self._snapshot_times.get(host)
         self._snapshot_times[host] = now

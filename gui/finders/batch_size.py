@@ -45,7 +45,7 @@ class BatchPage(FinderPage):
     def create_results(self) -> QWidget:
         """Create the page for the result: reason or problem, table, plot and the scaled learning rate."""
         self.why = QLabel(wordWrap=True)
-        self.none = ProblemLabel()
+        self.no_result = ProblemLabel()
         self.table = create_text_table(tr("Tested batch sizes"), HEAD)
         for column, title in enumerate(HEAD[:_NUMBERS]):
             item = QTableWidgetItem(title)
@@ -60,14 +60,14 @@ class BatchPage(FinderPage):
         self.plot.setLabel("left", "Images/s")
         self.plot.set_drawing(self._draw)
         self.rate = muted_label(word_wrap=True)
-        return with_layout(vbox(self.why, self.none, self.table, (self.plot, 1), self.rate, spacing=6))
+        return with_layout(vbox(self.why, self.no_result, self.table, (self.plot, 1), self.rate, spacing=6))
 
     def show_found(self, found: BatchFound) -> None:
         """Show the tested batch sizes, of which only those that fit can be chosen. Select the recommended one."""
         has_size = found.largest is not None
         self.why.setText(found.why)
         self.why.setVisible(has_size)
-        self.none.show_problems(() if has_size else (Problem("", found.why, found.remedy, "warning"),))
+        self.no_result.show_problems(() if has_size else (Problem("", found.why, found.remedy, "warning"),))
         self.table.setRowCount(len(found.trials))
         for row, trial in enumerate(found.trials):
             for column, text in enumerate(_format_cells(trial, found)):

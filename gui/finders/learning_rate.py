@@ -117,7 +117,7 @@ class RatePage(FinderPage):
         self.plot = RatePlot()
         self.plot.chosen.connect(lambda _rate: self.show_choice())
         self.why = QLabel(wordWrap=True)
-        self.none = ProblemLabel()
+        self.no_result = ProblemLabel()
         self.legend = muted_label(
             tr(
                 "Thick: smoothed loss. Thin: loss of each batch. Dashed: the suggestions below. Click to choose any rate."
@@ -128,7 +128,7 @@ class RatePage(FinderPage):
         for name, button in self.marks.items():
             button.clicked.connect(lambda _checked=False, name=name: self._choose_mark(name))
         row = hbox(*self.marks.values(), 1)
-        return with_layout(vbox(self.why, self.none, (self.plot, 1), self.legend, row, spacing=6))
+        return with_layout(vbox(self.why, self.no_result, (self.plot, 1), self.legend, row, spacing=6))
 
     def show_found(self, found: RateFound) -> None:
         """Plot the losses, and offer the suggested rates, or show why there are none."""
@@ -136,7 +136,7 @@ class RatePage(FinderPage):
         has_suggestion = found.suggestion is not None
         self.why.setText(found.why)
         self.why.setVisible(has_suggestion)
-        self.none.show_problems(() if has_suggestion else (Problem("", found.why, found.remedy, "warning"),))
+        self.no_result.show_problems(() if has_suggestion else (Problem("", found.why, found.remedy, "warning"),))
         for name, button in self.marks.items():
             rate = getattr(found, name)
             button.setVisible(rate is not None)

@@ -30,7 +30,7 @@ TRYING = tr("Trying the job")
 
 
 class FinderPage(TrialPage):
-    """Page that tries the job on request, and suggests values for the field `target`.
+    """Page that measures the job in short trials on request, and suggests values for the field `target`.
 
     Signals:
         refused(tuple): problems that prevent a trial.

@@ -165,4 +165,5 @@ def _read_program(path: str) -> _Program:
         reason = error.strerror if isinstance(error, OSError) else error
         return _Program(path, tr("The file can't be read: {reason}.").format(reason=reason))
     text = "\n".join(map(escape, _LINE_END.split(preview)))
-    return _Program(path, text, hidden_bytes, hidden_lines + (last != b"\n"))
+    ends_within_line = last != b"\n"
+    return _Program(path, text, hidden_bytes, hidden_lines + ends_within_line)

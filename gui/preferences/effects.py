@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class Effects(QObject):
-    """Controller that applies theme, units and form defaults at once, and other settings when the workspace exists."""
+    """Controller that applies the preferences, at the start and when they change.
+
+    Theme, units and form defaults are applied immediately, and the settings of the pages from `complete` on.
+    """
 
     def __init__(self, preferences: Preferences, context: AppContext, parent: QObject) -> None:
         super().__init__(parent)

@@ -189,7 +189,7 @@ class VerdictCard(QFrame):
 
     def show_data(self, data: RunData) -> None:
         """Show the advice after the run's last execution, or hide the card if there is none."""
-        advice = _advice(data)
+        advice = _find_advice(data)
         if advice == self._advice:
             return
         self._advice = advice
@@ -267,7 +267,7 @@ class AdviceView(QWidget):
         self.setMinimumHeight(theme.scale_pixels(_ADVICE_HEIGHT) if self._is_height_reserved else 0)
 
 
-def _advice(data: RunData) -> _Advice | None:
+def _find_advice(data: RunData) -> _Advice | None:
     """Return the most important advice after a run, or None if there is none.
 
     In order of importance: resume without a lost GPU, follow the verdict (the engine's judgment of the curves), or use

@@ -44,7 +44,7 @@ _LINE_LIMIT_BYTES = 16 << 20
 class SplitPointsPage(TrialPage):
     """Page that shows the pipeline stages of the job's model. It measures the model on request.
 
-    The values of `used` are the split points, or () for automatic ones. `found` is the visible split.
+    The signal `used` sends the split points, or () for automatic ones. The result `found` is the visible split.
     """
 
     stale = Problem(

@@ -143,12 +143,12 @@ def test_search_covers_all_pages(window: HelpWindow, qtbot: QtBot) -> None:
 
 def test_search_reports_no_matches(window: HelpWindow, qtbot: QtBot) -> None:
     qtbot.keyClicks(window.search, "<b>wombat")
-    assert window.found.isVisible()
-    assert window.found.text() == "No page mentions “<b>wombat”."
+    assert window.no_match.isVisible()
+    assert window.no_match.text() == "No page mentions “<b>wombat”."
     assert list_titles(window) == []
     qtbot.keyClick(window.search, Qt.Key.Key_Return)
     window.search.clear()
-    assert not window.found.isVisible()
+    assert not window.no_match.isVisible()
 
 
 def test_return_key_cycles_through_matches(window: HelpWindow, qtbot: QtBot) -> None:

@@ -74,7 +74,7 @@ def test_batch_page_shows_remedy_if_nothing_fits(page: BatchPage) -> None:
     page.child.done.emit(
         BatchFound(trials=(a_trial(4, None),), largest=None, knee=None, why="None fits.", remedy="Use smaller images.")
     )
-    assert page.none.text() == "None fits. Use smaller images."
+    assert page.no_result.text() == "None fits. Use smaller images."
     assert not page.use.isEnabled()
     assert not page.plot.isVisible()
 

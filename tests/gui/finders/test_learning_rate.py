@@ -119,7 +119,7 @@ def test_rate_page_without_suggestion_allows_choice(page: RatePage) -> None:
     page.child.done.emit(
         make_curve(suggestion=None, why="It never falls.", remedy="Look at the labels.", steepest=None, valley=None)
     )
-    assert page.none.text() == "It never falls. Look at the labels."
+    assert page.no_result.text() == "It never falls. Look at the labels."
     assert not page.use.isEnabled()
     assert not page.marks["suggestion"].isVisible()
     page.plot.choose(1e-3)

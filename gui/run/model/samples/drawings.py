@@ -222,6 +222,7 @@ def _describe_figures(opened: OpenedEvaluation, row: int, *, short: bool = True)
     if samples.confidence is not None and not math.isnan(samples.confidence[row]):
         confidence = 100 * samples.confidence[row]
         parts.append(f"{confidence:.0f}% sure" if short else f"confidence {localized(confidence, 1)}%")
+    # With one class per sample, the names of the classes already show whether the prediction is correct.
     if samples.true_class is None and samples.correct is not None and not math.isnan(samples.correct[row]):
         correct = 100 * samples.correct[row]
         parts.append(f"{correct:.0f}% correct" if short else f"{localized(correct, 1)}% correct")

@@ -251,7 +251,7 @@ class SamplesPage(QWidget):
                 self.review.suggestions(),
                 is_model_weak=self.review.is_model_weak,
             )
-        self.only_marked.setEnabled(count > 0 or self.only_marked.isChecked())
+        self.only_marked.setEnabled(count > 0 or self.only_marked.isChecked())  # so that it can be unchecked
         if self.only_marked.isChecked() and self.stack.currentIndex() == WALL:
             self._apply_filter()
 
