@@ -119,7 +119,7 @@ def parse(text: str, kind: AugmentationKind | None = None) -> Transform | Proble
             )
         values.append(value)
     values += [number.default for number in spec.numbers[len(values) :] if number.default is not None]
-    if spec.ordered:
+    if spec.ordered:  # the two numbers are a range
         low, high = values
         if low > high:
             return _create_problem(f"“{text}”: {low:g} is above {high:g}.", f"Write {name}:{high:g}:{low:g}.")

@@ -350,7 +350,7 @@ def describe(name: str, info: msgspec.structs.FieldInfo, about: About, group: Gr
     elif get_origin(value_type) is Literal:
         kind, choices = "choice", get_args(value_type)
     elif get_origin(value_type) is tuple:
-        kind = "list" if str in get_args(value_type) else "ints"
+        kind = "list" if str in get_args(value_type) else "ints"  # a tuple of texts or of integers
     else:
         raise ValueError(f"the field {name} has the type {value_type}")
     return Field(

@@ -508,7 +508,7 @@ class Nodes:
             return
         if node.host.name not in self._reported_away:
             self._reported_away.add(node.host.name)
-            why_not_smaller = smaller_job or ""
+            why_not_smaller = smaller_job or ""  # empty if the user has chosen to wait
             message = f"Waiting for {node.title} to return. {cause} {why_not_smaller}".rstrip()
             self._on_event(Warned(code="host_away", message=message))
         node.link, node.retry_at = None, time.monotonic() + _RETRY_S

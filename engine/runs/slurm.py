@@ -57,7 +57,7 @@ def submit(run: RunFolder, host: str) -> SlurmJob:
         )
         run_slurm(host, "sh", "-c", check)
     output = run_slurm(host, "sh", "-c", f"cd {folder} && exec sbatch --parsable {SCRIPT}")
-    number = (output.split() or [""])[-1].partition(";")[0]
+    number = (output.split() or [""])[-1].partition(";")[0]  # without the name of the cluster, see sbatch(1)
     if not number.isdecimal():
         raise SlurmFailed(f"sbatch has not printed the job's number: {output.strip() or 'no output'}.")
     job = SlurmJob(job_id=int(number), host=host)

@@ -254,6 +254,7 @@ def _restrict_access(folder: Path, bits: int) -> None:
     if not hasattr(os, "getuid"):
         return
     info = folder.stat()
+    # Root's folder is accepted unless every user can write to it.
     if os.getuid() not in (0, info.st_uid) and (info.st_uid or info.st_mode & stat.S_IWOTH):
         raise PermissionError(
             f"{folder} belongs to another user, who could read and change its contents; set FOOTPLATE_HOME "

@@ -66,34 +66,34 @@ class Watcher(QObject):
 tick = QTimer()
 tick.start(5)
 
-def until(done):
+def wait_until(done):
     while not done():
         app.processEvents(QEventLoop.ProcessEventsFlag.WaitForMoreEvents)
 
-until(lambda: window.workspace is not None)
+wait_until(lambda: window.workspace is not None)
 runs = window.workspace.runs
 settled_at = time.perf_counter() + 2
-until(lambda: time.perf_counter() > settled_at and (cold or runs.model.rowCount() == expected))
+wait_until(lambda: time.perf_counter() > settled_at and (cold or runs.model.rowCount() == expected))
 RunList.refresh = refresh
 watcher = Watcher()
 runs.table.viewport().installEventFilter(watcher)
 bar = window.header.tabs
 start, own = time.perf_counter(), time.process_time()
 QTest.mouseClick(bar, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, bar.tabRect(RUNS).center())
-until(lambda: "all" in painted)
+wait_until(lambda: "all" in painted)
 figures = [painted["first"] - start, painted["all"] - start, painted["own"] - own]
 
 def timed(act, done):
     start = time.perf_counter()
     act()
-    until(done)
+    wait_until(done)
     figures.append(time.perf_counter() - start)
 
 settled = []
 runs.run_list.complete.connect(settled.append)
 window.workspace.run_list._timer.stop()
 runs.refresh()
-until(lambda: settled)
+wait_until(lambda: settled)
 timed(lambda: runs.filters.text.setText("resnet50 1"), lambda: 0 < runs.model.rowCount() < expected)
 runs.filters.reset()
 timed(lambda: runs.table.sortByColumn(2, Qt.SortOrder.DescendingOrder), lambda: True)

@@ -16,14 +16,14 @@ def record_copied_bytes(spec: WorkerSpec) -> None:
     """Make the worker record how many bytes of optimizer state it copies for a checkpoint."""
     state_dict = OptimizerStep.state_dict
 
-    def noted(optimizer_step: OptimizerStep, *arguments: Any) -> dict[str, Any]:
+    def copy_and_record(optimizer_step: OptimizerStep, *arguments: Any) -> dict[str, Any]:
         state = state_dict(optimizer_step, *arguments)
         live = {tensor.data_ptr() for tensor in _tensors(optimizer_step.optimizer.state_dict())}
         copied = sum(tensor.nbytes for tensor in _tensors(state["state"]) if tensor.data_ptr() not in live)
         _file(Path(spec.run_folder), spec.rank).write_text(str(copied))
         return state
 
-    OptimizerStep.state_dict = noted  # type: ignore[method-assign, assignment]
+    OptimizerStep.state_dict = copy_and_record  # type: ignore[method-assign, assignment]
 
 
 def read_copied_bytes(folder: Path, rank: int) -> int:

@@ -214,7 +214,7 @@ class Walker:
                 self._heard[title] = self._heard.get(title, False) or each.isSignalConnected(signal)
                 getattr(each, name).connect(partial(self._on_signal, title))
 
-    def unconnected_signals(self) -> list[str]:
+    def list_unconnected_signals(self) -> list[str]:
         """Return the signals of `gui` classes that have no connection in any object, except those to the recorder."""
         return sorted(title for title, is_heard in self._heard.items() if not is_heard)
 
