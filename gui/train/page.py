@@ -64,8 +64,8 @@ class TrainPage(QWidget):
         self._tab_strip = QWidget()
         self.run_settings = RunSettingsView()
         self._job_row = hbox(1, (job_panel, 100), 1, spacing=5)
-        self._job_state, self._run_state, self._waiting_state = QWidget(), QSplitter(), QWidget()
-        self._job_state.setLayout(self._job_row)
+        self._job_view, self._run_view, self._waiting_view = QWidget(), QSplitter(), QWidget()
+        self._job_view.setLayout(self._job_row)
         theme.scale_with_text(job_panel.setMaximumWidth, _FORM_WIDTH)
         self._stack = FrontStack()
         self._lay_out()
@@ -74,17 +74,17 @@ class TrainPage(QWidget):
     @property
     def shows_run(self) -> bool:
         """Return True if the page shows a run rather than the form."""
-        return self._stack.currentWidget() is self._run_state
+        return self._stack.currentWidget() is self._run_view
 
     @property
     def waits_for_run(self) -> bool:
         """Return True while the run that was on screen when the window was last closed is being loaded."""
-        return self._stack.currentWidget() is self._waiting_state
+        return self._stack.currentWidget() is self._waiting_view
 
     @property
     def areas(self) -> list[QWidget]:
         """Return the parts of the page in tab order."""
-        run_areas = (self._run_state.widget(number) for number in range(self._run_state.count()))
+        run_areas = (self._run_view.widget(number) for number in range(self._run_view.count()))
         return [self._tab_strip, *filter(None, (self.welcome, self._job_panel, *run_areas))]
 
     def show_welcome(self) -> None:
@@ -95,8 +95,8 @@ class TrainPage(QWidget):
     def complete(self, session: RunSession, run_list: RunList, run_page: RunPage) -> None:
         """Add the page of the run that `session` follows."""
         self._session = session
-        self._run_state.insertWidget(0, run_page)
-        self._run_state.setStretchFactor(0, 1)
+        self._run_view.insertWidget(0, run_page)
+        self._run_view.setStretchFactor(0, 1)
         QTimer.singleShot(_RESTORE_MS, self, self.stop_waiting)
         self._job_panel.folder_chosen.connect(lambda _job: self._set_primary_button())
         session.opened.connect(self.show_run)
@@ -108,12 +108,12 @@ class TrainPage(QWidget):
         self.is_job_chosen = True
         self._set_primary_button()
         self.tabs.select_job()
-        self._show_view(self._job_state)
+        self._show_view(self._job_view)
 
     def stop_waiting(self) -> None:
         """Show the form if the page still waits for the run of the last session."""
         if self.waits_for_run:
-            self._show_view(self._job_state)
+            self._show_view(self._job_view)
 
     def close_work(self) -> None:
         """Save the open run for the next start."""
@@ -128,15 +128,15 @@ class TrainPage(QWidget):
 
     def _lay_out(self) -> None:
         styled(self, "panel")
-        self._run_state.setChildrenCollapsible(False)
-        self._run_state.setHandleWidth(5)
-        self._run_state.addWidget(self.run_settings)
+        self._run_view.setChildrenCollapsible(False)
+        self._run_view.setHandleWidth(5)
+        self._run_view.addWidget(self.run_settings)
         self._job_row.insertWidget(0, self.welcome, 100)
-        self._waiting_state.setLayout(vbox((muted_label(tr("Opening the last run…")), 1, Qt.AlignmentFlag.AlignCenter)))
-        for view in (self._job_state, self._run_state, self._waiting_state):
+        self._waiting_view.setLayout(vbox((muted_label(tr("Opening the last run…")), 1, Qt.AlignmentFlag.AlignCenter)))
+        for view in (self._job_view, self._run_view, self._waiting_view):
             self._stack.addWidget(view)
         if self._settings.text(LAST_RUN):
-            self._stack.setCurrentWidget(self._waiting_state)
+            self._stack.setCurrentWidget(self._waiting_view)
         self._tab_strip.setLayout(hbox((self.tabs, 1), margins=(8, 2, 8, 0)))
         self.setLayout(vbox(self._tab_strip, (self._stack, 1), spacing=0))
 
@@ -189,7 +189,7 @@ class TrainPage(QWidget):
             return
         self.tabs.select_run(self._session.run)
         self._hide_welcome()
-        self._show_view(self._run_state)
+        self._show_view(self._run_view)
         self._on_changed()
 
     def _on_changed(self) -> None:
