@@ -33,7 +33,6 @@ def modules_for(world_size: int) -> tuple[str, ...]:
 def import_all(names: Sequence[str]) -> None:
     """Import modules without starting a thread that remains. The process can fork afterwards."""
     compile_cache.use_private_folders()
-    let_threads_sleep()
     # Loading numpy starts the threads of OpenBLAS, unless the environment limits them to one.
     before = os.environ.get(_BLAS_THREADS)
     os.environ[_BLAS_THREADS] = "1"
@@ -47,15 +46,6 @@ def import_all(names: Sequence[str]) -> None:
     # Modules are never freed. If the garbage collector ignores them, their pages stay shared after a fork.
     gc.collect()
     gc.freeze()
-
-
-def let_threads_sleep() -> None:
-    """Let PyTorch's threads sleep while they wait for each other, unless the user has set another policy.
-
-    By default they spin. If another program uses a core, this makes steps on the CPU several times slower, as
-    `tests/benchmarks/busy_machine.py` measures. OpenMP reads the setting when PyTorch is imported.
-    """
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 class ImportThread:

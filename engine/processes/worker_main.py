@@ -14,7 +14,6 @@ import threading
 import msgspec
 import psutil
 
-from engine.processes.imports import let_threads_sleep
 from engine.processes.worker_process import SpawnRequest, run_worker
 from engine.system import linux, stdio
 
@@ -22,7 +21,6 @@ from engine.system import linux, stdio
 def main() -> int:
     """Read a `SpawnRequest` from standard input, and run the worker. The worker exits when its parent exits."""
     stdio.ignore_output_errors()
-    let_threads_sleep()
     request = msgspec.json.decode(sys.stdin.buffer.readline(), type=SpawnRequest)
     linux.die_with_parent(request.parent)
     if sys.platform != "linux":

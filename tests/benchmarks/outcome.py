@@ -168,18 +168,12 @@ def train_with_footplate(setting: Setting, comparison: Comparison, flags: list[s
 
 def run_training(arguments: list[Any]) -> list[dict[str, float]]:
     """Run `footplate train` with these arguments, which must include --json. Return the metrics after each epoch."""
-    return [event["measures"] for event in record_training(arguments, {}) if event["type"] == "validation"]
-
-
-def record_training(arguments: list[Any], environment: dict[str, str]) -> list[dict[str, Any]]:
-    """Run `footplate train` with these arguments, which must include --json. Return its events as JSON objects.
-
-    `environment` are additional environment variables.
-    """
     with tempfile.TemporaryDirectory() as folder:
-        folders = {"FOOTPLATE_HOME": f"{folder}/home", "FOOTPLATE_CACHE": f"{folder}/cache"}
+        environment = {"FOOTPLATE_HOME": f"{folder}/home", "FOOTPLATE_CACHE": f"{folder}/cache"}
         command = [sys.executable, str(ROOT / "footplate.py"), "train", *map(str, arguments)]
-        return [json.loads(line) for line in _output(command, folders | environment).splitlines()]
+        output = _output(command, environment)
+    events = [json.loads(line) for line in output.splitlines()]
+    return [event["measures"] for event in events if event["type"] == "validation"]
 
 
 def train_with_recipe(recipe: str, setting: Setting, python: str) -> tuple[list[Any], dict[str, str]]:
