@@ -32,7 +32,7 @@ from engine.runs import queue
 from engine.runs.folder import create_run
 from engine.runs.launch import start_supervisor
 from engine.runs.resume import job_to_resume, save_next_job
-from tests.engine.supervisor.supervised import ROOT, Start, Supervised, events, has_exited, wait_until
+from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, Start, Supervised, events, has_exited, wait_until
 
 
 def of_kind(kind: type, logged: list[AnyEvent]) -> list[AnyEvent]:
@@ -222,6 +222,7 @@ def test_deleted_log_stops_the_run(start: Start) -> None:
         next(event for event in stream if isinstance(event, StepMetrics))
         supervised.run.events_file.unlink()
         logged = list(stream)
+    supervised.process.wait(PATIENCE_S)
     (warned,) = (event for event in logged if isinstance(event, Warned))
     finished = logged[-1]
     assert isinstance(finished, RunFinished)
