@@ -293,12 +293,12 @@ def _resolve_on_host(devices: list[str], host: str, machine: Snapshot, problems:
             problems.append(Problem("devices", f"CUDA finds no GPU {number} on {host or 'this machine'}.", remedy))
 
 
-def _find_unknown_arguments(words: list[str]) -> list[Problem]:
-    """Return a problem for each unknown flag and stray word. A word after an unknown flag is considered its value."""
+def _find_unknown_arguments(arguments: list[str]) -> list[Problem]:
+    """Return a problem for each unknown flag or value. A value after an unknown flag belongs to it and is left out."""
     return [
-        _create_unknown_problem(word)
-        for previous, word in zip(["", *words], words, strict=False)
-        if word.startswith("-") or not previous.startswith("-") or "=" in previous
+        _create_unknown_problem(argument)
+        for previous, argument in zip(["", *arguments], arguments, strict=False)
+        if argument.startswith("-") or not previous.startswith("-") or "=" in previous
     ]
 
 

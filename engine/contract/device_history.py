@@ -108,7 +108,7 @@ def read_history(path: Path) -> Iterator[tuple[float, dict[str, dict[str, float]
 
 
 def _get_backup_path(path: Path) -> Path:
-    """Return the path to which the history file at `path` is renamed when it is full."""
+    """Return the path of the backup of the history file at `path`."""
     return path.with_name(f"{path.name}.1")
 
 

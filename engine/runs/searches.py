@@ -205,12 +205,12 @@ def describe_confirmed_result(state: SearchState, format_value: Callable[[float]
     best, baseline = state.row(state.best), state.row(state.baseline)
     if best is None or best.mean is None:
         return ""
-    words = f"{format_value(best.mean)} over {counted(len(best.confirmed), 'other seed')}"
+    confirmed = f"{format_value(best.mean)} over {counted(len(best.confirmed), 'other seed')}"
     if best is baseline:
-        return f"{words}, with the job's own settings"
+        return f"{confirmed}, with the job's own settings"
     if baseline is None or baseline.mean is None:
-        return words
-    return f"{words}, {format_value(baseline.mean)} with the job's own settings"
+        return confirmed
+    return f"{confirmed}, {format_value(baseline.mean)} with the job's own settings"
 
 
 def _read(file: Path, kind: type[_Struct]) -> _Struct | None:

@@ -301,7 +301,7 @@ class _Reader:
             if path in by_path:
                 self._faults.add(_LISTED_TWICE, place)
             by_id[each.id] = by_path.setdefault(path, ShapedImage(path, size=parse_size(each.height, each.width)))
-        used = {id(image) for image in by_id.values()}  # an image whose id others share is no longer in `by_id`
+        used = {id(image) for image in by_id.values()}  # excludes images with ambiguous ids
         self.images = [by_path[path] for path in sorted(by_path) if id(by_path[path]) in used]
         return add_spellings(by_id)  # annotations may write the id 1 as "1"
 

@@ -39,7 +39,7 @@ LAYOUT = (
 _BOXES = ("bbox", "bboxes", "boxes", "box")
 _BOX_CLASSES = ("category", "categories", "label", "labels", "class", "classes", "category_id")
 _OBJECTS = ("objects", "annotations", "faces", "instances")
-_SAMPLED = 200  # rows from which the order of the numbers in boxes is inferred
+_SAMPLED = 200  # number of rows that are read to infer the order of the numbers in boxes
 
 
 @dataclass(frozen=True)
@@ -127,15 +127,15 @@ def _detect_shards(tree: Tree, shards: Sequence[str], variant: str) -> Iterator[
         for form in forms:
             source = _Shards(paths, image_columns[0], box_column, form)
             full_variant = "/".join(filter(None, (variant, form if len(forms) > 1 else "")))
-            words = f"{evidence} and boxes in {box_column}"
-            yield Detection(("boxes",), Confidence.CERTAIN, (words,), variant=full_variant, source=source)
+            with_boxes = f"{evidence} and boxes in {box_column}"
+            yield Detection(("boxes",), Confidence.CERTAIN, (with_boxes,), variant=full_variant, source=source)
     label_columns = _find_label_columns(types, features, _read_readme_classes(tree))
     for column in label_columns:
         kinds = ("labels",) if "list" in types[column] else ("classes", "labels")
         full_variant = "/".join(filter(None, (variant, column if len(label_columns) > 1 else "")))
         source = _Shards(paths, image_columns[0], column)
-        words = f"{evidence}, and the column {printable(column)}"
-        yield Detection(kinds, Confidence.CERTAIN, (words,), variant=full_variant, source=source)
+        with_column = f"{evidence}, and the column {printable(column)}"
+        yield Detection(kinds, Confidence.CERTAIN, (with_column,), variant=full_variant, source=source)
 
 
 def _find_label_columns(

@@ -133,17 +133,17 @@ def _have_capability(nvml: ModuleType, capability: int, one: Node, other: Node) 
 
 def _read_affinity(nvml: ModuleType, node: Node) -> GpuAffinity:
     """Return the cores and the NUMA node closest to a GPU. The node is None if it is unknown or not unique."""
-    core_words = _try_call(nvml, lambda: nvml.nvmlDeviceGetCpuAffinity(node.handle, CPU_WORDS))
+    core_mask = _try_call(nvml, lambda: nvml.nvmlDeviceGetCpuAffinity(node.handle, CPU_WORDS))
     scope = nvml.NVML_AFFINITY_SCOPE_NODE
-    node_words = _try_call(nvml, lambda: nvml.nvmlDeviceGetMemoryAffinity(node.handle, NODE_WORDS, scope))
-    numa_nodes = find_set_bits(node_words or ())
+    node_mask = _try_call(nvml, lambda: nvml.nvmlDeviceGetMemoryAffinity(node.handle, NODE_WORDS, scope))
+    numa_nodes = find_set_bits(node_mask or ())
     numa_node = numa_nodes[0] if len(numa_nodes) == 1 else None
-    return GpuAffinity(index=node.index, cores=format_ranges(find_set_bits(core_words or ())), numa_node=numa_node)
+    return GpuAffinity(index=node.index, cores=format_ranges(find_set_bits(core_mask or ())), numa_node=numa_node)
 
 
-def find_set_bits(words: Iterable[int]) -> list[int]:
-    """Return the indices of the set bits in a sequence of 64-bit words."""
-    return [WORD_BITS * index + bit for index, word in enumerate(words) for bit in range(WORD_BITS) if word >> bit & 1]
+def find_set_bits(mask: Iterable[int]) -> list[int]:
+    """Return the indices of the set bits in a bit mask of 64-bit integers."""
+    return [WORD_BITS * index + bit for index, word in enumerate(mask) for bit in range(WORD_BITS) if word >> bit & 1]
 
 
 def format_ranges(numbers: Sequence[int]) -> str:

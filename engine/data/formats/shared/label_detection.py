@@ -365,8 +365,8 @@ def has_row_per_label(group: TableGroup, labeling: Labeling) -> bool:
     return differing > _SEVERAL_LABELS * len(names) or (is_plural and differing > 0)
 
 
-def find_flag_cells(group: TableGroup, columns: Iterable[int], words: frozenset[str]) -> frozenset[str]:
-    """Return the distinct cells of yes/no `columns` whose text is one of `words`, which mean either "yes" or "no"."""
+def find_flag_cells(group: TableGroup, columns: Iterable[int], values: frozenset[str]) -> frozenset[str]:
+    """Return the distinct cells of yes/no `columns` whose text is one of `values`, which mean either "yes" or "no"."""
     return frozenset(
-        cell for column in columns for cell in group.profiles[column].cells if remove_fraction(cell.lower()) in words
+        cell for column in columns for cell in group.profiles[column].cells if remove_fraction(cell.lower()) in values
     )

@@ -119,7 +119,7 @@ def parse_size(height: Any, width: Any) -> tuple[int, int] | None:
 def parse_points(value: Any) -> list[tuple[float, float]]:
     """Convert a list of [x, y] from JSON to points. Raises Unfit if an entry is not a pair of numbers."""
     points = []
-    for each in value if isinstance(value, list) else (None,):  # None is no point, and raises Unfit below
+    for each in value if isinstance(value, list) else (None,):  # None raises Unfit like an invalid point
         x, y = map(parse_number, each) if isinstance(each, list | tuple) and len(each) == 2 else (None, None)
         if x is None or y is None:
             raise Unfit("its points are not pairs of numbers")

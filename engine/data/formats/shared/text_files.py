@@ -440,10 +440,10 @@ def _find_images_without_split(tree: Tree, in_split: Mapping[str, str]) -> Itera
 
 
 def _find_image_root(folder: str) -> str | None:
-    """Return the part of a path that ends with the last folder named for images, or None if there is none."""
-    parts = folder.split(os.sep)
-    depths = [depth for depth, part in enumerate(parts) if not IMAGE_WORDS.isdisjoint(_find_tokens(part))]
-    return os.path.join(*parts[: depths[-1] + 1]) if depths else None
+    """Return the path of the last folder in the path `folder` that is named for images, or None if there is none."""
+    names = folder.split(os.sep)
+    depths = [depth for depth, name in enumerate(names) if not IMAGE_WORDS.isdisjoint(_find_tokens(name))]
+    return os.path.join(*names[: depths[-1] + 1]) if depths else None
 
 
 def _find_tokens(name: str) -> list[str]:
