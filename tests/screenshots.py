@@ -34,7 +34,7 @@ from tests.support.clipping import find_clipped_texts
 from tests.support.contrast import MIN_RATIO, compute_contrast
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import compile_stub
-from tests.support.stage import SECOND, Stage, wait_until
+from tests.support.stage import SECOND, Stage, process_events_until
 
 SIZES = ("1280x800", "1440x900", "2560x1440")
 TEXTS = (100, 150, 200)
@@ -103,7 +103,7 @@ def draw_pages(asked: argparse.Namespace, text_percent: int, scheme: str) -> int
     window = MainWindow(settings)
     theme.apply(app)
     stage = Stage(window)
-    wait_until(lambda: not window.form.is_inspecting)
+    process_events_until(lambda: not window.form.is_inspecting)
     found: dict[str, list[str]] = {}
     drawn = 0
     for name, show in (stage.pages() | {"run-training": stage.show_training} | stage.expanded_pages()).items():

@@ -10,7 +10,7 @@ import pytest
 
 from engine.system import paths
 from tests.engine.supervisor.supervised import has_exited
-from tests.support.machines import wait_until
+from tests.support.waiting import wait_until
 
 TESTS = """
 import os, signal, subprocess
@@ -27,4 +27,4 @@ with pytest.MonkeyPatch.context() as patch, kill_orphans(patch):
 def test_watcher_kills_processes_of_killed_tests() -> None:
     killed = subprocess.run([sys.executable, "-c", TESTS], stdout=subprocess.PIPE, cwd=paths.PACKAGES, check=False)
     assert killed.returncode == -signal.SIGKILL
-    wait_until(lambda: has_exited(int(killed.stdout)), 30, "the process remains")
+    wait_until(lambda: has_exited(int(killed.stdout)), "the end of the process", 30)

@@ -20,9 +20,9 @@ from engine.runs.interruptions import explain_interruption
 from engine.system.paths import sample_dataset
 from gui.sources.run_session import RunSession
 from tests.engine.cli.terminal import command, footplate
-from tests.engine.supervisor.supervised import wait_until
 from tests.faults.conftest import Follow, Make, StartRun
 from tests.support.cases import mark_long_cases
+from tests.support.waiting import wait_until
 
 pytestmark = [
     pytest.mark.attacks,

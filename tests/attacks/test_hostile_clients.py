@@ -37,10 +37,11 @@ from engine.supervisor import server as server_module
 from engine.supervisor.server import MAX_CLIENTS, MAX_CONTROLS, STALLED_S
 from tests.attacks.hostile_frames import draw_message, send
 from tests.engine.cli.terminal import footplate
-from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, Start, Supervised, events, wait_until
+from tests.engine.supervisor.supervised import ROOT, Start, Supervised, events
 from tests.engine.supervisor.test_clients import connect_without_hello
 from tests.support.clock import Clock
 from tests.support.served import LocalServer, receive_available
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.attacks
 

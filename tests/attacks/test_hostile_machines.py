@@ -18,7 +18,7 @@ from engine.machines.link import MAX_LOG_BYTES
 from engine.runs.index import mirrors_folder
 from engine.system import paths
 from tests.engine.cli.terminal import footplate
-from tests.engine.supervisor.supervised import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.attacks, pytest.mark.skipif(os.name == "nt", reason="ssh is a script")]
 

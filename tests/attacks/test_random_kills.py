@@ -20,9 +20,9 @@ from engine.contract.events import CheckpointSaved, Event, Planned, Restarting, 
 from engine.runs.folder import START_GRACE_S, list_runs
 from engine.training.checkpointing.checkpoint_files import verify_checkpoint
 from tests.engine.cli.terminal import command
-from tests.engine.supervisor.supervised import PATIENCE_S, wait_until
 from tests.faults.conftest import Make, StartRun
 from tests.faults.real_runs import RealRun, assert_same_checkpoints, is_alive, kill
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.attacks, pytest.mark.faults]
 

@@ -22,9 +22,10 @@ from engine.runs.connection import NotRunning, RunConnection
 from engine.runs.folder import RunFolder, SupervisorFile, process_start
 from gui.sources.run_session import RunSession
 from tests.engine.cli.terminal import footplate
-from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, Start, Supervised, events
+from tests.engine.supervisor.supervised import ROOT, Start, Supervised, events
 from tests.gui.conftest import OFFSCREEN_NOISE
 from tests.support.pulse import StallMeter
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = [
     pytest.mark.attacks,

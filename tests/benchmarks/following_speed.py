@@ -21,7 +21,8 @@ from engine.runs.connection import RunConnection
 from engine.runs.folder import RunFolder
 from engine.system.paths import sample_dataset
 from tests.benchmarks.frame import describe_environment, start_machines
-from tests.support.machines import ROOT, Machines, wait_until
+from tests.support.machines import ROOT, Machines
+from tests.support.waiting import wait_until
 
 SECONDS = 30.0
 AIM_S = 0.1
@@ -73,7 +74,7 @@ def main() -> int:
         train = f"footplate train {sample_dataset()} --model mnist_cnn --devices cpu --epochs 10000 --detach"
         run_id = pair.start_on(NODE, train).communicate(timeout=60)[0].split()[-1]
         log = RunFolder(pair.home_of(NODE) / "runs" / run_id).events_file
-        wait_until(lambda: log.exists() and b'"step"' in log.read_bytes(), 120, "it does not train")
+        wait_until(lambda: log.exists() and b'"step"' in log.read_bytes(), "the first step", 120)
         follower = subprocess.Popen(
             ["ip", "netns", "exec", pair.space("head"), sys.executable, "-m", "engine.machines.follower", NODE, run_id],
             env=pair.environment(), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.cuda import scenarios
-from tests.engine.supervisor.supervised import wait_until
 from tests.support.cuda_state import MIB
+from tests.support.waiting import wait_until
 
 from .conftest import Call, Machine
 

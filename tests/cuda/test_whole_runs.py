@@ -18,11 +18,11 @@ from engine.processes.group import PRIVATE_NETWORK
 from engine.processes.watchdog import Limits
 from engine.runs.folder import create_run
 from tests.engine.cli import terminal
-from tests.engine.supervisor.supervised import wait_until
 from tests.faults.real_runs import RealRun, Starter, kill
 from tests.support.cases import mark_long_cases
 from tests.support.cuda_stub import CudaMachine, CudaStub
 from tests.support.nvml_stub import make_gpu_profile
+from tests.support.waiting import wait_until
 
 from .conftest import Machine
 

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.conftest import MARK
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 WIDTH, HEIGHT = 1366, 768
@@ -60,20 +60,6 @@ def find_obstacle(*programs: str) -> str:
     ):
         missing.append("python3-gi")
     return f"{', '.join(missing)} not installed; apt-get install {_PACKAGES}" if missing else ""
-
-
-def wait_until(get: Callable[[], _Found | None], what: str, patience_s: float = 60.0) -> _Found:
-    """Call `get` until its result is truthy, and return the result.
-
-    Raises:
-        TimeoutError: This takes longer than `patience_s`. The message contains `what`.
-    """
-    deadline = time.monotonic() + patience_s
-    while not (found := get()):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{what} did not come within {patience_s:g} s")
-        time.sleep(0.02)
-    return found
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ import pytest
 from engine.runs.folder import RunFolder
 from engine.runs.metrics import headline_metric
 from engine.runs.notes import read_notes
-from tests.desktop.desktops import HEIGHT, WIDTH, Desktop, wait_until
+from tests.desktop.desktops import HEIGHT, WIDTH, Desktop
 from tests.desktop.names import find_unnamed_controls
 from tests.desktop.window import Node, Window, find_windows_off_screen
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 

@@ -8,8 +8,9 @@ import sys
 import pytest
 
 from engine.system import paths
-from tests.desktop.desktops import Desktop, wait_until
+from tests.desktop.desktops import Desktop
 from tests.desktop.window import Window
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 

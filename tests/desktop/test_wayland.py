@@ -11,9 +11,10 @@ import pytest
 from PySide6.QtGui import QImage
 
 from engine.runs.folder import RunFolder
-from tests.desktop.desktops import HEIGHT, WIDTH, Desktop, wait_until
+from tests.desktop.desktops import HEIGHT, WIDTH, Desktop
 from tests.desktop.names import find_unnamed_controls
 from tests.desktop.window import Window
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 

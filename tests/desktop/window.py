@@ -10,7 +10,8 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from tests.desktop.desktops import HEIGHT, SYSTEM_PYTHON, WIDTH, Desktop, Keyboard, wait_until
+from tests.desktop.desktops import HEIGHT, SYSTEM_PYTHON, WIDTH, Desktop, Keyboard
+from tests.support.waiting import wait_until
 
 _READER = Path(__file__).with_name("bus_reader.py")
 _ACTION, _TEXT, _EDITABLE = "org.a11y.atspi.Action", "org.a11y.atspi.Text", "org.a11y.atspi.EditableText"

@@ -18,8 +18,8 @@ import pytest
 from engine.contract.events import AnyEvent, StepMetrics, Warned
 from engine.contract.protocol import Welcome
 from engine.runs.connection import RunConnection
-from tests.engine.supervisor.supervised import PATIENCE_S, wait_until
 from tests.faults.real_runs import RealRun
+from tests.support.waiting import PATIENCE_S, wait_until
 
 _Kind = TypeVar("_Kind", bound=AnyEvent)
 
@@ -98,7 +98,7 @@ class Listener:
                     return event
             place = len(self.messages)
             assert not self._connection.closed, f"{kind.__name__} never came: {self.messages[-5:]}"
-            assert select.select([self._connection], [], [], PATIENCE_S)[0], f"in vain waited for {kind.__name__}"
+            assert select.select([self._connection], [], [], PATIENCE_S)[0], f"waited in vain for {kind.__name__}"
             messages = self._connection.receive()
             self.messages += [message for message in messages if not isinstance(message, Welcome)]  # type: ignore[misc]
 

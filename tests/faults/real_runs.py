@@ -24,9 +24,10 @@ from engine.runs.connection import RunConnection
 from engine.runs.folder import RunFolder
 from engine.runs.launch import start_supervisor
 from engine.runs.resume import job_to_resume, save_next_job
-from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, wait_until
+from tests.engine.supervisor.supervised import ROOT
 from tests.faults.starting import StartRequest
 from tests.support.same_states import find_differences
+from tests.support.waiting import PATIENCE_S, wait_until
 
 MARK = "FOOTPLATE_TEST_RUN"
 """Environment variable that identifies the processes of one run."""

@@ -33,7 +33,7 @@ from engine.runs.notes import change_notes
 from engine.runs.notices import load_notices
 from engine.supervisor.endpoint import open_endpoint
 from engine.system import paths
-from tests.engine.supervisor.supervised import ROOT, wait_until
+from tests.engine.supervisor.supervised import ROOT
 from tests.engine.supervisor.test_clients import read_last_message
 from tests.faults.conftest import Make, StartRun
 from tests.faults.damage import Gate
@@ -42,6 +42,7 @@ from tests.gui.sources.written_runs import write_run
 from tests.support.consent import permit_model_file
 from tests.support.nobody import NOBODY, run_as_nobody
 from tests.support.planting import FileCreator
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.faults
 

@@ -18,11 +18,11 @@ from engine.contract.protocol import COMMANDS_ONLY, ENCODE, Goodbye, Hello, Welc
 from engine.runs.connection import RunConnection
 from engine.runs.folder import create_run
 from engine.supervisor.server import MAX_CLIENTS
-from tests.engine.supervisor.supervised import PATIENCE_S
 from tests.faults.conftest import Make, Uninterrupted
 from tests.faults.damage import Gate
 from tests.faults.real_runs import RealRun, Starter, assert_same_checkpoints
 from tests.support.cases import mark_long_cases
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.faults
 

@@ -14,10 +14,10 @@ from engine.contract.events import CommandReceived, Failed, Planned, Restarting,
 from engine.contract.protocol import Stop
 from engine.processes.shutdown import STOP_S, TERM_S
 from engine.processes.watchdog import LIMITS, Limits
-from tests.engine.supervisor.supervised import wait_until
 from tests.faults.conftest import Make, StartRun, Uninterrupted, WriteModel
 from tests.faults.real_runs import Hold, assert_same_checkpoints, is_alive
 from tests.support.cases import mark_long_cases
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.faults
 

@@ -23,9 +23,9 @@ from engine.contract.events import (
 )
 from engine.contract.protocol import Pause
 from engine.runs.queue import list_holders
-from tests.engine.supervisor.supervised import wait_until
 from tests.faults.conftest import Make, StartRun, Uninterrupted
 from tests.faults.real_runs import Hold, RealRun, assert_same_checkpoints, is_alive, kill
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.faults
 

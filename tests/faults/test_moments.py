@@ -14,9 +14,9 @@ import torch
 from engine.contract.events import CheckpointSaved, PhaseChanged, Planned, RunFinished, StepMetrics, Validation
 from engine.runs.folder import START_GRACE_S
 from engine.training.checkpointing.checkpoint_files import verify_checkpoint
-from tests.engine.supervisor.supervised import PATIENCE_S, wait_until
 from tests.faults.conftest import Make, StartRun, Uninterrupted, WriteModel
 from tests.faults.real_runs import MODEL, Hold, RealRun, assert_same_checkpoints
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.faults
 

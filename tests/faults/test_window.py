@@ -16,9 +16,10 @@ import pytest
 from engine.contract.job import save_job
 from engine.system import paths
 from tests.conftest import MARK
-from tests.engine.supervisor.supervised import ROOT, wait_until
+from tests.engine.supervisor.supervised import ROOT
 from tests.faults.conftest import Follow, Make, StartRun, Uninterrupted
 from tests.faults.real_runs import Hold, assert_same_checkpoints, is_alive
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.faults
 

@@ -21,7 +21,7 @@ from gui.widgets.editors import ComboBox
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import PageScroll
 from tests.support.clipping import find_clipped_texts
-from tests.support.stage import wait_until
+from tests.support.stage import process_events_until
 
 PADDING = 3
 """Number of pixels that the height of a control may lack without clipping its text."""
@@ -91,5 +91,5 @@ def wait_for_layout(page: QWidget) -> list[str]:
 
     QTest.qWait(1)
     with suppress(TimeoutError):
-        wait_until(none, 10.0)
+        process_events_until(none, 10.0)
     return found

@@ -18,7 +18,7 @@ from tests.gui.test_every_page import replace_changing_parts
 from tests.support.golden import check_file
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub
-from tests.support.stage import SECOND, Stage, wait_until
+from tests.support.stage import SECOND, Stage, process_events_until
 from tests.support.walker import Walker, list_menu_lines, list_timers
 from tests.support.widgets import OpenWindow
 
@@ -65,7 +65,7 @@ def test_every_control_has_its_effect(
             page = window.job_panel
         elif page is window and name != "first-start":
             page = window.pages.currentWidget()
-        wait_until(partial(is_at_rest, page))
+        process_events_until(partial(is_at_rest, page))
         run_ids = [run.name for run in paths.runs_folder().glob("*")]
         lines.append(f"[{name}]")
         lines += [replace_changing_parts(line, name, run_ids) for line in walker.walk(page, show, UNTRIED_CONTROLS)]

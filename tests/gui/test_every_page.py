@@ -48,7 +48,7 @@ from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub
 from tests.support.page_contents import list_contents
 from tests.support.painted import list_paintings
-from tests.support.stage import SECOND, Stage, wait_until
+from tests.support.stage import SECOND, Stage, process_events_until
 from tests.support.widgets import OpenWindow
 
 GOLDEN = Path(__file__).with_name("golden_pages.txt")
@@ -173,7 +173,7 @@ def find_faults(page: QWidget) -> Iterator[str]:
 def show_active_run(stage: Stage) -> QWidget:
     """Show a run that appears to be active, and return its page."""
     stage.window.show_run(supervise_here(write_run(400, None)))
-    wait_until(lambda: not stage.workspace.session.loading)
+    process_events_until(lambda: not stage.workspace.session.loading)
     return stage.show_run(CURVES)
 
 
@@ -189,7 +189,7 @@ def wait_for_contents(page: QWidget, name: str) -> list[str]:
         found.append([replace_changing_parts(line, name, run_ids) for line in list_contents(page)])
         return len(found) > 2 and found[-1] == found[-2] == found[-3] and not page.findChildren(Background)
 
-    wait_until(is_settled, seconds=120.0)
+    process_events_until(is_settled, seconds=120.0)
     return found[-1]
 
 

@@ -10,8 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import psutil
 
 from engine.contract.events import StepMetrics
 from engine.runs.folder import RunFolder
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 _START_S = 20.0
@@ -202,7 +202,7 @@ class Machines:
                 env={"PATH": os.environ["PATH"]},  # the process outlives the test
             )  # fmt: skip
         wait_until(
-            lambda: f"{self.address(name)}:22" in _in(self.space(name), "ss", "-Hltn"), _START_S, f"{name}: no sshd"
+            lambda: f"{self.address(name)}:22" in _in(self.space(name), "ss", "-Hltn"), f"sshd of {name}", _START_S
         )
 
     def power_off(self, name: str) -> None:
@@ -215,7 +215,7 @@ class Machines:
                 os.kill(int(pid), signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        wait_until(lambda: not _ip("netns", "pids", self.space(name)).split(), _START_S, f"{name} is not off")
+        wait_until(lambda: not _ip("netns", "pids", self.space(name)).split(), f"{name} to be off", _START_S)
 
     def unplug(self, name: str) -> None:
         _ip("-n", self._switch, "link", "set", self._get_interface(name), "nomaster")
@@ -303,7 +303,11 @@ class Machines:
             server.kill()
             server.wait()
         for space in (*map(self.space, (*self.names, "head")), self._switch):
-            wait_until(lambda space=space: not _ip("netns", "pids", space).split(), _START_S, f"{space} is in use")  # type: ignore[misc]
+            wait_until(
+                lambda space=space: not _ip("netns", "pids", space).split(),  # type: ignore[misc]
+                f"the end of processes in {space}",
+                _START_S,
+            )
             _ip("netns", "delete", space)
         for name in ("head", *self.names):
             shutil.rmtree(self._runtime(name), ignore_errors=True)
@@ -349,14 +353,6 @@ class Machines:
         _script(folder / "ssh", f'exec /usr/bin/ssh -F {self.folder}/config "$@"')
         _script(folder / "footplate", f'exec {sys.executable} {ROOT}/footplate.py "$@"')
         _script(folder / "torchrun", f'exec {sys.executable} -m torch.distributed.run "$@"')
-
-
-def wait_until(met: Callable[[], bool], patience_s: float, otherwise: str) -> None:
-    """Wait until `met` returns True. After `patience_s` seconds, fail with the message `otherwise`."""
-    deadline = time.monotonic() + patience_s
-    while not met():
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(0.02)
 
 
 def _script(path: Path, command: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +30,3 @@ def make_small_search(job: Job | None = None, **values: Any) -> Search:
     search, problems = validate_search(given, job or make_small_job(), load_catalogue())
     assert search is not None, problems
     return search
-
-
-def wait_for(what: Callable[[], Any], seconds: float = 120.0) -> Any:
-    """Wait until `what` returns a truthy value, and return this value."""
-    deadline = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.05)
-    return found

@@ -14,7 +14,7 @@ from engine.contract.protocol import ENCODE, SERVER_MESSAGE, Command, Goodbye, H
 from engine.supervisor.endpoint import open_endpoint
 from engine.supervisor.event_log import EventLog
 from engine.supervisor.server import Server
-from tests.engine.supervisor.supervised import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 
 class LocalServer:

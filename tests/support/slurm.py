@@ -12,7 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.machines import ROOT, wait_until
+from tests.support.machines import ROOT
+from tests.support.waiting import wait_until
 
 NODES = ("n1", "n2")
 _START_S = 30.0
@@ -112,15 +113,15 @@ class Slurm:
             f"--seed-file={self.folder}/seed",
             f"--log-file={self.folder}/munged.log",
         )
-        wait_until(munge.exists, _START_S, "munged does not start")
+        wait_until(munge.exists, "munged", _START_S)
         self._start("slurmctld", "-D", "-c")
         for node in NODES:
             (self.folder / f"spool-{node}").mkdir()
             self._start("slurmd", "-D", "-N", node, name=f"slurmd-{node}")
         wait_until(
             lambda: self.run("sinfo", "-h", "-N", "-o", "%T").split()[:2] == ["idle", "idle"],
+            "the nodes",
             _START_S,
-            "the nodes do not come up",
         )
 
         self._start_login()
@@ -147,7 +148,9 @@ class Slurm:
         assert sshd is not None
         self._start(sshd, "-D", "-e", "-f", str(self.folder / "sshd"), name="sshd")
         wait_until(
-            lambda: self.run("ssh", "login", "squeue", "-h", "-o", "%i", "&&", "echo", "on") != "", _START_S, "no login"
+            lambda: self.run("ssh", "login", "squeue", "-h", "-o", "%i", "&&", "echo", "on") != "",
+            "the login node",
+            _START_S,
         )
 
     def _start(self, *command: str, name: str = "") -> None:

@@ -60,11 +60,11 @@ class Stage:
         """Prepare a window that was started with the GPUs of the NVML profile "everything"."""
         self.window = window
         window.show()
-        wait_until(lambda: window.workspace is not None)
+        process_events_until(lambda: window.workspace is not None)
         assert window.workspace is not None
         self.workspace = window.workspace
-        wait_until(lambda: len(self.workspace.history.devices) >= 8 and bool(self.window.train.welcome.rows))
-        wait_until(lambda: bool(window.form.submit_bar.estimate.text()))
+        process_events_until(lambda: len(self.workspace.history.devices) >= 8 and bool(self.window.train.welcome.rows))
+        process_events_until(lambda: bool(window.form.submit_bar.estimate.text()))
 
     def create_contents(self, folder: Path) -> None:
         """Create runs and searches, and open one of the runs. Only the welcome page can be shown without them."""
@@ -76,7 +76,7 @@ class Stage:
         make_search("flowers", 40, running=2)
         make_search("both goals", 40, goals=2)
         self.window.show_run(RunFolder(self.run.path))
-        wait_until(lambda: not self.workspace.session.loading)
+        process_events_until(lambda: not self.workspace.session.loading)
 
     def pages(self) -> dict[str, Callable[[], QWidget]]:
         """Return a function for each page, by the page's name. It opens the page and returns its widget.
@@ -146,7 +146,7 @@ class Stage:
             self.window.show_run(run)
         self.workspace.run.header.tabs.setCurrentIndex(view)
         if view == EVALUATE:
-            wait_until(lambda: bool(self.window.findChildren(SummaryPage)))
+            process_events_until(lambda: bool(self.window.findChildren(SummaryPage)))
         return self.window
 
     def show_form(self) -> QWidget:
@@ -162,16 +162,16 @@ class Stage:
         self.window.header.show_page(MONITOR)
         self.workspace.monitor.show_view(view)
         tiles = self.workspace.monitor.gpus.tiles.tiles
-        wait_until(lambda: len(tiles) >= 8)
+        process_events_until(lambda: len(tiles) >= 8)
         if view == GPUS:  # activity is measured only while it is visible
-            wait_until(lambda: all("SMs active" in tile.accessibleDescription() for tile in tiles.values()))
+            process_events_until(lambda: all("SMs active" in tile.accessibleDescription() for tile in tiles.values()))
         if view == PROCESSES:
-            wait_until(lambda: self.window.findChildren(ProcessesView)[0].rows.rowCount() > 0)
+            process_events_until(lambda: self.window.findChildren(ProcessesView)[0].rows.rowCount() > 0)
         return self.window
 
     def show_runs(self) -> QWidget:
         self.window.header.show_page(RUNS)
-        wait_until(lambda: self.workspace.runs.table.model().rowCount() >= 3)
+        process_events_until(lambda: self.workspace.runs.table.model().rowCount() >= 3)
         return self.window
 
     def show_comparison(self) -> QWidget:
@@ -187,15 +187,15 @@ class Stage:
         self.show_searches()
         page = self.workspace.get_page("search")
         page.show_search(name)
-        wait_until(lambda: page.view.data is not None and page.view.data.search.name == name)
-        wait_until(lambda: not page.view.plots.pending)
+        process_events_until(lambda: page.view.data is not None and page.view.data.search.name == name)
+        process_events_until(lambda: not page.view.plots.pending)
         return self.window
 
     def show_new_search(self) -> QWidget:
         self.show_searches()
         page = self.workspace.get_page("search")
         page.new.trigger()
-        wait_until(lambda: not page.form.is_validating)
+        process_events_until(lambda: not page.form.is_validating)
         return self.window
 
     def show_advice(self) -> QWidget:
@@ -252,21 +252,21 @@ class Stage:
             self.window.show_form()
             self.window.form.set_job(TRAINED)
             self.workspace.devices.set_selection((CPU,))
-            wait_until(self.window.acts.train.isEnabled)
+            process_events_until(self.window.acts.train.isEnabled)
             self.window.form.start()
-            wait_until(lambda: store.active and len(store.data.validations.step) > 2, seconds=240.0)
+            process_events_until(lambda: store.active and len(store.data.validations.step) > 2, seconds=240.0)
         return self.show_run(CURVES)
 
     def stop_training(self) -> None:
         if self.workspace.session.active:
             self.window.acts.stop.trigger()
-            wait_until(lambda: not self.workspace.session.active)
+            process_events_until(lambda: not self.workspace.session.active)
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+def process_events_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     """Process events until `condition` returns True. Raise TimeoutError after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError("the window did not get there")
+            raise TimeoutError(f"waited {seconds:g} s in vain")
         QTest.qWait(20)

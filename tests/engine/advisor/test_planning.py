@@ -22,9 +22,10 @@ from engine.contract.model_split import PLANNING, ModelSplit
 from engine.contract.problems import Problem
 from engine.parallel.split_points import compute_stages
 from engine.processes.requests import RequestError
-from tests.engine.supervisor.supervised import wait_until, wait_until_exited
+from tests.engine.supervisor.supervised import wait_until_exited
 from tests.support.consent import permit_model_file
 from tests.support.images import write_image
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "engine.advisor.planning"]

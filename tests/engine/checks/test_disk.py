@@ -14,7 +14,7 @@ import pytest
 
 from engine.checks import disk
 from engine.checks.disk import ANSWER_S, BackgroundDisk, RealDisk
-from tests.engine.supervisor.supervised import wait_until
+from tests.support.waiting import wait_until
 from tests.support.weights_server import WeightsServer
 
 

@@ -15,8 +15,9 @@ from engine.contract.job import Job
 from engine.contract.problems import Choice, Problem
 from engine.runs.folder import list_runs
 from tests.engine.cli.terminal import footplate
-from tests.engine.supervisor.supervised import make_images, wait_until
+from tests.engine.supervisor.supervised import make_images
 from tests.support.masks import make_masked
+from tests.support.waiting import wait_until
 from tests.support.weights_server import WeightsServer
 
 pytestmark = pytest.mark.usefixtures("cached_children")

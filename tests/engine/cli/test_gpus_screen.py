@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from tests.engine.cli.terminal import command
-from tests.engine.supervisor.supervised import wait_until
 from tests.support.nvml_stub import NvmlStub, make_gpu_profile
 
 if sys.platform == "win32":
@@ -24,6 +23,8 @@ import pty
 import select
 import struct
 import termios
+
+from tests.support.waiting import wait_until
 
 FRAME = re.compile(r"\x1b\[1;1H(.*?)(?=\x1b\[1;1H)", re.DOTALL)
 NEXT_LINE = re.compile(r"\x1b\[\d+;1H")

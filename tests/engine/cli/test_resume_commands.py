@@ -13,7 +13,8 @@ from engine.contract.job import Job
 from engine.runs.folder import create_run, list_runs
 from engine.runs.index import find_run
 from tests.engine.cli.terminal import footplate
-from tests.engine.supervisor.supervised import make_images, wait_until
+from tests.engine.supervisor.supervised import make_images
+from tests.support.waiting import wait_until
 
 SMALL = ("--model", "mnist_cnn", "--batch-size", "8", "--loader-workers", "1")
 

@@ -15,7 +15,8 @@ from engine.contract.events import Event, StepMetrics, Validation
 from engine.runs.folder import RunFolder
 from engine.training.checkpointing.checkpoint_files import read_checkpoint
 from tests.engine.conftest import SIDE, make_images
-from tests.support.machines import Machines, find_obstacle, wait_until
+from tests.support.machines import Machines, find_obstacle
+from tests.support.waiting import wait_until
 
 LIMIT = 1e-6
 Kind = TypeVar("Kind", bound=Event)
@@ -53,12 +54,14 @@ class SimulatedMachines(Machines):
         )
         assert done.returncode == 0, done.stderr
         run = next(run for run in self.runs() if run.run_id == done.stdout.strip())
-        wait_until(lambda: len(events_of(run, "checkpoint")) > 2, 240, f"no checkpoints: {list(run.events())}")
+        wait_until(
+            lambda: len(events_of(run, "checkpoint")) > 2, "checkpoints", 240, describe_state=lambda: list(run.events())
+        )
         return run
 
     def stop(self, run: RunFolder) -> None:
         self.footplate("stop", run.run_id)
-        wait_until(lambda: run.state() != "running", 30, "it does not stop")
+        wait_until(lambda: run.state() != "running", "the end", 30)
 
     def move_to_head(self, folder: Path) -> RunFolder:
         """Move a run folder from another machine to the head."""

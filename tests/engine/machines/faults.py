@@ -24,7 +24,7 @@ from engine.contract.events import RunFinished
 from engine.runs.folder import ENDED, RunFolder
 from engine.training.checkpointing.checkpoint_files import read_checkpoint
 from tests.engine.machines.conftest import LIMIT, QUICK, SimulatedMachines, events_of
-from tests.support.machines import wait_until
+from tests.support.waiting import wait_until
 
 Kind = Literal["node", "agent", "worker", "power", "cut", "disk"]
 KINDS: tuple[Kind, ...] = ("node", "agent", "worker", "power", "cut", "disk")
@@ -84,7 +84,7 @@ class FaultyMachines(SimulatedMachines):
 
     def _run_to_end(self) -> RunFolder:
         run = self.start_run()
-        wait_until(lambda: run.state() in ENDED, END_S, "it does not end")
+        wait_until(lambda: run.state() in ENDED, "the end", END_S)
         assert run.state() == "completed", events_of(run, "failed")
         return run
 
@@ -194,16 +194,18 @@ def train_with_fault(bed: FaultyMachines, fault: Fault) -> str:
     at_step = len(events_of(run, "step"))
     done = bed.cause_fault(run, fault)
     try:
-        wait_until(lambda: run.state() in ENDED, END_S, f"the run does not end: {list(run.events())[-3:]}")
+        wait_until(lambda: run.state() in ENDED, "the end", END_S, describe_state=lambda: list(run.events())[-3:])
     finally:
         if not fault.passes:
             bed.mend(fault)
     end = run.last_event()
     assert isinstance(end, RunFinished)
-    try:
-        wait_until(lambda: not bed.list_fault_leftovers(fault), LEFT_S, "")
-    except AssertionError:
-        raise AssertionError(f"left: {bed.list_fault_leftovers(fault)}, after {end.outcome}: {end.cause}") from None
+    wait_until(
+        lambda: not bed.list_fault_leftovers(fault),
+        f"the cleanup after {end.outcome}: {end.cause}",
+        LEFT_S,
+        describe_state=lambda: bed.list_fault_leftovers(fault),
+    )
     if end.outcome != "completed":
         assert end.cause
         assert fault.machine in end.cause or "Rank" in end.cause or "disk" in end.cause, end.cause

@@ -18,7 +18,7 @@ from engine.contract.events import LogLine, Planned, Restarting, StepMetrics, Va
 from engine.runs.folder import RunFolder
 from engine.training.checkpointing.checkpoint_files import read_checkpoint
 from tests.engine.machines.conftest import QUICK, SimulatedMachines, assert_same_training, events_of
-from tests.support.machines import wait_until
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -83,7 +83,7 @@ def test_run_restarts_after_killed_node_or_worker(bed: SimulatedMachines) -> Non
         victims = {process.name(): process for process in bed.find_processes(name)}
         started = time.time()
         victims["footplate-node" if target == "node" else "footplate-w0"].kill()
-        wait_until(lambda n=number: len(events_of(run, "restarting")) > n, NAMED_S, "it is not noticed")  # type: ignore[misc]
+        wait_until(lambda n=number: len(events_of(run, "restarting")) > n, "the restart", NAMED_S)  # type: ignore[misc]
         event = events_of(run, "restarting")[-1]
         assert isinstance(event, Restarting)
         assert ("node2" if target == "node" else "Rank 0") in event.cause
@@ -98,7 +98,7 @@ def test_devices_of_a_machine_belong_to_one_run(bed: SimulatedMachines) -> None:
     line = f"footplate train {bed.images} {shlex.join(QUICK)} --devices cpu --epochs 1"
     with bed.start_on("node1", line) as local:
         assert local.stdout is not None
-        wait_until(lambda: run.run_id in local.stdout.readline(), 60, "it does not wait for the other run")
+        wait_until(lambda: run.run_id in local.stdout.readline(), "the notice of the other run", 60)
         assert run.state() == "running"
         bed.stop(run)
         assert local.wait(120) == 0
@@ -111,7 +111,7 @@ def test_short_network_failure_is_tolerated(bed: SimulatedMachines) -> None:
     time.sleep(5)  # duration of the network failure, which can't be awaited
     bed.plug_in("node2")
     step = _step(run)
-    wait_until(lambda: _step(run) > step + 20, 30, "it does not go on")
+    wait_until(lambda: _step(run) > step + 20, "20 more steps", 30)
     assert not events_of(run, "restarting")
     bed.stop(run)
     assert bed.list_leftovers() == []
@@ -125,17 +125,17 @@ def test_run_restarts_when_lost_machine_returns(bed: SimulatedMachines, how: str
         bed.power_off("node2")
     else:
         bed.unplug("node2")
-    wait_until(lambda: bool(events_of(run, "restarting")), NAMED_S, "it is not noticed")
+    wait_until(lambda: bool(events_of(run, "restarting")), "the restart", NAMED_S)
     event = events_of(run, "restarting")[0]
     assert isinstance(event, Restarting)
     assert "node2" in event.cause
     assert event.time - started < NAMED_S
-    wait_until(lambda: not bed.find_processes("node1"), 15, "node1 goes on alone")
+    wait_until(lambda: not bed.find_processes("node1"), "the end of the processes of node1", 15)
     wait_until(
-        lambda: any("node2" in getattr(one, "message", "") for one in events_of(run, "warning")), 40, "it does not wait"
+        lambda: any("node2" in getattr(one, "message", "") for one in events_of(run, "warning")), "the warning", 40
     )
     if how == "network":
-        wait_until(lambda: not bed.find_processes("node2"), 40, "node2 goes on alone")
+        wait_until(lambda: not bed.find_processes("node2"), "the end of the processes of node2", 40)
     bed.plug_in("node2")
     if how == "power":
         bed.boot("node2")
@@ -149,7 +149,7 @@ def test_fewer_machines_train_like_fewer_devices(bed: SimulatedMachines) -> None
     flags = ("--strategy", "ddp", "--epochs", "120", "--learning-rate", "0.0005")
     run = bed.begin(ON_TWO, *flags, "--on-lost-device", "fewer")
     bed.power_off("node2")
-    wait_until(lambda: run.state() != "running", 300, f"it does not go on: {list(run.events())[-5:]}")
+    wait_until(lambda: run.state() != "running", "the end", 300, describe_state=lambda: list(run.events())[-5:])
     assert run.state() == "completed"
     event = events_of(run, "restarting")[-1]
     assert isinstance(event, Restarting)
@@ -174,7 +174,7 @@ def test_fewer_machines_train_like_fewer_devices(bed: SimulatedMachines) -> None
 def test_run_waits_for_required_machine(bed: SimulatedMachines) -> None:
     run = bed.begin(ON_TWO, *SETTINGS["hsdp"], "--on-lost-device", "fewer")
     bed.power_off("node2")
-    wait_until(lambda: any("It is needed:" in one.message for one in _warnings(run)), 120, "it does not wait")
+    wait_until(lambda: any("It is needed:" in one.message for one in _warnings(run)), "the warning", 120)
     bed.plug_in("node2")
     bed.boot("node2")
     _assert_resumes(run)
@@ -187,8 +187,9 @@ def _assert_resumes(run: RunFolder) -> None:
     at = events_of(run, "restarting")[-1].time
     wait_until(
         lambda: any(event.time > at for event in events_of(run, "step")),
+        "a later step",
         240,
-        f"it does not go on: {list(run.events())[-5:]}",
+        describe_state=lambda: list(run.events())[-5:],
     )
     steps = [event.step for event in events_of(run, "step") if isinstance(event, StepMetrics)]
     assert all(after > before - 40 for before, after in pairwise(steps))

@@ -11,7 +11,7 @@ import pytest
 
 from engine.contract.events import CheckpointSaved
 from tests.engine.machines.conftest import QUICK, SimulatedMachines, events_of
-from tests.support.machines import wait_until
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -58,7 +58,12 @@ def test_digest_of_dataset_may_take_longer_than_silence(
 def test_slow_disk_of_head_loses_no_machine(slow_bed: SimulatedMachines, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLOW_SYNC_US", "9000000")
     run = slow_bed.begin("node1:cpu,node2:cpu", *ON_TWO[2:], "--checkpoint-minutes", "0.2")
-    wait_until(lambda: len(events_of(run, "checkpoint")) > 4, 120, f"no checkpoints: {list(run.events())[-5:]}")
+    wait_until(
+        lambda: len(events_of(run, "checkpoint")) > 4,
+        "checkpoints",
+        120,
+        describe_state=lambda: list(run.events())[-5:],
+    )
     assert run.state() == "running"
     slow_bed.stop(run)
     assert not events_of(run, "restarting")

@@ -21,8 +21,8 @@ from engine.runs.slurm_job import read_slurm
 from engine.training.checkpointing.checkpoint_files import read_checkpoint
 from tests.engine.conftest import make_images
 from tests.engine.machines.conftest import QUICK, assert_same_training, events_of
-from tests.support.machines import wait_until
 from tests.support.slurm import NODES, Slurm, find_obstacle
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
 
@@ -59,15 +59,17 @@ class SlurmCluster(Slurm):
     def until_over(self, run: RunFolder, patience_s: float = 240) -> None:
         wait_until(
             lambda: self.state(run) not in ("PENDING", "RUNNING", "CONFIGURING", "COMPLETING"),
+            "the end of the run",
             patience_s,
-            f"{self.state(run)}: {list(run.events())[-3:]} {self.log_of(run)}",
+            describe_state=lambda: f"{self.state(run)}: {list(run.events())[-3:]} {self.log_of(run)}",
         )
 
     def until_training(self, run: RunFolder, execution: int = 1, patience_s: float = 180) -> None:
         wait_until(
             lambda: len(events_of(run, "run_started")) >= execution and bool(events_of(run, "checkpoint")),
+            f"a checkpoint of execution {execution}",
             patience_s,
-            self.log_of(run),
+            describe_state=lambda: self.log_of(run),
         )
 
     def log_of(self, run: RunFolder) -> str:
@@ -127,7 +129,7 @@ def test_pending_run_shows_reason_and_can_be_stopped(bed: SlurmCluster, host: st
     bed.run("scontrol", "update", f"nodename={','.join(NODES)}", "state=drain", "reason=test")
     run = bed.submit(*LONG, "--slurm-host", host)
     assert run.state() == "waiting"
-    wait_until(lambda: "is pending: " in bed.footplate("runs").stdout, 30, "no reason")
+    wait_until(lambda: "is pending: " in bed.footplate("runs").stdout, "the reason", 30)
     listed = bed.footplate("runs").stdout
     assert f"waiting (job {bed.number(run)} is pending: " in listed
     assert "place 1" in listed
@@ -170,11 +172,13 @@ def test_warned_run_is_requeued_and_continues_exactly(
     else:
         minutes = bed.run("squeue", "-h", "-j", str(bed.number(run)), "-o", "%M").partition(":")[0]
         bed.limit(run, int(minutes) + 2)
-    wait_until(lambda: bool(events_of(run, "run_finished")), 240, f"it is not warned: {bed.log_of(run)}")
+    wait_until(lambda: bool(events_of(run, "run_finished")), "the end", 240, describe_state=lambda: bed.log_of(run))
     first = events_of(run, "run_finished")[0]
     assert isinstance(first, RunFinished)
     assert (first.outcome, first.execution) == ("paused", 1)
-    wait_until(lambda: bed.state(run) == "PENDING", 60, bed.log_of(run))
+    wait_until(
+        lambda: bed.state(run) == "PENDING", "the job to be queued again", 60, describe_state=lambda: bed.log_of(run)
+    )
     assert run.state() == "waiting"
     bed.limit(run, 60)
     bed.until_over(run, 600)

@@ -28,7 +28,7 @@ from engine.processes import group as groups
 from engine.processes.watchdog import LIMITS
 from engine.runs.folder import RunFolder
 from engine.system import paths
-from tests.support.machines import wait_until
+from tests.support.waiting import wait_until
 
 SERVE = """
 import sys, time
@@ -61,7 +61,7 @@ class Pair:
         assert self.transfers is not None
         errors: list[str] = []
         start(errors.append)
-        wait_until(lambda: self.transfers.poll() or bool(errors), 20, "the transfer does not end")  # type: ignore[union-attr]
+        wait_until(lambda: self.transfers.poll() or bool(errors), "the end of the transfer", 20)  # type: ignore[union-attr]
         return errors[0]
 
     def fetch(self, path: str, saved: CheckpointSaved | None = None) -> str:
@@ -126,7 +126,7 @@ def test_transfer_continues_after_lost_connection(pair: Pair) -> None:
     transfers.poll()  # doesn't wait for the other end
     assert time.monotonic() - started < 1.0
     transfers.close()
-    wait_until(lambda: transfers.poll() or bool(errors), 10, "it does not end")  # type: ignore[func-returns-value]
+    wait_until(lambda: transfers.poll() or bool(errors), "the end of the transfer", 10)  # type: ignore[func-returns-value]
     assert errors[0]
     pair.connect()
     assert pair.fetch(LAST) == ""
@@ -247,7 +247,7 @@ class ConnectedLink:
 def test_heartbeats_are_sent_while_supervisor_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "KEEP_ALIVE_S", 0.05)
     connected = ConnectedLink(tmp_path, python(ECHO))
-    wait_until(lambda: bool(connected.selector.select(0)), 20, "the other end gets no heartbeats")
+    wait_until(lambda: bool(connected.selector.select(0)), "a heartbeat", 20)
     assert not connected.messages  # this thread hasn't read anything in the meantime
     connected.poll()
     assert connected.messages == [NodeFailed(cause="three")]
@@ -258,7 +258,7 @@ def test_only_silence_of_other_end_counts(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(links, "LOST_S", 0.5)
     talking, silent = (ConnectedLink(tmp_path, python(each)) for each in (TALKING, SILENT))
     for each in (talking, silent):
-        wait_until(lambda each=each: each.poll() or each.link.has_answered, 20, "it does not start")  # type: ignore[misc]
+        wait_until(lambda each=each: each.poll() or each.link.has_answered, "the first answer", 20)  # type: ignore[misc]
     time.sleep(0.6)  # the supervisor is busy
     assert talking.link.silence_reason("node1") == ""
     assert "node1" in silent.link.silence_reason("node1")
@@ -274,7 +274,9 @@ def test_slow_start_names_its_part(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(links, "START_S", 0.3)
     connected = ConnectedLink(tmp_path, links.remote_command(Host(name="node1"), "node"))
-    wait_until(lambda: connected.poll() or bool(connected.link.silence_reason("node1")), 20, "it never counts as lost")
+    wait_until(
+        lambda: connected.poll() or bool(connected.link.silence_reason("node1")), "the reason of the silence", 20
+    )
     assert slow in connected.link.silence_reason("node1")
     connected.close()
 
@@ -288,7 +290,7 @@ def test_shell_starts_footplate_in_its_environment(tmp_path: Path) -> None:
     arguments = links.remote_command(host, "node")
     line = " ".join(arguments[arguments.index("node1") + 1 :])  # as ssh passes it to the login shell
     connected = ConnectedLink(tmp_path, ["sh", "-c", line])
-    wait_until(connected.poll, 20, "it does not end")
+    wait_until(connected.poll, "the end of the link", 20)
     assert connected.messages == [NodeFailed(cause="node a b")]
     connected.close()
 

@@ -16,8 +16,8 @@ from engine.processes.group import run_workers
 from engine.processes.worker_process import WorkerProcess
 from engine.runs.folder import RunFolder
 from engine.system import linux
-from tests.support.searches import wait_for
 from tests.support.specs import make_worker_spec
+from tests.support.waiting import wait_until
 
 COMMANDS = 200
 
@@ -41,7 +41,7 @@ def test_forked_worker_that_fails_early_exits_with_1(tmp_path: Path, monkeypatch
         make_worker_spec(Job(), run_folder=str(tmp_path)), f"{__name__}:{count_commands.__name__}", fork=True
     )
     try:
-        wait_for(lambda: worker.poll() is not None)
+        wait_until(lambda: worker.poll() is not None, "the worker to end")
         assert worker.poll() == 1
     finally:
         worker.close()
@@ -55,7 +55,7 @@ def test_forked_worker_repeats_no_buffered_output(
         getattr(sys, stream).write(f"pending on {stream}")
     worker = WorkerProcess(make_worker_spec(Job(), run_folder=str(tmp_path)), "missing:function", fork=True)
     try:
-        wait_for(lambda: worker.poll() is not None)
+        wait_until(lambda: worker.poll() is not None, "the worker to end")
     finally:
         worker.close()
     assert "missing" in (log := RunFolder(tmp_path).worker_log(0).read_text())
@@ -101,7 +101,7 @@ def test_send_completes_messages_that_fill_the_socket(tmp_path: Path) -> None:
             worker.channel.settimeout(20)
             counts += [int(message.unsaved) for message in worker.receive() if isinstance(message, WorkerDone)]
         assert counts[-1] == COMMANDS
-        wait_for(lambda: worker.poll() is not None)
+        wait_until(lambda: worker.poll() is not None, "the worker to end")
     finally:
         worker.kill(hard=True)
         worker.close()

@@ -29,8 +29,8 @@ from engine.runs.interruptions import explain_interruption, record_fatal_signal
 from engine.runs.slurm_job import SlurmJob, write_slurm
 from engine.system import paths
 from tests.engine.runs.test_resume import register_supervisor
-from tests.engine.supervisor.supervised import wait_until
 from tests.gui.sources.written_runs import append_events, job, list_run_events, write_run
+from tests.support.waiting import wait_until
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no zombies")

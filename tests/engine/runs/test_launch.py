@@ -15,7 +15,7 @@ import pytest
 from engine.runs import launch
 from engine.runs.folder import RunFolder
 from engine.runs.launch import Preloader
-from tests.engine.supervisor.supervised import wait_until
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import os
 import select
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,18 +18,10 @@ from engine.contract.job import Job
 from engine.contract.protocol import Welcome
 from engine.runs.connection import NotRunning, RunConnection, ServerMessage
 from engine.runs.folder import RunFolder, create_run
+from tests.support.waiting import PATIENCE_S, wait_until
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
-PATIENCE_S = 120.0
-
-
-def wait_until(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
-    """Wait until `condition`, which observes another process, is True. The error message contains `what`."""
-    deadline = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < deadline, f"in vain waited for: {what}"
-        time.sleep(0.01)
 
 
 def has_exited(pid: int) -> bool:
@@ -39,6 +30,14 @@ def has_exited(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+def try_to_connect(run: RunFolder, from_n: int = 1) -> RunConnection | None:
+    """Connect to a run's supervisor. Return None if it doesn't listen."""
+    try:
+        return RunConnection(run, from_n)
+    except NotRunning:
+        return None
 
 
 def wait_until_exited(processes: Iterable[psutil.Process]) -> None:
@@ -72,13 +71,7 @@ class Supervised:
             )
 
     def connect(self, from_n: int = 1) -> RunConnection:
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                return RunConnection(self.run, from_n)
-            except NotRunning:
-                assert time.monotonic() < deadline, self.log
-                time.sleep(0.01)
+        return wait_until(lambda: try_to_connect(self.run, from_n), "the supervisor", describe_state=lambda: self.log)
 
     @property
     def log(self) -> str:

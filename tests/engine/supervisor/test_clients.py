@@ -25,9 +25,10 @@ from engine.contract.protocol import (
 from engine.runs.connection import NotRunning, RunConnection
 from engine.supervisor import server
 from engine.supervisor.server import SLOW_BYTES
-from tests.engine.supervisor.supervised import PATIENCE_S, Start, Supervised, events, messages, wait_until
+from tests.engine.supervisor.supervised import Start, Supervised, events, messages
 from tests.engine.supervisor.tiny_worker import step_metrics
 from tests.support.served import LocalServer
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 def connect_without_hello(supervised: Supervised) -> socket.socket:

@@ -32,7 +32,8 @@ from engine.runs import queue
 from engine.runs.folder import create_run
 from engine.runs.launch import start_supervisor
 from engine.runs.resume import job_to_resume, save_next_job
-from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, Start, Supervised, events, has_exited, wait_until
+from tests.engine.supervisor.supervised import ROOT, Start, Supervised, events, has_exited
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 def of_kind(kind: type, logged: list[AnyEvent]) -> list[AnyEvent]:

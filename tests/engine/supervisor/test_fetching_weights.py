@@ -27,7 +27,8 @@ from engine.runs.connection import RunConnection
 from engine.runs.folder import create_run
 from engine.runs.launch import start_supervisor
 from engine.runs.queue import list_holders, list_waiting
-from tests.engine.supervisor.supervised import Start, Supervised, make_images, wait_until
+from tests.engine.supervisor.supervised import Start, Supervised, make_images
+from tests.support.waiting import wait_until
 from tests.support.weights_server import WeightsServer
 
 WEIGHTS = timm_weights("test_resnet", load_catalogue())

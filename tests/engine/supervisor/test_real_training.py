@@ -16,10 +16,11 @@ import pytest
 from engine.contract.events import PhaseChanged, StepMetrics
 from engine.contract.job import Job
 from engine.contract.protocol import Stop
-from engine.runs.connection import NotRunning, RunConnection
+from engine.runs.connection import RunConnection
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.launch import Preloader, start_supervisor
-from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, events, has_exited, make_images, wait_until
+from tests.engine.supervisor.supervised import ROOT, events, has_exited, make_images, try_to_connect
+from tests.support.waiting import PATIENCE_S, wait_until
 
 LONG = 100_000
 
@@ -95,14 +96,12 @@ def preloader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Preloader]:
 
 def preloaded(preloader: Preloader, run: RunFolder) -> RunConnection:
     preloader.start_run(run)
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
+
+    def connect() -> RunConnection | None:
         preloader.poll()
-        try:
-            return RunConnection(run)
-        except NotRunning:
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        return try_to_connect(run)
+
+    return wait_until(connect, "the supervisor")
 
 
 def test_preloaded_run_starts_without_imports(preloader: Preloader, images: Path) -> None:

@@ -27,15 +27,8 @@ from engine.runs.folder import create_run
 from engine.runs.launch import start_supervisor
 from engine.supervisor.endpoint import remove_stale_sockets
 from engine.system import paths
-from tests.engine.supervisor.supervised import (
-    Start,
-    Supervised,
-    events,
-    has_exited,
-    messages,
-    wait_until,
-    wait_until_exited,
-)
+from tests.engine.supervisor.supervised import Start, Supervised, events, has_exited, messages, wait_until_exited
+from tests.support.waiting import wait_until
 
 
 def workers_of(supervised: Supervised, count: int) -> list[psutil.Process]:

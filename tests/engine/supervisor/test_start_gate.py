@@ -33,7 +33,8 @@ from engine.supervisor.endpoint import remove_stale_sockets
 from engine.supervisor.sampling import Sampler
 from engine.supervisor.start_gate import StartGate
 from tests.engine.cli.terminal import footplate
-from tests.engine.supervisor.supervised import Start, Supervised, has_exited, make_images, wait_until
+from tests.engine.supervisor.supervised import Start, Supervised, has_exited, make_images
+from tests.support.waiting import wait_until
 
 
 def has(run: RunFolder, kind: type[AnyEvent], **values: object) -> bool:

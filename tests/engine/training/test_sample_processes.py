@@ -29,8 +29,8 @@ from engine.training import sample_processes
 from engine.training.sample_processes import SampleProcesses, should_use_processes
 from tests.engine.training.task_jobs import task_job
 from tests.support.consent import permit_model_file
-from tests.support.machines import wait_until
 from tests.support.same_states import find_differences
+from tests.support.waiting import wait_until
 from tests.support.worker_group import Forker, WorkerGroup
 
 Start = Callable[..., WorkerGroup]
@@ -120,7 +120,7 @@ def find_loading_processes(rank: int) -> list[psutil.Process]:
 
 
 def wait_until_gone(rank: int) -> None:
-    wait_until(lambda: not find_loading_processes(rank), 30, "processes that load samples remain")
+    wait_until(lambda: not find_loading_processes(rank), "the end of loading processes", 30)
 
 
 class ForkedServer:
@@ -174,7 +174,7 @@ def check_samples_and_errors(folder: str) -> int:
         assert len(processes.load("val", 0, 1)) == 2
         descendants = this.children(recursive=True)
         os.kill(this.children()[0].pid, signal.SIGKILL)
-        wait_until(lambda: not any(map(is_alive, descendants)), 30, "the processes survive their server")
+        wait_until(lambda: not any(map(is_alive, descendants)), "the end of the descendants", 30)
         with pytest.raises(DatasetError, match="n0 was killed by SIGKILL"):
             processes.load("train", 0, 1)
     return len(found)

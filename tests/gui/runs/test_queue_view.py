@@ -21,9 +21,10 @@ from gui.runs.queue_view import COLUMNS
 from gui.sources.run_queue import take_out
 from gui.style import theme
 from tests.engine.supervisor.conftest import start as start  # noqa: PLC0414  (a fixture)
-from tests.engine.supervisor.supervised import Start, wait_until
+from tests.engine.supervisor.supervised import Start
 from tests.gui.runs.conftest import Refresh
 from tests.gui.sources.written_runs import job
+from tests.support.waiting import wait_until
 
 Enqueue = Callable[..., RunFolder]
 

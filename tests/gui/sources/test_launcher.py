@@ -20,8 +20,8 @@ from gui.pages import RUNS
 from gui.sources.launcher import Launcher, _save_job, make_creation_problem, with_absolute_paths
 from gui.sources.resume_fork import Prefill
 from gui.sources.settings import Settings
-from tests.engine.supervisor.supervised import wait_until
 from tests.gui.sources.written_runs import job, write_run
+from tests.support.waiting import wait_until
 from tests.support.widgets import OpenWindow
 
 

@@ -21,8 +21,9 @@ from engine.runs.notes import change_notes
 from engine.runs.slurm_job import SlurmJob, write_slurm
 from gui.runs.table import format_state
 from gui.sources.run_session import RunSession
-from tests.engine.supervisor.supervised import Supervised, wait_until
+from tests.engine.supervisor.supervised import Supervised
 from tests.gui.sources.written_runs import job, list_run_events, supervise_here, write, write_run
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture

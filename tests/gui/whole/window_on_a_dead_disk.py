@@ -26,7 +26,7 @@ from gui.run.header import VIEWS
 from gui.style import theme
 from tests.gui.sources.written_runs import supervise_here, write_run
 from tests.support.pulse import StallMeter, read_core_wait_s
-from tests.support.stage import wait_until
+from tests.support.stage import process_events_until
 
 LOOK_MS = 150
 """Time in milliseconds for which each page is shown."""
@@ -67,7 +67,7 @@ def use_window(window: MainWindow, answers: bool) -> None:
     window.commands.menus.datasets.aboutToShow.emit()
     if answers:
         return
-    wait_until(window.acts.train.isEnabled)
+    process_events_until(window.acts.train.isEnabled)
     window.form.start()
     QTest.qWait(LOOK_MS)
 
@@ -82,9 +82,9 @@ def main() -> None:
     running = supervise_here(write_run(400, None))
     window = MainWindow()
     window.show()
-    wait_until(lambda: window.workspace is not None and window.workspace.runs.table.model().rowCount() == 3)
+    process_events_until(lambda: window.workspace is not None and window.workspace.runs.table.model().rowCount() == 3)
     window.show_run(running)
-    wait_until(lambda: window.form.train.isEnabled() and not window.workspace.session.loading)  # type: ignore[union-attr]
+    process_events_until(lambda: window.form.train.isEnabled() and not window.workspace.session.loading)  # type: ignore[union-attr]
     pulse = StallMeter()
     use_window(window, answers=True)
     pulse.stop()

@@ -43,7 +43,8 @@ from engine.system import paths
 from tests.conftest import MARK
 from tests.support.clock import Clock
 from tests.support.made_searches import make_search_config, make_state
-from tests.support.searches import SPACE, make_small_job, make_small_search, wait_for
+from tests.support.searches import SPACE, make_small_job, make_small_search
+from tests.support.waiting import wait_until
 
 TRAINED = sum(row.epoch for row in make_state(3).trials)
 RANGES = {name: SPACE[name] for name in ("learning_rate", "optimizer")}
@@ -57,14 +58,14 @@ def start_search(search: Search) -> SearchFolder:
 
 def wait_for_final_state(folder: SearchFolder) -> SearchState:
     """Wait until the driver of a search has exited, and return the state of the search."""
-    wait_for(lambda: folder.status() != "running")
+    wait_until(lambda: folder.status() != "running", "the end of the search")
     return folder.state()
 
 
 def kill(folder: SearchFolder) -> None:
-    driver = wait_for(folder.driver)
+    driver = wait_until(folder.driver, "the driver")
     os.kill(driver.pid, signal.SIGKILL)
-    wait_for(lambda: folder.driver() is None)
+    wait_until(lambda: folder.driver() is None, "the driver to exit")
 
 
 def kill_everything() -> None:
@@ -92,7 +93,7 @@ def read_times(run: RunFolder) -> tuple[float, float]:
 def test_driver_continues_after_kill_and_is_reproducible() -> None:
     search = make_small_search(make_small_job(epochs=2), space=RANGES, pruner="none", seed=3)
     folder = start_search(search)
-    wait_for(lambda: len(trials_of("small")) >= 2 and any(row.epoch for row in folder.state().trials))
+    wait_until(lambda: len(trials_of("small")) >= 2 and any(row.epoch for row in folder.state().trials), "two trials")
     kill(folder)
     assert folder.status() == "interrupted"
     start_driver(folder)
@@ -142,7 +143,7 @@ def test_driver_continues_after_kill_and_is_reproducible() -> None:
 @pytest.mark.long
 def test_driver_stop_pauses_trials_and_restart_resumes() -> None:
     folder = start_search(make_small_search(make_small_job(epochs=30), space=RANGES, pruner="none", trials=2))
-    wait_for(lambda: any(row.epoch >= 2 for row in folder.state().trials))
+    wait_until(lambda: any(row.epoch >= 2 for row in folder.state().trials), "epoch 2 of a trial")
     assert stop_driver(folder)
     state = wait_for_final_state(folder)
     assert state.ended == "stopped"
@@ -150,7 +151,7 @@ def test_driver_stop_pauses_trials_and_restart_resumes() -> None:
     before = max(row.epoch for row in state.trials)
     assert 2 <= before < 30
     start_driver(folder)
-    wait_for(lambda: any(row.epoch > before for row in folder.state().trials))
+    wait_until(lambda: any(row.epoch > before for row in folder.state().trials), "a later epoch")
     assert len(trials_of("small")) == len(state.trials), "in the same folders"
     stop_driver(folder)
     assert wait_for_final_state(folder).ended == "stopped"
@@ -159,7 +160,7 @@ def test_driver_stop_pauses_trials_and_restart_resumes() -> None:
 @pytest.mark.long
 def test_driver_recovers_all_trials_after_power_failure() -> None:
     folder = start_search(make_small_search(make_small_job(epochs=6), space=RANGES, trials=8))
-    wait_for(lambda: sum(row.state in ENDED_TRIALS for row in folder.state().trials) >= 3)
+    wait_until(lambda: sum(row.state in ENDED_TRIALS for row in folder.state().trials) >= 3, "the end of three trials")
     kill_everything()
     before = {row.number: row for row in folder.state().trials if row.state in ENDED_TRIALS}
     started_at = {run.run_id for run, _trial in trials_of("small")}
@@ -179,7 +180,7 @@ def test_driver_recovers_all_trials_after_power_failure() -> None:
 def test_driver_killed_during_repeats_starts_none_twice() -> None:
     search = make_small_search(make_small_job(epochs=2, seed=5), space=RANGES, pruner="none", trials=2, confirm=3)
     folder = start_search(search)
-    wait_for(lambda: sum(row.repeat_of is not None for row in folder.state().trials) >= 3)
+    wait_until(lambda: sum(row.repeat_of is not None for row in folder.state().trials) >= 3, "three repetitions")
     kill(folder)
     started_at = {run.run_id for run, _trial in trials_of("small")}
     start_driver(folder)

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -30,6 +29,7 @@ from engine.data.inspection.inspector import inspect, measure_image_sizes
 from engine.system.paths import sample_dataset
 from tests.engine.supervisor.supervised import wait_until_exited
 from tests.support.images import write_idx, write_image, write_noise
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[4]
 COMMAND = (sys.executable, "-m", "engine.data")
@@ -340,9 +340,7 @@ def test_inspector_dies_with_its_parent(endless: Path, tmp_path: Path) -> None:
     ) as parent:
         assert parent.stdout is not None
         child = psutil.Process(int(parent.stdout.readline()))
-        deadline = time.monotonic() + 120
-        while not output.stat().st_size and time.monotonic() < deadline:
-            time.sleep(0.01)  # between checks of the condition
+        wait_until(lambda: output.stat().st_size, "the inspector's output")
         assert child.is_running()
         parent.kill()
         wait_until_exited([child])

@@ -23,8 +23,9 @@ from engine.inference.prediction import joining
 from engine.inference.prediction.predict import predict
 from engine.inference.trained_model import CannotLoad
 from tests.engine.cli.terminal import ROOT, command
-from tests.engine.supervisor.supervised import wait_until, wait_until_exited
+from tests.engine.supervisor.supervised import wait_until_exited
 from tests.support.trained_runs import TrainedRun
+from tests.support.waiting import wait_until
 
 linux_with_compiler = pytest.mark.skipif(
     not sys.platform.startswith("linux") or shutil.which("cc") is None, reason="needs Linux and a C compiler"

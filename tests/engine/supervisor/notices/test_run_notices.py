@@ -36,7 +36,8 @@ from engine.runs.notices import KINDS, Notice, NoticeSettings, save_notices, set
 from engine.supervisor.notices import desktop
 from engine.supervisor.notices.run_notices import STALL_S, RunNotifier
 from engine.supervisor.notices.sending import TermHandler, send
-from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, Start, has_exited, wait_until
+from tests.engine.supervisor.supervised import ROOT, Start, has_exited
+from tests.support.waiting import PATIENCE_S, wait_until
 
 COMMAND = 'printf "%s: %s / %s\\n" "$FOOTPLATE_NOTICE" "$FOOTPLATE_TITLE" "$FOOTPLATE_TEXT" >> "$FOOTPLATE_FOLDER/sent"'
 ALL = dict.fromkeys(KINDS, True)
