@@ -1,4 +1,4 @@
-"""Script that runs the long tests, tried on a small source tree."""
+"""Script that runs the long tests, run on a small source tree."""
 
 from __future__ import annotations
 
@@ -32,6 +32,14 @@ def run(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_file_whose_cases_are_marked_by_a_helper_is_listed(tree: Path) -> None:
+    (tree / "tests/cases.py").write_text("import pytest\n\nLONG = pytest.param(1, marks=pytest.mark.long)\n")
+    test = "import pytest\nfrom cases import LONG\n\n@pytest.mark.parametrize('x', [LONG])\ndef test(x):\n    pass\n"
+    (tree / "tests/test_marked.py").write_text(test)
+    files = [line.split()[-1] for line in run(tree, "--list").stdout.splitlines()]
+    assert files == ["tests/test_fails.py", "tests/test_marked.py", "tests/test_passes.py"]
+
+
 def test_failed_file_does_not_stop_the_others(tree: Path) -> None:
     done = run(tree)
     assert done.returncode == 1
@@ -44,9 +52,9 @@ def test_failed_file_does_not_stop_the_others(tree: Path) -> None:
     assert passed.endswith("tests/test_passes.py")
 
 
-def test_slow_file_is_ended(tree: Path) -> None:
+def test_slow_file_is_killed(tree: Path) -> None:
     (tree / "tests/test_hangs.py").write_text(TEST.format("long", "time.sleep(600)"))
     done = run(tree, "--limit", "0.02", "tests/test_hangs.py")
     assert done.returncode == 1
-    assert "tests/test_hangs.py was ended after 1 s." in done.stdout
+    assert "tests/test_hangs.py was killed after 1 s." in done.stdout
     assert not (tree / ".long-tests.json").exists()
