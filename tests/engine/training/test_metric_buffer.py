@@ -71,7 +71,8 @@ def test_step_report_sums_over_all_ranks() -> None:
     strategy.collectives, strategy.model = (other := _CollectivesWithDatalessRank()), nn.Module()
     strategy.model.loss_names = ("box", "class")  # type: ignore[assignment]
     events: list[Event] = []
-    report = StepReport(strategy, events.append, lambda: True)
+    checkpoints: list[int] = []
+    report = StepReport(strategy, events.append, lambda: bool(checkpoints))
 
     def end(*results: StepResult) -> None:
         for each in results:
@@ -88,9 +89,11 @@ def test_step_report_sums_over_all_ranks() -> None:
     )  # fmt: skip
     assert events == [expected, msgspec.structs.replace(expected, accuracy=None, images_per_second=speeds[1])]
     other.bad_step = 5
-    with pytest.raises(NotFinite) as raised:
-        end(result(1.0), result(math.inf))
-    assert raised.value.step == 5
+    for has_checkpoint in (False, True):
+        checkpoints += [1] * has_checkpoint
+        with pytest.raises(NotFinite) as raised:
+            end(result(1.0), result(math.inf))
+        assert (raised.value.step, "is kept" in str(raised.value)) == (5, has_checkpoint)
 
 
 def test_validation_report_has_classes_and_new_parts() -> None:

@@ -9,6 +9,7 @@ from gui.split_points.diagram import lay_out
 from gui.style import fills, theme
 from tests.gui.sources.devices.snapshots import UUIDS
 from tests.gui.split_points.example import make_split
+from tests.support.contrast import MIN_RATIO, compute_contrast
 
 
 def test_lay_out_places_stages_and_split_points() -> None:
@@ -52,6 +53,14 @@ def test_text_on_fills_has_contrast(monkeypatch: pytest.MonkeyPatch, styled: obj
     for device in (*UUIDS, "cpu"):
         full = QColor(theme.device_color(device))
         light = fills.lighten(theme.device_color(device))
-        assert fills.compute_contrast(light, QColor(theme.colors().text)) >= 4.5, device
-        assert fills.compute_contrast(full, fills.choose_text_color(full)) >= 4.5, device
-        assert fills.compute_contrast(light, full) >= 1.5, device
+        assert compute_contrast(light, theme.colors().text) >= MIN_RATIO, device
+        assert compute_contrast(full, fills.choose_text_color(full)) >= MIN_RATIO, device
+        assert compute_contrast(light, full) >= 1.5, device
+
+
+@pytest.mark.parametrize(
+    "fill", ["#000000", "#ff0000", "#0000ff", "#00ff00", "#e00000", "#5577ff", "#777777", "#757575", "#ffffff"]
+)
+def test_text_color_is_the_one_with_more_contrast(fill: str) -> None:
+    expected = max(("#000000", "#ffffff"), key=lambda text: compute_contrast(text, fill))
+    assert fills.choose_text_color(QColor(fill)).name() == expected

@@ -16,10 +16,11 @@ from engine.contract.devices import GpuAffinity, GpuPair, Mig, Snapshot, Topolog
 from gui.monitor.topology import connections
 from gui.monitor.topology.view import ConnectionModel, TopologyView, cell_color
 from gui.sources.devices.hosts import Hosts
-from gui.style import fills, theme
+from gui.style import theme
 from gui.titles import format_gpu_names
 from tests.gui.monitor.machines import deliver_snapshot, make_gpu, make_topology, pairs_within
 from tests.gui.sources.devices.snapshots import UUIDS, snapshot
+from tests.support.contrast import compute_contrast
 from tests.support.golden import check_file
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub
@@ -232,7 +233,7 @@ def test_matrix_fills_have_contrast(styled: QApplication, monkeypatch: pytest.Mo
     for dark, scheme in ((False, theme.LIGHT), (True, theme.DARK)):
         monkeypatch.setattr(theme, "is_dark", lambda dark=dark: dark)
         grounds = [cell_color(kind) for kind in ("nvlink", "switch", "bridge", "nodes", "unknown")]
-        assert all(fills.compute_contrast(QColor(scheme.text), ground) >= 4.5 for ground in grounds)
+        assert all(compute_contrast(QColor(scheme.text), ground) >= 4.5 for ground in grounds)
         assert len({ground.name() for ground in grounds}) == 5
 
 

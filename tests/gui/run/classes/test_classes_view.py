@@ -24,6 +24,7 @@ from gui.style import fills, theme
 from gui.widgets.column_model import BAR
 from tests.gui.run.evaluated_run import CLASSES, CONFUSION, events
 from tests.gui.sources.written_runs import job, make_plan
+from tests.support.contrast import compute_contrast
 from tests.support.run_data import make_run_data
 from tests.support.widgets import ShowWidget, is_right_of, join_visible_texts
 
@@ -153,7 +154,7 @@ def test_matrix_fills_cells_by_fraction_of_row(show_widget: ShowWidget, qtbot: Q
         cell = matrix.cell_rect(row, column).toRect()
         fill = drawn.pixelColor(cell.topLeft() + QPoint(4, 4))  # away from the number
         assert fill.red() == pytest.approx(share * high.red() + (1 - share) * low.red(), abs=2)
-        number = max(read_pixel_colors(drawn, cell.adjusted(6, 6, -6, -6)), key=partial(fills.compute_contrast, fill))
+        number = max(read_pixel_colors(drawn, cell.adjusted(6, 6, -6, -6)), key=partial(compute_contrast, fill))
         assert number == (fills.choose_text_color(fill) if share else fill)
         outer_edge = QRect((cell.left(), cell.right())[column] - 1, cell.center().y(), 4, 1)
         assert (QColor(scheme.muted) in read_pixel_colors(drawn, outer_edge)) == (row == column), (

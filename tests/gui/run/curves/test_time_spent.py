@@ -16,6 +16,7 @@ from engine.contract.events import Advice, TimeSpent
 from gui.run.curves.time_spent import BAR_HEIGHT, ORDER, TimeBar, TimeSpentView, describe_time
 from gui.sources.run_data import RunData
 from gui.style import fills, theme
+from tests.support.contrast import compute_contrast
 from tests.support.widgets import OpenWindow
 
 PARTS = {"data": 0.004, "augment": 0.0002, "forward": 0.0018, "backward": 0.0036, "optimizer": 0.0004}
@@ -126,7 +127,7 @@ def test_part_fills_differ_without_color(styled: QApplication, monkeypatch: pyte
     for part in ORDER:
         ground, pattern = fills.make_part_fill(part)
         same_style = [other for style, other in fills_by_style if style == pattern.style()]
-        assert all(fills.compute_contrast(ground, other) > 1.25 for other in same_style), part
+        assert all(compute_contrast(ground, other) > 1.25 for other in same_style), part
         fills_by_style.append((pattern.style(), ground))
 
 

@@ -11,12 +11,12 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from engine.contract.inference.explanation import ExplainRequest
-from engine.contract.inference.messages import SampleDrawings, ShowRequest
+from engine.contract.inference.messages import SampleDrawing, SampleDrawings, ShowRequest
 from engine.contract.messages import Progress
 from engine.runs.folder import RunFolder
 from gui.run.model.samples import drawings as drawings_module
 from gui.run.model.samples.detail import SampleDetail
-from gui.run.model.samples.drawings import BATCH, Drawings
+from gui.run.model.samples.drawings import BATCH, Drawing, Drawings
 from gui.sources.background import Background
 from gui.sources.evaluations import open_evaluation
 from tests.gui.run.model.saved_evaluations import save_evaluation
@@ -67,6 +67,21 @@ def test_hidden_sample_is_drawn_and_explained_once_it_is_shown_again(
     assert detail.drawing_progress.isHidden()
     detail.show()
     qtbot.waitUntil(lambda: (len(drawings), len(maps)) == (2, 2))
+
+
+def test_focus_moves_between_image_and_drawing(
+    run: RunFolder, dataset: Path, show_widget: ShowWidget, qtbot: QtBot
+) -> None:
+    detail = show_widget(SampleDetail())
+    detail.show_evaluation(open_evaluation(save_evaluation(run, dataset, "20261125-100000-val")), ("cpu",))
+    detail.show_sample((0, 1), 0, dataset / "missing.png")
+    detail.image.pane.setFocus()
+    qtbot.waitUntil(detail.image.pane.hasFocus)
+    sample = SampleDrawing(number=0, truth_png="", prediction_png="")
+    detail.drawings.drawn.emit(Drawing("no truth", "no prediction", sample))
+    assert detail.truth.pane.hasFocus()
+    detail.show_sample((0, 1), 1, dataset / "missing.png")
+    assert detail.image.pane.hasFocus()
 
 
 @pytest.mark.parametrize("is_readable", [True, False])
