@@ -1,21 +1,43 @@
-"""``footplate pause`` and ``resume``."""
+"""``footplate stop``, ``pause`` and ``resume``."""
 
 from __future__ import annotations
 
 import io
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Literal
 
+import msgspec
 import pytest
 
 from engine.cli.progress import ProgressDisplay
-from engine.contract.events import PhaseChanged, Planned, Restarting, RunStarted, Validation
+from engine.cli.terminal import COMPLETED, UNSAVED
+from engine.contract.events import (
+    AnyEvent,
+    CheckpointSaved,
+    DevicesFree,
+    Outcome,
+    PhaseChanged,
+    Planned,
+    Restarting,
+    RunFinished,
+    RunStarted,
+    Validation,
+)
 from engine.contract.job import Job
+from engine.contract.protocol import Command, Pause, Stop
 from engine.runs.folder import create_run, list_runs
 from engine.runs.index import find_run
-from tests.engine.cli.terminal import footplate
+from tests.engine.cli.terminal import footplate, run_in_this_process
 from tests.engine.supervisor.supervised import make_images
+from tests.gui.sources.written_runs import supervise_here
+from tests.support.served import LocalServer
 from tests.support.waiting import wait_until
 
+FREE = DevicesFree(seconds=1.0, verified=True)
+UNVERIFIED = DevicesFree(seconds=1.0, verified=False)
 SMALL = ("--model", "mnist_cnn", "--batch-size", "8", "--loader-workers", "1")
 
 
@@ -63,6 +85,57 @@ def test_pause_and_resume_a_detached_run(images: Path) -> None:
     wait_until(lambda: run.state() == "running", "the training")
     assert footplate("stop", "again").code == 0
     assert run.state() == "stopped"
+
+
+def make_checkpoint(kind: Literal["last", "best"], step: int) -> CheckpointSaved:
+    return CheckpointSaved(kind=kind, path=f"checkpoints/{kind}.pt", epoch=1, step=step, bytes=7, seconds=0.0)
+
+
+@pytest.mark.parametrize(
+    ("command", "sent", "events", "outcome", "output"),
+    [
+        ("stop", [Stop()], [FREE], "stopped", "its devices are free.\nThere was nothing to save yet.\n"),
+        (
+            "stop --now", [Stop(), Stop()], [UNVERIFIED, make_checkpoint("last", 5), make_checkpoint("best", 7)],
+            "stopped", "its devices may still be in use.\ncheckpoints/last.pt holds step 5.\n",
+        ),
+        (
+            "pause", [Pause()], [make_checkpoint("last", 5), make_checkpoint("last", 6)],
+            "paused", "its devices may still be in use.\ncheckpoints/last.pt holds step 6.\n",
+        ),
+        ("pause", [Pause()], [FREE], "unsaved", "its devices are free.\n"),
+    ],
+)  # fmt: skip
+def test_stop_and_pause_report_devices_and_checkpoint(
+    command: str, sent: list[Command], events: Sequence[AnyEvent], outcome: Outcome, output: str
+) -> None:
+    run = supervise_here(create_run(Job()))
+    server = LocalServer(run.path, [PhaseChanged(phase="training")])
+    supervisor = run.supervisor()
+    assert supervisor is not None
+    run.write_supervisor(msgspec.structs.replace(supervisor, endpoint=server.server.endpoint.text))
+    has_returned = threading.Event()
+
+    def serve() -> None:
+        """Wait for the commands, then send the events and the end of the run."""
+        try:
+            server.poll_until_true(lambda: len(server.commands) == len(sent))
+            for event in (*events, RunFinished(outcome=outcome, cause="The disk is full.")):
+                server.log.append(event)
+            server.poll_until_true(has_returned.is_set)
+        finally:
+            server.close()
+
+    with ThreadPoolExecutor(1) as executor:
+        serving = executor.submit(serve)
+        answer = run_in_this_process(*command.split(), run.run_id)
+        has_returned.set()
+        serving.result()
+    assert server.commands == sent
+    assert answer.out == f"{run.run_id} is {outcome}; {output}"
+    assert (answer.code, "The disk is full." in answer.err) == (
+        (UNSAVED, True) if outcome == "unsaved" else (COMPLETED, False)
+    )
 
 
 def test_progress_prints_restarts_with_their_cause() -> None:
