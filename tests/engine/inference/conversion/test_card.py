@@ -88,6 +88,7 @@ def compose_full_card(folder: Path) -> str:
         model="resnet18",
         dataset="/home/somebody/flowers",
         pretrained=True,
+        val_crop=0.5,
         learning_rate=0.037,
         milestones=(3, 5),
     )
@@ -115,7 +116,8 @@ def compose_full_card(folder: Path) -> str:
         )
         for number, name in enumerate(("model.onnx", "model-int8.onnx", "model.safetensors"))
     ]
-    files = [file("model.onnx", 5_000_000), file("curves.png", 20_000), file("predict.py", 900), file("example.png", 7)]
+    names = ("model.onnx", "model.safetensors", "curves.png", "predict.py", "example.png")
+    files = [file(name, size_bytes) for name, size_bytes in zip(names, (5_000_000, 80, 20_000, 900, 7), strict=True)]
     library = Library("segmentation_models_pytorch", "load()", lambda folder: nn.Identity())
     export = prepare_for_export(model, OnnxOptions())
     commands = suggest_onnx_commands(model, export, ["model.onnx", "model-int8.onnx"])
@@ -123,10 +125,11 @@ def compose_full_card(folder: Path) -> str:
 
 
 def compose_short_card(folder: Path) -> str:
-    """Return the card of a model trained from random weights, without images, library and compared files."""
-    model = make_model_of_run(folder, "classification", model="vit_b_16", pretrained=False)
+    """Return the card of a model trained from a file's weights, without images, library and compared files."""
+    fields = {"pretrained": True, "weights_file": "/home/somebody/weights.pt"}
+    model = make_model_of_run(folder, "classification", model="vit_b_16", **fields)
     model.preprocessing = msgspec.structs.replace(model.preprocessing, framing="")
-    files = [file("model.safetensors", 3), file("model.onnx", 4)]
+    files = [file("model.safetensors", 3), file("model.onnx", 4), file("predict.py", 5)]
     return compose_model_card(model, files, [], None, [NextCommand(purpose="Say", command="hi")])
 
 
