@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QIcon, QImage, QPainter, QPaintEvent
-from PySide6.QtWidgets import QApplication, QToolButton, QWidget
+from PySide6.QtWidgets import QApplication, QCheckBox, QToolButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.cli.desktop import ICON_SIZES
@@ -98,7 +98,9 @@ def test_icons_outlive_their_engine() -> None:
 def test_visible_icons_follow_the_theme(repainted: QApplication, scheme: pytest.MonkeyPatch, qtbot: QtBot) -> None:
     label, button, counter = IconLabel("warning", "warning", "Warning"), QToolButton(), PaintCounter()
     button.setIcon(icons.icon("stop", "error"))
-    for widget in (label, button, counter):
+    box = QCheckBox()
+    box.setChecked(True)
+    for widget in (label, button, box, counter):
         qtbot.addWidget(widget)
         widget.resize(40, 40)
         widget.show()
@@ -106,12 +108,14 @@ def test_visible_icons_follow_the_theme(repainted: QApplication, scheme: pytest.
     qtbot.waitUntil(lambda: counter.count > 0)
     assert LIGHT.error in list_colors(button.grab().toImage())
     assert LIGHT.warning in list_colors(label.pixmap().toImage())
+    assert DARK.accent_text not in list_colors(box.grab().toImage())
     before = counter.count
     scheme.setattr(theme, "is_dark", lambda: True)
     theme._repaint(repainted)
     qtbot.waitUntil(lambda: counter.count > before)
     assert DARK.error in list_colors(button.grab().toImage())
     assert DARK.warning in list_colors(label.pixmap().toImage())
+    assert DARK.accent_text in list_colors(box.grab().toImage())
     assert label.accessibleName() == "Warning"
     scheme.undo()
 

@@ -16,7 +16,7 @@ from engine.data.decoding.mask_values import NO_CLASS
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
 from engine.data.transforms.augmentation import draw_crops
-from engine.data.transforms.device_transforms import CropPlacement
+from engine.data.transforms.device_transforms import AffinePlacement, CropPlacement, Placement
 from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, STEP, compute_orientation_plane
 from engine.tasks.roads.samples import OrientedImages
 from tests.support.lines import make_line, make_lined
@@ -73,20 +73,30 @@ def test_directions_follow_mirroring(folder: Path) -> None:
     assert np.concatenate(close).mean() > 0.9
 
 
-def test_mirroring_twice_restores_directions(folder: Path) -> None:
+def test_directions_follow_each_images_placement(folder: Path) -> None:
     images = OrientedImages(open_folder(folder).train)
-    planes = torch.stack([torch.zeros(DIRECTIONS + 2), torch.tensor([*range(DIRECTIONS + 1), NO_CLASS])])
-    planes = planes.to(torch.uint8).reshape(1, 2, 1, -1)
+    classes = torch.tensor([*range(DIRECTIONS + 1), NO_CLASS], dtype=torch.uint8)
+
+    def place(placement: Placement, planes: torch.Tensor) -> torch.Tensor:
+        return images.batch_targets(torch.zeros(len(planes)), planes, placement, SIDE)
+
+    def make_planes(directions: torch.Tensor) -> torch.Tensor:
+        return torch.stack([torch.zeros_like(directions), directions])[None, :, None]
+
     mirrored = CropPlacement(torch.tensor([[0, 0, 1]]), SIDE, SIDE)
-
-    def once(given: torch.Tensor) -> torch.Tensor:
-        return images.batch_targets(torch.zeros(1), given, mirrored, SIDE)
-
-    along = once(planes)[0, 1, 0].tolist()
-    assert along[:3] == [0, 35, 34]
-    assert along[18] == 18
-    assert along[-2:] == [BACKGROUND, NO_CLASS]
-    assert torch.equal(once(once(planes).to(torch.uint8)), planes.long())
+    once = place(mirrored, make_planes(classes))
+    assert once[0, 1, 0].tolist() == [*(-each % DIRECTIONS for each in range(DIRECTIONS)), BACKGROUND, NO_CLASS]
+    assert torch.equal(place(mirrored, once), make_planes(classes).long())
+    cos, sin = np.cos(np.radians(2 * STEP)), np.sin(np.radians(2 * STEP))
+    # Counterclockwise by two classes, and twice as wide. Rows run downwards.
+    affine = torch.tensor([[cos, sin, 0, -sin, cos, 0], [2, 0, 0, 0, 1, 0]], dtype=torch.float32)
+    rotated, stretched = place(AffinePlacement(affine, SIDE, 1), make_planes(classes).repeat(2, 1, 1, 1))[
+        :, 1, 0
+    ].tolist()
+    assert rotated == [*((each + 2) % DIRECTIONS for each in range(DIRECTIONS)), BACKGROUND, NO_CLASS]
+    angles = np.radians(STEP * np.arange(DIRECTIONS))
+    expected = np.round(np.degrees(np.arctan2(np.sin(angles) / 2, np.cos(angles))) / STEP).astype(int) % DIRECTIONS
+    assert stretched == [*expected, BACKGROUND, NO_CLASS]
 
 
 def test_directions_are_cached_separately(folder: Path) -> None:
