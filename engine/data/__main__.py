@@ -54,7 +54,7 @@ def main() -> int:
     try:
         return _inspect_in_child(arguments) if sys.platform == "linux" else _inspect(arguments)
     except KeyboardInterrupt:
-        _exit_now(130)
+        _exit_now(128 + signal.SIGINT)  # as shells report it
     except BrokenPipeError:
         _exit_now(0)
 
@@ -67,7 +67,7 @@ def _inspect_in_child(arguments: argparse.Namespace) -> int:
     """
     parent = os.getpid()
     for threads in (None, 1):
-        LAST_OPENED.share()
+        LAST_OPENED.share()  # so that this process knows the last file that the child has opened
         # `_wait_for_exit_code` waits for these signals. Blocking them before the fork loses none.
         signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED_SIGNALS)
         pid = os.fork()
@@ -77,7 +77,7 @@ def _inspect_in_child(arguments: argparse.Namespace) -> int:
             limit_memory()
             return _inspect(arguments, threads)
         code = _wait_for_exit_code(pid)
-        if code >= 0:
+        if code >= 0:  # no signal killed the child
             return code
     _print(Done(_create_crash_report(arguments.folder, -code)))
     return 0
@@ -105,7 +105,7 @@ def _inspect(arguments: argparse.Namespace, threads: int | None = None) -> int:
         format=arguments.format,
         samples=arguments.samples,
         ignored=arguments.ignore_value,
-        progress=_Printer().progress,
+        progress=_ProgressPrinter().report,
         threads=threads,
     )
     _print(Done(report))
@@ -121,18 +121,22 @@ def _create_crash_report(folder: str, number: int) -> DatasetReport:
     return shorten_texts(DatasetReport(folder=printable(folder), format="", problems=(problem,)))
 
 
-class _Printer:
-    def __init__(self) -> None:
-        self._next = 0.0
+class _ProgressPrinter:
+    """Printer of progress messages, with at least `PROGRESS_INTERVAL_S` between two of them."""
 
-    def progress(self, done: int, total: int) -> None:
+    def __init__(self) -> None:
+        self._next_message_at = 0.0
+
+    def report(self, done: int, total: int) -> None:
+        """Print that `done` of `total` images are inspected, unless the last message is too recent."""
         now = time.monotonic()
-        if now >= self._next:
-            self._next = now + PROGRESS_INTERVAL_S
+        if now >= self._next_message_at:
+            self._next_message_at = now + PROGRESS_INTERVAL_S
             _print(InspectionProgress(done, total))
 
 
 def _print(message: InspectionProgress | Done[DatasetReport]) -> None:
+    """Write a message to the standard output as a line of JSON, without delay."""
     sys.stdout.buffer.write(msgspec.json.encode(message) + b"\n")
     sys.stdout.buffer.flush()
 

@@ -115,14 +115,14 @@ class Files(Sequence[str]):
         if self._rows is not None:
             yield np.ascontiguousarray(self._rows).data
 
-    def select(self, which: slice | npt.NDArray[np.bool_]) -> Files:
-        """Return the files in a slice, or those where the bool array `which` [n] is True."""
+    def select(self, selection: slice | npt.NDArray[np.bool_]) -> Files:
+        """Return the files in a slice, or those where the bool array `selection` [n] is True."""
         if self._rows is not None:
-            rows = self._rows[which]
-        elif isinstance(which, slice):
-            rows = np.arange(*which.indices(len(self))).astype(np.uint32)
+            rows = self._rows[selection]
+        elif isinstance(selection, slice):
+            rows = np.arange(*selection.indices(len(self))).astype(np.uint32)
         else:
-            rows = np.flatnonzero(which).astype(np.uint32)
+            rows = np.flatnonzero(selection).astype(np.uint32)
         return replace(self, _rows=rows)
 
     def join(self, other: Files) -> Files:

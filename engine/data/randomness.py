@@ -65,19 +65,20 @@ class RandomStreams:
         return int(state[0])
 
     def generator(self, purpose: Purpose, *, epoch: int, batch: int) -> np.random.Generator:
+        """Create a random number generator for `purpose` in this batch of this epoch."""
         return np.random.default_rng(self.derive_seed(purpose, epoch=epoch, batch=batch))
 
     def draw(
-        self, purpose: Purpose, epoch: int, samples: npt.NDArray[np.int64], count: int, *, part: int = 0
+        self, purpose: Purpose, epoch: int, samples: npt.NDArray[np.int64], count: int, *, draw_index: int = 0
     ) -> npt.NDArray[np.float64]:
         """Return `count` random numbers in [0, 1) for each sample in `samples` [n], as [count, n].
 
-        The numbers of a sample depend only on the seed, the purpose, `part`, the epoch and the index of the sample.
-        They don't depend on the other samples, threads, the number of workers, or earlier calls. `part` distinguishes
-        several uses for one purpose. The numbers are hashes computed with SplitMix64 (Steele, Lea, Flood: Fast
-        Splittable Pseudorandom Number Generators, 2014).
+        The numbers of a sample depend only on the seed, the purpose, `draw_index`, the epoch and the index of the
+        sample. They don't depend on the other samples, threads, the number of workers, or earlier calls. `draw_index`
+        distinguishes several draws for one purpose. The numbers are hashes computed with SplitMix64 (Steele, Lea,
+        Flood: Fast Splittable Pseudorandom Number Generators, 2014).
         """
-        stream_seed = self.derive_seed(purpose, epoch=epoch, batch=part)
+        stream_seed = self.derive_seed(purpose, epoch=epoch, batch=draw_index)
         column_seeds = np.array([mix(stream_seed ^ column) for column in range(count)], np.uint64)
         bits = _mix_all(samples.astype(np.uint64) ^ column_seeds[:, None])
         return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53

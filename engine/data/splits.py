@@ -21,7 +21,7 @@ from engine.data.files import Files
 LAYOUT = "Choose a folder with one folder of images per class, or with train and val folders divided in the same way."
 
 Labels = npt.NDArray[np.int64]
-_HALF = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+_LONE_SURROGATE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 """Pattern for lone surrogates (halves of a UTF-16 pair).
 
 Those that stand for undecodable bytes of a file name (PEP 383) do not match.
@@ -49,14 +49,13 @@ class FileSplit:
     strays: Files
     is_drawn: bool = False
 
-    def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> FileSplit:
-        """Return a split with only the images for which `which`, bool [n], is True.
+    def select(self, is_selected: npt.NDArray[np.bool_], *, is_drawn: bool) -> FileSplit:
+        """Return a split with only the images for which `is_selected`, bool [n], is True.
 
         `is_drawn` is True if the new split does not exist in the folder. It then has no strays.
         """
-        return FileSplit(
-            self.files.select(which), self.labels[which], Files.of() if is_drawn else self.strays, is_drawn
-        )
+        strays = Files.of() if is_drawn else self.strays
+        return FileSplit(self.files.select(is_selected), self.labels[is_selected], strays, is_drawn)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,13 +71,13 @@ class IdxSplit:
     rows: Labels | None = None
     is_drawn: bool = False
 
-    def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> IdxSplit:
-        """Return a split with only the images for which `which`, bool [n], is True.
+    def select(self, is_selected: npt.NDArray[np.bool_], *, is_drawn: bool) -> IdxSplit:
+        """Return a split with only the images for which `is_selected`, bool [n], is True.
 
         `is_drawn` is True if the new split does not exist in the folder.
         """
-        rows: Labels = np.arange(len(which)) if self.rows is None else self.rows
-        return IdxSplit(self.images, self.labels[which], rows[which], is_drawn)
+        rows: Labels = np.arange(len(is_selected)) if self.rows is None else self.rows
+        return IdxSplit(self.images, self.labels[is_selected], rows[is_selected], is_drawn)
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +181,7 @@ def printable(path: str) -> str:
     """
     if path.isascii():
         return path
-    path = _HALF.sub(lambda found: f"\\u{ord(found[0]):04x}", path)
+    path = _LONE_SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", path)
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
@@ -223,6 +222,10 @@ def warn_unreadable(faults: Sequence[tuple[str, str]], noun: str, remedy: str) -
 
 
 def make_unrecognized(problem: Problem, other: str = "") -> RecognizedDataset:
+    """Return the result for a folder that has no splits because of `problem`.
+
+    `other` is the kind of annotations that the folder has instead of the requested kind, or "".
+    """
     return RecognizedDataset("", problems=(problem,), other=other)
 
 
@@ -278,7 +281,9 @@ def draw_validation(keys: Iterable[bytes], labels: Labels, val_fraction: float, 
     order = order_by_hash(keys, labels, seed)
     counts = np.bincount(labels)
     chosen = np.zeros(len(labels), bool)
-    for end, count in zip(np.cumsum(counts).tolist(), counts.tolist(), strict=True):
+    class_ends = np.cumsum(counts).tolist()  # in `order`
+    for end, count in zip(class_ends, counts.tolist(), strict=True):
         held_out = min(max(round(count * val_fraction), 1), count - 1)
-        chosen[order[end - count : end - count + max(held_out, 0)]] = True
+        start = end - count
+        chosen[order[start : start + max(held_out, 0)]] = True  # `held_out` is -1 for an empty class
     return chosen

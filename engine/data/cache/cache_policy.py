@@ -65,7 +65,10 @@ def open_store(
 
 
 def _open_on_disk(images: ImageSet, size: int, channels: int, on_chosen: OnChosen, *, stretched: bool) -> CachedImages:
-    """Open the disk cache for the images of a split. Raises CacheRefused if the disk can't be used."""
+    """Open the disk cache for the images of a split, and report it to `on_chosen`.
+
+    If the disk fails later, the cache reports this to `on_chosen`, too. Raises CacheRefused if the disk can't be used.
+    """
 
     def fail(reason: str) -> None:
         on_chosen("off", f"No more images can be cached: {reason}. The others are decoded in every epoch.")
@@ -75,7 +78,7 @@ def _open_on_disk(images: ImageSet, size: int, channels: int, on_chosen: OnChose
         images.folder,
         images.files,
         companions=images.companions,
-        kind=f"{images.kind}{' stretched' * stretched}",
+        kind=f"{images.kind} stretched" if stretched else images.kind,
         size=size,
         channels=planes,
         version=VERSION,

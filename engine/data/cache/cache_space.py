@@ -137,14 +137,16 @@ def set_limit(limit: int) -> None:
 def make_room(needed: int) -> None:
     """Evict the least recently used sets of cached images until `needed` more bytes fit below the limit and on disk.
 
-    The caller holds the cache folder's lock. Raises CacheRefused, and evicts nothing, if evicting all unused sets would
-    not free enough.
+    With `needed` 0, only the limit counts, which sets in use may still exceed. The caller holds the cache folder's lock.
+    Raises CacheRefused, and evicts nothing, if evicting all unused sets would not free enough.
     """
     sets = list_sets()  # least recently used first
     limit = limit_bytes()
     excess = needed + sum(each.reserved_bytes for each in sets) - limit
-    disk = shutil.disk_usage(images_folder())
-    disk_excess = needed + _compute_reserve_bytes(disk.total) - disk.free if needed else 0  # some space stays free
+    disk_excess = 0
+    if needed:
+        disk = shutil.disk_usage(images_folder())
+        disk_excess = needed + _compute_reserve_bytes(disk.total) - disk.free
     evicted: list[Path] = []
     for each in sets:
         if excess <= 0 and disk_excess <= 0:

@@ -47,8 +47,10 @@ RECORD = np.dtype([("path", "<u8"), ("file_bytes", "<i8"), ("mtime_ns", "<i8"), 
 `aspect` is the original image's aspect ratio (width / height).
 """
 
-_POSITIVE = (1 << 63) - 1
-"""Bit mask that makes a number a non-negative int64."""
+_MAX_INT64 = (1 << 63) - 1
+
+FileVersion = tuple[int, int]
+"""Size in bytes and modification time in nanoseconds of an image file, which change if the file changes."""
 
 
 class CachedImages(Store):
@@ -83,31 +85,30 @@ class CachedImages(Store):
         self._on_failure = on_failure
         self._has_failed = False
         self._extending = threading.Lock()  # held while rows are added
-        # Size and modification time of the files of images that `put` may store, by the image's index.
-        self._states: dict[int, tuple[int, int]] = {}
+        self._prepared: dict[int, FileVersion] = {}  # versions of the images that `put` may store, by index
         self._path_hashes = _hash_paths(files, folder)
         folder = os.path.realpath(folder)
         identity = b"%s\0%d %d %d%s" % (os.fsencode(folder), size, channels, version, kind.encode())
         key = hashlib.blake2b(identity, digest_size=12)
         with lock_cache_folder() as root, ExitStack() as undo:
             self.folder = root / key.hexdigest()
-            known = _read_records(self.folder / INDEX)["path"]
-            if len(known) > 2 * _count_distinct(known) and remove(self.folder):
-                known = known[:0]  # most rows belonged to older versions of the files
+            existing_rows = _read_records(self.folder / INDEX)["path"]
+            if len(existing_rows) > 2 * _count_distinct(existing_rows) and remove(self.folder):
+                existing_rows = existing_rows[:0]  # most rows belonged to older versions of the files
             # The row of each image, and the paths that need new rows.
-            self._rows, new = _assign_rows(known, self._path_hashes)
+            self._rows, new_paths = _assign_rows(existing_rows, self._path_hashes)
             self.folder.mkdir(mode=0o700, exist_ok=True)
-            if not len(known):
+            # If one of the following steps fails, a new folder is removed and open files are closed.
+            if not len(existing_rows):
                 undo.callback(remove, self.folder)
-            # If this fails, a new folder is removed and open files are closed.
             (self.folder / ABOUT).write_bytes(msgspec.json.encode(CacheInfo(printable(folder), size, channels)))
             self._index_file = _open(self.folder / INDEX, undo)
             self._pixels_file = _open(self.folder / PIXELS, undo)
             mark_in_use(self._index_file)
-            os.utime(self._index_file)
-            if len(new):
-                make_room(len(new) * (self._row_bytes + RECORD.itemsize))
-            self._extend(len(known), new)
+            os.utime(self._index_file)  # the time of the last use, which decides what is evicted first
+            if len(new_paths):
+                make_room(len(new_paths) * (self._row_bytes + RECORD.itemsize))
+            self._extend(len(existing_rows), new_paths)
             undo.pop_all()
 
     def close(self) -> None:
@@ -124,17 +125,17 @@ class CachedImages(Store):
         will not store the image.
         """
         try:
-            state = self._read_state(sample)
+            version = self._read_version(sample)
         except OSError:
             return False
-        if self._is_valid(sample, state):
+        if self._is_valid(sample, version):
             return True
         if self._index[self._rows[sample]]["file_bytes"]:  # of another version of the file, or damaged
             if not self._assign_another_row(sample):
                 return False
-            if self._is_valid(sample, state):
+            if self._is_valid(sample, version):  # another process has stored the image
                 return True
-        self._states[sample] = state  # determined before the file is read, so that `prepare` detects a later change
+        self._prepared[sample] = version  # read before the image is, so that `prepare` detects a later change
         return False
 
     def put(self, sample: int, pixels: Bytes, aspect: float) -> bool:
@@ -143,18 +144,18 @@ class CachedImages(Store):
         Returns False if it could not be stored, or if another worker has stored an image from another version of the
         file.
         """
-        state = self._states.pop(sample, None)
-        if state is None or self._has_failed:
+        version = self._prepared.pop(sample, None)
+        if version is None or self._has_failed:
             return False
         row = int(self._rows[sample])
         existing = self._index[row]
         pixels = np.ascontiguousarray(pixels)
-        checksum = self._compute_checksum(sample, state, pixels, np.float32(aspect))
-        record = np.array((self._path_hashes[sample], *state, checksum, aspect), RECORD)
+        checksum = self._compute_checksum(sample, version, pixels, np.float32(aspect))
+        record = np.array((self._path_hashes[sample], *version, checksum, aspect), RECORD)
         try:
             with lock_range(self._pixels_file, row * self._row_bytes, self._row_bytes):
                 if existing["file_bytes"]:  # another worker was faster
-                    return bool((existing["file_bytes"], existing["mtime_ns"]) == state)
+                    return bool((existing["file_bytes"], existing["mtime_ns"]) == version)
                 _write(self._pixels_file, pixels.data.cast("B"), row * self._row_bytes)
                 _write(self._index_file, record.tobytes(), row * RECORD.itemsize)
         except OSError as error:
@@ -173,31 +174,30 @@ class CachedImages(Store):
         rows = self._rows[samples]
         np.take(self._pixels, rows, axis=0, out=out, mode="clip")
 
-    def _read_state(self, sample: int) -> tuple[int, int]:
-        """Return the size and modification time of a sample's image file.
+    def _read_version(self, sample: int) -> FileVersion:
+        """Return the size and modification time of a sample's image file. Raises OSError.
 
         If the image has a companion file, both values are combined with those of the companion.
         """
-        info = os.stat(self._files[sample])
+        image = os.stat(self._files[sample])
         if not self._companions:
-            return info.st_size, info.st_mtime_ns
-        second = os.stat(self._companions[sample])
-        return info.st_size + second.st_size, info.st_mtime_ns ^ (second.st_mtime_ns << 1) & _POSITIVE
+            return image.st_size, image.st_mtime_ns
+        companion = os.stat(self._companions[sample])
+        # Without the shift, equal times would cancel out.
+        return image.st_size + companion.st_size, image.st_mtime_ns ^ (companion.st_mtime_ns << 1) & _MAX_INT64
 
-    def _is_valid(self, sample: int, state: tuple[int, int]) -> bool:
-        """Return True if a sample's row holds its image, decoded when the image file had the size and time `state`."""
+    def _is_valid(self, sample: int, version: FileVersion) -> bool:
+        """Return True if a sample's row holds the intact image, decoded from this version of its file."""
         row = int(self._rows[sample])
         record = self._index[row]
-        if (record["file_bytes"], record["mtime_ns"]) != state:
+        if (record["file_bytes"], record["mtime_ns"]) != version:
             return False
-        return bool(record["checksum"] == self._compute_checksum(sample, state, self._pixels[row], record["aspect"]))
+        return bool(record["checksum"] == self._compute_checksum(sample, version, self._pixels[row], record["aspect"]))
 
-    def _compute_checksum(self, sample: int, state: tuple[int, int], pixels: Bytes, aspect: np.float32) -> int:
-        """Return a checksum over the pixels of a sample, the hash of its path, its aspect ratio and `state`.
-
-        `state` is the size and modification time of the image file.
-        """
-        return zlib.crc32(pixels.data, zlib.crc32(b"%d %d %d %a" % (self._path_hashes[sample], *state, float(aspect))))
+    def _compute_checksum(self, sample: int, version: FileVersion, pixels: Bytes, aspect: np.float32) -> int:
+        """Return a checksum over the pixels of a sample, the hash of its path, its aspect ratio and its version."""
+        facts = b"%d %d %d %a" % (self._path_hashes[sample], *version, float(aspect))
+        return zlib.crc32(pixels.data, zlib.crc32(facts))
 
     def _assign_another_row(self, sample: int) -> bool:
         """Assign another row to a sample whose row is invalid. Returns False if there is no space for it.
@@ -207,15 +207,16 @@ class CachedImages(Store):
         with self._extending:
             try:
                 with lock_cache_folder():
-                    known = len(self._index)
-                    rows = os.fstat(self._index_file).st_size // RECORD.itemsize
-                    added_paths = _map_file(self._index_file, RECORD, (rows,))[known:]["path"]  # by other processes
+                    mapped_rows = len(self._index)
+                    rows_in_file = os.fstat(self._index_file).st_size // RECORD.itemsize
+                    # Paths in the rows that other processes have added.
+                    added_paths = _map_file(self._index_file, RECORD, (rows_in_file,))[mapped_rows:]["path"]
                     matching = np.flatnonzero(added_paths == self._path_hashes[sample])
                     if len(matching):
-                        row = known + int(matching[-1])
-                        self._map(rows)
+                        row = mapped_rows + int(matching[-1])
+                        self._map(rows_in_file)
                     else:
-                        row = rows
+                        row = rows_in_file
                         make_room(self._row_bytes + RECORD.itemsize)
                         self._extend(row, self._path_hashes[sample : sample + 1])
             except CacheRefused as refused:
@@ -224,17 +225,17 @@ class CachedImages(Store):
             self._rows[sample] = row
             return True
 
-    def _extend(self, known: int, new: npt.NDArray[np.uint64]) -> None:
-        """Append empty rows for `new`, the hashes of images' paths, to a set that has `known` rows.
+    def _extend(self, row_count: int, new_paths: npt.NDArray[np.uint64]) -> None:
+        """Append empty rows for `new_paths`, the hashes of images' paths, to a set that has `row_count` rows.
 
-        The caller holds the cache folder's lock.
+        Maps all rows into memory. The caller holds the cache folder's lock.
         """
-        records = np.zeros(len(new), RECORD)
-        records["path"] = new
+        records = np.zeros(len(new_paths), RECORD)
+        records["path"] = new_paths
         # Pixels first: no record may refer to a missing row.
-        os.ftruncate(self._pixels_file, (known + len(new)) * self._row_bytes)
-        _write(self._index_file, records.tobytes(), known * RECORD.itemsize)
-        self._map(known + len(new))
+        os.ftruncate(self._pixels_file, (row_count + len(new_paths)) * self._row_bytes)
+        _write(self._index_file, records.tobytes(), row_count * RECORD.itemsize)
+        self._map(row_count + len(new_paths))
 
     def _map(self, rows: int) -> None:
         """Map the first `rows` rows of the index file and the pixel file into memory."""
@@ -274,9 +275,10 @@ def _read_records(index: Path) -> npt.NDArray[np.void]:
         return np.empty(0, RECORD)
 
 
-def _map_file(descriptor: int, kind: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    length = math.prod(shape) * kind.itemsize
-    return np.frombuffer(mmap.mmap(descriptor, length, access=mmap.ACCESS_READ), kind).reshape(shape)
+def _map_file(descriptor: int, item_type: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Map the beginning of an open file into memory as a read-only array."""
+    length = math.prod(shape) * item_type.itemsize
+    return np.frombuffer(mmap.mmap(descriptor, length, access=mmap.ACCESS_READ), item_type).reshape(shape)
 
 
 def _count_distinct(values: npt.NDArray[np.uint64]) -> int:
@@ -285,21 +287,22 @@ def _count_distinct(values: npt.NDArray[np.uint64]) -> int:
 
 
 def _assign_rows(
-    known: npt.NDArray[np.uint64], requested: npt.NDArray[np.uint64]
+    existing: npt.NDArray[np.uint64], requested: npt.NDArray[np.uint64]
 ) -> tuple[Labels, npt.NDArray[np.uint64]]:
     """Assign a row to each path in `requested`. All paths are given as hashes.
 
-    `known` holds the path of each existing row. If a path has several rows, the last one is assigned. Returns the rows,
-    and the paths that were not found in `known`, which get new rows at the end in this order.
+    `existing` holds the path of each existing row. If a path has several rows, the last one is assigned. Returns the
+    rows, and the paths that have no row yet, which get new rows at the end in this order.
     """
-    order = np.argsort(known, kind="stable")
-    positions = np.searchsorted(known[order], requested, side="right") - 1
-    is_known = positions >= 0
-    is_known[is_known] = known[order[positions[is_known]]] == requested[is_known]
+    order = np.argsort(existing, kind="stable")
+    # Position of the last path that is not greater than the requested one, or -1.
+    positions = np.searchsorted(existing[order], requested, side="right") - 1
+    has_row = positions >= 0
+    has_row[has_row] = existing[order[positions[has_row]]] == requested[has_row]
     rows = np.empty(len(requested), np.int64)
-    rows[is_known] = order[positions[is_known]]
-    rows[~is_known] = len(known) + np.arange(np.count_nonzero(~is_known))
-    return rows, requested[~is_known]
+    rows[has_row] = order[positions[has_row]]
+    rows[~has_row] = len(existing) + np.arange(np.count_nonzero(~has_row))
+    return rows, requested[~has_row]
 
 
 def _open(path: Path, undo: ExitStack) -> int:

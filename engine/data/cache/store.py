@@ -78,6 +78,7 @@ class MemoryStore(Store):
         self._pixels: Bytes = np.empty((count, channels, size, size), np.uint8)
 
     def prepare(self, sample: int) -> bool:
+        """Return False, since callers keep track of the images that they have stored."""
         return False
 
     def put(self, sample: int, pixels: Bytes, aspect: float) -> bool:

@@ -55,11 +55,10 @@ class BoxedImages(LetterboxedImages):
         counts = self._bounds[samples + 1] - first_rows
         padded = np.zeros((len(samples), int(counts.max(initial=0)), 6), np.float32)
         padded[..., 4] = PADDING
-        # Position of each box among those of its image.
+        # For each box: the position of its image in `samples`, and its position among the boxes of this image.
+        positions = np.repeat(np.arange(len(samples)), counts)
         box_numbers = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        padded[np.repeat(np.arange(len(samples)), counts), box_numbers] = self._rows[
-            np.repeat(first_rows, counts) + box_numbers
-        ]
+        padded[positions, box_numbers] = self._rows[first_rows[positions] + box_numbers]
         return torch.from_numpy(padded)
 
     def _target_arrays(self) -> Iterable[npt.NDArray[Any]]:
@@ -80,6 +79,7 @@ class BoxedImages(LetterboxedImages):
         # [n * tiles, m, 4 corners, x and y]
         corners = torch.stack((torch.stack((x1, x2, x1, x2), -1), torch.stack((y1, y1, y2, y2), -1)), -1)
         moved_corners = (corners.unsqueeze(-2) * linear[:, None, None]).sum(-1) + offset[:, None, None]
+        # The smallest upright box around the corners, which may be rotated.
         edges = torch.cat((moved_corners.amin(-2), moved_corners.amax(-2)), -1)
         clipped = edges.clamp(0, size)
         rows[..., :4] = clipped
@@ -126,7 +126,8 @@ class InstanceImages(LetterboxedImages):
         augmentation, and `placement` is the position of the loaded images in the model's input.
         """
         linear, _ = placement.maps()
-        magnification = torch.linalg.det(linear).abs() / before[0, 0].numel()  # of areas
+        # Factor on areas in pixels. `linear` maps fractions of the loaded image's side to pixels.
+        magnification = torch.linalg.det(linear).abs() / before[0, 0].numel()
         numbers, classes = planes.unbind(1)
         pixels_before, pixels_after = _count_pixels(before[:, 0]), _count_pixels(numbers)
         is_lost = pixels_after < MIN_VISIBLE * magnification[:, None] * pixels_before

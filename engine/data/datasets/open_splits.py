@@ -60,8 +60,11 @@ class Splits:
 
         A split that serves for both validation and testing stays a single object.
         """
-        val = change(self.val)
-        test = val if self.test is self.val else None if self.test is None else change(self.test)
+        val, test = change(self.val), None
+        if self.test is self.val:
+            test = val
+        elif self.test is not None:
+            test = change(self.test)
         return replace(self, train=change(self.train), val=val, test=test, **changes)
 
 
@@ -102,11 +105,12 @@ def open_recognized(found: RecognizedDataset, folder: str) -> Splits:
 def _use_bands(splits: Splits, folder: str) -> Splits:
     """Set the conversion of multi-band images to 8-bit channels in all image sets of `splits`.
 
-    Returns the splits with the number and the statistics of these channels. They are returned unchanged if no image has
-    multiple bands.
+    The sets are changed in place. Returns the splits with the number and the statistics of these channels. They are
+    returned unchanged if no image has multiple bands.
     """
     if not isinstance(splits.train, ImageSet):
         return splits
+    # Without training images, as in a folder for an evaluation, the conversion is learned from the test images.
     files = splits.train.files or getattr(splits.test or splits.val, "files", ())
     learned = learn_bands(folder, files)
     if learned is None:
@@ -130,9 +134,7 @@ def open_images(found: RecognizedDataset, make: Callable[[Any], ImageSet]) -> Sp
     test: Any = found.test
     # Without training images, as in a folder for an evaluation, the test images show the number of channels.
     channels = count_folder_channels(train.files or (test or val).files, val.files)
-    of_train, of_val = make(train), make(val)
-    of_test = of_val if test is val else make(test) if test else None
-    return Splits(found.classes, channels, found.format, of_train, of_val, test=of_test)
+    return Splits(found.classes, channels, found.format, train, val, test=test).with_each(make)
 
 
 def _open_masks(found: RecognizedDataset, folder: str) -> Splits:
@@ -145,7 +147,7 @@ def _open_idx(found: RecognizedDataset, folder: str) -> Splits:
     """Open idx files for training and validation. Raises DatasetError if a file can't be used."""
     problems: list[Problem] = []
     splits = []
-    opened: dict[str, Bytes | None] = {}
+    opened: dict[str, Bytes | None] = {}  # pixels by path, since both splits may be in one file
     for split in (found.train, found.val):
         assert isinstance(split, IdxSplit)
         if split.images not in opened:
@@ -186,7 +188,8 @@ def select_fold(found: RecognizedDataset, folder: str, fold: str, seed: int) -> 
     samples = _join_splits(train, val) if val.is_drawn else train
     labels = list_strata(samples)
     held_out = np.zeros(len(labels), bool)
-    held_out[order_by_hash(sample_keys(samples, folder), labels, seed)[number - 1 :: count]] = True
+    by_class = order_by_hash(sample_keys(samples, folder), labels, seed)  # so that each fold has all classes
+    held_out[by_class[number - 1 :: count]] = True
     if held_out.all() or not held_out.any():
         message = f"{len(labels)} images can't be divided into {count} folds."
         return replace(found, problems=(*found.problems, dataset_error(message, "Use fewer folds.")))

@@ -80,7 +80,7 @@ class SampleSet(ABC):
             except UnreadableImage:
                 continue  # the loader reports it
             if not target.is_floating_point():
-                known = target[(target >= 0) & (target < classes)].long()
-                counts += torch.bincount(known, minlength=classes)
-        found: list[float] = counts.tolist()
-        return found
+                valid_classes = target[(target >= 0) & (target < classes)].long()
+                counts += torch.bincount(valid_classes, minlength=classes)
+        result: list[float] = counts.tolist()
+        return result

@@ -50,8 +50,8 @@ Result = TypeVar("Result")
 
 def select_splits(found: RecognizedDataset, kind: type[Kind]) -> list[tuple[str, Kind]]:
     """Return the training and validation splits of the type `kind`, each preceded by its name "train" or "val"."""
-    halves = (("train", found.train), ("val", found.val))
-    return [(name, split) for name, split in halves if isinstance(split, kind)]
+    named_splits = (("train", found.train), ("val", found.val))
+    return [(name, split) for name, split in named_splits if isinstance(split, kind)]
 
 
 class MemoryGate:

@@ -31,8 +31,8 @@ class Contents:
     """Search for identical files that reads each file at most once, and most files not at all."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Callable[[str], bytes], str], bytes] = {}  # digests by function and path
-        self._sizes: list[tuple[Sequence[str], Labels]] = []
+        self._digests: dict[tuple[Callable[[str], bytes], str], bytes] = {}  # by hash function and path
+        self._sizes: list[tuple[Sequence[str], Labels]] = []  # listings, and the sizes of their files in bytes
 
     def find_equal(self, listings: Sequence[Sequence[str]], groups: Labels) -> list[list[int]]:
         """Return lists of indices of identical files. Each list contains files from at least two `groups`, int64 [n].
@@ -41,24 +41,24 @@ class Contents:
         """
         sizes = np.concatenate([np.zeros(0, np.int64), *map(self._read_sizes, listings)])
         candidates = np.flatnonzero(_occurs_in_several(sizes, groups)).tolist()
-        equal = _group_by_key({index: int(sizes[index]) for index in candidates}, groups)
+        equal_files = _group_by_key({index: int(sizes[index]) for index in candidates}, groups)
         for hash_file in (hash_ends, hash_content):  # reads all of a file only if its ends are equal
             digests: dict[int, Hashable] = {}
-            for index in sorted(index for indices in equal for index in indices):
+            for index in sorted(index for indices in equal_files for index in indices):
                 listing, row = locate_file(listings, index)
                 digest = self._compute_hash(hash_file, listings[listing][row])
                 if digest is not None:
                     digests[index] = digest
-            equal = _group_by_key(digests, groups)
-        return equal
+            equal_files = _group_by_key(digests, groups)
+        return equal_files
 
     def _read_sizes(self, listing: Sequence[str]) -> Labels:
         """Return the size in bytes of each file in a listing, int64 [n], from the cache if possible.
 
         It is 0 for files that can't be compared.
         """
-        for known, sizes in self._sizes:
-            if known is listing:
+        for read_listing, sizes in self._sizes:
+            if read_listing is listing:
                 return sizes
         sizes = np.fromiter(map(_read_size, listing), np.int64, len(listing))
         self._sizes.append((listing, sizes))
@@ -66,12 +66,12 @@ class Contents:
 
     def _compute_hash(self, hash_file: Callable[[str], bytes], path: str) -> bytes | None:
         """Return `hash_file(path)`, from the cache if possible, or None if the file can't be read."""
-        if (hash_file, path) not in self._known:
+        if (hash_file, path) not in self._digests:
             try:
-                self._known[hash_file, path] = hash_file(path)
+                self._digests[hash_file, path] = hash_file(path)
             except (OSError, UnusableFile):
                 return None  # the inspection of the files reports this error
-        return self._known[hash_file, path]
+        return self._digests[hash_file, path]
 
 
 def _occurs_in_several(sizes: Labels, groups: Labels) -> npt.NDArray[np.bool_]:
@@ -128,15 +128,16 @@ def hash_ends(path: str) -> bytes:
 
 def hash_content(path: str) -> bytes:
     """Return a hash of all bytes in a file."""
-    found = hashlib.blake2b(digest_size=16)
+    content_hash = hashlib.blake2b(digest_size=16)
     descriptor = open_descriptor(path)
     try:
         while block := os.read(descriptor, BLOCK_BYTES):
-            found.update(block)
+            content_hash.update(block)
     finally:
         os.close(descriptor)
-    return found.digest()
+    return content_hash.digest()
 
 
 def digest(*parts: bytes) -> bytes:
+    """Return a hash of the concatenation of `parts`."""
     return hashlib.blake2b(b"".join(parts), digest_size=16).digest()

@@ -62,7 +62,7 @@ def _report_shared_annotations(splits: Sequence[Any], folder: str) -> list[Probl
     shared = list(_find_shared_annotations(splits))
     if not shared:
         return []
-    named = "; ".join(f"{name_within(one, folder)} and {name_within(other, folder)}" for one, other in shared[:NAMED])
+    named = "; ".join(" and ".join(name_within(path, folder) for path in pair) for pair in shared[:NAMED])
     more = "; …" if len(shared) > NAMED else ""
     pairs = "2 images share" if len(shared) == 1 else f"{len(shared):,} pairs of images share"
     message = f"{pairs} an annotation, or one of them has none because of that ({named}{more})."
@@ -83,7 +83,8 @@ def _find_shared_annotations(splits: Sequence[Any]) -> Iterator[tuple[str, str]]
         if keys[first][first_row] != keys[second][second_row] or images[0] == images[1]:
             continue
         annotations = {_identify_annotation(splits[first], first_row), _identify_annotation(splits[second], second_row)}
-        if len(annotations) == 1 or b"" in annotations:  # equal, or not compared
+        # Equal, not compared, or one image lacks an annotation because the other one has taken it.
+        if len(annotations) == 1 or b"" in annotations:
             yield images
 
 
@@ -106,8 +107,11 @@ def _find_repetitions(names: Iterable[str]) -> Iterator[tuple[int, int]]:
     hashes = np.fromiter(map(hash, names), np.int64)
     order = np.argsort(hashes, kind="stable")
     ordered = hashes[order]
-    firsts = np.maximum.accumulate(np.where(np.diff(ordered, prepend=ordered[:1] - 1) != 0, np.arange(len(hashes)), 0))
-    for position in np.flatnonzero(firsts != np.arange(len(hashes))).tolist():
+    positions = np.arange(len(hashes))
+    is_first = np.diff(ordered, prepend=ordered[:1] - 1) != 0  # differs from the hash before it
+    # Position of the first of the equal hashes at each position.
+    firsts = np.maximum.accumulate(np.where(is_first, positions, 0))
+    for position in positions[~is_first].tolist():
         yield int(order[firsts[position]]), int(order[position])
 
 
@@ -163,17 +167,18 @@ def _show_blanks(name: str) -> str:
 def _find_example(found: RecognizedDataset, number: int, folder: str) -> str:
     """Return the name of an image that contains the class `number`, in parentheses, or "" if none is found quickly."""
     for split in found.splits.values():
-        index: int | None = None
+        images: Iterable[int] = ()
         if isinstance(split, FileSplit):
-            index = next(iter(np.flatnonzero(split.labels == number).tolist()), None)
+            images = np.flatnonzero(split.labels == number).tolist()
         elif isinstance(split, LabelSplit):
-            index = next(iter(np.flatnonzero(split.labels[:, number]).tolist()), None)
+            images = np.flatnonzero(split.labels[:, number]).tolist()
         elif isinstance(split, BoxSplit):
-            box = next(iter(np.flatnonzero(split.labels == number).tolist()), None)
-            index = None if box is None else int(np.searchsorted(split.bounds, box, side="right")) - 1
+            boxes = np.flatnonzero(split.labels == number)
+            images = (np.searchsorted(split.bounds, boxes, side="right") - 1).tolist()
         elif isinstance(split, InstanceSplit):
-            rows = spread_evenly(len(split.files), _SEARCHED)
-            index = next((row for row in rows if number in split.sources[row].labels()), None)
+            sampled = spread_evenly(len(split.files), _SEARCHED)
+            images = (index for index in sampled if number in split.sources[index].labels())
+        index = next(iter(images), None)
         if index is not None:
             return f" ({name_within(split.files[index], folder)})"
     return ""
@@ -190,14 +195,14 @@ def _report_conflicts(
     pairs = []
     for copies in contents.find_equal(listings, groups):
         other = next(index for index in copies if groups[index] != groups[copies[0]])
-        places = [locate_file(listings, index) for index in (copies[0], other)]
-        pairs.append([listings[listing][row] for listing, row in places])
+        positions = [locate_file(listings, index) for index in (copies[0], other)]
+        pairs.append([listings[listing][row] for listing, row in positions])
     if not pairs:
         return []
     names = [" and ".join(name_within(path, folder) for path in pair) for pair in pairs[:NAMED]]
     images = "1 image is" if len(pairs) == 1 else f"{len(pairs):,} images are"
-    what = "classes" if isinstance(splits[0], FileSplit) else "sets of labels"
-    message = f"{images} in different {what} ({'; '.join(names)}{'; …' if len(pairs) > NAMED else ''})."
+    targets = "classes" if isinstance(splits[0], FileSplit) else "sets of labels"
+    message = f"{images} in different {targets} ({'; '.join(names)}{'; …' if len(pairs) > NAMED else ''})."
     return [dataset_warning(message, "Keep each image once, with the right one.")]
 
 

@@ -64,6 +64,8 @@ CHUNK = 1024
 """Number of files that are passed to the threads at once. Otherwise, a million images would become a million tasks."""
 HEADERS_TIMED = 128
 """Number of files whose first and last bytes are checked in one task."""
+IDX_EXAMPLE_CANDIDATES = 4096
+"""Number of images at the beginning of an idx file among which examples are chosen."""
 CACHED_S = 50e-6
 """Seconds per file above which reading is assumed to wait for a disk or network.
 
@@ -83,7 +85,7 @@ def inspect_files(found: RecognizedDataset, progress: Progress, leave_out: Leave
         _count_classes(name, found.classes, split, readable, result)
         if name == "train":
             chosen = spread_by_class(split.labels, np.array(readable, np.int64))
-            result.examples += draw_examples(chosen, partial(_class_example, found.classes, split))
+            result.examples += draw_examples(chosen, partial(_create_class_example, found.classes, split))
     result.problems += image_check.problems()
     return result
 
@@ -112,7 +114,7 @@ class ImageCheck:
 
     def check_files(self, files: Sequence[str], threads: int) -> Iterator[str | None]:
         """Yield the reason why a file can't be read, or None if it can be read, for each of the `files` in order."""
-        with ThreadPoolExecutor(threads, "look") as pool:
+        with ThreadPoolExecutor(threads, "inspect") as pool:
             try:
                 for start in range(0, len(files), CHUNK):
                     yield from self._check_chunk(list(files[start : start + CHUNK]), start, pool)
@@ -149,12 +151,12 @@ def _check_headers(paths: list[str], pool: ThreadPoolExecutor) -> list[bool]:
 
     Threads are used only if reading has to wait for a disk. Otherwise, they would cost more time than they save.
     """
-    first, *parts = (paths[at : at + HEADERS_TIMED] for at in range(0, len(paths), HEADERS_TIMED))
+    timed, *others = (paths[start : start + HEADERS_TIMED] for start in range(0, len(paths), HEADERS_TIMED))
     started = time.perf_counter()
-    complete = _seem_complete(first)
-    waits_for_disk = time.perf_counter() - started > CACHED_S * len(first)
-    for each in pool.map(_seem_complete, parts) if waits_for_disk else map(_seem_complete, parts):
-        complete += each
+    complete = _seem_complete(timed)
+    waits_for_disk = time.perf_counter() - started > CACHED_S * len(timed)
+    for results in pool.map(_seem_complete, others) if waits_for_disk else map(_seem_complete, others):
+        complete += results
     return complete
 
 
@@ -165,14 +167,16 @@ def _seem_complete(paths: list[str]) -> list[bool]:
 def _decode(path: str) -> None:
     """Decode an image completely. Raises an exception if it is damaged."""
     content = read_image(path)
-    facts = read_facts(BytesIO(content))
-    with open_to_show(path) if facts is not None and is_multi_band(facts) else decode_header(content) as image:
+    tiff_facts = read_facts(BytesIO(content))
+    is_banded = tiff_facts is not None and is_multi_band(tiff_facts)
+    with open_to_show(path) if is_banded else decode_header(content) as image:
         # A JPEG is decoded at an eighth of its size, which is fast and still reads every byte.
         image.draft(image.mode, (1, 1))
         image.load()
 
 
 def _read_header(path: str) -> None:
+    """Read the header of an image. Raises an exception if it is damaged, or if the image is too large."""
     with open_to_show(path) as image:
         check_size(image)
 
@@ -189,7 +193,7 @@ def _count_classes(
     by_class = dict(zip(classes, counts.tolist(), strict=True))
     result.splits.append(SplitReport(name, by_class, split.is_drawn))
     if totals.sum() and not counts.sum():
-        result.problems.append(_no_readable_image(name, int(totals.sum())))
+        result.problems.append(_create_unreadable_problem(name, int(totals.sum())))
         return
     for class_name, total, count in zip(classes, totals, counts, strict=True):
         if count or not total:
@@ -201,8 +205,8 @@ def _count_classes(
             result.problems.append(dataset_warning(message, "The class is never validated."))
 
 
-def _class_example(classes: Sequence[str], split: FileSplit, index: int) -> Example:
-    return Example(classes[split.labels[index]], "train", _example_png(split.files[index]), int(index))
+def _create_class_example(classes: Sequence[str], split: FileSplit, index: int) -> Example:
+    return Example(classes[split.labels[index]], "train", _make_example_png(split.files[index]), int(index))
 
 
 def inspect_labels(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
@@ -214,10 +218,10 @@ def inspect_labels(found: RecognizedDataset, progress: Progress, leave_out: Leav
         counts = dict(zip(found.classes, split.labels[readable].sum(0).tolist(), strict=True))
         result.splits.append(SplitReport(name, counts, split.is_drawn, total=len(readable)))
         if len(split.files) and not readable:
-            result.problems.append(_no_readable_image(name, len(split.files)))
+            result.problems.append(_create_unreadable_problem(name, len(split.files)))
         if name == "train":
             result.examples += draw_examples(
-                _select_rare_labels(split, readable), partial(_label_example, found.classes, split)
+                _select_rare_labels(split, readable), partial(_create_label_example, found.classes, split)
             )
     result.problems += image_check.problems()
     return result
@@ -226,19 +230,20 @@ def inspect_labels(found: RecognizedDataset, progress: Progress, leave_out: Leav
 def _select_rare_labels(split: LabelSplit, readable: list[int]) -> list[int]:
     """Return the indices of some readable images that together have many labels, preferably rare ones."""
     counts = split.labels.sum(0)
+    # The rarest label of each image. Labels that it lacks count as more frequent than any other.
     rarest = np.where(split.labels, counts, counts.max(initial=0) + 1).argmin(1)
     return spread_by_class(rarest, np.array(readable, np.int64))
 
 
-def _label_example(classes: Sequence[str], split: LabelSplit, index: int) -> Example:
+def _create_label_example(classes: Sequence[str], split: LabelSplit, index: int) -> Example:
     labels = ", ".join(label for label, is_set in zip(classes, split.labels[index], strict=True) if is_set)
-    return Example(labels, "train", _example_png(split.files[index]), int(index))
+    return Example(labels, "train", _make_example_png(split.files[index]), int(index))
 
 
 def inspect_idx(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
-    """Count the images of each class in idx files."""
+    """Count the images of each class in idx files, and draw examples. Only the training images are drawn."""
     result = Inspection(channels=1)
-    opened: dict[str, Bytes | None] = {}
+    opened: dict[str, Bytes | None] = {}  # pixels by path, or None for an unusable file
     splits = select_splits(found, IdxSplit)
     total = sum(len(split.labels) for _, split in splits)
     done = 0
@@ -253,7 +258,8 @@ def inspect_idx(found: RecognizedDataset, progress: Progress, leave_out: LeaveOu
         done += len(split.labels)
         progress(done, total)
         if name == "train":
-            for index in spread_by_class(split.labels, np.arange(min(len(split.labels), 4096))):
+            candidates = np.arange(min(len(split.labels), IDX_EXAMPLE_CANDIDATES))
+            for index in spread_by_class(split.labels, candidates):
                 row = index if split.rows is None else int(split.rows[index])
                 png = make_thumbnail(Image.fromarray(np.array(pixels[row])))
                 result.examples.append(Example(found.classes[split.labels[index]], name, png, int(index)))
@@ -267,21 +273,24 @@ def inspect_any_files(found: RecognizedDataset, progress: Progress, leave_out: L
     progress(len(files), len(files))
     result = Inspection([SplitReport("files", {}, total=len(files))])
     images = [path for path in files if is_image(path)]
-    result.examples = draw_examples(spread_examples(range(len(images))), lambda index: _file_example(images[index]))
+    result.examples = draw_examples(
+        spread_examples(range(len(images))), lambda index: _create_file_example(images[index])
+    )
     return result
 
 
-def _file_example(path: str) -> Example:
+def _create_file_example(path: str) -> Example:
     with open_to_show(path) as image:
         return Example("", "files", make_thumbnail(remove_transparency(image).convert("RGB")))
 
 
-def _example_png(path: str) -> bytes:
+def _make_example_png(path: str) -> bytes:
+    """Read an image and return it as PNG, shrunk to the size of examples."""
     with open_to_show(path) as image:
-        image.draft(image.mode, (EXAMPLE_SIDE * 2, EXAMPLE_SIDE * 2))
+        image.draft(image.mode, (EXAMPLE_SIDE * 2, EXAMPLE_SIDE * 2))  # decodes a large JPEG at a reduced size
         return make_thumbnail(remove_transparency(image).convert("L" if is_gray(image) else "RGB"))
 
 
-def _no_readable_image(name: str, count: int) -> Problem:
+def _create_unreadable_problem(name: str, count: int) -> Problem:
     message = f"No {title_of(name)} image can be read ({counted(count, 'image')})."
     return dataset_error(message, "Choose a folder with readable images.")

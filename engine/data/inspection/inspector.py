@@ -192,7 +192,8 @@ def _inspect_splits(
     result = _get_inspector(found)(found, progress, left_out.leave_out, threads or min(4, os.cpu_count() or 1))
     if drops_class_warnings:
         result.problems = errors(result.problems)
-    result.problems += [problem for split in result.splits[:1] for problem in check_imbalance(split)]
+    if result.splits:
+        result.problems += check_imbalance(result.splits[0])  # of the training split
     files = getattr(found.train, "files", ()) if getattr(found.train, "holds_images", True) else ()
     learned = learn_bands(folder, files)
     result.channels = result.channels if learned is None else count_channels(learned.bands, result.channels)
@@ -282,15 +283,15 @@ def measure_image_sizes(files: Sequence[str]) -> ImageSizes | None:
 
     Returns None if no file can be read.
     """
-    found = []
+    sizes = []
     for index in spread_evenly(len(files), SIZES_SAMPLED):
         try:
             with open_to_show(files[index]) as image:
-                found.append(image.size)
+                sizes.append(image.size)
         except Exception:  # a broken file may raise nearly anything; the inspection of all files reports it
             continue
-    found.sort(key=lambda size: size[0] * size[1])
-    return ImageSizes(found[0], found[len(found) // 2], found[-1], len(found)) if found else None
+    sizes.sort(key=lambda size: size[0] * size[1])
+    return ImageSizes(sizes[0], sizes[len(sizes) // 2], sizes[-1], len(sizes)) if sizes else None
 
 
 MAX_READINGS = 4
@@ -308,8 +309,9 @@ def find_candidate_readings(
     catalogue = load_catalogue()
     candidates: list[Interpretation] = []
     for reading in registry.find_readings(folder):
-        task = catalogue.task_of(reading.kind) if reading.kind not in ("", "files") else None
-        if task is None or len(candidates) == MAX_READINGS:
+        task = catalogue.task_of(reading.kind)
+        # Any folder can be read as files, so that this says nothing about it.
+        if task is None or reading.kind == "files" or len(candidates) == MAX_READINGS:
             continue
         found = registry.read_as(reading, task.annotations, val_fraction=val_fraction, seed=seed)
         examples = () if errors(found.problems) else draw(_select_few_samples(found))

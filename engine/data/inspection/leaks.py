@@ -21,40 +21,39 @@ Pair = tuple[str, str]
 """Names of a validation or test sample and of an identical training sample."""
 
 
-def find_leaks(found: RecognizedDataset, folder: str, contents: Contents | None = None) -> list[Problem]:
+def find_leaks(found: RecognizedDataset, folder: str, contents: Contents) -> list[Problem]:
     """Return warnings about validation and test samples that are copies of training samples.
 
     Only splits of files and idx files are compared. `contents` is a search for identical files that can be shared with
     other checks.
     """
-    contents = contents or Contents()
     problems: list[Problem] = []
-    for name, title, verdict in (("val", "validation", "validation"), ("test", "test", "the test")):
-        if split := found.splits.get(name):
-            problems += _report_leaks(split, found.train, folder, contents, title=title, verdict=verdict)
+    for name, title, subject in (("val", "validation", "validation"), ("test", "test", "the test")):
+        if name in found.splits:
+            problems += _report_leaks(found.splits[name], found.train, folder, contents, title=title, subject=subject)
     return problems
 
 
 def _report_leaks(
-    split: Any, train: Any, folder: str, contents: Contents, *, title: str, verdict: str
+    split: Any, train: Any, folder: str, contents: Contents, *, title: str, subject: str
 ) -> list[Problem]:
     """Return a warning if samples in `split` are copies of training samples, otherwise an empty list.
 
-    `title` is the adjective for the split in the warning, such as "test". `verdict` is the subject of "overrates the
+    `title` is the adjective for the split in the warning, such as "test". `subject` is the subject of "overrates the
     model" in the warning, such as "the test".
     """
     if isinstance(train, IdxSplit) and isinstance(split, IdxSplit):
         noun, count, copies = "images", len(split.labels), find_same_rows(train, split)
         names = copies[:NAMED]
     else:
-        of_train, of_split = (getattr(each, "files", ()) for each in (train, split))
-        noun, count, copies = "files", len(of_split), find_same_files(of_train, of_split, contents)
-        names = [(name_within(one, folder), name_within(other, folder)) for one, other in copies[:NAMED]]
+        train_files, split_files = (getattr(each, "files", ()) for each in (train, split))
+        noun, count, copies = "files", len(split_files), find_same_files(train_files, split_files, contents)
+        names = [(name_within(copy, folder), name_within(original, folder)) for copy, original in copies[:NAMED]]
     if not copies:
         return []
-    named = "; ".join(f"{one} of {other}" for one, other in names) + ("; …" if len(copies) > NAMED else "")
+    named = "; ".join(f"{copy} of {original}" for copy, original in names) + ("; …" if len(copies) > NAMED else "")
     are_copies = "1 is a copy of a training one" if len(copies) == 1 else f"{len(copies):,} are copies of training ones"
-    message = f"Of the {count:,} {title} {noun}, {are_copies} ({named}), so {verdict} overrates the model."
+    message = f"Of the {count:,} {title} {noun}, {are_copies} ({named}), so {subject} overrates the model."
     if getattr(split, "is_drawn", False):
         remedy = "Remove the copies: the random split puts some of them into training and some into validation."
     else:
@@ -62,11 +61,11 @@ def _report_leaks(
     return [dataset_warning(message, remedy)]
 
 
-def find_same_files(train: Sequence[str], val: Sequence[str], contents: Contents | None = None) -> list[Pair]:
+def find_same_files(train: Sequence[str], val: Sequence[str], contents: Contents) -> list[Pair]:
     """Return the files in `val` that are identical to a file in `train`, each together with that file."""
     splits = np.repeat(np.array([0, 1]), [len(train), len(val)])
     pairs: list[tuple[int, int]] = []
-    for indices in (contents or Contents()).find_equal([train, val], splits):
+    for indices in contents.find_equal([train, val], splits):
         # The indices ascend and count the files of train, then those of val. Each list has at least one of both.
         train_row = indices[0]
         pairs += [(index - len(train), train_row) for index in indices if index >= len(train)]
@@ -85,12 +84,12 @@ def find_same_rows(train: IdxSplit, val: IdxSplit) -> list[Pair]:
     if sum(pixels.nbytes for pixels in opened.values()) > MAX_BYTES:
         return []
     rows_of_train, rows_of_val = (_iterate_rows(split, opened[split.images]) for split in (train, val))
-    first = {digest: row for row, digest in reversed(list(rows_of_train))}  # the first row replaces later ones
-    names = [os.path.basename(split.images) for split in (train, val)]
+    first_rows = {digest: row for row, digest in reversed(list(rows_of_train))}  # the first row replaces later ones
+    train_name, val_name = (os.path.basename(split.images) for split in (train, val))
     return [
-        (printable(f"{names[1]} image {row}"), printable(f"{names[0]} image {first[digest]}"))
+        (printable(f"{val_name} image {row}"), printable(f"{train_name} image {first_rows[digest]}"))
         for row, digest in rows_of_val
-        if digest in first
+        if digest in first_rows
     ]
 
 

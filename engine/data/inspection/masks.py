@@ -118,7 +118,7 @@ def _check_pair(
     mask_width, mask_height = read_mask_size(split.masks[index])
     if rotation is not None:
         verdicts[index] = find_drawn_image([(mask_height, mask_width)], rotation)
-    if verdicts.get(index) != "raw":
+    if verdicts.get(index) != "raw":  # otherwise the mask has the size of the stored image, and is rotated later
         require_size("its mask has", (mask_height, mask_width), (height, width))
     if index not in sampled:
         return None

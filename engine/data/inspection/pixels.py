@@ -65,19 +65,19 @@ def check_pixels(files: Sequence[str], channels: int, learned: LearnedBands | No
 
     `learned` is the conversion of multi-band images, or None for ordinary images.
     """
-    names = [path for row in spread_evenly(len(files), SAMPLED) if is_image(path := files[row])]
+    bands = None if learned is None else learned.bands
     samples: list[_Sample] = []
-    for path in names:
-        try:
-            samples.append(_read_sample(path, channels, learned.bands if learned else None))
-        except Exception:
-            continue  # a decoder may raise nearly anything; loading the image reports it
-    found = [_warn_about_depth(learned)] if learned is not None and not learned.is_8_bits else []
-    if not samples:
-        return found
-    found += _warn_about_transparency(samples)
-    found += _warn_about_few_levels(samples) or _warn_about_blank_images(samples)
-    return found
+    for index in spread_evenly(len(files), SAMPLED):
+        if is_image(files[index]):
+            try:
+                samples.append(_read_sample(files[index], channels, bands))
+            except Exception:
+                continue  # a decoder may raise nearly anything; loading the image reports it
+    problems = [_warn_about_depth(learned)] if learned is not None and not learned.is_8_bits else []
+    if samples:
+        problems += _warn_about_transparency(samples)
+        problems += _warn_about_few_levels(samples) or _warn_about_blank_images(samples)
+    return problems
 
 
 def _read_sample(path: str, channels: int, bands: Bands | None) -> _Sample:
@@ -87,16 +87,16 @@ def _read_sample(path: str, channels: int, bands: Bands | None) -> _Sample:
         with decode_header(content) as image:
             image.draft(image.mode, (SIDE, SIDE))
             pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
-        return _Sample(path, _spread_pixels(pixels), None)
+        return _Sample(path, _spread_pixels(pixels), background=None)
     background = None
-    if bands is None:
+    if bands is None:  # the bands of a multi-band image have no transparency
         with decode_header(content) as image:
             background = _find_background(image)
     return _Sample(path, _spread_pixels(decode_pixels(content, channels, bands)), background)
 
 
 def _find_background(image: Image.Image) -> int | None:
-    """Return the level that replaces the transparency of an image, or None if it is opaque."""
+    """Return the level that replaces the transparency of an 8-bit image, or None if it is opaque or has more bits."""
     if not image.has_transparency_data or image.mode.startswith("I"):
         return None
     pixels = np.asarray(image.convert("RGBA"))

@@ -73,7 +73,7 @@ def _list_boxes(found: RecognizedDataset, split: BoxSplit, index: int) -> dict[s
 def _list_instances(found: RecognizedDataset, split: InstanceSplit, index: int) -> dict[str, Any]:
     """Return the boxes of a sample's objects as "boxes", and their pixel counts by class name as "pixels".
 
-    If the image can't be read, only "problem" is returned, which gives the reason.
+    Ignored objects are left out. If the image can't be read, only "problem" is returned, which gives the reason.
     """
     size = read_upright_size(split.files[index])
     if size is None:
@@ -89,10 +89,12 @@ def _list_instances(found: RecognizedDataset, split: InstanceSplit, index: int) 
 
 
 def _make_box(label: str, edges: Sequence[float]) -> SampleBox:
+    """Return a box with its left, top, right and bottom edge in pixels, rounded for display."""
     return SampleBox(label, *(round(float(edge), 3) for edge in edges))
 
 
 def _count_mask_pixels(found: RecognizedDataset, split: MaskSplit, index: int) -> dict[str, Any]:
+    """Return the pixel counts of a mask by class name as "pixels". Raises Unfit, and any exception of the decoder."""
     assert found.code is not None
     plane = class_plane(read_values(read_image(split.masks[index])), found.code)
     return {"pixels": count_by_class(found.classes, plane)}

@@ -28,8 +28,8 @@ GatherObjects = Callable[[Any], list[Any]]
 class _RankView(NamedTuple):
     """Description of a split by one rank, for a message about differences between ranks.
 
-    `samples` is the number of samples. `name` is the name of the first sample that differs between ranks, and `label`
-    the hash of its targets.
+    `samples` is the number of samples. `label` is the hash of the targets of the first sample that differs between
+    ranks, and `name` the name of this sample. They are 0 and "" if this rank has no such sample.
     """
 
     samples: int
@@ -71,15 +71,16 @@ def _describe_first_difference(samples: ImageSet | SampleSet, split: str, all_ga
         _hash(name.encode(errors="backslashreplace")) ^ label
         for name, label in zip(sample_names, label_hashes, strict=True)
     ]
-    columns = zip(*all_gather_objects(sample_hashes), strict=False)  # as long as the shortest list
-    shortest = min(all_gather_objects(len(sample_names)))
+    hashes_of_ranks = all_gather_objects(sample_hashes)
+    columns = zip(*hashes_of_ranks, strict=False)  # the hashes of each sample on all ranks, up to the shortest list
+    shortest = min(map(len, hashes_of_ranks))
     first = next((index for index, column in enumerate(columns) if len(set(column)) > 1), shortest)
     name, label = (sample_names[first], label_hashes[first]) if first < len(sample_names) else ("", 0)
     views = all_gather_objects(_RankView(len(sample_names), label, name.encode(errors="backslashreplace").decode()))
-    differing_rank = next((rank for rank, view in enumerate(views) if view != views[0]), None)
-    return (
-        "" if differing_rank is None else _describe_difference(views[0], views[differing_rank], differing_rank, split)
-    )
+    for rank, view in enumerate(views):
+        if view != views[0]:
+            return _describe_difference(views[0], view, rank, split)
+    return ""
 
 
 def _list_names(samples: ImageSet | SampleSet) -> list[str]:

@@ -75,8 +75,9 @@ class Loader(ABC, Generic[SlotT]):
         The caller may stop the iteration early. Only one epoch can be iterated at a time.
         """
         batch_index = start
+        # Each pass reads in one of the two ways until the loader changes to the other one or the epoch ends.
         while batch_index < len(self) and not self._is_closed:
-            prefetcher = self._get_prefetcher(epoch, batch_index)
+            prefetcher = self._find_or_start_prefetcher(epoch, batch_index)
             try:
                 started = time.perf_counter()
                 # `get` returns None after the last batch, or if the prefetcher was closed.
@@ -85,7 +86,7 @@ class Loader(ABC, Generic[SlotT]):
                     yield self._finish(staged, time.perf_counter() - started, epoch, batch_index)
                     batch_index += 1
                     started = time.perf_counter()
-                if prefetcher is not None and prefetcher.is_closed:
+                if prefetcher is not None and prefetcher.is_closed:  # by `close`, or since another epoch was started
                     return
             finally:
                 if prefetcher is not None:
@@ -97,10 +98,10 @@ class Loader(ABC, Generic[SlotT]):
         Does nothing if another epoch is still being read in the background, or batches are read in the caller's thread.
         """
         with self._lock:
-            known = {self._current_epoch, *(each.epoch for each in self._prefetchers)}
+            active_epochs = {self._current_epoch, *(each.epoch for each in self._prefetchers)}
             # A prefetcher that still reads needs the slots.
             can_start = not self._is_closed and all(each.is_finished for each in self._prefetchers)
-            if can_start and epoch not in known and not self._is_inline and not self._needs_preparation:
+            if can_start and epoch not in active_epochs and not self._is_inline and not self._needs_preparation:
                 self._prefetchers.add(self._start_prefetcher(epoch, start))
 
     @property
@@ -168,11 +169,12 @@ class Loader(ABC, Generic[SlotT]):
         By default, this does nothing.
         """
 
-    def _get_prefetcher(self, epoch: int, batch_index: int) -> Prefetcher[SlotT] | None:
+    def _find_or_start_prefetcher(self, epoch: int, batch_index: int) -> Prefetcher[SlotT] | None:
         """Return a prefetcher that reads `epoch` from the batch at index `batch_index` on.
 
-        Returns None if the caller's thread should read the batches. If a prefetcher already reads from this position,
-        it is returned, and others that read a later epoch continue. All other prefetchers are stopped.
+        If a prefetcher already reads from this position, it is returned, and others that read a later epoch continue.
+        All other prefetchers are stopped. Otherwise the loader is prepared (see `_prepare`), and a prefetcher is started
+        unless the caller's thread should read the batches. Then the result is None.
         """
         with self._lock:
             self._current_epoch = epoch
@@ -191,12 +193,14 @@ class Loader(ABC, Generic[SlotT]):
         return prefetcher
 
     def _stop(self, prefetchers: Iterable[Prefetcher[SlotT]]) -> None:
+        """Stop the threads of some prefetchers and wait for them. The batches that they have read are lost."""
         for prefetcher in list(prefetchers):
             prefetcher.close()
             with self._lock:
                 self._prefetchers.discard(prefetcher)
 
     def _start_prefetcher(self, epoch: int, start: int) -> Prefetcher[SlotT]:
+        """Start a thread that reads the batches of `epoch` from index `start` on, and return it."""
         return Prefetcher(
             epoch,
             start,
@@ -217,7 +221,7 @@ class Loader(ABC, Generic[SlotT]):
             if not self._is_inline:
                 return
             slot = self._slots.acquire()
-            assert slot is not None
+            assert slot is not None  # it is None only if the wait is cancelled
             staged = self._fill(slot, batch, epoch)
             # A background thread would be PREFETCH batches ahead, and would have read the last batch by now.
             if batch_index == max(start, len(self) - 1 - PREFETCH):

@@ -220,7 +220,7 @@ class ImageSource:
         return True
 
     def _load(self, sample: int) -> None:
-        """Read an image from the cache, or decode it and store it. An unreadable image is reported once."""
+        """Find an image in the cache, or decode it and store it. An unreadable image is reported, and not tried again."""
         if self._store is not None and self._store.prepare(sample):
             self._aspects[sample] = self._store.aspect(sample)
             self._set_state(sample, _CACHED)
@@ -232,10 +232,9 @@ class ImageSource:
             else:
                 loaded = self._images.load(sample, self._shape[1], self._channels)
         except UnreadableImage as problem:
-            if self._states[sample] != _UNREADABLE:
-                self._set_state(sample, _UNREADABLE)
-                self._lacks_memory = lacks_memory(problem.__cause__)
-                self._on_unreadable(problem.path, problem.reason)
+            self._set_state(sample, _UNREADABLE)
+            self._lacks_memory = lacks_memory(problem.__cause__)
+            self._on_unreadable(problem.path, problem.reason)
             return
         self._store_pixels(sample, loaded.numpy())
         self._count(1, started)
@@ -268,8 +267,7 @@ class ImageSource:
         """
         count = len(self._states)
         for index in ((sample + step) % count for step in range(count)):
-            if self._states[index] != _UNREADABLE:
-                self._decode_missing(np.array([index], np.int64))
+            self._decode_missing(np.array([index], np.int64))  # sets the state of an image that is still unknown
             if self._states[index] != _UNREADABLE:
                 return index
         if self._lacks_memory:

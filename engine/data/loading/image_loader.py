@@ -171,7 +171,9 @@ class BatchLoader(Loader[Slot]):
         """
         if self._augmentation is not None and self._are_stretched:
             return round(self._size * self._augmentation.oversampling) - self._size
-        return crop_margin(self._size) if self._has_light_crops or is_framed else resized - self._size
+        if self._has_light_crops or is_framed:
+            return crop_margin(self._size)
+        return resized - self._size
 
     @property
     def decoded(self) -> int:
@@ -190,15 +192,18 @@ class BatchLoader(Loader[Slot]):
 
     @property
     def _is_inline(self) -> bool:
+        """True if no images remain to be read, since they are on the GPU, or are decoded and form small batches."""
         if not self.threads or self._split_on_device is not None:
             return True
         return self._has_small_batches and self._source.is_decoded
 
     @property
     def _needs_preparation(self) -> bool:
+        """True if the split may be uploaded to the GPU by `_prepare`, after which no background thread reads it."""
         return self._stream is not None and self._source.is_decoded and not self._has_tried_upload
 
     def _prepare(self) -> None:
+        """Open the cache of images, and upload the split to the GPU if all images are decoded and fit."""
         self._source.open()
         self._upload_split()
 
@@ -225,6 +230,7 @@ class BatchLoader(Loader[Slot]):
             self._on_chosen("device", f"All of them fit on the GPU: {format_bytes(needed_bytes)}.")
 
     def _make_slot(self) -> Slot:
+        """Create a buffer for the largest batch, on a GPU together with a copy there."""
         columns = self._augmentation.columns if self._augmentation is not None else 0
         if self._stream is None:
             return Slot(self._capacity, self._shape, columns)
@@ -235,11 +241,12 @@ class BatchLoader(Loader[Slot]):
 
         If the split has been uploaded to the device, only the indices and the random numbers are sent.
         """
-        samples = loaded = self._source.decode(batch.indices, replace=self.sampler.shuffle)
-        draws = None
+        samples = self._source.decode(batch.indices, replace=self.sampler.shuffle)
+        loaded, draws = samples, None
         if self._augmentation is not None:
             aspects = self._source.aspects(samples) if self._are_stretched else None
             draws = self._augmentation.draw(epoch, samples, aspects)
+            # A mosaic needs further images for each sample.
             loaded = self._source.decode(self._augmentation.select_images(epoch, samples), replace=True)
         count, on_device = len(loaded), self._split_on_device is not None
         slot.wait_until_reusable()

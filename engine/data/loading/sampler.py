@@ -66,8 +66,9 @@ class GlobalBatchSampler(DistributedSampler[Any]):
     @property
     def max_local_batch(self) -> int:
         """Largest number of samples in a batch on this rank."""
+        # Only the last global batch may be smaller than the first one.
         sizes = {min(self.batch_size, self.length - step * self.batch_size) for step in (0, len(self) - 1)}
-        return max(divide(max(size, 0), self.shares)[self.rank] for size in sizes)
+        return max(divide(size, self.shares)[self.rank] for size in sizes)
 
     def __iter__(self) -> Iterator[RankSamples]:
         return self.iterate_epoch(self.epoch)

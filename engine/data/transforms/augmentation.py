@@ -103,7 +103,8 @@ MIX_CHAINS, MIX_DEPTH = 3, 3
 class OperationDraw:
     """Operation drawn for each sample of a batch, in one round of a policy such as RandAugment.
 
-    A policy has one round for each operation that it applies to an image. `operations`, int64 [n], are indices in `OPERATIONS`. `column` is the column of `Draws.numbers` with the magnitudes.
+    A policy has one round for each operation that it applies to an image. `operations`, int64 [n], are indices in
+    `OPERATIONS`. `column` is the column of `Draws.numbers` with the magnitudes.
     """
 
     operations: Labels
@@ -251,17 +252,22 @@ class _BatchDraws:
     def generate(self) -> Draws:
         """Generate the random numbers of all transforms and return them. This can be called only once."""
         settings = self._augmentation
-        for self._transform_index, transform in enumerate(settings.transforms):
-            if transform.name != "mosaic" or self._tiles > 1:
-                getattr(self, f"_{transform.name}")(*transform.numbers)
+        for index, transform in enumerate(settings.transforms):
+            if transform.name == "mosaic" and self._tiles == 1:
+                continue  # the last epochs have no mosaics
+            self._transform_index = index
+            draw_transform = getattr(self, f"_{transform.name}")
+            draw_transform(*transform.numbers)
         numbers = np.zeros((self._count, self._tiles, settings.columns), np.float32)
         numbers[..., AFFINE] = _flatten_affine(np.linalg.inv(self._affine))
         numbers[..., FORWARD] = _flatten_affine(self._affine)
         first_tiles = numbers[:, 0]  # the tiles of a mosaic differ only in their maps
         first_tiles[:, ERASED], first_tiles[:, BLURRED] = self._erased, self._sigma
         if settings.colors:
-            color_columns = first_tiles[:, COLOR : settings.policies_from]
-            color_columns[:] = np.concatenate([self._matrix, self._offset[..., None]], 2).reshape(color_columns.shape)
+            matrices = np.concatenate([self._matrix, self._offset[..., None]], 2)  # [n, C, C + 1]
+            first_tiles[:, COLOR : settings.policies_from] = matrices.reshape(
+                self._count, settings.policies_from - COLOR
+            )
         if self._policies:
             first_tiles[:, settings.policies_from :] = np.stack(self._policies, 1)
         blurred: list[int] = np.flatnonzero(self._sigma).tolist()
@@ -279,7 +285,7 @@ class _BatchDraws:
         Each transform in the list gets other numbers, even if its name occurs twice.
         """
         purpose, epoch = Purpose.AUGMENT, self._epoch
-        return self._augmentation.streams.draw(purpose, epoch, self._samples, count, part=self._transform_index)
+        return self._augmentation.streams.draw(purpose, epoch, self._samples, count, draw_index=self._transform_index)
 
     def _draw_uniform_between(self, low: float, high: float) -> Numbers:
         """Return a uniform random number between `low` and `high` for each sample, [n]."""
@@ -392,7 +398,7 @@ class _BatchDraws:
 
         NVIDIA DALI's `hue` does the same.
         """
-        if self._augmentation.channels != 3:
+        if self._augmentation.channels != 3:  # gray and multi-band images have no hue
             return
         angle = 2 * math.pi * self._draw_uniform_between(-fraction, fraction)
         rotation_matrix = np.tile(np.eye(3), (self._count, 1, 1))

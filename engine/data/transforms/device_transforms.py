@@ -179,7 +179,7 @@ class Transforms:
             moved = moved.unflatten(0, (-1, draws.tiles)).sum(1)
         if not len(self._outside):
             return moved, None
-        # grid_sample fills with 0.
+        # Shift the values so that `outside` becomes 0, with which grid_sample fills the surroundings.
         planes = pixels[:, channels:] - self._outside
         planes = functional.grid_sample(planes, grid, mode="nearest", align_corners=False)
         return moved, (planes + self._outside).to(torch.uint8)

@@ -43,7 +43,7 @@ def test_draw_hashes_samples_with_splitmix64() -> None:
     for part in (0, 3):
         number = streams.derive_seed(Purpose.CROP, epoch=2, batch=part)
         hashes = [[mix(sample ^ mix(number ^ column)) >> 11 for sample in samples] for column in range(2)]
-        drawn = streams.draw(Purpose.CROP, 2, np.array(samples), 2, part=part)
+        drawn = streams.draw(Purpose.CROP, 2, np.array(samples), 2, draw_index=part)
         assert (drawn * 2.0**53).tolist() == hashes
     generators = [
         streams.generator(Purpose.MIX, epoch=epoch, batch=batch) for epoch, batch in product((0, 1), repeat=2)

@@ -13,7 +13,7 @@ from engine.contract.dataset import SplitReport
 from engine.contract.problems import Problem
 from engine.data.formats.registry import recognize
 from engine.data.inspection import contents as contents_module
-from engine.data.inspection.contents import END_BYTES
+from engine.data.inspection.contents import END_BYTES, Contents
 from engine.data.inspection.inspector import check_imbalance, inspect
 from engine.data.inspection.leaks import find_leaks, find_same_files, find_same_rows
 from engine.data.splits import IdxSplit
@@ -26,7 +26,7 @@ from tests.support.trained_runs import make_labeled
 
 
 def leaks_in(folder: Path, kinds: tuple[str, ...] = ("classes",)) -> list[Problem]:
-    return find_leaks(recognize(str(folder), val_fraction=0.25, seed=0, kinds=kinds), str(folder))
+    return find_leaks(recognize(str(folder), val_fraction=0.25, seed=0, kinds=kinds), str(folder), Contents())
 
 
 def write_classes(folder: Path) -> Path:
@@ -71,7 +71,7 @@ def test_files_that_differ_inside_are_no_copies(tmp_path: Path, monkeypatch: pyt
         contents_module, "hash_content", lambda path: (hashed.append(os.path.basename(path)), hash_content(path))[1]
     )
     others = [*(paths[name] for name in ("val", "copy", "begin", "end", "empty")), str(tmp_path / "gone")]
-    found = find_same_files([paths["train"], paths["empty"]], others)
+    found = find_same_files([paths["train"], paths["empty"]], others, Contents())
     assert found == [(paths["copy"], paths["train"])]
     assert sorted(hashed) == ["copy", "train", "val"]  # the start and end of the other files suffice
 
