@@ -48,13 +48,17 @@ def _frame_colors(classes: npt.NDArray[np.int64]) -> Bytes:
     return class_colors(NO_CLASS + 1)[classes % NO_CLASS + 1]
 
 
+def get_class_colors(classes: Bytes) -> Bytes:
+    """Return the color of each of `classes`, uint8 [...], as [..., 3]. It is black for the first class and NO_CLASS."""
+    return np.concatenate([class_colors(NO_CLASS), np.zeros((1, 3), np.uint8)])[classes]
+
+
 def overlay_mask(image: Bytes, plane: Bytes) -> Bytes:
     """Blend `image`, uint8 [h, w, 3], with the colors of the classes in `plane`, uint8 [h, w].
 
     The image stays unchanged at pixels without a class, and at pixels of the first class, whose color is black.
     """
-    colors = np.concatenate([class_colors(NO_CLASS), np.zeros((1, 3), np.uint8)])
-    overlay = colors[plane]
+    overlay = get_class_colors(plane)
     is_colored = overlay.any(2, keepdims=True)
     return np.where(is_colored, image // 2 + overlay // 2, image).astype(np.uint8)
 

@@ -8,7 +8,7 @@ merged over ranks and drawn for bootstrap resamples.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -49,13 +49,13 @@ def compute_mask_overlaps(detected: Bools, annotated: Bools, ignored: Bools) -> 
     For ignored masks, see `compute_box_overlaps`.
     """
     pixels = detected.shape[1] * detected.shape[2]
-    flat, flat_true = detected.reshape(len(detected), pixels), annotated.reshape(len(annotated), pixels)
+    detected, annotated = detected.reshape(len(detected), pixels), annotated.reshape(len(annotated), pixels)
     intersections = np.zeros((len(detected), len(annotated)))
     for start in range(0, pixels, _CHUNK_PIXELS):
         chunk = np.s_[:, start : start + _CHUNK_PIXELS]
-        intersections += flat[chunk].astype(np.float32) @ flat_true[chunk].astype(np.float32).T
+        intersections += detected[chunk].astype(np.float32) @ annotated[chunk].astype(np.float32).T
     return _compute_overlap_ratios(
-        intersections, flat.sum(1, dtype=np.float64), flat_true.sum(1, dtype=np.float64), ignored
+        intersections, detected.sum(1, dtype=np.float64), annotated.sum(1, dtype=np.float64), ignored
     )
 
 
@@ -110,20 +110,33 @@ def assign(overlaps: Floats, ignored: Bools, shared: Bools) -> Ints:
     assigned = np.full((len(overlaps), len(THRESHOLDS)), -1, np.int64)
     if not overlaps.shape[1]:
         return assigned
-    counted_first = np.argsort(ignored, kind="stable")
+    counted_first = np.argsort(ignored, kind="stable")  # ignored objects last, as in pycocotools
     overlaps, ignored, shared = overlaps[:, counted_first], ignored[counted_first], shared[counted_first]
     is_free = np.ones((len(THRESHOLDS), overlaps.shape[1]), bool)
     all_thresholds = np.arange(len(THRESHOLDS))
     minimum = np.minimum(THRESHOLDS, 1 - 1e-10)[:, None]  # as in pycocotools
     for index, row in enumerate(overlaps):
+        # Overlaps with the objects that this detection may be assigned to, [10, g], and -1 for the other objects.
         candidates = np.where((row >= minimum) & (is_free | shared), row, -1.0)
         counted_candidates = np.where(ignored, -1.0, candidates)
+        # An ignored object is a candidate only if there is no other one.
         candidates = np.where((counted_candidates >= 0).any(1, keepdims=True), counted_candidates, candidates)
         best = candidates.shape[1] - 1 - candidates[:, ::-1].argmax(1)  # the last of equal values, as in pycocotools
         is_matched = candidates[all_thresholds, best] >= 0
         assigned[index, is_matched] = counted_first[best[is_matched]]
         is_free[all_thresholds[is_matched], best[is_matched]] = False
     return assigned
+
+
+def iterate_classes(classes: Ints, scores: Floats, true_classes: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """Yield the indices of the detections and those of the objects of each detected class in an image.
+
+    Only the `MAX_DETECTIONS` detections with the highest scores are included, in descending order of scores.
+    """
+    for number in np.unique(classes):
+        detections = np.flatnonzero(classes == number)
+        best = detections[np.argsort(-scores[detections], kind="stable")][:MAX_DETECTIONS]
+        yield best, np.flatnonzero(true_classes == number)
 
 
 def match_detections(
@@ -135,10 +148,7 @@ def match_detections(
     `overlaps`. An item [d, g] holds the overlaps of the boxes, or of the masks, of d detections and all g objects.
     """
     rows = [np.empty((0, 2 + len(overlaps) * len(THRESHOLDS)))]
-    for number in np.unique(classes):
-        detections = np.flatnonzero(classes == number)
-        detections = detections[np.argsort(-scores[detections], kind="stable")][:MAX_DETECTIONS]
-        objects = np.flatnonzero(true_classes == number)
+    for detections, objects in iterate_classes(classes, scores, true_classes):
         outcomes = [compute_outcomes(item[np.ix_(detections, objects)], ignored[objects]) for item in overlaps]
         rows.append(np.column_stack([classes[detections], scores[detections], *outcomes]))
     return np.concatenate(rows)
@@ -160,7 +170,7 @@ def compute_average_precisions(rows: Floats, counts: Floats) -> Floats:
         correct, wrong = (outcomes == CORRECT).cumsum(0), (outcomes == WRONG).cumsum(0)
         recall = correct / counts[class_number]
         precision = correct / (correct + wrong + np.spacing(1))
-        precision = np.maximum.accumulate(precision[::-1])[::-1]
+        precision = np.maximum.accumulate(precision[::-1])[::-1]  # the highest precision at this recall or above
         precision = np.concatenate([precision, np.zeros((1, outcomes.shape[1]))])  # 0 for unreached recalls
         for index in range(outcomes.shape[1]):
             precisions[class_number, index] = precision[np.searchsorted(recall[:, index], RECALLS), index].mean()

@@ -23,7 +23,7 @@ class Metric(ABC):
 
     counters: Tensor
     _rows: Tensor = torch.empty((0, 0), dtype=torch.float64)
-    _pending: Sequence[Tensor] = ()
+    _pending: Sequence[Tensor] = ()  # rows that are not in `_rows` yet
 
     @property
     def rows(self) -> Tensor:
@@ -39,7 +39,7 @@ class Metric(ABC):
     def add_rows(self, rows: Tensor) -> None:
         """Append the values of a batch to `rows`."""
         if len(rows):
-            if not isinstance(self._pending, list):
+            if not isinstance(self._pending, list):  # the default, which all instances share
                 self._pending = []
             self._pending.append(rows)
 

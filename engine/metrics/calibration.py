@@ -102,13 +102,17 @@ def _fit_temperature(logits, true, to_probabilities, score) -> FittedTemperature
         true_probabilities, _ = score(to_probabilities(logits[rows] / np.exp(log_temperature)), true[rows])
         return float(-np.log(np.maximum(true_probabilities, _MIN_PROBABILITY)).mean())
 
-    best = float(minimize_scalar(lambda value: loss(value, fitted_rows), bounds=_LOG_RANGE, method="bounded").x)
-    errors = []  # without and with the temperature
-    for log_temperature in (0.0, best):
+    def calibration_error(log_temperature: float) -> float:
+        """Return the expected calibration error for the samples that are not fitted, with this temperature."""
         _, predictions = score(to_probabilities(logits[held_out_rows] / np.exp(log_temperature)), true[held_out_rows])
-        errors.append(expected_calibration_error(sum_in_bins(*predictions)))
-    losses = loss(0.0, held_out_rows), loss(best, held_out_rows)
-    return FittedTemperature(float(np.exp(best)), (errors[0], errors[1]), losses)
+        return expected_calibration_error(sum_in_bins(*predictions))
+
+    best = float(minimize_scalar(lambda value: loss(value, fitted_rows), bounds=_LOG_RANGE, method="bounded").x)
+    return FittedTemperature(
+        temperature=float(np.exp(best)),
+        ece=(calibration_error(0.0), calibration_error(best)),  # a logarithm of 0 leaves the logits unchanged
+        loss=(loss(0.0, held_out_rows), loss(best, held_out_rows)),
+    )
 
 
 def _softmax(logits: Floats) -> Floats:

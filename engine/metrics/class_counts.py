@@ -52,8 +52,9 @@ class ClassCounts:
             return compute_confusion_matrix(true, predicted, self.classes).flatten()
         counts = torch.zeros((3, self.classes), dtype=torch.float64, device=true.device)
         ones = torch.ones_like(true, dtype=torch.float64)
-        for row, (index, values) in enumerate(((true, (true == predicted).double()), (true, ones), (predicted, ones))):
-            counts[row].index_add_(0, index, values)
+        counts[0].index_add_(0, true, (true == predicted).double())
+        counts[1].index_add_(0, true, ones)
+        counts[2].index_add_(0, predicted, ones)
         return counts.flatten()
 
     def split_counts(self, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -68,6 +69,7 @@ class ClassCounts:
         return correct, true, predicted
 
     def confusion(self, counts: Tensor) -> tuple[tuple[int, ...], ...]:
+        """Return the confusion matrix from `counts` (see `split_counts`), or () if there are too many classes for it."""
         if not self.has_confusion:
             return ()
         return tuple(tuple(int(each) for each in row) for row in counts.view(self.classes, -1).tolist())

@@ -22,7 +22,6 @@ from engine.contract.inference.evaluation import ErrorKind
 from engine.metrics.average_precision import (
     CORRECT,
     LEFT_OUT,
-    MAX_DETECTIONS,
     WRONG,
     Bools,
     Floats,
@@ -30,6 +29,7 @@ from engine.metrics.average_precision import (
     assign,
     compute_average_precisions,
     convert_to_outcomes,
+    iterate_classes,
 )
 
 FOREGROUND_IOU, BACKGROUND_IOU = 0.5, 0.1
@@ -62,17 +62,14 @@ def find_errors(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bool
     """
     is_matched = np.zeros(len(true_classes), bool)
     # Indices of the evaluated detections, class by class, and their outcomes.
-    counted, outcomes = [np.empty(0, np.int64)], [np.empty(0)]
-    for number in np.unique(classes):
-        candidates = np.flatnonzero(classes == number)
-        candidates = candidates[np.argsort(-scores[candidates], kind="stable")][:MAX_DETECTIONS]
-        objects = np.flatnonzero(true_classes == number)
-        overlaps_in_class = overlaps[np.ix_(candidates, objects)]
+    detection_lists, outcomes = [np.empty(0, np.int64)], [np.empty(0)]
+    for class_detections, objects in iterate_classes(classes, scores, true_classes):
+        overlaps_in_class = overlaps[np.ix_(class_detections, objects)]
         assigned = assign(overlaps_in_class, ignored[objects], ignored[objects])[:, :1]  # at an IoU of 0.5
-        counted.append(candidates)
+        detection_lists.append(class_detections)
         outcomes.append(convert_to_outcomes(assigned, ignored[objects])[:, 0])
         is_matched[objects[assigned[assigned >= 0]]] = True
-    detections, all_outcomes = np.concatenate(counted), np.concatenate(outcomes)
+    detections, all_outcomes = np.concatenate(detection_lists), np.concatenate(outcomes)
     not_ignored = np.flatnonzero(~ignored)
     kinds, nearly_matched = _classify_errors(
         all_outcomes,
@@ -82,16 +79,13 @@ def find_errors(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bool
         overlaps[np.ix_(detections, not_ignored)],
     )
     is_correctable = _find_correctable(nearly_matched, scores[detections], is_matched[not_ignored])
-    corrected_classes = np.where(
-        is_correctable, true_classes[not_ignored][nearly_matched] if len(not_ignored) else -1, -1
-    )
+    corrected_classes = np.full(len(detections), -1)
+    corrected_classes[is_correctable] = true_classes[not_ignored][nearly_matched[is_correctable]]
     # The columns are described at `ImageErrors`.
     rows = np.column_stack([classes[detections], scores[detections], all_outcomes, kinds, corrected_classes])
-    is_nearly_matched = np.zeros(len(not_ignored), bool)
-    is_nearly_matched[nearly_matched[nearly_matched >= 0]] = True
-    return ImageErrors(
-        rows.reshape(-1, COLUMNS), true_classes[not_ignored][~is_matched[not_ignored] & ~is_nearly_matched]
-    )
+    is_missed = ~is_matched[not_ignored]
+    is_missed[nearly_matched[nearly_matched >= 0]] = False
+    return ImageErrors(rows, true_classes[not_ignored][is_missed])
 
 
 def _classify_errors(
@@ -131,13 +125,13 @@ def _find_correctable(objects: Ints, scores: Floats, is_matched: Bools) -> Bools
     For each unmatched object, this is only the detection with the highest score. `objects` are the indices of the
     objects that the detections nearly match, and `is_matched` is True for matched objects.
     """
-    is_corrected = np.zeros(len(objects), bool)
+    is_correctable = np.zeros(len(objects), bool)
     is_taken = is_matched.copy()
-    for index in np.argsort(-scores, kind="stable").tolist():
-        target = int(objects[index])
+    for detection in np.argsort(-scores, kind="stable").tolist():
+        target = int(objects[detection])
         if target >= 0 and not is_taken[target]:
-            is_corrected[index] = is_taken[target] = True
-    return is_corrected
+            is_correctable[detection] = is_taken[target] = True
+    return is_correctable
 
 
 def compute_error_costs(rows: Floats, counts: Floats, missed: Floats) -> dict[ErrorKind, tuple[int, float]]:

@@ -117,12 +117,13 @@ def find_best_f1(curve: Curve) -> tuple[float, float]:
     return float(curve.thresholds[best]), float(f1[best])
 
 
-def reduce_points(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
-    """Reduce a curve to at most `max_points` points, including its ends. They are spaced evenly along the curve."""
-    if len(curve.x) <= max_points:
+def reduce_points(curve: Curve) -> Curve:
+    """Reduce a curve to at most `MAX_POINTS` points, including its ends. They are spaced evenly along the curve."""
+    if len(curve.x) <= MAX_POINTS:
         return curve
+    # Distance of each point from the first one along the curve.
     distances = np.concatenate([[0], np.cumsum(np.hypot(np.diff(curve.x), np.diff(curve.y)))])
-    positions = np.linspace(0, distances[-1], max_points - 1)
+    positions = np.linspace(0, distances[-1], MAX_POINTS - 1)
     last = len(distances) - 1
     indices = np.unique(np.append(np.searchsorted(distances, positions).clip(max=last), last))
     return Curve(curve.x[indices], curve.y[indices], curve.thresholds[indices])

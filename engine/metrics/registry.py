@@ -35,7 +35,7 @@ class AddedMetric(NamedTuple):
 
 
 def _validate_plugin(name: str, loaded: object) -> AddedMetric:
-    """Return the metric that a plug-in registers as `name`. Raises Unusable if it is not an `AddedMetric`."""
+    """Return the metric that a plug-in registers as `name`. Raises UnusablePluginError if it is not an `AddedMetric`."""
     if not isinstance(loaded, AddedMetric):
         raise UnusablePluginError(f"it is a {type(loaded).__name__}, not an AddedMetric of engine.metrics.registry")
     return loaded
@@ -47,7 +47,7 @@ METRICS: Registry[AddedMetric] = Registry("footplate.metrics", {}, _validate_plu
 def find_plugin_metrics(task: str, task_metrics: tuple[Measure, ...]) -> dict[str, AddedMetric]:
     """Return the metrics that plug-ins add to a task, by id.
 
-    Metrics whose id is already used in `task_metrics` are left out.
+    Metrics whose id is already used in `task_metrics` are removed from the registry, which reports them as unusable.
     """
     task_ids = {measure.id for measure in task_metrics}
     for name, metric in METRICS.load_plugins().items():

@@ -43,11 +43,12 @@ def move_states_to_cpu(metric: nn.Module) -> list[State]:
 
 
 def load_merged(metric: nn.Module, by_rank: Sequence[list[State]]) -> None:
-    """Merge the states of all ranks, and load them into a metric.
+    """Merge the states of all ranks, and load them into a metric. If no rank has data, the metric does not change.
 
     `by_rank` has the result of `move_states_to_cpu` on each rank.
     """
-    for module, states in zip(list_metrics(metric), zip(*by_rank, strict=True), strict=True):
+    states_of_modules = zip(*by_rank, strict=True)  # the states of all ranks, for each module
+    for module, states in zip(list_metrics(metric), states_of_modules, strict=True):
         states_with_data = [values for count, values in states if count]
         if states_with_data:
             module._update_count = sum(count for count, _ in states)

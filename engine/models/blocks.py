@@ -15,13 +15,16 @@ def list_blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
     contains several layers with weights, and is not itself a sequence of such items. If blocks are nested, only the
     outermost one counts.
     """
-    found: list[tuple[str, nn.Module]] = []
-    _collect_blocks(model, "", found, set())
-    return found
+    blocks: list[tuple[str, nn.Module]] = []
+    _collect_blocks(model, "", blocks, set())
+    return blocks
 
 
-def _collect_blocks(module: nn.Module, path: str, found: list[tuple[str, nn.Module]], visited: set[nn.Module]) -> None:
-    """Append the blocks below `module`, whose path is `path`, to `found`. Modules in `visited` are skipped."""
+def _collect_blocks(module: nn.Module, path: str, blocks: list[tuple[str, nn.Module]], visited: set[nn.Module]) -> None:
+    """Append the blocks below `module`, whose path is `path`, to `blocks`.
+
+    Modules in `visited` are skipped, since a module may have several parents. Those that are visited are added to it.
+    """
     is_container = isinstance(module, _CONTAINERS)
     for name, child in module.named_children():
         if child in visited:
@@ -29,9 +32,9 @@ def _collect_blocks(module: nn.Module, path: str, found: list[tuple[str, nn.Modu
         visited.add(child)
         child_path = f"{path}.{name}" if path else name
         if is_container and _has_several_layers(child) and not _contains_blocks(child):
-            found.append((child_path, child))
+            blocks.append((child_path, child))
         else:
-            _collect_blocks(child, child_path, found, visited)
+            _collect_blocks(child, child_path, blocks, visited)
 
 
 def _has_several_layers(module: nn.Module) -> bool:

@@ -106,8 +106,8 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         raise TaskError(varying_fields[0], message, remedy)
     dropout_rates = {name: job.value(name) for name in _RATE_TITLES if job.value(name) is not None}
     if job.model.name == MNIST_CNN:
-        for name in dropout_rates:  # the model has none of them
-            raise _create_missing_rate_error(job.model.name, name)
+        if dropout_rates:
+            raise _create_missing_rate_error(job.model.name, next(iter(dropout_rates)))
         return MnistCnn(classes, channels)
     if is_timm:
         return _build_timm(job, classes, channels, size, dropout_rates)
@@ -146,12 +146,13 @@ def _has_dropout_rate(model: nn.Module, name: str, rate: float) -> bool:
     `name` is the job field of the rate, "dropout" or "stochastic_depth". Stochastic depth increases from layer to
     layer, so that only its presence is checked.
     """
-    if name == "dropout":
-        return any(
-            vars(module).get("p" if isinstance(module, nn.Dropout) else "drop_rate") == rate
-            for module in model.modules()
-        )
-    return any(vars(module).get("drop_prob") for module in model.modules())
+    if name == "stochastic_depth":
+        return any(vars(module).get("drop_prob") for module in model.modules())
+    for module in model.modules():
+        # Some of timm's models apply dropout without a layer for it, with the rate in their attribute `drop_rate`.
+        if vars(module).get("p" if isinstance(module, nn.Dropout) else "drop_rate") == rate:
+            return True
+    return False
 
 
 def _build_torchvision(job: Job, classes: int, size: int, dropout_rates: Mapping[str, float]) -> nn.Module:
@@ -197,9 +198,8 @@ def _has_one_size(model: str) -> bool:
 
 def _load_weights(job: Job, model: nn.Module, head: str | None, channels: int, size: int) -> None:
     """Load the weights that the job starts from into the model, if there are any. Raises TaskError."""
-    initial = weights.read_initial(
-        job, job.model.name if job.model_is_file else get_title_and_family(job.model.name)[0]
-    )
+    title = job.model.name if job.model_is_file else get_title_and_family(job.model.name)[0]
+    initial = weights.read_initial(job, title)
     if initial is None:
         return
     if timm_models.is_timm(job.model.name):

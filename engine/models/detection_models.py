@@ -139,6 +139,7 @@ def build(job: Job, classes: int, channels: int, size: int, entries: dict[str, _
     initial = weights.read_initial(job, f"the encoder {job.model.encoder}" if entry.encoder else entry.title)
     if initial is not None:
         _load_initial(job, entry, model, initial, channels)
+    # The feature pyramid is trained for detection, like the heads. It is part of torchvision's backbone.
     heads = [*(name for name, _ in model.named_children() if name != "backbone"), "backbone.fpn"]
     set_heads(model, heads, freeze=bool(job.model.freeze_epochs))
     return model.train()
@@ -169,8 +170,8 @@ def _construct_on_encoder(job: Job, title: str, classes: int, channels: int, siz
 
 def _get_max_detections(plain: nn.Module) -> int:
     """Return the maximum number of detections per image of `plain`, one of torchvision's detectors."""
-    holder: Any = getattr(plain, "roi_heads", plain)
-    return int(holder.detections_per_img)
+    owner: Any = getattr(plain, "roi_heads", plain)  # an R-CNN stores it in its second stage
+    return int(owner.detections_per_img)
 
 
 def _build_external_detector(job: Job, classes: int, channels: int, size: int) -> nn.Module:
@@ -227,18 +228,18 @@ def to_current_names(state: weights.State, *, retinanet: bool) -> weights.State:
             name = re.sub(f"^{pattern}$", replacement, name)  # noqa: PLW2901
         mask_layer = re.fullmatch(r"roi_heads\.mask_head\.mask_fcn(\d+)\.(weight|bias)", name)
         if mask_layer:
-            number, kind = mask_layer.groups()
-            name = f"roi_heads.mask_head.{int(number) - 1}.0.{kind}"  # noqa: PLW2901 - numbers began with 1
+            number, leaf = mask_layer.groups()
+            name = f"roi_heads.mask_head.{int(number) - 1}.0.{leaf}"  # noqa: PLW2901 - numbers began with 1
         head_layer = re.fullmatch(r"(head\.\w+_head\.conv)\.(\d+)\.(weight|bias)", name) if retinanet else None
         if head_layer:
-            head, number, kind = head_layer.groups()
-            name = f"{head}.{int(number) // 2}.0.{kind}"  # noqa: PLW2901 - activations had numbers, too
+            head, number, leaf = head_layer.groups()
+            name = f"{head}.{int(number) // 2}.0.{leaf}"  # noqa: PLW2901 - activations had numbers, too
         renamed[name] = tensor
     return renamed
 
 
 def _freeze_norms(body: nn.Module) -> None:
-    """Replace each BatchNorm2d with a FrozenBatchNorm2d that has the same values and names."""
+    """Replace each BatchNorm2d in `body`, in place, with a FrozenBatchNorm2d that has the same values and names."""
     for name, norm in list(body.named_modules()):
         if isinstance(norm, nn.BatchNorm2d):
             frozen = FrozenBatchNorm2d(norm.num_features, norm.eps)

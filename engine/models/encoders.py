@@ -46,7 +46,8 @@ def list_imagenet_weights() -> dict[str, Weights]:
 def get_statistics(encoder: str) -> Statistics:
     """Return the mean and standard deviation of the colors that the encoder's weights were trained with."""
     name = _find_timm_name(encoder)
-    return (timm_models.get_statistics(TIMM + name) if name else None) or IMAGENET
+    timm_statistics = None if name is None else timm_models.get_statistics(TIMM + name)
+    return timm_statistics or IMAGENET
 
 
 def construct(job: Job, title: str, size: int, constructor: Callable[[], nn.Module]) -> nn.Module:

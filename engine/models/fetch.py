@@ -158,12 +158,13 @@ def _create_progress_bar_class(on_progress: OnProgress) -> Any:
 
     class Bar(tqdm):
         def __init__(self, *args: Any, **options: Any) -> None:
-            options.pop("name", None)
+            options.pop("name", None)  # of huggingface_hub, unknown to tqdm
             super().__init__(*args, **{**options, "disable": True})
             self.total = options.get("total")
             self.done = int(options.get("initial") or 0)
 
         def update(self, n: float | None = 1) -> None:
+            """Report `n` more downloaded bytes."""
             self.done += int(n or 0)
             on_progress(self.done, int(self.total) if self.total else None)
 
@@ -229,8 +230,11 @@ def _is_damaged(path: Path, weights: Weights) -> bool:
     hash, and blobs in the hub's cache have the hash as their name. Without an expected hash, as for files that users
     put into the cache, the result is False.
     """
-    blob = path.resolve().name
-    return _differs_from(path, weights.sha256 or (blob if _SHA256.fullmatch(blob) else _find_hash_in_name(path)))
+    expected = weights.sha256
+    if not expected:
+        blob = path.resolve().name
+        expected = blob if _SHA256.fullmatch(blob) else _find_hash_in_name(path)
+    return _differs_from(path, expected)
 
 
 def _find_hash_in_name(path: Path) -> str | None:

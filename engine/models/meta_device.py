@@ -61,9 +61,11 @@ def build_skeleton(build: Callable[[], nn.Module]) -> nn.Module | None:
         model = build_on_meta(build)
     except Exception:  # a model may fail in any way without values
         return None
-    names = len(list(model.named_parameters(remove_duplicate=False)))
-    is_tied = names != len(list(model.parameters()))
-    return None if is_tied or any(_has_meta_tensor(vars(module)) for module in model.modules()) else model
+    name_count = len(list(model.named_parameters(remove_duplicate=False)))
+    is_tied = name_count != len(list(model.parameters()))
+    if is_tied or any(_has_meta_tensor(vars(module)) for module in model.modules()):
+        return None
+    return model
 
 
 def _has_meta_tensor(attributes: Mapping[str, Any]) -> bool:
@@ -92,13 +94,16 @@ def find_largest_single_value_size(model: nn.Module, channels: int, *, smallest:
     single_value_layers = {layer for layer, side in _measure_map_sides(model, channels, smallest).items() if side == 1}
     if not single_value_layers:
         return 0
-    sides = _measure_map_sides(model, channels, usual)
-    pooled = {layer for layer in single_value_layers if sides.get(layer, 1) == 1}
-    if pooled:
+    # A layer that is not reached counts as one with a single value.
+    sides_at_usual = _measure_map_sides(model, channels, usual)
+    still_single = {layer for layer in single_value_layers if sides_at_usual.get(layer, 1) == 1}
+    if still_single:
         # In larger images, a layer still gets one value only after global pooling.
-        sides_of_large = _measure_map_sides(model, channels, 4 * usual)
-        return ANY_SIZE if any(sides_of_large.get(layer, 1) == 1 for layer in pooled) else usual
-    size = max(usual // sides[layer] for layer in single_value_layers)
+        sides_at_large = _measure_map_sides(model, channels, 4 * usual)
+        is_pooled = any(sides_at_large.get(layer, 1) == 1 for layer in still_single)
+        return ANY_SIZE if is_pooled else usual
+    # An estimate from the strides of the layers.
+    size = max(usual // sides_at_usual[layer] for layer in single_value_layers)
     if size % 32 == 0:  # the usual stride, which divides the image size
         return size
     candidates = range(size, max(smallest, size - _MAX_TRIED_SIZES), -1)
@@ -108,7 +113,8 @@ def find_largest_single_value_size(model: nn.Module, channels: int, *, smallest:
 def _measure_map_sides(model: nn.Module, channels: int, image_size: int) -> dict[int, int]:
     """Return the longer side of the smallest feature map that each BatchNorm normalizes, by the index of the layer.
 
-    The images have sides of `image_size` px.
+    The images have sides of `image_size` px. Layers that are not reached are left out. The model may change between
+    training and evaluation mode.
     """
     side_of_layer: dict[int, int] = {}
 
@@ -122,15 +128,15 @@ def _measure_map_sides(model: nn.Module, channels: int, image_size: int) -> dict
     images = torch.zeros(2, channels, image_size, image_size, device="meta")
     for number, layer in enumerate(layers):
         vars(layer)["forward"] = partial(record, number)  # normalization is slow on the meta device
-    if not _can_run(model.train(), images):
-        _can_run(model.eval(), images)
+    if not _try_to_run(model.train(), images):  # such as a detector, which needs targets in training
+        _try_to_run(model.eval(), images)
     for layer in layers:
         del vars(layer)["forward"]
     return side_of_layer
 
 
-def _can_run(model: nn.Module, images: Tensor) -> bool:
-    """Return True if a model runs on `images` without an error.
+def _try_to_run(model: nn.Module, images: Tensor) -> bool:
+    """Run a model on `images`, and return True if it raises no error.
 
     The result is False for models that need targets, or numbers that don't exist on the meta device.
     """

@@ -21,9 +21,8 @@ def find_head(model: nn.Module, classes: int) -> str | None:
     """Return the name of the last Linear or Conv2d layer that has one output per class, or None if there is none."""
     head = None
     for name, module in model.named_modules():
-        outputs = getattr(module, "out_features", None) if isinstance(module, nn.Linear) else None
-        outputs = module.out_channels if isinstance(module, nn.Conv2d) else outputs
-        if outputs == classes:
+        is_head = isinstance(module, nn.Linear) and module.out_features == classes
+        if is_head or (isinstance(module, nn.Conv2d) and module.out_channels == classes):
             head = name
     return head
 
@@ -61,20 +60,19 @@ def match_channels(weight: Tensor, channels: int) -> Tensor:
     return weight[:, colors] / torch.bincount(colors, minlength=trained_channels)[colors].view(1, -1, 1, 1)
 
 
-def adapt_first_conv(model: nn.Module, channels: int) -> bool:
-    """Make the first convolution accept `channels` channels. Return False if it was made for neither 1 nor 3 channels.
+def adapt_first_conv(model: nn.Module, channels: int) -> None:
+    """Replace the first convolution by one that accepts `channels` channels.
 
-    The new weights repeat the weights of the existing channels in turn, which preserves the standard deviation of their
-    initialization.
+    Does nothing if the convolution was made for neither gray nor color images. The new weights repeat the weights of
+    the existing channels in turn, which preserves the standard deviation of their initialization.
     """
     name = find_first_conv(model)
     if name is None:
-        return False
+        return
     previous = model.get_submodule(name)
-    if not isinstance(previous, nn.Conv2d) or previous.groups != 1 or previous.in_channels not in (1, 3):
-        return False
-    if previous.in_channels == channels:
-        return True
+    assert isinstance(previous, nn.Conv2d)
+    if previous.groups != 1 or previous.in_channels not in (1, 3) or previous.in_channels == channels:
+        return
     adapted = type(previous)(
         channels,
         previous.out_channels,
@@ -93,7 +91,6 @@ def adapt_first_conv(model: nn.Module, channels: int) -> bool:
             adapted.bias.copy_(previous.bias)
     parent, _, leaf = name.rpartition(".")
     setattr(model.get_submodule(parent), leaf, adapted)
-    return True
 
 
 def set_heads(model: nn.Module, heads: Sequence[str], *, freeze: bool = False) -> None:
@@ -116,7 +113,10 @@ def get_heads(model: nn.Module) -> tuple[str, ...]:
 
 
 def freeze_norms(model: nn.Module, except_in: Sequence[str] = ()) -> None:
-    """Freeze the statistics of BatchNorm, except in the modules named in `except_in`."""
+    """Freeze the statistics of BatchNorm, except in the modules named in `except_in`.
+
+    The frozen layers stay in evaluation mode, even if the model's `train` is called later.
+    """
     excepted_prefixes = tuple(f"{name}." for name in except_in)
     for name, module in model.named_modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and not f"{name}.".startswith(excepted_prefixes):

@@ -13,6 +13,7 @@ from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredic
 from torchvision.ops import FeaturePyramidNetwork, MultiScaleRoIAlign
 from torchvision.ops.feature_pyramid_network import ExtraFPNBlock, LastLevelMaxPool, LastLevelP6P7
 
+from engine.data.transforms.device_transforms import fit_statistics
 from engine.models import encoders
 
 CHANNELS = 128
@@ -69,9 +70,7 @@ def construct(kind: str, encoder: str, classes: int, channels: int, size: int) -
     background. The anchors are scaled in proportion to `size`, the side of the images in pixels. Raises ValueError,
     KeyError or RuntimeError if the encoder has no features at some of the strides.
     """
-    mean, std = encoders.get_statistics(encoder)
-    if channels != len(mean):
-        mean, std = (sum(mean) / 3,) * channels, (sum(std) / 3,) * channels
+    mean, std = fit_statistics(encoders.get_statistics(encoder), channels)
     transform = {"min_size": size, "max_size": size, "image_mean": mean, "image_std": std}
     return KINDS[kind](encoder, classes, channels, size, **transform)
 
@@ -85,7 +84,7 @@ def compute_region_samples(size: int) -> int:
     return min(512, max(128, 512 * size**2 // 800**2))
 
 
-def _faster_rcnn(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
+def _build_faster_rcnn(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
     backbone = EncoderWithFPN(encoder, channels, 8, LastLevelMaxPool())
     return FasterRCNN(backbone, **_create_region_arguments(8, 4, classes, size), **transform)
 
@@ -120,12 +119,12 @@ def _create_region_arguments(finest_stride: int, levels: int, classes: int, size
     }
 
 
-def _retinanet(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
+def _build_retinanet(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
     backbone = EncoderWithFPN(encoder, channels, 8, LastLevelP6P7(CHANNELS, CHANNELS))
     return RetinaNet(backbone, classes, anchor_generator=_create_anchor_generator(8, 5, size, OCTAVE), **transform)
 
 
-def _fcos(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
+def _build_fcos(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
     return FCOS(EncoderWithFPN(encoder, channels, 8, LastLevelP6P7(CHANNELS, CHANNELS)), classes, **transform)
 
 
@@ -140,8 +139,8 @@ def _create_anchor_generator(finest_stride: int, levels: int, size: int, scales:
 
 
 KINDS: dict[str, Callable[..., nn.Module]] = {
-    "fasterrcnn": _faster_rcnn,
-    "retinanet": _retinanet,
-    "fcos": _fcos,
+    "fasterrcnn": _build_faster_rcnn,
+    "retinanet": _build_retinanet,
+    "fcos": _build_fcos,
     "maskrcnn": _build_mask_rcnn,
 }

@@ -20,7 +20,10 @@ from engine.system.plugins import Registry, UnusablePluginError
 
 
 def _validate_plugin(name: str, loaded: object) -> Model:
-    """Return `loaded`, the object that a plug-in registers as the model `name`. Raises Unusable if it is not valid."""
+    """Return `loaded`, the object that a plug-in registers as the model `name`.
+
+    Raises UnusablePluginError, or TypeError for an unusable option, if it is not valid.
+    """
     if not isinstance(loaded, Model):
         raise UnusablePluginError(f"it is a {type(loaded).__name__}, not a Model of engine.models.registry")
     if name.startswith(TIMM) or name.endswith(".py"):

@@ -80,8 +80,10 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     head = "segmentation_head" if has_decoder else find_head(model, classes)
     title = job.model.name if is_external(job) else _get_title(job)
     encoders.load_initial(job, model, head, channels, title=title, has_encoder=has_decoder)
-    # An encoder's weights come from elsewhere; a decoder's do not.
-    heads = [name for name, _ in model.named_children() if name != "encoder"] if has_decoder else [head] if head else []
+    if has_decoder:  # only the encoder has pretrained weights
+        heads = [name for name, _ in model.named_children() if name != "encoder"]
+    else:
+        heads = [] if head is None else [head]
     mark_heads(job, model, heads, job.model.name, classes)
     return model.train()
 
@@ -119,13 +121,13 @@ def _construct_torchvision(job: Job, classes: int, channels: int) -> nn.Module:
     In contrast to torchvision, it returns a single tensor.
     """
     plain = models.get_model(job.model.name, weights=None, weights_backbone=None, num_classes=classes)
-    kind = type(plain)
+    plain_class = type(plain)
 
     def forward(self: nn.Module, inputs: Tensor) -> Tensor:
-        outputs: dict[str, Tensor] = kind.forward(self, inputs)
+        outputs: dict[str, Tensor] = plain_class.forward(self, inputs)
         return outputs["out"]
 
-    plain.__class__ = type(kind.__name__, (kind,), {"forward": forward})
+    plain.__class__ = type(plain_class.__name__, (plain_class,), {"forward": forward})
     adapt_first_conv(plain, channels)
     model: nn.Module = plain
     return model

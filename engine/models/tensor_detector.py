@@ -81,7 +81,7 @@ class TensorDetector(nn.Module):
 
     def forward(self, inputs: Tensor, targets: Tensor | None = None) -> Tensor:
         """Return the losses [n, losses] in training, in the order of `loss_names`, and otherwise the detections."""
-        if not isinstance(inputs, Tensor):
+        if not isinstance(inputs, Tensor):  # a proxy, when the model is traced to split it; the user sees this reason
             raise TypeError("the boxes that it processes depend on the image")
         if not self.training:
             return self.compute_predictions(inputs)
@@ -130,9 +130,11 @@ def adapt_to_image_sizes(model: LoadableDetector, job: Job, size: int) -> None:
     """Adapt a model to images of `size` px, and check that it accepts all image sizes of the job. Raises TaskError."""
     model.adapt_to_size(job.model.name, size)
     limits, first_size = model.size_limits, job.data.progressive_from
-    for name in varying_size_fields(job) if limits is None else ():
+    varying_fields = varying_size_fields(job)
+    if limits is None and varying_fields:
         message = f"{job.model.name} is built for a fixed image size."
-        raise TaskError(name, message, f"{FIELDS[name].back_to_default}, or choose another model.")
+        remedy = f"{FIELDS[varying_fields[0]].back_to_default}, or choose another model."
+        raise TaskError(varying_fields[0], message, remedy)
     if limits is not None and first_size is not None and first_size < limits.smallest:
         message = f"{job.model.name} needs images of at least {limits.smallest} px."
         raise TaskError("progressive_from", message, f"Set {limits.smallest} or more, or leave it empty.")

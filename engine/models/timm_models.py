@@ -262,8 +262,9 @@ def construct(model: str, classes: int, channels: int, size: int, **rates: Any) 
         field = "image_size" if sizes else "model"
         message = f"{get_title_and_family(model)[0]} can't be built for images of {size} px ({get_first_line(error)})."
         raise TaskError(field, message, f"Set {get_image_size(model)}, or leave it empty.") from error
-    patches = getattr(getattr(module, "patch_embed", None), "patch_size", None) or ()
-    patch = max(patches if isinstance(patches, tuple) else (patches,), default=1)
     if sizes:
-        validate_image_size(get_title_and_family(model)[0], size, patch, patch)
+        # A number, a pair of them, or missing in models without patches.
+        patch_size = getattr(getattr(module, "patch_embed", None), "patch_size", None) or 1
+        step = max(patch_size) if isinstance(patch_size, tuple) else patch_size
+        validate_image_size(get_title_and_family(model)[0], size, step, step)
     return module

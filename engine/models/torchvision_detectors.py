@@ -46,8 +46,9 @@ def _select_objects(planes: Tensor, objects: Tensor) -> Instances:
     """Return the objects in planes [2, h, w] that have the numbers `objects` [k]."""
     numbers, classes = planes
     masks = numbers == objects[:, None, None]
-    rows, columns = masks.any(2).byte(), masks.any(1).byte()
+    rows, columns = masks.any(2).byte(), masks.any(1).byte()  # 1 for those with pixels of the object
     height, width = numbers.shape
+    # The positions of the first and the last 1: left, top, right and bottom.
     sides = (columns.argmax(1), rows.argmax(1), width - columns.flip(1).argmax(1), height - rows.flip(1).argmax(1))
     labels = torch.where(masks, classes, 0).amax((1, 2)) if len(masks) else classes.new_empty(0)
     return Instances(torch.stack(sides, 1).float(), labels, labels == NO_CLASS, masks)
@@ -177,14 +178,14 @@ def convert_to_tensor_detector(plain: nn.Module, max_detections: int) -> nn.Modu
     Names in its state do not change. Under autocast, its outputs are converted to fp32. torchvision gives boxes the
     type of the outputs, and bf16 can't represent pixel positions above 256.
     """
-    kind = type(plain)
-    attributes = {"max_detections": max_detections, "loss_names": _LOSSES.get(kind, _SUM_ONLY)}
-    plain.__class__ = type(kind.__name__, (_TorchvisionDetector, kind), attributes)
+    plain_class = type(plain)
+    attributes = {"max_detections": max_detections, "loss_names": _LOSSES.get(plain_class, _SUM_ONLY)}
+    plain.__class__ = type(plain_class.__name__, (_TorchvisionDetector, plain_class), attributes)
     plain.transform.__class__ = _PreparedImages
     for name in ("backbone", "head", "rpn.head", "roi_heads.box_predictor", "roi_heads.mask_predictor"):
         try:
             module = plain.get_submodule(name)
-        except AttributeError:
+        except AttributeError:  # each detector has only some of these modules
             continue
         module.register_forward_hook(_to_fp32)
     return plain

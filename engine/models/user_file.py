@@ -93,7 +93,10 @@ def try_out(path: str, model: nn.Module, example: Tensor, expected: tuple[int, .
 
 
 def _run_file(file: Path, source: bytes) -> types.ModuleType:
-    """Run the source of the user's file as the module `MODULE`. Raises TaskError if it fails."""
+    """Run the source of the user's file as the module `MODULE`, and register it in `sys.modules`.
+
+    Raises TaskError if it fails.
+    """
     module = types.ModuleType(MODULE)
     module.__file__ = str(file)
     sys.modules[MODULE] = module  # dataclasses and pickling look the module up by its name
@@ -116,7 +119,7 @@ def call_user_code(file: Path, when: str, function: Any, *args: Any) -> Any:
             message = f"{file.name}, line {error.lineno}: {error.msg}."
         else:
             lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
-            where = f", line {lines[-1]}" if lines else ""
+            position = f", line {lines[-1]}" if lines else ""
             reason = f": {error}" if str(error) else ""
-            message = f"{file.name}{where}, fails {when}: {type(error).__name__}{reason}."
+            message = f"{file.name}{position}, fails {when}: {type(error).__name__}{reason}."
         raise TaskError("model", message, "Fix the file, then allow it again.") from error

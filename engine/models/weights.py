@@ -165,7 +165,7 @@ def _read_state(file: Path) -> State:
 
     Raises NoWeightsError, and any error of torch.load or safetensors.
     """
-    open_regular(file).close()
+    open_regular(file).close()  # raises UnusableFile for a FIFO or a device, which the libraries would wait for
     content: Any
     if file.suffix == ".safetensors":
         content = _read_safetensors(file)
@@ -179,6 +179,7 @@ def _read_state(file: Path) -> State:
             content = content[key]
     if not isinstance(content, dict) or not content or not all(isinstance(each, Tensor) for each in content.values()):
         raise NoWeightsError("it contains no dict of tensors by name")
+    # DataParallel and DDP add the prefix.
     return {name.removeprefix("module."): tensor for name, tensor in content.items()}
 
 
@@ -200,21 +201,19 @@ def load(model: nn.Module, initial: InitialWeights, *, head: str | None, channel
     """
     state = dict(initial.state)
     first_conv = find_first_conv(model)
-    if first_conv is not None and f"{first_conv}.weight" in state and state[f"{first_conv}.weight"].ndim == 4:
-        state[f"{first_conv}.weight"] = match_channels(state[f"{first_conv}.weight"], channels)
+    first_weight = f"{first_conv}.weight"
+    if first_conv is not None and first_weight in state and state[first_weight].ndim == 4:
+        state[first_weight] = match_channels(state[first_weight], channels)
     expected = model.state_dict()
     matching = {
         name: state[name] for name, tensor in expected.items() if name in state and state[name].shape == tensor.shape
     }
     head_names = {name for name in expected if head is not None and name.startswith(head + ".")}
-    if not head_names <= matching.keys():
+    if not head_names <= matching.keys():  # a head is loaded as a whole or not at all
         matching = {name: tensor for name, tensor in matching.items() if name not in head_names}
+    missing = [name for name in expected if name not in matching and name not in head_names]
     # Early versions of torch didn't save batch counters, which are not needed.
-    missing = [
-        name
-        for name in expected
-        if name not in matching | dict.fromkeys(head_names) and "num_batches_tracked" not in name
-    ]
+    missing = [name for name in missing if "num_batches_tracked" not in name]
     if missing:
         message = f"{initial.source} does not fit the model: {listed(missing, most=3)} missing or of a different shape."
         raise TaskError(initial.field, message, "Choose weights of this model.")
@@ -240,8 +239,6 @@ def _describe_error(error: BaseException) -> str:
 
     torch's own message is replaced if the file is not a torch file, because it recommends unsafe loading.
     """
-    if isinstance(
-        error, (pickle.UnpicklingError, LookupError, EOFError)
-    ):  # torch's message suggests weights_only=False
+    if isinstance(error, pickle.UnpicklingError | LookupError | EOFError):
         return "it is not a torch file, or contains more than tensors and plain values"
     return get_first_line(error)

@@ -34,9 +34,9 @@ class Averages:
 
     @torch.no_grad()
     def restart(self, averages: Iterable[Tensor | None]) -> None:
-        """Set the averages to `averages`, one at a time. Where an item is None, set the average to the current weight."""
-        for tensor, weight, average in zip(self.tensors, self._weights, averages, strict=True):
-            tensor.copy_(weight if average is None else average)
+        """Set each average to the item of `averages` at its position, or to the current weight where that is None."""
+        for tensor, weight, new_average in zip(self.tensors, self._weights, averages, strict=True):
+            tensor.copy_(weight if new_average is None else new_average)
 
     @contextmanager
     def swap_in(self) -> Iterator[None]:
@@ -53,6 +53,6 @@ class Averages:
     @torch.no_grad()
     def _swap(self) -> None:
         for weight, average in zip(self._weights, self.tensors, strict=True):
-            saved = weight.clone()
+            saved_weight = weight.clone()
             weight.copy_(average)
-            average.copy_(saved)
+            average.copy_(saved_weight)

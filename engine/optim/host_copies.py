@@ -94,7 +94,9 @@ def assign_to_blocks(sizes: Sequence[int]) -> tuple[list[int], list[_BlockPositi
         size = aligned_sizes[index]
         block_index = next((each for each, block in enumerate(blocks) if block - used_bytes[each] >= size), len(blocks))
         if block_index == len(blocks):
-            blocks.append(max(1 << (size - 1).bit_length(), min(BLOCK_BYTES, 1 << (remaining_bytes.bit_length() - 1))))
+            smallest = 1 << (size - 1).bit_length()  # power of two in which the tensor fits
+            usual = min(BLOCK_BYTES, 1 << (remaining_bytes.bit_length() - 1))
+            blocks.append(max(smallest, usual))
             used_bytes.append(0)
         positions[index] = _BlockPosition(block_index, used_bytes[block_index])
         used_bytes[block_index] += size

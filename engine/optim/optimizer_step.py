@@ -240,13 +240,13 @@ class OptimizerStep:
         with self._averages.swap_in():
             self._broadcast_updates()
             yield
-        self._broadcast_updates()
+        self._broadcast_updates()  # the parameters are restored
 
     def set_schedule_step(self, steps: int) -> None:
         """Set the schedule to its state after `steps` steps, without updates."""
         if self._schedule is None or not steps:
             return
-        self._schedule.last_epoch = steps - 1
+        self._schedule.last_epoch = steps - 1  # torch calls steps epochs
         self._schedule.step()
 
     def state_dict(self, collect: Callable[[Tensor, Any], Tensor | None] | None = None) -> dict[str, Any]:
@@ -323,6 +323,7 @@ def merge_states(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _create_optimizer(job: Job, grouped: Sequence[tuple[Tensor, Group]]) -> Optimizer:
+    """Create the job's optimizer with a parameter group for each `Group`, in the order of their first parameters."""
     groups: list[dict[str, Any]] = [
         {
             "params": [tensor for tensor, tensor_group in grouped if tensor_group == group],
@@ -406,12 +407,11 @@ def _compute_decay_factor(job: Job, progress: float, epochs: int) -> float:
     """
     match job.schedule.name:
         case "step":
-            step_epochs = math.ceil(job.training.epochs / 3)
-            return STEP_DECAY_FACTOR ** (
-                sum(epochs >= milestone for milestone in job.schedule.milestones)
-                if job.schedule.milestones
-                else epochs // step_epochs
-            )
+            if job.schedule.milestones:
+                decays = sum(epochs >= milestone for milestone in job.schedule.milestones)
+            else:
+                decays = epochs // math.ceil(job.training.epochs / 3)  # after each third of the epochs
+            return STEP_DECAY_FACTOR**decays
         case "cosine":
             # Loshchilov and Hutter 2017, SGDR, without restarts.
             decay = 0.5 * (1 + math.cos(math.pi * progress))

@@ -23,17 +23,19 @@ def create_parameter_groups(model: nn.Module, job: Job) -> dict[str, Group]:
     (Clark et al. 2020, ELECTRA; Bao et al. 2022, BEiT). In the head, it is multiplied by `head_rate`.
     """
     depths, head = _count_preceding_layers(model), tuple(f"{name}." for name in get_heads(model))
-    # Depth of the head or, without a head, of the last layer. Layers before it have lower rates.
-    last = max((depth for name, depth in depths.items() if not name.startswith(head)), default=0) + bool(head)
+    backbone_depth = max((depth for name, depth in depths.items() if not name.startswith(head)), default=0)
+    # Depth of the layer with the full rate: the head or, without a head, the last layer. Those before it have less.
+    full_rate_depth = backbone_depth + 1 if head else backbone_depth
     no_weight_decay: Any = getattr(model, "no_weight_decay", set)  # timm's models define this method
     without_decay = set(no_weight_decay())
     groups = {}
     for name, parameter in model.named_parameters():
-        rate = job.optimizer.head_rate if name.startswith(head) else job.optimizer.layer_decay ** (last - depths[name])
-        decays = job.optimizer.decay_norms or not (
-            parameter.ndim < 2 or name in without_decay or name.endswith(_TOKEN_NAMES)
-        )
-        groups[name] = Group(rate, decays)
+        if name.startswith(head):
+            rate = job.optimizer.head_rate
+        else:
+            rate = job.optimizer.layer_decay ** (full_rate_depth - depths[name])
+        is_norm_or_token = parameter.ndim < 2 or name in without_decay or name.endswith(_TOKEN_NAMES)
+        groups[name] = Group(rate, decays=job.optimizer.decay_norms or not is_norm_or_token)
     return groups
 
 
@@ -43,13 +45,13 @@ def _count_preceding_layers(model: nn.Module) -> dict[str, int]:
     Layers are in the order of the model's definition. A layer is a block or, in models without blocks, a module with
     weights. Parameters between blocks belong to the block before them.
     """
-    layers = [f"{name}." for name, _ in list_blocks(model)] or [
-        f"{name}." for name, module in model.named_modules() if any(True for _ in module.parameters(recurse=False))
-    ]
-    depths, depth, current = {}, 0, ""
+    blocks = [name for name, _ in list_blocks(model)]
+    leaves = [name for name, module in model.named_modules() if any(True for _ in module.parameters(recurse=False))]
+    prefixes = [f"{name}." for name in blocks or leaves]
+    depths, depth, current_prefix = {}, 0, ""
     for name, _ in model.named_parameters():
-        layer = next((prefix for prefix in layers if name.startswith(prefix)), current)
-        if layer != current:
-            depth, current = depth + 1, layer
+        prefix = next((prefix for prefix in prefixes if name.startswith(prefix)), current_prefix)
+        if prefix != current_prefix:
+            depth, current_prefix = depth + 1, prefix
         depths[name] = depth
     return depths

@@ -23,7 +23,7 @@ from engine.data.formats.registry import accepted_kinds
 from engine.data.loading.base_loader import Finish
 from engine.data.randomness import RandomStreams
 from engine.data.splits import Labels
-from engine.data.transforms.device_transforms import Statistics
+from engine.data.transforms.device_transforms import Statistics, fit_statistics
 from engine.metrics.base import Metric
 from engine.metrics.registry import MetricWithPlugins, find_plugin_metrics
 from engine.models import encoders, registry
@@ -252,8 +252,7 @@ class Task(ABC):
         These are the values that the model's weights were trained with. If the images don't have three channels, each
         channel gets the average of the three colors.
         """
-        mean, std = self.get_statistics(job)
-        return (mean, std) if channels == 3 else ((sum(mean) / 3,) * channels, (sum(std) / 3,) * channels)
+        return fit_statistics(self.get_statistics(job), channels)
 
     @abstractmethod
     def create_objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:

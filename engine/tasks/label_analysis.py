@@ -72,7 +72,9 @@ class LabelAnalysis(Analysis):
         assert columns.true is not None
         assert columns.probabilities is not None
         truth = make_true_class_mask(columns.true, len(self.classes))
-        self._ranked = [RankedScores(columns.probabilities[:, c], truth[:, c]) for c in range(len(self.classes))]
+        self._ranked = [
+            RankedScores(columns.probabilities[:, number], truth[:, number]) for number in range(len(self.classes))
+        ]
         self._predictions = self.convert_to_predictions(columns)
         self._fitted = self.fit_temperature(columns)
 
@@ -99,14 +101,12 @@ class LabelAnalysis(Analysis):
         """Return the calibration, before and after fitting a temperature, and the table of thresholds."""
         predictions, fitted = self._predictions, self._fitted
         binned = calibration.sum_in_bins(predictions.confidence, predictions.correct)
+        sums_of_bins = zip(*(sums.tolist() for sums in binned), strict=True)
         ece_before, ece_after = fitted.ece if fitted else (None, None)
         loss_before, loss_after = fitted.loss if fitted else (None, None)
         report = Calibration(
             ece=intervals.measures["ece"],
-            bins=tuple(
-                _create_reliability_bin(*each)
-                for each in enumerate(zip(*(sums.tolist() for sums in binned), strict=True))
-            ),
+            bins=tuple(_create_reliability_bin(number, sums) for number, sums in enumerate(sums_of_bins)),
             temperature=fitted.temperature if fitted else None,
             ece_before=ece_before,
             ece_after=ece_after,

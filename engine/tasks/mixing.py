@@ -38,7 +38,9 @@ def create_mixing_transform(
     """
     if not has_mixed_targets(job) or not {"mixup", "cutmix"} & set(entry.fields):
         return None
-    return Mixing(classes, job.augmentation.mixup, job.augmentation.cutmix, streams) if training else OneHot(classes)
+    if not training:
+        return OneHot(classes)
+    return Mixing(classes, job.augmentation.mixup, job.augmentation.cutmix, streams)
 
 
 class OneHot:

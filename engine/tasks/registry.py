@@ -12,7 +12,7 @@ from engine.tasks.base import Task
 def _create_plugin_task(name: str, loaded: object) -> Task:
     """Create the task of the class `loaded`, which a plug-in registers under the id `name`.
 
-    Raises Unusable if it is not a subclass of Task with this id.
+    Raises UnusablePluginError if it is not a subclass of Task with this id.
     """
     if not (isinstance(loaded, type) and issubclass(loaded, Task)):
         raise UnusablePluginError(f"it is a {type(loaded).__name__}, not a subclass of Task of engine.tasks.base")

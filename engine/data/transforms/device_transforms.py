@@ -23,6 +23,14 @@ Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 """Mean and standard deviation of each channel, for images scaled to 0..1."""
 
 
+def fit_statistics(statistics: Statistics, channels: int) -> Statistics:
+    """Return statistics for this number of channels: unchanged if they have it, otherwise their average for each."""
+    mean, std = statistics
+    if len(mean) == channels:
+        return statistics
+    return (sum(mean) / len(mean),) * channels, (sum(std) / len(std),) * channels
+
+
 def crop(pixels: Tensor, crops: Tensor, size: int) -> Tensor:
     """Crop images, uint8 [n, C, s, s], to [n, C, size, size].
 

@@ -94,6 +94,7 @@ def construct(kind: str, config: dict[str, Any], classes: int, channels: int) ->
         save_probabilities(plain)
     if channels != 3:
         adapt_first_conv(plain, channels)
+        # Modules that compare the number of channels of their inputs with this number.
         for module in plain.modules():
             if getattr(module, "num_channels", None) == 3:
                 module.num_channels = channels

@@ -40,10 +40,12 @@ class HubDetector(HubModel):
         """
         labels = self.convert_to_labels(inputs, self.convert_to_objects(targets))
         sums = sum_by_kind(self.call_library(inputs, labels=labels).loss_dict, self.loss_names)
-        copies = getattr(self.config, "group_detr", 1)  # groups of queries, each compared with all objects
-        per_image = max(sum(len(image_labels["boxes"]) for image_labels in labels) * copies, 1) / copies / len(inputs)
-        factors = {name: getattr(self.config, f"{_COEFFICIENTS.get(name, '')}_coefficient", 1.0) for name in sums}
-        return {name: loss * factors[name] * per_image for name, loss in sums.items()}
+        query_groups = getattr(self.config, "group_detr", 1)  # each is compared with all objects
+        object_count = sum(len(image_labels["boxes"]) for image_labels in labels)
+        library_divisor = max(object_count * query_groups, 1)
+        factor = library_divisor / query_groups / len(inputs)  # the query groups are averaged
+        coefficients = {name: getattr(self.config, f"{_COEFFICIENTS.get(name, '')}_coefficient", 1.0) for name in sums}
+        return {name: loss * coefficients[name] * factor for name, loss in sums.items()}
 
     def loss_units(self, targets: Tensor) -> Tensor:
         return count_objects(targets)

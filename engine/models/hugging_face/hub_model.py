@@ -65,11 +65,15 @@ class HubModel(LoadableDetector):
         """
         config = copy.deepcopy(self.config)
         # Without the counters of BatchNorm, which are integers of dimension 0.
-        given = {name: tensor for name, tensor in initial.state.items() if tensor.is_floating_point() or tensor.dim()}
+        initial_state = {
+            name: tensor for name, tensor in initial.state.items() if tensor.is_floating_point() or tensor.dim()
+        }
         first_conv = find_first_conv(self)
         options = {"config": config, "ignore_mismatched_sizes": True, "output_loading_info": True}
         try:
-            loaded, info = self.library_class.from_pretrained(None, state_dict=self.adapt_weights(given), **options)
+            loaded, info = self.library_class.from_pretrained(
+                None, state_dict=self.adapt_weights(initial_state), **options
+            )
         except Exception as error:  # its type depends on the missing weights
             message = f"{initial.source} does not fit the model ({type(error).__name__})."
             raise TaskError(initial.field, message, "Choose weights of this model.") from error

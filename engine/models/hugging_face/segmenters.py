@@ -67,12 +67,13 @@ class HubSegmenter(HubModel):
         criterion: Any = self.criterion
         criterion.seeds = criterion.matcher.seeds = derive_image_seeds(inputs)
         self._layers = []  # `get_loss` appends the losses of each layer of the decoder
-        classes, masks = ([image_labels[index] for image_labels in labels] for index in (0, 1))
-        self.call_library(inputs, mask_labels=masks, class_labels=classes)
+        self.call_library(
+            inputs, mask_labels=[masks for _, masks in labels], class_labels=[classes for classes, _ in labels]
+        )
         layers, self._layers = self._layers, []
         sums: dict[str, Tensor] = {}
-        for layer in layers:
-            for name, loss in sum_by_kind(layer, self.loss_names).items():
+        for layer_losses in layers:
+            for name, loss in sum_by_kind(layer_losses, self.loss_names).items():
                 sums[name] = sums[name] + loss if name in sums else loss
         divisors_per_image = self.loss_units(targets).clamp(min=1) / len(inputs)
         return {name: sums[name] * divisor for name, divisor in zip(self.loss_names, divisors_per_image, strict=True)}

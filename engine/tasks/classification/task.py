@@ -119,17 +119,19 @@ class Classification(Task):
         return classification_models.get_statistics(job.model.name) or IMAGENET
 
     def get_normalization(self, job: Job, channels: int) -> Statistics:
+        """Return the statistics of the model's weights or, for gray images of `mnist_cnn`, those of MNIST."""
         if job.model.name == classification_models.MNIST_CNN and channels == 1:
             return MNIST
         return super().get_normalization(job, channels)
 
     def create_objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
-        weights = (
-            compute_balanced_weights(dataset_info.class_counts()) if job.training.class_weights == "balanced" else None
-        )
-        binary = job.training.loss == "bce"
+        is_balanced = job.training.class_weights == "balanced"
         return ClassificationObjective(
-            dataset_info.classes, job.training.label_smoothing, weights, mixed=has_mixed_targets(job), binary=binary
+            dataset_info.classes,
+            job.training.label_smoothing,
+            compute_balanced_weights(dataset_info.class_counts()) if is_balanced else None,
+            mixed=has_mixed_targets(job),
+            binary=job.training.loss == "bce",
         )
 
 
@@ -189,7 +191,7 @@ class ClassificationObjective(Objective):
         self._mixed = mixed  # targets are class fractions, [n, C]
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss of each image, [n]."""
+        """Return the loss of each image, [n]. Moves the class weights to the device of the outputs."""
         if self._weights is not None:
             self._weights = self._weights.to(outputs.device)  # once, since a copy blocks the host
         if self._binary:

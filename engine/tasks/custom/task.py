@@ -28,7 +28,7 @@ from engine.data.formats.registry import FORMATS, KINDS
 from engine.data.loading.base_loader import Finish
 from engine.data.randomness import Purpose, RandomStreams
 from engine.data.splits import dataset_error
-from engine.data.transforms.device_transforms import Statistics
+from engine.data.transforms.device_transforms import Statistics, fit_statistics
 from engine.metrics import torchmetrics_states
 from engine.metrics.base import Metric
 from engine.models import user_file, weights
@@ -105,10 +105,7 @@ class Custom(Task):
 
         If they are for another number of channels, each channel gets their average.
         """
-        mean, std = load_task(job).task.statistics or IMAGENET
-        if len(mean) == channels:
-            return mean, std
-        return (sum(mean) / len(mean),) * channels, (sum(std) / len(std),) * channels
+        return fit_statistics(load_task(job).task.statistics or IMAGENET, channels)
 
     def create_objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         return CustomObjective(load_task(job))
@@ -169,7 +166,7 @@ class LoadedTask:
         """Return the job's datasets, opened by the user's code or from annotations. They are cached."""
         if self._splits is None:
             datasets = self.call_method("datasets")
-            self._splits = self._open_annotations() if datasets is None else self._check_datasets(datasets)
+            self._splits = self._open_annotations() if datasets is None else self._convert_datasets(datasets)
         return self._splits
 
     def get_example(self) -> tuple[Tensor, Tensor]:
@@ -194,7 +191,7 @@ class LoadedTask:
         """
         sample, target = self.get_example()
         inputs, targets = torch.stack([sample, sample]), torch.stack([target, target])
-        inputs = inputs.float() if inputs.is_floating_point() else inputs
+        inputs = inputs.float() if inputs.is_floating_point() else inputs  # as the loader does
         model.eval()
         try:
             with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -271,8 +268,11 @@ class LoadedTask:
             raise self.create_error(f"summarize returns {len(values)} values for {len(entries)} metrics")
         return {entry.id: float(value) for entry, value in zip(entries, values, strict=True)}
 
-    def _check_datasets(self, datasets: Any) -> Splits:
-        """Validate the value returned by `datasets` and convert it to splits. Raises TaskError."""
+    def _convert_datasets(self, datasets: Any) -> Splits:
+        """Validate the value returned by the file's `datasets` and convert it to splits. Raises TaskError.
+
+        The first training sample is loaded to find out the number of channels.
+        """
         if not isinstance(datasets, tuple) or [isinstance(split, SampleSet) for split in datasets] != [True, True]:
             raise self.create_error(
                 f"datasets returns {_describe_value(datasets)}, not two SampleSets, for training and validation"
@@ -292,8 +292,9 @@ class LoadedTask:
         Raises TaskError and DatasetError.
         """
         job = self.job
-        kinds = list(KINDS)
-        kinds += [kind for format_ in FORMATS.values() for kind in format_.kinds if kind not in KINDS]
+        # Formats of plug-ins may have further kinds.
+        all_kinds = [*KINDS, *(kind for format_ in FORMATS.values() for kind in format_.kinds)]
+        kinds = list(dict.fromkeys(all_kinds))
         if not self.task.annotations:
             reason = "it has no annotations, and datasets returns nothing"
             raise TaskError("model", f"{self.file.name}: {reason}.", suggest_name("", kinds))
@@ -328,14 +329,16 @@ class LoadedTask:
 
 def load_task(job: Job) -> LoadedTask:
     """Load the task from a job's file. The most recently loaded task is cached. Raises TaskError."""
+    # Fields that may be determined only after the dataset was opened are ignored, so that the task is not loaded again.
     key = job.with_fields(**{name: FIELDS[name].default for name in fields_with_trait("resolved")})
-    if key not in _cached:
-        _cached.clear()
-        _cached[key] = LoadedTask(job)
-    return _cached[key]
+    if key not in _last_task:
+        _last_task.clear()
+        _last_task[key] = LoadedTask(job)
+    return _last_task[key]
 
 
-_cached: dict[Job, LoadedTask] = {}
+_last_task: dict[Job, LoadedTask] = {}
+"""Most recently loaded task, by the key that `load_task` computes from its job."""
 
 
 @lru_cache(maxsize=4)
@@ -397,6 +400,7 @@ class CustomMetric(Metric):
             metric.to(outputs.device).update(outputs, targets)
 
     def sync(self, all_gather: Callable[[Any], list[Any]]) -> None:
+        """Merge the states of the metrics from torchmetrics over the ranks. They are moved to the CPU."""
         for metric in self._metrics.values():
             torchmetrics_states.load_merged(metric, all_gather(torchmetrics_states.move_states_to_cpu(metric)))
 
@@ -460,4 +464,5 @@ def convert_to_image(values: npt.NDArray[Any]) -> Bytes:
         return np.zeros((BLANK_SIDE, BLANK_SIDE, 3), np.uint8)
     channels = (values[:3] if len(values) >= 3 else values[:1].repeat(3, 0)).astype(np.float64)
     low, high = float(channels.min()), float(channels.max())
-    return np.rint((channels - low) * (255 / max(high - low, 1e-12))).astype(np.uint8).transpose(1, 2, 0).copy()
+    levels = np.rint((channels - low) * (255 / max(high - low, 1e-12))).astype(np.uint8)
+    return levels.transpose(1, 2, 0).copy()

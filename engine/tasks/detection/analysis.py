@@ -14,7 +14,6 @@ from engine.contract.inference.evaluation import BoxErrors, ClassCurves, SizeNam
 from engine.metrics.average_precision import (
     CORRECT,
     LEFT_OUT,
-    MAX_DETECTIONS,
     THRESHOLDS,
     WRONG,
     Bools,
@@ -24,6 +23,7 @@ from engine.metrics.average_precision import (
     compute_average_precisions,
     compute_box_overlaps,
     convert_to_outcomes,
+    iterate_classes,
 )
 from engine.metrics.base import Metric
 from engine.metrics.detection_errors import (
@@ -64,8 +64,8 @@ class Comparison(NamedTuple):
 
     def find_errors(self) -> ImageErrors:
         """Return the kind of error of each detection, and the missed objects in the image."""
-        found = self.detections
-        return find_errors(found.classes, found.scores, self.classes, self.ignored, self.overlaps)
+        classes, scores = self.detections.classes, self.detections.scores
+        return find_errors(classes, scores, self.classes, self.ignored, self.overlaps)
 
 
 class ObjectMetric(Metric):
@@ -96,10 +96,10 @@ class ObjectMetric(Metric):
             self.add_rows(torch.from_numpy(np.column_stack([errors.rows, *outcomes_by_size])))
             is_counted = ~comparison.ignored
             areas = comparison.areas * self._scale**2  # in pixels of the file
-            classes = self.counters.shape[1]
-            class_lists = [comparison.classes[is_counted], errors.missed]
-            class_lists += [comparison.classes[is_counted & (areas >= low) & (areas <= high)] for low, high in AREAS]
-            class_counts = np.stack([np.bincount(labels, minlength=classes) for labels in class_lists])
+            # Classes of the objects to count in each row of `counters`.
+            classes_by_row = [comparison.classes[is_counted], errors.missed]
+            classes_by_row += [comparison.classes[is_counted & (areas >= low) & (areas <= high)] for low, high in AREAS]
+            class_counts = np.stack([np.bincount(each, minlength=self.counters.shape[1]) for each in classes_by_row])
             self.counters = self.counters + torch.from_numpy(class_counts.astype(np.float64))
 
     def compute(self) -> dict[str, float]:
@@ -135,12 +135,8 @@ class ObjectMetric(Metric):
         areas, detection_areas = comparison.areas * self._scale**2, comparison.detection_areas * self._scale**2
         ignored = comparison.ignored | (areas < low) | (areas > high)
         rows = [np.empty((0, len(THRESHOLDS)))]
-        for number in np.unique(comparison.detections.classes):
-            detections = np.flatnonzero(comparison.detections.classes == number)
-            detections = detections[np.argsort(-comparison.detections.scores[detections], kind="stable")][
-                :MAX_DETECTIONS
-            ]
-            objects = np.flatnonzero(comparison.classes == number)
+        found = comparison.detections
+        for detections, objects in iterate_classes(found.classes, found.scores, comparison.classes):
             # Any number of detections may be assigned to an ignored object, but only one to an object of another size.
             assigned = assign(
                 comparison.overlaps[np.ix_(detections, objects)], ignored[objects], comparison.ignored[objects]
@@ -224,6 +220,7 @@ class ObjectAnalysis(Analysis):
         """Return the precision-recall curve of each class at an IoU of 0.5."""
         metric = measured.metrics["objects"]
         rows, counts = metric.rows.numpy(), metric.counters.numpy()[0]
+        # The first title with AP50 is that of the task's main overlap: "AP50" of boxes, or "Mask AP50".
         titles = (title for title in intervals.per_class if title.endswith("AP50"))
         precisions = intervals.per_class[next(titles)]
         all_curves = []

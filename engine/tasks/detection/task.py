@@ -92,6 +92,7 @@ class InstanceMetric(Metric):
         for kind, precisions in self.compute_precisions().items():
             with_objects = precisions[~np.isnan(precisions[:, 0])]
             mean = with_objects.mean(0) if len(with_objects) else np.zeros(len(THRESHOLDS))
+            # The thresholds with the indices 0 and 5 are 0.5 and 0.75.
             values |= {f"{kind}map": float(mean.mean()), f"{kind}ap50": float(mean[0]), f"{kind}ap75": float(mean[5])}
         return values
 
@@ -99,7 +100,7 @@ class InstanceMetric(Metric):
         """Return the average precision of each class over all overlap thresholds and at 0.5 (AP50)."""
         columns: dict[str, tuple[float | None, ...]] = {}
         for kind, precisions in self.compute_precisions().items():
-            name = f"{kind.rstrip('_').capitalize()} AP".strip()
+            name = f"{kind.rstrip('_').capitalize()} AP".strip()  # such as "AP" or "Mask AP"
             columns |= {name: _replace_nan(precisions.mean(1)), f"{name}50": _replace_nan(precisions[:, 0])}
         return columns
 
@@ -192,10 +193,9 @@ class DetectionObjective(Objective):
 
     def describe_no_detections(self, output: Tensor) -> str:
         """Return the text for an image in which no detection has a high enough score to be displayed."""
-        best = float(output[:, 4].max()) if len(output) else -1.0
-        return f"no detections with a score of {100 * SCORE_THRESHOLD:.0f}%" + (
-            f"; the best score is {100 * best:.0f}%" if best >= 0 else ""
-        )
+        best = float(output[:, 4].max()) if len(output) else -1.0  # negative for padding
+        text = f"no detections with a score of {100 * SCORE_THRESHOLD:.0f}%"
+        return text if best < 0 else f"{text}; the best score is {100 * best:.0f}%"
 
 
 class BoxObjective(DetectionObjective):

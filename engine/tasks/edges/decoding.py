@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.orientation import turn_upright_like_image
-from engine.data.decoding.reading import MAX_PIXELS, Unfit, decode_header
+from engine.data.decoding.reading import MAX_PIXELS, Unfit, decode_header, read_image
 from engine.data.decoding.view import find_letterbox
 from engine.tasks.edges.matlab import check_mat
 
@@ -76,11 +76,12 @@ class AnnotatedEdges:
         return self.edge_fraction > _MAX_EDGE_FRACTION
 
 
-def read_edges(path: str, content: bytes) -> AnnotatedEdges:
+def read_edges(path: str) -> AnnotatedEdges:
     """Read the edges from a BSDS500 file (.mat) or from an image, white on black.
 
     Raises Unfit, and any exception of the decoder.
     """
+    content = read_image(path)
     return _read_matlab(content) if path.lower().endswith(".mat") else _read_image(content)
 
 

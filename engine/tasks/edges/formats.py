@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.data.decoding.image_files import EXTENSIONS
-from engine.data.decoding.reading import read_image
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.maskfolder import select_splits
 from engine.data.formats.shared.paired_folders import Candidate, Roles, find_candidates
@@ -59,8 +58,9 @@ class EdgeSplit:
 def detect(tree: Tree) -> list[Detection]:
     """Detect folders of edges. Each is a separate detection, and the most likely one comes first."""
     candidates = find_candidates(tree, ROLES)
-    found = [_assess_candidate(each, each.variant if len(candidates) > 1 else "") for each in candidates]
-    return sorted(found, key=lambda each: -each.confidence)
+    has_several = len(candidates) > 1
+    detections = [_assess_candidate(each, each.variant if has_several else "") for each in candidates]
+    return sorted(detections, key=lambda detection: -detection.confidence)
 
 
 def _assess_candidate(candidate: Candidate, variant: str) -> Detection:
@@ -84,14 +84,16 @@ def _assess_candidate(candidate: Candidate, variant: str) -> Detection:
     if 2 * len(pairs.matched) < pairs.file_count:
         objections.append(f"{counted(len(pairs.unmatched_files), 'file')} of edges without an image")
     evidence = (f"{len(pairs.matched):,} images with edges in {printable(candidate.variant)}",)
-    confidence = Confidence.WEAK if objections else Confidence.CERTAIN if is_matlab else Confidence.LIKELY
+    confidence = Confidence.CERTAIN if is_matlab else Confidence.LIKELY
+    if objections:
+        confidence = Confidence.WEAK
     return Detection(("edges",), confidence, evidence, tuple(objections), variant, source=candidate)
 
 
 def _try_read_edges(path: str) -> AnnotatedEdges | None:
     """Read the edges from a file, or return None if that fails."""
     try:
-        return read_edges(path, read_image(path))
+        return read_edges(path)
     except Exception:  # a broken file may raise nearly anything in a decoder; loading it reports the error
         return None
 

@@ -16,7 +16,6 @@ from engine.contract.dataset import Example, SplitReport
 from engine.contract.problems import Problem
 from engine.data.decoding.limits import require_size
 from engine.data.decoding.pixels import read_to_show
-from engine.data.decoding.reading import read_image
 from engine.data.decoding.tiff import open_to_show
 from engine.data.drawing import encode_png
 from engine.data.formats.shared.boxes import get_upright_size
@@ -31,7 +30,7 @@ from engine.data.inspection.base import (
     title_of,
 )
 from engine.data.splits import RecognizedDataset, dataset_error, dataset_warning, spread_evenly
-from engine.tasks.edges.decoding import AnnotatedEdges, read_edges
+from engine.tasks.edges.decoding import read_edges
 from engine.tasks.edges.formats import EdgeSplit
 
 MAX_DECODED = 512
@@ -68,7 +67,7 @@ def inspect_edges(dataset: RecognizedDataset, progress: Progress, leave_out: Lea
 
 def count_edge_pixels(dataset: RecognizedDataset, split: EdgeSplit, index: int) -> dict[str, Any]:
     """Count the pixels in an image that at least one annotator has drawn. Returns {"pixels": {"edge": count}}."""
-    return {"pixels": {"edge": int(_read_annotated(split, index).layers.any(0).sum())}}
+    return {"pixels": {"edge": int(read_edges(split.edges[index]).layers.any(0).sum())}}
 
 
 def _check_pair(split: EdgeSplit, sampled: set[int], index: int) -> _EdgeFacts | None:
@@ -80,14 +79,9 @@ def _check_pair(split: EdgeSplit, sampled: set[int], index: int) -> _EdgeFacts |
         height, width = get_upright_size(image)
     if index not in sampled:
         return None
-    drawn = _read_annotated(split, index).rotate_like_image(split.files[index], (height, width))
+    drawn = read_edges(split.edges[index]).rotate_like_image(split.files[index], (height, width))
     require_size("its edges have", drawn.sides, (height, width))
     return _EdgeFacts(drawn.edge_fraction, drawn.is_inverted)
-
-
-def _read_annotated(split: EdgeSplit, index: int) -> AnnotatedEdges:
-    """Read the edges of the image with this index. Raises Unfit, or any exception of the decoder."""
-    return read_edges(split.edges[index], read_image(split.edges[index]))
 
 
 def _describe_problems(name: str, decoded: Sequence[_EdgeFacts], has_usable: bool) -> list[Problem]:
@@ -122,7 +116,7 @@ def _describe_problems(name: str, decoded: Sequence[_EdgeFacts], has_usable: boo
 def _draw_example(split: EdgeSplit, index: int) -> Example:
     """Return an example for display: a training image with the edges from all annotators in red."""
     image = read_to_show(split.files[index]).convert("RGB")
-    edges = _read_annotated(split, index).rotate_like_image(split.files[index], image.size[::-1])
+    edges = read_edges(split.edges[index]).rotate_like_image(split.files[index], image.size[::-1])
     drawn = Image.fromarray(edges.layers.any(0).astype(np.uint8) * 255)
     image.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
     # A thin line keeps some of its brightness if many pixels are merged.

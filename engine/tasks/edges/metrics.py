@@ -73,8 +73,8 @@ class EdgeMetric(Metric):
         if not len(targets):
             return
         losses = self._loss(outputs, targets)
-        # The last map is the result.
-        likelihoods, annotations = outputs[:, -1].float().sigmoid().cpu().numpy(), targets.to(torch.uint8).cpu().numpy()
+        likelihoods = outputs[:, -1].float().sigmoid().cpu().numpy()  # the last map is the result
+        annotations = targets.to(torch.uint8).cpu().numpy()
         total_counts, at_best = np.zeros((len(THRESHOLDS), 4), np.int64), np.zeros(4, np.int64)
         for likelihood, (agreement, annotator_bits) in zip(likelihoods, annotations, strict=True):
             region = _find_image_region(agreement)
@@ -145,7 +145,7 @@ def suppress_non_maxima(strengths: Floats) -> Floats:
     normal = np.mod(np.arctan(down_down * side / (right_right + 1e-5)), np.pi)
     rows, columns = np.mgrid[:height, :width]
     is_maximum = np.ones((height, width), bool)
-    for sign in (-1, 1):
+    for sign in (-1, 1):  # the neighbors on both sides of the edge
         positions = (rows + sign * np.sin(normal), columns + sign * np.cos(normal))
         neighbor = map_coordinates(edges, positions, order=1, mode="nearest")
         is_maximum &= edges * _NEIGHBOR_TOLERANCE >= neighbor
@@ -206,9 +206,9 @@ def _match_pixels(rows: Counts, columns: Counts, drawn: Plane) -> Plane:
     ones.
     """
     near = _find_reachable_pixels(rows, columns, drawn)
-    taken_by = [-1] * int(drawn.sum())
+    taken_by = [-1] * int(drawn.sum())  # predicted pixel that each drawn pixel is matched with, or -1 if it is free
     partner: dict[int, int] = {}  # drawn pixel of each matched predicted pixel
-    exhausted: set[int] = set()
+    exhausted: set[int] = set()  # drawn pixels that are known not to lead to a free one
     for pixel in range(len(near)):
         reached_from: dict[int, int] = {}
         free = _search_path(pixel, near, taken_by, exhausted, reached_from)

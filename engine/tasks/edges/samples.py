@@ -12,7 +12,6 @@ from engine.data.datasets.open_splits import Splits, open_images
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.limits import require_size
 from engine.data.decoding.mask_values import NO_CLASS
-from engine.data.decoding.reading import read_image
 from engine.data.decoding.view import extend_edges
 from engine.data.splits import RecognizedDataset
 from engine.tasks.edges.decoding import OUTSIDE, AnnotatedEdges, letterbox_edges, read_edges
@@ -44,7 +43,7 @@ class ImagesWithEdges(LetterboxedImages):
 
     def _read_annotated(self, index: int) -> AnnotatedEdges:
         """Read the edges of the image with this index from its file."""
-        return read_edges(self.companions[index], read_image(self.companions[index]))
+        return read_edges(self.companions[index])
 
 
 class EdgesOfMasks(ImagesWithEdges):

@@ -119,7 +119,8 @@ class InstanceObjective(DetectionObjective):
 
     def __init__(self, classes: tuple[str, ...]) -> None:
         super().__init__(classes)
-        self.legend = self.legend if len(classes) > 1 else ()
+        if len(classes) == 1:  # then neither boxes nor class names are drawn (see `_visualize`)
+            self.legend = ()
 
     def create_metric(self) -> Metric:
         return MaskMetric(len(self._classes))
@@ -153,7 +154,7 @@ class InstanceObjective(DetectionObjective):
     def _visualize(self, image: Bytes, masks: Bools, boxes: Floats, classes: Ints) -> Visualization:
         """Draw each object in a different color. If there are several classes, add boxes with class names."""
         object_colors = np.zeros(image.shape[:2], np.uint8)
-        for number, mask in reversed(list(enumerate(masks))):
+        for number, mask in reversed(list(enumerate(masks))):  # the first object is drawn last, on top
             object_colors[mask] = 1 + number % (NO_CLASS - 1)
         drawn = overlay_mask(image, object_colors)
         numbers: list[int] = classes.tolist()

@@ -109,8 +109,9 @@ class MultiLabel(Classification):
         return ()
 
     def create_objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
-        balanced = job.training.class_weights == "balanced"
-        weights = compute_presence_weights(dataset_info.class_counts(), dataset_info.samples) if balanced else None
+        weights = None
+        if job.training.class_weights == "balanced":
+            weights = compute_presence_weights(dataset_info.class_counts(), dataset_info.samples)
         return MultiLabelObjective(dataset_info.classes, job.training.label_smoothing, weights)
 
 
@@ -168,9 +169,9 @@ class MultiLabelObjective(Objective):
         self._weights = weights
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the binary cross-entropy of each image, averaged over the classes.
+        """Return the binary cross-entropy of each image, averaged over the classes, [n].
 
-        Targets are moved by `smoothing` towards 0.5.
+        Targets are moved by `smoothing` towards 0.5. Moves the class weights to the device of the outputs.
         """
         if self._smoothing:
             targets = targets * (1 - self._smoothing) + self._smoothing / 2

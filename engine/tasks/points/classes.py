@@ -72,16 +72,17 @@ def label_classes(labels: Labels, code: MaskCode) -> Bytes:
 
     Raises Unfit for any other label that belongs to no class.
     """
-    class_of_label = {value: number for number, value in enumerate(code.values) if value >= 0}
-    all_labels = dict.fromkeys(code.ignored, NO_CLASS) | class_of_label
-    for label, other in code.merged if isinstance(code, PointCode) else ():
-        all_labels.setdefault(label, class_of_label.get(other, NO_CLASS))
-    known_labels = np.array(sorted(all_labels), np.int64)
+    class_of_main_label = {value: number for number, value in enumerate(code.values) if value >= 0}
+    class_of_label = dict.fromkeys(code.ignored, NO_CLASS) | class_of_main_label
+    if isinstance(code, PointCode):
+        for label, main_label in code.merged:
+            class_of_label.setdefault(label, class_of_main_label.get(main_label, NO_CLASS))
+    known_labels = np.array(sorted(class_of_label), np.int64)
     positions = np.minimum(np.searchsorted(known_labels, labels), len(known_labels) - 1)
     is_unknown = (known_labels[positions] != labels) & (labels >= 0)
     if is_unknown.any():
         raise Unfit(f"it holds the label {labels[is_unknown][0]}, which belongs to no class")
-    known_classes = np.array([all_labels[value] for value in known_labels.tolist()], np.uint8)
+    known_classes = np.array([class_of_label[label] for label in known_labels.tolist()], np.uint8)
     classes: Bytes = np.where(labels < 0, NO_CLASS, known_classes[positions]).astype(np.uint8)
     return classes
 
@@ -169,7 +170,7 @@ def _make_class_per_label(counts: Counter[int], *, is_survey: bool) -> PointClas
         message = f"{_format_labels([0], counts)} kept as a class, because the labels are numbered from 0."
         remedy = "If these points were never classified, set the label 0 as the value to ignore."
         problems.append(dataset_warning(message, remedy))
-    return _validate_meaning([names[value] for value in values], values, ignored, counts, problems)
+    return _create_mapping([names[value] for value in values], values, ignored, counts, problems)
 
 
 def _are_standard(values: Sequence[int]) -> bool:
@@ -186,7 +187,7 @@ def _are_semantic3d(files: Iterable[str]) -> bool:
     return all(os.path.splitext(path)[0].endswith(_SEMANTIC3D_NAME) for path in files)
 
 
-def _validate_meaning(
+def _create_mapping(
     names: Sequence[str],
     values: Sequence[int],
     ignored: Sequence[int],
@@ -195,8 +196,8 @@ def _validate_meaning(
 ) -> PointClassMapping:
     """Return the classes with these `names` and label `values`, or only a problem if they are too few or too many."""
     if len(values) < 2:
-        found = f"the label {values[0]}" if values else "no label"
-        message = f"All points of the inspected clouds have {found}; at least two labels are needed."
+        only_label = f"the label {values[0]}" if values else "no label"
+        message = f"All points of the inspected clouds have {only_label}; at least two labels are needed."
         return PointClassMapping(problems=[dataset_error(message, _REMEDY), *problems])
     if len(values) >= NO_CLASS:
         message = f"The points have {len(values):,} different labels, too many for classes."

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from engine.contract.images import CLOUD_GRAY, CLOUD_TILT_DEG, LegendEntry
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.mask_values import NO_CLASS, class_colors
-from engine.data.drawing import mask_legend
+from engine.data.drawing import get_class_colors, mask_legend
 from engine.data.splits import spread_evenly
 from engine.tasks.points.decoding.fields import Points
 
@@ -49,7 +48,7 @@ def draw_points(positions: Points, classes: Bytes, side: int) -> Bytes:
     )
     nearness = (depth[order] - depth.min()) / max(float(np.ptp(depth)), 1e-12)
     grays = (FAR + (NEAR - FAR) * nearness).astype(np.uint8)[:, None]
-    colors = _get_class_colors(classes[order])
+    colors = get_class_colors(classes[order])
     colors = np.where(colors.any(1, keepdims=True), colors, grays)
     for down in range(-half_dot, half_dot + 1):
         for right in range(-half_dot, half_dot + 1):
@@ -68,13 +67,8 @@ def encode_points(positions: Points, classes: Bytes) -> str:
     shifted = coordinates - middle[:, None]
     records = np.empty(len(rows), [("position", "<i2", 3), ("color", "u1", 3)])
     records["position"] = np.rint(32767 * shifted.T / max(float(np.abs(shifted).max()), 1e-12))
-    records["color"] = _get_class_colors(classes[rows])
+    records["color"] = get_class_colors(classes[rows])
     return base64.b64encode(zlib.compress(records.tobytes())).decode()
-
-
-def _get_class_colors(classes: Bytes) -> Bytes:
-    """Return the color of each point, uint8 [n, 3]. Points without a class are black like those of the first class."""
-    return np.concatenate([class_colors(NO_CLASS), np.zeros((1, 3), np.uint8)])[classes]
 
 
 def _project(positions: Points) -> npt.NDArray[np.float64]:

@@ -107,17 +107,16 @@ def _write_ply(source: str, target: Path, labels: Labels) -> None:
             elements.append(element)
             continue
         points = element.data
-        names = {name.lower(): name for name in reversed(points.dtype.names)}
-        name = next((names[field] for field in LABELS if field in names), None)
-        if name is None:
-            name = LABEL_PROPERTY
-            with_label = np.empty(
-                len(points), [*((field, points.dtype[field]) for field in points.dtype.names), (name, "<i4")]
-            )
-            for field in points.dtype.names:
-                with_label[field] = points[field]
+        by_lower_name = {name.lower(): name for name in reversed(points.dtype.names)}
+        label_name = next((by_lower_name[name] for name in LABELS if name in by_lower_name), None)
+        if label_name is None:
+            label_name = LABEL_PROPERTY
+            fields = [(name, points.dtype[name]) for name in points.dtype.names]
+            with_label = np.empty(len(points), [*fields, (label_name, "<i4")])
+            for name in points.dtype.names:
+                with_label[name] = points[name]
             points = with_label
-        points[name] = labels.astype(points.dtype[name])
+        points[label_name] = labels.astype(points.dtype[label_name])
         elements.append(PlyElement.describe(points, "vertex", comments=element.comments))
     PlyData(
         elements, text=cloud.text, byte_order=cloud.byte_order, comments=cloud.comments, obj_info=cloud.obj_info
@@ -129,8 +128,8 @@ def _convert_to_ply(source: str, target: Path, labels: Labels) -> None:
     from plyfile import PlyData, PlyElement
 
     features = read_head(source).features
-    parts = zip(*read_chunks(source, features, with_labels=False), strict=True)
-    positions, columns, _, rows = (np.concatenate(each) for each in parts)
+    chunks = zip(*read_chunks(source, features, with_labels=False), strict=True)
+    positions, columns, _, rows = (np.concatenate(each) for each in chunks)
     types = {name: "u1" if name in COLORS else "<f4" for name in features}
     points = np.empty(len(rows), [*((axis, "<f8") for axis in "xyz"), *types.items(), (LABEL_PROPERTY, "<i4")])
     for index, axis in enumerate("xyz"):

@@ -107,9 +107,9 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     used = [path for paths in splits.values() for path in paths]
     _report_columns(used, problems)
     _report_objects(used, problems)
-    meaning = learn_classes(tree.root, used, _count_labels(used))
-    found = {split: PointSplit(paths, features) for split, paths in splits.items()}
-    return Content(meaning.classes, found, [*problems, *meaning.problems], meaning.code)
+    mapping = learn_classes(tree.root, used, _count_labels(used))
+    point_splits = {split: PointSplit(paths, features) for split, paths in splits.items()}
+    return Content(mapping.classes, point_splits, [*problems, *mapping.problems], mapping.code)
 
 
 def read_heads(files: Sequence[str]) -> Iterator[Head | None]:
@@ -131,7 +131,7 @@ def _find_clouds(tree: Tree) -> tuple[list[str], list[str], bool]:
     folders: list[str] = []
     has_images = False
     for folder in tree.walk():
-        if os.path.basename(folder) == rooms.ANNOTATIONS:
+        if os.path.basename(folder) == rooms.ANNOTATIONS:  # objects of a room, which are read with the room's file
             continue
         has_images = has_images or tree.has(IMAGE_ENDINGS, folder)
         unambiguous += [os.path.join(folder, name) for name in tree.files(folder, sorted(EXTENSIONS))]
@@ -153,11 +153,11 @@ def _sample_ambiguous(tree: Tree, folders: Sequence[str]) -> list[str]:
     """Return up to `_SAMPLED` files with an ambiguous extension, taken from as many folders as possible."""
     sampled_folders = [folders[index] for index in spread_evenly(len(folders), _SAMPLED)]
     files_per_folder = max(1, _SAMPLED // max(len(sampled_folders), 1))
-    found: list[str] = []
+    sampled_files: list[str] = []
     for folder in sampled_folders:
         names = _list_ambiguous_files(tree, folder, AMBIGUOUS)
-        found += [names[index] for index in spread_evenly(len(names), files_per_folder)]
-    return found
+        sampled_files += [names[index] for index in spread_evenly(len(names), files_per_folder)]
+    return sampled_files
 
 
 def _select_evenly(names: Sequence[str]) -> list[str]:
@@ -191,6 +191,7 @@ def _select_usable(tree: Tree, names: Iterable[str], problems: list[Problem]) ->
     """
     files = {tree.path(name): _try_read_fields(tree.path(name)) for name in names}
     unlabeled = [path for path, fields in files.items() if fields is not None and not fields.has_labels]
+    # An unreadable file with an unambiguous extension stays a cloud, which the inspection reports.
     no_clouds = [path for path, fields in files.items() if fields is None and suffix(path) in AMBIGUOUS]
     usable = {path: fields for path, fields in files.items() if path not in {*unlabeled, *no_clouds}}
     if not any(usable.values()):
@@ -222,14 +223,14 @@ def _divide_into_splits(tree: Tree, files: Sequence[str], problems: list[Problem
     splits: dict[str, list[str]] = {}
     for path in files:
         folders = tree.within(path).split(os.sep)[:-1]
-        split = next((split for name in folders if (split := split_named(name))), "")
+        split = next(filter(None, map(split_named, folders)), "")
         splits.setdefault(split, []).append(path)
     without_split = splits.get("", [])
     if without_split and set(splits) == {""}:
-        held_out = [path for path in without_split if find_sequence(path) in VAL_SEQUENCES]
-        rest = [path for path in without_split if path not in set(held_out)]
-        is_kitti = all(map(find_sequence, without_split)) and held_out and rest
-        return {"train": rest, "val": held_out} if is_kitti else splits
+        train = [path for path in without_split if find_sequence(path) not in VAL_SEQUENCES]
+        val = [path for path in without_split if find_sequence(path) in VAL_SEQUENCES]
+        is_kitti = all(map(find_sequence, without_split)) and train and val
+        return {"train": train, "val": val} if is_kitti else splits
     if without_split and "train" not in splits:
         splits["train"] = splits.pop("")
     elif without_split:

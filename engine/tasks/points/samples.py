@@ -125,6 +125,7 @@ class PointBlocks(FileSamples):
         return PointBlocks(replace(self.split, features=features), self.code, self.folder)
 
     def for_evaluation(self, statistics: Statistics) -> PointBlocks:
+        """Turn off the random changes for training, set the `statistics`, and return this split."""
         self.training = self.is_rotated = False
         return self.normalize(statistics)
 
@@ -220,9 +221,9 @@ class PointBlocks(FileSamples):
         Returns the rows of the points in `points`, and a mask that is False for points that only fill up the sample.
         """
         first, last = points.starts[block : block + 2]
-        block_samples = math.ceil(
-            _divide_evenly(self._point_counts[cloud], self._block_counts[cloud])[block] / self.points
-        )
+        # As in `__init__`: from the number in the header, which includes points without a position.
+        block_points = _divide_evenly(self._point_counts[cloud], self._block_counts[cloud])[block]
+        block_samples = math.ceil(block_points / self.points)
         # Number of each point within the split, in bits: cloud, 16 for the block, 24 for the point.
         point_numbers = (cloud << 40) + (block << 24) + np.arange(last - first, dtype=np.int64)
         random = self.streams.draw(Purpose.POINTS, epoch, point_numbers, 1)[0]
@@ -239,9 +240,8 @@ class PointBlocks(FileSamples):
         axis by at most `MAX_TILT_RAD`.
         """
         # Three factors for the angles and one for the reflection, each from -0.5 to 0.5.
-        *angle_factors, reflection = (
-            self.streams.draw(Purpose.ROTATE, epoch, np.array([index]), 4)[:, 0] - 0.5
-        ).tolist()
+        uniform = self.streams.draw(Purpose.ROTATE, epoch, np.array([index]), 4)[:, 0]
+        *angle_factors, reflection = (uniform - 0.5).tolist()
         if upright:
             rotation = _create_axis_rotation(2, 2 * math.pi * angle_factors[0])
         else:

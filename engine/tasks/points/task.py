@@ -61,7 +61,7 @@ class PointSegmentation(Task):
         """
         construct = _build_checked_user_model if is_external(job) else _build_pointcnn
         model = build_seeded(job, WIDTHS, lambda: construct(job, classes, channels))
-        head = None if is_external(job) else "head"
+        head = None if is_external(job) else "head"  # that of PointCNN
         if job.model.pretrained and not job.model.weights_file:
             message = "There are no pretrained weights for point clouds."
             raise TaskError("pretrained", message, "Set a weights file, or train from scratch.")
@@ -99,12 +99,13 @@ class PointSegmentation(Task):
             assert remaining.code is not None
             classes, label_code = remaining.classes, remaining.code
 
-        def for_job(split: PointBlocks) -> PointBlocks:
+        def create_blocks(split: PointBlocks) -> PointBlocks:
+            """Create the samples of a split again, with the job's number of points and random numbers."""
             blocks = PointBlocks(split.split, label_code, split.folder, points=job.data.points)
             blocks.streams = RandomStreams(job.training.seed)
             return blocks
 
-        splits = splits.with_each(for_job, classes=classes)
+        splits = splits.with_each(create_blocks, classes=classes)
         train = splits.train
         assert isinstance(train, PointBlocks)
         train.training, train.is_rotated = True, job.augmentation.name != "none"
@@ -135,13 +136,13 @@ class PointObjective(SegmentationObjective):
     entry = PointSegmentation.entry
     compiles = False
 
-    def __init__(self, kind: str, classes: Sequence[str], weights: Tensor | None = None) -> None:
-        super().__init__(kind, classes, weights)
+    def __init__(self, loss_name: str, classes: Sequence[str], weights: Tensor | None = None) -> None:
+        super().__init__(loss_name, classes, weights)
         self.legend = create_point_legend(classes)
 
-    def _loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+    def _compute_loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
         """Return the loss of each cloud, [n]. The points are treated as images with a height of 1."""
-        return super()._loss(outputs[:, :, None], targets[:, None], weights)
+        return super()._compute_loss(outputs[:, :, None], targets[:, None], weights)
 
     def count_correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         return super().count_correct(outputs[:, :, None], targets[:, None])

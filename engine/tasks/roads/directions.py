@@ -83,17 +83,17 @@ def find_center_lines(mask: Mask) -> Mask:
     offsets = _NEIGHBORS @ np.array([width + 2, 1])  # in the flattened array
     candidates = np.flatnonzero(pixels)
     while len(candidates):
-        changed = []
+        neighbor_lists = []  # of the pixels that each side's step has removed
         for side in _SIDES:
             # Each code has a bit for each neighbor that is set.
             codes = pixels[candidates[:, None] + offsets] @ _BITS
             removed = candidates[_REMOVABLE[codes] & (pixels[candidates + offsets[side]] == 0)]
             pixels[removed] = 0
             neighbors = np.unique(removed[:, None] + offsets)
-            changed.append(neighbors)
+            neighbor_lists.append(neighbors)
             candidates = np.union1d(candidates, neighbors) if len(removed) else candidates
             candidates = candidates[pixels[candidates] == 1]
-        candidates = np.unique(np.concatenate(changed))
+        candidates = np.unique(np.concatenate(neighbor_lists))
         candidates = candidates[pixels[candidates] == 1]
     thinned: Mask = pixels.reshape(height + 2, width + 2)[1:-1, 1:-1].astype(bool)
     return thinned

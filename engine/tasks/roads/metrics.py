@@ -119,10 +119,10 @@ def _count_center_lines(predicted: Mask, true: Mask) -> Tensor:
     counts = np.zeros(4)
     tolerance = np.ones((2 * SLACK + 1, 2 * SLACK + 1), bool)
     for predicted_lines, true_lines in zip(predicted, true, strict=True):
-        lines = find_center_lines(predicted_lines), find_center_lines(true_lines)
-        for index, (line, reference) in enumerate((lines, lines[::-1])):
-            near = line & binary_dilation(reference, tolerance)
-            counts[2 * index : 2 * index + 2] += line.sum(), near.sum()
+        predicted_center, true_center = find_center_lines(predicted_lines), find_center_lines(true_lines)
+        predicted_near = predicted_center & binary_dilation(true_center, tolerance)
+        true_near = true_center & binary_dilation(predicted_center, tolerance)
+        counts += [each.sum() for each in (predicted_center, predicted_near, true_center, true_near)]
     return torch.from_numpy(counts)
 
 

@@ -137,25 +137,30 @@ class HourglassModuleMTL(nn.Module):
 
     def __init__(self, features: int, blocks: int, depth: int) -> None:
         super().__init__()
-        # Each depth has a skip, a path down, and one path up per branch. The deepest also has a bottom per branch.
-        rows = (
-            nn.ModuleList(_build_residual_blocks(features, blocks) for _ in range(6 if low == 0 else 4))
-            for low in range(depth)
+        # Each level has a skip, a path down, and one path up per branch. The lowest also has a bottom per branch.
+        levels = (
+            nn.ModuleList(_build_residual_blocks(features, blocks) for _ in range(6 if height == 0 else 4))
+            for height in range(depth)
         )
-        self.hg = nn.ModuleList(rows)
+        self.hg = nn.ModuleList(levels)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self._run_level(len(self.hg), x)
 
     def _run_level(self, height: int, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the features of both branches at `height` levels above the bottom, with the size of `x`."""
-        rows = self.hg[height - 1]  # in the order: skip, down, up 1, up 2, and in the lowest level bottom 1, bottom 2
-        assert isinstance(rows, nn.ModuleList)
-        skip = rows[0](x)
-        low = rows[1](functional.max_pool2d(x, 2))
-        low_1, low_2 = self._run_level(height - 1, low) if height > 1 else (rows[4](low), rows[5](low))
-        up_1, up_2 = (functional.interpolate(up, scale_factor=2.0) for up in (rows[2](low_1), rows[3](low_2)))
-        return skip + up_1, skip + up_2
+        level = self.hg[height - 1]
+        assert isinstance(level, nn.ModuleList)
+        skip, down, up_1, up_2, *bottoms = level
+        skipped = skip(x)
+        smaller = down(functional.max_pool2d(x, 2))
+        if bottoms:  # the lowest level
+            smaller_1, smaller_2 = (bottom(smaller) for bottom in bottoms)
+        else:
+            smaller_1, smaller_2 = self._run_level(height - 1, smaller)
+        larger_1 = functional.interpolate(up_1(smaller_1), scale_factor=2.0)
+        larger_2 = functional.interpolate(up_2(smaller_2), scale_factor=2.0)
+        return skipped + larger_1, skipped + larger_2
 
 
 class StackHourglassNetMTL(nn.Module):
@@ -183,8 +188,8 @@ class StackHourglassNetMTL(nn.Module):
                 "_fc_": [nn.Conv2d(features, features, 1) for _ in range(stacks - 1)],
                 "_score_": [nn.Conv2d(scores, features, 1) for _ in range(stacks - 1)],
             }
-            for name, parts in modules_of_stacks.items():
-                self.add_module(name + branch, nn.ModuleList(parts))
+            for name, modules in modules_of_stacks.items():
+                self.add_module(name + branch, nn.ModuleList(modules))
         for branch, scores in (("", classes), ("angle_", directions)):
             last = {
                 "decoder1": DecoderBlock(features, features),
@@ -227,13 +232,14 @@ class StackHourglassNetMTL(nn.Module):
         all_scores, features = [], []
         next_input: Tensor | None = None
         for branch, x in zip(("1", "2"), branches, strict=True):
-            y = getattr(self, f"fc_{branch}")[stack](getattr(self, f"res_{branch}")[stack](x))
-            scores = getattr(self, f"score_{branch}")[stack](y)
+            branch_features = getattr(self, f"fc_{branch}")[stack](getattr(self, f"res_{branch}")[stack](x))
+            scores = getattr(self, f"score_{branch}")[stack](branch_features)
             all_scores.append(scores)
-            features.append(y)
+            features.append(branch_features)
             if stack < len(self.hg) - 1:
-                returned = getattr(self, f"_fc_{branch}")[stack](y) + getattr(self, f"_score_{branch}")[stack](scores)
-                next_input = returned if next_input is None else next_input + returned
+                from_features = getattr(self, f"_fc_{branch}")[stack](branch_features)
+                added = from_features + getattr(self, f"_score_{branch}")[stack](scores)
+                next_input = added if next_input is None else next_input + added
         return torch.cat(all_scores, 1), next_input, (features[0], features[1])
 
     def _decode_branch(self, branch: str, x: Tensor) -> tuple[Tensor, Tensor]:

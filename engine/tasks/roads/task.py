@@ -94,11 +94,8 @@ class RoadObjective(Objective):
             step = size // scores.shape[-1]
             classes, directions = targets[:, :, ::step, ::step].unbind(1)
             class_scores, direction_scores = scores.split([CLASSES, SCORES - CLASSES], 1)
-            total = (
-                total
-                + _compute_soft_iou_loss(class_scores, classes)
-                + _compute_cross_entropy(direction_scores, directions)
-            )
+            total = total + _compute_soft_iou_loss(class_scores, classes)
+            total = total + _compute_cross_entropy(direction_scores, directions)
         return total
 
     def count_correct(self, outputs: Tensor, targets: Tensor) -> Tensor:

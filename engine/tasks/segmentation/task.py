@@ -153,7 +153,7 @@ class SegmentationObjective(Objective):
     The loss of an image is the mean over its pixels.
 
     Args:
-        kind: The job's `loss`: cross entropy, the focal loss (Lin et al. 2017, equation 4, without alpha), the Dice
+        loss_name: The job's `loss`: cross entropy, the focal loss (Lin et al. 2017, equation 4, without alpha), the Dice
             loss (Milletari et al. 2016, over the classes in an image), or the mean of cross entropy and Dice.
         weights: Weights of pixels by class, [C], in the cross entropy and the focal loss. The Dice loss balances the
             classes without weights.
@@ -162,24 +162,25 @@ class SegmentationObjective(Objective):
     entry = TASK.entry
     analysis_type = PixelAnalysis
 
-    def __init__(self, kind: str, classes: Sequence[str], weights: Tensor | None = None) -> None:
+    def __init__(self, loss_name: str, classes: Sequence[str], weights: Tensor | None = None) -> None:
         self.legend = mask_legend(classes)
-        self._kind = kind  # of loss
+        self._loss_name = loss_name
         self._classes = len(classes)
         self._weights = weights
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the loss of each image with the class weights, [n]. Moves the weights to the device of the outputs."""
         if self._weights is not None:
             self._weights = self._weights.to(outputs.device)  # once, since a copy blocks the host
-        return self._loss(outputs, targets, self._weights)
+        return self._compute_loss(outputs, targets, self._weights)
 
     def compute_plain_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the loss of each image without class weights, so that it is comparable between runs."""
-        return self._loss(outputs, targets, None)
+        return self._compute_loss(outputs, targets, None)
 
-    def _loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+    def _compute_loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
         """Return the loss of each image, [n]. `weights` are the weights of the classes, if any."""
-        match self._kind:
+        match self._loss_name:
             case "focal":
                 return _compute_focal_loss(outputs, targets, weights)
             case "dice":
@@ -265,7 +266,8 @@ def _compute_dice_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """Return the mean Dice loss over the classes that occur in each image, [n]."""
     has_class = (targets != NO_CLASS)[:, None]
     probabilities = outputs.softmax(1) * has_class
-    true = functional.one_hot(targets.where(has_class[:, 0], 0), outputs.shape[1]).permute(0, 3, 1, 2) * has_class
+    one_hot = functional.one_hot(targets.where(has_class[:, 0], 0), outputs.shape[1])  # [n, h, w, C]
+    true = one_hot.permute(0, 3, 1, 2) * has_class
     intersections, sizes = (probabilities * true).sum((2, 3)), (probabilities + true).sum((2, 3))
     is_present = true.sum((2, 3)) > 0
     losses = 1 - (2 * intersections + DICE_SMOOTHING) / (sizes + DICE_SMOOTHING)

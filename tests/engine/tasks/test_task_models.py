@@ -107,6 +107,12 @@ def test_normalization_follows_the_encoder_of_models_that_have_one(task: str, mo
     assert TASKS[task].get_normalization(lite.with_fields(model=other), 3) == IMAGENET
 
 
+def test_normalization_of_a_model_for_gray_images_is_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    statistics = ((0.3,), (0.2,))
+    monkeypatch.setattr(type(TASKS[MASKS]), "get_statistics", lambda self, job: statistics)
+    assert TASKS[MASKS].get_normalization(job(MASKS), 1) == statistics
+
+
 @pytest.mark.parametrize(
     ("task", "valid", "invalid", "message"),
     [

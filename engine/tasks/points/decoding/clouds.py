@@ -139,8 +139,8 @@ def count_labels(path: str) -> tuple[Labels, Labels]:
     for _, _, labels, _ in read_chunks(path, ()):
         chunk_labels, chunk_counts = np.unique(labels, return_counts=True)
         counts.update(dict(zip(chunk_labels.tolist(), chunk_counts.tolist(), strict=True)))
-    labels_found = sorted(counts)
-    return np.array(labels_found, np.int64), np.array([counts[value] for value in labels_found], np.int64)
+    sorted_labels = sorted(counts)
+    return np.array(sorted_labels, np.int64), np.array([counts[label] for label in sorted_labels], np.int64)
 
 
 def read_chunks(path: str, features: Sequence[str], *, with_labels: bool = True) -> Iterator[_Chunk]:
@@ -149,9 +149,10 @@ def read_chunks(path: str, features: Sequence[str], *, with_labels: bool = True)
     If `with_labels` is False, the labels are 0. Points without a position are skipped. Raises Unfit if no point has a
     position.
     """
-    first, has_points = 0, False
+    first_row, has_points = 0, False
     for positions, columns, labels in _choose_reader(path).chunks(path, features, with_labels):
-        rows = np.arange(first, first := first + len(labels))
+        rows = np.arange(first_row, first_row + len(labels))
+        first_row += len(labels)
         is_valid = np.isfinite(positions).all(1)
         has_points |= bool(is_valid.any())
         chunk = (positions, columns, labels, rows)
@@ -170,4 +171,6 @@ def _choose_reader(path: str) -> _Reader:
     A file with an unknown extension is read as PLY, and its reader reports that it isn't PLY.
     """
     extension = _get_extension(path)
-    return _ROOM if extension in TABLE_EXTENSIONS and rooms.is_room(path) else _READERS.get(extension, _READERS[".ply"])
+    if extension in TABLE_EXTENSIONS and rooms.is_room(path):
+        return _ROOM
+    return _READERS.get(extension, _READERS[".ply"])

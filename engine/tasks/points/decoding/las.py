@@ -49,7 +49,7 @@ def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterat
 
 @contextmanager
 def _open_las(path: str) -> Iterator[LasReader]:
-    """Open a LAS or LAZ file inside the context.
+    """Open a LAS or LAZ file inside the context, and silence the log messages of laspy.
 
     Raises Unfit if it announces more points than it contains, since laspy would search for all of them.
     """

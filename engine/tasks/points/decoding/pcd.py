@@ -74,9 +74,9 @@ class _Header(NamedTuple):
         The meaning of a field that stores a color in one number is "packed".
         """
         names = [field.name for field in self.fields]
-        known = find_fields(names)
+        field_of = find_fields(names)
         packed = next((name for name in names if name.lower() in _PACKED_COLORS), None)
-        return known if packed is None or "red" in known else {**known, "packed": packed}
+        return field_of if packed is None or "red" in field_of else {**field_of, "packed": packed}
 
     @property
     def point_bytes(self) -> int:
@@ -87,10 +87,10 @@ class _Header(NamedTuple):
 def read_head(path: str) -> Head:
     """Return the number of points in a PCD file and their fields. Raises Unfit."""
     header = _read_header(path)
-    known = header.fields_by_meaning
-    colors = _COLOR_SHIFTS.keys() if "packed" in known else ()
-    features = tuple(name for name in FEATURES if name in known or name in colors)
-    return Head(header.points, features, "label" in known)
+    field_of = header.fields_by_meaning
+    colors = _COLOR_SHIFTS.keys() if "packed" in field_of else ()
+    features = tuple(name for name in FEATURES if name in field_of or name in colors)
+    return Head(header.points, features, "label" in field_of)
 
 
 def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
@@ -178,10 +178,10 @@ def _read_text(path: str, header: _Header) -> Iterator[dict[str, Values]]:
     A packed color becomes an integer.
     """
     used = sorted(set(header.fields_by_meaning.values()))
-    columns = []
+    columns = []  # of the first value of each field, since a field may have several values
     for name in used:
-        before = [field.name for field in header.fields].index(name)
-        columns.append(sum(field.repeats for field in header.fields[:before]))
+        field_index = [field.name for field in header.fields].index(name)
+        columns.append(sum(field.repeats for field in header.fields[:field_index]))
     types = {field.name: field.type for field in header.fields}
     with open_regular(path) as binary:
         binary.seek(header.length)
@@ -198,12 +198,12 @@ def _read_text(path: str, header: _Header) -> Iterator[dict[str, Values]]:
 def _read_binary(path: str, header: _Header) -> Iterator[dict[str, Values]]:
     """Yield the fields of up to `CHUNK_POINTS` points at a time from a file with uncompressed binary data."""
     offsets = np.cumsum([0, *(field.size for field in header.fields)]).tolist()
-    # The last offset is the end of a point.
+    # Type and offset of each field by name, since NumPy rejects several fields with the same name.
     used = {field.name: (field.type, offset) for field, offset in zip(header.fields, offsets[:-1], strict=True)}
     layout = np.dtype(
         {
             "names": list(used),
-            "formats": [kind for kind, _ in used.values()],
+            "formats": [field_type for field_type, _ in used.values()],
             "offsets": [offset for _, offset in used.values()],
             "itemsize": header.point_bytes,
         }

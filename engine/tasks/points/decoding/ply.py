@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from io import TextIOWrapper
 from itertools import takewhile
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,6 +39,26 @@ _TYPE_BYTES = {
 """Size in bytes of each number type in a binary PLY file."""
 
 
+class _Element(NamedTuple):
+    """Element in the header of a PLY file, such as "vertex".
+
+    `properties` are the types and names of its properties. The words of a type are one number type or, for a list,
+    "list", the type of its length and the type of its items.
+    """
+
+    name: str
+    count: int
+    properties: list[tuple[list[str], str]]
+
+    def compute_min_bytes(self, *, is_text: bool) -> int:
+        """Return the smallest number of bytes that the element can take in a file."""
+        types = [words for words, _ in self.properties if words]
+        if is_text:  # a number needs at least a digit and a separator, and an empty list only its length
+            return self.count * 2 * len(types)
+        sizes = (_TYPE_BYTES.get(words[-2 if "list" in words else -1], 1) for words in types)
+        return self.count * sum(sizes)
+
+
 def read_head(path: str) -> Head:
     """Return the number of points in a PLY file and their fields. Raises Unfit."""
     return _read_header(path)[0]
@@ -49,40 +70,29 @@ def _read_header(path: str) -> tuple[Head, bool]:
         content, file_bytes = stream.read(MAX_HEADER_BYTES), os.fstat(stream.fileno()).st_size
     line_end = re.match(rb"ply(\r\n|\r|\n)", content)
     lines = iter(content.split(line_end[1]) if line_end is not None else ())
-    header = [
-        line.decode("ascii", "replace").split() for line in takewhile(lambda line: line.strip() != b"end_header", lines)
-    ]
-    if next(lines, None) is None:
+    header_lines = takewhile(lambda line: line.strip() != b"end_header", lines)
+    header = [line.decode("ascii", "replace").split() for line in header_lines]
+    if next(lines, None) is None:  # the end of the header is missing
         raise Unfit("it is empty" if not content else "it is not a PLY file")
     is_text = True
-    # Name and number of each element, and its properties: the words of the type, and the name.
-    elements: list[tuple[str, int, list[tuple[list[str], str]]]] = []
+    elements: list[_Element] = []
     for line in header:
         match line:
-            case ["format", kind, *_]:
-                is_text = kind == "ascii"
+            case ["format", encoding, *_]:
+                is_text = encoding == "ascii"
             case ["element", name, number] if number.isdecimal() and len(number) < MAX_DIGITS:
-                elements.append((name, int(number), []))
+                elements.append(_Element(name, int(number), []))
             case ["element", *_]:
                 raise Unfit("its header gives counts that are not numbers")
-            case ["property", *kind, name] if elements:
-                elements[-1][2].append((kind, name))
-    # The type of a list is written as "list", the type of its length, and the type of its items.
-    # In text, a number needs at least a digit and a separator, and an empty list only its length.
-    min_bytes = sum(
-        count
-        * sum(
-            2 if is_text else _TYPE_BYTES.get(kind[-2 if "list" in kind else -1], 1) for kind, _ in properties if kind
-        )
-        for _, count, properties in elements
-    )
-    if min_bytes > file_bytes:
+            case ["property", *type_words, name] if elements:
+                elements[-1].properties.append((type_words, name))
+    if sum(element.compute_min_bytes(is_text=is_text) for element in elements) > file_bytes:
         raise Unfit("it is truncated")
-    count, properties = next(((count, properties) for name, count, properties in elements if name == "vertex"), (0, []))
-    field_of = find_fields([name for _, name in properties])
+    points = next((element for element in elements if element.name == "vertex"), _Element("vertex", 0, []))
+    field_of = find_fields([name for _, name in points.properties])
     if not {"x", "y", "z"} <= field_of.keys():
         raise Unfit("its points have no x, y and z")
-    return Head(count, tuple(name for name in FEATURES if name in field_of), "label" in field_of), is_text
+    return Head(points.count, tuple(name for name in FEATURES if name in field_of), "label" in field_of), is_text
 
 
 def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:

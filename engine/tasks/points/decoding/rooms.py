@@ -59,10 +59,10 @@ def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterat
         yield from read_chunks_with_layout(path, _TABLE, features, False)
         return
     for name in _list_object_files(path):
-        label = _parse_class_number(name)
-        number = NO_LABEL if label is None else label
+        class_number = _parse_class_number(name)
+        label = NO_LABEL if class_number is None else class_number
         for positions, columns, _ in read_chunks_with_layout(_get_annotation_path(path, name), _TABLE, features, False):
-            yield positions, columns, np.full(len(positions), number, np.int64)
+            yield positions, columns, np.full(len(positions), label, np.int64)
 
 
 def _list_object_files(path: str) -> list[str]:

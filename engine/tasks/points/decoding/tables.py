@@ -85,7 +85,7 @@ def read_table(path: str) -> Table:
     if b"\0" in sample:
         raise Unfit("it is not a table of points")
     lines = re.split("\r\n|\r|\n", sample.decode("utf-8-sig", "replace"))
-    if not is_complete:
+    if not is_complete:  # the last line may be cut off
         lines.pop()
     names: list[str] = []
     for number, line in enumerate(lines):
@@ -234,8 +234,8 @@ def _detect_layout(names: Sequence[str], lines: Sequence[str], skipped_lines: in
     if names and len(names) != width:
         raise Unfit(f"it names {len(names)} columns, but line {skipped_lines + 1} has {width}")
     if names:
-        known = {name: meaning for meaning, name in find_fields(names).items()}
-        columns = tuple(known.pop(name, "") for name in names)
+        meaning_of = {name: meaning for meaning, name in find_fields(names).items()}
+        columns = tuple(meaning_of.pop(name, "") for name in names)  # only the first of equal names has the meaning
         return Table(columns, delimiter, skipped_lines, is_guessed=False)
     if width < 3:
         raise Unfit(f"line {skipped_lines + 1} has {width} columns; x, y and z are needed")
@@ -252,7 +252,7 @@ def _guess_columns(sample: Numbers, has_labels_file: bool) -> tuple[str, ...]:
     """
     width = sample.shape[1]
     color_starts = [first for first in range(3, width - 2) if _are_colors(sample[:, first : first + 3])]
-    only_colors = width == 6 and bool(color_starts)
+    only_colors = width == 6 and bool(color_starts)  # so that the last column is no label
     has_labels = width > 3 and not has_labels_file and not only_colors and _are_labels(sample[:, -1])
     columns = ["x", "y", "z", *[""] * (width - 3)]
     if has_labels:

@@ -45,7 +45,8 @@ def is_scan(path: str) -> bool:
             sample = np.frombuffer(stream.read(_SAMPLE_POINTS * _POINT_BYTES), "<f4").reshape(-1, 4)
     except (Unfit, OSError):
         return False
-    return bool(np.isfinite(sample).all() and (np.abs(sample[:, :3]) < _FARTHEST_M).all() and np.ptp(sample))
+    is_plausible = np.isfinite(sample).all() and (np.abs(sample[:, :3]) < _FARTHEST_M).all()
+    return bool(is_plausible and np.ptp(sample))  # a file of equal numbers, such as zeros, is not a scan
 
 
 def read_head(path: str) -> Head:

@@ -121,7 +121,7 @@ def test_found_images_take_no_memory_until_the_end(dataset: Path, cached: Open) 
     cache_all_images(cached(dataset), dataset)
     later = cached(dataset)
     assert cache_all_images(later, dataset) == 0
-    assert not later._states
+    assert not later._prepared
 
 
 @pytest.mark.parametrize("other", [{"size": 9}, {"channels": 1}, {"version": 2}])

@@ -112,12 +112,12 @@ def test_edges_of_files_are_read_or_refused(tmp_path: Path) -> None:
     first, second = np.zeros((2, 4, 6), bool)
     first[1], second[1, :3] = True, True
     save_matlab(tmp_path / "a.mat", [first, second])
-    drawn = read_edges("A.MAT", (tmp_path / "a.mat").read_bytes())
+    drawn = read_edges(str((tmp_path / "a.mat").rename(tmp_path / "A.MAT")))
     assert (drawn.layers.tolist(), drawn.agreement) == ([first.tolist(), second.tolist()], None)
     assert (drawn.edge_fraction, drawn.is_inverted) == (0.25, False)
     assert AnnotatedEdges(np.array([[[True, False]]])).is_inverted is False
     Image.fromarray(np.array([[0, 76, 77, 255]], np.uint8)).save(tmp_path / "a.png")
-    drawn = read_edges("a.png", (tmp_path / "a.png").read_bytes())
+    drawn = read_edges(str(tmp_path / "a.png"))
     assert (drawn.layers.tolist(), drawn.agreement.tolist()) == ([[[False, False, True, True]]], [[0, 76, 77, 255]])  # type: ignore[union-attr]
     share, _ = letterbox_edges(drawn, 12)
     assert share[5].tolist() == np.repeat([0, 76, 77, FULL], 3).tolist()
@@ -125,7 +125,7 @@ def test_edges_of_files_are_read_or_refused(tmp_path: Path) -> None:
     Image.fromarray(np.zeros((4, 4), np.uint16)).save(tmp_path / "deep.png")
     for name in ("sizes.mat", "deep.png"):
         with pytest.raises(Unfit):
-            read_edges(name, (tmp_path / name).read_bytes())
+            read_edges(str(tmp_path / name))
 
 
 def test_annotators_are_separate(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_annotators_are_separate(tmp_path: Path) -> None:
         layer[2 * number, 5:25] = True
         layer[19, 3] = number < 9
     save_matlab(tmp_path / "a.mat", layers)
-    drawn = read_edges("a.mat", (tmp_path / "a.mat").read_bytes())
+    drawn = read_edges(str(tmp_path / "a.mat"))
     assert drawn.sides == (20, 30)
     share, bits = letterbox_edges(drawn, 30)
     assert (share[:5] == OUTSIDE).all()
@@ -291,7 +291,7 @@ def test_annotators_are_preferred_to_mean_images(tmp_path: Path) -> None:
     """Check that the maps of individual annotators are preferred to their mean, in a folder like BSDS500's."""
     make_edged(tmp_path, {"train": 3, "val": 2}, matlab=True)
     for path in tmp_path.glob("groundTruth/*/*.mat"):
-        drawn = read_edges(path.name, path.read_bytes())
+        drawn = read_edges(str(path))
         place = tmp_path / "edges" / path.parent.name / f"{path.stem}.png"
         place.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.round(drawn.layers.mean(0) * 255).astype(np.uint8)).save(place)
@@ -308,7 +308,7 @@ def test_bsds500_is_read() -> None:
     assert (len(names(recognized.train)), len(names(recognized.val)), recognized.problems) == (30, 10, ())
     assert isinstance(recognized.val, EdgeSplit)
     path = Path(recognized.val.edges[0])
-    drawn = read_edges(path.name, path.read_bytes())
+    drawn = read_edges(str(path))
     mean = np.asarray(Image.open(BSDS / "edges/val" / f"{path.stem}.png"))
     assert np.abs(drawn.layers.mean(0) * 255 - mean).max() <= 1
 
@@ -325,7 +325,7 @@ def test_read_returns_the_truth(tmp_path: Path, variant: str) -> None:
     edges_by_image = {}
     for split in content.splits.values():
         for image, path in zip(split.files, split.edges, strict=True):
-            edges_by_image[Path(image).stem] = read_edges(path, Path(path).read_bytes()).layers[0]
+            edges_by_image[Path(image).stem] = read_edges(path).layers[0]
     assert set(content.splits) == ({""} if variant == "plain" else {"train", "val"})
     assert edges_by_image.keys() == {image.name for image in TRUTH.images}
     for image in TRUTH.images:
