@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 import time
-from typing import NoReturn
 
 import msgspec
 
@@ -49,14 +48,17 @@ def main() -> int:
     parser.add_argument("--format", default="")
     parser.add_argument("--samples", type=int, default=0)
     arguments = parser.parse_args()
-    _die_with_parent()
+    if sys.platform == "linux":  # on other systems, writing to the parent's closed pipe ends the process
+        linux.signal_at_parents_death(signal.SIGKILL)
     FORMATS.load_plugins()  # so that importing plug-ins affects neither the memory limit nor the time of the inspection
     try:
         return _inspect_in_child(arguments) if sys.platform == "linux" else _inspect(arguments)
     except KeyboardInterrupt:
-        _exit_now(128 + signal.SIGINT)  # as shells report it
+        exit_code = 128 + signal.SIGINT  # as shells report it
     except BrokenPipeError:
-        _exit_now(0)
+        exit_code = 0
+    # Exit without waiting for decoding threads, or flushing the standard output, which may be closed.
+    os._exit(exit_code)
 
 
 def _inspect_in_child(arguments: argparse.Namespace) -> int:
@@ -139,20 +141,6 @@ def _print(message: InspectionProgress | Done[DatasetReport]) -> None:
     """Write a message to the standard output as a line of JSON, without delay."""
     sys.stdout.buffer.write(msgspec.json.encode(message) + b"\n")
     sys.stdout.buffer.flush()
-
-
-def _exit_now(code: int) -> NoReturn:
-    """Exit immediately, without waiting for decoding threads or flushing standard output, which may be closed."""
-    os._exit(code)
-
-
-def _die_with_parent() -> None:
-    """Ask the Linux kernel to kill this process when its parent exits.
-
-    On other systems, writing to the closed pipe ends the process.
-    """
-    if sys.platform == "linux":
-        linux.signal_at_parents_death(signal.SIGKILL)
 
 
 if __name__ == "__main__":

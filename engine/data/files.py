@@ -83,13 +83,14 @@ class Files(Sequence[str]):
         return os.fsdecode(self._folders[bisect_right(self._firsts, row) - 1] + name)
 
     def __iter__(self) -> Iterator[str]:
-        return map(os.fsdecode, self._paths(self._folders))
+        return map(os.fsdecode, self._iterate_paths(self._folders))
 
-    def below(self, root: str) -> Iterator[bytes]:
+    def iterate_relative_paths(self, root: str) -> Iterator[bytes]:
         """Yield the paths relative to `root`, encoded as the file system stores them."""
-        return self._paths([os.path.join(os.path.relpath(folder, os.fsencode(root)), b"") for folder in self._folders])
+        relative_folders = [os.path.relpath(folder, os.fsencode(root)) for folder in self._folders]
+        return self._iterate_paths([os.path.join(folder, b"") for folder in relative_folders])
 
-    def _paths(self, folders: Sequence[bytes]) -> Iterator[bytes]:
+    def _iterate_paths(self, folders: Sequence[bytes]) -> Iterator[bytes]:
         """Yield the paths of the files, with each of their folders replaced by the one at its position in `folders`.
 
         Each folder must end with a path separator.

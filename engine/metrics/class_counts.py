@@ -69,7 +69,7 @@ class ClassCounts:
         return correct, true, predicted
 
     def confusion(self, counts: Tensor) -> tuple[tuple[int, ...], ...]:
-        """Return the confusion matrix from `counts` (see `split_counts`), or () if there are too many classes for it."""
+        """Return the confusion matrix from `counts` (see `split_counts`), or () if there are too many classes."""
         if not self.has_confusion:
             return ()
         return tuple(tuple(int(each) for each in row) for row in counts.view(self.classes, -1).tolist())

@@ -35,7 +35,10 @@ class AddedMetric(NamedTuple):
 
 
 def _validate_plugin(name: str, loaded: object) -> AddedMetric:
-    """Return the metric that a plug-in registers as `name`. Raises UnusablePluginError if it is not an `AddedMetric`."""
+    """Return the metric that a plug-in registers as `name`.
+
+    Raises UnusablePluginError if it is not an `AddedMetric`.
+    """
     if not isinstance(loaded, AddedMetric):
         raise UnusablePluginError(f"it is a {type(loaded).__name__}, not an AddedMetric of engine.metrics.registry")
     return loaded

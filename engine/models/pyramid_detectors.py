@@ -47,7 +47,7 @@ class EncoderWithFPN(nn.Module):
     Images [n, c, h, w] result in a dict of features [n, CHANNELS, h / stride, w / stride], the finest first.
     """
 
-    def __init__(self, encoder: str, channels: int, finest_stride: int, extra_blocks: ExtraFPNBlock) -> None:
+    def __init__(self, encoder: str, channels: int, *, finest_stride: int, extra_blocks: ExtraFPNBlock) -> None:
         from segmentation_models_pytorch.encoders import get_encoder
 
         super().__init__()
@@ -85,30 +85,30 @@ def compute_region_samples(size: int) -> int:
 
 
 def _build_faster_rcnn(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
-    backbone = EncoderWithFPN(encoder, channels, 8, LastLevelMaxPool())
-    return FasterRCNN(backbone, **_create_region_arguments(8, 4, classes, size), **transform)
+    backbone = EncoderWithFPN(encoder, channels, finest_stride=8, extra_blocks=LastLevelMaxPool())
+    return FasterRCNN(backbone, **_create_region_arguments(classes, size, finest_stride=8, levels=4), **transform)
 
 
 def _build_mask_rcnn(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
     """Build a Mask R-CNN whose pyramid begins at stride 4, since masks of small objects need this resolution."""
-    backbone = EncoderWithFPN(encoder, channels, 4, LastLevelMaxPool())
+    backbone = EncoderWithFPN(encoder, channels, finest_stride=4, extra_blocks=LastLevelMaxPool())
     return MaskRCNN(
         backbone,
-        **_create_region_arguments(4, 5, classes, size),
+        **_create_region_arguments(classes, size, finest_stride=4, levels=5),
         mask_head=MaskRCNNHeads(CHANNELS, (CHANNELS, CHANNELS), 1),
         mask_predictor=MaskRCNNPredictor(CHANNELS, CHANNELS, classes),
         **transform,
     )
 
 
-def _create_region_arguments(finest_stride: int, levels: int, classes: int, size: int) -> dict[str, Any]:
+def _create_region_arguments(classes: int, size: int, *, finest_stride: int, levels: int) -> dict[str, Any]:
     """Create the constructor arguments that Faster R-CNN and Mask R-CNN have in common.
 
     The pyramid has `levels` levels. The first has the stride `finest_stride`, and `size` is the side of the images.
     """
     poolers = [str(level) for level in range(levels - 1)]  # the last level is used only for proposals
     return {
-        "rpn_anchor_generator": _create_anchor_generator(finest_stride, levels, size, HALF_OCTAVE),
+        "rpn_anchor_generator": _create_anchor_generator(size, HALF_OCTAVE, finest_stride=finest_stride, levels=levels),
         "rpn_pre_nms_top_n_train": TRAINING_PROPOSALS,
         "rpn_post_nms_top_n_train": TRAINING_PROPOSALS,
         "rpn_post_nms_top_n_test": PROPOSALS,
@@ -120,15 +120,20 @@ def _create_region_arguments(finest_stride: int, levels: int, classes: int, size
 
 
 def _build_retinanet(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
-    backbone = EncoderWithFPN(encoder, channels, 8, LastLevelP6P7(CHANNELS, CHANNELS))
-    return RetinaNet(backbone, classes, anchor_generator=_create_anchor_generator(8, 5, size, OCTAVE), **transform)
+    extra_blocks = LastLevelP6P7(CHANNELS, CHANNELS)
+    backbone = EncoderWithFPN(encoder, channels, finest_stride=8, extra_blocks=extra_blocks)
+    anchor_generator = _create_anchor_generator(size, OCTAVE, finest_stride=8, levels=5)
+    return RetinaNet(backbone, classes, anchor_generator=anchor_generator, **transform)
 
 
 def _build_fcos(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
-    return FCOS(EncoderWithFPN(encoder, channels, 8, LastLevelP6P7(CHANNELS, CHANNELS)), classes, **transform)
+    extra_blocks = LastLevelP6P7(CHANNELS, CHANNELS)
+    return FCOS(EncoderWithFPN(encoder, channels, finest_stride=8, extra_blocks=extra_blocks), classes, **transform)
 
 
-def _create_anchor_generator(finest_stride: int, levels: int, size: int, scales: tuple[float, ...]) -> AnchorGenerator:
+def _create_anchor_generator(
+    size: int, scales: tuple[float, ...], *, finest_stride: int, levels: int
+) -> AnchorGenerator:
     """Create a generator of anchors whose size is proportional to the size of the images.
 
     An anchor's side is 4 times the stride of its pyramid level for images of 800 px, and 1.6 times for 320 px.

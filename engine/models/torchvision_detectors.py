@@ -125,6 +125,10 @@ class _TorchvisionDetector(TensorDetector):
     """Mixin that makes torchvision's detectors a `TensorDetector`."""
 
     def compute_losses(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """Return torchvision's losses by name, or only their sum if their names are not known.
+
+        `targets` are planes of objects [n, 2, h, w], or boxes [n, m, 6].
+        """
         converted = convert_instance_targets(targets) if targets.dim() == 4 else convert_box_targets(targets)
         losses: dict[str, Tensor] = self.call_library(inputs, converted)
         return {"loss": torch.stack(list(losses.values())).sum()} if self.loss_names == _SUM_ONLY else losses
@@ -145,15 +149,16 @@ def _join_detections(detections: Detections, max_detections: int, inputs: Tensor
     `MASK_SIDE` (s) cells on each side. Images with fewer detections are padded with `NO_SCORE` as score. The tensor is
     on the device of `inputs`.
     """
-    width = DETECTION_VALUES + (MASK_SIDE**2 if any("masks" in found for found in detections) else 0)
+    has_masks = any("masks" in each for each in detections)
+    width = DETECTION_VALUES + (MASK_SIDE**2 if has_masks else 0)
     joined = inputs.new_zeros((len(detections), max_detections, width), dtype=torch.float32)
     joined[..., 4] = NO_SCORE
-    for row, found in zip(joined, detections, strict=True):
+    for rows, of_image in zip(joined, detections, strict=True):
         # Label 0 is the background.
-        columns = [found["boxes"], found["scores"][:, None], found["labels"][:, None] - 1]
-        if "masks" in found:
-            columns.append(found["masks"].flatten(1))
-        row[: len(found["boxes"])] = torch.cat([column.float() for column in columns], 1)
+        columns = [of_image["boxes"], of_image["scores"][:, None], of_image["labels"][:, None] - 1]
+        if has_masks:
+            columns.append(of_image["masks"].flatten(1))
+        rows[: len(of_image["boxes"])] = torch.cat([column.float() for column in columns], 1)
     return joined
 
 
@@ -164,6 +169,7 @@ class _PreparedImages(GeneralizedRCNNTransform):
     """
 
     def forward(self, images: Tensor, targets: Detections | None = None) -> tuple[ImageList, Detections | None]:
+        """Return the padded images with their size before the padding, and the unchanged targets."""
         height, width = images.shape[-2:]
         below, right = (-side % self.size_divisible for side in (height, width))
         return ImageList(functional.pad(images, (0, right, 0, below)), [(height, width)] * len(images)), targets

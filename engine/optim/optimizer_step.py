@@ -150,6 +150,7 @@ class OptimizerStep:
         self._has_frozen, self._frozen = False, []
 
     def zero_grad(self) -> None:
+        """Delete the gradients of the parameters, and of the local shards that the optimizer updates."""
         self.optimizer.zero_grad(set_to_none=True)
         for parameter, _ in self._shards:
             parameter.grad = None

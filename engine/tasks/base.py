@@ -159,7 +159,7 @@ class Objective(ABC):
 
 
 def add_plugin_metrics(objective: Objective) -> Objective:
-    """Add the metrics that plug-ins provide for the task to an objective, and return it."""
+    """Add the metrics that plug-ins provide for the task to an objective, which is changed in place, and return it."""
     entry, create_metric = objective.entry, objective.create_metric
     plugin_metrics = find_plugin_metrics(entry.id, entry.metrics)
     if plugin_metrics:

@@ -214,6 +214,7 @@ class Objects(Prediction):
         return format_counts(self.classes, self.numbers.tolist())
 
     def draw(self, image: Bytes) -> Bytes | None:
+        """Draw the masks of the objects in different colors, if they have masks, and their boxes with labels."""
         if self.windows is not None:
             plane = np.zeros(self.size, np.uint8)
             for number, window in reversed(list(enumerate(self.windows))):  # the best object is drawn last, on top

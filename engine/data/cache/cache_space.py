@@ -137,8 +137,8 @@ def set_limit(limit: int) -> None:
 def make_room(needed: int) -> None:
     """Evict the least recently used sets of cached images until `needed` more bytes fit below the limit and on disk.
 
-    With `needed` 0, only the limit counts, which sets in use may still exceed. The caller holds the cache folder's lock.
-    Raises CacheRefused, and evicts nothing, if evicting all unused sets would not free enough.
+    With `needed` 0, only the limit counts, and sets in use may still exceed it. The caller holds the cache folder's
+    lock. Raises CacheRefused, and evicts nothing, if evicting all unused sets would not free enough.
     """
     sets = list_sets()  # least recently used first
     limit = limit_bytes()

@@ -16,7 +16,7 @@ class Store(ABC):
     All methods except `close` are thread-safe.
     """
 
-    complete = False
+    is_complete = False
     """True if the store contains all images from the start, so that none needs to be decoded."""
 
     @abstractmethod
@@ -54,7 +54,7 @@ class MappedStore(Store):
     `rows` holds the position of each image of the split in the file, or is None if image i is at position i.
     """
 
-    complete = True
+    is_complete = True
 
     def __init__(self, pixels: Bytes, rows: Labels | None) -> None:
         self._pixels = pixels.view(np.ndarray)

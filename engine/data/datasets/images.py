@@ -331,6 +331,7 @@ class IdxImages(ImageSet):
         return f"{self._name} image {row}"
 
     def _target_arrays(self) -> Iterable[npt.NDArray[Any]]:
+        """Yield the classes, and what identifies the images, which have no file names."""
         yield self.targets.numpy()
         yield np.array(self._pixels.shape)
         if self._rows is not None:
@@ -340,6 +341,7 @@ class IdxImages(ImageSet):
         return torch.from_numpy(self.load_many(np.array([index]), size, channels)[0])
 
     def load_many(self, indices: Labels, size: int, channels: int) -> Bytes:
+        """Return gray images of the requested size, with the same values in all `channels`."""
         rows = indices if self._rows is None else self._rows[indices]
         fitted = fit(torch.from_numpy(self._pixels[rows][:, None]), size)
         pixels: Bytes = fitted.expand(-1, channels, -1, -1).numpy()

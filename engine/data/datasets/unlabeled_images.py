@@ -37,6 +37,10 @@ class UnlabeledImages(ImageSet):
         return printable(self.files[index])
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
+        """Return an image as uint8 [channels, size, size], and store its height and width in `sides`.
+
+        Raises UnreadableImage.
+        """
         try:
             content = read_image(self.files[index])
             if self.framing == "crop":

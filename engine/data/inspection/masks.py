@@ -95,7 +95,7 @@ def inspect_masks(found: RecognizedDataset, progress: Progress, leave_out: Leave
         mask_counts, shares = count_classes(found.classes, (_count_by_class(each, code) for each in usable.values()))
         counts += filter(None, usable.values())
         result.splits.append(SplitReport(name, mask_counts, split.is_drawn, total=len(usable), shares=shares))
-        result.problems += _check_classes(name, shares, bool(usable))
+        result.problems += _check_classes(name, shares, has_usable=bool(usable))
         if name == "train":
             result.examples += draw_examples(spread_examples(list(usable)), partial(_draw, split, code))
     result.problems += rotations.problems("masks")
@@ -168,13 +168,13 @@ def _format_value(value: int, code: MaskCode) -> str:
     return "not a number" if value == NOT_A_NUMBER else str(value)
 
 
-def _check_classes(name: str, shares: Mapping[str, float], usable: bool) -> list[Problem]:
+def _check_classes(name: str, shares: Mapping[str, float], *, has_usable: bool) -> list[Problem]:
     """Return problems with the masks of the split `name`: no usable image, missing classes, or rare classes.
 
-    `shares` are the fractions of pixels of each class. `usable` is True if the split has usable images.
+    `shares` are the fractions of pixels of each class. `has_usable` is True if the split has usable images.
     """
     title = title_of(name)
-    if not usable:
+    if not has_usable:
         return [
             dataset_error(f"None of the {title} images can be used.", "Choose a folder with readable images and masks.")
         ]

@@ -173,8 +173,8 @@ class Loader(ABC, Generic[SlotT]):
         """Return a prefetcher that reads `epoch` from the batch at index `batch_index` on.
 
         If a prefetcher already reads from this position, it is returned, and others that read a later epoch continue.
-        All other prefetchers are stopped. Otherwise the loader is prepared (see `_prepare`), and a prefetcher is started
-        unless the caller's thread should read the batches. Then the result is None.
+        All other prefetchers are stopped. Otherwise the loader is prepared (see `_prepare`), and a new prefetcher is
+        started. The result is None if the caller's thread should read the batches.
         """
         with self._lock:
             self._current_epoch = epoch

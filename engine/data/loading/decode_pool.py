@@ -43,6 +43,7 @@ class DecodePool:
         remaining = iter(samples)
 
         def work_through() -> None:
+            """Call `work` with the remaining samples, which all threads share."""
             try:
                 for sample in remaining:
                     work(sample)
@@ -138,7 +139,7 @@ class ImageSource:
             self._store = open_store(
                 self._images, self._shape[1], self._channels, self._cache, self._on_chosen, stretched=self._stretched
             )
-            if self._store is not None and self._store.complete:
+            if self._store is not None and self._store.is_complete:
                 self._states[:] = _CACHED
                 self._finished_count = len(self._states)
 
@@ -220,7 +221,7 @@ class ImageSource:
         return True
 
     def _load(self, sample: int) -> None:
-        """Find an image in the cache, or decode it and store it. An unreadable image is reported, and not tried again."""
+        """Find an image in the cache, or decode and store it. An unreadable image is reported and not tried again."""
         if self._store is not None and self._store.prepare(sample):
             self._aspects[sample] = self._store.aspect(sample)
             self._set_state(sample, _CACHED)

@@ -280,7 +280,9 @@ class BatchLoader(Loader[Slot]):
             inputs = functional.interpolate(inputs, size, mode="bilinear", antialias=True)
             inputs = inputs.contiguous(memory_format=self.memory_format)
             planes = functional.interpolate(planes, size, mode="nearest-exact") if planes is not None else None
-            placement = ResizePlacement(placement or CropPlacement(numbers[:, CROP], self._size, self._size), size)
+            if placement is None:  # the images were not moved, so that their crops are the entire images
+                placement = CropPlacement(numbers[:, CROP], self._size, self._size)
+            placement = ResizePlacement(placement, size)
         targets = self.images.batch_targets(rows, planes, placement, size)
         staged.slot.record_consumed()
         self._slots.release(staged.slot)
@@ -315,7 +317,8 @@ class BatchLoader(Loader[Slot]):
             cropped = CropPlacement(numbers[:, CROP], self._shape[1], self._size)
             pixels = crop(pixels, cropped.crops, self._size)
         inputs = self._normalize(pixels[:, : self._channels], self.memory_format)
-        return inputs, pixels[:, self._channels :] if self.images.planes else None, cropped
+        planes = pixels[:, self._channels :] if self.images.planes else None
+        return inputs, planes, cropped
 
 
 def upload_budget_bytes(device: torch.device) -> int:

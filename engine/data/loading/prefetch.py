@@ -61,6 +61,7 @@ class Slots(Generic[SlotT]):
         return self._make()
 
     def release(self, slot: SlotT) -> None:
+        """Make a slot available for another batch."""
         with self.changed:
             self._free.append(slot)
             self.changed.notify_all()

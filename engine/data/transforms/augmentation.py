@@ -171,9 +171,9 @@ class Augmentation:
         self._images = images
         names = {each.name for each in self.transforms}
         self._mosaic_until = last_mosaic_epoch(epochs) if "mosaic" in names else 0  # last epoch with mosaics
-        self.colors, self.erases = bool(names & {"color", "hue", "gray"}), "erase" in names
+        self.has_colors, self.erases = bool(names & {"color", "hue", "gray"}), "erase" in names
         # Columns of `Draws.numbers`: the first one of the policies, and the number of all columns.
-        self.policies_from = COLOR + (channels * (channels + 1) if self.colors else 0)
+        self.policies_from = COLOR + (channels * (channels + 1) if self.has_colors else 0)
         self.columns = self.policies_from + sum(map(_count_policy_columns, self.transforms))
 
     @property
@@ -247,7 +247,7 @@ class _BatchDraws:
         self._sigma = np.zeros(self._count)  # of the blur, or 0 for none
         self._rounds: list[OperationDraw] = []
         self._chains: list[Chain] = []
-        self._policies: list[Numbers] = []  # columns from `policies_from` on, [n] each
+        self._policy_columns: list[Numbers] = []  # columns from `policies_from` on, [n] each
 
     def generate(self) -> Draws:
         """Generate the random numbers of all transforms and return them. This can be called only once."""
@@ -263,21 +263,21 @@ class _BatchDraws:
         numbers[..., FORWARD] = _flatten_affine(self._affine)
         first_tiles = numbers[:, 0]  # the tiles of a mosaic differ only in their maps
         first_tiles[:, ERASED], first_tiles[:, BLURRED] = self._erased, self._sigma
-        if settings.colors:
+        if settings.has_colors:
             matrices = np.concatenate([self._matrix, self._offset[..., None]], 2)  # [n, C, C + 1]
             first_tiles[:, COLOR : settings.policies_from] = matrices.reshape(
                 self._count, settings.policies_from - COLOR
             )
-        if self._policies:
-            first_tiles[:, settings.policies_from :] = np.stack(self._policies, 1)
+        if self._policy_columns:
+            first_tiles[:, settings.policies_from :] = np.stack(self._policy_columns, 1)
         blurred: list[int] = np.flatnonzero(self._sigma).tolist()
         flat = numbers.reshape(-1, settings.columns)
         return Draws(flat, self._tiles, blurred, tuple(self._rounds), tuple(self._chains))
 
     def _add_column(self, values: Numbers) -> int:
         """Append `values` [n], one for each sample, as a new column of the random numbers. Return its index."""
-        self._policies.append(values)
-        return self._augmentation.policies_from + len(self._policies) - 1
+        self._policy_columns.append(values)
+        return self._augmentation.policies_from + len(self._policy_columns) - 1
 
     def _draw_uniform(self, count: int) -> Numbers:
         """Return uniform random numbers in [0, 1), [count, n].
@@ -326,11 +326,11 @@ class _BatchDraws:
         is_inside = (widths <= 1) & (heights <= 1)
         first_inside = is_inside.argmax(0), np.arange(self._count)  # index of each image's first attempt that fits
         centered_ratio = np.clip(aspects, *RATIO)
-        has_found = is_inside.any(0)
-        width = np.where(has_found, widths[first_inside], np.minimum(1, centered_ratio / aspects))
-        height = np.where(has_found, heights[first_inside], np.minimum(1, aspects / centered_ratio))
-        x = np.where(has_found, (2 * uniform_x - 1) * (1 - width), 0)
-        y = np.where(has_found, (2 * uniform_y - 1) * (1 - height), 0)
+        fits = is_inside.any(0)
+        width = np.where(fits, widths[first_inside], np.minimum(1, centered_ratio / aspects))
+        height = np.where(fits, heights[first_inside], np.minimum(1, aspects / centered_ratio))
+        x = np.where(fits, (2 * uniform_x - 1) * (1 - width), 0)
+        y = np.where(fits, (2 * uniform_y - 1) * (1 - height), 0)
         self._compose(stretch(1 / width, 1 / height) @ shift(-x, -y))
 
     def _scale(self, smallest: float, largest: float) -> None:

@@ -208,7 +208,7 @@ class Transforms:
         numbers = numbers[:: draws.tiles]  # the row of each sample's first tile
         if draws.rounds or draws.chains:
             pixels = _apply_policies(pixels, numbers, draws)
-        if self._augmentation.colors:
+        if self._augmentation.has_colors:
             channels = self._augmentation.channels
             color = numbers[:, COLOR : self._augmentation.policies_from].view(-1, channels, channels + 1)
             matrix = color[:, :, :channels] / (255 * self._std[:, None])

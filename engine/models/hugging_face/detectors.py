@@ -141,8 +141,9 @@ class HubMasker(HubDetector):
         return convert_instance_targets(targets)
 
     def convert_to_labels(self, inputs: Tensor, objects: Detections) -> list[dict[str, Any]]:
+        """Convert the objects of each image to labels with masks, and with the seed for the image's mask points."""
         images = zip(super().convert_to_labels(inputs, objects), objects, derive_image_seeds(inputs), strict=True)
-        return [label | {"masks": found["masks"].float(), "seed": seed} for label, found, seed in images]
+        return [labels | {"masks": each["masks"].float(), "seed": seed} for labels, each, seed in images]
 
     def compute_mask_columns(self, outputs: Any, queries: Tensor, boxes: Tensor, inputs: Tensor) -> list[Tensor]:
         """Return the mask probabilities of the chosen queries, cropped to their boxes."""

@@ -153,7 +153,7 @@ class ClassAnalysis(LabelAnalysis):
 
     def convert_to_predictions(self, columns: SampleColumns) -> Predictions:
         confidence, correct = np.array(columns.confidence, np.float64), np.array(columns.correct, np.float64)
-        return Predictions(confidence, correct, 1, float(len(correct)))
+        return Predictions(confidence, correct, per_sample=1, positives=float(len(correct)))
 
     def fit_temperature(self, columns: SampleColumns) -> FittedTemperature | None:
         assert columns.probabilities is not None
@@ -215,6 +215,7 @@ class ClassificationObjective(Objective):
         return ClassificationMetric(len(self._classes))
 
     def create_blank_targets(self, inputs: Tensor) -> Tensor:
+        """Return class fractions of 0 if images are mixed, otherwise the first class for each image."""
         if self._mixed:
             return torch.zeros((len(inputs), len(self._classes)), device=inputs.device)
         return torch.zeros(len(inputs), dtype=torch.int64, device=inputs.device)

@@ -82,7 +82,7 @@ class Custom(Task):
         if initial is not None:
             weights.load(model, initial, head=head, channels=channels)
         mark_heads(job, model, [head] if head is not None else [], loaded.file.name, classes)
-        if job.data.dataset:
+        if job.data.dataset:  # otherwise there are no samples to try it on
             loaded.try_out(model, channels)
         return model
 
@@ -90,7 +90,7 @@ class Custom(Task):
         """Return the side of the model's images in pixels, or 0 if samples are not images.
 
         If the job sets no size, it is the width of a training sample if the user's code reads the data, and otherwise
-        the default of the user's task.
+        the default of the user's task. For this, the dataset is opened, and a sample is loaded.
         """
         if job.data.image_size is not None:
             return job.data.image_size
@@ -111,7 +111,10 @@ class Custom(Task):
         return CustomObjective(load_task(job))
 
     def get_example_shape(self, job: Job, channels: int) -> tuple[int, ...]:
-        """Return the shape of the first training sample, or that of an image if the task reads image files."""
+        """Return the shape of the first training sample, or that of an image if Footplate reads the folder.
+
+        For this, the dataset is opened, and a sample is loaded.
+        """
         loaded = load_task(job)
         if isinstance(loaded.open_splits().train, SampleSet):
             return tuple(loaded.get_example()[0].shape)

@@ -59,7 +59,7 @@ def inspect_edges(dataset: RecognizedDataset, progress: Progress, leave_out: Lea
                 name, {"edge": with_edges}, split.is_drawn, total=len(checked), shares={"edge": mean_edge_fraction}
             )
         )
-        result.problems += _describe_problems(name, decoded, bool(checked))
+        result.problems += _describe_problems(name, decoded, has_usable=bool(checked))
         if name == "train":
             result.examples += draw_examples(spread_examples(list(checked)), partial(_draw_example, split))
     return result
@@ -84,7 +84,7 @@ def _check_pair(split: EdgeSplit, sampled: set[int], index: int) -> _EdgeFacts |
     return _EdgeFacts(drawn.edge_fraction, drawn.is_inverted)
 
 
-def _describe_problems(name: str, decoded: Sequence[_EdgeFacts], has_usable: bool) -> list[Problem]:
+def _describe_problems(name: str, decoded: Sequence[_EdgeFacts], *, has_usable: bool) -> list[Problem]:
     """Return the problems with the edges in a split, for example images without edges, or inverted edges.
 
     `has_usable` is False if no image in the split can be used.

@@ -39,7 +39,7 @@ class EdgeDetection(ImageTask):
         return splits.with_each(lambda split: EdgesOfMasks(split, len(splits.classes)), classes=CLASSES)
 
     def create_objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
-        if job.model.name in ("bdcn", "bdcn_bn"):
+        if job.model.name in ("bdcn", "bdcn_bn"):  # weights of He et al. 2019, section 4.2
             return EdgeObjective(side=0.5, fused=1.1, balance=1.1)
         return EdgeObjective()
 

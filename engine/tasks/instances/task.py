@@ -78,7 +78,7 @@ class MaskMetric(InstanceMetric):
     KINDS = ("mask_", "box_")
 
     def compare(self, detections: Detections, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
-        objects = read_instances(target, len(self.counters) - 1)
+        objects = read_instances(target, classes=len(self.counters) - 1)
         overlaps = [
             compute_mask_overlaps(paste_masks(detections, *target.shape[-2:]), objects.masks, objects.ignored),
             compute_box_overlaps(detections.boxes, objects.boxes, objects.ignored),
@@ -88,7 +88,7 @@ class MaskMetric(InstanceMetric):
 
 class MaskObjects(ObjectMetric):
     def compare(self, detections: Detections, target: Tensor) -> Comparison:
-        objects = read_instances(target, self.counters.shape[1])
+        objects = read_instances(target, classes=self.counters.shape[1])
         masks = paste_masks(detections, *target.shape[-2:])
         areas, detection_areas = (each.sum((1, 2), dtype=np.float64) for each in (objects.masks, masks))
         overlaps = compute_mask_overlaps(masks, objects.masks, objects.ignored)

@@ -139,9 +139,8 @@ class MultiLabelAnalysis(LabelAnalysis):
         assert columns.probabilities is not None
         assert columns.true is not None
         is_true = make_true_class_mask(columns.true, len(self.classes)).ravel().astype(np.float64)
-        return Predictions(
-            columns.probabilities.ravel().astype(np.float64), is_true, len(self.classes), float(is_true.sum())
-        )
+        confidence = columns.probabilities.ravel().astype(np.float64)
+        return Predictions(confidence, is_true, per_sample=len(self.classes), positives=float(is_true.sum()))
 
     def fit_temperature(self, columns: SampleColumns) -> FittedTemperature | None:
         """Fit the temperature that calibrates the labels' probabilities."""

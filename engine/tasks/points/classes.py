@@ -106,7 +106,7 @@ def learn_classes(folder: str, files: Sequence[str], counts: Mapping[int, int]) 
     kitti = find_kitti_classes(folder, files, counts)
     if kitti is not None:
         return _use_kitti_classes(kitti, counts)
-    if _are_semantic3d(files) and counts.keys() <= {0, *range(1, len(_SEMANTIC3D) + 1)}:
+    if _are_semantic3d(files) and counts.keys() <= set(range(len(_SEMANTIC3D) + 1)):
         return _use_semantic3d_classes(counts)
     return _make_class_per_label(counts, is_survey=all(map(is_las, files)))
 

@@ -65,7 +65,7 @@ def inspect_points(dataset: RecognizedDataset, progress: Progress, leave_out: Le
         checked = checker.check_each(split.files, partial(_inspect_cloud, split, code, counted_indices), threads)
         clouds_with_class, fractions = count_classes(dataset.classes, [each.by_class for each in checked.values()])
         result.splits.append(SplitReport(name, clouds_with_class, split.is_drawn, total=len(checked), shares=fractions))
-        result.problems += _check_classes(name, fractions, bool(checked))
+        result.problems += _check_classes(name, fractions, has_usable=bool(checked))
         result.problems += _report_invalid_points(
             {split.files[index]: each.invalid_points for index, each in checked.items()}
         )
@@ -122,7 +122,7 @@ def _report_invalid_points(invalid_points: Mapping[str, int]) -> list[Problem]:
     return [dataset_warning(message, "If you need these points, repair the files.")]
 
 
-def _check_classes(name: str, fractions: dict[str, float], has_usable: bool) -> list[Problem]:
+def _check_classes(name: str, fractions: dict[str, float], *, has_usable: bool) -> list[Problem]:
     """Return an error if no cloud of the split `name` can be used, or a warning if some classes have no points.
 
     `fractions` maps each class name to its fraction of the points. `has_usable` is True if a cloud can be used.

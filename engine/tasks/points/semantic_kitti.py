@@ -65,19 +65,18 @@ _DEFAULT = KittiClasses(
 def find_kitti_classes(folder: str, files: Sequence[str], labels: Iterable[int]) -> KittiClasses | None:
     """Return the classes of a folder in the layout of SemanticKITTI, or None if the folder has another layout.
 
-    The classes are defined in a semantic-kitti.yaml. Without this file, they are the default classes, or None if the
-    default classes don't cover all `labels`.
+    The classes are defined in a semantic-kitti.yaml in the folder or its parent. Without this file, they are the
+    default classes, or None if these don't cover all `labels` or fewer than two of the labels belong to a class.
     """
-    sequences = [find_sequence(path) for path in files]
-    if not all(sequences):
+    if not all(map(find_sequence, files)):
         return None
-    labels_found = set(labels)
     for parent in dict.fromkeys((folder, os.path.dirname(folder.rstrip(os.sep)))):
         path = os.path.join(parent, DEFINITION)
         if os.path.isfile(path):
             return _read_definition(path)
-    known = {*_DEFAULT.values, *_DEFAULT.ignored, *(label for label, _ in _DEFAULT.merged)}
-    return _DEFAULT if labels_found <= known and len(labels_found - set(_UNLABELED)) >= 2 else None
+    default_labels = {*_DEFAULT.values, *_DEFAULT.ignored, *(label for label, _ in _DEFAULT.merged)}
+    class_labels = set(labels) - set(_UNLABELED)
+    return _DEFAULT if class_labels <= default_labels and len(class_labels) >= 2 else None
 
 
 def find_sequence(path: str) -> str:

@@ -52,7 +52,7 @@ class PointSegmentation(Task):
     def describe_model(self, model: str) -> ModelInfo:
         width = WIDTHS[model]
         title = "PointCNN" if model == self.entry.model else f"PointCNN, {width} x 32 channels"
-        return ModelInfo(title, "PointCNN", 0, 0, CLASSES, CHANNELS)
+        return ModelInfo(title, family="PointCNN", image_size=0, min_image_size=0, classes=CLASSES, channels=CHANNELS)
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
         """Build a model that maps points [n, channels, points] to class scores [n, classes, points].
@@ -113,9 +113,9 @@ class PointSegmentation(Task):
         return splits.with_each(lambda split: split.normalize(statistics), statistics=statistics)
 
     def create_objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
-        weights = (
-            compute_softened_weights(dataset_info.class_counts()) if job.training.class_weights == "balanced" else None
-        )
+        weights = None
+        if job.training.class_weights == "balanced":
+            weights = compute_softened_weights(dataset_info.class_counts())
         return PointObjective(job.training.loss, dataset_info.classes, weights)
 
 
@@ -123,6 +123,7 @@ class PointMetric(SegmentationMetric):
     """Segmentation metric that counts points instead of pixels."""
 
     def compute(self) -> dict[str, float]:
+        """Return the metrics of segmentation by id, in which the accuracy is called "point_accuracy"."""
         measured = super().compute()
         return {"point_accuracy" if name == "pixel_accuracy" else name: value for name, value in measured.items()}
 

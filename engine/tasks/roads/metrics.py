@@ -34,12 +34,12 @@ class RoadMetric(Metric):
 
     Args:
         losses: Function that returns the loss of each image, [n], for outputs and targets.
-        scores: Function that returns full-size scores for outputs and targets: of the classes, [n, 2, h, w], and of the
-            directions, [n, 37, h, w], which are 36 angles and "no direction".
+        scores: Function that returns full-size scores for outputs and the side of the images: of the classes,
+            [n, 2, h, w], and of the directions, [n, 37, h, w], which are 36 angles and "no direction".
     """
 
     def __init__(
-        self, losses: Callable[[Tensor, Tensor], Tensor], scores: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+        self, losses: Callable[[Tensor, Tensor], Tensor], scores: Callable[[Tensor, int], tuple[Tensor, Tensor]]
     ) -> None:
         self.counters = torch.zeros(2 + 4 + 4 + 2, dtype=torch.float64)
         self._losses = losses
@@ -51,7 +51,7 @@ class RoadMetric(Metric):
         if not len(targets):
             return
         losses = self._losses(outputs, targets).double()
-        class_scores, direction_scores = self._scores(outputs, targets)
+        class_scores, direction_scores = self._scores(outputs, targets.shape[-1])
         true, true_directions = targets.unbind(1)
         predicted = class_scores.argmax(1)
         has_class = true != NO_CLASS

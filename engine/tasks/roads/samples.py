@@ -34,8 +34,10 @@ class OrientedImages(ImageSet):
         self._images = images
 
     def load(self, index: int, size: int, channels: int) -> Tensor:
+        """Return an image, its plane of classes and its plane of directions, uint8 [channels + 2, size, size]."""
         pixels = self._images.load(index, size, channels)
-        return torch.cat([pixels, torch.from_numpy(compute_orientation_plane(pixels[-1].numpy()))[None]])
+        directions = compute_orientation_plane(pixels[-1].numpy())
+        return torch.cat([pixels, torch.from_numpy(directions)[None]])
 
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
         """Return the targets of a batch, int64 [n, 2, size, size], with directions adapted to the images' augmentation.

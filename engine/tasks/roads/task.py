@@ -31,7 +31,7 @@ from engine.tasks.roads.metrics import RoadMetric
 from engine.tasks.roads.models import CLASSES, SCORES
 from engine.tasks.roads.networks import unpack_maps
 from engine.tasks.roads.samples import OrientedImages
-from engine.tasks.segmentation.task import Segmentation
+from engine.tasks.segmentation.task import Segmentation, sum_pixel_accuracies
 
 
 class RoadExtraction(ImageTask):
@@ -99,11 +99,8 @@ class RoadObjective(Objective):
         return total
 
     def count_correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the sum over images of the fraction of labeled pixels whose class is correct."""
-        class_scores, _ = _split_full_size_scores(outputs, targets)
-        has_class = targets[:, 0] != NO_CLASS
-        correct = ((class_scores.argmax(1) == targets[:, 0]) & has_class).sum((1, 2))
-        return (correct / has_class.sum((1, 2)).clamp(min=1)).sum()
+        class_scores, _ = _split_full_size_scores(outputs, targets.shape[-1])
+        return sum_pixel_accuracies(class_scores, targets[:, 0])
 
     def create_metric(self) -> Metric:
         return RoadMetric(self.loss, _split_full_size_scores)
@@ -117,20 +114,21 @@ class RoadObjective(Objective):
 
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
         """Draw predicted lines in the colors of their most likely directions."""
-        scores = unpack_maps(output[None].float(), image.shape[0])[0][0]
-        lines = (scores[:CLASSES].argmax(0) == LINE).numpy()
-        directions = scores[CLASSES : CLASSES + DIRECTIONS].argmax(0).numpy()
+        class_scores, direction_scores = _split_full_size_scores(output[None].float(), image.shape[0])
+        lines = (class_scores[0].argmax(0) == LINE).numpy()
+        directions = direction_scores[0, :DIRECTIONS].argmax(0).numpy()  # without the last class, no direction
         return self._visualize(image, lines, directions, has_class=np.ones_like(lines))
 
     def compute_scores(self, output: Tensor, size: int) -> Scores:
         """Return the probability of a road at each pixel, from the model's output with the highest resolution."""
-        class_scores = unpack_maps(output[None].float(), size)[0][0, :CLASSES]
-        return LineScores(class_scores.softmax(0)[LINE:])
+        class_scores, _ = _split_full_size_scores(output[None].float(), size)
+        return LineScores(class_scores[0].softmax(0)[LINE:])
 
     def select_explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
     ) -> list[Target]:
-        return create_pixel_targets(unpack_maps(outputs, size)[0][0, :CLASSES], classes, requested or [LINE])
+        class_scores, _ = _split_full_size_scores(outputs, size)
+        return create_pixel_targets(class_scores[0], classes, requested or [LINE])
 
     def select_exported_outputs(self, outputs: Tensor, inputs: Tensor) -> Tensor:
         """Return the scores of the map with the highest resolution, [n, scores, h, w]."""
@@ -152,10 +150,13 @@ class RoadObjective(Objective):
         )
 
 
-def _split_full_size_scores(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the scores of the classes and of the directions in the model's largest map, [n, scores, h, w] each."""
-    scores = unpack_maps(outputs, targets.shape[-1])[0]
-    class_scores, direction_scores = scores.split([CLASSES, SCORES - CLASSES], 1)
+def _split_full_size_scores(outputs: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Return the scores of the classes and of the directions in the model's largest map, [n, scores, size, size] each.
+
+    `size` is the side of the model's images.
+    """
+    largest, *_ = unpack_maps(outputs, size)
+    class_scores, direction_scores = largest.split([CLASSES, SCORES - CLASSES], 1)
     return class_scores, direction_scores
 
 

@@ -141,9 +141,9 @@ class Segmentation(ImageTask):
     def create_objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         if has_own_loss(job):
             return ModelLossObjective("cross_entropy", dataset_info.classes)
-        weights = (
-            compute_softened_weights(dataset_info.class_counts()) if job.training.class_weights == "balanced" else None
-        )
+        weights = None
+        if job.training.class_weights == "balanced":
+            weights = compute_softened_weights(dataset_info.class_counts())
         return SegmentationObjective(job.training.loss, dataset_info.classes, weights)
 
 
@@ -153,8 +153,8 @@ class SegmentationObjective(Objective):
     The loss of an image is the mean over its pixels.
 
     Args:
-        loss_name: The job's `loss`: cross entropy, the focal loss (Lin et al. 2017, equation 4, without alpha), the Dice
-            loss (Milletari et al. 2016, over the classes in an image), or the mean of cross entropy and Dice.
+        loss_name: The job's `loss`: cross entropy, the focal loss (Lin et al. 2017, equation 4, without alpha), the
+            Dice loss (Milletari et al. 2016, over the classes in an image), or the mean of cross entropy and Dice.
         weights: Weights of pixels by class, [C], in the cross entropy and the focal loss. The Dice loss balances the
             classes without weights.
     """
@@ -191,9 +191,7 @@ class SegmentationObjective(Objective):
                 return _compute_cross_entropy(outputs, targets, weights)
 
     def count_correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        has_class = targets != NO_CLASS
-        correct = ((outputs.argmax(1) == targets) & has_class).sum((1, 2))
-        return (correct / has_class.sum((1, 2)).clamp(min=1)).sum()
+        return sum_pixel_accuracies(outputs, targets)
 
     def create_metric(self) -> Metric:
         return SegmentationMetric(self, self._classes)
@@ -240,6 +238,16 @@ class ModelLossObjective(SegmentationObjective):
 
     def count_correct(self, outputs: Tensor, targets: Tensor) -> None:
         return None
+
+
+def sum_pixel_accuracies(scores: Tensor, targets: Tensor) -> Tensor:
+    """Return the sum over images of the fraction of pixels with a class whose class is correct, 0-dimensional.
+
+    `scores` are [n, C, h, w], and `targets` the classes [n, h, w].
+    """
+    has_class = targets != NO_CLASS
+    correct = ((scores.argmax(1) == targets) & has_class).sum((1, 2))
+    return (correct / has_class.sum((1, 2)).clamp(min=1)).sum()
 
 
 def _average_pixels(values: Tensor, targets: Tensor) -> Tensor:

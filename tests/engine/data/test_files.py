@@ -73,7 +73,7 @@ def test_files_may_be_empty() -> None:
 def test_files_below_equals_relpath() -> None:
     listing = Listing.of("/set/dog/deeper", ["caf\udce9.png", "2.png"])
     expected = [os.fsencode(os.path.relpath(f"/set/dog/deeper/{name}", "/set")) for name in ("caf\udce9.png", "2.png")]
-    assert list(Files.of([listing]).below("/set")) == expected
+    assert list(Files.of([listing]).iterate_relative_paths("/set")) == expected
 
 
 def test_files_use_little_memory() -> None:

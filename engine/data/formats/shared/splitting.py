@@ -102,7 +102,7 @@ def sample_keys(split: Any, folder: str) -> Iterable[bytes]:
         return (row.to_bytes(8, "little") for row in rows)
     folder = stable_root(split.files[0], folder) if len(split.files) else folder
     if isinstance(split.files, Files):
-        return split.files.below(folder)
+        return split.files.iterate_relative_paths(folder)
     return (os.fsencode(os.path.relpath(path, folder)) for path in split.files)
 
 

@@ -61,7 +61,8 @@ class _Element(NamedTuple):
 
 def read_head(path: str) -> Head:
     """Return the number of points in a PLY file and their fields. Raises Unfit."""
-    return _read_header(path)[0]
+    head, _ = _read_header(path)
+    return head
 
 
 def _read_header(path: str) -> tuple[Head, bool]:

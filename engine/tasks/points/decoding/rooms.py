@@ -56,12 +56,13 @@ def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterat
     """
     require_fields(_FIELDS, features, with_labels)
     if not with_labels:
-        yield from read_chunks_with_layout(path, _TABLE, features, False)
+        yield from read_chunks_with_layout(path, _TABLE, features, with_labels=False)
         return
     for name in _list_object_files(path):
         class_number = _parse_class_number(name)
         label = NO_LABEL if class_number is None else class_number
-        for positions, columns, _ in read_chunks_with_layout(_get_annotation_path(path, name), _TABLE, features, False):
+        object_path = _get_annotation_path(path, name)
+        for positions, columns, _ in read_chunks_with_layout(object_path, _TABLE, features, with_labels=False):
             yield positions, columns, np.full(len(positions), label, np.int64)
 
 

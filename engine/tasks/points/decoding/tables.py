@@ -96,7 +96,8 @@ def read_table(path: str) -> Table:
             if not names and any(_parse_number(cell) is None for cell in cells):
                 raise Unfit(f"line {number + 1} holds neither numbers nor the names of columns x, y and z")
             if len(cells) > 1 or _parse_number(cells[0]) is None:  # a single number is the number of points
-                return _detect_layout(names, lines[number:], number, find_labels_file(path) is not None)
+                has_labels_file = find_labels_file(path) is not None
+                return _detect_layout(names, lines[number:], number, has_labels_file=has_labels_file)
     raise Unfit("it holds no points")
 
 
@@ -123,17 +124,19 @@ def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterat
     require_fields(read_fields(path), features, with_labels)
     table, labels_path = read_table(path), find_labels_file(path) if with_labels else None
     if labels_path is None:
-        yield from read_chunks_with_layout(path, table, features, with_labels)
+        yield from read_chunks_with_layout(path, table, features, with_labels=with_labels)
         return
     with _open_text(labels_path) as text:
         rows = _iterate_data_lines(text, 0)
-        for positions, columns, _ in read_chunks_with_layout(path, table, features, False):
+        for positions, columns, _ in read_chunks_with_layout(path, table, features, with_labels=False):
             yield positions, columns, _parse_labels(list(islice(rows, len(positions))), len(positions), labels_path)
         if next(rows, None) is not None:
             raise Unfit(f"{printable(os.path.basename(labels_path))} has more labels than it has points")
 
 
-def read_chunks_with_layout(path: str, table: Table, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
+def read_chunks_with_layout(
+    path: str, table: Table, features: Sequence[str], *, with_labels: bool
+) -> Iterator[Columns]:
     """Yield the points of a table with the layout `table`, like `read_chunks`.
 
     A damaged line becomes a point without a position.
@@ -224,7 +227,7 @@ def _parse_number(cell: str) -> float | None:
     return float("nan") if cell.lower() == "nan" else parse_finite(cell)
 
 
-def _detect_layout(names: Sequence[str], lines: Sequence[str], skipped_lines: int, has_labels_file: bool) -> Table:
+def _detect_layout(names: Sequence[str], lines: Sequence[str], skipped_lines: int, *, has_labels_file: bool) -> Table:
     """Determine the layout of a table from its first lines with points, which follow `skipped_lines` other lines.
 
     `names` is empty if the columns have no names. If there is a file of labels, no column holds them.
@@ -242,10 +245,11 @@ def _detect_layout(names: Sequence[str], lines: Sequence[str], skipped_lines: in
     rows = [row for row in (_split_cells(line, delimiter) for line in lines) if len(row) == width]
     numbers = [[_parse_number(cell) for cell in row] for row in rows]
     sample = np.array([row for row in numbers if None not in row], np.float64)
-    return Table(_guess_columns(sample, has_labels_file), delimiter, skipped_lines, is_guessed=width > 3)
+    columns = _guess_columns(sample, has_labels_file=has_labels_file)
+    return Table(columns, delimiter, skipped_lines, is_guessed=width > 3)
 
 
-def _guess_columns(sample: Numbers, has_labels_file: bool) -> tuple[str, ...]:
+def _guess_columns(sample: Numbers, *, has_labels_file: bool) -> tuple[str, ...]:
     """Return the meaning of columns without names, determined from a sample of their values.
 
     The first columns are x, y and z. Colors and intensity may follow in any order, and then labels.

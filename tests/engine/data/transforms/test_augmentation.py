@@ -547,7 +547,7 @@ class GivenStreams(RandomStreams):
 
     given: np.ndarray
 
-    def draw(self, purpose: object, epoch: int, samples: np.ndarray, count: int, part: int = 0) -> np.ndarray:
+    def draw(self, purpose: object, epoch: int, samples: np.ndarray, count: int, draw_index: int = 0) -> np.ndarray:
         numbers = np.asarray(self.given[:count], np.float64)
         return np.broadcast_to(numbers.reshape(count, -1), (count, len(samples))).copy()
 
