@@ -29,13 +29,11 @@ def list_names() -> tuple[str, ...]:
 
 
 def get_default_image_size(model: str) -> int:
-    """Return the default side length of images for a model, in pixels."""
+    """Return the default side length of images for a built-in model or a model file, in pixels."""
     if model == MNIST_CNN:
         return 28
     if timm_models.is_timm(model):
         return timm_models.get_image_size(model)
-    if model in MODELS:
-        return MODELS[model].image_size
     if model not in torchvision_models.list_names():
         return MODEL_FILE_IMAGE_SIZE
     return torchvision_models.get_image_size(model)

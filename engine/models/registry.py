@@ -143,5 +143,5 @@ def _read_options(job: Job, options_type: type[msgspec.Struct]) -> msgspec.Struc
     names = [field.name for field in fields]
     problems = option_problems({name: value for name, value in job.options.items() if name in names}, fields)
     if problems:
-        raise TaskError(problems[0].field, problems[0].message, problems[0].remedy)
+        raise TaskError.of(problems[0])
     return options_of(job, options_type)

@@ -130,7 +130,7 @@ def inspect(
         found = drop_ignored_class(found, folder, ignored)
         report = _make_report(found, folder, progress, threads, is_of_masks=kinds[0] == "masks")
         if not found.format:
-            readings = find_candidate_readings(folder, val_fraction=val_fraction, seed=seed, draw=_draw_examples)
+            readings = find_candidate_readings(folder, val_fraction=val_fraction, seed=seed)
             report = msgspec.structs.replace(report, readings=readings)
         if samples and not errors(found.problems):
             report = msgspec.structs.replace(report, samples=tuple(list_samples(found, folder, samples)))
@@ -298,13 +298,10 @@ MAX_READINGS = 4
 READING_EXAMPLES = 3
 
 
-def find_candidate_readings(
-    folder: str, *, val_fraction: float, seed: int, draw: Callable[[RecognizedDataset], tuple[Example, ...]]
-) -> tuple[Interpretation, ...]:
+def find_candidate_readings(folder: str, *, val_fraction: float, seed: int) -> tuple[Interpretation, ...]:
     """Return the most likely interpretations of a folder, strongest first, with examples for each.
 
-    `draw` creates the examples from a dataset with few samples. `val_fraction` and `seed` have the same meaning as for
-    `inspect`.
+    `val_fraction` and `seed` have the same meaning as for `inspect`.
     """
     catalogue = load_catalogue()
     candidates: list[Interpretation] = []
@@ -314,7 +311,7 @@ def find_candidate_readings(
         if task is None or reading.kind == "files" or len(candidates) == MAX_READINGS:
             continue
         found = registry.read_as(reading, task.annotations, val_fraction=val_fraction, seed=seed)
-        examples = () if errors(found.problems) else draw(_select_few_samples(found))
+        examples = () if errors(found.problems) else _draw_examples(_select_few_samples(found))
         detection = reading.detection
         candidates.append(
             Interpretation(

@@ -114,9 +114,9 @@ class Loader(ABC, Generic[SlotT]):
     def decoding_s(self) -> float:
         """Seconds spent on decoding since the loader was created, summed over all threads."""
 
-    @abstractmethod
     def set_threads(self, threads: int) -> None:
         """Change the number of threads that read and decode samples."""
+        self.threads = threads
 
     def close(self) -> None:
         """Stop the threads. The loader can't be used afterwards."""

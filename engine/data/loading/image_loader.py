@@ -184,7 +184,7 @@ class BatchLoader(Loader[Slot]):
         return self._source.decode_seconds
 
     def set_threads(self, threads: int) -> None:
-        self.threads = threads
+        super().set_threads(threads)
         self._source.set_threads(threads)
 
     def _close_source(self) -> None:

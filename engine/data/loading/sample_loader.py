@@ -76,9 +76,6 @@ class SampleLoader(Loader["_SampleSlot"]):
     def decoding_s(self) -> float:
         return self._decoding_s
 
-    def set_threads(self, threads: int) -> None:
-        self.threads = threads
-
     def _make_slot(self) -> _SampleSlot:
         return _SampleSlot(self._stream)
 

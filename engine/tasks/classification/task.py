@@ -17,7 +17,7 @@ from engine.metrics import calibration
 from engine.metrics.base import Metric
 from engine.metrics.calibration import FittedTemperature
 from engine.metrics.class_counts import ClassCounts, ClassValues, compute_balanced_weights, compute_class_scores
-from engine.models import classification_models, timm_models, torchvision_models
+from engine.models import classification_models, registry, timm_models, torchvision_models
 from engine.models.base import ModelInfo
 from engine.models.encoders import IMAGENET
 from engine.models.weights import create_torchvision_source, format_published_accuracy
@@ -92,10 +92,8 @@ class Classification(Task):
 
     def describe_model(self, model: str) -> ModelInfo:
         title, family = classification_models.get_title_and_family(model)
-        size, min_size = (
-            classification_models.get_default_image_size(model),
-            classification_models.get_min_image_size(model),
-        )
+        size = classification_models.get_default_image_size(model)
+        min_size = classification_models.get_min_image_size(model)
         if model == classification_models.MNIST_CNN:
             return ModelInfo(title, family, size, min_size, classes=10, channels=1)
         step = torchvision_models.PATCH_SIZES.get(model, 1)
@@ -111,9 +109,7 @@ class Classification(Task):
         return classification_models.build(job, classes, channels, self.get_image_size(job))
 
     def get_image_size(self, job: Job) -> int:
-        if job.data.image_size is not None:
-            return job.data.image_size
-        return classification_models.get_default_image_size(job.model.name)
+        return registry.get_image_size(job, classification_models.get_default_image_size(job.model.name))
 
     def get_statistics(self, job: Job) -> Statistics:
         return classification_models.get_statistics(job.model.name) or IMAGENET

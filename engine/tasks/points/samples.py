@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -293,14 +293,13 @@ class UnlabeledClouds(PointBlocks):
 
 def open_points(dataset: RecognizedDataset, folder: str) -> Splits:
     """Open the splits of a folder that was recognized as a dataset of point clouds, without reading the points."""
-    assert isinstance(dataset.train, PointSplit)
-    assert isinstance(dataset.val, PointSplit)
-    assert dataset.code is not None
-    train, val = (PointBlocks(split, dataset.code, folder) for split in (dataset.train, dataset.val))
-    test = val if dataset.test is dataset.val else None
-    if isinstance(dataset.test, PointSplit) and test is None:
-        test = PointBlocks(dataset.test, dataset.code, folder)
-    return Splits(dataset.classes, train.channels, dataset.format, train, val, test=test)
+    train: Any = dataset.train
+    val: Any = dataset.val
+    test: Any = dataset.test
+    code = dataset.code
+    assert code is not None
+    splits = Splits(dataset.classes, 3 + len(train.features), dataset.format, train, val, test=test)
+    return splits.with_each(lambda split: PointBlocks(split, code, folder))
 
 
 def _divide_evenly(count: int, parts: int) -> list[int]:

@@ -86,7 +86,7 @@ def test_number_of_listed_unreadable_files_is_limited(tmp_path: Path, monkeypatc
     assert problem.message.count("it is empty") == 3
 
 
-def test_readings_show_evenly_spaced_training_images(tmp_path: Path) -> None:
+def test_readings_show_evenly_spaced_training_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("images", "depth"):
         for number in range(15):
             write_noise(tmp_path / name / f"{number:02}.png", number + len(name) * 20)
@@ -96,7 +96,8 @@ def test_readings_show_evenly_spaced_training_images(tmp_path: Path) -> None:
         drawn.append(found)
         return ()
 
-    readings = find_candidate_readings(str(tmp_path), val_fraction=0.2, seed=0, draw=draw)
+    monkeypatch.setattr("engine.data.inspection.inspector._draw_examples", draw)
+    readings = find_candidate_readings(str(tmp_path), val_fraction=0.2, seed=0)
     (found,) = [each for each in drawn if each.format == "imagefolder"]
     assert "imagefolder" in [reading.format for reading in readings]
     assert (found.val, found.test) == (None, None)
