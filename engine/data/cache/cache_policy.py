@@ -78,7 +78,7 @@ def _open_on_disk(images: ImageSet, size: int, channels: int, on_chosen: OnChose
         images.folder,
         images.files,
         companions=images.companions,
-        kind=f"{images.kind} stretched" if stretched else images.kind,
+        cache_key=f"{images.cache_key} stretched" if stretched else images.cache_key,
         size=size,
         channels=planes,
         version=VERSION,

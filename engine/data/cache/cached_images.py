@@ -56,8 +56,8 @@ FileVersion = tuple[int, int]
 class CachedImages(Store):
     """Disk cache for the images `files`, all below `folder`. All methods except `close` are thread-safe.
 
-    `companions` are additional files that the cached images depend on, such as masks. `kind` separates caches that use
-    the same files in different ways. If writing fails, for example on a full disk, the cache calls `on_failure(reason)`
+    `companions` are additional files that the cached images depend on, such as masks. `cache_key` separates caches that
+    use the same files in different ways. If writing fails, for example on a full disk, the cache calls `on_failure(reason)`
     once and stores no more images. Images that are already cached stay readable.
 
     Each image is stored in one row: its pixels in the pixel file, and a record in the index file. The record has the
@@ -72,7 +72,7 @@ class CachedImages(Store):
         files: Sequence[str],
         *,
         companions: Sequence[str] = (),
-        kind: str = "",
+        cache_key: str = "",
         size: int,
         channels: int,
         version: int,
@@ -88,10 +88,10 @@ class CachedImages(Store):
         self._prepared: dict[int, FileVersion] = {}  # versions of the images that `put` may store, by index
         self._path_hashes = _hash_paths(files, folder)
         folder = os.path.realpath(folder)
-        identity = b"%s\0%d %d %d%s" % (os.fsencode(folder), size, channels, version, kind.encode())
-        key = hashlib.blake2b(identity, digest_size=12)
+        identity = b"%s\0%d %d %d%s" % (os.fsencode(folder), size, channels, version, cache_key.encode())
+        folder_hash = hashlib.blake2b(identity, digest_size=12)
         with lock_cache_folder() as root, ExitStack() as undo:
-            self.folder = root / key.hexdigest()
+            self.folder = root / folder_hash.hexdigest()
             existing_rows = _read_records(self.folder / INDEX)["path"]
             if len(existing_rows) > 2 * _count_distinct(existing_rows) and remove(self.folder):
                 existing_rows = existing_rows[:0]  # most rows belonged to older versions of the files

@@ -37,7 +37,7 @@ class BoxedImages(LetterboxedImages):
     padded with rows that have the class PADDING.
     """
 
-    kind = "whole"
+    cache_key = "whole"
 
     def __init__(self, split: BoxSplit, folder: str) -> None:
         self.folder, self.files = folder, split.files
@@ -116,7 +116,7 @@ class InstanceImages(LetterboxedImages):
     def __init__(self, split: InstanceSplit, folder: str) -> None:
         self.folder, self.files = folder, split.files
         self.targets = torch.zeros(len(split.files), dtype=torch.int64)  # unused, since the planes hold the targets
-        self.kind = split.state()
+        self.cache_key = split.state()
         self._sources = split.sources
 
     def drop_remnants(self, planes: Tensor, before: Tensor, placement: Placement) -> Tensor:

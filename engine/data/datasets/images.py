@@ -75,7 +75,7 @@ class ImageSet(ABC):
     """Path of each image, or () if the images are not separate files."""
     companions: Sequence[str] = ()
     """Path of a second file for each image, such as its mask, or () if images have no second files."""
-    kind = ""
+    cache_key = ""
     """Text that identifies all settings that affect the loaded images, to keep their caches apart."""
     framing: Framing = "crop"
     """Way to make images square (see `Framing`)."""
@@ -136,7 +136,7 @@ class ImageSet(ABC):
 
         Names are relative to the dataset folder, so that they are equal on every computer.
         """
-        yield f"{len(self)} {self.kind} {self.bands}".encode()
+        yield f"{len(self)} {self.cache_key} {self.bands}".encode()
         for files in (self.files, self.companions):
             root = stable_root(files[0], self.folder) if len(files) else self.folder
             if isinstance(files, Files):
@@ -263,13 +263,13 @@ class MaskedImages(LetterboxedImages):
         self.targets = torch.zeros(len(split.files), dtype=torch.int64)  # unused, since the planes hold the targets
         self.folder = folder
         self.files, self.companions = split.files, split.masks
-        self.kind = repr(code)
+        self.cache_key = repr(code)
         self._code = code
 
     def with_code(self, code: MaskCode) -> Self:
         """Return a copy of the split with another mapping from mask values to classes."""
         images = copy.copy(self)
-        images.kind, images._code = repr(code), code
+        images.cache_key, images._code = repr(code), code
         return images
 
     def class_plane(self, index: int) -> Bytes:

@@ -119,7 +119,7 @@ def _use_bands(splits: Splits, folder: str) -> Splits:
 
     def set_bands(images: ImageSet) -> ImageSet:
         images.bands = bands
-        images.kind += repr(bands)  # keeps caches for other bands apart
+        images.cache_key += repr(bands)  # keeps caches for other bands apart
         return images
 
     statistics = None if bands.count in (1, 3) else (bands.mean, bands.std)

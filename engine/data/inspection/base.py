@@ -43,15 +43,15 @@ class Inspection:
     mask_values: tuple[MaskValue, ...] = ()
 
 
-Kind = TypeVar("Kind", bound=Split)
+SplitT = TypeVar("SplitT", bound=Split)
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 
-def select_splits(found: RecognizedDataset, kind: type[Kind]) -> list[tuple[str, Kind]]:
-    """Return the training and validation splits of the type `kind`, each preceded by its name "train" or "val"."""
+def select_splits(found: RecognizedDataset, split_type: type[SplitT]) -> list[tuple[str, SplitT]]:
+    """Return the training and validation splits of this type, each preceded by its name "train" or "val"."""
     named_splits = (("train", found.train), ("val", found.val))
-    return [(name, split) for name, split in named_splits if isinstance(split, kind)]
+    return [(name, split) for name, split in named_splits if isinstance(split, split_type)]
 
 
 class MemoryGate:
@@ -137,14 +137,13 @@ class FileChecker:
 
 
 def start_inspection(
-    found: RecognizedDataset, kind: type[Kind], progress: Progress, leave_out: LeaveOut
-) -> tuple[list[tuple[str, Kind]], Inspection, FileChecker]:
-    """Return the training and validation splits with their names, an empty `Inspection`, and a `FileChecker`.
+    found: RecognizedDataset, split_type: type[SplitT], progress: Progress, leave_out: LeaveOut
+) -> tuple[list[tuple[str, SplitT]], Inspection, FileChecker]:
+    """Return the training and validation splits of this type with their names, an `Inspection`, and a `FileChecker`.
 
-    `kind` is the type of the splits. The `Inspection` has the number of image channels, and the `FileChecker` counts
-    all files of the splits.
+    The `Inspection` only has the number of image channels. The `FileChecker` counts all files of the splits.
     """
-    splits = select_splits(found, kind)
+    splits = select_splits(found, split_type)
     files: list[Sequence[str]] = [getattr(split, "files", ()) for _, split in splits]
     return (
         splits,

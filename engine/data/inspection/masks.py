@@ -97,7 +97,7 @@ def inspect_masks(found: RecognizedDataset, progress: Progress, leave_out: Leave
         result.splits.append(SplitReport(name, mask_counts, split.is_drawn, total=len(usable), shares=shares))
         result.problems += _check_classes(name, shares, has_usable=bool(usable))
         if name == "train":
-            result.examples += draw_examples(spread_examples(list(usable)), partial(_draw, split, code))
+            result.examples += draw_examples(spread_examples(list(usable)), partial(_draw_example, split, code))
     result.problems += rotations.problems("masks")
     result.mask_values = _make_value_table(counts, found.classes, code)
     return result
@@ -193,7 +193,7 @@ def _check_classes(name: str, shares: Mapping[str, float], *, has_usable: bool) 
     return problems
 
 
-def _draw(split: MaskSplit, code: MaskCode, index: int) -> Example:
+def _draw_example(split: MaskSplit, code: MaskCode, index: int) -> Example:
     """Return an example: the training image with the given index, overlaid with its mask."""
     image = read_to_show(split.files[index]).convert("RGB")
     plane = class_plane(read_values(read_image(split.masks[index])), code)

@@ -211,17 +211,17 @@ class _ObjectKind:
 
 def inspect_boxes(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
     """Inspect all images in a dataset of images with boxes."""
-    kind = _ObjectKind(BoxSplit, "boxes", _check_boxes, _measure_boxes, _draw_boxes)
-    return _inspect(kind, found, progress, leave_out, threads)
+    boxes = _ObjectKind(BoxSplit, "boxes", _check_boxes, _measure_boxes, _draw_boxes)
+    return _inspect_objects(boxes, found, progress, leave_out, threads)
 
 
 def inspect_instances(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
     """Inspect all images in a dataset of images with outlined objects. Objects are read for a sample of the images."""
-    kind = _ObjectKind(InstanceSplit, "outlined objects", _check_instances, _measure_instances, _draw_instances)
-    return _inspect(kind, found, progress, leave_out, threads)
+    outlined = _ObjectKind(InstanceSplit, "outlined objects", _check_instances, _measure_instances, _draw_instances)
+    return _inspect_objects(outlined, found, progress, leave_out, threads)
 
 
-def _inspect(
+def _inspect_objects(
     kind: _ObjectKind, found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int
 ) -> Inspection:
     """Inspect all images and their objects, which are of the given kind. Warns about images with too many objects."""
@@ -237,12 +237,12 @@ def _inspect(
         result.problems += check_objects(name, split_report, measured.objects, measured.inspected, kind.noun)
         if name == "train":
             chosen = select_examples(measured.objects.images, list(usable))
-            result.examples += draw_examples(chosen, partial(_draw, kind, found.classes, split))
+            result.examples += draw_examples(chosen, partial(_draw_example, kind, found.classes, split))
     result.problems += warn_about_crowds(crowded)
     return result
 
 
-def _draw(kind: _ObjectKind, classes: Sequence[str], split: Any, index: int) -> Example:
+def _draw_example(kind: _ObjectKind, classes: Sequence[str], split: Any, index: int) -> Example:
     """Return an example: a training image with its objects, and the class if all of its objects have the same one."""
     image, labels = kind.draw(split, index)
     return Example(classes[labels[0]] if len(set(labels)) == 1 else "", "train", encode_png(image), index)

@@ -28,7 +28,7 @@ class ImagesWithEdges(LetterboxedImages):
     planes = 2
     outside = (OUTSIDE, 0)
     extends_edges = True
-    kind = "edges, continued around"
+    cache_key = "edges, continued around"
 
     def __init__(self, split: EdgeSplit, folder: str) -> None:
         self.targets = torch.zeros(len(split.files), dtype=torch.int64)
@@ -57,7 +57,7 @@ class EdgesOfMasks(ImagesWithEdges):
         """Use the files and masks of `images`. If there are two `classes`, the second one marks the edges."""
         self.targets = images.targets
         self.folder, self.files, self.companions = images.folder, images.files, images.companions
-        self.kind = f"{ImagesWithEdges.kind}, of {classes} classes, {images.kind}"
+        self.cache_key = f"{ImagesWithEdges.cache_key}, of {classes} classes, {images.cache_key}"
         self.bands = images.bands
         self._images = images
         self._is_line_mask = classes == 2

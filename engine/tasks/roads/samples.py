@@ -29,7 +29,7 @@ class OrientedImages(ImageSet):
         self.targets = images.targets
         self.mirror = images.mirror
         self.folder, self.files, self.companions = images.folder, images.files, images.companions
-        self.kind = f"{images.kind} orientation {VERSION}"
+        self.cache_key = f"{images.cache_key} orientation {VERSION}"
         self.bands = images.bands
         self._images = images
 

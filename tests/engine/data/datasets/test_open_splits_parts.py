@@ -62,7 +62,7 @@ def test_bands_have_statistics_and_a_kind(tmp_path: Path, bands: int, has_statis
     assert (opened.channels, opened.statistics is not None) == (bands, has_statistics)
     train: Any = opened.train
     assert train.bands is not None
-    assert repr(train.bands) in train.kind
+    assert repr(train.bands) in train.cache_key
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
