@@ -167,6 +167,11 @@ class RecognizedDataset:
     certain: bool = True
 
     @property
+    def format_id(self) -> str:
+        """Id of the format without its variant."""
+        return self.format.partition(":")[0]
+
+    @property
     def splits(self) -> dict[str, Any]:
         """Splits by "train", "val" and "test". A split that serves as both of the last two is only in "val"."""
         test = None if self.test is self.val else self.test

@@ -80,10 +80,9 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     head = "segmentation_head" if has_decoder else find_head(model, classes)
     title = job.model.name if is_external(job) else _get_title(job)
     encoders.load_initial(job, model, head, channels, title=title, has_encoder=has_decoder)
+    heads = [head] if head else []
     if has_decoder:  # only the encoder has pretrained weights
         heads = [name for name, _ in model.named_children() if name != "encoder"]
-    else:
-        heads = [] if head is None else [head]
     mark_heads(job, model, heads, job.model.name, classes)
     return model.train()
 

@@ -104,7 +104,7 @@ def send_batches() -> list[list[list[float]]]:
             slot.pixels[:] = number
             slot.numbers[:] = np.arange(4) + 10 * number
             slot.random[:] = number + 0.5
-            slot.send(1, 2, torch.full((2,), number))
+            slot.send(torch.full((2,), number), pixel_rows=1, number_rows=2)
             sent.release()
 
     reader = threading.Thread(target=read)
@@ -113,7 +113,7 @@ def send_batches() -> list[list[list[float]]]:
     for number in range(1, 7):
         sent.acquire()
         slot = slots[number % 2]
-        tensors = slot.receive(1, 2)
+        tensors = slot.receive(pixel_rows=1, number_rows=2)
         torch.ones(1, device=device).add_(1)  # a slow kernel before the operations that read the slot
         references.append([tensor.clone() for tensor in tensors])
         slot.record_consumed()

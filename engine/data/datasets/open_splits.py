@@ -96,7 +96,7 @@ def open_recognized(found: RecognizedDataset, folder: str) -> Splits:
     if problems or found.train is None or found.val is None:
         raise DatasetError(problems)
     try:
-        opener = resolve(FORMATS[found.format.partition(":")[0]].open) or OPENERS[type(found.train)]
+        opener = resolve(FORMATS[found.format_id].open) or OPENERS[type(found.train)]
         return _use_bands(opener(found, folder), folder)
     except UnusableFile as error:
         raise DatasetError([explain_failure(error, folder)]) from error

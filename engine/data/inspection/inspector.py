@@ -208,7 +208,7 @@ def _inspect_splits(
 
 def _get_inspector(found: RecognizedDataset) -> Callable[[RecognizedDataset, Progress, LeaveOut, int], Inspection]:
     """Return the function that inspects a dataset: that of its format, or else the one for the type of its splits."""
-    return resolve(FORMATS[found.format.partition(":")[0]].inspect) or INSPECTORS[type(found.train)]
+    return resolve(FORMATS[found.format_id].inspect) or INSPECTORS[type(found.train)]
 
 
 def _draw_examples(found: RecognizedDataset) -> tuple[Example, ...]:
@@ -233,7 +233,7 @@ def _make_legend(found: RecognizedDataset) -> tuple[LegendEntry, ...]:
 
     Returns () for outlined objects, whose colors distinguish objects instead of classes.
     """
-    format = FORMATS.get(found.format.partition(":")[0])
+    format = FORMATS.get(found.format_id)
     if format is not None and format.legend is not None and found.classes:
         return format.legend(found.classes)
     if isinstance(found.train, MaskSplit):

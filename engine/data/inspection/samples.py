@@ -31,9 +31,8 @@ def list_samples(found: RecognizedDataset, folder: str, limit: int) -> list[Samp
 
     `folder` is the folder of the dataset. Returns [] if the annotations can't be listed.
     """
-    list_annotations = resolve(FORMATS[found.format.partition(":")[0]].list_annotations) or ANNOTATIONS.get(
-        type(found.train)
-    )
+    of_format = resolve(FORMATS[found.format_id].list_annotations)
+    list_annotations = of_format or ANNOTATIONS.get(type(found.train))
     if list_annotations is None:
         return []
     rows = [(name, split, index) for name, split in found.splits.items() for index in range(count_samples(split))]

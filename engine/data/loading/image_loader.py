@@ -260,7 +260,7 @@ class BatchLoader(Loader[Slot]):
             numbers[:, CROP] = draw_crops(self._margin, self.sampler.streams, epoch, loaded, mirror=self._mirror)
         else:
             numbers[:, CROP] = self._margin // 2, self._margin // 2, 0  # the center, not mirrored
-        slot.send(pixels=0 if on_device else count, numbers=count, targets=self.images.targets_of(loaded))
+        slot.send(self.images.targets_of(loaded), pixel_rows=0 if on_device else count, number_rows=count)
         return StagedBatch(slot, count, batch.global_size, samples, on_device, draws)
 
     def _finish(self, staged: StagedBatch[Slot], wait_s: float, epoch: int, batch_index: int) -> Batch:
@@ -268,7 +268,8 @@ class BatchLoader(Loader[Slot]):
         self._on_stage_end("data")
         count = staged.count
         # `numbers` has the index and crop of each image, `random` the numbers for augmentation, `rows` the targets.
-        pixels, numbers, random, rows = staged.slot.receive(0 if staged.on_device else count, count)
+        pixel_rows = 0 if staged.on_device else count
+        pixels, numbers, random, rows = staged.slot.receive(pixel_rows=pixel_rows, number_rows=count)
         if self._stream is not None:
             self._on_stage_end("transfer")
         if staged.on_device:
@@ -344,8 +345,8 @@ def upload_images(source: ImageSource, count: int, slot: Slot, device: torch.dev
         slot.wait_until_reusable()
         source.gather(samples, slot.pixels[: len(samples)])
         slot.numbers[: len(samples), SAMPLE] = samples
-        slot.send(len(samples), len(samples), torch.empty(0))  # without targets
-        pixels, numbers, *_ = slot.receive(len(samples), len(samples))
+        slot.send(torch.empty(0), pixel_rows=len(samples), number_rows=len(samples))  # without targets
+        pixels, numbers, *_ = slot.receive(pixel_rows=len(samples), number_rows=len(samples))
         images[numbers[:, SAMPLE]] = pixels
         slot.record_consumed()
     return images

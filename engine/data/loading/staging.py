@@ -39,21 +39,22 @@ class Slot:
     def wait_until_reusable(self) -> None:
         """Wait until the buffer may be overwritten because the previous batch has been copied out of it."""
 
-    def send(self, pixels: int, numbers: int, targets: Tensor) -> None:
-        """Send the first rows of the buffer and the targets to the device.
+    def send(self, targets: Tensor, *, pixel_rows: int, number_rows: int) -> None:
+        """Send the targets and the first rows of the buffer to the device.
 
-        `pixels` is the number of rows to send from the array `pixels`, and `numbers` the number of rows to send from
-        the arrays `numbers` and `random`.
+        `pixel_rows` is the number of rows to send from the array `pixels`, and `number_rows` the number of rows to send
+        from the arrays `numbers` and `random`.
         """
         self._targets = targets
 
-    def receive(self, pixels: int, numbers: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def receive(self, *, pixel_rows: int, number_rows: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the first rows of the arrays `pixels`, `numbers` and `random` on the device, and the targets.
 
         The arguments are the numbers of rows, as for `send`. Only kernels that are launched before `record_consumed`
         may read the rows.
         """
-        return self._host_pixels[:pixels], self._host_numbers[:numbers], self._host_random[:numbers], self._targets
+        numbers, random = self._host_numbers[:number_rows], self._host_random[:number_rows]
+        return self._host_pixels[:pixel_rows], numbers, random, self._targets
 
     def record_consumed(self) -> None:
         """Allow the buffer to be overwritten, after the kernels that read the received batch have been launched."""
@@ -82,7 +83,7 @@ class DeviceSlot(Slot):
         with torch.cuda.device(self._stream.device):
             self._copied_event.synchronize()
 
-    def send(self, pixels: int, numbers: int, targets: Tensor) -> None:
+    def send(self, targets: Tensor, *, pixel_rows: int, number_rows: int) -> None:
         """Queue copies of the first rows and the targets to the GPU.
 
         They start once the previous batch has been consumed.
@@ -90,14 +91,14 @@ class DeviceSlot(Slot):
         # Set the device, too: leaving the stream would otherwise create a context on the first GPU.
         with torch.cuda.device(self._stream.device), torch.cuda.stream(self._stream):
             self._stream.wait_event(self._consumed_event)
-            self._pixels[:pixels].copy_(self._host_pixels[:pixels], non_blocking=True)
-            self._numbers[:numbers].copy_(self._host_numbers[:numbers], non_blocking=True)
-            self._random[:numbers].copy_(self._host_random[:numbers], non_blocking=True)
+            self._pixels[:pixel_rows].copy_(self._host_pixels[:pixel_rows], non_blocking=True)
+            self._numbers[:number_rows].copy_(self._host_numbers[:number_rows], non_blocking=True)
+            self._random[:number_rows].copy_(self._host_random[:number_rows], non_blocking=True)
             # Torch reuses the pinned memory only after the copy has finished.
             self._targets = targets.pin_memory().to(self._stream.device, non_blocking=True)
             self._copied_event.record(self._stream)
 
-    def receive(self, pixels: int, numbers: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def receive(self, *, pixel_rows: int, number_rows: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the first rows and the targets on the GPU.
 
         Kernels launched later on the current stream wait for the copies.
@@ -105,7 +106,7 @@ class DeviceSlot(Slot):
         current = torch.cuda.current_stream(self._stream.device)
         current.wait_event(self._copied_event)
         self._targets.record_stream(current)
-        return self._pixels[:pixels], self._numbers[:numbers], self._random[:numbers], self._targets
+        return self._pixels[:pixel_rows], self._numbers[:number_rows], self._random[:number_rows], self._targets
 
     def record_consumed(self) -> None:
         self._consumed_event.record(torch.cuda.current_stream(self._stream.device))

@@ -153,6 +153,7 @@ def _resize_planes(layers: npt.NDArray[_Kind], size: int) -> npt.NDArray[_Kind]:
     height, width = layers.shape[1:]
     _, _, resized_height, resized_width = find_letterbox(height, width, size)
     if resized_height >= height and resized_width >= width:
+        # The nearest row and column of the center of each new pixel.
         rows = (np.arange(resized_height) * 2 + 1) * height // (2 * resized_height)
         columns = (np.arange(resized_width) * 2 + 1) * width // (2 * resized_width)
         return layers[:, rows[:, None], columns]

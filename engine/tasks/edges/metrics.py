@@ -314,7 +314,7 @@ def _compute_average_precision(counts: Floats | Counts) -> float:
     """
     recall, precision = compute_recall_and_precision(counts)
     recalls, first = np.unique(recall, return_index=True)
-    if len(recalls) < 2:
+    if len(recalls) < 2:  # a single point has no area below it
         return 0.0
     interpolated = np.interp(np.arange(101) / 100, recalls, precision[first], left=0, right=0)
     return float(interpolated.sum() / 100)

@@ -291,9 +291,10 @@ def find_neighbors(representative: Tensor, points: Tensor, count: int, dilation:
 
 
 def _compute_distances(first: Tensor, second: Tensor) -> Tensor:
-    """Return the distances between points [n, p, 3] and [n, m, 3], as [n, p, m].
+    """Return the distances between points [n, p, 3] and [n, m, 3], as [n, p, m], or their squares during an export.
 
-    Computing them from products would be faster, but would lose the small differences between close points.
+    Only their order matters. Computing them from products would be faster, but would lose the small differences between
+    close points.
     """
     if torch.compiler.is_exporting():  # ONNX export would use products; this needs three times the memory
         return (first[:, :, None] - second[:, None]).square().sum(3)

@@ -51,8 +51,9 @@ def compute_orientation_plane(plane: Bytes) -> Bytes:
     is_line = plane == LINE
     directions = np.full(plane.shape, BACKGROUND, np.uint8)
     if is_line.any():
+        border_distances = distance_transform_edt(np.pad(is_line, 1))[1:-1, 1:-1]
         # Half of the pixels on a line are farther from its border than a quarter of its width.
-        median_distance = float(np.median(distance_transform_edt(np.pad(is_line, 1))[1:-1, 1:-1][is_line]))
+        median_distance = float(np.median(border_distances[is_line]))
         step = max(1, round(2 * median_distance / MAX_CENTER_DISTANCE))
         center = find_center_lines(_combine_blocks(is_line, step))
         # Pixels of a line have the direction of its center line.
