@@ -119,9 +119,9 @@ class LabelAnalysis(Analysis):
     def compute_curves(self, measured: EvaluatedMetrics, intervals: Intervals) -> tuple[ClassCurves, ...]:
         """Return the curves of each class with the intervals of its average precision and ROC area."""
         precisions, areas = intervals.per_class["AP"], intervals.per_class["AUC"]
+        classes = enumerate(zip(self._ranked, precisions, areas, strict=True))
         return tuple(
-            _create_class_curves(number, *each)
-            for number, each in enumerate(zip(self._ranked, precisions, areas, strict=True))
+            _create_class_curves(number, ranked, precision, area) for number, (ranked, precision, area) in classes
         )
 
 

@@ -166,7 +166,7 @@ def draw_examples(indices: Iterable[int], draw: Callable[[int], Example]) -> lis
 
 def spread_examples(usable: Sequence[int]) -> list[int]:
     """Return at most `EXAMPLES` evenly spaced elements of `usable`, the indices of usable samples."""
-    return [usable[row] for row in spread_evenly(len(usable), EXAMPLES)[:EXAMPLES]]
+    return [usable[row] for row in spread_evenly(len(usable), EXAMPLES)]
 
 
 def title_of(name: str) -> str:

@@ -48,9 +48,9 @@ def find_doubts(found: RecognizedDataset, folder: str, contents: Contents, *, ha
     """
     splits = list(found.splits.values())
     problems = [*_report_shared_annotations(splits, folder), *_report_spellings(found, folder)]
-    problems += _report_conflicts(found, splits, folder, contents)
+    problems += _report_conflicts(splits, folder, contents)
     if not has_bands:
-        problems += _report_mixed_colors(splits, folder)
+        problems += _report_mixed_colors(splits)
     return problems
 
 
@@ -184,9 +184,7 @@ def _find_example(found: RecognizedDataset, number: int, folder: str) -> str:
     return ""
 
 
-def _report_conflicts(
-    found: RecognizedDataset, splits: Sequence[Any], folder: str, contents: Contents
-) -> list[Problem]:
+def _report_conflicts(splits: Sequence[Any], folder: str, contents: Contents) -> list[Problem]:
     """Report copies of an image that have different classes or labels."""
     if not all(isinstance(split, FileSplit | LabelSplit) for split in splits):
         return []
@@ -213,7 +211,7 @@ def _number_groups(split: FileSplit | LabelSplit) -> Labels:
     return np.fromiter((hash(row.tobytes()) for row in split.labels), np.int64, len(split.labels))
 
 
-def _report_mixed_colors(splits: Sequence[Any], folder: str) -> list[Problem]:
+def _report_mixed_colors(splits: Sequence[Any]) -> list[Problem]:
     """Report datasets that contain both gray and color images."""
     gray: list[str] = []
     colored: list[str] = []

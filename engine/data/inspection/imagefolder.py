@@ -104,7 +104,7 @@ class ImageCheck:
 
     def problems(self) -> list[Problem]:
         """Return a warning if images in the sample turned out to be damaged, since other images may be damaged, too."""
-        if not self._damaged_count or self._sample_step == 1:
+        if not self._damaged_count or self._sample_step == 1:  # with a step of 1, all images are decoded
             return []
         message = (
             f"Of {self._sampled_count:,} images decoded as a sample, {self._damaged_count:,} are damaged within, "

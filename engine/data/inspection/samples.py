@@ -36,9 +36,8 @@ def list_samples(found: RecognizedDataset, folder: str, limit: int) -> list[Samp
     if list_annotations is None:
         return []
     rows = [(name, split, index) for name, split in found.splits.items() for index in range(count_samples(split))]
-    chosen = [rows[index] for index in spread_evenly(len(rows), limit)] if limit < len(rows) else rows
     samples = []
-    for split_name, split, index in chosen:
+    for split_name, split, index in (rows[row] for row in spread_evenly(len(rows), limit)):
         try:
             annotations = list_annotations(found, split, index)
         except Exception as error:  # a broken file may raise nearly anything in a decoder

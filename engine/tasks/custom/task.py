@@ -83,7 +83,7 @@ class Custom(Task):
             weights.load(model, initial, head=head, channels=channels)
         mark_heads(job, model, [head] if head is not None else [], loaded.file.name, classes)
         if job.data.dataset:  # otherwise there are no samples to try it on
-            loaded.try_out(model, channels)
+            loaded.try_out(model)
         return model
 
     def get_image_size(self, job: Job) -> int:
@@ -187,7 +187,7 @@ class LoadedTask:
                 self._example = torch.zeros(splits.channels, size, size), targets[0]
         return self._example
 
-    def try_out(self, model: nn.Module, channels: int) -> None:
+    def try_out(self, model: nn.Module) -> None:
         """Run the model and the file's functions on two samples, so that their errors are reported before training.
 
         The model is in training mode afterwards.
@@ -210,12 +210,9 @@ class LoadedTask:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # metrics may warn about so few samples
                     for name, metric in metrics.items():
-                        user_file.call_user_code(
-                            self.file, f"in the metric “{name}”", metric.update, outputs.float(), targets
-                        )
-                        user_file.call_user_code(
-                            self.file, f"in the metric “{name}”", self.compute_metric, name, metric
-                        )
+                        when = f"in the metric “{name}”"
+                        user_file.call_user_code(self.file, when, metric.update, outputs.float(), targets)
+                        user_file.call_user_code(self.file, when, self.compute_metric, name, metric)
         finally:
             model.train()
 

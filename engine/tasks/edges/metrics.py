@@ -257,6 +257,7 @@ def _find_reachable_pixels(rows: Counts, columns: Counts, drawn: Plane) -> list[
     height, width = drawn.shape
     distance = TOLERANCE * float(np.hypot(height, width))
     reach = int(distance)
+    # Index of the drawn pixel at each position, or -1 for none. A margin avoids indices outside the image.
     drawn_index = np.full((height + 2 * reach, width + 2 * reach), -1, np.int32)
     drawn_index[reach : reach + height, reach : reach + width][drawn] = np.arange(int(drawn.sum()), dtype=np.int32)
     offsets = [(down, right) for down in range(-reach, reach + 1) for right in range(-reach, reach + 1)]

@@ -96,6 +96,7 @@ class EdgeObjective(Objective):
         is_edge = (agreement > EDGE_AGREEMENT * FULL) & (agreement != OUTSIDE)
         is_background = agreement == 0
         edge_count, background_count = (mask.sum((1, 2, 3), keepdim=True).float() for mask in (is_edge, is_background))
+        # Both kinds of pixels have the same total weight up to the factor. Pixels that few annotators drew have none.
         weights = is_edge * background_count + is_background * (self._background_factor * edge_count)
         pixel_losses = functional.binary_cross_entropy_with_logits(
             outputs.float(), is_edge.float().expand(outputs.shape), reduction="none"

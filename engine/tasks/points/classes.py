@@ -170,7 +170,7 @@ def _make_class_per_label(counts: Counter[int], *, is_survey: bool) -> PointClas
         message = f"{_format_labels([0], counts)} kept as a class, because the labels are numbered from 0."
         remedy = "If these points were never classified, set the label 0 as the value to ignore."
         problems.append(dataset_warning(message, remedy))
-    return _create_mapping([names[value] for value in values], values, ignored, counts, problems)
+    return _create_mapping([names[value] for value in values], values, ignored, problems)
 
 
 def _are_standard(values: Sequence[int]) -> bool:
@@ -188,13 +188,9 @@ def _are_semantic3d(files: Iterable[str]) -> bool:
 
 
 def _create_mapping(
-    names: Sequence[str],
-    values: Sequence[int],
-    ignored: Sequence[int],
-    counts: Counter[int],
-    problems: list[Problem],
+    names: Sequence[str], values: Sequence[int], ignored: Sequence[int], problems: list[Problem]
 ) -> PointClassMapping:
-    """Return the classes with these `names` and label `values`, or only a problem if they are too few or too many."""
+    """Return the classes with these `names` and label `values`, or only problems if they are too few or too many."""
     if len(values) < 2:
         only_label = f"the label {values[0]}" if values else "no label"
         message = f"All points of the inspected clouds have {only_label}; at least two labels are needed."
