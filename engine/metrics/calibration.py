@@ -89,7 +89,8 @@ def _fit_temperature(logits, true, to_probabilities, score) -> FittedTemperature
         logits: Logits [n, C].
         true: True classes or labels.
         to_probabilities: Function that converts logits to probabilities.
-        score: `_score_classes` or `_score_labels`.
+        score: Function that returns the probability of the true classes or labels, and the confidence and correctness
+            of the predictions: `_score_classes` or `_score_labels`.
     """
     from scipy.optimize import minimize_scalar
 

@@ -102,15 +102,17 @@ def _classify_errors(
     has_same_class = classes[:, None] == true_classes[None]
     class_overlaps, other_overlaps = np.where(has_same_class, overlaps, 0), np.where(has_same_class, 0, overlaps)
     best_overlap = class_overlaps.max(1)
-    conditions = [
-        outcomes != WRONG,
-        (best_overlap >= BACKGROUND_IOU) & (best_overlap <= FOREGROUND_IOU),
-        other_overlaps.max(1) >= FOREGROUND_IOU,
-        np.where(is_matched[None], class_overlaps, 0).max(1) >= FOREGROUND_IOU,
-        overlaps.max(1) <= BACKGROUND_IOU,
-    ]
-    kinds = ["localization", "classification", "duplicate", "background"]
-    errors = np.select(conditions, [NO_ERROR, *(KINDS.index(kind) for kind in kinds)], KINDS.index("both"))
+    # The first condition that a wrong detection meets decides. Without any, the kind is "both".
+    conditions: dict[ErrorKind, Bools] = {
+        "localization": (best_overlap >= BACKGROUND_IOU) & (best_overlap <= FOREGROUND_IOU),
+        "classification": other_overlaps.max(1) >= FOREGROUND_IOU,
+        "duplicate": np.where(is_matched[None], class_overlaps, 0).max(1) >= FOREGROUND_IOU,
+        "background": overlaps.max(1) <= BACKGROUND_IOU,
+    }
+    kind_indices = [KINDS.index(kind) for kind in conditions]
+    errors = np.select(
+        [outcomes != WRONG, *conditions.values()], [NO_ERROR, *kind_indices], default=KINDS.index("both")
+    )
     objects = np.select(
         [errors == KINDS.index("localization"), errors == KINDS.index("classification")],
         [class_overlaps.argmax(1), other_overlaps.argmax(1)],

@@ -379,10 +379,9 @@ def _create_schedule(job: Job, optimizer: Optimizer, steps_per_epoch: int) -> LR
     steps = job.training.epochs * steps_per_epoch
     if job.schedule.name == "onecycle":  # it includes a warm-up
         rates = [group["lr"] for group in optimizer.param_groups]
+        has_momentum = job.optimizer.momentum > 0 and job.optimizer.name != "adagrad"  # Adagrad has none
         # The schedule also advances after the last step, which needs one step more.
-        return OneCycleLR(
-            optimizer, rates, steps + 1, cycle_momentum=job.optimizer.momentum > 0 and job.optimizer.name != "adagrad"
-        )
+        return OneCycleLR(optimizer, rates, steps + 1, cycle_momentum=has_momentum)
     warmup = count_warmup_steps(job, steps_per_epoch)
     if job.schedule.name == "none" and not warmup:
         return None
