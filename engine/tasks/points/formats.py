@@ -169,7 +169,7 @@ def _try_read_fields(path: str) -> Fields | None:
     """Return the fields of the points in a file, or None if it can't be read as a point cloud."""
     try:
         return read_fields(path)
-    except Exception:  # as in `read_heads`
+    except Exception:  # a reader may raise nearly anything for a broken file
         return None
 
 
@@ -248,7 +248,7 @@ def _count_labels(files: Sequence[str]) -> Counter[int]:
         try:
             labels, points = count_labels(files[index])
         except Exception:
-            continue  # as in `read_heads`
+            continue  # a reader may raise nearly anything; the inspection of the file reports why
         counts.update(dict(zip(labels.tolist(), points.tolist(), strict=True)))
     return counts
 
@@ -261,7 +261,7 @@ def _report_columns(files: Sequence[str], problems: list[Problem]) -> None:
             try:
                 table = read_table(path)
             except Exception:
-                continue  # as in `read_heads`
+                continue  # a reader may raise nearly anything; the inspection of the file reports why
             if table.is_guessed:
                 by_columns.setdefault(tuple(name or "not used" for name in table.columns), []).append(path)
     for columns, paths in by_columns.items():

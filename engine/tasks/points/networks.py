@@ -61,12 +61,13 @@ class PointCNN(nn.Module):
         # Encoder levels, decoder levels, and layers that merge the decoder's features with those of the encoder.
         self.down = nn.ModuleList()
         for level_index, (level, out_channels) in enumerate(zip(ENCODER_LEVELS, level_channels, strict=True)):
-            in_channels = feature_width if level_index == 0 else level_channels[level_index - 1]
             # Channels of lifted coordinates and depth multiplier, as in the authors' code.
-            lifted_channels = (
-                (out_channels // 4 if feature_width else out_channels // 2) if level_index == 0 else in_channels // 4
-            )
-            depth_multiplier = 4 if level_index == 0 else -(-out_channels // in_channels)
+            if level_index == 0:
+                in_channels, depth_multiplier = feature_width, 4
+                lifted_channels = out_channels // 4 if feature_width else out_channels // 2
+            else:
+                in_channels = level_channels[level_index - 1]
+                depth_multiplier, lifted_channels = -(-out_channels // in_channels), in_channels // 4
             is_last = level_index == len(ENCODER_LEVELS) - 1
             self.down.append(
                 XConv(
@@ -81,10 +82,8 @@ class PointCNN(nn.Module):
             )
         self.up = nn.ModuleList()
         self.join = nn.ModuleList()
-        skip_widths = [
-            *level_channels[:-1],
-            level_channels[-1] + level_channels[-1] // 4,
-        ]  # including those computed from the position
+        # Numbers of output channels, including those that the last level computes from the position.
+        skip_widths = [*level_channels[:-1], level_channels[-1] + level_channels[-1] // 4]
         in_channels = skip_widths[-1]
         for neighbors, dilation, level_index in DECODER_LEVELS:
             out_channels = level_channels[level_index]

@@ -266,7 +266,9 @@ def _decompress(content: bytes, size: int) -> bytearray:
         if distance > len(decompressed):
             break
         copied = decompressed[-distance:][:length]
-        decompressed += copied if len(copied) == length else (copied * (length // distance + 1))[:length]
+        if len(copied) < length:  # a copy that overlaps its result repeats the bytes
+            copied = (copied * (length // distance + 1))[:length]
+        decompressed += copied
     if len(decompressed) != size:
         raise Unfit("its compressed points are damaged")
     return decompressed

@@ -64,14 +64,15 @@ def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterat
     head = read_head(path)
     require_fields(head, features, with_labels)
     labels = _read_labels(path, head.points) if with_labels else np.zeros(head.points, np.int64)
-    first = 0
+    first_row = 0
     with open_regular(path) as stream:
         while content := stream.read(CHUNK_POINTS * _POINT_BYTES):
             points = np.frombuffer(content, "<f4").reshape(-1, 4)
             # The intensity is the only feature.
             columns = points[:, 3:] if features else points[:, :0]
-            yield points[:, :3].astype(np.float64), columns.astype(np.float32), labels[first : first + len(points)]
-            first += len(points)
+            chunk_labels = labels[first_row : first_row + len(points)]
+            yield points[:, :3].astype(np.float64), columns.astype(np.float32), chunk_labels
+            first_row += len(points)
 
 
 def _read_labels(path: str, points: int) -> np.ndarray:
