@@ -230,7 +230,7 @@ def _is_damaged(path: Path, weights: Weights) -> bool:
     hash, and blobs in the hub's cache have the hash as their name. Without an expected hash, as for files that users
     put into the cache, the result is False.
     """
-    expected = weights.sha256
+    expected: str | None = weights.sha256
     if not expected:
         blob = path.resolve().name
         expected = blob if _SHA256.fullmatch(blob) else _find_hash_in_name(path)

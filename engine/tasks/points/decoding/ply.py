@@ -47,16 +47,16 @@ class _Element(NamedTuple):
     """
 
     name: str
-    count: int
+    item_count: int
     properties: list[tuple[list[str], str]]
 
     def compute_min_bytes(self, *, is_text: bool) -> int:
         """Return the smallest number of bytes that the element can take in a file."""
         types = [words for words, _ in self.properties if words]
         if is_text:  # a number needs at least a digit and a separator, and an empty list only its length
-            return self.count * 2 * len(types)
+            return self.item_count * 2 * len(types)
         sizes = (_TYPE_BYTES.get(words[-2 if "list" in words else -1], 1) for words in types)
-        return self.count * sum(sizes)
+        return self.item_count * sum(sizes)
 
 
 def read_head(path: str) -> Head:
@@ -93,7 +93,7 @@ def _read_header(path: str) -> tuple[Head, bool]:
     field_of = find_fields([name for _, name in points.properties])
     if not {"x", "y", "z"} <= field_of.keys():
         raise Unfit("its points have no x, y and z")
-    return Head(points.count, tuple(name for name in FEATURES if name in field_of), "label" in field_of), is_text
+    return Head(points.item_count, tuple(name for name in FEATURES if name in field_of), "label" in field_of), is_text
 
 
 def read_chunks(path: str, features: Sequence[str], with_labels: bool) -> Iterator[Columns]:
