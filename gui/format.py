@@ -139,11 +139,6 @@ def percent(value: float | None, width: int = 0) -> str:
     return f"{number(value, width=width)}%"
 
 
-def format_share(used: float | None, total: float | None) -> str:
-    """Format `used` as a percentage of `total`, padded to the width of "100%". Return a dash if one is unknown."""
-    return percent(100 * used / total if used is not None and total else None, 3)
-
-
 def watts(value: float | None, width: int = 0) -> str:
     return f"{number(value, width=width)} W"
 
