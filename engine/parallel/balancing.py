@@ -164,20 +164,18 @@ def _minimize_worst(segments: int, stages: int, cost: Cost, minimum: Cost) -> En
     Among equal divisions, one with a low total cost is returned. `minimum` is a lower bound of `cost` that grows with
     every segment added to a stage. Divisions into nearly equal stages are searched first, because there are only few.
     """
-    even = sum(minimum(stage, 0, segments) for stage in range(stages)) / stages**2
-    tries = (
-        _minimize_worst_within(bound, segments, stages, cost, minimum) for bound in (1.1 * even, 2 * even, math.inf)
-    )
-    return next((ends for ends in tries if ends is not None), None)
+    model_cost = sum(minimum(stage, 0, segments) for stage in range(stages)) / stages  # mean over the stages' ranks
+    even = model_cost / stages
+    for bound in (1.1 * even, 2 * even, math.inf):
+        ends = _minimize_worst_within(bound, segments, stages, cost, minimum)
+        if ends is not None:
+            return ends
+    return None
 
 
 def _minimize_worst_within(bound: float, segments: int, stages: int, cost: Cost, minimum: Cost) -> Ends | None:
     """Run `_minimize_worst` only on divisions whose stages cost at most `bound` each. Returns None if there is none."""
-    earliest_starts = [segments]  # of each stage from 1 on, such that later stages can hold the remaining segments
-    for stage in range(stages - 1, 0, -1):
-        end = earliest_starts[0]
-        possible = (start for start in range(stage, end) if minimum(stage, start, end) <= bound)
-        earliest_starts.insert(0, next(possible, end))
+    earliest_starts = _find_earliest_starts(bound, segments, stages, minimum)
     # Dynamic programming over the stages. For each number of segments in the stages until now, `worst` has the cost of
     # the most expensive stage and `sums` the total cost in the best division of these segments.
     worst = [math.inf] * (segments + 1)
@@ -208,8 +206,21 @@ def _minimize_worst_within(bound: float, segments: int, stages: int, cost: Cost,
         return None
     ends = [segments]
     for starts in reversed(best_starts):
-        ends.append(starts[ends[-1]])
+        ends.append(starts[ends[-1]])  # a stage ends where the next one starts
     return tuple(reversed(ends[1:]))
+
+
+def _find_earliest_starts(bound: float, segments: int, stages: int, minimum: Cost) -> list[int]:
+    """Return the earliest possible start of each stage from 1 on, followed by `segments`, the end of the last stage.
+
+    If a stage started earlier, it and the later stages could not hold the remaining segments within `bound`.
+    """
+    starts = [segments]
+    for stage in range(stages - 1, 0, -1):
+        end = starts[0]
+        possible = (start for start in range(stage, end) if minimum(stage, start, end) <= bound)
+        starts.insert(0, next(possible, end))
+    return starts
 
 
 def _improve_locally(costs: SegmentCosts, division: Division) -> Division:
@@ -218,7 +229,7 @@ def _improve_locally(costs: SegmentCosts, division: Division) -> Division:
         best = min(
             (_compute_division(costs, ends) for ends in _iterate_moves(division.ends, costs.segments)), default=division
         )
-        if best[:-1] >= division[:-1]:
+        if best[:-1] >= division[:-1]:  # compares all costs, but not the ends
             return division
         division = best
 
@@ -232,7 +243,7 @@ def _iterate_moves(ends: Sequence[int], segments: int) -> Iterator[Ends]:
     for count in (1, 2):  # number of split points that move together
         for first in range(len(ends) + 1 - count):
             moved = ends[first : first + count]
-            first_shift, end_shift = boundaries[first] + 1 - moved[0], boundaries[first + count + 1] - moved[-1]
-            for shift in range(first_shift, end_shift):
+            lower, upper = boundaries[first], boundaries[first + count + 1]  # between which the moved points must stay
+            for shift in range(lower + 1 - moved[0], upper - moved[-1]):
                 if shift:
                     yield (*ends[:first], *(end + shift for end in moved), *ends[first + count :])

@@ -77,8 +77,10 @@ class ParallelDims(NamedTuple):
         """Return the sizes of the mesh for a job with this strategy and layout."""
         if not strategy.process_per_device:
             return cls()  # all sizes are 1
-        sizes = (layout.replicas, layout.group) if strategy.has_replicas else (layout.group,)
-        return cls(**dict(zip(strategy.mesh, sizes, strict=False)))
+        if strategy.has_replicas:
+            outer, inner = strategy.mesh
+            return cls(**{outer: layout.replicas, inner: layout.group})
+        return cls(**dict.fromkeys(strategy.mesh, layout.group))  # the mesh has one dimension, or none for one device
 
     def coordinate(self, rank: int) -> ParallelDims:
         """Return the coordinates of `rank` in a mesh of this size."""
@@ -132,8 +134,8 @@ def bubble_ratio(job: Job, strategy: StrategyEntry) -> float:
     interleaved, it is divided by the number of stages per device (Narayanan et al. 2021). Zero-bubble schedules reach 0
     at best (Qi et al. 2023).
     """
-    arrangement = compute_layout(job, strategy)
-    if not strategy.has_schedule or not arrangement.microbatches or job.parallel.pipeline_schedule in ZERO_BUBBLE:
+    layout = compute_layout(job, strategy)
+    if not strategy.has_schedule or not layout.microbatches or job.parallel.pipeline_schedule in ZERO_BUBBLE:
         return 0.0
-    per_device = max(1, arrangement.stages // arrangement.group)
-    return (arrangement.group - 1) / (arrangement.microbatches * per_device)
+    per_device = max(1, layout.stages // layout.group)
+    return (layout.group - 1) / (layout.microbatches * per_device)

@@ -172,9 +172,9 @@ def find_best_points(split: ModelSplit) -> tuple[str, ...]:
     """
     needed, points = len(split.stage_ranks) - 1, len(split.segments) - 1
     if points < needed:
-        has = "1 position" if points == 1 else f"{points} positions"
+        positions = "1 position" if points == 1 else f"{points} positions"
         raise CannotSplit(
-            f"it can be split at {has}, and {needed + 1} stages need {needed}",
+            f"it can be split at {positions}, and {needed + 1} stages need {needed}",
             field="devices",
             remedy="Choose fewer devices, or another model or strategy.",
         )
@@ -217,7 +217,7 @@ def reachable_points(split: ModelSplit, number: int) -> tuple[str, ...]:
 
     These are all possible split points between its neighbors.
     """
-    boundaries = (0, *_count_segments_before(split), len(split.segments))
+    boundaries = (0, *_count_segments_before(split), len(split.segments))  # split point n is boundary n + 1
     between = split.segments[boundaries[number] : boundaries[number + 2] - 1]
     return tuple(segment.split_point for segment in between)
 

@@ -42,15 +42,15 @@ def describe_death(rank: int, exit_code: int, log: Path) -> Failed:
     exit_text = describe_exit(exit_code)
     if exit_code >= 0:
         exit_text += " without reporting an error"
-    elif -exit_code == getattr(signal, "SIGBUS", 0):
+    elif -exit_code == getattr(signal, "SIGBUS", 0):  # Windows has no SIGBUS
         exit_text += "; a memory-mapped file (the dataset's idx file or the cache) was truncated, or its disk failed"
     tail = log_tail(log)
-    known = find_known_error(tail) if is_nccl_error(tail) else None
-    if known is not None:
-        cause = f"{known.meaning} Rank {rank} {exit_text}: {extract_description(tail)}"
-        return Failed(cause=cause, rank=rank, kind="fault" if known.is_transient else "error")
-    end = f" Last lines of {log.name}: {tail}" if tail else f" {log.name} is empty."
-    return Failed(cause=f"Rank {rank} {exit_text}.{end}", rank=rank, kind="fault")
+    nccl_error = find_known_error(tail) if is_nccl_error(tail) else None
+    if nccl_error is not None:
+        cause = f"{nccl_error.meaning} Rank {rank} {exit_text}: {extract_description(tail)}"
+        return Failed(cause=cause, rank=rank, kind="fault" if nccl_error.is_transient else "error")
+    log_text = f"Last lines of {log.name}: {tail}" if tail else f"{log.name} is empty."
+    return Failed(cause=f"Rank {rank} {exit_text}. {log_text}", rank=rank, kind="fault")
 
 
 def describe_stuck(ranks: Collection[int], devices: Iterable[str]) -> Failed:
@@ -67,7 +67,7 @@ def describe_stuck(ranks: Collection[int], devices: Iterable[str]) -> Failed:
 
 
 def log_tail(log: Path) -> str:
-    """Return the last lines of a worker's log file."""
+    """Return the last lines of a worker's log file without blank lines, or "" if it can't be read."""
     try:
         lines = read_end(log, _TAIL_BYTES).decode(errors="replace").split("\n")
     except OSError:

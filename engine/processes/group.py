@@ -33,7 +33,7 @@ PRIVATE_NETWORK = "The ranks are connected by a private network, which other use
 SHARED_NETWORK = "The ranks are connected by the machine's own loopback interface, since {reason}."
 UVM_DEVICE = "/dev/nvidia-uvm"
 _TICK_S = 0.05
-_NOTHING_TO_SAVE = ("fault", "out_of_memory", "lost_machine", "lost_gpu")
+_KINDS_WITHOUT_SAVING = ("fault", "out_of_memory", "lost_machine", "lost_gpu")
 """Kinds of failures that leave the other ranks unable to save their state, because they wait for the failed rank."""
 
 
@@ -73,8 +73,9 @@ class Group:
         self._root_cause_timeout_s, self._can_root_cause_follow = root_cause_timeout_s, can_root_cause_follow
         self._watchdog: HangWatch | None = None  # None before the workers are started
         self._shutdown: Shutdown | None = None  # None while the workers shall run
-        self._failures: list[tuple[float, failures.Failure]] = []  # failures with their times of arrival
-        self._all_silent_at: float | None = None  # time at which all workers had closed their channels
+        self._failures: list[failures.Failure] = []  # in the order of arrival
+        self._first_failed_at = 0.0  # time at which the first of them arrived
+        self._all_closed_at: float | None = None  # time at which all workers had closed their channels
 
     def launch(self, specs: Sequence[WorkerSpec], function: str, *, fork: bool) -> None:
         """Start a worker for each of the `specs`, which runs `function` (see `WorkerProcess`)."""
@@ -90,7 +91,9 @@ class Group:
 
         Returns None if the ranks use the machine's network.
         """
-        if sys.platform != "linux" or len(specs) < 2 or specs[0].rendezvous in ("", BY_ENVIRONMENT):
+        # Without a rendezvous, the ranks don't communicate. With BY_ENVIRONMENT, some are on other machines.
+        has_local_rendezvous = specs[0].rendezvous not in ("", BY_ENVIRONMENT)
+        if sys.platform != "linux" or len(specs) < 2 or not has_local_rendezvous:
             return None
         network = None
         reason = explain_shared_network(specs, fork=fork)
@@ -128,8 +131,8 @@ class Group:
     def is_gone(self) -> bool:
         """True if all workers have exited and all their messages have been processed."""
         if self._failures and self.failure is None:
-            return False
-        if not self.workers:
+            return False  # the root cause is still to be reported
+        if not self.workers:  # before the start, only a stop or a failure ends the group
             return self._shutdown is not None or self.failure is not None
         return all(worker.exit_code is not None and worker.channel is None for worker in self.workers)
 
@@ -206,12 +209,17 @@ class Group:
         If the root cause is already known, the failure is only logged.
         """
         if self.failure is None:
-            self._failures.append((time.monotonic(), failures.Failure(event, certainty)))
+            if not self._failures:
+                self._first_failed_at = time.monotonic()
+            self._failures.append(failures.Failure(event, certainty))
         else:
             self._on_event(LogLine(text=event.cause, level="error", rank=event.rank))
 
     def watch(self) -> None:
-        """Handle workers that have exited, hang or have failed. This must be called often until `is_gone` is True."""
+        """Handle workers that have exited, hang or have failed, and send signals to those that don't stop in time.
+
+        Reports the root cause once it is known. This must be called often until `is_gone` is True.
+        """
         for worker in self.workers:
             if worker.poll() is None:
                 continue
@@ -228,10 +236,10 @@ class Group:
 
     def _is_root_cause_known(self) -> bool:
         """Return True if no failure that is still to be reported can be the cause of the known failures."""
-        highest = max(failure.certainty for _, failure in self._failures)
+        highest = max(failure.certainty for failure in self._failures)
         if highest == failures.CERTAIN or all(worker.exit_code is not None for worker in self.workers):
             return True
-        waited_s = time.monotonic() - self._failures[0][0]
+        waited_s = time.monotonic() - self._first_failed_at
         if highest == failures.LIKELY:
             return waited_s > SETTLE_S
         return waited_s > self._root_cause_timeout_s and not self._can_root_cause_follow()
@@ -252,7 +260,7 @@ class Group:
         Signals from a debugger do not count.
         """
         pid = self.workers[rank].pid
-        if not pid:
+        if not pid:  # the worker is on another machine
             return None
         with suppress(psutil.Error):
             if psutil.Process(pid).status() == psutil.STATUS_STOPPED:
@@ -260,35 +268,42 @@ class Group:
         return None
 
     def _on_death(self, worker: Worker) -> None:
-        """Add a failure for a worker that has exited, unless it was stopped, or has reported a failure itself."""
-        failed_ranks = {failure.event.rank for _, failure in self._failures}
-        if worker.rank not in failed_ranks and worker.rank not in self.forced and self.failure is None:
-            assert worker.exit_code is not None
-            event = failures.describe_death(worker.rank, worker.exit_code, worker.log)
-            self.fail(event, failures.certainty_of_death(event, worker.exit_code))
+        """Add a failure for a worker that has exited.
+
+        Its exit is no failure if it was sent a signal, if it has reported a failure itself, or after the root cause.
+        """
+        has_failed = any(failure.event.rank == worker.rank for failure in self._failures)
+        if has_failed or worker.rank in self.forced or self.failure is not None:
+            return
+        assert worker.exit_code is not None
+        event = failures.describe_death(worker.rank, worker.exit_code, worker.log)
+        self.fail(event, failures.certainty_of_death(event, worker.exit_code))
 
     def _report_cause(self) -> None:
         """Report the failure that has caused the others, log the other failures, and stop the remaining workers."""
-        root = failures.find_root_cause([failure for _, failure in self._failures])
+        root = failures.find_root_cause(self._failures)
         self.failure = root.event
         self._on_event(root.event)
-        for _, failure in self._failures:
+        for failure in self._failures:
             if failure is not root:
                 self._on_event(LogLine(text=failure.event.cause, level="error", rank=failure.event.rank))
         if self._shutdown is not None:
             self._shutdown.escalate(FAILED_S)
-        elif root.event.kind in _NOTHING_TO_SAVE:
+        elif root.event.kind in _KINDS_WITHOUT_SAVING:  # the other ranks wait for the failed one
             self._shutdown = Shutdown(self.workers, orderly_s=0.0, message=None)
         else:
             self._shutdown = Shutdown(self.workers, orderly_s=FAILED_S, message=Stop())
 
     def _kill_lingering(self) -> None:
         """Stop workers that have finished but do not exit, for example because a thread of a library is running."""
-        if self._shutdown is not None or not self.workers or any(w.channel is not None for w in self.workers):
+        is_any_open = any(worker.channel is not None for worker in self.workers)
+        if self._shutdown is not None or not self.workers or is_any_open:
             return
         now = time.monotonic()
-        self._all_silent_at = self._all_silent_at or now
-        if now - self._all_silent_at > LINGER_S:
+        if self._all_closed_at is None:
+            self._all_closed_at = now
+        if now - self._all_closed_at > LINGER_S:
+            # Nobody reads the message. With it, the shutdown begins with SIGTERM rather than with SIGKILL.
             self._shutdown = Shutdown(self.workers, orderly_s=0.0, message=Stop())
 
     # Messages
@@ -376,7 +391,7 @@ def run_workers(
             group.launch(specs, function, fork=can_fork())
             while not group.is_gone:
                 for key, mask in selector.select(_TICK_S):
-                    key.data(mask)
+                    key.data(mask)  # the registered callback
                 group.watch()
                 if time.monotonic() > deadline:
                     raise TimeoutError

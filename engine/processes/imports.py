@@ -31,18 +31,21 @@ def modules_for(world_size: int) -> tuple[str, ...]:
 
 
 def import_all(names: Sequence[str]) -> None:
-    """Import modules without starting a thread that remains. The process can fork afterwards."""
+    """Import modules without starting a thread that remains. The process can fork afterwards.
+
+    The garbage collector ignores all objects that exist then.
+    """
     compile_cache.use_private_folders()
     # Loading numpy starts the threads of OpenBLAS, unless the environment limits them to one.
-    before = os.environ.get(_BLAS_THREADS)
+    previous_limit = os.environ.get(_BLAS_THREADS)
     os.environ[_BLAS_THREADS] = "1"
     try:
         for name in names:
             importlib.import_module(name)
     finally:
         os.environ.pop(_BLAS_THREADS)
-        if before is not None:
-            os.environ[_BLAS_THREADS] = before
+        if previous_limit is not None:
+            os.environ[_BLAS_THREADS] = previous_limit
     # Modules are never freed. If the garbage collector ignores them, their pages stay shared after a fork.
     gc.collect()
     gc.freeze()
@@ -55,8 +58,8 @@ class ImportThread:
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.done, self._end = socket.socketpair()  # `done` becomes readable at the end
-        self.fault: str | None = None  # error of a failed import
+        self.done, self._notifier = socket.socketpair()
+        self.fault: str | None = None
         self._names = names
         self._thread = threading.Thread(target=self._run, name="imports", daemon=True)
         self._thread.start()
@@ -65,7 +68,7 @@ class ImportThread:
         """Wait for the thread to end. Afterwards, the process can fork."""
         self._thread.join()
         self.done.close()
-        self._end.close()
+        self._notifier.close()
 
     def _run(self) -> None:
         """Import the modules, store an error in `fault`, and make `done` readable."""
@@ -75,4 +78,4 @@ class ImportThread:
             traceback.print_exc()
             self.fault = f"{type(error).__name__}: {error}"
         finally:
-            self._end.send(b"1")
+            self._notifier.send(b"1")

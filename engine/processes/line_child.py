@@ -67,7 +67,7 @@ class LineChild(SelectedOutput[socket.socket]):
         self._on_line, self._on_end = on_line, on_end
         self._frames = Frames()  # divides the output into lines
         reader, writer = socket.socketpair()
-        is_windows = sys.platform == "win32"
+        is_windows = sys.platform == "win32"  # where Popen accepts no socket as the standard output
         with writer:
             try:
                 self.process = subprocess.Popen(
@@ -80,7 +80,7 @@ class LineChild(SelectedOutput[socket.socket]):
             except OSError:
                 reader.close()
                 raise
-            if self.process.stdout is not None:
+            if self.process.stdout is not None:  # on Windows
                 _start_forwarding(self.process.stdout, writer.dup())
         reader.setblocking(False)
         super().__init__(selector, reader, self._receive)

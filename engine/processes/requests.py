@@ -47,7 +47,7 @@ def serve_request(name: str, request_type: Any, carry_out: _CarryOut) -> NoRetur
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     linux.signal_at_parents_death(signal.SIGTERM)
-    if not _has_reader(1):
+    if not _is_output_read():
         os._exit(INTERRUPTED)  # the parent has exited during the imports
     linux.name_process(name)
     answers = os.fdopen(os.dup(1), "wb")
@@ -64,12 +64,12 @@ def serve_request(name: str, request_type: Any, carry_out: _CarryOut) -> NoRetur
     exit_now(0)
 
 
-def _has_reader(fd: int) -> bool:
-    """Return True unless the system reports that the reading end of the pipe `fd` has been closed."""
+def _is_output_read() -> bool:
+    """Return True unless the system reports that the reading end of standard output has been closed."""
     if not hasattr(select, "poll"):
         return True
     poll = select.poll()
-    poll.register(fd, 0)
+    poll.register(1, 0)  # no events: errors are always reported
     return not any(mask & select.POLLERR for _, mask in poll.poll(0))
 
 

@@ -65,7 +65,7 @@ class Shutdown:
             self._deadline = max(self._deadline, time.monotonic() + by_s)
 
     def step(self) -> None:
-        """Start the next stage of the shutdown if it is due."""
+        """Start the next stage of the shutdown if it is due: send a signal to the remaining workers, or give them up."""
         alive = [worker for worker in self._workers if worker.poll() is None]
         now = time.monotonic()
         if not alive or now < self._deadline:
@@ -82,7 +82,7 @@ class Shutdown:
 
 
 def kill_all(workers: Sequence[Worker]) -> None:
-    """Kill all workers, and wait for at most `KILL_S` until they have exited."""
+    """Kill all workers, and wait until they have exited. After `KILL_S` seconds, the remaining ones are given up."""
     for worker in workers:
         worker.kill(hard=True)
     deadline = time.monotonic() + KILL_S
@@ -94,7 +94,7 @@ def kill_all(workers: Sequence[Worker]) -> None:
 
 
 def give_up(worker: Worker) -> None:
-    """Treat a worker that has survived SIGKILL as if it had exited."""
+    """Treat a worker that has survived SIGKILL as if it had exited: close its channel and set its exit code."""
     if worker.exit_code is None:
         print(f"Rank {worker.rank} (pid {worker.pid}) survived SIGKILL and is left behind.", flush=True)
         worker.exit_code = -getattr(signal, "SIGKILL", 9)

@@ -48,8 +48,8 @@ LIMITS = Limits()
 
 
 @dataclass(slots=True)
-class _Rank:
-    """State of a rank.
+class _RankState:
+    """State of a rank, as known from its messages.
 
     Attributes:
         steady_since: Time since which it has sent messages without a long silence.
@@ -91,24 +91,24 @@ class _Rank:
 class HangWatch:
     """Watchdog for the ranks of one run.
 
-    Times are those of a monotonic clock that pauses while the machine sleeps. `stopped_pid` returns the pid of a rank's
-    process if a signal has suspended it, otherwise None.
+    Times are those of a monotonic clock that pauses while the machine sleeps. `find_stopped_pid` returns the pid of a
+    rank's process if a signal has suspended it, otherwise None.
     """
 
     def __init__(
-        self, world_size: int, now: float, limits: Limits, stopped_pid: Callable[[int], int | None] = lambda _rank: None
+        self, world_size: int, now: float, limits: Limits, find_stopped_pid: Callable[[int], int | None]
     ) -> None:
         self._limits = limits
-        self._stopped_pid = stopped_pid
-        self._ranks = {rank: _Rank(last_message_at=now, steady_since=now) for rank in range(world_size)}
+        self._find_stopped_pid = find_stopped_pid
+        self._ranks = {rank: _RankState(last_message_at=now, steady_since=now) for rank in range(world_size)}
         self._world_size = world_size
         self._checked_at = now  # time of the last check
-        self._stuck_reported: tuple[int, ...] | None = None  # ranks in the last warning about missing progress
+        self._reported_culprits: tuple[int, ...] | None = None  # ranks in the last warning about missing progress
 
     def on_message(self, rank: int, now: float, heartbeat: Heartbeat | None = None) -> None:
         """Record that a rank has sent a message. `heartbeat` is the message if it is a heartbeat."""
         state = self._ranks.get(rank)
-        if state is None:
+        if state is None:  # it was removed
             return
         if now - state.last_message_at > MAX_MESSAGE_INTERVAL_S:
             state.steady_since = now
@@ -129,6 +129,7 @@ class HangWatch:
         gap = now - self._checked_at
         self._checked_at = now
         if gap > MAX_CHECK_INTERVAL_S:
+            # This process was delayed, and could not receive messages. The gap must not count as silence of the ranks.
             for state in self._ranks.values():
                 state.last_message_at = min(now, state.last_message_at + gap)
                 state.heartbeat_at = min(now, state.heartbeat_at + gap)
@@ -138,8 +139,9 @@ class HangWatch:
     def _check_silence(self, now: float) -> Failed | Warned | None:
         """Check whether ranks send no messages.
 
-        Return a failure if other ranks send messages, or if all ranks have been silent for too long. Return a warning
-        when the silence of a rank is first noticed, and otherwise None.
+        Return a failure if other ranks send messages, or if all of several ranks have been silent for too long. Return
+        a warning when the silence of a rank is first noticed, and otherwise None. A rank that is suspended by a signal
+        has a time limit of its own.
         """
         silent = [
             rank for rank, state in self._ranks.items() if now - state.last_message_at > self._get_silence_limit(state)
@@ -153,24 +155,25 @@ class HangWatch:
         if silent and are_others_alive:
             return self._create_silence_failure(silent, now)
         for rank, state in self._ranks.items():
-            seconds = now - state.last_message_at
-            pid = self._stopped_pid(rank) if seconds > MAX_MESSAGE_INTERVAL_S else None
+            silence_s = now - state.last_message_at
+            pid = self._find_stopped_pid(rank) if silence_s > MAX_MESSAGE_INTERVAL_S else None
             if pid is not None:
-                if event := self._check_stopped(rank, pid, now):
+                event = self._check_stopped(rank, pid, now)
+                if event is not None:
                     return event
                 continue
             state.stopped_at = None
-            if self._world_size > 1 and seconds > PATIENCE_FACTOR * self._limits.silent_warning:
-                text = f"No rank has responded for {seconds:.0f} s. See {_format_logs([rank])}."
+            if self._world_size > 1 and silence_s > PATIENCE_FACTOR * self._limits.silent_warning:
+                text = f"No rank has responded for {silence_s:.0f} s. See {_format_logs([rank])}."
                 return Failed(cause=text, rank=rank, step=self._get_current_step(rank), kind="fault")
-            if seconds > self._limits.silent_warning and not state.is_silence_reported:
+            if silence_s > self._limits.silent_warning and not state.is_silence_reported:
                 state.is_silence_reported = True
-                text = f"Rank {rank} hasn't responded for {seconds:.0f} s and may be hanging. Stop ends it."
+                text = f"Rank {rank} hasn't responded for {silence_s:.0f} s and may be hanging. Stop ends it."
                 return Warned(code="silent", message=text, rank=rank)
         return None
 
     def _check_stopped(self, rank: int, pid: int, now: float) -> Failed | Warned | None:
-        """Check a rank that is suspended by a signal.
+        """Check a rank whose process `pid` is suspended by a signal.
 
         Return a warning at first, None after that, and a failure after the time limit.
         """
@@ -191,7 +194,7 @@ class HangWatch:
         )
         return Failed(cause=text, rank=rank, step=self._get_current_step(rank), kind="fault")
 
-    def _get_silence_limit(self, state: _Rank) -> float:
+    def _get_silence_limit(self, state: _RankState) -> float:
         """Return the maximum time in seconds for which a rank may send no message while others do."""
         if state.heartbeat is None:
             return self._limits.first_step
@@ -232,10 +235,11 @@ class HangWatch:
         # A missing rank has closed its channel and is exiting, or is silent, which `_check_silence` handles.
         if len(heartbeats) < self._world_size:
             return None
+        # A rank makes progress when it begins another activity, so the most recent change counts.
         seconds = min(state.get_activity_s(now) for state in self._ranks.values())
         limit = self._get_progress_limit(heartbeats)
         if seconds <= limit:
-            self._stuck_reported = None
+            self._reported_culprits = None
             return None
         waiting = [rank for rank, state in self._ranks.items() if state.thread_state == "waiting"]
         busy = [rank for rank, state in self._ranks.items() if state.thread_state in ("working", "reading")]
@@ -265,10 +269,10 @@ class HangWatch:
 
     def _get_progress_limit(self, heartbeats: list[Heartbeat]) -> float:
         """Return the time without progress after which the user is warned, in seconds."""
-        longest = [heartbeat.longest_step_s for heartbeat in heartbeats]
-        if not all(longest) or any(heartbeat.activity == "" for heartbeat in heartbeats):
+        longest_steps_s = [heartbeat.longest_step_s for heartbeat in heartbeats]  # 0 before a step has been timed
+        if 0.0 in longest_steps_s or any(heartbeat.activity == "" for heartbeat in heartbeats):
             return self._limits.first_step
-        return max(self._limits.stuck, self._limits.stuck_steps * max(longest))
+        return max(self._limits.stuck, self._limits.stuck_steps * max(longest_steps_s))
 
     def _create_progress_failure(self, culprits: list[int], seconds: float) -> Failed:
         """Create the failure of the ranks `culprits`, possibly all, which have made no progress for `seconds`."""
@@ -285,9 +289,9 @@ class HangWatch:
 
     def _create_progress_warning(self, culprits: list[int], seconds: float) -> Warned | None:
         """Create the warning that the ranks `culprits` make no progress. Return None if they were already reported."""
-        if self._stuck_reported == tuple(culprits):
+        if self._reported_culprits == tuple(culprits):
             return None
-        self._stuck_reported = tuple(culprits)
+        self._reported_culprits = tuple(culprits)
         if len(culprits) < self._world_size:
             text = self._describe_block(culprits, seconds)
         else:
@@ -313,7 +317,8 @@ class HangWatch:
         heartbeat = self._ranks[rank].heartbeat
         if heartbeat is None or heartbeat.activity == "":
             return None
-        return heartbeat.step + (heartbeat.activity in ("data", "step"))
+        is_in_step = heartbeat.activity in ("data", "step")
+        return heartbeat.step + 1 if is_in_step else heartbeat.step
 
 
 def _describe_activity(heartbeat: Heartbeat) -> str:

@@ -100,12 +100,16 @@ class WorkerProcess:
         self._selector: selectors.BaseSelector | None = None
 
     def listen(self, selector: selectors.BaseSelector, on_readable: Callable[[], None]) -> None:
+        """Register `channel` with the selector, which calls `on_readable` when messages have arrived."""
         assert self.channel is not None
         self._selector = selector
         selector.register(self.channel, selectors.EVENT_READ, lambda _mask: on_readable())
 
     def poll(self) -> int | None:
-        """Return the exit code, which is negative after a fatal signal. Return None while the process is running."""
+        """Return the exit code, which is negative after a fatal signal. Return None while the process is running.
+
+        Once the process has exited, the remaining processes of its group are killed.
+        """
         if self.exit_code is None and _kill_group_if_exited(self.pid):
             if self._popen is not None:
                 self.exit_code = self._popen.poll()
