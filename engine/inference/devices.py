@@ -99,31 +99,31 @@ class _WorkersProgress:
         self._total = total
         self._what = what
         self._on_progress = on_progress
-        self._done_by_rank: dict[int, int] = {}
+        self._completed_by_epoch: dict[int, int] = {}  # number of completed samples of each worker
         self._started: float | None = None  # time of the first report of a worker
 
     def on_event(self, event: AnyEvent) -> None:
         """Pass on a warning of a worker, or update its number of completed samples and report the progress.
 
-        `Shard` sends this number as the `step` of `StepMetrics`, and its rank as the `epoch`.
+        A worker's `Shard` sends this number as the `step` of `StepMetrics`, and its rank plus 1 as the `epoch`.
         """
         if isinstance(event, Warned):
             self._report((event.message,))
         elif isinstance(event, StepMetrics):
             self._started = self._started or time.monotonic()
-            self._done_by_rank[event.epoch] = event.step
+            self._completed_by_epoch[event.epoch] = event.step
             self._report()
 
     def _report(self, warnings: tuple[str, ...] = ()) -> None:
         """Report the progress of all workers. Speed and remaining time are None until they are reliable."""
-        done = sum(self._done_by_rank.values())
+        completed = sum(self._completed_by_epoch.values())
         seconds = time.monotonic() - self._started if self._started is not None else 0.0
-        rate = done / seconds if done and seconds >= _MIN_MEASURED_S else None
+        rate = completed / seconds if completed and seconds >= _MIN_MEASURED_S else None
         self._on_progress(
             Progress(
-                fraction=min(1.0, done / self._total) if self._total else 0.0,
+                fraction=min(1.0, completed / self._total) if self._total else 0.0,
                 what=self._what,
-                seconds_left=max(0, self._total - done) / rate if rate and self._total else None,
+                seconds_left=max(0, self._total - completed) / rate if rate and self._total else None,
                 images_per_second=rate,
                 warnings=warnings,
             )

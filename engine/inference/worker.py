@@ -11,13 +11,14 @@ from typing import TypeVar
 import msgspec
 import torch
 
-from engine.contract.devices import CPU, is_gpu
+from engine.contract.devices import CPU
 from engine.contract.events import StepMetrics, Warned
 from engine.contract.inference.messages import InferenceRequest
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.inference.sweep import Partition
 from engine.inference.trained_model import TrainedModel, load
 from engine.runs.folder import RunFolder
+from engine.strategies.base import worker_device
 from engine.system import linux
 from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.training import worker
@@ -53,20 +54,12 @@ class Shard:
         self._reporter.set_activity("evaluate")
         if now - self._reported_at >= _REPORT_INTERVAL_S:
             self._reported_at = now
-            self._report()
+            self.report()
 
-    def warn(self, message: str) -> None:
-        """Send a warning for the user."""
-        self._reporter.send(Warned(code="inference", message=message, rank=self.rank))
+    def report(self) -> None:
+        """Send the number of completed samples as the `step` of `StepMetrics`, and the rank plus 1 as the `epoch`.
 
-    def finish(self) -> None:
-        """Report the final number of completed samples."""
-        self._report()
-
-    def _report(self) -> None:
-        """Send the number of completed samples as `StepMetrics`, whose `epoch` is the rank plus 1.
-
-        Its other values are not used.
+        The other values are not used.
         """
         self._reporter.send(
             StepMetrics(
@@ -82,7 +75,8 @@ class Shard:
 
     def warn_unreadable(self, path: str, reason: str) -> None:
         """Send a warning about a skipped sample that can't be read."""
-        self.warn(f"Skipping {path}: {reason}")
+        message = f"Skipping {path}: {reason}"
+        self._reporter.send(Warned(code="inference", message=message, rank=self.rank))
 
 
 def serve(
@@ -104,18 +98,11 @@ def serve(
         torch.set_num_threads(spec.threads)
         if CPU in spec.devices:
             linux.keep_freed_memory()
-        model = load(RunFolder(request.run), request.checkpoint, _name_torch_device(spec))
+        model = load(RunFolder(request.run), request.checkpoint, str(worker_device(spec)))
         shard = Shard(spec, reporter)
         reporter.set_phase("validating")
         work(request, model, shard)
-        shard.finish()
+        shard.report()  # the final number of samples
         return WorkerDone(stopped=False)
 
     return worker.run_reporting(spec, channel, run_request)
-
-
-def _name_torch_device(spec: WorkerSpec) -> str:
-    """Return torch's name for the device of the rank. GPUs are numbered among those visible to the process."""
-    device = spec.devices[spec.rank]
-    gpus = [each for each in spec.devices if is_gpu(each)]
-    return f"cuda:{gpus.index(device)}" if is_gpu(device) else CPU

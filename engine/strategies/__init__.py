@@ -15,12 +15,13 @@ def find_strategies() -> dict[str, type[Strategy]]:
 
     Strategies with few mesh dimensions come first, and recommended strategies before others.
     """
-    found: list[type[Strategy]] = []
+    strategies: list[type[Strategy]] = []
     for file in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{file.name}")
         classes = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Strategy)]
-        found += [each for each in classes if "entry" in vars(each) and each.__module__ == module.__name__]
-    return {strategy.entry.id: strategy for strategy in sorted(found, key=_sort_key)}
+        # Without base classes, which have no entry, and without classes that the module has imported.
+        strategies += [each for each in classes if "entry" in vars(each) and each.__module__ == module.__name__]
+    return {strategy.entry.id: strategy for strategy in sorted(strategies, key=_sort_key)}
 
 
 def _sort_key(strategy: type[Strategy]) -> tuple[int, list[int], bool, str]:
@@ -29,7 +30,7 @@ def _sort_key(strategy: type[Strategy]) -> tuple[int, list[int], bool, str]:
 
 
 def _require_strategy(name: str, loaded: object) -> type[Strategy]:
-    """Return `loaded` if it is the strategy class of the plug-in `name`. Raises Unusable if it is not."""
+    """Return `loaded` if it is the strategy class of the plug-in `name`. Raises UnusablePluginError if it is not."""
     if not (isinstance(loaded, type) and issubclass(loaded, Strategy)):
         raise UnusablePluginError(f"it is a {type(loaded).__name__}, not a subclass of Strategy of engine.strategies")
     if loaded.entry.id != name:

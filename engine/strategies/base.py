@@ -101,7 +101,7 @@ class Strategy(ABC):
     local_modules: Sequence[nn.Module]
     """Modules on this rank, with the parameter names of the plain model: the full model, or this rank's stages."""
     objective: Objective
-    resolved: ResolvedJob
+    resolved_job: ResolvedJob
     model_split: ModelSplit | None = None
     """Split of the model into pipeline stages, with the measurements behind it. Set on every rank by `wrap`."""
     shares: tuple[float, ...] = ()
@@ -368,6 +368,8 @@ def pci_bus_id(index: int) -> str:
 
 
 def worker_device(spec: WorkerSpec) -> torch.device:
-    """Return the device of a worker. A GPU's CUDA index is its position among the run's devices on this machine."""
-    index = spec.device_index
-    return torch.device("cpu") if spec.local_devices[index] == CPU else torch.device("cuda", index)
+    """Return the device of a worker. A GPU's CUDA index is its position among the run's GPUs on this machine."""
+    device = spec.local_devices[spec.device_index]
+    if device == CPU:
+        return torch.device("cpu")
+    return torch.device("cuda", list(filter(is_gpu, spec.local_devices)).index(device))

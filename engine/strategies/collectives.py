@@ -69,12 +69,12 @@ class GroupCollectives(Collectives):
         shared = torch.tensor(flags, dtype=torch.int64)
         work = dist.all_reduce(shared, dist.ReduceOp.MAX, group=self.group, async_op=True)
 
-        def result() -> list[int]:
+        def wait_for_maxima() -> list[int]:
             if work is not None:
                 work.wait()
             return shared.tolist()
 
-        return result
+        return wait_for_maxima
 
     def all_reduce_sum(self, values: Tensor) -> Tensor:
         summed = values.to("cpu", copy=True)
@@ -133,5 +133,6 @@ def sync_metrics(measures: Metric, collectives: Collectives) -> None:
     """Merge the metric states of all ranks into `measures` on every rank. All ranks call it together."""
     measures.counters = collectives.all_reduce_sum(measures.counters)
     gathered = collectives.all_gather_objects(measures.rows.cpu().clone())  # a slice would be sent with its full memory
-    measures.rows = torch.cat([rows for rows in gathered if len(rows)] or gathered[:1])
+    nonempty = [rows for rows in gathered if len(rows)]  # empty rows may have another width, which torch.cat refuses
+    measures.rows = torch.cat(nonempty) if nonempty else gathered[0]
     measures.sync(collectives.all_gather_objects)

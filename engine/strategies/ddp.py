@@ -62,6 +62,7 @@ class DataParallelProcesses(Distributed, SingleDevice):
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
         """Wrap the model in DistributedDataParallel with the options of the job."""
         job = resolved.job
+        # Converted layers would be new objects, without the method `train` that freezes the statistics of a layer.
         has_frozen_statistics = job.model.freeze_epochs or job.model.freeze_batchnorm
         if job.parallel.sync_batchnorm and not has_frozen_statistics:
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
@@ -79,6 +80,7 @@ class DataParallelProcesses(Distributed, SingleDevice):
             # A user's model may hold layers that it does not use; searching for them costs a little every step.
             find_unused_parameters=is_external(job) and not job.parallel.static_graph,
         )
+        # Running statistics are broadcast before evaluations, which is enough.
         self.forward.broadcast_buffers = is_external(job) and not _has_only_statistics(self.model)
         if job.parallel.gradient_compression != "none":
             self.forward.register_comm_hook(state=None, hook=_COMPRESSION[job.parallel.gradient_compression])

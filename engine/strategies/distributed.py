@@ -45,7 +45,7 @@ class Distributed(Strategy):
         """
         super().setup()
         on_gpu = self.device.type == "cuda"
-        by_environment = self.spec.rendezvous == BY_ENVIRONMENT
+        by_environment = self.spec.rendezvous == BY_ENVIRONMENT  # as for ranks on several machines
         if not by_environment and sys.platform != "win32":  # where gloo uses other names for interfaces
             os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = LOOPBACK
             os.environ.pop("NCCL_COMM_ID", None)  # may name an interface that other users can reach
@@ -77,7 +77,7 @@ class Distributed(Strategy):
         `mesh.get_group(name)` is the NCCL or gloo group of the ranks that differ from this rank only in dimension
         `name`. All ranks call this together, once.
         """
-        always = {"shard"} if self.entry.shards_parameters or self.entry.splits_layers else set()
+        always = {"shard"} if self.entry.shards_parameters or self.entry.splits_layers else set()  # FSDP needs it
         sizes = {name: size for name, size in self.dims._asdict().items() if size > 1 or name in always}
         is_local_gloo = self.device.type != "cuda" and self.spec.rendezvous != BY_ENVIRONMENT
         with same_user_only() if is_local_gloo else nullcontext():

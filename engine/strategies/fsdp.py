@@ -79,7 +79,7 @@ class FullySharded(Distributed, SingleDevice):
             self.remarks.append(Warned(code="no_blocks", message=NO_BLOCKS))
         elif self.job.parallel.activation_checkpointing:
             checkpoint_blocks(model)
-        if self.job.parallel.balance == "speed" and "balance" in self.entry.fields:
+        if self.job.parallel.balance == "speed" and "balance" in self.entry.fields:  # subclasses may not support it
             # The speed of a device is measured with the complete model.
             balance(self, model.to(self.device), objective, shape)
             model.cpu()
@@ -89,9 +89,9 @@ class FullySharded(Distributed, SingleDevice):
         self.groups = self._shard(model)
         if self.receives_weights:
             self._distribute(model, complete)
-        del complete
+        del complete  # frees the weights, of which the model now has only shards
         # Only user-defined models may have parameters that get no gradient.
-        self.used = UsedParameters(model, self.groups, self.collectives) if is_external(self.job) else None
+        self._used_parameters = UsedParameters(model, self.groups, self.collectives) if is_external(self.job) else None
         self.model, self.forward, self.local_modules = model, model, [model]
 
     @property
@@ -117,7 +117,7 @@ class FullySharded(Distributed, SingleDevice):
             raise StrategyError(
                 "Precision fp16 and bf16 for the shards can't be combined. Choose fp32 for one of them."
             )
-        # Tensors on the meta device have no memory to share.
+        # Other ranks may have the model on the meta device, where tensors have no memory to share.
         tied = self.collectives.broadcast_object(find_tied_views(model) if self.spec.rank == 0 else ())
         if tied:
             raise StrategyError(
@@ -150,6 +150,7 @@ class FullySharded(Distributed, SingleDevice):
         # Shards of CPU workers are in main memory already, and pinning it, as the policy does, needs a GPU.
         can_offload = self.device.type == "cuda" and "cpu_offload" in self.entry.fields
         offload = CPUOffloadPolicy() if can_offload and self.job.parallel.cpu_offload else OffloadPolicy()
+        # Along "tensor", `_divide` has already divided the layers.
         dimensions = tuple(name for name in self.mesh_of_ranks.mesh_dim_names or () if name != "tensor")
         options: dict[str, Any] = {"mesh": self.mesh_of_ranks[dimensions], "offload_policy": offload}
         for module in (*separate_blocks(model), model):
@@ -169,7 +170,7 @@ class FullySharded(Distributed, SingleDevice):
         groups: list[FSDPModule] = [module for module in model.modules() if isinstance(module, FSDPModule)]
         for group in groups:
             self._configure_reduction(group)
-        if any(tensor.is_meta for tensor in tensors_of(model)):
+        if any(tensor.is_meta for tensor in tensors_of(model)):  # this rank will receive rank 0's weights
             model.to_empty(device=self.device)
         return groups
 
@@ -204,8 +205,8 @@ class FullySharded(Distributed, SingleDevice):
 
     def _adjust_gradients(self) -> None:
         """Set the gradients of parameters that no rank has used to None, after FSDP has reduced all gradients."""
-        if self.used is not None:
-            self.used.drop_unused()
+        if self._used_parameters is not None:
+            self._used_parameters.drop_unused()
 
     def forward_backward(self, batch: Batch, optimizer_step: OptimizerStep) -> StepResult:
         """Run a forward and backward pass for one microbatch of this rank.

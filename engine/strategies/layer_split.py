@@ -57,25 +57,27 @@ def find_layer_pairs(model: nn.Module) -> list[LayerPair]:
     ViT, and timm's `Mlp` and `Attention`.
     """
     users = Counter(parameter for module in model.modules() for parameter in module.parameters(recurse=False))
-    found = {pair[:2]: pair for module in model.modules() for pair in _find_pairs(module)}
-    return [pair for pair in found.values() if all(users[parameter] == 1 for parameter in divided_parameters([pair]))]
+    # By layers, because several modules may contain the same layers.
+    pairs = {(pair.first, pair.second): pair for module in model.modules() for pair in _find_pairs(module)}
+    return [pair for pair in pairs.values() if all(users[parameter] == 1 for parameter in divided_parameters([pair]))]
 
 
 def divided_parameters(pairs: Iterable[LayerPair]) -> list[nn.Parameter]:
     """Return the parameters of `pairs`, including the biases of second layers, which stay complete on every rank."""
-    return [parameter for pair in pairs for half in pair[:2] for parameter in half.parameters(recurse=False)]
+    layers = (layer for pair in pairs for layer in (pair.first, pair.second))
+    return [parameter for layer in layers for parameter in layer.parameters(recurse=False)]
 
 
 def _find_pairs(module: Any) -> Iterator[LayerPair]:
-    """Yield the pairs whose layers are direct children of `module`."""
+    """Yield the pairs whose layers are direct children of `module`. Attention with dropout is left out."""
     if isinstance(module, nn.Sequential):
         yield from _find_linear_pairs(list(module))
     elif _has_class(module, "timm.layers.mlp.Mlp"):
         yield from _find_linear_pairs([module.fc1, module.act, module.drop1, module.norm, module.fc2])
     elif _has_class(module, "timm.layers.attention.Attention"):
-        # Parameters that all heads share would only get gradients from this rank's heads.
-        companions = (module.q_norm, module.k_norm, module.norm, getattr(module, "gate", None) or nn.Identity())
-        if not module.attn_drop.p and all(isinstance(each, nn.Identity) for each in companions):
+        # Parameters of layers that all heads share would only get gradients from this rank's heads.
+        shared_layers = (module.q_norm, module.k_norm, module.norm, getattr(module, "gate", None) or nn.Identity())
+        if not module.attn_drop.p and all(isinstance(layer, nn.Identity) for layer in shared_layers):
             yield LayerPair(module.qkv, module.proj, module.num_heads, attention=module)
     elif _has_class(module, "torchvision.models.vision_transformer.EncoderBlock") and not module.self_attention.dropout:
         attention = module.self_attention
@@ -87,16 +89,16 @@ def _has_class(module: nn.Module, name: str) -> bool:
     return f"{type(module).__module__}.{type(module).__qualname__}" == name
 
 
-def _find_linear_pairs(row: list[nn.Module]) -> Iterator[LayerPair]:
-    """Yield non-overlapping pairs of linear layers in the sequence `row`.
+def _find_linear_pairs(layers: list[nn.Module]) -> Iterator[LayerPair]:
+    """Yield non-overlapping pairs of linear layers in the sequence `layers`.
 
     At least one elementwise layer, and no other layer, is between them. A layer with fewer than `_MIN_INPUTS` inputs is
     never the first of a pair.
     """
-    elementwise = tuple(module for module in row if type(module) in _ELEMENTWISE)
+    elementwise = tuple(module for module in layers if type(module) in _ELEMENTWISE)
     first: nn.Linear | None = None
-    between: list[nn.Module] = []
-    for module in row:
+    between: list[nn.Module] = []  # elementwise layers since `first`
+    for module in layers:
         if type(module) is nn.Linear and first is not None and between:
             dropouts = tuple(each for each in between if isinstance(each, nn.Dropout))
             yield LayerPair(first, module, first.out_features, dropouts, elementwise)
@@ -125,7 +127,7 @@ def shard_layer_pairs(pairs: list[LayerPair], mesh: DeviceMesh, *, source: int |
         if pair.attention is not None:
             for parameter in pair.first.parameters(recurse=False):
                 parameter.data = pack_qkv(parameter.data, ranks)
-            pair.attention.num_heads //= ranks
+            pair.attention.num_heads //= ranks  # its code then computes this rank's heads
         for layer in pair.elementwise:
             layer.inplace = False  # type: ignore[assignment] # autograd can't modify the output of a DTensor in place
         for dropout in pair.dropouts:
@@ -138,7 +140,7 @@ def shard_layer_pairs(pairs: list[LayerPair], mesh: DeviceMesh, *, source: int |
                 pair.first.register_parameter(name, nn.Parameter(slices))
         else:
             parallelize_module(pair.first, mesh, ColwiseParallel(), src_data_rank=source)
-            if pair.attention is not None:
+            if pair.attention is not None:  # timm's, which reshapes to this number of channels
                 pair.attention.attn_dim //= ranks
         parallelize_module(pair.second, mesh, RowwiseParallel(), src_data_rank=source)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from engine.contract.devices import host_of
+from engine.contract.devices import host_of, local_device
 from engine.contract.worker import WorkerSpec
 from engine.strategies.base import StrategyError
 from engine.strategies.collectives import Collectives
@@ -36,20 +36,21 @@ def check_links(spec: WorkerSpec, device: torch.device, collectives: Collectives
     for pairs in pair_ranks(spec.world_size):
         # The other rank of this rank's pair, or None if this rank is in none of the round's pairs.
         peer = next((first + second - spec.rank for first, second in pairs if spec.rank in (first, second)), None)
-        collectives.all_reduce_max((0,))  # the clock starts once both are ready
-        problem, error = "", None
+        collectives.all_reduce_max((0,))  # a barrier: the clock starts once both are ready
+        explanation, error = "", None
         if peer is not None:
             try:
                 problem = _exchange(spec.rank, peer, device, group)
             except RuntimeError as caught:
                 problem, error = "NCCL failed", caught
-        problems = collectives.all_gather_objects(problem)
+            if problem:
+                explanation = explain_failure(spec, min(spec.rank, peer), max(spec.rank, peer), problem)
+        explanations = collectives.all_gather_objects(explanation)
         if error is not None:
             raise error
         for first, second in pairs:
-            pair_problem = problems[first] or problems[second]
-            if pair_problem:
-                raise StrategyError(explain_failure(spec, first, second, pair_problem))
+            if explanations[first] or explanations[second]:
+                raise StrategyError(explanations[first] or explanations[second])
     dist.destroy_process_group(group)
 
 
@@ -87,7 +88,7 @@ def _exchange(rank: int, peer: int, device: torch.device, group: dist.ProcessGro
 def explain_failure(spec: WorkerSpec, first: int, second: int, problem: str) -> str:
     """Format an error message about two GPUs that can't exchange data, with a likely cause and a remedy.
 
-    `first` and `second` are the ranks of the GPUs.
+    `first` and `second` are the ranks of the GPUs. One of them is this process, so that it can examine its machine.
     """
     devices = spec.devices
     pair = f"GPU {first} ({devices[first]}) and GPU {second} ({devices[second]}) of the run"
@@ -95,7 +96,7 @@ def explain_failure(spec: WorkerSpec, first: int, second: int, problem: str) -> 
 
 
 def _find_remedy(spec: WorkerSpec, pair: Sequence[str]) -> str:
-    """Return the most likely remedy if the two GPUs in `pair`, given by their device names, can't exchange data."""
+    """Return the most likely remedy if two GPUs can't exchange data. `pair` has the names of both devices."""
     if host_of(pair[0]) != host_of(pair[1]):
         return (
             "A firewall between the two machines may block some TCP ports: allow all of them. If only one of the machines "
@@ -103,9 +104,9 @@ def _find_remedy(spec: WorkerSpec, pair: Sequence[str]) -> str:
         )
     if _SHARED_MEMORY.exists() and shutil.disk_usage(_SHARED_MEMORY).total < MIN_SHARED_MEMORY_BYTES:
         return "The shared memory /dev/shm is too small for several GPUs. Start the container with --shm-size=8g or --ipc=host."
-    indexes = [spec.local_devices.index(device.rpartition(":")[2]) for device in pair if device in spec.devices]
-    is_visible = len(indexes) == 2 and max(indexes) < torch.cuda.device_count()
-    can_copy_directly = is_visible and torch.cuda.can_device_access_peer(*indexes)
+    first, second = (spec.local_devices.index(local_device(device)) for device in pair)
+    are_visible = max(first, second) < torch.cuda.device_count()
+    can_copy_directly = are_visible and torch.cuda.can_device_access_peer(first, second)
     if can_copy_directly and os.environ.get("NCCL_P2P_DISABLE") != "1":
         return (
             "Direct copies between GPUs are often broken by the IOMMU or PCIe's ACS. To continue without direct copies, "

@@ -78,7 +78,7 @@ class Pipeline(Distributed):
     peers: dist.ProcessGroup | None = None
     """Group of the ranks with the same stages in all pipelines, or None with a single pipeline."""
     _rank_input: RankInput
-    """Input of this rank for the current step, which `_loss` reads."""
+    """Input of this rank for the current step, which `_compute_loss` reads."""
     _optimizer_step: OptimizerStep
 
     def setup(self) -> None:
@@ -120,8 +120,7 @@ class Pipeline(Distributed):
         StrategyError if the model can't be split.
         """
         super().wrap(model, objective, shape, resolved)
-        # It has the shape and type of a target.
-        self._blank_target = objective.create_blank_targets(torch.empty(1, *shape))[0]
+        self._blank_target = objective.create_blank_targets(torch.empty(1, *shape))[0]  # for its shape and type
         model.train()
         try:
             traces = trace(model)
@@ -187,12 +186,14 @@ class Pipeline(Distributed):
                 costs = error
             link_seconds_per_byte = measure_seconds_per_byte(self.group, self.device)
         gathered = self.collectives.gather_objects(costs)
-        found: ModelSplit | CannotSplit | None = None
+        outcome: ModelSplit | CannotSplit | None = None  # on rank 0
         if gathered is not None:
             gathered = gathered[: self.dims.pipeline]  # the other replicas measured nothing
-            found = next((costs for costs in gathered if isinstance(costs, CannotSplit)), None)
             try:
-                found = found or assemble_split(
+                for rank_costs in gathered:
+                    if isinstance(rank_costs, CannotSplit):
+                        raise rank_costs
+                outcome = assemble_split(
                     model,
                     traces,
                     job=self.job,
@@ -201,11 +202,12 @@ class Pipeline(Distributed):
                     link_seconds_per_byte=link_seconds_per_byte,
                 )
             except CannotSplit as error:
-                found = error
-        split: ModelSplit | CannotSplit = self.collectives.broadcast_object(found)
-        if isinstance(split, CannotSplit):
-            raise split
-        return split
+                outcome = error
+        outcome = self.collectives.broadcast_object(outcome)
+        if isinstance(outcome, CannotSplit):
+            raise outcome
+        assert outcome is not None
+        return outcome
 
     def _compute_stage_boundaries(self, modules: Mapping[int, nn.Module]) -> list[Tensor]:
         """Return meta tensors with the shapes of the tensors between stages, for one microbatch.
@@ -219,9 +221,8 @@ class Pipeline(Distributed):
         for stage, holder in enumerate(self.layout.stage_ranks):
             output_meta: list[Any] = [None]  # filled by the rank of the stage, then by the broadcast
             if stage in modules:
-                blank = torch.zeros_like(boundaries[-1], device=self.device).requires_grad_(
-                    boundaries[-1].requires_grad
-                )
+                received = boundaries[-1]
+                blank = torch.zeros_like(received, device=self.device).requires_grad_(received.requires_grad)
                 with torch.random.fork_rng(devices=cuda), BufferSnapshot(modules[stage]):
                     output = modules[stage](blank)
                 output_meta = [torch.empty_like(output, device="meta", requires_grad=output.requires_grad)]
@@ -257,8 +258,8 @@ class Pipeline(Distributed):
             )
             for stage, module in modules.items()
         ]
-        self._training = schedules.create_schedule(self.schedule, stages, self.microbatches, self._loss)
-        order = schedules.pass_order(self.schedule, self._training, self.dims.pipeline, self.microbatches)
+        self._schedule = schedules.create_schedule(self.schedule, stages, self.microbatches, self._compute_loss)
+        order = schedules.pass_order(self.schedule, self._schedule, self.dims.pipeline, self.microbatches)
         self.profiler.schedule, self.profiler.devices = self.schedule, self.dims.pipeline
         self.profiler.theory = compute_idle_fraction(simulate(order))
 
@@ -282,8 +283,11 @@ class Pipeline(Distributed):
             blank_target=self._blank_target,
         )
 
-    def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return a microbatch's contribution to the mean loss over the global batch, scaled for the backward pass."""
+    def _compute_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return a microbatch's contribution to the mean loss over the global batch, scaled for the backward pass.
+
+        The schedule calls it at the end of a forward pass, whose recorded time then includes it.
+        """
         is_real = (targets.reshape(len(targets), -1) != PADDING).all(1)
         losses = self.objective.loss(outputs.float(), targets.clamp(min=0)) * is_real
         loss = self._optimizer_step.scale(losses.sum() / self._rank_input.global_size)
@@ -328,18 +332,19 @@ class Pipeline(Distributed):
         correct: list[Tensor] = []
         for number in range(rounds):
             self.profiler.drop_passes()  # only the last round is reported
-            arguments = (inputs[number],) if inputs is not None else ()
+            stage_inputs = (inputs[number],) if inputs is not None else ()
             if targets is None:
-                self._training.step(*arguments)
+                self._schedule.step(*stage_inputs)
                 self.profiler.mark("passes")
                 continue
             round_losses: list[Tensor] = []
-            outputs = self._training.step(*arguments, target=targets[number], losses=round_losses)
+            outputs = self._schedule.step(*stage_inputs, target=targets[number], losses=round_losses)
             self.profiler.mark("passes")
             losses += [loss.detach() for loss in round_losses]
             with torch.no_grad():
                 correct_count = self.objective.count_correct(outputs.detach().float(), targets[number])
-            correct += [correct_count] if correct_count is not None else []
+            if correct_count is not None:
+                correct.append(correct_count)
             self.profiler.mark("logging")
         return losses, correct
 
@@ -367,10 +372,9 @@ class Pipeline(Distributed):
                 rank_input = self._feeder.feed(batch)
                 inputs = rank_input.inputs.chunk(microbatches) if rank_input.inputs is not None else None
                 outputs = self._relay.run(microbatches, inputs)
-                if rank_input.targets is not None and rank_input.images:
-                    measures.update(
-                        torch.cat(outputs)[: rank_input.images].float(), rank_input.targets[: rank_input.images]
-                    )
+                images = rank_input.images  # the rest is padding
+                if rank_input.targets is not None and images:
+                    measures.update(torch.cat(outputs)[:images].float(), rank_input.targets[:images])
                 rank_input.wait_until_sent()
         sync_metrics(measures, self.collectives)
         return True

@@ -55,10 +55,12 @@ def compute_length_outside(interval: Interval, covered: Sequence[Interval]) -> f
     """Return the length of the part of `interval` that is outside the intervals `covered`, a result of `merge_intervals`."""
     start, end = interval
     inside = 0.0
-    index = bisect_left(covered, start, key=itemgetter(1))
-    while index < len(covered) and covered[index][0] < end:
-        inside += min(end, covered[index][1]) - max(start, covered[index][0])
-        index += 1
+    first_overlap = bisect_left(covered, start, key=itemgetter(1))  # by the ends
+    for index in range(first_overlap, len(covered)):
+        covered_start, covered_end = covered[index]
+        if covered_start >= end:
+            break
+        inside += min(end, covered_end) - max(start, covered_start)
     return end - start - inside
 
 
@@ -105,11 +107,12 @@ def find_straggler(ranks: Sequence[RankTimes], step_s: float) -> int | None:
 
     Each other rank must wait longer than the fraction MIN_EXTRA_WAIT of the step's duration `step_s`.
     """
-    order = sorted(range(len(ranks)), key=lambda rank: ranks[rank].waiting_s)
-    if len(order) < 2:
+    by_wait = sorted(range(len(ranks)), key=lambda rank: ranks[rank].waiting_s)
+    if len(by_wait) < 2:
         return None
-    margin_s = ranks[order[1]].waiting_s - ranks[order[0]].waiting_s
-    return order[0] if margin_s > MIN_EXTRA_WAIT * step_s else None
+    slowest, second = by_wait[:2]  # the slowest rank waits least
+    margin_s = ranks[second].waiting_s - ranks[slowest].waiting_s
+    return slowest if margin_s > MIN_EXTRA_WAIT * step_s else None
 
 
 class HostTimer:

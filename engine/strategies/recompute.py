@@ -41,11 +41,11 @@ def checkpoint_blocks(model: nn.Module) -> int:
     The blocks are those that `list_blocks(model)` finds. Modules, names and state remain the same. Each block's class
     is replaced by a subclass, which survives copying and sharding.
     """
-    found = list_blocks(model)
-    for _, block in found:
+    blocks = list_blocks(model)
+    for _, block in blocks:
         block_class: Any = type(block)
         block.__class__ = _create_recomputing_class(block_class)
-    return len(found)
+    return len(blocks)
 
 
 @cache
@@ -75,10 +75,10 @@ class BufferSnapshot:
     def __init__(self, module: nn.Module) -> None:
         # For each buffer: the buffers of its module, its name, and its value. Modules in evaluation mode don't change theirs.
         self._before: list[tuple[dict[str, Tensor | None], str, Tensor]] = [
-            (buffers_of(part), name, buffer.detach().clone())
-            for part in module.modules()
-            if part.training
-            for name, buffer in buffers_of(part).items()
+            (buffers_of(submodule), name, buffer.detach().clone())
+            for submodule in module.modules()
+            if submodule.training
+            for name, buffer in buffers_of(submodule).items()
             if buffer is not None
         ]
         self._current: list[Tensor | None] = []

@@ -124,15 +124,15 @@ class SingleDevice(Strategy):
         alone, so `split_batches` has divided its batches in advance.
         """
 
-        def outputs(parts: int) -> Tensor:
+        def compute(parts: int) -> Tensor:
             with self.autocast():
                 results = [self.evaluation_forward(chunk) for chunk in split_batch(batch, parts) if len(chunk.targets)]
             return results[0] if len(results) == 1 else torch.cat(results)
 
         if self.spec.world_size > 1:
-            return outputs(1)
-        results, self.evaluation_parts = run_in_parts(outputs, self.evaluation_parts, len(batch.targets))
-        return results
+            return compute(1)
+        outputs, self.evaluation_parts = run_in_parts(compute, self.evaluation_parts, len(batch.targets))
+        return outputs
 
     def evaluation_forward(self, batch: Batch) -> Tensor:
         outputs: Tensor = self.model(batch.inputs)
@@ -150,10 +150,10 @@ def split_batches(batches: Iterable[Batch | None], count: int) -> Iterator[Batch
 
 def sum_results(results: Sequence[StepResult]) -> StepResult:
     """Sum the results of the parts of a step."""
-    return results[0] if len(results) == 1 else StepResult(*map(_sum_known, zip(*results, strict=True)))
+    return results[0] if len(results) == 1 else StepResult(*map(_sum_present, zip(*results, strict=True)))
 
 
-def _sum_known(values: Sequence[Any]) -> Any:
+def _sum_present(values: Sequence[Any]) -> Any:
     """Return the sum of the `values` that are not None, or None if all are None."""
-    known = [value for value in values if value is not None]
-    return sum(known[1:], known[0]) if known else None
+    present = [value for value in values if value is not None]
+    return sum(present[1:], present[0]) if present else None

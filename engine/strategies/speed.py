@@ -56,7 +56,8 @@ def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_
     if is_even:
         return
     slowest = measured.index(min(measured))
-    ratio = statistics.median(measured[:slowest] + measured[slowest + 1 :]) / measured[slowest]
+    others = measured[:slowest] + measured[slowest + 1 :]
+    ratio = statistics.median(others) / measured[slowest]
     if ratio <= STRAGGLER_RATIO:
         return
     devices = strategy.collectives.gather_objects(_get_device_name(strategy))
@@ -84,9 +85,11 @@ class Rehearsal:
         objective: Objective,
         example_shape: tuple[int, ...],
     ) -> None:
-        share = divide(job.training.batch_size, strategy.shares or (1.0,) * strategy.data_world)[strategy.data_rank]
+        equal_shares = (1.0,) * strategy.data_world
+        rank_images = divide(job.training.batch_size, strategy.shares or equal_shares)[strategy.data_rank]
+        parts = job.training.accumulation * (strategy.layout.microbatches or 1)
         # Size of the first part of np.array_split, but at least 2: BatchNorm needs several values for statistics.
-        self.images = max(2, math.ceil(share / (job.training.accumulation * (strategy.layout.microbatches or 1))))
+        self.images = max(2, math.ceil(rank_images / parts))
         self.forward: Callable[..., Tensor] = model
         self.inputs = torch.zeros(self.images, *example_shape, device=strategy.device)
         self.inputs = self.inputs.to(memory_format=memory_format(job))

@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -18,6 +18,13 @@ TimedPart = Part | Literal["passes"]
 
 SAMPLES_PER_S = 20.0
 """Maximum number of timed steps per second on a GPU, low enough to cost nothing and high enough for stable results."""
+
+
+class _Mark(NamedTuple):
+    """End of a part of a step on a GPU."""
+
+    part: TimedPart
+    event: torch.cuda.Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +117,10 @@ class Stopwatch:
         """Return the mean times since the last call and reset the measurement. Return None if there were no steps."""
         if not self._steps:
             return None
-        steps, spent = self._steps, self._spent
+        steps = self._steps
+        mean_s = {part: seconds / steps for part, seconds in self._spent.items()}
         self._spent, self._steps = {}, 0
-        return Times(
-            steps, sum(spent.values()) / steps, self._divide_into_parts({k: s / steps for k, s in spent.items()})
-        )
+        return Times(steps, sum(mean_s.values()), self._divide_into_parts(mean_s))
 
     def _reset(self) -> None:
         self._spent, self._steps = {}, 0
@@ -134,8 +140,8 @@ class Stopwatch:
         reducing_s = sum(spent.get(part, 0.0) for part in self._communication)
         for part, seconds in spent.items():
             if part == "passes":
-                for pass_, fraction in (self._passes or {"other": 1.0}).items():
-                    add(pass_, fraction * seconds)
+                for pass_part, fraction in (self._passes or {"other": 1.0}).items():  # unknown before a recorded step
+                    add(pass_part, fraction * seconds)
                 continue
             # The fraction refers to forward, backward and optimizer together, but its time is in the reducing parts. If
             # it would exceed them, it is applied to the part alone.
@@ -169,8 +175,8 @@ class DeviceStopwatch(Stopwatch):
         # `_is_sampling`: the current step is timed on the device. `_is_skipping`: it counts in no measurement.
         self._is_sampling = self._is_skipping = False
         self._seconds = 0.0  # running time since the last `take`, without the time since `_resumed_at`
-        self._marks: list[tuple[TimedPart, torch.cuda.Event]] = []
-        self._sampled: list[list[tuple[TimedPart, torch.cuda.Event]]] = []
+        self._marks: list[_Mark] = []  # of the current step, if it is timed
+        self._sampled: list[list[_Mark]] = []  # of earlier timed steps whose events were not read yet
         self._optimizer_end: torch.cuda.Event | None = None
         """Event at the end of the last timed step's optimizer, until the next batch has arrived."""
         self._starved: list[bool] = []
@@ -199,7 +205,7 @@ class DeviceStopwatch(Stopwatch):
             self._starved.append(self._optimizer_end.query())
             self._optimizer_end = None
         if self._is_sampling:
-            self._marks.append((part, self._record_event()))
+            self._marks.append(_Mark(part, self._record_event()))
 
     def end_step(self) -> None:
         if not self.running:
@@ -210,15 +216,18 @@ class DeviceStopwatch(Stopwatch):
         if self._is_sampling:
             self.mark("logging")
             self._sampled.append(self._marks)
-            self._optimizer_end = next((event for last, event in reversed(self._marks) if last == "optimizer"), None)
+            optimizer_ends = [mark.event for mark in self._marks if mark.part == "optimizer"]
+            self._optimizer_end = optimizer_ends[-1] if optimizer_ends else None
         self._begin()
 
     def _begin(self) -> None:
         """Begin a step, and decide at random whether it is timed."""
-        elapsed = self._seconds + time.perf_counter() - self._resumed_at
-        self._is_sampling = self._random.random() < SAMPLES_PER_S * elapsed / self._steps if self._steps else True
+        self._is_sampling = True
+        if self._steps:
+            mean_step_s = (self._seconds + time.perf_counter() - self._resumed_at) / self._steps
+            self._is_sampling = self._random.random() < SAMPLES_PER_S * mean_step_s
         # The first event only marks the start, so its name does not matter.
-        self._marks = [("logging", self._record_event())] if self._is_sampling else []
+        self._marks = [_Mark("logging", self._record_event())] if self._is_sampling else []
 
     def _record_event(self) -> torch.cuda.Event:
         """Record an event at the end of the device's queued work, and return it."""
@@ -232,8 +241,7 @@ class DeviceStopwatch(Stopwatch):
         Returns None if no step has been timed. Only some steps are timed on the device. The times of their parts are
         scaled to the mean time of all steps.
         """
-        # Each timed step has marks: a part, and the event at its end. A step is completed once its last event occurred.
-        completed = [marks for marks in self._sampled if marks[-1][1].query()]
+        completed = [marks for marks in self._sampled if marks[-1].event.query()]  # steps whose last event has occurred
         if not completed or not self._steps:
             return None
         self._sampled = self._sampled[len(completed) :]  # a stream reaches events in order
@@ -241,14 +249,14 @@ class DeviceStopwatch(Stopwatch):
         for marks in completed:
             for (_, begin), (part, end) in itertools.pairwise(marks):
                 spent[part] = spent.get(part, 0.0) + begin.elapsed_time(end) / 1e3
-            self._reusable_events += [event for _, event in marks if event is not self._optimizer_end]
+            self._reusable_events += [mark.event for mark in marks if mark.event is not self._optimizer_end]
         now = time.perf_counter()
         steps, seconds = self._steps, self._seconds + (now - self._resumed_at if self.running else 0.0)
         self._steps, self._seconds, self._resumed_at = 0, 0.0, now
         starved, self._starved = self._starved, []
         step_s, measured_s = seconds / steps, sum(spent.values())
         scale = step_s / measured_s if measured_s else 0.0
-        parts = self._divide_into_parts({part: scale * each for part, each in spent.items()})
+        parts = self._divide_into_parts({part: scale * part_s for part, part_s in spent.items()})
         return Times(steps, step_s, parts, sum(starved) / len(starved) if starved else None)
 
 

@@ -19,7 +19,7 @@ class RankInput(NamedTuple):
     """Input of one rank of a pipeline for one batch.
 
     `inputs` is set on the rank of the first stage, and `targets` on the rank of the last stage. `pending_sends` has the
-    pending messages to the last stage.
+    pending messages to the last stage, each with its tensor, which must exist until it is sent.
     """
 
     inputs: Tensor | None = None

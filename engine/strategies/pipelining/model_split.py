@@ -16,13 +16,14 @@ hold, or stages would fail or compute wrong results:
 
 from __future__ import annotations
 
+import itertools
 import operator
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import fx, nn
 
@@ -123,14 +124,21 @@ def _trace_graph(model: nn.Module) -> fx.Graph:
     return graph
 
 
-@dataclass(frozen=True)
-class _GraphSplitPoints:
-    """Split points found in one graph, and the first use of each of its parameters and buffers."""
+class _PointLocation(NamedTuple):
+    """Position of a split point's node in a graph, and the number of parameters and buffers used up to there."""
 
-    points: dict[SplitPoint, tuple[int, int]]
-    """Position of each split point's node in the graph, and the number of parameters and buffers used up to there."""
+    position: int
+    used_tensors: int
+
+
+class _GraphSplitPoints(NamedTuple):
+    """Split points found in one graph, and the first use of each of its parameters and buffers.
+
+    `first_used` has the position of the first node that uses each tensor, in graph order. Keys are the tensors' ids.
+    """
+
+    locations: dict[SplitPoint, _PointLocation]
     first_used: dict[int, int]
-    """Position of the first node that uses each parameter or buffer, in graph order. Keys are the tensors' ids."""
 
 
 def _find_common_split_points(train: _GraphSplitPoints, evaluation: _GraphSplitPoints) -> tuple[SplitPoint, ...]:
@@ -139,17 +147,13 @@ def _find_common_split_points(train: _GraphSplitPoints, evaluation: _GraphSplitP
     These sets of tensors are equal if they have equal sizes, and the evaluation graph uses every tensor of the training
     graph's set before its split point.
     """
-    first_uses = iter([*train.first_used.items(), (0, sys.maxsize)])  # the last entry is never reached
-    tensor, position = next(first_uses)
-    last_in_evaluation = -1  # position where the evaluation graph first uses the last of the tensors until now
+    first_uses = (evaluation.first_used.get(tensor, sys.maxsize) for tensor in train.first_used)
+    # By number n: position up to which the evaluation graph has used the first n tensors of the training graph.
+    all_used_at = list(itertools.accumulate(first_uses, max, initial=-1))
     common = []
-    # The counts are the numbers of parameters and buffers that are used up to the split point.
-    for point, (train_position, train_count) in train.points.items():
-        while position <= train_position:
-            last_in_evaluation = max(last_in_evaluation, evaluation.first_used.get(tensor, sys.maxsize))
-            tensor, position = next(first_uses)
-        evaluation_position, evaluation_count = evaluation.points.get(point, (-1, -1))
-        if train_count == evaluation_count and last_in_evaluation <= evaluation_position:
+    for point, (_, count) in train.locations.items():
+        location = evaluation.locations.get(point)
+        if location is not None and count == location.used_tensors and all_used_at[count] <= location.position:
             common.append(point)
     return tuple(common)
 
@@ -166,22 +170,23 @@ def _find_in_graph(model: nn.Module, graph: fx.Graph, modules: dict[str, nn.Modu
     outputs_last_used_at = Counter(last_use)
     used_tensors = [_find_used_tensors(model, node, modules) for node in nodes]
     last_tensor_use = {tensor: number for number, tensors in enumerate(used_tensors) for tensor in tensors}
-    last_call = max((number for number, node in enumerate(nodes) if node.op.startswith("call_")), default=-1)
-    points: dict[SplitPoint, tuple[int, int]] = {}
+    last_call = max((number for number, node in enumerate(nodes) if node.op.startswith("call_")), default=0)
+    locations: dict[SplitPoint, _PointLocation] = {}
     first_used: dict[int, int] = {}
     alive = 0  # number of outputs until now that later nodes use
     needed_until = -1  # position of the last use of a parameter or buffer used until now
-    for number, node in enumerate(nodes[: last_call + 1]):
+    for number, node in enumerate(nodes[:last_call]):  # after the last call, no computation remains for another stage
         for tensor in used_tensors[number]:
             first_used.setdefault(tensor, number)
             needed_until = max(needed_until, last_tensor_use[tensor])
         is_used_later = last_use[number] > number
-        alive += is_used_later - outputs_last_used_at[number]
-        if alive != 1 or not is_used_later or needed_until > number or number == last_call:
+        alive += int(is_used_later) - outputs_last_used_at[number]
+        is_only_output = is_used_later and alive == 1
+        if not is_only_output or needed_until > number:
             continue
         if _is_fresh_tensor(node, modules) and not _is_changed_in_place(node, modules):
-            points[SplitPoint(node.name, module_of(node))] = (number, len(first_used))
-    return _GraphSplitPoints(points, first_used)
+            locations[SplitPoint(node.name, module_of(node))] = _PointLocation(number, len(first_used))
+    return _GraphSplitPoints(locations, first_used)
 
 
 def _find_used_tensors(model: nn.Module, node: fx.Node, modules: dict[str, nn.Module]) -> set[int]:
@@ -203,7 +208,10 @@ def _get_function_name(node: fx.Node) -> str:
 
 
 def _is_fresh_tensor(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
-    """Return True if the output of `node` is a new tensor, which shares no memory with any other tensor."""
+    """Return True if the output of `node` is a new tensor, which shares no memory with any other tensor.
+
+    The classes of modules and the names of functions and methods decide.
+    """
     while True:
         if node.op == "call_module":
             module = modules[str(node.target)]
@@ -264,7 +272,7 @@ def module_of(node: fx.Node) -> str:
 
 
 def split_graph(model: nn.Module, graph: fx.Graph, points: Sequence[SplitPoint]) -> list[fx.GraphModule]:
-    """Divide `graph` into modules, the stages, which end at the split points `points`.
+    """Divide `graph` into modules, the stages, which end at the split points `points`. `graph` stays unchanged.
 
     The modules share the parameters of `model` and have the same parameter names. Each makes its output contiguous,
     because NCCL has sent wrong values between tensors with different strides (pytorch#62283).
@@ -272,7 +280,7 @@ def split_graph(model: nn.Module, graph: fx.Graph, points: Sequence[SplitPoint])
     ends = {point.node for point in points}
     stages: list[fx.GraphModule] = []
     stage = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
+    copies: dict[fx.Node, fx.Node] = {}  # nodes of `graph`, with their copies in `stage`
     for node in graph.nodes:
         if node.op == "output":
             stage.output(copies[node.args[0]])

@@ -42,14 +42,19 @@ class Relay:
         # All ranks follow the same list, so that any two ranks send and receive in the same order, as NCCL requires. In
         # this list, the input of a stage is always computed before it is needed.
         steps = sorted((stage + number, stage, number) for stage in range(len(self._ranks)) for number in range(count))
-        # Inputs by stage and microbatch, each with the transfer to wait for, or None.
-        waiting: dict[tuple[int, int], tuple[Tensor, Any]] = {}
+        # Inputs that wait for their stage, by stage and microbatch, each with the transfer that fills it, or None.
+        waiting: dict[tuple[int, int], tuple[Tensor, Any]] = {
+            (0, number): (tensor, None) for number, tensor in enumerate(inputs or ())
+        }
         sent: list[tuple[Any, Tensor]] = []  # transfers, and their tensors, which must exist until the end
         outputs: list[Tensor] = []
         for _, stage, number in steps:
             following = stage + 1
             if stage in self._stages:
-                output = self._compute(stage, inputs[number] if stage == 0 and inputs else waiting.pop((stage, number)))
+                stage_input, transfer = waiting.pop((stage, number))
+                if transfer is not None:
+                    transfer.wait()
+                output: Tensor = self._stages[stage](stage_input)
                 if following == len(self._ranks):
                     outputs.append(output)
                 elif following in self._stages:
@@ -60,21 +65,9 @@ class Relay:
             elif following in self._stages:
                 buffer = self._receive_buffer(following)
                 waiting[following, number] = buffer, dist.irecv(buffer, self._ranks[stage], group=self._group)
-        for work, _ in sent:
-            work.wait()
+        for transfer, _ in sent:
+            transfer.wait()
         return outputs
-
-    def _compute(self, stage: int, received: Tensor | tuple[Tensor, Any]) -> Tensor:
-        """Return the output of `stage` for the input `received`.
-
-        The input may be a pair of a tensor and the pending operation that fills it, or None if it is filled.
-        """
-        if isinstance(received, tuple):
-            received, work = received
-            if work is not None:
-                work.wait()
-        output: Tensor = self._stages[stage](received)
-        return output
 
     def _send_shape(self, stage: int, output: Tensor) -> None:
         """Send the shape and type of `output` to the rank of `stage`, unless they have been sent before."""

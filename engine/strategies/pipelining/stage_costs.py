@@ -200,11 +200,11 @@ class _Run:
                 break
             _, forward, backward = self._run_once()
             forward_s, backward_s = min(forward_s, forward), min(backward_s, backward)
-        self.measured = SegmentMeasurement(forward_s, backward_s, saved.size, output.numel() * output.element_size())
+        self.measured = SegmentMeasurement(forward_s, backward_s, saved.size_bytes, output.nbytes)
         self.output = output.detach().requires_grad_(output.requires_grad)
 
     def drop(self) -> None:
-        """Free the copy immediately.
+        """Free the memory of the copy immediately.
 
         Otherwise it would remain until the next garbage collection, because a graph and its module refer to each other.
         """
@@ -241,21 +241,21 @@ def _copy_to_device(segment: fx.GraphModule, device: torch.device) -> fx.GraphMo
 
 
 class _SavedMemory:
-    """Hooks for autograd's saved tensors, which add up their memory, `size`, in bytes.
+    """Hooks for autograd's saved tensors, which add up their memory, `size_bytes`.
 
-    Each storage is counted once. Storages of the tensors `others` are not counted.
+    Each storage is counted once. Storages of the tensors `excluded` are not counted.
     """
 
-    def __init__(self, others: Sequence[Tensor]) -> None:
-        self._counted = {tensor.untyped_storage().data_ptr() for tensor in others}
-        self.size = 0
+    def __init__(self, excluded: Sequence[Tensor]) -> None:
+        self._known_storages = {tensor.untyped_storage().data_ptr() for tensor in excluded}
+        self.size_bytes = 0
 
     def pack(self, tensor: Tensor) -> Tensor:
         """Count the storage of `tensor`, unless it is known, and return the tensor detached."""
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in self._counted:
-            self._counted.add(storage.data_ptr())
-            self.size += storage.nbytes()
+        if storage.data_ptr() not in self._known_storages:
+            self._known_storages.add(storage.data_ptr())
+            self.size_bytes += storage.nbytes()
         return tensor.detach()  # otherwise an output would keep itself alive
 
     def unpack(self, tensor: Tensor) -> Tensor:
@@ -329,7 +329,7 @@ def measure_seconds_per_byte(group: dist.ProcessGroup | None, device: torch.devi
     payload = torch.zeros(TRANSFER_BYTES, dtype=torch.uint8, device=device)
     answer = torch.zeros(1, dtype=torch.uint8, device=device)
     slowest = torch.zeros(1, dtype=torch.float64, device=device)
-    for sender in range(world - 1):
+    for sender in range(world - 1):  # one after another, so that transfers don't share links
         if rank == sender:
             seconds = math.inf
             for _ in range(TIMED_TRANSFERS):

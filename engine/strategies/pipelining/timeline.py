@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, cast
 
@@ -106,8 +107,11 @@ def _list_dependencies(task: Pass, last: int) -> list[tuple[Pass, ...]]:
 
 
 def compute_idle_fraction(times: Sequence[Sequence[tuple[float, float]]]) -> float:
-    """Return the idle fraction of the ranks' time between the first start and the last end of a pass."""
-    passes = [each for rank in times for each in rank]
+    """Return the idle fraction of the ranks' time between the first start and the last end of a pass.
+
+    `times` has the start and end of each pass on each rank.
+    """
+    passes = list(itertools.chain.from_iterable(times))
     span = max(end for _, end in passes) - min(start for start, _ in passes)
     return 1.0 - sum(end - start for start, end in passes) / (span * len(times))
 
@@ -133,15 +137,16 @@ class ScheduleProfiler(StepProfiler):
         self._device = device
         self._passes: list[tuple[Pass, Any, Any]] = []
         """Recorded passes with their start and end, as CUDA events on a GPU or in seconds of the host's clock."""
-        self._base: tuple[Any, float] | None = None
+        self._clock_reference: tuple[Any, float] | None = None
         """CUDA event and the time at which it occurred on the host's clock. None on a CPU."""
 
     def begin(self, *, record: bool) -> None:
+        """Start a step. If it is recorded on a GPU, wait for the device to relate its events to the host's clock."""
         super().begin(record=record)
         if record and self._device.type == "cuda":
             event = self._take_time()
             event.synchronize()
-            self._base = event, time.perf_counter()
+            self._clock_reference = event, time.perf_counter()
 
     def drop_passes(self) -> None:
         self._passes = []
@@ -183,24 +188,23 @@ class ScheduleProfiler(StepProfiler):
 
     def _to_seconds(self, when: Any) -> float:
         """Convert a result of `_take_time` to seconds of the host's clock. Waits for a CUDA event to occur."""
-        if self._base is None:
+        if self._clock_reference is None:
             return cast(float, when)
-        event, seconds = self._base
+        event, seconds = self._clock_reference
         when.synchronize()
         return seconds + float(event.elapsed_time(when)) / 1e3
 
 
 def create_trace(
-    step: int, schedule: str, ranks: Iterable[list[tuple[Pass, float, float]]], theory: float
+    step: int, schedule: str, ranks: Sequence[list[tuple[Pass, float, float]]], theory: float
 ) -> ScheduleTraced | None:
     """Create the event with the passes of all ranks in one step, or return None if no passes were recorded.
 
     `ranks` has the passes of each rank, each with its start and end in seconds. `theory` is the theoretical idle
     fraction of the ranks.
     """
-    recorded = [list(passes) for passes in ranks]
-    times = [[(start, end) for _, start, end in passes] for passes in recorded]
-    all_times = [each for rank in times for each in rank]
+    times = [[(start, end) for _, start, end in passes] for passes in ranks]
+    all_times = list(itertools.chain.from_iterable(times))
     if not all_times:
         return None
     first = min(start for start, _ in all_times)
@@ -212,7 +216,7 @@ def create_trace(
                 Action(task.kind, task.stage, task.microbatch, start - first, end - first)
                 for task, start, end in passes
             )
-            for passes in recorded
+            for passes in ranks
         ),
         span_s=max(end for _, end in all_times) - first,
         bubble=compute_idle_fraction(times),

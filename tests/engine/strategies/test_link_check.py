@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from engine.contract.job import Job
 from engine.strategies import link_check
-from engine.strategies.link_check import explain_failure, pair_ranks
+from engine.strategies.base import StrategyError
+from engine.strategies.collectives import Collectives
+from engine.strategies.link_check import check_links, explain_failure, pair_ranks
 from tests.support.specs import make_worker_spec
 
 
@@ -49,3 +53,21 @@ def test_failed_exchange_names_gpus_and_remedy(
     expected = "fabricmanager" if remedy.startswith("NCCL") else remedy
     assert expected in explain_failure(spec, 0, 1, "nothing has arrived")
     assert all(device in text for device in devices)
+
+
+def test_failure_of_a_pair_on_another_machine_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rank of the second machine raises the message of the ranks on the first one, whose GPUs it doesn't have."""
+    devices = ("one:GPU-a", "one:GPU-b", "two:GPU-c")
+    spec = make_worker_spec(Job.from_fields(devices=devices, strategy="ddp"), rank=2, devices=devices)
+
+    class FailedPair(Collectives):
+        def all_gather_objects(self, value: Any) -> list[Any]:
+            return ["GPU 0 and GPU 1 can't exchange data", "GPU 0 and GPU 1 can't exchange data", value]
+
+    monkeypatch.setattr(link_check, "pair_ranks", lambda _: [[(0, 1)]])
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(StrategyError, match="GPU 0 and GPU 1 can't exchange data"):
+            check_links(spec, torch.device("cpu"), FailedPair())
+    finally:
+        dist.destroy_process_group()
