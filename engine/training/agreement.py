@@ -46,10 +46,11 @@ class Agreement:
         if self._is_alone:
             return requests
         agreed = self._take_result()
-        new = Requests(*(now and not sent for now, sent in zip(requests, self._sent, strict=True)))
-        self._result, self._sent = self._collectives.start_all_reduce_max([int(each) for each in new]), new
+        new = Requests(*(request and not was_sent for request, was_sent in zip(requests, self._sent, strict=True)))
+        self._result, self._sent = self._collectives.start_all_reduce_max(list(map(int, new))), new
         if at_once or agreed.stop or agreed.checkpoint:
-            agreed = Requests(*(old or late for old, late in zip(agreed, self._take_result(), strict=True)))
+            latest = self._take_result()
+            agreed = Requests(*(is_old or is_late for is_old, is_late in zip(agreed, latest, strict=True)))
             self._sent = Requests()
         return agreed
 

@@ -97,7 +97,7 @@ class Autotuner:
         self._objective = objective
         self._example_shape = example_shape
         self._steps = steps
-        self._passes = int(TRIAL_FRACTION * steps)  # number of passes that trials may still make
+        self._passes_left = int(TRIAL_FRACTION * steps)  # number of passes that trials may still make
         self._emit = emit
         self._is_stopped = is_stopped
         self._error = ""  # reason why the last comparison failed on this rank, or ""
@@ -175,13 +175,11 @@ class Autotuner:
     def _choose_precision(self) -> None:
         """Choose bf16 if the devices of all ranks support it natively, otherwise fp32."""
         strategy = self._strategy
-        devices = strategy.collectives.all_gather_objects(
-            find_device_without_bf16(strategy)
-        )  # "" for a device with bf16
-        rank, device = next(((rank, device) for rank, device in enumerate(devices) if device), (0, ""))
-        if not device:
+        devices_without_bf16 = strategy.collectives.all_gather_objects(find_device_without_bf16(strategy))  # by rank
+        if not any(devices_without_bf16):
             self._choose("precision", "bf16", "the GPUs support bf16 natively, and it needs no loss scaling")
         elif strategy.device.type == "cuda":
+            rank, device = next((rank, name) for rank, name in enumerate(devices_without_bf16) if name)
             self._choose("precision", "fp32", f"rank {rank}'s GPU ({device}) does not support bf16 natively")
         else:
             self._choose("precision", "fp32", "bf16 is chosen only on GPUs that support it natively")
@@ -214,11 +212,13 @@ class Autotuner:
         """Return the reason why channels last need not be tried, or "" if it should be tried."""
         if not any(parameter.dim() == 4 for parameter in model.parameters()):
             return "the model has no convolutions that would benefit"
-        if self._passes < 2 * (WARM_UP + MIN_PASSES):
+        if self._passes_left < 2 * (WARM_UP + MIN_PASSES):  # for two memory formats
             return f"a run of {counted(self._steps, 'step')} is too short for a trial to pay off"
         if self._strategy.device.type == "cuda" and any(map(_is_depthwise, model.modules())):
-            pass_s = self._measure_candidates(rehearsal, _keep_current)
-            return self._explain_too_short(pass_s[0], DEPTHWISE_SAVES, DEPTHWISE_S) if pass_s else self._trial_failed
+            pass_s = self._time_current(rehearsal)
+            if pass_s is None:
+                return self._trial_failed
+            return self._explain_too_short(pass_s, DEPTHWISE_SAVES, DEPTHWISE_S)
         return ""
 
     def _explain_too_short(self, pass_s: float, saved: float, cost_s: float) -> str:
@@ -248,7 +248,7 @@ class Autotuner:
         number of passes that trials may make.
         """
         strategy = self._strategy
-        self._passes -= len(candidates) * (WARM_UP + MIN_PASSES)
+        self._passes_left -= len(candidates) * (WARM_UP + MIN_PASSES)
         self._error = ""
         # A barrier: all ranks measure at the same time, since they may share a processor.
         strategy.collectives.all_reduce_max((0,))
@@ -295,7 +295,7 @@ class Autotuner:
 
     def _require_compiling(self, rehearsal: Rehearsal, model: nn.Module) -> None:
         """Compile the model. Raises StrategyError if that fails on any rank."""
-        if not self._compile_and_time(rehearsal, model, "default"):
+        if self._compile_and_time(rehearsal, model, "default") is None:
             raise StrategyError(
                 f"The model can't be compiled: {self._error or 'it failed on another rank'}. Set Compile "
                 "the model to off."
@@ -304,11 +304,11 @@ class Autotuner:
     def _try_compiling(self, rehearsal: Rehearsal, model: nn.Module) -> None:
         """Compile the model if the run is long enough for it to pay off. Keep the compiled model if it is faster."""
         job = self.job
-        eager = self._measure_candidates(rehearsal, _keep_current)
-        if not eager:
+        eager_s = self._time_current(rehearsal)
+        if eager_s is None:
             self._choose("compile", "off", self._trial_failed)
             return
-        refusal = self._explain_too_short(eager[0], COMPILING_SAVES, COMPILING_S)
+        refusal = self._explain_too_short(eager_s, COMPILING_SAVES, COMPILING_S)
         if refusal:
             self._choose("compile", "off", refusal)
             return
@@ -316,33 +316,33 @@ class Autotuner:
         if self._strategy.spec.world_size == 1 and job.training.accumulation == 1:
             # With CUDA graphs, all passes use the same memory, and the next one overwrites gradients.
             modes.append("reduce-overhead")
-        compiled = {mode: pass_s[0] for mode in modes if (pass_s := self._compile_and_time(rehearsal, model, mode))}
-        best = min(compiled, key=compiled.__getitem__, default=None)
-        if best is None or not _is_faster(eager[0], compiled[best]):
+        compiled_s: dict[str, float] = {}  # by mode
+        for mode in modes:
+            pass_s = self._compile_and_time(rehearsal, model, mode)
+            if pass_s is not None:
+                compiled_s[mode] = pass_s
+        best = min(compiled_s, key=compiled_s.__getitem__, default=None)
+        if best is None or not _is_faster(eager_s, compiled_s[best]):
             undo_compiling(model)
-            why = self._trial_failed if best is None else _explain_comparison("off", "on", eager[0], compiled[best])
+            why = self._trial_failed if best is None else _explain_comparison("off", "on", eager_s, compiled_s[best])
             self._choose("compile", "off", why)
             return
         if best != modes[-1]:  # another mode was compiled last
             self._compile_and_time(rehearsal, model, best)  # from torch's cache
         graphs = " (with CUDA graphs)" if best == "reduce-overhead" else ""
-        self._choose("compile", "on", _explain_comparison("off", "on" + graphs, eager[0], compiled[best]))
+        self._choose("compile", "on", _explain_comparison("off", "on" + graphs, eager_s, compiled_s[best]))
 
-    def _compile_and_time(self, rehearsal: Rehearsal, model: nn.Module, mode: str) -> list[float]:
-        """Compile the model and measure its passes after a warm-up.
-
-        Returns a list with the seconds of a pass, or [] if compiling or a pass failed on any rank.
-        """
+    def _compile_and_time(self, rehearsal: Rehearsal, model: nn.Module, mode: str) -> float | None:
+        """Compile the model, and return the seconds of a pass, or None if compiling or a pass failed on any rank."""
         if self._strategy.device.type == "cpu":
             compile_in_this_process()
         model.compile(mode=mode)
-        return self._measure_candidates(
-            rehearsal, _keep_current, warm_up=2
-        )  # CUDA graphs are recorded in the second pass
+        return self._time_current(rehearsal, warm_up=2)  # CUDA graphs are recorded in the second pass
 
-
-def _keep_current() -> None:
-    """Do nothing, so that `Autotuner._measure_candidates` times the model as it is."""
+    def _time_current(self, rehearsal: Rehearsal, *, warm_up: int = WARM_UP) -> float | None:
+        """Return the seconds of a pass with the model as it is, or None if a pass failed on any rank."""
+        pass_s = self._measure_candidates(rehearsal, lambda: None, warm_up=warm_up)
+        return pass_s[0] if pass_s else None
 
 
 def _is_depthwise(module: nn.Module) -> bool:
@@ -376,9 +376,10 @@ def _explain_comparison(usual: str, other: str, usual_s: float, other_s: float) 
 
     `usual` and `other` are the values. The clause is the reason for the choice between them.
     """
-    close = "" if _is_faster(usual_s, other_s) or other_s > usual_s else ", too small a difference to change it"
+    is_slightly_faster = other_s <= usual_s and not _is_faster(usual_s, other_s)
+    note = ", too small a difference to change it" if is_slightly_faster else ""
     took = f"{_format_seconds(usual_s)} with {usual} and {_format_seconds(other_s)} with {other}"
-    return f"in a trial a pass took {took}{close}"
+    return f"in a trial a pass took {took}{note}"
 
 
 def _format_seconds(seconds: float) -> str:

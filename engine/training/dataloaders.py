@@ -64,14 +64,15 @@ class DataLoaders:
         self._splits = splits
         self._streams = streams
         self._reporter = reporter
-        self._processes: SampleProcesses | None = None
+        self._processes: SampleProcesses | None = None  # None if threads load the samples
 
     def start_processes(self) -> None:
         """Load the samples of user-defined classes in processes from now on, if that is worthwhile for this run."""
         job, strategy, train = self._spec.job, self._strategy, self._splits.train
         if not strategy.loads_data or job.data.loader_workers < 2 or not isinstance(train, SampleSet):
             return
-        if should_use_processes(train, len(train) * job.training.epochs // strategy.data_world):
+        loads = len(train) * job.training.epochs // strategy.data_world  # by this rank in the entire run
+        if should_use_processes(train, loads):
             self._processes = SampleProcesses(job, self._splits, lambda text: self._reporter.send(LogLine(text=text)))
 
     def close(self) -> None:
@@ -97,10 +98,11 @@ class DataLoaders:
         """Load the validation samples whose predictions are saved. All ranks call it together."""
         job, all_reduce_max = self._spec.job, self._strategy.collectives.all_reduce_max
         val, size = self._splits.val, self._task.get_image_size(job)
-        picked = (
-            PickedSamples(val, job.checkpoints.predictions, all_reduce_max=all_reduce_max)
-            if isinstance(val, SampleSet)
-            else PickedImages(
+        picked: PickedImages | PickedSamples
+        if isinstance(val, SampleSet):
+            picked = PickedSamples(val, job.checkpoints.predictions, all_reduce_max=all_reduce_max)
+        else:
+            picked = PickedImages(
                 val,
                 job.checkpoints.predictions,
                 validation_side(job, self._task.entry, size),
@@ -108,7 +110,6 @@ class DataLoaders:
                 middle=size,
                 all_reduce_max=all_reduce_max,
             )
-        )
         sampler = self._create_sampler(picked, shuffle=False)
         # Indices into `picked` of the samples that this rank predicts.
         positions = [int(index) for batch in sampler.iterate_epoch(1) for index in batch.indices]
@@ -120,6 +121,9 @@ class DataLoaders:
         If the job requests it, training images of rare classes are selected more often.
         """
         is_balanced = shuffle and self._spec.job.data.oversample and "oversample" in self._task.entry.fields
+        chances = None
+        if is_balanced and isinstance(samples, ImageSet):
+            chances = compute_balancing_chances(samples.targets)
         return GlobalBatchSampler(
             len(samples),
             self._spec.job.training.batch_size,
@@ -128,9 +132,7 @@ class DataLoaders:
             self._streams,
             shuffle=shuffle,
             shares=self._strategy.shares,
-            chances=compute_balancing_chances(samples.targets)
-            if is_balanced and isinstance(samples, ImageSet)
-            else None,
+            chances=chances,
         )
 
     def _create_split_loader(
@@ -149,11 +151,10 @@ class DataLoaders:
         threads = self._spec.job.data.loader_workers if threads is None else threads
         loader: Loader[Any] | None = None
         if self._strategy.loads_data:
-            loader = (
-                self._create_sample_loader(samples, sampler, threads=threads)
-                if isinstance(samples, SampleSet)
-                else self._create_image_loader(samples, sampler, cache=cache, threads=threads)
-            )
+            if isinstance(samples, SampleSet):
+                loader = self._create_sample_loader(samples, sampler, threads=threads)
+            else:
+                loader = self._create_image_loader(samples, sampler, cache=cache, threads=threads)
         return SplitLoader(len(sampler), len(samples), loader)
 
     def _create_batch_transform(self, sampler: GlobalBatchSampler) -> Finish | None:
@@ -164,9 +165,12 @@ class DataLoaders:
 
     def _create_sample_loader(self, samples: SampleSet, sampler: GlobalBatchSampler, *, threads: int) -> SampleLoader:
         """Create a loader for samples that are not images. It uses separate processes if they have been started."""
-        strategy, splits, processes = self._strategy, self._splits, self._processes
+        strategy, splits = self._strategy, self._splits
+        load = None
         # The processes can't load the samples of predictions, which are in neither split.
-        name: SplitName | None = "train" if samples is splits.train else "val" if samples is splits.val else None
+        if self._processes is not None and (samples is splits.train or samples is splits.val):
+            split: SplitName = "train" if samples is splits.train else "val"
+            load = partial(self._processes.load, split)
         return SampleLoader(
             samples,
             sampler,
@@ -175,7 +179,7 @@ class DataLoaders:
             on_unreadable=self._report_unreadable,
             on_stage_end=strategy.profiler.mark,
             finish=self._create_batch_transform(sampler),
-            load=partial(processes.load, name) if processes is not None and name is not None else None,
+            load=load,
         )
 
     def _create_image_loader(
@@ -217,12 +221,13 @@ class DataLoaders:
 def size_limits(job: Job, task: Task, model: nn.Module) -> SizeLimits:
     """Return the limits for varying image sizes, which exclude sizes that are too small for the model."""
     limits = (model.size_limits if isinstance(model, LoadableDetector) else None) or USUAL_LIMITS
-    name, smallest = job.model.name, 0
+    name, min_side = job.model.name, 0
     if name in MODELS:
-        smallest = MODELS[name].min_image_size
+        min_side = MODELS[name].min_image_size
     elif name in task.list_models():
-        smallest = task.describe_model(name).min_image_size
-    return limits._replace(smallest=max(limits.smallest, math.ceil(smallest / limits.step) * limits.step))
+        min_side = task.describe_model(name).min_image_size
+    smallest = math.ceil(min_side / limits.step) * limits.step  # sizes are multiples of the step
+    return limits._replace(smallest=max(limits.smallest, smallest))
 
 
 def create_image_loader(
@@ -241,7 +246,7 @@ def create_image_loader(
     within `limits`. `settings` are additional arguments of BatchLoader.
     """
     size, is_training = task.get_image_size(job), sampler.shuffle
-    varies = is_training and not set(varying_size_fields(job)) <= set(task.entry.without)
+    varies_size = is_training and bool(set(varying_size_fields(job)) - set(task.entry.without))
     mean, std = get_normalization(job, task, splits)
 
     def draw_side(epoch: int, batch_index: int) -> int:
@@ -258,7 +263,7 @@ def create_image_loader(
         mirror=augmentation.should_mirror(job, splits.classes, images=images.mirror),
         epochs=job.training.epochs,
         resized=None if is_training else validation_side(job, task.entry, size),
-        side_of_batch=draw_side if varies else None,
+        side_of_batch=draw_side if varies_size else None,
         mean=mean,
         std=std,
         cache=job.data.picture_cache,

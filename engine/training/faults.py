@@ -80,9 +80,9 @@ def classify(error: BaseException, spec: WorkerSpec) -> FailureKind:
         return "not_finite"
     if isinstance(error, DoesNotFit) or is_out_of_memory(error):
         return "out_of_memory"
-    known = _find_nccl_error(error)
-    if known is not None:
-        return "fault" if known.is_transient else "error"
+    nccl_error = _find_nccl_error(error)
+    if nccl_error is not None:
+        return "fault" if nccl_error.is_transient else "error"
     if _is_device_failure(error) or _is_lost_connection(error, spec):
         return "fault"
     return "error"
@@ -153,17 +153,17 @@ def _explain_out_of_memory(error: BaseException, spec: WorkerSpec, where: str) -
 
 
 def _find_nccl_error(error: BaseException) -> NcclError | None:
-    """Return the explanation of an error of NCCL, or None for unknown errors and other exceptions."""
+    """Return the known error of NCCL that `error` is, or None for unknown errors and other exceptions."""
     return find_known_error(str(error)) if isinstance(error, RuntimeError) else None
 
 
 def _explain_nccl_error(error: BaseException, where: str) -> str:
     """Explain an error of NCCL that occurred in the work `where`. Return "" for other errors."""
-    text, known = str(error), _find_nccl_error(error)
-    if known is None and not (isinstance(error, RuntimeError) and is_nccl_error(text)):
+    text, known_error = str(error), _find_nccl_error(error)
+    if known_error is None and not (isinstance(error, RuntimeError) and is_nccl_error(text)):
         return ""
-    report = f"The error {where}: {extract_description(text)}"
-    return f"{known.meaning} {report}" if known is not None else f"GPUs failed to communicate. {report}"
+    meaning = known_error.meaning if known_error is not None else "GPUs failed to communicate."
+    return f"{meaning} The error {where}: {extract_description(text)}"
 
 
 def _explain_device_error(error: BaseException, spec: WorkerSpec, where: str) -> str:

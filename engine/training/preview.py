@@ -48,7 +48,7 @@ def render(request: PreviewRequest, emit: Callable[[PreviewImage], None]) -> boo
     objective = task.create_objective(job, DatasetInfo(splits.classes, splits.channels))
     sampler = _FixedSampler(request.samples, len(splits.train), RandomStreams(job.training.seed))
     loader = create_image_loader(
-        job.with_fields(picture_cache="off", multi_scale=0.0),
+        job.with_fields(picture_cache="off", multi_scale=0.0),  # without sizes that vary by batch
         task,
         splits,
         splits.train,

@@ -35,8 +35,8 @@ def get_random_state(gpus: Sequence[torch.device]) -> dict[str, Any]:
 def set_random_state(state: dict[str, Any], gpus: Sequence[torch.device]) -> None:
     """Restore the states that `get_random_state` returned, even if the number of GPUs has changed since then."""
     random.setstate(state["python"])
-    key, *rest = state["numpy"]
-    np.random.set_state(("MT19937", np.array(key, np.uint32), *rest))
+    key, position, has_gauss, gauss = state["numpy"]
+    np.random.set_state(("MT19937", np.array(key, np.uint32), position, has_gauss, gauss))
     torch.set_rng_state(state["cpu"])
     for gpu, gpu_state in zip(gpus, state["cuda"], strict=False):  # additional GPUs keep their states
         torch.cuda.set_rng_state(gpu_state, gpu)

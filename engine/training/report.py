@@ -75,7 +75,7 @@ class Reporter:
         # Activity and its start. As one tuple, so that the other thread sees both or neither change without a lock.
         self._activity: tuple[Activity, float] = ("", time.monotonic())
         self._step_started_at: float | None = None  # start of the current step, or None outside of timed steps
-        self._warm = False  # True after the first step
+        self._has_completed_step = False
         self._longest_step_s = 0.0
         self._main_thread = threading.get_ident()
         channel.setblocking(True)
@@ -98,10 +98,11 @@ class Reporter:
 
     def set_phase(self, phase: Phase, detail: str = "") -> None:
         """Set the phase of the run. Rank 0 reports it for all ranks, with a `detail` such as "after step 7"."""
-        ends_preparation = self._phase == "preparing" != phase
+        ends_preparation = self._phase == "preparing" and phase != "preparing"
         self._phase = phase
         # The first step includes one-time work and does not count as the longest.
-        self._step_started_at = time.monotonic() if phase == "training" and self._warm else None
+        is_step_timed = phase == "training" and self._has_completed_step
+        self._step_started_at = time.monotonic() if is_step_timed else None
         self.set_activity(_ACTIVITIES.get(phase, ""))
         if ends_preparation:
             with self._condition:  # send a heartbeat now: the supervisor allows more time for preparation
@@ -127,7 +128,7 @@ class Reporter:
         if self._step_started_at is not None:
             self._longest_step_s = max(self._longest_step_s, now - self._step_started_at)
         self._step_started_at = now
-        self._warm = True
+        self._has_completed_step = True
         self.step = step
         self._activity = (self._activity[0], now)
 
@@ -151,7 +152,8 @@ class Reporter:
 
         None before the first step.
         """
-        return self.step + (self._phase == "training") or None
+        step = self.step + 1 if self._phase == "training" else self.step
+        return step or None
 
     @property
     def current_work(self) -> str:

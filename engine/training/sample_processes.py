@@ -145,7 +145,7 @@ class SampleProcesses:
                 cwd=paths.PACKAGES,
                 env=os.environ | _ENVIRONMENT,
             )
-        with suppress(OSError):  # `_is_ready` reports that the server has exited
+        with suppress(OSError):  # `_poll_server` reports that the server has exited
             self._control.send((job, os.getcwd(), torch.get_num_threads()))
 
     def wait(self, timeout_s: float) -> bool:
@@ -185,7 +185,7 @@ class SampleProcesses:
         with suppress(IndexError):
             return self._idle.pop()
         with self._lock:
-            if not self._is_ready():
+            if not self._poll_server():
                 return None
             connection, remote = Pipe()
             with remote, suppress(EOFError, OSError):  # sending a sample to the process reports it
@@ -194,8 +194,11 @@ class SampleProcesses:
                 return _Process(self._control.recv(), connection)
             return _Process(self._server.pid, connection)  # the server has exited
 
-    def _is_ready(self) -> bool:
-        """Return True if the server can fork processes. Reports it once if it can't."""
+    def _poll_server(self) -> bool:
+        """Return True if the server can fork processes.
+
+        Reads the server's message once it has arrived, and logs whether processes load the samples.
+        """
         if self._state == "starting" and self._control.poll():
             try:
                 opened, problem = self._control.recv()

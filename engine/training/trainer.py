@@ -103,7 +103,8 @@ class Trainer:
         self._emit(EpochStarted(epoch=epoch))
         for callback in self.callbacks:
             callback.on_epoch_start(epoch)
-        done, stopped = self._skip_steps(epoch, done), False
+        stopped = False
+        done = self._skip_steps(epoch, done)
         if done < self.train.steps:
             done, stopped = self._train_epoch(epoch, done)
         values, averaged = (None, None) if stopped else self._validate(epoch)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from engine.contract.devices import CPU
 from engine.contract.events import Failed, Planned, Warned
@@ -193,7 +193,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerD
             context.splits.classes,
             expected_nonfinite=context.expected_nonfinite,
         )
-        start = _start_position(context.checkpoint, train.steps)
+        start = _find_start(context.checkpoint, train.steps)
         if spec.rank == 0:
             _report_plan(context, reporter, train, val, from_step=start.step)
         # Dropout draws differently on every rank.
@@ -306,8 +306,9 @@ def _build_model(spec: WorkerSpec, strategy: Strategy, task: Task, splits: Split
 
 def _count_parameters(model: nn.Module) -> tuple[int, int]:
     """Return the number of all parameters, and the number of parameters that require gradients."""
-    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
-    return sum(size for size, _ in sizes), sum(size for size, trained in sizes if trained)
+    parameters = list(model.parameters())
+    trainable = [parameter for parameter in parameters if parameter.requires_grad]
+    return sum(map(Tensor.numel, parameters)), sum(map(Tensor.numel, trainable))
 
 
 def _report_plan(
@@ -348,12 +349,13 @@ def _create_dataset_info(splits: Splits) -> DatasetInfo:
 
 
 def _count_steps_left(job: Job, splits: Splits, checkpoint: Checkpoint | None) -> int:
+    """Return the number of steps from the start, or from the checkpoint, to the end of the run."""
     streams = RandomStreams(job.training.seed)
     sampler = GlobalBatchSampler(len(splits.train), job.training.batch_size, rank=0, world_size=1, streams=streams)
-    return len(sampler) * job.training.epochs - _start_position(checkpoint, len(sampler)).step
+    return len(sampler) * job.training.epochs - _find_start(checkpoint, len(sampler)).step
 
 
-def _start_position(checkpoint: Checkpoint | None, steps: int) -> TrainProgress:
+def _find_start(checkpoint: Checkpoint | None, steps: int) -> TrainProgress:
     """Return the position at which the run starts or resumes, with `steps` steps per epoch."""
     return checkpoint.progress(steps) if checkpoint is not None else TrainProgress(epoch=1, done=0, steps=steps, step=0)
 

@@ -41,7 +41,8 @@ class EarlyStopping(Callback):
 
     def add(self, values: dict[str, float]) -> None:
         """Count a validation with the metrics `values`. It counts as no improvement if `values` lacks the metric."""
-        value, sign = values.get(self._criterion.id), 1 if self._criterion.higher_is_better else -1
+        value = values.get(self._criterion.id)
+        sign = 1 if self._criterion.higher_is_better else -1
         if value is not None and (self._best is None or sign * value > sign * self._best):
             self._best, self.waited = value, 0
         else:

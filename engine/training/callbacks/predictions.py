@@ -57,9 +57,14 @@ def _load_readable(
             loaded.append(load(index))
         except UnreadableImage:
             loaded.append(None)
-    unreadable = all_reduce_max([int(each is None) for each in loaded])  # 1 if any rank can't read the sample
-    readable = [(index, each) for index, each, bad in zip(indices, loaded, unreadable, strict=True) if not bad]
-    return [index for index, _ in readable], [each for _, each in readable if each is not None]
+    unreadable = all_reduce_max([int(sample is None) for sample in loaded])  # 1 if any rank can't read the sample
+    readable_indices: list[int] = []
+    samples: list[_T] = []
+    for index, sample, is_unreadable in zip(indices, loaded, unreadable, strict=True):
+        if sample is not None and not is_unreadable:
+            readable_indices.append(index)
+            samples.append(sample)
+    return readable_indices, samples
 
 
 class PickedImages(ImageSet):
@@ -180,7 +185,10 @@ class Predictions(Callback):
         self._failed = False  # True once saving has failed, which is then not tried again
 
     def on_validation_end(self, epoch: int, step: int, metric: Metric, values: dict[str, float]) -> None:
-        """Predict this rank's samples, save them as images, and report those of all ranks on rank 0."""
+        """Predict this rank's samples, save them as images, and report those of all ranks on rank 0.
+
+        Rank 0 also deletes old images if there are too many. All ranks call it together.
+        """
         self._rank_samples = rank_samples = self._rank_samples or self._pick()
         outputs = _Outputs()
         self._strategy.evaluate(rank_samples.split_loader.epoch(1), outputs, lambda: False)  # without an early stop

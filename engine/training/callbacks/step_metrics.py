@@ -54,7 +54,7 @@ class StepReport(Callback):
             self._report_pending()
 
     def _report_pending(self) -> None:
-        """Sum the pending results over all ranks, and report them."""
+        """Sum the pending results over all ranks, and report them. Raises NotFinite if a loss is not finite."""
         if self._pending is None:
             return
         (end, buffered), self._pending = self._pending, None

@@ -107,15 +107,17 @@ class StepProfile(Callback):
         times = self._watch.take()
         if times is None:
             return
-        since, self._has_emitted, self._emitted_at = now - self._emitted_at, True, now
-        advice = find_bottleneck(self._create_run_profile(times, end.epoch - self._first_epoch, since))
+        since_s = now - self._emitted_at
+        self._has_emitted, self._emitted_at = True, now
+        advice = find_bottleneck(self._create_run_profile(times, end.epoch - self._first_epoch, since_s))
         self._emit(TimeSpent(step=end.step, step_s=times.step_s, parts=times.parts, advice=advice))
 
     def _create_run_profile(self, times: Times, epochs_before: int, since_s: float) -> RunProfile:
         """Create the run profile, on which advice is based, from `times` and other measurements.
 
         `since_s` is the time since the last report in seconds, and `epochs_before` the number of epochs that this
-        execution has completed.
+        execution has completed. Each call updates the moving averages, and begins a new measurement of the time for
+        decoding and of the time without a core.
         """
         strategy = self._strategy
         on_gpu = strategy.device.type == "cuda"

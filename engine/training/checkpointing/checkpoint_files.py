@@ -163,16 +163,16 @@ class _HashingStream:
 
 def _save(content: Any, stream: BinaryIO) -> str:
     """Write `content` followed by its checksum, and return the checksum."""
-    digesting = _HashingStream(stream)
-    torch.save(content, digesting)  # type: ignore[arg-type]  # only needs `write` and `flush`
-    sha256 = digesting.sha256.hexdigest()
+    hashing_stream = _HashingStream(stream)
+    torch.save(content, hashing_stream)  # type: ignore[arg-type]  # only needs `write` and `flush`
+    sha256 = hashing_stream.sha256.hexdigest()
     stream.seek(-len(_NO_COMMENT), os.SEEK_END)
     stream.write(_make_comment(sha256))
     return sha256
 
 
 def _make_comment(sha256: str) -> bytes:
-    """Return the last bytes of a checkpoint with the checksum `sha256`: a zip comment and its length.
+    """Return the last bytes of a checkpoint with the checksum `sha256`: the length of a zip comment, and the comment.
 
     They replace `_NO_COMMENT`.
     """
@@ -183,7 +183,8 @@ def _make_comment(sha256: str) -> bytes:
 def _verify(stream: BinaryIO) -> str:
     """Verify the checkpoint in `stream`, and return its SHA-256. Raises DamagedCheckpoint."""
     sha256 = hashlib.sha256()
-    remaining = max(0, stream.seek(0, os.SEEK_END) - len(_make_comment(sha256.hexdigest())))
+    comment_bytes = len(_make_comment(sha256.hexdigest()))  # equal for all checksums
+    remaining = max(0, stream.seek(0, os.SEEK_END) - comment_bytes)
     stream.seek(0)
     while block := stream.read(min(_BLOCK_BYTES, remaining)):
         sha256.update(block)

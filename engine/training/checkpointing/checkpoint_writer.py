@@ -154,7 +154,10 @@ class CheckpointWriter:
         self._thread.shutdown()
 
     def _write_snapshot(self, snapshot: Snapshot) -> WriteResult:
-        """Write best.pt and last.pt, and remember in `unwritten` which of them the disk refused."""
+        """Write best.pt and last.pt, and remember in `unwritten` which of them the disk refused.
+
+        Also sets `newest`, `refusal` and `next_epoch_end`.
+        """
         snapshot.wait()
         self.refusal = ""
         started, best = time.monotonic(), snapshot.best
@@ -196,11 +199,10 @@ class CheckpointWriter:
             self._warn("checkpoint_not_finite", message)
             return None
         previous = self.newest if kind == "last" and self._job.checkpoints.keep_checkpoints else None
-        # Don't keep a last.pt that was written at the same step before the validation.
-        is_older = previous is not None and previous.step != progress.step
-        previous_name = (
-            name_older_checkpoint(previous.epoch, previous.step) if previous is not None and is_older else ""
-        )
+        previous_name = ""
+        # A last.pt that was written at the same step, before the validation, is not kept.
+        if previous is not None and previous.step != progress.step:
+            previous_name = name_older_checkpoint(previous.epoch, previous.step)
         try:
             written = write_checkpoint(content, path, previous_name=previous_name)
         except CheckpointError as error:
@@ -233,16 +235,16 @@ class CheckpointWriter:
         snapshot, best = self.unwritten, self.unwritten.best
         content: dict[str, Any] | None = None
         if not self._find_first_nonfinite("last", snapshot.content):
-            latest = {"best": best.measures, "best_epoch": best.progress.epoch} if best is not None else {}
-            content = snapshot.content | latest
-        state = best.state if best is not None else None
-        subject = f"The state after step {snapshot.progress.step:,} was"
+            best_facts = {"best": best.measures, "best_epoch": best.progress.epoch} if best is not None else {}
+            content = snapshot.content | best_facts
+        best_model = best.state if best is not None else None
+        state_text = f"The state after step {snapshot.progress.step:,} was"
         try:
-            copy = save_elsewhere(folder, RunFolder(self._folder), self._job, content, state)
+            copy = save_elsewhere(folder, RunFolder(self._folder), self._job, content, best_model)
         except NotSavedElsewhere as error:
-            self._warn("not_saved_elsewhere", f"{subject} not saved there. {error} Choose another folder.")
+            self._warn("not_saved_elsewhere", f"{state_text} not saved there. {error} Choose another folder.")
             return None
-        self._warn("saved_elsewhere", f"{subject} saved to {copy.path}.")
+        self._warn("saved_elsewhere", f"{state_text} saved to {copy.path}.")
         return copy
 
     def _find_first_nonfinite(self, kind: Kind, content: Any) -> str:

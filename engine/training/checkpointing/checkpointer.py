@@ -145,8 +145,8 @@ class Checkpointer:
         pending snapshot first.
         """
         self.wait()
-        known = self._unsaved_best.measures if self._unsaved_best is not None else self.best
-        return self._compute_sort_key(measures) > self._compute_sort_key(known)
+        best_until_now = self._unsaved_best.measures if self._unsaved_best is not None else self.best
+        return self._compute_sort_key(measures) > self._compute_sort_key(best_until_now)
 
     def _compute_sort_key(self, measures: dict[str, float]) -> tuple[float, ...]:
         """Return a sort key that is higher for better metrics of a validation.
@@ -277,7 +277,7 @@ class Checkpointer:
         while writer.unwritten is not None and copy is None and time.monotonic() < deadline and not is_cancelled():
             time.sleep(RETRY_INTERVAL_S)
             best_saved |= writer.submit(writer.unwritten).result().best_saved
-            while writer.unwritten is not None and copy is None and folders:
+            while writer.unwritten is not None and copy is None and folders:  # folders that the user has named
                 copy = writer.save_elsewhere(Path(folders.popleft()))
                 best_saved |= copy is not None and writer.unwritten.best is not None
         # Only rank 0 writes, but all ranks must agree on the best epoch.
@@ -307,10 +307,11 @@ class Checkpointer:
 
 def _make_resolved_job(strategy: Strategy) -> Job:
     """Return the job with the accumulation, compilation and pipeline split that the run uses."""
-    undecided = "auto" if strategy.job.precision.compile == "auto" else "off"
+    # An automatic choice that a stop has prevented stays automatic.
+    compile_setting = "auto" if strategy.job.precision.compile == "auto" else "off"
     return strategy.job.with_fields(
         accumulation=strategy.accumulation,
-        compile="on" if is_compiled(strategy.model) else undecided,
+        compile="on" if is_compiled(strategy.model) else compile_setting,
         split_points=(strategy.model_split or strategy.job.parallel).split_points,
     )
 

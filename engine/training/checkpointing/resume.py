@@ -81,8 +81,10 @@ class Checkpoint:
         """
         content = self._content
         epoch, done = content["epoch"], content["done"]
-        if done == content["steps"]:
-            epoch, done = (epoch + 1, 0) if content["validated"] else (epoch, steps)
+        if done == content["steps"] and content["validated"]:
+            epoch, done = epoch + 1, 0
+        elif done == content["steps"]:
+            done = steps  # only the validation of the epoch is left
         elif not self._has_same_order(steps):
             done = 0
         return TrainProgress(epoch=epoch, done=done, steps=steps, step=(epoch - 1) * steps + done)
@@ -110,7 +112,7 @@ class Checkpoint:
                 f"{self._job.training.epochs}: there is nothing left to train. Set more epochs to continue."
             )
             remarks.append(Warned(code="nothing_left", message=message))
-        elif progress.epoch == content["epoch"] and progress.done == 0 < content["done"]:
+        elif progress.epoch == content["epoch"] and progress.done == 0 and content["done"] > 0:
             message = (
                 f"Epoch {progress.epoch} starts over: {self.path} was saved in the middle of it by a run with "
                 "a different seed, batch size or selection of images, and so a different order of images."
@@ -127,8 +129,9 @@ class Checkpoint:
         job, before, parts = self._job, self.job, self._content["parts"]
         if not is_alone or not _needs_same_memory(before, job):
             return job, 1
-        was_raised = before["accumulation"] != parts["asked"]  # because memory ran out
-        if was_raised and job.training.accumulation == parts["asked"]:
+        requested = parts["asked"]  # accumulation in the job of the resumed run
+        was_raised = before["accumulation"] != requested  # because memory ran out
+        if was_raised and job.training.accumulation == requested:
             job = job.with_fields(accumulation=before["accumulation"])
             message = (
                 f"Each batch is processed in {before['accumulation']} parts, as in the resumed run after it "
@@ -156,8 +159,8 @@ class Checkpoint:
         if self._content["model_split"] is None or not can_reuse_choices(self.job, job):
             return None
         split = msgspec.convert(self._content["model_split"], ModelSplit)
-        before, now = (split.split_points, split.recomputed), job.parallel
-        return split if before == (now.split_points, now.activation_checkpointing) else None
+        has_same_points = split.split_points == job.parallel.split_points
+        return split if has_same_points and split.recomputed == job.parallel.activation_checkpointing else None
 
     def restore(
         self, strategy: Strategy, optimizer_step: OptimizerStep, checkpointer: Checkpointer, progress: TrainProgress
@@ -169,7 +172,7 @@ class Checkpoint:
         call it together, once.
         """
         content, last = self._content, checkpointer.path("last")
-        if last.exists() and self.path.samefile(last):
+        if last.exists() and self.path.samefile(last):  # the run continues in its own folder
             position = (content[name] for name in ("epoch", "done", "steps", "step"))
             checkpointer.writer.newest = TrainProgress(*position)
         copied = strategy.spec.rank == 0 and self._copy_best(checkpointer.path("best"))
@@ -225,9 +228,8 @@ class Checkpoint:
 def _needs_same_memory(before: dict[str, Any], job: Job) -> bool:
     """Return True if `job` needs as much memory on each device as the job `before`."""
     is_alike = all(before.get(name, FIELDS[name].default) == job.value(name) for name in fields_with_trait("memory"))
-    return (
-        is_alike and tuple(before["devices"]) == job.parallel.devices and before["precision"] == resolve_precision(job)
-    )
+    has_same_devices = tuple(before["devices"]) == job.parallel.devices
+    return is_alike and has_same_devices and before["precision"] == resolve_precision(job)
 
 
 def _read_intact(path: Path) -> tuple[Path, dict[str, Any], str]:
