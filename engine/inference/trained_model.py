@@ -37,7 +37,7 @@ from engine.inference.tiles import ImageInMemory, RowReader, Tiling, detect_in_t
 from engine.models.base import TaskError
 from engine.processes.requests import RequestError
 from engine.runs.folder import OLDER_CHECKPOINT, RunFolder
-from engine.strategies.base import memory_format
+from engine.strategies.base import autocast, memory_format
 from engine.strategies.memory import run_in_parts
 from engine.tasks.base import DatasetInfo, Objective, Task, add_plugin_metrics
 from engine.tasks.predictions import Prediction, Raw, RawScores
@@ -259,8 +259,7 @@ class TrainedModel:
 
     def _forward(self, inputs: Tensor) -> Tensor:
         """Run the model on inputs that fit into memory, with autocast as in training. Returns float32."""
-        precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.job.precision.name)
-        with torch.autocast(self.device.type, precision, enabled=precision is not None):
+        with autocast(self.device, self.job.precision.name):
             outputs: Tensor = self.module(inputs)
         return outputs.float()
 
@@ -338,8 +337,9 @@ def find_checkpoint(run: RunFolder, checkpoint: str) -> Path:
     by_epoch = {match["epoch"]: path for name, path in files.items() if (match := OLDER_CHECKPOINT.fullmatch(name))}
     path = files.get(checkpoint) or by_stem.get(checkpoint) or by_epoch.get(checkpoint)
     if path is None:
-        choices = ", ".join((*(name for name in ("best", "last") if name in by_stem), *by_epoch)) or "none"
-        raise CannotLoad(Problem("checkpoint", f"The run has no checkpoint “{checkpoint}”.", f"It has: {choices}."))
+        choices = [name for name in ("best", "last") if name in by_stem] + list(by_epoch)
+        available = ", ".join(choices) or "none"
+        raise CannotLoad(Problem("checkpoint", f"The run has no checkpoint “{checkpoint}”.", f"It has: {available}."))
     return path
 
 

@@ -53,17 +53,17 @@ def read_frame_rate(source: str) -> float:
 def _read_frames(source: str) -> Iterator[tuple[Bytes, float]]:
     """Yield each frame of a source in RGB, together with the frames per second of the source."""
     cv2 = _import_opencv()
-    is_camera = source.startswith(CAMERA)
-    if is_camera and not source.removeprefix(CAMERA).isdecimal():
-        raise NoVideo(f"“{source}” is not a camera. Give its number, as in {CAMERA}0.")
-    if not is_camera:
+    if source.startswith(CAMERA):
+        number = source.removeprefix(CAMERA)
+        if not number.isdecimal():
+            raise NoVideo(f"“{source}” is not a camera. Give its number, as in {CAMERA}0.")
+        video, problem = cv2.VideoCapture(int(number)), f"Camera {number} can't be opened."
+    else:
         _check_file(source)
-    video = cv2.VideoCapture(int(source.removeprefix(CAMERA))) if is_camera else _open_file(cv2, source)
+        video, problem = _open_file(cv2, source), "it is not a readable video"
     try:
         if not video.isOpened():
-            raise NoVideo(
-                f"Camera {source.removeprefix(CAMERA)} can't be opened." if is_camera else "it is not a readable video"
-            )
+            raise NoVideo(problem)
         rate = video.get(cv2.CAP_PROP_FPS)
         frame_count = 0
         while True:

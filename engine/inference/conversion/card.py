@@ -64,14 +64,17 @@ def _compose_metadata(model: TrainedModel, files: Sequence[WrittenFile], library
 
     task = model.task.entry
     metrics = [_HUB_METRICS[each.id] for each in task.metrics if each.id in _HUB_METRICS]
-    onnx = any(each.name.endswith(".onnx") for each in files)
-    hub_names = {"segmentation_models_pytorch": "segmentation-models-pytorch"}
+    has_onnx = any(each.name.endswith(".onnx") for each in files)
+    library_name = "onnx" if has_onnx else None
+    if library is not None:
+        library_name = library.name.replace("_", "-")  # as on the Hub
+    dataset = get_dataset_name(model)
     metadata: dict[str, Any] = {
-        "library_name": hub_names.get(library.name, library.name) if library else "onnx" if onnx else None,
+        "library_name": library_name,
         "pipeline_tag": task.hub_task or None,
-        "tags": [task.id.replace("_", "-"), *(["onnx"] if onnx else []), "footplate"],
+        "tags": [task.id.replace("_", "-"), *(["onnx"] if has_onnx else []), "footplate"],
         "metrics": metrics or None,
-        "datasets": [get_dataset_name(model)] if get_dataset_name(model) else None,
+        "datasets": [dataset] if dataset else None,
     }
     return ModelCardData(**{name: value for name, value in metadata.items() if value is not None}).to_yaml()
 
@@ -143,16 +146,17 @@ def _compose_metric_table(model: TrainedModel, compared: Sequence[ComparedFile])
 def _read_evaluation_metrics(model: TrainedModel) -> dict[str, dict[str, float]]:
     """Return the metrics of this checkpoint from the latest saved evaluation on each dataset and split."""
     evaluations: dict[str, dict[str, float]] = {}
-    for saved in read_evaluations(model.run.path):
-        each = saved.evaluation
-        if each.sha256 == model.sha256:
-            name = f"{escape(PurePath(each.dataset).name)} ({each.split}), {each.samples} samples"
-            evaluations.setdefault(name, {measure: interval.value for measure, interval in each.measures.items()})
+    for saved in read_evaluations(model.run.path):  # the latest first
+        evaluation = saved.evaluation
+        if evaluation.sha256 == model.sha256:
+            dataset = escape(PurePath(evaluation.dataset).name)
+            name = f"{dataset} ({evaluation.split}), {evaluation.samples} samples"
+            evaluations.setdefault(name, {id: interval.value for id, interval in evaluation.measures.items()})
     return evaluations
 
 
 def _format_value(measure: Measure, values: dict[str, float]) -> str:
-    """Format the value of a metric for a table, with a dash if it was not computed."""
+    """Format the value of a metric for a table, with a dash if it was not computed. `values` are keyed by metric id."""
     value = values.get(measure.id)
     if value is None:
         return "–"

@@ -59,10 +59,10 @@ def load_samples(model: TrainedModel) -> ComparisonSamples:
     try:
         splits = model.task.open_splits(model.job)
         inputs = next(iterate_inputs(model, splits.val, max(BATCH_SIZES)))
-        inputs = inputs[torch.arange(max(BATCH_SIZES)) % len(inputs)]
+        inputs = inputs[torch.arange(max(BATCH_SIZES)) % len(inputs)]  # repeats samples if there are too few
         return ComparisonSamples("validation", inputs, splits.val, splits.train)
     except (DatasetError, TaskError, StopIteration) as error:
-        if model.task.entry.file:
+        if model.task.entry.file:  # random inputs may not suit a user-defined task
             problems = error.problems if isinstance(error, DatasetError) else ()
             raise CannotLoad(*problems) from error
     shape = model.task.get_example_shape(model.job, model.channels)
@@ -167,11 +167,12 @@ def compare_metrics(
             on_progress(processed / len(indices))
         if time.monotonic() - started > MAX_METRICS_S:
             break
-    computed = [dict(metric.compute()) for metric in (expected, actual)]
-    for each in computed:
-        if not model.objective.exports_all_outputs:  # the loss needs the outputs that the file lacks
-            each.pop("loss", None)
-    return ComparedMetrics(computed[0], computed[1], processed)
+    torch_values, file_values = expected.compute(), actual.compute()
+    if not model.objective.exports_all_outputs:  # the loss needs the outputs that the file lacks
+        torch_values, file_values = (
+            {name: value for name, value in values.items() if name != "loss"} for values in (torch_values, file_values)
+        )
+    return ComparedMetrics(torch_values, file_values, processed)
 
 
 def measure_latencies(
@@ -180,9 +181,9 @@ def measure_latencies(
     """Return the median latency for one sample with the converted file and with the model, in milliseconds."""
     sample = inputs[:1]
     file_input = export.to_input(sample)
-    return _measure_median_ms(lambda: run_file(file_input)), _measure_median_ms(
-        lambda: compute_reference_outputs(model, sample)
-    )
+    file_ms = _measure_median_ms(lambda: run_file(file_input))
+    torch_ms = _measure_median_ms(lambda: compute_reference_outputs(model, sample))
+    return file_ms, torch_ms
 
 
 def _measure_median_ms(run: Callable[[], object]) -> float:
@@ -205,13 +206,13 @@ def compare_detections(expected: Tensor, actual: Tensor, size: int) -> Differenc
     """
     largest, unmatched = 0.0, 0
     for expected_rows, actual_rows in zip(expected, actual, strict=True):
-        expected_rows, actual_rows = expected_rows[expected_rows[:, 4] > 0], actual_rows[actual_rows[:, 4] > 0]  # noqa: PLW2901
-        scale = torch.ones(expected_rows.shape[1])
+        expected_found, actual_found = expected_rows[expected_rows[:, 4] > 0], actual_rows[actual_rows[:, 4] > 0]
+        scale = torch.ones(expected_found.shape[1])
         scale[:4] = size  # boxes are compared as fractions of the side, so all values are at most about 1
-        gaps = ((expected_rows / scale)[:, None] - (actual_rows / scale)[None]).abs()
+        gaps = ((expected_found / scale)[:, None] - (actual_found / scale)[None]).abs()
         distance = gaps.amax(2)
         if not distance.numel():  # at least one side has no detections
-            unmatched += len(expected_rows) + len(actual_rows)
+            unmatched += len(expected_found) + len(actual_found)
             continue
         nearest = distance.amin(1)
         is_matched = nearest <= MATCH_TOLERANCE

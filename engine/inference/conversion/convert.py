@@ -230,8 +230,8 @@ class _Conversion:
             self._add_file(file.name, "the model as ONNX" if file == path else "the weights of the ONNX file")
         self.compared.append(compared)
         names = [ONNX]
-        if options.int8:
-            names += self._quantize(path, export)
+        if options.int8 and self._try_quantizing(path, export):
+            names.append(INT8)
         paths.write_atomically(self.folder / SCRIPT, create_script_source(self.model).encode())
         self._add_file(SCRIPT, "a script that predicts with it")
         if self.request.packed:
@@ -240,8 +240,8 @@ class _Conversion:
                 self._add_file(example.name, "a validation sample to try it on")
         self.commands += suggest_onnx_commands(self.model, export, names)
 
-    def _quantize(self, source: Path, export: Exportable) -> list[str]:
-        """Write the int8 file and return its name in a list. If that fails, add a problem and return an empty list."""
+    def _try_quantizing(self, source: Path, export: Exportable) -> bool:
+        """Write the int8 file, and compare it with the model. If that fails, add a problem and return False."""
         from engine.inference.conversion.onnx_file import write_int8
 
         self.stages.start("Converting to int8")
@@ -253,11 +253,11 @@ class _Conversion:
         except CannotConvert as error:
             path.unlink(missing_ok=True)
             self.problems.append(msgspec.structs.replace(error.problem, severity="warning"))
-            return []
+            return False
         self.compared.append(compared)
         self._add_file(INT8, "the model as ONNX in 8 bits")
         self.problems += _report_int8_losses(self.model, compared)
-        return [INT8]
+        return True
 
     def _compare(self, path: Path, export: Exportable) -> ComparedFile:
         """Compare the outputs, metrics and latency of an ONNX file with those of the model."""
@@ -328,13 +328,14 @@ class _Conversion:
 def _create_difference_problem(compared: ComparedFile) -> Problem:
     """Return the problem for a file whose outputs differ too much from those of the model."""
     worst = max(compared.differences, key=lambda each: (each.unmatched, each.difference))
-    beginning = f"{compared.name} does not give what the model gives, and was not kept:"
     if worst.unmatched:
-        message = f"{beginning} {counted(worst.unmatched, 'detection')} of {counted(worst.batch_size, 'image')} differ."
-        return Problem("model", message, "Train longer: where many boxes have the same score, others are chosen.")
-    return Problem(
-        "model", f"{beginning} outputs differ by up to {worst.difference:.1e}.", "Convert into another format."
-    )
+        details = f"{counted(worst.unmatched, 'detection')} of {counted(worst.batch_size, 'image')} differ."
+        remedy = "Train longer: where many boxes have the same score, others are chosen."
+    else:
+        details = f"outputs differ by up to {worst.difference:.1e}."
+        remedy = "Convert into another format."
+    message = f"{compared.name} does not give what the model gives, and was not kept: {details}"
+    return Problem("model", message, remedy)
 
 
 def _report_int8_losses(model: TrainedModel, compared: ComparedFile) -> list[Problem]:
@@ -391,8 +392,8 @@ def write_zip(written: Path, target: Path) -> None:
             zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive,
         ):
             for path in sorted(written.iterdir()):
-                kind = zipfile.ZIP_STORED if path.suffix in _UNCOMPRESSED_EXTENSIONS else zipfile.ZIP_DEFLATED
-                archive.write(path, f"{target.stem}/{path.name}", kind)
+                compression = zipfile.ZIP_STORED if path.suffix in _UNCOMPRESSED_EXTENSIONS else zipfile.ZIP_DEFLATED
+                archive.write(path, f"{target.stem}/{path.name}", compression)
         os.replace(temporary, target)
     finally:
         with suppress(OSError):

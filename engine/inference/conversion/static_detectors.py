@@ -32,9 +32,10 @@ def nms_mask(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
     dropped. Boxes without a positive score are never selected.
     """
     mask = torch.zeros_like(scores, dtype=torch.bool)
-    for row, image_boxes, probabilities in zip(mask, boxes, scores, strict=True):
-        is_valid = probabilities > 0
-        row[is_valid.nonzero()[:, 0][nms(image_boxes[is_valid], probabilities[is_valid], threshold)]] = True
+    for image_mask, image_boxes, image_scores in zip(mask, boxes, scores, strict=True):
+        is_valid = image_scores > 0
+        selected = nms(image_boxes[is_valid], image_scores[is_valid], threshold)  # indices into the valid boxes
+        image_mask[is_valid.nonzero()[:, 0][selected]] = True
     return mask
 
 
@@ -85,10 +86,10 @@ def create_static_detector(plain: nn.Module, channels: int, size: int) -> nn.Mod
     `plain` must be a torchvision detector in evaluation mode, created by `convert_to_tensor_detector`. The module
     accepts images [n, channels, size, size] and returns [n, max_detections, 6 or 6 + 28 * 28].
     """
-    for kind, static in ((FasterRCNN, _RCNN), (RetinaNet, _RetinaNet), (FCOS, _Fcos), (SSD, _Ssd)):
-        if isinstance(plain, kind):
-            decoded: nn.Module = static(plain, channels, size)
-            return decoded.eval()
+    for plain_class, static_class in ((FasterRCNN, _RCNN), (RetinaNet, _RetinaNet), (FCOS, _Fcos), (SSD, _Ssd)):
+        if isinstance(plain, plain_class):
+            detector: nn.Module = static_class(plain, channels, size)
+            return detector.eval()
     return None
 
 
@@ -243,22 +244,17 @@ class _AnchorDetector(_StaticDetector):
         """Return the detections in images [n, channels, height, width]: the best of the candidates of all levels."""
         plain = self.plain
         outputs = plain.head(self._extract_features(self._pad_to_stride(inputs)))
-        scores = self._compute_scores(outputs)
+        scores, deltas = self._compute_scores(outputs), outputs["bbox_regression"]
         classes = scores.shape[2]
         level_boxes = []
         first_anchor = 0
         for count in self.anchor_counts:
-            top_scores, indices = (
-                scores[:, first_anchor : first_anchor + count]
-                .flatten(1)
-                .topk(min(plain.topk_candidates, count * classes))
-            )
+            level = slice(first_anchor, first_anchor + count)
+            top_scores, indices = scores[:, level].flatten(1).topk(min(plain.topk_candidates, count * classes))
             anchor_indices = indices // classes  # in the flattened scores, the class changes fastest
             boxes = self._decode(
-                outputs["bbox_regression"][:, first_anchor : first_anchor + count].gather(
-                    1, anchor_indices[..., None].expand(-1, -1, 4)
-                ),
-                self.anchors[first_anchor : first_anchor + count][anchor_indices],
+                deltas[:, level].gather(1, anchor_indices[..., None].expand(-1, -1, 4)),
+                self.anchors[level][anchor_indices],
                 self._get_coder(),
             )
             top_scores = torch.where(top_scores > plain.score_thresh, top_scores, NO_SCORE)

@@ -110,9 +110,9 @@ def _find_library(model: TrainedModel) -> tuple[Library | None, dict[str, Any]]:
         module: Any = model.module
         return Library(SMP, code, _load_smp), {**module.config, "_model_class": type(module).__name__}
     arguments = _find_torchvision_arguments(model)
-    config = {"library": TORCHVISION, "architecture": job.model.name, "arguments": arguments}
     if arguments is None:
         return None, {"library": "footplate", "architecture": job.model.name}
+    config = {"library": TORCHVISION, "architecture": job.model.name, "arguments": arguments}
     return Library(TORCHVISION, _TORCHVISION_CODE, _load_torchvision), config
 
 
@@ -208,7 +208,8 @@ def _find_torchvision_arguments(model: TrainedModel) -> dict[str, Any] | None:
         return None
     if job.model.name in torchvision_models.list_names():
         arguments = torchvision_models.create_arguments(job.model.name, classes, model.size)
-        arguments |= {"init_weights": False} if job.model.name in torchvision_models.INCEPTION_FAMILY else {}
+        if job.model.name in torchvision_models.INCEPTION_FAMILY:
+            arguments["init_weights"] = False  # which is slow, and the weights are loaded anyway
         return {"weights": None, **arguments}
     no_weights = {"weights": None, "weights_backbone": None}
     if job.model.name in segmentation_models.list_names():

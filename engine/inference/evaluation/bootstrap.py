@@ -92,10 +92,10 @@ def find_interval(value: float, draws: npt.NDArray[np.float64] | None) -> Interv
 
     There is no interval if too few of them are finite, or if `draws` is None.
     """
-    draws = draws[np.isfinite(draws)] if draws is not None else np.empty(0)
-    if len(draws) < MIN_RESAMPLES / 2:
+    finite = draws[np.isfinite(draws)] if draws is not None else np.empty(0)
+    if len(finite) < MIN_RESAMPLES / 2:
         return Interval(value)
-    low, high = np.percentile(draws, _PERCENTILES).tolist()
+    low, high = np.percentile(finite, _PERCENTILES).tolist()
     return Interval(value, low, high)
 
 

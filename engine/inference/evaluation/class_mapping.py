@@ -65,11 +65,10 @@ def map_classes(dataset: RecognizedDataset, classes: Sequence[str]) -> tuple[Rec
         train, val = renumber(dataset.train), renumber(dataset.val)
         test = val if dataset.test is dataset.val else renumber(dataset.test)
         mapped = replace(dataset, train=train, val=val, test=test)
-    # Unknown classes of pixels, points and outlines are not counted.
-    has_counted_kind = dataset.code is None and not isinstance(dataset.train, InstanceSplit)
-    is_counted = not unknown or has_counted_kind
+    # Pixels, points and outlines of unknown classes are not counted.
+    can_count = dataset.code is None and not isinstance(dataset.train, InstanceSplit)
     missing = tuple(name for name in classes if name not in dataset.classes)
-    mapping = ClassMapping(missing=missing, unknown=unknown, ignored=ignored if is_counted else None)
+    mapping = ClassMapping(missing=missing, unknown=unknown, ignored=ignored if can_count or not unknown else None)
     return replace(mapped, classes=tuple(classes)), mapping
 
 
@@ -79,8 +78,10 @@ def _match_derived_names(names: tuple[str, ...], code: MaskCode, classes: Sequen
     Names such as "class 7" are derived from mask values. So are background and foreground, for a folder with two
     values. Derived names depend on the values that occur in a folder, so classes are then matched by value.
     """
-    model_names = {int(match[1]): name for name in classes if (match := _DERIVED_NAME.fullmatch(name))}
-    if len(model_names) < len(classes) or not (names == _TWO_VALUE_NAMES or all(map(_DERIVED_NAME.fullmatch, names))):
+    model_names = {int(match[1]): name for name in classes if (match := _DERIVED_NAME.fullmatch(name))}  # by mask value
+    are_model_names_derived = len(model_names) == len(classes)
+    are_names_derived = names == _TWO_VALUE_NAMES or all(map(_DERIVED_NAME.fullmatch, names))
+    if not are_model_names_derived or not are_names_derived:
         return names
     return tuple(model_names.get(value, f"class {value}") for value in code.values)
 
@@ -90,7 +91,7 @@ def _renumber_code(code: MaskCode, numbers: Labels, classes: int) -> MaskCode:
 
     `numbers` holds the model's number of each class in `code`, or `UNKNOWN`.
     """
-    values, palette = [_NO_VALUE] * classes, [-1] * classes
+    values, palette = [_NO_VALUE] * classes, [-1] * classes  # by class number of the model
     ignored = list(code.ignored)
     colors = code.palette or (-1,) * len(code.values)
     for value, color, number in zip(code.values, colors, numbers.tolist(), strict=True):

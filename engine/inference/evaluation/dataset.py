@@ -66,7 +66,7 @@ def open_data(training: TrainingFacts | TrainedModel, dataset: str, split: Evalu
         name: samples for name in _SPLIT_NAMES if (samples := getattr(splits, name)) is not None and len(samples)
     }
     chosen_split, included = _choose_split(splits_by_name, folder, split, is_trained_on=is_trained_on)
-    warnings = [*_list_mapping_warnings(mapping)]
+    warnings = list(_list_mapping_warnings(mapping))
     if splits.test is splits.val and chosen_split == "test":
         warnings.append("The test split was the validation split in training: these samples chose the best checkpoint.")
     if is_trained_on and chosen_split in ("train", "all"):
@@ -85,9 +85,9 @@ def _open_splits(
     has_fixed_classes = task.entry.predicts == "lines"  # their classes are the same, whatever their names in the folder
     is_user_defined = task.entry.file  # the user's Python file reads the folder
     kinds = accepted_kinds(task.entry.id, task.entry.annotations)
-    format = (
-        job.data.format if is_trained_on or is_user_defined else find_readable_format(folder, job.data.format, kinds)
-    )
+    format = job.data.format
+    if not is_trained_on and not is_user_defined:
+        format = find_readable_format(folder, job.data.format, kinds)
     if is_trained_on or has_fixed_classes or is_user_defined:
         splits = task.open_splits(job.with_fields(dataset=folder, format=format))
         if has_fixed_classes or splits.classes == training.classes:
@@ -125,12 +125,16 @@ def _open_splits(
 def find_readable_format(folder: str, format: str, kinds: Sequence[str]) -> str:
     """Return the `format` used for training if the folder can be read in this format, otherwise "".
 
-    `kinds` are the kinds of annotations that the task accepts.
+    If the folder can only be read in another variant of it, return the format without the variant. `kinds` are the
+    kinds of annotations that the task accepts.
     """
-    names = dict.fromkeys((format, format.partition(":")[0])) if format else ()
-    return next(
-        (name for name in names if any({*kinds} & {*each.detection.kinds} for each in find_readings(folder, name))), ""
-    )
+    if not format:
+        return ""
+    id = format.partition(":")[0]  # without the variant
+    for name in (format, id):
+        if any({*kinds} & {*reading.detection.kinds} for reading in find_readings(folder, name)):
+            return name
+    return ""
 
 
 def _check_channels(splits: Splits, training: TrainingFacts | TrainedModel) -> None:
@@ -154,7 +158,7 @@ def _check_channels(splits: Splits, training: TrainingFacts | TrainedModel) -> N
 
 
 def _use_bands(samples: ImageSet | SampleSet, preprocessing: Preprocessing) -> ImageSet | SampleSet:
-    """Return samples that use the same image bands or point features as in the training."""
+    """Return samples that use the same image bands or point features as in the training. Images are changed in place."""
     if isinstance(samples, SampleSet):
         return samples.with_features(preprocessing.features)
     samples.bands = get_bands(preprocessing)

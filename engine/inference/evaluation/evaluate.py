@@ -80,8 +80,8 @@ def evaluate(request: EvaluateRequest, on_progress: OnProgress) -> Path:
             warnings=data.warnings,
         )
         contents = _compute_results(evaluation, training, results, on_progress)
-        for path in (*files, *folder.iterdir()):
-            path.unlink(missing_ok=True)
+        for path in folder.iterdir():  # the request and the workers' files
+            path.unlink()
         contents[SAMPLES_FILE] = msgspec.msgpack.encode(_convert_sample_results(data, results))
         return _save_evaluation(folder, contents, data.split)
 
@@ -188,6 +188,7 @@ def _encode_resamples(evaluation: Evaluation, draws: ResampledValues) -> bytes:
 def _convert_sample_results(data: EvaluationData, results: MergedResults) -> Samples:
     """Convert the evaluation results of each sample to the type that is saved."""
     split_names, split_samples = zip(*data.splits, strict=True)
+    # Samples are numbered over all splits. Here, each number becomes a split and an index in it.
     first_numbers = np.cumsum([0, *map(len, split_samples)])
     split_of = np.searchsorted(first_numbers, results.samples, side="right") - 1
     indices = (results.samples - first_numbers[split_of]).tolist()

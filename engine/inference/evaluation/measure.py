@@ -5,6 +5,7 @@ It runs the model on a part of the samples and saves the results. `merge_results
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -95,7 +96,10 @@ class MergedResults:
 
 def merge_results(paths: Sequence[Path]) -> MergedResults:
     """Merge the result files of several workers. Raises OSError and DamagedCheckpoint."""
-    results: list[dict[str, Any]] = [read_checkpoint(path)[0] for path in paths]  # without the checksums
+    results: list[dict[str, Any]] = []
+    for path in paths:
+        content, _ = read_checkpoint(path)
+        results.append(content)
     nonempty = [result for result in results if result["samples"]]
     numbers = np.array([number for result in nonempty for number in result["samples"]], np.int64)
     order = np.argsort(numbers, kind="stable")
@@ -134,10 +138,9 @@ def name_results_file(rank: int) -> str:
 def _evaluate_shard(request: EvaluateRequest, model: TrainedModel, shard: Shard) -> None:
     """Evaluate the model on this worker's part of the dataset, and write the results to the shared folder."""
     data = open_data(model, request.dataset, request.split)
-    # By default, the part of the training's batch that each device had, rounded up.
-    batch_size = request.batch_size or max(
-        1, -(-model.job.training.batch_size // max(1, len(model.job.parallel.devices)))
-    )
+    device_count = max(1, len(model.job.parallel.devices))
+    # By default, the part of the training's batch that each device had.
+    batch_size = request.batch_size or max(1, math.ceil(model.job.training.batch_size / device_count))
     recorder = _SampleRecorder(model, shard)
     first_number = 0
     for _, samples in data.splits:

@@ -98,12 +98,13 @@ class SampleStates:
             for states in packed
             if len(states.row_counts)
         ]
-        row_counts = np.concatenate([states.row_counts.numpy() for states in packed])
         self._counters = vstack(matrices, format="csr")[order]
-        first_rows = np.cumsum(row_counts) - row_counts  # first row of each sample in the concatenation
-        row_counts = row_counts[order]
+        unordered_counts = np.concatenate([states.row_counts.numpy() for states in packed])
+        first_rows = np.cumsum(unordered_counts) - unordered_counts  # of each sample in the concatenation
+        row_counts = unordered_counts[order]
         self._row_samples = np.repeat(np.arange(len(order)), row_counts)  # sample of each row
-        index_in_sample = np.arange(len(self._row_samples)) - np.repeat(np.cumsum(row_counts) - row_counts, row_counts)
+        new_first_rows = np.cumsum(row_counts) - row_counts
+        index_in_sample = np.arange(len(self._row_samples)) - new_first_rows[self._row_samples]
         row_order = torch.from_numpy(first_rows[order][self._row_samples] + index_in_sample)
         rows = [states.rows for states in packed if len(states.rows)]
         self._rows = torch.cat(rows)[row_order] if rows else None

@@ -88,7 +88,7 @@ def run_worker(spec: WorkerSpec, channel: socket.socket) -> int:
 def explain_images(request: ExplainRequest, model: TrainedModel, shard: Shard) -> None:
     """Explain the requested images one after another, and write the heat maps.
 
-    The file with the `Explanation` is written last. Raises CannotLoad.
+    The file with the `Explanation` is written last. Restricts cuDNN to deterministic algorithms. Raises CannotLoad.
     """
     # The same images then get the same heat maps.
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False

@@ -48,9 +48,9 @@ def convert_to_map(values: Tensor, side: int) -> Tensor | None:
     """
     if values.ndim == 4 and len(values) == 1:
         _, first, second, third = values.shape
-        if 1 < second == third <= side:
+        if second == third and 1 < second <= side:
             return values[0]
-        return values[0].permute(2, 0, 1) if 1 < first == second <= side else None
+        return values[0].permute(2, 0, 1) if first == second and 1 < first <= side else None
     if values.ndim == 3 and len(values) == 1:
         # The tokens form a square grid after a few class tokens.
         cells = math.isqrt(values.shape[1])
@@ -73,7 +73,8 @@ def collect_maps(output: Any, side: int) -> list[Tensor]:
 
     There is one map, or all maps of a pyramid, finest first. `side` is the side length of the model's input in pixels.
     """
-    levels = [found for each in collect_tensors(output) if (found := convert_to_map(each, side)) is not None]
+    candidates = (convert_to_map(tensor, side) for tensor in collect_tensors(output))
+    levels = [level for level in candidates if level is not None]
     return sorted(levels, key=lambda level: -level.shape[1])
 
 
@@ -118,13 +119,14 @@ def choose_layer(module: nn.Module, score: Callable[[Tensor], Tensor], example: 
         ]
         if is_dense:
             layers = _select_deepest(layers, output.shape[1], side)
-        layers = _select_affecting(layers, score(output), side) or layers
+        layers = _select_affecting(layers, score(output), side) or layers  # all if none affects it
     if not layers:
         raise NoFeatureMap(
             "The model has no layer with a map of features: none gives values for the parts of an image."
         )
-    fine_enough = [each for each in layers if min(each.grid) >= MIN_CELLS] or [max(layers, key=lambda each: each.grid)]
-    return Layer(fine_enough[-1].name, fine_enough[-1].grid)
+    fine_enough = [layer for layer in layers if min(layer.grid) >= MIN_CELLS]
+    chosen = fine_enough[-1] if fine_enough else max(layers, key=lambda layer: layer.grid)
+    return Layer(chosen.name, chosen.grid)
 
 
 def _select_deepest(layers: Sequence[_RecordedLayer], scores: int, side: int) -> list[_RecordedLayer]:

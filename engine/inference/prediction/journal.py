@@ -166,19 +166,20 @@ class CompletedSamples:
         for journal_index, file in enumerate(self._files):
             first_offsets: dict[int, int] = {}
             with open_file(file) as stream:
-                offset = 0
+                offset = 0  # of the line in the file
                 for line in stream:
-                    entry, line_offset, offset = _decode_entry(line), offset, offset + len(line)
-                    if entry is None:
-                        continue
-                    first_offsets.setdefault(entry.sample, line_offset)
-                    if entry.last:
-                        self._positions[entry.sample] = journal_index, first_offsets.pop(entry.sample)
+                    entry = _decode_entry(line)
+                    if entry is not None:
+                        first_offsets.setdefault(entry.sample, offset)
+                        if entry.last:
+                            self._positions[entry.sample] = journal_index, first_offsets.pop(entry.sample)
+                    offset += len(line)
 
     @property
     def starts(self) -> int:
         """Number of times that workers have started on this prediction."""
-        return max((int(file.stem.split("-")[1]) for file in self._files), default=0)
+        starts = (int(file.stem.split("-")[1]) for file in self._files)  # in names as `Journal` creates them
+        return max(starts, default=0)
 
     @property
     def samples(self) -> npt.NDArray[np.bool_]:

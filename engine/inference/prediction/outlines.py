@@ -14,18 +14,20 @@ def encode_runs(window: Window, height: int, width: int) -> str:
 
     `height` and `width` are those of the image. The text format is that of cocoapi's `rleToString` (maskApi.c).
     """
+    if not window.pixels.any():
+        return _encode_counts([height * width])
     window_height = len(window.pixels)
     changes = np.flatnonzero(np.diff(np.pad(window.pixels.T, ((0, 0), (1, 1))).astype(np.int8).ravel()))
     # Each row of the padded array contains the run ends of one column, which are shifted to image positions.
     columns, rows = np.divmod(changes, window_height + 2)
     edges = (window.left + columns) * height + window.top + rows
     begins, ends = edges[::2], edges[1::2]
-    is_separate = np.append(begins[1:] != ends[:-1], True) if len(begins) else np.zeros(0, bool)
     # Runs that continue at the top of the next column are joined.
-    begins, ends = begins[np.append(True, is_separate[:-1])] if len(begins) else begins, ends[is_separate]
+    is_separate = begins[1:] != ends[:-1]
+    begins, ends = begins[np.append(True, is_separate)], ends[np.append(is_separate, True)]
     bounds = np.stack([begins, ends], 1).ravel()
     counts = np.diff(np.concatenate([[0], bounds, [height * width]]))
-    if counts[-1] == 0:
+    if counts[-1] == 0:  # the last run ends at the last pixel
         counts = counts[:-1]
     return _encode_counts(counts.tolist())
 

@@ -167,7 +167,8 @@ class _SpeedRecorder:
 
     def forward(self, message: Progress) -> None:
         """Pass on a progress message, and remember its speed if it has one."""
-        self.last = message.images_per_second or self.last
+        if message.images_per_second:
+            self.last = message.images_per_second
         self._on_progress(message)
 
 

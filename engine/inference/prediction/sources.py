@@ -109,11 +109,11 @@ def _iterate_files(path: str, is_accepted: Callable[[str], bool], out: str) -> I
         return
     for folder, file_names in walk_files(absolute):
         if os.path.join(folder, "").startswith(os.path.join(out, "")):
-            continue
+            continue  # it is the output folder, or inside of it
         for name in file_names:
-            path = os.path.join(folder, name)
-            if is_accepted(path):
-                yield path, os.path.relpath(path, absolute)
+            file = os.path.join(folder, name)
+            if is_accepted(file):
+                yield file, os.path.relpath(file, absolute)
 
 
 class _UniqueNames:

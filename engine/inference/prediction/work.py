@@ -91,7 +91,8 @@ class Predictor:
         remaining: Labels,
     ) -> None:
         self._request, self._model, self._shard, self._journal = request, model, shard, journal
-        self._sources, self._remaining = sources, remaining  # the latter are indices of samples without a result
+        self._sources = sources
+        self._remaining = remaining  # indices of samples without a result
         self._batch_size = request.batch_size or model.job.training.batch_size
         self._results = ResultWriter(request, model)
         # Side of the tiles in pixels, or None if images are not divided.
@@ -137,7 +138,14 @@ class Predictor:
 
     def _describe_folder_sample(self, samples: SampleSet, number: int) -> Sample:
         """Describe a sample that a user-defined task reads from a folder. It has no image file."""
-        return Sample(number, f"{number:06}", printable(samples.path(number)), "", (0, 0), _refuse_image)
+        return Sample(
+            number,
+            name=f"{number:06}",
+            path=printable(samples.path(number)),
+            file="",
+            sides=(0, 0),
+            image=_refuse_image,
+        )
 
     def _predict_resized(self, numbers: Labels, *, is_distributed: bool) -> None:
         """Predict images that are resized to the model's square input, as in training, and write the results.
@@ -171,7 +179,14 @@ class Predictor:
     def _create_sample(self, number: int, sides: tuple[int, int]) -> Sample:
         """Describe the sample of a source file, given the height and width of its image."""
         file = self._sources.files[number]
-        return Sample(number, self._sources.names[number], printable(file), file, sides, lambda: _read_rgb(file))
+        return Sample(
+            number,
+            name=self._sources.names[number],
+            path=printable(file),
+            file=file,
+            sides=sides,
+            image=lambda: _read_rgb(file),
+        )
 
     def _select_for_rank(self, numbers: Labels) -> Labels:
         """Return this worker's part of the sample numbers, which all workers receive in the same order."""

@@ -90,19 +90,16 @@ def _check_classes(request: ReviewRequest, classes: Sequence[str]) -> None:
 
 def _describe_origin(reviewed: ReviewedData) -> str:
     """Return a text about the samples that the predictions cover, and the models that made the predictions."""
-    splits = sorted({sample.split for sample in reviewed.samples})
+    samples = counted(len(reviewed.samples), "sample")
+    training_count = int((~reviewed.held_out).sum())
     if len(reviewed.evaluations) > 1:
         runs = len({each.evaluation.run for each in reviewed.evaluations})
-        return f"Predictions of {counted(runs, 'run')} for {counted(len(reviewed.samples), 'sample')}" + (
-            ", none of which was in the training of the run that predicted it." if reviewed.held_out.all() else "."
-        )
+        note = "" if training_count else ", none of which was in the training of the run that predicted it"
+        return f"Predictions of {counted(runs, 'run')} for {samples}{note}."
     name = reviewed.evaluations[0].evaluation.run
-    training_count = int((~reviewed.held_out).sum())
-    return f"Predictions of {name} for {counted(len(reviewed.samples), 'sample')} ({', '.join(splits)}), " + (
-        "none of which was in its training."
-        if not training_count
-        else f"{training_count:,} of which were in its training."
-    )
+    splits = ", ".join(sorted({sample.split for sample in reviewed.samples}))
+    note = f"{training_count:,} of which were" if training_count else "none of which was"
+    return f"Predictions of {name} for {samples} ({splits}), {note} in its training."
 
 
 def _select_worst_samples(samples: Sequence[ReviewedSample], request: ReviewRequest) -> list[ReviewedSample]:

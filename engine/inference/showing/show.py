@@ -72,8 +72,10 @@ def draw_samples(request: ShowRequest, model: TrainedModel, shard: Shard) -> Non
     for split_name, split in samples_by_split.items():
         numbers = [number for number in request.samples if samples.splits[number] == split_name]
         number_by_index = {samples.indices[number]: number for number in numbers}
+        if not number_by_index:
+            continue
         selected = np.array(list(number_by_index), np.int64)
-        for batch in iterate_batches(model, split, batch_size=_BATCH_SIZE, selected=selected) if len(selected) else ():
+        for batch in iterate_batches(model, split, batch_size=_BATCH_SIZE, selected=selected):
             drawings += _draw_batch(model, split, batch, number_by_index, Path(request.out))
             shard.advance(len(batch.inputs))
     result = SampleDrawings(legend=model.objective.legend, samples=tuple(drawings))
