@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from engine.data.files import Files
 LAYOUT = "Choose a folder with one folder of images per class, or with train and val folders divided in the same way."
 
 Labels = npt.NDArray[np.int64]
+T = TypeVar("T")
 _LONE_SURROGATE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 """Pattern for lone surrogates (halves of a UTF-16 pair).
 
@@ -256,6 +257,11 @@ def abbreviate_names(names: Sequence[str], count: int = 3) -> str:
 def spread_evenly(length: int, count: int) -> list[int]:
     """Return at most `count` evenly spaced indices of a sequence with `length` items, starting with 0."""
     return list(range(0, length, max(-(-length // count), 1)))
+
+
+def sample_evenly(items: Sequence[T], count: int) -> list[T]:
+    """Return at most `count` evenly spaced items of a sequence, starting with the first."""
+    return [items[index] for index in spread_evenly(len(items), count)]
 
 
 def order_by_hash(keys: Iterable[bytes], labels: Labels, seed: int) -> Labels:

@@ -87,7 +87,7 @@ def project_in_bands(values: Tensor, view: View, height: int, width: int) -> Ite
         return
     band_height = max(1, BAND_VALUES // max(1, count * width))
     # Columns around each column of the image, and the fraction of the way between them. The same follows for rows.
-    left, right, x_fractions = _compute_interpolation(view.map_columns(0, width), side)
+    left, right, x_fractions = _compute_interpolation(view.map_columns(width), side)
     for first in range(0, height, band_height):
         upper, lower, y_fractions = _compute_interpolation(view.map_rows(first, min(first + band_height, height)), side)
         first_row, last_row = int(upper.min()), int(lower.max()) + 1

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.data.decoding.reading import MAX_TEXT_BYTES, read_json, read_text, refuse_unusable
 from engine.data.splits import printable
@@ -19,11 +19,11 @@ _MAX_LINES = 100_000
 _MAX_BYTES = 1 << 20
 """Maximum size of a class table in bytes. Larger files with such a name contain annotations."""
 _DEFINITION = "esri_model_definition.emd"
-_LISTS = ("classes.txt", "class_names.txt", "labels.txt", "codes.txt")
+_NAME_LISTS = ("classes.txt", "class_names.txt", "labels.txt", "codes.txt")
 _COLOR_LISTS = ("label_colors.txt", "labelmap.txt")
-_SHEETS = ("class_dict.csv", "class_dict_seg.csv", "_classes.csv", "classes.csv", "class_names.csv", "labels.csv",
+_CSV_TABLES = ("class_dict.csv", "class_dict_seg.csv", "_classes.csv", "classes.csv", "class_names.csv", "labels.csv",
            "label_colors.csv", "colormap.csv", "labelmap.csv")  # fmt: skip
-_OBJECTS = ("colormap.json", "classes.json", "class_dict.json", "label_colors.json", "labelmap.json", "labels.json",
+_JSON_TABLES = ("colormap.json", "classes.json", "class_dict.json", "label_colors.json", "labelmap.json", "labels.json",
             "palette.json", "config.json")  # fmt: skip
 _NAME_HEADS = ("name", "class_name", "classname", "class", "label_name", "label", "category")
 _VALUE_HEADS = ("value", "pixel value", "pixel_value", "pixel", "id", "index", "class_id", "label_id", "code", "label",
@@ -31,17 +31,24 @@ _VALUE_HEADS = ("value", "pixel value", "pixel_value", "pixel", "id", "index", "
 _HEX_HEADS = ("color", "colour", "hex", "rgb")
 _OBJECT_VALUES = ("color", "colour", "rgb", "value", "id")
 """Keys of the value or color of a class in a JSON object, the preferred one first."""
-_CVAT = re.compile(r"([^:]+):\s*(\d{1,3})\s*,\s*(\d{1,3})\s*,\s*(\d{1,3})\s*(?::.*)?")
-_COLOR_FIRST = re.compile(r"(\d{1,3})[\s,]+(\d{1,3})[\s,]+(\d{1,3})[\s,]+(\S.*)")
-_COLOR_LAST = re.compile(r"(\S.*?)[\s,:]+(\d{1,3})[\s,]+(\d{1,3})[\s,]+(\d{1,3})")
-_NUMBERED = re.compile(r"(\d{1,18})\s*[\s:,;=]\s*(\S.*)")
+_CVAT_LINE = re.compile(r"([^:]+):\s*(\d{1,3})\s*,\s*(\d{1,3})\s*,\s*(\d{1,3})\s*(?::.*)?")
+_COLOR_FIRST_LINE = re.compile(r"(\d{1,3})[\s,]+(\d{1,3})[\s,]+(\d{1,3})[\s,]+(\S.*)")
+_COLOR_LAST_LINE = re.compile(r"(\S.*?)[\s,:]+(\d{1,3})[\s,]+(\d{1,3})[\s,]+(\d{1,3})")
+_NUMBERED_LINE = re.compile(r"(\d{1,18})\s*[\s:,;=]\s*(\S.*)")
 _NUMBER = re.compile(r"\d{1,18}")
 """Pattern for class values in tables. Longer numbers may not fit into 64 bits."""
 _HEX = re.compile(r"#?([0-9a-fA-F]{6})")
 
-Row = tuple[str, int]
-Entry = tuple[str, int, bool]
-"""Name and value of a class, and True if the value is a color."""
+_Row = tuple[str, int]
+"""Name and value of a class."""
+
+
+class _Entry(NamedTuple):
+    """Class in a table. Its value is a color 0xRRGGBB if `is_color` is True, otherwise a number."""
+
+    name: str
+    value: int
+    is_color: bool
 
 
 @dataclass(frozen=True)
@@ -60,15 +67,17 @@ class ClassTable:
 
     @property
     def file(self) -> str:
+        """Name of the file for messages."""
         return printable(os.path.basename(self.path))
 
 
 def find_tables(folder: str) -> list[ClassTable]:
     """Read all class tables directly in `folder`. Raises UnusableFile."""
     found = [_read_definition(folder)]
-    found += [_read_text_file(os.path.join(folder, name)) for name in (*_LISTS, *_COLOR_LISTS)]
-    found += [_read_csv(path) for name in _SHEETS if _is_small(path := os.path.join(folder, name))]
-    found += [_read_json_file(path) for name in _OBJECTS if _is_small(path := os.path.join(folder, name))]
+    found += [_read_text_file(os.path.join(folder, name)) for name in (*_NAME_LISTS, *_COLOR_LISTS)]
+    csv_paths, json_paths = ([os.path.join(folder, name) for name in names] for names in (_CSV_TABLES, _JSON_TABLES))
+    found += [_read_csv(path) for path in csv_paths if _is_small(path)]
+    found += [_read_json_file(path) for path in json_paths if _is_small(path)]
     return [table for table in found if table is not None]
 
 
@@ -102,7 +111,9 @@ def _read_definition(folder: str) -> ClassTable | None:
         return None
     values, names = definition
     path = os.path.join(folder, _DEFINITION)
-    return ClassTable(path, names, values) if 0 in values else ClassTable(path, ("background", *names), (0, *values))
+    if 0 not in values:
+        values, names = (0, *values), ("background", *names)
+    return ClassTable(path, names, values)
 
 
 def _read_text_file(path: str) -> ClassTable | None:
@@ -117,7 +128,7 @@ def _read_text_file(path: str) -> ClassTable | None:
     colors = [row for line in lines if (row := _parse_color_line(line)) is not None]
     if len(colors) >= 2 and (is_color_list or len(colors) == len(lines)):
         return _make_table(path, colors, colors=True)
-    numbered = [(match[2].strip(), int(match[1])) for line in lines if (match := _NUMBERED.fullmatch(line))]
+    numbered = [(match[2].strip(), int(match[1])) for line in lines if (match := _NUMBERED_LINE.fullmatch(line))]
     if len(numbered) == len(lines) and _are_unique(numbered):
         return _make_table(path, numbered)
     if is_color_list:
@@ -126,11 +137,11 @@ def _read_text_file(path: str) -> ClassTable | None:
     return ClassTable(path, _make_unique(lines), tuple(range(len(lines))), listed=True)
 
 
-def _parse_color_line(line: str) -> Row | None:
+def _parse_color_line(line: str) -> _Row | None:
     """Return the name and the color in a line of a text file, or None if the line does not contain them."""
-    if match := _CVAT.fullmatch(line) or _COLOR_LAST.fullmatch(line):
+    if match := _CVAT_LINE.fullmatch(line) or _COLOR_LAST_LINE.fullmatch(line):
         name, *numbers = match.groups()
-    elif match := _COLOR_FIRST.fullmatch(line):
+    elif match := _COLOR_FIRST_LINE.fullmatch(line):
         *numbers, name = match.groups()
     else:
         return None
@@ -153,49 +164,47 @@ def _read_csv(path: str) -> ClassTable | None:
     if os.path.basename(path) == "labels.csv":
         return None  # a table without a header may list images
     entries = [entry for row in rows if (entry := _parse_row(row)) is not None]
-    return (
-        _make_valid_table(path, entries) if len(entries) >= len(rows) - 1 else None
-    )  # one row may be an unknown header
+    has_only_entries = len(entries) >= len(rows) - 1  # one row may be an unknown header
+    return _make_valid_table(path, entries) if has_only_entries else None
 
 
-def _make_row_reader(head: Sequence[str], row: Sequence[str]) -> Callable[[Sequence[str]], Entry | None] | None:
+def _make_row_reader(head: Sequence[str], row: Sequence[str]) -> Callable[[Sequence[str]], _Entry | None] | None:
     """Return a function that reads the rows below the header `head`, or None if `head` isn't a header.
 
     `row` is the first row below it. A column with a number in this row can't contain the names. The returned function
     converts a row to an entry, or to None if the row is invalid.
     """
 
-    def find(names: Sequence[str], excluded: Collection[int]) -> int:
+    def find_column(names: Sequence[str], excluded: Collection[int] = ()) -> int:
         """Return the index of the first column called one of `names`, or -1. Columns in `excluded` are skipped."""
         columns = (head.index(name) for name in names if name in head)
         return next((column for column in columns if column not in excluded), -1)
 
     numeric = [column for column, cell in enumerate(row) if cell.isdecimal()]
-    bands = [find(names, ()) for names in (("r", "red"), ("g", "green"), ("b", "blue"))]
-    name_at, hex_at = find(_NAME_HEADS, numeric), find(_HEX_HEADS, ())
-    value_at = find(_VALUE_HEADS, (name_at,))
-    if name_at < 0 or (min(bands) < 0 and hex_at < 0 and value_at < 0):
+    band_columns = [find_column(names) for names in (("r", "red"), ("g", "green"), ("b", "blue"))]
+    has_bands = min(band_columns) >= 0  # all three color channels
+    name_column, hex_column = find_column(_NAME_HEADS, numeric), find_column(_HEX_HEADS)
+    value_column = find_column(_VALUE_HEADS, (name_column,))
+    if name_column < 0 or not (has_bands or hex_column >= 0 or value_column >= 0):
         return None
 
-    def read_row(row: Sequence[str]) -> Entry | None:
-        """Return name and value of the class in a row, and True for a color, or None if the row is invalid."""
+    def read_row(row: Sequence[str]) -> _Entry | None:
+        """Return the class in a row, or None if the row is invalid."""
         try:
-            if min(bands) >= 0:  # the header has all three color channels
-                color = _parse_color([int(row[at]) for at in bands])
-            elif hex_at >= 0:
-                color = _parse_color(row[hex_at])
-            elif _NUMBER.fullmatch(row[value_at].removeprefix("-")):
-                return row[name_at], int(row[value_at]), False
-            else:
-                return None
-            return None if color is None else (row[name_at], color, True)
+            if has_bands:
+                return _make_color_entry(row[name_column], [int(row[column]) for column in band_columns])
+            if hex_column >= 0:
+                return _make_color_entry(row[name_column], row[hex_column])
+            if _NUMBER.fullmatch(row[value_column].removeprefix("-")):
+                return _Entry(row[name_column], int(row[value_column]), is_color=False)
+            return None
         except (ValueError, IndexError):
             return None
 
     return read_row
 
 
-def _parse_row(row: Sequence[str]) -> Entry | None:
+def _parse_row(row: Sequence[str]) -> _Entry | None:
     """Return the class in a row of a table without a header, or None for an invalid row.
 
     A valid row contains one name, and either one value or three color channels. If there are four numbers, the first
@@ -206,9 +215,8 @@ def _parse_row(row: Sequence[str]) -> Entry | None:
     if len(names) != 1 or len(numbers) not in (1, 3, 4):
         return None
     if len(numbers) == 1:
-        return names[0], numbers[0], False
-    color = _parse_color(numbers[-3:])  # without the id, if there is one
-    return None if color is None else (names[0], color, True)
+        return _Entry(names[0], numbers[0], is_color=False)
+    return _make_color_entry(names[0], numbers[-3:])  # without the id, if there is one
 
 
 def _read_json_file(path: str) -> ClassTable | None:
@@ -227,46 +235,53 @@ def _read_json_file(path: str) -> ClassTable | None:
     if isinstance(content, dict):
         content = next((content[key] for key in ("labels", "classes", "categories") if key in content), content)
     if isinstance(content, dict):
-        entries = [(key, value) for key, value in content.items()]
+        entries = [_parse_entry(key, value) for key, value in content.items()]
     elif isinstance(content, list) and all(isinstance(each, dict) for each in content):
+        names = [each.get("readable") or each.get("name") for each in content]
         values = [next((each[key] for key in _OBJECT_VALUES if key in each), None) for each in content]
-        entries = [
-            (each.get("readable") or each.get("name"), value) for each, value in zip(content, values, strict=True)
-        ]
+        entries = list(map(_parse_entry, names, values))
     else:
         return None
-    return _make_valid_table(path, [_parse_entry(name, value) for name, value in entries])
+    return _make_valid_table(path, entries)
 
 
-def _make_valid_table(path: str, entries: Sequence[Entry | None]) -> ClassTable | None:
+def _make_valid_table(path: str, entries: Sequence[_Entry | None]) -> ClassTable | None:
     """Return a class table with the given entries, or None if they can't form a table.
 
     There must be at least two entries with different values, which must be either all colors or all numbers. None
     stands for an invalid entry.
     """
-    rows = [(each[0], each[1]) for each in entries if each is not None]
-    kinds = {each[2] for each in entries if each is not None}
-    is_table = len(rows) == len(entries) >= 2 and len(kinds) == 1 and _are_unique(rows)
-    return _make_table(path, rows, colors=kinds.pop()) if is_table else None
+    valid = [entry for entry in entries if entry is not None]
+    rows = [(entry.name, entry.value) for entry in valid]
+    are_colors = any(entry.is_color for entry in valid)
+    are_of_one_kind = all(entry.is_color == are_colors for entry in valid)
+    is_table = len(valid) == len(entries) >= 2 and are_of_one_kind and _are_unique(rows)
+    return _make_table(path, rows, colors=are_colors) if is_table else None
 
 
-def _parse_entry(name: Any, value: Any) -> Entry | None:
+def _parse_entry(name: Any, value: Any) -> _Entry | None:
     """Return the class entry for a key and a value of a JSON object, or None if they are invalid.
 
     The key is a class name and the value its number or color, or the key is a number and the value its class name.
     """
     if isinstance(value, str) and _NUMBER.fullmatch(str(name)) and not _HEX.fullmatch(value):
-        return value, int(name), False
+        return _Entry(value, int(name), is_color=False)
     if not isinstance(name, str):
         return None
     if isinstance(value, int) and not isinstance(value, bool):
-        return (name, value, False) if abs(value) < 1 << 63 else None  # as int64
+        fits = abs(value) < 1 << 63  # as int64, the type of mask values
+        return _Entry(name, value, is_color=False) if fits else None
+    return _make_color_entry(name, value)
+
+
+def _make_color_entry(name: str, value: Any) -> _Entry | None:
+    """Return the class called `name` with the color `value`, or None if that is not a color (see `_parse_color`)."""
     color = _parse_color(value)
-    return None if color is None else (name, color, True)
+    return None if color is None else _Entry(name, color, is_color=True)
 
 
 def _parse_color(value: Any) -> int | None:
-    """Convert [r, g, b] or "#rrggbb" to 0xRRGGBB. Returns None for anything else."""
+    """Convert [r, g, b], [r, g, b, a] or "#rrggbb" to 0xRRGGBB. Returns None for anything else."""
     if isinstance(value, str):
         match = _HEX.fullmatch(value.strip())
         return int(match[1], 16) if match else None
@@ -278,12 +293,12 @@ def _parse_color(value: Any) -> int | None:
     return (red << 16) | (green << 8) | blue
 
 
-def _are_unique(rows: Sequence[Row]) -> bool:
+def _are_unique(rows: Sequence[_Row]) -> bool:
     """Return True if no two classes in the rows have the same value."""
     return len({value for _, value in rows}) == len(rows)
 
 
-def _make_table(path: str, rows: Sequence[Row], *, colors: bool = False) -> ClassTable:
+def _make_table(path: str, rows: Sequence[_Row], *, colors: bool = False) -> ClassTable:
     """Create a class table from names and values. Of several names with one value, the first one is used."""
     by_value: dict[int, str] = {}
     for name, value in rows:
@@ -294,8 +309,8 @@ def _make_table(path: str, rows: Sequence[Row], *, colors: bool = False) -> Clas
 def _make_unique(names: Sequence[str]) -> tuple[str, ...]:
     """Make all names different: repeated names become "name (1)", "name (2)" and so on."""
     counts = Counter(names)
-    numbered = {name: _iterate_numbered(name, counts) for name in counts}
-    return tuple(name if counts[name] == 1 else next(numbered[name]) for name in names)
+    new_names = {name: _iterate_numbered(name, taken=counts) for name in counts if counts[name] > 1}
+    return tuple(next(new_names[name]) if name in new_names else name for name in names)
 
 
 def _iterate_numbered(name: str, taken: Container[str]) -> Iterator[str]:

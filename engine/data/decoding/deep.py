@@ -32,7 +32,8 @@ _PNG_BANDS = {0: 1, 2: 3, 4: 2, 6: 4}
 _PNG_ALPHAS = (4, 6)
 """PNG color types whose last band is opacity."""
 _HEAD_BYTES = 4096
-OF_COMPLEX = "its values are complex numbers; save their magnitude and phase as bands instead"
+COMPLEX_NUMBERS = "its values are complex numbers; save their magnitude and phase as bands instead"
+"""Message for files with complex numbers."""
 _MAX_CHANNELS = 4
 
 
@@ -134,7 +135,7 @@ def read_pnm_header(head: bytes) -> tuple[list[int], int] | None:
 
     Returns None for a broken header.
     """
-    match = _PNM_HEADER.match(head, 2)
+    match = _PNM_HEADER.match(head, 2)  # after the 2 bytes of the signature
     return (list(map(int, match.groups())), match.end() + 1) if match else None
 
 
@@ -168,7 +169,7 @@ def read_array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]
     if kind.hasobject:
         raise Unfit("it holds Python objects, which are never loaded; save the image as an array of numbers")
     if kind.kind == "c":
-        raise Unfit(OF_COMPLEX)
+        raise Unfit(COMPLEX_NUMBERS)
     if kind.kind not in "uifb":
         raise Unfit(f"its array holds no numbers ({kind})")
     return shape, kind
@@ -180,20 +181,21 @@ def read_array_facts(stream: IO[bytes]) -> Facts:
     Raises Unfit if the array can't be an image.
     """
     shape, kind = read_array_header(stream)
-    height, width, bands = _find_sides(shape)
+    height, width, bands = _interpret_shape(shape)
     largest = int(np.iinfo(kind).max) if kind in (np.uint8, np.uint16) else None
     return Facts(height, width, bands, kind.newbyteorder("="), largest)
 
 
-def _find_sides(shape: tuple[int, ...]) -> tuple[int, int, int]:
+def _interpret_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
     """Return the height, width and number of channels of an array with the shape [h, w], [h, w, c] or [c, h, w].
 
     Raises Unfit for other shapes.
     """
     described = " x ".join(map(str, shape)) or "a single number"
-    if len(shape) == 2 and all(shape):
+    is_empty = 0 in shape
+    if len(shape) == 2 and not is_empty:
         return shape[0], shape[1], 1
-    if len(shape) != 3 or not all(shape) or min(shape[0], shape[2]) > _MAX_CHANNELS:
+    if len(shape) != 3 or is_empty or min(shape[0], shape[2]) > _MAX_CHANNELS:
         raise Unfit(f"its array is not one image of up to {_MAX_CHANNELS} channels ({described})")
     if max(shape[0], shape[2]) <= _MAX_CHANNELS:
         raise Unfit(f"the first and the last axis of its array could both be the channels ({described})")
@@ -209,7 +211,7 @@ def _read_array(content: bytes) -> Values:
     """
     stream = BytesIO(content)
     shape, kind = read_array_header(stream)
-    _find_sides(shape)
+    _interpret_shape(shape)  # raises Unfit
     if len(content) - stream.tell() < math.prod(shape) * kind.itemsize:
         raise Unfit("it is truncated")
     stream.seek(0)
@@ -272,7 +274,7 @@ def to_levels(values: Values, largest: int | None) -> npt.NDArray[np.uint8]:
     kind = describe_number_type(values.dtype)
     low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
     if values.dtype.kind == "f":
-        if not (low >= 0 and 1 / 255 < high <= 1):
+        if not (low >= 0 and 1 / 255 < high <= 1):  # True for NaN, too
             raise Unfit(f"its values are {kind} from {low:,.6g} to {high:,.6g}, of no known scale. {remedy}")
         return np.rint(values * 255.0).astype(np.uint8)
     if largest is None:

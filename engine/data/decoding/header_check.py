@@ -39,13 +39,13 @@ After the type come 4 bytes with the version and flags, then the width and the h
 class _Signature(NamedTuple):
     """Signature of one image format: the bytes at the beginning and at the end of a complete file.
 
-    `pixels(head, descriptor)` returns the number of pixels, given the first bytes and the descriptor of a file, or 0
-    for an incomplete file.
+    `count_pixels(head, descriptor)` returns the number of pixels, given the first bytes and the descriptor of a file,
+    or 0 for an incomplete file.
     """
 
     begin: bytes
     end: bytes
-    pixels: Callable[[bytes, int], int]
+    count_pixels: Callable[[bytes, int], int]
     offset: int = 0
     """Position in the file of the bytes `begin`."""
 
@@ -64,9 +64,9 @@ def seems_complete(path: str) -> bool:
         head = os.read(descriptor, HEAD_BYTES)
         os.lseek(descriptor, -END_BYTES, os.SEEK_END)
         end = os.read(descriptor, END_BYTES)
-        for kind in _KINDS:
-            if head.startswith(kind.begin, kind.offset):
-                return end.endswith(kind.end) and 0 < kind.pixels(head, descriptor) <= MAX_PIXELS
+        for signature in _SIGNATURES:
+            if head.startswith(signature.begin, signature.offset):
+                return end.endswith(signature.end) and 0 < signature.count_pixels(head, descriptor) <= MAX_PIXELS
         return False
     except (OSError, struct.error, IndexError, Unfit, ValueError):  # the header is truncated or missing
         return False
@@ -79,7 +79,8 @@ def _count_jpeg_pixels(head: bytes, descriptor: int) -> int:
 
     `head` are the first bytes. More are read from `descriptor` where metadata are long.
     """
-    segment, start = 2, 0  # positions in the file of the next segment and of `head`
+    # Positions in the file of the next segment, which follows the marker SOI of 2 bytes, and of `head`.
+    segment, start = 2, 0
     for _ in range(MAX_SEGMENTS):
         first_byte, marker = head[segment - start], head[segment - start + 1]
         if first_byte != 0xFF:  # not a segment
@@ -88,7 +89,8 @@ def _count_jpeg_pixels(head: bytes, descriptor: int) -> int:
             height, width = struct.unpack_from(">HH", head, segment - start + 5)
             return int(height * width)
         segment += 2 + int.from_bytes(head[segment - start + 2 : segment - start + 4])
-        if segment + 9 > start + len(head):  # after metadata, which often contain a thumbnail
+        # The first 9 bytes of a segment suffice. They are beyond `head` after metadata, which may contain a thumbnail.
+        if segment + 9 > start + len(head):
             start = os.lseek(descriptor, segment, os.SEEK_SET)
             head = os.read(descriptor, HEAD_BYTES)
     return 0
@@ -100,11 +102,11 @@ def _make_pixel_counter(layout: str, offset: int, marker: bytes = b"") -> Callab
     `layout` is the format of the sides (see `struct`), and `offset` their position after the first `marker`.
     """
 
-    def pixels(head: bytes, _: int) -> int:
+    def count_pixels(head: bytes, _descriptor: int) -> int:
         width, height = struct.unpack_from(layout, head, head.index(marker) + offset)  # in either order
         return int(width * height)
 
-    return pixels
+    return count_pixels
 
 
 def _count_bmff_pixels(head: bytes, descriptor: int) -> int:
@@ -112,19 +114,20 @@ def _count_bmff_pixels(head: bytes, descriptor: int) -> int:
 
     Source: ISO/IEC 14496-12, section 4.2.
     """
-    length, at = os.fstat(descriptor).st_size, 0
+    file_bytes = os.fstat(descriptor).st_size
+    position = 0  # of the next box
     types: list[bytes] = []
-    while at < length and len(types) < MAX_SEGMENTS:
-        os.lseek(descriptor, at, os.SEEK_SET)
+    while position < file_bytes and len(types) < MAX_SEGMENTS:
+        os.lseek(descriptor, position, os.SEEK_SET)
         box = os.read(descriptor, 16)
         (size,) = struct.unpack_from(">I", box)
         if size == 1:  # the size follows as 64 bits
             (size,) = struct.unpack_from(">Q", box, 8)
         if size < 8:
-            return 0  # the last box extends to the end of the file
+            return 0  # a box without a size extends to the end of the file, which may be truncated
         types.append(box[4:8])
-        at += size
-    if at != length or b"mdat" not in types:
+        position += size
+    if position != file_bytes or b"mdat" not in types:  # the box "mdat" holds the coded pixels
         return 0
     # Width and height follow the type of the box, its version and its flags.
     sizes = [struct.unpack_from(">II", head, found.end() + 4) for found in _SIZE_OF_BMFF.finditer(head)]
@@ -137,8 +140,10 @@ def _count_pnm_pixels(head: bytes, descriptor: int) -> int:
     if header is None:
         return 0
     (width, height, largest), begin = header
-    needed = width * height * (3 if head.startswith(b"P6") else 1) * (1 if largest < 256 else 2)
-    return width * height if os.fstat(descriptor).st_size >= begin + needed else 0
+    bands = 3 if head.startswith(b"P6") else 1
+    value_bytes = 1 if largest < 256 else 2
+    end = begin + width * height * bands * value_bytes
+    return width * height if os.fstat(descriptor).st_size >= end else 0
 
 
 def _count_array_pixels(head: bytes, descriptor: int) -> int:
@@ -148,11 +153,11 @@ def _count_array_pixels(head: bytes, descriptor: int) -> int:
     """
     stream = BytesIO(head)
     facts = read_array_facts(stream)
-    needed = facts.height * facts.width * facts.bands * facts.kind.itemsize
-    return facts.height * facts.width if os.fstat(descriptor).st_size >= stream.tell() + needed else 0
+    end = stream.tell() + facts.height * facts.width * facts.bands * facts.kind.itemsize
+    return facts.height * facts.width if os.fstat(descriptor).st_size >= end else 0
 
 
-_KINDS = (
+_SIGNATURES = (
     _Signature(b"\xff\xd8\xff", b"\xff\xd9", _count_jpeg_pixels),
     _Signature(b"\x89PNG\r\n\x1a\n", b"\0\0\0\0IEND\xaeB`\x82", _make_pixel_counter(">II", 16)),
     _Signature(b"GIF8", b";", _make_pixel_counter("<HH", 6)),

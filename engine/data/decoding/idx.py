@@ -50,15 +50,16 @@ def find_idx(folder: str) -> IdxFiles | None:
     for subfolder in _SUBFOLDERS:
         found: dict[str, str] = {}
         try:
-            names = sorted(os.listdir(os.path.join(folder, subfolder)), key=lambda name: not name.endswith(".gz"))
+            names = os.listdir(os.path.join(folder, subfolder))
         except OSError:
             continue
-        for name in names:
+        for name in sorted(names, key=lambda name: not name.endswith(".gz")):  # plain files last, so that they are used
             match = _NAME.fullmatch(name)
             # The name contains the number of dimensions: 3 for images and 1 for labels.
             if match and (match[2].lower() == "images") == (match[3] == "3"):
                 split = "train" if match[1].lower() == "train" else "val"
-                found[f"{split}_{match[2].lower()}"] = os.path.join(folder, subfolder, name)
+                field = f"{split}_{match[2].lower()}"  # of `IdxFiles`, such as "train_images"
+                found[field] = os.path.join(folder, subfolder, name)
         if found:
             return IdxFiles(**found)
     return None
@@ -69,40 +70,46 @@ def read_idx(path: str) -> Bytes:
 
     Raises IdxError if the file is invalid or truncated, and OSError if it can't be read.
     """
-    zipped = path.lower().endswith(".gz")
     try:
         with open_regular(path) as file:
-            stream: IO[bytes] | _GzipMember = _GzipMember(file) if zipped else file
-            length = os.fstat(file.fileno()).st_size
-            start = stream.read(4)  # two zeros, the type (8 for unsigned bytes), and the number of dimensions
-            if len(start) < 4 or start[:3] != b"\0\0\x08" or not 1 <= start[3] <= 4:
-                raise IdxError("it is not an idx file of unsigned bytes")
-            header = stream.read(4 * start[3])
-            if len(header) < 4 * start[3]:
-                raise IdxError("it ends within its header")
-            shape = struct.unpack(f">{start[3]}I", header)
+            if path.lower().endswith(".gz"):
+                return _unzip_array(_GzipMember(file))
+            shape = _read_shape(file)
             expected = math.prod(shape)
-            if zipped:
-                if expected > MAX_UNZIPPED_BYTES:
-                    raise IdxError(
-                        f"it unpacks to {expected:,} bytes; unpack it with gunzip, so that it can be read in parts"
-                    )
-                # Read one more byte than announced to detect longer files, in chunks to avoid a second copy in memory.
-                content = bytearray()
-                while expected and (chunk := stream.read(min(_CHUNK_BYTES, expected + 1 - len(content)))):
-                    content += chunk
-                _check_length(len(content), expected)
-                return np.frombuffer(content, np.uint8).reshape(shape)
-            _check_length(length - file.tell(), expected)
-            return (
-                np.memmap(file, np.uint8, mode="r", offset=file.tell(), shape=shape)
-                if expected
-                else np.empty(shape, np.uint8)
-            )
+            _check_length(os.fstat(file.fileno()).st_size - file.tell(), expected)
+            if not expected:  # an empty file can't be mapped
+                return np.empty(shape, np.uint8)
+            return np.memmap(file, np.uint8, mode="r", offset=file.tell(), shape=shape)
     except (EOFError, zlib.error) as error:
         raise IdxError(f"its gzip stream is broken ({error})") from None
     except MemoryError:
         raise IdxError("it does not fit in memory; unpack it with gunzip, so that it can be read in parts") from None
+
+
+def _read_shape(stream: IO[bytes] | _GzipMember) -> tuple[int, ...]:
+    """Read the header of an idx file and return the shape of the array. Raises IdxError for an invalid header."""
+    start = stream.read(4)  # two zeros, the type (8 for unsigned bytes), and the number of dimensions
+    if len(start) < 4 or start[:3] != b"\0\0\x08" or not 1 <= start[3] <= 4:
+        raise IdxError("it is not an idx file of unsigned bytes")
+    dimensions = start[3]
+    header = stream.read(4 * dimensions)
+    if len(header) < 4 * dimensions:
+        raise IdxError("it ends within its header")
+    return struct.unpack(f">{dimensions}I", header)
+
+
+def _unzip_array(stream: _GzipMember) -> Bytes:
+    """Read the array in a gzipped idx file into memory. Raises IdxError if it is invalid, truncated or too large."""
+    shape = _read_shape(stream)
+    expected = math.prod(shape)
+    if expected > MAX_UNZIPPED_BYTES:
+        raise IdxError(f"it unpacks to {expected:,} bytes; unpack it with gunzip, so that it can be read in parts")
+    # Read one more byte than announced to detect longer files, in chunks to avoid a second copy in memory.
+    content = bytearray()
+    while chunk := stream.read(min(_CHUNK_BYTES, expected + 1 - len(content))):
+        content += chunk
+    _check_length(len(content), expected)
+    return np.frombuffer(content, np.uint8).reshape(shape)
 
 
 class _GzipMember:
@@ -120,6 +127,7 @@ class _GzipMember:
         """Return the next `size` uncompressed bytes, or fewer at the end of the gzip member."""
         unpacked = bytearray()
         while len(unpacked) < size and not self._unpacker.eof:
+            # Packed bytes that `decompress` has not used yet, because it returns only as many bytes as requested.
             packed = self._unpacker.unconsumed_tail or self._file.read(_CHUNK_BYTES)
             chunk = self._unpacker.decompress(packed, size - len(unpacked))
             if not packed and not chunk:
@@ -129,6 +137,7 @@ class _GzipMember:
 
 
 def _check_length(found: int, expected: int) -> None:
+    """Raise IdxError if the number of bytes in an idx file differs from the number that its header announces."""
     if found < expected:
         raise IdxError(f"it is truncated: {expected:,} bytes announced, {found:,} found")
     if found > expected:

@@ -68,13 +68,12 @@ def _decode(
     `resize` converts an image, uint8 [h, w, C] or [h, w], to [C, size, size]. Returns the result, and the original
     width divided by the original height.
     """
-    if bands is not None:
-        pixels = decode_pixels(content, channels, bands)
-    else:
-        resized = _decode_jpeg(content, size, channels, resize) if content.startswith(b"\xff\xd8") else None
-        if resized is not None:
-            return resized
-        pixels = decode_pixels(content, channels)
+    is_jpeg = content.startswith(b"\xff\xd8")
+    if bands is None and is_jpeg:
+        fast_result = _decode_jpeg(content, size, channels, resize)
+        if fast_result is not None:
+            return fast_result
+    pixels = decode_pixels(content, channels, bands)
     height, width = pixels.shape[:2]
     return resize(pixels, size), width / height
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Literal
@@ -16,7 +15,7 @@ from engine.data.decoding.deep import NUMPY, is_array, read_array_header
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.openers import ArrayImage
 from engine.data.decoding.reading import MAX_PIXELS, Unfit, decode_header, open_image
-from engine.data.decoding.tiff_pages import is_tiff, read_tiff
+from engine.data.decoding.tiff_pages import NO_DATA_TAG, is_tiff, parse_no_data, read_tiff
 from engine.data.splits import MaskCode
 from engine.system.regular_files import open_regular
 
@@ -30,11 +29,10 @@ NOT_A_NUMBER = -(1 << 31)
 JPEG_SPREAD = 24
 """Maximum difference between the channels of a gray pixel in a JPEG, since JPEG compression changes colors slightly."""
 
-_AT_ONCE = 1 << 20
+_BLOCK_PIXELS = 1 << 20
 """Number of mask pixels that are processed at once to limit memory, since each takes many bytes."""
-_SHORT = (np.uint8, np.uint16)
+_SMALL_TYPES = (np.uint8, np.uint16)
 """Number types that have few enough values for a lookup table of all values."""
-_GDAL_NO_DATA = 42113  # number of a TIFF tag
 _LOSSY_FORMATS = frozenset({"JPEG", "MPO", "AVIF"})
 
 Values = npt.NDArray[np.integer[Any]]
@@ -78,16 +76,16 @@ def read_values(content: bytes) -> MaskValues:
 
 
 def read_mask_size(path: str) -> tuple[int, int]:
-    """Return the width and height of a mask from its header. Raises the same exceptions as `open_image`."""
+    """Return the height and width of a mask from its header. Raises the same exceptions as `open_image`."""
     with open_regular(path) as stream:
         if is_array(stream.read(len(NUMPY))):
             stream.seek(0)
             shape, kind = read_array_header(stream)
             # A view with the shape of the array, but of a single number in memory, since only the shape matters.
             height, width = _drop_unit_dimensions(np.broadcast_to(np.zeros((), kind), shape)).shape[:2]
-            return width, height
+            return height, width
     with open_image(path) as image:
-        return image.size
+        return image.height, image.width
 
 
 def _read_image_values(image: Image.Image, content: bytes) -> MaskValues:
@@ -110,10 +108,11 @@ def _read_image_values(image: Image.Image, content: bytes) -> MaskValues:
         return MaskValues(pixels[..., 0], transparent=bool((pixels[..., 1] < 255).any()))
     if image.mode not in ("1", "L", "I", "F") and not image.mode.startswith("I;16"):
         raise Unfit(f"a mask must have a palette, gray levels or colors, but this one has the mode {image.mode}")
-    levels = np.asarray(image)
-    no_data = image.no_data if isinstance(image, ArrayImage) else None
-    with suppress(AttributeError, ValueError, TypeError):
-        no_data = float(str(image.tag_v2[_GDAL_NO_DATA]).strip("\0 ")) if _GDAL_NO_DATA in image.tag_v2 else no_data  # type: ignore[attr-defined]
+    levels = np.asarray(image)  # also sets `no_data` of an `ArrayImage`
+    if isinstance(image, ArrayImage):
+        no_data = image.no_data
+    else:
+        no_data = parse_no_data(getattr(image, "tag_v2", {}).get(NO_DATA_TAG))  # only TIFFs have `tag_v2`
     return _convert_levels(levels, no_data, lossy=is_lossy)
 
 
@@ -153,9 +152,9 @@ def _convert_levels(levels: npt.NDArray[Any], no_data: float | None = None, *, l
         if levels.shape[2] != 1:
             raise Unfit(f"a mask must have one band, but this one has {levels.shape[2]} of {levels.dtype}")
         levels = levels[..., 0]
-    # No level is as large as the code for NaN, so a declared value of this size has no meaning.
+    # Such large levels, and NaN, become `NOT_A_NUMBER`, which always means missing data and needs no declaration.
     missing = None if no_data is None or abs(no_data) >= -NOT_A_NUMBER else int(no_data)
-    if levels.dtype == bool:  # as image viewers show it and as conversion to 8 bits yields
+    if levels.dtype == bool:  # True becomes 255, as in Pillow's conversion to 8 bits
         return MaskValues(levels.astype(np.uint8) * np.uint8(255), no_data=missing)
     if levels.dtype.kind == "f":
         return MaskValues(_to_integers(levels), no_data=missing)
@@ -215,9 +214,13 @@ def align_values(mask: MaskValues, code: MaskCode) -> Values:
     `code` lacks.
     """
     if code.colors:
-        if mask.mode == "palette":
-            return _look_up_colors(mask)
-        return mask.values.astype(np.int64) * GRAY if mask.mode == "gray" else mask.values
+        match mask.mode:
+            case "palette":
+                return _look_up_colors(mask)
+            case "gray":
+                return mask.values.astype(np.int64) * GRAY
+            case "color":
+                return mask.values
     if mask.mode == "color":
         colors = find_distinct_values(mask)
         if not are_gray(colors, JPEG_SPREAD if code.nearest else 0):
@@ -246,7 +249,8 @@ def _convert_to_palette(mask: MaskValues, code: MaskCode) -> Values:
     used = find_distinct_values(mask).tolist()
     assert mask.palette is not None
     palette = mask.palette.tolist()
-    if not any(index < len(palette) and expected.get(index, palette[index]) != palette[index] for index in used):
+    used_colors = {index: palette[index] for index in used if index < len(palette)}
+    if all(expected.get(index, color) == color for index, color in used_colors.items()):
         return mask.values  # the palettes agree
     by_color = {color: index for index, color in expected.items()}
     colors = _look_up_colors(mask)
@@ -272,22 +276,22 @@ def look_up_classes(values: Values, code: MaskCode) -> Bytes:
     The result is uint8 [h, w], with NO_CLASS for ignored values. Raises Unfit for a value that does not belong to any
     class.
     """
-    known = np.array([*code.values, *code.ignored], np.int64)
+    coded_values = np.array([*code.values, *code.ignored], np.int64)
     if code.nearest:
-        levels = np.sort(known)
-        # Each value becomes the nearest known one.
+        levels = np.sort(coded_values)
+        # Each value becomes the nearest coded one.
         midpoints = (levels[1:] + levels[:-1]) / 2
         values = levels[np.searchsorted(midpoints, values)]
-    order = np.argsort(known, kind="stable")
+    order = np.argsort(coded_values, kind="stable")  # a value that occurs twice has the class of its first position
 
     def look_up(block: Values) -> tuple[Bytes, npt.NDArray[np.bool_]]:
         """Return the class of each value in an array, and True for each value that is neither a class nor ignored."""
-        positions = order[np.minimum(np.searchsorted(known[order], block), len(known) - 1)]
+        positions = order[np.minimum(np.searchsorted(coded_values[order], block), len(coded_values) - 1)]
         classes = np.where(positions < len(code.values), positions, NO_CLASS).astype(np.uint8)
-        return classes, known[positions] != block
+        return classes, coded_values[positions] != block
 
     plane: Bytes
-    if values.dtype in _SHORT:
+    if values.dtype in _SMALL_TYPES:
         # Each possible value is looked up once.
         by_value, is_unknown_value = look_up(np.arange(np.iinfo(values.dtype).max + 1))
         plane, is_unknown = by_value[values], is_unknown_value[values]
@@ -309,12 +313,13 @@ def find_distinct_values(mask: MaskValues) -> Values:
 
 def count_values(values: Values) -> tuple[Values, Values]:
     """Return the distinct values in [h, w], sorted, and the number of pixels with each value."""
-    if values.dtype not in _SHORT:
+    if values.dtype not in _SMALL_TYPES:
         flat = values.ravel()  # masks have long runs of equal values, which are faster to sort than pixels
         run_starts = np.flatnonzero(np.append(True, flat[1:] != flat[:-1])) if len(flat) else np.zeros(0, np.int64)
+        run_lengths = np.diff(np.append(run_starts, len(flat)))
         present, positions = np.unique(flat[run_starts], return_inverse=True)
         totals = np.zeros(len(present), np.int64)
-        np.add.at(totals, positions, np.diff(np.append(run_starts, len(flat))))
+        np.add.at(totals, positions, run_lengths)
         return present, totals
     counts = np.zeros(np.iinfo(values.dtype).max + 1, np.int64)
     for rows in _iterate_blocks(values):
@@ -329,14 +334,14 @@ def merge_counts(counts: list[tuple[Values, Values]]) -> tuple[Values, Values, V
     Returns the distinct values, the number of pixels with each value, and the number of masks that contain it.
     """
     mask_values = np.concatenate([np.zeros(0, np.int64), *(values for values, _ in counts)])
-    mask_pixels = np.concatenate([np.zeros(0, np.int64), *(of_each for _, of_each in counts)])
-    values, rows = np.unique(mask_values, return_inverse=True)
+    mask_pixels = np.concatenate([np.zeros(0, np.int64), *(pixels for _, pixels in counts)])
+    values, positions = np.unique(mask_values, return_inverse=True)
     totals = np.zeros(len(values), np.int64)
-    np.add.at(totals, rows, mask_pixels)
-    return values, totals, np.bincount(rows, minlength=len(values))
+    np.add.at(totals, positions, mask_pixels)
+    return values, totals, np.bincount(positions, minlength=len(values))
 
 
 def _iterate_blocks(values: Values) -> Iterator[slice]:
-    """Yield row slices that divide `values` [h, w] into blocks of about `_AT_ONCE` pixels."""
-    height = max(1, _AT_ONCE // max(values.shape[1], 1))
+    """Yield row slices that divide `values` [h, w] into blocks of about `_BLOCK_PIXELS` pixels."""
+    height = max(1, _BLOCK_PIXELS // max(values.shape[1], 1))
     return (slice(top, top + height) for top in range(0, len(values), height))

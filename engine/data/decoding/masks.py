@@ -9,14 +9,23 @@ from dataclasses import replace
 from engine.contract.problems import Problem
 from engine.data.decoding.class_tables import ClassTable, find_tables
 from engine.data.decoding.mask_survey import Levels, Survey, survey_masks
-from engine.data.decoding.mask_values import GRAY, NO_CLASS, NOT_A_NUMBER, WHITE, are_gray, class_colors, pack_colors
+from engine.data.decoding.mask_values import (
+    GRAY,
+    NO_CLASS,
+    NOT_A_NUMBER,
+    WHITE,
+    Mode,
+    are_gray,
+    class_colors,
+    pack_colors,
+)
 from engine.data.decoding.named_values import (
     find_void_values,
     fits_colors,
     match_colors,
     match_numbers,
     name_two_classes,
-    too_many,
+    report_too_many_classes,
 )
 from engine.data.decoding.unnamed_values import MAX_CLASSES, Meaning, learn_from_colors, learn_from_levels
 from engine.data.splits import MaskCode, dataset_warning
@@ -51,7 +60,7 @@ def read_names_by_value(folder: str) -> Meaning | None:
     """Return the class names and values of a table without colors in `folder`, or None if there is none."""
     for table in find_tables(folder):
         if len(table.names) > MAX_CLASSES:
-            return too_many(table)
+            return report_too_many_classes(table)
         if not table.colors:
             return Meaning(table.names, MaskCode(table.values, ignored=find_void_values(table.values)))
     return None
@@ -62,6 +71,7 @@ class _Interpreter:
 
     def __init__(self, survey: Survey, tables: Sequence[ClassTable], masks: Sequence[str], ignored: int | None) -> None:
         self._survey = survey
+        # A table with more classes is ignored, but a list with more names is an error (see `interpret`).
         self._tables = [table for table in tables if table.listed or len(table.names) <= MAX_CLASSES]
         self._masks = masks
         self._ignored = () if ignored is None else (ignored,)
@@ -70,32 +80,33 @@ class _Interpreter:
         """Return the classes of the mask values, or the reason why they can't be determined."""
         oversized = next((table for table in self._tables if len(table.names) > MAX_CLASSES), None)
         if oversized is not None:
-            return too_many(oversized)
+            return report_too_many_classes(oversized)
         if self._survey.is_colored():
             return self._interpret_colors(warnings=())
-        if self._survey.of("palette"):
+        if self._survey.select_mode("palette"):
             return self._interpret_palette()
-        if self._survey.of("color") and self._has_fitting_colors():
+        if self._survey.select_mode("color") and self._has_fitting_colors():
             return self._interpret_colors(warnings=())
         return self._interpret_levels(palette={})
 
     def _interpret_palette(self) -> Meaning:
         """Interpret the masks as palette indices if their palettes agree, otherwise as colors."""
-        palette = self._survey.palette()
+        palette = self._survey.find_common_palette()
         if palette is None:
             note = dataset_warning(
                 "The masks' palettes differ, so their colors are the classes, not their indices.",
                 "Save all masks with the same palette if their indices are meant.",
             )
-            return self._interpret_colors((note,))
+            return self._interpret_colors(warnings=(note,))
+        # Some masks may lack a palette. They hold indices if all of their values are in the palette, and if 0 and 255
+        # do not stand for black and white.
         others = {int(value) for mask in self._survey.masks if mask.mode != "palette" for value in mask.values}
-        # Masks without a palette hold indices if all of their values are in the palette, and if 0 and 255 do not stand
-        # for black and white.
         are_indices = others - {NO_CLASS} <= set(palette)
         are_black_and_white = bool(others - set(palette)) and others <= {0, NO_CLASS}
         if not are_indices or are_black_and_white:
             return self._interpret_colors(warnings=())
         has_equal_colors = len(set(palette.values())) < len(palette)
+        # Colors in a table can't be converted to indices if several indices have the same color.
         if has_equal_colors and self._has_fitting_colors():
             return self._interpret_colors(warnings=())
         return self._interpret_levels(palette)
@@ -120,7 +131,7 @@ class _Interpreter:
                 if named is not None:
                     return _add_details(named, missing, warnings, palette)
         meaning = self._recognize_voc(present, palette) or unnamed
-        for value in missing:  # classes also exist for numbers that do not occur in the masks
+        for value in missing:  # may have a class, since there is one for each number up to the largest that occurs
             meaning = _drop_class(meaning, value)
         return _add_details(meaning, missing=(), warnings=[*warnings, *self._warn_about_tables()], palette=palette)
 
@@ -129,8 +140,11 @@ class _Interpreter:
 
         Negative levels, such as `NOT_A_NUMBER`, always mean missing data.
         """
-        missing = tuple(level for level in levels.values.tolist() if level < 0) + self._survey.no_data()
-        if len(levels.without(*missing).values) < 2 and 0 in missing and 0 in levels.values:
+        missing = (
+            tuple(level for level in levels.values.tolist() if level < 0) + self._survey.find_missing_data_levels()
+        )
+        # With a single other value, there would be only one class left to learn.
+        if 0 in missing and 0 in levels.values and len(levels.without(*missing).values) < 2:
             message = "The masks declare the value 0 as missing data; it's taken for the background."
             return tuple(level for level in missing if level != 0), [dataset_warning(message)]
         declared = [level for level in missing if level > NOT_A_NUMBER and level in levels.values]
@@ -161,7 +175,7 @@ class _Interpreter:
         """Interpret the masks as colors, with gray levels as shades of gray. `warnings` are added to the result."""
         survey = self._survey
         colors = survey.count_colors().without(*self._ignored)
-        if failure := self._check_gray(colors):
+        if failure := self._explain_unusable_colors(colors):
             return Meaning(failure=failure)
         for table in self._tables:
             named = match_colors(table, colors, lossy=survey.lossy)
@@ -173,13 +187,17 @@ class _Interpreter:
             unnamed = learn_from_colors(colors, survey)
         return _add_details(unnamed, missing=(), warnings=[*warnings, *self._warn_about_tables()])
 
-    def _check_gray(self, colors: Levels) -> str:
-        """Return the reason why gray and color masks can't be read together as colors, or "" if they can."""
+    def _explain_unusable_colors(self, colors: Levels) -> str:
+        """Return the reason why the masks, which may be gray and in color, can't be read as colors, or "" if they can.
+
+        `colors` are the values of all masks as colors, except the ignored one.
+        """
         if not len(colors.values):
             return "The masks have no other value."
         if int(colors.values.max()) > WHITE or int(colors.values.min()) < 0:
             return "Some masks are in color, others have gray levels beyond 8 bits. Save all masks in the same way."
-        gray = Survey(self._survey.of("gray")).count_colors().values
+        # Gray masks are coded in another way if they hold levels that are no colors of the other masks.
+        gray = Survey(self._survey.select_mode("gray")).count_colors().values
         colored = Survey([mask for mask in self._survey.masks if mask.mode != "gray"]).count_colors().values
         only_gray = sorted(set(gray.tolist()) - set(colored.tolist()))
         if not only_gray or are_gray(colors.values):
@@ -215,9 +233,9 @@ def _convert_to_gray_colors(meaning: Meaning) -> Meaning:
 def _add_details(
     meaning: Meaning, missing: Sequence[int], warnings: Sequence[Problem], palette: dict[int, int] | None = None
 ) -> Meaning:
-    """Return a copy of `meaning` (of mask values) with warnings, the colors in `palette`, and more ignored values.
+    """Return a copy of `meaning` with `warnings`, and with the values `missing`, which mark missing data, as ignored.
 
-    These are the values `missing`, which mark missing data.
+    `palette` holds the color 0xRRGGBB of each palette index, or is empty or None for masks without a palette.
     """
     code = meaning.code
     if code is None:
@@ -238,27 +256,22 @@ def _drop_class(meaning: Meaning, ignored: int | None) -> Meaning:
     retained = [index for index, value in enumerate(code.values) if value != ignored]
     values = tuple(code.values[index] for index in retained)
     palette = tuple(code.palette[index] for index in retained) if code.palette else ()
-    without_class = tuple(dict.fromkeys((*code.ignored, ignored)))
-    code = replace(code, values=values, ignored=without_class, palette=palette)
+    all_ignored = tuple(dict.fromkeys((*code.ignored, ignored)))
+    code = replace(code, values=values, ignored=all_ignored, palette=palette)
     return replace(meaning, classes=tuple(meaning.classes[index] for index in retained), code=code)
 
 
 def _warn_about_files(survey: Survey) -> list[Problem]:
     """Return warnings about masks of different image types, such as gray and color, and about transparent masks."""
     found = []
-    stored = {"in gray": survey.of("gray"), "with a palette": survey.of("palette"), "in color": survey.of("color")}
-    if sum(map(bool, stored.values())) > 1:
-        kinds = " and ".join(f"{len(masks):,} {words}" for words, masks in stored.items() if masks)
-        found.append(
-            dataset_warning(
-                f"The masks are stored in different ways: {kinds}.", "Check that equal values mean the same."
-            )
-        )
+    modes: tuple[tuple[Mode, str], ...] = (("gray", "in gray"), ("palette", "with a palette"), ("color", "in color"))
+    counts = {words: len(survey.select_mode(mode)) for mode, words in modes}
+    present = [f"{count:,} {words}" for words, count in counts.items() if count]
+    if len(present) > 1:
+        message = f"The masks are stored in different ways: {' and '.join(present)}."
+        found.append(dataset_warning(message, "Check that equal values mean the same."))
     if transparent := sum(mask.transparent for mask in survey.masks):
         count = "1 mask has" if transparent == 1 else f"{transparent:,} masks have"
-        found.append(
-            dataset_warning(
-                f"{count} transparent pixels; their colors count like any other.", "Remove the alpha channel."
-            )
-        )
+        message = f"{count} transparent pixels; their colors count like any other."
+        found.append(dataset_warning(message, "Remove the alpha channel."))
     return found

@@ -15,7 +15,7 @@ from engine.data.splits import MaskCode
 
 _STRAY_MASKS = 0.5
 """Maximum fraction of masks with values that a class table lacks. Above it, the table is considered wrong."""
-_FEW = 8
+_MAX_UNLISTED = 8
 """Maximum number of values that occur in masks but not in a class table that fits them.
 
 Tables with more classes than this may lack as many values as they have classes.
@@ -30,14 +30,15 @@ def match_numbers(table: ClassTable, present: Levels, palette: dict[int, int]) -
     values = _convert_values(table, palette)
     if values is None:
         return None
-    if set(values) == {0, 1} and set(present.values.tolist()) in ({0, NO_CLASS}, {NO_CLASS}):
-        # The masks write 255 for the value 1 of the table.
+    # Masks of two classes may have 255 in place of the value 1 of the table.
+    if set(values) == {0, 1} and set(present.values.tolist()) in ({0, 255}, {255}):
         return Meaning(table.names, MaskCode(tuple(255 * value for value in values)))
     void = find_void_values(values)
     unlisted = present.without(*values, *void)
-    has_next_number = bool((unlisted.masks[unlisted.values == len(values)] > 1).any())  # in more than one mask
     is_covered = _fits_masks((*values, *void), present)
-    if table.listed and (not is_covered or has_next_number):  # then the names may be numbered from 1
+    # A list of n names numbers them from 0 to n - 1. If more than one mask contains n, they may be numbered from 1.
+    has_next_number = bool((unlisted.masks[unlisted.values == len(values)] > 1).any())
+    if table.listed and (not is_covered or has_next_number):
         others = ", ".join(map(str, unlisted.values[:5].tolist()))
         return Meaning(
             failure=f"{table.file} names {len(values)} classes, numbered from 0 to {len(values) - 1}, but masks also hold "
@@ -45,11 +46,9 @@ def match_numbers(table: ClassTable, present: Levels, palette: dict[int, int]) -
         )
     if is_covered:
         return Meaning(table.names, MaskCode(values, ignored=void))
-    return (
-        _explain_missing_values(table, unlisted, "value ", "d")
-        if _names_most_pixels((*values, NO_CLASS), present)
-        else None
-    )
+    if not _names_most_pixels((*values, NO_CLASS), present):
+        return None
+    return _explain_missing_values(table, unlisted, "value {}")
 
 
 def match_colors(table: ClassTable, present: Levels, *, lossy: bool) -> Meaning | None:
@@ -64,10 +63,11 @@ def match_colors(table: ClassTable, present: Levels, *, lossy: bool) -> Meaning 
         return Meaning(table.names, MaskCode(table.values, colors=True))
     if lossy or not _names_most_pixels(table.values, present):
         return None
-    return _explain_missing_values(table, present.without(*table.values), "color #", "06x")
+    return _explain_missing_values(table, present.without(*table.values), "color #{:06x}")
 
 
 def fits_colors(table: ClassTable, present: Levels) -> bool:
+    """Return True if a class table lists colors, and these fit the colors `present` in the masks."""
     return table.colors and _fits_masks(table.values, present)
 
 
@@ -86,7 +86,8 @@ def name_two_classes(meaning: Meaning, tables: Sequence[ClassTable]) -> Meaning:
     return meaning
 
 
-def too_many(table: ClassTable) -> Meaning:
+def report_too_many_classes(table: ClassTable) -> Meaning:
+    """Return a failure because a class table names more classes than masks can have."""
     message = f"{table.file} names {len(table.names):,} classes; masks and clouds support at most {MAX_CLASSES}."
     return Meaning(failure=message)
 
@@ -105,7 +106,7 @@ def _convert_values(table: ClassTable, palette: dict[int, int]) -> tuple[int, ..
         return table.values
     if palette:
         by_color = {color: index for index, color in palette.items()}
-        # A color without an index gets a unique number that occurs in no mask.
+        # A color without an index gets a unique number below all mask values.
         return tuple(by_color.get(color, NOT_A_NUMBER - 1 - row) for row, color in enumerate(table.values))
     if any(color != (color & 0xFF) * GRAY for color in table.values):
         return None
@@ -118,10 +119,10 @@ def _fits_masks(values: Sequence[int], present: Levels) -> bool:
     At least one of `values` must occur, and most masks must contain no other values.
     """
     unlisted = present.without(*values)
-    if len(unlisted.values) == len(present.values):
+    if len(unlisted.values) == len(present.values):  # none of `values` occurs
         return False
     most_masks, most_stray_masks = int(present.masks.max(initial=0)), int(unlisted.masks.max(initial=0))
-    return most_stray_masks <= _STRAY_MASKS * most_masks and len(unlisted.values) <= max(len(values), _FEW)
+    return most_stray_masks <= _STRAY_MASKS * most_masks and len(unlisted.values) <= max(len(values), _MAX_UNLISTED)
 
 
 def _names_most_pixels(values: Sequence[int], present: Levels) -> bool:
@@ -133,13 +134,13 @@ def _names_most_pixels(values: Sequence[int], present: Levels) -> bool:
     return int(named.sum()) >= 2 and 2 * int(present.pixels[named].sum()) > int(present.pixels.sum())
 
 
-def _explain_missing_values(table: ClassTable, rest: Levels, prefix: str, form: str) -> Meaning:
+def _explain_missing_values(table: ClassTable, missing: Levels, value_format: str) -> Meaning:
     """Return a failure because most masks contain values that are missing from a table.
 
-    `rest` are the missing values. The message gives the most frequent of them in the format `form`, after `prefix`.
+    The message gives the most frequent of the `missing` values, formatted with `value_format`, such as "value {}".
     """
-    value = int(rest.values[rest.pixels.argmax()])
+    example = value_format.format(int(missing.values[missing.pixels.argmax()]))
     return Meaning(
-        failure=f"{table.file} names {len(table.names)} classes, but most masks also hold others, such as the {prefix}"
-        f"{value:{form}}. Add these to the table."
+        failure=f"{table.file} names {len(table.names)} classes, but most masks also hold others, such as the {example}. "
+        "Add these to the table."
     )

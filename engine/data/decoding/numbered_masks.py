@@ -9,7 +9,7 @@ import numpy as np
 from engine.data.decoding.mask_values import Values, find_distinct_values, read_values
 from engine.data.decoding.reading import read_image
 from engine.data.decoding.unnamed_values import MAX_CLASSES
-from engine.data.splits import spread_evenly
+from engine.data.splits import sample_evenly
 
 SAMPLED_MASKS = 20
 """Number of evenly spaced masks that are examined to find out if masks number objects."""
@@ -45,21 +45,23 @@ def count_numbered_objects(masks: Sequence[str]) -> int:
     counts: list[int] = []  # of values in each mask
     components = gapless = 0  # connected components of all values, and masks without gaps between the values
     exceeds_classes = False
-    for index in spread_evenly(len(masks), SAMPLED_MASKS)[:SAMPLED_MASKS]:
+    for path in sample_evenly(masks, SAMPLED_MASKS):
         try:
-            mask = read_values(read_image(masks[index]))
+            mask = read_values(read_image(path))
         except Exception:  # a broken file may raise nearly anything in a decoder; loading it reports the error
             continue
         if mask.lossy or mask.values.size > MAX_PIXELS:
             continue
-        found = find_distinct_values(mask)
-        found = found[found > 0]
-        exceeds_classes |= bool(found.max(initial=0) >= MAX_CLASSES)
-        gapless += len(found) >= NEARLY_ALL * found.max(initial=0)
-        counts.append(len(found))
-        components += _count_components(mask.values, found)
+        values = find_distinct_values(mask)
+        values = values[values > 0]
+        largest = values.max(initial=0)
+        exceeds_classes |= bool(largest >= MAX_CLASSES)
+        gapless += len(values) >= NEARLY_ALL * largest
+        counts.append(len(values))
+        components += _count_components(mask.values, values)
     if max(counts, default=0) < MANY or len(set(counts)) == 1:
         return 0
+    # A value of an object forms one component. A value of a class forms one for each object of the class.
     are_single_components = sum(counts) >= NEARLY_ALL * components
     are_numbers = exceeds_classes or gapless >= NEARLY_ALL * len(counts)
     return max(counts) if are_single_components and are_numbers else 0
@@ -72,20 +74,11 @@ def _count_components(plane: Values, values: Values) -> int:
     """
     from scipy.ndimage import find_objects, label
 
-    positions = np.searchsorted(values, plane) + 1
-    positions[plane <= 0] = 0
-    slices_of_values = find_objects(positions)
-    box_area = sum(
-        (y.stop - y.start) * (x.stop - x.start)
-        for slices in slices_of_values
-        if slices is not None
-        for y, x in [slices]
-    )
+    numbers = np.searchsorted(values, plane) + 1  # values numbered from 1, since `find_objects` needs small numbers
+    numbers[plane <= 0] = 0
+    boxes = find_objects(numbers)  # in the order of the numbers, as pairs of slices
+    box_area = sum((rows.stop - rows.start) * (columns.stop - columns.start) for rows, columns in boxes)
     if box_area > MAX_SCATTERED * plane.size:
         return MAX_SCATTERED * len(values)
-    corners_join = np.ones((3, 3))
-    return sum(
-        label(positions[slices] == number, corners_join)[1]
-        for number, slices in enumerate(slices_of_values, 1)
-        if slices is not None
-    )
+    corners_join = np.ones((3, 3))  # pixels that touch at a corner are connected
+    return sum(label(numbers[box] == number, corners_join)[1] for number, box in enumerate(boxes, 1))

@@ -19,12 +19,17 @@ _AVIF = (b"avif", b"avis")
 
 
 def open_header(stream: IO[bytes]) -> Image.Image:
-    """Open the image in `stream` and read its header. Raises Unfit, and any exception of Pillow."""
+    """Open the image in `stream` and read its header. Raises Unfit, and any exception of Pillow.
+
+    The first HEIF image registers pillow-heif with Pillow for the whole process.
+    """
     head = stream.read(64)
     stream.seek(0)
     if is_array(head):
         return ArrayImage(stream)
-    if head[4:8] == b"ftyp" and not _is_avif(head) and head[8:12] in _HEIF and not can_read_heif():
+    # AVIF, which Pillow reads, may have the brand "mif1", too.
+    is_heif = head[4:8] == b"ftyp" and head[8:12] in _HEIF and not _is_avif(head)
+    if is_heif and not register_heif():
         raise Unfit(f"it is a HEIF image; to read it, run: {install_command('heif')}")
     try:
         return Image.open(stream)
@@ -36,14 +41,15 @@ def open_header(stream: IO[bytes]) -> Image.Image:
 
 
 def _is_avif(head: bytes) -> bool:
+    """Return True if the file type box at the beginning of a file lists a brand of AVIF."""
     length = int.from_bytes(head[:4])
     brands = [head[8:12], *(head[at : at + 4] for at in range(16, min(length, len(head)), 4))]
     return any(brand in _AVIF for brand in brands)
 
 
 @cache
-def can_read_heif() -> bool:
-    """Return True if pillow-heif is installed, after registering it with Pillow."""
+def register_heif() -> bool:
+    """Register pillow-heif as a decoder of Pillow. Returns False if it is not installed."""
     try:
         from pillow_heif import register_heif_opener
     except ImportError:
@@ -84,7 +90,8 @@ class ArrayImage(ImageFile.ImageFile):
             self.fp.seek(0)
             if self._is_tiff:
                 values, self.no_data = read_tiff(self.fp)
-                if values.dtype == np.uint8 and self._facts.is_white_zero:  # Pillow inverts 8 bits, too
+                # Pillow inverts the 8-bit images that it can read, so that 0 is black. Deeper ones are not inverted.
+                if values.dtype == np.uint8 and self._facts.is_white_zero:
                     values = np.concatenate([255 - values[:, :, :1], values[:, :, 1:]], 2)
             else:
                 values = read_deep(self.fp.read(), self._facts)

@@ -98,11 +98,13 @@ def read_rotation(path: str) -> Rotation | None:
 
 
 def read_rotations(paths: Sequence[str]) -> dict[int, Rotation]:
-    """Return the rotations of images that are not upright, keyed by their indices in `paths`."""
+    """Return the rotations of images that are not upright, keyed by their indices in `paths`.
+
+    The headers are read in several threads. If all images of a sample are upright, the others are not read.
+    """
     sampled = spread_evenly(len(paths), SAMPLED)
     with ThreadPoolExecutor(THREADS, "turns") as pool:
         found = dict(zip(sampled, pool.map(lambda index: read_rotation(paths[index]), sampled), strict=True))
-        # If all sampled images are upright, the others are assumed to be upright, too.
         if any(rotation is not None for rotation in found.values()) and len(sampled) < len(paths):
             others = sorted(set(range(len(paths))) - set(sampled))
             found |= dict(zip(others, pool.map(lambda index: read_rotation(paths[index]), others), strict=True))
@@ -118,6 +120,6 @@ def turn_upright_like_image(planes: npt.NDArray[_Kind], path: str, sides: tuple[
     if planes.shape[-2:] == sides:
         return planes
     rotation = read_rotation(path)
-    return (
-        planes if rotation is None or planes.shape[-2:] != rotation.raw else turn_upright(planes, rotation.orientation)
-    )
+    if rotation is None or planes.shape[-2:] != rotation.raw:
+        return planes
+    return turn_upright(planes, rotation.orientation)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -88,8 +88,8 @@ class Outline:
         Raises OutlineError if the run lengths are for another image size.
         """
         if self.runs is None:
-            windows = [found for each in self.polygons if (found := fill_polygon(each, height, width)) is not None]
-            return _join_windows(windows)
+            windows = [fill_polygon(each, height, width) for each in self.polygons]
+            return _join_windows([window for window in windows if window is not None])
         if self.size != (height, width):
             sizes = f"{self.size[1]} x {self.size[0]} pixels, the image has {width} x {height}"
             raise OutlineError(f"an outline in it has a different size ({sizes})")
@@ -100,19 +100,20 @@ class Outline:
 def read_outline(content: msgspec.Raw | bytes) -> Outline:
     """Parse the JSON in COCO's `segmentation` field. Raises OutlineError if it is invalid."""
     try:
-        found = _DECODER.decode(content)
+        decoded = _DECODER.decode(content)
     except (msgspec.DecodeError, RecursionError) as error:
         raise OutlineError(f"an outline in it is not in COCO's format ({error})") from error
-    if isinstance(found, _Runs):
-        counts = found.counts if isinstance(found.counts, list) else _decode_counts(found.counts)
-        pixels = found.size[0] * found.size[1]
+    if isinstance(decoded, _Runs):
+        counts = decoded.counts if isinstance(decoded.counts, list) else _decode_counts(decoded.counts)
+        pixels = decoded.size[0] * decoded.size[1]
         if not 0 <= pixels <= MAX_PIXELS:
             raise OutlineError(f"an outline in it has {pixels:,} pixels, which is too many")
         if any(not 0 <= run <= pixels for run in counts) or sum(counts) != pixels:
             raise OutlineError("an outline in it has runs that do not fill its image")
-        runs = np.array(counts, np.int64)
-        return Outline(runs=runs, size=found.size)
-    polygons = tuple(np.array(each[: len(each) // 2 * 2]).reshape(-1, 2) for each in found if len(each) >= 6)
+        return Outline(runs=np.array(counts, np.int64), size=decoded.size)
+    # The numbers x and y alternate. A polygon has at least three points. A last number without a partner is dropped.
+    rings = [ring[: len(ring) // 2 * 2] for ring in decoded if len(ring) >= 6]
+    polygons = tuple(np.array(ring).reshape(-1, 2) for ring in rings)
     if not polygons or not all(np.isfinite(each).all() for each in polygons):
         raise OutlineError("an outline in it has fewer than three points")
     return Outline(polygons)
@@ -121,7 +122,8 @@ def read_outline(content: msgspec.Raw | bytes) -> Outline:
 def fill_polygon(polygon: Points, height: int, width: int) -> Window | None:
     """Return the smallest window around a polygon's pixels in an image of the given size, or None if there are none.
 
-    `polygon` is float64 [k, 2]. Its pixels are those whose centers are inside, by the even-odd rule.
+    `polygon` is float64 [k, 2]. Its pixels are those whose centers are inside, by the even-odd rule. Raises OutlineError
+    for an outline that crosses too many rows.
     """
     low, high = polygon.min(0), polygon.max(0)
     left, top = (int(edge) for edge in np.clip(np.floor(low), 0, (width, height)))
@@ -136,9 +138,11 @@ def fill_polygon(polygon: Points, height: int, width: int) -> Window | None:
     counts = last_row - first_row
     if counts.sum() > MAX_CROSSINGS:
         raise OutlineError(f"an outline in it crosses the rows of its image {counts.sum():,} times")
+    # The side, the row and the x coordinate of each crossing.
     sides = np.repeat(np.arange(len(polygon)), counts)
     rows = np.arange(len(sides)) - np.repeat(np.cumsum(counts) - counts, counts) + first_row[sides]
     x = x0[sides] + (rows + 0.5 - y0[sides]) * (x1 - x0)[sides] / (y1 - y0)[sides]
+    # Pixels are inside where the number of crossings to the left of their centers is odd.
     columns = np.clip(np.ceil(x - 0.5), left, right).astype(np.int64)
     crossings = np.zeros((bottom - top, right - left + 1), np.uint8)  # only the lowest bit is needed
     np.add.at(crossings, (rows - top, columns - left), 1)
@@ -156,16 +160,15 @@ def _find_window(inside: Mask) -> Window | None:
     return Window(top, left, inside[top : rows[-1] + 1, left : columns[-1] + 1])
 
 
-def _join_windows(windows: Iterable[Window]) -> Window | None:
+def _join_windows(windows: Sequence[Window]) -> Window | None:
     """Return one window around all pixels of the given `windows`, or None if there are none."""
-    all_windows = list(windows)
-    if len(all_windows) < 2:
-        return all_windows[0] if all_windows else None
-    top, left = min(each.top for each in all_windows), min(each.left for each in all_windows)
-    bottom = max(each.top + each.pixels.shape[0] for each in all_windows)
-    right = max(each.left + each.pixels.shape[1] for each in all_windows)
+    if len(windows) < 2:
+        return windows[0] if windows else None
+    top, left = min(each.top for each in windows), min(each.left for each in windows)
+    bottom = max(each.top + each.pixels.shape[0] for each in windows)
+    right = max(each.left + each.pixels.shape[1] for each in windows)
     pixels = np.zeros((bottom - top, right - left), bool)
-    for each in all_windows:
+    for each in windows:
         height, width = each.pixels.shape
         pixels[each.top - top :, each.left - left :][:height, :width] |= each.pixels
     return Window(top, left, pixels)

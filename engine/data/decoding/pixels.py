@@ -32,7 +32,7 @@ def decode_pixels(content: bytes, channels: int, bands: Bands | None = None) -> 
     levels = read_bands(content, bands) if bands is not None else None
     if levels is not None:
         return levels if levels.shape[2] == channels else np.repeat(levels, channels, 2)
-    if channels not in (1, 3):
+    if channels not in (1, 3):  # the dataset consists of multi-band images, but this image is an ordinary one
         raise Unfit(f"it is not an image of {channels} bands, unlike most of the others")
     facts = read_facts(BytesIO(content))
     if facts is not None and facts.is_deep:
@@ -64,6 +64,7 @@ def _decode_deep(content: bytes, facts: Facts) -> Bytes:
     values, _ = read_values(content, facts)
     count = values.shape[2]
     alpha = None
+    # The last of 2 or 4 bands is the opacity if the header or the values show this.
     if count in (2, 4) and (facts.has_alpha or is_opacity(values.reshape(-1, count).T)):
         values, alpha = values[:, :, :-1], scale_opacity(values[:, :, -1])
     if values.shape[2] not in (1, 3):

@@ -27,7 +27,7 @@ from PIL import Image, UnidentifiedImageError
 from engine.data.decoding.limits import MAX_PIXELS, Unfit
 from engine.data.decoding.openers import open_header
 from engine.data.memory_limit import allow_for_text
-from engine.data.splits import printable, spread_evenly
+from engine.data.splits import printable, sample_evenly
 from engine.system.regular_files import UnusableFile, open_regular, read_regular
 
 MAX_IMAGE_BYTES = 2 << 30
@@ -71,7 +71,10 @@ BYTE_ORDER_MARKS = (
 
 
 def read_text(path: str | os.PathLike[str], at_most: int = MAX_TEXT_BYTES) -> str:
-    """Read a text file of at most `at_most` bytes and decode it with `decode_text`. Raises UnusableFile or OSError."""
+    """Read a text file of at most `at_most` bytes and decode it with `decode_text`. Raises UnusableFile or OSError.
+
+    Raises the memory limit of this process to make room for the text.
+    """
     with refuse_unusable(path):
         allow_for_text(path)
         return decode_text(read_regular(path, at_most))
@@ -155,11 +158,14 @@ def _decode_for_expat(content: bytes) -> bytes | str:
     for mark, encoding, _ in BYTE_ORDER_MARKS:
         if content.startswith(mark):
             return _XML_DECLARATION.sub("", content[len(mark) :].decode(encoding).strip(), count=1)
-    content = content.strip() if content.lstrip()[:1] == b"<" and b"\0" not in content[:4] else content
+    is_utf16 = b"\0" in content[:4]  # stripping single bytes would divide its characters
+    if not is_utf16 and content.lstrip().startswith(b"<"):
+        content = content.strip()
     declaration = _XML_ENCODING.match(content)
     if declaration is None:
         return content
     name = declaration[1].decode("ascii").lower()
+    # A declaration that was found as ASCII can't be in UTF-16 or UTF-32, so the encoding in it is wrong.
     if name.startswith(("utf-16", "utf16", "utf-32", "utf32", "ucs-", "unicode")):
         name = "utf-8"
     elif codecs.lookup(name).name not in _UNKNOWN_TO_EXPAT:
@@ -278,15 +284,16 @@ def count_folder_channels(*splits: Sequence[str]) -> int:
     """Return the number of image channels for several splits: 1 if all readable images are gray, otherwise 3.
 
     `splits` are lists of paths. At most `HEADERS` evenly spaced images of each split are opened, until one is in color.
+    Turns off Pillow's warnings in this process.
     """
     silence_pillow()
-    channels: int | None = None
-    for path in (files[index] for files in splits for index in spread_evenly(len(files), HEADERS)):
+    has_gray = False
+    for path in (path for files in splits for path in sample_evenly(files, HEADERS)):
         try:
             with open_image(path) as image:
                 if not is_gray(image):
                     return 3
-                channels = 1
+                has_gray = True
         except Exception:
             continue  # a decoder may raise nearly anything; decoding the image reports it
-    return channels or 3
+    return 1 if has_gray else 3

@@ -25,7 +25,7 @@ from engine.data.decoding.limits import Unfit
 from engine.data.decoding.reading import MAX_TEXT_BYTES, open_image, read_image, read_json, refuse_unusable
 from engine.data.decoding.tiff_pages import is_tiff, read_tiff, read_tiff_facts
 from engine.data.decoding.transparency import blend, choose_background
-from engine.data.splits import spread_evenly
+from engine.data.splits import sample_evenly
 from engine.system.format import counted
 from engine.system.regular_files import UnusableFile, open_regular
 
@@ -45,6 +45,7 @@ DEVIATIONS = 3.0
 
 They are used if statistics of a band are available instead of a sample.
 """
+Floats = npt.NDArray[np.float64]
 _DEFINITION, _ACCUMULATED = "esri_model_definition.emd", "esri_accumulated_stats.json"
 """Files with statistics that ArcGIS writes next to exported image chips."""
 
@@ -87,14 +88,14 @@ def learn_bands(folder: str, files: Sequence[str]) -> LearnedBands | None:
     files. Returns None if `files` contains no multi-band images, if the sampled ones can't be read, or if all of them
     are 8-bit images with opacity, which need no conversion.
     """
-    headers = [files[row] for row in spread_evenly(len(files), HEADERS)]
-    # Number of bands of each multi-band image.
-    counts = {path: count for path in headers if (count := _count_multiple_bands(path)) is not None}
-    if not counts:
+    band_counts = {path: _count_multiple_bands(path) for path in sample_evenly(files, HEADERS)}
+    usual_counts = Counter(count for count in band_counts.values() if count is not None).most_common(1)
+    if not usual_counts:
         return None
-    ((count, _),) = Counter(counts.values()).most_common(1)  # the usual number of bands
-    usual = [path for path in counts if counts[path] == count]
-    pixels = [each for row in spread_evenly(len(usual), SAMPLED) if (each := _sample_pixels(usual[row])) is not None]
+    count = usual_counts[0][0]  # number of bands that most multi-band images have
+    usual_files = [path for path in band_counts if band_counts[path] == count]
+    sampled = map(_sample_pixels, sample_evenly(usual_files, SAMPLED))
+    pixels = [each for each in sampled if each is not None]
     if not pixels:
         return None
     is_8_bits = all(each.dtype == np.uint8 for each in pixels)
@@ -140,7 +141,7 @@ def read_bands(content: bytes, bands: Bands) -> Bytes | None:
         return None
     values, no_data = read_values(content, facts)
     count = values.shape[2]
-    has_opacity = count == bands.count + 1 and count in (2, 4)
+    has_opacity = count == bands.count + 1 and count in (2, 4)  # gray or RGB with opacity
     if count != bands.count and not has_opacity:
         raise Unfit(f"it has {counted(count, 'band')}, most of the others have {bands.count}")
     levels = stretch_values(values[:, :, : bands.count], bands, no_data)
@@ -164,7 +165,9 @@ def count_channels(bands: Bands, channels: int | None) -> int:
 
     `channels` is the number of channels of its ordinary images, or None if there are none.
     """
-    return channels or 1 if bands.count == 1 else bands.count
+    if bands.count > 1:
+        return bands.count
+    return channels or 1  # a single band can be repeated for images in color
 
 
 def stretch_values(values: Values, bands: Bands, no_data: float | None = None) -> Bytes:
@@ -176,8 +179,9 @@ def stretch_values(values: Values, bands: Bands, no_data: float | None = None) -
         return values if no_data is None else np.where(values == no_data, np.uint8(0), values)
     low, high = (np.array(each, np.float32) for each in (bands.low, bands.high))
     levels = (values.astype(np.float32) - low) * (255 / (high - low))
-    is_missing = ~np.isfinite(levels) if no_data is None else ~np.isfinite(levels) | (values == no_data)
-    levels[is_missing] = 0
+    levels[~np.isfinite(levels)] = 0
+    if no_data is not None:
+        levels[values == no_data] = 0
     return np.clip(np.rint(levels), 0, 255).astype(np.uint8)
 
 
@@ -219,10 +223,10 @@ class _DisplayedBands(ImageFile.ImageFile):
             self.fp.seek(0)
             values, no_data = read_values(self.fp.read(), self._facts)
             values = values[:, :, :3] if values.shape[2] >= 3 else values[:, :, :1]
-            display_range = _learn_from_values(
-                [_drop_missing_data(_spread_pixels(values), no_data)], values.dtype == np.uint8
-            )
-            displayed = np.broadcast_to(stretch_values(values, display_range, no_data), (*values.shape[:2], 3))
+            pixels = _drop_missing_data(_select_pixels(values), no_data)
+            bands = _learn_from_values([pixels], is_8_bits=values.dtype == np.uint8)
+            # A single band is repeated as red, green and blue.
+            displayed = np.broadcast_to(stretch_values(values, bands, no_data), (*values.shape[:2], 3))
             self.im = Image.fromarray(np.ascontiguousarray(displayed)).im
             self._is_decoded = True
         return Image.Image.load(self)
@@ -255,25 +259,30 @@ def _sample_pixels(path: str) -> Values | None:
         values, no_data = read_values(content, facts)
     except Exception:
         return None  # a decoder may raise nearly anything; loading the image reports it
-    return _drop_missing_data(_spread_pixels(values), no_data)
+    return _drop_missing_data(_select_pixels(values), no_data)
 
 
-def _spread_pixels(values: Values) -> Values:
+def _select_pixels(values: Values) -> Values:
     """Return about `PIXELS_OF_EACH` evenly spaced pixels of an image [h, w, bands], as [bands, n]."""
     flat = values.reshape(-1, values.shape[2]).T
-    return flat[:, :: max(1, flat.shape[1] // PIXELS_OF_EACH)]
+    step = max(1, flat.shape[1] // PIXELS_OF_EACH)
+    return flat[:, ::step]
 
 
 def _drop_missing_data(values: Values, no_data: float | None) -> Values:
     """Return `values` [bands, n] without the pixels that are NaN, infinite or `no_data` in any band."""
     has_data = np.isfinite(values).all(0)
-    return values[:, has_data if no_data is None else has_data & (values != no_data).all(0)]
+    if no_data is not None:
+        has_data &= (values != no_data).all(0)
+    return values[:, has_data]
 
 
 def is_opacity(values: Values) -> bool:
     """Return True if the last band in pixels [bands, n] is mostly 0 or the maximum, as is typical for opacity."""
+    if not values.size:
+        return False
     maximum = np.iinfo(values.dtype).max if values.dtype.kind == "u" else 1
-    return bool(np.isin(values[-1], (0, maximum)).mean() > 0.5) if values.size else False
+    return bool(np.isin(values[-1], (0, maximum)).mean() > 0.5)
 
 
 def _learn_from_values(pixels: Sequence[Values], is_8_bits: bool) -> Bands:
@@ -290,7 +299,7 @@ def _learn_from_values(pixels: Sequence[Values], is_8_bits: bool) -> Bands:
     return _create_bands(low, high, channels.mean(1), channels.std(1))
 
 
-def _learn_from_statistics(statistics: npt.NDArray[np.float64], kind: np.dtype[Any], is_8_bits: bool) -> Bands:
+def _learn_from_statistics(statistics: Floats, kind: np.dtype[Any], is_8_bits: bool) -> Bands:
     """Compute the range of each band from `statistics` [bands, 4]: minimum, maximum, mean and standard deviation.
 
     `kind` is the number type of the values. 8-bit bands (`is_8_bits`) keep their full range.
@@ -301,12 +310,11 @@ def _learn_from_statistics(statistics: npt.NDArray[np.float64], kind: np.dtype[A
     return _create_bands(low, high, (mean - low) / (high - low), std / (high - low))
 
 
-def _find_limits(
-    low: npt.NDArray[np.float64], high: npt.NDArray[np.float64], kind: np.dtype[Any], is_8_bits: bool
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _find_limits(low: Floats, high: Floats, kind: np.dtype[Any], is_8_bits: bool) -> tuple[Floats, Floats]:
     """Return the values of each band that are mapped to 0 and to 255, [bands] each, given the range `low` to `high`.
 
-    8-bit bands keep their full range. For a constant band, the limits are those of the number type `kind`.
+    8-bit bands keep their full range. A constant band gets the range of its number type `kind` if that is unsigned, and
+    otherwise a range of 1 above its value, so that the limits differ.
     """
     if is_8_bits:
         return np.zeros_like(low), np.full_like(high, 255)
@@ -316,29 +324,26 @@ def _find_limits(
     return low, np.where(is_constant, low + 1, high)
 
 
-def _create_bands(*arrays: npt.NDArray[np.float64]) -> Bands:
-    """Convert the low, high, mean and std of `Bands`, each [bands], to `Bands`. The std of a constant band becomes 1."""
-    low, high, mean, std = arrays
-    std = np.where(std > 1 / 255, std, 1.0)
+def _create_bands(low: Floats, high: Floats, mean: Floats, std: Floats) -> Bands:
+    """Convert arrays [bands] to `Bands`. A standard deviation below one 8-bit level, as of a constant band, becomes 1."""
+    std = np.where(std > 1 / 255, std, 1.0)  # images are divided by it
     return Bands(*(tuple(map(float, values)) for values in (low, high, mean, std)))
 
 
-def _read_statistics(folder: str, file: str) -> npt.NDArray[np.float64] | None:
+def _read_statistics(folder: str, image: str) -> Floats | None:
     """Read the minimum, maximum, mean and standard deviation of each band, [bands, 4], from a file written by ArcGIS.
 
-    The file is searched for in the dataset folder `folder` and in the parent of the folder that contains the image
-    `file`. Returns None if there is none.
+    The file is searched for in the dataset folder `folder` and in the parent of the folder that contains `image`, the
+    path of one of the images. Returns None if there is none. Raises UnusableFile for a malicious or oversized file.
     """
-    for parent in dict.fromkeys((folder, os.path.dirname(os.path.dirname(file)))):
-        for name, read in (
-            (_DEFINITION, _parse_definition_statistics),
-            (_ACCUMULATED, _convert_accumulated_statistics),
-        ):
+    parsers = ((_DEFINITION, _parse_definition_statistics), (_ACCUMULATED, _convert_accumulated_statistics))
+    for parent in dict.fromkeys((folder, os.path.dirname(os.path.dirname(image)))):
+        for name, parse in parsers:
             try:
                 path = os.path.join(parent, name)
                 content = read_json(path, MAX_TEXT_BYTES)
                 with refuse_unusable(path):
-                    statistics = read(content)
+                    statistics = parse(content)
             except UnusableFile:
                 raise
             except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError, OverflowError):
@@ -348,18 +353,17 @@ def _read_statistics(folder: str, file: str) -> npt.NDArray[np.float64] | None:
     return None
 
 
-def _parse_definition_statistics(content: Any) -> npt.NDArray[np.float64]:
-    """Return the minimum, maximum, mean and deviation of each band, [bands, 4], from a model definition of ArcGIS."""
+def _parse_definition_statistics(content: Any) -> Floats:
+    """Convert a model definition of ArcGIS to the minimum, maximum, mean and deviation of each band, [bands, 4]."""
     rows = [[band[key] for key in ("Min", "Max", "Mean", "StdDev")] for band in content["AllTilesStats"]]
     return np.array(rows, np.float64)
 
 
-def _convert_accumulated_statistics(content: Any) -> npt.NDArray[np.float64]:
+def _convert_accumulated_statistics(content: Any) -> Floats:
     """Convert the accumulated statistics of an ArcGIS export to minimum, maximum, mean and deviation, [bands, 4].
 
     In the export, M1 is the mean, M2 the sum of squared deviations, and Num the number of pixels.
     """
-    rows = [
-        [band["Min"], band["Max"], band["M1"], (band["M2"] / band["Num"]) ** 0.5] for band in content["BandStatsState"]
-    ]
+    bands = content["BandStatsState"]
+    rows = [[band["Min"], band["Max"], band["M1"], (band["M2"] / band["Num"]) ** 0.5] for band in bands]
     return np.array(rows, np.float64)

@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.data.decoding.deep import OF_COMPLEX, Facts, Values
+from engine.data.decoding.deep import COMPLEX_NUMBERS, Facts, Values
 from engine.data.decoding.limits import MAX_PIXELS, MAX_VALUES, Unfit
 
 if TYPE_CHECKING:
-    from tifffile import TiffFile, TiffPage, TiffPageSeries, TiffTag
+    from tifffile import TiffFile, TiffPage, TiffPageSeries
 
+NO_DATA_TAG = 42113
+"""Tag GDAL_NODATA, which contains the value for missing data."""
 MAX_BANDS = 512
 """Maximum number of bands or pages. Files with more are probably documents or films."""
 
 _SIGNS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _STACKS = ("shaped", "imagej", "ome")
 """Kinds of TIFFs, as named by tifffile, that declare their pages to be one array."""
-_PILLOWS = (3, 5, 6)
+_CONVERTED_BY_PILLOW = (3, 5, 6)
 """Photometric interpretations that Pillow converts: palette, CMYK and YCbCr (TIFF 6.0)."""
 _ALPHAS = (1, 2)
 """Codes of extra samples that contain opacity: 1 with and 2 without premultiplied colors (TIFF 6.0, ExtraSamples)."""
@@ -39,6 +41,7 @@ def find_image(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str]:
     if len(file.pages) > MAX_BANDS:
         raise Unfit(f"it has {len(file.pages):,} pages; at most {MAX_BANDS:,} are supported")
     series = file.series[0]
+    # Pages with one band each that form one array are the bands of an image.
     if page.samplesperpixel == 1 and series.kind in _STACKS and len(series.shape) == 3:
         return series, "S" + series.axes[1:]
     return page, page.axes
@@ -50,10 +53,10 @@ def find_single_image(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str, d
     Raises Unfit for too many pages, and for axes other than rows, columns and bands.
     """
     image, axes = find_image(file)
-    sizes = dict(zip(axes, image.shape, strict=True))
-    if not set(axes) <= set("SYX") or sizes.get("S", 1) > MAX_BANDS:
+    lengths = dict(zip(axes, image.shape, strict=True))
+    if not set(axes) <= set("SYX") or lengths.get("S", 1) > MAX_BANDS:
         raise Unfit(f"it is not one image ({' x '.join(map(str, image.shape))})")
-    return image, axes, sizes
+    return image, axes, lengths
 
 
 def read_tiff_facts(source: Any) -> Facts | None:
@@ -68,15 +71,17 @@ def read_tiff_facts(source: Any) -> Facts | None:
         image, axes = find_image(file)
         lengths = dict(zip(axes, image.shape, strict=True))
         page = file.pages.first
-        kind, needs_pillow, alpha = image.dtype, page.photometric in _PILLOWS, find_alpha(page)
+        kind = image.dtype  # None for a number type that numpy lacks
+        needs_pillow = page.photometric in _CONVERTED_BY_PILLOW
+        has_alpha = find_alpha(page) is not None
         is_white_zero = int(page.photometric) == 0
     if kind is not None and kind.kind == "c":
-        raise Unfit(OF_COMPLEX)
+        raise Unfit(COMPLEX_NUMBERS)
     bands = lengths.get("S", 1)
     if kind is None or kind.kind not in "uifb" or needs_pillow or bands > MAX_BANDS:
         return None
     largest = int(np.iinfo(kind).max) if kind in (np.uint8, np.uint16) else None
-    return Facts(lengths["Y"], lengths["X"], bands, kind, largest, alpha is not None, is_white_zero)
+    return Facts(lengths["Y"], lengths["X"], bands, kind, largest, has_alpha, is_white_zero)
 
 
 def find_alpha(page: TiffPage) -> int | None:
@@ -99,28 +104,27 @@ def read_tiff(source: Any) -> tuple[Values, float | None]:
         page = file.pages.first
         if math.prod(page.chunked) > len(page.dataoffsets):  # fewer tiles or strips than the image needs
             raise Unfit("it is truncated")
-        tag = page.tags.get("GDAL_NODATA")
+        no_data = parse_no_data(page.tags.valueof(NO_DATA_TAG))
         values = image.asarray()
     if values.dtype.kind not in "uifb":
-        raise Unfit(OF_COMPLEX if values.dtype.kind == "c" else f"its data type is not supported ({values.dtype})")
+        raise Unfit(COMPLEX_NUMBERS if values.dtype.kind == "c" else f"its data type is not supported ({values.dtype})")
     if "S" not in axes:
         values = values[:, :, None]
     elif axes[0] == "S":
         values = np.moveaxis(values, 0, 2)
-    return values.astype(np.uint8) * np.uint8(255) if values.dtype == bool else values, parse_no_data(tag)
+    return values.astype(np.uint8) * np.uint8(255) if values.dtype == bool else values, no_data
 
 
-def parse_no_data(tag: TiffTag | None) -> float | None:
-    """Parse the tag with the value for missing data, which GDAL writes as text.
+def parse_no_data(text: object) -> float | None:
+    """Parse the content of the tag GDAL_NODATA, the value for missing data as text, or None for a missing tag.
 
-    Returns None if the tag is missing or not a finite number. NaN needs no declaration, since it always means missing
-    data.
+    Returns None if the text is not a finite number. NaN needs no declaration, since it always means missing data.
     """
     try:
-        value = float(str(tag.value)) if tag is not None else float("nan")
+        value = float(str(text).strip("\0 "))
     except ValueError:
         return None
-    return value if np.isfinite(value) else None
+    return value if math.isfinite(value) else None
 
 
 def silence_tifffile() -> None:

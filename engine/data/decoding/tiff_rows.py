@@ -17,7 +17,7 @@ from engine.data.decoding.deep import Values
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.limits import Unfit
 from engine.data.decoding.tiff import Bands, scale_opacity, stretch_values
-from engine.data.decoding.tiff_pages import find_alpha, find_single_image, parse_no_data, silence_tifffile
+from engine.data.decoding.tiff_pages import NO_DATA_TAG, find_alpha, find_single_image, parse_no_data, silence_tifffile
 from engine.data.decoding.transparency import blend, choose_background
 from engine.data.splits import spread_evenly
 from engine.system.regular_files import open_regular
@@ -31,8 +31,6 @@ GEO_TAGS = (33550, 33922, 34264, 34735, 34736, 34737, 50844)
 In order: ModelPixelScale, ModelTiepoint, ModelTransformation, GeoKeyDirectory, GeoDoubleParams, GeoAsciiParams and
 RPCCoefficientTag.
 """
-NO_DATA_TAG = 42113
-"""Tag GDAL_NODATA, which contains the value for missing data."""
 _JPEGS = (6, 7, 34892, 33007)
 """Compression schemes based on JPEG. Their tiles or strips need additional tables from the page to be decoded.
 
@@ -76,7 +74,7 @@ def read_georeference(path: str) -> Georeference | None:
                 for tag in page.tags.values()
                 if tag.code in GEO_TAGS
             )
-            no_data = parse_no_data(page.tags.get("GDAL_NODATA"))
+            no_data = parse_no_data(page.tags.valueof(NO_DATA_TAG))
     except Exception:
         return None  # a broken file may raise nearly anything; decoding the image reports it
     return Georeference(tags, no_data) if tags else None
@@ -87,6 +85,10 @@ class TiffRows:
 
     `bands` converts a multi-band image to channels. If it is None, the file is read as an ordinary image with
     `channels` channels.
+
+    Attributes:
+        sides: Height and width of the image.
+        no_data: Value for missing data, or None if the file declares none.
     """
 
     def __init__(self, stream: Any, channels: int, bands: Bands | None) -> None:
@@ -96,23 +98,22 @@ class TiffRows:
         self._bands, self._channels = bands, channels
         file = TiffFile(stream)
         image, _, lengths = find_single_image(file)
-        self.sides = (lengths["Y"], lengths["X"])  # height and width
+        self.sides = (lengths["Y"], lengths["X"])
         self._pages: Sequence[Any] = list(image.pages) if isinstance(image, TiffPageSeries) else [image]
         page = file.pages.first
-        self.no_data = parse_no_data(page.tags.get("GDAL_NODATA"))
+        self.no_data = parse_no_data(page.tags.valueof(NO_DATA_TAG))
         self._require_row_access(page, image.dtype)
         self._is_inverted = bands is None and page.photometric == 0  # white-is-zero gray
         # Code of the opacity in the last band (see `find_alpha`), or None if there is none or it counts as a band.
         self._alpha = find_alpha(page) if bands is None or bands.count == lengths.get("S", 1) - 1 else None
-        # Pages whose pixels are uncompressed and contiguous are mapped into memory.
-        self._mapped = (
-            [
-                np.memmap(stream, _find_stored_type(file, each), "r", each.dataoffsets[0], each.shape)
-                for each in self._pages
+        self._mapped_pages: list[Values] | None = None
+        if all(each.is_contiguous and each.compression == 1 and each.planarconfig == 1 for each in self._pages):
+            # The stored pixels are uncompressed and in order, so that they can be mapped into memory.
+            kinds = [np.dtype(each.dtype).newbyteorder(file.byteorder) for each in self._pages]
+            self._mapped_pages = [
+                np.memmap(stream, kind, "r", each.dataoffsets[0], each.shape)
+                for kind, each in zip(kinds, self._pages, strict=True)
             ]
-            if all(each.is_contiguous and each.compression == 1 and each.planarconfig == 1 for each in self._pages)
-            else None
-        )
 
     def rows(self, first: int, last: int) -> Bytes:
         """Return the rows from `first` up to, but not including, `last`, uint8 [rows, width, channels]."""
@@ -121,10 +122,10 @@ class TiffRows:
             levels = blend(levels, alpha, self._background)
         if self._bands is not None:
             return levels if levels.shape[2] == self._channels else np.repeat(levels, self._channels, 2)
-        is_color = levels.shape[2] >= 3
-        if self._channels != 1:
-            return levels[:, :, :3] if is_color else np.repeat(levels[:, :, :1], self._channels, 2)
-        return np.asarray(Image.fromarray(levels[:, :, :3]).convert("L"))[:, :, None] if is_color else levels[:, :, :1]
+        if levels.shape[2] < 3:  # gray
+            return np.repeat(levels[:, :, :1], self._channels, 2)
+        colors = levels[:, :, :3]
+        return np.asarray(Image.fromarray(colors).convert("L"))[:, :, None] if self._channels == 1 else colors
 
     def _read_levels(self, first: int, last: int) -> tuple[Bytes, Bytes | None]:
         """Return the 8-bit levels of the rows `first` to `last` - 1, [rows, width, bands], and their opacity.
@@ -176,9 +177,9 @@ class TiffRows:
 
     def _read_values(self, first: int, last: int) -> Values:
         """Return the stored values of the rows `first` to `last` - 1, [rows, width, bands], in native byte order."""
-        if self._mapped is not None:
-            pages = [np.asarray(mapped[first:last]) for mapped in self._mapped]
-            pages = [each.astype(each.dtype.newbyteorder("=")) for each in pages]
+        if self._mapped_pages is not None:
+            stored = [np.asarray(mapped[first:last]) for mapped in self._mapped_pages]
+            pages = [each.astype(each.dtype.newbyteorder("=")) for each in stored]
         else:
             pages = [_decode_rows(page, first, last) for page in self._pages]
         values = np.concatenate([each[:, :, None] if each.ndim == 2 else each for each in pages], 2)
@@ -195,11 +196,6 @@ def open_rows(path: str, channels: int, bands: Bands | None) -> Iterator[TiffRow
         yield TiffRows(stream, channels, bands)
 
 
-def _find_stored_type(file: Any, page: Any) -> np.dtype[Any]:
-    """Return the number type of a page, in the byte order of its file."""
-    return np.dtype(page.dtype).newbyteorder(file.byteorder)
-
-
 def _decode_rows(page: Any, first: int, last: int) -> Values:
     """Decode the rows `first` to `last` - 1 of a page, stored in tiles or strips, to [rows, width, samples]."""
     width, samples = page.imagewidth, page.samplesperpixel
@@ -214,18 +210,19 @@ def _decode_rows(page: Any, first: int, last: int) -> Values:
         index = (plane * tile_rows + row) * tile_columns + column
         count = page.databytecounts[index]
         if not count:
-            continue  # the segment was never written
+            continue  # the tile or strip was never written, and its pixels are 0
         with handle.lock:
             handle.seek(page.dataoffsets[index])
             content = handle.read(count)
-        segment = page.decode(content, index, _fullsize=page.is_tiled, **tables)[0]
-        if segment is None:
+        decoded = page.decode(content, index, _fullsize=page.is_tiled, **tables)[0]
+        if decoded is None:
             continue
-        segment = segment[0]  # the first dimension is the depth, which is 1
+        tile = decoded[0]  # the first dimension is the depth, which is 1
         top, left = row * tile_height, column * tile_width
-        begin, end = max(first, top), min(last, top + segment.shape[0])
-        right = min(width, left + segment.shape[1])
-        values = segment[begin - top : end - top, : right - left]
+        # The part of the tile that is inside the requested rows and inside the image.
+        begin, end = max(first, top), min(last, top + tile.shape[0])
+        right = min(width, left + tile.shape[1])
+        values = tile[begin - top : end - top, : right - left]
         if planes > 1:
             out[begin - first : end - first, left:right, plane] = values[:, :, 0]
         else:

@@ -57,12 +57,12 @@ class View(NamedTuple):
         """
         return (np.arange(first, last, dtype=np.float64) + 0.5) * self.scale_y + self.top - 0.5
 
-    def map_columns(self, first: int, last: int) -> npt.NDArray[np.floating]:
-        """Return the positions in the square of the image's columns `first` to `last` - 1, float64 [columns].
+    def map_columns(self, width: int) -> npt.NDArray[np.floating]:
+        """Return the positions in the square of all columns of the image, given its width, float64 [width].
 
         Positions are counted in pixels, and 0 is the square's first column.
         """
-        return (np.arange(first, last, dtype=np.float64) + 0.5) * self.scale_x + self.left - 0.5
+        return (np.arange(width, dtype=np.float64) + 0.5) * self.scale_x + self.left - 0.5
 
 
 def find_letterbox(height: int, width: int, size: int) -> tuple[int, int, int, int]:

@@ -90,7 +90,7 @@ def inspect_masks(found: RecognizedDataset, progress: Progress, leave_out: Leave
         sampled = set(spread_evenly(len(split.files), DECODED))
         verdicts: dict[int, Drawn] = {}
         usable = checker.check_each(split.files, partial(_check_pair, split, code, sampled, verdicts), threads)
-        rotations.note(verdicts, split.files)
+        rotations.record(verdicts, split.files)
         # By class: the number of masks that contain it, and its fraction of the pixels.
         mask_counts, shares = count_classes(found.classes, (_count_by_class(each, code) for each in usable.values()))
         counts += filter(None, usable.values())
@@ -115,7 +115,7 @@ def _check_pair(
     with open_to_show(split.files[index]) as image:
         height, width = get_upright_size(image)
         rotation = get_rotation(image)
-    mask_width, mask_height = read_mask_size(split.masks[index])
+    mask_height, mask_width = read_mask_size(split.masks[index])
     if rotation is not None:
         verdicts[index] = find_drawn_image([(mask_height, mask_width)], rotation)
     if verdicts.get(index) != "raw":  # otherwise the mask has the size of the stored image, and is rotated later

@@ -14,7 +14,8 @@ from PIL import Image
 
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.mask_values import NO_CLASS
-from engine.data.decoding.tiff_rows import NO_DATA_TAG, Georeference
+from engine.data.decoding.tiff_pages import NO_DATA_TAG
+from engine.data.decoding.tiff_rows import Georeference
 from engine.system import paths
 
 STRIP_ROWS = 256

@@ -52,7 +52,7 @@ class RotationReport:
         )
         return [*found, *warn_about(self.unknown, "image", text, remedy)]
 
-    def note(self, verdicts: Mapping[int, Drawn], paths: Sequence[str]) -> None:
+    def record(self, verdicts: Mapping[int, Drawn], paths: Sequence[str]) -> None:
         """Record which images have annotations drawn on the stored pixels, and for which images this is unknown.
 
         `verdicts` is keyed by the index of an image in `paths`. Unknown images are not recorded if the annotations of
@@ -62,7 +62,7 @@ class RotationReport:
         if "upright" not in verdicts.values():
             self.unknown += [paths[index] for index in sorted(verdicts) if verdicts[index] == "unknown"]
 
-    def select(self, verdicts: Mapping[int, Drawn], paths: Sequence[str]) -> set[int]:
+    def record_and_select(self, verdicts: Mapping[int, Drawn], paths: Sequence[str]) -> set[int]:
         """Return the indices of the images whose annotations must be rotated, and record these images.
 
         `verdicts` is keyed by the index of an image in `paths`. Images with an unknown verdict follow the others if
@@ -84,10 +84,13 @@ def find_drawn_image(sizes: Sequence[tuple[int, int]], rotation: Rotation) -> Dr
 
     `sizes` are the heights and widths of the image according to the annotations.
     """
-    is_raw, is_upright = (all(size == given for given in sizes) for size in (rotation.raw, rotation.size))
-    if is_raw and is_upright:
+    is_raw = all(size == rotation.raw for size in sizes)
+    is_upright = all(size == rotation.size for size in sizes)
+    if is_raw and is_upright:  # both images have the same size, or the annotations state none
         return "unknown"
-    return "raw" if is_raw else "upright" if is_upright else "other"
+    if is_raw:
+        return "raw"
+    return "upright" if is_upright else "other"
 
 
 # Boxes
@@ -100,14 +103,16 @@ def rotate_boxes(images: Sequence[BoxedImage], rotations: RotationReport) -> lis
     """
     paths = [image.path for image in images]
     by_index = read_rotations(paths)
-    with_boxes = {index: rotation for index, rotation in by_index.items() if images[index].boxes}
-    verdicts = {index: _check_boxes(images[index], rotation) for index, rotation in with_boxes.items()}
-    to_rotate = rotations.select(verdicts, paths)  # images whose boxes refer to the stored pixels
+    verdicts = {
+        index: _check_boxes(images[index], rotation) for index, rotation in by_index.items() if images[index].boxes
+    }
+    to_rotate = rotations.record_and_select(verdicts, paths)  # images whose boxes refer to the stored pixels
     result = list(images)
     for index, rotation in by_index.items():
         image = images[index]
         if index in to_rotate:
             result[index] = replace(image, boxes=_rotate_boxes_of_image(image, rotation), size=rotation.size)
+        # The size in the annotations is also corrected for boxes on the upright image, and for images without boxes.
         elif verdicts.get(index) == "upright" or (not image.boxes and image.size in (rotation.raw, None)):
             result[index] = replace(image, size=rotation.size)
     return result
@@ -118,7 +123,7 @@ def _check_boxes(image: BoxedImage, rotation: Rotation) -> Drawn:
     if not image.fractions:
         reach = np.array([box[2:4] for box in image.boxes], np.float64).max(0)  # rightmost and lowest edge
         in_raw, in_upright = (
-            (reach <= np.array(size[::-1]) + TOLERANCE).all() for size in (rotation.raw, rotation.size)
+            (reach <= np.array([width, height]) + TOLERANCE).all() for height, width in (rotation.raw, rotation.size)
         )
         # Boxes that are inside only one of the two images were drawn on that image.
         if in_raw != in_upright and image.size in (None, rotation.raw, rotation.size):
@@ -156,7 +161,7 @@ class RotatedSource:
         ]
 
     def labels(self) -> list[int]:
-        """Return the class of each instance."""
+        """Return the class of each instance that is readable and not ignored."""
         return self._source.labels()
 
     def sizes(self) -> list[tuple[int, int]]:
@@ -176,7 +181,7 @@ def rotate_instances(split: InstanceSplit, rotations: RotationReport) -> Instanc
     by_index = read_rotations(split.files)
     verdicts = {index: _check_source(split.sources[index], rotation) for index, rotation in by_index.items()}
     sources = list(split.sources)
-    for index in rotations.select(verdicts, split.files):
+    for index in rotations.record_and_select(verdicts, split.files):
         sources[index] = RotatedSource(sources[index], by_index[index])
     return replace(split, sources=sources)
 

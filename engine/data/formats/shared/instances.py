@@ -115,6 +115,7 @@ class Outlines:
         return [] if self._size is None else [self._size]
 
     def state(self) -> bytes:
+        """Return bytes that change with any class or outline."""
         return b"".join(b"%d %d %b;" % (label, crowd, bytes(content)) for label, content, crowd in self._outlines)
 
 
@@ -140,6 +141,7 @@ class Polygons:
         return []
 
     def state(self) -> bytes:
+        """Return bytes that change with any class or point."""
         return b"".join(b"%d %b;" % (label, points.tobytes()) for label, points in self._polygons)
 
 
@@ -154,9 +156,10 @@ class _MaskFiles:
         self._settings = settings
 
     def sizes(self) -> list[tuple[int, int]]:
-        return [(height, width) for width, height in map(read_mask_size, self._paths)]
+        return list(map(read_mask_size, self._paths))
 
     def state(self) -> bytes:
+        """Return bytes that change with the settings, and with the path, size or time of any mask file."""
         entries = [repr(self._settings).encode()]
         for path in self._paths:
             with suppress(OSError):
@@ -176,6 +179,7 @@ class NumberedMasks(_MaskFiles):
         super().__init__([path for path, _ in masks], [label for _, label in masks])
 
     def instances(self, height: int, width: int) -> list[Instance]:
+        """Return the objects in all masks. Raises Unfit for a mask of another size."""
         return [
             Instance(window, label)
             for path, label in self._masks
@@ -183,6 +187,7 @@ class NumberedMasks(_MaskFiles):
         ]
 
     def labels(self) -> list[int]:
+        """Return the class of each object. Unreadable masks are skipped."""
         found = []
         for path, label in self._masks:
             with suppress(Exception):  # a decoder may raise nearly anything; loading the image reports it
@@ -211,6 +216,7 @@ class ClassedMask(_MaskFiles):
         plane = class_plane(_read_mask(classes_path, (height, width)), self._code)
         found = []
         for window in read_numbered_windows(numbers_path, (height, width)):
+            # Number of the object's pixels in each class, leaving out pixels without a class.
             counts = np.bincount(plane[window.slices][window.pixels], minlength=NO_CLASS + 1)[:NO_CLASS]
             if self._background is not None:
                 counts = np.delete(counts, self._background)
@@ -269,7 +275,7 @@ class NumberedLabels(_MaskFiles):
         # Values whose label has a class are numbered from 1 in their order, and all others become 0.
         numbers_of_values = np.where(is_used, np.cumsum(is_used), 0)
         windows = _find_windows(numbers_of_values[positions].reshape(size))
-        used_objects = [each for each, used in zip(objects, is_used.tolist(), strict=True) if used]
+        used_objects = [(label, is_crowd) for label, is_crowd in objects if label in self._classes]
         return [
             Instance(window, self._classes[label], is_crowd)
             for window, (label, is_crowd) in zip(windows.values(), used_objects, strict=True)
@@ -299,11 +305,12 @@ class PanopticImage(_MaskFiles):
 
         Segments that do not occur in the mask are left out.
         """
-        ids, positions = np.unique(self._ids((height, width)), return_inverse=True)
+        ids, positions = np.unique(self._read_ids((height, width)), return_inverse=True)
         if len(ids) > MAX_NUMBERS:
             name = printable(os.path.basename(self._paths[0]))
             raise Unfit(f"{name} holds {len(ids):,} segments, which is too many")
         is_used = np.isin(ids, [id for id, _, _ in self._segments])
+        # Ids may be too large for `_find_windows`, so it gets their positions in `ids`, counted from 1.
         numbers = np.where(is_used, np.arange(1, len(ids) + 1, dtype=np.int32), 0)[positions].reshape(height, width)
         windows = {int(ids[number - 1]): window for number, window in _find_windows(numbers).items()}
         return [Instance(windows[id], label, crowd) for id, label, crowd in self._segments if id in windows]
@@ -311,12 +318,12 @@ class PanopticImage(_MaskFiles):
     def labels(self) -> list[int]:
         return [label for _, label, crowd in self._segments if not crowd]
 
-    def _ids(self, size: tuple[int, int]) -> Values:
+    def _read_ids(self, size: tuple[int, int]) -> Values:
         """Return the segment id at each pixel, [h, w]. Raises Unfit if the PNG has another size than `size`."""
         mask = _read_mask(self._paths[0], size)
         if mask.mode != "color":
             return mask.values
-        # Colors are 0xRRGGBB.
+        # The values are 0xRRGGBB, but ids are 0xBBGGRR.
         return (mask.values >> 16) | (mask.values & 0xFF00) | ((mask.values & 0xFF) << 16)
 
 
@@ -352,8 +359,9 @@ def read_numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
     Raises Unfit if the mask does not have the given size (height, width).
     """
     values = np.maximum(_read_mask(path, size).values, 0)  # missing data has no object
-    if values.max(initial=0) > MAX_NUMBERS:  # such as colors, which are renumbered so that 0 remains 0
-        values = np.unique(np.append(0, values), return_inverse=True)[1][1:].reshape(size)
+    if values.max(initial=0) > MAX_NUMBERS:  # such as colors, which are renumbered
+        _, numbers = np.unique(np.append(0, values), return_inverse=True)  # 0 is added, so that it remains 0
+        values = numbers[1:].reshape(size)
         if (count := int(values.max(initial=0))) > MAX_NUMBERS:
             raise Unfit(
                 f"its mask {printable(os.path.basename(path))} holds {count:,} values, like an image rather than a mask"
@@ -368,10 +376,14 @@ def _find_windows(numbers: Values) -> dict[int, Window]:
     """
     from scipy.ndimage import find_objects
 
-    slices = {number: found for number, found in enumerate(find_objects(numbers), 1) if found is not None}
+    boxes = {number: box for number, box in enumerate(find_objects(numbers), 1) if box is not None}
     height, width = numbers.shape
-    _check_total_area(sum((y.stop - y.start) * (x.stop - x.start) for y, x in slices.values()), (height, width))
-    return {number: Window(y.start, x.start, numbers[y, x] == number) for number, (y, x) in slices.items()}
+    total_area = sum((rows.stop - rows.start) * (columns.stop - columns.start) for rows, columns in boxes.values())
+    _check_total_area(total_area, (height, width))
+    return {
+        number: Window(rows.start, columns.start, numbers[rows, columns] == number)
+        for number, (rows, columns) in boxes.items()
+    }
 
 
 def _make_instances(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.data.decoding.mask_survey import ENOUGH_PHOTOS, MaskSample, Survey, survey_masks
+from engine.data.decoding.mask_survey import ENOUGH_PHOTOS, Survey, SurveyedMask, survey_masks
 from engine.data.decoding.mask_values import (
     NO_CLASS,
     NOT_A_NUMBER,
@@ -98,7 +98,7 @@ def test_mask_size_is_read_from_images_and_arrays(tmp_path: Path) -> None:
     for ending in ("png", "npy", "tif"):
         path = tmp_path / f"mask.{ending}"
         path.write_bytes(encode_mask(NUMBERS.astype(np.uint8), ending))
-        assert read_mask_size(str(path)) == (3, 2)
+        assert read_mask_size(str(path)) == (2, 3)
 
 
 def test_class_plane_never_takes_blue_for_white_or_gray() -> None:
@@ -159,7 +159,7 @@ def test_arrays_may_have_dimensions_of_one(tmp_path: Path, shape: tuple[int, ...
     values = np.arange(30, dtype=np.uint8).reshape(shape)
     assert read_values(encode_mask(values, "npy")).values.tolist() == values.reshape(5, 6).tolist()
     np.save(tmp_path / "a.npy", values)
-    assert read_mask_size(str(tmp_path / "a.npy")) == (6, 5)
+    assert read_mask_size(str(tmp_path / "a.npy")) == (5, 6)
 
 
 @pytest.mark.parametrize(
@@ -200,34 +200,36 @@ def test_merge_counts_adds_pixels_and_masks() -> None:
 # Surveys
 
 
-def make_mask_sample(values: list[int], no_data: int | None = None, palette: list[int] | None = None) -> MaskSample:
+def make_surveyed_mask(values: list[int], no_data: int | None = None, palette: list[int] | None = None) -> SurveyedMask:
     found = np.array(values)
     mode = "gray" if palette is None else "palette"
     colors = None if palette is None else np.array(palette)
-    return MaskSample(mode, found, np.ones_like(found), len(values), True, colors, no_data, False, False)  # type: ignore[arg-type]
+    return SurveyedMask(mode, found, np.ones_like(found), len(values), True, colors, no_data, False, False)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("masks", "missing"),
     [
-        ([make_mask_sample([0, 1], 0), make_mask_sample([1, 2])], (0,)),
-        ([make_mask_sample([0, 1], 0), make_mask_sample([0, 2])], ()),
-        ([make_mask_sample([0, 9], 9), make_mask_sample([0, 1], 0)], (9,)),
+        ([make_surveyed_mask([0, 1], 0), make_surveyed_mask([1, 2])], (0,)),
+        ([make_surveyed_mask([0, 1], 0), make_surveyed_mask([0, 2])], ()),
+        ([make_surveyed_mask([0, 9], 9), make_surveyed_mask([0, 1], 0)], (9,)),
     ],
 )
-def test_missing_data_is_declared_by_each_mask_with_it(masks: list[MaskSample], missing: tuple[int, ...]) -> None:
-    assert Survey(masks).no_data() == missing
+def test_missing_data_is_declared_by_each_mask_with_it(masks: list[SurveyedMask], missing: tuple[int, ...]) -> None:
+    assert Survey(masks).find_missing_data_levels() == missing
 
 
 def test_indices_beyond_the_palette_have_its_last_color() -> None:
-    colors = Survey([make_mask_sample([0, 1, 4], palette=[7, 8, 9])]).count_colors()
+    colors = Survey([make_surveyed_mask([0, 1, 4], palette=[7, 8, 9])]).count_colors()
     assert (colors.values.tolist(), colors.pixels.tolist()) == ([7, 8, 9], [1, 1, 1])
 
 
 @pytest.mark.parametrize(("odd", "palette"), [(0, {0: 7, 1: 8}), (1, {0: 7, 1: 8}), (2, None)])
 def test_palettes_may_differ_in_few_masks(odd: int, palette: dict[int, int] | None) -> None:
-    masks = [make_mask_sample([0, 1], palette=[7, 8])] * (11 - odd) + [make_mask_sample([0, 1], palette=[7, 5])] * odd
-    assert Survey(masks).palette() == palette
+    masks = [make_surveyed_mask([0, 1], palette=[7, 8])] * (11 - odd) + [
+        make_surveyed_mask([0, 1], palette=[7, 5])
+    ] * odd
+    assert Survey(masks).find_common_palette() == palette
 
 
 def test_survey_distinguishes_photos_from_masks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

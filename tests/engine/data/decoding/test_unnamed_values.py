@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.data.decoding.mask_survey import MAX_MASK_VALUES, Levels, MaskSample, Survey
+from engine.data.decoding.mask_survey import MAX_MASK_VALUES, Levels, Survey, SurveyedMask
 from engine.data.decoding.unnamed_values import Meaning, _make_class_per_value, learn_from_colors, learn_from_levels
 
 
@@ -54,7 +54,7 @@ def make_survey(*masks: list[int], lossy: bool = False, smooth: bool = False) ->
     for values in masks or ([],):
         found = np.array(values, int)
         distinct = MAX_MASK_VALUES + 1 if smooth else len(values)
-        samples.append(MaskSample("gray", found, np.ones_like(found), distinct, not smooth, None, None, lossy, False))
+        samples.append(SurveyedMask("gray", found, np.ones_like(found), distinct, not smooth, None, None, lossy, False))
     return Survey(samples)
 
 

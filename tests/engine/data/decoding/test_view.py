@@ -26,13 +26,13 @@ def test_view_finds_what_the_model_sees(height: int, width: int, size: int, resi
     view = View.of(height, width, size, resized, framing)
     assert np.abs(view.convert_boxes(visible, height, width) - box).max() <= max(height, width) / resized
     assert view.map_rows(top, top + 1)[0] == pytest.approx(rows[0], abs=1)
-    assert view.map_columns(left, left + 1)[0] == pytest.approx(columns[0], abs=1)
+    assert view.map_columns(left + 1)[-1] == pytest.approx(columns[0], abs=1)
 
 
 def test_view_converts_exactly() -> None:
     view = View(scale_y=0.5, scale_x=2, top=3, left=-4)
     assert view.map_rows(1, 3).tolist() == [3.25, 3.75]
-    assert view.map_columns(0, 2).tolist() == [-3.5, -1.5]
+    assert view.map_columns(2).tolist() == [-3.5, -1.5]
     visible = np.array([[0, 4, 6, 8], [-9, 0, 99, 99]], float)
     assert view.convert_boxes(visible, 20, 40).tolist() == [[2, 2, 5, 10], [0, 0, 40, 20]]
 

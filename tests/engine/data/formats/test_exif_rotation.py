@@ -188,10 +188,10 @@ def test_verdicts_that_agree_decide_the_unknown_ones(
     verdicts: list[Verdict], turned: set[int], raw: str, unknown: str
 ) -> None:
     report = RotationReport()
-    assert report.select(dict(enumerate(verdicts)), "abc") == turned
+    assert report.record_and_select(dict(enumerate(verdicts)), "abc") == turned
     assert ("".join(report.raw), "".join(report.unknown)) == (raw, unknown)
     noted = RotationReport()
-    noted.note(dict(enumerate(verdicts)), "abc")
+    noted.record(dict(enumerate(verdicts)), "abc")
     assert "".join(noted.raw) == "".join("abc"[place] for place, verdict in enumerate(verdicts) if verdict == "raw")
     expected = [] if "upright" in verdicts else ["abc"[place] for place in range(3) if verdicts[place] == "unknown"]
     assert noted.unknown == expected

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from engine.contract.inference.prediction import PREDICTED, Predicted, PredictRequest
 from engine.data.decoding.mask_values import NO_CLASS
-from engine.data.decoding.tiff_rows import GEO_TAGS, NO_DATA_TAG, Georeference
+from engine.data.decoding.tiff_pages import NO_DATA_TAG
+from engine.data.decoding.tiff_rows import GEO_TAGS, Georeference
 from engine.inference import Run
 from engine.inference.prediction.predict import predict
 from engine.inference.prediction.rasters import STRIP_ROWS, write_tiff
