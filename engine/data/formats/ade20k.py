@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from itertools import islice
 
 from engine.data.decoding.reading import read_text
 from engine.data.formats.format import Confidence, Content, Detection, Format
@@ -45,24 +46,25 @@ def _detect_benchmark(tree: Tree, base: str) -> list[Detection]:
         images, masks = os.path.join(base, "images", folder), os.path.join(base, "annotations", folder)
         if tree.exists(images) and tree.exists(masks):
             pairs[split] = pair_folders(tree, [images], masks, endings=(".png",), suffixes=("",))
-    both = Pairs.join(pairs.values()).matched
-    of_ade = both and 2 * sum(os.path.basename(image).startswith("ADE_") for image, _ in both) > len(both)
-    if not both or not (of_ade or _NAMES in tree.files(base)):
+    matched = Pairs.join(pairs.values()).matched
+    named_as_in_ade = sum(os.path.basename(image).startswith("ADE_") for image, _ in matched)
+    is_ade = 2 * named_as_in_ade > len(matched) or _NAMES in tree.files(base)
+    if not matched or not is_ade:
         return []
-    sample = sample_masks(both)
+    sample = sample_masks(matched)
     largest = max(sample.values, default=0)
     against = f"the value {largest} in masks, although there are {COUNT} classes" if largest > COUNT else ""
-    evidence = f"{len(both):,} images of ADE20K with masks"
+    evidence = f"{len(matched):,} images of ADE20K with masks"
     return [detect_masks(sample, ("masks",), evidence, against=against, source=(base, pairs))]
 
 
 def _detect_full(tree: Tree) -> list[Detection]:
     """Return a list with the detection of the full ADE20K, which is not supported, or [] if it isn't there."""
-    for number, folder in enumerate(tree.walk(depth=6)):
-        names = tree.files(folder, ".png") if number < _MAX_FOLDERS else []
-        seg = [name for name in names if name.startswith("ADE_") and name.endswith(_FULL)]
-        if seg and any(name.replace(_FULL, ".jpg") in tree.files(folder, ".jpg") for name in seg):
-            evidence = (f"{len(seg):,} masks such as {printable(seg[0])}",)
+    for folder in islice(tree.walk(depth=6), _MAX_FOLDERS):
+        names = tree.files(folder, ".png")
+        masks = [name for name in names if name.startswith("ADE_") and name.endswith(_FULL)]
+        if masks and any(name.replace(_FULL, ".jpg") in tree.files(folder, ".jpg") for name in masks):
+            evidence = (f"{len(masks):,} masks such as {printable(masks[0])}",)
             return [Detection((), Confidence.CERTAIN, evidence, remedy=_REMEDY)]
     return []
 

@@ -14,20 +14,22 @@ LAYOUT = "Give the folder that your own program reads."
 
 def detect(tree: Tree) -> list[Detection]:
     """Detect any folder that is not empty, since a user-written program may be able to read it."""
-    if next(_files(tree.root), None) is None:
+    is_empty = next(_iterate_files(tree.root), None) is None
+    if is_empty:
         return []
     return [Detection(("files",), Confidence.WEAK, ("files for a program of your own",))]
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return all files in the dataset folder, except hidden ones. Links to folders are not followed."""
-    return Content((), {"": AnySplit(list(_files(tree.root)))})
+    return Content((), {"": AnySplit(list(_iterate_files(tree.root)))})
 
 
-def _files(folder: str) -> Iterator[str]:
-    for where, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (os.path.join(where, name) for name in sorted(names) if not name.startswith("."))
+def _iterate_files(root: str) -> Iterator[str]:
+    """Yield the full paths of all files that are neither hidden nor in a hidden folder, in sorted order."""
+    for folder, inner_folders, names in os.walk(root):
+        inner_folders[:] = sorted(name for name in inner_folders if not name.startswith("."))  # the next to be visited
+        yield from (os.path.join(folder, name) for name in sorted(names) if not name.startswith("."))
 
 
 FORMAT = Format("files", "Files for your own program", ("files",), LAYOUT, detect, read)

@@ -34,10 +34,9 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with the objects from the masks of each class."""
     images, by_class = _index_by_stem(tree, "images"), _find_masks_by_class(tree)
     classes, numbers = number_classes(tree.root, by_class)
-    spare = [path for masks in by_class.values() for stem, path in masks.items() if stem not in images]
-    problems = warn_about(
-        spare, "mask", "without an image:", "Such masks are not used; give image and mask the same name."
-    )
+    unused = [path for masks in by_class.values() for stem, path in masks.items() if stem not in images]
+    remedy = "Such masks are not used; give image and mask the same name."
+    problems = warn_about(unused, "mask", "without an image:", remedy)
     sources = [
         NumberedMasks([(masks[stem], numbers[name]) for name, masks in by_class.items() if stem in masks])
         for stem in images
@@ -52,6 +51,7 @@ def _find_masks_by_class(tree: Tree) -> dict[str, dict[str, str]]:
 
 
 def _index_by_stem(tree: Tree, folder: str) -> dict[str, str]:
+    """Return the full paths of the images in a folder, keyed by their names without extensions."""
     return {os.path.splitext(name)[0]: tree.path(folder, name) for name in tree.images(folder)}
 
 

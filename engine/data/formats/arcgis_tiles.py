@@ -11,7 +11,7 @@ from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.shared.shapes import ShapedImage, convert
 from engine.data.formats.tree import Tree
-from engine.data.splits import count_sentence, dataset_warning, first_names, printable, spread_evenly, warn_about
+from engine.data.splits import count_sentence, dataset_warning, first_names, printable, sample_evenly, warn_about
 from engine.system.regular_files import UnusableFile
 
 LAYOUT = (
@@ -25,18 +25,18 @@ def _detect(tree: Tree) -> list[Detection]:
     if not {"images", "labels"} <= set(tree.folders()) or not tree.has(".xml", "labels"):
         return []
     names = tree.files("labels", ".xml")
-    tiles, has_several_classes = 0, False
-    for index in spread_evenly(len(names), _SAMPLED):
+    has_tile, has_several_classes = False, False
+    for name in sample_evenly(names, _SAMPLED):
         try:
-            root = read_xml(tree.path("labels", names[index]))
+            root = read_xml(tree.path("labels", name))
         except (OSError, Unfit, UnusableFile):
             continue
         if root.find(".//object//bndbox") is not None:
             return []
         classes = _read_classes(root)
-        tiles += bool(classes)
+        has_tile |= bool(classes)
         has_several_classes |= len(classes) > 1
-    if not tiles:
+    if not has_tile:
         return []
     evidence = f"images and {len(names):,} XML files with classes and no boxes in labels"
     kinds = ("labels",) if has_several_classes else ("classes", "labels")
@@ -50,8 +50,11 @@ def _read_classes(root: ElementTree.Element) -> list[str]:
 
 def _read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with the classes in their XML files. Names come from ArcGIS's list of classes, if any."""
+    titles: dict[str, str] = {}  # by class value
     definition = read_arcgis_classes(tree.root)
-    titles = {} if definition is None else dict(zip(map(str, definition[0]), definition[1], strict=True))
+    if definition is not None:
+        values, names = definition
+        titles = dict(zip(map(str, values), names, strict=True))
     lookup = ImageLookup(tree)
     images: list[ShapedImage] = []
     unreadable: list[str] = []

@@ -46,6 +46,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _is_list(path: str) -> bool:
+    """Return True if a file begins like a JSON list and soon contains all keys of BDD100K."""
     head = read_head(path)
     return head.lstrip().startswith(b"[") and all(key in head for key in _KEYS)
 

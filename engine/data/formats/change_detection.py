@@ -23,17 +23,17 @@ def detect(tree: Tree) -> list[Detection]:
     """Detect folders of images from two dates, and a folder with a mask for each pair of images."""
     for base in tree.walk(depth=2):
         for times in _TIMES:
-            folders = tree.named(times, base)
-            for name in tree.named(_MASKS, base) if len(folders) == 2 else ():
-                before, after, masks = (os.path.join(base, each) for each in (*folders, name))
-                pairs = [
-                    pair_folders(tree, [each], masks, endings=_ENDINGS, suffixes=("",)).matched
-                    for each in (before, after)
-                ]
-                if all(pairs) and sample_masks(pairs[0]).are_labels:
-                    evidence = (
-                        f"{len(pairs[0]):,} images in both {printable(before)} and {printable(after)} with one mask",
-                    )
+            folders = [os.path.join(base, name) for name in tree.named(times, base)]
+            if len(folders) != 2:
+                continue
+            before, after = folders
+            for masks in (os.path.join(base, name) for name in tree.named(_MASKS, base)):
+                pairs_before, pairs_after = (
+                    pair_folders(tree, [folder], masks, endings=_ENDINGS, suffixes=("",)).matched for folder in folders
+                )
+                if pairs_before and pairs_after and sample_masks(pairs_before).are_labels:
+                    names = f"both {printable(before)} and {printable(after)}"
+                    evidence = (f"{len(pairs_before):,} images in {names} with one mask",)
                     return [Detection((), Confidence.CERTAIN, evidence, remedy=REMEDY)]
     return []
 

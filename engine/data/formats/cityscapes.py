@@ -54,24 +54,25 @@ def detect(tree: Tree) -> list[Detection]:
     found: list[Detection] = []
     for base in tree.walk(depth=2):
         inner = tree.folders(base)
-        found += [
-            each
-            for name in ("gtFine", "gtCoarse")
-            if _IMAGES in inner and name in inner
-            for each in _make_detections(tree, name, _find_cityscapes_files(tree, base, name))
-        ]
-        kitti = {split: os.path.join(base, name) for split, name in tree.splits(base).items()}
-        kitti = {split: path for split, path in kitti.items() if {"image_2", "semantic"} <= set(tree.folders(path))}
-        if "train" in kitti:
-            found += _make_detections(tree, "", _find_kitti_files(tree, kitti))
+        for name in ("gtFine", "gtCoarse"):
+            if _IMAGES in inner and name in inner:
+                found += _make_detections(name, _find_cityscapes_files(tree, base, name))
+        split_folders = {split: os.path.join(base, name) for split, name in tree.splits(base).items()}
+        kitti_folders = {
+            split: folder
+            for split, folder in split_folders.items()
+            if {"image_2", "semantic"} <= set(tree.folders(folder))
+        }
+        if "train" in kitti_folders:
+            found += _make_detections("", _find_kitti_files(tree, kitti_folders))
     return found if len(found) > 1 else [replace(each, variant="") for each in found]
 
 
-def _make_detections(tree: Tree, variant: str, files: _Files) -> list[Detection]:
+def _make_detections(variant: str, files: _Files) -> list[Detection]:
     """Return a list with one detection, or [] if no image has a mask or no mask is readable."""
     mask_pairs, instance_pairs = (Pairs.join(each.values()).matched for each in (files.masks, files.instances))
     sample = sample_masks(mask_pairs or instance_pairs)
-    if not (mask_pairs or instance_pairs) or not sample.readable:
+    if not sample.readable:
         return []
     unknown_values = sample.values - {*files.code.values, *files.code.ignored}
     against = ""
@@ -88,11 +89,12 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     if kind == "instances":
         classes = {CLASSES[name]: number for number, name in enumerate(THINGS)}
         splits = make_instance_splits(files.instances, lambda path: NumberedLabels(path, files.numbering, classes))
-        return Content(THINGS, splits, _problems(files.instances))
-    return Content(tuple(CLASSES), make_mask_splits(files.masks), _problems(files.masks), files.code)
+        return Content(THINGS, splits, _report_unpaired(files.instances))
+    return Content(tuple(CLASSES), make_mask_splits(files.masks), _report_unpaired(files.masks), files.code)
 
 
-def _problems(splits: Mapping[str, Pairs]) -> list[Problem]:
+def _report_unpaired(splits: Mapping[str, Pairs]) -> list[Problem]:
+    """Return warnings about images and masks without a counterpart."""
     return Pairs.join(splits.values()).describe_unpaired("a mask", "masks")
 
 
@@ -133,10 +135,11 @@ def _is_empty(pairs: Pairs, kind: str) -> bool:
     This is the case for the test images of Cityscapes, whose masks mark only the hood of the car and the borders.
     """
     sample = sample_masks(pairs.matched)
-    factor = 1000 if kind == "instanceIds" else 1  # objects have the value label * 1000 + number
+    factor = 1000 if kind == "instanceIds" else 1
+    # An object has the value label * factor + number. A lower value is a label itself.
     labels = {value // factor if value >= factor else value for value in sample.values}
     classes = BY_TRAIN_ID.values if kind == "labelTrainIds" else BY_LABEL.values
-    has_class_0 = kind == "labelTrainIds" and sample.has_zero
+    has_class_0 = kind == "labelTrainIds" and sample.has_zero  # `sample.values` lacks 0
     return bool(sample.readable) and not has_class_0 and not labels & set(classes)
 
 

@@ -132,11 +132,11 @@ def detect(tree: Tree) -> list[Detection]:
     files: list[str] = []
     annotations: list[tuple[str, Any]] = []  # with the name of its file
     for names in find_json_files(tree).values():
-        samples = {name: _read_sample(tree.path(name)) for name in names[:MAX_FILES]}
-        fitting = [name for name, sample in samples.items() if sample is not None]
+        sampled = names[:MAX_FILES]
+        samples = {name: found for name in sampled if (found := _read_sample(tree.path(name))) is not None}
         # If all sampled files fit, the files beyond the sample are assumed to fit, too.
-        files += names if len(fitting) == len(samples) else fitting
-        annotations += [(name, each) for name in fitting for each in samples[name] or ()]
+        files += names if len(samples) == len(sampled) else samples
+        annotations += [(name, each) for name, found in samples.items() for each in found]
     if not files:
         return []
     if annotations and not any(_has_shape(each) for _, each in annotations):
@@ -164,10 +164,10 @@ def _read_sample(path: str) -> list[Any] | None:
     If the end of an annotation is missing, as in a damaged file, the beginning of its text is returned instead.
     """
     lists = sample_lists(path, _LISTS, until="annotations")
-    annotations = lists.get("annotations")
-    if annotations == []:
+    if lists.get("annotations") == []:  # then only the other lists show the format
         return [] if "categories" in lists and "images" in lists else None
-    return [each for each in annotations or () if _is_annotation(each)] or None
+    annotations = [each for each in lists.get("annotations", ()) if _is_annotation(each)]
+    return annotations or None
 
 
 def _is_annotation(entry: Any) -> bool:
@@ -183,7 +183,10 @@ def _is_annotation(entry: Any) -> bool:
 
 
 def _has_shape(entry: Any) -> bool:
-    """Return True if an annotation has a box, an outline or keypoints, or False if it describes the entire image."""
+    """Return True if an annotation has a box, an outline or keypoints, or False if it describes the entire image.
+
+    An annotation that is only the beginning of its text is assumed to have one.
+    """
     return isinstance(entry, str) or any(key in entry for key in ("bbox", "segmentation", "keypoints"))
 
 
@@ -201,7 +204,9 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         reader.read(content)
         has_new_images = files.add(split, reader.images, is_annotated=bool(content.annotations))
         used_before = used.setdefault(split, set())
-        if reader.images and reader.used and not has_new_images and used_before.isdisjoint(reader.used):
+        # Only the first file about an image is used, which would lose the classes of a file about other ones.
+        has_other_classes = bool(reader.used) and used_before.isdisjoint(reader.used)
+        if reader.images and not has_new_images and has_other_classes:
             message = f"{printable(name)} annotates other classes ({first_names(sorted(reader.used))}) in images of another file."
             problems.append(dataset_error(message, "Merge the files, or keep only one of them in the folder."))
         used_before |= reader.used
@@ -211,9 +216,9 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     # Roboflow also lists supercategories as categories, which have no annotations.
     supercategories = {str(each.supercategory) for each in categories if each.supercategory != each.name}
     unused = supercategories - set().union(*used.values())
-    order = dict.fromkeys(name for each in categories if (name := str(each.name)) not in unused)
+    classes = [name for name in dict.fromkeys(str(each.name) for each in categories) if name not in unused]
     check_units(images, problems, anchor="corner")
-    return convert(kind, images, problems, list(order))
+    return convert(kind, images, problems, classes)
 
 
 @dataclass
@@ -255,7 +260,7 @@ class _Reader:
                 continue
             self.used.add(name)
             image = images[each.image_id]
-            if image is None:
+            if image is None:  # it is left out, but its class exists
                 continue
             if self.kind in ("classes", "labels"):
                 image.tags = tuple(dict.fromkeys((*image.tags, name)))
@@ -301,8 +306,8 @@ class _Reader:
             if path in by_path:
                 self._faults.add(_LISTED_TWICE, place)
             by_id[each.id] = by_path.setdefault(path, ShapedImage(path, size=parse_size(each.height, each.width)))
-        used = {id(image) for image in by_id.values()}  # excludes images with ambiguous ids
-        self.images = [by_path[path] for path in sorted(by_path) if id(by_path[path]) in used]
+        used_paths = {image.path for image in by_id.values() if image is not None}  # without those of ambiguous ids
+        self.images = [by_path[path] for path in sorted(by_path) if path in used_paths]
         return add_spellings(by_id)  # annotations may write the id 1 as "1"
 
     def _make_shape(self, place: str, annotation: _Annotation, name: str, image: ShapedImage) -> Shape | None:
@@ -314,11 +319,12 @@ class _Reader:
         is_ignored = annotation.iscrowd not in (None, False, 0, "0", "", "false")
         needs_outline = self.kind == "instances"
         box, is_rotated = _read_box(annotation.bbox, annotation.attributes)
-        outline = None
+        outline = None  # content and edges, or a fault
         if needs_outline or is_rotated or box is None:
             outline = _read_outline(annotation.segmentation, image.size)
         if outline is not None and not isinstance(outline, Fault):
             content, edges = outline
+            # The edges of run lengths are only known after decoding them, which is slow, or from the box.
             edges = edges or box or read_outline(content).edges()
             return Shape(name, edges, content if needs_outline else None, is_ignored)
         if box is not None and not needs_outline:
@@ -379,10 +385,11 @@ def _read_outline(
         return _BAD_OUTLINE
     if not rings or not any(rings):
         return None
-    with_area = [ring for ring in rings if len(ring) >= _MIN_VALUES]
+    with_area = [ring[: len(ring) // 2 * 2] for ring in rings if len(ring) >= _MIN_VALUES]  # pairs of x and y
     if not with_area:
         return _FEW_POINTS
-    x, y = ([value for ring in with_area for value in ring[start : len(ring) // 2 * 2 : 2]] for start in (0, 1))
+    x = [value for ring in with_area for value in ring[::2]]
+    y = [value for ring in with_area for value in ring[1::2]]
     edges = min(x), min(y), max(x), max(y)
     return (content, edges) if all(map(math.isfinite, edges)) else _BAD_OUTLINE
 

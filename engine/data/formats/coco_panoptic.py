@@ -66,26 +66,25 @@ _ANNOTATION = msgspec.json.Decoder(_Annotation)
 
 def detect(tree: Tree) -> list[Detection]:
     """Detect JSON files whose annotations have segments_info."""
-    files = [
-        name
-        for names in find_json_files(tree).values()
-        for name in names[:MAX_FILES]
-        if any(
-            isinstance(entry, dict) and "segments_info" in entry
-            for entry in sample_lists(tree.path(name), ("annotations",), until="annotations").get("annotations", ())
-        )
-    ]
+    names = [name for group in find_json_files(tree).values() for name in group[:MAX_FILES]]
+    files = [name for name in names if _has_segments(tree.path(name))]
     if not files:
         return []
     evidence = (f"panoptic annotations in COCO's format: {first_names(files)}",)
     return [Detection(("instances",), Confidence.CERTAIN, evidence, source=files)]
 
 
+def _has_segments(path: str) -> bool:
+    """Return True if one of the first annotations in a JSON file has segments_info."""
+    annotations = sample_lists(path, ("annotations",), until="annotations").get("annotations", ())
+    return any(isinstance(each, dict) and "segments_info" in each for each in annotations)
+
+
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with the segments of countable objects ("things") as outlined objects."""
     files: AnnotationReader[_Pair] = AnnotationReader(tree, detection.source)
-    things: list[str] = []
-    are_read = False
+    things: list[str] = []  # names of the categories
+    are_read = False  # True once any file has been read
     for split, name in files.iterate_files():
         content = files.decode(name, _FILE, REMEDY)
         if content is not None:
@@ -143,10 +142,11 @@ class _Reader:
         folders = self._find_mask_folders()
         for place, annotation in self._faults.decode_each(_ANNOTATION, content.annotations, "annotations"):
             name = images.get(annotation.image_id) if annotation.image_id is not None else None
+            # Without an entry for the image, it has the name of the mask, with another extension.
             path = self.files.find(name or os.path.splitext(annotation.file_name)[0], self.name, self.split)
             mask_name = os.path.basename(annotation.file_name)
             mask = next(filter(os.path.isfile, (self.files.tree.path(folder, mask_name) for folder in folders)), None)
-            if path is None:
+            if path is None:  # `find` has recorded the missing image
                 continue
             if mask is None:
                 self._without_mask.append(annotation.file_name)
@@ -180,6 +180,7 @@ class _Reader:
 
 
 def _is_thing(category: Category) -> bool:
+    """Return True unless a category is marked as stuff."""
     return category.isthing not in (0, False, "0")
 
 

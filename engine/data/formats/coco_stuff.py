@@ -66,20 +66,19 @@ def detect(tree: Tree) -> list[Detection]:
                 stuffthingmaps.append(folder)
             elif re.fullmatch(r"stuff_\w+_pixelmaps", words[-1]):
                 pixelmaps.append(folder)
+    variant = "stuff only" if stuffthingmaps else ""  # of the pixel maps, if they are an alternative
+    # In the maps of stuff and things, the value 0 is class 1.
+    layouts = [(_Layout(tuple(stuffthingmaps), offset=1), ""), (_Layout(tuple(pixelmaps), offset=0), variant)]
     return [
         Detection(
             ("masks",),
             Confidence.LIKELY,
-            (f"pixel maps of COCO-Stuff: {first_names(folders)}",),
+            (f"pixel maps of COCO-Stuff: {first_names(layout.folders)}",),
             variant=variant,
-            source=_Layout(tuple(folders), offset),
+            source=layout,
         )
-        # In the maps of stuff and things, the value 0 is class 1.
-        for folders, offset, variant in (
-            (stuffthingmaps, 1, ""),
-            (pixelmaps, 0, "stuff only" if stuffthingmaps else ""),
-        )
-        if folders
+        for layout, variant in layouts
+        if layout.folders
     ]
 
 
@@ -111,13 +110,17 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _read_names(tree: Tree, layout: _Layout) -> dict[int, str]:
-    """Return the class names, keyed by class number and sorted by it."""
-    parents = (parent for each in layout.folders for parent in (PurePath(each), *PurePath(each).parents))
-    for folder in dict.fromkeys("" if parent == PurePath() else str(parent) for parent in parents):
+    """Return the class names, keyed by class number and sorted by it.
+
+    They come from the first labels.txt in a folder of masks or above it, or else from COCO-Stuff.
+    """
+    paths = [PurePath(folder) for folder in layout.folders]
+    searched = [parent for path in paths for parent in (path, *path.parents)]
+    for folder in dict.fromkeys("" if parent == PurePath() else str(parent) for parent in searched):
         if "labels.txt" in tree.files(folder, ".txt"):
             lines = map(_LINE.match, read_text_lines(tree.path(folder, "labels.txt")))
             found = {int(line[1]): line[2] for line in lines if line}
-            found.pop(0, None)
+            found.pop(0, None)  # "unlabeled"
             if found:
                 return dict(sorted(found.items()))
     numbered = {number: name for number, name in enumerate((*_THINGS, *_STUFF), 1) if name}

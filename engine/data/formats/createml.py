@@ -52,7 +52,7 @@ def _is_createml(path: str) -> bool:
     text = read_head(path).lstrip()
     if not text.startswith("["):
         return False
-    entries = parse_items(text, 1, 50)
+    entries = parse_items(text, start=1, count=50)
     named = [entry for entry in entries if isinstance(entry, dict) and isinstance(_get_first(entry, _NAMES), str)]
     lists = [annotations for entry in named if isinstance(annotations := _get_first(entry, _LISTS), list)]
     objects = [each for annotations in lists for each in annotations if isinstance(each, dict)]
@@ -92,13 +92,15 @@ def _read_shapes(annotations: Any, place: str, faults: EntryFaults) -> list[Shap
     """
     shapes = []
     for number, each in enumerate(annotations if isinstance(annotations, list) else ()):
-        box = _get_first(each, _COORDINATES) if isinstance(each, dict) else None
-        label = _get_first(each, _LABELS) if isinstance(each, dict) else None
-        sides = [parse_number(box.get(side)) for side in _SIDES] if isinstance(box, dict) else []
-        if label in (None, "") or not isinstance(label, str | int | float) or len(sides) < 4 or None in sides:
+        entry = each if isinstance(each, dict) else {}
+        label, box = _get_first(entry, _LABELS), _get_first(entry, _COORDINATES)
+        numbers = [parse_number(box.get(side)) for side in _SIDES] if isinstance(box, dict) else []
+        sides = [number for number in numbers if number is not None]
+        has_label = isinstance(label, str | int | float) and label != ""
+        if not has_label or len(sides) < len(_SIDES):
             faults.add(_NO_BOX, f"{place}.annotations[{number}]")
             continue
-        x, y, width, height = (side for side in sides if side is not None)
+        x, y, width, height = sides
         shapes.append(make_box_shape(str(label), x - width / 2, y - height / 2, x + width / 2, y + height / 2))
     return shapes
 

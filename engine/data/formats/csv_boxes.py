@@ -89,11 +89,15 @@ class Columns:
 
 
 class _BoxTable(NamedTuple):
+    """Table of boxes with the meaning of its columns."""
+
     file: TableFile
     columns: Columns
 
 
 class _Source(NamedTuple):
+    """Tables to read, which `detect` passes on to `read`."""
+
     files: tuple[TableFile, ...]
     form: str  # see `Columns.form`
     unused: tuple[str, ...]  # paths of other tables of boxes
@@ -175,9 +179,10 @@ def _find_box_columns(names: Sequence[str]) -> tuple[tuple[int, ...], str]:
     return (), ""
 
 
-def _find_column(names: Sequence[str], candidates: Sequence[str], taken: Sequence[int]) -> int | None:
-    """Return the index of the first of the `candidates` in `names` whose index is not in `taken`, or None."""
-    return next((names.index(name) for name in candidates if name in names and names.index(name) not in taken), None)
+def _find_column(names: Sequence[str], candidates: Sequence[str], box: Sequence[int]) -> int | None:
+    """Return the index of the first of the `candidates` in `names`, except the columns of the box, or None."""
+    indices = (names.index(name) for name in candidates if name in names)
+    return next((index for index in indices if index not in box), None)
 
 
 def _guess_columns(table: Table) -> Columns | None:
@@ -188,11 +193,11 @@ def _guess_columns(table: Table) -> Columns | None:
     if len(table.head) != 6:
         return None
     rows = table.sample()
-    # A row whose other cells are blank is an image without objects.
-    fitting = [
-        row for row in rows if not any(row[1:]) or (all(parse_finite(cell) is not None for cell in row[1:5]) and row[5])
-    ]
-    return Columns(file=0, box=(1, 2, 3, 4), form="xyxy", classes=(5,)) if len(fitting) > len(rows) / 2 else None
+    without_objects = [row for row in rows if not any(row[1:])]
+    with_box = [row for row in rows if all(parse_finite(cell) is not None for cell in row[1:5]) and row[5]]
+    if 2 * (len(without_objects) + len(with_box)) <= len(rows):
+        return None
+    return Columns(file=0, box=(1, 2, 3, 4), form="xyxy", classes=(5,))
 
 
 def _find_forms(used: Sequence[_BoxTable], images: TableImages) -> list[str]:
@@ -258,7 +263,10 @@ def read_numbers(table: Table, columns: Columns, row: Sequence[str]) -> list[tup
 
 def _read_size(row: Sequence[str], columns: Columns) -> tuple[int, int] | None:
     """Return the height and width of the image that a row of a table states, or None if it doesn't."""
-    return None if columns.size is None else parse_size(*(row[column] for column in reversed(columns.size)))
+    if columns.size is None:
+        return None
+    width_column, height_column = columns.size
+    return parse_size(height=row[height_column], width=row[width_column])
 
 
 @dataclass
@@ -298,17 +306,19 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
         columns = None if table is None else find_columns(table)
         if table is not None and columns is not None:
             # If the last line has no line break, the last number may be truncated.
-            if table.open_end and columns.box[-1] == len(table.head) - 1:
+            is_last_number_open = table.open_end and columns.box[-1] == len(table.head) - 1
+            if is_last_number_open:
                 table = replace(table, text=table.text[: table.text.rfind("\n") + 1], cut=",".join(table.open_end))
             problems += warn_about_cut_lines(tree, [table])
-            last = _read_table(replace(file, table=table), columns, source.form, collected)
+            last_path = _read_table(replace(file, table=table), columns, source.form, collected)
             for images in collected.images.values() if table.cut else ():
-                images.pop(last, None)  # some of its boxes may be missing
+                images.pop(last_path, None)  # some of its boxes may be missing
     splits = {split: list(images.values()) for split, images in collected.images.items()}
     problems += _report_problems(collected)
     all_images = [image for images in splits.values() for image in images]
     edges = [edge for image in all_images for shape in image.shapes for edge in shape.box]
-    if any(edge % 1 for edge in edges) and max(edges) <= 1.01:  # fractions of the image size, with some tolerance
+    are_fractions = any(edge % 1 for edge in edges) and max(edges) <= 1.01  # of the image size, with some tolerance
+    if are_fractions:
         for image in all_images:
             image.fractions = True
     folders = list(dict.fromkeys([*(file.folder for file in source.files), "", *tree.folders()]))
@@ -320,7 +330,8 @@ def _read_table(file: TableFile, columns: Columns, form: str, collected: _BoxCol
 
     `form` is the order of the numbers if the table does not determine it.
     """
-    table, path = file.table, ""
+    table = file.table
+    path = ""
     form = form if columns.form == "list" else columns.form
     class_column = _find_class_column(table, columns)
     split_name = "" if columns.split is None else table.plain[columns.split]
@@ -357,7 +368,9 @@ def _find_class_column(table: Table, columns: Columns) -> int | None:
     A column of names is preferred to a column of numbers.
     """
     rows = table.sample()
-    with_names = [c for c in columns.classes if not all(re.fullmatch(r"-?[\d.]*", row[c]) for row in rows)]
+    with_names = [
+        column for column in columns.classes if not all(re.fullmatch(r"-?[\d.]*", row[column]) for row in rows)
+    ]
     return next(iter([*with_names, *columns.classes]), None)
 
 
@@ -391,9 +404,10 @@ def _find_listed_names(tree: Tree, folders: Sequence[str], names: Sequence[str])
                 continue
             table = open_table(path)
             if table is not None and len(table.head) == 2:
-                pairs = dict([table.head, *((row[0], row[1]) for row in table.rows())])
-                if all(pairs.get(name) for name in names):
-                    return pairs
+                # Without column names, the head is the first pair.
+                listed = dict([table.head, *((row[0], row[1]) for row in table.rows())])
+                if all(listed.get(name) for name in names):
+                    return listed
     return {}
 
 

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any
 from xml.etree import ElementTree
 
+from engine.data.decoding.limits import Size
 from engine.data.decoding.reading import MAX_TABLE_BYTES, Unfit, read_head, refuse_unusable
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.bitmaps import decode_runs, make_patch_shape
@@ -80,8 +81,7 @@ def detect(tree: Tree) -> list[Detection]:
     kinds = list_kinds(
         has_outlines=bool(words.intersection(_OUTLINES)),
         has_boxes=b"<box" in words,
-        # A tag may occur only behind the sampled images.
-        max_tags=max(max_tags, 1) if b"<tag" in words else 0,
+        max_tags=max(max_tags, 1) if b"<tag" in words else 0,  # a tag may occur only behind the sampled images
     )
     evidence = f"{counted(len(of_images), 'XML file')} of CVAT for images"
     return [Detection(tuple(kinds or ["boxes"]), Confidence.CERTAIN if kinds else Confidence.WEAK, (evidence,))]
@@ -136,11 +136,13 @@ def _find_files(tree: Tree, *, sample_others: bool = False) -> list[str]:
 def _is_cvat(path: str) -> bool:
     """Return True if a file begins like an XML file from CVAT."""
     parser: Any = ElementTree.XMLPullParser(("start",))
-    tags: list[str] = []
+    tags: list[str] = []  # of the elements at the beginning, up to the first fault
     with suppress(ValueError, LookupError, ElementTree.ParseError):  # reading the file reports the fault
         parser.feed(read_head(path))
         tags += (element.tag for _, element in parser.read_events())
-    return tags[:1] == ["annotations"] and (len(tags) == 1 or tags[1] in ("version", "meta", "image", "track"))
+    if tags[:1] != ["annotations"]:
+        return False
+    return len(tags) == 1 or tags[1] in ("version", "meta", "image", "track")
 
 
 def _iterate_images(path: str, meta: _Meta, name: str, found: ShapeCollection) -> Iterator[ElementTree.Element]:
@@ -180,10 +182,10 @@ def _add_declarations(element: ElementTree.Element, meta: _Meta) -> None:
 
 def _add_image(found: ShapeCollection, path: str, element: ElementTree.Element, meta: _Meta, kind: str) -> None:
     """Add an image with its shapes and tags to `found`. Unusable shapes are reported instead."""
-    name, near = element.get("name") or "", os.path.dirname(path)
+    name = element.get("name") or ""
     subset = meta.subset(element)
     split = split_named(subset) or split_of_path(path, by_name=True) or split_of_path(name)
-    image = found.find(f"{subset}/{name}", near, split=split)
+    image = found.find(f"{subset}/{name}", os.path.dirname(path), split=split)  # CVAT exports a folder for each subset
     if image is None:
         found.note_missing(name)
         return
@@ -197,8 +199,8 @@ def _add_image(found: ShapeCollection, path: str, element: ElementTree.Element, 
         elif each.tag == "tag":
             tags[label] = None
         elif each.tag not in _READERS:
-            known = each.tag in _WITHOUT_AREA
-            found.skip_object(image, f"drawn as {each.tag}" if known else "of an unknown shape")
+            reason = f"drawn as {each.tag}" if each.tag in _WITHOUT_AREA else "of an unknown shape"
+            found.skip_object(image, reason)
         elif kind in ("boxes", "instances"):
             try:
                 shapes.append(_READERS[each.tag](label, each, size))
@@ -219,32 +221,35 @@ def _read_numbers(element: ElementTree.Element, *names: str) -> list[float]:
 
 
 def _read_rotation(element: ElementTree.Element) -> float:
+    """Return the clockwise rotation of a shape in degrees, 0 if it is not stated. Raises Unfit for other text."""
     return _read_numbers(element, "rotation")[0] if element.get("rotation") else 0.0
 
 
-def _read_box(label: str, element: ElementTree.Element, size: Any) -> Shape:
+# Readers of shapes. They get the label, the element and the size of the image, and raise Unfit for invalid elements.
+
+
+def _read_box(label: str, element: ElementTree.Element, size: Size | None) -> Shape:
+    """Convert a box, which may be rotated around its center, to a shape."""
     left, top, right, bottom = _read_numbers(element, "xtl", "ytl", "xbr", "ybr")
     center = (left + right) / 2, (top + bottom) / 2
     return make_rotated_box(label, (left, top, right, bottom), _read_rotation(element), center)
 
 
-def _read_polygon(label: str, element: ElementTree.Element, size: Any) -> Shape:
+def _read_polygon(label: str, element: ElementTree.Element, size: Size | None) -> Shape:
+    """Convert a polygon with points such as "1,2;5,2;3,4" to a shape."""
     pairs = [each.split(",") for each in (element.get("points") or "").split(";") if each.strip()]
     return make_required_polygon(label, parse_points(pairs))
 
 
-def _read_ellipse(label: str, element: ElementTree.Element, size: Any) -> Shape:
+def _read_ellipse(label: str, element: ElementTree.Element, size: Size | None) -> Shape:
+    """Convert an ellipse, which may be rotated around its center, to a polygon."""
     x, y, radius_x, radius_y = _read_numbers(element, "cx", "cy", "rx", "ry")
-    return make_required_polygon(
-        label, rotate_points(make_ellipse_points(x, y, radius_x, radius_y), _read_rotation(element), (x, y))
-    )
+    points = make_ellipse_points(x, y, radius_x, radius_y)
+    return make_required_polygon(label, rotate_points(points, _read_rotation(element), (x, y)))
 
 
-def _read_mask(label: str, element: ElementTree.Element, size: tuple[int, int] | None) -> Shape:
-    """Convert a run-length encoded mask of a rectangle to a shape. Raises Unfit.
-
-    `size` is the height and width of the image, or None if unknown.
-    """
+def _read_mask(label: str, element: ElementTree.Element, size: Size | None) -> Shape:
+    """Convert a run-length encoded mask of a rectangle to a shape. The size of the image must be known."""
     left, top, width, height = map(int, _read_numbers(element, "left", "top", "width", "height"))
     if size is None:
         raise Unfit("the size of its image is unknown")
@@ -257,7 +262,7 @@ def _read_mask(label: str, element: ElementTree.Element, size: tuple[int, int] |
     return make_patch_shape(label, decode_runs(runs, height, width), left, top, size)
 
 
-_READERS: dict[str, Callable[[str, ElementTree.Element, Any], Shape]] = {
+_READERS: dict[str, Callable[[str, ElementTree.Element, Size | None], Shape]] = {
     "box": _read_box,
     "polygon": _read_polygon,
     "ellipse": _read_ellipse,

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from engine.data.decoding.reading import Unfit, describe_failure, read_text, read_xml
-from engine.data.formats.shared.json_files import MAX_FILES, find_json_files, parse_file, sample
+from engine.data.formats.shared.json_files import MAX_FILES, SAMPLED, find_json_files, parse_file
 from engine.data.formats.shared.tables import find_tables, open_table
 from engine.data.formats.tree import Tree, suffix
 from engine.data.formats.yolo.definition import MAX_YAML_BYTES, read_yaml
-from engine.data.splits import printable
+from engine.data.splits import printable, sample_evenly
 from engine.system.regular_files import UnusableFile
 
 _TABLES, _YAML = (".csv", ".tsv", ".jsonl", ".ndjson"), (".yaml", ".yml")
@@ -45,8 +45,9 @@ def describe_damage(tree: Tree) -> str:
 def _iterate_annotation_files(tree: Tree) -> Iterator[str]:
     """Yield the files to check for damage: a limited number of the JSON, XML, YAML and table files of a dataset."""
     yield from islice((names[0] for names in find_json_files(tree).values()), MAX_FILES)
-    yield from sample(list(tree.find(".xml")))
-    yield from islice((os.path.join(*each) for each in find_tables(tree, (*_TABLES, *_YAML))), MAX_FILES)
+    yield from sample_evenly(list(tree.find(".xml")), SAMPLED)
+    tables = find_tables(tree, (*_TABLES, *_YAML))
+    yield from islice((os.path.join(folder, name) for folder, name in tables), MAX_FILES)
 
 
 def _check_json(path: str) -> None:

@@ -9,7 +9,7 @@ from engine.data.formats.format import Confidence, Detection, Format
 from engine.data.formats.shared.name_pairs import pair_folders
 from engine.data.formats.shared.paired_folders import IMAGE_WORDS
 from engine.data.formats.tree import Tree, suffix
-from engine.data.splits import printable, spread_evenly
+from engine.data.splits import printable, sample_evenly
 
 LAYOUT = "Depth has folders of images and of depth or disparity; stereo has left and right."
 REMEDY = "Footplate has no task for depth. To classify or segment the images, choose a folder without depth."
@@ -28,10 +28,11 @@ _SUFFIXES = ("", "_depth", "_disp", "_10")
 
 def detect(tree: Tree) -> list[Detection]:
     """Detect images with depth maps, or stereo images from two cameras."""
+    image_words = {*IMAGE_WORDS, "left", "color", "colour"}
     for base in tree.walk(depth=2):
-        images = [each for each in tree.folders(base) if each.lower() in {*IMAGE_WORDS, "left", "color", "colour"}]
+        image_folders = [name for name in tree.folders(base) if name.lower() in image_words]
         for depth in tree.named(_DEPTH, base):
-            for name in images:
+            for name in image_folders:
                 pairs = _pair_same_names(tree, os.path.join(base, name), os.path.join(base, depth))
                 if pairs:
                     evidence = f"{len(pairs):,} images with files in {printable(os.path.join(base, depth))}"
@@ -39,7 +40,9 @@ def detect(tree: Tree) -> list[Detection]:
                     return [Detection((), confidence, (evidence,), remedy=REMEDY)]
         for cameras in _STEREO:
             folders = tree.named(cameras, base)
-            pairs = _pair_same_names(tree, *(os.path.join(base, each) for each in folders)) if len(folders) == 2 else []
+            if len(folders) != 2:
+                continue
+            pairs = _pair_same_names(tree, *(os.path.join(base, name) for name in folders))
             others = set(map(str.lower, tree.folders(base))) - set(cameras)
             if pairs and others <= {*_DEPTH, *_CALIBRATION}:
                 evidence = f"{len(pairs):,} images in both {printable(folders[0])} and {printable(folders[1])}"
@@ -59,7 +62,7 @@ def _pair_same_names(tree: Tree, images: str, others: str) -> list[tuple[str, st
 
 def _are_gray(paths: list[str]) -> bool:
     """Return True if most files in a sample are arrays, or images with one channel, like depth maps."""
-    sample = [paths[index] for index in spread_evenly(len(paths), _SAMPLE)]
+    sample = sample_evenly(paths, _SAMPLE)
     return 2 * sum(map(_is_gray, sample)) > len(sample)
 
 

@@ -8,7 +8,7 @@ from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.instances import InstanceSplit, NumberedMasks
 from engine.data.formats.shared.mask_sample import detect_masks, sample_masks
 from engine.data.formats.tree import Tree, split_in
-from engine.data.splits import spread_evenly, warn_about
+from engine.data.splits import sample_evenly, warn_about
 
 LAYOUT = "Choose a folder with one folder per image, with the image in images and a mask for each object in masks."
 _SAMPLE = 20
@@ -22,13 +22,11 @@ def detect(tree: Tree) -> list[Detection]:
     if not parents:
         return []
     folders = [os.path.join(parent, name) for parent in parents for name in tree.folders(parent)]
-    chosen = [folders[index] for index in spread_evenly(len(folders), _SAMPLE)]
-    pairs = [
-        (image, mask)
-        for folder in chosen
-        if (image := _find_image(tree, folder))
-        for mask in _find_masks(tree, folder)[:2]
-    ]
+    pairs: list[tuple[str, str]] = []
+    for folder in sample_evenly(folders, _SAMPLE):
+        image = _find_image(tree, folder)
+        if image is not None:
+            pairs += [(image, mask) for mask in _find_masks(tree, folder)[:2]]
     sample = sample_masks(pairs)
     if not sample.are_labels:
         return []
@@ -41,15 +39,15 @@ def _find_parents(tree: Tree) -> list[str]:
     These are the dataset folder, or the folders for stages and splits inside it.
     """
     inner = tree.folders()
-    return [folder for folder in ("", *inner[:_SAMPLE]) if _holds_images(tree, folder)]
+    return [folder for folder in ("", *inner[:_SAMPLE]) if _has_image_folders(tree, folder)]
 
 
-def _holds_images(tree: Tree, parent: str) -> bool:
+def _has_image_folders(tree: Tree, parent: str) -> bool:
     """Return True if most folders in `parent` hold one image and masks, and some of them hold several masks."""
     names = tree.folders(parent)
     if len(names) < _MIN_IMAGES:
         return False
-    sampled = [os.path.join(parent, names[index]) for index in spread_evenly(len(names), _SAMPLE)]
+    sampled = [os.path.join(parent, name) for name in sample_evenly(names, _SAMPLE)]
     fitting = [folder for folder in sampled if "masks" in tree.folders(folder) and _find_image(tree, folder)]
     has_several_masks = any(len(_find_masks(tree, folder)) > 1 for folder in fitting)
     return 2 * len(fitting) > len(sampled) and has_several_masks
@@ -76,16 +74,17 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 def _find_image(tree: Tree, folder: str) -> str | None:
     """Return the full path of the only image in the folder of an image, or None if not exactly one is in it."""
-    paths = _images_in(tree, os.path.join(folder, "images"))
+    paths = _list_images(tree, os.path.join(folder, "images"))
     return paths[0] if len(paths) == 1 else None
 
 
 def _find_masks(tree: Tree, folder: str) -> list[str]:
     """Return the full paths of the masks in the folder of an image."""
-    return _images_in(tree, os.path.join(folder, "masks"))
+    return _list_images(tree, os.path.join(folder, "masks"))
 
 
-def _images_in(tree: Tree, folder: str) -> list[str]:
+def _list_images(tree: Tree, folder: str) -> list[str]:
+    """Return the full paths of the images in a folder, or [] if there is no such folder."""
     return [tree.path(folder, name) for name in tree.images(folder)] if tree.exists(folder) else []
 
 

@@ -29,11 +29,6 @@ class Confidence(IntEnum):
     """Files that exist only in this format were opened and are valid."""
 
 
-def certain_unless(against: Sequence[str]) -> Confidence:
-    """Return CERTAIN for a layout that only one format has, or WEAK if there are reasons `against` this format."""
-    return Confidence.WEAK if against else Confidence.CERTAIN
-
-
 @dataclass(frozen=True)
 class Detection:
     """Interpretation of a folder as a certain format, with the evidence for it.
@@ -83,7 +78,8 @@ class Content:
     table_folders: tuple[str, ...] = ()
 
 
-def _read_nothing(tree: Tree, detection: Detection, kind: str) -> Content:
+def _refuse_to_read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Raise NotImplementedError, for formats without kinds of annotations. They are only recognized."""
     raise NotImplementedError("the format is recognized, but not read")
 
 
@@ -116,7 +112,7 @@ class Format:
     kinds: tuple[str, ...]
     layout: str
     detect: Callable[[Tree], Sequence[Detection]]
-    read: Callable[[Tree, Detection, str], Content] = _read_nothing
+    read: Callable[[Tree, Detection, str], Content] = _refuse_to_read
     tasks: tuple[str, ...] = ()
     open: Callable[..., Any] | str | None = None
     inspect: Callable[..., Any] | str | None = None

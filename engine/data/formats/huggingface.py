@@ -24,7 +24,7 @@ from engine.data.formats.shared.label_columns import LABEL_COLUMNS
 from engine.data.formats.shared.label_detection import detect_in
 from engine.data.formats.shared.shapes import Shape, ShapedImage, convert, make_box_shape, parse_number
 from engine.data.formats.shared.tables import is_metadata, normalize_name
-from engine.data.formats.shared.unpacking import unpack_images
+from engine.data.formats.shared.unpacking import PackedSample, unpack_images
 from engine.data.formats.tree import Tree, split_of_table, suffix
 from engine.data.formats.yolo.definition import parse_yaml
 from engine.data.splits import printable, warn_about
@@ -82,10 +82,12 @@ def _detect(tree: Tree) -> list[Detection]:
         remedy = f"Reading Parquet files takes the package pyarrow. Install it: {install_command('huggingface')}"
         return [Detection((), Confidence.LIKELY, evidence, remedy=remedy)]
     detections = [*_detect_metadata(tree, readable), *detect_in(tree, readable)]
-    by_folder: dict[str, list[str]] = {}  # a folder for a split, such as train, belongs to its parent
+    by_folder: dict[str, list[str]] = {}  # each is a dataset of its own
     for path in shards:
-        parent, name = os.path.split(os.path.dirname(path))
-        by_folder.setdefault(parent if split_of_table(name, "") else os.path.dirname(path), []).append(path)
+        folder = os.path.dirname(path)
+        parent, name = os.path.split(folder)
+        dataset = parent if split_of_table(name, "") else folder  # without the folder of a split, such as train
+        by_folder.setdefault(dataset, []).append(path)
     for folder, paths in by_folder.items():
         detections += _detect_shards(tree, paths, folder if len(by_folder) > 1 else "")
     return detections
@@ -96,9 +98,10 @@ def _find_files(tree: Tree) -> tuple[list[tuple[str, str]], list[str]]:
 
     All paths are relative to the dataset folder.
     """
-    found = [os.path.split(path) for path in tree.find((".csv", ".jsonl", ".parquet"), depth=2)]
-    metadata = [file for file in found if is_metadata(tree, *file)]
-    return metadata, [os.path.join(*file) for file in found if file not in metadata and suffix(file[1]) == ".parquet"]
+    paths = list(tree.find((".csv", ".jsonl", ".parquet"), depth=2))
+    metadata = [path for path in paths if is_metadata(tree, *os.path.split(path))]
+    shards = [path for path in paths if path not in metadata and suffix(path) == ".parquet"]
+    return list(map(os.path.split, metadata)), shards
 
 
 # Parquet files with images
@@ -115,6 +118,7 @@ def _detect_shards(tree: Tree, shards: Sequence[str], variant: str) -> Iterator[
         types, features = parquet.read_features(paths[0])
     except (OSError, UnusableFile):
         return
+    # Hugging Face stores the bytes and the path of an image. Other programs store only the bytes.
     image_columns = [column for column, kind in types.items() if kind.startswith("struct<") and "bytes: " in kind]
     image_columns = image_columns or [column for column, kind in types.items() if kind in ("binary", "large_binary")]
     if len(image_columns) != 1:
@@ -151,8 +155,9 @@ def _find_label_columns(
     found = [name for name in dict.fromkeys([*declared, *readme_classes]) if name in without_struct]
     if found:
         return found
-    with_likely_name = [name for name in types if normalize_name(name) in LABEL_COLUMNS and name in without_struct]
-    return sorted(with_likely_name, key=lambda name: LABEL_COLUMNS.index(normalize_name(name)))[:1]
+    ranks = {name: LABEL_COLUMNS.index(plain) for name in types if (plain := normalize_name(name)) in LABEL_COLUMNS}
+    likely = [name for name in ranks if name in without_struct]
+    return [min(likely, key=ranks.__getitem__)] if likely else []
 
 
 def _read_class_names(feature: Any) -> list[str] | None:
@@ -173,19 +178,18 @@ def _read_shards(tree: Tree, source: _Shards, kind: str) -> Content:
     splits: dict[str, list[ShapedImage]] = {}
     rows_without_image: list[str] = []
     unusable_boxes: list[str] = []
-    # The labels from `unpack_images` are empty, since they are read from the rows below.
-    for path, images in zip(source.files, unpack_images(source.files, partial(_iterate_images, source)), strict=True):
+    samples_by_file = unpack_images(source.files, partial(_iterate_images, source))
+    for path, samples in zip(source.files, samples_by_file, strict=True):
         split = split_of_table(tree.within(os.path.dirname(path)), os.path.basename(path))
         rows = parquet.iterate_rows(path, [source.label])
-        for number, ((image_path, _), row) in enumerate(zip(images, rows, strict=True), 1):
-            if not image_path:
-                rows_without_image.append(f"{os.path.basename(path)}, row {number}")
+        for number, (sample, row) in enumerate(zip(samples, rows, strict=True), 1):
+            place = f"{os.path.basename(path)}, row {number}"
+            if not sample.path:
+                rows_without_image.append(place)
                 continue
-            image = ShapedImage(image_path)
+            image = ShapedImage(sample.path)
             if kind == "boxes":
-                image.shapes = _make_shapes(
-                    row[source.label], names, source.form, f"{path}, row {number}", unusable_boxes
-                )
+                image.shapes = _make_shapes(row[source.label], names, source.form, place, unusable_boxes)
             else:
                 image.tags = _read_tags(row[source.label], names)
             splits.setdefault(split, []).append(image)
@@ -201,15 +205,17 @@ def _report_rows(rows_without_image: Sequence[str], unusable_boxes: Sequence[str
     ]
 
 
-def _iterate_images(source: _Shards, path: str) -> Iterator[tuple[str, bytes, list[str]]]:
-    """Yield the name of the image in each row of a Parquet file, its content, and [] for its labels.
-
-    The content is b"" if it is missing or too large.
-    """
+def _iterate_images(source: _Shards, path: str) -> Iterator[PackedSample]:
+    """Yield the image in each row of a Parquet file, without labels. A missing or too large image has no content."""
     for row in parquet.iterate_rows(path, [source.image]):
         image = row[source.image]
-        content, name = (image.get("bytes"), image.get("path") or "") if isinstance(image, dict) else (image, "")
-        yield name, content if isinstance(content, bytes) and len(content) <= MAX_IMAGE_BYTES else b"", []
+        if isinstance(image, dict):
+            name, content = image.get("path") or "", image.get("bytes")
+        else:
+            name, content = "", image
+        if not isinstance(content, bytes) or len(content) > MAX_IMAGE_BYTES:
+            content = b""
+        yield PackedSample(name, content, labels=[])
 
 
 def _read_names(tree: Tree, source: _Shards) -> list[str]:
@@ -218,11 +224,16 @@ def _read_names(tree: Tree, source: _Shards) -> list[str]:
     feature = features.get(source.label)
     # Objects with boxes are described by [{"category": …}], {"feature": {"category": …}} or {"category": …}.
     box_features = feature[0] if isinstance(feature, list) and feature else feature
-    box_features = box_features.get("feature", box_features) if isinstance(box_features, dict) else {}
-    box_features = box_features if isinstance(box_features, dict) else {}
-    candidates = map(_read_class_names, (feature, *(box_features.get(key) for key in _BOX_CLASSES)))
-    found = next((names for names in candidates if names is not None), None)
-    return found if found is not None else _read_readme_classes(tree).get(source.label, [])
+    if isinstance(box_features, dict):
+        box_features = box_features.get("feature", box_features)
+    candidates = [feature]
+    if isinstance(box_features, dict):
+        candidates += [box_features.get(key) for key in _BOX_CLASSES]
+    for candidate in candidates:
+        names = _read_class_names(candidate)
+        if names is not None:
+            return names
+    return _read_readme_classes(tree).get(source.label, [])
 
 
 def _read_readme_classes(tree: Tree) -> dict[str, list[str]]:
@@ -249,9 +260,9 @@ def _find_names(feature: Any) -> list[str]:
     """Return the class names that are nested anywhere in the description of a column in the README, or []."""
     if isinstance(feature, dict):
         names = feature.get("names")
-        if isinstance(names, dict):
-            is_number = {key: re.fullmatch(r"\d{1,18}", str(key)) is not None for key in names}
-            return [str(names[key]) for key in sorted(names, key=lambda key: int(key) if is_number[key] else 0)]
+        if isinstance(names, dict):  # by number
+            numbers = {key: int(key) if re.fullmatch(r"\d{1,18}", str(key)) else 0 for key in names}
+            return [str(names[key]) for key in sorted(names, key=numbers.__getitem__)]
         if isinstance(names, list) and all(isinstance(each, str) for each in names):
             return names
         return next((found for each in feature.values() if (found := _find_names(each))), [])
@@ -270,9 +281,11 @@ def _read_name(value: Any, names: Sequence[str]) -> str:
     """Return the name of a class that is given by its number or name, or "" for -1 and null."""
     if value is None or value == -1:
         return ""
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names):
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, int) and 0 <= value < len(names):
         return names[value]
-    return str(int(value)) if isinstance(value, bool) else str(value).strip()
+    return str(value).strip()
 
 
 def _sort_numbers(tree: Tree, splits: Mapping[str, Sequence[ShapedImage]]) -> list[str] | None:
@@ -299,10 +312,11 @@ def _detect_metadata(tree: Tree, metadata: Sequence[tuple[str, str]]) -> Iterato
     if column is None:
         return
     lookup = ImageLookup(tree)
-    paths = (lookup.find(str(row.get("file_name", "")), folder) for folder, row in rows)
-    forms = _find_forms(
-        (row.get(column), read_upright_size(path) if path else None) for (_, row), path in zip(rows, paths, strict=True)
-    )
+    cells: list[tuple[Any, tuple[int, int] | None]] = []  # with the size of the image
+    for folder, row in rows:
+        path = lookup.find(str(row.get("file_name", "")), folder)
+        cells.append((row.get(column), read_upright_size(path) if path else None))
+    forms = _find_forms(cells)
     for form in forms:
         evidence = (f"{' and '.join(printable(os.path.join(*file)) for file in files[:3])} with boxes in {column}",)
         source = _Metadata(tuple(files), column, form)
@@ -325,6 +339,7 @@ def _pair_boxes(objects: Any) -> list[tuple[Any, Any]] | None:
     The cell holds a list of objects, or one object with a list of boxes and a list of classes.
     """
     if isinstance(objects, list):
+        # Each object is treated like an object with lists of one item.
         found = [
             _pair_boxes({key: [value] for key, value in each.items()}) for each in objects if isinstance(each, dict)
         ]
@@ -349,13 +364,13 @@ def _is_box(box: Any) -> bool:
     return all(isinstance(each, int | float) and parse_number(each) is not None for each in box)
 
 
-def _make_shapes(objects: Any, names: Sequence[str], form: str, where: str, faults: list[str]) -> list[Shape]:
-    """Convert the boxes in a table cell to shapes. For each unusable box, `where` is appended to `faults`."""
+def _make_shapes(objects: Any, names: Sequence[str], form: str, place: str, faults: list[str]) -> list[Shape]:
+    """Convert the boxes in a table cell to shapes. For each unusable box, `place` is appended to `faults`."""
     found = []
     for box, label in _pair_boxes(objects) or ():
         name = _read_name(label, names)
         if not _is_box(box) or not name:
-            faults.append(where)
+            faults.append(place)
         else:
             found.append(make_box_shape(name, *to_edges(box, form)))
     return found
@@ -407,6 +422,7 @@ def _read_first_rows(rows: Iterator[Mapping[str, Any]]) -> list[Mapping[str, Any
 
 
 def _read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the annotations from Parquet files with images, from metadata files with boxes, or from tables of labels."""
     if isinstance(detection.source, _Shards):
         return _read_shards(tree, detection.source, kind)
     if isinstance(detection.source, _Metadata):

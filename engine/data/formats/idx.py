@@ -21,7 +21,7 @@ from engine.system.regular_files import UnusableFile, open_regular
 
 MAX_LABELS = 20_000_000
 """Maximum number of labels in a file. Infinite MNIST, the largest dataset in this format, has eight million."""
-OF_LABEL_BYTES = 128
+BYTES_PER_LABEL = 128
 """Memory in bytes per label that is needed to divide a dataset into splits."""
 LAYOUT = (
     "Choose a folder with MNIST's idx files: train-images-idx3-ubyte and train-labels-idx1-ubyte, and those of t10k for "
@@ -35,14 +35,10 @@ def detect(tree: Tree) -> list[Detection]:
     if files is None:
         return []
     present = [path for path in astuple(files) if path is not None]
-    missing = _report_missing(files)
-    is_certain = not missing and all(map(_is_idx, present))
+    is_certain = not _report_missing(files) and all(map(_is_idx, present))
     confidence = Confidence.CERTAIN if is_certain else Confidence.LIKELY
-    return [
-        Detection(
-            ("classes",), confidence, (listed(printable(os.path.basename(path)) for path in present),), source=files
-        )
-    ]
+    evidence = (listed(printable(os.path.basename(path)) for path in present),)
+    return [Detection(("classes",), confidence, evidence, source=files)]
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
@@ -72,16 +68,16 @@ def _report_missing(files: IdxFiles) -> list[Problem]:
     Both files for training are required. Those for validation may be missing, but not only one of them.
     """
     problems = []
-    for split, prefix, images, labels in (
-        ("training", "train", files.train_images, files.train_labels),
-        ("validation", "t10k", files.val_images, files.val_labels),
+    has_validation = files.val_images is not None or files.val_labels is not None
+    for path, is_required, content, name, alternative in (
+        (files.train_images, True, "training images", "train-images-idx3-ubyte", ""),
+        (files.train_labels, True, "training labels", "train-labels-idx1-ubyte", ""),
+        (files.val_images, has_validation, "validation images", "t10k-images-idx3-ubyte", ", or remove its other half"),
+        (files.val_labels, has_validation, "validation labels", "t10k-labels-idx1-ubyte", ", or remove its other half"),
     ):
-        for content, path, counterpart in (("images", images, labels), ("labels", labels, images)):
-            if path is None and (counterpart is not None or split == "training"):
-                name = f"{prefix}-{content}-idx{3 if content == 'images' else 1}-ubyte"
-                message = f"The idx file with the {split} {content} is missing."
-                alternative = "" if split == "training" else ", or remove its other half"
-                problems.append(dataset_error(message, f"Add {name} (or its .gz){alternative}."))
+        if path is None and is_required:
+            message = f"The idx file with the {content} is missing."
+            problems.append(dataset_error(message, f"Add {name} (or its .gz){alternative}."))
     return problems
 
 
@@ -104,7 +100,7 @@ def _read_labels(path: str, problems: list[Problem]) -> Bytes | None:
         message = f"{name} holds {len(labels):,} labels; at most {MAX_LABELS:,} are supported."
         problems.append(dataset_error(message, "Split the dataset."))
         return None
-    allow(OF_LABEL_BYTES * len(labels))  # raises the memory limit
+    allow(BYTES_PER_LABEL * len(labels))  # raises the memory limit
     if not len(labels):
         problems.append(dataset_error(f"{name} holds no labels.", "Download the file again."))
         return None
@@ -121,7 +117,8 @@ def _read_or_explain(path: str, dimensions: int, problems: list[Problem]) -> Byt
         array = read_idx(path)
         if array.ndim == dimensions and 0 not in array.shape[1:]:
             return array
-        shape, expected = " x ".join(map(str, array.shape)), "a list" if dimensions == 1 else "images x rows x columns"
+        shape = " x ".join(map(str, array.shape))
+        expected = "a list" if dimensions == 1 else "images x rows x columns"
         raise IdxError(f"its array is {shape}, not {expected}")
     except IdxError as error:
         problem = dataset_error(f"{name} can't be used: {error}.", "Download the file again.")

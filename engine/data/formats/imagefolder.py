@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.contract.problems import Problem
-from engine.data.decoding.image_files import is_image
+from engine.data.decoding.image_files import EXTENSIONS, is_image
 from engine.data.files import Files, Listing
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.class_evidence import find_annotation_folder, find_evidence_against
@@ -62,6 +62,7 @@ def detect(tree: Tree) -> list[Detection]:
         evidence.append(f"split folders ({abbreviate_names(list(splits.values()), 4)})")
     is_only_folder = not splits and len(with_images) == 1
     inner = ""
+    # The user may have chosen the folder above that of the dataset. Annotations next to the images show otherwise.
     if against and is_only_folder and not find_annotation_folder(tree, [""], with_images):
         inner = _describe_inner_classes(tree, with_images[0])
     return [
@@ -87,11 +88,10 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     splits = {}
     for split, root in roots.items():
         listed = {name: _list_class(tree, os.path.join(root, name)) for name in tree.folders(root)}
-        problems += [
-            dataset_warning(f"Folder {printable(name)} in {printable(root)} has no images, so it is not a class there.")
-            for name, each in listed.items()
-            if not each.total and split == "train"
-        ]
+        empty = [printable(name) for name, each in listed.items() if not each.total]
+        if split == "train":  # other splits may lack classes
+            message = "Folder {} in {} has no images, so it is not a class there."
+            problems += [dataset_warning(message.format(name, printable(root))) for name in empty]
         splits[split] = _make_split(listed, numbers)
     problems += _warn_about_unused(tree, list(roots.values()))
     return Content(tuple(map(printable, names)), splits, problems)
@@ -139,6 +139,7 @@ def _warn_about_unused(tree: Tree, roots: Sequence[str]) -> list[Problem]:
     if "" not in roots:
         used = {root.split(os.sep)[0] for root in roots}
         unused = [name for name in tree.folders() if name not in used and _has_images(tree, name)]
+        # `_find_split_folders` has reported superfluous folders of a split.
         others = [name for name in unused if not (split_named(name) and tree.folders(name))]
         remedy = "Such folders are not used; training, validation and test have folders of classes."
         problems += warn_about(others, "folder", "of images next to the splits:", remedy)
@@ -159,11 +160,8 @@ def _find_split_folders(tree: Tree, problems: list[Problem] | None = None) -> di
         if split not in found:
             found[split] = _find_innermost(tree, name)
         elif problems is not None:
-            problems.append(
-                dataset_warning(
-                    f"In addition to {printable(found[split])} there is {printable(name)}, which is not used."
-                )
-            )
+            message = f"In addition to {printable(found[split])} there is {printable(name)}, which is not used."
+            problems.append(dataset_warning(message))
     return found
 
 
@@ -188,7 +186,7 @@ def _list_class(tree: Tree, folder: str) -> _ClassFolder:
     found = _ClassFolder([], [])
     for parent in tree.walk(folder):
         listing = tree.listing(parent)
-        if all(is_image(f"x{ending}") for ending in tree.suffixes(parent)):  # avoids handling each name
+        if EXTENSIONS.issuperset(tree.suffixes(parent)):  # avoids handling each name
             found.images.append(listing)
             continue
         images: list[str] = []

@@ -6,7 +6,6 @@ The first field of each line is the class, and the fifth to eighth fields are le
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -66,7 +65,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     by_folder = pair_by_folder(tree, TextFiles(tree))
     problems: list[Problem] = []
     splits = _divide_by_lists(tree, by_folder, problems)
-    parsed, more = read_annotated(tree, by_folder, splits, parse, NOT_ANNOTATIONS)
+    parsed, other_problems = read_annotated(tree, by_folder, splits, parse, NOT_ANNOTATIONS)
     class_names = {row.name for images in parsed.values() for _, rows in images for row in rows} - {DO_NOT_CARE}
     classes, numbers = number_classes(tree.root, class_names)
     numbers[DO_NOT_CARE] = ANY_CLASS
@@ -77,29 +76,30 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         ]
         for split, images in parsed.items()
     }
-    return Content(classes, boxed, [*problems, *more])
+    return Content(classes, boxed, [*problems, *other_problems])
 
 
 def _divide_by_lists(tree: Tree, splits: dict[str, list[Pair]], problems: list[Problem]) -> Mapping[str, list[Pair]]:
-    """Divide the training images into splits by files that list image names, such as ImageSets/train.txt.
+    """Divide the images into splits by files that list image names, such as ImageSets/train.txt.
 
     Many users add them to the dataset. Without such files, `splits` is returned. Problems with the files are appended
     to `problems`.
     """
     lists: dict[str, frozenset[str]] = {}
-    for folder in ("", *tree.named(("training",))):
-        for name in tree.named(("imagesets",), folder):
-            for split in ("train", "trainval", "val", "test"):
-                names = _read_names(tree.path(folder, name, f"{split}.txt"))
-                if names is not None:
-                    lists.setdefault(split, names)
+    parents = ("", *tree.named(("training",)))
+    list_folders = [(parent, name) for parent in parents for name in tree.named(("imagesets",), parent)]
+    for parent, name in list_folders:
+        for split in ("train", "trainval", "val", "test"):
+            names = _read_names(tree.path(parent, name, f"{split}.txt"))
+            if names is not None:
+                lists.setdefault(split, names)
     training_and_validation = lists.pop("trainval", None)
     if training_and_validation is not None:
         lists.setdefault("train", training_and_validation - lists.get("val", frozenset()))
     if "train" not in lists:
         return splits
     found = divide_by_lists(splits, lists)
-    present = {os.path.splitext(os.path.basename(pair.image))[0] for pairs in found.values() for pair in pairs}
+    present = {stem(pair.image) for pairs in found.values() for pair in pairs}
     missing = sorted(frozenset[str]().union(*lists.values()) - present)
     remedy = "Such images are left out; add them to the folder, or remove them from the list."
     problems += warn_about(missing, "image", "named in a list but not in the folder:", remedy)

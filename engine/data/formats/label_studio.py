@@ -85,11 +85,9 @@ def detect(tree: Tree) -> list[Detection]:
     kinds = _detect_kinds([item for path in paths for item in read_first_items(tree.path(path), _TASKS_SAMPLED)])
     if not kinds:  # no task at the beginning of the files is annotated
         by_pattern = {f'"{word}"'.encode(): word for word in (*_LABELS, "choices")}
-        found = {by_pattern[pattern] for path in paths for pattern in find_words(tree.path(path), by_pattern)}
-        # Treat the words as results of a single task.
-        kinds = _detect_kinds(
-            [{"data": {}, "annotations": [{"result": [{"value": {word: ["any"]}} for word in found]}]}]
-        )
+        words = {by_pattern[pattern] for path in paths for pattern in find_words(tree.path(path), by_pattern)}
+        max_tags = 1 if "choices" in words else 0
+        kinds = _list_kinds(words - {"choices"}, max_tags)
     evidence = f"{counted(len(paths), 'JSON export')} of Label Studio"
     return [Detection(tuple(kinds or ["boxes"]), Confidence.CERTAIN if kinds else Confidence.WEAK, (evidence,))]
 
@@ -129,7 +127,8 @@ def _find_files(tree: Tree, *, is_sample_enough: bool = False) -> list[str]:
     If `is_sample_enough` is True, only a sample of the JSON files is examined.
     """
     paths = list(tree.find(".json"))
-    return [path for path in (select_likely(paths) if is_sample_enough else paths) if _is_export(tree.path(path))]
+    examined = select_likely(paths) if is_sample_enough else paths
+    return [path for path in examined if _is_export(tree.path(path))]
 
 
 def _detect_kinds(items: list[Any]) -> list[str]:
@@ -142,6 +141,11 @@ def _detect_kinds(items: list[Any]) -> list[str]:
         shapes.update(name for value in values for name in _LABELS if isinstance(value.get(name), list))
         choices = [value["choices"] for value in values if _has_choices(value)]
         max_tags = max(max_tags, sum(map(len, choices)))
+    return _list_kinds(shapes, max_tags)
+
+
+def _list_kinds(shapes: set[str], max_tags: int) -> list[str]:
+    """Return the kinds of annotations, the most detailed first, given the types of shapes and the most tags of an image."""
     return list_kinds(has_outlines=bool(shapes.intersection(_OUTLINES)), has_boxes=bool(shapes), max_tags=max_tags)
 
 
@@ -156,8 +160,8 @@ def _is_export(path: str) -> bool:
         items = read_first_items(path)
     except (OSError, ValueError):
         return False
-    fitting = [item for item in items if _is_task(item) or _is_small_task(item)]
-    return bool(items) and 2 * len(fitting) >= len(items)
+    tasks = [item for item in items if _is_task(item) or _is_small_task(item)]
+    return bool(items) and 2 * len(tasks) >= len(items)
 
 
 def _is_task(item: Any) -> bool:
@@ -179,17 +183,17 @@ def _iterate_tasks(items: list[Any]) -> Iterator[_Task]:
 
     JSON-MIN has a separate entry for each annotation of an image. Only the first annotation is used.
     """
-    minimal: dict[str, _Task] = {}
+    small_tasks: dict[str, _Task] = {}  # of JSON-MIN, by image
     for item in items:
         if _is_task(item):
             yield _make_task(item)
         elif _is_small_task(item):
             image = _find_image_name(item)
-            if image in minimal:
-                minimal[image].further += 1
+            if image in small_tasks:
+                small_tasks[image].further += 1
             else:
-                minimal[image] = _Task(image, results=list(_convert_small_results(item)))
-    yield from minimal.values()
+                small_tasks[image] = _Task(image, results=list(_convert_small_results(item)))
+    yield from small_tasks.values()
 
 
 def _make_task(item: dict[str, Any]) -> _Task:
@@ -266,6 +270,7 @@ def _find_image(task: _Task, near: str, split: str, found: ShapeCollection) -> s
     if task.image.startswith("data:"):  # the export contains the image itself
         return None
     names = [name for name in (task.image, unquote(task.image), task.name) if name]
+    # Label Studio adds a prefix to the names of uploaded files.
     names += [_UPLOADED.sub("", os.path.basename(name), count=1) for name in names]
     for name in dict.fromkeys(names):
         image = found.find(name, near, split=split)
@@ -286,7 +291,10 @@ def _read_results(results: list[Any], image: str, kind: str, found: ShapeCollect
     for each in results:
         value = each.get("value") if isinstance(each, dict) else None
         if not isinstance(value, dict):
-            if not isinstance(each, dict) or each.get("type") != "relation":
+            is_relation = (
+                isinstance(each, dict) and each.get("type") == "relation"
+            )  # between regions, which has no area
+            if not is_relation:
                 found.skip_object(image, "of an unknown kind")
             continue
         if _has_choices(value):
@@ -342,20 +350,19 @@ def _make_shape(label: str, value: dict[str, Any], size: tuple[int, int]) -> Sha
         return make_patch_shape(label, decode_brush(value.get("rle"), height, width), left=0, top=0, size=size)
     if "points" in value:
         points = parse_points(value["points"])
-        return make_required_polygon(
-            label, [(round(x * width / 100, _DECIMALS), round(y * height / 100, _DECIMALS)) for x, y in points]
-        )
+        in_pixels = [(round(x * width / 100, _DECIMALS), round(y * height / 100, _DECIMALS)) for x, y in points]
+        return make_required_polygon(label, in_pixels)
     x, y = (_to_pixels(value, key, side) for key, side in (("x", width), ("y", height)))
     degrees = parse_number(value.get("rotation")) or 0.0
     if "radiusX" in value:
         radius_x, radius_y = (_to_pixels(value, key, side) for key, side in (("radiusX", width), ("radiusY", height)))
-        return make_required_polygon(
-            label, rotate_points(make_ellipse_points(x, y, radius_x, radius_y), degrees, (x, y))
-        )
+        ellipse = make_ellipse_points(x, y, radius_x, radius_y)
+        return make_required_polygon(label, rotate_points(ellipse, degrees, (x, y)))
     if "width" not in value:
         raise Unfit("it has no area")
-    across, down = (_to_pixels(value, key, side) for key, side in (("width", width), ("height", height)))
-    return make_rotated_box(label, (x, y, x + across, y + down), degrees, (x, y))
+    box_width, box_height = (_to_pixels(value, key, side) for key, side in (("width", width), ("height", height)))
+    # Label Studio rotates boxes around their upper left corner.
+    return make_rotated_box(label, (x, y, x + box_width, y + box_height), degrees, (x, y))
 
 
 def _to_pixels(value: dict[str, Any], key: str, side: int) -> float:

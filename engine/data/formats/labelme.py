@@ -26,7 +26,7 @@ from engine.data.formats.shared.shapes import (
     parse_points,
     parse_size,
 )
-from engine.data.formats.tree import Tree, split_of_path
+from engine.data.formats.tree import Tree, split_of_path, stem
 from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names
 
 _POLYGONS = frozenset({"polygon", "rotation", "oriented_rectangle", "quadrilateral"})
@@ -78,10 +78,8 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             if same_name_image is not None:  # other JSON files in the folder may have any content
                 found.skip_file(path, error, same_name_image)
             continue
-        image_name = content.get("imagePath")
-        image = found.find_named(
-            path, same_name_image, image_name if isinstance(image_name, str) else "", *_find_folder_and_split(path)
-        )
+        image_name = content["imagePath"] if isinstance(content["imagePath"], str) else ""
+        image = found.find_named(path, same_name_image, image_name, os.path.dirname(path), split_of_path(path))
         if image is None:
             if content.get("imageData"):
                 without_image.append(path)
@@ -89,11 +87,9 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
                 found.note_missing(path)
             continue
         size = parse_size(content.get("imageHeight"), content.get("imageWidth"))
-        shapes = (
-            _read_shapes(content, path, size or read_upright_size(image), found)
-            if kind in ("boxes", "instances")
-            else []
-        )
+        shapes: list[Shape] = []
+        if kind in ("boxes", "instances"):
+            shapes = _read_shapes(content, path, size or read_upright_size(image), found)
         split = split_of_path(path) or split_of_path(tree.within(image))
         found.add(ShapedImage(image, shapes, size, _list_set_flags(content)), split)
     if without_image:
@@ -125,21 +121,17 @@ def _is_labelme(content: Any) -> bool:
     return isinstance(content, dict) and isinstance(content.get("shapes"), list) and "imagePath" in content
 
 
-def _find_folder_and_split(path: str) -> tuple[str, str]:
-    """Return the folder to search first for the image of a labelme file, and the split that the file's path denotes."""
-    return os.path.dirname(path), split_of_path(path)
-
-
 def _find_same_name_image(path: str, found: ShapeCollection) -> str | None:
     """Return the full path of the image with the same name as a JSON file, or None if there is none."""
-    near, split = _find_folder_and_split(path)
-    return found.find(os.path.splitext(os.path.basename(path))[0], near, split=split, ending=False)
+    return found.find(stem(path), os.path.dirname(path), split=split_of_path(path), ending=False)
 
 
 def _list_set_flags(content: dict[str, Any]) -> tuple[str, ...]:
     """Return the names of the image's flags that are set. They are its classes."""
     flags = content.get("flags")
-    return tuple(name for name in flags if name.strip() and flags[name] is True) if isinstance(flags, dict) else ()
+    if not isinstance(flags, dict):
+        return ()
+    return tuple(name for name in flags if name.strip() and flags[name] is True)
 
 
 def _read_type(shape: dict[str, Any]) -> str:
@@ -164,11 +156,12 @@ def _read_shapes(
     shapes: list[Shape | None] = []
     groups: dict[tuple[str, str], _Group] = {}
     for shape in content["shapes"]:
-        kind = _read_type(shape) if isinstance(shape, dict) else ""
-        label = shape.get("label") if isinstance(shape, dict) else None
-        if kind not in _SHAPES:
-            found.skip_object(path, f"drawn as {kind}" if kind in _WITHOUT_AREA else "of an unknown shape")
+        shape_type = _read_type(shape) if isinstance(shape, dict) else ""
+        if shape_type not in _SHAPES:
+            reason = f"drawn as {shape_type}" if shape_type in _WITHOUT_AREA else "of an unknown shape"
+            found.skip_object(path, reason)
             continue
+        label = shape.get("label")
         if not isinstance(label, str) or not label.strip():
             found.skip_object(path, "without a label")
             continue
@@ -176,7 +169,7 @@ def _read_shapes(
             found.skip_object(path, f"labeled {_IGNORE}")
             continue
         try:
-            converted = _convert(kind, label.strip(), shape, size)
+            converted = _convert(shape_type, label.strip(), shape, size)
         except Unfit as error:
             found.skip_object(path, "that can't be used", str(error))
             continue
@@ -198,26 +191,27 @@ def _is_difficult(shape: dict[str, Any]) -> bool:
     return shape.get("difficult") is True
 
 
-def _convert(kind: str, name: str, shape: dict[str, Any], size: tuple[int, int] | None) -> Shape | list[Point]:
-    """Convert a shape with the type `kind` and the label `name`. A polygon is returned as a list of points.
+def _convert(shape_type: str, name: str, shape: dict[str, Any], size: tuple[int, int] | None) -> Shape | list[Point]:
+    """Convert a shape to a box or an outline of the class `name`, or return the points of a polygon or circle.
 
-    Raises Unfit if the shape is invalid.
+    The points may become a part of an object with several polygons. `size` is the height and width of the image, or
+    None if unknown. Raises Unfit if the shape is invalid.
     """
     points = parse_points(shape.get("points"))
-    if len(points) < (3 if kind in _POLYGONS else 2):
-        raise Unfit(f"its {kind} has {len(points)} points")
-    if kind in _POLYGONS:
+    if len(points) < (3 if shape_type in _POLYGONS else 2):
+        raise Unfit(f"its {shape_type} has {len(points)} points")
+    if shape_type in _POLYGONS:
         return points
-    (x, y), (x1, y1) = points[:2]  # two opposite corners, or the center of a circle and a point on it
-    if kind == "circle":
-        radius = math.hypot(x1 - x, y1 - y)
+    if shape_type == "circle":
+        center, point_on_circle = points[:2]
+        radius = math.dist(center, point_on_circle)
         if not radius:
             raise Unfit("its circle has no radius")
-        return make_ellipse_points(x, y, radius, radius)
-    if kind == "mask":
-        return _read_mask(name, shape, (min(x, x1), min(y, y1)), size)
-    across, down = zip(*points, strict=True)
-    return make_box_shape(name, min(across), min(down), max(across), max(down), ignored=_is_difficult(shape))
+        return make_ellipse_points(*center, radius, radius)
+    x, y = zip(*points, strict=True)  # those of opposite corners
+    if shape_type == "mask":
+        return _read_mask(name, shape, (min(x), min(y)), size)
+    return make_box_shape(name, min(x), min(y), max(x), max(y), ignored=_is_difficult(shape))
 
 
 def _read_mask(name: str, shape: dict[str, Any], corner: Point, size: tuple[int, int] | None) -> Shape:

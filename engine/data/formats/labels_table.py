@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-
-import numpy as np
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from engine.contract.problems import Problem, errors
-from engine.data.files import Files, make_files
 from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.class_numbers import name_numbers
 from engine.data.formats.shared.label_columns import CONFIDENCE, UNCERTAIN, Labeling, parse_split, split_labels
@@ -23,12 +20,11 @@ from engine.data.formats.shared.label_detection import (
     find_flag_cells,
     has_row_per_label,
 )
+from engine.data.formats.shared.shapes import ShapedImage, convert
 from engine.data.formats.shared.table_images import TableImages
 from engine.data.formats.shared.tables import NO, YES, find_tables, is_metadata, remove_fraction, warn_about_cut_lines
 from engine.data.formats.tree import Tree
 from engine.data.splits import (
-    FileSplit,
-    LabelSplit,
     count_sentence,
     dataset_error,
     dataset_warning,
@@ -47,8 +43,9 @@ MAX_CELLS = 1 << 29
 
 
 def _detect(tree: Tree) -> list[Detection]:
-    # Metadata files of Hugging Face belong to the format huggingface.
-    return detect_in(tree, [file for file in find_tables(tree) if not is_metadata(tree, *file)])
+    """Detect tables of labels, except metadata files of Hugging Face, which belong to the format "huggingface"."""
+    tables = [(folder, name) for folder, name in find_tables(tree) if not is_metadata(tree, folder, name)]
+    return detect_in(tree, tables)
 
 
 @dataclass
@@ -91,13 +88,14 @@ class LabelCollection:
         if path is None:
             return
         images = self.labeled.setdefault(split, {})
-        known = images.get(path)
-        if known is not None and not repeated and not path.replace(os.sep, "/").endswith(name):
+        earlier_labels = images.get(path)
+        is_full_name = path.replace(os.sep, "/").endswith(name)
+        if earlier_labels is not None and not repeated and not is_full_name:
             self.contested[path] = None  # two names with different folders, but only one such image
             return
-        if known is not None and known != labels:
+        if earlier_labels is not None and earlier_labels != labels:
             self.differing[path] = None
-            labels = tuple(dict.fromkeys([*known, *labels]))
+            labels = tuple(dict.fromkeys([*earlier_labels, *labels]))
         images[path] = labels
 
 
@@ -146,19 +144,14 @@ def _read_flags(group: TableGroup, labeling: Labeling, collected: LabelCollectio
 def _report_unknown(group: TableGroup, labeling: Labeling, collected: LabelCollection) -> None:
     """Report yes/no flags of labels that are -1 (uncertain), or blank although other cells contain words for "no"."""
     head = group.files[0].table.head
-    # Number of cells with -1 in each column of flags, by label.
-    uncertain = Counter(
-        {
-            head[column]: sum(
-                times for cell, times in group.profiles[column].cells.items() if remove_fraction(cell) == UNCERTAIN
-            )
-            for column in labeling.flag_columns
-        }
-    )
-    total = uncertain.total()
-    if total and not labeling.signed:  # otherwise -1 means no
-        where = first_names([name for name, count in uncertain.items() if count])
-        message = f"{counted(total, 'value')} of -1 (uncertain), in the columns {where}."
+    uncertain: Counter[str] = Counter()  # number of cells with -1 by label
+    for column in labeling.flag_columns:
+        for cell, count in group.profiles[column].cells.items():
+            if remove_fraction(cell) == UNCERTAIN:
+                uncertain[head[column]] += count
+    if uncertain and not labeling.signed:  # otherwise -1 means no
+        columns = first_names(list(uncertain))
+        message = f"{counted(uncertain.total(), 'value')} of -1 (uncertain), in the columns {columns}."
         collected.problems.append(dataset_warning(message, "Such values count as 0; write 1 or 0 if you know better."))
     blank = sum(group.profiles[column].blank for column in labeling.flag_columns)
     if blank and find_flag_cells(group, labeling.flag_columns, NO):
@@ -169,7 +162,7 @@ def _report_unknown(group: TableGroup, labeling: Labeling, collected: LabelColle
 def _read_listed(group: TableGroup, labeling: Labeling, collected: LabelCollection, kind: str) -> None:
     """Read tables that have one column with the label, or a list of labels, of each image into `collected`.
 
-    Rows without a label are skipped for the kind "classes", and so are those with the number -1.
+    Rows with the number -1 are skipped, and for the kind "classes" also rows without a label.
     """
     assert labeling.listed is not None
     profile = group.profiles[labeling.listed]
@@ -187,16 +180,16 @@ def _read_listed(group: TableGroup, labeling: Labeling, collected: LabelCollecti
             labels_of_cell[cell] = split_labels(remove_fraction(cell) if are_numbers else cell, labeling.mark)
     if is_flag:
         collected.names[label_column] = None
-    table = group.files[0].table
-    confidence_column = table.plain.index(CONFIDENCE) if CONFIDENCE in table.plain else None
+    column_names = group.files[0].table.plain
+    confidence_column = column_names.index(CONFIDENCE) if CONFIDENCE in column_names else None
     if confidence_column is not None and not group.profiles[confidence_column].is_flags:
         confidence_column = None  # fractions are scores, not flags
-    left_out = {cell for cell in profile.cells if are_numbers and remove_fraction(cell) == UNCERTAIN}
+    uncertain_cells = {cell for cell in profile.cells if are_numbers and remove_fraction(cell) == UNCERTAIN}
     for file in group.files:
         split_name = "" if labeling.split is None else file.table.plain[labeling.split]
         for row in file.table.rows():
             name, cell = row[labeling.file], row[labeling.listed]
-            if cell in left_out or (not cell and kind == "classes"):
+            if cell in uncertain_cells or (not cell and kind == "classes"):
                 collected.skip(file, name)
                 continue
             split = file.split if labeling.split is None else parse_split(split_name, row[labeling.split])
@@ -220,7 +213,7 @@ def _make_content(
     used_labels = {
         label for images in collected.labeled.values() for several in set(images.values()) for label in several
     }
-    labels = list(dict.fromkeys([*collected.names, *_sort_names(used_labels)]))
+    labels = list(dict.fromkeys([*collected.names, *_sort_names(used_labels)]))  # in the order of their numbers
     problems += _report_differences(collected, kind, has_several_labels=has_several_labels)
     used = collected.skipped.union(*collected.labeled.values())
     contested = list(map(os.path.basename, collected.contested))
@@ -234,11 +227,17 @@ def _make_content(
             message = f"The tables in {printable(tree.root)} name no images with labels that are in the folder."
             problems.append(dataset_error(message, LAYOUT))
         return Content((), {}, problems)
-    numbers = {name: number for number, name in enumerate(labels)}
-    make = _make_file_split if kind == "classes" else _make_label_split
-    splits = {split: make(images, numbers) for split, images in collected.labeled.items()}
+    splits = {
+        split: [
+            ShapedImage(path, tags=labels_of_image)
+            for path, labels_of_image in sorted(images.items())
+            if kind == "labels" or len(labels_of_image) == 1  # the others have been reported
+        ]
+        for split, images in collected.labeled.items()
+    }
     titles = name_numbers(tree, folders, labels) or {}
-    return Content(tuple(printable(titles.get(name, name)) for name in labels), splits, problems)
+    content = convert(kind, splits, problems, labels)
+    return replace(content, classes=tuple(printable(titles.get(name, name)) for name in labels))
 
 
 def _sort_names(names: Iterable[str]) -> list[str]:
@@ -247,31 +246,17 @@ def _sort_names(names: Iterable[str]) -> list[str]:
     return sorted(names, key=int) if all(re.fullmatch(r"[+-]?\d{1,18}", name) for name in names) else sorted(names)
 
 
-def _make_file_split(images: Mapping[str, tuple[str, ...]], numbers: Mapping[str, int]) -> FileSplit:
-    """Convert the images with exactly one label to a split of classes. `numbers` maps each label to its number."""
-    paths = sorted(path for path, labels in images.items() if len(labels) == 1)
-    labels = np.array([numbers[images[path][0]] for path in paths], np.int64)
-    return FileSplit(make_files(paths), labels, strays=Files.of())
-
-
-def _make_label_split(images: Mapping[str, tuple[str, ...]], numbers: Mapping[str, int]) -> LabelSplit:
-    """Convert the labels of each image to a split. `numbers` maps each label to its column."""
-    files = sorted(images)
-    truth = np.zeros((len(files), len(numbers)), np.bool_)
-    for row, path in enumerate(files):
-        truth[row, [numbers[label] for label in images[path]]] = True
-    return LabelSplit(files, truth)
-
-
 def _report_differences(collected: LabelCollection, kind: str, *, has_several_labels: bool) -> Iterator[Problem]:
-    """Yield problems with images that have no label, or different labels in several rows."""
+    """Yield problems with images that have no label, or different labels in several rows.
+
+    For the kind "classes", images without a label are also added to `collected.unlabeled`.
+    """
     if kind == "classes":
-        labeled = [item for images in collected.labeled.values() for item in images.items()]
-        several = [path for path, labels in labeled if len(labels) > 1]
-        none = [path for path, labels in labeled if not labels]
+        labels_by_path = [item for images in collected.labeled.values() for item in images.items()]
+        with_several = [path for path, labels in labels_by_path if len(labels) > 1]
         remedy = "Such images are left out; keep one row of each, or choose the task Multi-label classification."
-        yield from warn_about(several, "image", "with several classes:", remedy)
-        collected.unlabeled += none
+        yield from warn_about(with_several, "image", "with several classes:", remedy)
+        collected.unlabeled += [path for path, labels in labels_by_path if not labels]
     elif collected.differing and not has_several_labels:
         differing = list(collected.differing)
         message = (

@@ -22,21 +22,23 @@ _AREAS = ("urban", "rural")
 def detect(tree: Tree) -> list[Detection]:
     """Detect folders images_png and masks_png below Urban and Rural in the folder of a split."""
     splits: dict[str, Pairs] = {}
-    for name in tree.walk(depth=2):
-        for area in tree.named(_AREAS, name):
-            images, masks = os.path.join(name, area, "images_png"), os.path.join(name, area, "masks_png")
-            if tree.exists(images) and tree.exists(masks) and (split := split_named(os.path.basename(name))):
+    for folder in tree.walk(depth=2):
+        split = split_named(os.path.basename(folder))
+        for area in tree.named(_AREAS, folder) if split else ():
+            images, masks = os.path.join(folder, area, "images_png"), os.path.join(folder, area, "masks_png")
+            if tree.exists(images) and tree.exists(masks):
                 pairs = pair_folders(tree, [images], masks, endings=(".png",), suffixes=("",))
                 splits.setdefault(split, Pairs()).add(pairs)
-    both = Pairs.join(splits.values()).matched
-    sample = sample_masks(both)
+    matched = Pairs.join(splits.values()).matched
+    sample = sample_masks(matched)
     if not sample.readable or max(sample.values, default=0) > len(CLASSES):
         return []
-    evidence = f"{len(both):,} images with masks in images_png and masks_png of Urban and Rural"
+    evidence = f"{len(matched):,} images with masks in images_png and masks_png of Urban and Rural"
     return [detect_masks(sample, ("masks",), evidence, source=splits)]
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the images with their masks, and warnings about those without a counterpart."""
     problems = Pairs.join(detection.source.values()).describe_unpaired("a mask", "masks")
     return Content(CLASSES, make_mask_splits(detection.source), problems, CODE)
 

@@ -25,6 +25,8 @@ _NUMBERING = Numbering(256)
 
 @dataclass(frozen=True)
 class _Label:
+    """Label in a configuration file. Its value in masks is its position in the list of labels."""
+
     name: str
     has_instances: bool
     is_evaluated: bool
@@ -47,20 +49,23 @@ class _Version:
 def detect(tree: Tree) -> list[Detection]:
     """Detect Mapillary Vistas. Each version of the annotations is a separate detection."""
     bases = [base for base in tree.walk(depth=1) if "training" in tree.folders(base)]
-    versions = [
-        version for base in bases for name in tree.files(base, ".json") for version in _find_versions(tree, base, name)
-    ]
-    return [each for version in versions for each in _make_detections(tree, version, several=len(versions) > 1)]
+    found = [_read_version(tree, base, name) for base in bases for name in tree.files(base, ".json")]
+    versions = [version for version in found if version is not None]
+    detections = [_detect_version(tree, version, several=len(versions) > 1) for version in versions]
+    return [detection for detection in detections if detection is not None]
 
 
-def _find_versions(tree: Tree, base: str, name: str) -> list[_Version]:
-    """Return the version of the annotations that the file `name` in the folder `base` configures, in a list, or [] if there is none."""
+def _read_version(tree: Tree, base: str, name: str) -> _Version | None:
+    """Return the version of the annotations that a configuration file declares, or None for other files.
+
+    `base` is the folder of the file, and `name` its name.
+    """
     match = re.fullmatch(r"config(?:_(v[\d.]+))?\.json", name)
     labels = _read_labels(tree.path(base, name)) if match else None
     if match is None or not labels:
-        return []
+        return None
     folder = match[1] if match[1] and match[1] in tree.folders(os.path.join(base, "training")) else ""
-    return [_Version(base, name, labels, folder)]
+    return _Version(base, name, labels, folder)
 
 
 def _read_labels(path: str) -> tuple[_Label, ...] | None:
@@ -77,36 +82,33 @@ def _read_labels(path: str) -> tuple[_Label, ...] | None:
         return None
 
 
-def _make_detections(tree: Tree, version: _Version, *, several: bool) -> list[Detection]:
-    """Return a list with one detection for a version, or [] if no image has a mask.
+def _detect_version(tree: Tree, version: _Version, *, several: bool) -> Detection | None:
+    """Return the detection of a version of the annotations, or None if no image has a mask.
 
     `several` is True if the folder contains several versions.
     """
-    pairs = {kind: _find_pairs(tree, version, kind) for kind in ("labels", "instances")}
-    kinds = tuple(
-        kind
-        for kind, folder in (("masks", "labels"), ("instances", "instances"))
-        if any(each.matched for each in pairs[folder].values())
-    )
-    if not kinds:
-        return []
-    both = Pairs.join(pairs["labels" if "masks" in kinds else "instances"].values()).matched
-    sample = sample_masks(both)
+    pairs = {folder: _find_pairs(tree, version, folder) for folder in ("labels", "instances")}
+    matched_labels, matched_instances = (Pairs.join(each.values()).matched for each in pairs.values())
+    kinds = (*(["masks"] if matched_labels else []), *(["instances"] if matched_instances else []))
+    matched = matched_labels or matched_instances
+    if not matched:
+        return None
+    sample = sample_masks(matched)
     largest = max(sample.values, default=0)
     against = ""
-    if "masks" in kinds and largest >= len(version.labels):
+    if matched_labels and largest >= len(version.labels):
         against = f"the value {largest} in masks, although {version.config} has {len(version.labels)} labels"
-    evidence = (f"{version.config} with {len(version.labels)} labels", f"{len(both):,} images with masks")
+    evidence = (f"{version.config} with {len(version.labels)} labels", f"{len(matched):,} images with masks")
     variant = (version.folder or version.config) if several else ""
-    return [detect_masks(sample, kinds, *evidence, against=against, variant=variant, source=(version, pairs))]
+    return detect_masks(sample, kinds, *evidence, against=against, variant=variant, source=(version, pairs))
 
 
-def _find_pairs(tree: Tree, version: _Version, kind: str) -> dict[str, Pairs]:
-    """Return the pairs of images and masks by split. `kind` is the name of the folders of masks."""
+def _find_pairs(tree: Tree, version: _Version, mask_folder: str) -> dict[str, Pairs]:
+    """Return the pairs of images and masks by split. `mask_folder` is "labels" or "instances"."""
     found = {}
-    for folder, split in _SPLITS.items():
-        images = os.path.join(version.base, folder, "images")
-        masks = os.path.join(version.base, folder, version.folder, kind)
+    for split_folder, split in _SPLITS.items():
+        images = os.path.join(version.base, split_folder, "images")
+        masks = os.path.join(version.base, split_folder, version.folder, mask_folder)
         if tree.exists(images) and tree.exists(masks):
             found[split] = pair_folders(tree, [images], masks, endings=(".png",), suffixes=("",))
     return found
@@ -116,17 +118,17 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with masks of the evaluated labels, or with the objects of labels that have objects."""
     version, pairs = detection.source
     labels: tuple[_Label, ...] = version.labels
-    of_kind = pairs["labels" if kind == "masks" else "instances"]
-    problems = Pairs.join(of_kind.values()).describe_unpaired("a mask", "masks")
+    pairs_by_split = pairs["labels" if kind == "masks" else "instances"]
+    problems = Pairs.join(pairs_by_split.values()).describe_unpaired("a mask", "masks")
     if kind == "instances":
         things = [value for value, label in enumerate(labels) if label.has_instances and label.is_evaluated]
         classes = {value: number for number, value in enumerate(things)}
-        splits = make_instance_splits(of_kind, lambda mask: NumberedLabels(mask, _NUMBERING, classes))
+        splits = make_instance_splits(pairs_by_split, lambda mask: NumberedLabels(mask, _NUMBERING, classes))
         return Content(tuple(labels[value].name for value in things), splits, problems)
     values = tuple(value for value, label in enumerate(labels) if label.is_evaluated)
     ignored = tuple(value for value, label in enumerate(labels) if not label.is_evaluated)
     names = tuple(labels[value].name for value in values)
-    return Content(names, make_mask_splits(of_kind), problems, MaskCode(values, ignored=ignored))
+    return Content(names, make_mask_splits(pairs_by_split), problems, MaskCode(values, ignored=ignored))
 
 
 FORMAT = Format("mapillary", "Mapillary Vistas", ("masks", "instances"), LAYOUT, detect, read)

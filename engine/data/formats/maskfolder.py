@@ -100,22 +100,24 @@ def detect(tree: Tree) -> list[Detection]:
     """Detect folders of masks. Each folder is a separate detection, and the most likely one comes first."""
     if any(each.confidence is Confidence.CERTAIN for format in _OTHERS for each in format.detect(tree)):
         return []
-    if any(True for _ in detect_videos(tree)):  # their values number the objects of each video
+    has_videos = next(detect_videos(tree), None) is not None
+    if has_videos:  # their values number the objects of each video
         return []
     # Folders with unusual names are only considered if no folder with a usual name contains masks.
-    found = [(candidate, sample_masks(candidate.pairs.matched)) for candidate in find_candidates(tree, ROLES)]
-    named = [(candidate, sample) for candidate, sample in found if candidate.is_named]
-    unusual = [
+    sampled = [(candidate, sample_masks(candidate.pairs.matched)) for candidate in find_candidates(tree, ROLES)]
+    named = [(candidate, sample) for candidate, sample in sampled if candidate.is_named]
+    named_with_masks = [(candidate, sample) for candidate, sample in named if sample.are_labels]
+    unusual_with_masks = [
         (candidate, sample)
-        for candidate, sample in found
+        for candidate, sample in sampled
         if not candidate.is_named and sample.are_labels and sample.fit and not sample.colored
     ]
-    found = [(candidate, sample) for candidate, sample in named if sample.are_labels] or unusual or named
-    variants = [candidate.variant for candidate, _ in found]
-    classes = _read_coco_classes(tree) if found else ()
+    chosen = named_with_masks or unusual_with_masks or named
+    variants = [candidate.variant for candidate, _ in chosen]
+    classes = _read_coco_classes(tree) if chosen else ()
     detections = [
-        replace(each, variant=candidate.variant if len(found) > 1 else "")
-        for candidate, sample in found
+        replace(each, variant=candidate.variant if len(chosen) > 1 else "")
+        for candidate, sample in chosen
         for each in _interpret(candidate, sample, variants, classes)
     ]
     return sorted(detections, key=lambda each: -each.confidence)
@@ -136,12 +138,15 @@ def _interpret(
         2 * len(candidate.pairs.matched) >= len(candidate.pairs.unmatched_images)
         and not candidate.pairs.unmatched_files
     )
-    confidence = Confidence.WEAK if against else Confidence.CERTAIN if is_complete else Confidence.LIKELY
-    where = f"in {candidate.variant}" if candidate.variant[0] not in "_-." else f"named NAME{candidate.variant}"
-    evidence = (f"{len(candidate.pairs.matched):,} images with masks {printable(where)}",)
+    confidence = Confidence.CERTAIN if is_complete else Confidence.LIKELY
+    if against:
+        confidence = Confidence.WEAK
+    is_suffix = candidate.variant[0] in "_-."
+    location = f"named NAME{candidate.variant}" if is_suffix else f"in {candidate.variant}"
+    evidence = (f"{len(candidate.pairs.matched):,} images with masks {printable(location)}",)
     class_name = _NUMBERED.get(candidate.variant) or (classes[0] if len(classes) == 1 else "object")
     masks = Detection(("masks",), confidence, evidence, against, source=_Source(candidate, sample, class_name))
-    if len(classes) > 1:
+    if len(classes) > 1:  # the format "coco" is then preferred
         confidence = min(confidence, Confidence.LIKELY)
     has_one_class = len(classes) == 1 and sample.max_numbers > 1 and not sample.are_classes
     are_known_numbers = candidate.variant in _NUMBERED or has_one_class
@@ -150,6 +155,7 @@ def _interpret(
         against = (*against, "values that number the objects of each mask")
     elif sample.are_classes and not number_objects:
         against = (*against, "values that repeat from mask to mask like those of classes")
+    # Of the two detections, the less likely one has a lower confidence.
     lower = Confidence.LIKELY if confidence is Confidence.CERTAIN and not against else Confidence.WEAK
     if number_objects:
         objects = replace(masks, kinds=("instances",), confidence=confidence)
@@ -177,6 +183,7 @@ def _find_doubts(candidate: Candidate, sample: MaskSample, variants: Sequence[st
         against.append("masks of other sizes than their images")
     if 2 * len(candidate.pairs.matched) < candidate.pairs.file_count:
         against.append(f"{len(candidate.pairs.unmatched_files):,} masks without an image")
+    # Masks of the second annotator and masks of the field of view are weaker if there are masks of the first annotator.
     is_alternative = candidate.variant not in of_first_annotator and _SECOND.match(candidate.variant)
     if of_first_annotator and is_alternative:
         against.append(f"masks of the first annotator in {printable(of_first_annotator[0])}")
@@ -252,7 +259,7 @@ _COCO = msgspec.json.Decoder(_CocoFile)
 
 
 def _read_coco_classes(tree: Tree) -> tuple[str, ...]:
-    """Return the sorted category names from all COCO files in a dataset."""
+    """Return the sorted category names from the first COCO files in the dataset folder and its folder annotations."""
     names: set[str] = set()
     for folder in ("", *tree.named(("annotations", "annotation"))):
         for name in tree.files(folder, ".json")[:_MAX_COCO_FILES]:

@@ -23,6 +23,7 @@ from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.boxes import ANY_CLASS, Box, BoxedImage
 from engine.data.formats.tree import Tree, split_of_folder
 from engine.data.splits import count_sentence, dataset_error, dataset_warning, printable, warn_about
+from engine.system.format import counted
 
 CLASSES = (
     "pedestrian", "person on vehicle", "car", "bicycle", "motorbike", "non-motorized vehicle", "static person",
@@ -45,17 +46,18 @@ class Row(NamedTuple):
 
 def detect(tree: Tree) -> list[Detection]:
     """Detect folders of videos, each with frames in img1 and boxes in gt/gt.txt."""
-    found = [folder for folder in tree.walk(depth=3) if _is_video(tree, folder)]
-    if not found:
+    videos = [folder for folder in tree.walk(depth=3) if _is_video(tree, folder)]
+    if not videos:
         return []
-    rows, _ = _read_boxes(tree.path(found[0], "gt", "gt.txt"))
-    evidence = (
-        f"{len(found)} video{'s' if len(found) > 1 else ''} with gt/gt.txt, such as {printable(found[0]) or 'this'}",
-    )
-    return [Detection(("boxes",), Confidence.CERTAIN, evidence, source=found)] if rows else []
+    rows, _ = _read_boxes(tree.path(videos[0], "gt", "gt.txt"))
+    if not rows:
+        return []
+    evidence = (f"{counted(len(videos), 'video')} with gt/gt.txt, such as {printable(videos[0]) or 'this'}",)
+    return [Detection(("boxes",), Confidence.CERTAIN, evidence, source=videos)]
 
 
 def _is_video(tree: Tree, folder: str) -> bool:
+    """Return True if a folder contains gt/gt.txt and images in img1."""
     if not {"gt", "img1"} <= set(tree.folders(folder)):
         return False
     return "gt.txt" in tree.files(os.path.join(folder, "gt")) and tree.has_images(os.path.join(folder, "img1"))
@@ -73,19 +75,15 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         for row in rows:
             rows_by_video.setdefault(video, {}).setdefault(row.frame, []).append(row)
     if faults:
-        problems.append(
-            dataset_warning(
-                f"{count_sentence(faults, 'line')} that can't be read: {faults[0]}.", "Such lines are left out."
-            )
-        )
+        message = f"{count_sentence(faults, 'line')} that can't be read: {faults[0]}."
+        problems.append(dataset_warning(message, "Such lines are left out."))
     used = {row.label for frames in rows_by_video.values() for rows in frames.values() for row in rows if row.counts}
     labels = {label: number for number, label in enumerate(sorted(used))}
     names = _read_names(tree, detection.source, problems)
     splits: dict[str, list[BoxedImage]] = {}
     for video in detection.source:
-        splits.setdefault(split_of_folder(video), []).extend(
-            _read_frames(tree, video, rows_by_video.get(video, {}), labels, problems)
-        )
+        images = _read_frames(tree, video, rows_by_video.get(video, {}), labels, problems)
+        splits.setdefault(split_of_folder(video), []).extend(images)
     return Content(tuple(printable(names.get(label, f"class {label}")) for label in labels), splits, problems)
 
 

@@ -20,9 +20,11 @@ _NORMAL = ("good", "normal", "ok")
 def detect(tree: Tree) -> list[Detection]:
     """Detect training images without defects, together with test images of defects and their masks."""
     for base in tree.walk(depth=1):
-        train, test = (os.path.join(base, name) for name in ("train", "test"))
-        normal = set(tree.folders(train)) if tree.exists(train) and tree.exists(test) else set()
-        if not normal or not normal <= set(_NORMAL):
+        train, test = os.path.join(base, "train"), os.path.join(base, "test")
+        if not (tree.exists(train) and tree.exists(test)):
+            continue
+        training_folders = set(tree.folders(train))
+        if not training_folders or not training_folders <= set(_NORMAL):
             continue
         for truth in tree.named(("ground_truth",), base):
             defects = sorted(set(tree.folders(os.path.join(base, truth))) & set(tree.folders(test)))
@@ -34,8 +36,9 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _pair_with_masks(tree: Tree, base: str, truth: str, defect: str) -> list[tuple[str, str]]:
+    """Return the test images of a defect with their masks, which are in the folder `truth` inside `base`."""
     images, masks = os.path.join(base, "test", defect), os.path.join(base, truth, defect)
-    return pair_folders(tree, [images], masks, (".png",), ("_mask", "")).matched
+    return pair_folders(tree, [images], masks, endings=(".png",), suffixes=("_mask", "")).matched
 
 
 FORMAT = Format("mvtec", "anomaly detection (MVTec AD)", (), LAYOUT, detect)

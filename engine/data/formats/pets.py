@@ -17,7 +17,7 @@ from engine.data.splits import MaskCode
 LAYOUT = "Choose the folder of Oxford-IIIT Pet with images and annotations/trimaps."
 CLASSES = ("background", "pet")
 CODE = MaskCode((2, 1), ignored=(3,))
-_VALUES = {1, 2, 3}
+_VALUES = frozenset({*CODE.values, *CODE.ignored})
 _LISTS = {"train": ("trainval.txt", "train.txt"), "val": ("val.txt",), "test": ("test.txt",)}
 
 
@@ -45,17 +45,18 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     splits: dict[str, Pairs] = {}
     listed: set[str] = set()
     for split, files in _LISTS.items():
-        names = next((names for file in files if (names := _read_list(tree, base, file))), set())
-        both = [pair for pair in pairs.matched if (name := stem(pair[0])) in names and name not in listed]
+        lists = (_read_list(tree, base, file) for file in files)
+        names = next(filter(None, lists), set[str]())  # in the first list that exists
+        new_names = names - listed  # an image belongs to the first split that lists it
+        matched = [(image, mask) for image, mask in pairs.matched if stem(image) in new_names]
         listed |= names
-        if both:
-            splits[split] = Pairs(both)
+        if matched:
+            splits[split] = Pairs(matched)
     if "train" not in splits:
         return Content(CLASSES, make_mask_splits({"": pairs}), problems, CODE)
-    rest = Pairs(unmatched_images=[image for image in pairs.images if stem(image) not in listed])
-    return Content(
-        CLASSES, make_mask_splits(splits), problems + rest.describe_unpaired("a split in annotations", "names"), CODE
-    )
+    unlisted = Pairs(unmatched_images=[image for image in pairs.images if stem(image) not in listed])
+    problems += unlisted.describe_unpaired("a split in annotations", "names")
+    return Content(CLASSES, make_mask_splits(splits), problems, CODE)
 
 
 def _read_list(tree: Tree, base: str, name: str) -> set[str]:

@@ -46,7 +46,8 @@ KINDS = {
 """Kinds of annotations by id. If a folder has several kinds, the first one here is preferred."""
 
 
-def _accept(name: str, loaded: object) -> Format:
+def _make_plugin_format(name: str, loaded: object) -> Format:
+    """Return the format that a package provides under `name`. Raises UnusablePluginError for any other object."""
     if not isinstance(loaded, Format):
         raise UnusablePluginError(f"it is a {type(loaded).__name__}, not a Format of engine.data.formats.format")
     return replace(loaded, id=name)
@@ -70,7 +71,7 @@ _BUILT_IN: tuple[Format, ...] = (
     *(each for task in task_declarations() for each in task.formats),
     *_import_formats(*_MODULES),
 )
-FORMATS: Registry[Format] = Registry("footplate.formats", {each.id: each for each in _BUILT_IN}, _accept)
+FORMATS: Registry[Format] = Registry("footplate.formats", {each.id: each for each in _BUILT_IN}, _make_plugin_format)
 """Formats by id. If several have equal evidence, the first one here is preferred."""
 
 
@@ -102,7 +103,7 @@ class Reading:
 def accepted_kinds(task: str, task_kinds: Sequence[str]) -> tuple[str, ...]:
     """Return the kinds of annotations that the task with the id `task` accepts.
 
-    These are `task_kinds`, and the kinds of plug-in formats for the task.
+    These are `task_kinds`, and the kinds of plug-in formats for the task. Imports the plug-ins.
     """
     added = (kind for format in FORMATS.load_plugins().values() if task in format.tasks for kind in format.kinds)
     return tuple(dict.fromkeys((*task_kinds, *added)))
@@ -200,9 +201,10 @@ def explain_failure(error: OSError | UnusableFile | MemoryError, folder: str) ->
                 f"{printable(folder)} is a file, not a folder.", "Choose the folder that holds the images."
             )
         case PermissionError():
-            where = printable(os.fsdecode(error.filename or folder))
+            unreadable = printable(os.fsdecode(error.filename or folder))
             return dataset_error(
-                f"You have no permission to read {where}.", "Give yourself permission to read it, or choose another."
+                f"You have no permission to read {unreadable}.",
+                "Give yourself permission to read it, or choose another.",
             )
     return dataset_error(f"{printable(folder)} can't be read: {error.strerror}.", "Check the disk, or choose another.")
 
@@ -218,7 +220,10 @@ def _find_all_readings(tree: Tree) -> list[Reading]:
 
 
 def _detect(name: str, tree: Tree) -> Sequence[Detection]:
-    """Return the detections of the format called `name`, or () if it comes from a plug-in and fails."""
+    """Return the detections of the format called `name`.
+
+    A format from a plug-in that fails is removed from `FORMATS`, and () is returned.
+    """
     try:
         return FORMATS[name].detect(tree)
     except Exception as error:
@@ -308,7 +313,9 @@ def _report_other_kind(tree: Tree, found: Sequence[Reading], kinds: Sequence[str
 
     `found` are all interpretations of the folder.
     """
-    requested = KINDS.get(kinds[0], AnnotationKind(kinds[0], FORMATS[kinds[0]].layout if kinds[0] in FORMATS else ""))
+    kind = kinds[0]
+    layout = FORMATS[kind].layout if kind in FORMATS else ""  # a kind from a plug-in may have the id of its format
+    requested = KINDS.get(kind, AnnotationKind(kind, layout))
     undoubted = [each for each in found if each.kind != "files" and not each.detection.against]
     doubtful = [each for each in found if each.detection.against]
     unsupported = [each for each in undoubted if not each.kind]
@@ -320,12 +327,12 @@ def _report_other_kind(tree: Tree, found: Sequence[Reading], kinds: Sequence[str
     if not readable:
         return make_unrecognized(_report_nothing_found(tree, requested, _make_choices(doubtful, kinds)))
     best = readable[0]
-    kind = best.kind
-    message = f"{printable(tree.root)} holds {_get_title(kind)} ({best.title}: {_describe_evidence(best)}), not {requested.title}."
+    present = f"{_get_title(best.kind)} ({best.title}: {_describe_evidence(best)})"
+    message = f"{printable(tree.root)} holds {present}, not {requested.title}."
     choices = _make_choices([*readable, *doubtful], kinds)
     tasks = [each.title for each in _make_choices(readable, kinds)]
     remedy = f"Choose {listed(tasks, 'or')}." if tasks else requested.layout
-    return make_unrecognized(dataset_error(message, remedy, choices), kind)
+    return make_unrecognized(dataset_error(message, remedy, choices), best.kind)
 
 
 def _ask_about_doubt(
@@ -391,10 +398,12 @@ def _report_nothing_found(tree: Tree, requested: AnnotationKind, choices: tuple[
 
 
 def _get_title(kind: str) -> str:
+    """Return the title of a kind of annotations. A kind from a plug-in is its own title."""
     return KINDS[kind].title if kind in KINDS else kind
 
 
 def _describe_evidence(reading: Reading) -> str:
+    """Return the evidence for an interpretation of the folder as one text for the user."""
     return "; ".join(reading.detection.evidence) or reading.title
 
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from engine.data.decoding.image_files import is_image
-from engine.data.decoding.reading import Unfit, read_json
+from engine.data.decoding.limits import Size, Unfit
+from engine.data.decoding.reading import read_json
 from engine.data.formats.format import Content, Detection, Format
 from engine.data.formats.shared.bitmaps import decode_png, make_patch_shape
 from engine.data.formats.shared.shape_collection import ShapeCollection, detect_files
@@ -18,11 +19,11 @@ from engine.data.formats.shared.shapes import (
     Shape,
     ShapedImage,
     make_box_shape,
-    make_polygon_shape,
+    make_required_polygon,
     parse_points,
     parse_size,
 )
-from engine.data.formats.tree import Tree, split_named, split_of_path
+from engine.data.formats.tree import Tree, split_named, split_of_path, stem
 
 _OUTLINES = frozenset({"polygon", "bitmap"})
 _WITHOUT_AREA = frozenset({"line", "point", "graph", "cuboid", "cuboid_2d", "any", "multichannel_spectrogram"})
@@ -53,8 +54,9 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     classes, tags = _read_declared(tree)
     for path in _find_files(tree):
         # DATASET/ann/NAME.jpg.json describes DATASET/img/NAME.jpg.
-        folder, name = os.path.split(os.path.dirname(path))[0], os.path.basename(path)[: -len(".json")]
-        image = found.find(name, os.path.join(folder, "img"), split=split_of_path(path), ending=is_image(name))
+        dataset = os.path.dirname(os.path.dirname(path))
+        name = stem(path)
+        image = found.find(name, os.path.join(dataset, "img"), split=split_of_path(path), ending=is_image(name))
         try:
             content = read_json(tree.path(path))
             if not _is_annotation(content):
@@ -66,7 +68,8 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             found.note_missing(path)
             continue
         image_tags = _read_tags(content)
-        split = split_of_path(path) or next((split for tag in image_tags if (split := split_named(tag))), "")
+        split_of_tag = next(filter(None, map(split_named, image_tags)), "")
+        split = split_of_path(path) or split_of_tag
         size = parse_size(content["size"].get("height"), content["size"].get("width"))
         shapes = _read_shapes(content["objects"], path, size, found) if kind in ("boxes", "instances") else []
         found.add(ShapedImage(image, shapes, size, tuple(_read_labels(content))), split)
@@ -94,9 +97,10 @@ def _find_files(tree: Tree) -> list[str]:
 
 
 def _is_annotation(content: Any) -> bool:
-    return (
-        isinstance(content, dict) and isinstance(content.get("objects"), list) and isinstance(content.get("size"), dict)
-    )
+    """Return True if the content of a JSON file has the objects and the size of an image."""
+    if not isinstance(content, dict):
+        return False
+    return isinstance(content.get("objects"), list) and isinstance(content.get("size"), dict)
 
 
 def _read_declared(tree: Tree) -> tuple[list[str], list[str]]:
@@ -134,6 +138,7 @@ def _read_labels(content: dict[str, Any]) -> list[str]:
 
 
 def _list_geometries(content: dict[str, Any]) -> set[str]:
+    """Return the types of the shapes in an annotation file."""
     return {_read_shape_type(each) for each in content["objects"] if isinstance(each, dict)}
 
 
@@ -142,12 +147,13 @@ def _read_shape_type(entry: dict[str, Any]) -> str:
 
     Old projects don't state the type, but contain only bitmaps and polygons.
     """
-    if isinstance(kind := entry.get("geometryType"), str):
-        return kind
+    shape_type = entry.get("geometryType")
+    if isinstance(shape_type, str):
+        return shape_type
     return "bitmap" if entry.get("bitmap") else "polygon"
 
 
-def _read_shapes(entries: list[Any], path: str, size: tuple[int, int] | None, found: ShapeCollection) -> list[Shape]:
+def _read_shapes(entries: list[Any], path: str, size: Size | None, found: ShapeCollection) -> list[Shape]:
     """Return the usable shapes among the objects of an annotation file. The others are recorded in `found`.
 
     `path` is the annotation file, and `size` the height and width of its image, or None if unknown.
@@ -158,14 +164,15 @@ def _read_shapes(entries: list[Any], path: str, size: tuple[int, int] | None, fo
         if not isinstance(label, str) or not label.strip():
             found.skip_object(path, "without a class")
             continue
-        kind = _read_shape_type(entry)
-        if kind not in _READERS:
-            found.skip_object(path, f"drawn as {kind}" if kind in _WITHOUT_AREA else "of an unknown shape")
+        shape_type = _read_shape_type(entry)
+        if shape_type not in _READERS:
+            reason = f"drawn as {shape_type}" if shape_type in _WITHOUT_AREA else "of an unknown shape"
+            found.skip_object(path, reason)
             continue
         try:
-            shapes.append(_READERS[kind](label.strip(), entry, size))
+            shapes.append(_READERS[shape_type](label.strip(), entry, size))
         except Unfit as error:
-            found.skip_object(path, "that can't be used", f"{kind} {label}: {error}")
+            found.skip_object(path, "that can't be used", f"{shape_type} {label}: {error}")
     return shapes
 
 
@@ -177,24 +184,23 @@ def _iterate_rings(entry: dict[str, Any]) -> Iterator[list[Point]]:
     yield from map(parse_points, [points.get("exterior"), *(interior if isinstance(interior, list) else [])])
 
 
-def _make_polygon(label: str, entry: dict[str, Any], size: Any) -> Shape:
+def _make_polygon(label: str, entry: dict[str, Any], size: Size | None) -> Shape:
     """Convert an outline with holes to a single ring that runs to each hole and back.
 
     The connecting lines have no area. Raises Unfit if the outline has fewer than three points.
     """
     outer, *holes = _iterate_rings(entry)
+    if len(outer) < 3:
+        raise Unfit(f"it has {len(outer)} points")
     ring = list(outer)
     for hole in holes:
         if len(hole) >= 3:
-            ring += [outer[0], *hole, hole[0]] if outer else []
-    shape = make_polygon_shape(label, ring) if len(outer) >= 3 else None
-    if shape is None:
-        raise Unfit(f"it has {len(outer)} points")
-    return shape
+            ring += [outer[0], *hole, hole[0]]
+    return make_required_polygon(label, ring)
 
 
-def _make_rectangle(label: str, entry: dict[str, Any], _size: Any) -> Shape:
-    """Return the smallest box around the outer ring of an annotation."""
+def _make_rectangle(label: str, entry: dict[str, Any], size: Size | None) -> Shape:
+    """Return the smallest box around the outer ring of an annotation. Raises Unfit if it has fewer than two points."""
     corners = next(_iterate_rings(entry))
     if len(corners) < 2:
         raise Unfit(f"it has {len(corners)} points")
@@ -202,7 +208,7 @@ def _make_rectangle(label: str, entry: dict[str, Any], _size: Any) -> Shape:
     return make_box_shape(label, min(x), min(y), max(x), max(y))
 
 
-def _make_bitmap(label: str, entry: dict[str, Any], size: tuple[int, int] | None) -> Shape:
+def _make_bitmap(label: str, entry: dict[str, Any], size: Size | None) -> Shape:
     """Convert an object with an embedded PNG in an image of the given size to a shape. Raises Unfit."""
     bitmap = entry.get("bitmap")
     bitmap = bitmap if isinstance(bitmap, dict) else {}
@@ -213,7 +219,7 @@ def _make_bitmap(label: str, entry: dict[str, Any], size: tuple[int, int] | None
     return make_patch_shape(label, inside, int(left), int(top), size)
 
 
-_READERS: dict[str, Callable[[str, dict[str, Any], Any], Shape]] = {
+_READERS: dict[str, Callable[[str, dict[str, Any], Size | None], Shape]] = {
     "polygon": _make_polygon,
     "rectangle": _make_rectangle,
     "bitmap": _make_bitmap,

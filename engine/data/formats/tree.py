@@ -23,7 +23,7 @@ SPLIT_NAMES = {
     "val": ("val", "valid", "validation", "valset", "validset", "dev"),
     "test": ("test", "testing", "testset"),
 }
-_AT_LAST_DOT, _AFTER_DOT = methodcaller("rpartition", "."), itemgetter(1, 2)
+_DIVIDE_AT_LAST_DOT, _GET_DOT_AND_ENDING = methodcaller("rpartition", "."), itemgetter(1, 2)
 _SPLIT_OF = {name: split for split, names in SPLIT_NAMES.items() for name in names}
 
 
@@ -40,10 +40,8 @@ def split_in(name: str) -> str:
 
     For example, "instances_val2017.json" contains "val".
     """
-    words = "".join(
-        character if character.isalpha() else " " for character in os.path.splitext(name)[0].lower()
-    ).split()
-    found = {split for word in words if (split := split_named(word))}
+    letters = [character if character.isalpha() else " " for character in os.path.splitext(name)[0].lower()]
+    found = set(map(split_named, "".join(letters).split())) - {""}
     return found.pop() if len(found) == 1 else ""
 
 
@@ -53,8 +51,8 @@ def split_of_folder(folder: str) -> str:
     For example, "images/train/a" and "train_images" both give "train".
     """
     names = folder.split(os.sep)
-    exact = next((split for name in names if (split := split_named(name))), "")
-    return exact or next((split for name in names if (split := split_in(name))), "")
+    splits = (*map(split_named, names), *map(split_in, names))
+    return next(filter(None, splits), "")
 
 
 def split_of_file(name: str) -> str:
@@ -63,10 +61,7 @@ def split_of_file(name: str) -> str:
     `name` is the path of the file relative to the dataset folder. If the name itself contains no split, the nearest
     folder whose name contains one decides. Returns "" if there is none.
     """
-    for part in reversed(name.split(os.sep)):
-        if split := split_in(part):
-            return split
-    return ""
+    return next(filter(None, map(split_in, reversed(name.split(os.sep)))), "")
 
 
 def split_of_table(folder: str, name: str) -> str:
@@ -74,8 +69,7 @@ def split_of_table(folder: str, name: str) -> str:
 
     Returns "" if neither does.
     """
-    named = [split for part in folder.split(os.sep) if (split := split_named(part))]
-    return split_in(name) or (named[-1] if named else "")
+    return split_in(name) or next(filter(None, map(split_named, reversed(folder.split(os.sep)))), "")
 
 
 def split_of_path(path: str, *, by_name: bool = False) -> str:
@@ -84,11 +78,13 @@ def split_of_path(path: str, *, by_name: bool = False) -> str:
     If `by_name` is True, the file name is searched for a split, too, as in "instances_train.xml".
     """
     *folders, name = path.replace("\\", "/").split("/")
-    found = next((split for folder in folders if (split := split_named(folder))), "")
-    return found or (split_in(name) if by_name else "")
+    split = next(filter(None, map(split_named, folders)), "")
+    return split or (split_in(name) if by_name else "")
 
 
 class _Entries(NamedTuple):
+    """Visible content of a folder: the sorted names of its folders, and its files."""
+
     folders: tuple[str, ...]
     files: Listing
     identity: tuple[int, int]
@@ -158,7 +154,7 @@ class Tree:
         """
         if folder not in self._suffixes:
             names = self.listing(folder).split_names()
-            parts = Counter(map(_AFTER_DOT, map(_AT_LAST_DOT, names)))  # fast: there may be a million files
+            parts = Counter(map(_GET_DOT_AND_ENDING, map(_DIVIDE_AT_LAST_DOT, names)))  # fast, for a million files
             counts: Counter[str] = Counter()
             for (dot, ending), count in parts.items():
                 counts[f".{ending.lower()}" if dot else ""] += count
@@ -190,11 +186,8 @@ class Tree:
         found: dict[str, str] = {}
         for split, names in SPLIT_NAMES.items():
             fitting = [name for name in self.folders(folder) if split_named(name) == split]
-            fitting.sort(
-                key=lambda name: (name.lower() not in names, name.lower())
-            )  # exact names come before names with a year
-            if fitting:
-                found[split] = fitting[0]
+            if fitting:  # an exact name is preferred to a name with a year
+                found[split] = min(fitting, key=lambda name: (name.lower() not in names, name.lower()))
         return found
 
     def walk(self, folder: str = "", *, depth: int | None = None) -> Iterator[str]:
@@ -280,6 +273,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_loop(path: str) -> bool:
+    """Return True if a link leads to itself, directly or through other links."""
     try:
         os.stat(path)
     except OSError as error:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from engine.data.decoding.image_files import EXTENSIONS, is_image
 from engine.data.decoding.reading import read_head
 from engine.data.formats.format import Confidence, Detection, Format
-from engine.data.formats.shared.tables import find_tables, open_table
+from engine.data.formats.shared.tables import find_tables, format_table_path, open_table
 from engine.data.formats.tree import Tree
 from engine.data.formats.webdataset import find_archives, iterate_samples
 from engine.data.splits import printable
@@ -51,10 +51,12 @@ def _starts_with(*starts: bytes) -> Callable[[str], bool]:
 
 
 def _is_dicom(path: str) -> bool:
+    """Return True if a file has the signature of DICOM, which follows 128 arbitrary bytes."""
     return read_head(path)[128:132] == b"DICM"
 
 
 def _is_zip_of_images(path: str) -> bool:
+    """Return True if a readable ZIP archive lists an image among its first files."""
     try:
         with open_regular(path) as stream, zipfile.ZipFile(stream) as archive:
             return any(is_image(name) for name in archive.namelist()[:1000])
@@ -68,7 +70,7 @@ def _is_tfrecord(path: str) -> bool:
     return len(head) == 8 and 0 < int.from_bytes(head, "little") <= os.stat(path).st_size - 16
 
 
-_KINDS = (
+_FORMATS = (
     _UnsupportedFormat(
         "dicom", "DICOM", (".dcm", ".dicom"),
         "Convert the slices to 16-bit PNG or TIFF, for example with dcmj2pnm of DCMTK (dcmj2pnm +on2), or export them from 3D "
@@ -153,22 +155,25 @@ _DATUMARO = re.compile(
 def _detect(tree: Tree) -> list[Detection]:
     """Detect datasets in unsupported formats, the most likely first. Each detection has advice on the conversion."""
     images = 0
-    files: dict[str, list[str]] = {}
+    paths_by_variant: dict[str, list[str]] = {}
     folders = list(itertools.islice(tree.walk(depth=_DEPTH), _MAX_FOLDERS))
     for folder in folders:
         suffixes = tree.suffixes(folder)
         images += sum(suffixes[ending] for ending in EXTENSIONS)
-        endings = {_SHARD.sub("", suffix) for suffix in suffixes}
-        for kind in _KINDS:
-            if any("." + ending.rsplit(".", 1)[1] in endings for ending in kind.endings):  # ".gz" for ".nii.gz"
-                names = [name for name in tree.files(folder) if _SHARD.sub("", name.lower()).endswith(kind.endings)]
-                files.setdefault(kind.variant, []).extend(os.path.join(folder, name) for name in names)
+        present_endings = {_SHARD.sub("", suffix) for suffix in suffixes}
+        for format in _FORMATS:
+            last_endings = {os.path.splitext(ending)[1] or ending for ending in format.endings}  # ".gz" for ".nii.gz"
+            if last_endings.isdisjoint(present_endings):  # avoids handling each name
+                continue
+            names = [name for name in tree.files(folder) if _SHARD.sub("", name.lower()).endswith(format.endings)]
+            paths_by_variant.setdefault(format.variant, []).extend(os.path.join(folder, name) for name in names)
     found: list[Detection] = []
-    for kind in _KINDS:
-        paths = files.get(kind.variant, [])
-        if paths and (kind.has_format is None or any(kind.has_format(tree.path(path)) for path in paths[:5])):
-            found.append(_make_refusal(kind, paths, images))
-    found += _detect_without_ending(tree, folders) if not images and not found else []
+    for format in _FORMATS:
+        paths = paths_by_variant.get(format.variant, [])
+        if paths and (format.has_format is None or any(format.has_format(tree.path(path)) for path in paths[:5])):
+            found.append(_make_refusal(format, paths, images))
+    if not images and not found:
+        found += _detect_without_ending(tree, folders)
     found += [
         *detect_videos(tree),
         *_detect_run_lengths(tree),
@@ -178,23 +183,23 @@ def _detect(tree: Tree) -> list[Detection]:
     return sorted(found, key=lambda detection: -detection.confidence)
 
 
-def _make_refusal(kind: _UnsupportedFormat, paths: list[str], images: int) -> Detection:
-    """Return a detection for files in the unsupported format `kind`. `images` is the number of images in the folder.
+def _make_refusal(format: _UnsupportedFormat, paths: list[str], images: int) -> Detection:
+    """Return a detection for files in an unsupported format. `images` is the number of images in the folder.
 
     The detection is weak if there are images, since the user may only need these.
     """
-    evidence = (f"{counted(len(paths), 'file')} of {kind.title}, such as {printable(paths[0])}",)
+    evidence = (f"{counted(len(paths), 'file')} of {format.title}, such as {printable(paths[0])}",)
     if images:
-        return Detection((), Confidence.WEAK, evidence, (f"{images:,} images",), kind.variant, kind.remedy)
-    return Detection((), Confidence.CERTAIN, evidence, variant=kind.variant, remedy=kind.remedy)
+        return Detection((), Confidence.WEAK, evidence, (f"{images:,} images",), format.variant, format.remedy)
+    return Detection((), Confidence.CERTAIN, evidence, variant=format.variant, remedy=format.remedy)
 
 
 def _detect_without_ending(tree: Tree, folders: list[str]) -> Iterator[Detection]:
-    """Detect files without extensions in `folders`.
+    """Yield a detection for the first of the `folders` with known files that have no extension.
 
     These are DICOM files from scanners, TFRecord shards, or batches of CIFAR.
     """
-    by_variant = {kind.variant: kind for kind in _KINDS}
+    by_variant = {format.variant: format for format in _FORMATS}
     for folder in folders:
         names = [name for name in tree.files(folder) if "." not in name] if tree.suffixes(folder)[""] else []
         if not names:
@@ -202,18 +207,19 @@ def _detect_without_ending(tree: Tree, folders: list[str]) -> Iterator[Detection
         paths = [os.path.join(folder, name) for name in names]
         first = tree.path(paths[0])
         if _is_dicom(first):
-            yield _make_refusal(by_variant["dicom"], paths, images=0)
+            variant = "dicom"
         elif _SHARD.search(names[0]) and _is_tfrecord(first):
-            yield _make_refusal(by_variant["tfrecord"], paths, images=0)
+            variant = "tfrecord"
         elif read_head(first).startswith(b"\x80"):
-            yield _make_refusal(by_variant["pickle"], paths, images=0)
+            variant = "pickle"
         else:
             continue
+        yield _make_refusal(by_variant[variant], paths, images=0)
         return
 
 
 def detect_videos(tree: Tree) -> Iterator[Detection]:
-    """Detect masks of videos as in DAVIS and YouTube-VOS.
+    """Yield a detection for masks of videos as in DAVIS and YouTube-VOS, or nothing for other folders.
 
     They may be inside a folder that was created for a split or an archive.
     """
@@ -240,21 +246,18 @@ def _detect_run_lengths(tree: Tree) -> Iterator[Detection]:
     """Detect tables with run-length encoded masks, as used by Kaggle."""
     for folder, name in find_tables(tree, (".csv",)):
         table = open_table(tree.path(folder, name), head=True)
-        columns = [
-            column
-            for column in ("encoded_pixels", "rle_mask", "rle", "annotation", "segmentation")
-            if table and column in table.plain
-        ]
-        if table is None or not columns:
+        if table is None:
             continue
-        column = table.plain.index(columns[0])
+        run_columns = ("encoded_pixels", "rle_mask", "rle", "annotation", "segmentation")
+        column = next((table.plain.index(each) for each in run_columns if each in table.plain), None)
+        if column is None:
+            continue
         cells = [row[column] for row in table.sample(50) if row[column] not in ("", "-1")]
         are_runs = all(len(cell.split()) > 1 and cell.replace(" ", "").isdigit() for cell in cells)
         if cells and are_runs:
             remedy = "Draw the run lengths into masks, PNG files with 0 and the class in a folder masks next to the folder images."
-            evidence = (
-                f"{printable(tree.within(table.path))} with masks as run lengths in {printable(table.head[column])}",
-            )
+            column_name = printable(table.head[column])
+            evidence = (f"{format_table_path(table, tree)} with masks as run lengths in {column_name}",)
             yield Detection((), Confidence.LIKELY, evidence, variant="rle", remedy=remedy)
             return
 

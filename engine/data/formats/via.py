@@ -74,12 +74,16 @@ _DECODER = msgspec.json.Decoder(dict[str, Any])
 
 
 class _Region(NamedTuple):
+    """Region of an image, as it is in the file."""
+
     place: str  # position in the file, for messages
     shape: Mapping[str, Any]  # shape_attributes: type and coordinates
     attributes: Mapping[str, Any]  # region_attributes, such as the class
 
 
 class _Entry(NamedTuple):
+    """Name of an image, and the regions in it. An image may have several entries."""
+
     file: str
     regions: list[_Region]
 
@@ -100,24 +104,18 @@ def detect(tree: Tree) -> list[Detection]:
 
     Returns one detection for each attribute that may contain the class, most likely first.
     """
-    names = [
-        name
-        for ending in (".json", ".csv")
-        for group in find_json_files(tree, ending).values()
-        for name in group[:MAX_FILES]
-    ]
+    groups = [*find_json_files(tree).values(), *find_json_files(tree, ".csv").values()]
+    names = [name for group in groups for name in group[:MAX_FILES]]
     heads = {name: read_head(tree.path(name)) for name in names}
     files = [name for name, text in heads.items() if _is_via(text, suffix(name))]
     if not files:
         version_3 = [name for name, text in heads.items() if all(f'"{key}"' in text for key in _VERSION_3)]
         evidence = f"project of VIA 3: {first_names(version_3)}"
         return [Detection((), Confidence.CERTAIN, (evidence,), remedy=_REMEDY_3)] if version_3 else []
-    regions = [
-        region
-        for name in files[:_SAMPLED]
-        for entry in _iterate_entries(tree, name, EntryFaults(name), [])  # faults are reported when the files are read
-        for region in entry.regions
-    ]
+    regions: list[_Region] = []
+    for name in files[:_SAMPLED]:
+        for entry in _iterate_entries(tree, name, EntryFaults(name), []):  # reading the files reports the problems
+            regions += entry.regions
     has_outlines = any(region.shape.get("name") in _OUTLINED for region in regions)
     kinds = ("instances", "boxes") if has_outlines else ("boxes",)
     evidence = f"regions of the VGG Image Annotator: {first_names(files)}"
@@ -203,16 +201,17 @@ def _iterate_entries(tree: Tree, name: str, faults: EntryFaults, problems: list[
     images = content.get(_IMAGES, content)  # a project also has settings, a file of annotations only images
     for key, entry in images.items() if isinstance(images, dict) else ():
         if not isinstance(entry, dict) or not isinstance(entry.get("filename"), str):
-            if not key.startswith("_via"):
+            if not key.startswith("_via"):  # these are settings
                 faults.add(_NO_FILE, key)
             continue
         regions = entry.get("regions")
-        # VIA 1 numbers regions in an object.
-        numbered = _as_object(regions).items() or enumerate(regions if isinstance(regions, list) else ())
+        if isinstance(regions, list):
+            regions = dict(enumerate(regions))  # VIA 1 writes an object with numbers as keys instead
         found = []
-        for number, region in numbered:
+        for number, region in _as_object(regions).items():
             if isinstance(region, dict):
-                shape, attributes = (_as_object(region.get(f"{key}_attributes")) for key in ("shape", "region"))
+                shape = _as_object(region.get("shape_attributes"))
+                attributes = _as_object(region.get("region_attributes"))
                 found.append(_Region(f"{entry['filename']} regions[{number}]", shape, attributes))
         yield _Entry(entry["filename"], found)
 
@@ -253,7 +252,8 @@ def _parse_row(row: Mapping[str, Any]) -> _Entry | None:
     return _Entry(file, [_Region(f"{file} region {number}", shape, attributes)] if shape else [])
 
 
-def _as_object(value: Any) -> dict[str, Any]:
+def _as_object(value: Any) -> dict[Any, Any]:
+    """Return a JSON object unchanged, and {} for any other value."""
     return value if isinstance(value, dict) else {}
 
 
@@ -284,9 +284,10 @@ def read_shape(name: str, shape: Mapping[str, Any]) -> Shape | None:
                 x, y, radius = (float(shape[key]) for key in ("cx", "cy", "r"))
                 return make_polygon_shape(name, make_ellipse_points(x, y, radius, radius))
             case "ellipse":
-                x, y, across, down = (float(shape[key]) for key in ("cx", "cy", "rx", "ry"))
+                x, y, radius_x, radius_y = (float(shape[key]) for key in ("cx", "cy", "rx", "ry"))
                 degrees = math.degrees(float(shape.get("theta", 0)))
-                return make_polygon_shape(name, rotate_points(make_ellipse_points(x, y, across, down), degrees, (x, y)))
+                points = rotate_points(make_ellipse_points(x, y, radius_x, radius_y), degrees, (x, y))
+                return make_polygon_shape(name, points)
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
     return None

@@ -18,7 +18,7 @@ from engine.data.decoding.class_tables import read_arcgis_classes
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import HEAD_BYTES, MAX_TABLE_BYTES, Unfit, read_text_lines, read_xml
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.shared.json_files import MAX_FILES_SAMPLED, sample
+from engine.data.formats.shared.json_files import MAX_FILES_SAMPLED, SAMPLED
 from engine.data.formats.shared.shape_collection import ShapeCollection
 from engine.data.formats.shared.shapes import (
     Shape,
@@ -29,7 +29,7 @@ from engine.data.formats.shared.shapes import (
     rename_classes,
 )
 from engine.data.formats.tree import Tree, split_of_path
-from engine.data.splits import printable, warn_about
+from engine.data.splits import printable, sample_evenly, warn_about
 from engine.system.format import counted
 from engine.system.regular_files import UnusableFile, open_regular
 
@@ -45,6 +45,8 @@ _LISTED = re.compile(r"(.*?)(?:\s+-?[01])?")
 
 
 class _Parsed(NamedTuple):
+    """Content of an annotation file."""
+
     image_name: str
     size: tuple[int, int] | None  # height and width of the image
     shapes: list[Shape]
@@ -68,12 +70,23 @@ class _File:
     splits: list[str] = field(default_factory=list)
 
 
+class _ListLine(NamedTuple):
+    """Line in the list of a split, and the annotation files that it refers to."""
+
+    text: str
+    files: list[_File]
+
+
+FilesByImage = dict[str, list[_File]]
+"""Annotation files, keyed by the path and by the name of their images, both without extension."""
+
+
 def detect(tree: Tree) -> list[Detection]:
     """Detect XML files in VOC's format, in a sample, or in a larger one if the first one contains no objects."""
     paths = _find_files(tree)
-    valid, others, boxes, objects = _count_files_and_objects(tree, sample(paths))
-    if valid and not objects and len(paths) > valid + others:
-        valid, others, boxes, objects = _count_files_and_objects(tree, sample(paths, MAX_FILES_SAMPLED))
+    valid, others, boxes, objects = _count_files_and_objects(tree, sample_evenly(paths, SAMPLED))
+    if valid and not objects and len(paths) > valid + others:  # there are more files
+        valid, others, boxes, objects = _count_files_and_objects(tree, sample_evenly(paths, MAX_FILES_SAMPLED))
     if not valid or (objects and not boxes):
         return []
     confidence = Confidence.CERTAIN if valid >= others and boxes else Confidence.LIKELY
@@ -144,7 +157,7 @@ def _count_files_and_objects(tree: Tree, paths: Iterable[str]) -> tuple[int, int
         valid += 1
         for each in root.iterfind("object"):
             objects += 1
-            boxes += any(each.find(path) is not None for path in ("bndbox", "polygon", "segm/box"))
+            boxes += any(each.find(tag) is not None for tag in ("bndbox", "polygon", "segm/box"))
     if unusable is not None and not valid and not others:
         raise unusable
     return valid, others, boxes, objects
@@ -172,28 +185,28 @@ def _assign_splits(tree: Tree, files: Sequence[_File], found: ShapeCollection) -
         by_base.setdefault(file.base, []).append(file)
     missing: list[str] = []
     unlisted: list[str] = []
-    for base, of_base in by_base.items():
-        lists = _read_lists(tree, base, _group_by_name(of_base))
+    for base, files_of_base in by_base.items():
+        lists = _read_lists(tree, base, _group_by_name(files_of_base))
         if not lists:
-            for file in of_base:
+            for file in files_of_base:
                 file.splits.append(split_of_path(file.path))
             continue
-        for split, names in lists.items():
-            for name, matches in names:
-                if not matches:
-                    missing.append(name)
-                for file in matches:
+        for split, lines in lists.items():
+            for line in lines:
+                if not line.files:
+                    missing.append(line.text)
+                for file in line.files:
                     if split not in file.splits:
                         file.splits.append(split)
-        unlisted += [file.path for file in of_base if not file.splits]
+        unlisted += [file.path for file in files_of_base if not file.splits]
     remedy = "Such images are left out; annotate them, or remove them from the list."
     found.problems += warn_about(missing, "image", "named in a list but without an annotation:", remedy)
     remedy = "Such annotations are left out; add them to a list in ImageSets/Main."
     found.problems += warn_about(unlisted, "annotation", "in no list of a split:", remedy)
 
 
-def _read_lists(tree: Tree, base: str, by_image: dict[str, list[_File]]) -> dict[str, list[tuple[str, list[_File]]]]:
-    """Return the lines of the list of each split, each with the annotation files that it refers to.
+def _read_lists(tree: Tree, base: str, by_image: FilesByImage) -> dict[str, list[_ListLine]]:
+    """Return the lines of the list of each split.
 
     `by_image` holds the annotation files, keyed by image. The lists are those of the first folder in `base` that has
     any. Outside of ImageSets, half of the lines must refer to files, since a train.txt may have another purpose. If
@@ -207,34 +220,32 @@ def _read_lists(tree: Tree, base: str, by_image: dict[str, list[_File]]) -> dict
         combines_splits = "train.txt" not in names and "trainval.txt" in names
         if combines_splits:
             names["train.txt"] = names["trainval.txt"]
-        found: dict[str, list[tuple[str, list[_File]]]] = {}
+        found: dict[str, list[_ListLine]] = {}
         for split in ("train", "val", "test"):
             if f"{split}.txt" not in names:
                 continue
-            lines = [
-                (line, _find_listed_files(line, by_image))
-                for line in read_text_lines(tree.path(list_folder, names[f"{split}.txt"]), MAX_TABLE_BYTES)
-            ]
-            if folder or 2 * sum(bool(files) for _, files in lines) > len(lines):
+            texts = read_text_lines(tree.path(list_folder, names[f"{split}.txt"]), MAX_TABLE_BYTES)
+            lines = [_ListLine(text, _find_listed_files(text, by_image)) for text in texts]
+            if folder or 2 * sum(bool(line.files) for line in lines) > len(lines):
                 found[split] = lines
         if combines_splits and {"train", "val"} <= found.keys():
-            validation = {line for line, _ in found["val"]}
-            found["train"] = [(line, files) for line, files in found["train"] if line not in validation]
-        if any(files for lines in found.values() for _, files in lines):
+            validation = {line.text for line in found["val"]}
+            found["train"] = [line for line in found["train"] if line.text not in validation]
+        if any(line.files for lines in found.values() for line in lines):
             return found
     return {}
 
 
-def _group_by_name(files: Iterable[_File]) -> dict[str, list[_File]]:
+def _group_by_name(files: Iterable[_File]) -> FilesByImage:
     """Return annotation files, keyed by both the path and the name of their images."""
-    by_name: dict[str, list[_File]] = {}
+    by_image: FilesByImage = {}
     for file in files:
         for name in {file.name.replace(os.sep, "/"), os.path.basename(file.name)}:
-            by_name.setdefault(name, []).append(file)
-    return by_name
+            by_image.setdefault(name, []).append(file)
+    return by_image
 
 
-def _find_listed_files(line: str, by_image: dict[str, list[_File]]) -> list[_File]:
+def _find_listed_files(line: str, by_image: FilesByImage) -> list[_File]:
     """Return the annotation files that a line in a list refers to, or [] if there are none.
 
     The line may contain a name with spaces, a path, or a name followed by other words.
@@ -244,10 +255,12 @@ def _find_listed_files(line: str, by_image: dict[str, list[_File]]) -> list[_Fil
         parts = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".")]
         for skipped in range(len(parts)):
             path = "/".join(parts[skipped:])
+            if path in by_image:
+                return by_image[path]
             has_extension = is_image(path) or path.lower().endswith(".xml")
-            for key in (path, os.path.splitext(path)[0] if has_extension else path):
-                if key in by_image:
-                    return by_image[key]
+            without_extension = os.path.splitext(path)[0]
+            if has_extension and without_extension in by_image:
+                return by_image[without_extension]
     return []
 
 
@@ -318,13 +331,11 @@ def _iterate_edges(element: ElementTree.Element) -> Iterator[tuple[float, float,
     for box in boxes:
         texts = [(box.findtext(edge) or "").strip() for edge in _EDGES]
         left, top, right, bottom = map(parse_number, texts)
-        if left is None or top is None or right is None or bottom is None:
-            edge, text = next(
-                (edge, text) for edge, text in zip(_EDGES, texts, strict=True) if parse_number(text) is None
-            )
-            yield f"{edge} is {printable(text)[:40] or 'missing'}"
-        else:
+        if left is not None and top is not None and right is not None and bottom is not None:
             yield left, top, right, bottom
+            continue
+        edge, text = next((edge, text) for edge, text in zip(_EDGES, texts, strict=True) if parse_number(text) is None)
+        yield f"{edge} is {printable(text)[:40] or 'missing'}"
     polygon = element.find("polygon")
     if not boxes and polygon is not None:
         values: dict[str, list[float | None]] = {"x": [], "y": []}
@@ -332,7 +343,8 @@ def _iterate_edges(element: ElementTree.Element) -> Iterator[tuple[float, float,
             if (axis := _COORDINATE.fullmatch(each.tag)) is not None:
                 values[axis[1]].append(parse_number(each.text))
         x, y = ([number for number in values[axis] if number is not None] for axis in "xy")
-        if len(x) < 3 or len(x) != len(values["x"]) or len(y) != len(values["y"]) or len(x) != len(y):
+        is_any_invalid = len(x) < len(values["x"]) or len(y) < len(values["y"])
+        if is_any_invalid or len(x) < 3 or len(x) != len(y):
             yield "its polygon has no three points"
         else:
             yield min(x), min(y), max(x), max(y)
@@ -344,14 +356,15 @@ def _name_classes(tree: Tree, found: ShapeCollection) -> tuple[str, ...]:
     Returns () if there is no definition file that lists all classes. Nothing is renamed then.
     """
     definition = read_arcgis_classes(tree.root)
-    images = [image for split in found.splits.values() for image in split]
     if definition is None:
         return ()
     values, titles = definition
-    by_value = dict(zip(map(str, values), titles, strict=True))
-    if {shape.name for image in images for shape in image.shapes} - {*titles, *by_value}:
+    titles_by_value = dict(zip(map(str, values), titles, strict=True))
+    images = [image for split in found.splits.values() for image in split]
+    used_names = {shape.name for image in images for shape in image.shapes}
+    if not used_names <= {*titles, *titles_by_value}:
         return ()
-    rename_classes(images, by_value)
+    rename_classes(images, titles_by_value)
     return titles
 
 

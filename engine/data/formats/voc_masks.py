@@ -102,10 +102,11 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 def _read_instances(tree: Tree, source: _Source) -> Content:
     """Return the listed images that have a mask of classes and a mask of objects, with their objects."""
-    masks, objects = source.masks, dict(source.objects.matched)
-    without = [image for image in masks.images if image not in objects]
-    both = [pair for pair in masks.matched if pair[0] in objects]
-    pairs = Pairs(both, sorted([*masks.unmatched_images, *without]), source.objects.unmatched_files)
+    masks, objects = source.masks, dict(source.objects.matched)  # the mask of objects of each image
+    without_objects = [image for image in masks.images if image not in objects]
+    with_objects = [(image, mask) for image, mask in masks.matched if image in objects]
+    unmatched_images = sorted([*masks.unmatched_images, *without_objects])
+    pairs = Pairs(with_objects, unmatched_images, source.objects.unmatched_files)
     splits, left_out = _divide_by_lists(tree, source.base, pairs)
     problems = left_out.describe_unpaired("a mask of objects", "masks")
     classes, code, reason = _learn_meaning(tree, source)

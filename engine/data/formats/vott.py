@@ -24,7 +24,7 @@ from engine.data.splits import printable, warn_about
 LAYOUT = "Choose a folder with images and VoTT's export: vott-json-export/NAME-export.json, or NAME-asset.json files."
 _ENDINGS = ("-export.json", "-asset.json")
 _SAMPLED = 20  # files whose beginnings detection reads
-_UNSEEN = 0
+_NOT_OPENED = 0
 """State in VoTT's files of an image that was never opened."""
 
 
@@ -54,12 +54,14 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
     for split, file in files.iterate_files():
         images = []
         for asset, regions in _iterate_assets(tree, file, files.problems):
-            path, name, size = str(asset.get("path") or ""), str(asset.get("name") or ""), asset.get("size")
-            image = files.find(path or name, file, split, other_name=name)
+            name = str(asset.get("name") or "")
+            path = str(asset.get("path") or name)
+            image = files.find(path, file, split, other_name=name)
             if image is not None:
-                shapes = [shape for region in regions for shape in _make_shapes(region, path or name, faults)]
-                known = size if isinstance(size, dict) else {}
-                images.append(ShapedImage(image, shapes, parse_size(known.get("height"), known.get("width"))))
+                shapes = [shape for region in regions for shape in _make_shapes(region, path, faults)]
+                size = asset.get("size")
+                sides = size if isinstance(size, dict) else {}
+                images.append(ShapedImage(image, shapes, parse_size(sides.get("height"), sides.get("width"))))
         files.add(split, images)
     by_split = files.finish()
     remedy = "Such regions are left out; correct them in VoTT."
@@ -79,9 +81,10 @@ def _iterate_assets(tree: Tree, file: str, problems: list[Problem]) -> Iterator[
         return
     content = content if isinstance(content, dict) else {}
     assets = content.get("assets")
-    for each in assets.values() if isinstance(assets, dict) else [content]:
-        asset, regions = (each.get("asset"), each.get("regions")) if isinstance(each, dict) else (None, None)
-        if isinstance(asset, dict) and isinstance(regions, list) and (regions or asset.get("state") != _UNSEEN):
+    entries = assets.values() if isinstance(assets, dict) else [content]  # a file about one image has no "assets"
+    for entry in entries:
+        asset, regions = (entry.get("asset"), entry.get("regions")) if isinstance(entry, dict) else (None, None)
+        if isinstance(asset, dict) and isinstance(regions, list) and (regions or asset.get("state") != _NOT_OPENED):
             yield asset, regions
 
 

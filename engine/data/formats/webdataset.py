@@ -17,7 +17,7 @@ from engine.data.formats.shared.class_numbers import name_numbers
 from engine.data.formats.shared.label_columns import LABEL_COLUMNS
 from engine.data.formats.shared.shapes import ShapedImage, convert, rename_classes
 from engine.data.formats.shared.tables import normalize_name
-from engine.data.formats.shared.unpacking import unpack_images
+from engine.data.formats.shared.unpacking import PackedSample, unpack_images
 from engine.data.formats.tree import Tree, split_of_table
 from engine.data.splits import printable, warn_about
 from engine.system.format import counted
@@ -71,7 +71,7 @@ def iterate_samples(path: str, *, at_most: int | None = None) -> Iterator[Sample
             if not member.isreg() or not base or not ending:
                 continue
             key = f"{folder}/{base}"
-            if key != current.key:
+            if key != current.key:  # the members of a sample follow each other
                 if current.key:
                     yield current
                 current = Sample(key)
@@ -83,11 +83,14 @@ def iterate_samples(path: str, *, at_most: int | None = None) -> Iterator[Sample
 def _add_member(sample: Sample, archive: tarfile.TarFile, member: tarfile.TarInfo, ending: str) -> None:
     """Read a member of a tar file with the extension `ending`, and add it to its sample."""
     if is_image(member.name):
-        if not sample.name and 0 < member.size <= MAX_IMAGE_BYTES:
+        if not sample.name and 0 < member.size <= MAX_IMAGE_BYTES:  # of several images, the first one is used
             sample.name, sample.content = member.name, _read_content(archive, member)
     elif ending in _CLASSES and member.size <= MAX_TEXT_BYTES:
         text = decode_text(_read_content(archive, member)).strip()
-        sample.labels += _parse_json_labels(text) if ending == "json" else [text] if text else []
+        if ending == "json":
+            sample.labels += _parse_json_labels(text)
+        elif text:
+            sample.labels.append(text)
 
 
 def _read_content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
@@ -150,16 +153,18 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Unpack the images from all tar files into the cache, and return them with their classes or labels."""
     shards: Sequence[str] = detection.source
 
-    def read_tar(path: str) -> Iterator[tuple[str, bytes, list[str]]]:
-        return ((sample.name, sample.content, sample.labels) for sample in iterate_samples(path))
+    def read_tar(path: str) -> Iterator[PackedSample]:
+        return (PackedSample(sample.name, sample.content, sample.labels) for sample in iterate_samples(path))
 
     splits: dict[str, list[ShapedImage]] = {}
     without_image: list[str] = []
-    for shard, images in zip(shards, unpack_images(list(map(tree.path, shards)), read_tar), strict=True):
-        for path, labels in images:
-            if path:
-                image = ShapedImage(path, tags=tuple(dict.fromkeys(labels)))
-                splits.setdefault(split_of_table(*os.path.split(shard)), []).append(image)
+    samples_by_shard = unpack_images(list(map(tree.path, shards)), read_tar)
+    for shard, samples in zip(shards, samples_by_shard, strict=True):
+        split = split_of_table(*os.path.split(shard))
+        for sample in samples:
+            if sample.path:
+                image = ShapedImage(sample.path, tags=tuple(dict.fromkeys(sample.labels)))
+                splits.setdefault(split, []).append(image)
             else:
                 without_image.append(shard)
     problems = warn_about(without_image, "sample", "without an image, in", "Such samples are left out.")

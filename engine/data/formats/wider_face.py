@@ -35,6 +35,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _is_list(path: str) -> bool:
+    """Return True if the first two lines of a file are the name of an image and a number."""
     lines = read_text(path, MAX_TABLE_BYTES).split("\n", 2)
     return len(lines) > 1 and is_image(lines[0].strip()) and lines[1].strip().isdecimal()
 
@@ -45,6 +46,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     for split, file in files.iterate_files():
         list_folder = os.path.dirname(file)
         siblings = tree.folders(os.path.dirname(list_folder))
+        # The images of a split are in a folder next to the lists, such as WIDER_train.
         image_folder = next((name for name in siblings if split and split_in(name) == split), "")
         faults: list[tuple[str, str]] = []
         images = []

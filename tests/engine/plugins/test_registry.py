@@ -145,7 +145,7 @@ def detect(tree):
 HASTY = Format("hasty", "hasty tables", ("classes",), "a table", detect, None)
 """
     install(site, "hasty", {"footplate.formats": {"hasty": "hasty_pkg:HASTY"}}, hasty_pkg=code)
-    known = Registry("footplate.formats", formats.FORMATS.built_in, formats._accept)
+    known = Registry("footplate.formats", formats.FORMATS.built_in, formats._make_plugin_format)
     monkeypatch.setattr(formats, "FORMATS", known)
     for name in ("ants", "bees"):
         images.write_image(tmp_path / "set" / name / "0.png")

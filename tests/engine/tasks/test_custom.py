@@ -330,7 +330,7 @@ def test_annotations_of_plugins_are_read(tmp_path: Path, monkeypatch: pytest.Mon
         kinds=(kind,),
         detect=lambda tree: [replace(each, kinds=(kind,)) for each in imagefolder.FORMAT.detect(tree)],
     )
-    known = Registry("footplate.formats", {**registry.FORMATS.built_in, "added": added}, registry._accept)
+    known = Registry("footplate.formats", {**registry.FORMATS.built_in, "added": added}, registry._make_plugin_format)
     for module in (registry, custom, open_splits):
         monkeypatch.setattr(module, "FORMATS", known)
     file = write_insects(tmp_path)

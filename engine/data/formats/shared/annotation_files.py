@@ -127,13 +127,13 @@ class AnnotationReader(Generic[ImageT]):
 
         Of several files for a split, those with the word `preferred` in their names are read, if there are any.
         """
-        groups: dict[tuple[str, str], list[str]] = {}
+        groups: dict[tuple[str, str], list[str]] = {}  # by split and folder
         for name in sorted(names):
             groups.setdefault((split_of_file(name), os.path.dirname(name)), []).append(name)
         used: dict[str, list[str]] = {}
         unused: list[str] = []
         for split in _ORDER:
-            for group in (group for (group_split, _), group in groups.items() if group_split == split):
+            for group in [group for (group_split, _), group in groups.items() if group_split == split]:
                 chosen = [name for name in group if preferred in os.path.basename(name).lower()] or group
                 if split == "" and "train" in used:  # files without a split are then not read
                     chosen = []
@@ -152,14 +152,14 @@ class AnnotationReader(Generic[ImageT]):
 
     def _find_image_problems(self) -> Iterator[Problem]:
         """Yield problems with missing, ambiguous and repeated images. They are errors if no image was found."""
-        report = dataset_warning if self._are_found else dataset_error
+        make_problem = dataset_warning if self._are_found else dataset_error
         if self._missing:
             message = f"{count_sentence(self._missing, 'image')} named in the annotations but not in the folder"
             remedy = "Such images are left out; put them next to the annotations, or into a folder named images."
-            yield report(f"{message}: {first_names(self._missing)}.", remedy)
+            yield make_problem(f"{message}: {first_names(self._missing)}.", remedy)
         if self._ambiguous:
             message = f"{count_sentence(self._ambiguous, 'name')} in the annotations that several images have"
             remedy = "Such names are left out; put the images' folders into the names."
-            yield report(f"{message}: {first_names(self._ambiguous)}.", remedy)
+            yield make_problem(f"{message}: {first_names(self._ambiguous)}.", remedy)
         remedy = "The annotations of the first file are used; merge the files to use all."
         yield from warn_about(self._repeated, "image", "annotated in several files:", remedy)

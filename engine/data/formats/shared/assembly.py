@@ -62,11 +62,12 @@ def assemble(
         for name, split in content.splits.items()
         if (len(split) if isinstance(split, list) else count_samples(split))
     }
-    if kind in _PREPARE:
-        is_for_training = bool(val_fraction)
-        classes, splits = _PREPARE[kind](classes, splits, problems, is_for_training)
-    present = " and ".join({"val": "validation", "test": "test"}[name] for name in ("val", "test") if name in splits)
-    nothing = f"There are samples for {present}, but none for training." if present else "No sample has an annotation."
+    if kind == "classes" and val_fraction:  # otherwise the splits are not for training
+        classes, splits = _compare_classes(classes, splits, problems)
+    elif kind in _PREPARE:
+        classes, splits = _PREPARE[kind](classes, splits, problems)
+    others = " and ".join(title for name, title in (("val", "validation"), ("test", "test")) if name in splits)
+    nothing = f"There are samples for {others}, but none for training." if others else "No sample has an annotation."
     divided = divide(
         splits, folder, problems, val_fraction=val_fraction, seed=seed, layout=format.layout, nothing=nothing
     )
@@ -102,16 +103,14 @@ def _check_classes(classes: Sequence[str]) -> list[Problem]:
 Prepared = tuple[tuple[str, ...], dict[str, Any]]
 
 
-def _prepare_classes(
-    classes: tuple[str, ...], splits: dict[str, Any], problems: list[Problem], training: bool
-) -> Prepared:
+def _compare_classes(classes: tuple[str, ...], splits: dict[str, Any], problems: list[Problem]) -> Prepared:
     """Compare the classes of the splits and return only the classes that have training images.
 
-    Problems are appended to `problems`. If `training` is False, classes and splits are returned unchanged.
+    Problems are appended to `problems`. Without training images, classes and splits are returned unchanged.
     """
     counts = {name: np.bincount(split.labels, minlength=len(classes)) for name, split in splits.items()}
     trained = counts.get("train", counts.get(""))
-    if not training or trained is None:
+    if trained is None:
         return classes, splits
     validated = counts.get("val", counts.get("test"))
     problems += _report_classes_in_one_split(classes, counts, trained, validated)
@@ -135,6 +134,7 @@ def _report_classes_in_one_split(
     `counts` holds the number of images of each class by split of the folder. `trained` and `validated` are the numbers
     of images of each class that are used for training and for validation. `validated` is None without such images.
     """
+    # Names of classes with training images, keyed without regard to case. Of equal ones, the first one is used.
     trained_names = {name.casefold(): name for number, name in reversed(list(enumerate(classes))) if trained[number]}
     for number, name in enumerate(classes):
         if trained[number]:
@@ -169,9 +169,7 @@ def _select_classes(classes: tuple[str, ...], splits: dict[str, Any], used: np.n
     return tuple(classes[number] for number in used.tolist()), selected
 
 
-def _prepare_labels(
-    classes: tuple[str, ...], splits: dict[str, Any], problems: list[Problem], training: bool
-) -> Prepared:
+def _prepare_labels(classes: tuple[str, ...], splits: dict[str, Any], problems: list[Problem]) -> Prepared:
     """Return `classes` and `splits` unchanged. If there are too many labels or none, append an error to `problems`."""
     largest = max((count_samples(split) for split in splits.values()), default=0)
     if largest * len(classes) > MAX_LABELS:
@@ -182,9 +180,7 @@ def _prepare_labels(
     return classes, splits
 
 
-def _prepare_boxes(
-    classes: tuple[str, ...], splits: dict[str, Any], problems: list[Problem], training: bool
-) -> Prepared:
+def _prepare_boxes(classes: tuple[str, ...], splits: dict[str, Any], problems: list[Problem]) -> Prepared:
     """Convert the images of each split to a `BoxSplit` with boxes on the upright images.
 
     Problems with boxes and rotations, and an error if there are no boxes, are appended to `problems`.
@@ -200,9 +196,7 @@ def _prepare_boxes(
     return classes, gathered
 
 
-def _prepare_instances(
-    classes: tuple[str, ...], splits: dict[str, Any], problems: list[Problem], training: bool
-) -> Prepared:
+def _prepare_instances(classes: tuple[str, ...], splits: dict[str, Any], problems: list[Problem]) -> Prepared:
     """Turn the objects of rotated images upright. Problems with classes and rotations are added to `problems`."""
     if len(classes) >= NO_CLASS:
         message = f"There are {len(classes):,} classes; instance segmentation supports at most {NO_CLASS - 1}."
@@ -213,8 +207,7 @@ def _prepare_instances(
     return classes, upright
 
 
-_PREPARE: Mapping[str, Callable[[tuple[str, ...], dict[str, Any], list[Problem], bool], Prepared]] = {
-    "classes": _prepare_classes,
+_PREPARE: Mapping[str, Callable[[tuple[str, ...], dict[str, Any], list[Problem]], Prepared]] = {
     "labels": _prepare_labels,
     "boxes": _prepare_boxes,
     "instances": _prepare_instances,
@@ -226,6 +219,7 @@ def _learn_mask_values(divided: Divided, folder: str, folders: Sequence[str], pr
 
     `folders` are folders, in addition to the dataset folder `folder`, that may contain class tables.
     """
+    # A folder to evaluate may have no training masks.
     masks = divided.train.masks or [*divided.val.masks, *(divided.test.masks if divided.test else ())]
     meaning = learn_meaning(folder, masks, folders)
     if meaning.failure:

@@ -40,8 +40,11 @@ def make_patch_shape(
     if not len(rows):
         raise Unfit("it is empty")
     # COCO's run lengths: the pixels are numbered column by column, and runs outside and inside the object alternate.
-    steps = np.diff(np.pad(inside.T, ((0, 0), (1, 1))).astype(np.int8), axis=1)
-    starts, ends = ((left + column) * height + top + row for column, row in map(np.nonzero, (steps == 1, steps == -1)))
+    steps = np.diff(np.pad(inside.T, ((0, 0), (1, 1))).astype(np.int8), axis=1)  # 1 where a run starts, -1 after it
+    start_columns, start_rows = np.nonzero(steps == 1)
+    end_columns, end_rows = np.nonzero(steps == -1)
+    starts = (left + start_columns) * height + top + start_rows
+    ends = (left + end_columns) * height + top + end_rows
     limits = np.stack([starts, ends], 1).reshape(-1)
     counts = np.diff([0, *limits.tolist(), height * width]).tolist()
     outline = msgspec.Raw(msgspec.json.encode({"size": [height, width], "counts": counts}))
@@ -73,7 +76,7 @@ def decode_png(text: Any, size: tuple[int, int]) -> Mask:
         if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
             return np.array(np.asarray(image.convert("RGBA"))[..., 3] > 0)
         values = np.asarray(image)
-        return np.array(values.reshape(*values.shape[:2], -1).any(2))
+        return np.array(values.reshape(*values.shape[:2], -1).any(2))  # [h, w] or [h, w, bands]
     except Unfit:
         raise
     except Exception as error:  # a decoder may raise nearly anything for a damaged file

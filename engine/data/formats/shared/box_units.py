@@ -34,14 +34,16 @@ def check_units(splits: Mapping[str, Sequence[ShapedImage]], problems: list[Prob
     boxes = [shape.box for image in images for shape in image.shapes]
     if not boxes:
         return
-    if any(shape.outline is not None for image in images for shape in image.shapes):
-        if all(max(map(abs, box)) <= 1 + _ROUNDING for box in boxes):
+    are_fractions = all(max(map(abs, box)) <= 1 + _ROUNDING for box in boxes)
+    has_outlines = any(shape.outline is not None for image in images for shape in image.shapes)
+    if has_outlines:  # the points of an outline have no other order
+        if are_fractions:
             message = (
                 "All outlines are smaller than one pixel: they seem to be fractions of the image's width and height."
             )
             problems.append(dataset_error(message, "Write them in pixels."))
         return
-    if all(max(map(abs, box)) <= 1 + _ROUNDING for box in boxes):
+    if are_fractions:
         message = "All boxes are smaller than one pixel: they seem to be fractions of the image's width and height."
         if anchor == "corner" and all(_could_be_centered(*box) for box in boxes):
             remedy = "It can't be told whether x and y are corners or centers; write the boxes in pixels."
@@ -50,7 +52,7 @@ def check_units(splits: Mapping[str, Sequence[ShapedImage]], problems: list[Prob
         problems.append(dataset_warning(message, "They are read as fractions; write them in pixels to avoid doubt."))
         for image in images:
             image.fractions = True
-    elif (other := _find_other_reading(images, anchor)) is not None:
+    elif (other := _find_other_order(images, anchor)) is not None:
         message = f"Many boxes extend beyond their images, as their numbers seem to be {other}."
         problems.append(dataset_error(message, f"Write the {anchor} of each box and its width and height."))
 
@@ -66,12 +68,13 @@ def _could_be_centered(left: float, top: float, right: float, bottom: float) -> 
     )
 
 
-def _find_other_reading(images: Iterable[ShapedImage], anchor: Anchor) -> str | None:
+def _find_other_order(images: Iterable[ShapedImage], anchor: Anchor) -> str | None:
     """Describe another order of the numbers in boxes that fits all boxes, such as "left, top, right and bottom".
 
     Returns None if the order that the format defines fits most boxes, or if no other order fits.
     """
     boxes = beyond = 0
+    # The orders that fit all boxes so far. Left, top, right and bottom is never the order that the format defines.
     fitting = {"left, top, right and bottom", "a corner, width and height" if anchor == "center" else _CENTERED}
     for image in images:
         height, width = image.size or (math.inf, math.inf)
@@ -80,18 +83,20 @@ def _find_other_reading(images: Iterable[ShapedImage], anchor: Anchor) -> str | 
             box_width, box_height = right - left, bottom - top
             boxes += 1
             beyond += not _is_within((left, top, right, bottom), width, height)
+            # The numbers in the file are x, y, box_width and box_height.
             x, y = (left, top) if anchor == "corner" else (left + box_width / 2, top + box_height / 2)
-            readings = {
+            edges_by_order = {
                 "left, top, right and bottom": (x, y, box_width, box_height),
                 "a corner, width and height": (x, y, x + box_width, y + box_height),
                 _CENTERED: (x - box_width / 2, y - box_height / 2, x + box_width / 2, y + box_height / 2),
             }
-            fitting = {name for name in fitting if _is_within(readings[name], width, height)}
+            fitting = {name for name in fitting if _is_within(edges_by_order[name], width, height)}
     if boxes < _FEWEST or beyond <= _MAX_BEYOND * boxes:
         return None
-    return next(iter(sorted(fitting)), None)
+    return min(fitting, default=None)
 
 
 def _is_within(box: Edges, width: float, height: float) -> bool:
+    """Return True if a box has a positive size and extends at most one pixel beyond the image."""
     left, top, right, bottom = box
     return -1 <= left < right <= width + 1 and -1 <= top < bottom <= height + 1

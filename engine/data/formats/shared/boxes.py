@@ -115,17 +115,19 @@ def gather(images: Sequence[BoxedImage], classes: int, faults: BoxFaults) -> Box
     labels = np.array([box.label for box in boxes], np.int64)
     ignored = np.array([box.ignored for box in boxes], bool)
     edges = np.array([box[:4] for box in boxes], np.float64).reshape(-1, 4)
-    sides = np.tile(sizes[image_of_box][:, ::-1], 2).astype(np.float64)
-    edges *= np.where(np.array([image.fractions for image in images], bool)[image_of_box, None], sides, 1)
+    sides = np.tile(sizes[image_of_box][:, ::-1], 2).astype(np.float64)  # width, height, width and height of the image
+    are_fractions = np.array([image.fractions for image in images], bool)[image_of_box]
+    edges *= np.where(are_fractions[:, None], sides, 1)
     clipped = np.clip(edges, 0, sides)
     is_valid = (clipped[:, 2:] - clipped[:, :2] > MIN_SIDE).all(1)  # False for NaN, too
-    is_outside = np.concatenate([-edges[:, :2], edges[:, 2:] - sides[:, 2:]], 1).max(1, initial=0) > TOLERANCE
+    overhang = np.concatenate([-edges[:, :2], edges[:, 2:] - sides[:, 2:]], 1)  # beyond each edge of the image
+    is_outside = overhang.max(1, initial=0) > TOLERANCE
     has_readable_image = sides.all(1)  # the inspection reports the other images
     faults.empty += [paths[image] for image in image_of_box[~is_valid & has_readable_image].tolist()]
     faults.outside += [paths[image] for image in image_of_box[is_valid & is_outside].tolist()]
     # Repeat boxes of ANY_CLASS once for each class, and give the copies the classes 0, 1 and so on.
     rows = np.repeat(np.flatnonzero(is_valid), np.where(labels[is_valid] == ANY_CLASS, classes, 1))
-    first_copies = np.flatnonzero(np.diff(rows, prepend=-1))
+    first_copies = np.flatnonzero(np.diff(rows, prepend=-1))  # where another row begins
     copy_numbers = np.arange(len(rows)) - np.repeat(first_copies, np.diff(first_copies, append=len(rows)))
     labels = np.where(labels[rows] == ANY_CLASS, copy_numbers, labels[rows])
     image_of_box, clipped, ignored = image_of_box[rows], clipped[rows], ignored[rows]
@@ -175,7 +177,8 @@ class BoxFaults:
 def find_image_sizes(images: Sequence[BoxedImage]) -> Sizes:
     """Return the heights and widths of images, int64 [n, 2], with 0 for unknown sizes.
 
-    They are taken from the annotations or else from the image headers.
+    They are taken from the annotations or else from the image headers, which are read in several threads. Turns off
+    Pillow's warnings in this process.
     """
     silence_pillow()
     annotated = [image.size or (0, 0) for image in images]

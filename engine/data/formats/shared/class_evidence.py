@@ -14,7 +14,7 @@ import numpy.typing as npt
 from engine.data.decoding.reading import decode_header, read_image
 from engine.data.formats.shared.mask_sample import are_label_images
 from engine.data.formats.tree import Tree, split_named, stem, suffix
-from engine.data.splits import abbreviate_names, printable, spread_evenly
+from engine.data.splits import abbreviate_names, printable, sample_evenly
 
 _ROLES = frozenset(
     {
@@ -79,11 +79,11 @@ def find_evidence_against(tree: Tree, roots: Sequence[str], names: Sequence[str]
     `names` are the names of the folders that would be classes, and `roots` the folders that contain them, relative to
     the dataset folder.
     """
-    sampled = [names[index] for index in spread_evenly(len(names), _SAMPLED)]
+    sampled = sample_evenly(names, _SAMPLED)
     yield from _find_role_names(tree, names)
     yield from _describe_parts(names)
-    class_folders = [folder for name in sampled for root in roots if tree.exists(folder := os.path.join(root, name))]
-    children = {child for folder in class_folders for child in tree.folders(folder)}
+    class_folders = [os.path.join(root, name) for name in sampled for root in roots]
+    children = {child for folder in class_folders if tree.exists(folder) for child in tree.folders(folder)}
     if roles := sorted(name for name in children if _normalize(name) in _ROLES):
         yield f"folders named by their role inside those of the classes ({abbreviate_names(roles, 4)})"
     yield from _find_shared_folders(names, {name: _list_inner_names(tree, roots, name) for name in sampled})
@@ -131,14 +131,14 @@ def _find_role_names(tree: Tree, names: Sequence[str]) -> Iterator[str]:
 
 def _find_split_pairs(names: Sequence[str]) -> list[str]:
     """Return the names that are equal to another name except for the split, such as boxes_train and boxes_test."""
-    found: dict[tuple[str, ...], dict[str, str]] = {}
+    names_by_split: dict[tuple[str, ...], dict[str, str]] = {}  # for each name without the split
     for name in names:
         words = _split_words(name)
-        splits = [split for word in words if (split := split_named(word))]
-        rest = tuple(word for word in words if not split_named(word))
-        if len(splits) == 1 and rest:
-            found.setdefault(rest, {})[splits[0]] = name
-    return [name for by_split in found.values() if len(by_split) > 1 for name in by_split.values()]
+        splits = list(filter(None, map(split_named, words)))
+        other_words = tuple(word for word in words if not split_named(word))
+        if len(splits) == 1 and other_words:
+            names_by_split.setdefault(other_words, {})[splits[0]] = name
+    return [name for by_split in names_by_split.values() if len(by_split) > 1 for name in by_split.values()]
 
 
 def _describe_validation_folders(names: Sequence[str], total: int) -> Iterator[str]:
@@ -254,14 +254,14 @@ def find_annotation_folder(
     The class folders `names` are in the folders `roots`. `stems` are the names of images without extensions. Returns ""
     if there is no such folder.
     """
-    images_and_classes = stems | set(names)
+    annotated_names = stems | set(names)
     for root in roots:
         for name in tree.folders(root):
             if name in names:
                 continue
             for folder in islice(tree.walk(os.path.join(root, name), depth=1), _SAMPLED):
                 files = tree.files(folder, tuple(_ANNOTATIONS))[:_COMPARED]
-                fitting = [file for file in files if os.path.splitext(file)[0] in images_and_classes]
+                fitting = [file for file in files if os.path.splitext(file)[0] in annotated_names]
                 # XML and GeoJSON files are annotations, whatever their names.
                 if len(fitting) > 1 or any(suffix(file) in (".xml", ".geojson") for file in files):
                     return folder
@@ -275,31 +275,35 @@ def _find_same_stems(tree: Tree, roots: Sequence[str], stems: Mapping[str, set[s
     folder, without extensions.
     """
     names = list(stems)
+    # Names of the images without a suffix for masks.
     bases = {name: {_MASK_ENDING.sub("", stem.lower()) for stem in found} for name, found in stems.items()}
-    for one, other in combinations(names, 2):
-        shared = len(bases[one] & bases[other])
-        nearly_all = 0.9 * min(len(stems[one]), len(stems[other]))
+    for first, second in combinations(names, 2):
+        shared = len(bases[first] & bases[second])
+        nearly_all = 0.9 * min(len(stems[first]), len(stems[second]))
         if shared < nearly_all or shared < 2:
             continue
         # Pixels are compared for one pair of folders only, since there may be hundreds of pairs.
-        reason = _find_reason_to_pair(tree, roots, one, other, compare_pixels=[one, other] == names[:2])
+        reason = _find_reason_to_pair(tree, roots, first, second, compare_pixels=[first, second] == names[:2])
         if reason is not None:
-            yield f"the same file names in {printable(one)} and {printable(other)}{reason}"
+            yield f"the same file names in {printable(first)} and {printable(second)}{reason}"
             return
 
 
-def _find_reason_to_pair(tree: Tree, roots: Sequence[str], one: str, other: str, *, compare_pixels: bool) -> str | None:
+def _find_reason_to_pair(
+    tree: Tree, roots: Sequence[str], first: str, second: str, *, compare_pixels: bool
+) -> str | None:
     """Return a phrase with more evidence that two folders with the same file names belong together.
 
     The phrase is "" if the names of the folders suffice as evidence. Returns None without any evidence. The pixels of
     the images are compared only if `compare_pixels` is True.
     """
-    are_masks = [are_label_images(_sample_files(tree, roots, name)) for name in (one, other)]
-    if None not in are_masks and are_masks[0] != are_masks[1]:
-        return f", and {printable(one if are_masks[0] else other)} looks like masks"
-    if {_normalize(one), _normalize(other)} <= _PAIRED_ROLES | _ROLES:
+    first_has_masks, second_has_masks = (are_label_images(_sample_files(tree, roots, each)) for each in (first, second))
+    is_known = first_has_masks is not None and second_has_masks is not None
+    if is_known and first_has_masks != second_has_masks:
+        return f", and {printable(first if first_has_masks else second)} looks like masks"
+    if {_normalize(first), _normalize(second)} <= _PAIRED_ROLES | _ROLES:
         return ""
-    return ", and they show the same" if compare_pixels and _show_same_scenes(tree, roots, one, other) else None
+    return ", and they show the same" if compare_pixels and _show_same_scenes(tree, roots, first, second) else None
 
 
 def _iterate_folders(tree: Tree, roots: Sequence[str], name: str) -> Iterator[str]:
@@ -324,28 +328,31 @@ def _sample_files(tree: Tree, roots: Sequence[str], name: str) -> list[str]:
     """Return the full paths of up to four images in the class folder `name`, or [] if it has none."""
     for folder in _iterate_folders(tree, roots, name):
         if files := tree.images(folder):
-            return [tree.path(folder, files[index]) for index in spread_evenly(len(files), 4)]
+            return [tree.path(folder, file) for file in sample_evenly(files, 4)]
     return []
 
 
-def _show_same_scenes(tree: Tree, roots: Sequence[str], one: str, other: str) -> bool:
+def _show_same_scenes(tree: Tree, roots: Sequence[str], first: str, second: str) -> bool:
     """Return True if two class folders seem to contain different images of the same things under the same names.
 
     Images with the same name must be far more similar than images with different names. Identical copies are not
     considered, because the inspection finds them regardless of their names.
     """
-    found = [
+    paths_by_stem = [
         {stem(file): tree.path(file) for file in islice(_iterate_images(tree, roots, name), _COMPARED)}
-        for name in (one, other)
+        for name in (first, second)
     ]
-    common = sorted(found[0].keys() & found[1].keys())
-    chosen = [common[index] for index in spread_evenly(len(common), _VIEWS)]
-    thumbnails = [[_make_thumbnail(files[stem]) for stem in chosen] for files in found]
-    pairs = [(a, b) for a, b in zip(*thumbnails, strict=True) if a is not None and b is not None]
-    if len(pairs) < _MIN_VIEWS or any(np.array_equal(a, b) for a, b in pairs):
+    common = sorted(paths_by_stem[0].keys() & paths_by_stem[1].keys())
+    chosen = sample_evenly(common, _VIEWS)
+    all_thumbnails = [[_make_thumbnail(paths[stem]) for stem in chosen] for paths in paths_by_stem]
+    pairs = [pair for pair in zip(*all_thumbnails, strict=True) if pair[0] is not None and pair[1] is not None]
+    if len(pairs) < _MIN_VIEWS or any(np.array_equal(*pair) for pair in pairs):
         return False
     # The thumbnails have mean 0 and variance 1, so the mean of a product is a correlation.
-    correlations = np.array([[float(np.mean(a * b)) for _, b in pairs] for a, _ in pairs])
+    left_images, right_images = (
+        np.array(thumbnails).reshape(len(pairs), -1) for thumbnails in zip(*pairs, strict=True)
+    )
+    correlations = left_images @ right_images.T / left_images.shape[1]
     of_same = np.diagonal(correlations)
     mean_of_others = (correlations.sum() - of_same.sum()) / (correlations.size - len(pairs))
     is_highest = bool((correlations.argmax(1) == np.arange(len(pairs))).all())

@@ -64,9 +64,10 @@ def _iterate_candidates(tree: Tree, folders: Collection[str]) -> Iterator[list[s
     """Yield the class names in each file whose name suggests them (see `_read_names`), most likely first."""
     for folder in folders:
         files = {name.lower(): name for name in tree.files(folder, (".txt", ".names", ".csv", ".json"))}
-        order = [*(name for name in _LISTS if name in files), *(name for name in files if name.endswith(".names"))]
-        order += [name for name in files if suffix(name) in (".csv", ".json") and _HINTS.search(name)]
-        for name in order:
+        usual = [name for name in _LISTS if name in files]
+        usual += [name for name in files if name.endswith(".names")]
+        possible = [name for name in files if suffix(name) in (".csv", ".json") and _HINTS.search(name)]
+        for name in (*usual, *possible):
             path = tree.path(folder, files[name])
             with suppress(OSError, UnusableFile, ValueError):
                 if os.stat(path).st_size <= MAX_NAMES_BYTES and (names := _read_names(path)):
@@ -117,14 +118,12 @@ def _read_table(path: str) -> dict[int, str]:
     rows = list(table.rows()) if table is not None else []
     if not rows:
         return {}
-    columns = list(zip(*rows, strict=True))
-    numbers = [cells for cells in columns if all(cell.isdigit() for cell in cells) and len(set(cells)) == len(cells)]
-    names = [
-        cells for cells in columns if all(cells) and not any(map(str.isdigit, cells)) and len(set(cells)) == len(cells)
-    ]
-    if len(numbers) != 1 or not names:
+    unique_columns = [cells for cells in zip(*rows, strict=True) if len(set(cells)) == len(cells)]
+    number_columns = [cells for cells in unique_columns if all(map(str.isdigit, cells))]
+    name_columns = [cells for cells in unique_columns if all(cells) and not any(map(str.isdigit, cells))]
+    if len(number_columns) != 1 or not name_columns:
         return {}
-    return dict(zip(map(int, numbers[0]), names[0], strict=True))
+    return dict(zip(map(int, number_columns[0]), name_columns[0], strict=True))
 
 
 def number_classes(folder: str, names: Iterable[str]) -> tuple[tuple[str, ...], dict[str, int]]:

@@ -57,7 +57,8 @@ class Categories:
     def find(self, key: Key, place: str) -> Category | None:
         """Return the category with the id `key`, or None if the file lists categories, but not this one.
 
-        A category that is not listed is counted as a fault at `place`, the path of the annotation in the JSON file.
+        A category that is not listed is counted as a fault at `place`, the path of the annotation in the JSON file. If
+        the file lists no categories at all, it is added with a name that contains its id.
         """
         found = self._by_spelling.get(key)
         if found is None and self._are_listed:

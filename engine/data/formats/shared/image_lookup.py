@@ -36,6 +36,8 @@ class ImageLookup:
     def find(self, name: str, near: str = "", *, split: str = "", ending: bool = True) -> str | None:
         """Return the full path of the image that an annotation file calls `name`, or None unless exactly one matches.
 
+        A name of several images is added to `ambiguous`.
+
         Args:
             name: Path or URL of the image in the annotation file.
             near: Folder of the annotation file, relative to the dataset folder.
@@ -64,10 +66,11 @@ class ImageLookup:
         folders: dict[str, None] = {}
         roots = self._find_roots(near, split)
         for skipped in range(len(parents) + 1):
-            if any(map(_find_split, parents[:skipped])):  # a skipped folder still determines the split
+            if any(map(_find_split, parents[:skipped])):  # a removed folder still determines the split
                 roots = [root for root in roots if _agrees_on_split(root, list(parents[:skipped]))]
             for root in roots:
-                folder = os.path.normpath(os.path.join(root, *parents[skipped:])).removeprefix(".").lstrip(os.sep)
+                folder = os.path.normpath(os.path.join(root, *parents[skipped:]))
+                folder = "" if folder == "." else folder
                 if self._index_images(folder):
                     folders[folder] = None
         found = [(os.path.join(self._tree.path(folder), ""), self._index_images(folder)) for folder in folders]
@@ -82,13 +85,11 @@ class ImageLookup:
             return self._known_roots[near, split]
         roots: list[str] = []
         for base in dict.fromkeys((near, os.path.dirname(near), "")):
-            near_base = [base, *(os.path.join(base, name) for name in self._tree.named(IMAGE_FOLDERS, base))]
-            if split:
-                for parent in near_base:
-                    roots += [
-                        os.path.join(parent, each) for each in self._tree.folders(parent) if _find_split(each) == split
-                    ]
-            roots += near_base
+            parents = [base, *(os.path.join(base, name) for name in self._tree.named(IMAGE_FOLDERS, base))]
+            if split:  # folders for this split come first
+                inner = [(parent, name) for parent in parents for name in self._tree.folders(parent)]
+                roots += [os.path.join(parent, name) for parent, name in inner if _find_split(name) == split]
+            roots += parents
         image_folders = [os.path.join(root, name) for root in roots for name in self._tree.named(IMAGE_FOLDERS, root)]
         self._known_roots[near, split] = list(dict.fromkeys([*roots, *image_folders]))
         return self._known_roots[near, split]
@@ -100,7 +101,8 @@ class ImageLookup:
         """
         if folder not in self._names:
             by_key: dict[str, str] = {}
-            if folder == "" or (not folder.startswith("..") and self._tree.exists(folder)):
+            is_outside = folder.startswith("..")  # as for a list of images that data.yaml names outside of the dataset
+            if folder == "" or (not is_outside and self._tree.exists(folder)):
                 for name in self._tree.images(folder):
                     by_key.setdefault(unicode_key(os.path.splitext(name)[0]), name)
                     by_key.setdefault(unicode_key(name).lower(), name)
@@ -149,8 +151,8 @@ def _split_path(name: str) -> list[str]:
 
 def _agrees_on_split(folder: str, words: list[str]) -> bool:
     """Return False if the names in the path `folder` denote a split, and `words` denote another split."""
-    requested_splits = {split for word in words if (split := _find_split(word))}
-    folder_splits = {split for word in folder.split(os.sep) if (split := _find_split(word))}
+    requested_splits = set(map(_find_split, words)) - {""}
+    folder_splits = set(map(_find_split, folder.split(os.sep))) - {""}
     return not requested_splits or not folder_splits or bool(requested_splits & folder_splits)
 
 

@@ -23,7 +23,7 @@ from engine.data.decoding.reading import (
 )
 from engine.data.formats.tree import Tree
 from engine.data.memory_limit import allow_for_text
-from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, printable, spread_evenly
+from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, printable, sample_evenly
 from engine.system.regular_files import UnusableFile, open_regular, read_regular
 
 MAX_BYTES = 4 << 30
@@ -58,10 +58,6 @@ _MAX_UNDECODED = 1 << 16
 T = TypeVar("T")
 
 
-Sample = dict[str, list[Any]]
-"""First entries of lists in a JSON file, keyed by the keys of the lists."""
-
-
 class Fault(NamedTuple):
     """Kind of fault in the entries of a JSON file.
 
@@ -85,11 +81,12 @@ def find_json_files(tree: Tree, ending: str = ".json") -> dict[str, list[str]]:
     for folder in tree.walk(depth=DEPTH):
         names = [os.path.join(folder, name) for name in tree.files(folder, ending)]
         if names:
-            found[folder] = sorted(names, key=lambda name: (-_size(tree.path(name)), name))
+            found[folder] = sorted(names, key=lambda name: (-_get_size_bytes(tree.path(name)), name))
     return found
 
 
-def _size(path: str) -> int:
+def _get_size_bytes(path: str) -> int:
+    """Return the size of a file in bytes, or 0 if it is missing or a broken link."""
     try:
         return os.stat(path).st_size
     except OSError:
@@ -115,26 +112,26 @@ def read_head(path: str) -> str:
         return ""
 
 
-def sample_lists(path: str, keys: Sequence[str], until: str, count: int = 50) -> Sample:
-    """Return the first entries, at most `count`, of each of the lists with the given keys in a JSON object.
+def sample_lists(path: str, keys: Sequence[str], until: str, count: int = 50) -> dict[str, list[Any]]:
+    """Return the first entries, at most `count`, of each of the lists with the given keys in a JSON object, by key.
 
     Reading stops once the list `until` is found and is not empty, or after several chunks without any of the keys.
     Lists that were not found are left out. If the end of a list's first entry is not found, the list contains only the
     beginning of that entry's text. Returns {} for a file that is not a JSON object or can't be read. Raises
     UnusableFile if the path is not a file.
     """
-    found = Sample()
+    found: dict[str, list[Any]] = {}
     pattern = re.compile(rf'"({"|".join(keys)})"\s*:\s*\[')
-    buffer = ""  # text since the last list that is not complete
-    unfinished = None  # match of the key of that list
+    buffer = ""  # text since the key of the first list whose entries are not complete, or the end of the previous chunk
+    unfinished = None  # match of that key
     try:
         for number, chunk in enumerate(iterate_text_chunks(path)):
             if number == 0 and not chunk.lstrip().startswith("{"):
-                break
+                break  # it is not a JSON object
             buffer += chunk
             unfinished = None
             for match in pattern.finditer(buffer):
-                if found.get(match[1]):
+                if found.get(match[1]):  # these entries were found before
                     continue
                 items = parse_items(buffer, match.end(), count)
                 if items or _EMPTY.match(buffer, match.end()):
@@ -314,18 +311,13 @@ class EntryFaults:
             yield dataset_warning(message, fault.remedy)
 
 
-def sample(paths: Sequence[str], count: int = SAMPLED) -> list[str]:
-    """Return at most `count` evenly spaced elements of `paths`."""
-    return [paths[index] for index in spread_evenly(len(paths), count)]
-
-
 def select_likely(paths: Sequence[str]) -> list[str]:
     """Return some of the `paths`, those nearest to the dataset folder first.
 
     A file about all images is usually one of these.
     """
     order = sorted(paths, key=lambda path: (path.count(os.sep), path))
-    return [*order[:SAMPLED], *sample(order[SAMPLED:])]
+    return [*order[:SAMPLED], *sample_evenly(order[SAMPLED:], SAMPLED)]
 
 
 def find_words(path: str, words: Iterable[bytes]) -> set[bytes]:
@@ -351,9 +343,9 @@ def sample_json(path: str, words: Iterable[bytes]) -> Any:
 
     Returns None if the file can't be read, is very large, or lacks one of the `words`.
     """
-    words = set(words)
+    required = set(words)
     try:
-        if os.stat(path).st_size > _MAX_SAMPLE_BYTES or find_words(path, words) != words:
+        if os.stat(path).st_size > _MAX_SAMPLE_BYTES or find_words(path, required) != required:
             return None
         return read_json(path)
     except (OSError, ValueError):

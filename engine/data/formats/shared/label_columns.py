@@ -88,8 +88,10 @@ class Profile:
     @property
     def is_flags(self) -> bool:
         """True if all cells of the column are yes/no flags, or -1 for unknown."""
-        known = {remove_fraction(cell.lower()) for cell in self.cells} if 0 < len(self.cells) < 20 else set()
-        return bool(known - {UNCERTAIN}) and known <= YES | NO | {UNCERTAIN}
+        if len(self.cells) >= 20:  # more than there are ways to write flags
+            return False
+        values = {remove_fraction(cell.lower()) for cell in self.cells}
+        return values <= YES | NO | {UNCERTAIN} and bool(values - {UNCERTAIN})
 
     @property
     def is_numbers(self) -> bool:
@@ -155,8 +157,9 @@ def find_file_column(table: Table) -> int | None:
     if len(of_images) > 1:
         # If all columns have the same file names, one of them has paths. Otherwise, one may hold images, another masks.
         names = [{row[column].replace("\\", "/").rsplit("/", 1)[-1] for row in sample} for column in of_images]
-        with_paths = max(of_images, key=lambda column: sum(len(row[column]) for row in sample))
-        return with_paths if all(each == names[0] for each in names) else None
+        if any(each != names[0] for each in names):
+            return None
+        return max(of_images, key=lambda column: sum(len(row[column]) for row in sample))  # the column with the paths
     by_name = (table.plain.index(name) for name in FILE_COLUMNS if name in table.plain)
     return of_images[0] if of_images else next(by_name, None)
 
@@ -186,7 +189,8 @@ def find_label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labeli
             for column in chosen
         ]
     # If only one column follows the image, it may have any name.
-    is_sole = len([name for name in names if name not in INDEX_COLUMNS]) - (split is not None) == 2
+    without_indices = [name for column, name in enumerate(names) if column != split and name not in INDEX_COLUMNS]
+    is_sole = len(without_indices) == 2
     others = [column for column in others if is_sole or names[column] not in OTHER_COLUMNS]
     flags = tuple(column for column in flags if column in others)
     if len(flags) > 1:
@@ -322,13 +326,13 @@ def _drop_doubles(table: Table, columns: Sequence[int], profiles: Sequence[Profi
     Of two such columns, the one with names remains.
     """
 
-    def is_same(one: int, other: int) -> bool:
+    def is_same(first: int, second: int) -> bool:
         """Return True if each cell in a column always occurs together with the same cell in another column."""
-        cells = profiles[one].cells
-        if len(cells) != len(profiles[other].cells):
+        cells = profiles[first].cells
+        if len(cells) != len(profiles[second].cells):
             return False
-        pairs = {(row[one], row[other]) for row in table.rows()}
-        return len(pairs) == len(cells) + bool(profiles[one].blank)  # blank cells form one more pair
+        pairs = {(row[first], row[second]) for row in table.rows()}
+        return len(pairs) == len(cells) + bool(profiles[first].blank)  # blank cells form one more pair
 
     different: list[int] = []  # columns with names come first, so that they remain
     for column in sorted(columns, key=lambda column: profiles[column].is_numbers):
@@ -360,7 +364,7 @@ def _is_separator(mark: str, name: str, profile: Profile) -> bool:
 
     Labels are combined in more ways than there are labels, unlike the words in names such as "golden retriever".
     """
-    divided_cells = [cell.split(mark) for cell in profile.cells if mark in cell]
+    divided_cells = [cell.split(mark) for cell in profile.cells if mark in cell]  # the possible labels in each cell
     if not divided_cells or (mark == " " and not _can_be_label_list(name, divided_cells)):
         return False
     labels = {label.strip() for cell in profile.cells for label in cell.split(mark)}

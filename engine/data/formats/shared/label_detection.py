@@ -139,9 +139,9 @@ def detect_in(tree: Tree, files: Iterable[tuple[str, str]]) -> list[Detection]:
 
 def _lists_splits(table: Table) -> bool:
     """Return True if a table has no column names, and the name of its file suggests that it lists splits."""
-    return table.head[1:] == ("labels",) and not _SPLIT_WORDS.isdisjoint(
-        normalize_name(os.path.basename(table.path)).split("_")
-    )
+    has_invented_names = table.head[1:] == ("labels",)
+    words = normalize_name(os.path.basename(table.path)).split("_")
+    return has_invented_names and any(word in _SPLIT_WORDS for word in words)
 
 
 def _divide_alternatives(tables: list[_FoundTable]) -> list[list[_FoundTable]]:
@@ -151,7 +151,8 @@ def _divide_alternatives(tables: list[_FoundTable]) -> list[list[_FoundTable]]:
     """
     without_split = [each for each in tables if not each.file.split]
     names = [_read_image_names(each.file.table) for each in without_split]
-    if len(set().union(*names)) == sum(map(len, names)):  # no image is in two tables
+    is_any_repeated = len(set().union(*names)) < sum(map(len, names))
+    if not is_any_repeated:
         return [tables]
     with_split = [each for each in tables if each.file.split]
     return [*([with_split] if with_split else []), *([each] for each in without_split)]
@@ -178,7 +179,7 @@ def _read_group(tables: Sequence[_FoundTable], broken: list[UnusableFile]) -> Ta
             broken.append(error)
             continue
         readable.append(TableFile(file.folder, file.split, table))
-        profiles = [_sum_profiles(*pair) for pair in zip(profiles, found, strict=True)] if profiles else found
+        profiles = list(map(_sum_profiles, profiles, found)) if profiles else found
     if not readable:
         return None
     labelings = find_label_columns(readable[0].table, profiles)
@@ -186,9 +187,9 @@ def _read_group(tables: Sequence[_FoundTable], broken: list[UnusableFile]) -> Ta
     return TableGroup(readable, profiles, labelings, found_fraction) if labelings else None
 
 
-def _sum_profiles(one: Profile, other: Profile) -> Profile:
+def _sum_profiles(first: Profile, second: Profile) -> Profile:
     """Return the statistics about a column that two tables have in common, over both tables."""
-    return Profile(one.cells + other.cells, one.blank + other.blank, one.rows + other.rows)
+    return Profile(first.cells + second.cells, first.blank + second.blank, first.rows + second.rows)
 
 
 def _make_detections(groups: list[TableGroup], broken: tuple[UnusableFile, ...], tree: Tree) -> Iterator[Detection]:
@@ -197,17 +198,14 @@ def _make_detections(groups: list[TableGroup], broken: tuple[UnusableFile, ...],
     Groups that contain labels of other splits are combined with it. Other groups with as much evidence become
     alternative detections.
     """
-    groups.sort(key=_make_sort_key)
+    groups.sort(key=lambda group: (_rank(group), group.files[0].table.path))  # the path makes the order unique
     best = groups[0]
     combined, splits = [best], _find_splits(best)
     for group in groups[1:]:
         if best.has_splits and _continues(group, best) and splits.isdisjoint(_find_splits(group)):
             combined.append(group)
             splits |= _find_splits(group)
-    equal = [
-        group for group in groups if _make_sort_key(group)[:-1] == _make_sort_key(best)[:-1]
-    ]  # apart from the path
-    alternatives = [group for group in equal if group not in combined]
+    alternatives = [group for group in groups if _rank(group) == _rank(best) and group not in combined]
     for groups_to_use in [combined, *([group] for group in alternatives)]:
         main, *others = groups_to_use
         # Next to tables of splits, tables without a split are not used.
@@ -215,14 +213,16 @@ def _make_detections(groups: list[TableGroup], broken: tuple[UnusableFile, ...],
         unused = [file for group in groups if group not in groups_to_use for file in group.files]
         unused += [file for file in main.files if file not in files]
         main = replace(main, files=files)
-        rest = [(group, group.labelings[0]) for group in others]
+        other_labelings = [(group, group.labelings[0]) for group in others]
         against_tables = _find_evidence_against(main, others, tree)
         for labeling in main.labelings:
             against = (*against_tables, *_find_evidence_of_measures(main, labeling))
             variant = [format_table_path(files[0].table, tree)] if alternatives else []
             if len(main.labelings) > 1 and labeling.listed is not None:
                 variant.append(printable(files[0].table.head[labeling.listed]))
-            chosen = ChosenTables(((main, labeling), *rest), tuple(file.table.path for file in unused), broken)
+            chosen = ChosenTables(
+                ((main, labeling), *other_labelings), tuple(file.table.path for file in unused), broken
+            )
             yield Detection(
                 _find_kinds(chosen),
                 _rate_confidence(main, labeling) if not against else Confidence.WEAK,
@@ -253,11 +253,14 @@ def _continues(group: TableGroup, main: TableGroup) -> bool:
     Its tables must have splits, and its label column must have the same name as that of `main`, no name, or a name that
     suggests labels. The two groups have different columns.
     """
-    columns = [
-        "" if each.labelings[0].listed is None else each.files[0].table.plain[each.labelings[0].listed]
-        for each in (group, main)
-    ]
-    return group.has_splits and (columns[0] == columns[1] or _is_named(group, group.labelings[0]))
+    is_same_column = _find_label_column_name(group) == _find_label_column_name(main)
+    return group.has_splits and (is_same_column or _is_named(group, group.labelings[0]))
+
+
+def _find_label_column_name(group: TableGroup) -> str:
+    """Return the name of the column with the labels, or "" if they are flags in several columns."""
+    column = group.labelings[0].listed
+    return "" if column is None else group.files[0].table.plain[column]
 
 
 def _is_named(group: TableGroup, labeling: Labeling) -> bool:
@@ -274,21 +277,24 @@ def _find_evidence_against(group: TableGroup, others: Sequence[TableGroup], tree
     if group.found_fraction < 0.5:
         return ("most of the images that a table names are not in the folder",)
     named = sum(each.profiles[0].rows for each in (group, *others))  # any column has the number of rows
-    without_test = (
-        folder
-        for folder in tree.walk()
-        if not any((split_named(part) or split_in(part)) == "test" for part in folder.split(os.sep))
-    )
+    # Tables often lack the test images.
+    without_test = [folder for folder in tree.walk() if not any(map(_is_test_name, folder.split(os.sep)))]
     present = sum(tree.suffixes(folder)[ending] for folder in without_test for ending in EXTENSIONS)
     if present > _UNNAMED_PER_NAMED * named:
         return (f"only {named:,} of {present:,} images named in {format_table_path(group.files[0].table, tree)}",)
     return ()
 
 
+def _is_test_name(name: str) -> bool:
+    """Return True if the name of a folder denotes test samples."""
+    return (split_named(name) or split_in(name)) == "test"
+
+
 def _find_evidence_of_measures(group: TableGroup, labeling: Labeling) -> Iterator[str]:
     """Yield evidence, as a phrase for the user, that the label column or another column holds measured values."""
     table = group.files[0].table
     columns = [] if labeling.listed is None else [labeling.listed]
+    # Next to a column that certainly contains the labels, other columns may hold measured values.
     if labeling.listed is None or not labeling.is_unambiguous:
         other_names = (*OTHER_COLUMNS, *INDEX_COLUMNS, *FILE_COLUMNS)
         columns += [column for column, name in enumerate(table.plain) if name not in other_names]
@@ -299,16 +305,15 @@ def _find_evidence_of_measures(group: TableGroup, labeling: Labeling) -> Iterato
             yield f"numbers in the column {printable(table.head[column])}, which may be measured values rather than classes"
 
 
-def _make_sort_key(group: TableGroup) -> tuple[bool, bool, bool, bool, bool, str]:
-    """Return the sort key of a group of tables, which is lowest for the best group.
+def _rank(group: TableGroup) -> tuple[bool, ...]:
+    """Return a key for sorting groups of tables, with the strongest evidence first.
 
-    Its last item, the path, makes the order unique.
+    Each item is True for a weakness of the group, and the first item matters most.
     """
-    path = group.files[0].table.path
     labeling = group.labelings[0]
     is_unnamed = labeling.listed is not None and not _is_named(group, labeling)
     has_word = any(LABELED in os.path.basename(file.table.path).lower() for file in group.files)
-    return not labeling.is_unambiguous, is_unnamed, group.found_fraction < 0.5, not group.has_splits, not has_word, path
+    return not labeling.is_unambiguous, is_unnamed, group.found_fraction < 0.5, not group.has_splits, not has_word
 
 
 def _find_splits(group: TableGroup) -> set[str]:
@@ -327,8 +332,8 @@ def _describe_evidence(tree: Tree, group: TableGroup, labeling: Labeling) -> str
     if labeling.listed is None:
         return f"{tables} with images and {len(labeling.flag_columns)} labels"
     count = len(group.profiles[labeling.listed].cells)
-    what = "labels" if labeling.mark else counted(count, "class")
-    return f"{tables} with images and {what} in the column {printable(head[labeling.listed])}"
+    content = "labels" if labeling.mark else counted(count, "class")
+    return f"{tables} with images and {content} in the column {printable(head[labeling.listed])}"
 
 
 def _find_kinds(chosen: ChosenTables) -> tuple[str, ...]:

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from engine.data.decoding.mask_values import GRAY, NO_CLASS, MaskValues, Values, read_values
 from engine.data.decoding.numbered_masks import MANY, count_numbered_objects
 from engine.data.decoding.reading import decode_header, describe_failure, open_image, read_image
-from engine.data.formats.format import Detection, certain_unless
-from engine.data.splits import first_names, spread_evenly
+from engine.data.formats.format import Confidence, Detection
+from engine.data.splits import first_names, sample_evenly
 
 SAMPLE = 12
 """Maximum number of masks that are opened to find out if they are label images."""
@@ -68,11 +68,6 @@ class MaskSample:
         return 2 * self.fitting > self.readable
 
     @property
-    def doubts(self) -> tuple[str, ...]:
-        """Evidence that the files are not the masks of their images, as short noun phrases."""
-        return () if self.fit else ("masks of other sizes than their images",)
-
-    @property
     def values(self) -> set[int]:
         """Distinct values in all masks except 0."""
         return {value for values in self.numbers for value in values}
@@ -88,38 +83,40 @@ class MaskSample:
 
         The values of most masks have gaps, and some values occur in several masks.
         """
-        gaps = sum(values != list(range(1, len(values) + 1)) for values in self.numbers)
-        repeated = len(self.values) < sum(map(len, self.numbers))
-        return 2 * gaps > len(self.numbers) > 1 and len(self.values) > 1 and repeated
+        with_gaps = sum(values != list(range(1, len(values) + 1)) for values in self.numbers)
+        have_most_gaps = 2 * with_gaps > len(self.numbers)
+        is_any_repeated = len(self.values) < sum(map(len, self.numbers))
+        return len(self.numbers) > 1 and len(self.values) > 1 and have_most_gaps and is_any_repeated
 
 
 def detect_masks(
     sample: MaskSample, kinds: tuple[str, ...], *evidence: str, against: str = "", variant: str = "", source: Any = None
 ) -> Detection:
-    """Return the detection of a format with a fixed layout, with doubts about a sample of its masks.
+    """Return the detection of a format whose layout no other format has, given a sample of its masks.
 
-    `against` is additional evidence against the format, or "". See `Detection` for the other arguments.
+    It is certain, unless the masks do not fit their images, or there is other evidence `against` the format. See
+    `Detection` for the other arguments.
     """
-    doubts = (against, *sample.doubts) if against else sample.doubts
-    return Detection(kinds, certain_unless(doubts), evidence, doubts, variant, source=source)
+    other_sizes = "" if sample.fit else "masks of other sizes than their images"
+    doubts = tuple(filter(None, (against, other_sizes)))
+    confidence = Confidence.WEAK if doubts else Confidence.CERTAIN
+    return Detection(kinds, confidence, evidence, doubts, variant, source=source)
 
 
 def sample_masks(pairs: Sequence[tuple[str, str]]) -> MaskSample:
     """Return the properties of an evenly spaced sample of masks. `pairs` are the paths of images and their masks."""
     sample = MaskSample()
-    for index in spread_evenly(len(pairs), SAMPLE):
-        image, path = pairs[index]
+    for image, path in sample_evenly(pairs, SAMPLE):
         try:
             mask = read_values(read_image(path))
         except Exception as error:  # a broken file may raise nearly anything in a decoder
             sample.failure = sample.failure or f"{first_names([path])}: {describe_failure(error)}"
             continue
-        levels = _to_gray_levels(mask)
+        levels, has_colors = _to_gray_levels(mask)
         sample.readable += 1
         sample.fitting += _has_size(image, levels.shape)
         sample.lossy += mask.lossy
-        has_colors = levels is mask.values  # otherwise `_to_gray_levels` has converted gray colors
-        sample.colored += mask.mode == "color" and has_colors
+        sample.colored += has_colors
         sample.label_like += _is_label_like(levels)
         examined_rows = max(1, _MAX_PIXELS // max(levels.shape[1], 1))
         values = np.unique(levels[:examined_rows])
@@ -130,11 +127,13 @@ def sample_masks(pairs: Sequence[tuple[str, str]]) -> MaskSample:
     return sample
 
 
-def _to_gray_levels(mask: MaskValues) -> Values:
-    """Return the values [h, w] of a mask. Colors are converted to gray levels if all of them are gray."""
+def _to_gray_levels(mask: MaskValues) -> tuple[Values, bool]:
+    """Return the values [h, w] of a mask, and True if they are colors. Colors that are all gray become gray levels."""
+    if mask.mode != "color":
+        return mask.values, False
     levels = mask.values & 0xFF
-    is_gray = mask.mode == "color" and (mask.values == levels * GRAY).all()
-    return levels if is_gray else mask.values
+    is_gray = bool((mask.values == levels * GRAY).all())
+    return (levels, False) if is_gray else (mask.values, True)
 
 
 def _is_label_like(values: Values) -> bool:
@@ -166,8 +165,8 @@ def are_label_images(paths: Sequence[str]) -> bool | None:
 
     Returns None if no file can be read.
     """
-    votes = [vote for path in paths if (vote := _is_label_image(path)) is not None]
-    return 2 * sum(votes) > len(votes) if votes else None
+    answers = [answer for path in paths if (answer := _is_label_image(path)) is not None]
+    return 2 * sum(answers) > len(answers) if answers else None
 
 
 def _is_label_image(path: str) -> bool | None:
@@ -182,7 +181,8 @@ def _is_label_image(path: str) -> bool | None:
     except Exception:  # a broken file may raise nearly anything in a decoder
         return None
     if pixels.ndim == 3:  # convert each color to one number
-        if (pixels == pixels[:1, :1]).all() and len(set(pixels[0, 0])) > 1:
-            return None  # an image with a single color may be anything
+        has_single_value = bool((pixels == pixels[:1, :1]).all())
+        if has_single_value and len(set(pixels[0, 0])) > 1:
+            return None  # an image with a single color other than gray may be anything
         pixels = pixels.astype(np.int32) @ np.array([1 << 16, 1 << 8, 1], np.int32)
     return len(np.unique(pixels)) <= _FEW_VALUES and _measure_flatness(pixels) >= _MIN_FLAT

@@ -40,12 +40,12 @@ class Pairs:
     missing: list[str] = field(default_factory=list)
 
     @classmethod
-    def join(cls, several: Iterable[Pairs]) -> Pairs:
+    def join(cls, results: Iterable[Pairs]) -> Pairs:
         """Combine several results, such as those from several folders."""
-        every = cls()  # without any pairs
-        for each in several:
-            every.add(each)
-        return every
+        joined = cls()
+        for each in results:
+            joined.add(each)
+        return joined
 
     def add(self, other: Pairs) -> None:
         """Append the pairs of images and annotation files from another folder."""
@@ -151,7 +151,7 @@ def _pair(
     `files` are the names of these files, keyed by the results of `_make_keys`.
     """
     keys = _make_keys([stem(path) for path in paths])
-    file_keys = match_names(keys, list(files), suffixes)
+    file_keys = match_names(keys, list(files), suffixes)  # key of the file for each key of an image
     pairs = Pairs()
     used_keys: set[str] = set()
     counts = Counter(keys)
@@ -184,31 +184,38 @@ def match_names(images: Sequence[str], files: Sequence[str], suffixes: Sequence[
     matches: dict[str, str] = {}
     for name in images:
         possible_names = [*(name + each.lower() for each in suffixes), *(name + each for each in suffixes)]
-        if found := next(filter(file_names.__contains__, possible_names), None):
-            matches[name] = found
+        existing_names = [possible for possible in possible_names if possible in file_names]
+        if existing_names:
+            matches[name] = existing_names[0]
     fewer = min(len(images), len(files))
     enough = (fewer + 1) // 2  # half of them
     if len(matches) >= enough or fewer < 2:  # a single name shows no words that names have in common
         return matches
-    by_rest = max(_match_without_common_words(images, files), key=len, default={})
-    return by_rest if len(by_rest) >= max(enough, len(matches) + 1) else matches
+    more_matches = max(_match_without_common_words(images, files), key=len, default={})
+    return more_matches if len(more_matches) >= max(enough, len(matches) + 1) else matches
 
 
 def _match_without_common_words(images: Sequence[str], files: Sequence[str]) -> Iterable[dict[str, str]]:
     """Yield the matches after removing common prefixes, common suffixes, both, or neither from all names."""
-    image_affixes, file_affixes = _find_common_affixes(images), _find_common_affixes(files)
-    image_splits, file_splits = ({*map(split_in, affixes)} - {""} for affixes in (image_affixes, file_affixes))
+    image_prefix, image_suffix = _find_common_affixes(images)
+    file_prefix, file_suffix = _find_common_affixes(files)
+    image_splits = {split_in(image_prefix), split_in(image_suffix)} - {""}
+    file_splits = {split_in(file_prefix), split_in(file_suffix)} - {""}
     if image_splits and file_splits and image_splits != file_splits:
         return  # for example, training images and masks for validation
 
     for removes_prefix, removes_suffix in product((False, True), repeat=2):
-        image_rests, file_rests = (
-            {name[len(prefix) * removes_prefix : len(name) - len(suffix) * removes_suffix]: name for name in names}
-            for names, (prefix, suffix) in ((images, image_affixes), (files, file_affixes))
-        )
+        image_lengths = len(image_prefix) * removes_prefix, len(image_suffix) * removes_suffix
+        file_lengths = len(file_prefix) * removes_prefix, len(file_suffix) * removes_suffix
+        image_rests, file_rests = _shorten(images, *image_lengths), _shorten(files, *file_lengths)
         are_unique = len(image_rests) == len(images) and len(file_rests) == len(files)
         if are_unique and "" not in image_rests and "" not in file_rests:
             yield {name: file_rests[rest] for rest, name in image_rests.items() if rest in file_rests}
+
+
+def _shorten(names: Sequence[str], prefix_length: int, suffix_length: int) -> dict[str, str]:
+    """Return `names`, keyed by what remains of them after removing a prefix and a suffix of the given lengths."""
+    return {name[prefix_length : len(name) - suffix_length]: name for name in names}
 
 
 def _find_common_affixes(names: Sequence[str]) -> tuple[str, str]:
@@ -240,7 +247,10 @@ def _find_numbered_copies(files: Mapping[str, str], matched: set[str]) -> dict[s
 
 
 def _index_files(tree: Tree, folder: str, endings: Sequence[str]) -> dict[str, str]:
-    """Return the files in `folder` that have one of the extensions, keyed by their names as normalized by `_make_keys`."""
+    """Return the files in `folder` with one of the extensions `endings`, keyed by the results of `_make_keys`.
+
+    Of several files that differ only in the extension, the one with the first extension is returned.
+    """
     names = [name for name in tree.files(folder) if suffix(name) in endings]
     names.sort(key=lambda name: (endings.index(suffix(name)), name))
     by_stem: dict[str, str] = {}

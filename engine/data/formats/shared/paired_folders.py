@@ -133,10 +133,12 @@ class _Folder(NamedTuple):
     @property
     def split(self) -> str:
         """Split that the first folder name for a split on the path denotes, or "" if none does."""
-        splits = (
-            split_named(name.without_role) or (name.role and _find_split(name.without_role)) for name in self.names
-        )
-        return next(filter(None, splits), "")
+        for name in self.names:
+            # A split may be one of several words, but only next to a word for a role, as in "train_masks".
+            split = split_named(name.without_role) or (_find_split(name.without_role) if name.role else "")
+            if split:
+                return split
+        return ""
 
     def variant(self, *, with_words: bool) -> str:
         """Return the name of the annotations in this folder, which is the same for all splits.
@@ -168,8 +170,8 @@ def find_candidates(tree: Tree, roles: Roles) -> list[Candidate]:
             collector.add(_find_differing_name(folder, partner), folder, [partner], is_named=False)
     candidates = [*collector.found.values(), *_find_in_image_folders(tree, roles, [*images, *others])]
     for candidate in candidates:
-        taken = collector.used.get(candidate.variant, set())
-        if taken:
+        taken = collector.used.get(candidate.variant)
+        if taken:  # otherwise its files are in the image folders
             candidate.folders_without_pairs = [folder.path for folder in images if folder.path not in taken]
     return sorted(candidates, key=lambda each: (not each.is_named, -len(each.pairs.matched), each.variant))
 
@@ -257,7 +259,8 @@ class _CandidateCollector:
         for split, paths in by_split.items():
             candidate.add(split, pairs.select_folders(paths), folder.path)
         # The split of files without an image is unknown. They are counted once, in the first split.
-        candidate.splits[next(iter(by_split))].unmatched_files += pairs.unmatched_files
+        first_split = next(iter(by_split))
+        candidate.splits[first_split].unmatched_files += pairs.unmatched_files
         self.used.setdefault(variant, set()).update(each.path for each in partners)
         return True
 
@@ -293,14 +296,14 @@ def _pair_siblings(
 
 def _drop_each_name(folder: _Folder) -> Iterator[tuple[Key, Key]]:
     """Yield, for each folder on the path, the names of the folders before it and of those after it."""
-    names = tuple(part.name for part in folder.names)
+    names = tuple(each.name for each in folder.names)
     return ((names[:position], names[position + 1 :]) for position in range(len(names)))
 
 
 def _find_differing_name(folder: _Folder, partner: _Folder) -> str:
     """Return the first folder name on the path of `folder` that differs from the path of its image folder `partner`."""
     pairs = zip(folder.names, partner.names, strict=True)
-    return next(part.name for part, other in pairs if part.name != other.name)
+    return next(name.name for name, partner_name in pairs if name.name != partner_name.name)
 
 
 def _find_in_image_folders(tree: Tree, roles: Roles, folders: Sequence[_Folder]) -> Iterator[Candidate]:
@@ -331,7 +334,7 @@ def _iterate_folders_with_files(tree: Tree, roles: Roles) -> Iterator[_Folder]:
 
 
 def _parse_name(name: str, roles: Roles) -> _PathName:
-    """Divide the name of a folder into the word for its role, such as "masks", and the rest."""
+    """Divide the name of a folder into the word for its role, such as "masks", and the other words."""
     plain = _ENDING_WORD.sub("", _normalize(name))
     if plain in roles.words:
         return _PathName("annotations", name, "", name)
@@ -339,9 +342,10 @@ def _parse_name(name: str, roles: Roles) -> _PathName:
         return _PathName("images", name, "", name)
     for role, words in (("annotations", roles.glued), ("images", _GLUED_IMAGE_WORDS)):
         for word in words:
-            rest = _remove_word(plain, word)
-            if rest and (word != "data" or _find_split(rest)):  # "data" alone does not mean images
-                return _PathName(role, word, rest, name)
+            without_role = _remove_word(plain, word)
+            is_role = word != "data" or _find_split(without_role) != ""  # "data" means images only next to a split
+            if without_role and is_role:
+                return _PathName(role, word, without_role, name)
     return _PathName("", "", plain, name)
 
 

@@ -11,7 +11,7 @@ from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import describe_failure
 from engine.data.formats.format import Confidence, Content, Detection
 from engine.data.formats.shared.image_lookup import ImageLookup
-from engine.data.formats.shared.json_files import MAX_FILES_SAMPLED, SAMPLED, sample, sample_json
+from engine.data.formats.shared.json_files import MAX_FILES_SAMPLED, SAMPLED, sample_json
 from engine.data.formats.shared.shapes import ShapedImage, convert, list_class_names
 from engine.data.formats.tree import Tree
 from engine.data.splits import (
@@ -20,6 +20,7 @@ from engine.data.splits import (
     dataset_warning,
     first_names,
     printable,
+    sample_evenly,
     warn_about,
     warn_unreadable,
 )
@@ -33,7 +34,11 @@ def list_kinds(*, has_outlines: bool, has_boxes: bool, max_tags: int) -> list[st
     """
     kinds = ["instances"] if has_outlines else []
     kinds += ["boxes"] if has_outlines or has_boxes else []
-    return kinds + (["labels"] if max_tags > 1 else ["classes", "labels"] if max_tags else [])
+    if max_tags == 1:
+        kinds.append("classes")
+    if max_tags:
+        kinds.append("labels")
+    return kinds
 
 
 def detect_files(
@@ -64,7 +69,7 @@ def detect_files(
     valid = others = max_tags = 0
     shapes: set[str] = set()
     for count in (SAMPLED, MAX_FILES_SAMPLED):
-        contents = [sample_json(tree.path(path), keys) for path in sample(paths, count)]
+        contents = [sample_json(tree.path(path), keys) for path in sample_evenly(paths, count)]
         fitting = [content for content in contents if is_valid(content)]
         valid, others = len(fitting), len(contents) - len(fitting)
         shapes = {shape for content in fitting for shape in shapes_of(content)}
@@ -73,7 +78,7 @@ def detect_files(
             break
     if not valid:
         return []
-    has_boxes = "rectangle" in shapes or not max_tags
+    has_boxes = "rectangle" in shapes or not max_tags  # without tags, boxes are assumed
     kinds = list_kinds(has_outlines=bool(shapes & outlines), has_boxes=has_boxes, max_tags=max_tags)
     confidence = Confidence.CERTAIN if valid >= others else Confidence.LIKELY
     against = (f"{others} of {valid + others} JSON files of another format",) if others > valid else ()
@@ -110,7 +115,8 @@ class ShapeCollection:
     def find_named(self, path: str, same_name_image: str | None, name: str, near: str, split: str) -> str | None:
         """Return the full path of the image for an annotation file, or None if it is missing or already used.
 
-        This is the image with the same name as the file, or else the image that the file names.
+        This is the image with the same name as the file, or else the image that the file names. If the file names
+        another image that exists, this is recorded for a warning.
 
         Args:
             path: Annotation file.
@@ -126,9 +132,8 @@ class ShapeCollection:
             if not is_image(base) or base == image_name:
                 return same_name_image
             if os.path.splitext(base)[0] == os.path.splitext(image_name)[0]:  # there may be a.jpg and a.png
-                return (
-                    os.path.join(folder, base) if base in self.tree.files(self.tree.within(folder)) else same_name_image
-                )
+                has_named_image = base in self.tree.files(self.tree.within(folder))
+                return os.path.join(folder, base) if has_named_image else same_name_image
             if self.find(name, near, split=split):
                 self._renamed.append(path)
             return same_name_image
@@ -224,10 +229,10 @@ class ShapeCollection:
 
     def _find_unlisted(self) -> Iterator[str]:
         """Yield the paths of images without annotations in folders that contain annotated images."""
-        known = self._used.union(self._unannotated, self._unreadable_images)
+        listed = self._used.union(self._unannotated, self._unreadable_images)
         for folder in sorted({os.path.dirname(path) for path in self._used}):
             paths = [os.path.join(folder, name) for name in self.tree.images(self.tree.within(folder))]
-            yield from (path for path in paths if path not in known)
+            yield from (path for path in paths if path not in listed)
 
     def _find_object_problems(self) -> Iterator[Problem]:
         """Yield a warning for each reason why objects are unusable, with their number."""

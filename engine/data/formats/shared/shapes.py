@@ -109,20 +109,25 @@ def parse_number(value: Any) -> float | None:
 
 def parse_size(height: Any, width: Any) -> tuple[int, int] | None:
     """Convert the height and width from JSON or XML to an image size. Returns None if it is invalid."""
-    numbers = parse_number(height), parse_number(width)
-    if numbers[0] is None or numbers[1] is None:
+    parsed_height, parsed_width = parse_number(height), parse_number(width)
+    if parsed_height is None or parsed_width is None:
         return None
-    size = int(numbers[0]), int(numbers[1])
+    size = int(parsed_height), int(parsed_width)
     return size if min(size) > 0 and max(size) <= MAX_PIXELS else None
 
 
 def parse_points(value: Any) -> list[tuple[float, float]]:
     """Convert a list of [x, y] from JSON to points. Raises Unfit if an entry is not a pair of numbers."""
+    fault = "its points are not pairs of numbers"
+    if not isinstance(value, list):
+        raise Unfit(fault)
     points = []
-    for each in value if isinstance(value, list) else (None,):  # None raises Unfit like an invalid point
-        x, y = map(parse_number, each) if isinstance(each, list | tuple) and len(each) == 2 else (None, None)
+    for pair in value:
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise Unfit(fault)
+        x, y = map(parse_number, pair)
         if x is None or y is None:
-            raise Unfit("its points are not pairs of numbers")
+            raise Unfit(fault)
         points.append((x, y))
     return points
 
@@ -139,7 +144,7 @@ def convert(
     conversion are appended to `problems`.
     """
     names = list_class_names(kind, (image for split in splits.values() for image in split))
-    order = list(dict.fromkeys([*(classes or ()), *sorted(names - set(classes or ()))]))
+    order = list(dict.fromkeys([*(classes or ()), *sorted(names)]))
     numbers = {name: number for number, name in enumerate(order)}
     make = {
         "boxes": _convert_boxes,
@@ -204,11 +209,11 @@ def _convert_instances(
 def _convert_classes(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: list[Problem]) -> FileSplit:
     """Convert the images with exactly one tag to a split of classes. The others are added to `problems`."""
     with_class = [image for image in images if len(image.tags) == 1]
-    none = [image.path for image in images if not image.tags]
-    several = [image.path for image in images if len(image.tags) > 1]
-    problems += warn_about(none, "image", "without a class:", "Such images are left out.")
+    without_class = [image.path for image in images if not image.tags]
+    with_several = [image.path for image in images if len(image.tags) > 1]
+    problems += warn_about(without_class, "image", "without a class:", "Such images are left out.")
     remedy = "Such images are left out; choose the task Multi-label classification to use them."
-    problems += warn_about(several, "image", "with several classes:", remedy)
+    problems += warn_about(with_several, "image", "with several classes:", remedy)
     labels = np.array([numbers[image.tags[0]] for image in with_class], np.int64)
     return FileSplit(make_files([image.path for image in with_class]), labels, strays=Files.of())
 
@@ -235,6 +240,5 @@ def make_ellipse_points(x: float, y: float, radius_x: float, radius_y: float) ->
 
     The polygon touches the ellipse's bounding box on all four sides.
     """
-    count = 72
-    angles = [2 * math.pi * step / count for step in range(count)]
+    angles = [math.radians(degrees) for degrees in range(0, 360, 5)]
     return [(x + radius_x * math.cos(angle), y + radius_y * math.sin(angle)) for angle in angles]

@@ -79,6 +79,7 @@ def divide(
 
 
 def count_samples(split: Any) -> int:
+    """Return the number of samples in a split of any type."""
     return len(split.labels) if isinstance(split, IdxSplit) else len(split.files)
 
 
@@ -128,5 +129,7 @@ def _find_rarest_labels(split: LabelSplit) -> Labels:
     For images without a label, it is the number of labels.
     """
     has_label = np.column_stack([split.labels, ~split.labels.any(1)])  # with a column for "no label"
+    # Number of images with each label. That of "no label" is never the lowest in a row with labels.
     counts = np.append(split.labels.sum(0), split.labels.size + 1)
-    return np.where(has_label, counts, counts.max() + 1).argmin(1).astype(np.int64)
+    counts_of_own_labels = np.where(has_label, counts, counts.max() + 1)
+    return counts_of_own_labels.argmin(1).astype(np.int64)

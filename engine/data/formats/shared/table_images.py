@@ -70,6 +70,6 @@ class TableImages:
     def _find_unnamed(self, used: Collection[str]) -> list[str]:
         """Return the full paths of all images in the dataset folder that are not in `used`."""
         total = sum(self._tree.suffixes(folder)[ending] for folder in self._tree.walk() for ending in EXTENSIONS)
-        if total <= len(used):
+        if total <= len(used):  # counting is much faster than listing all paths
             return []
-        return [path for name in self._tree.find(tuple(EXTENSIONS)) if (path := self._tree.path(name)) not in used]
+        return [path for path in map(self._tree.path, self._tree.find(tuple(EXTENSIONS))) if path not in used]

@@ -18,7 +18,7 @@ from engine.data.decoding.image_files import is_image
 from engine.data.decoding.reading import HEAD_BYTES, MAX_TABLE_BYTES, decode_text, read_text, refuse_unusable
 from engine.data.formats.shared import parquet
 from engine.data.formats.tree import Tree, split_named, suffix
-from engine.data.splits import dataset_warning, printable, spread_evenly
+from engine.data.splits import dataset_warning, printable, sample_evenly
 from engine.system.regular_files import UnusableFile, open_regular
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".txt")
@@ -98,8 +98,7 @@ class Table:
 
     def sample(self, count: int = _SAMPLED) -> list[Sequence[str]]:
         """Return at most `count` rows, evenly spaced over the first part of the table."""
-        rows = list(itertools.islice(self.rows(), 50 * count))
-        return [rows[index] for index in spread_evenly(len(rows), count)]
+        return sample_evenly(list(itertools.islice(self.rows(), 50 * count)), count)
 
 
 def normalize_name(name: str) -> str:
@@ -132,8 +131,10 @@ def is_metadata(tree: Tree, folder: str, name: str) -> bool:
 
     A Parquet file is recognized by its name alone, because pyarrow, which reads it, may be missing.
     """
-    if name.lower() not in _METADATA or suffix(name) == ".parquet":
-        return name.lower() in _METADATA
+    if name.lower() not in _METADATA:
+        return False
+    if suffix(name) == ".parquet":
+        return True
     table = open_table(tree.path(folder, name), head=True)
     return table is not None and "file_name" in table.plain
 
@@ -212,13 +213,15 @@ def _invent_names(row: Sequence[str], text: str, delimiter: str) -> list[str]:
     file_column = next(column for column, cell in enumerate(row) if is_image(cell))
     if file_column == 0 and len(row) < _OF_BOX and _is_ragged(text, delimiter):
         return ["file", "labels"]  # a list of labels follows each image
-    names = [
-        "file" if column == file_column else "split" if split_named(cell) else "" for column, cell in enumerate(row)
-    ]
-    if names.count("split") > 1 or file_column == 0:  # tables from Google begin with the split
-        names = ["file" if column == file_column else "" for column in range(len(row))]
-    is_sole = names.count("") == 1
-    return [name or ("labels" if is_sole else f"column {number}") for number, name in enumerate(names)]
+    names = [f"column {column}" for column in range(len(row))]
+    names[file_column] = "file"
+    split_columns = [column for column, cell in enumerate(row) if split_named(cell)]
+    if len(split_columns) == 1 and file_column > 0:  # tables from Google begin with the split
+        names[split_columns[0]] = "split"
+    others = [column for column, name in enumerate(names) if name.startswith("column")]
+    if len(others) == 1:
+        names[others[0]] = "labels"
+    return names
 
 
 def _drop_cut_line(table: Table) -> Table:
@@ -228,14 +231,12 @@ def _drop_cut_line(table: Table) -> Table:
     if its last word occurs in no other line, or is the beginning of a longer word in that column. If the last line is
     complete, only a copy of its cells in `open_end` is added.
     """
-    if not table.text or table.text.endswith(("\n", "\r")):
+    start = table.text.rfind("\n") + 1  # of the last line
+    if not start or table.text.endswith(("\n", "\r")):  # it has only one line, or ends with a line break
         return table
-    start = table.text.rfind("\n") + 1
     line = table.text[start:]
     cells = tuple(cell.strip() for cell in next(_iterate_lines(line, table.delimiter), []))
     shortened = replace(table, text=table.text[:start], cut=line)
-    if not start:
-        return table  # it has only one line
     if len(cells) < len(table.head):
         return shortened
     words = Counter(row[-1] for row in shortened.rows())  # in the last column of all other lines
@@ -257,20 +258,22 @@ def _parse_listing(path: str, text: str) -> Table | None:
     if any(separator in line for line in lines[:1] for separator in ",;\t"):
         return _parse_lines(path, text)
     rows = [_split_path_and_words(line) for line in lines]
-    names: list[str] = []
+    names: list[str] = []  # of the columns after the path
     if rows[:1] == [None]:  # CelebA: the number of rows, then the column names
         names = lines[1].split() if len(rows) > 2 and lines[0].split()[0].isdigit() else []
         rows = rows[2:]
     if not rows or None in rows[:_SAMPLED]:
         return None
     complete = [row for row in rows if row is not None]
-    width = max(len(row) for row in complete)
+    lengths = {len(row) for row in complete}
+    width = max(lengths)
     if width < 2:
         return None
-    if not names and len({len(row) for row in complete}) > 1:  # a list of labels after each image
+    if not names and len(lengths) > 1:  # a list of labels after each image
         complete = [[row[0], " ".join(row[1:])] for row in complete]
         width = 2
-    names = names if len(names) == width - 1 else ["labels"] if width == 2 else [str(n) for n in range(width - 1)]
+    if len(names) != width - 1:
+        names = ["labels"] if width == 2 else [str(number) for number in range(width - 1)]
     return Table(path, ("file", *names), records=[[*row, *[""] * (width - len(row))] for row in complete])
 
 

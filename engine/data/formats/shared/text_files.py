@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -12,13 +12,13 @@ from engine.contract.problems import Problem
 from engine.data.decoding.image_files import EXTENSIONS
 from engine.data.decoding.reading import Unfit, describe_failure, read_text, refuse_unusable
 from engine.data.formats.format import Confidence, Detection
-from engine.data.formats.tree import Tree, split_of_folder, unicode_key
+from engine.data.formats.tree import Tree, split_of_folder, stem, unicode_key
 from engine.data.splits import (
     abbreviate_names,
     count_sentence,
     dataset_warning,
     first_names,
-    spread_evenly,
+    sample_evenly,
     warn_about,
     warn_unreadable,
 )
@@ -81,11 +81,11 @@ class TextFiles:
         """
         if folder not in self._searched:
             self._searched[folder] = list(filter(self._list_text_names, self._find_text_folders(folder)))
-        stem = os.path.splitext(name)[0]
         for text_folder in self._searched[folder]:
             names = self._list_text_names(text_folder)
-            if found := names.get(unicode_key(stem)) or names.get(unicode_key(name)):  # a.txt or a.jpg.txt for a.jpg
-                return self._tree.path(text_folder, found)
+            for key in (stem(name), name):  # a.txt or a.jpg.txt for a.jpg
+                if text_name := names.get(unicode_key(key)):
+                    return self._tree.path(text_folder, text_name)
         return None
 
     def pair_images(self, folder: str) -> list[Pair]:
@@ -182,28 +182,25 @@ def pair_by_folder(tree: Tree, texts: TextFiles) -> dict[str, list[Pair]]:
 def drop_unannotated_splits(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, list[Pair]], list[Problem]]:
     """Return the splits with at least one text file, and warnings about the other splits."""
     annotated = {split: pairs for split, pairs in splits.items() if any(pair.text for pair in pairs)}
-    problems = [
-        dataset_warning(
-            f"{count_sentence([pair.image for pair in pairs], 'image')} and no annotations in the {split or 'only'} split: "
-            f"{first_names([pair.image for pair in pairs])}.",
-            "The split is left out; add the files of its annotations.",
-        )
-        for split, pairs in splits.items()
-        if pairs and split not in annotated
-    ]
+    problems: list[Problem] = []
+    for split, pairs in splits.items():
+        images = [pair.image for pair in pairs]
+        if images and split not in annotated:
+            count = f"{count_sentence(images, 'image')} and no annotations in the {split or 'only'} split"
+            remedy = "The split is left out; add the files of its annotations."
+            problems.append(dataset_warning(f"{count}: {first_names(images)}.", remedy))
     return annotated, problems
 
 
-def keep_annotated(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, list[Pair]], list[Problem]]:
+def drop_unannotated_images(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, list[Pair]], list[Problem]]:
     """Return the splits with only those images that have a text file, and a warning about the other images."""
     unannotated = [pair.image for pairs in splits.values() for pair in pairs if pair.text is None]
     annotated = {split: [pair for pair in pairs if pair.text is not None] for split, pairs in splits.items()}
     if not unannotated:
         return annotated, []
     message = f"{count_sentence(unannotated, 'image')} without an annotation: {first_names(unannotated)}."
-    return annotated, [
-        dataset_warning(message, "Such images are left out; add the files of their annotations under the same names.")
-    ]
+    remedy = "Such images are left out; add the files of their annotations under the same names."
+    return annotated, [dataset_warning(message, remedy)]
 
 
 def divide_by_lists(splits: Mapping[str, list[Pair]], lists: Mapping[str, frozenset[str]]) -> dict[str, list[Pair]]:
@@ -211,7 +208,7 @@ def divide_by_lists(splits: Mapping[str, list[Pair]], lists: Mapping[str, frozen
 
     `lists` holds the names of the images in each split, without extensions.
     """
-    by_name = {os.path.splitext(os.path.basename(pair.image))[0]: pair for pairs in splits.values() for pair in pairs}
+    by_name = {stem(pair.image): pair for pairs in splits.values() for pair in pairs}
     return {split: [by_name[name] for name in sorted(names) if name in by_name] for split, names in lists.items()}
 
 
@@ -227,9 +224,9 @@ def read_annotated(
     `by_folder` and `splits` are the images before and after they were divided into splits. Files whose names are in
     `lists` do not describe an image.
     """
-    used = {pair.text for pairs in by_folder.values() for pair in pairs}
+    used = {pair.text for pairs in by_folder.values() for pair in pairs if pair.text is not None}
     problems = [*check_pairs(tree, splits), *check_unused_files(tree, find_text_folders(tree, lists), used)]
-    annotated, unannotated = keep_annotated(splits)
+    annotated, unannotated = drop_unannotated_images(splits)
     parsed, unreadable = read_texts(annotated, parse)
     return parsed, [*problems, *unannotated, *unreadable]
 
@@ -239,19 +236,19 @@ def check_pairs(tree: Tree, splits: Mapping[str, Sequence[Pair]]) -> list[Proble
 
     They are about images in no split or in several splits, and about files that several images share.
     """
-    in_split: dict[str, str] = {}
+    in_split: dict[str, str] = {}  # split of each image
     repeated: list[str] = []
-    sharing: dict[str, list[str]] = {}
+    images_by_text: dict[str, list[str]] = {}
     for split, pairs in splits.items():
         for pair in pairs:
             if in_split.setdefault(pair.image, split) != split:
                 repeated.append(pair.image)
             elif pair.text is not None:
-                sharing.setdefault(pair.text, []).append(pair.image)
+                images_by_text.setdefault(pair.text, []).append(pair.image)
     problems = [*_find_images_without_split(tree, in_split)]
     remedy = "Results on images that were trained on mean little; let each image be in one split only."
     problems += warn_about(repeated, "image", "in several splits:", remedy)
-    shared = {text_file: images for text_file, images in sharing.items() if len(set(images)) > 1}
+    shared = {text_file: images for text_file, images in images_by_text.items() if len(set(images)) > 1}
     if shared:
         text_file, images = next(iter(shared.items()))
         message = f"{count_sentence(list(shared), 'annotation file')} of several images, such as {first_names([text_file])} of {first_names(images)}."
@@ -280,8 +277,8 @@ def find_text_folders(tree: Tree, lists: frozenset[str]) -> dict[str, list[str]]
 def describe_folders(folders: Mapping[str, Sequence[str]]) -> str:
     """Describe folders of text files for users: "40 text files in labels/train, labels/val"."""
     largest = sorted(folders, key=lambda folder: -len(folders[folder]))
-    where = abbreviate_names([name or "the folder itself" for name in largest])
-    return f"{counted(sum(map(len, folders.values())), 'text file')} in {where}"
+    names = abbreviate_names([name or "the folder itself" for name in largest])
+    return f"{counted(sum(map(len, folders.values())), 'text file')} in {names}"
 
 
 def parse_lines(
@@ -332,14 +329,14 @@ def detect_texts(
         return []
     folders = find_text_folders(tree, lists)
     paths = [tree.path(folder, name) for folder, names in folders.items() for name in names]
-    fraction = usable_fraction(sample(paths, parse))
+    fraction = measure_usable_fraction(parse_sample(paths, parse))
     if fraction < 0.5:
         return []
     confidence = Confidence.CERTAIN if fraction >= 0.9 else Confidence.LIKELY
     return [Detection(kinds, confidence, (describe_folders(folders), lines))]
 
 
-def sample(paths: Sequence[str], parse: Callable[[str], Parsed[T]]) -> list[tuple[str, Parsed[T]]]:
+def parse_sample(paths: Sequence[str], parse: Callable[[str], Parsed[T]]) -> list[tuple[str, Parsed[T]]]:
     """Parse some evenly spaced text files and return each path with the result. Empty files are left out.
 
     Raises UnusableFile if a file is malformed and no other file can be used.
@@ -348,14 +345,14 @@ def sample(paths: Sequence[str], parse: Callable[[str], Parsed[T]]) -> list[tupl
     unusable: UnusableFile | None = None
     opened = 0
     # Files from the beginning, the middle and the end are opened first, since neighbors are often alike.
-    chosen = spread_evenly(len(paths), MAX_CANDIDATES)
-    step = max(len(chosen) // ENOUGH_FILES, 1)
-    for path in (paths[index] for start in range(step) for index in chosen[start::step]):
+    candidates = sample_evenly(paths, MAX_CANDIDATES)
+    step = max(len(candidates) // ENOUGH_FILES, 1)
+    for path in (path for start in range(step) for path in candidates[start::step]):
         if len(found) >= ENOUGH_FILES or opened >= MAX_OPENED:
             break
         try:
             if os.path.isfile(path) and not os.path.getsize(path):
-                continue
+                continue  # parsing anything else than a file raises UnusableFile or OSError
             opened += 1
             parsed = parse(path)
         except UnusableFile as error:
@@ -370,7 +367,7 @@ def sample(paths: Sequence[str], parse: Callable[[str], Parsed[T]]) -> list[tupl
     return found
 
 
-def usable_fraction(files: Sequence[tuple[str, Parsed[T]]]) -> float:
+def measure_usable_fraction(files: Sequence[tuple[str, Parsed[T]]]) -> float:
     """Return the fraction of parsed files with at least as many usable as unusable lines.
 
     Returns 0 if there are no files.
@@ -392,16 +389,19 @@ def read_texts(
     repeated: list[str] = []
     for split, pairs in splits.items():
         for image, text in sorted(pairs):
+            if text is None:
+                read[split].append((image, []))
+                continue
             try:
-                parsed = Parsed[T]() if text is None else parse(text)
+                parsed = parse(text)
             except (OSError, UnusableFile) as error:
-                left_out.append((text or "", describe_failure(error)))
+                left_out.append((text, describe_failure(error)))
                 continue
             if parsed.faults and not parsed.rows:
-                left_out.append((text or "", parsed.faults[0]))
+                left_out.append((text, parsed.faults[0]))
                 continue
-            faults += [(text or "", fault) for fault in parsed.faults]
-            repeated += [text or ""] * parsed.repeated
+            faults += [(text, fault) for fault in parsed.faults]
+            repeated += [text] * parsed.repeated
             read[split].append((image, parsed.rows))
     remedy = "Images with such annotations are left out; export the annotations again."
     problems = warn_unreadable(left_out, "annotation", remedy)
@@ -411,30 +411,25 @@ def read_texts(
     return read, problems
 
 
-def check_unused_files(tree: Tree, folders: Mapping[str, Sequence[str]], used: Iterable[str | None]) -> list[Problem]:
+def check_unused_files(tree: Tree, folders: Mapping[str, Sequence[str]], used: Set[str]) -> list[Problem]:
     """Return a warning about text files that belong to no image, or [] if there are none.
 
     `folders` holds the names of all text files by folder, and `used` the full paths of those that belong to an image.
     """
-    used_paths = set(used)
-    unused = [
-        path
-        for folder, names in folders.items()
-        for name in names
-        if (path := tree.path(folder, name)) not in used_paths
-    ]
+    paths = [tree.path(folder, name) for folder, names in folders.items() for name in names]
+    unused = [path for path in paths if path not in used]
     remedy = "Such annotations are not used; give image and annotation the same name."
     return warn_about(unused, "annotation", "without an image:", remedy)
 
 
 def _find_images_without_split(tree: Tree, in_split: Mapping[str, str]) -> Iterator[Problem]:
     """Yield a warning about images in no split. `in_split` maps the full paths of the other images to their splits."""
-    images = [path for name in tree.find(tuple(EXTENSIONS)) if (path := tree.path(name)) not in in_split]
+    paths = map(tree.path, tree.find(tuple(EXTENSIONS)))
+    images = [path for path in paths if path not in in_split]
     if images:
         folders = sorted({tree.within(os.path.dirname(path)) or "the dataset's folder" for path in images})
-        message = (
-            f"{count_sentence(images, 'image')} in no split: {first_names(images)}, in {abbreviate_names(folders)}."
-        )
+        names = f"{first_names(images)}, in {abbreviate_names(folders)}"
+        message = f"{count_sentence(images, 'image')} in no split: {names}."
         remedy = "Such images are left out; move them to a folder of a split, or name them in its list."
         yield dataset_warning(message, remedy)
 

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -37,36 +38,47 @@ _STARTS = (
 )  # fmt: skip
 
 
-Sample = tuple[str, bytes, list[str]]
-"""Sample in an archive: the name and the content of its image, and its labels. An image that is missing is b""."""
+class PackedSample(NamedTuple):
+    """Sample in an archive: the name and the content of its image, or "" and b"" without an image, and its labels."""
+
+    name: str
+    content: bytes
+    labels: list[str]
 
 
-def unpack_images(
-    archives: Sequence[str], read: Callable[[str], Iterable[Sample]]
-) -> list[list[tuple[str, list[str]]]]:
-    """Unpack the images in archives, and return, for each archive, the image path and the labels of each sample.
+class UnpackedSample(NamedTuple):
+    """Sample from an archive: the path of its image, or "" without an image, and its labels."""
 
-    `read` yields the samples in an archive. The path is "" for a sample without an image. Raises the same exceptions as
-    `unpack_once`.
+    path: str
+    labels: list[str]
+
+
+def unpack_images(archives: Sequence[str], read: Callable[[str], Iterable[PackedSample]]) -> list[list[UnpackedSample]]:
+    """Unpack the images in archives into the cache, unless it has them, and return the samples of each archive.
+
+    `read` yields the samples in an archive. Raises the same exceptions as `unpack_once`.
     """
     folder = unpack_once(archives, lambda target: _write_images(target, archives, read))
-    index = msgspec.json.decode(read_file(folder / _INDEX, MAX_RESULT_BYTES), type=list[list[tuple[str, list[str]]]])
-    return [[(str(folder / name) if name else "", labels) for name, labels in samples] for samples in index]
+    index = msgspec.json.decode(read_file(folder / _INDEX, MAX_RESULT_BYTES), type=list[list[UnpackedSample]])
+    return [
+        [UnpackedSample(str(folder / path) if path else "", labels) for path, labels in samples] for samples in index
+    ]
 
 
-def _write_images(folder: Path, archives: Sequence[str], read: Callable[[str], Iterable[Sample]]) -> None:
-    """Write the images in some archives to `folder`, with an index of their names and labels."""
-    index: list[list[tuple[str, list[str]]]] = []
+def _write_images(folder: Path, archives: Sequence[str], read: Callable[[str], Iterable[PackedSample]]) -> None:
+    """Write the images in some archives to `folder`, with an index of the samples and their paths in `folder`."""
+    index: list[list[UnpackedSample]] = []
     for number, archive in enumerate(archives):
         (folder / f"{number:05d}").mkdir()
-        found: list[tuple[str, list[str]]] = []
-        used: set[str] = set()
+        samples: list[UnpackedSample] = []
+        used_names: set[str] = set()
         for row, (name, content, labels) in enumerate(read(archive)):
-            path = f"{number:05d}/{choose_file_name(name, content, row, used)}" if content else ""
-            if path:
+            path = ""
+            if content:
+                path = f"{number:05d}/{choose_file_name(name, content, row, used_names)}"
                 (folder / path).write_bytes(content)
-            found.append((path, labels))
-        index.append(found)
+            samples.append(UnpackedSample(path, labels))
+        index.append(samples)
     (folder / _INDEX).write_bytes(msgspec.json.encode(index))
 
 
@@ -74,7 +86,8 @@ def unpack_once(archives: Sequence[str], unpack: Callable[[Path], None]) -> Path
     """Return the folder in the cache with the images from some archives.
 
     If the folder is missing, it is created, and `unpack` writes the images to it. If an archive changes, a new folder
-    is used. Raises UnusableFile if the disk is full, OSError, and exceptions of `unpack`.
+    is used. Waits while another process unpacks the same archives, and deletes incomplete folders of processes that
+    were killed. Raises UnusableFile if the disk is full, OSError, and exceptions of `unpack`.
     """
     digest = hashlib.blake2b(digest_size=12)
     total_bytes = 0
@@ -160,7 +173,7 @@ def choose_file_name(name: str, content: bytes, row: int, used: set[str]) -> str
     stem, ending = os.path.splitext(_UNSAFE.sub("_", os.path.basename(name.replace("\\", "/"))))
     if ending.lower() not in EXTENSIONS:
         # A file that doesn't look like an image gets an image extension, so that decoding it reports the error.
-        ending = next((known for start, known in _STARTS if content.startswith(start)), ".png")
+        ending = next((extension for start, extension in _STARTS if content.startswith(start)), ".png")
     stem = stem.lstrip(".")[:_MAX_LETTERS]
     chosen = f"{stem}{ending}"
     if not stem or chosen.lower() in used:

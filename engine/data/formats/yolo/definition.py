@@ -57,8 +57,8 @@ def find_definition(tree: Tree) -> Definition:
     problems: list[Problem] = []
     found = _find_in_folder(tree, "", problems)
     if not found:
-        for folder in tree.walk(depth=MAX_LEVELS):
-            found += _find_in_folder(tree, folder, problems) if folder else []
+        inner_folders = [folder for folder in tree.walk(depth=MAX_LEVELS) if folder]
+        found = [each for folder in inner_folders for each in _find_in_folder(tree, folder, problems)]
     if not found:
         return Definition(problems=problems)
     chosen = next((each for each in found if each.splits), found[0])
@@ -109,15 +109,15 @@ def resolve(tree: Tree, entry: str, near: str, base: str = "", split: str = "") 
     entry_parts, base_parts = _split_path(entry), _split_path(base)
     parts = [*base_parts, *entry_parts]
     root_name = os.path.basename(os.path.abspath(tree.root))
-    for start in dict.fromkeys((near, "")):
+    for start in dict.fromkeys((near, "")):  # the folder of the file, then the dataset folder
         for skipped in range(len(parts) + 1):
-            rest, dropped = parts[skipped:], parts[len(base_parts) : skipped]
-            drops_split = split and split in map(split_named, dropped) and not any(map(split_named, rest))
-            # Without a rest, the entry must be the dataset folder itself.
-            is_other_folder = not rest and entry_parts and entry_parts[-1] != root_name
+            remaining, dropped = parts[skipped:], parts[len(base_parts) : skipped]
+            drops_split = split and split in map(split_named, dropped) and not any(map(split_named, remaining))
+            # If everything has been dropped, the entry must be the dataset folder itself.
+            is_other_folder = not remaining and entry_parts and entry_parts[-1] != root_name
             if drops_split or is_other_folder:
                 break
-            path = os.path.join(start, *rest)
+            path = os.path.join(start, *remaining)
             if os.path.exists(tree.path(path)):
                 return path
     outside = os.path.normpath(os.path.join(near, base, entry))
@@ -139,24 +139,22 @@ def find_class_names(
     """
     searched = dict.fromkeys(["", *(os.path.dirname(folder) for folder in folders), *folders, *tree.named(("data",))])
     files = [os.path.join(folder, name) for folder in searched for name in NAME_FILES if name in tree.files(folder)]
-    names_of = {path: names for path in files if (names := read_text_lines(tree.path(path)))}
-    if not names_of:
+    names_by_file = {path: names for path in files if (names := read_text_lines(tree.path(path)))}
+    if not names_by_file:
         return definition.names, []
-    chosen = min(names_of, key=lambda path: NAME_FILES.index(os.path.basename(path)))
-    names = names_of[chosen]
+    chosen = min(names_by_file, key=lambda path: NAME_FILES.index(os.path.basename(path)))
+    names = names_by_file[chosen]
     if definition.names is not None and names != definition.names:
         message = f"{printable(definition.file)} and {printable(chosen)} name different classes."
-        return definition.names, [
-            dataset_warning(message, f"The names in {printable(definition.file)} are used; check them.")
-        ]
+        remedy = f"The names in {printable(definition.file)} are used; check them."
+        return definition.names, [dataset_warning(message, remedy)]
     # Programs write such a list to each folder, with the classes in the order of their first use.
-    same_name = [path for path in names_of if os.path.basename(path) == os.path.basename(chosen)]
-    others = [path for path in same_name if names_of[path] != names]
+    same_name = [path for path in names_by_file if os.path.basename(path) == os.path.basename(chosen)]
+    others = [path for path in same_name if names_by_file[path] != names]
     if definition.names is None and others:
         message = f"{printable(chosen)} and {printable(others[0])} name different classes, or in another order."
-        return names, [
-            dataset_error(message, "Number the classes in all folders alike, and keep one list of their names.")
-        ]
+        remedy = "Number the classes in all folders alike, and keep one list of their names."
+        return names, [dataset_error(message, remedy)]
     return names, []
 
 
@@ -164,11 +162,12 @@ def _make_yaml_definition(tree: Tree, content: Mapping[str, Any], file: str) -> 
     """Convert `content`, which is from the YAML file `file`, to the description of a YOLO dataset."""
     definition = Definition(file, base=_to_text(content.get("path")))
     names = content.get("names")
-    # `names` may be the path of a list of names.
-    listed = _to_text(names).endswith((".txt", ".names")) and resolve(tree, _to_text(names), os.path.dirname(file))
-    definition.names = read_text_lines(tree.path(listed)) if listed else _parse_names(names, tree.path(file))
+    list_name = _to_text(names)  # `names` may be the path of a list of names
+    is_list = list_name.endswith((".txt", ".names"))
+    list_path = resolve(tree, list_name, os.path.dirname(file)) if is_list else None
+    definition.names = read_text_lines(tree.path(list_path)) if list_path else _parse_names(names, tree.path(file))
     count = _to_number(content.get("nc"))
-    if count is not None and count < MAX_CLASSES:
+    if count is not None and count < MAX_CLASSES:  # otherwise `nc` is wrong
         if definition.names is None:
             definition.names = [f"class {number}" for number in range(count)]
         elif count != len(definition.names):
@@ -194,9 +193,10 @@ def _read_darknet(tree: Tree, file: str) -> Definition:
     for key, value in values.items():
         if (split := split_named(key)) and value and split not in definition.splits:
             definition.splits[split] = [value]
-    names = resolve(tree, values.get("names", ""), os.path.dirname(file)) if values.get("names") else None
-    if names is not None:
-        definition.names = read_text_lines(tree.path(names)) or None
+    list_name = values.get("names")
+    list_path = resolve(tree, list_name, os.path.dirname(file)) if list_name else None
+    if list_path is not None:
+        definition.names = read_text_lines(tree.path(list_path)) or None
     return definition
 
 
@@ -267,9 +267,9 @@ def parse_yaml(text: str, path: str) -> dict[str, Any]:
         except UnusableFile:
             raise
         except (ValueError, TypeError, LookupError, AttributeError, yaml.YAMLError) as error:
-            mark = getattr(error, "problem_mark", None)
-            where = "it" if mark is None else f"line {mark.line + 1}"
-            raise Unfit(f"{where} is not valid YAML") from None
+            mark = getattr(error, "problem_mark", None)  # the position, if PyYAML knows it
+            subject = "it" if mark is None else f"line {mark.line + 1}"
+            raise Unfit(f"{subject} is not valid YAML") from None
     return content if isinstance(content, dict) else {}
 
 
@@ -278,11 +278,11 @@ def _check_aliases(node: Any, path: str, visited: set[int]) -> None:
 
     `visited` holds the ids of the nodes that were checked before.
     """
-    if isinstance(node.value, str):
+    if isinstance(node.value, str):  # aliases of single values are harmless
         return
     if id(node) in visited:
         raise UnusableFile(path, "contains aliases of lists or mappings", "Write them out in full.")
     visited.add(id(node))
-    for part in node.value:
-        for each in part if isinstance(part, tuple) else (part,):
-            _check_aliases(each, path, visited)
+    for item in node.value:
+        for child in item if isinstance(item, tuple) else (item,):  # a key and a value of a mapping, or a list item
+            _check_aliases(child, path, visited)

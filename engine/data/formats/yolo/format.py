@@ -25,14 +25,23 @@ from engine.data.formats.shared.text_files import (
     describe_folders,
     drop_unannotated_splits,
     find_text_folders,
+    measure_usable_fraction,
+    parse_sample,
     read_texts,
-    sample,
-    usable_fraction,
 )
 from engine.data.formats.tree import Tree
 from engine.data.formats.yolo.definition import NAME_FILES, Definition, find_class_names, find_definition
 from engine.data.formats.yolo.images import ImageSearch
-from engine.data.formats.yolo.labels import BOX, MARGIN, QUAD, Columns, Points, Row, infer_columns, read_lines
+from engine.data.formats.yolo.labels import (
+    BOX_VALUES,
+    MARGIN,
+    QUAD_VALUES,
+    Columns,
+    Points,
+    Row,
+    infer_columns,
+    read_lines,
+)
 from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, printable, warn_about
 
 NOT_ANNOTATIONS = frozenset(
@@ -65,14 +74,14 @@ def detect(tree: Tree) -> list[Detection]:
         return []
     definition = find_definition(tree)
     paths = [tree.path(folder, name) for folder, names in folders.items() for name in names]
-    parsed_files = sample(paths, _read_fractions)
+    parsed_files = parse_sample(paths, _read_fractions)
     evidence = _describe_evidence(definition, folders)
     if not parsed_files:
         against = ("no annotated objects in the text files that were opened",)
         source = Source(definition, Columns())
         without_objects = Detection(("boxes",), Confidence.LIKELY, evidence, against, source=source)
         return [without_objects] if definition.file else []
-    fraction = usable_fraction(parsed_files)
+    fraction = measure_usable_fraction(parsed_files)
     if fraction < 0.5:
         return [_make_refusal(evidence, parsed_files)] if definition.file or _has_boxes(paths) else []
     confidence = Confidence.CERTAIN if fraction >= 0.9 else Confidence.LIKELY
@@ -133,8 +142,9 @@ def _has_boxes(paths: Sequence[str]) -> bool:
 
     A confidence may follow.
     """
-    lengths = [len(row.values) for _, lines in sample(paths, read_lines) for row in lines.rows]
-    return bool(lengths) and 2 * sum(length in (BOX, BOX + 1) for length in lengths) >= len(lengths)
+    lengths = [len(row.values) for _, lines in parse_sample(paths, read_lines) for row in lines.rows]
+    box_lines = sum(length in (BOX_VALUES, BOX_VALUES + 1) for length in lengths)
+    return bool(lengths) and 2 * box_lines >= len(lengths)
 
 
 def _fits(row: Row) -> bool:
@@ -144,10 +154,11 @@ def _fits(row: Row) -> bool:
     must be fractions, too.
     """
     fractions = [_is_fraction(value) for value in row.values]
-    return all(fractions[:BOX]) and (len(fractions) <= BOX + 1 or 2 * sum(fractions) > len(fractions))
+    return all(fractions[:BOX_VALUES]) and (len(fractions) <= BOX_VALUES + 1 or 2 * sum(fractions) > len(fractions))
 
 
 def _is_fraction(value: float) -> bool:
+    """Return True if a number may be a fraction of the image size. A margin allows for objects beyond the edges."""
     return -MARGIN <= value <= 1 + MARGIN
 
 
@@ -159,7 +170,7 @@ def _make_detections(
     against: list[str] = []
     if definition.keypoint_shape is not None and not possible_columns[0].keypoint_values:
         against.append(f"lines without the key points of kpt_shape in {printable(definition.file)}")
-    if any(len(row.values) == BOX + 1 and not 0 <= row.values[BOX] <= 1 for row in rows):
+    if any(len(row.values) == BOX_VALUES + 1 and not 0 <= row.values[BOX_VALUES] <= 1 for row in rows):
         against.append("lines whose sixth number is not a confidence; boxes with an angle are not read")
     if len(possible_columns) > 1:
         confidence = Confidence.LIKELY
@@ -167,7 +178,8 @@ def _make_detections(
     detections = []
     for columns in possible_columns:
         kinds, description = _find_kinds(rows, columns)
-        variant = "" if len(possible_columns) == 1 else "key points" if columns.keypoint_values else "outlines"
+        variant = "key points" if columns.keypoint_values else "outlines"
+        variant = variant if len(possible_columns) > 1 else ""
         source = Source(definition, columns)
         detections.append(
             Detection(kinds, confidence, (*evidence, description), tuple(against), variant, source=source)
@@ -218,7 +230,7 @@ def _find_kinds(rows: Sequence[Row], columns: Columns) -> tuple[tuple[str, ...],
         return ("boxes",), "boxes followed by key points, which are not read"
     if not long_lines:
         return ("boxes",), "lines of 5 numbers"
-    if lengths[QUAD] == long_lines:
+    if lengths[QUAD_VALUES] == long_lines:
         return ("boxes", "instances"), "lines of four corners"
     # A stray outline doesn't turn a dataset of boxes into a dataset of instances.
     return (("instances", "boxes") if 2 * long_lines > len(rows) else ("boxes", "instances")), "outlines"
@@ -256,9 +268,9 @@ def _convert_to_boxes(splits: ByImage, problems: list[Problem]) -> dict[str, lis
     outlined = [path for path, shape in shapes if isinstance(shape, np.ndarray)]
     boxed = [path for path, shape in shapes if not isinstance(shape, np.ndarray)]
     if outlined and boxed:
-        rarer, words = (
-            (outlined, "an outline among boxes") if len(outlined) < len(boxed) else (boxed, "a box among outlines")
-        )
+        are_outlines_rarer = len(outlined) < len(boxed)
+        rarer = outlined if are_outlines_rarer else boxed
+        words = "an outline among boxes" if are_outlines_rarer else "a box among outlines"
         message = f"{count_sentence(rarer, 'object')} with {words}, in {first_names(rarer)}."
         problems.append(dataset_warning(message, "Of outlines, the boxes around them are used; check these lines."))
     return {
@@ -272,8 +284,8 @@ def _make_box(label: int, shape: tuple[float, float, float, float] | Points) -> 
     if isinstance(shape, np.ndarray):
         (left, top), (right, bottom) = shape.min(0).tolist(), shape.max(0).tolist()
         return Box(left, top, right, bottom, label)
-    across, down, width, height = shape
-    return Box(across - width / 2, down - height / 2, across + width / 2, down + height / 2, label)
+    x, y, width, height = shape
+    return Box(x - width / 2, y - height / 2, x + width / 2, y + height / 2, label)
 
 
 def _convert_to_instances(splits: ByImage, problems: list[Problem]) -> dict[str, InstanceSplit]:
@@ -305,6 +317,7 @@ def _convert_to_instances(splits: ByImage, problems: list[Problem]) -> dict[str,
 
 
 def _find_corners(box: Box) -> Points:
+    """Return the four corners (x, y) of a box, float64 [4, 2]."""
     left, top, right, bottom = box[:4]
     return np.array([(left, top), (right, top), (right, bottom), (left, bottom)])
 

@@ -44,7 +44,7 @@ class ImageSearch:
         taken = {pair.image for pairs in found.values() for pair in pairs}
         for split, pairs in self._by_folder.items():
             remaining = [pair for pair in pairs if pair.image not in taken]
-            name = split or ("train" if taken else "")  # without a split, next to images that have one
+            name = split or ("train" if taken else "")  # images without a split are for training if others have one
             if remaining and name not in found:
                 found[name] = remaining
         return found
@@ -70,11 +70,11 @@ class ImageSearch:
         if path is None:
             self.problems.append(self._make_missing_warning(entry, split))
             return []
-        where = self._tree.path(path)
-        if os.path.isdir(where):
+        full_path = self._tree.path(path)
+        if os.path.isdir(full_path):
             return [pair for folder in find_image_folders(self._tree, path) for pair in self._texts.pair_images(folder)]
         if is_image(path):
-            return [self._pair(where)]
+            return [self._pair(full_path)]
         return self._read_listed(path, split)
 
     def _read_listed(self, path: str, split: str) -> list[Pair]:

@@ -20,9 +20,9 @@ from engine.data.formats.shared.text_files import Parsed, parse_lines
 
 MAX_CLASSES = 100_000
 """Upper limit for class numbers, exclusive. Lines with larger numbers are rejected."""
-BOX = 4  # values of a box
-QUAD = 8  # values of four corners
-MIN_OUTLINE = 6  # values of three points
+BOX_VALUES = 4
+QUAD_VALUES = 8  # of four corners
+MIN_OUTLINE_VALUES = 6  # of three points
 MARGIN = 0.1
 """Maximum distance of annotations beyond the image's edges, as a fraction of the image size."""
 CLEAR = 0.95
@@ -63,14 +63,13 @@ class Columns(NamedTuple):
         Raises Unfit for other lines.
         """
         count = len(row.values)
-        if count in (BOX, BOX + 1):
-            return self._require_fractions(row, row.values[:BOX])  # type: ignore[return-value]
-        if self.keypoint_values:
-            if count - BOX - self.keypoint_values not in (0, 1):  # with or without a confidence
-                expected = f"{BOX + 1} or {BOX + 1 + self.keypoint_values}"
-                raise Unfit(f"line {row.number} has {count + 1} numbers; a box with key points needs {expected}")
-            return self._require_fractions(row, row.values[:BOX])  # type: ignore[return-value]
-        return None
+        is_only_box = count in (BOX_VALUES, BOX_VALUES + 1)  # without or with a confidence
+        if not is_only_box and not self.keypoint_values:
+            return None
+        if not is_only_box and count - BOX_VALUES - self.keypoint_values not in (0, 1):
+            expected = f"{BOX_VALUES + 1} or {BOX_VALUES + 1 + self.keypoint_values}"
+            raise Unfit(f"line {row.number} has {count + 1} numbers; a box with key points needs {expected}")
+        return self._require_fractions(row, row.values[:BOX_VALUES])  # type: ignore[return-value]
 
     def outline(self, row: Row) -> Points:
         """Return the points of the outline in a line of a YOLO file, float64 [k, 2] with x and y.
@@ -78,7 +77,7 @@ class Columns(NamedTuple):
         Raises Unfit if the line is not an outline.
         """
         values = row.values[:-1] if self.scored and len(row.values) % 2 else row.values
-        if len(values) < MIN_OUTLINE or len(values) % 2:
+        if len(values) < MIN_OUTLINE_VALUES or len(values) % 2:
             raise Unfit(f"line {row.number} has {len(row.values) + 1} numbers; a box needs 5, an outline an odd count")
         return np.array(self._require_fractions(row, values)).reshape(-1, 2)
 
@@ -102,7 +101,7 @@ def _parse_line(line: str, number: int) -> Row | None:
     if not tokens:
         return None
     row = Row(number, _parse_label(tokens[0], number), tuple(read_number(token, number) for token in tokens[1:]))
-    if len(row.values) < BOX:
+    if len(row.values) < BOX_VALUES:
         raise Unfit(f"line {number} has {len(tokens)} numbers; a box needs 5")
     return row
 
@@ -113,7 +112,7 @@ def split_line(line: str) -> list[str]:
     If the line has other separators and no periods, commas inside numbers are decimal separators.
     """
     tokens = line.replace(";", " ").split()
-    if len(tokens) > BOX and "," in line and all(map(_DECIMAL_COMMA.fullmatch, tokens)):
+    if len(tokens) > BOX_VALUES and "," in line and all(map(_DECIMAL_COMMA.fullmatch, tokens)):
         return [token.replace(",", ".") for token in tokens]
     return line.replace(";", " ").replace(",", " ").split()
 
@@ -135,18 +134,20 @@ def infer_columns(rows: Sequence[Row], keypoint_shape: tuple[int, int] | None) -
     There are several if the lines are ambiguous. `keypoint_shape` is `kpt_shape` in data.yaml, the number of keypoints
     and of values for each, or None if data.yaml lacks it.
     """
-    counts = Counter(len(row.values) for row in rows if len(row.values) > BOX + 1)
+    # Number of lines by their number of values, for lines that are longer than a box with a confidence.
+    counts = Counter(len(row.values) for row in rows if len(row.values) > BOX_VALUES + 1)
     if keypoint_shape is not None:
         values = keypoint_shape[0] * keypoint_shape[1]
         # A `kpt_shape` that no line fits is ignored.
-        if not counts or counts[BOX + values] + counts[BOX + values + 1]:
+        if not counts or counts[BOX_VALUES + values] + counts[BOX_VALUES + values + 1]:
             return [Columns(keypoint_values=values)]
     if not counts:
         return [Columns()]
     # An outline has an even number of values, x and y of each point. An odd number means that a confidence follows. Box
     # lines without a confidence show that the lines of this dataset have none.
-    odd = sum(number for length, number in counts.items() if length % 2)
-    outlines = Columns(scored=2 * odd > counts.total() and all(len(row.values) != BOX for row in rows))
+    odd_lines = sum(number for length, number in counts.items() if length % 2)
+    has_plain_boxes = any(len(row.values) == BOX_VALUES for row in rows)
+    outlines = Columns(scored=2 * odd_lines > counts.total() and not has_plain_boxes)
     if 2 * counts.total() < len(rows) and counts.total() < MIN_LINES:  # ignore a few stray lines
         return [outlines]
     if len(counts) > 1:  # each pose has the same number of keypoints
@@ -164,14 +165,14 @@ def _infer_from_length(rows: Sequence[Row], count: int, outlines: Columns) -> li
     is_outline = _is_outline(values[:, : count - count % 2])  # an odd number of values ends with a confidence
     best: tuple[Columns, npt.NDArray[np.bool_]] | None = None  # keypoints that most lines fit, and these lines
     for per_point in (3, 2):
-        for length in (count, count - 1):  # with a confidence
-            if length <= BOX or (length - BOX) % per_point:
+        for length in (count, count - 1):  # without and with a confidence
+            if length <= BOX_VALUES or (length - BOX_VALUES) % per_point:
                 continue
             is_pose = _is_pose(values[:, :length], per_point)
-            if per_point == 3 and length == count and set(values[:, BOX + 2 :: 3].flat) <= _VISIBILITY:
-                return [Columns(keypoint_values=length - BOX)]  # every third value is a visibility
+            if per_point == 3 and length == count and set(values[:, BOX_VALUES + 2 :: 3].flat) <= _VISIBILITY:
+                return [Columns(keypoint_values=length - BOX_VALUES)]  # every third value is a visibility
             if best is None or is_pose.sum() > best[1].sum():
-                best = Columns(keypoint_values=length - BOX), is_pose
+                best = Columns(keypoint_values=length - BOX_VALUES), is_pose
     if best is None:
         return [outlines]
     poses, is_pose = best
@@ -179,7 +180,7 @@ def _infer_from_length(rows: Sequence[Row], count: int, outlines: Columns) -> li
         return [outlines]
     if is_pose.mean() >= CLEAR and is_outline.mean() < UNCLEAR and (is_pose & ~is_outline).sum() >= MIN_LINES:
         return [poses]
-    if count == QUAD and is_outline.mean() >= CLEAR:  # rotated boxes are far more common than two keypoints
+    if count == QUAD_VALUES and is_outline.mean() >= CLEAR:  # rotated boxes are far more common than two keypoints
         return [outlines]
     return [poses, outlines] if is_pose.mean() > is_outline.mean() else [outlines, poses]
 
@@ -190,8 +191,8 @@ def _is_pose(values: npt.NDArray[np.float64], per_point: int) -> npt.NDArray[np.
     Such a line, float64 [n, k], begins with a box inside the image that contains the points after it. Each point has
     `per_point` values.
     """
-    center, size = values[:, None, :2], values[:, None, 2:BOX]
-    points = values[:, BOX:].reshape(len(values), -1, per_point)
+    center, size = values[:, None, :2], values[:, None, 2:BOX_VALUES]
+    points = values[:, BOX_VALUES:].reshape(len(values), -1, per_point)
     is_hidden = np.all(points[..., :2] <= 0, axis=2)
     # A point may exceed the box by a tenth of its size. Coordinates may be rounded by 0.01.
     is_in_box = np.all(np.abs(points[..., :2] - center) <= size / 2 + size / 10 + 0.01, axis=2)

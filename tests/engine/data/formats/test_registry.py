@@ -265,7 +265,7 @@ def register_formats(monkeypatch: pytest.MonkeyPatch, **detections: Sequence[Det
         return replace(imagefolder.FORMAT, id=name, title=name.title(), detect=lambda tree: found)
 
     formats = {name: create(name, each) for name, each in detections.items()}
-    monkeypatch.setattr(registry, "FORMATS", Registry("footplate.formats", formats, registry._accept))
+    monkeypatch.setattr(registry, "FORMATS", Registry("footplate.formats", formats, registry._make_plugin_format))
 
 
 LIKELY = Detection(("classes",), Confidence.LIKELY, ("a",))

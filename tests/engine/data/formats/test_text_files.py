@@ -19,16 +19,16 @@ from engine.data.formats.shared.text_files import (
     describe_folders,
     detect_texts,
     divide_by_lists,
+    drop_unannotated_images,
     drop_unannotated_splits,
     find_image_folders,
     find_text_folders,
-    keep_annotated,
+    measure_usable_fraction,
     pair_by_folder,
     parse_lines,
+    parse_sample,
     read_annotated,
     read_texts,
-    sample,
-    usable_fraction,
 )
 from engine.data.formats.tree import Tree, split_of_folder
 from engine.system.regular_files import UnusableFile
@@ -130,9 +130,9 @@ def test_sample_is_spread_and_passes_empty_files_over(tmp_path: Path) -> None:
     names = [f"{number:04d}.txt" for number in range(1000)]
     touch(tmp_path, *names[:900])
     touch(tmp_path, *names[900:], content="word")
-    found = sample([str(tmp_path / name) for name in names], parse_words)
+    found = parse_sample([str(tmp_path / name) for name in names], parse_words)
     assert len(found) == ENOUGH_FILES
-    assert found == sample([str(tmp_path / name) for name in names], parse_words)
+    assert found == parse_sample([str(tmp_path / name) for name in names], parse_words)
     assert max(path for path, _ in found) > str(tmp_path / "0990")
 
 
@@ -143,15 +143,15 @@ def test_sample_raises_only_if_no_file_can_be_used(tmp_path: Path) -> None:
         return parse_words(path)
 
     touch(tmp_path, "a.txt", "pipe.txt", content="word")
-    assert len(sample([str(tmp_path / "pipe.txt"), str(tmp_path / "a.txt")], parse)) == 1
+    assert len(parse_sample([str(tmp_path / "pipe.txt"), str(tmp_path / "a.txt")], parse)) == 1
     with pytest.raises(UnusableFile):
-        sample([str(tmp_path / "pipe.txt")], parse)
+        parse_sample([str(tmp_path / "pipe.txt")], parse)
 
 
 def test_good_share_counts_files_and_not_lines() -> None:
     good, bad = Parsed(["a"]), Parsed(["a"], ["b"] * 5000)
-    assert usable_fraction([("1", good), ("2", good), ("3", good), ("4", bad)]) == 0.75
-    assert usable_fraction([]) == 0
+    assert measure_usable_fraction([("1", good), ("2", good), ("3", good), ("4", bad)]) == 0.75
+    assert measure_usable_fraction([]) == 0
 
 
 def test_read_texts_keeps_what_it_can(tmp_path: Path) -> None:
@@ -203,9 +203,9 @@ def test_splits_without_texts_are_left_out() -> None:
     splits = {"train": [Pair("a.png", "a.txt"), Pair("b.png", None)], "val": [Pair("c.png", None)], "test": []}
     annotated, (problem,) = drop_unannotated_splits(splits)
     assert (list(annotated), "c.png" in problem.message, "val" in problem.message) == (["train"], True, True)
-    only, (problem,) = keep_annotated(splits)
+    only, (problem,) = drop_unannotated_images(splits)
     assert {split: paths(pairs) for split, pairs in only.items()} == {"train": ["a.png"], "val": [], "test": []}
-    assert ("b.png, c.png" in problem.message, keep_annotated({"train": splits["train"][:1]})[1]) == (True, [])
+    assert ("b.png, c.png" in problem.message, drop_unannotated_images({"train": splits["train"][:1]})[1]) == (True, [])
     lists = {"test": dict.fromkeys("cax"), "val": dict.fromkeys("b")}
     divided = divide_by_lists(splits, lists)  # type: ignore[arg-type]
     assert {split: paths(pairs) for split, pairs in divided.items()} == {"test": ["a.png", "c.png"], "val": ["b.png"]}
