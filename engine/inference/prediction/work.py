@@ -62,16 +62,16 @@ def _predict_shard(request: PredictRequest, model: TrainedModel, shard: Shard) -
                     predictor.predict_clouds()
                 case "folder":
                     predictor.predict_folder()
-    except (OSError, NoVideo) as error:
+    except OSError as error:
         raise TaskError.of(create_write_problem(Path(request.out), error)) from error
 
 
-def create_write_problem(out: Path, error: Exception) -> Problem:
+def create_write_problem(out: Path, error: OSError) -> Problem:
     """Return a problem which says that results can't be written to the folder `out` because of `error`."""
-    if isinstance(error, OSError) and error.errno in DISK_FULL_ERRORS:
+    if error.errno in DISK_FULL_ERRORS:
         remedy = "Free some space, then start it again with the same arguments: it continues."
         return Problem("", f"The disk of {printable(str(out))} is full.", remedy)
-    reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    reason = error.strerror or str(error)
     return Problem(
         "out", f"The results can't be written into {printable(str(out))}: {reason}.", "Choose another folder."
     )

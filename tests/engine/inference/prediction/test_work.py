@@ -286,9 +286,9 @@ def test_huge_images_are_not_drawn(tmp_path: Path) -> None:
         (OSError(errno.ENOSPC, "No space"), "", "is full"),
         (OSError(errno.EDQUOT, "Quota"), "", "is full"),
         (OSError(errno.EACCES, "Permission denied"), "out", "Permission denied"),
-        (ValueError("no such codec"), "out", "no such codec"),
+        (OSError("no such codec"), "out", "no such codec"),
     ],
 )
-def test_unwritable_results_have_a_reason(error: Exception, field: str, text: str) -> None:
+def test_unwritable_results_have_a_reason(error: OSError, field: str, text: str) -> None:
     problem = create_write_problem(Path("/results"), error)
     assert (problem.field, text in problem.message, "/results" in problem.message) == (field, True, True)
