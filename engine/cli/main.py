@@ -68,7 +68,6 @@ def main(argv: Sequence[str]) -> int:
         sys.stdout.reconfigure(errors="replace")  # for terminals without Unicode
     try:
         code: int = options.command(options)
-        sys.stdout.flush()
     except CommandError as error:
         return error.code
     except KeyboardInterrupt:
