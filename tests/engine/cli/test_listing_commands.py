@@ -154,9 +154,31 @@ def test_doctor_writes_a_report_once(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         assert archive.read(name) == b"ok    Python"
 
 
-def test_doctor_reports_a_crashing_pytorch() -> None:
-    found = list(doctor.check_pytorch({"error": "PyTorch crashed (exit code -11)."}))
-    assert [finding.grade for finding in found if finding.topic == "PyTorch"] == ["broken"]
+PROBED = {"sum": 4.0, "gloo": True, "nccl": False, "built_for_cuda": "13.0", "cuda": False, "devices": []}
+
+
+@pytest.mark.parametrize(
+    ("facts", "grades"),
+    [
+        ({"error": "PyTorch crashed (exit code -11)."}, {"PyTorch": "broken", "Pretrained weights": "limited"}),
+        (PROBED, {"PyTorch": "fine", "CUDA": "limited", "nccl": "limited", "Pretrained weights": "limited"}),
+        (
+            PROBED | {"cuda": True, "devices": ["NVIDIA H200"], "nccl": True, "weights_folder": "hub"},
+            {"PyTorch": "fine", "CUDA": "fine", "Pretrained weights": "fine"},
+        ),
+    ],
+    ids=["crash", "no GPU", "GPU and weights"],
+)
+def test_doctor_grades_pytorch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, facts: dict[str, object], grades: dict[str, str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hub/checkpoints").mkdir(parents=True)
+    for name in ("b.pth", "a.pth", "a.txt"):
+        (tmp_path / "hub/checkpoints" / name).touch()
+    found = {finding.topic: finding for finding in doctor.check_pytorch(facts)}
+    assert {topic: finding.grade for topic, finding in found.items()} == grades
+    assert ("cached: a.pth, b.pth" in found["Pretrained weights"].text) == (grades["Pretrained weights"] == "fine")
 
 
 def test_main_ignores_a_closed_pipe() -> None:

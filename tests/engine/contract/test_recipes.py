@@ -193,8 +193,16 @@ def test_recipe_uses_a_valid_image_size() -> None:
     assert (on_unet, recipe.values(facts(model="vgg11"))) == ({"image_size": 96}, {"image_size": 80})
 
 
-def test_encoder_of_a_model_without_one_is_ignored() -> None:
-    assert facts(model="resnet18", encoder="mit_b0").family == "cnn"
+@pytest.mark.parametrize(
+    ("task", "model", "encoder", "family"),
+    [
+        ("classification", "resnet18", "mit_b0", "cnn"),
+        ("segmentation", "unet", "resnet34", "cnn"),
+        ("segmentation", "unet", "mit_b0", "transformer"),
+    ],
+)
+def test_family_is_that_of_an_encoder_in_use(task: str, model: str, encoder: str, family: str) -> None:
+    assert facts(task=task, model=model, encoder=encoder).family == family
 
 
 def test_recipe_scales_the_rate_with_the_batch() -> None:

@@ -41,6 +41,9 @@ def test_settings_reject_invalid_values(preferences: Preferences) -> None:
     for setting in SETTINGS:
         assert preferences.is_standard(setting.key), setting.key
         assert setting.find_problem(setting.standard) == "", setting.key
+        if setting.kind in ("number", "whole"):
+            steps = (setting.minimum - 0.01, setting.minimum, setting.maximum, setting.maximum + 0.01)
+            assert [bool(setting.find_problem(value)) for value in steps] == [True, False, False, True], setting.key
         assert setting.kind == "switch" or setting.key in BAD
     for key, value in BAD.items():
         assert preferences.set(key, value).endswith("."), key  # type: ignore[arg-type]
@@ -51,8 +54,11 @@ def test_settings_reject_invalid_values(preferences: Preferences) -> None:
 def test_settings_are_saved_for_the_engine(preferences: Preferences, tmp_path: Path) -> None:
     values = {"theme": "dark", "text_percent": 120, "restarted": True, "command": "true", "least_minutes": 5}
     values |= {"runs_folder": str(tmp_path / "big" / "runs"), "cache_folder": str(tmp_path / "cache")}
+    changed: list[str] = []
+    preferences.changed.connect(changed.append)
     for key, value in values.items():
         assert preferences.set(key, value) == ""  # type: ignore[arg-type]
+    assert changed == [*values]
     again = Preferences(Settings())
     assert {key: again.value(key) for key in values} == values
     assert load_notices()[0].command == "true"

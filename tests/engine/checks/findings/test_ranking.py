@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.checks.findings.ranking import NOTHING_FITS, explain_failure, explain_ranking, list_remedies
-from engine.contract.advice import Candidate
+from engine.contract.advice import Candidate, SkippedCandidates
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
 
@@ -57,5 +57,15 @@ def test_failure_names_the_cause() -> None:
         row("ddp", GPUS, None, state="failed", why="No such file."),
         row("ddp", GPUS, None, state="too_large"),
     )
-    assert explain_failure([failed], [], is_stopped=False).endswith("No such file.")
-    assert "memory" in explain_failure([too_large], [], is_stopped=False)
+    slower = row("single", GPUS[:1], None, state="slower")
+    for table, expected in (
+        ([failed], "Nothing that was tried could train: No such file."),
+        ([failed, too_large], "Nothing that was tried could train: No such file."),
+        ([too_large, too_large], "Nothing that was tried fits into memory."),
+        ([too_large, slower], "The time was up before any step was measured. Give it more."),
+        ([], "Nothing could be tried."),
+    ):
+        assert explain_failure(table, [], is_stopped=False) == expected
+    late = SkippedCandidates("time", ("ddp",), "The time was up.")
+    assert explain_failure([], [late], is_stopped=False).startswith("The time was up")
+    assert explain_failure([], [late], is_stopped=True).startswith("It was stopped")

@@ -34,6 +34,7 @@ def declare_encoding(encoding: str) -> str:
         declare_encoding("gb18030").encode("utf-8-sig"),
         b"\r\n  " + declare_encoding("utf-8").encode(),
         BODY.replace("<a>", '<a xmlns="http://example.org">').encode(),
+        BODY.replace("<a>", '<a xmlns="http://example.org">').encode("utf-16"),
         BODY.replace("a>", "n:a>").replace("<n:a>", '<n:a xmlns:n="http://example.org">').encode(),
     ],
 )

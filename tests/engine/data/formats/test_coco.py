@@ -451,7 +451,7 @@ def test_instances_are_preferred_to_keypoints_and_captions_are_not_read(tmp_path
     "content",
     [
         {"shapes": [], "imagePath": "a.png"},
-        {"images": [{"id": 1, "file_name": "a.png"}], "categories": []},
+        {"images": [{"id": 1, "file_name": "a.png"}], "categories": [{"id": 1, "name": "cat"}]},
         {"images": [{"id": 1, "file_name": "a.png"}], "annotations": []},
         {"categories": [{"id": 1, "name": "cat"}], "annotations": []},
         {"categories": {}, "items": [{"id": "a", "annotations": [{"type": "bbox", "label_id": 1}]}]},

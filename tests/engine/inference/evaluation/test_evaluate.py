@@ -108,7 +108,11 @@ def test_other_folder_maps_classes_by_name(trained: Callable[[str], TrainedRun],
 
 def test_other_masks_map_by_value(trained: Callable[[str], TrainedRun], tmp_path: Path) -> None:
     run = shutil.copytree(trained("segmentation").run.path, tmp_path / "run")
-    folder = make_masked(tmp_path / "folder", {"test": 3})
+    counts = {"train": 2, "val": 1, "test": 3}
+    folder = make_masked(tmp_path / "folder", counts)
+    samples = evaluate_run(run, str(folder), split="all").read_samples()
+    expected = [(split, index) for split, count in counts.items() for index in range(count)]
+    assert list(zip(samples.splits, samples.indices, strict=True)) == expected
     evaluation = evaluate_run(run, str(folder)).evaluation
     assert (evaluation.split, evaluation.samples, evaluation.classes) == ("test", 3, ("class 0", "class 1", "class 2"))
     assert evaluation.mapping.unknown == ()

@@ -99,7 +99,7 @@ class Bright(nn.Module):
                     box = torch.stack([columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]).float()
                     area = (box[2:] - box[:2]).prod()
                     mask = torch.tensor([1.0, 1.0, 0.0, 0.0] * 4)
-                    rows_of_image[color] = torch.cat([box, torch.tensor([0.5 + area / 10_000, color]), mask])
+                    rows_of_image[color] = torch.cat([box, torch.tensor([0.4 + area / 10_000, color]), mask])
         return out
 
 
@@ -111,7 +111,7 @@ def test_object_in_several_tiles_is_found_once(task: str) -> None:
     for (left, top, right, bottom), color in truth:
         image[top:bottom, left:right, color] = 255
     truth.sort(key=lambda each: (each[0][0] - each[0][2]) * (each[0][3] - each[0][1]))  # larger ones have higher scores
-    (found,) = model.predict([image], tile=64, overlap=0.5)
+    (found,) = model.predict([image], tile=64, overlap=0.5, threshold=0.0)
     assert isinstance(found, Objects)
     boxes = found.boxes.astype(int).tolist()
     assert sorted(zip(map(tuple, boxes), found.numbers.tolist(), strict=True)) == sorted(truth)
@@ -120,14 +120,14 @@ def test_object_in_several_tiles_is_found_once(task: str) -> None:
             rows, columns = np.nonzero(mask)
             edges = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
             assert np.abs(np.array(edges) - (left, top, (left + right) // 2, bottom)).max() <= 1
-    (found,) = model.predict([image], tile=64, overlap=0.5, threshold=0.525)  # above the scores of the small objects
+    (found,) = model.predict([image], tile=64, overlap=0.5, threshold=0.425)  # above the scores of the small objects
     assert found.boxes.astype(int).tolist() == [list(truth[0][0])]
 
 
 def test_clipped_object_within_one_of_another_class_is_kept() -> None:
     image = np.zeros((16, 40, 3), np.uint8)
     image[2, :, 1] = image[12, :, 1] = image[6:9, :, 0] = 255  # both are wider than a tile
-    (found,) = make_trained_model("detection", Bright()).predict([image], tile=16, overlap=0.5)
+    (found,) = make_trained_model("detection", Bright()).predict([image], tile=16, overlap=0.5, threshold=0.0)
     assert isinstance(found, Objects)
     assert set(found.numbers.tolist()) == {0, 1}
 

@@ -60,6 +60,13 @@ def test_networks_have_the_authors_sizes() -> None:
     assert sizes == [22_004_903, 29_002_012]
 
 
+def test_networks_start_with_scores_near_zero() -> None:
+    linknet, stacked = LinkNetMTL("resnet18", 2, 37, 3), hourglass()
+    layers = [linknet.roads.finalconv3, linknet.directions.finalconv3, stacked.finalconv3, stacked.angle_finalconv3]
+    deviations = [layer.weight.std().item() for layer in layers]  # type: ignore[union-attr, operator]
+    assert deviations == pytest.approx([0.01] * 4, rel=0.2)
+
+
 def test_initial_weights_depend_on_the_number_of_outputs() -> None:
     model = nn.ModuleDict({"conv": nn.Conv2d(16, 256, 3), "score": nn.Conv2d(64, 256, 3)})
     initialize_weights(model)

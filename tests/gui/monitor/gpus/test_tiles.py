@@ -124,13 +124,14 @@ def test_compact_keyboard_navigation(watching: Watching, qtbot: QtBot) -> None:
 
 
 def test_gpus_sort_by_load(watching: Watching) -> None:
-    def load(first: float, second: float, at: float) -> None:
+    def load(first: float, second: float | None, at: float) -> None:
         watching.deliver(full_gpu(0, utilization_percent=first), full_gpu(1, utilization_percent=second), at=at)
 
     def order() -> list[str]:
         return [watching.page.gpus.tiles.tiles[key].title.text() for key in watching.page.gpus.keys]
 
     load(10, 90, 0)
+    load(10, None, 0.5)
     assert order() == ["GPU 0", "GPU 1"]
     watching.page.bar.load.click()
     assert order() == ["GPU 1", "GPU 0"]
